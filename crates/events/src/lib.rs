@@ -1,0 +1,18 @@
+//! The vocabulary that every other crate shares.
+//!
+//! * [`units`] and [`range`]: quantities and address ranges, with their unit in the type.
+//! * [`machine`]: what a machine *is* ([`machine::Environment`]) and what it *shows* before
+//!   any load ([`machine::Now`]). `kernel` reads them, `stats` keeps them, `report` prints them.
+//! * [`memory`]: memory events (map, unmap, protect, touch), the input of probes and models alike.
+//! * [`workload`]: the built-in workloads, each one definition: an iterator of memory events.
+//! * [`random`]: the pinned random stream behind every printed seed.
+//!
+//! This crate knows nothing of the running system: no clock, no file, no call.
+
+pub mod machine;
+pub mod memory;
+pub mod question;
+pub mod random;
+pub mod range;
+pub mod units;
+pub mod workload;

@@ -1,0 +1,254 @@
+//! What a machine is and what it shows before any load. Read by `kernel`, kept in the run
+//! record by `stats`, printed by `report`.
+//!
+//! Everything that may be unreadable is an `Option`: `None` is *unknown*, never 0, and a
+//! [`Missing`] beside it says why.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::units::Bytes;
+
+/// Something that could not be learned, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Missing {
+    /// What is not known.
+    pub what: String,
+    /// Why, and where there is something to do: what.
+    pub why: String,
+}
+
+impl Missing {
+    /// `what` is not known because of `why`.
+    pub fn new(what: impl Into<String>, why: impl Into<String>) -> Missing {
+        Missing {
+            what: what.into(),
+            why: why.into(),
+        }
+    }
+}
+
+/// How much the system lets us see and do.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Privilege {
+    /// An ordinary user.
+    None,
+    /// Some capabilities that help (`CAP_PERFMON`, `CAP_SYS_NICE`, `CAP_IPC_LOCK`).
+    Some,
+    /// Root with `CAP_SYS_ADMIN`.
+    Root,
+}
+
+/// What this machine is, as far as it can be read. Strings are the kernel's own words.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Environment {
+    /// Host name.
+    pub host: Option<String>,
+    /// Kernel release, as `uname -r` prints it.
+    pub kernel: Option<String>,
+    /// Machine name, as `uname -m` prints it.
+    pub architecture: Option<String>,
+    /// The kernel's command line.
+    pub command_line: Option<String>,
+    /// A 64-bit FNV-1a hash of the kernel's configuration text, in hexadecimal, to tell two apart.
+    pub config_hash: Option<String>,
+    /// Preemption model: `none`, `voluntary`, `full`, `lazy`, `rt`.
+    pub preemption: Option<String>,
+    /// Timer interrupts a second (`CONFIG_HZ`).
+    pub hz: Option<u32>,
+    /// Whether the multi-generational LRU is in use.
+    pub mglru: Option<bool>,
+    /// Base page size.
+    pub page_size: Bytes,
+    /// Size of a page that one entry of the second page-table level maps (2 MiB on x86-64).
+    pub pmd_size: Option<Bytes>,
+    /// `transparent_hugepage/enabled`, the chosen word.
+    pub thp_enabled: Option<String>,
+    /// `transparent_hugepage/defrag`, the chosen word.
+    pub thp_defrag: Option<String>,
+    /// `vm.compaction_proactiveness`.
+    pub compaction_proactiveness: Option<u32>,
+    /// `vm.max_map_count`.
+    pub max_map_count: Option<u64>,
+    /// Kind of swap: `none`, `zram`, `file`, `partition`, or several joined by `+`.
+    pub swap: Option<String>,
+    /// Size of all swap.
+    pub swap_size: Option<Bytes>,
+    /// Where memory cgroups live: `cgroup2`, `cgroup1`, `none`.
+    pub memory_cgroup: Option<String>,
+    /// Linux security modules in use, joined by commas.
+    pub lsm: Option<String>,
+    /// IOMMU: `none`, or the domain types in use.
+    pub iommu: Option<String>,
+    /// CPU model.
+    pub cpu: Option<String>,
+    /// CPUs that this process may run on.
+    pub cpus: Vec<u32>,
+    /// Microcode revision.
+    pub microcode: Option<String>,
+    /// Frequency governor of the first CPU.
+    pub governor: Option<String>,
+    /// CPU vulnerabilities and how they are met, `name: state`.
+    pub mitigations: Vec<String>,
+    /// Clock source in use.
+    pub clock_source: Option<String>,
+    /// Hypervisor, `none` on bare metal.
+    pub hypervisor: Option<String>,
+    /// Memory that the kernel manages.
+    pub memory: Option<Bytes>,
+    /// Memory available without swapping, at the start.
+    pub memory_available: Option<Bytes>,
+    /// Uptime in seconds.
+    pub uptime_s: Option<u64>,
+    /// The kernel's id of this boot.
+    pub boot_id: Option<String>,
+    /// Our rung on the ladder of privilege.
+    pub privilege: Privilege,
+    /// Names of the capabilities among those that matter here which we hold.
+    pub capabilities: Vec<String>,
+    /// `kernel.perf_event_paranoid`.
+    pub perf_event_paranoid: Option<i32>,
+    /// `RLIMIT_MEMLOCK`, `None` where unlimited.
+    pub memlock_limit: Option<Bytes>,
+    /// Pressure when the run began.
+    pub pressure_before: Vec<Pressure>,
+    /// Pressure when it ended.
+    pub pressure_after: Vec<Pressure>,
+    /// What could not be read, and why.
+    pub missing: Vec<Missing>,
+}
+
+/// Pressure stall information of one resource, as `/proc/pressure/*` gives it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Pressure {
+    /// `cpu`, `memory` or `io`.
+    pub resource: String,
+    /// Some task waited.
+    pub some: PressureLine,
+    /// All tasks waited; older kernels do not give it for the CPU.
+    pub full: Option<PressureLine>,
+}
+
+/// One line of pressure.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PressureLine {
+    /// Per cent of the last 10 seconds.
+    pub avg10: f64,
+    /// Per cent of the last minute.
+    pub avg60: f64,
+    /// Per cent of the last five minutes.
+    pub avg300: f64,
+    /// Microseconds since boot.
+    pub total_us: u64,
+}
+
+/// What the machine shows by itself, before any load of ours.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Now {
+    /// Over how long rates were taken, in milliseconds.
+    pub interval_ms: u64,
+    /// Processes with the most mappings, most first.
+    pub mappings: Vec<ProcessMappings>,
+    /// `vm.max_map_count`.
+    pub max_map_count: Option<u64>,
+    /// Unusable-free-space index by order, orders ascending; zones weighted by free pages.
+    pub unusable_index: Vec<OrderIndex>,
+    /// Uptime in seconds.
+    pub uptime_s: Option<u64>,
+    /// Direct-reclaim and compaction counters since boot, by their names in `/proc/vmstat`;
+    /// `allocstall` is the sum over zones.
+    pub since_boot: Vec<Counter>,
+    /// Memory, CPU and I/O pressure.
+    pub pressure: Vec<Pressure>,
+    /// Memory on the unevictable list.
+    pub unevictable: Option<Bytes>,
+    /// Memory locked with mlock.
+    pub mlocked: Option<Bytes>,
+    /// Tasks with the highest rate of voluntary switches, highest first.
+    pub voluntary: Vec<TaskRate>,
+    /// Tasks with the highest rate of involuntary switches, highest first.
+    pub involuntary: Vec<TaskRate>,
+    /// The one process that was asked about, when there was one.
+    pub process: Option<ProcessDetail>,
+    /// What could not be read, and why.
+    pub missing: Vec<Missing>,
+}
+
+/// A named count.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Counter {
+    /// Its name, the kernel's where the kernel keeps it.
+    pub name: String,
+    /// Its value.
+    pub value: u64,
+}
+
+/// How many mappings a process holds, and of what.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ProcessMappings {
+    /// Process id.
+    pub pid: u32,
+    /// Its name (`comm`).
+    pub name: String,
+    /// Lines of `/proc/PID/maps`.
+    pub mappings: u64,
+    /// By what backs them, most first; at most five.
+    pub backing: Vec<Backing>,
+}
+
+/// Mappings of one backing file, or of anonymous memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Backing {
+    /// The path as the kernel prints it; `anonymous` where there is none.
+    pub file: String,
+    /// How many mappings.
+    pub mappings: u64,
+    /// Of these, how many are one base page long.
+    pub one_page: u64,
+}
+
+/// The share of free memory that a request of this order cannot use.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct OrderIndex {
+    /// Order: the request is 2^order base pages.
+    pub order: u32,
+    /// 0: all free memory is in blocks of this order or larger; 1: none is.
+    pub index: f64,
+}
+
+/// How often a task gave up or lost its CPU.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TaskRate {
+    /// Process id.
+    pub pid: u32,
+    /// Thread id.
+    pub tid: u32,
+    /// Its name (`comm`).
+    pub name: String,
+    /// Switches a second.
+    pub per_second: f64,
+}
+
+/// More about one process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ProcessDetail {
+    /// Process id.
+    pub pid: u32,
+    /// Its name (`comm`).
+    pub name: String,
+    /// Threads.
+    pub threads: Option<u64>,
+    /// Mappings, as in the list of processes.
+    pub mappings: Option<u64>,
+    /// Resident memory.
+    pub resident: Option<Bytes>,
+    /// Locked with mlock (`VmLck`).
+    pub locked: Option<Bytes>,
+    /// Pinned by page references (`VmPin`: long-term pins that the kernel charges).
+    pub pinned: Option<Bytes>,
+    /// Swapped out.
+    pub swapped: Option<Bytes>,
+}

@@ -1,0 +1,12 @@
+//! The statistics of stalls: what was measured, what it shows, and with what certainty.
+//!
+//! * [`record`]: the run record (JSON `stopgap.run/1`): one run, its environment, its answers.
+//! * [`histogram`]: latency histograms, HdrHistogram V2 in base64 inside the record.
+//! * [`quantile`]: quantiles that refuse when there are too few samples.
+//! * [`bootstrap`]: intervals over runs.
+//! * [`growth`]: how cost grows over N.
+//! * [`verdict`]: the words.
+//!
+//! The unit of evidence is a *run*, never a sample. This crate is pure: no clock, no file.
+
+pub mod record;
