@@ -1,1 +1,58 @@
-//! todo
+//! The one seam between stopgap and the system it runs on.
+//!
+//! Everything that touches the system goes through the trait [`System`], which [`Linux`]
+//! carries out for real and `fake::Fake` (feature `fake`) in memory, on a virtual clock. It is
+//! made of parts, each in a file of its own that both implementations mirror:
+//!
+//! | part | what |
+//! |---|---|
+//! | [`clock::Clock`] | monotonic time, CPU time, sleeping |
+//! | [`files::Files`] | `/proc`, `/sys`, cgroup directories, our own scratch files |
+//! | [`memory::Memory`] | the mmap family |
+//! | [`tasks::Tasks`] | affinity, guarded children, context-switch counts |
+//! | [`holds::Holds`] | locking memory (mlock, `SHM_LOCK`) and pinning it (page references) |
+//!
+//! On top of the seam, and so testable without a kernel: [`environment`] and [`now`] read what
+//! the machine is and shows, [`journal`] puts back what was changed, [`budget`] says how much
+//! memory a probe may use.
+//!
+//! `unsafe` lives here alone (and later in the crates that make their own system calls), one
+//! reason a block. What is given out is safe: a [`memory::Mapping`] can only come from a map
+//! call, and no reference into it is ever handed out.
+
+#![allow(unsafe_code)] // this crate is where the system calls are
+
+pub mod budget;
+pub mod clock;
+pub mod error;
+pub mod files;
+pub mod holds;
+pub mod journal;
+pub mod linux;
+pub mod memory;
+pub mod signals;
+pub mod tasks;
+
+#[cfg(feature = "fake")]
+pub mod fake;
+
+pub use error::{Error, Result};
+pub use linux::Linux;
+
+/// The system: the running one, or a fake.
+pub trait System:
+    clock::Clock + files::Files + memory::Memory + tasks::Tasks + holds::Holds + Send + Sync
+{
+}
+
+impl<T> System for T where
+    T: clock::Clock
+        + files::Files
+        + memory::Memory
+        + tasks::Tasks
+        + holds::Holds
+        + Send
+        + Sync
+        + ?Sized
+{
+}

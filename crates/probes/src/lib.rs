@@ -1,1 +1,15 @@
-//! todo
+//! Live experiments, one a question, each through one contract:
+//!
+//! ```text
+//! plan   -> what it will touch and use        (nothing is done; `--dry-run` prints it)
+//! run    -> samples                           (the only part that reaches the system)
+//! judge  -> the answer                        (pure: from samples alone)
+//! ```
+//!
+//! A probe reaches the system through [`stopgap_kernel::System`] alone, so that the same code
+//! runs against a fake kernel in tests. It works in guarded children, within a memory budget,
+//! and writes every change of a setting into the journal first.
+
+pub mod contract;
+
+pub use contract::{Context, Measured, Plan, Probe};

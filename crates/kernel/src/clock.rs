@@ -1,0 +1,19 @@
+//! Clocks.
+
+use stopgap_events::units::Nanos;
+
+/// Time, as the system tells it. All points in time are on `CLOCK_MONOTONIC`.
+pub trait Clock {
+    /// Now, on the monotonic clock.
+    fn now(&self) -> Nanos;
+
+    /// CPU time that the calling thread has used.
+    fn thread_cpu(&self) -> Nanos;
+
+    /// Sleeps until the monotonic clock shows `deadline`; returns at once where that is past.
+    /// A signal may end it early.
+    fn sleep_until(&self, deadline: Nanos);
+
+    /// Seconds since 1970, UTC.
+    fn unix_seconds(&self) -> u64;
+}

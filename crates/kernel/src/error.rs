@@ -1,0 +1,96 @@
+//! What can go wrong, with the call that failed and its cause.
+
+use std::io;
+
+/// Result of everything in this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// An error of the system or of what it says.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A system call failed.
+    #[error("{call} {target}: {source}")]
+    Call {
+        /// The call's name.
+        call: &'static str,
+        /// On what: a path, a length, a process id.
+        target: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file of the system reads otherwise than expected: a kernel that we do not know.
+    #[error("{file}: {reason}")]
+    Parse {
+        /// The file.
+        file: String,
+        /// What is wrong with it, and where.
+        reason: String,
+    },
+    /// This kernel, or this user, cannot do it. `advice` says what would help.
+    #[error("{what}: {advice}")]
+    Unsupported {
+        /// What is not to be had.
+        what: String,
+        /// Why, or what to do.
+        advice: String,
+    },
+    /// A load child did not end as it should.
+    #[error("load child {ended}")]
+    Child {
+        /// How it ended: `was killed by signal 9`, `ran into its time limit of 20 s`.
+        ended: String,
+    },
+}
+
+impl Error {
+    /// The error of a `call` on `target`.
+    pub fn call(call: &'static str, target: impl ToString, source: impl Into<io::Error>) -> Error {
+        Error::Call {
+            call,
+            target: target.to_string(),
+            source: source.into(),
+        }
+    }
+
+    /// `file` does not read as it should.
+    pub fn parse(file: impl ToString, reason: impl ToString) -> Error {
+        Error::Parse {
+            file: file.to_string(),
+            reason: reason.to_string(),
+        }
+    }
+
+    /// `what` is not to be had here; `advice` says why or what to do.
+    pub fn unsupported(what: impl ToString, advice: impl ToString) -> Error {
+        Error::Unsupported {
+            what: what.to_string(),
+            advice: advice.to_string(),
+        }
+    }
+
+    /// The errno behind it, where there is one.
+    #[must_use]
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Error::Call { source, .. } => source.raw_os_error(),
+            _ => None,
+        }
+    }
+
+    /// Whether it means that the file, call or object does not exist on this system.
+    #[must_use]
+    pub fn is_absent(&self) -> bool {
+        matches!(self, Error::Call { source, .. } if source.kind() == io::ErrorKind::NotFound)
+            || matches!(
+                self.errno(),
+                Some(libc::ENOSYS | libc::ENODEV | libc::ENXIO)
+            )
+    }
+
+    /// Whether it means that we are not allowed to.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        matches!(self.errno(), Some(libc::EPERM | libc::EACCES))
+    }
+}

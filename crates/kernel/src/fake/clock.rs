@@ -1,0 +1,30 @@
+use stopgap_events::units::Nanos;
+
+use super::Fake;
+use crate::clock::Clock;
+
+impl Fake {
+    /// Lets time pass.
+    pub fn pass(&self, time: Nanos) {
+        self.state().now_ns += time.0;
+    }
+}
+
+impl Clock for Fake {
+    fn now(&self) -> Nanos {
+        Nanos(self.state().now_ns)
+    }
+
+    fn thread_cpu(&self) -> Nanos {
+        self.now() // all time that passes is spent by the one thread there is
+    }
+
+    fn sleep_until(&self, deadline: Nanos) {
+        let mut state = self.state();
+        state.now_ns = state.now_ns.max(deadline.0);
+    }
+
+    fn unix_seconds(&self) -> u64 {
+        1_700_000_000 + self.now().0 / 1_000_000_000
+    }
+}

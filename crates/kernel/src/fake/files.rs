@@ -1,0 +1,177 @@
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::{Fake, State};
+use crate::error::{Error, Result};
+use crate::files::Files;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Node {
+    File(Vec<u8>),
+    Directory,
+    Link(PathBuf),
+}
+
+impl State {
+    pub(super) fn put(&mut self, path: &Path, content: &[u8]) {
+        for parent in path.ancestors().skip(1) {
+            self.files
+                .entry(parent.to_owned())
+                .or_insert(Node::Directory);
+        }
+        self.files
+            .insert(path.to_owned(), Node::File(content.to_vec()));
+    }
+
+    fn refuse(&self, call: &'static str, path: &Path) -> Result<()> {
+        if self.refused_writes.iter().any(|at| path.starts_with(at)) {
+            let refused = io::Error::from_raw_os_error(libc::EACCES);
+            return Err(Error::call(call, path.display(), refused));
+        }
+        Ok(())
+    }
+}
+
+fn fail(call: &'static str, path: &Path, errno: i32) -> Error {
+    Error::call(call, path.display(), io::Error::from_raw_os_error(errno))
+}
+
+impl Fake {
+    /// With a symbolic link.
+    #[must_use]
+    pub fn with_link(self, path: impl AsRef<Path>, to: impl AsRef<Path>) -> Fake {
+        let path = path.as_ref();
+        self.put(path, "");
+        self.state()
+            .files
+            .insert(path.to_owned(), Node::Link(to.as_ref().to_owned()));
+        self
+    }
+}
+
+impl Files for Fake {
+    fn read(&self, path: &Path) -> Result<Vec<u8>> {
+        if path == Path::new("/proc/self/maps") && !self.state().files.contains_key(path) {
+            return Ok(self.print_maps());
+        }
+        match self.state().files.get(path) {
+            Some(Node::File(content)) => Ok(content.clone()),
+            Some(_) => Err(fail("read", path, libc::EISDIR)),
+            None => Err(fail("open", path, libc::ENOENT)),
+        }
+    }
+
+    fn read_at(&self, path: &Path, offset: u64, length: usize) -> Result<Vec<u8>> {
+        let content = self.read(path)?;
+        let start = usize::try_from(offset)
+            .unwrap_or(usize::MAX)
+            .min(content.len());
+        let end = start.saturating_add(length).min(content.len());
+        Ok(content[start..end].to_vec())
+    }
+
+    fn write(&self, path: &Path, content: &[u8]) -> Result<()> {
+        let mut state = self.state();
+        state.refuse("write", path)?;
+        match state.files.get_mut(path) {
+            Some(Node::File(old)) => {
+                *old = content.to_vec();
+                Ok(())
+            }
+            Some(_) => Err(fail("write", path, libc::EISDIR)),
+            None => Err(fail("open", path, libc::ENOENT)),
+        }
+    }
+
+    fn create(&self, path: &Path, content: &[u8]) -> Result<()> {
+        let mut state = self.state();
+        state.refuse("open", path)?;
+        let parent = path.parent().unwrap_or(Path::new("/"));
+        if state.files.get(parent) != Some(&Node::Directory) {
+            return Err(fail("open", path, libc::ENOENT));
+        }
+        state.put(path, content);
+        Ok(())
+    }
+
+    fn list(&self, path: &Path) -> Result<Vec<String>> {
+        let state = self.state();
+        if state.files.get(path) != Some(&Node::Directory) {
+            return Err(fail("opendir", path, libc::ENOENT));
+        }
+        let inside = state.files.keys().filter(|f| f.parent() == Some(path));
+        Ok(inside
+            .filter_map(|f| Some(f.file_name()?.to_string_lossy().into_owned()))
+            .collect())
+    }
+
+    fn link(&self, path: &Path) -> Result<PathBuf> {
+        match self.state().files.get(path) {
+            Some(Node::Link(to)) => Ok(to.clone()),
+            Some(_) => Err(fail("readlink", path, libc::EINVAL)),
+            None => Err(fail("readlink", path, libc::ENOENT)),
+        }
+    }
+
+    fn make_dir(&self, path: &Path) -> Result<()> {
+        let mut state = self.state();
+        state.refuse("mkdir", path)?;
+        if state.files.contains_key(path) {
+            return Err(fail("mkdir", path, libc::EEXIST));
+        }
+        let parent = path.parent().unwrap_or(Path::new("/"));
+        if state.files.get(parent) != Some(&Node::Directory) {
+            return Err(fail("mkdir", path, libc::ENOENT));
+        }
+        state.files.insert(path.to_owned(), Node::Directory);
+        Ok(())
+    }
+
+    fn remove_dir(&self, path: &Path) -> Result<()> {
+        let mut state = self.state();
+        state.refuse("rmdir", path)?;
+        if state.files.get(path) != Some(&Node::Directory) {
+            return Err(fail("rmdir", path, libc::ENOENT));
+        }
+        // As on cgroupfs, files inside go with it; directories do not.
+        let below = |file: &Path| file != path && file.starts_with(path);
+        let nested = state
+            .files
+            .iter()
+            .any(|(file, node)| below(file) && *node == Node::Directory);
+        if nested {
+            return Err(fail("rmdir", path, libc::EBUSY));
+        }
+        state.files.retain(|file, _| !file.starts_with(path));
+        Ok(())
+    }
+
+    fn remove_file(&self, path: &Path) -> Result<()> {
+        let mut state = self.state();
+        state.refuse("unlink", path)?;
+        match state.files.remove(path) {
+            Some(_) => Ok(()),
+            None => Err(fail("unlink", path, libc::ENOENT)),
+        }
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        let mut state = self.state();
+        state.refuse("rename", to)?;
+        match state.files.remove(from) {
+            Some(node) => {
+                state.files.insert(to.to_owned(), node);
+                Ok(())
+            }
+            None => Err(fail("rename", from, libc::ENOENT)),
+        }
+    }
+
+    fn is_private(&self, _path: &Path) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn swap(&self, path: &Path, _on: bool) -> Result<()> {
+        self.read(path).map(drop)
+    }
+}

@@ -1,0 +1,4 @@
+use super::Fake;
+use crate::holds::Holds;
+
+impl Holds for Fake {}

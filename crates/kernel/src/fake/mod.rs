@@ -1,0 +1,96 @@
+//! A machine in memory, on a virtual clock, for the tests of the crates above.
+//!
+//! Each part of the seam is in a file of its own, as in `linux/`. Time passes only when
+//! something costs time: a call charges its cost to the clock, so that a test is exact and
+//! takes no time at all.
+
+mod clock;
+mod files;
+mod holds;
+mod memory;
+mod tasks;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub use memory::Search;
+
+/// A machine in memory. [`Fake::new`] gives one with nothing in it; add files with
+/// [`Fake::with_file`].
+#[derive(Debug)]
+pub struct Fake {
+    state: Mutex<State>,
+    search: Search,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    now_ns: u64,
+    files: BTreeMap<PathBuf, files::Node>,
+    refused_writes: Vec<PathBuf>,
+    memory: memory::Space,
+}
+
+impl Default for Fake {
+    fn default() -> Fake {
+        Fake::new(Search::Constant)
+    }
+}
+
+impl Fake {
+    /// A machine whose kernel places mappings by `search`.
+    #[must_use]
+    pub fn new(search: Search) -> Fake {
+        let fake = Fake {
+            state: Mutex::new(State::default()),
+            search,
+        };
+        fake.with_file("/proc/1/stat", "1 (fake) S 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 77 0")
+            .with_file("/proc/sys/vm/max_map_count", "65530\n")
+    }
+
+    /// With this file. Directories on the way are made.
+    #[must_use]
+    pub fn with_file(self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> Fake {
+        self.put(path, content);
+        self
+    }
+
+    /// With no file at `path` and below it.
+    #[must_use]
+    pub fn without(self, path: impl AsRef<Path>) -> Fake {
+        let path = path.as_ref();
+        self.state().files.retain(|file, _| !file.starts_with(path));
+        self
+    }
+
+    /// With writes to `path` and below it refused (`EACCES`).
+    #[must_use]
+    pub fn read_only(self, path: impl AsRef<Path>) -> Fake {
+        self.refuse_writes(path);
+        self
+    }
+
+    /// From now on refuses writes to `path` and below it.
+    pub fn refuse_writes(&self, path: impl AsRef<Path>) {
+        self.state().refused_writes.push(path.as_ref().to_owned());
+    }
+
+    /// Puts a file there, or another content into it.
+    pub fn put(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) {
+        self.state().put(path.as_ref(), content.as_ref());
+    }
+
+    /// What a file holds now.
+    #[must_use]
+    pub fn content(&self, path: impl AsRef<Path>) -> Option<String> {
+        use crate::files::Files;
+        let bytes = self.read(path.as_ref()).ok()?;
+        String::from_utf8(bytes).ok()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,123 @@
+//! Files of the system (`/proc`, `/sys`, cgroups) and the few of our own that a guard must be
+//! able to remove.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+
+/// Files, whole and in one call. Nothing here creates a file except [`Files::create`].
+pub trait Files {
+    /// The whole content.
+    ///
+    /// # Errors
+    /// As open(2) and read(2); the error names the path.
+    fn read(&self, path: &Path) -> Result<Vec<u8>>;
+
+    /// Up to `length` bytes from `offset` on; fewer at the end of the file. For files whose
+    /// offset means something, as `/proc/PID/pagemap`.
+    ///
+    /// # Errors
+    /// As open(2) and pread(2).
+    fn read_at(&self, path: &Path, offset: u64, length: usize) -> Result<Vec<u8>>;
+
+    /// Writes to an existing file in one write(2), as `/proc` and `/sys` want it.
+    ///
+    /// # Errors
+    /// As open(2) and write(2).
+    fn write(&self, path: &Path, content: &[u8]) -> Result<()>;
+
+    /// Creates or replaces a file of our own, mode 0600, and syncs it to the disk.
+    ///
+    /// # Errors
+    /// As open(2), write(2) and fsync(2), a full disk among them.
+    fn create(&self, path: &Path, content: &[u8]) -> Result<()>;
+
+    /// Names in a directory, in no order.
+    ///
+    /// # Errors
+    /// As opendir(3).
+    fn list(&self, path: &Path) -> Result<Vec<String>>;
+
+    /// Where a symbolic link points.
+    ///
+    /// # Errors
+    /// As readlink(2).
+    fn link(&self, path: &Path) -> Result<PathBuf>;
+
+    /// Makes a directory, mode 0700 where the file system keeps modes.
+    ///
+    /// # Errors
+    /// As mkdir(2).
+    fn make_dir(&self, path: &Path) -> Result<()>;
+
+    /// Removes an empty directory (or a cgroup without processes).
+    ///
+    /// # Errors
+    /// As rmdir(2).
+    fn remove_dir(&self, path: &Path) -> Result<()>;
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// As unlink(2).
+    fn remove_file(&self, path: &Path) -> Result<()>;
+
+    /// Gives a file another name, replacing what has it, in one step.
+    ///
+    /// # Errors
+    /// As rename(2).
+    fn rename(&self, from: &Path, to: &Path) -> Result<()>;
+
+    /// Whether a directory is ours and nobody else may write to it.
+    ///
+    /// # Errors
+    /// As lstat(2).
+    fn is_private(&self, path: &Path) -> Result<bool>;
+
+    /// Puts a swap file or device into use (`on`) or out of it.
+    ///
+    /// # Errors
+    /// As swapon(2) and swapoff(2).
+    fn swap(&self, path: &Path, on: bool) -> Result<()>;
+}
+
+/// The text of a small file without the white space at its ends.
+///
+/// # Errors
+/// As [`Files::read`], or when it is no UTF-8.
+pub fn read_text<F: Files + ?Sized>(files: &F, path: impl AsRef<Path>) -> Result<String> {
+    let path = path.as_ref();
+    let bytes = files.read(path)?;
+    let text = String::from_utf8(bytes).map_err(|e| Error::parse(path.display(), e))?;
+    Ok(text.trim().to_owned())
+}
+
+/// The number in a small file.
+///
+/// # Errors
+/// As [`read_text`], or when it is no such number.
+pub fn read_number<F, N>(files: &F, path: impl AsRef<Path>) -> Result<N>
+where
+    F: Files + ?Sized,
+    N: std::str::FromStr,
+{
+    let path = path.as_ref();
+    let text = read_text(files, path)?;
+    text.parse()
+        .map_err(|_| Error::parse(path.display(), format!("'{text}' is not the number expected")))
+}
+
+/// The chosen word of a file such as `always [madvise] never`.
+///
+/// # Errors
+/// As [`read_text`], or when no word stands in brackets.
+pub fn read_choice<F: Files + ?Sized>(files: &F, path: impl AsRef<Path>) -> Result<String> {
+    let path = path.as_ref();
+    let text = read_text(files, path)?;
+    let chosen = text
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
+    chosen
+        .map(str::to_owned)
+        .ok_or_else(|| Error::parse(path.display(), format!("no word in brackets in '{text}'")))
+}

@@ -1,0 +1,531 @@
+//! Puts back what was changed: on exit, on a signal, and after a SIGKILL by the next run.
+//!
+//! **Contract.** Every change of a setting, every cgroup, swap file and scratch file goes
+//! through a [`Journal`]. It is written to the disk *before* the change is made, so that at
+//! each moment either nothing was changed or the journal says how to undo it. Undoing goes
+//! backwards, and undoing twice does no harm: a run that was killed while it undid is undone
+//! again by [`restore`].
+//!
+//! ```text
+//! journal:  [write e1] ........ [write e1,e2] ........ [write e1] .. [remove]
+//! system:   ......... [change 1] ............ [change 2] [undo 2] [undo 1]
+//! killed here:  ^ undo 1 finds nothing to do     ^ undo 2, undo 1
+//! ```
+//!
+//! One file a run, `PID.json`, with the process's start time, so that a run in progress is
+//! told from a dead one whose id was used again. After a reboot settings and cgroups are gone
+//! by themselves; files are still removed.
+//!
+//! What it leaves out: a setting that somebody else changed meanwhile is put back to what *we*
+//! found.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use stopgap_events::units::Nanos;
+
+use crate::System;
+use crate::error::{Error, Result};
+use crate::files::{Files, read_choice, read_text};
+
+const SCHEMA: &str = "stopgap.journal/1";
+
+/// One change and how to undo it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "change")]
+enum Change {
+    /// A setting had this value before.
+    Setting { path: PathBuf, before: String },
+    /// A directory was made: a cgroup, a tracefs instance.
+    Directory { path: PathBuf },
+    /// A file was created.
+    File { path: PathBuf },
+    /// A file was created and put into use as swap.
+    Swap { path: PathBuf },
+}
+
+impl Change {
+    fn describe(&self) -> String {
+        match self {
+            Change::Setting { path, before } => {
+                format!("{} back to '{before}'", path.display())
+            }
+            Change::Directory { path } => format!("{} removed", path.display()),
+            Change::File { path } => format!("{} removed", path.display()),
+            Change::Swap { path } => format!("swap {} switched off, removed", path.display()),
+        }
+    }
+
+    /// Whether a reboot undoes it.
+    fn ends_with_the_boot(&self) -> bool {
+        matches!(self, Change::Setting { .. } | Change::Directory { .. })
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Content {
+    schema: String,
+    pid: u32,
+    start_time: u64,
+    boot: String,
+    changes: Vec<Change>,
+}
+
+/// The journal of this run. Nothing is written before the first change.
+pub struct Journal<'s> {
+    system: &'s dyn System,
+    directory: PathBuf,
+    changes: Mutex<Vec<Change>>,
+}
+
+impl std::fmt::Debug for Journal<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Journal")
+            .field("directory", &self.directory)
+            .field("changes", &self.changes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'s> Journal<'s> {
+    /// A journal in `directory`, which is made when it is first needed (its parent must exist).
+    #[must_use]
+    pub fn new(system: &'s dyn System, directory: &Path) -> Journal<'s> {
+        Journal {
+            system,
+            directory: directory.to_owned(),
+            changes: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Changes a setting. A value that is already there is not written.
+    ///
+    /// # Errors
+    /// Where the setting cannot be read or written, or the journal cannot be written: then
+    /// nothing was changed.
+    pub fn set(&self, path: &Path, value: &str) -> Result<()> {
+        let before = current(self.system, path)?;
+        if before == value {
+            return Ok(());
+        }
+        self.change(
+            Change::Setting {
+                path: path.to_owned(),
+                before,
+            },
+            || self.system.write(path, value.as_bytes()),
+        )
+    }
+
+    /// Makes a directory that undoing removes: a cgroup, a tracefs instance.
+    ///
+    /// # Errors
+    /// Where it or the journal cannot be written.
+    pub fn make_dir(&self, path: &Path) -> Result<()> {
+        self.change(
+            Change::Directory {
+                path: path.to_owned(),
+            },
+            || self.system.make_dir(path),
+        )
+    }
+
+    /// Announces a file that `make` creates and undoing removes.
+    ///
+    /// # Errors
+    /// Where the journal cannot be written, or what `make` says.
+    pub fn make_file(&self, path: &Path, make: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.change(
+            Change::File {
+                path: path.to_owned(),
+            },
+            make,
+        )
+    }
+
+    /// Announces a swap file that `make` creates; puts it into use.
+    ///
+    /// # Errors
+    /// Where the journal cannot be written, what `make` says, or as swapon(2).
+    pub fn make_swap(&self, path: &Path, make: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.change(
+            Change::Swap {
+                path: path.to_owned(),
+            },
+            || {
+                make()?;
+                self.system.swap(path, true)
+            },
+        )
+    }
+
+    /// From now on: everything changed while the scope lives is undone when it is dropped.
+    #[must_use]
+    pub fn scope(&self) -> Scope<'_, 's> {
+        Scope {
+            journal: self,
+            mark: self.lock().len(),
+        }
+    }
+
+    /// Undoes everything, last change first; what could not be undone stays in the journal
+    /// and is returned.
+    pub fn undo(&self) -> Vec<Error> {
+        self.undo_to(0)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Change>> {
+        // A panic between two pushes leaves a valid list.
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: Change, make: impl FnOnce() -> Result<()>) -> Result<()> {
+        let mut changes = self.lock();
+        changes.push(change);
+        if let Err(error) = self.write(&changes) {
+            changes.pop();
+            return Err(error);
+        }
+        let made = make();
+        if made.is_err() {
+            // Half made is undone at once; an undo that finds nothing is no error.
+            drop(changes);
+            let last = self.lock().len() - 1;
+            let _ = self.undo_to(last);
+        }
+        made
+    }
+
+    fn undo_to(&self, mark: usize) -> Vec<Error> {
+        let mut changes = self.lock();
+        let mut failed = Vec::new();
+        let mut kept = Vec::new();
+        while changes.len() > mark {
+            // Not popped before it is undone: killed here, the next run undoes it.
+            let Some(change) = changes.last().cloned() else {
+                break;
+            };
+            if let Err(error) = undo(self.system, &change) {
+                kept.push(change);
+                failed.push(error);
+            }
+            changes.pop();
+        }
+        changes.extend(kept.into_iter().rev());
+        if let Err(error) = self.write(&changes) {
+            failed.push(error);
+        }
+        failed
+    }
+
+    fn file(&self) -> PathBuf {
+        self.directory.join(format!("{}.json", self.system.pid()))
+    }
+
+    fn write(&self, changes: &[Change]) -> Result<()> {
+        let file = self.file();
+        if changes.is_empty() {
+            return ignore_absent(self.system.remove_file(&file));
+        }
+        if self.system.list(&self.directory).is_err() {
+            self.system.make_dir(&self.directory)?;
+        }
+        check_private(self.system, &self.directory)?;
+        let pid = self.system.pid();
+        let content = Content {
+            schema: SCHEMA.to_owned(),
+            pid,
+            start_time: start_time(self.system, pid)?,
+            boot: boot(self.system),
+            changes: changes.to_vec(),
+        };
+        let text = serde_json::to_vec_pretty(&content)
+            .map_err(|e| Error::parse(file.display(), format!("cannot be written: {e}")))?;
+        // A reader must see the old list or the new one, never half of one.
+        let fresh = file.with_extension("new");
+        self.system.create(&fresh, &text)?;
+        self.system.rename(&fresh, &file)
+    }
+}
+
+impl Drop for Journal<'_> {
+    fn drop(&mut self) {
+        self.undo();
+    }
+}
+
+/// Undoes, when dropped, what was changed since it was made.
+#[derive(Debug)]
+pub struct Scope<'j, 's> {
+    journal: &'j Journal<'s>,
+    mark: usize,
+}
+
+impl Scope<'_, '_> {
+    /// Undoes now, and says what could not be undone.
+    pub fn undo(self) -> Vec<Error> {
+        self.journal.undo_to(self.mark)
+    }
+}
+
+impl Drop for Scope<'_, '_> {
+    fn drop(&mut self) {
+        self.journal.undo_to(self.mark);
+    }
+}
+
+/// What [`restore`] did about the runs that ended without undoing.
+#[derive(Debug, Default)]
+pub struct Restored {
+    /// What was put back, in words.
+    pub done: Vec<String>,
+    /// What could not be put back; its journal is kept.
+    pub failed: Vec<String>,
+}
+
+/// Undoes what dead runs left in `directory`; a directory that does not exist holds nothing.
+///
+/// # Errors
+/// Where the directory cannot be read, or somebody else could have written to it: such a
+/// journal would have us write to files of their choice.
+pub fn restore(system: &dyn System, directory: &Path) -> Result<Restored> {
+    let mut restored = Restored::default();
+    let names = match system.list(directory) {
+        Err(error) if error.is_absent() => return Ok(restored),
+        names => names?,
+    };
+    check_private(system, directory)?;
+    for name in names {
+        if name.ends_with(".new") {
+            // Killed before the list was in force: its change was not made. A live run's is
+            // renamed within a moment, and its owner's next write makes it again.
+            continue;
+        }
+        let Some(_) = name.strip_suffix(".json") else {
+            continue;
+        };
+        let path = directory.join(&name);
+        if let Err(error) = restore_one(system, &path, &mut restored) {
+            restored.failed.push(error.to_string());
+        }
+    }
+    Ok(restored)
+}
+
+fn restore_one(system: &dyn System, path: &Path, restored: &mut Restored) -> Result<()> {
+    let text = match system.read(path) {
+        Err(error) if error.is_absent() => return Ok(()), // its run has just ended
+        text => text?,
+    };
+    let content: Content =
+        serde_json::from_slice(&text).map_err(|e| Error::parse(path.display(), e))?;
+    if content.schema != SCHEMA {
+        let reason = format!("is of the form '{}', not '{SCHEMA}'", content.schema);
+        return Err(Error::parse(path.display(), reason));
+    }
+    let same_boot = content.boot == boot(system);
+    let alive = start_time(system, content.pid).is_ok_and(|time| time == content.start_time);
+    if same_boot && alive {
+        return Ok(());
+    }
+    let mut all = true;
+    for change in content.changes.iter().rev() {
+        if !same_boot && change.ends_with_the_boot() {
+            continue;
+        }
+        match undo(system, change) {
+            Ok(()) => restored.done.push(change.describe()),
+            Err(error) => {
+                all = false;
+                restored.failed.push(error.to_string());
+            }
+        }
+    }
+    if all {
+        ignore_absent(system.remove_file(path))?;
+    }
+    Ok(())
+}
+
+fn undo(system: &dyn System, change: &Change) -> Result<()> {
+    match change {
+        Change::Setting { path, before } => {
+            if current(system, path)? == *before {
+                return Ok(());
+            }
+            system.write(path, before.as_bytes())
+        }
+        Change::Directory { path } => {
+            // A cgroup's last process may still be on its way out: they are killed with us,
+            // not by us, so wait a little.
+            let deadline = system.now() + Nanos::secs(3);
+            loop {
+                match ignore_absent(system.remove_dir(path)) {
+                    Err(error)
+                        if error.errno() == Some(libc::EBUSY) && system.now() < deadline =>
+                    {
+                        system.sleep_until(system.now() + Nanos::millis(20));
+                    }
+                    other => return other,
+                }
+            }
+        }
+        Change::File { path } => ignore_absent(system.remove_file(path)),
+        Change::Swap { path } => {
+            match system.swap(path, false) {
+                // Not a swap area (any more): it was never switched on.
+                Err(error) if error.errno() == Some(libc::EINVAL) || error.is_absent() => {}
+                other => other?,
+            }
+            ignore_absent(system.remove_file(path))
+        }
+    }
+}
+
+/// A setting's value: the word in brackets where there is one, else the text.
+fn current(system: &dyn System, path: &Path) -> Result<String> {
+    let choice = read_choice(system, path);
+    match choice {
+        Err(Error::Parse { .. }) => read_text(system, path),
+        other => other,
+    }
+}
+
+fn ignore_absent(result: Result<()>) -> Result<()> {
+    match result {
+        Err(error) if error.is_absent() => Ok(()),
+        other => other,
+    }
+}
+
+fn check_private(system: &dyn System, directory: &Path) -> Result<()> {
+    if system.is_private(directory)? {
+        return Ok(());
+    }
+    let refused = io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        "not ours alone (owner, or others may write to it): remove it or mend its mode",
+    );
+    Err(Error::call("journal in", directory.display(), refused))
+}
+
+fn boot(system: &dyn System) -> String {
+    read_text(system, "/proc/sys/kernel/random/boot_id").unwrap_or_default()
+}
+
+/// When a process started, in clock ticks after boot: with the id it names a process for good.
+fn start_time(files: &(impl Files + ?Sized), pid: u32) -> Result<u64> {
+    let path = format!("/proc/{pid}/stat");
+    let text = read_text(files, &path)?;
+    // The name in parentheses may hold anything; the fields follow its last one.
+    text.rsplit_once(')')
+        .and_then(|(_, fields)| fields.split_whitespace().nth(19)?.parse().ok())
+        .ok_or_else(|| Error::parse(&path, "has no start time"))
+}
+
+#[cfg(all(test, feature = "fake"))]
+mod tests {
+    use super::*;
+    use crate::fake::Fake;
+
+    const KNOB: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+    const DIRECTORY: &str = "/run/stopgap";
+
+    fn machine() -> Fake {
+        Fake::default()
+            .with_file(KNOB, "always [madvise] never\n")
+            .with_file("/sys/fs/cgroup/cgroup.procs", "")
+            .with_file("/run/x", "")
+            .with_file("/tmp/x", "")
+    }
+
+    #[test]
+    fn a_scope_puts_everything_back_and_leaves_no_journal() {
+        let fake = machine();
+        let journal = Journal::new(&fake, Path::new(DIRECTORY));
+        {
+            let _scope = journal.scope();
+            journal.set(Path::new(KNOB), "always").unwrap();
+            let group = Path::new("/sys/fs/cgroup/stopgap-1");
+            journal.make_dir(group).unwrap();
+            journal
+                .make_file(Path::new("/tmp/set"), || {
+                    fake.create(Path::new("/tmp/set"), b"")
+                })
+                .unwrap();
+            assert_eq!(fake.content(KNOB).unwrap(), "always");
+            assert_eq!(fake.list(Path::new(DIRECTORY)).unwrap(), ["1.json"]);
+        }
+        assert_eq!(fake.content(KNOB).unwrap(), "madvise");
+        assert!(fake.content("/tmp/set").is_none());
+        assert!(fake.list(Path::new("/sys/fs/cgroup/stopgap-1")).is_err());
+        assert!(fake.list(Path::new(DIRECTORY)).unwrap().is_empty());
+    }
+
+    /// A SIGKILL between any two steps: the journal of a dead process is undone by the next.
+    #[test]
+    fn the_next_run_undoes_what_a_killed_one_left() {
+        let fake = machine();
+        let journal = Journal::new(&fake, Path::new(DIRECTORY));
+        journal.set(Path::new(KNOB), "never").unwrap();
+        journal
+            .make_dir(Path::new("/sys/fs/cgroup/stopgap-1"))
+            .unwrap();
+        std::mem::forget(journal); // killed
+
+        let nothing = restore(&fake, Path::new(DIRECTORY)).unwrap();
+        assert!(nothing.done.is_empty(), "its process still lives: {nothing:?}");
+
+        let fake = fake.without("/proc/1");
+        let restored = restore(&fake, Path::new(DIRECTORY)).unwrap();
+        assert_eq!(restored.done.len(), 2, "{restored:?}");
+        assert!(restored.failed.is_empty(), "{restored:?}");
+        assert_eq!(fake.content(KNOB).unwrap(), "madvise");
+        assert!(fake.list(Path::new(DIRECTORY)).unwrap().is_empty());
+    }
+
+    #[test]
+    fn after_a_reboot_only_files_are_undone() {
+        let fake = machine().with_file("/proc/sys/kernel/random/boot_id", "first");
+        let journal = Journal::new(&fake, Path::new(DIRECTORY));
+        journal.set(Path::new(KNOB), "never").unwrap();
+        journal
+            .make_file(Path::new("/tmp/set"), || {
+                fake.create(Path::new("/tmp/set"), b"")
+            })
+            .unwrap();
+        std::mem::forget(journal);
+        fake.put("/proc/sys/kernel/random/boot_id", "second");
+        fake.put(KNOB, "[always] madvise never"); // as the new boot has it
+        let restored = restore(&fake, Path::new(DIRECTORY)).unwrap();
+        assert_eq!(restored.done, ["/tmp/set removed"]);
+        assert_eq!(fake.content(KNOB).unwrap(), "[always] madvise never");
+    }
+
+    #[test]
+    fn what_cannot_be_undone_stays_in_the_journal() {
+        let fake = machine();
+        let journal = Journal::new(&fake, Path::new(DIRECTORY));
+        journal.set(Path::new(KNOB), "never").unwrap();
+        fake.refuse_writes(KNOB);
+        assert_eq!(journal.undo().len(), 1);
+        assert_eq!(fake.list(Path::new(DIRECTORY)).unwrap(), ["1.json"]);
+    }
+
+    #[test]
+    fn a_change_that_fails_leaves_nothing() {
+        let fake = machine().read_only(KNOB);
+        let journal = Journal::new(&fake, Path::new(DIRECTORY));
+        assert!(journal.set(Path::new(KNOB), "never").is_err());
+        assert!(fake.list(Path::new(DIRECTORY)).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_journal_of_another_form_is_named_and_kept() {
+        let fake = machine().with_file("/run/stopgap/9.json", "{\"schema\": 3");
+        let restored = restore(&fake, Path::new(DIRECTORY)).unwrap();
+        assert!(restored.failed[0].contains("9.json"), "{restored:?}");
+    }
+}

@@ -1,0 +1,35 @@
+use rustix::thread::{ClockId, clock_nanosleep_absolute};
+use rustix::time::{Timespec, clock_gettime};
+use stopgap_events::units::Nanos;
+
+use super::Linux;
+use crate::clock::Clock;
+
+#[allow(clippy::cast_sign_loss)] // these clocks start at boot or at 1970
+fn nanos(time: Timespec) -> Nanos {
+    Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+impl Clock for Linux {
+    fn now(&self) -> Nanos {
+        nanos(clock_gettime(rustix::time::ClockId::Monotonic))
+    }
+
+    fn thread_cpu(&self) -> Nanos {
+        nanos(clock_gettime(rustix::time::ClockId::ThreadCPUTime))
+    }
+
+    fn sleep_until(&self, deadline: Nanos) {
+        #[allow(clippy::cast_possible_wrap)] // 2^63 ns after boot are 292 years
+        let time = Timespec {
+            tv_sec: (deadline.0 / 1_000_000_000) as i64,
+            tv_nsec: (deadline.0 % 1_000_000_000) as _,
+        };
+        // Ended early by a signal: the caller looks at the interrupt flag next.
+        let _ = clock_nanosleep_absolute(ClockId::Monotonic, &time);
+    }
+
+    fn unix_seconds(&self) -> u64 {
+        nanos(clock_gettime(rustix::time::ClockId::Realtime)).0 / 1_000_000_000
+    }
+}

@@ -1,0 +1,110 @@
+use std::ffi::CString;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use super::Linux;
+use crate::error::{Error, Result};
+use crate::files::Files;
+
+fn on<T>(call: &'static str, path: &Path, result: io::Result<T>) -> Result<T> {
+    result.map_err(|e| Error::call(call, path.display(), e))
+}
+
+impl Files for Linux {
+    fn read(&self, path: &Path) -> Result<Vec<u8>> {
+        let mut file = on("open", path, fs::File::open(path))?;
+        let mut content = Vec::with_capacity(4096);
+        on("read", path, file.read_to_end(&mut content))?;
+        Ok(content)
+    }
+
+    fn read_at(&self, path: &Path, offset: u64, length: usize) -> Result<Vec<u8>> {
+        let file = on("open", path, fs::File::open(path))?;
+        let mut content = vec![0; length];
+        let mut have = 0;
+        while have < length {
+            let more = file.read_at(&mut content[have..], offset + have as u64);
+            match on("read", path, more)? {
+                0 => break,
+                count => have += count,
+            }
+        }
+        content.truncate(have);
+        Ok(content)
+    }
+
+    fn write(&self, path: &Path, content: &[u8]) -> Result<()> {
+        let file = fs::OpenOptions::new().write(true).open(path);
+        let count = on("write", path, on("open", path, file)?.write(content))?;
+        if count == content.len() {
+            Ok(())
+        } else {
+            Err(Error::call("write", path.display(), io::ErrorKind::WriteZero))
+        }
+    }
+
+    fn create(&self, path: &Path, content: &[u8]) -> Result<()> {
+        let mut options = fs::OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let mut file = on("open", path, options.open(path))?;
+        on("write", path, file.write_all(content))?;
+        on("fsync", path, file.sync_all())
+    }
+
+    fn list(&self, path: &Path) -> Result<Vec<String>> {
+        let entries = on("opendir", path, fs::read_dir(path))?;
+        let mut names = Vec::new();
+        for entry in entries {
+            let name = on("readdir", path, entry)?.file_name();
+            names.push(name.to_string_lossy().into_owned());
+        }
+        Ok(names)
+    }
+
+    fn link(&self, path: &Path) -> Result<PathBuf> {
+        on("readlink", path, fs::read_link(path))
+    }
+
+    fn make_dir(&self, path: &Path) -> Result<()> {
+        on("mkdir", path, fs::DirBuilder::new().mode(0o700).create(path))
+    }
+
+    fn remove_dir(&self, path: &Path) -> Result<()> {
+        on("rmdir", path, fs::remove_dir(path))
+    }
+
+    fn remove_file(&self, path: &Path) -> Result<()> {
+        on("unlink", path, fs::remove_file(path))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        on("rename", to, fs::rename(from, to))
+    }
+
+    fn is_private(&self, path: &Path) -> Result<bool> {
+        let meta = on("lstat", path, fs::symlink_metadata(path))?;
+        let ours = meta.uid() == rustix::process::geteuid().as_raw();
+        Ok(meta.is_dir() && ours && meta.mode() & 0o022 == 0)
+    }
+
+    fn swap(&self, path: &Path, switch_on: bool) -> Result<()> {
+        let c_path = CString::new(path.as_os_str().as_bytes())
+            .map_err(|_| Error::call("swapon", path.display(), io::ErrorKind::InvalidInput))?;
+        // SAFETY: the path is a NUL-terminated string that outlives the call.
+        let (call, status) = unsafe {
+            if switch_on {
+                ("swapon", libc::swapon(c_path.as_ptr(), 0))
+            } else {
+                ("swapoff", libc::swapoff(c_path.as_ptr()))
+            }
+        };
+        if status == 0 {
+            Ok(())
+        } else {
+            Err(Error::call(call, path.display(), io::Error::last_os_error()))
+        }
+    }
+}

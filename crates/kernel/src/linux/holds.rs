@@ -1,0 +1,4 @@
+use super::Linux;
+use crate::holds::Holds;
+
+impl Holds for Linux {}

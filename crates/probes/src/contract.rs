@@ -1,0 +1,103 @@
+//! What every probe offers and what it is given.
+
+use serde::{Deserialize, Serialize};
+use stopgap_events::machine::{Counter, Missing, Privilege};
+use stopgap_events::question::Question;
+use stopgap_events::units::{Bytes, Nanos};
+use stopgap_kernel::System;
+use stopgap_kernel::journal::Journal;
+use stopgap_stats::record::{Answer, Series};
+
+/// What a probe is given.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    /// The system.
+    pub system: &'a dyn System,
+    /// Where changes are written down before they are made.
+    pub journal: &'a Journal<'a>,
+    /// Memory that it may use at most, load children together.
+    pub budget: Bytes,
+    /// How long it should take; it may end a little later, and may end sooner.
+    pub time: Nanos,
+    /// Seed of all random choices.
+    pub seed: u64,
+    /// Our rung on the ladder of privilege.
+    pub privilege: Privilege,
+    /// A directory of our own for scratch files, on a disk where there is one.
+    pub scratch: &'a std::path::Path,
+    /// Called between two steps with the share done (0 to 1) and what is being done.
+    pub progress: &'a dyn Fn(f64, &str),
+    /// Whether to stop early and report what there is.
+    pub interrupted: &'a dyn Fn() -> bool,
+}
+
+/// What a probe will do, before it does it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// What it does, in a sentence or two.
+    pub what: String,
+    /// Settings, cgroups and files that it changes and puts back; empty: none.
+    pub touches: Vec<String>,
+    /// Memory that it uses at most.
+    pub memory: Bytes,
+    /// How long it takes.
+    pub time: Nanos,
+    /// What it cannot measure here, and why.
+    pub missing: Vec<Missing>,
+}
+
+/// What a probe measured.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// The measurements.
+    pub series: Vec<Series>,
+    /// Counters, by name.
+    pub counters: Vec<Counter>,
+    /// What was lost, by name.
+    pub losses: Vec<Counter>,
+    /// What could not be measured, and why.
+    pub missing: Vec<Missing>,
+    /// Facts that the judgement needs beside the series, by name; as uptime, fragmentation.
+    pub facts: std::collections::BTreeMap<String, f64>,
+    /// Peak resident memory of the largest load child, bytes.
+    pub peak_resident: u64,
+    /// Whether it was interrupted before it had done what it planned.
+    pub interrupted: bool,
+}
+
+/// A live experiment.
+pub trait Probe {
+    /// Which question it answers.
+    fn question(&self) -> Question;
+
+    /// What it will touch and use. Changes nothing; reads what it must.
+    ///
+    /// # Errors
+    /// Where its parameters make no sense on this machine: the message says which and what to do.
+    fn plan(&self, context: &Context<'_>) -> Result<Plan, ProbeError>;
+
+    /// Carries the plan out. What was changed is put back when it returns.
+    ///
+    /// # Errors
+    /// Where it could not begin at all. What fails later is `missing`, or an error in its
+    /// series, and the rest is still measured.
+    fn run(&self, context: &Context<'_>) -> Result<Measured, ProbeError>;
+
+    /// The answer. Pure: the same samples give the same answer.
+    fn judge(&self, measured: Measured, seed: u64, privilege: Privilege) -> Answer;
+}
+
+/// Why a probe could not begin.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProbeError {
+    /// A parameter makes no sense, here or anywhere. One line: what, and what to do.
+    #[error("{0}")]
+    Parameter(String),
+    /// This machine or this user cannot answer the question.
+    #[error("{0}")]
+    Unsupported(String),
+    /// The system failed us.
+    #[error(transparent)]
+    System(#[from] stopgap_kernel::Error),
+}
