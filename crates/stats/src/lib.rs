@@ -9,4 +9,7 @@
 //!
 //! The unit of evidence is a *run*, never a sample. This crate is pure: no clock, no file.
 
+pub mod histogram;
+pub mod quantile;
 pub mod record;
+pub mod verdict;
