@@ -27,11 +27,15 @@ pub mod clock;
 pub mod error;
 pub mod files;
 pub mod holds;
+pub mod hugetlb;
 pub mod journal;
 pub mod linux;
 pub mod memory;
+pub mod own;
+pub mod pagemap;
 pub mod signals;
 pub mod tasks;
+pub mod thp;
 
 #[cfg(feature = "fake")]
 pub mod fake;
