@@ -103,8 +103,12 @@ where
 {
     let path = path.as_ref();
     let text = read_text(files, path)?;
-    text.parse()
-        .map_err(|_| Error::parse(path.display(), format!("'{text}' is not the number expected")))
+    text.parse().map_err(|_| {
+        Error::parse(
+            path.display(),
+            format!("'{text}' is not the number expected"),
+        )
+    })
 }
 
 /// The chosen word of a file such as `always [madvise] never`.

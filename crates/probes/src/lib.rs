@@ -11,5 +11,7 @@
 //! and writes every change of a setting into the journal first.
 
 pub mod contract;
+mod load;
+pub mod placement;
 
 pub use contract::{Context, Measured, Plan, Probe};
