@@ -118,7 +118,8 @@ impl Nanos {
 
 /// `value` with three significant digits, as `3.62`, `41.5`, `9412`.
 fn three_digits(f: &mut fmt::Formatter<'_>, value: f64, unit: &str) -> fmt::Result {
-    let digits = if value >= 99.95 || value == value.trunc() {
+    let whole = value.fract().abs() < f64::EPSILON;
+    let digits = if value >= 99.95 || whole {
         0
     } else if value >= 9.995 {
         1

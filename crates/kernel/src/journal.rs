@@ -363,9 +363,7 @@ fn undo(system: &dyn System, change: &Change) -> Result<()> {
             let deadline = system.now() + Nanos::secs(3);
             loop {
                 match ignore_absent(system.remove_dir(path)) {
-                    Err(error)
-                        if error.errno() == Some(libc::EBUSY) && system.now() < deadline =>
-                    {
+                    Err(error) if error.errno() == Some(libc::EBUSY) && system.now() < deadline => {
                         system.sleep_until(system.now() + Nanos::millis(20));
                     }
                     other => return other,
@@ -476,7 +474,10 @@ mod tests {
         std::mem::forget(journal); // killed
 
         let nothing = restore(&fake, Path::new(DIRECTORY)).unwrap();
-        assert!(nothing.done.is_empty(), "its process still lives: {nothing:?}");
+        assert!(
+            nothing.done.is_empty(),
+            "its process still lives: {nothing:?}"
+        );
 
         let fake = fake.without("/proc/1");
         let restored = restore(&fake, Path::new(DIRECTORY)).unwrap();

@@ -24,6 +24,7 @@
 
 pub mod budget;
 pub mod clock;
+pub mod environment;
 pub mod error;
 pub mod files;
 pub mod holds;
@@ -31,8 +32,12 @@ pub mod hugetlb;
 pub mod journal;
 pub mod linux;
 pub mod memory;
+mod notes;
+pub mod now;
 pub mod own;
 pub mod pagemap;
+mod proc;
+pub mod shortage;
 pub mod signals;
 pub mod tasks;
 pub mod thp;

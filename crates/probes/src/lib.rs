@@ -12,5 +12,7 @@
 
 pub mod chunks;
 pub mod contract;
+mod load;
+pub mod placement;
 
 pub use contract::{Context, Measured, Plan, Probe};

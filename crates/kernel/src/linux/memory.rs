@@ -19,7 +19,12 @@ fn prot(protection: Protection) -> ProtFlags {
 }
 
 /// The part of `mapping` as pointer and length; an error where it leaves the mapping.
-fn part(call: &'static str, mapping: &Mapping, offset: Bytes, length: Bytes) -> Result<(*mut u8, usize)> {
+fn part(
+    call: &'static str,
+    mapping: &Mapping,
+    offset: Bytes,
+    length: Bytes,
+) -> Result<(*mut u8, usize)> {
     assert_eq!(mapping.origin(), Origin::Kernel, "a mapping of a fake");
     let part = mapping.range().part(offset, length).ok_or_else(|| {
         let target = format!("{length} at {offset} of {}", mapping.range());
@@ -44,7 +49,8 @@ impl Linux {
             },
             // SAFETY: as above.
             MapKind::HugeTlb { page } => unsafe {
-                let size = MapFlags::from_bits_retain(page.0.trailing_zeros() << libc::MAP_HUGE_SHIFT);
+                let size =
+                    MapFlags::from_bits_retain(page.0.trailing_zeros() << libc::MAP_HUGE_SHIFT);
                 let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | size;
                 mm::mmap_anonymous(ptr::null_mut(), length, prot, flags)
             },
@@ -52,7 +58,16 @@ impl Linux {
                 let fd = file.fd.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
                 // SAFETY: as above; the file is our own memfd, which is never truncated, and
                 // no reference into the mapping is handed out.
-                unsafe { mm::mmap(ptr::null_mut(), length, prot, MapFlags::SHARED, fd, offset.0) }
+                unsafe {
+                    mm::mmap(
+                        ptr::null_mut(),
+                        length,
+                        prot,
+                        MapFlags::SHARED,
+                        fd,
+                        offset.0,
+                    )
+                }
             }
         };
         Ok(address?.cast())
@@ -242,7 +257,11 @@ mod tests {
         };
         for which in 0..2 {
             let maps: Vec<_> = (0..32)
-                .map(|i| linux.map(&request(page, kinds(i)[which], Bytes(0))).unwrap())
+                .map(|i| {
+                    linux
+                        .map(&request(page, kinds(i)[which], Bytes(0)))
+                        .unwrap()
+                })
                 .collect();
             let start = maps.iter().map(|m| m.range().start).min().unwrap();
             let end = maps.iter().map(|m| m.range().end).max().unwrap();
