@@ -29,7 +29,11 @@ fn is_root() -> bool {
 
 /// Runs and judges, with the journal in `directory`.
 fn run(probe: &Chunks, directory: &Path, seconds: u64) -> Answer {
-    let privilege = if is_root() { Privilege::Root } else { Privilege::None };
+    let privilege = if is_root() {
+        Privilege::Root
+    } else {
+        Privilege::None
+    };
     let journal = Journal::new(&Linux, directory);
     let context = Context {
         system: &Linux,
@@ -43,7 +47,11 @@ fn run(probe: &Chunks, directory: &Path, seconds: u64) -> Answer {
         interrupted: &|| false,
     };
     let measured: Measured = probe.run(&context).unwrap();
-    assert!(measured.peak_resident < (256 << 20) + (64 << 20), "{}", measured.peak_resident);
+    assert!(
+        measured.peak_resident < (256 << 20) + (64 << 20),
+        "{}",
+        measured.peak_resident
+    );
     probe.judge(measured, 7, privilege)
 }
 
@@ -84,7 +92,12 @@ fn knobs() -> BTreeMap<PathBuf, String> {
     if let Some(thp) = Thp::read(&Linux).unwrap() {
         paths.extend(thp.sizes.into_iter().map(|size| size.knob));
     }
-    paths.extend(hugetlb::pools(&Linux).unwrap().iter().map(|pool| hugetlb::knob(pool.page)));
+    paths.extend(
+        hugetlb::pools(&Linux)
+            .unwrap()
+            .iter()
+            .map(|pool| hugetlb::knob(pool.page)),
+    );
     paths
         .into_iter()
         .filter_map(|path| Some((path.clone(), std::fs::read_to_string(path).ok()?)))
@@ -94,6 +107,7 @@ fn knobs() -> BTreeMap<PathBuf, String> {
 /// The counts that were measured by hand for a 4 MiB buffer on x86-64.
 #[test]
 #[cfg(target_arch = "x86_64")]
+#[allow(clippy::float_cmp)] // counts
 fn entries_are_those_measured_by_hand() {
     let _alone = alone();
     if !is_root() {
@@ -117,33 +131,47 @@ fn entries_are_those_measured_by_hand() {
     };
     let answer = run(&probe, folder.path(), 20);
     for strategy in ["thp-direct", "collapse", "hugetlb"] {
-        assert_eq!(entries(&answer, strategy, "4M"), [2.0, 4.0, 2.0], "{strategy}");
+        assert_eq!(
+            entries(&answer, strategy, "4M"),
+            [2.0, 4.0, 2.0],
+            "{strategy}"
+        );
     }
-    let [usual, short, long] = entries(&answer, "base", "4M");
-    assert!(usual == 1024.0 || usual < 1024.0 && usual.fract() == 0.0);
-    for (set, count) in [("{4K,2M,1G}", usual), ("short", short), ("long", long)] {
-        // Base pages that happen to lie side by side save entries; luck is never that great.
-        assert!((256.0..=1024.0).contains(&count), "{set}: {count}");
+    // Base pages that lie side by side, in order and aligned save entries: luck, and little.
+    for count in entries(&answer, "base", "4M") {
+        assert!((512.0..=1024.0).contains(&count), "{count}");
     }
     let kernel_has_64k = find(&answer, "block", "mthp-64K", "4M").is_some();
     if kernel_has_64k {
         let [usual, short, long] = entries(&answer, "mthp-64K", "4M");
         assert_eq!(usual, 1024.0);
-        // Two neighbours of 64 KiB may be more than that; fewer entries than that need luck.
-        assert!((32.0..=64.0).contains(&short) && (32.0..=64.0).contains(&long), "{short} {long}");
+        // Sixteen side by side, in order and aligned would make an entry of 1 MiB.
+        assert_eq!(long, 64.0);
+        assert!((34.0..=64.0).contains(&short), "{short}");
     } else {
-        let error = find(&answer, "take", "mthp-64K", "4M").unwrap().error.as_ref();
-        assert!(error.unwrap().contains("this kernel has no THP of 64K"), "{error:?}");
+        let error = find(&answer, "take", "mthp-64K", "4M")
+            .unwrap()
+            .error
+            .as_ref();
+        assert!(
+            error.unwrap().contains("this kernel has no THP of 64K"),
+            "{error:?}"
+        );
     }
     // As many pieces as the strategy says: what a fault gave.
     let faults = |strategy| find(&answer, "faults", strategy, "4M").unwrap().blocks[0].value;
-    assert!((1024.0..1100.0).contains(&faults("base")), "{}", faults("base"));
-    assert!((2.0..60.0).contains(&faults("thp-direct")), "{}", faults("thp-direct"));
+    assert!(
+        (1024.0..1100.0).contains(&faults("base")),
+        "{}",
+        faults("base")
+    );
+    assert!(
+        (2.0..60.0).contains(&faults("thp-direct")),
+        "{}",
+        faults("thp-direct")
+    );
     assert_eq!(knobs(), before);
 }
-
-/// Set for the process that [`as_an_ordinary_user_it_answers`] starts.
-const AS_NOBODY: &str = "STOPGAP_TEST_CHUNKS_AS_NOBODY";
 
 #[test]
 fn as_an_ordinary_user_it_answers() {
@@ -155,14 +183,30 @@ fn as_an_ordinary_user_it_answers() {
     let answer = run(&Chunks::check(true), folder.path(), 3);
     let base = find(&answer, "take", "base", "4M").unwrap();
     assert!(base.blocks.iter().all(|block| block.value > 0.0));
-    assert_ne!(answer.verdict.word, Word::Unsupported, "{}", answer.verdict.text);
+    assert_ne!(
+        answer.verdict.word,
+        Word::Unsupported,
+        "{}",
+        answer.verdict.text
+    );
     assert!(find(&answer, "physical runs", "base", "4M").is_none());
-    let layout = answer.missing.iter().find(|missing| missing.what.contains("physical layout"));
+    let layout = answer
+        .missing
+        .iter()
+        .find(|missing| missing.what.contains("physical layout"));
     assert!(layout.unwrap().why.contains("needs root"), "{layout:?}");
     for series in &answer.series {
-        assert_eq!(series.blocks.is_empty(), series.error.is_some(), "{series:?}");
+        assert_eq!(
+            series.blocks.is_empty(),
+            series.error.is_some(),
+            "{series:?}"
+        );
     }
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing to put back");
+    assert_eq!(
+        std::fs::read_dir(folder.path()).unwrap().count(),
+        0,
+        "nothing to put back"
+    );
 }
 
 fn run_again_as_nobody(test: &str) {
@@ -174,23 +218,31 @@ fn run_again_as_nobody(test: &str) {
     std::fs::create_dir(&own).unwrap();
     std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o777)).unwrap();
     let outcome = Command::new("setpriv")
-        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"])
+        .args([
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            "--inh-caps=-all",
+        ])
         .arg(&copy)
         .args(["--exact", test, "--nocapture"])
         .env("TMPDIR", &own)
-        .env(AS_NOBODY, "1")
         .current_dir(&own)
         .output();
     let outcome = outcome.expect("setpriv is part of util-linux, which every Debian has");
     let said = String::from_utf8_lossy(&outcome.stderr);
-    assert!(outcome.status.success(), "{}\n{said}", String::from_utf8_lossy(&outcome.stdout));
+    assert!(
+        outcome.status.success(),
+        "{}\n{said}",
+        String::from_utf8_lossy(&outcome.stdout)
+    );
 }
 
 /// Names the journal's folder to the process that is to be killed.
 const TO_BE_KILLED: &str = "STOPGAP_TEST_CHUNKS_JOURNAL";
 
-/// The process that [`a_killed_run_is_put_back`] starts and kills; nothing by itself.
 #[test]
+#[ignore = "a_killed_run_is_put_back starts and kills it"]
 fn victim() {
     let Some(directory) = std::env::var_os(TO_BE_KILLED) else {
         return;
@@ -214,7 +266,7 @@ fn a_killed_run_is_put_back() {
     // Wherever it is killed, what it had changed by then is put back.
     for delay in [0, 5, 40] {
         let mut victim = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "victim", "--nocapture"])
+            .args(["--exact", "victim", "--ignored"])
             .env(TO_BE_KILLED, folder.path())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -231,11 +283,18 @@ fn a_killed_run_is_put_back() {
         victim.wait().unwrap();
         let restored = restore(&Linux, folder.path()).unwrap();
         assert!(restored.failed.is_empty(), "{restored:?}");
+        // Huge pages that the load child held leave the pool when it is gone.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while knobs() != before && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         assert_eq!(knobs(), before, "{restored:?}");
     }
     let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
     let journals = left.iter().flatten().filter(|file| {
-        file.path().extension().is_some_and(|extension| extension == "json")
+        file.path()
+            .extension()
+            .is_some_and(|extension| extension == "json")
     });
     assert_eq!(journals.count(), 0, "{left:?}");
 }

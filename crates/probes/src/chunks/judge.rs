@@ -4,9 +4,16 @@
 //! |---|---|
 //! | one strategy stalls in two runs or more | `stalls` |
 //! | stalls, but no strategy twice | `inconclusive`: repeats disagree |
+//! | long blocks, but no direct reclaim or compaction | `inconclusive`: not the allocator |
 //! | free memory is in large blocks | `inconclusive: not fragmented`: nothing could stall |
 //! | fragmented, but no strategy was made to compact | `inconclusive` |
 //! | a strategy had to compact, in two runs or more, and did not stall | `clean` |
+//!
+//! A block *stalls* if it is beyond its series' threshold and the kernel counted a direct
+//! reclaim or compaction in the same child, or cannot count them. The others are *long*: a
+//! busy machine, a virtual machine's host, memory that was never used before.
+
+mod evidence;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,9 +25,8 @@ use stopgap_stats::histogram::Histogram;
 use stopgap_stats::record::{Answer, Block, Figure, Parameter, Series};
 use stopgap_stats::verdict::{Verdict, Word};
 
-use super::series::{BLOCK, TAKE, entries_name};
-use super::strategy::{Strategy, parse_size, short_size};
-use super::take::IOMMUS;
+use super::series::{BLOCK, RECLAIMS};
+use super::strategy::{Strategy, parse_size};
 use crate::contract::Measured;
 
 /// Unusable-free-space index from which on memory counts as fragmented at an order: below it,
@@ -72,6 +78,8 @@ struct Row<'a> {
     held: Bytes,
     direct: bool,
     blocks: &'a [Block],
+    /// Runs in which no direct reclaim or compaction was counted.
+    idle: BTreeSet<u32>,
 }
 
 /// The stalls of one strategy, all buffer sizes together.
@@ -94,8 +102,16 @@ struct Seen<'a> {
 
 impl<'a> Seen<'a> {
     fn of(measured: &'a Measured) -> Seen<'a> {
-        let rows: Vec<Row<'a>> = measured.series.iter().filter_map(row).collect();
-        let runs = rows.iter().flat_map(|row| row.blocks).map(|block| block.run).collect();
+        let rows: Vec<Row<'a>> = measured
+            .series
+            .iter()
+            .filter_map(|of| row(of, &measured.series))
+            .collect();
+        let runs = rows
+            .iter()
+            .flat_map(|row| row.blocks)
+            .map(|block| block.run)
+            .collect();
         Seen {
             measured,
             rows,
@@ -143,8 +159,8 @@ impl<'a> Seen<'a> {
             for block in row.blocks {
                 if let Some(stalls) = &block.stalls {
                     stalled.threshold_ns = stalled.threshold_ns.min(stalls.threshold_ns);
-                    stalled.count += stalls.count;
-                    if stalls.count > 0 {
+                    if stalls.count > 0 && !row.idle.contains(&block.run) {
+                        stalled.count += stalls.count;
                         stalled.runs.insert(block.run);
                     }
                 }
@@ -158,6 +174,21 @@ impl<'a> Seen<'a> {
         let mut stalls: Vec<_> = by.into_values().filter(|s| s.count > 0).collect();
         stalls.sort_by_key(|s| std::cmp::Reverse((s.runs.len(), s.worst_ns)));
         stalls
+    }
+
+    /// Blocks beyond the threshold that the allocator did not cause.
+    fn long(&self) -> Option<String> {
+        let rows = self.rows.iter();
+        let blocks = rows.flat_map(|row| row.blocks.iter().map(move |block| (row, block)));
+        let long = blocks.filter(|(row, block)| {
+            let beyond = block.stalls.as_ref().is_some_and(|stalls| stalls.count > 0);
+            beyond && row.idle.contains(&block.run)
+        });
+        let longest = long.map(|(_, block)| worst(block)).max()?;
+        Some(format!(
+            "blocks of up to {} without direct reclaim or compaction: not the allocator",
+            Nanos(longest)
+        ))
     }
 
     /// The strategy that stalls, if one does so in two runs.
@@ -177,12 +208,15 @@ impl<'a> Seen<'a> {
             return Verdict::new(Word::Stalls, stalled.words());
         }
         let once = self.stalls().into_iter().next().map(|stalled| {
-            format!(
-                "{} in one run of {} only ({}): repeats disagree",
-                if stalled.count == 1 { "a stall".to_owned() } else { format!("{} stalls", stalled.count) },
-                self.runs.len(),
-                stalled.example()
-            )
+            let stalls = match stalled.count {
+                1 => "a stall".to_owned(),
+                count => format!("{count} stalls"),
+            };
+            let example = stalled.example();
+            match self.runs.len() {
+                1 => format!("{stalls} in the only run ({example}): not repeated"),
+                runs => format!("{stalls} in one run of {runs} ({example}): repeats disagree"),
+            }
         });
         match self.untested() {
             Some(why) => Verdict::inconclusive(&match once {
@@ -190,6 +224,9 @@ impl<'a> Seen<'a> {
                 None => why,
             }),
             None if once.is_some() => Verdict::inconclusive(&once.unwrap_or_default()),
+            None if self.long().is_some() => {
+                Verdict::inconclusive(&self.long().unwrap_or_default())
+            }
             None => {
                 let index = self.pmd_order().and_then(|order| self.index(order));
                 Verdict::new(
@@ -213,9 +250,13 @@ impl<'a> Seen<'a> {
         let (Some(index), Some(_)) = (self.index(pmd), self.fact("free_bytes")) else {
             return Some("how fragmented memory is cannot be read".to_owned());
         };
-        let fragmented = [pmd, COSTLY_ORDER].into_iter().any(|order| self.fragmented(order));
+        let fragmented = [pmd, COSTLY_ORDER]
+            .into_iter()
+            .any(|order| self.fragmented(order));
         if !fragmented {
-            let up = self.fact("uptime_s").map_or(String::new(), |s| format!(", up {}", age(s)));
+            let up = self
+                .fact("uptime_s")
+                .map_or(String::new(), |s| format!(", up {}", age(s)));
             return Some(format!("not fragmented (index {index:.2}{up})"));
         }
         if !self.rows.iter().any(|row| row.direct) {
@@ -251,7 +292,11 @@ impl<'a> Seen<'a> {
     }
 
     fn first_error(&self) -> String {
-        let error = self.measured.series.iter().find_map(|series| series.error.clone());
+        let error = self
+            .measured
+            .series
+            .iter()
+            .find_map(|series| series.error.clone());
         error.unwrap_or_else(|| "no strategy could be measured".to_owned())
     }
 
@@ -274,94 +319,6 @@ impl<'a> Seen<'a> {
             high: interval.map(|interval| interval.high.exp()),
         })
     }
-
-    fn worst_words(&self) -> String {
-        let rows = self.rows.iter();
-        let blocks = rows.flat_map(|row| row.blocks.iter().map(move |block| (worst(block), row)));
-        let longest = blocks.max_by_key(|&(worst, _)| worst);
-        longest.map_or(String::new(), |(worst, row)| {
-            format!("{} block {} ({})", row.block, Nanos(worst), row.strategy.words())
-        })
-    }
-
-    fn evidence(&self) -> Vec<String> {
-        let mut evidence = Vec::new();
-        let sizes: BTreeSet<Bytes> = self.measured.series.iter().filter_map(size_of).collect();
-        for &size in sizes.iter().rev() {
-            let took = self.medians(TAKE, size);
-            let base = took.iter().find(|(strategy, _)| *strategy == Strategy::Base);
-            let huge = took.iter().find(|(strategy, _)| *strategy == Strategy::ThpDirect);
-            if let (Some((_, base)), Some((_, huge))) = (base, huge) {
-                evidence.push(format!(
-                    "{size} takes {} in base pages, {} in THP ({:.2}x)",
-                    nanos(*base),
-                    nanos(*huge),
-                    huge / base
-                ));
-            }
-        }
-        if !self.rows.is_empty() {
-            evidence.push(format!("the worst block: {}", self.worst_words()));
-        }
-        evidence.extend(self.stalls().iter().skip(1).map(|s| format!("also {}", s.words())));
-        for &size in sizes.iter().rev() {
-            let took = self.medians(TAKE, size);
-            if !took.is_empty() {
-                let list: Vec<String> = took
-                    .iter()
-                    .map(|(strategy, ns)| format!("{strategy} {}", nanos(*ns)))
-                    .collect();
-                evidence.push(format!("{} took: {}", short_size(size), list.join(", ")));
-            }
-        }
-        evidence.extend(sizes.iter().filter_map(|&size| self.entries(size)));
-        evidence
-    }
-
-    /// `4M needs entries of {..}/{..}/{..}: base 1024/1020/1020, ...`
-    fn entries(&self, size: Bytes) -> Option<String> {
-        let sets = IOMMUS.map(|sizes| sizes.to_string()).join("/");
-        let counts: Vec<_> = (0..IOMMUS.len())
-            .map(|at| self.medians(&entries_name(at), size))
-            .collect();
-        let list: Vec<String> = counts[0]
-            .iter()
-            .map(|(strategy, _)| {
-                let of = |medians: &Vec<(Strategy, f64)>| {
-                    let found = medians.iter().find(|(of, _)| of == strategy);
-                    found.map_or("?".to_owned(), |(_, count)| format!("{count:.0}"))
-                };
-                let by_set: Vec<String> = counts.iter().map(of).collect();
-                format!("{strategy} {}", by_set.join("/"))
-            })
-            .collect();
-        let size = short_size(size);
-        (!list.is_empty()).then(|| format!("{size} needs entries of {sets}: {}", list.join(", ")))
-    }
-
-    /// Median over runs of a series at this buffer size, by strategy.
-    fn medians(&self, name: &str, size: Bytes) -> Vec<(Strategy, f64)> {
-        let of = |series: &Series| {
-            let same = series.name == name && size_of(series) == Some(size);
-            let values = series.blocks.iter().map(|block| block.value).collect();
-            same.then_some(())?;
-            Some((strategy_of(series)?, median(values)?))
-        };
-        self.measured.series.iter().filter_map(of).collect()
-    }
-
-    /// A setting that the evidence shows to help.
-    fn advice(&self, stalled: &Stalled) -> Option<String> {
-        let helps = Strategy::ThpNoReclaim;
-        let measured = self.rows.iter().any(|row| row.strategy == helps);
-        let stalls = self.stalls().iter().any(|other| other.strategy == helps);
-        let by_fault = matches!(stalled.strategy, Strategy::ThpDirect | Strategy::Mthp(_));
-        (by_fault && measured && !stalls).then(|| {
-            "echo defer > /sys/kernel/mm/transparent_hugepage/defrag: huge pages are then made \
-             in the background, and without direct reclaim no block stalled here"
-                .to_owned()
-        })
-    }
 }
 
 impl Stalled {
@@ -369,17 +326,29 @@ impl Stalled {
         #[allow(clippy::cast_precision_loss)] // a count of stalls
         let rate = self.count as f64 / self.spent.as_secs_f64().max(1e-9);
         let threshold = Nanos(self.threshold_ns);
-        format!("stalls {}/s above {threshold}: {}", short_rate(rate), self.example())
+        format!(
+            "stalls {}/s above {threshold}: {}",
+            short_rate(rate),
+            self.example()
+        )
     }
 
     fn example(&self) -> String {
         let worst = Nanos(self.worst_ns);
-        format!("{}, worst {} block {worst}", self.strategy.words(), self.worst_block)
+        format!(
+            "{}, worst {} block {worst}",
+            self.strategy.words(),
+            self.worst_block
+        )
     }
 }
 
 fn short_rate(rate: f64) -> String {
-    if rate < 10.0 { format!("{rate:.1}") } else { format!("{rate:.0}") }
+    if rate < 10.0 {
+        format!("{rate:.1}")
+    } else {
+        format!("{rate:.0}")
+    }
 }
 
 fn word<'a>(series: &'a Series, name: &str) -> Option<&'a str> {
@@ -397,7 +366,7 @@ fn strategy_of(series: &Series) -> Option<Strategy> {
     word(series, "strategy")?.parse().ok()
 }
 
-fn row(series: &Series) -> Option<Row<'_>> {
+fn row<'a>(series: &'a Series, all: &'a [Series]) -> Option<Row<'a>> {
     if series.name != BLOCK || series.blocks.is_empty() {
         return None;
     }
@@ -405,7 +374,16 @@ fn row(series: &Series) -> Option<Row<'_>> {
         Parameter::Number(number) => *number,
         Parameter::Word(_) => return None,
     };
+    let reclaims = all
+        .iter()
+        .find(|other| other.name == RECLAIMS && other.parameters == series.parameters);
+    let counts = reclaims.map_or(&[][..], |reclaims| &reclaims.blocks);
     Some(Row {
+        idle: counts
+            .iter()
+            .filter(|b| b.value < 1.0)
+            .map(|b| b.run)
+            .collect(),
         strategy: strategy_of(series)?,
         block: parse_size(word(series, "block")?).ok()?,
         chunk: parse_size(word(series, "chunk")?).ok()?,
@@ -416,18 +394,25 @@ fn row(series: &Series) -> Option<Row<'_>> {
 }
 
 fn worst(block: &Block) -> u64 {
-    block.histogram.as_ref().and_then(Histogram::max).unwrap_or(0)
+    block
+        .histogram
+        .as_ref()
+        .and_then(Histogram::max)
+        .unwrap_or(0)
 }
 
-#[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss
+)]
 fn spent(block: &Block) -> Nanos {
-    let mean = block.histogram.as_ref().and_then(Histogram::mean).unwrap_or(0.0);
+    let mean = block
+        .histogram
+        .as_ref()
+        .and_then(Histogram::mean)
+        .unwrap_or(0.0);
     Nanos((mean * block.samples as f64) as u64)
-}
-
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a time
-fn nanos(ns: f64) -> Nanos {
-    Nanos(ns as u64)
 }
 
 /// The median; of an even number the mean of the two in the middle.

@@ -60,11 +60,15 @@ pub(super) fn setup(
         }
         Strategy::Base | Strategy::EveryMthp | Strategy::Hugetlb => return Ok(base),
     };
-    let target = thp.sizes.iter().find(|size| size.page == chunk).ok_or_else(|| {
-        let sizes: Vec<_> = thp.sizes.iter().map(|size| short_size(size.page)).collect();
-        let (none, has) = (short_size(chunk), sizes.join(", "));
-        format!("this kernel has no THP of {none}; it has {has}")
-    })?;
+    let target = thp
+        .sizes
+        .iter()
+        .find(|size| size.page == chunk)
+        .ok_or_else(|| {
+            let sizes: Vec<_> = thp.sizes.iter().map(|size| short_size(size.page)).collect();
+            let (none, has) = (short_size(chunk), sizes.join(", "));
+            format!("this kernel has no THP of {none}; it has {has}")
+        })?;
     let changes = changes(thp, target, direct);
     if may_set {
         return Ok(Setup {
@@ -107,7 +111,11 @@ fn defrag_after(thp: &Thp, changes: &[(PathBuf, &'static str)]) -> String {
 /// its absence) must leave `target` as the largest.
 fn as_it_is(thp: &Thp, target: &Size, direct: Option<bool>) -> Option<Setup> {
     [true, false].into_iter().find_map(|advised| {
-        let largest = thp.sizes.iter().rev().find(|size| thp.allows(size, advised))?;
+        let largest = thp
+            .sizes
+            .iter()
+            .rev()
+            .find(|size| thp.allows(size, advised))?;
         let reclaims = Thp::direct(&thp.defrag, advised);
         let fits = largest.page == target.page && direct.is_none_or(|wanted| wanted == reclaims);
         fits.then(|| Setup {
@@ -155,7 +163,11 @@ mod tests {
 
     /// As distributions have it.
     fn usual() -> Thp {
-        thp("madvise", "madvise", &[(32, "never"), (64, "never"), (2048, "inherit")])
+        thp(
+            "madvise",
+            "madvise",
+            &[(32, "never"), (64, "never"), (2048, "inherit")],
+        )
     }
 
     fn words(setup: &Setup) -> Vec<String> {
@@ -164,14 +176,18 @@ mod tests {
             let name = knob.strip_prefix(DIRECTORY).unwrap();
             name.display().to_string()
         };
-        list.map(|(knob, word)| format!("{} {word}", short(knob))).collect()
+        list.map(|(knob, word)| format!("{} {word}", short(knob)))
+            .collect()
     }
 
     #[test]
     fn one_size_alone_is_allowed_and_the_rest_left() {
         let set = |strategy| setup(strategy, Some(&usual()), PAGE, true).unwrap();
         let mthp = set(Strategy::Mthp(Bytes::kib(64)));
-        let expected = ["hugepages-64kB/enabled madvise", "hugepages-2048kB/enabled never"];
+        let expected = [
+            "hugepages-64kB/enabled madvise",
+            "hugepages-2048kB/enabled never",
+        ];
         assert_eq!(words(&mthp), expected);
         assert!(mthp.direct && mthp.advice == Some(Advice::HugePage));
         // madvise reclaims directly for advised memory: nothing to set.
@@ -190,7 +206,10 @@ mod tests {
             "needs root to set defrag to never"
         );
         let error = has(Strategy::Mthp(Bytes::kib(64)), &usual()).unwrap_err();
-        assert!(error.starts_with("needs root to set hugepages-64kB/enabled"), "{error}");
+        assert!(
+            error.starts_with("needs root to set hugepages-64kB/enabled"),
+            "{error}"
+        );
 
         // 64K always, 2M on advice: unadvised memory gets 64K, and then reclaims only where
         // defrag is always.
@@ -200,7 +219,10 @@ mod tests {
         // Both always: the larger one wins, whatever is advised.
         let both = thp("always", "never", &[(64, "always"), (2048, "inherit")]);
         let error = has(Strategy::Mthp(Bytes::kib(64)), &both).unwrap_err();
-        assert!(error.contains("hugepages-2048kB/enabled to never"), "{error}");
+        assert!(
+            error.contains("hugepages-2048kB/enabled to never"),
+            "{error}"
+        );
         assert!(!has(Strategy::ThpNoReclaim, &both).unwrap().direct);
     }
 
@@ -208,7 +230,11 @@ mod tests {
     fn what_the_kernel_lacks_is_said() {
         let base = setup(Strategy::Base, None, PAGE, true).unwrap();
         assert_eq!((base.advice, base.chunk), (None, PAGE));
-        for strategy in [Strategy::ThpDirect, Strategy::Collapse, Strategy::Mthp(Bytes::kib(64))] {
+        for strategy in [
+            Strategy::ThpDirect,
+            Strategy::Collapse,
+            Strategy::Mthp(Bytes::kib(64)),
+        ] {
             let error = setup(strategy, None, PAGE, true).unwrap_err();
             assert_eq!(error, "this kernel has no THP");
         }
@@ -223,7 +249,10 @@ mod tests {
     fn a_disabled_pmd_size_is_allowed_first() {
         let never = thp("never", "defer", &[(2048, "inherit")]);
         let set = setup(Strategy::ThpDirect, Some(&never), PAGE, true).unwrap();
-        assert_eq!(words(&set), ["hugepages-2048kB/enabled madvise", "defrag always"]);
+        assert_eq!(
+            words(&set),
+            ["hugepages-2048kB/enabled madvise", "defrag always"]
+        );
         assert!(setup(Strategy::ThpDirect, Some(&never), PAGE, false).is_err());
     }
 }

@@ -12,9 +12,10 @@
 //! **Warm memory.** In a virtual machine the first use of a page of guest memory costs the
 //! host's fault, about 3 us a base page, which is not our kernel's. So as much as is used is
 //! first taken once as base pages; and where huge pages are at hand (unusable index below
-//! [`FRAGMENTED`]), each child takes its buffers once before it measures. Where they are not,
-//! it does not: that would pay for the compaction that is to be measured, and such memory has
-//! been used before.
+//! [`FRAGMENTED`]), each child of the first run takes its buffers once before it measures.
+//! Where they are not, it does not: that would pay for the compaction that is to be measured,
+//! and such memory has been used before. Cold memory may still turn up; so a long block counts
+//! against the allocator only where the kernel counted direct reclaim or compaction meanwhile.
 //!
 //! What it leaves out: drivers allocate in the kernel and unmovable; we take movable memory
 //! through page faults. Time that a task was ready to run and had no CPU is not part of a
@@ -23,28 +24,21 @@
 mod judge;
 mod knobs;
 mod series;
+mod session;
 mod strategy;
 mod take;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
-use stopgap_events::machine::{Counter, Missing, Privilege};
+use stopgap_events::machine::{Missing, Privilege};
 use stopgap_events::question::Question;
-use stopgap_events::random::Random;
-use stopgap_events::units::{Bytes, Nanos};
-use stopgap_kernel::budget::meminfo;
-use stopgap_kernel::buddyinfo::fragmentation;
-use stopgap_kernel::files::read_text;
+use stopgap_events::units::Bytes;
 use stopgap_kernel::hugetlb;
-use stopgap_kernel::memory::Advice;
-use stopgap_kernel::tasks::ChildLimits;
 use stopgap_kernel::thp::Thp;
 use stopgap_stats::record::{Answer, Parameter};
 
 use crate::contract::{Context, Measured, Plan, Probe, ProbeError};
-use series::{Cell, Cells, Manner};
-use take::{How, Taken, Task};
+use session::Session;
 
 pub use judge::FRAGMENTED;
 pub use series::{STALL_FLOOR, STALL_TIMES};
@@ -126,7 +120,9 @@ impl Chunks {
         let page = context.system.page_size();
         // A table of the page's size with 8-byte entries: so on every 64-bit machine whose
         // page tables are full.
-        let pmd = thp.as_ref().map_or(Bytes(page.0 * (page.0 / 8)), |thp| thp.pmd_size);
+        let pmd = thp
+            .as_ref()
+            .map_or(Bytes(page.0 * (page.0 / 8)), |thp| thp.pmd_size);
         let mut strategies = Vec::new();
         for &strategy in &self.strategies {
             match (strategy, &thp) {
@@ -232,14 +228,7 @@ impl Probe for Chunks {
     fn run(&self, context: &Context<'_>) -> Result<Measured, ProbeError> {
         self.check_parameters(context)?;
         let machine = self.machine(context)?;
-        let mut session = Session {
-            probe: self,
-            context,
-            facts: facts(context, &machine),
-            machine,
-            cells: Cells::default(),
-            measured: Measured::default(),
-        };
+        let mut session = Session::new(self, context, machine);
         session.run();
         Ok(session.finish())
     }
@@ -253,292 +242,12 @@ impl Probe for Chunks {
             ("strategy".to_owned(), list(strategies)),
             ("runs".to_owned(), self.runs.into()),
             ("buffers".to_owned(), self.buffers.into()),
-            ("knobs".to_owned(), if self.knobs { "yes" } else { "no" }.into()),
+            (
+                "knobs".to_owned(),
+                if self.knobs { "yes" } else { "no" }.into(),
+            ),
         ]);
         judge::judge(measured, parameters, seed, privilege)
-    }
-}
-
-/// What the judgement needs of the machine. What cannot be read is not among the facts.
-#[allow(clippy::cast_precision_loss)] // sizes of memory
-fn facts(context: &Context<'_>, machine: &Machine) -> BTreeMap<String, f64> {
-    let system = context.system;
-    let mut facts = BTreeMap::from([
-        ("page_bytes".to_owned(), machine.page.0 as f64),
-        ("pmd_bytes".to_owned(), machine.pmd.0 as f64),
-    ]);
-    for order in fragmentation(system).unwrap_or_default() {
-        facts.insert(judge::index_fact(order.order), order.index);
-    }
-    if let Ok(free) = meminfo(system, "MemFree") {
-        facts.insert("free_bytes".to_owned(), free.0 as f64);
-    }
-    let uptime = read_text(system, Path::new("/proc/uptime")).ok();
-    let seconds = uptime.and_then(|text| text.split_whitespace().next()?.parse().ok());
-    if let Some(seconds) = seconds {
-        facts.insert("uptime_s".to_owned(), seconds);
-    }
-    facts
-}
-
-/// A probe at work.
-struct Session<'a> {
-    probe: &'a Chunks,
-    context: &'a Context<'a>,
-    machine: Machine,
-    facts: BTreeMap<String, f64>,
-    cells: Cells,
-    measured: Measured,
-}
-
-impl Session<'_> {
-    fn run(&mut self) {
-        let context = self.context;
-        let start = context.system.now();
-        self.warm();
-        let mut random = Random::new(context.seed);
-        let mut order = self.machine.strategies.clone();
-        let mut longest = Nanos(0);
-        let planned = f64::from(self.probe.runs) * order.len() as f64;
-        for run in 0..self.probe.runs {
-            let begun = context.system.now();
-            if run > 0 && begun.saturating_sub(start) + longest > context.time {
-                self.measured.missing.push(Missing::new(
-                    format!("runs {} to {}", run + 1, self.probe.runs),
-                    format!("the time of {} was over", context.time),
-                ));
-                return;
-            }
-            random.shuffle(&mut order);
-            for (number, &strategy) in order.iter().enumerate() {
-                if (context.interrupted)() {
-                    self.measured.interrupted = true;
-                    return;
-                }
-                let done = f64::from(run) * order.len() as f64 + number as f64;
-                (context.progress)(done / planned, &strategy.words());
-                let mut sizes = self.probe.sizes.clone();
-                random.shuffle(&mut sizes);
-                self.strategy(run, strategy, &sizes);
-            }
-            longest = longest.max(context.system.now().saturating_sub(begun));
-        }
-    }
-
-    /// Uses as much memory once as will be held.
-    fn warm(&mut self) {
-        let held = self.probe.held(self.context.budget);
-        let advice = self.machine.thp.as_ref().map(|_| Advice::NoHugePage);
-        let task = Task {
-            how: How::Fault(advice),
-            size: held,
-            buffers: 1,
-            block: self.machine.pmd.min(held),
-            warm: false,
-            deadline: self.context.system.now() + Nanos(self.context.time.0 / 4),
-        };
-        // What goes wrong here goes wrong again where it is measured, and is said there.
-        let _ = self.child(&task);
-    }
-
-    /// Whether PMD-size blocks are scarce, as far as it is known.
-    fn fragmented(&self) -> bool {
-        let order = self.machine.pmd.0.ilog2() - self.machine.page.0.ilog2();
-        let index = self.facts.get(&judge::index_fact(order));
-        index.is_some_and(|&index| index >= FRAGMENTED)
-    }
-
-    fn strategy(&mut self, run: u32, strategy: Strategy, sizes: &[Bytes]) {
-        // Knobs stay as they are set until the last size is done.
-        let scope = self.context.journal.scope();
-        let done = match strategy {
-            Strategy::Hugetlb => self.hugetlb(run, sizes),
-            _ => self.faulting(run, strategy, sizes),
-        };
-        if let Err(why) = done {
-            for &size in sizes {
-                self.fail(Cell { size, strategy }, &why);
-            }
-        }
-        for error in scope.undo() {
-            let why = error.to_string();
-            self.measured.missing.push(Missing::new("putting a knob back", why));
-        }
-    }
-
-    fn faulting(&mut self, run: u32, strategy: Strategy, sizes: &[Bytes]) -> Result<(), String> {
-        let setup = self.prepare(strategy)?;
-        for &size in sizes {
-            let how = match strategy {
-                Strategy::Collapse => How::Collapse(setup.advice),
-                _ => How::Fault(setup.advice),
-            };
-            let manner = Manner {
-                chunk: setup.chunk,
-                block: self.machine.pmd.min(size),
-                buffers: self.probe.buffers_of(size, self.context.budget),
-                direct: setup.direct,
-                defrag: setup.defrag.clone(),
-                set: !setup.changes.is_empty(),
-            };
-            self.cell(run, Cell { size, strategy }, how, &manner);
-        }
-        Ok(())
-    }
-
-    /// Sets the knobs; where that is refused although we are root (a container), they are used
-    /// as they stand.
-    fn prepare(&self, strategy: Strategy) -> Result<knobs::Setup, String> {
-        let Machine {
-            thp, page, may_set, ..
-        } = &self.machine;
-        let setup = knobs::setup(strategy, thp.as_ref(), *page, *may_set)?;
-        let journal = self.context.journal;
-        let half = journal.scope();
-        let mut set = setup.changes.iter().map(|(knob, word)| journal.set(knob, word));
-        let Some(error) = set.find_map(Result::err) else {
-            std::mem::forget(half); // all set: the caller's scope puts them back
-            return Ok(setup);
-        };
-        drop(half);
-        knobs::setup(strategy, thp.as_ref(), *page, false).map_err(|why| format!("{why}: {error}"))
-    }
-
-    fn hugetlb(&mut self, run: u32, sizes: &[Bytes]) -> Result<(), String> {
-        let before = self.machine.pool(self.context)?;
-        let pool = self.fill_pool(before)?;
-        for &size in sizes {
-            let strategy = Strategy::Hugetlb;
-            let cell = Cell { size, strategy };
-            let pages = size.0.div_ceil(pool.page.0);
-            let buffers = self.probe.buffers_of(size, self.context.budget).min(pool.free / pages);
-            if buffers == 0 && pool.page <= size {
-                let free = pool.free;
-                self.fail(cell, &format!("a buffer needs {pages} huge pages, the pool has {free}"));
-                continue;
-            }
-            let manner = Manner {
-                chunk: pool.page,
-                block: self.machine.pmd.max(pool.page).min(size),
-                buffers,
-                direct: false,
-                defrag: None,
-                set: pool.total != before.total,
-            };
-            self.cell(run, cell, How::Hugetlb(pool.page), &manner);
-        }
-        Ok(())
-    }
-
-    /// The pool, with what the buffers need in it where it may be raised.
-    fn fill_pool(&self, pool: hugetlb::Pool) -> Result<hugetlb::Pool, String> {
-        let held = self.probe.held(self.context.budget);
-        let need = held.0.div_ceil(pool.page.0);
-        let none = "no huge pages in the pool";
-        if pool.free >= need {
-            return Ok(pool);
-        }
-        if self.machine.may_set {
-            let system = self.context.system;
-            let available = meminfo(system, "MemAvailable").map_err(|error| error.to_string())?;
-            if available.0 < 2 * held.0 {
-                return Err(format!("{none}, and too little memory to raise it: {available}"));
-            }
-            let total = (pool.total + need - pool.free).to_string();
-            let set = self.context.journal.set(&hugetlb::knob(pool.page), &total);
-            set.map_err(|error| format!("{none}: {error}"))?;
-        }
-        let pool = self.machine.pool(self.context)?;
-        match pool.free {
-            0 => Err(none.to_owned()),
-            _ => Ok(pool),
-        }
-    }
-
-    fn cell(&mut self, run: u32, cell: Cell, how: How, manner: &Manner) {
-        if manner.chunk > cell.size {
-            let chunk = short_size(manner.chunk);
-            return self.fail(cell, &format!("a page of {chunk} is larger than the buffer"));
-        }
-        if manner.buffers == 0 {
-            let budget = self.context.budget;
-            return self.fail(cell, &format!("larger than the memory budget of {budget}"));
-        }
-        let system = self.context.system;
-        let task = Task {
-            how,
-            size: cell.size,
-            buffers: manner.buffers,
-            block: manner.block,
-            warm: !self.fragmented(),
-            // A stall may be long: what it delayed is given up, what was seen of it is kept.
-            deadline: system.now() + Nanos::secs(1).max(Nanos(self.context.time.0 / 4)),
-        };
-        let taken = match self.child(&task) {
-            Ok(taken) => taken,
-            Err(why) => return self.fail(cell, &why),
-        };
-        if let Some(why) = &taken.error {
-            self.fail(cell, why);
-        }
-        let entry = self.cells.runs.entry(cell);
-        let (_, runs) = entry.or_insert_with(|| (manner.clone(), Vec::new()));
-        runs.push((run, taken));
-    }
-
-    fn child(&mut self, task: &Task) -> Result<Taken, String> {
-        let system = self.context.system;
-        let limits = ChildLimits {
-            time: task.deadline.saturating_sub(system.now()) + Nanos::secs(10),
-            cgroup: None,
-        };
-        let mut body = || serde_json::to_vec(&take::carry_out(system, task)).unwrap_or_default();
-        let outcome = system.run_child(&limits, &mut body).map_err(|e| e.to_string())?;
-        let peak = &mut self.measured.peak_resident;
-        *peak = outcome.peak_resident.max(*peak);
-        serde_json::from_slice(&outcome.output)
-            .map_err(|error| format!("what the load child sent cannot be read: {error}"))
-    }
-
-    fn fail(&mut self, cell: Cell, why: &str) {
-        let errors = &mut self.cells.errors;
-        errors.entry(cell).or_insert_with(|| why.to_owned());
-    }
-
-    fn finish(self) -> Measured {
-        let mut measured = self.measured;
-        measured.series = series::series(&self.cells);
-        measured.facts = self.facts;
-        let children = || self.cells.runs.values().flat_map(|(_, runs)| runs);
-        let first = |of: fn(&Taken) -> &Option<String>| {
-            children().find_map(|(_, taken)| of(taken).clone())
-        };
-        if let Some(why) = first(|taken| &taken.hidden) {
-            let what = "physical layout and IOMMU entries";
-            measured.missing.push(Missing::new(what, why));
-        }
-        if let Some(why) = first(|taken| &taken.unseen_wait) {
-            let what = "time without a CPU (it counts as part of a block)";
-            measured.missing.push(Missing::new(what, why));
-        }
-        // Failed in some runs only: its series holds the others.
-        for (cell, why) in &self.cells.errors {
-            let runs = self.cells.runs.get(cell);
-            if runs.is_some_and(|(_, runs)| runs.iter().any(|(_, t)| !t.takes.is_empty())) {
-                let what = format!("{} by {} in some runs", short_size(cell.size), cell.strategy);
-                measured.missing.push(Missing::new(what, why.as_str()));
-            }
-        }
-        let sum = |of: fn(&Taken) -> u64| children().map(|(_, taken)| of(taken)).sum();
-        measured.counters.push(Counter {
-            name: "ready to run without a CPU while taking, us".to_owned(),
-            value: sum(|taken| taken.waited_ns / 1_000),
-        });
-        measured.losses.push(Counter {
-            name: "buffers cut short by the time limit".to_owned(),
-            value: sum(|taken| taken.unfinished),
-        });
-        measured
     }
 }
 

@@ -20,6 +20,8 @@ pub const STALL_TIMES: u64 = 10;
 
 /// Name of the series of blocks, whose stalls decide.
 pub(super) const BLOCK: &str = "block";
+/// Name of the series of direct reclaims and compactions counted while a child held buffers.
+pub(super) const RECLAIMS: &str = "direct reclaim and compaction";
 /// Name of the series of whole buffers.
 pub(super) const TAKE: &str = "take";
 
@@ -53,7 +55,12 @@ pub(super) struct Cells {
 /// The series of every cell, smallest buffer first. A cell without any sample is one series
 /// that says why.
 pub(super) fn series(cells: &Cells) -> Vec<Series> {
-    let mut all: Vec<Cell> = cells.runs.keys().chain(cells.errors.keys()).copied().collect();
+    let mut all: Vec<Cell> = cells
+        .runs
+        .keys()
+        .chain(cells.errors.keys())
+        .copied()
+        .collect();
     all.sort_unstable();
     all.dedup();
     let mut series = Vec::new();
@@ -107,11 +114,29 @@ fn of_cell(cell: Cell, manner: &Manner, runs: &[(u32, Taken)], series: &mut Vec<
     };
     let threshold = threshold(runs);
     add(TAKE, "ns", times(runs, |taken| &taken.takes, None));
-    add(BLOCK, "ns", times(runs, |taken| &taken.blocks, Some(threshold)));
-    add("collapse", "ns", times(runs, |taken| &taken.collapses, None));
+    add(
+        BLOCK,
+        "ns",
+        times(runs, |taken| &taken.blocks, Some(threshold)),
+    );
+    add(
+        "collapse",
+        "ns",
+        times(runs, |taken| &taken.collapses, None),
+    );
     add("release", "ns", times(runs, |taken| &taken.releases, None));
-    add("faults", "faults/buffer", counts(runs, |taken| taken.faults.clone()));
-    add("physical runs", "runs/buffer", counts(runs, |taken| taken.runs.clone()));
+    let reclaims = |taken: &Taken| taken.reclaims.into_iter().collect();
+    add(RECLAIMS, "times", counts(runs, reclaims));
+    add(
+        "faults",
+        "faults/buffer",
+        counts(runs, |taken| taken.faults.clone()),
+    );
+    add(
+        "physical runs",
+        "runs/buffer",
+        counts(runs, |taken| taken.runs.clone()),
+    );
     for at in 0..IOMMUS.len() {
         let of = |taken: &Taken| taken.entries.iter().map(|counts| counts[at]).collect();
         add(&entries_name(at), "entries/buffer", counts(runs, of));
@@ -230,11 +255,16 @@ mod tests {
     fn a_cell_without_samples_says_why() {
         let mut cells = cells(vec![(0, Taken::default())]);
         let (&cell, _) = cells.runs.first_key_value().unwrap();
-        cells.errors.insert(cell, "no huge pages in the pool".to_owned());
+        cells
+            .errors
+            .insert(cell, "no huge pages in the pool".to_owned());
         let series = series(&cells);
         assert_eq!(series.len(), 1);
         assert!(series[0].blocks.is_empty());
-        assert_eq!(series[0].error.as_deref(), Some("no huge pages in the pool"));
+        assert_eq!(
+            series[0].error.as_deref(),
+            Some("no huge pages in the pool")
+        );
     }
 
     #[test]

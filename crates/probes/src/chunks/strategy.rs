@@ -83,7 +83,9 @@ impl FromStr for Strategy {
             .into_iter()
             .find(|strategy| strategy.to_string() == word)
             .ok_or_else(|| {
-                let words = Strategy::ALL.map(|strategy| strategy.to_string()).join(", ");
+                let words = Strategy::ALL
+                    .map(|strategy| strategy.to_string())
+                    .join(", ");
                 format!("unknown strategy '{word}'; there are {words}, and one size as mthp-64K")
             })
     }
@@ -128,7 +130,10 @@ mod tests {
 
     #[test]
     fn names_read_back() {
-        let sizes = [Strategy::Mthp(Bytes::kib(64)), Strategy::Mthp(Bytes::mib(1))];
+        let sizes = [
+            Strategy::Mthp(Bytes::kib(64)),
+            Strategy::Mthp(Bytes::mib(1)),
+        ];
         for strategy in Strategy::ALL.into_iter().chain(sizes) {
             assert_eq!(strategy.to_string().parse(), Ok(strategy));
         }
@@ -138,14 +143,27 @@ mod tests {
     #[test]
     fn wrong_names_say_what_there_is() {
         let error = "huge".parse::<Strategy>().unwrap_err();
-        assert!(error.contains("thp-direct") && error.contains("mthp-64K"), "{error}");
-        assert!("mthp-3K".parse::<Strategy>().unwrap_err().contains("power of two"));
+        assert!(
+            error.contains("thp-direct") && error.contains("mthp-64K"),
+            "{error}"
+        );
+        assert!(
+            "mthp-3K"
+                .parse::<Strategy>()
+                .unwrap_err()
+                .contains("power of two")
+        );
         assert!("mthp-".parse::<Strategy>().is_err());
     }
 
     #[test]
     fn sizes_read_back() {
-        for (text, bytes) in [("4M", 4 << 20), ("64K", 1 << 16), ("1G", 1 << 30), ("4095", 4095)] {
+        for (text, bytes) in [
+            ("4M", 4 << 20),
+            ("64K", 1 << 16),
+            ("1G", 1 << 30),
+            ("4095", 4095),
+        ] {
             assert_eq!(parse_size(text), Ok(Bytes(bytes)));
             assert_eq!(short_size(Bytes(bytes)), text);
         }

@@ -5,7 +5,7 @@ use stopgap_chunks::iommu::{self, PageSizes, Run};
 use stopgap_events::memory::Protection;
 use stopgap_events::units::{Bytes, Nanos, Pages};
 use stopgap_kernel::memory::{Advice, MapKind, MapRequest, Mapping};
-use stopgap_kernel::{Error, System, own, pagemap};
+use stopgap_kernel::{Error, System, own, pagemap, shortage};
 
 /// IOMMUs for which entries are counted.
 pub(super) const IOMMUS: [PageSizes; 3] = [
@@ -13,6 +13,9 @@ pub(super) const IOMMUS: [PageSizes; 3] = [
     PageSizes::K4_K64_M1_M16,
     PageSizes::K4_K64_M2,
 ];
+
+/// How often a block is collapsed until `EAGAIN` is believed.
+const COLLAPSE_TRIES: u32 = 10;
 
 /// How the memory comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +72,10 @@ pub(super) struct Taken {
     pub(super) entries: Vec<[u64; IOMMUS.len()]>,
     /// Time ready to run without a CPU, while taking.
     pub(super) waited_ns: u64,
+    /// Direct reclaims and compactions that the kernel counted meanwhile, whoever's.
+    pub(super) reclaims: Option<u64>,
+    /// Why they are not known.
+    pub(super) uncounted: Option<String>,
     /// Buffers that the deadline cut short.
     pub(super) unfinished: u64,
     /// What ended it early.
@@ -89,8 +96,13 @@ pub(super) fn carry_out(system: &dyn System, task: &Task) -> Taken {
             return taken;
         }
     }
+    let before = shortage::direct_reclaims(system);
     if let Err(error) = hold(system, task, &mut taken) {
         taken.error = Some(error.to_string());
+    }
+    match (before, shortage::direct_reclaims(system)) {
+        (Ok(before), Ok(after)) => taken.reclaims = Some(after.saturating_sub(before)),
+        (Err(error), _) | (_, Err(error)) => taken.uncounted = Some(error.to_string()),
     }
     taken
 }
@@ -156,8 +168,9 @@ fn take(system: &dyn System, task: &Task, taken: &mut Taken) -> Result<(Mapping,
         // The advice that kept huge pages away would keep them away for ever.
         system.advise(&mapping, Bytes(0), task.size, Advice::HugePage)?;
         let begun = system.now();
-        let advise = |offset, length| system.advise(&mapping, offset, length, Advice::Collapse);
-        let second = blocks(system, task, &advise)?;
+        let second = blocks(system, task, &|offset, length| {
+            collapse_block(system, &mapping, offset, length)
+        })?;
         length += second.steps_ns;
         taken.waited_ns += second.waited_ns;
         taken.blocks.extend(second.samples);
@@ -180,6 +193,24 @@ fn take(system: &dyn System, task: &Task, taken: &mut Taken) -> Result<(Mapping,
         }
     }
     Ok((mapping, finished))
+}
+
+/// Collapses, and tries again where the kernel says so: `EAGAIN` is a page that somebody else
+/// holds for a moment (madvise(2)).
+fn collapse_block(
+    system: &dyn System,
+    mapping: &Mapping,
+    offset: Bytes,
+    length: Bytes,
+) -> Result<(), Error> {
+    let attempt = || system.advise(mapping, offset, length, Advice::Collapse);
+    for _ in 1..COLLAPSE_TRIES {
+        match attempt() {
+            Err(error) if error.is_temporary() => {}
+            done => return done,
+        }
+    }
+    attempt()
 }
 
 /// One pass over a buffer, block by block.

@@ -1,5 +1,8 @@
 //! The probe against a machine in memory. Against the running kernel: `tests/chunks.rs`.
 
+use std::path::Path;
+
+use stopgap_events::units::Nanos;
 use stopgap_kernel::fake::Fake;
 use stopgap_kernel::journal::Journal;
 use stopgap_kernel::thp::DIRECTORY;
@@ -30,8 +33,14 @@ fn machine() -> Fake {
     Fake::default()
         .with_file("/run/x", "")
         .with_file("/proc/uptime", "7260.12 1.00\n")
-        .with_file("/proc/meminfo", "MemFree: 1048576 kB\nMemAvailable: 1048576 kB\n")
-        .with_file("/proc/buddyinfo", "Node 0, zone Normal 0 0 0 0 0 0 0 0 0 0 256\n")
+        .with_file(
+            "/proc/meminfo",
+            "MemFree: 1048576 kB\nMemAvailable: 1048576 kB\n",
+        )
+        .with_file(
+            "/proc/buddyinfo",
+            "Node 0, zone Normal 0 0 0 0 0 0 0 0 0 0 256\n",
+        )
 }
 
 fn with_thp(fake: Fake) -> Fake {
@@ -39,8 +48,14 @@ fn with_thp(fake: Fake) -> Fake {
     fake.with_file(at("enabled"), "always [madvise] never")
         .with_file(at("defrag"), "always defer defer+madvise [madvise] never")
         .with_file(at("hpage_pmd_size"), "2097152")
-        .with_file(at("hugepages-64kB/enabled"), "always inherit madvise [never]")
-        .with_file(at("hugepages-2048kB/enabled"), "always [inherit] madvise never")
+        .with_file(
+            at("hugepages-64kB/enabled"),
+            "always inherit madvise [never]",
+        )
+        .with_file(
+            at("hugepages-2048kB/enabled"),
+            "always [inherit] madvise never",
+        )
 }
 
 fn with_pool(fake: Fake, free: u64) -> Fake {
@@ -64,7 +79,9 @@ fn find<'a>(measured: &'a Measured, name: &str, strategy: &str, size: &str) -> &
 fn a_kernel_without_thp_and_hugetlb_is_measured_with_base_pages() {
     let fake = machine();
     let probe = Chunks::check(true);
-    let measured = within(&fake, Privilege::Root, |context| probe.run(context).unwrap());
+    let measured = within(&fake, Privilege::Root, |context| {
+        probe.run(context).unwrap()
+    });
     for (strategy, why) in [
         ("mthp", "this kernel has no THP"),
         ("thp-direct", "this kernel has no THP"),
@@ -80,15 +97,37 @@ fn a_kernel_without_thp_and_hugetlb_is_measured_with_base_pages() {
     let base = find(&measured, "take", "base", "4M");
     assert_eq!(base.blocks.len(), 3);
     let expected = 1024.0 * 500.0 + 1_500.0;
-    assert!((base.blocks[0].value / expected - 1.0).abs() < 0.001, "{base:?}");
+    assert!(
+        (base.blocks[0].value / expected - 1.0).abs() < 0.001,
+        "{base:?}"
+    );
     let blocks = find(&measured, "block", "base", "4M");
     assert_eq!(blocks.blocks[0].samples, 2);
 
     let answer = probe.judge(measured, 1, Privilege::Root);
-    assert_eq!(answer.verdict.text, "inconclusive: not fragmented (index 0.00, up 2 h)");
+    assert_eq!(
+        answer.verdict.text,
+        "inconclusive: not fragmented (index 0.00, up 2 h)"
+    );
     let missing: Vec<_> = answer.missing.iter().map(|missing| &missing.what).collect();
-    assert!(missing.iter().any(|what| what.starts_with("physical layout")), "{missing:?}");
-    assert!(missing.iter().any(|what| what.starts_with("time without a CPU")), "{missing:?}");
+    assert!(
+        missing
+            .iter()
+            .any(|what| what.starts_with("physical layout")),
+        "{missing:?}"
+    );
+    assert!(
+        missing
+            .iter()
+            .any(|what| what.starts_with("direct reclaim")),
+        "{missing:?}"
+    );
+    assert!(
+        missing
+            .iter()
+            .any(|what| what.starts_with("time without a CPU")),
+        "{missing:?}"
+    );
 }
 
 #[test]
@@ -114,7 +153,13 @@ fn the_plan_names_every_knob_and_touches_none() {
     };
     assert!(plan(Privilege::Root, &without).touches.is_empty());
     assert_eq!(plan(Privilege::Root, &without).memory, Bytes::mib(128));
-    assert_eq!(fake.content(format!("{DIRECTORY}/defrag")).unwrap().matches('[').count(), 1);
+    assert_eq!(
+        fake.content(format!("{DIRECTORY}/defrag"))
+            .unwrap()
+            .matches('[')
+            .count(),
+        1
+    );
 }
 
 #[test]
@@ -124,17 +169,38 @@ fn knobs_are_put_back_after_each_strategy() {
         runs: 1,
         ..Chunks::check(true)
     };
-    let measured = within(&fake, Privilege::Root, |context| probe.run(context).unwrap());
-    for strategy in ["mthp-64K", "thp-direct", "thp-noreclaim", "collapse", "hugetlb"] {
-        assert_eq!(find(&measured, "take", strategy, "4M").error, None, "{strategy}");
+    let measured = within(&fake, Privilege::Root, |context| {
+        probe.run(context).unwrap()
+    });
+    for strategy in [
+        "mthp-64K",
+        "thp-direct",
+        "thp-noreclaim",
+        "collapse",
+        "hugetlb",
+    ] {
+        assert_eq!(
+            find(&measured, "take", strategy, "4M").error,
+            None,
+            "{strategy}"
+        );
     }
-    assert!(measured.missing.iter().all(|missing| missing.what != "putting a knob back"));
+    assert!(
+        measured
+            .missing
+            .iter()
+            .all(|missing| missing.what != "putting a knob back")
+    );
     for (knob, word) in [
         ("defrag", "madvise"),
         ("hugepages-64kB/enabled", "never"),
         ("hugepages-2048kB/enabled", "inherit"),
     ] {
-        assert_eq!(fake.content(format!("{DIRECTORY}/{knob}")).unwrap(), word, "{knob}");
+        assert_eq!(
+            fake.content(format!("{DIRECTORY}/{knob}")).unwrap(),
+            word,
+            "{knob}"
+        );
     }
     let parameters = &find(&measured, "block", "thp-noreclaim", "4M").parameters;
     assert_eq!(parameters["defrag"], Parameter::from("never"));
@@ -148,22 +214,40 @@ fn knobs_that_refuse_are_used_as_they_stand() {
         runs: 1,
         ..Chunks::check(true)
     };
-    let measured = within(&fake, Privilege::Root, |context| probe.run(context).unwrap());
+    let measured = within(&fake, Privilege::Root, |context| {
+        probe.run(context).unwrap()
+    });
     assert_eq!(find(&measured, "take", "thp-direct", "4M").error, None);
-    let error = find(&measured, "take", "mthp-64K", "4M").error.clone().unwrap();
-    assert!(error.starts_with("needs root to set hugepages-64kB/enabled"), "{error}");
-    assert!(error.contains("/enabled: "), "the refusal itself is named: {error}");
+    let error = find(&measured, "take", "mthp-64K", "4M")
+        .error
+        .clone()
+        .unwrap();
+    assert!(
+        error.starts_with("needs root to set hugepages-64kB/enabled"),
+        "{error}"
+    );
+    assert!(
+        error.contains("/enabled: "),
+        "the refusal itself is named: {error}"
+    );
 }
 
 #[test]
 fn without_root_knobs_are_left_alone_and_the_row_says_so() {
     let fake = with_pool(with_thp(machine()), 0);
     let probe = Chunks::check(true);
-    let measured = within(&fake, Privilege::None, |context| probe.run(context).unwrap());
+    let measured = within(&fake, Privilege::None, |context| {
+        probe.run(context).unwrap()
+    });
     let direct = find(&measured, "take", "thp-direct", "4M");
     assert_eq!(direct.parameters["knobs-set"], Parameter::from("no"));
     assert_eq!(direct.parameters["defrag"], Parameter::from("madvise"));
-    let error = |strategy| find(&measured, "take", strategy, "4M").error.clone().unwrap();
+    let error = |strategy| {
+        find(&measured, "take", strategy, "4M")
+            .error
+            .clone()
+            .unwrap()
+    };
     assert_eq!(error("thp-noreclaim"), "needs root to set defrag to never");
     assert_eq!(error("hugetlb"), "no huge pages in the pool");
 }
@@ -203,10 +287,40 @@ fn a_size_beyond_the_budget_is_an_error_in_its_row() {
         ..Chunks::check(true)
     };
     let fake = machine();
-    let measured = within(&fake, Privilege::None, |context| probe.run(context).unwrap());
+    let measured = within(&fake, Privilege::None, |context| {
+        probe.run(context).unwrap()
+    });
     let error = find(&measured, "take", "base", "2G").error.clone().unwrap();
     assert_eq!(error, "larger than the memory budget of 1 GiB");
     assert_eq!(find(&measured, "take", "base", "4M").error, None);
+}
+
+/// As on arm64 with 16 KiB pages: nothing takes a huge page for 2 MiB.
+#[test]
+fn the_pmd_size_is_the_kernels() {
+    let at = |name: &str| format!("{DIRECTORY}/{name}");
+    let fake = with_thp(machine())
+        .with_file(at("hpage_pmd_size"), "33554432")
+        .without(at("hugepages-2048kB"))
+        .with_file(
+            at("hugepages-32768kB/enabled"),
+            "always [inherit] madvise never",
+        );
+    let probe = Chunks::check(true);
+    let measured = within(&fake, Privilege::None, |context| {
+        probe.run(context).unwrap()
+    });
+    for strategy in ["thp-direct", "collapse"] {
+        let error = find(&measured, "take", strategy, "4M").error.clone();
+        assert_eq!(error.unwrap(), "a page of 32M is larger than the buffer");
+        let blocks = find(&measured, "block", strategy, "64M");
+        assert_eq!(blocks.blocks[0].samples, 2);
+        assert_eq!(blocks.parameters["block"], Parameter::from("32M"));
+    }
+    assert_eq!(
+        find(&measured, "block", "base", "4M").parameters["block"],
+        Parameter::from("4M")
+    );
 }
 
 #[test]

@@ -1,6 +1,7 @@
 use stopgap_stats::histogram::Recorder;
 
 use super::*;
+use crate::chunks::series::{TAKE, entries_name};
 
 const MS: u64 = 1_000_000;
 
@@ -67,7 +68,10 @@ fn scarce(series: Vec<Series>) -> Answer {
 
 #[test]
 fn stalls_in_two_runs_are_stalls() {
-    let direct = blocks(Strategy::ThpDirect, &[&[1, 148, 1], &[1, 1, 1], &[1, 50, 1]]);
+    let direct = blocks(
+        Strategy::ThpDirect,
+        &[&[1, 148, 1], &[1, 1, 1], &[1, 50, 1]],
+    );
     let quiet = blocks(Strategy::ThpNoReclaim, &[&[1], &[1], &[1]]);
     let answer = scarce(vec![direct.clone(), quiet]);
     assert_eq!(answer.verdict.word, Word::Stalls);
@@ -81,7 +85,12 @@ fn stalls_in_two_runs_are_stalls() {
 
     // They are what they are on memory that is not fragmented, too; and without a strategy
     // that was seen to help nothing is advised.
-    let answer = super::judge(measured(4 << 30, [0.0, 0.0], vec![direct]), BTreeMap::new(), 1, Privilege::None);
+    let answer = super::judge(
+        measured(4 << 30, [0.0, 0.0], vec![direct]),
+        BTreeMap::new(),
+        1,
+        Privilege::None,
+    );
     assert_eq!(answer.verdict.word, Word::Stalls);
     assert!(answer.advice.is_empty());
 }
@@ -91,17 +100,49 @@ fn a_stall_in_one_run_is_no_verdict() {
     let direct = blocks(Strategy::ThpDirect, &[&[1, 148, 148], &[1, 1], &[1, 1]]);
     let base = blocks(Strategy::Base, &[&[1], &[40], &[1]]);
     let text = scarce(vec![direct.clone(), base]).verdict.text;
-    let expected = "inconclusive: 2 stalls in one run of 3 only (THP with direct reclaim, \
+    let expected = "inconclusive: 2 stalls in one run of 3 (THP with direct reclaim, \
                     worst 2 MiB block 148 ms): repeats disagree";
     assert_eq!(text, expected);
-    let text = answer(measured(4 << 30, [0.1, 0.2], vec![direct])).verdict.text;
-    assert!(text.starts_with("inconclusive: not fragmented (index 0.20, up 2 h); 2 stalls"), "{text}");
+    let text = answer(measured(4 << 30, [0.1, 0.2], vec![direct]))
+        .verdict
+        .text;
+    assert!(
+        text.starts_with("inconclusive: not fragmented (index 0.20, up 2 h); 2 stalls"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_long_block_without_reclaim_is_not_the_allocator() {
+    let direct = blocks(Strategy::ThpDirect, &[&[1, 20, 1], &[1, 30, 1], &[1, 1]]);
+    let with_reclaims = |counts: [f64; 3]| {
+        let mut reclaims = direct.clone();
+        reclaims.name = RECLAIMS.to_owned();
+        for (block, count) in reclaims.blocks.iter_mut().zip(counts) {
+            block.value = count;
+        }
+        scarce(vec![direct.clone(), reclaims]).verdict
+    };
+    let none = with_reclaims([0.0, 0.0, 0.0]);
+    assert_eq!(
+        none.text,
+        "inconclusive: blocks of up to 30.0 ms without direct reclaim or compaction: \
+         not the allocator"
+    );
+    assert!(
+        with_reclaims([1.0, 0.0, 2.0])
+            .text
+            .contains("a stall in one run of 3")
+    );
+    assert_eq!(with_reclaims([1.0, 5.0, 0.0]).word, Word::Stalls);
 }
 
 #[test]
 fn memory_that_is_not_fragmented_is_never_clean() {
     let quiet = || vec![blocks(Strategy::ThpDirect, &[&[1], &[1], &[1]])];
-    let text = answer(measured(4 << 30, [0.01, 0.03], quiet())).verdict.text;
+    let text = answer(measured(4 << 30, [0.01, 0.03], quiet()))
+        .verdict
+        .text;
     assert_eq!(text, "inconclusive: not fragmented (index 0.03, up 2 h)");
     // Fragmented, but 400 MiB in large blocks serve 128 MiB without compaction.
     let text = answer(measured(4 << 30, [0.5, 0.9], quiet())).verdict.text;
@@ -109,7 +150,10 @@ fn memory_that_is_not_fragmented_is_never_clean() {
     let mut unknown = measured(4 << 30, [0.9, 0.99], quiet());
     unknown.facts.remove("index_order_9");
     let text = answer(unknown).verdict.text;
-    assert_eq!(text, "inconclusive: how fragmented memory is cannot be read");
+    assert_eq!(
+        text,
+        "inconclusive: how fragmented memory is cannot be read"
+    );
 }
 
 #[test]
@@ -118,10 +162,18 @@ fn clean_needs_a_strategy_that_had_to_compact() {
     let answer = scarce(vec![quiet(Strategy::ThpDirect), quiet(Strategy::Base)]);
     assert_eq!(answer.verdict.word, Word::Clean);
     let expected = "clean: no block stalled in 3 runs, index 0.99, worst 2 MiB block ";
-    assert!(answer.verdict.text.starts_with(expected), "{}", answer.verdict.text);
-    let text = scarce(vec![quiet(Strategy::Base), quiet(Strategy::ThpNoReclaim)]).verdict.text;
+    assert!(
+        answer.verdict.text.starts_with(expected),
+        "{}",
+        answer.verdict.text
+    );
+    let text = scarce(vec![quiet(Strategy::Base), quiet(Strategy::ThpNoReclaim)])
+        .verdict
+        .text;
     assert!(text.contains("no strategy with direct reclaim"), "{text}");
-    let text = scarce(vec![blocks(Strategy::ThpDirect, &[&[1]])]).verdict.text;
+    let text = scarce(vec![blocks(Strategy::ThpDirect, &[&[1]])])
+        .verdict
+        .text;
     assert_eq!(text, "inconclusive: one run only");
 }
 
@@ -142,7 +194,10 @@ fn evidence_names_times_and_entries() {
     let counted = |name: &str, unit: &str, strategy, value| {
         let mut series = blocks(strategy, &[&[1], &[1], &[1]]);
         (series.name, series.unit) = (name.to_owned(), unit.to_owned());
-        series.blocks.iter_mut().for_each(|block| block.value = value);
+        series
+            .blocks
+            .iter_mut()
+            .for_each(|block| block.value = value);
         series
     };
     let mut series = vec![
@@ -150,7 +205,12 @@ fn evidence_names_times_and_entries() {
         counted(TAKE, "ns", Strategy::ThpDirect, 3e6),
     ];
     for (at, count) in [32.0, 64.0, 32.0].into_iter().enumerate() {
-        series.push(counted(&entries_name(at), "entries/buffer", Strategy::ThpDirect, count));
+        series.push(counted(
+            &entries_name(at),
+            "entries/buffer",
+            Strategy::ThpDirect,
+            count,
+        ));
     }
     let evidence = scarce(series).evidence.join("\n");
     for expected in [
