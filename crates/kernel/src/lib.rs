@@ -33,7 +33,7 @@ pub mod memory;
 pub mod signals;
 pub mod tasks;
 
-#[cfg(feature = "fake")]
+#[cfg(any(test, feature = "fake"))]
 pub mod fake;
 
 pub use error::{Error, Result};
