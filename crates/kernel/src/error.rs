@@ -35,6 +35,14 @@ pub enum Error {
         /// Why, or what to do.
         advice: String,
     },
+    /// The process that was asked about does not exist.
+    #[error("no process {pid}{advice}")]
+    NoProcess {
+        /// The number that was asked for.
+        pid: u32,
+        /// What it is instead, where it is something; empty otherwise.
+        advice: String,
+    },
     /// A load child did not end as it should.
     #[error("load child {ended}")]
     Child {

@@ -92,6 +92,18 @@ pub fn read_text<F: Files + ?Sized>(files: &F, path: impl AsRef<Path>) -> Result
     Ok(text.trim().to_owned())
 }
 
+/// The text of a file in which a name may be in any encoding: what is no UTF-8 becomes U+FFFD.
+///
+/// # Errors
+/// As [`Files::read`].
+pub fn read_lossy<F: Files + ?Sized>(files: &F, path: impl AsRef<Path>) -> Result<String> {
+    let bytes = files.read(path.as_ref())?;
+    Ok(match String::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+    })
+}
+
 /// The number in a small file.
 ///
 /// # Errors

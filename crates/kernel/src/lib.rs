@@ -24,12 +24,16 @@
 
 pub mod budget;
 pub mod clock;
+pub mod environment;
 pub mod error;
 pub mod files;
 pub mod holds;
 pub mod journal;
 pub mod linux;
 pub mod memory;
+mod notes;
+pub mod now;
+mod proc;
 pub mod signals;
 pub mod tasks;
 

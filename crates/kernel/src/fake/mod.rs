@@ -29,6 +29,8 @@ struct State {
     now_ns: u64,
     files: BTreeMap<PathBuf, files::Node>,
     refused_writes: Vec<PathBuf>,
+    refused_reads: Vec<(PathBuf, i32)>,
+    later: Vec<files::Change>,
     memory: memory::Space,
 }
 
