@@ -38,7 +38,7 @@ mod proc;
 pub mod signals;
 pub mod tasks;
 
-#[cfg(feature = "fake")]
+#[cfg(any(test, feature = "fake"))]
 pub mod fake;
 
 pub use error::{Error, Result};

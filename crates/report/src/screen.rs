@@ -264,7 +264,7 @@ pub fn foot(run: &Run, record: &str) -> String {
         |bytes| format!("peak memory {}", Bytes(bytes)),
     );
     format!(
-        "record {record}; {seconds} s, {memory} of a budget of {}, seed {}\n",
+        "took {seconds} s, {memory} of a budget of {}, seed {}\nrecord {record}\n",
         Bytes(run.memory_budget),
         run.seed
     )
