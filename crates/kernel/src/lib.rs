@@ -24,6 +24,7 @@
 
 pub mod budget;
 pub mod clock;
+pub mod doctor;
 pub mod environment;
 pub mod error;
 pub mod files;

@@ -1,7 +1,6 @@
 //! What the machine shows by itself, before any load of ours: NOW.
 //!
-//! It only reads: nothing is changed, and no process is stopped. Cost, measured on Linux 6.18
-//! with 2 CPUs: see [`read`].
+//! It only reads: nothing is changed, and no process is stopped. What it costs: see [`read`].
 
 mod mappings;
 mod switches;
@@ -26,8 +25,8 @@ pub struct Options {
     /// Over how long switch rates are taken. It passes even where there is nothing to count.
     pub interval: Nanos,
     /// No further process is read this long after the start; what was left out is a
-    /// `Missing`. It bounds the whole, but for a single process being read when it comes
-    /// (about 0.5 us a mapping), where it is longer than `interval`.
+    /// `Missing`. Where it is longer than `interval` it bounds the whole, but for the one
+    /// process that is being read when it comes (about 1 us a mapping).
     pub deadline: Nanos,
     /// Speak of this process and its threads alone.
     pub pid: Option<u32>,
@@ -51,7 +50,17 @@ impl Default for Options {
 /// tasks that began or ended in it. Names of tasks are what they call themselves and need not
 /// be unique.
 ///
-/// COST
+/// Cost, measured on Linux 6.18 with 2 CPUs: CPU time of one thread, the interval asleep.
+///
+/// | machine | CPU time | in all, with half a second of rates |
+/// |---|---|---|
+/// | 15 processes | 5 ms | 0.51 s |
+/// | 2,000 processes with 4,000 threads, five more with 60,000 mappings each | 0.7 s | 1.2 s |
+///
+/// That is about 23 us a thread and reading of it, 1 us a mapping, 50 us a small process.
+/// Reading maps takes the lock of that process's address space for reading, a few dozen
+/// mappings at a time; a process that maps memory meanwhile may wait that long. Rates are
+/// taken before, so that they do not show our own work.
 ///
 /// # Errors
 /// [`Error::NoProcess`] where the process that is asked for does not exist. All else that

@@ -8,12 +8,18 @@ use crate::files::read_lossy;
 use crate::notes::Notes;
 use crate::proc::maps;
 
-/// What is needed to read another user's process.
-const ADVICE: &str = "not allowed: needs root (CAP_SYS_PTRACE)";
+/// What is needed to read another user's process (`ptrace_may_access()`).
+fn advice(system: &dyn System) -> &'static str {
+    if system.uid() == 0 {
+        "refused even to root: by a security module, or CAP_SYS_PTRACE was taken away"
+    } else {
+        "not allowed: needs root (CAP_SYS_PTRACE)"
+    }
+}
 
 /// The processes with the most mappings, most first. Lines are counted for every process, but
 /// only one that is among the first so far is parsed. No further process is read after
-/// `give_up`; a single huge one is read to its end (about 0.5 us a mapping).
+/// `give_up`; a single huge one is read to its end (about 1 us a mapping).
 pub(super) fn largest(
     system: &dyn System,
     pids: &[u32],
@@ -56,7 +62,11 @@ pub(super) fn largest(
         }
     }
     if refused > 0 {
-        notes.add(format!("mappings of {refused} processes"), ADVICE);
+        let what = match refused {
+            1 => "mappings of 1 process".to_owned(),
+            many => format!("mappings of {many} processes"),
+        };
+        notes.add(what, advice(system));
     }
     if let Some(error) = odd {
         notes.add("mappings of some processes", error.to_string());
@@ -70,7 +80,7 @@ pub(super) fn of(system: &dyn System, pid: u32, notes: &mut Notes) -> Option<Pro
     match system.read(format!("/proc/{pid}/maps").as_ref()) {
         Ok(text) => Some(row(system, pid, &text, notes)),
         Err(error) if error.is_refused() => {
-            notes.add(what, ADVICE);
+            notes.add(what, advice(system));
             None
         }
         Err(error) => {
