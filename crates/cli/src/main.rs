@@ -19,6 +19,8 @@ mod output;
 mod places;
 mod probe;
 mod restore;
+#[cfg(test)]
+mod schemas;
 mod session;
 mod units;
 

@@ -128,7 +128,8 @@ fn a_process_with_9000_mappings_leads() {
             let page = Linux.page_size();
             let file = Linux.mem_file(Bytes(2 * MAPPINGS * page.0)).unwrap();
             for index in 0..MAPPINGS {
-                let mapping = Linux
+                // Dropped, it stays mapped until the process ends.
+                let _held = Linux
                     .map(&MapRequest {
                         length: page,
                         protection: Protection::Write,
@@ -139,7 +140,6 @@ fn a_process_with_9000_mappings_leads() {
                         align: Bytes(0),
                     })
                     .unwrap();
-                std::mem::forget(mapping); // held until the process ends
             }
             std::thread::sleep(Duration::from_secs(6));
             Vec::new()

@@ -243,7 +243,7 @@ pub(crate) fn plain_table(
     style: Style,
 ) -> String {
     let mut table = table(style);
-    table.set_header(head.iter().map(|word| Cell::new(word)));
+    table.set_header(head.iter().map(Cell::new));
     for row in rows {
         table.add_row(row);
     }
