@@ -7,8 +7,8 @@
 mod config;
 mod cpu;
 mod platform;
-mod privilege;
-mod swap;
+pub(crate) mod privilege;
+pub(crate) mod swap;
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ use crate::notes::Notes;
 use crate::proc;
 use crate::tasks::Tasks;
 
-const THP: &str = "/sys/kernel/mm/transparent_hugepage";
+pub(crate) const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 
 /// Reads what the machine is. It never fails; `pressure_before` is filled, `pressure_after`
 /// is left empty for the end of the run.

@@ -51,6 +51,8 @@ pub enum Error {
     },
 }
 
+// A path's display, a number or a text, whatever the caller has: only failures pay for it.
+#[allow(clippy::needless_pass_by_value)]
 impl Error {
     /// The error of a `call` on `target`.
     pub fn call(call: &'static str, target: impl ToString, source: impl Into<io::Error>) -> Error {

@@ -423,7 +423,7 @@ fn start_time(files: &(impl Files + ?Sized), pid: u32) -> Result<u64> {
         .ok_or_else(|| Error::parse(&path, "has no start time"))
 }
 
-#[cfg(all(test, feature = "fake"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::fake::Fake;

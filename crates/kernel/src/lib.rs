@@ -24,6 +24,7 @@
 
 pub mod budget;
 pub mod clock;
+pub mod doctor;
 pub mod environment;
 pub mod error;
 pub mod files;
@@ -42,7 +43,7 @@ pub mod signals;
 pub mod tasks;
 pub mod thp;
 
-#[cfg(feature = "fake")]
+#[cfg(any(test, feature = "fake"))]
 pub mod fake;
 
 pub use error::{Error, Result};

@@ -15,4 +15,4 @@ pub mod contract;
 mod load;
 pub mod placement;
 
-pub use contract::{Context, Measured, Plan, Probe};
+pub use contract::{Context, Measured, Plan, Probe, ProbeError};

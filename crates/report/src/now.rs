@@ -163,14 +163,18 @@ fn since_boot(now: &Now, rows: &mut Vec<Row>) {
     if now.since_boot.is_empty() {
         return;
     }
-    let (some, none): (Vec<_>, Vec<_>) = now.since_boot.iter().partition(|c| c.value > 0);
-    let mut parts: Vec<String> = some
+    // These three always; of the others those that ever counted.
+    let always = ["allocstall", "compact_stall", "compact_fail"];
+    let (shown, zero): (Vec<_>, Vec<_>) = now
+        .since_boot
+        .iter()
+        .partition(|counter| counter.value > 0 || always.contains(&counter.name.as_str()));
+    let mut parts: Vec<String> = shown
         .iter()
         .map(|counter| format!("{} {}", plain(&counter.name), thousands(counter.value)))
         .collect();
-    if !none.is_empty() {
-        let names: Vec<String> = none.iter().map(|counter| plain(&counter.name)).collect();
-        parts.push(format!("0: {}", names.join(" ")));
+    if !zero.is_empty() {
+        parts.push("other compact_* 0".to_owned());
     }
     let stalls: u64 = now
         .since_boot

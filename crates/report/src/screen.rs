@@ -243,7 +243,7 @@ pub(crate) fn plain_table(
     style: Style,
 ) -> String {
     let mut table = table(style);
-    table.set_header(head.iter().map(|word| Cell::new(word)));
+    table.set_header(head.iter().map(Cell::new));
     for row in rows {
         table.add_row(row);
     }
@@ -264,7 +264,7 @@ pub fn foot(run: &Run, record: &str) -> String {
         |bytes| format!("peak memory {}", Bytes(bytes)),
     );
     format!(
-        "record {record}; {seconds} s, {memory} of a budget of {}, seed {}\n",
+        "took {seconds} s, {memory} of a budget of {}, seed {}\nrecord {record}\n",
         Bytes(run.memory_budget),
         run.seed
     )

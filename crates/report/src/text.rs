@@ -6,7 +6,7 @@ pub fn thousands(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (index, digit) in digits.char_indices() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
@@ -29,7 +29,7 @@ pub fn uptime(seconds: u64) -> String {
 #[must_use]
 pub fn number(value: f64) -> String {
     let size = value.abs();
-    if size >= 999.5 && size < 1e15 {
+    if (999.5..1e15).contains(&size) {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // below 1e15
         let whole = thousands(size.round() as u64);
         return if value < 0.0 {

@@ -35,43 +35,41 @@ fn part(
     Ok((part.start as usize as *mut u8, length.0 as usize))
 }
 
-impl Linux {
-    fn map_plain(&self, length: usize, request: &MapRequest<'_>) -> io::Result<*mut u8> {
-        let prot = prot(request.protection);
-        let address = match request.kind {
-            // SAFETY: without MAP_FIXED the kernel chooses addresses that nothing else uses.
-            MapKind::Anonymous => unsafe {
-                mm::mmap_anonymous(ptr::null_mut(), length, prot, MapFlags::PRIVATE)
-            },
-            // SAFETY: as above.
-            MapKind::AnonymousAlone => unsafe {
-                mm::mmap_anonymous(ptr::null_mut(), length, prot, MapFlags::SHARED)
-            },
-            // SAFETY: as above.
-            MapKind::HugeTlb { page } => unsafe {
-                let size =
-                    MapFlags::from_bits_retain(page.0.trailing_zeros() << libc::MAP_HUGE_SHIFT);
-                let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | size;
-                mm::mmap_anonymous(ptr::null_mut(), length, prot, flags)
-            },
-            MapKind::File { file, offset } => {
-                let fd = file.fd.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
-                // SAFETY: as above; the file is our own memfd, which is never truncated, and
-                // no reference into the mapping is handed out.
-                unsafe {
-                    mm::mmap(
-                        ptr::null_mut(),
-                        length,
-                        prot,
-                        MapFlags::SHARED,
-                        fd,
-                        offset.0,
-                    )
-                }
+/// Maps where the kernel likes, `length` bytes.
+fn map_anywhere(length: usize, request: &MapRequest<'_>) -> io::Result<*mut u8> {
+    let prot = prot(request.protection);
+    let address = match request.kind {
+        // SAFETY: without MAP_FIXED the kernel chooses addresses that nothing else uses.
+        MapKind::Anonymous => unsafe {
+            mm::mmap_anonymous(ptr::null_mut(), length, prot, MapFlags::PRIVATE)
+        },
+        // SAFETY: as above.
+        MapKind::AnonymousAlone => unsafe {
+            mm::mmap_anonymous(ptr::null_mut(), length, prot, MapFlags::SHARED)
+        },
+        // SAFETY: as above.
+        MapKind::HugeTlb { page } => unsafe {
+            let size = MapFlags::from_bits_retain(page.0.trailing_zeros() << libc::MAP_HUGE_SHIFT);
+            let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | size;
+            mm::mmap_anonymous(ptr::null_mut(), length, prot, flags)
+        },
+        MapKind::File { file, offset } => {
+            let fd = file.fd.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
+            // SAFETY: as above; the file is our own memfd, which is never truncated, and
+            // no reference into the mapping is handed out.
+            unsafe {
+                mm::mmap(
+                    ptr::null_mut(),
+                    length,
+                    prot,
+                    MapFlags::SHARED,
+                    fd,
+                    offset.0,
+                )
             }
-        };
-        Ok(address?.cast())
-    }
+        }
+    };
+    Ok(address?.cast())
 }
 
 impl Memory for Linux {
@@ -90,9 +88,7 @@ impl Memory for Linux {
         let length = request.length.page_aligned(grain);
         // The kernel's own alignment serves up to a page; beyond, map too much and trim.
         let spare = request.align.saturating_sub(grain);
-        let address = self
-            .map_plain((length + spare).0 as usize, request)
-            .map_err(fail)?;
+        let address = map_anywhere((length + spare).0 as usize, request).map_err(fail)?;
         let start = address as u64;
         let aligned = match request.align.0 {
             0 => start,

@@ -266,7 +266,26 @@ fn thread_evidence(series: &[Series]) -> Vec<String> {
             }
         }
     }
+    evidence.extend(shootdown_evidence(series));
     evidence
+}
+
+/// An unmap by a process that runs on one CPU, and by one that runs on several: the
+/// difference is telling the other CPUs to forget the translation.
+fn shootdown_evidence(series: &[Series]) -> Option<String> {
+    let unmap = Operation::Unmap.series();
+    let alone = [
+        ("workload", Parameter::from("pbobench")),
+        ("backend", Backend::Memfd.word().into()),
+    ];
+    let threads = [("workload", Parameter::from("threads"))];
+    let alone = pooled(find(series, unmap, &alone)?).median()?;
+    let beside = pooled(find(series, unmap, &threads)?).median()?;
+    Some(format!(
+        "an unmap takes {:.2} us by the only thread, {:.2} us beside a thread that runs",
+        micros(alone),
+        micros(beside),
+    ))
 }
 
 /// The longest single call, because it is the one that freezes something.
