@@ -98,6 +98,12 @@ impl Error {
             )
     }
 
+    /// Whether it means that the same call may succeed in a moment (`EAGAIN`).
+    #[must_use]
+    pub fn is_temporary(&self) -> bool {
+        self.errno() == Some(libc::EAGAIN)
+    }
+
     /// Whether it means that we are not allowed to.
     #[must_use]
     pub fn is_refused(&self) -> bool {

@@ -29,14 +29,19 @@ pub mod environment;
 pub mod error;
 pub mod files;
 pub mod holds;
+pub mod hugetlb;
 pub mod journal;
 pub mod linux;
 pub mod memory;
 mod notes;
 pub mod now;
+pub mod own;
+pub mod pagemap;
 mod proc;
+pub mod shortage;
 pub mod signals;
 pub mod tasks;
+pub mod thp;
 
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;

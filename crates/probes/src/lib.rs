@@ -10,6 +10,7 @@
 //! runs against a fake kernel in tests. It works in guarded children, within a memory budget,
 //! and writes every change of a setting into the journal first.
 
+pub mod chunks;
 pub mod contract;
 mod load;
 pub mod placement;
