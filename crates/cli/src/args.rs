@@ -7,10 +7,10 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 use stopgap_events::question::Question;
 use stopgap_events::units::{Bytes, Nanos};
+use stopgap_probes::chunks::Strategy;
 use stopgap_probes::placement::Backend;
 
 use crate::failure::{DONE, ERROR, Failure};
-use crate::units;
 
 /// Find the stall, name its cause, try the fix, before you patch the kernel.
 #[derive(Debug, Parser)]
@@ -53,7 +53,7 @@ pub(crate) struct Common {
     pub(crate) seed: Option<u64>,
     /// Memory that load may use, as 512M [default: the least of a quarter of MemAvailable
     /// and 2G].
-    #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
+    #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Bytes>,
     /// CPUs to stay on, as 0,1 [default: all that this process may use].
     #[arg(short, long, value_name = "LIST", value_delimiter = ',')]
@@ -92,13 +92,15 @@ pub(crate) struct Probe {
 pub(crate) enum ProbeQuestion {
     /// Does mapping memory slow down as mappings pile up?
     Placement(PlacementFlags),
+    /// Does building a big buffer stall, and can the IOMMU map it well?
+    Chunks(ChunksFlags),
 }
 
 /// Flags of every probe.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct ProbeCommon {
     /// How long it should take, as 60s; runs that do not fit are left out, down to three.
-    #[arg(short, long, value_name = "TIME", value_parser = units::duration, default_value = "60s")]
+    #[arg(short, long, value_name = "TIME", default_value = "60s")]
     pub(crate) duration: Nanos,
     /// Runs; the unit of evidence. Fewer than 3 give no interval.
     #[arg(long, value_name = "N", default_value_t = 10)]
@@ -134,6 +136,31 @@ pub(crate) struct PlacementFlags {
     /// Rounds of each form of freegap; 0 for none.
     #[arg(long, value_name = "N", default_value_t = 50_000)]
     pub(crate) freegap_rounds: u64,
+    #[command(flatten)]
+    pub(crate) common: ProbeCommon,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ChunksFlags {
+    /// Buffer sizes, as 4M,64M.
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "4M,64M"
+    )]
+    pub(crate) size: Vec<Bytes>,
+    /// Strategies: base, mthp (every size that the kernel has) or one as mthp-64K, thp-direct,
+    /// thp-noreclaim, collapse, hugetlb [default: all].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) strategy: Vec<Strategy>,
+    /// Buffers of each size that are held at once; fewer where they would be more than 128M.
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub(crate) buffers: u32,
+    /// Use the knobs of transparent huge pages and hugetlb as they stand; without it root sets
+    /// them for each strategy and puts them back.
+    #[arg(long)]
+    pub(crate) no_knobs: bool,
     #[command(flatten)]
     pub(crate) common: ProbeCommon,
 }

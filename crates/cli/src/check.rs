@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use stopgap_events::question::Question;
 use stopgap_events::units::Nanos;
 use stopgap_kernel::{now, signals};
+use stopgap_probes::chunks::Chunks;
 use stopgap_probes::placement::Placement;
 use stopgap_probes::{Probe, ProbeError};
 use stopgap_report::screen;
@@ -84,7 +85,8 @@ fn probes(session: &Session, args: &args::Check, mappings: Option<u64>) -> Vec<B
                 probe.also = mappings.and_then(|n| u32::try_from(n).ok());
                 Box::new(probe)
             }
-            Question::Roundtrip | Question::Chunks | Question::Reclaim => todo!(),
+            Question::Chunks => Box::new(Chunks::check(args.quick)),
+            Question::Roundtrip | Question::Reclaim => todo!(),
         }
     };
     Question::ALL.into_iter().filter(asked).map(make).collect()

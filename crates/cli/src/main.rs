@@ -4,7 +4,6 @@
 //! | module | what |
 //! |---|---|
 //! | `args` | every flag, once |
-//! | `units` | sizes and durations as people type them |
 //! | `places` | where records and the journal go |
 //! | `session` | what each run sets up first and undoes last |
 //! | `check`, `probe`, `doctor`, `restore` | the commands |
@@ -22,7 +21,6 @@ mod restore;
 #[cfg(test)]
 mod schemas;
 mod session;
-mod units;
 
 use std::process::ExitCode;
 

@@ -4,10 +4,11 @@ use std::process::ExitCode;
 
 use stopgap_events::units::Nanos;
 use stopgap_probes::Probe;
+use stopgap_probes::chunks::{Chunks, Strategy};
 use stopgap_probes::placement::Placement;
 use stopgap_report::{details, screen};
 
-use crate::args::{self, PlacementFlags, ProbeCommon, ProbeQuestion};
+use crate::args::{self, ChunksFlags, PlacementFlags, ProbeCommon, ProbeQuestion};
 use crate::failure::{DONE, Failure, UNSUPPORTED};
 use crate::output;
 use crate::session::{self, Session};
@@ -17,6 +18,10 @@ pub(crate) fn run(args: args::Probe) -> Result<ExitCode, Failure> {
         ProbeQuestion::Placement(flags) => {
             let common = flags.common.clone();
             ask(&common, |session| placement(flags, session))
+        }
+        ProbeQuestion::Chunks(flags) => {
+            let common = flags.common.clone();
+            ask(&common, |_| chunks(flags))
         }
     }
 }
@@ -35,6 +40,20 @@ fn placement(flags: PlacementFlags, session: &Session) -> Box<dyn Probe> {
         },
         agua_loops: flags.agua_loops,
         freegap_rounds: flags.freegap_rounds,
+    })
+}
+
+fn chunks(flags: ChunksFlags) -> Box<dyn Probe> {
+    Box::new(Chunks {
+        sizes: flags.size,
+        strategies: if flags.strategy.is_empty() {
+            Strategy::ALL.to_vec()
+        } else {
+            flags.strategy
+        },
+        runs: flags.common.runs,
+        buffers: flags.buffers,
+        knobs: !flags.no_knobs,
     })
 }
 

@@ -1,6 +1,8 @@
 //! Quantities with their unit in the type. Inside a crate a plain integer may carry the
 //! unit in its name (`wait_ns`); between crates it carries it in its type.
 
+mod text;
+
 use std::fmt;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Sub};

@@ -26,7 +26,7 @@ use stopgap_stats::record::{Answer, Block, Figure, Parameter, Series};
 use stopgap_stats::verdict::{Verdict, Word};
 
 use super::series::{BLOCK, RECLAIMS};
-use super::strategy::{Strategy, parse_size};
+use super::strategy::Strategy;
 use crate::contract::Measured;
 
 /// Unusable-free-space index from which on memory counts as fragmented at an order: below it,
@@ -359,7 +359,7 @@ fn word<'a>(series: &'a Series, name: &str) -> Option<&'a str> {
 }
 
 fn size_of(series: &Series) -> Option<Bytes> {
-    parse_size(word(series, "size")?).ok()
+    word(series, "size")?.parse().ok()
 }
 
 fn strategy_of(series: &Series) -> Option<Strategy> {
@@ -385,8 +385,8 @@ fn row<'a>(series: &'a Series, all: &'a [Series]) -> Option<Row<'a>> {
             .map(|b| b.run)
             .collect(),
         strategy: strategy_of(series)?,
-        block: parse_size(word(series, "block")?).ok()?,
-        chunk: parse_size(word(series, "chunk")?).ok()?,
+        block: word(series, "block")?.parse().ok()?,
+        chunk: word(series, "chunk")?.parse().ok()?,
         held: Bytes(size_of(series)?.0.saturating_mul(buffers)),
         direct: word(series, "direct-reclaim")? == "yes",
         blocks: &series.blocks,

@@ -6,7 +6,7 @@ use stopgap_events::units::Bytes;
 use stopgap_kernel::memory::Advice;
 use stopgap_kernel::thp::{DIRECTORY, Size, Thp, defrag_knob};
 
-use super::strategy::{Strategy, short_size};
+use super::strategy::Strategy;
 
 /// How to take a buffer so that faults do what the strategy says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,8 +65,8 @@ pub(super) fn setup(
         .iter()
         .find(|size| size.page == chunk)
         .ok_or_else(|| {
-            let sizes: Vec<_> = thp.sizes.iter().map(|size| short_size(size.page)).collect();
-            let (none, has) = (short_size(chunk), sizes.join(", "));
+            let sizes: Vec<_> = thp.sizes.iter().map(|size| size.page.short()).collect();
+            let (none, has) = (chunk.short(), sizes.join(", "));
             format!("this kernel has no THP of {none}; it has {has}")
         })?;
     let changes = changes(thp, target, direct);

@@ -42,7 +42,7 @@ use session::Session;
 
 pub use judge::FRAGMENTED;
 pub use series::{STALL_FLOOR, STALL_TIMES};
-pub use strategy::{Strategy, parse_size, short_size};
+pub use strategy::Strategy;
 
 /// Memory that one child holds at once, where a single buffer is not larger.
 const HELD: Bytes = Bytes::mib(128);
@@ -99,14 +99,14 @@ impl Chunks {
         }
         for &size in &self.sizes {
             if size.0 == 0 || !size.0.is_multiple_of(page.0) {
-                let size = short_size(size);
+                let size = size.short();
                 return wrong(format!("a buffer of {size} is not whole pages of {page}"));
             }
         }
         if let Some(least) = self.sizes.iter().min()
             && *least > context.budget
         {
-            let (least, budget) = (short_size(*least), context.budget);
+            let (least, budget) = (least.short(), context.budget);
             return wrong(format!(
                 "a buffer of {least} is larger than the memory budget of {budget}: \
                  ask for smaller buffers or allow more memory"
@@ -202,7 +202,7 @@ impl Probe for Chunks {
         }
         let list = |words: Vec<String>| words.join(", ");
         let strategies = list(machine.strategies.iter().map(ToString::to_string).collect());
-        let sizes = list(self.sizes.iter().map(|&size| short_size(size)).collect());
+        let sizes = list(self.sizes.iter().map(|&size| size.short()).collect());
         let mut missing = Vec::new();
         if context.privilege != Privilege::Root {
             missing.push(Missing::new(
@@ -235,7 +235,7 @@ impl Probe for Chunks {
 
     fn judge(&self, measured: Measured, seed: u64, privilege: Privilege) -> Answer {
         let list = |words: Vec<String>| Parameter::from(words.join(","));
-        let sizes = self.sizes.iter().map(|&size| short_size(size)).collect();
+        let sizes = self.sizes.iter().map(|&size| size.short()).collect();
         let strategies = self.strategies.iter().map(ToString::to_string).collect();
         let parameters = BTreeMap::from([
             ("size".to_owned(), list(sizes)),

@@ -6,7 +6,7 @@ use stopgap_events::units::{Bytes, Nanos};
 use stopgap_stats::histogram::{Histogram, Recorder};
 use stopgap_stats::record::{Block, Parameter, Series};
 
-use super::strategy::{Strategy, short_size};
+use super::strategy::Strategy;
 use super::take::{IOMMUS, Sample, Taken};
 
 /// A block stalls from this length on: more than half of a 60 Hz frame, and ten times what a
@@ -84,7 +84,7 @@ pub(super) fn series(cells: &Cells) -> Vec<Series> {
 
 fn common(cell: Cell) -> BTreeMap<String, Parameter> {
     BTreeMap::from([
-        ("size".to_owned(), short_size(cell.size).into()),
+        ("size".to_owned(), cell.size.short().into()),
         ("strategy".to_owned(), cell.strategy.to_string().into()),
     ])
 }
@@ -92,8 +92,8 @@ fn common(cell: Cell) -> BTreeMap<String, Parameter> {
 fn of_cell(cell: Cell, manner: &Manner, runs: &[(u32, Taken)], series: &mut Vec<Series>) {
     let mut parameters = common(cell);
     let yes_no = |yes: bool| Parameter::from(if yes { "yes" } else { "no" });
-    parameters.insert("chunk".to_owned(), short_size(manner.chunk).into());
-    parameters.insert("block".to_owned(), short_size(manner.block).into());
+    parameters.insert("chunk".to_owned(), manner.chunk.short().into());
+    parameters.insert("block".to_owned(), manner.block.short().into());
     parameters.insert("buffers".to_owned(), manner.buffers.into());
     parameters.insert("direct-reclaim".to_owned(), yes_no(manner.direct));
     parameters.insert("knobs-set".to_owned(), yes_no(manner.set));

@@ -15,7 +15,7 @@ use stopgap_kernel::tasks::ChildLimits;
 use super::judge::{self, FRAGMENTED};
 use super::knobs;
 use super::series::{self, Cell, Cells, Manner};
-use super::strategy::{Strategy, short_size};
+use super::strategy::Strategy;
 use super::take::{self, How, Taken, Task};
 use super::{Chunks, Machine};
 use crate::contract::{Context, Measured};
@@ -248,7 +248,7 @@ impl<'a> Session<'a> {
 
     fn cell(&mut self, run: u32, cell: Cell, how: How, manner: &Manner) {
         if manner.chunk > cell.size {
-            let chunk = short_size(manner.chunk);
+            let chunk = manner.chunk.short();
             return self.fail(
                 cell,
                 &format!("a page of {chunk} is larger than the buffer"),
@@ -325,11 +325,7 @@ impl<'a> Session<'a> {
         for (cell, why) in &self.cells.errors {
             let runs = self.cells.runs.get(cell);
             if runs.is_some_and(|(_, runs)| runs.iter().any(|(_, t)| !t.takes.is_empty())) {
-                let what = format!(
-                    "{} by {} in some runs",
-                    short_size(cell.size),
-                    cell.strategy
-                );
+                let what = format!("{} by {} in some runs", cell.size.short(), cell.strategy);
                 measured.missing.push(Missing::new(what, why.as_str()));
             }
         }

@@ -59,7 +59,7 @@ impl fmt::Display for Strategy {
         match self {
             Strategy::Base => f.pad("base"),
             Strategy::EveryMthp => f.pad("mthp"),
-            Strategy::Mthp(size) => f.pad(&format!("mthp-{}", short_size(*size))),
+            Strategy::Mthp(size) => f.pad(&format!("mthp-{}", size.short())),
             Strategy::ThpDirect => f.pad("thp-direct"),
             Strategy::ThpNoReclaim => f.pad("thp-noreclaim"),
             Strategy::Collapse => f.pad("collapse"),
@@ -73,7 +73,7 @@ impl FromStr for Strategy {
 
     fn from_str(word: &str) -> Result<Strategy, String> {
         if let Some(size) = word.strip_prefix("mthp-") {
-            let size = parse_size(size)?;
+            let size: Bytes = size.parse()?;
             return match size.0.is_power_of_two() {
                 true => Ok(Strategy::Mthp(size)),
                 false => Err(format!("'{word}': the size of a page is a power of two")),
@@ -88,39 +88,6 @@ impl FromStr for Strategy {
                     .join(", ");
                 format!("unknown strategy '{word}'; there are {words}, and one size as mthp-64K")
             })
-    }
-}
-
-/// A size as `4096`, `64K`, `4M`, `1G` (powers of 1024; `KiB` and the like are understood too).
-///
-/// # Errors
-/// Where it is no such number, or above 2^64 - 1 bytes.
-pub fn parse_size(text: &str) -> Result<Bytes, String> {
-    let wrong = || format!("'{text}' is no size; write it as 64K, 4M or 1G");
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let number: u64 = digits.parse().map_err(|_| wrong())?;
-    let shift = match text[digits.len()..].trim_start() {
-        "" | "B" => 0,
-        "K" | "k" | "KiB" => 10,
-        "M" | "MiB" => 20,
-        "G" | "GiB" => 30,
-        _ => return Err(wrong()),
-    };
-    match number.checked_mul(1 << shift) {
-        Some(bytes) => Ok(Bytes(bytes)),
-        None => Err(wrong()),
-    }
-}
-
-/// A size as [`parse_size`] reads it back, in the largest unit that divides it.
-#[must_use]
-pub fn short_size(size: Bytes) -> String {
-    let whole = |shift: u32| size.0 > 0 && size.0.trailing_zeros() >= shift;
-    match () {
-        () if whole(30) => format!("{}G", size.0 >> 30),
-        () if whole(20) => format!("{}M", size.0 >> 20),
-        () if whole(10) => format!("{}K", size.0 >> 10),
-        () => size.0.to_string(),
     }
 }
 
@@ -154,23 +121,5 @@ mod tests {
                 .contains("power of two")
         );
         assert!("mthp-".parse::<Strategy>().is_err());
-    }
-
-    #[test]
-    fn sizes_read_back() {
-        for (text, bytes) in [
-            ("4M", 4 << 20),
-            ("64K", 1 << 16),
-            ("1G", 1 << 30),
-            ("4095", 4095),
-        ] {
-            assert_eq!(parse_size(text), Ok(Bytes(bytes)));
-            assert_eq!(short_size(Bytes(bytes)), text);
-        }
-        assert_eq!(parse_size("64 MiB"), Ok(Bytes::mib(64)));
-        assert_eq!(short_size(Bytes(0)), "0");
-        for wrong in ["", "M", "4X", "-4M", "4.5M", "18446744073709551615K"] {
-            assert!(parse_size(wrong).unwrap_err().contains("64K"), "{wrong}");
-        }
     }
 }

@@ -7,7 +7,7 @@ use stopgap_stats::record::Series;
 
 use super::{Seen, Stalled, median, size_of, strategy_of, worst};
 use crate::chunks::series::{TAKE, entries_name};
-use crate::chunks::strategy::{Strategy, short_size};
+use crate::chunks::strategy::Strategy;
 use crate::chunks::take::IOMMUS;
 
 impl Seen<'_> {
@@ -64,7 +64,7 @@ impl Seen<'_> {
                     .iter()
                     .map(|(strategy, ns)| format!("{strategy} {}", nanos(*ns)))
                     .collect();
-                evidence.push(format!("{} took: {}", short_size(size), list.join(", ")));
+                evidence.push(format!("{} took: {}", size.short(), list.join(", ")));
             }
         }
         evidence.extend(sizes.iter().filter_map(|&size| self.entries(size)));
@@ -88,7 +88,7 @@ impl Seen<'_> {
                 format!("{strategy} {}", by_set.join("/"))
             })
             .collect();
-        let size = short_size(size);
+        let size = size.short();
         (!list.is_empty()).then(|| format!("{size} needs entries of {sets}: {}", list.join(", ")))
     }
 
