@@ -32,6 +32,6 @@ pub fn screen(environment: &Environment, checks: &[Check], style: Style) -> Stri
     format!(
         "{}\n{}",
         environment_line(environment),
-        plain_table(&["what", "state", "found"], rows, &[], style)
+        plain_table(&["what", "state", "found"], rows, &[], true, style)
     )
 }

@@ -235,14 +235,19 @@ fn next(run: &Run) -> Vec<(String, String)> {
     commands
 }
 
-/// A table with a head, for details; right-aligned where `right` says so.
+/// A table with a head; right-aligned where `right` says so. Where cells are not wrapped, lines
+/// may be longer than the width: figures are read along their line.
 pub(crate) fn plain_table(
     head: &[&str],
     rows: Vec<Vec<String>>,
     right: &[bool],
+    wrap: bool,
     style: Style,
 ) -> String {
     let mut table = table(style);
+    if !wrap {
+        table.set_content_arrangement(ContentArrangement::Disabled);
+    }
     table.set_header(head.iter().map(Cell::new));
     for row in rows {
         table.add_row(row);
