@@ -10,6 +10,7 @@
 //! | [`files::Files`] | `/proc`, `/sys`, cgroup directories, our own scratch files |
 //! | [`memory::Memory`] | the mmap family |
 //! | [`tasks::Tasks`] | affinity, guarded children, context-switch counts |
+//! | [`ipc::Ipc`] | socket pairs and waiting for them |
 //! | [`holds::Holds`] | locking memory (mlock, `SHM_LOCK`) and pinning it (page references) |
 //!
 //! On top of the seam, and so testable without a kernel: [`environment`] and [`now`] read what
@@ -27,10 +28,12 @@ pub mod clock;
 pub mod error;
 pub mod files;
 pub mod holds;
+pub mod ipc;
 pub mod journal;
 pub mod linux;
 pub mod memory;
 pub mod signals;
+pub mod switches;
 pub mod tasks;
 
 #[cfg(feature = "fake")]
@@ -41,7 +44,7 @@ pub use linux::Linux;
 
 /// The system: the running one, or a fake.
 pub trait System:
-    clock::Clock + files::Files + memory::Memory + tasks::Tasks + holds::Holds + Send + Sync
+    clock::Clock + files::Files + memory::Memory + tasks::Tasks + ipc::Ipc + holds::Holds + Send + Sync
 {
 }
 
@@ -50,6 +53,7 @@ impl<T> System for T where
         + files::Files
         + memory::Memory
         + tasks::Tasks
+        + ipc::Ipc
         + holds::Holds
         + Send
         + Sync

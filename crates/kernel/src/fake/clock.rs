@@ -24,6 +24,10 @@ impl Clock for Fake {
         state.now_ns = state.now_ns.max(deadline.0);
     }
 
+    fn spin(&self, work: Nanos) {
+        self.pass(work);
+    }
+
     fn unix_seconds(&self) -> u64 {
         1_700_000_000 + self.now().0 / 1_000_000_000
     }
