@@ -13,5 +13,6 @@
 pub mod contract;
 mod load;
 pub mod placement;
+pub mod roundtrip;
 
 pub use contract::{Context, Measured, Plan, Probe};
