@@ -14,6 +14,15 @@ pub trait Clock {
     /// A signal may end it early.
     fn sleep_until(&self, deadline: Nanos);
 
+    /// Computes until the calling thread has used `work` of CPU time more; it may use a little
+    /// more than that (two readings of the clock, some 200 ns each).
+    fn spin(&self, work: Nanos) {
+        let end = self.thread_cpu() + work;
+        while self.thread_cpu() < end {
+            std::hint::spin_loop();
+        }
+    }
+
     /// Seconds since 1970, UTC.
     fn unix_seconds(&self) -> u64;
 }

@@ -10,6 +10,7 @@
 //! | [`files::Files`] | `/proc`, `/sys`, cgroup directories, our own scratch files |
 //! | [`memory::Memory`] | the mmap family |
 //! | [`tasks::Tasks`] | affinity, guarded children, context-switch counts |
+//! | [`ipc::Ipc`] | socket pairs and waiting for them |
 //! | [`holds::Holds`] | locking memory (mlock, `SHM_LOCK`) and pinning it (page references) |
 //!
 //! On top of the seam, and so testable without a kernel: [`environment`] and [`now`] read what
@@ -30,6 +31,7 @@ pub mod error;
 pub mod files;
 pub mod holds;
 pub mod hugetlb;
+pub mod ipc;
 pub mod journal;
 pub mod linux;
 pub mod memory;
@@ -40,6 +42,7 @@ pub mod pagemap;
 mod proc;
 pub mod shortage;
 pub mod signals;
+pub mod switches;
 pub mod tasks;
 pub mod thp;
 
@@ -51,7 +54,7 @@ pub use linux::Linux;
 
 /// The system: the running one, or a fake.
 pub trait System:
-    clock::Clock + files::Files + memory::Memory + tasks::Tasks + holds::Holds + Send + Sync
+    clock::Clock + files::Files + memory::Memory + tasks::Tasks + ipc::Ipc + holds::Holds + Send + Sync
 {
 }
 
@@ -60,6 +63,7 @@ impl<T> System for T where
         + files::Files
         + memory::Memory
         + tasks::Tasks
+        + ipc::Ipc
         + holds::Holds
         + Send
         + Sync

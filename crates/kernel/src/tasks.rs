@@ -1,8 +1,13 @@
 //! Tasks: where they run, children under guard, and how often they gave up the CPU.
 
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
 use stopgap_events::units::Nanos;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::files::{Files, read_text};
+use crate::switches::SwitchEvents;
 
 /// What a load child is bound to.
 #[derive(Debug, Clone, Default)]
@@ -22,8 +27,13 @@ pub struct ChildOutcome {
     pub peak_resident: u64,
 }
 
-/// Voluntary and involuntary context switches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// What a load child does. It owns what it needs: the parent drops its copy as soon as the
+/// child has begun, and every child drops those of its siblings, so that of a socket pair
+/// each end is open in one process only and its death is seen by the other.
+pub type ChildBody<'b> = Box<dyn FnOnce() -> Vec<u8> + 'b>;
+
+/// Voluntary and involuntary context switches, counted when the task leaves the CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Switches {
     /// It blocked.
     pub voluntary: u64,
@@ -62,26 +72,93 @@ pub trait Tasks {
     /// As sched_setaffinity(2): `EINVAL` where none of them exists or is allowed.
     fn set_cpus(&self, cpus: &[u32]) -> Result<()>;
 
-    /// Runs `body` in a guarded child process and waits for it: it dies with its parent
+    /// Runs `body` in a guarded child process: [`Tasks::run_children`] with one of them.
+    ///
+    /// # Errors
+    /// As there.
+    fn run_child(
+        &self,
+        limits: &ChildLimits,
+        body: &mut dyn FnMut() -> Vec<u8>,
+    ) -> Result<ChildOutcome> {
+        let outcomes = self.run_children(limits, vec![Box::new(body)]);
+        outcomes.into_iter().next().unwrap_or_else(|| {
+            Err(Error::Child {
+                ended: "was not started".to_owned(),
+            })
+        })
+    }
+
+    /// Runs each of `bodies` in a guarded child process of its own, all at once, and waits for
+    /// them; the outcomes are in the order of the bodies. A child dies with its parent
     /// (`PR_SET_PDEATHSIG`), is the first that the kernel kills when memory ends
     /// (`oom_score_adj` 1000), and is killed when its time is over. What `body` returns comes
     /// back through a pipe. The child sees this process's memory as it was, keeps the handler
     /// of Ctrl-C, and ends without running destructors.
     ///
-    /// `body` must not print and must not need a lock that another thread of this process may
-    /// hold now; memory allocation is safe (glibc makes it so across fork(2)).
+    /// A body must not print and must not need a lock that another thread of this process may
+    /// hold now; memory allocation is safe (glibc makes it so across fork(2)). A child that
+    /// waits for another must see its end by itself, as by a socket's end of file.
     ///
     /// # Errors
-    /// As fork(2); [`crate::Error::Child`] where it was killed or ran out of time.
-    fn run_child(
+    /// One a body: as fork(2); [`crate::Error::Child`] where it was killed or ran out of time.
+    fn run_children(
         &self,
         limits: &ChildLimits,
-        body: &mut dyn FnMut() -> Vec<u8>,
-    ) -> Result<ChildOutcome>;
+        bodies: Vec<ChildBody<'_>>,
+    ) -> Vec<Result<ChildOutcome>>;
+
+    /// How often the calling thread left its CPU since it began, by getrusage(2)
+    /// (`RUSAGE_THREAD`). [`status_switches`] and [`SwitchEvents`] count the same otherwise.
+    ///
+    /// # Errors
+    /// As getrusage(2).
+    fn switches(&self) -> Result<Switches>;
+
+    /// Counts switches of the calling thread by the kernel's records of them. It begins
+    /// stopped.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where the kernel has no such records (before 4.3) or refuses them
+    /// to us, as with `kernel.perf_event_paranoid` at 3 and above.
+    fn switch_events(&self) -> Result<SwitchEvents>;
+
+    /// Puts the calling thread under `SCHED_BATCH`: a wake-up of it pre-empts nobody.
+    ///
+    /// # Errors
+    /// As sched_setscheduler(2).
+    fn set_batch(&self) -> Result<()>;
+
+    /// From now on the calling thread's sleeps end at most `slack` late by the kernel's own
+    /// choice; usual is 50 us, in favour of fewer interrupts. `Nanos(0)` counts as 1 ns.
+    ///
+    /// # Errors
+    /// As prctl(2).
+    fn set_timer_slack(&self, slack: Nanos) -> Result<()>;
 
     /// Effective user id.
     fn uid(&self) -> u32;
 
     /// This process's id.
     fn pid(&self) -> u32;
+}
+
+/// How often the calling thread left its CPU since it began, by `/proc/thread-self/status`
+/// (Linux 3.17).
+///
+/// # Errors
+/// Where the file cannot be read or has no such lines.
+pub fn status_switches<F: Files + ?Sized>(files: &F) -> Result<Switches> {
+    let path = Path::new("/proc/thread-self/status");
+    let text = read_text(files, path)?;
+    let count = |name: &str| {
+        text.lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+            .and_then(|count| count.trim().parse().ok())
+            .ok_or_else(|| Error::parse(path.display(), format!("no line '{name}: count'")))
+    };
+    Ok(Switches {
+        voluntary: count("voluntary_ctxt_switches")?,
+        involuntary: count("nonvoluntary_ctxt_switches")?,
+    })
 }

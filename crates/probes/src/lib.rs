@@ -14,5 +14,6 @@ pub mod chunks;
 pub mod contract;
 mod load;
 pub mod placement;
+pub mod roundtrip;
 
 pub use contract::{Context, Measured, Plan, Probe, ProbeError};

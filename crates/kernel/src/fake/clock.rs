@@ -27,6 +27,10 @@ impl Clock for Fake {
         state.change_due_files();
     }
 
+    fn spin(&self, work: Nanos) {
+        self.pass(work);
+    }
+
     fn unix_seconds(&self) -> u64 {
         1_700_000_000 + self.now().0 / 1_000_000_000
     }

@@ -7,7 +7,9 @@
 mod clock;
 mod files;
 mod holds;
+mod ipc;
 mod memory;
+mod refusal;
 mod tasks;
 
 use std::collections::BTreeMap;
@@ -15,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use memory::Search;
+pub use refusal::refuse_switch_records;
 
 /// A machine in memory. [`Fake::new`] gives one with nothing in it; add files with
 /// [`Fake::with_file`].

@@ -10,7 +10,8 @@ use stopgap_events::units::Nanos;
 use super::Linux;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::tasks::{ChildLimits, ChildOutcome, Tasks};
+use crate::switches::SwitchEvents;
+use crate::tasks::{ChildBody, ChildLimits, ChildOutcome, Switches, Tasks};
 
 /// Exit status of a child whose body panicked.
 const PANICKED: i32 = 101;
@@ -41,35 +42,61 @@ impl Tasks for Linux {
             .map_err(|e| Error::call("sched_setaffinity", format!("CPUs {cpus:?}"), e))
     }
 
-    fn run_child(
+    fn run_children(
         &self,
         limits: &ChildLimits,
-        body: &mut dyn FnMut() -> Vec<u8>,
-    ) -> Result<ChildOutcome> {
-        let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-            .map_err(|e| Error::call("pipe", "load child", e))?;
-        let parent = rustix::process::getpid();
-        // SAFETY: the child runs `body` and leaves with _exit, so no destructor of this
-        // process runs twice. The tool calls this with one thread; under a test harness with
-        // many, glibc resets its allocator's locks in the child, and the contract of
-        // `run_child` forbids `body` to print or to take another lock.
-        match unsafe { libc::fork() } {
-            -1 => Err(Error::call(
-                "fork",
-                "load child",
-                io::Error::last_os_error(),
-            )),
-            0 => {
-                drop(reader);
-                let status = child(parent, limits, writer, body);
-                // SAFETY: _exit takes an integer and does not return.
-                unsafe { libc::_exit(status) }
-            }
-            pid => {
-                drop(writer);
-                self.await_child(pid, reader, limits.time)
-            }
+        bodies: Vec<ChildBody<'_>>,
+    ) -> Vec<Result<ChildOutcome>> {
+        let mut bodies = bodies.into_iter();
+        let mut children = Vec::with_capacity(bodies.len());
+        while let Some(body) = bodies.next() {
+            children.push(start(limits, body, &mut bodies));
         }
+        self.read_all(&mut children, self.now() + limits.time);
+        children
+            .into_iter()
+            .map(|child| child?.reap(limits.time))
+            .collect()
+    }
+
+    fn switches(&self) -> Result<Switches> {
+        // SAFETY: an all-zero rusage is a valid value, which getrusage fills.
+        let (status, usage) = unsafe {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            (libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage), usage)
+        };
+        if status != 0 {
+            let error = io::Error::last_os_error();
+            return Err(Error::call("getrusage", "thread", error));
+        }
+        #[allow(clippy::cast_sign_loss)] // counts
+        Ok(Switches {
+            voluntary: usage.ru_nvcsw as u64,
+            involuntary: usage.ru_nivcsw as u64,
+        })
+    }
+
+    fn switch_events(&self) -> Result<SwitchEvents> {
+        super::switches::open(self).map(SwitchEvents::new)
+    }
+
+    fn set_batch(&self) -> Result<()> {
+        let parameters = libc::sched_param { sched_priority: 0 };
+        // SAFETY: the parameters outlive the call; 0 is the calling thread.
+        let status =
+            unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters) };
+        if status == 0 {
+            Ok(())
+        } else {
+            let error = io::Error::last_os_error();
+            Err(Error::call("sched_setscheduler", "SCHED_BATCH", error))
+        }
+    }
+
+    fn set_timer_slack(&self, slack: Nanos) -> Result<()> {
+        let slack = std::num::NonZeroU64::new(slack.0).or(std::num::NonZeroU64::new(1));
+        rustix::thread::set_current_timer_slack(slack)
+            .map_err(|e| Error::call("prctl", "PR_SET_TIMERSLACK", e))
     }
 
     fn uid(&self) -> u32 {
@@ -81,12 +108,59 @@ impl Tasks for Linux {
     }
 }
 
+/// A child that was started.
+struct Child {
+    pid: libc::pid_t,
+    /// What it sends; `None` when it has sent all.
+    pipe: Option<std::fs::File>,
+    output: Vec<u8>,
+    /// Whether its time was over before it had ended.
+    late: bool,
+    failed: Option<Error>,
+}
+
+/// Starts a child for `body`. `siblings` are those that will be started after it.
+fn start<'b>(
+    limits: &ChildLimits,
+    body: ChildBody<'b>,
+    siblings: &mut std::vec::IntoIter<ChildBody<'b>>,
+) -> Result<Child> {
+    let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+        .map_err(|e| Error::call("pipe", "load child", e))?;
+    let parent = rustix::process::getpid();
+    // SAFETY: the child runs `body` and leaves with _exit, so no destructor of this
+    // process runs twice. The tool calls this with one thread; under a test harness with
+    // many, glibc resets its allocator's locks in the child, and the contract of
+    // `run_children` forbids `body` to print or to take another lock.
+    match unsafe { libc::fork() } {
+        -1 => Err(Error::call(
+            "fork",
+            "load child",
+            io::Error::last_os_error(),
+        )),
+        0 => {
+            drop(reader);
+            siblings.for_each(drop);
+            let status = child(parent, limits, writer, body);
+            // SAFETY: _exit takes an integer and does not return.
+            unsafe { libc::_exit(status) }
+        }
+        pid => Ok(Child {
+            pid,
+            pipe: Some(reader.into()),
+            output: Vec::new(),
+            late: false,
+            failed: None,
+        }),
+    }
+}
+
 /// The child's life; its exit status.
 fn child(
     parent: rustix::process::Pid,
     limits: &ChildLimits,
     writer: OwnedFd,
-    body: &mut dyn FnMut() -> Vec<u8>,
+    body: ChildBody<'_>,
 ) -> i32 {
     if set_limits(parent, limits).is_err() {
         return NO_LIMITS;
@@ -124,62 +198,101 @@ fn set_limits(parent: rustix::process::Pid, limits: &ChildLimits) -> io::Result<
 }
 
 impl Linux {
-    /// Reads what the child sends until it ends, kills it when its time is over, reaps it.
-    fn await_child(&self, pid: libc::pid_t, reader: OwnedFd, time: Nanos) -> Result<ChildOutcome> {
-        let deadline = self.now() + time;
-        let mut output = Vec::new();
+    /// Reads what the children send until all have ended; kills those whose time is over.
+    fn read_all(&self, children: &mut [Result<Child>], deadline: Nanos) {
         let mut buffer = vec![0; 1 << 16];
-        let mut file = std::fs::File::from(reader);
-        let mut late = false;
+        let mut killed = false;
         loop {
+            let mut running: Vec<&mut Child> = children
+                .iter_mut()
+                .flatten()
+                .filter(|child| child.pipe.is_some())
+                .collect();
+            if running.is_empty() {
+                return;
+            }
             let left = deadline.saturating_sub(self.now());
-            if left.0 == 0 && !late {
-                late = true;
-                if let Some(pid) = rustix::process::Pid::from_raw(pid) {
-                    let _ = kill_process(pid, Signal::KILL); // ours and not yet reaped
+            if left.0 == 0 && !killed {
+                killed = true;
+                for child in &mut running {
+                    child.kill();
                 }
             }
+            // After the kill the pipes end at once, unless a grandchild holds one open.
+            let left = if killed { Nanos::secs(5) } else { left };
             let wait = rustix::time::Timespec {
                 #[allow(clippy::cast_possible_wrap)]
-                tv_sec: if late {
-                    5
-                } else {
-                    (left.0 / 1_000_000_000) as i64
-                },
+                tv_sec: (left.0 / 1_000_000_000) as i64,
                 #[allow(clippy::cast_possible_wrap)]
                 tv_nsec: (left.0 % 1_000_000_000) as _,
             };
             let ready = {
-                let mut fds = [PollFd::from_borrowed_fd(file.as_fd(), PollFlags::IN)];
-                poll(&mut fds, Some(&wait))
+                let mut fds: Vec<PollFd<'_>> = running
+                    .iter()
+                    .filter_map(|child| child.pipe.as_ref())
+                    .map(|pipe| PollFd::from_borrowed_fd(pipe.as_fd(), PollFlags::IN))
+                    .collect();
+                poll(&mut fds, Some(&wait)).map(|count| {
+                    let ready = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+                    (count, ready)
+                })
             };
-            match ready {
-                Ok(0) if late => break, // a grandchild holds the pipe open
-                Ok(0) | Err(rustix::io::Errno::INTR) => continue,
-                Ok(_) => {}
-                Err(e) => return Err(Error::call("poll", "load child", e)),
-            }
-            match file.read(&mut buffer) {
-                Ok(0) => break,
-                Ok(count) => output.extend_from_slice(&buffer[..count]),
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(Error::call("read", "load child", e)),
+            let ready: Vec<bool> = match ready {
+                Ok((0, _)) if killed => return,
+                Ok((0, _)) | Err(rustix::io::Errno::INTR) => continue,
+                Ok((_, ready)) => ready,
+                Err(_) => vec![true; running.len()], // read(2) says what is wrong
+            };
+            for (child, ready) in running.into_iter().zip(ready) {
+                if ready {
+                    child.read(&mut buffer);
+                }
             }
         }
+    }
+}
+
+impl Child {
+    fn kill(&mut self) {
+        self.late = true;
+        if let Some(pid) = rustix::process::Pid::from_raw(self.pid) {
+            let _ = kill_process(pid, Signal::KILL); // ours and not yet reaped
+        }
+    }
+
+    /// Reads what is there.
+    fn read(&mut self, buffer: &mut [u8]) {
+        let Some(pipe) = &mut self.pipe else { return };
+        match pipe.read(buffer) {
+            Ok(0) => self.pipe = None,
+            Ok(count) => self.output.extend_from_slice(&buffer[..count]),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => {
+                self.pipe = None;
+                self.failed = Some(Error::call("read", "load child", e));
+            }
+        }
+    }
+
+    /// Waits for its end, which is near: its pipe is closed, or it was killed.
+    fn reap(self, time: Nanos) -> Result<ChildOutcome> {
         let mut status = 0;
         // SAFETY: an all-zero rusage is a valid value; wait4 writes both.
         let usage = unsafe {
             let mut usage: libc::rusage = std::mem::zeroed();
-            while libc::wait4(pid, &raw mut status, 0, &raw mut usage) == -1 {
+            while libc::wait4(self.pid, &raw mut status, 0, &raw mut usage) == -1 {
                 let error = io::Error::last_os_error();
                 if error.kind() != io::ErrorKind::Interrupted {
-                    return Err(Error::call("wait4", pid, error));
+                    return Err(Error::call("wait4", self.pid, error));
                 }
             }
             usage
         };
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
         let ended = |ended: String| Err(Error::Child { ended });
-        if late {
+        if self.late {
             return ended(format!("ran into its time limit of {time}"));
         }
         if libc::WIFSIGNALED(status) {
@@ -193,7 +306,7 @@ impl Linux {
         }
         match libc::WEXITSTATUS(status) {
             0 => Ok(ChildOutcome {
-                output,
+                output: self.output,
                 #[allow(clippy::cast_sign_loss)]
                 peak_resident: usage.ru_maxrss as u64 * 1024,
             }),
@@ -244,6 +357,50 @@ mod tests {
             })
             .unwrap();
         assert_eq!(outcome.output, b"1000\n");
+    }
+
+    /// Each waits for the other, so one after the other they would never end.
+    #[test]
+    fn children_run_at_once() {
+        use crate::ipc::Ipc;
+        let (left, right) = Linux.stream_pair().unwrap();
+        let talk = |end: crate::ipc::Endpoint, say: u8| -> ChildBody<'static> {
+            Box::new(move || {
+                let mut heard = [0];
+                end.write_all(&[say]).unwrap();
+                end.read(&mut heard).unwrap();
+                heard.to_vec()
+            })
+        };
+        let outcomes = Linux.run_children(
+            &limits(Nanos::secs(10)),
+            vec![talk(left, b'l'), talk(right, b'r')],
+        );
+        let outputs: Vec<Vec<u8>> = outcomes.into_iter().map(|o| o.unwrap().output).collect();
+        assert_eq!(outputs, [b"r", b"l"]);
+    }
+
+    /// Whichever of the two dies, the other sees the end of its socket.
+    #[test]
+    fn a_childs_death_is_seen_by_its_sibling() {
+        use crate::ipc::Ipc;
+        for first_dies in [true, false] {
+            let (left, right) = Linux.stream_pair().unwrap();
+            let body = |end: crate::ipc::Endpoint, dies: bool| -> ChildBody<'static> {
+                Box::new(move || {
+                    assert!(!dies, "as it should");
+                    vec![u8::try_from(end.read(&mut [0]).unwrap()).unwrap()]
+                })
+            };
+            let mut outcomes = Linux.run_children(
+                &limits(Nanos::secs(20)),
+                vec![body(left, first_dies), body(right, !first_dies)],
+            );
+            let survivor = outcomes.remove(usize::from(first_dies)).unwrap();
+            assert_eq!(survivor.output, [0], "end of file");
+            let died = outcomes.remove(0).unwrap_err();
+            assert!(died.to_string().contains("panicked"), "{died}");
+        }
     }
 
     #[test]

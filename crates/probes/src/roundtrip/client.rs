@@ -1,0 +1,237 @@
+//! The client: sends a batch, waits for its replies, first as fast as it can, then paced.
+//!
+//! ```text
+//! warm-up | timed            | counted            | paced
+//!         | CPU time, median | switches, by three | latency from the intended start
+//! ```
+//!
+//! The records of switches cost CPU time, so that is measured in a window without them.
+
+use serde::{Deserialize, Serialize};
+use stopgap_events::machine::Missing;
+use stopgap_events::units::Nanos;
+use stopgap_kernel::ipc::{Endpoint, Wait, Waiter};
+use stopgap_kernel::{Error, System};
+use stopgap_stats::histogram::{Histogram, Recorder};
+use stopgap_stats::record::Block;
+
+use super::STALL;
+use super::cell::{Cell, ClientWait};
+use super::meter::{Meter, Window};
+use super::server::{MESSAGE, command};
+
+/// Round trips that every phase has at least, however long they take: one switch more or less
+/// at the edges of a window is then at most one in a hundred.
+const LEAST: u64 = 50;
+/// Round trips that do not count.
+const WARM_UP: u64 = 20;
+/// The paced phase sends a batch every so many medians.
+const PACE: u64 = 2;
+
+/// Per cent of a run's time for the phases; forking and connecting takes the rest.
+const TIMED: u64 = 20;
+const COUNTED: u64 = 45;
+const PACED: u64 = 20;
+
+/// What a client is told.
+pub(super) struct Order<'o> {
+    pub(super) cell: &'o Cell,
+    /// Number of the run.
+    pub(super) run: u32,
+    /// Time for all of it.
+    pub(super) share: Nanos,
+    /// Round trips in a phase at most.
+    pub(super) most: u64,
+    pub(super) interrupted: &'o dyn Fn() -> bool,
+}
+
+/// A window and how many round trips were in it.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Counted {
+    pub(super) round_trips: u64,
+    pub(super) window: Window,
+}
+
+/// What the client measured.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Asked {
+    /// When it began, on the monotonic clock.
+    pub(super) start: Nanos,
+    /// Timed and counted, as far as it came.
+    pub(super) windows: Vec<Counted>,
+    /// The paced phase's intended period.
+    pub(super) period: Option<Nanos>,
+    /// Latencies of the paced phase.
+    pub(super) latency: Option<Block>,
+    /// Periods that passed whole before their batch could be sent.
+    pub(super) missed: u64,
+    pub(super) missing: Vec<Missing>,
+}
+
+/// Asks until its time is over or it is interrupted.
+pub(super) fn ask(
+    system: &dyn System,
+    order: &Order<'_>,
+    server: &Endpoint,
+) -> Result<Asked, Error> {
+    let mut asked = Asked {
+        start: system.now(),
+        ..Asked::default()
+    };
+    let mut meter = Meter::new(system);
+    let mut client = Client::new(system, order, server)?;
+    let part = |per_cent: u64| Nanos(order.share.0 * per_cent / 100);
+
+    client.closed_loop(WARM_UP, Nanos(0), &mut meter)?;
+    let mut median = None;
+    for (opening, time) in [
+        (command::OPEN, part(TIMED)),
+        (command::OPEN_RECORDED, part(COUNTED)),
+    ] {
+        if (order.interrupted)() {
+            break;
+        }
+        client.tell(opening)?;
+        meter.open(opening == command::OPEN_RECORDED)?;
+        let lengths = client.closed_loop(order.most, time, &mut meter)?;
+        let window = meter.close()?;
+        client.tell(command::CLOSE)?;
+        median = median.or(lengths.median());
+        asked.windows.extend(window.map(|window| Counted {
+            round_trips: lengths.len(),
+            window,
+        }));
+    }
+    if let Some(median) = median {
+        let period = Nanos(median * PACE);
+        let (latency, missed) = client.paced(period, part(PACED))?;
+        asked.latency = latency.into_block(order.run, asked.start.0);
+        asked.missed = missed;
+        asked.period = Some(period);
+    }
+    asked.missing = meter.missing();
+    Ok(asked)
+}
+
+struct Client<'c> {
+    system: &'c dyn System,
+    order: &'c Order<'c>,
+    server: &'c Endpoint,
+    /// `None`: it waits in read(2).
+    waiter: Option<Waiter<'c>>,
+    requests: Vec<u8>,
+    buffer: Vec<u8>,
+}
+
+impl<'c> Client<'c> {
+    fn new(
+        system: &'c dyn System,
+        order: &'c Order<'c>,
+        server: &'c Endpoint,
+    ) -> Result<Client<'c>, Error> {
+        let wait = match order.cell.client {
+            ClientWait::Poll => Some(Wait::Poll),
+            ClientWait::Epoll => Some(Wait::Epoll),
+            ClientWait::Read => None,
+        };
+        let batch = order.cell.batch as usize * MESSAGE;
+        Ok(Client {
+            system,
+            order,
+            server,
+            waiter: wait.map(|wait| Waiter::new(wait, &[server])).transpose()?,
+            requests: [command::WORK].repeat(batch),
+            buffer: vec![0; batch.max(4096)],
+        })
+    }
+
+    /// Sends a command outside of any window and waits for its acknowledgement.
+    fn tell(&mut self, command: u8) -> Result<(), Error> {
+        self.server.write_all(&[command; MESSAGE])?;
+        self.receive(MESSAGE)
+    }
+
+    fn round_trip(&mut self) -> Result<(), Error> {
+        self.server.write_all(&self.requests)?;
+        self.receive(self.requests.len())
+    }
+
+    fn receive(&mut self, mut left: usize) -> Result<(), Error> {
+        while left > 0 {
+            if let Some(waiter) = &mut self.waiter
+                && waiter.wait()? == 0
+            {
+                continue; // a signal
+            }
+            let count = self.server.read(&mut self.buffer)?;
+            if count == 0 {
+                return Err(Error::Child {
+                    ended: "that serves went away".to_owned(),
+                });
+            }
+            left = left.saturating_sub(count);
+        }
+        Ok(())
+    }
+
+    /// One round trip after the other until `time` is over, at least [`LEAST`] and at most
+    /// `most`. Gives how long each took.
+    fn closed_loop(
+        &mut self,
+        most: u64,
+        time: Nanos,
+        meter: &mut Meter<'_>,
+    ) -> Result<Histogram, Error> {
+        let mut lengths = Histogram::new();
+        let start = self.system.now();
+        let mut before = start;
+        while lengths.len() < most && !(self.order.interrupted)() {
+            if lengths.len() >= LEAST && before.saturating_sub(start) >= time {
+                break;
+            }
+            self.round_trip()?;
+            meter.drain();
+            let now = self.system.now();
+            lengths.record(now.saturating_sub(before).0);
+            before = now;
+        }
+        Ok(lengths)
+    }
+
+    /// A batch every `period`, whether or not the one before was answered in time. A latency
+    /// runs from the intended start, so one that had to wait for another includes the wait.
+    ///
+    /// ```text
+    /// intended    0       1       2       3
+    /// sent        0       1           2   3
+    /// answered        0              1   2    3
+    /// latency     |---|   |----------|
+    ///                             |------|
+    ///                                     |---|
+    /// ```
+    ///
+    /// Gives the latencies, and how many periods had passed whole before their batch was sent.
+    fn paced(&mut self, period: Nanos, time: Nanos) -> Result<(Recorder, u64), Error> {
+        self.system.set_timer_slack(Nanos(1))?;
+        let count = (time.0 / period.0.max(1)).max(LEAST).min(self.order.most);
+        let first = self.system.now() + period;
+        let mut latencies = Recorder::new(STALL.0);
+        let mut missed = 0;
+        for number in 0..count {
+            let intended = first + Nanos(period.0 * number);
+            let mut now = self.system.now();
+            while now < intended && !(self.order.interrupted)() {
+                self.system.sleep_until(intended);
+                now = self.system.now();
+            }
+            if (self.order.interrupted)() {
+                break;
+            }
+            missed += u64::from(now >= intended + period);
+            self.round_trip()?;
+            let latency = self.system.now().saturating_sub(intended);
+            latencies.record(intended.0, latency.0);
+        }
+        Ok((latencies, missed))
+    }
+}

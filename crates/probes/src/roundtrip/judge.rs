@@ -1,0 +1,406 @@
+//! The answer, from the samples alone.
+
+use std::collections::BTreeMap;
+
+use stopgap_events::machine::Privilege;
+use stopgap_events::question::Question;
+use stopgap_stats::bootstrap::{Interval, over_runs};
+use stopgap_stats::histogram::Histogram;
+use stopgap_stats::quantile::quantile;
+use stopgap_stats::record::{Answer, Figure, Parameter, Series};
+use stopgap_stats::verdict::{Verdict, Word, format_interval};
+
+use super::cell::{Cell, ClientWait, Cpus, Policy, Reply};
+use super::meter::RECORDS;
+use super::run::{
+    CLIENT_INVOLUNTARY, CLIENT_VOLUNTARY, CPU, LATENCY, PER_ROUND_TRIP, SERVER_INVOLUNTARY,
+    SERVER_VOLUNTARY, SWITCHES, find,
+};
+use super::{EXCESS, LEAST, Roundtrip};
+use crate::contract::Measured;
+
+/// Per cent that two means of counting may differ before it is said.
+const DIFFERENT: f64 = 2.0;
+/// Per cent from which on neither is believed.
+const CONTRADICTORY: f64 = 10.0;
+
+/// A cell and what it took.
+struct Result {
+    cell: Cell,
+    /// Switch-outs a round trip: the median of the runs.
+    switches: Interval,
+    /// Medians of the runs, in the order of [`SHARES`].
+    shares: [f64; 4],
+    latency: Histogram,
+    /// CPU time of both a round trip, median of the runs, ns.
+    cpu: Option<f64>,
+}
+
+const SHARES: [&str; 4] = [
+    CLIENT_VOLUNTARY,
+    CLIENT_INVOLUNTARY,
+    SERVER_VOLUNTARY,
+    SERVER_INVOLUNTARY,
+];
+
+pub(super) fn judge(
+    probe: &Roundtrip,
+    measured: Measured,
+    seed: u64,
+    privilege: Privilege,
+) -> Answer {
+    let mut results: Vec<Result> = probe
+        .cells
+        .iter()
+        .filter_map(|cell| result(cell, &measured.series, seed))
+        .collect();
+    results.sort_by(|a, b| b.switches.value.total_cmp(&a.switches.value));
+    let agreement = agreement(&measured.series);
+    let (verdict, figure) = verdict(&results, agreement.as_ref(), &measured.series);
+    Answer {
+        question: Question::Roundtrip,
+        parameters: parameters(probe, seed),
+        verdict,
+        figure,
+        evidence: evidence(&results, agreement.as_ref()),
+        advice: advice(&results),
+        privilege,
+        series: measured.series,
+        counters: measured.counters,
+        losses: measured.losses,
+        missing: measured.missing,
+    }
+}
+
+fn parameters(probe: &Roundtrip, seed: u64) -> BTreeMap<String, Parameter> {
+    let cpus: Vec<String> = probe.cpus.iter().map(ToString::to_string).collect();
+    [
+        ("cells", Parameter::Number(probe.cells.len() as u64)),
+        ("cpu-list", cpus.join(",").into()),
+        ("runs", probe.runs.into()),
+        ("round-trips", probe.round_trips.into()),
+        ("seed", seed.into()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
+}
+
+/// What the series say of a cell; `None` with too few runs for an interval.
+fn result(cell: &Cell, series: &[Series], seed: u64) -> Option<Result> {
+    let parameters = cell.parameters();
+    let values = |name: &str| -> Vec<f64> {
+        let series = find(series, name, &parameters);
+        series.map_or_else(Vec::new, |series| {
+            series.blocks.iter().map(|block| block.value).collect()
+        })
+    };
+    let interval = over_runs(&values(SWITCHES), seed, |runs| {
+        median(runs.iter().copied().copied().collect())
+    })?;
+    let mut latency = Histogram::new();
+    for block in find(series, LATENCY, &parameters).map_or(&[][..], |series| &series.blocks) {
+        if let Some(histogram) = &block.histogram {
+            latency.merge(histogram);
+        }
+    }
+    Some(Result {
+        cell: *cell,
+        switches: Interval {
+            low: interval.low.max(0.0), // a count
+            ..interval
+        },
+        shares: SHARES.map(|name| median(values(name)).unwrap_or(f64::NAN)),
+        latency,
+        cpu: median(values(CPU)),
+    })
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let last = values.len().checked_sub(1)?;
+    Some(f64::midpoint(values[last / 2], values[last.div_ceil(2)]))
+}
+
+fn verdict(
+    results: &[Result],
+    agreement: Option<&Agreement>,
+    series: &[Series],
+) -> (Verdict, Option<Figure>) {
+    let Some(most) = results.first() else {
+        let runs = series.iter().map(|series| series.blocks.len()).max();
+        let why = format!("{} runs; an interval takes 3", runs.unwrap_or(0));
+        return (Verdict::inconclusive(&why), None);
+    };
+    if let Some(contradiction) = agreement.filter(|a| a.per_cent > CONTRADICTORY) {
+        return (Verdict::inconclusive(&contradiction.sentence()), None);
+    }
+    let excess = results.iter().find(|result| result.exceeds());
+    let undecided = results.iter().find(|result| result.switches.high > EXCESS);
+    match (excess, undecided) {
+        (Some(worst), _) => {
+            let [value, low, high] = worst.excess();
+            let text = format!(
+                "excess {}: {}",
+                format_interval(value, low, high, "x"),
+                worst.explain(results)
+            );
+            (Verdict::new(Word::Excess, text), Some(worst.figure()))
+        }
+        (None, Some(result)) => {
+            let why = format!(
+                "{}: {}; more runs decide",
+                result.per_round_trip(),
+                result.cell
+            );
+            (Verdict::inconclusive(&why), Some(result.figure()))
+        }
+        (None, None) => {
+            let text = format!("clean {}", most.per_round_trip());
+            (Verdict::new(Word::Clean, text), Some(most.figure()))
+        }
+    }
+}
+
+impl Result {
+    fn exceeds(&self) -> bool {
+        self.switches.low > EXCESS
+    }
+
+    /// How many times the least: value, low, high.
+    fn excess(&self) -> [f64; 3] {
+        [self.switches.value, self.switches.low, self.switches.high].map(|n| n / LEAST)
+    }
+
+    fn figure(&self) -> Figure {
+        let [value, low, high] = self.excess();
+        Figure {
+            value,
+            unit: "x".to_owned(),
+            low: Some(low),
+            high: Some(high),
+        }
+    }
+
+    fn per_round_trip(&self) -> String {
+        let Interval { value, low, high } = self.switches;
+        format_interval(value, low, high, PER_ROUND_TRIP)
+    }
+
+    /// What is too much, in whom, and what removes it.
+    fn explain(&self, all: &[Result]) -> String {
+        let [
+            client_blocked,
+            client_preempted,
+            server_blocked,
+            server_preempted,
+        ] = self.shares;
+        let both = format!(
+            "client {:.1}, server {:.1}",
+            client_blocked + client_preempted,
+            server_blocked + server_preempted
+        );
+        let what = if self.cell.reply == Reply::Each && self.cell.batch > 1 {
+            format!(
+                "{:.0} switches for {} replies by a write each ({both})",
+                self.switches.value, self.cell.batch
+            )
+        } else if self.cell.client == ClientWait::Read && client_blocked > 1.2 {
+            // It blocks more than once for one reply, which only a wake-up without one does.
+            format!("blocking-read client woken by the server's read ({both})")
+        } else {
+            let excess = [
+                (client_blocked - 1.0, "the client blocks more than once"),
+                (client_preempted, "the client is pre-empted"),
+                (server_blocked - 1.0, "the server blocks more than once"),
+                (server_preempted, "the server is pre-empted"),
+            ];
+            let most = excess.into_iter().max_by(|a, b| a.0.total_cmp(&b.0));
+            format!("{} ({both})", most.map_or("", |(_, what)| what))
+        };
+        match self.remedies(all).first() {
+            Some((remedy, result)) => {
+                let verb = if result.switches.high <= EXCESS {
+                    "removes it"
+                } else {
+                    "lowers it"
+                };
+                format!("{what}; {remedy} {verb} ({:.2})", result.switches.value)
+            }
+            None => what,
+        }
+    }
+
+    /// Cells that differ from this one in one choice that a program or its user has, and take
+    /// fewer switches beyond doubt; first those that remove the excess, and of these the change
+    /// to the program that causes it.
+    fn remedies<'r>(&self, all: &'r [Result]) -> Vec<(String, &'r Result)> {
+        let mine = &self.cell;
+        let mut remedies: Vec<(bool, u8, String, &Result)> = Vec::new();
+        for other in all {
+            let cell = &other.cell;
+            let (rank, what, back) = if cell.reply != mine.reply {
+                let back = Cell {
+                    reply: mine.reply,
+                    ..*cell
+                };
+                let what = match cell.reply {
+                    Reply::Together => "one writev".to_owned(),
+                    Reply::Each => "a write per reply".to_owned(),
+                };
+                (0, what, back)
+            } else if cell.client != mine.client {
+                let back = Cell {
+                    client: mine.client,
+                    ..*cell
+                };
+                (1, format!("{} instead", cell.client), back)
+            } else if cell.policy != mine.policy {
+                let back = Cell {
+                    policy: mine.policy,
+                    ..*cell
+                };
+                let what = match cell.policy {
+                    Policy::Batch => "SCHED_BATCH for the client",
+                    Policy::Other => "the usual policy for the client",
+                };
+                (2, what.to_owned(), back)
+            } else if cell.cpus != mine.cpus {
+                let back = Cell {
+                    cpus: mine.cpus,
+                    ..*cell
+                };
+                let what = match cell.cpus {
+                    Cpus::One => "one CPU for both",
+                    Cpus::Two => "a CPU for each",
+                    Cpus::Free => "free placement",
+                };
+                (3, what.to_owned(), back)
+            } else if cell.server != mine.server {
+                let back = Cell {
+                    server: mine.server,
+                    ..*cell
+                };
+                (4, format!("{} in the server", cell.server), back)
+            } else {
+                continue;
+            };
+            if back == *mine && other.switches.high < self.switches.low {
+                remedies.push((other.switches.high > EXCESS, rank, what, other));
+            }
+        }
+        remedies.sort_by_key(|&(remains, rank, _, _)| (remains, rank));
+        remedies
+            .into_iter()
+            .map(|(_, _, what, result)| (what, result))
+            .collect()
+    }
+}
+
+/// How far two means of counting agree in the cell where they do so least.
+struct Agreement {
+    rusage: f64,
+    records: f64,
+    per_cent: f64,
+}
+
+impl Agreement {
+    fn sentence(&self) -> String {
+        format!(
+            "rusage and PERF_RECORD_SWITCH differ by at most {:.1} % ({:.0} and {:.0} \
+             switch-outs in the cell where they differ most)",
+            self.per_cent, self.rusage, self.records
+        )
+    }
+}
+
+fn agreement(series: &[Series]) -> Option<Agreement> {
+    let mut worst: Option<Agreement> = None;
+    for records in series.iter().filter(|series| series.name == RECORDS) {
+        let Some(rusage) = find(series, SWITCHES, &records.parameters) else {
+            continue;
+        };
+        let (mut by_rusage, mut by_records) = (0.0, 0.0);
+        for block in &records.blocks {
+            // The same round trips by both means.
+            if let Some(same) = rusage.blocks.iter().find(|b| b.run == block.run) {
+                #[allow(clippy::cast_precision_loss)] // counts below 2^53
+                let round_trips = block.samples as f64;
+                by_records += block.value * round_trips;
+                by_rusage += same.value * round_trips;
+            }
+        }
+        let most = by_rusage.max(by_records);
+        if most > 0.0 {
+            let per_cent = 100.0 * (by_rusage - by_records).abs() / most;
+            if worst.as_ref().is_none_or(|worst| per_cent > worst.per_cent) {
+                worst = Some(Agreement {
+                    rusage: by_rusage,
+                    records: by_records,
+                    per_cent,
+                });
+            }
+        }
+    }
+    worst
+}
+
+fn evidence(results: &[Result], agreement: Option<&Agreement>) -> Vec<String> {
+    let mut evidence = Vec::new();
+    for result in results.iter().filter(|result| result.exceeds()) {
+        evidence.push(format!(
+            "{}: {}; {}",
+            result.cell,
+            result.per_round_trip(),
+            result.explain(results)
+        ));
+    }
+    // The verdict speaks of the worst; what stands beside it on a small screen is the next.
+    let others = evidence.len().min(2);
+    evidence[..others].rotate_left(usize::from(others == 2));
+    for result in results.iter().filter(|result| !result.exceeds()) {
+        evidence.push(format!("{}: {}", result.cell, result.per_round_trip()));
+    }
+    match agreement {
+        Some(agreement) if agreement.per_cent > DIFFERENT => {
+            evidence.push(format!("doubtful: {}", agreement.sentence()));
+        }
+        Some(agreement) => evidence.push(agreement.sentence()),
+        None => {}
+    }
+    for result in results {
+        evidence.extend(cost(result));
+    }
+    evidence
+}
+
+/// `...: latency 71.3 us, p99 180.2 us (paced); 62.1 us CPU a round trip`.
+fn cost(result: &Result) -> Option<String> {
+    #[allow(clippy::cast_precision_loss)] // for people
+    let micros = |ns: u64| format!("{:.1} us", ns as f64 / 1_000.0);
+    let median = micros(result.latency.median()?);
+    let tail = quantile(&result.latency, 0.99).map_or_else(|few| few.to_string(), micros);
+    let cpu = result.cpu.map_or_else(String::new, |ns| {
+        format!("; {:.1} us CPU a round trip", ns / 1_000.0)
+    });
+    Some(format!(
+        "{}: latency {median}, p99 {tail}, from the intended start{cpu}",
+        result.cell
+    ))
+}
+
+fn advice(results: &[Result]) -> Vec<String> {
+    let mut advice = Vec::new();
+    for result in results.iter().filter(|result| result.exceeds()) {
+        for (remedy, other) in result.remedies(results) {
+            advice.push(format!(
+                "{remedy}: {:.1} -> {:.1} switches/rt ({})",
+                result.switches.value, other.switches.value, result.cell
+            ));
+        }
+    }
+    advice
+}
+
+#[cfg(test)]
+#[path = "judge_tests.rs"]
+mod tests;

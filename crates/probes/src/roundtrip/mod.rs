@@ -1,0 +1,360 @@
+//! Does a request and its reply cost more context switches than they must?
+//!
+//! A client and a server, each a process of its own, talk over a Unix stream socket. On one
+//! CPU a round trip takes two switches: the client blocks, the server blocks. What is counted
+//! is *switch-outs* of client plus server a round trip; a row of `sched_switch` for each
+//! would count twice on two CPUs. More than two is excess, and one of these:
+//!
+//! * The server's read(2) frees the request's buffer and so tells the client that there is
+//!   room to write (`unix_write_space()`, net/unix/af_unix.c). A client that waits in poll(2)
+//!   for input is not disturbed (keyed wake-ups, 67426b756c4d, Linux 2.6.37); one that blocks
+//!   in read(2) wakes, pre-empts the server, finds nothing and blocks again.
+//! * A reply written by itself wakes the client, which pre-empts the server on its way out of
+//!   write(2); the next reply does it again.
+//!
+//! Two is not a strict floor where both run at once on two CPUs: who finds his answer there
+//! before he blocks does not switch.
+//!
+//! [`cell`] says what is varied, [`server`] and [`client`] are the two processes, [`run`]
+//! starts them, [`judge`] answers.
+
+mod cell;
+mod client;
+mod judge;
+mod meter;
+mod run;
+mod server;
+
+use stopgap_events::machine::{Missing, Privilege};
+use stopgap_events::question::Question;
+use stopgap_events::units::{Bytes, Nanos};
+use stopgap_kernel::System;
+use stopgap_kernel::ipc::{MOST_GATHERED, MOST_SELECTED};
+use stopgap_stats::record::Answer;
+
+pub use cell::{Cell, ClientWait, Cpus, Policy, Reply};
+pub use stopgap_kernel::ipc::Wait;
+
+use crate::contract::{Context, Measured, Plan, Probe, ProbeError};
+
+/// From what latency on a round trip counts as a stall.
+pub const STALL: Nanos = Nanos::millis(10);
+/// Switch-outs a round trip that one CPU needs: the client blocks, the server blocks.
+pub const LEAST: f64 = 2.0;
+/// From how many on it is excess: what a timer's pre-emptions add stays below a tenth.
+pub const EXCESS: f64 = 2.2;
+
+/// CPU time that a round trip may take at most, so that it is one and not a computation.
+const MOST_WORK: Nanos = Nanos::secs(1);
+/// Open files of a server beside those that it waits for.
+const OTHER_FILES: u64 = 64;
+
+/// The probe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Roundtrip {
+    /// What is measured; [`Roundtrip::check`] and [`Matrix::cells`] give some.
+    pub cells: Vec<Cell>,
+    /// CPUs to use, the server's first; empty: those that we may use, from the last one down,
+    /// because the first one has most of the interrupts.
+    pub cpus: Vec<u32>,
+    /// Runs of each cell, each in fresh processes. An interval takes 3.
+    pub runs: u32,
+    /// Round trips in each phase of a run at most; there are fewer where the time is short.
+    pub round_trips: u64,
+}
+
+/// Lists of parameters, for a matrix of all their combinations.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Matrix {
+    /// How the client waits.
+    pub clients: Vec<ClientWait>,
+    /// How the server waits.
+    pub servers: Vec<Wait>,
+    /// Descriptors that the server waits for.
+    pub descriptors: Vec<u32>,
+    /// Work on each request.
+    pub work: Vec<Nanos>,
+    /// Requests a round trip.
+    pub batches: Vec<u32>,
+    /// How they are answered; of no effect with one request, and then not repeated.
+    pub replies: Vec<Reply>,
+    /// Where both run.
+    pub cpus: Vec<Cpus>,
+    /// The client's policy.
+    pub policies: Vec<Policy>,
+}
+
+impl Default for Matrix {
+    /// All of how client and server may wait, and how long the server works, with one request
+    /// at a time on one CPU.
+    fn default() -> Matrix {
+        Matrix {
+            clients: ClientWait::ALL.to_vec(),
+            servers: Wait::ALL.to_vec(),
+            descriptors: vec![1, 50, 500],
+            work: [0, 5, 50, 1_000].map(Nanos::micros).to_vec(),
+            batches: vec![1],
+            replies: vec![Reply::Together],
+            cpus: vec![Cpus::One],
+            policies: vec![Policy::Other],
+        }
+    }
+}
+
+impl Matrix {
+    /// All combinations.
+    #[must_use]
+    pub fn cells(&self) -> Vec<Cell> {
+        /// Each cell once with each of `values`.
+        fn vary<T: Copy>(cells: &[Cell], values: &[T], set: impl Fn(&mut Cell, T)) -> Vec<Cell> {
+            let mut varied = Vec::with_capacity(cells.len() * values.len());
+            for &cell in cells {
+                for &value in values {
+                    let mut cell = cell;
+                    set(&mut cell, value);
+                    varied.push(cell);
+                }
+            }
+            varied
+        }
+        let cells = vary(&[Cell::PLAIN], &self.cpus, |c, v| c.cpus = v);
+        let cells = vary(&cells, &self.policies, |c, v| c.policy = v);
+        let cells = vary(&cells, &self.clients, |c, v| c.client = v);
+        let cells = vary(&cells, &self.servers, |c, v| c.server = v);
+        let cells = vary(&cells, &self.descriptors, |c, v| c.descriptors = v);
+        let cells = vary(&cells, &self.work, |c, v| c.work = v);
+        let cells = vary(&cells, &self.batches, |c, v| c.batch = v);
+        let mut cells = vary(&cells, &self.replies, |c, v| c.reply = v);
+        for cell in &mut cells {
+            if cell.batch == 1 {
+                cell.reply = Reply::Together;
+            }
+        }
+        cells.dedup();
+        cells
+    }
+}
+
+impl Roundtrip {
+    /// What `check` asks: the patterns that cost switches, each beside the one that does not.
+    #[must_use]
+    pub fn check(quick: bool) -> Roundtrip {
+        let plain = Cell::PLAIN;
+        let working = Cell {
+            work: Nanos::micros(50),
+            ..plain
+        };
+        let reading = Cell {
+            client: ClientWait::Read,
+            ..working
+        };
+        let many = Cell { batch: 32, ..plain };
+        Roundtrip {
+            cells: vec![
+                plain,
+                working,
+                reading,
+                Cell {
+                    policy: Policy::Batch,
+                    ..reading
+                },
+                Cell {
+                    client: ClientWait::Epoll,
+                    ..working
+                },
+                Cell {
+                    server: Wait::Select,
+                    descriptors: 500,
+                    ..plain
+                },
+                many,
+                Cell {
+                    reply: Reply::Each,
+                    ..many
+                },
+                Cell {
+                    cpus: Cpus::Two,
+                    ..working
+                },
+                Cell {
+                    cpus: Cpus::Two,
+                    ..reading
+                },
+            ],
+            cpus: Vec::new(),
+            runs: if quick { 3 } else { 5 },
+            round_trips: 20_000,
+        }
+    }
+
+    /// The CPUs to use, the server's first.
+    fn cpus(&self, system: &dyn System) -> Result<Vec<u32>, ProbeError> {
+        let mut allowed = system.cpus()?;
+        if let Some(absent) = self.cpus.iter().find(|cpu| !allowed.contains(cpu)) {
+            let those: Vec<String> = allowed.iter().map(ToString::to_string).collect();
+            return Err(ProbeError::Parameter(format!(
+                "CPU {absent} does not exist or is not ours to use; give some of {}",
+                those.join(", ")
+            )));
+        }
+        if self.cpus.is_empty() {
+            allowed.reverse();
+            Ok(allowed)
+        } else {
+            Ok(self.cpus.clone())
+        }
+    }
+
+    /// The cells that this many CPUs can run, and what is missing of the others.
+    fn possible(&self, cpus: &[u32]) -> (Vec<Cell>, Vec<Missing>) {
+        let (cells, impossible): (Vec<Cell>, Vec<Cell>) = self
+            .cells
+            .iter()
+            .partition(|cell| cell.cpus != Cpus::Two || cpus.len() > 1);
+        let missing = impossible
+            .iter()
+            .map(|cell| Missing::new(cell.to_string(), "there is only one CPU to use"))
+            .collect();
+        (cells, missing)
+    }
+
+    fn validate(&self, system: &dyn System) -> Result<(), ProbeError> {
+        let refuse = |why: String| Err(ProbeError::Parameter(why));
+        if self.cells.is_empty() || self.runs == 0 || self.round_trips == 0 {
+            return refuse(
+                "no cells, 0 runs or 0 round trips measure nothing; give at least 1".to_owned(),
+            );
+        }
+        let mut cpus = self.cpus.clone();
+        cpus.sort_unstable();
+        if let Some(twice) = cpus.windows(2).find(|two| two[0] == two[1]) {
+            return refuse(format!("CPU {} is given twice; give each once", twice[0]));
+        }
+        for cell in &self.cells {
+            let files = u64::from(cell.descriptors) * 2 + OTHER_FILES;
+            if cell.descriptors == 0 {
+                return refuse("K of 0: a server waits for at least 1 descriptor".to_owned());
+            }
+            if cell.server == Wait::Select && cell.descriptors as usize > MOST_SELECTED {
+                return refuse(format!(
+                    "K of {}: select takes at most {MOST_SELECTED} descriptors; use poll or epoll",
+                    cell.descriptors
+                ));
+            }
+            if system.most_files().is_some_and(|most| most < files) {
+                return refuse(format!(
+                    "K of {} needs {files} open files, more than the hard limit; raise it \
+                     (ulimit -Hn) or give a smaller K",
+                    cell.descriptors
+                ));
+            }
+            if cell.batch == 0 || cell.batch as usize > MOST_GATHERED {
+                return refuse(format!(
+                    "a batch of {}: give 1 to {MOST_GATHERED}, the most that one writev takes",
+                    cell.batch
+                ));
+            }
+            if cell.work.0.saturating_mul(u64::from(cell.batch)) > MOST_WORK.0 {
+                return refuse(format!(
+                    "{} of work for each of {} requests: give at most {MOST_WORK} a round trip",
+                    cell.work, cell.batch
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Probe for Roundtrip {
+    fn question(&self) -> Question {
+        Question::Roundtrip
+    }
+
+    fn plan(&self, context: &Context<'_>) -> Result<Plan, ProbeError> {
+        let system = context.system;
+        self.validate(system)?;
+        let cpus = self.cpus(system)?;
+        let (cells, mut missing) = self.possible(&cpus);
+        missing.extend(meter::Meter::new(system).missing());
+        let most = cells.iter().map(|cell| cell.descriptors).max().unwrap_or(0);
+        Ok(Plan {
+            what: format!(
+                "a client and a server over a Unix socket, {} ways, {} runs each, in load \
+                 children on CPUs {cpus:?}",
+                cells.len(),
+                self.runs
+            ),
+            touches: Vec::new(),
+            // Two processes' own, and a pair of sockets for each idle descriptor.
+            memory: Bytes::mib(16) + Bytes::kib(4 * u64::from(most)),
+            time: context.time,
+            missing,
+        })
+    }
+
+    fn run(&self, context: &Context<'_>) -> Result<Measured, ProbeError> {
+        self.validate(context.system)?;
+        let cpus = self.cpus(context.system)?;
+        let (cells, missing) = self.possible(&cpus);
+        run::run(self, cells, &cpus, missing, context)
+    }
+
+    fn judge(&self, measured: Measured, seed: u64, privilege: Privilege) -> Answer {
+        judge::judge(self, measured, seed, privilege)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stopgap_kernel::fake::Fake;
+
+    #[test]
+    fn a_matrix_has_all_combinations_once() {
+        let matrix = Matrix {
+            batches: vec![1, 32],
+            replies: Reply::ALL.to_vec(),
+            work: vec![Nanos(0), Nanos::micros(50)],
+            ..Matrix::default()
+        };
+        let cells = matrix.cells();
+        // 3 clients, 3 servers, 3 K, 2 of work, and (1 together, 32 together, 32 each).
+        assert_eq!(cells.len(), 3 * 3 * 3 * 2 * 3);
+        for (index, cell) in cells.iter().enumerate() {
+            assert!(!cells[..index].contains(cell), "{cell} twice");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_what_to_do() {
+        let refused = |change: &dyn Fn(&mut Roundtrip)| {
+            let mut probe = Roundtrip::check(true);
+            change(&mut probe);
+            let error = probe.validate(&Fake::default()).err();
+            let error = error.or_else(|| probe.cpus(&Fake::default()).err());
+            let text = error.expect("refused").to_string();
+            assert!(!text.contains('\n'), "{text}");
+            text
+        };
+        assert!(refused(&|p| p.cpus = vec![0, 99]).contains("CPU 99"));
+        assert!(refused(&|p| p.cpus = vec![99]).ends_with("give some of 0"));
+        assert!(refused(&|p| p.cpus = vec![0, 0]).contains("twice"));
+        assert!(refused(&|p| p.runs = 0).contains("0 runs"));
+        assert!(refused(&|p| p.cells[0].descriptors = 0).contains("K of 0"));
+        assert!(refused(&|p| p.cells[0].batch = 1_025).contains("1 to 1024"));
+        assert!(refused(&|p| p.cells[0].work = Nanos::secs(2)).contains("at most 1 s"));
+        let many = |p: &mut Roundtrip| {
+            p.cells[0].server = Wait::Select;
+            p.cells[0].descriptors = 1_025;
+        };
+        assert!(refused(&many).contains("use poll or epoll"));
+    }
+
+    #[test]
+    fn one_cpu_leaves_out_what_takes_two() {
+        let (cells, missing) = Roundtrip::check(true).possible(&[0]);
+        assert!(cells.iter().all(|cell| cell.cpus != Cpus::Two));
+        assert!(!missing.is_empty());
+        assert!(missing[0].what.ends_with("two CPUs"), "{missing:?}");
+    }
+}

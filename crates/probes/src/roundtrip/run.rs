@@ -1,0 +1,291 @@
+//! Starts a client and a server for each cell and run, and gathers what they say.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use stopgap_events::machine::{Counter, Missing};
+use stopgap_events::random::Random;
+use stopgap_events::units::Nanos;
+use stopgap_kernel::tasks::{ChildBody, ChildLimits, ChildOutcome, Switches};
+use stopgap_kernel::{Error, System};
+use stopgap_stats::record::{Block, Parameter, Series};
+
+use super::cell::{Cell, Cpus, Policy};
+use super::client::{Asked, Counted, Order, ask};
+use super::meter::{RECORDS, STATUS, Window};
+use super::server::{Served, serve};
+use super::{OTHER_FILES, Roundtrip};
+use crate::contract::{Context, Measured, ProbeError};
+
+/// Names of series: switch-outs a round trip by getrusage(2), of both and of each side.
+pub(super) const SWITCHES: &str = "switches";
+pub(super) const CLIENT_VOLUNTARY: &str = "client blocked";
+pub(super) const CLIENT_INVOLUNTARY: &str = "client pre-empted";
+pub(super) const SERVER_VOLUNTARY: &str = "server blocked";
+pub(super) const SERVER_INVOLUNTARY: &str = "server pre-empted";
+/// CPU time of both a round trip.
+pub(super) const CPU: &str = "CPU time";
+/// Latency from the intended start.
+pub(super) const LATENCY: &str = "latency";
+/// Unit of all that counts switches.
+pub(super) const PER_ROUND_TRIP: &str = "switches/rt";
+
+pub(super) fn run(
+    probe: &Roundtrip,
+    mut cells: Vec<Cell>,
+    cpus: &[u32],
+    missing: Vec<Missing>,
+    context: &Context<'_>,
+) -> Result<Measured, ProbeError> {
+    let system = context.system;
+    let mut gathered = Gathered {
+        measured: Measured {
+            missing,
+            ..Measured::default()
+        },
+        lost: 0,
+        missed: 0,
+    };
+    let total = cells.len() * probe.runs as usize;
+    let share = Nanos(context.time.0 / total.max(1) as u64);
+    let begin = system.now();
+    let mut random = Random::new(context.seed);
+    'runs: for run in 0..probe.runs {
+        random.shuffle(&mut cells);
+        for (index, cell) in cells.iter().enumerate() {
+            if (context.interrupted)() {
+                gathered.measured.interrupted = true;
+                break 'runs;
+            }
+            #[allow(clippy::cast_precision_loss)] // few
+            let done = (run as usize * cells.len() + index) as f64 / total as f64;
+            (context.progress)(done, &cell.to_string());
+            let order = Order {
+                cell,
+                run,
+                share,
+                most: probe.round_trips,
+                interrupted: context.interrupted,
+            };
+            match pair(system, &order, cpus) {
+                Ok(outcomes) => gathered.take(&order, outcomes),
+                // Nothing can be started here at all: no socket, no process.
+                Err(error) if run == 0 && index == 0 => return Err(error.into()),
+                Err(error) => gathered.note(Missing::new(cell.to_string(), error.to_string())),
+            }
+        }
+        // Three runs are the least that an interval can be had from.
+        if run >= 2 && run + 1 < probe.runs && system.now().saturating_sub(begin) > context.time {
+            gathered.note(Missing::new(
+                format!("runs {} to {}", run + 2, probe.runs),
+                format!("the time of {} was over", context.time),
+            ));
+            break;
+        }
+    }
+    let mut measured = gathered.measured;
+    measured.losses = vec![
+        Counter {
+            name: "missed periods".to_owned(),
+            value: gathered.missed,
+        },
+        Counter {
+            name: "records of switches".to_owned(),
+            value: gathered.lost,
+        },
+    ];
+    Ok(measured)
+}
+
+type Outcomes = [Result<ChildOutcome, Error>; 2];
+
+/// A client and a server at work. Gives how they ended, the server first.
+fn pair(system: &dyn System, order: &Order<'_>, cpus: &[u32]) -> Result<Outcomes, Error> {
+    let cell = order.cell;
+    // All phases together take a share; a machine that others use may take many times that.
+    let limits = ChildLimits {
+        time: Nanos::secs(20) + Nanos(order.share.0 * 10),
+        cgroup: None,
+    };
+    // Each body owns its end, so that the other sees its process go.
+    let (server_end, client_end) = system.stream_pair()?;
+    let server: ChildBody<'_> = Box::new(move || {
+        encode(|| {
+            place(system, cell, cpus, 0)?;
+            system.allow_files(u64::from(cell.descriptors) * 2 + OTHER_FILES)?;
+            serve(system, cell, &server_end)
+        })
+    });
+    let client: ChildBody<'_> = Box::new(move || {
+        encode(|| {
+            place(system, cell, cpus, 1)?;
+            if cell.policy == Policy::Batch {
+                system.set_batch()?;
+            }
+            ask(system, order, &client_end)
+        })
+    });
+    let mut outcomes = system
+        .run_children(&limits, vec![server, client])
+        .into_iter();
+    let mut next = || {
+        outcomes.next().unwrap_or_else(|| {
+            Err(Error::Child {
+                ended: "was not started".to_owned(),
+            })
+        })
+    };
+    Ok([next(), next()])
+}
+
+/// Puts the calling process, number `side` of the two, where its cell has it.
+fn place(system: &dyn System, cell: &Cell, cpus: &[u32], side: usize) -> Result<(), Error> {
+    match cell.cpus {
+        Cpus::One => system.set_cpus(&cpus[..1]),
+        Cpus::Two => system.set_cpus(&cpus[side..=side]),
+        Cpus::Free => system.set_cpus(cpus),
+    }
+}
+
+/// What a child sends its parent: what it measured, or why it could not.
+fn encode<T: Serialize>(body: impl FnOnce() -> Result<T, Error>) -> Vec<u8> {
+    let result = body().map_err(|error| error.to_string());
+    serde_json::to_vec(&result).unwrap_or_default() // numbers and texts have a JSON form
+}
+
+fn decode<T: DeserializeOwned>(outcome: &Result<ChildOutcome, Error>) -> Result<T, String> {
+    match outcome {
+        Ok(outcome) => serde_json::from_slice::<Result<T, String>>(&outcome.output)
+            .unwrap_or_else(|error| Err(error.to_string())),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// What all pairs said so far.
+struct Gathered {
+    measured: Measured,
+    /// Records of switches that did not fit into a ring.
+    lost: u64,
+    /// Periods missed.
+    missed: u64,
+}
+
+impl Gathered {
+    /// Takes what a pair sent.
+    fn take(&mut self, order: &Order<'_>, outcomes: Outcomes) {
+        for outcome in outcomes.iter().flatten() {
+            let peak = self.measured.peak_resident.max(outcome.peak_resident);
+            self.measured.peak_resident = peak;
+        }
+        let served: Result<Served, String> = decode(&outcomes[0]);
+        let asked: Result<Asked, String> = decode(&outcomes[1]);
+        let (served, asked) = match (served, asked) {
+            (Ok(served), Ok(asked)) => (served, asked),
+            // Who fails takes the other with him; which was first, the two texts tell.
+            (Err(server), Err(client)) => {
+                return self.failed(order, &format!("server: {server}; client: {client}"));
+            }
+            (Err(why), _) => return self.failed(order, &format!("server: {why}")),
+            (_, Err(why)) => return self.failed(order, &format!("client: {why}")),
+        };
+        for missing in served.missing.into_iter().chain(asked.missing) {
+            self.note(missing);
+        }
+        let parameters = order.cell.parameters();
+        let mut add = |name: &str, unit: &str, block: Block| {
+            self.measured.add(Series {
+                name: name.to_owned(),
+                unit: unit.to_owned(),
+                parameters: parameters.clone(),
+                blocks: vec![block],
+                error: None,
+            });
+        };
+        let block = |round_trips: u64, value: f64| Block {
+            run: order.run,
+            start_ns: asked.start.0,
+            samples: round_trips,
+            value,
+            histogram: None,
+            stalls: None,
+        };
+        let mut windows = asked.windows.iter().zip(&served.windows);
+        if let Some((timed, server)) = windows.next() {
+            let cpu = timed.window.cpu + server.cpu;
+            let count = timed.round_trips;
+            add(CPU, "ns/rt", block(count, ratio(cpu.0, count)));
+        }
+        if let Some((counted, server)) = windows.next() {
+            let count = counted.round_trips;
+            for (name, switches) in means(counted, server) {
+                add(name, PER_ROUND_TRIP, block(count, ratio(switches, count)));
+            }
+            for records in [counted.window.records, server.records]
+                .into_iter()
+                .flatten()
+            {
+                self.lost += records.lost;
+            }
+        }
+        if let Some(latency) = asked.latency {
+            add(LATENCY, "ns", latency);
+        }
+        if let Some(period) = asked.period {
+            #[allow(clippy::cast_precision_loss)] // below 2^53 ns
+            add("intended period", "ns", block(1, period.0 as f64));
+        }
+        self.missed += asked.missed;
+    }
+
+    fn failed(&mut self, order: &Order<'_>, why: &str) {
+        // Ctrl-C reaches the children too; a second one ends them.
+        if !(order.interrupted)() {
+            self.note(Missing::new(order.cell.to_string(), why));
+        }
+    }
+
+    fn note(&mut self, missing: Missing) {
+        if !self.measured.missing.contains(&missing) {
+            self.measured.missing.push(missing);
+        }
+    }
+}
+
+/// Switch-outs over the counted window, by series.
+fn means(client: &Counted, server: &Window) -> Vec<(&'static str, u64)> {
+    let client = &client.window;
+    let both =
+        |of: fn(&Window) -> Option<Switches>| Some(of(client)?.total() + of(server)?.total());
+    let mut means = vec![
+        (SWITCHES, client.rusage.total() + server.rusage.total()),
+        (CLIENT_VOLUNTARY, client.rusage.voluntary),
+        (CLIENT_INVOLUNTARY, client.rusage.involuntary),
+        (SERVER_VOLUNTARY, server.rusage.voluntary),
+        (SERVER_INVOLUNTARY, server.rusage.involuntary),
+    ];
+    means.extend(both(|window| window.status).map(|total| (STATUS, total)));
+    // A count that lacks some is no count.
+    let whole = both(|window| {
+        let records = window.records?;
+        (records.lost == 0).then_some(records.switches)
+    });
+    means.extend(whole.map(|total| (RECORDS, total)));
+    means
+}
+
+#[allow(clippy::cast_precision_loss)] // counts below 2^53
+fn ratio(sum: u64, count: u64) -> f64 {
+    sum as f64 / count.max(1) as f64
+}
+
+/// The series of that name in `series` which belongs to a cell with these parameters.
+pub(super) fn find<'m>(
+    series: &'m [Series],
+    name: &str,
+    parameters: &BTreeMap<String, Parameter>,
+) -> Option<&'m Series> {
+    series
+        .iter()
+        .find(|series| series.name == name && series.parameters == *parameters)
+}

@@ -1,0 +1,222 @@
+//! The round-trip probe sees what the running kernel does.
+
+use std::path::Path;
+
+use stopgap_events::machine::Privilege;
+use stopgap_events::units::{Bytes, Nanos};
+use stopgap_kernel::journal::Journal;
+use stopgap_kernel::{Linux, System};
+use stopgap_probes::contract::Measured;
+use stopgap_probes::roundtrip::{Cell, ClientWait, Reply, Roundtrip, Wait};
+use stopgap_probes::{Context, Probe};
+use stopgap_stats::record::{Answer, Series};
+use stopgap_stats::verdict::Word;
+
+fn with<T>(time: Nanos, interrupted: &dyn Fn() -> bool, body: impl FnOnce(&Context<'_>) -> T) -> T {
+    let system: &dyn System = &Linux;
+    let journal = Journal::new(system, Path::new("/nonexistent/stopgap"));
+    body(&Context {
+        system,
+        journal: &journal,
+        budget: Bytes::mib(64),
+        time,
+        seed: 1,
+        privilege: Privilege::None,
+        scratch: Path::new("/nonexistent"),
+        progress: &|_, _| {},
+        interrupted,
+    })
+}
+
+fn measure(probe: &Roundtrip, time: Nanos) -> Measured {
+    with(time, &|| false, |context| {
+        probe.plan(context).unwrap();
+        probe.run(context).unwrap()
+    })
+}
+
+fn ask(probe: &Roundtrip, time: Nanos) -> Answer {
+    let answer = probe.judge(measure(probe, time), 1, Privilege::None);
+    println!("{}", answer.verdict.text);
+    for line in answer.evidence.iter().chain(&answer.advice) {
+        println!("  {line}");
+    }
+    println!("{:?} {:?}", answer.missing, answer.losses);
+    answer
+}
+
+fn of(cells: &[Cell], runs: u32) -> Roundtrip {
+    Roundtrip {
+        cells: cells.to_vec(),
+        cpus: Vec::new(),
+        runs,
+        round_trips: 2_000,
+    }
+}
+
+fn values(series: &[Series], name: &str, cell: &Cell) -> Vec<f64> {
+    series
+        .iter()
+        .find(|s| s.name == name && s.parameters == cell.parameters())
+        .unwrap_or_else(|| panic!("no {name} of {cell}"))
+        .blocks
+        .iter()
+        .map(|block| block.value)
+        .collect()
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn switches(answer: &Answer, cell: &Cell) -> f64 {
+    median(values(&answer.series, "switches", cell))
+}
+
+const WORKING: Cell = Cell {
+    work: Nanos::micros(50),
+    ..Cell::PLAIN
+};
+const READING: Cell = Cell {
+    client: ClientWait::Read,
+    ..WORKING
+};
+
+#[test]
+fn a_blocking_read_costs_what_poll_does_not() {
+    let answer = ask(&of(&[WORKING, READING], 5), Nanos::millis(1_500));
+    let (poll, read) = (switches(&answer, &WORKING), switches(&answer, &READING));
+    assert!((2.0..=2.1).contains(&poll), "poll {poll}");
+    assert!((3.0..=4.5).contains(&read), "read {read}");
+    assert_eq!(answer.verdict.word, Word::Excess);
+    let text = &answer.verdict.text;
+    assert!(text.contains("woken by the server's read"), "{text}");
+    assert!(text.contains("poll instead removes it"), "{text}");
+}
+
+#[test]
+fn a_write_per_reply_costs_ten_times_the_single_writev() {
+    let together = Cell {
+        batch: 32,
+        ..Cell::PLAIN
+    };
+    let each = Cell {
+        reply: Reply::Each,
+        ..together
+    };
+    let answer = ask(&of(&[together, each], 3), Nanos::millis(900));
+    let (one, many) = (switches(&answer, &together), switches(&answer, &each));
+    assert!(many >= 10.0 * one, "{many} against {one}");
+    assert!(answer.verdict.text.contains("for 32 replies"));
+}
+
+#[test]
+fn three_means_agree_within_two_per_cent() {
+    let cells = [WORKING, READING, Cell::PLAIN];
+    let answer = ask(&of(&cells, 3), Nanos::millis(1_200));
+    if answer
+        .missing
+        .iter()
+        .any(|missing| missing.what.contains("PERF_RECORD_SWITCH"))
+    {
+        println!("skipped: {:?}", answer.missing);
+        return;
+    }
+    for cell in &cells {
+        let total = |name| values(&answer.series, name, cell).iter().sum::<f64>();
+        let rusage = total("switches");
+        for other in [
+            "switches by PERF_RECORD_SWITCH",
+            "switches by /proc/thread-self/status",
+        ] {
+            let other_total = total(other);
+            let apart = (other_total / rusage - 1.0).abs();
+            assert!(apart < 0.02, "{other}: {other_total}, rusage {rusage}");
+        }
+    }
+}
+
+#[test]
+fn every_way_to_wait_is_measured() {
+    let mut cells = Vec::new();
+    for server in Wait::ALL {
+        for &client in ClientWait::ALL {
+            cells.push(Cell {
+                client,
+                server,
+                descriptors: 50,
+                ..Cell::PLAIN
+            });
+        }
+    }
+    let mut probe = of(&cells, 1);
+    probe.round_trips = 300;
+    let measured = measure(&probe, Nanos::millis(500));
+    assert_eq!(measured.missing, []);
+    for cell in &cells {
+        assert!(
+            median(values(&measured.series, "switches", cell)) > 1.9,
+            "{cell}"
+        );
+        assert!(
+            median(values(&measured.series, "CPU time", cell)) > 500.0,
+            "{cell}"
+        );
+        assert!(
+            median(values(&measured.series, "latency", cell)) > 500.0,
+            "{cell}"
+        );
+    }
+}
+
+/// Debian's and Ubuntu's kernels, played by a filter that lasts as long as its thread.
+#[test]
+fn without_records_rusage_serves() {
+    let answer = std::thread::spawn(|| {
+        stopgap_kernel::fake::refuse_switch_records().unwrap();
+        ask(&of(&[WORKING, READING], 3), Nanos::millis(600))
+    })
+    .join()
+    .unwrap();
+    let unknown: Vec<_> = answer
+        .missing
+        .iter()
+        .filter(|missing| missing.what.contains("PERF_RECORD_SWITCH"))
+        .collect();
+    assert_eq!(unknown.len(), 1, "{:?}", answer.missing);
+    assert!(
+        unknown[0].why.contains("perf_event_paranoid"),
+        "{unknown:?}"
+    );
+    assert!(
+        answer
+            .series
+            .iter()
+            .all(|series| !series.name.contains("PERF_RECORD"))
+    );
+    assert_eq!(answer.verdict.word, Word::Excess, "{}", answer.verdict.text);
+}
+
+#[test]
+fn an_interrupt_reports_what_there_is() {
+    // The third look is in a child or between two runs: in any case in the middle.
+    let looks = std::cell::Cell::new(0);
+    let interrupted = || {
+        looks.set(looks.get() + 1);
+        looks.get() > 2
+    };
+    let measured = with(Nanos::secs(20), &interrupted, |context| {
+        of(&[WORKING], 5).run(context).unwrap()
+    });
+    assert!(measured.interrupted);
+    let answer = of(&[WORKING], 5).judge(measured, 1, Privilege::None);
+    assert_eq!(answer.verdict.word, Word::Inconclusive);
+}
+
+#[test]
+fn the_matrix_of_check_answers() {
+    let answer = ask(&Roundtrip::check(true), Nanos::secs(3));
+    assert_eq!(answer.verdict.word, Word::Excess, "{}", answer.verdict.text);
+    assert!(answer.figure.unwrap().value > 5.0);
+}
