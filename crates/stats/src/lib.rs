@@ -9,4 +9,11 @@
 //!
 //! The unit of evidence is a *run*, never a sample. This crate is pure: no clock, no file.
 
+pub mod bootstrap;
+pub mod growth;
+pub mod histogram;
+#[cfg(test)]
+mod noise;
+pub mod quantile;
 pub mod record;
+pub mod verdict;

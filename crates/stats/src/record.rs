@@ -1,5 +1,6 @@
 //! The run record: one run (a process or a boot), what was asked, of what machine, what was
-//! measured and what it shows. JSON, versioned by [`SCHEMA`]; within a version it only grows.
+//! measured and what it shows. JSON, versioned by [`SCHEMA`]; within a version it only grows,
+//! so a reader passes over fields that it does not know.
 
 use std::collections::BTreeMap;
 
@@ -7,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stopgap_events::machine::{Counter, Environment, Missing, Now, Privilege};
 use stopgap_events::question::Question;
+use thiserror::Error;
 
 use crate::histogram::Histogram;
 use crate::verdict::Verdict;
@@ -42,6 +44,65 @@ pub struct Run {
     /// Peak resident memory of the tool and of its largest load child together, in bytes;
     /// absent where it is not known.
     pub peak_memory: Option<u64>,
+}
+
+/// Why a document is no run record.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// It is no JSON, or a field is missing or of the wrong kind. The message ends with line
+    /// and column, from 1.
+    #[error("not a run record: {0}")]
+    Json(#[from] serde_json::Error),
+    /// It is a document of another kind, or of a version that this program does not know.
+    #[error("the document's schema is '{found}', expected '{SCHEMA}'")]
+    Schema {
+        /// What it calls itself.
+        found: String,
+    },
+}
+
+impl Run {
+    /// The record as indented JSON, without a line feed at the end.
+    ///
+    /// Numbers must be finite. JSON has no others: they are written as `null`, which
+    /// [`Run::from_json`] refuses where a number must be.
+    ///
+    /// # Panics
+    /// If a histogram counts a value more than 2^63 - 1 times.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self)
+            .expect("keys are strings and counts below 2^63, all else can be written")
+    }
+
+    /// Reads a record.
+    ///
+    /// Text from disk may be anything; memory taken is at most some 4,000 times its size (see
+    /// [`Histogram`]).
+    ///
+    /// # Errors
+    /// [`RecordError`], which names the place.
+    pub fn from_json(text: &str) -> Result<Run, RecordError> {
+        // The name first: of another schema, whatever field it lacks would be the wrong news.
+        #[derive(Deserialize)]
+        struct Name {
+            schema: String,
+        }
+        let Name { schema } = serde_json::from_str(text)?;
+        if schema != SCHEMA {
+            // A name from disk; enough of it to recognise.
+            let found = schema.chars().take(80).collect();
+            return Err(RecordError::Schema { found });
+        }
+        Ok(serde_json::from_str(text)?)
+    }
+}
+
+/// The JSON Schema of [`Run`], generated from the types.
+#[must_use]
+pub fn schema() -> serde_json::Value {
+    schemars::schema_for!(Run).to_value()
 }
 
 /// The answer to one question.
@@ -172,4 +233,201 @@ pub struct Stall {
     pub start_ns: u64,
     /// How long it lasted, nanoseconds.
     pub length_ns: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use crate::histogram::Recorder;
+    use crate::verdict::Word;
+
+    /// A record with something in every part that this crate defines.
+    fn run() -> Run {
+        let environment = json!({
+            "page_size": 4096, "cpus": [0, 1], "mitigations": [], "privilege": "none",
+            "capabilities": [], "pressure_before": [], "pressure_after": [], "missing": [],
+        });
+        let mut recorder = Recorder::new(1_000_000);
+        recorder.record(10, 3_600);
+        recorder.record(20_000, 2_000_000);
+        recorder.record(3_000_000, 3_800);
+        Run {
+            schema: SCHEMA.to_owned(),
+            version: "0.1.0".to_owned(),
+            command: vec!["stopgap".to_owned(), "check".to_owned()],
+            started_unix_s: 1_700_000_000,
+            duration_ms: 61_000,
+            seed: u64::MAX,
+            memory_budget: 2 << 30,
+            environment: serde_json::from_value(environment).expect("all options may be absent"),
+            now: None,
+            answers: vec![Answer {
+                question: Question::Placement,
+                parameters: BTreeMap::from([
+                    ("workload".to_owned(), "pbobench".into()),
+                    ("runs".to_owned(), 5u32.into()),
+                ]),
+                verdict: Verdict::new(Word::Flat, "flat 1.2x (1.1..1.3)"),
+                figure: Some(Figure {
+                    value: 1.2,
+                    unit: "x".to_owned(),
+                    low: Some(1.1),
+                    high: None,
+                }),
+                evidence: vec!["3.6 -> 4.1 us per map".to_owned()],
+                advice: Vec::new(),
+                privilege: Privilege::None,
+                series: vec![Series {
+                    name: "map".to_owned(),
+                    unit: "ns".to_owned(),
+                    parameters: BTreeMap::from([("n".to_owned(), 1_000u64.into())]),
+                    blocks: recorder.into_block(0, 5).into_iter().collect(),
+                    error: None,
+                }],
+                counters: vec![Counter {
+                    name: "maps".to_owned(),
+                    value: 3,
+                }],
+                losses: Vec::new(),
+                missing: vec![Missing::new("first touch", "no memory cgroup")],
+            }],
+            interrupted: false,
+            peak_memory: Some(1 << 20),
+        }
+    }
+
+    #[test]
+    fn a_record_reads_back() {
+        let run = run();
+        let again = Run::from_json(&run.to_json()).expect("reads back");
+        assert_eq!(again, run);
+        let block = &again.answers[0].series[0].blocks[0];
+        let stalls = block.stalls.as_ref().expect("a latency");
+        assert_eq!((block.samples, stalls.count), (3, 1));
+    }
+
+    #[test]
+    fn a_field_of_a_later_version_is_passed_over() {
+        let mut value = serde_json::to_value(run()).expect("serialises");
+        value["colour"] = json!("green");
+        assert_eq!(Run::from_json(&value.to_string()).expect("reads"), run());
+    }
+
+    #[test]
+    fn faults_are_named_with_their_place() {
+        let good = run().to_json();
+        for (text, error) in [
+            (
+                good.replace(SCHEMA, "stopgap.replay/1"),
+                "the document's schema is 'stopgap.replay/1', expected 'stopgap.run/1'",
+            ),
+            (
+                r#"{"schema": "stopgap.run/2"}"#.to_owned(),
+                "the document's schema is 'stopgap.run/2', expected 'stopgap.run/1'",
+            ),
+            (
+                r#"{"schema": "stopgap.run/1"}"#.to_owned(),
+                "not a run record: missing field `version` at line 1 column 27",
+            ),
+            (
+                "{\n\"schema\": 7}".to_owned(),
+                "not a run record: invalid type: integer `7`, expected a string at line 2 column 11",
+            ),
+            (
+                String::new(),
+                "not a run record: EOF while parsing a value at line 1 column 0",
+            ),
+            (
+                good.replace("HIST", "!!!!"),
+                "not a run record: not a histogram: not base64: Invalid symbol 33, offset 0. at \
+                 line 90",
+            ),
+        ] {
+            let shown = Run::from_json(&text).expect_err(error).to_string();
+            assert!(shown.starts_with(error), "{shown}\nexpected {error}");
+        }
+    }
+
+    #[test]
+    fn the_schema_describes_the_record() {
+        let schema = schema();
+        assert_eq!(schema["title"], "Run");
+        let properties = schema["properties"].as_object().expect("an object");
+        let run = serde_json::to_value(run()).expect("serialises");
+        for field in run.as_object().expect("an object").keys() {
+            assert!(properties.contains_key(field), "{field}");
+        }
+        assert_eq!(schema["$defs"]["Histogram"]["type"], "string");
+    }
+
+    /// Puts `with` in the place of the `at`-th value within `value`, counted in depth.
+    fn replace(value: &mut Value, at: &mut usize, with: &Value) {
+        if *at == 0 {
+            *value = with.clone();
+        }
+        *at = at.wrapping_sub(1);
+        match value {
+            Value::Array(items) => items.iter_mut().for_each(|item| replace(item, at, with)),
+            Value::Object(fields) => fields.values_mut().for_each(|item| replace(item, at, with)),
+            _ => {}
+        }
+    }
+
+    fn hostile() -> impl Strategy<Value = Value> {
+        prop::sample::select(vec![
+            json!(null),
+            json!(-1),
+            json!(1.5),
+            json!(u64::MAX),
+            json!(1e308),
+            json!(""),
+            json!("HISTEwAAAAkAAAAAAAAAAwAAAAAAAAABAAAAAAAAAAI/8AAAAAAAAP///////////w=="),
+            json!([]),
+            json!({}),
+            json!([[[[1]]]]),
+        ])
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_values_never_panic(at in 0usize..150, with in hostile()) {
+            let mut value = serde_json::to_value(run()).expect("serialises");
+            let mut left = at;
+            replace(&mut value, &mut left, &with);
+            if let Ok(run) = Run::from_json(&value.to_string()) {
+                // Whatever was accepted can be written, and is the same when read.
+                prop_assert_eq!(Run::from_json(&run.to_json()).expect("reads back"), run);
+            }
+        }
+
+        #[test]
+        fn hostile_text_never_panics(cut in any::<prop::sample::Index>(), byte in any::<u8>(), text in ".{0,200}") {
+            let _ = Run::from_json(&text);
+            let mut bytes = run().to_json().into_bytes();
+            let at = cut.index(bytes.len());
+            let _ = Run::from_json(&String::from_utf8_lossy(&bytes[..at]));
+            bytes[at] = byte;
+            let _ = Run::from_json(&String::from_utf8_lossy(&bytes));
+        }
+
+        #[test]
+        fn numbers_keep_every_bit(value in any::<f64>().prop_filter("finite", |v| v.is_finite())) {
+            let mut run = run();
+            run.answers[0].series[0].blocks[0].value = value;
+            let again = Run::from_json(&run.to_json()).expect("reads back");
+            prop_assert_eq!(again.answers[0].series[0].blocks[0].value.to_bits(), value.to_bits());
+        }
+    }
+
+    #[test]
+    fn deep_nesting_is_refused() {
+        let deep = "[".repeat(100_000);
+        assert!(Run::from_json(&deep).is_err());
+        assert!(
+            Run::from_json(&format!("{{\"schema\": \"stopgap.run/1\", \"x\": {deep}")).is_err()
+        );
+    }
 }

@@ -5,6 +5,8 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::record::Figure;
+
 /// The verdict's one word, for scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -77,5 +79,89 @@ impl Verdict {
     #[must_use]
     pub fn answered(&self) -> bool {
         !matches!(self.word, Word::Unsupported)
+    }
+}
+
+/// `1.92x (1.84..2.01)`, `3.62 us (3.50..3.74)`: the value to three significant digits, the
+/// ends to as many decimals, the unit as it is. A unit of `x` (times) stands without a space;
+/// an empty one leaves nothing.
+#[must_use]
+pub fn format_interval(value: f64, low: f64, high: f64, unit: &str) -> String {
+    let digits = decimals(value);
+    let value = with_unit(value, digits, unit);
+    format!("{value} ({low:.digits$}..{high:.digits$})")
+}
+
+/// [`format_interval`] of a figure; the value alone where it has no interval, and
+/// `(at least 1.84)`, `(at most 2.01)` where it has one end.
+#[must_use]
+pub fn figure_text(figure: &Figure) -> String {
+    let digits = decimals(figure.value);
+    let value = with_unit(figure.value, digits, &figure.unit);
+    match (figure.low, figure.high) {
+        (Some(low), Some(high)) => format_interval(figure.value, low, high, &figure.unit),
+        (Some(low), None) => format!("{value} (at least {low:.digits$})"),
+        (None, Some(high)) => format!("{value} (at most {high:.digits$})"),
+        (None, None) => value,
+    }
+}
+
+fn with_unit(value: f64, digits: usize, unit: &str) -> String {
+    match unit {
+        "" | "x" => format!("{value:.digits$}{unit}"),
+        _ => format!("{value:.digits$} {unit}"),
+    }
+}
+
+/// Decimals that show `value` with three significant digits; at most six, since what is smaller
+/// has the wrong unit.
+fn decimals(value: f64) -> usize {
+    // Rounding may add a digit: 9.996 is shown as 10.0.
+    let mut least = 99.95;
+    let mut digits = 0;
+    while digits < 6 && value != 0.0 && value.abs() < least {
+        least /= 10.0;
+        digits += 1;
+    }
+    digits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_significant_digits() {
+        for (value, shown) in [
+            (0.0, "0"),
+            (0.012_345, "0.0123"),
+            (1e-9, "0.000000"),
+            (1.9, "1.90"),
+            (9.996, "10.0"),
+            (-3.625, "-3.62"),
+            (41.53, "41.5"),
+            (99.97, "100"),
+            (9_412.0, "9412"),
+            (f64::NAN, "NaN"),
+            (f64::INFINITY, "inf"),
+        ] {
+            assert_eq!(with_unit(value, decimals(value), ""), shown);
+        }
+    }
+
+    #[test]
+    fn intervals_in_words() {
+        assert_eq!(format_interval(1.9, 1.8, 2.0, "x"), "1.90x (1.80..2.00)");
+        let mut figure = Figure {
+            value: 3.62,
+            unit: "us".to_owned(),
+            low: Some(3.5),
+            high: Some(3.742),
+        };
+        assert_eq!(figure_text(&figure), "3.62 us (3.50..3.74)");
+        figure.low = None;
+        assert_eq!(figure_text(&figure), "3.62 us (at most 3.74)");
+        figure.high = None;
+        assert_eq!(figure_text(&figure), "3.62 us");
     }
 }

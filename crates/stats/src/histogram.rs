@@ -1,0 +1,638 @@
+//! Latency histograms and the recorder that fills them.
+//!
+//! A [`Histogram`] is an HdrHistogram of nanoseconds with three significant digits: every
+//! number it gives is within 0.1 % of a recorded one, and below 2,048 ns it is exact. It covers
+//! 0 to [`Histogram::HIGHEST`], one hour; what is longer is kept as an hour and counted by
+//! [`Histogram::saturated`], because a sample is never dropped.
+//!
+//! In a document it is the HdrHistogram V2 encoding, uncompressed, in base64 (`"HIST..."`), as
+//! the HdrHistogram tools of other languages read it. Text from disk may be wrong: its sizes
+//! are checked before anything is allocated for them, and its numbers before they are counted.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize, de, ser};
+
+use crate::record::{Block, Stall, Stalls};
+
+/// Three significant digits: a bucket is at most 1/1024 of its value wide.
+const DIGITS: u8 = 3;
+/// First four bytes of an uncompressed V2 encoding.
+const COOKIE: u32 = 0x1c84_9313;
+/// Cookie, payload length, normalising offset, digits (4 bytes each); lowest, highest, ratio (8).
+const HEADER: usize = 40;
+/// End of the value range of the last bucket that [`Histogram::HIGHEST`] falls into: a
+/// histogram that grew to take an hour may say that it tracks up to here.
+const TRACKABLE: u64 = (1 << 42) - 1;
+/// 2,048 counts for the values below 2^11 and 1,024 for every doubling up to 2^42.
+const BINS: usize = 2_048 + 31 * 1_024;
+/// Samples that a histogram from disk may hold: twelve days of one a microsecond. It keeps
+/// every sum over counts far from overflow.
+const SAMPLES: u64 = 1 << 40;
+
+/// How often each latency was seen. Values in nanoseconds.
+///
+/// Takes 16 KiB, and 8 KiB more for every doubling of the longest sample beyond 2 us: 120 KiB
+/// at 10 ms, 264 KiB at an hour. A document names a long sample in 60 bytes, so one that was
+/// made with evil intent takes some 4,000 times its size in memory when it is read.
+#[derive(Clone)]
+pub struct Histogram {
+    inner: hdrhistogram::Histogram<u64>,
+}
+
+impl Histogram {
+    /// The longest latency that is kept as it is: one hour, in nanoseconds.
+    pub const HIGHEST: u64 = 3_600_000_000_000;
+
+    /// An empty one.
+    #[allow(clippy::missing_panics_doc)] // it cannot, as the message says
+    #[must_use]
+    pub fn new() -> Histogram {
+        let inner = hdrhistogram::Histogram::new(DIGITS)
+            .expect("three digits are between 0 and 5, which is all that is asked of them");
+        Histogram { inner }
+    }
+
+    /// Counts a latency of `ns` nanoseconds; above [`Histogram::HIGHEST`] as that.
+    ///
+    /// Constant time, except that the first sample beyond twice the longest one so far makes
+    /// it grow.
+    #[allow(clippy::missing_panics_doc)] // it cannot, as the message says
+    pub fn record(&mut self, ns: u64) {
+        self.inner
+            .record(ns.min(Histogram::HIGHEST))
+            .expect("it resizes itself, and an hour needs 33 Ki counts, which any usize can index");
+    }
+
+    /// Adds what `other` counted.
+    #[allow(clippy::missing_panics_doc)] // it cannot, as the message says
+    pub fn merge(&mut self, other: &Histogram) {
+        self.inner
+            .add(&other.inner)
+            .expect("it resizes itself, and no histogram reaches beyond 2^42 ns");
+    }
+
+    /// Number of samples.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    /// Whether there is no sample.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.inner.is_empty()
+    }
+
+    /// How many samples lasted an hour (to within 0.1 %) or longer, and were kept as an hour.
+    #[must_use]
+    pub fn saturated(&self) -> u64 {
+        self.inner
+            .iter_recorded()
+            .filter(|step| step.value_iterated_to() >= Histogram::HIGHEST)
+            .map(|step| step.count_at_value())
+            .sum()
+    }
+
+    /// The shortest sample in nanoseconds, rounded down to its bucket.
+    #[must_use]
+    pub fn min(&self) -> Option<u64> {
+        (!self.is_empty()).then(|| self.inner.min())
+    }
+
+    /// The longest sample in nanoseconds, rounded up to its bucket's end.
+    #[must_use]
+    pub fn max(&self) -> Option<u64> {
+        (!self.is_empty()).then(|| self.inner.max())
+    }
+
+    /// The mean in nanoseconds. It never stands alone: stalls pull it where no sample is.
+    #[must_use]
+    pub fn mean(&self) -> Option<f64> {
+        (!self.is_empty()).then(|| self.inner.mean())
+    }
+
+    /// The median in nanoseconds (of an even number of samples the lower of the two in the
+    /// middle), rounded up to its bucket's end. It answers from one sample on; to publish a
+    /// quantile, use [`quantile`](crate::quantile::quantile), which refuses when there are too
+    /// few.
+    #[must_use]
+    pub fn median(&self) -> Option<u64> {
+        (!self.is_empty()).then(|| self.inner.value_at_quantile(0.5))
+    }
+
+    /// The value, in nanoseconds and rounded up to its bucket's end, that a share `q` of the
+    /// samples does not exceed. `None` where there is no sample.
+    pub(crate) fn at(&self, q: f64) -> Option<u64> {
+        (!self.is_empty()).then(|| self.inner.value_at_quantile(q))
+    }
+
+    /// Values that were seen, ascending, and how often: (end of the bucket in nanoseconds,
+    /// samples). For a picture of the distribution.
+    pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.inner
+            .iter_recorded()
+            .map(|step| (step.value_iterated_to(), step.count_at_value()))
+    }
+
+    /// The V2 encoding in base64.
+    fn encode(&self) -> Result<String, hdrhistogram::serialization::V2SerializeError> {
+        let mut bytes = Vec::new();
+        V2Serializer::new().serialize(&self.inner, &mut bytes)?;
+        Ok(STANDARD.encode(bytes))
+    }
+
+    /// Reads what [`Histogram::encode`] wrote, or says what is wrong with it.
+    fn decode(text: &str) -> Result<Histogram, String> {
+        // A count takes at most nine bytes, three bytes make four letters.
+        let longest = (HEADER + 9 * BINS).div_ceil(3) * 4;
+        if text.len() > longest {
+            return Err(format!(
+                "{} letters; the longest histogram has {longest}",
+                text.len()
+            ));
+        }
+        let bytes = STANDARD
+            .decode(text)
+            .map_err(|error| format!("not base64: {error}"))?;
+        check(&bytes)?;
+        let mut inner = Deserializer::new()
+            .deserialize::<u64, _>(&mut bytes.as_slice())
+            .map_err(|error| error.to_string())?;
+        inner.auto(true);
+        Ok(Histogram { inner })
+    }
+}
+
+/// Whether `bytes` may be given to the decoder, which takes lengths on trust: it would allocate
+/// up to 4 GiB for a payload, and negate the least integer.
+fn check(bytes: &[u8]) -> Result<(), String> {
+    let Some((header, payload)) = bytes.split_at_checked(HEADER) else {
+        return Err(format!(
+            "{} bytes; the header alone has {HEADER}",
+            bytes.len()
+        ));
+    };
+    let u32_at = |at: usize| {
+        header[at..at + 4]
+            .iter()
+            .fold(0, |number, &byte| (number << 8) | u32::from(byte))
+    };
+    let u64_at = |at: usize| (u64::from(u32_at(at)) << 32) | u64::from(u32_at(at + 4));
+    if u32_at(0) != COOKIE {
+        return Err(format!(
+            "begins with {:#010x}, not with {COOKIE:#010x} (HdrHistogram V2, uncompressed)",
+            u32_at(0)
+        ));
+    }
+    if u64::from(u32_at(4)) != payload.len() as u64 {
+        return Err(format!(
+            "says that it has {} bytes of counts, and has {}",
+            u32_at(4),
+            payload.len()
+        ));
+    }
+    if u32_at(12) != u32::from(DIGITS) || u64_at(16) != 1 {
+        return Err(format!(
+            "{} digits from {} ns on; they must be {DIGITS} from 1 ns on",
+            u32_at(12),
+            u64_at(16)
+        ));
+    }
+    if !(2..=TRACKABLE).contains(&u64_at(24)) {
+        return Err(format!(
+            "reaches to {} ns; the most is {TRACKABLE}",
+            u64_at(24)
+        ));
+    }
+
+    let mut rest = payload;
+    let mut bin = 0;
+    let mut samples: u64 = 0;
+    while !rest.is_empty() {
+        let Some((number, length)) = varint(rest) else {
+            return Err("the last count is cut off".to_owned());
+        };
+        rest = &rest[length..];
+        // Zigzag: even numbers are counts, odd ones runs of empty bins.
+        let half = number >> 1;
+        if number & 1 == 0 {
+            samples = samples.saturating_add(half);
+            bin += 1;
+        } else {
+            // -(half + 1) is the number that was written.
+            bin += usize::try_from(half).unwrap_or(BINS).min(BINS) + 1;
+        }
+        if bin > BINS {
+            return Err(format!("more than {BINS} counts"));
+        }
+    }
+    if samples > SAMPLES {
+        return Err(format!("more than {SAMPLES} samples"));
+    }
+    Ok(())
+}
+
+/// The LEB128 number of at most nine bytes at the start of `bytes`, and its length.
+fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
+    let mut number = 0;
+    for (at, &byte) in bytes.iter().enumerate().take(9) {
+        if at == 8 {
+            return Some((number | u64::from(byte) << 56, 9));
+        }
+        number |= u64::from(byte & 0x7f) << (7 * at);
+        if byte & 0x80 == 0 {
+            return Some((number, at + 1));
+        }
+    }
+    None
+}
+
+impl Default for Histogram {
+    fn default() -> Histogram {
+        Histogram::new()
+    }
+}
+
+/// Equal where the same values were counted equally often, however large either has grown.
+impl PartialEq for Histogram {
+    fn eq(&self, other: &Histogram) -> bool {
+        self.len() == other.len() && self.buckets().eq(other.buckets())
+    }
+}
+
+/// The shape in one line; the counts would fill the screen.
+impl fmt::Debug for Histogram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Histogram")
+            .field("len", &self.len())
+            .field("min", &self.min())
+            .field("median", &self.median())
+            .field("max", &self.max())
+            .finish()
+    }
+}
+
+impl Serialize for Histogram {
+    fn serialize<S: ser::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let text = self.encode().map_err(ser::Error::custom)?;
+        serializer.serialize_str(&text)
+    }
+}
+
+impl<'de> Deserialize<'de> for Histogram {
+    fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Histogram, D::Error> {
+        struct Text;
+        impl de::Visitor<'_> for Text {
+            type Value = Histogram;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a histogram (HdrHistogram V2 in base64)")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Histogram, E> {
+                Histogram::decode(text)
+                    .map_err(|error| E::custom(format_args!("not a histogram: {error}")))
+            }
+        }
+        deserializer.deserialize_str(Text)
+    }
+}
+
+impl JsonSchema for Histogram {
+    fn schema_name() -> Cow<'static, str> {
+        "Histogram".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "contentEncoding": "base64",
+            "description": "Latencies in nanoseconds: an HdrHistogram in the V2 encoding, \
+                uncompressed, lowest value 1, three significant digits, in base64. Samples of \
+                more than an hour are counted as an hour.",
+        })
+    }
+}
+
+/// Takes the samples of one block: all of them into a histogram, the long ones as episodes too.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recorder {
+    histogram: Histogram,
+    stalls: Stalls,
+    /// The last episode, which the next sample may prolong. Counted, not yet kept.
+    last: Option<Stall>,
+}
+
+impl Recorder {
+    /// Samples of `stall_threshold_ns` nanoseconds or longer are stalls.
+    #[must_use]
+    pub fn new(stall_threshold_ns: u64) -> Recorder {
+        Recorder {
+            histogram: Histogram::new(),
+            stalls: Stalls {
+                threshold_ns: stall_threshold_ns,
+                episodes: Vec::new(),
+                count: 0,
+            },
+            last: None,
+        }
+    }
+
+    /// Counts a sample that began at `start_ns` on the monotonic clock, which for a periodic
+    /// sample is when it *should* have begun, and lasted `length_ns`.
+    ///
+    /// Stalls that overlap or touch the one before are one episode: a sampler that was held up
+    /// for 10 ms finds ten late samples of one stall.
+    ///
+    /// ```text
+    /// time     0123456789abcdef
+    /// samples  [----)                one episode: 0..b, because each
+    ///            [------)            begins before the last one ends
+    ///                 [----)
+    ///                          [--)  another
+    /// ```
+    pub fn record(&mut self, start_ns: u64, length_ns: u64) {
+        self.histogram.record(length_ns);
+        if length_ns < self.stalls.threshold_ns {
+            return;
+        }
+        let end = start_ns.saturating_add(length_ns);
+        if let Some(last) = &mut self.last {
+            let last_end = last.start_ns.saturating_add(last.length_ns);
+            if start_ns <= last_end && end >= last.start_ns {
+                last.start_ns = last.start_ns.min(start_ns);
+                last.length_ns = last_end.max(end) - last.start_ns;
+                return;
+            }
+        }
+        self.stalls.count += 1;
+        let begun = Stall {
+            start_ns,
+            length_ns,
+        };
+        if let Some(over) = self.last.replace(begun) {
+            keep(&mut self.stalls, over);
+        }
+    }
+
+    /// All samples so far.
+    #[must_use]
+    pub fn histogram(&self) -> &Histogram {
+        &self.histogram
+    }
+
+    /// The stalls so far.
+    #[must_use]
+    pub fn stalls(&self) -> Stalls {
+        let mut stalls = self.stalls.clone();
+        if let Some(last) = self.last {
+            keep(&mut stalls, last);
+        }
+        stalls
+    }
+
+    /// The block of run number `run`, which began at `start_ns` on the monotonic clock. Its
+    /// figure is the median in nanoseconds. `None` where there is no sample: a failed step is
+    /// an error in the series, never a number.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)] // an hour in nanoseconds is below 2^53
+    pub fn into_block(self, run: u32, start_ns: u64) -> Option<Block> {
+        let median = self.histogram.median()?;
+        let stalls = self.stalls();
+        Some(Block {
+            run,
+            start_ns,
+            samples: self.histogram.len(),
+            value: median as f64,
+            histogram: Some(self.histogram),
+            stalls: Some(stalls),
+        })
+    }
+}
+
+/// Keeps a stall that is over, if it is among the first.
+fn keep(stalls: &mut Stalls, stall: Stall) {
+    if stalls.episodes.len() < Stalls::KEPT {
+        stalls.episodes.push(stall);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn of(samples: &[u64]) -> Histogram {
+        let mut histogram = Histogram::new();
+        for &ns in samples {
+            histogram.record(ns);
+        }
+        histogram
+    }
+
+    fn read(text: &str) -> Result<Histogram, String> {
+        serde_json::from_value(serde_json::Value::from(text)).map_err(|error| error.to_string())
+    }
+
+    fn written(histogram: &Histogram) -> String {
+        let value = serde_json::to_value(histogram).expect("serialises");
+        value.as_str().expect("a string").to_owned()
+    }
+
+    /// The bytes of a histogram, with other bytes from `at` on.
+    fn with(at: usize, bytes: &[u8]) -> String {
+        let mut all = STANDARD.decode(written(&of(&[1, 5_000]))).expect("base64");
+        all[at..at + bytes.len()].copy_from_slice(bytes);
+        STANDARD.encode(all)
+    }
+
+    #[test]
+    fn nothing_recorded_is_no_number() {
+        let empty = Histogram::new();
+        assert!(empty.is_empty());
+        assert_eq!(empty.len(), 0);
+        assert_eq!((empty.min(), empty.max()), (None, None));
+        assert_eq!((empty.mean(), empty.median()), (None, None));
+        assert_eq!(read(&written(&empty)), Ok(empty));
+    }
+
+    #[test]
+    fn small_values_are_exact() {
+        let histogram = of(&[0, 3, 7, 2_000]);
+        assert_eq!(histogram.min(), Some(0));
+        assert_eq!(histogram.median(), Some(3));
+        assert_eq!(histogram.max(), Some(2_000));
+        assert_eq!(histogram.mean(), Some(502.5));
+    }
+
+    #[test]
+    fn longer_than_an_hour_is_counted_as_an_hour() {
+        let mut histogram = of(&[u64::MAX, Histogram::HIGHEST + 1, 5]);
+        assert_eq!(histogram.len(), 3);
+        assert_eq!(histogram.saturated(), 2);
+        let max = histogram.max().expect("three samples");
+        assert!((Histogram::HIGHEST..Histogram::HIGHEST / 1_000 * 1_001).contains(&max));
+        assert_eq!(histogram.inner.distinct_values(), BINS);
+        // A histogram that has grown to the end can still be read, and grow no further.
+        let mut again = read(&written(&histogram)).expect("reads back");
+        again.merge(&histogram);
+        again.record(u64::MAX);
+        assert_eq!(again.saturated(), 5);
+        histogram.merge(&again);
+        assert_eq!(histogram.len(), 10);
+        assert_eq!(read(&written(&histogram)), Ok(histogram));
+    }
+
+    #[test]
+    fn the_text_is_that_of_other_tools() {
+        let text = written(&of(&[1, 2, 3]));
+        assert!(text.starts_with("HIST"), "{text}");
+        assert_eq!(
+            text,
+            "HISTEwAAAAQAAAAAAAAAAwAAAAAAAAABAAAAAAAAAAI/8AAAAAAAAAACAgI="
+        );
+    }
+
+    #[test]
+    fn text_that_is_no_histogram_is_refused() {
+        let compressed = with(3, &[0x14]);
+        let huge_payload = with(4, &[0xff, 0xff, 0xff, 0xff]);
+        let five_digits = with(12, &[0, 0, 0, 5]);
+        let to_the_end_of_time = with(24, &[0x7f, 0xff]);
+        let ratio = with(32, &[0x40]);
+        let least_integer = {
+            let mut bytes = STANDARD.decode(written(&of(&[1]))).expect("base64");
+            bytes.truncate(HEADER);
+            bytes[7] = 9;
+            bytes.extend([0xff; 9]);
+            STANDARD.encode(bytes)
+        };
+        let too_many_samples = {
+            let mut bytes = STANDARD.decode(written(&of(&[1]))).expect("base64");
+            bytes.truncate(HEADER);
+            bytes[7] = 18;
+            bytes.extend([0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]);
+            bytes.extend([0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]);
+            STANDARD.encode(bytes)
+        };
+        for (text, why) in [
+            ("", "0 bytes; the header alone has 40"),
+            ("HIST", "3 bytes; the header alone has 40"),
+            ("not base64", "not base64"),
+            (compressed.as_str(), "begins with 0x1c849314"),
+            (&huge_payload, "says that it has 4294967295 bytes of counts"),
+            (&five_digits, "5 digits from 1 ns on"),
+            (&to_the_end_of_time, "the most is 4398046511103"),
+            (&ratio, "features"),
+            (&least_integer, "more than 33792 counts"),
+            (&too_many_samples, "samples"),
+            (&"A".repeat(1 << 20), "1048576 letters"),
+        ] {
+            let error = read(text).expect_err(why);
+            assert!(error.contains(why), "{error}\nexpected {why}");
+        }
+        assert!(serde_json::from_str::<Histogram>("17").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_reads_back(samples in prop::collection::vec(any::<u64>(), 0..50), shift in 0u32..64) {
+            let samples: Vec<u64> = samples.iter().map(|ns| ns >> shift).collect();
+            let histogram = of(&samples);
+            let again = read(&written(&histogram)).expect("reads back");
+            prop_assert_eq!(&again, &histogram);
+            prop_assert_eq!(again.min(), histogram.min());
+            prop_assert_eq!(again.max(), histogram.max());
+            prop_assert_eq!(again.median(), histogram.median());
+        }
+
+        #[test]
+        fn merging_is_recording_both(a in prop::collection::vec(0u64..1 << 44, 0..30), b in prop::collection::vec(0u64..1 << 20, 0..30)) {
+            let mut merged = of(&a);
+            merged.merge(&of(&b));
+            let mut other_way = of(&b);
+            other_way.merge(&of(&a));
+            let both = of(&[a, b].concat());
+            prop_assert_eq!(&merged, &both);
+            prop_assert_eq!(&other_way, &both);
+        }
+
+        #[test]
+        fn values_are_within_a_thousandth(ns in 0u64..=Histogram::HIGHEST) {
+            let histogram = of(&[ns]);
+            let (min, max) = (histogram.min().unwrap(), histogram.max().unwrap());
+            prop_assert!(min <= ns && ns <= max);
+            prop_assert!(max - min <= ns / 1_000, "{} {} {}", min, ns, max);
+        }
+
+        /// Any bytes, and a good histogram with some of them changed.
+        #[test]
+        fn hostile_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6), keep in any::<prop::sample::Index>()) {
+            let _ = read(&STANDARD.encode(&bytes));
+            let mut good = STANDARD.decode(written(&of(&[0, 1, 900, 123_456_789, 1 << 41]))).unwrap();
+            for (at, byte) in changes {
+                let at = at.index(good.len());
+                good[at] = byte;
+            }
+            let _ = read(&STANDARD.encode(&good));
+            good.truncate(keep.index(good.len()));
+            let _ = read(&STANDARD.encode(&good));
+            // The counts alone are what varies most: a header that fits them.
+            let mut fitting = STANDARD.decode(written(&of(&[1 << 41]))).unwrap();
+            fitting.truncate(HEADER);
+            fitting[7] = u8::try_from(bytes.len()).unwrap();
+            fitting.extend(&bytes);
+            if let Ok(mut histogram) = read(&STANDARD.encode(&fitting)) {
+                let again = histogram.clone();
+                histogram.merge(&again);
+                let _ = (histogram.median(), histogram.max(), histogram.mean(), histogram.saturated());
+                prop_assert_eq!(histogram.len(), 2 * again.len());
+            }
+        }
+    }
+
+    #[test]
+    fn stalls_that_touch_are_one_episode() {
+        let mut recorder = Recorder::new(100);
+        recorder.record(0, 99);
+        recorder.record(1_000, 300);
+        recorder.record(1_100, 400); // overlaps
+        recorder.record(1_500, 100); // touches
+        recorder.record(1_050, 100); // late report of the same one
+        recorder.record(2_000, 100); // another
+        let block = recorder.into_block(3, 7).expect("six samples");
+        assert_eq!((block.run, block.start_ns, block.samples), (3, 7, 6));
+        assert!((block.value - 100.0).abs() < 1e-9);
+        let stalls = block.stalls.expect("a latency has stalls");
+        assert_eq!(stalls.count, 2);
+        assert_eq!(
+            stalls.episodes,
+            [(1_000, 600), (2_000, 100)].map(|(start_ns, length_ns)| Stall {
+                start_ns,
+                length_ns
+            })
+        );
+    }
+
+    #[test]
+    fn only_the_first_episodes_are_kept_and_all_are_counted() {
+        let mut recorder = Recorder::new(1);
+        for start in 0..250 {
+            recorder.record(start * 10, 5);
+        }
+        recorder.record(u64::MAX, u64::MAX);
+        let stalls = recorder.stalls();
+        assert_eq!(stalls.count, 251);
+        assert_eq!(stalls.episodes.len(), Stalls::KEPT);
+        assert_eq!(stalls.episodes[99].start_ns, 990);
+    }
+
+    #[test]
+    fn no_sample_is_no_block() {
+        assert_eq!(Recorder::new(0).into_block(0, 0), None);
+    }
+}

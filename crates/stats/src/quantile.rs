@@ -1,0 +1,144 @@
+//! Quantiles that refuse when there are too few samples.
+//!
+//! A p99.9 of 200 samples is the largest of them under a name that it did not earn. Here a
+//! quantile is given only where at least [`BEYOND`] samples are expected on its thinner side,
+//! so that one sample more or less does not decide it; the median, which has half of the
+//! samples on either side, from [`MEDIAN`] samples on.
+//!
+//! A quantile describes the samples of its runs. It carries no interval, because samples of
+//! one run resemble each other: for that, see [`bootstrap`](crate::bootstrap).
+
+use thiserror::Error;
+
+use crate::histogram::Histogram;
+
+/// Samples that must be expected beyond a quantile, on the thinner side.
+pub const BEYOND: u64 = 10;
+/// Samples that a median needs.
+pub const MEDIAN: u64 = 5;
+
+/// Too few samples for this quantile.
+#[derive(Debug, Clone, Copy, PartialEq, Error)]
+#[error("n too small ({have} samples; {} needs {need})", label(*quantile))]
+pub struct TooFew {
+    /// Which quantile, from 0 to 1.
+    pub quantile: f64,
+    /// Samples that there are.
+    pub have: u64,
+    /// Samples that it needs.
+    pub need: u64,
+}
+
+/// The value, in nanoseconds, that a share `q` of the samples does not exceed; rounded up by
+/// at most 0.1 %.
+///
+/// # Errors
+/// [`TooFew`] where fewer samples were taken than [`needed`] says.
+///
+/// # Panics
+/// If `q` is not between 0 and 1, both excluded: the ends are [`Histogram::min`] and
+/// [`Histogram::max`].
+pub fn quantile(histogram: &Histogram, q: f64) -> Result<u64, TooFew> {
+    let too_few = TooFew {
+        quantile: q,
+        have: histogram.len(),
+        need: needed(q),
+    };
+    if too_few.have < too_few.need {
+        return Err(too_few);
+    }
+    histogram.at(q).ok_or(too_few)
+}
+
+/// How many samples the quantile `q` needs: 5 for the median, 1,000 for 0.99 and for 0.01.
+///
+/// # Panics
+/// If `q` is not between 0 and 1, both excluded.
+#[must_use]
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // 0 < tail <= 10^12 / 2
+pub fn needed(q: f64) -> u64 {
+    assert!(q > 0.0 && q < 1.0, "quantile {q} is not between 0 and 1");
+    // In whole billionths of a thousandth: 1 - 0.999 is a little more than a thousandth.
+    const WHOLE: f64 = 1e12;
+    let tail = (q.min(1.0 - q) * WHOLE).round().max(1.0) as u64;
+    if tail == WHOLE as u64 / 2 {
+        MEDIAN
+    } else {
+        (BEYOND * WHOLE as u64).div_ceil(tail)
+    }
+}
+
+/// The quantile's usual name: `p50`, `p99.9`.
+#[must_use]
+pub fn label(q: f64) -> String {
+    let digits = format!("{:.6}", q * 100.0);
+    let digits = digits.trim_end_matches('0').trim_end_matches('.');
+    format!("p{digits}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn to(n: u64) -> Histogram {
+        let mut histogram = Histogram::new();
+        for ns in 1..=n {
+            histogram.record(ns);
+        }
+        histogram
+    }
+
+    #[test]
+    fn what_is_needed() {
+        for (q, need) in [
+            (0.5, 5),
+            (0.9, 100),
+            (0.1, 100),
+            (0.99, 1_000),
+            (0.01, 1_000),
+            (0.999, 10_000),
+            (0.9999, 100_000),
+            (0.75, 40),
+            (0.3, 34),
+        ] {
+            assert_eq!(needed(q), need, "{q}");
+        }
+    }
+
+    #[test]
+    fn too_few_samples_are_refused_in_words() {
+        let error = quantile(&to(200), 0.999).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "n too small (200 samples; p99.9 needs 10000)"
+        );
+        assert_eq!(quantile(&to(4), 0.5).unwrap_err().need, 5);
+        assert_eq!(quantile(&to(99), 0.1).unwrap_err().have, 99);
+        assert!(quantile(&Histogram::new(), 0.5).is_err());
+    }
+
+    #[test]
+    fn enough_samples_are_answered() {
+        assert_eq!(quantile(&to(5), 0.5), Ok(3));
+        assert_eq!(quantile(&to(1_000), 0.99), Ok(990));
+        assert_eq!(quantile(&to(1_000), 0.01), Ok(10));
+    }
+
+    #[test]
+    fn labels() {
+        for (q, name) in [
+            (0.5, "p50"),
+            (0.999, "p99.9"),
+            (0.9999, "p99.99"),
+            (0.07, "p7"),
+        ] {
+            assert_eq!(label(q), name);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "quantile 1 is not between 0 and 1")]
+    fn the_maximum_is_no_quantile() {
+        let _ = quantile(&to(10), 1.0);
+    }
+}
