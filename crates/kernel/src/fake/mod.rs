@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+pub use holds::HoldCosts;
 pub use memory::Search;
 
 /// A machine in memory. [`Fake::new`] gives one with nothing in it; add files with
@@ -30,6 +31,7 @@ struct State {
     files: BTreeMap<PathBuf, files::Node>,
     refused_writes: Vec<PathBuf>,
     memory: memory::Space,
+    holds: holds::Ledger,
 }
 
 impl Default for Fake {
