@@ -14,7 +14,7 @@
 //!
 //! On top of the seam, and so testable without a kernel: [`environment`] and [`now`] read what
 //! the machine is and shows, [`journal`] puts back what was changed, [`budget`] says how much
-//! memory a probe may use.
+//! memory a probe may use, [`cgroup`] and [`swap`] make memory short where it may be.
 //!
 //! `unsafe` lives here alone (and later in the crates that make their own system calls), one
 //! reason a block. What is given out is safe: a [`memory::Mapping`] can only come from a map
@@ -23,6 +23,7 @@
 #![allow(unsafe_code)] // this crate is where the system calls are
 
 pub mod budget;
+pub mod cgroup;
 pub mod clock;
 pub mod error;
 pub mod files;
@@ -31,6 +32,7 @@ pub mod journal;
 pub mod linux;
 pub mod memory;
 pub mod signals;
+pub mod swap;
 pub mod tasks;
 
 #[cfg(feature = "fake")]
