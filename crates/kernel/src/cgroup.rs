@@ -64,7 +64,12 @@ pub fn file_system(files: &(impl Files + ?Sized), path: &Path) -> Result<String>
         .filter(|mount| path.starts_with(&mount.mount_point))
         .max_by_key(|mount| mount.mount_point.components().count())
         .map(|mount| mount.fs_type)
-        .ok_or_else(|| Error::parse("/proc/self/mountinfo", format!("no mount holds {}", path.display())))
+        .ok_or_else(|| {
+            Error::parse(
+                "/proc/self/mountinfo",
+                format!("no mount holds {}", path.display()),
+            )
+        })
 }
 
 /// Counters of the form `name value`, one a line: `memory.stat`, `/proc/vmstat`. A line of
@@ -113,16 +118,18 @@ impl Site {
             Some(directory(mount, &group.pathname))
         };
         if let Some(mount) = on_v1 {
-            let parent = group_of(mount, Some("memory"))
-                .ok_or_else(|| no_group("/proc/self/cgroup names no group of the memory controller"))?;
+            let parent = group_of(mount, Some("memory")).ok_or_else(|| {
+                no_group("/proc/self/cgroup names no group of the memory controller")
+            })?;
             return Ok(Site {
                 version: Version::V1,
                 parent,
             });
         }
-        let mount = mounts.iter().find(|m| m.fs_type == "cgroup2").ok_or_else(|| {
-            no_group("no cgroup file system with a memory controller is mounted")
-        })?;
+        let mount = mounts
+            .iter()
+            .find(|m| m.fs_type == "cgroup2")
+            .ok_or_else(|| no_group("no cgroup file system with a memory controller is mounted"))?;
         let own = group_of(mount, None)
             .ok_or_else(|| no_group("/proc/self/cgroup names no group of version 2"))?;
         let hands_down = |group: &&Path| {
@@ -207,7 +214,9 @@ impl MemoryGroup {
         journal.make_dir(&path).map_err(|error| {
             let erofs = error.errno() == Some(libc::EROFS);
             if error.is_refused() || erofs {
-                no_group(format!("{error}; run as root, or in a delegated cgroup (systemd-run)"))
+                no_group(format!(
+                    "{error}; run as root, or in a delegated cgroup (systemd-run)"
+                ))
             } else {
                 error
             }
@@ -269,7 +278,9 @@ impl MemoryGroup {
             Version::V2 => (self.path.join("memory.stat"), self.stat(files)?),
         };
         let sum = |one: &str| match self.version {
-            Version::V1 => Some(own.get(&format!("{one}_anon"))? + own.get(&format!("{one}_file"))?),
+            Version::V1 => {
+                Some(own.get(&format!("{one}_anon"))? + own.get(&format!("{one}_file"))?)
+            }
             Version::V2 => own.get(one).copied(),
         };
         let need = |name: &str| {
@@ -362,7 +373,10 @@ mod tests {
     fn on_version_2_it_is_made_where_memory_is_handed_down() {
         let fake = machine(V2_MOUNT, "0::/user.slice/s\n")
             .with_file("/sys/fs/cgroup/cgroup.subtree_control", "cpu memory\n")
-            .with_file("/sys/fs/cgroup/user.slice/cgroup.subtree_control", "memory pids\n")
+            .with_file(
+                "/sys/fs/cgroup/user.slice/cgroup.subtree_control",
+                "memory pids\n",
+            )
             .with_file("/sys/fs/cgroup/user.slice/s/cgroup.subtree_control", "\n");
         let site = Site::find(&fake).unwrap();
         assert_eq!(site.version, Version::V2);
@@ -374,8 +388,8 @@ mod tests {
         let nowhere = machine("", "0::/\n");
         assert!(why(Site::find(&nowhere)).contains("is mounted"));
 
-        let not_handed = machine(V2_MOUNT, "0::/s\n")
-            .with_file("/sys/fs/cgroup/s/cgroup.subtree_control", "\n");
+        let not_handed =
+            machine(V2_MOUNT, "0::/s\n").with_file("/sys/fs/cgroup/s/cgroup.subtree_control", "\n");
         assert!(why(Site::find(&not_handed)).contains("+memory"));
 
         let refused = machine(V1_MOUNT, "4:memory:/\n")
@@ -408,17 +422,27 @@ mod tests {
 
     #[test]
     fn counts_come_from_where_the_version_has_them() {
-        let vmstat = "pgscan_direct 5\npgscan_anon 10\npgscan_file 30\npgsteal_anon 1\npgsteal_file 20\n";
+        let vmstat =
+            "pgscan_direct 5\npgscan_anon 10\npgscan_file 30\npgsteal_anon 1\npgsteal_file 20\n";
         let fake = Fake::default()
             .with_file("/proc/vmstat", vmstat)
             .with_file("/cg/memory.stat", "anon 4096\npgscan 7\npgsteal 6\n")
-            .with_file("/proc/pressure/memory", "some avg10=0.00 avg60=0.00 avg300=0.00 total=90\n")
-            .with_file("/cg/memory.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=7\n");
+            .with_file(
+                "/proc/pressure/memory",
+                "some avg10=0.00 avg60=0.00 avg300=0.00 total=90\n",
+            )
+            .with_file(
+                "/cg/memory.pressure",
+                "some avg10=0.00 avg60=0.00 avg300=0.00 total=7\n",
+            );
         let v1 = group(Version::V1).reclaimed(&fake).unwrap();
         assert_eq!((v1.scanned, v1.reclaimed, v1.anonymous), (40, 21, Some(10)));
         let v2 = group(Version::V2).reclaimed(&fake).unwrap();
         assert_eq!((v2.scanned, v2.reclaimed), (7, 6));
-        assert_eq!(group(Version::V1).stalled(&fake).unwrap(), Nanos::micros(90));
+        assert_eq!(
+            group(Version::V1).stalled(&fake).unwrap(),
+            Nanos::micros(90)
+        );
         assert_eq!(group(Version::V2).stalled(&fake).unwrap(), Nanos::micros(7));
     }
 

@@ -68,9 +68,15 @@ pub fn in_use(files: &(impl Files + ?Sized)) -> Result<(String, Bytes)> {
         let [name, kind, kib, ..] = fields[..] else {
             return Err(Error::parse(path, format!("'{line}' is no swap area")));
         };
-        let kib = kib.parse().map_err(|_| Error::parse(path, format!("no size in '{line}'")))?;
+        let kib = kib
+            .parse()
+            .map_err(|_| Error::parse(path, format!("no size in '{line}'")))?;
         size += Bytes::kib(kib);
-        let kind = if name.starts_with("/dev/zram") { "zram" } else { kind };
+        let kind = if name.starts_with("/dev/zram") {
+            "zram"
+        } else {
+            kind
+        };
         if !kinds.contains(&kind) {
             kinds.push(kind);
         }

@@ -11,5 +11,7 @@
 //! and writes every change of a setting into the journal first.
 
 pub mod contract;
+pub mod reclaim;
 
 pub use contract::{Context, Measured, Plan, Probe};
+pub use reclaim::Reclaim;

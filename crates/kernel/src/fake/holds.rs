@@ -102,7 +102,12 @@ impl State {
         if seen == (1, Some(Way::ShmLock)) {
             self.count("nr_unevictable", pages.cast_signed());
         }
-        Ok(pages * if seen.0 == 1 { costs.first_pass } else { costs.later_pass })
+        Ok(pages
+            * if seen.0 == 1 {
+                costs.first_pass
+            } else {
+                costs.later_pass
+            })
     }
 }
 
@@ -137,7 +142,11 @@ impl Fake {
         if let (true, Some(limit)) = (way.is_charged(), state.holds.memlock) {
             if state.holds.charged + length.0 > limit {
                 let none_at_all = limit == 0 && way.locks();
-                return Err(fail(if none_at_all { libc::EPERM } else { libc::ENOMEM }));
+                return Err(fail(if none_at_all {
+                    libc::EPERM
+                } else {
+                    libc::ENOMEM
+                }));
             }
             state.holds.charged += length.0;
         }

@@ -63,7 +63,8 @@ impl Files for Linux {
             let done = fallocate(&file, FallocateFlags::empty(), 0, length.0);
             on("fallocate", path, done.map_err(io::Error::from))
         } else {
-            on("ftruncate", path, ftruncate(&file, length.0).map_err(io::Error::from))
+            let done = ftruncate(&file, length.0);
+            on("ftruncate", path, done.map_err(io::Error::from))
         }
     }
 

@@ -19,7 +19,10 @@ fn whole(mapping: &Mapping) -> (*mut libc::c_void, usize) {
     let range = mapping.range();
     // Addresses fit: the mapping lies in this process's address space.
     #[allow(clippy::cast_possible_truncation)]
-    (range.start as usize as *mut libc::c_void, range.length().0 as usize)
+    (
+        range.start as usize as *mut libc::c_void,
+        range.length().0 as usize,
+    )
 }
 
 fn shmctl(id: i32, name: &'static str, command: libc::c_int) -> Result<()> {
@@ -28,7 +31,11 @@ fn shmctl(id: i32, name: &'static str, command: libc::c_int) -> Result<()> {
     if unsafe { libc::shmctl(id, command, ptr::null_mut()) } == 0 {
         Ok(())
     } else {
-        Err(Error::call(name, format!("segment {id}"), io::Error::last_os_error()))
+        Err(Error::call(
+            name,
+            format!("segment {id}"),
+            io::Error::last_os_error(),
+        ))
     }
 }
 
@@ -45,7 +52,12 @@ fn fill_pipe(writer: &OwnedFd, address: *mut libc::c_void, length: usize) -> io:
         // SAFETY: the part lies inside a mapping of ours that outlives the pipe (the hold
         // borrows it); nobody reads the pipe.
         let count = unsafe {
-            libc::vmsplice(std::os::fd::AsRawFd::as_raw_fd(writer), &raw const part, 1, flags)
+            libc::vmsplice(
+                std::os::fd::AsRawFd::as_raw_fd(writer),
+                &raw const part,
+                1,
+                flags,
+            )
         };
         match usize::try_from(count) {
             Ok(0) => break,
