@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use stopgap_events::memory::Protection;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::cgroup::{self, MemoryGroup};
+use stopgap_kernel::files::read_text;
 use stopgap_kernel::holds::{Held, Segment, Way};
 use stopgap_kernel::memory::{Advice, MapKind, MapRequest, Mapping};
 use stopgap_kernel::{Error, Result, System};
@@ -45,6 +46,17 @@ pub(super) struct Row {
     pub(super) value: std::result::Result<(f64, f64), String>,
     /// When, on the monotonic clock.
     pub(super) start_ns: u64,
+}
+
+/// `RLIMIT_MEMLOCK` of this process; `None`: unlimited, or not to be read.
+pub(super) fn memlock_limit(system: &dyn System) -> Option<Bytes> {
+    let text = read_text(system, "/proc/self/limits").ok()?;
+    let soft = text
+        .lines()
+        .find_map(|line| line.strip_prefix("Max locked memory"))?
+        .split_whitespace()
+        .next()?;
+    soft.parse().ok().map(Bytes)
 }
 
 /// Memory to be held.
@@ -129,9 +141,26 @@ impl Experiment<'_> {
         let cpu = self.system.thread_cpu().saturating_sub(cpu);
         let wall = self.system.now().saturating_sub(start);
         let cost = (self.a_page(cpu), self.a_page(wall));
-        let value = done.as_ref().map(|_| cost).map_err(words);
+        let value = done.as_ref().map(|_| cost).map_err(|e| self.words(e));
         self.keep(name, start, value);
         done.ok().map(|value| (value, cost))
+    }
+
+    /// What stands in a row instead of a number.
+    fn words(&self, error: &Error) -> String {
+        let Error::Call { call, source, .. } = error else {
+            return error.to_string();
+        };
+        if error.is_invalid() && call.starts_with("madvise") {
+            return "n/a: kernel refuses (EINVAL)".to_owned();
+        }
+        let over = error.is_refused() || source.kind() == std::io::ErrorKind::OutOfMemory;
+        match memlock_limit(self.system) {
+            Some(limit) if over => {
+                format!("{error}; RLIMIT_MEMLOCK is {limit}: raise it (ulimit -l)")
+            }
+            _ => error.to_string(),
+        }
     }
 
     #[allow(clippy::cast_precision_loss)] // 2^53 ns are 104 days
@@ -248,16 +277,6 @@ impl Experiment<'_> {
             return false;
         };
         (now - before) / self.pages >= OFF_THE_LISTS
-    }
-}
-
-/// What stands in a row instead of a number.
-fn words(error: &Error) -> String {
-    match error {
-        Error::Call { call, .. } if error.is_invalid() && call.starts_with("madvise") => {
-            "n/a: kernel refuses (EINVAL)".to_owned()
-        }
-        other => other.to_string(),
     }
 }
 

@@ -68,6 +68,7 @@ pub(super) fn load_parameters(system: &dyn System, load: &Load) -> Parameters {
 pub(super) struct Gathered {
     pub(super) collector: Collector,
     pub(super) missing: Vec<Missing>,
+    loads: u32,
     totals: [u64; 3],
     pub(super) peak: u64,
     interrupted: bool,
@@ -175,6 +176,7 @@ impl Gathered {
             Some(block) => out.add(BLOCK, "ns", &parameters, block),
             None => out.fail(BLOCK, "ns", &parameters, "no block was populated in time"),
         }
+        self.loads += 1;
         self.totals[0] += sample.scanned;
         self.totals[1] += sample.reclaimed;
         self.totals[2] += sample.read;
@@ -189,13 +191,12 @@ impl Gathered {
         #[allow(clippy::cast_precision_loss)]
         facts.insert("page_size".to_owned(), system.page_size().0 as f64);
         let names = ["pages_scanned", "pages_reclaimed", "bytes_read"];
-        let counters = names
-            .into_iter()
-            .zip(self.totals)
-            .map(|(name, value)| Counter {
-                name: name.to_owned(),
-                value,
-            });
+        // Where no load ran these are unknown, not 0.
+        let names = if self.loads == 0 { &names[..0] } else { &names };
+        let counters = names.iter().zip(self.totals).map(|(name, value)| Counter {
+            name: (*name).to_owned(),
+            value,
+        });
         Measured {
             series,
             counters: counters.collect(),

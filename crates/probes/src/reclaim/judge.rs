@@ -145,6 +145,12 @@ impl Evidence<'_> {
             };
             (!parts.is_empty()).then(|| format!("{what}: ns a page: {}", parts.join(", ")))
         };
+        // What is pinned is what the question is about.
+        let mut modes = modes.to_vec();
+        modes.sort_by_key(|mode| match mode {
+            Mode::Held(way) => u8::from(way.locks()),
+            Mode::Plain => 2,
+        });
         modes.iter().filter_map(line).collect()
     }
 
@@ -193,7 +199,12 @@ impl Evidence<'_> {
     fn machine_line(&self) -> Option<String> {
         let series = self.measured.series.first()?;
         let (lru, swap) = (word(series, "lru"), word(series, "swap"));
-        Some(format!("{lru} LRU, swap: {swap}"))
+        let swapless = if swap == "none" {
+            ": a pass of reclaim can only look at anonymous pages and put them back"
+        } else {
+            ""
+        };
+        Some(format!("{lru} LRU, swap: {swap}{swapless}"))
     }
 }
 

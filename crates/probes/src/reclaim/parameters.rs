@@ -106,7 +106,7 @@ impl Default for RefaultParameters {
             held: Bytes::mib(128),
             file: None,
             block: Bytes::mib(2),
-            runs: 3,
+            runs: 5,
             time: None,
             stall: Nanos::millis(10),
         }
@@ -128,7 +128,7 @@ impl RefaultParameters {
 }
 
 impl Reclaim {
-    /// As `check` asks it; `quick`: with fewer runs of the cost experiment.
+    /// As `check` asks it; `quick`: with fewer runs.
     #[must_use]
     pub fn check(quick: bool) -> Reclaim {
         let runs = if quick { 3 } else { 5 };
@@ -137,7 +137,10 @@ impl Reclaim {
             bytes: None,
             runs,
             passes: 3,
-            refault: Some(RefaultParameters::default()),
+            refault: Some(RefaultParameters {
+                runs,
+                ..RefaultParameters::default()
+            }),
             swap: None,
         }
     }

@@ -7,13 +7,12 @@ use stopgap_events::question::Question;
 use stopgap_events::random::Random;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::cgroup::{self, MemoryGroup, Site};
-use stopgap_kernel::files::read_text;
 use stopgap_kernel::holds::Way;
+use stopgap_kernel::swap;
 use stopgap_kernel::tasks::ChildLimits;
-use stopgap_kernel::{System, swap};
 use stopgap_stats::record::Answer;
 
-use super::cost::{self, Row, Task};
+use super::cost::{self, Row, Task, memlock_limit};
 use super::gather::{Gathered, RATIO, REFAULT, load_parameters, lru};
 use super::parameters::{Mode, Reclaim, RefaultParameters};
 use super::refault::{self, Load};
@@ -28,17 +27,6 @@ const COST_TIME: Nanos = Nanos::millis(1_500);
 const AROUND_A_LOAD: Nanos = Nanos::millis(120);
 /// What a child needs beside its memory.
 const CHILD: Bytes = Bytes::mib(32);
-
-/// `RLIMIT_MEMLOCK` of this process; `None`: unlimited, or not to be read.
-fn memlock_limit(system: &dyn System) -> Option<Bytes> {
-    let text = read_text(system, "/proc/self/limits").ok()?;
-    let soft = text
-        .lines()
-        .find_map(|line| line.strip_prefix("Max locked memory"))?
-        .split_whitespace()
-        .next()?;
-    soft.parse().ok().map(Bytes)
-}
 
 /// Where the refault load would run, or why it cannot.
 fn refault_site(context: &Context<'_>, asked: &RefaultParameters) -> Result<Site, String> {
@@ -203,9 +191,10 @@ impl Reclaim {
             Err(why) => return out.missing.push(Missing::new(REFAULT, why)),
         };
         let time = self.load_time(context, asked);
-        // Without swap the steady state is there as soon as the room is full.
+        // Without swap the steady state is there as soon as the room is full. With it the
+        // scanning of a pinned set sets in late, and in bursts: few of them must be missed.
         let swapless = swap::in_use(context.system).is_ok_and(|(kind, _)| kind == "none");
-        let warm_up = Nanos(time.0 / if swapless { 5 } else { 2 });
+        let warm_up = Nanos(time.0 / if swapless { 5 } else { 4 });
         let mut ways: Vec<_> = std::iter::once(None)
             .chain(asked.ways.iter().copied().map(Some))
             .collect();

@@ -134,8 +134,11 @@ fn a_limit_of_zero_and_no_ring_are_errors_in_their_series() {
             "{error}"
         );
     }
+    let lock = cost(&answer, "take", Mode::Held(Way::Mlock)).unwrap_err();
+    assert!(lock.contains("RLIMIT_MEMLOCK is 0 B"), "{lock}");
     assert!(cost(&answer, "take", Mode::Held(Way::Vmsplice)).is_ok());
     assert!(cost(&answer, "pass 1", Mode::Plain).is_ok());
+    assert!(answer.counters.is_empty(), "no load ran: unknown, not 0");
 }
 
 #[test]
