@@ -1,1 +1,11 @@
-//! todo
+//! Which physical chunks a buffer is made of, and how an IOMMU can map them.
+//!
+//! Pure arithmetic: no clock, no system call, no dependency; `no_std` with `alloc`.
+//!
+//! * [`iommu`]: the entries that an IOMMU needs to map physical runs, by page size.
+
+#![no_std]
+
+extern crate alloc;
+
+pub mod iommu;

@@ -121,6 +121,36 @@ pub struct Environment {
     pub missing: Vec<Missing>,
 }
 
+/// One thing that a measurement rests on: whether this machine allows it, and what it costs
+/// in evidence where it does not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Check {
+    /// What is asked for.
+    pub what: String,
+    /// Whether it is there.
+    pub state: CheckState,
+    /// What was found, the machine's own words where it has some.
+    pub found: String,
+    /// What evidence is lost; empty where none is.
+    pub costs: String,
+    /// What would help; empty where nothing needs to or nothing can.
+    pub advice: String,
+}
+
+/// How far something is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum CheckState {
+    /// It is there for all that stopgap does.
+    Ok,
+    /// It is there for a part.
+    Limited,
+    /// It is not there, or not for us.
+    Absent,
+    /// It cannot be told.
+    Unknown,
+}
+
 /// Pressure stall information of one resource, as `/proc/pressure/*` gives it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Pressure {

@@ -1,6 +1,8 @@
 //! Quantities with their unit in the type. Inside a crate a plain integer may carry the
 //! unit in its name (`wait_ns`); between crates it carries it in its type.
 
+mod text;
+
 use std::fmt;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Sub};
@@ -118,7 +120,8 @@ impl Nanos {
 
 /// `value` with three significant digits, as `3.62`, `41.5`, `9412`.
 fn three_digits(f: &mut fmt::Formatter<'_>, value: f64, unit: &str) -> fmt::Result {
-    let digits = if value >= 99.95 || value == value.trunc() {
+    let whole = value.fract().abs() < f64::EPSILON;
+    let digits = if value >= 99.95 || whole {
         0
     } else if value >= 9.995 {
         1

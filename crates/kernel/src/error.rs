@@ -35,6 +35,14 @@ pub enum Error {
         /// Why, or what to do.
         advice: String,
     },
+    /// The process that was asked about does not exist.
+    #[error("no process {pid}{advice}")]
+    NoProcess {
+        /// The number that was asked for.
+        pid: u32,
+        /// What it is instead, where it is something; empty otherwise.
+        advice: String,
+    },
     /// A load child did not end as it should.
     #[error("load child {ended}")]
     Child {
@@ -43,6 +51,8 @@ pub enum Error {
     },
 }
 
+// A path's display, a number or a text, whatever the caller has: only failures pay for it.
+#[allow(clippy::needless_pass_by_value)]
 impl Error {
     /// The error of a `call` on `target`.
     pub fn call(call: &'static str, target: impl ToString, source: impl Into<io::Error>) -> Error {
@@ -93,6 +103,12 @@ impl Error {
     #[must_use]
     pub fn is_invalid(&self) -> bool {
         self.errno() == Some(libc::EINVAL)
+    }
+
+    /// Whether it means that the same call may succeed in a moment (`EAGAIN`).
+    #[must_use]
+    pub fn is_temporary(&self) -> bool {
+        self.errno() == Some(libc::EAGAIN)
     }
 
     /// Whether it means that we are not allowed to.

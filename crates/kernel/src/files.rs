@@ -109,6 +109,18 @@ pub fn read_text<F: Files + ?Sized>(files: &F, path: impl AsRef<Path>) -> Result
     Ok(text.trim().to_owned())
 }
 
+/// The text of a file in which a name may be in any encoding: what is no UTF-8 becomes U+FFFD.
+///
+/// # Errors
+/// As [`Files::read`].
+pub fn read_lossy<F: Files + ?Sized>(files: &F, path: impl AsRef<Path>) -> Result<String> {
+    let bytes = files.read(path.as_ref())?;
+    Ok(match String::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+    })
+}
+
 /// The number in a small file.
 ///
 /// # Errors
@@ -120,8 +132,12 @@ where
 {
     let path = path.as_ref();
     let text = read_text(files, path)?;
-    text.parse()
-        .map_err(|_| Error::parse(path.display(), format!("'{text}' is not the number expected")))
+    text.parse().map_err(|_| {
+        Error::parse(
+            path.display(),
+            format!("'{text}' is not the number expected"),
+        )
+    })
 }
 
 /// The chosen word of a file such as `always [madvise] never`.

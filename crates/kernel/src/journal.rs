@@ -363,9 +363,7 @@ fn undo(system: &dyn System, change: &Change) -> Result<()> {
             let deadline = system.now() + Nanos::secs(3);
             loop {
                 match ignore_absent(system.remove_dir(path)) {
-                    Err(error)
-                        if error.errno() == Some(libc::EBUSY) && system.now() < deadline =>
-                    {
+                    Err(error) if error.errno() == Some(libc::EBUSY) && system.now() < deadline => {
                         system.sleep_until(system.now() + Nanos::millis(20));
                     }
                     other => return other,
@@ -426,7 +424,7 @@ fn start_time(files: &(impl Files + ?Sized), pid: u32) -> Result<u64> {
         .ok_or_else(|| Error::parse(&path, "has no start time"))
 }
 
-#[cfg(all(test, feature = "fake"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::fake::Fake;
@@ -477,7 +475,10 @@ mod tests {
         std::mem::forget(journal); // killed
 
         let nothing = restore(&fake, Path::new(DIRECTORY)).unwrap();
-        assert!(nothing.done.is_empty(), "its process still lives: {nothing:?}");
+        assert!(
+            nothing.done.is_empty(),
+            "its process still lives: {nothing:?}"
+        );
 
         let fake = fake.without("/proc/1");
         let restored = restore(&fake, Path::new(DIRECTORY)).unwrap();

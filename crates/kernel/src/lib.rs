@@ -25,17 +25,27 @@
 pub mod budget;
 pub mod cgroup;
 pub mod clock;
+pub mod doctor;
+pub mod environment;
 pub mod error;
 pub mod files;
 pub mod holds;
+pub mod hugetlb;
 pub mod journal;
 pub mod linux;
 pub mod memory;
+mod notes;
+pub mod now;
+pub mod own;
+pub mod pagemap;
+mod proc;
+pub mod shortage;
 pub mod signals;
 pub mod swap;
 pub mod tasks;
+pub mod thp;
 
-#[cfg(feature = "fake")]
+#[cfg(any(test, feature = "fake"))]
 pub mod fake;
 
 pub use error::{Error, Result};

@@ -20,7 +20,7 @@ pub struct Mapping {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
     Kernel,
-    #[cfg(feature = "fake")]
+    #[cfg(any(test, feature = "fake"))]
     Fake,
 }
 

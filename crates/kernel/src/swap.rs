@@ -10,8 +10,9 @@ use stopgap_events::units::Bytes;
 
 use crate::System;
 use crate::cgroup::file_system;
+use crate::environment;
 use crate::error::{Error, Result};
-use crate::files::{Files, read_text};
+use crate::files::Files;
 use crate::journal::Journal;
 
 const VERSION_AT: usize = 1024;
@@ -57,34 +58,9 @@ pub fn make(system: &dyn System, journal: &Journal<'_>, path: &Path, size: Bytes
 /// by `+`.
 ///
 /// # Errors
-/// Where `/proc/swaps` cannot be read (a kernel without swap) or is not of the form that we know.
+/// Where `/proc/swaps` cannot be read or is not of the form that we know.
 pub fn in_use(files: &(impl Files + ?Sized)) -> Result<(String, Bytes)> {
-    let path = "/proc/swaps";
-    let text = read_text(files, path)?;
-    let mut kinds = Vec::new();
-    let mut size = Bytes(0);
-    for line in text.lines().skip(1) {
-        let fields: Vec<_> = line.split_whitespace().collect();
-        let [name, kind, kib, ..] = fields[..] else {
-            return Err(Error::parse(path, format!("'{line}' is no swap area")));
-        };
-        let kib = kib
-            .parse()
-            .map_err(|_| Error::parse(path, format!("no size in '{line}'")))?;
-        size += Bytes::kib(kib);
-        let kind = if name.starts_with("/dev/zram") {
-            "zram"
-        } else {
-            kind
-        };
-        if !kinds.contains(&kind) {
-            kinds.push(kind);
-        }
-    }
-    if kinds.is_empty() {
-        kinds.push("none");
-    }
-    Ok((kinds.join("+"), size))
+    environment::swap::read(files).map(|swap| (swap.kind, swap.size))
 }
 
 #[cfg(all(test, feature = "fake"))]
@@ -112,23 +88,6 @@ mod tests {
         let error = make(&fake, &journal, Path::new("/run/swap"), Bytes::mib(1)).unwrap_err();
         assert!(error.to_string().contains("tmpfs"), "{error}");
         assert!(fake.content("/run/swap").is_none());
-    }
-
-    #[test]
-    fn kinds_of_swap_are_told_apart() {
-        let head = "Filename Type Size Used Priority\n";
-        let zram = "/dev/zram0 partition 1024 0 100\n";
-        let file = "/swap file 2048 0 -2\n";
-        for (areas, kind, size) in [
-            ("", "none", 0),
-            (zram, "zram", 1),
-            (&format!("{zram}{file}"), "zram+file", 3),
-        ] {
-            let fake = Fake::default().with_file("/proc/swaps", format!("{head}{areas}"));
-            assert_eq!(in_use(&fake).unwrap(), (kind.to_owned(), Bytes::mib(size)));
-        }
-        let fake = Fake::default().with_file("/proc/swaps", format!("{head}/swap\n"));
-        assert!(in_use(&fake).is_err());
     }
 
     /// Where we are root on a disk: used and given back for real.

@@ -65,6 +65,23 @@ pub struct Measured {
     pub interrupted: bool,
 }
 
+impl Measured {
+    /// Adds a series; its blocks join those of the series with the same name and parameters.
+    pub fn add(&mut self, series: Series) {
+        let same = self
+            .series
+            .iter_mut()
+            .find(|have| have.name == series.name && have.parameters == series.parameters);
+        match same {
+            Some(have) => {
+                have.blocks.extend(series.blocks);
+                have.error = have.error.take().or(series.error);
+            }
+            None => self.series.push(series),
+        }
+    }
+}
+
 /// A live experiment.
 pub trait Probe {
     /// Which question it answers.

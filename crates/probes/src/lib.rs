@@ -10,8 +10,11 @@
 //! runs against a fake kernel in tests. It works in guarded children, within a memory budget,
 //! and writes every change of a setting into the journal first.
 
+pub mod chunks;
 pub mod contract;
+mod load;
+pub mod placement;
 pub mod reclaim;
 
-pub use contract::{Context, Measured, Plan, Probe};
+pub use contract::{Context, Measured, Plan, Probe, ProbeError};
 pub use reclaim::Reclaim;

@@ -1,1 +1,15 @@
-//! todo
+//! Run records in, text for people out. Pure: a record gives the same text on every machine.
+//!
+//! * [`screen`]: the first screen of `check`, in five parts.
+//! * [`now`]: what the machine shows before any load, and what of it to watch.
+//! * [`details`]: one answer in depth, a row a series.
+//! * [`doctor`]: what a machine allows.
+//! * [`text`]: numbers as people write them.
+
+pub mod details;
+pub mod doctor;
+pub mod now;
+pub mod screen;
+pub mod text;
+
+pub use screen::Style;

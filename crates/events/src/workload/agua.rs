@@ -124,7 +124,7 @@ fn take_spread(live: &mut Vec<MapId>, from: usize, skip: usize, count: usize) ->
     live.retain(|&id| {
         let here = position;
         position += 1;
-        let take = here >= from && (here - from) % (skip + 1) == 0 && taken.len() < count;
+        let take = here >= from && (here - from).is_multiple_of(skip + 1) && taken.len() < count;
         if take {
             taken.push(id);
         }
@@ -153,7 +153,10 @@ mod tests {
             .take(22)
             .collect();
         assert_eq!(&first[..16], &[128; 16]);
-        assert_eq!(&first[16..], &[25_000, 25_000, 25_000, 25_000, 100_000, 128]);
+        assert_eq!(
+            &first[16..],
+            &[25_000, 25_000, 25_000, 25_000, 100_000, 128]
+        );
     }
 
     #[test]

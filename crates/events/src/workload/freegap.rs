@@ -110,7 +110,7 @@ impl Freegap {
             } else {
                 Bytes(2 * page.0)
             },
-            protection: if form != Form::Posted && id.0 % 2 == 0 {
+            protection: if form != Form::Posted && id.0.is_multiple_of(2) {
                 Protection::Write
             } else {
                 Protection::Read

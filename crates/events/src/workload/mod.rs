@@ -1,4 +1,5 @@
-//! The built-in workloads. Each is one definition, an iterator of [`MemoryEvent`]s that a
+//! The built-in workloads. Each is one definition, an iterator of
+//! [`crate::memory::MemoryEvent`]s that a
 //! printed seed fixes: the probe carries it out on the kernel, a model on a policy.
 //!
 //! | workload | source | what it asks |

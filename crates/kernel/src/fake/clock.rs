@@ -6,7 +6,9 @@ use crate::clock::Clock;
 impl Fake {
     /// Lets time pass.
     pub fn pass(&self, time: Nanos) {
-        self.state().now_ns += time.0;
+        let mut state = self.state();
+        state.now_ns += time.0;
+        state.change_due_files();
     }
 }
 
@@ -22,6 +24,7 @@ impl Clock for Fake {
     fn sleep_until(&self, deadline: Nanos) {
         let mut state = self.state();
         state.now_ns = state.now_ns.max(deadline.0);
+        state.change_due_files();
     }
 
     fn unix_seconds(&self) -> u64 {

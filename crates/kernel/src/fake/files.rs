@@ -14,7 +14,38 @@ pub(super) enum Node {
     Link(PathBuf),
 }
 
+/// What a file becomes at a point in time: a content, or nothing.
+#[derive(Debug)]
+pub(super) struct Change {
+    at: Nanos,
+    path: PathBuf,
+    content: Option<Vec<u8>>,
+}
+
 impl State {
+    /// Carries out what was to change by now.
+    pub(super) fn change_due_files(&mut self) {
+        let now = Nanos(self.now_ns);
+        let (due, later) = std::mem::take(&mut self.later)
+            .into_iter()
+            .partition(|change: &Change| change.at <= now);
+        self.later = later;
+        for change in due {
+            match change.content {
+                Some(content) => self.put(&change.path, &content),
+                None => self.files.retain(|file, _| !file.starts_with(&change.path)),
+            }
+        }
+    }
+
+    fn refuse_read(&self, call: &'static str, path: &Path) -> Result<()> {
+        let refused = |(at, errno): &(PathBuf, i32)| path.starts_with(at).then_some(*errno);
+        match self.refused_reads.iter().find_map(refused) {
+            Some(errno) => Err(fail(call, path, errno)),
+            None => Ok(()),
+        }
+    }
+
     pub(super) fn put(&mut self, path: &Path, content: &[u8]) {
         for parent in path.ancestors().skip(1) {
             self.files
@@ -39,6 +70,26 @@ fn fail(call: &'static str, path: &Path, errno: i32) -> Error {
 }
 
 impl Fake {
+    /// With reads of `path` and below it refused with this error number.
+    #[must_use]
+    pub fn unreadable(self, path: impl AsRef<Path>, errno: i32) -> Fake {
+        let path = path.as_ref().to_owned();
+        self.state().refused_reads.push((path, errno));
+        self
+    }
+
+    /// With another content in this file from the point `at` on the virtual clock on; `None`:
+    /// the file, and what is below it, is gone then.
+    #[must_use]
+    pub fn later(self, at: Nanos, path: impl AsRef<Path>, content: Option<&str>) -> Fake {
+        self.state().later.push(Change {
+            at,
+            path: path.as_ref().to_owned(),
+            content: content.map(|text| text.as_bytes().to_vec()),
+        });
+        self
+    }
+
     /// With a symbolic link.
     #[must_use]
     pub fn with_link(self, path: impl AsRef<Path>, to: impl AsRef<Path>) -> Fake {
@@ -53,6 +104,7 @@ impl Fake {
 
 impl Files for Fake {
     fn read(&self, path: &Path) -> Result<Vec<u8>> {
+        self.state().refuse_read("open", path)?;
         if path == Path::new("/proc/self/maps") && !self.state().files.contains_key(path) {
             return Ok(self.print_maps());
         }
@@ -115,6 +167,7 @@ impl Files for Fake {
 
     fn list(&self, path: &Path) -> Result<Vec<String>> {
         let state = self.state();
+        state.refuse_read("opendir", path)?;
         if state.files.get(path) != Some(&Node::Directory) {
             return Err(fail("opendir", path, libc::ENOENT));
         }

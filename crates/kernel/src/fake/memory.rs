@@ -64,7 +64,10 @@ impl Fake {
         state.now_ns += CALL_NS + LINE_NS * state.memory.live.len() as u64;
         let mut text = String::new();
         for (start, end) in &state.memory.live {
-            let _ = writeln!(text, "{start:x}-{end:x} rw-s 00000000 00:01 1 /dev/zero (deleted)");
+            let _ = writeln!(
+                text,
+                "{start:x}-{end:x} rw-s 00000000 00:01 1 /dev/zero (deleted)"
+            );
         }
         text.into_bytes()
     }

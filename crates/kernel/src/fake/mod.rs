@@ -30,6 +30,8 @@ struct State {
     now_ns: u64,
     files: BTreeMap<PathBuf, files::Node>,
     refused_writes: Vec<PathBuf>,
+    refused_reads: Vec<(PathBuf, i32)>,
+    later: Vec<files::Change>,
     memory: memory::Space,
     holds: holds::Ledger,
 }
@@ -48,8 +50,11 @@ impl Fake {
             state: Mutex::new(State::default()),
             search,
         };
-        fake.with_file("/proc/1/stat", "1 (fake) S 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 77 0")
-            .with_file("/proc/sys/vm/max_map_count", "65530\n")
+        fake.with_file(
+            "/proc/1/stat",
+            "1 (fake) S 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 77 0",
+        )
+        .with_file("/proc/sys/vm/max_map_count", "65530\n")
     }
 
     /// With this file. Directories on the way are made.

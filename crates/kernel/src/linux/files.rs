@@ -44,7 +44,11 @@ impl Files for Linux {
         if count == content.len() {
             Ok(())
         } else {
-            Err(Error::call("write", path.display(), io::ErrorKind::WriteZero))
+            Err(Error::call(
+                "write",
+                path.display(),
+                io::ErrorKind::WriteZero,
+            ))
         }
     }
 
@@ -98,7 +102,11 @@ impl Files for Linux {
     }
 
     fn make_dir(&self, path: &Path) -> Result<()> {
-        on("mkdir", path, fs::DirBuilder::new().mode(0o700).create(path))
+        on(
+            "mkdir",
+            path,
+            fs::DirBuilder::new().mode(0o700).create(path),
+        )
     }
 
     fn remove_dir(&self, path: &Path) -> Result<()> {
@@ -133,7 +141,11 @@ impl Files for Linux {
         if status == 0 {
             Ok(())
         } else {
-            Err(Error::call(call, path.display(), io::Error::last_os_error()))
+            Err(Error::call(
+                call,
+                path.display(),
+                io::Error::last_os_error(),
+            ))
         }
     }
 }

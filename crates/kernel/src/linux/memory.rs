@@ -19,7 +19,12 @@ fn prot(protection: Protection) -> ProtFlags {
 }
 
 /// The part of `mapping` as pointer and length; an error where it leaves the mapping.
-fn part(call: &'static str, mapping: &Mapping, offset: Bytes, length: Bytes) -> Result<(*mut u8, usize)> {
+fn part(
+    call: &'static str,
+    mapping: &Mapping,
+    offset: Bytes,
+    length: Bytes,
+) -> Result<(*mut u8, usize)> {
     assert_eq!(mapping.origin(), Origin::Kernel, "a mapping of a fake");
     let part = mapping.range().part(offset, length).ok_or_else(|| {
         let target = format!("{length} at {offset} of {}", mapping.range());
@@ -30,33 +35,41 @@ fn part(call: &'static str, mapping: &Mapping, offset: Bytes, length: Bytes) -> 
     Ok((part.start as usize as *mut u8, length.0 as usize))
 }
 
-impl Linux {
-    fn map_plain(&self, length: usize, request: &MapRequest<'_>) -> io::Result<*mut u8> {
-        let prot = prot(request.protection);
-        let address = match request.kind {
-            // SAFETY: without MAP_FIXED the kernel chooses addresses that nothing else uses.
-            MapKind::Anonymous => unsafe {
-                mm::mmap_anonymous(ptr::null_mut(), length, prot, MapFlags::PRIVATE)
-            },
-            // SAFETY: as above.
-            MapKind::AnonymousAlone => unsafe {
-                mm::mmap_anonymous(ptr::null_mut(), length, prot, MapFlags::SHARED)
-            },
-            // SAFETY: as above.
-            MapKind::HugeTlb { page } => unsafe {
-                let size = MapFlags::from_bits_retain(page.0.trailing_zeros() << libc::MAP_HUGE_SHIFT);
-                let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | size;
-                mm::mmap_anonymous(ptr::null_mut(), length, prot, flags)
-            },
-            MapKind::File { file, offset } => {
-                let fd = file.fd.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
-                // SAFETY: as above; the file is our own memfd, which is never truncated, and
-                // no reference into the mapping is handed out.
-                unsafe { mm::mmap(ptr::null_mut(), length, prot, MapFlags::SHARED, fd, offset.0) }
+/// Maps where the kernel likes, `length` bytes.
+fn map_anywhere(length: usize, request: &MapRequest<'_>) -> io::Result<*mut u8> {
+    let prot = prot(request.protection);
+    let address = match request.kind {
+        // SAFETY: without MAP_FIXED the kernel chooses addresses that nothing else uses.
+        MapKind::Anonymous => unsafe {
+            mm::mmap_anonymous(ptr::null_mut(), length, prot, MapFlags::PRIVATE)
+        },
+        // SAFETY: as above.
+        MapKind::AnonymousAlone => unsafe {
+            mm::mmap_anonymous(ptr::null_mut(), length, prot, MapFlags::SHARED)
+        },
+        // SAFETY: as above.
+        MapKind::HugeTlb { page } => unsafe {
+            let size = MapFlags::from_bits_retain(page.0.trailing_zeros() << libc::MAP_HUGE_SHIFT);
+            let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | size;
+            mm::mmap_anonymous(ptr::null_mut(), length, prot, flags)
+        },
+        MapKind::File { file, offset } => {
+            let fd = file.fd.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
+            // SAFETY: as above; the file is our own memfd, which is never truncated, and
+            // no reference into the mapping is handed out.
+            unsafe {
+                mm::mmap(
+                    ptr::null_mut(),
+                    length,
+                    prot,
+                    MapFlags::SHARED,
+                    fd,
+                    offset.0,
+                )
             }
-        };
-        Ok(address?.cast())
-    }
+        }
+    };
+    Ok(address?.cast())
 }
 
 impl Memory for Linux {
@@ -75,9 +88,7 @@ impl Memory for Linux {
         let length = request.length.page_aligned(grain);
         // The kernel's own alignment serves up to a page; beyond, map too much and trim.
         let spare = request.align.saturating_sub(grain);
-        let address = self
-            .map_plain((length + spare).0 as usize, request)
-            .map_err(fail)?;
+        let address = map_anywhere((length + spare).0 as usize, request).map_err(fail)?;
         let start = address as u64;
         let aligned = match request.align.0 {
             0 => start,
@@ -242,7 +253,11 @@ mod tests {
         };
         for which in 0..2 {
             let maps: Vec<_> = (0..32)
-                .map(|i| linux.map(&request(page, kinds(i)[which], Bytes(0))).unwrap())
+                .map(|i| {
+                    linux
+                        .map(&request(page, kinds(i)[which], Bytes(0)))
+                        .unwrap()
+                })
                 .collect();
             let start = maps.iter().map(|m| m.range().start).min().unwrap();
             let end = maps.iter().map(|m| m.range().end).max().unwrap();

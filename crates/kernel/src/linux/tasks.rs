@@ -19,7 +19,8 @@ const NO_LIMITS: i32 = 102;
 
 impl Tasks for Linux {
     fn cpus(&self) -> Result<Vec<u32>> {
-        let set = sched_getaffinity(None).map_err(|e| Error::call("sched_getaffinity", "self", e))?;
+        let set =
+            sched_getaffinity(None).map_err(|e| Error::call("sched_getaffinity", "self", e))?;
         #[allow(clippy::cast_possible_truncation)] // CPU numbers are small
         Ok((0..CpuSet::MAX_CPU)
             .filter(|&cpu| set.is_set(cpu))
@@ -53,7 +54,11 @@ impl Tasks for Linux {
         // many, glibc resets its allocator's locks in the child, and the contract of
         // `run_child` forbids `body` to print or to take another lock.
         match unsafe { libc::fork() } {
-            -1 => Err(Error::call("fork", "load child", io::Error::last_os_error())),
+            -1 => Err(Error::call(
+                "fork",
+                "load child",
+                io::Error::last_os_error(),
+            )),
             0 => {
                 drop(reader);
                 let status = child(parent, limits, writer, body);
@@ -136,7 +141,11 @@ impl Linux {
             }
             let wait = rustix::time::Timespec {
                 #[allow(clippy::cast_possible_wrap)]
-                tv_sec: if late { 5 } else { (left.0 / 1_000_000_000) as i64 },
+                tv_sec: if late {
+                    5
+                } else {
+                    (left.0 / 1_000_000_000) as i64
+                },
                 #[allow(clippy::cast_possible_wrap)]
                 tv_nsec: (left.0 % 1_000_000_000) as _,
             };

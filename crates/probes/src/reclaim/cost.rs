@@ -16,10 +16,9 @@ use serde::{Deserialize, Serialize};
 use stopgap_events::memory::Protection;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::cgroup::{self, MemoryGroup};
-use stopgap_kernel::files::read_text;
 use stopgap_kernel::holds::{Held, Segment, Way};
 use stopgap_kernel::memory::{Advice, MapKind, MapRequest, Mapping};
-use stopgap_kernel::{Error, Result, System};
+use stopgap_kernel::{Error, Result, System, environment};
 
 use super::Mode;
 
@@ -50,13 +49,7 @@ pub(super) struct Row {
 
 /// `RLIMIT_MEMLOCK` of this process; `None`: unlimited, or not to be read.
 pub(super) fn memlock_limit(system: &dyn System) -> Option<Bytes> {
-    let text = read_text(system, "/proc/self/limits").ok()?;
-    let soft = text
-        .lines()
-        .find_map(|line| line.strip_prefix("Max locked memory"))?
-        .split_whitespace()
-        .next()?;
-    soft.parse().ok().map(Bytes)
+    environment::memlock_limit(system).ok().flatten()
 }
 
 /// Memory to be held.

@@ -1,9 +1,8 @@
 //! What the children gave, as series, counters and words.
 
 use stopgap_events::machine::{Counter, Missing};
-use stopgap_kernel::files::read_text;
 use stopgap_kernel::holds::Way;
-use stopgap_kernel::{System, swap};
+use stopgap_kernel::{System, environment, swap};
 use stopgap_stats::histogram::Recorder;
 use stopgap_stats::record::Parameter;
 
@@ -15,17 +14,9 @@ use crate::contract::{Context, Measured};
 
 /// The kernel's LRU as a word, and whether it is the multi-generational one.
 pub(super) fn lru(system: &dyn System) -> (&'static str, Option<bool>) {
-    match read_text(system, "/sys/kernel/mm/lru_gen/enabled") {
-        // A mask of what is switched on; its first bit is the whole.
-        Ok(text) => {
-            let mask = u32::from_str_radix(text.trim_start_matches("0x"), 16);
-            match mask.map(|mask| mask & 1 == 1) {
-                Ok(true) => ("multi-generational", Some(true)),
-                Ok(false) => ("classic", Some(false)),
-                Err(_) => ("unknown", None),
-            }
-        }
-        Err(error) if error.is_absent() => ("classic", Some(false)),
+    match environment::mglru(system) {
+        Ok(true) => ("multi-generational", Some(true)),
+        Ok(false) => ("classic", Some(false)),
         Err(_) => ("unknown", None),
     }
 }

@@ -18,17 +18,12 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::cgroup::{MemoryGroup, Reclaimed, Site};
-use stopgap_kernel::files::{Files, read_text};
 use stopgap_kernel::holds::Way;
 use stopgap_kernel::tasks::ChildLimits;
-use stopgap_kernel::{Error, Result, System};
+use stopgap_kernel::{Error, Result, System, own};
 
 use super::cost::{hold, map, populate};
 use crate::contract::Context;
-
-/// Ticks a second in `/proc/PID/stat`: `USER_HZ`, 100 on every architecture that Rust's
-/// standard library runs on.
-const TICKS: u64 = 100;
 
 /// One load.
 #[derive(Debug, Clone)]
@@ -79,17 +74,6 @@ pub(super) struct Sample {
     pub(super) blocks: Vec<(u64, u64)>,
 }
 
-/// CPU time that this process has spent inside the kernel.
-fn system_time(files: &(impl Files + ?Sized)) -> Result<Nanos> {
-    let path = "/proc/self/stat";
-    let text = read_text(files, path)?;
-    // The name in parentheses may hold anything; stime is the 13th field after its last one.
-    text.rsplit_once(')')
-        .and_then(|(_, fields)| fields.split_whitespace().nth(12)?.parse::<u64>().ok())
-        .map(|ticks| Nanos(ticks * (1_000_000_000 / TICKS)))
-        .ok_or_else(|| Error::parse(path, "has no system time"))
-}
-
 /// What is counted from one point in time to another.
 struct Counts {
     at: Nanos,
@@ -103,7 +87,7 @@ impl Counts {
         Ok(Counts {
             pages: group.reclaimed(system)?,
             stalled: group.stalled(system),
-            system: system_time(system),
+            system: own::system_time(system),
             at: system.now(),
         })
     }
@@ -229,16 +213,6 @@ pub(super) fn run(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stopgap_kernel::fake::Fake;
-
-    #[test]
-    fn time_in_the_kernel_is_read_past_any_name() {
-        let stat = "7 (a ) 1 2) S 1 7 7 0 -1 0 1 2 3 4 500 21 0 0 20 0 1 0 9";
-        let fake = Fake::default().with_file("/proc/self/stat", stat);
-        assert_eq!(system_time(&fake).unwrap(), Nanos::millis(210));
-        let fake = Fake::default().with_file("/proc/self/stat", "7 (a) S 1");
-        assert!(system_time(&fake).is_err());
-    }
 
     #[test]
     fn without_a_set_the_room_is_the_same() {

@@ -1,0 +1,246 @@
+//! Every flag, once. The help texts are the manual: each says what, in which unit, and what
+//! happens without it.
+
+use std::path::PathBuf;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Parser, Subcommand};
+use stopgap_events::question::Question;
+use stopgap_events::units::{Bytes, Nanos};
+use stopgap_probes::chunks::Strategy;
+use stopgap_probes::placement::Backend;
+
+use crate::failure::{DONE, ERROR, Failure};
+
+/// Find the stall, name its cause, try the fix, before you patch the kernel.
+#[derive(Debug, Parser)]
+#[command(name = "stopgap", version, propagate_version = true, after_help = EXIT)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXIT: &str = "Exit status: 0 done; 1 error; 3 unsupported here (check: not one question \
+                    could be answered).\nStart with: stopgap check";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// This machine, now and under test: one screen, about a minute, no root needed.
+    Check(Check),
+    /// One question in depth, every parameter a flag.
+    Probe(Probe),
+    /// What this machine and this user allow, and what each limit costs in evidence.
+    Doctor(Doctor),
+    /// Put back what a killed run left changed (the next run does it too).
+    Restore(Restore),
+}
+
+/// Flags of every command that measures.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Common {
+    /// Directory for the run record [default: $XDG_STATE_HOME/stopgap or
+    /// ~/.local/state/stopgap, else a private folder under the temporary directory].
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+    /// Print the run record (JSON, schema stopgap.run/1) instead of the screen.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Say what would be run, touched and used, and do nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Seed of every random choice [default: from the clock; it is in the record].
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// Memory that load may use, as 512M [default: the least of a quarter of MemAvailable
+    /// and 2G].
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<Bytes>,
+    /// CPUs to stay on, as 0,1 [default: all that this process may use].
+    #[arg(short, long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) cpus: Option<Vec<u32>>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Check {
+    /// Fewer runs and fewer variants: about 15 s, wider intervals.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Only look (NOW), put no load on the machine: under 2 s, safe in production.
+    #[arg(long, conflicts_with_all = ["quick", "only"])]
+    pub(crate) passive: bool,
+    /// Ask about this process: its mappings, its tasks; and place beside as many mappings.
+    #[arg(short, long, value_name = "PID")]
+    pub(crate) pid: Option<u32>,
+    /// Questions to ask, as placement,chunks [default: all four].
+    #[arg(long, value_name = "QUESTION", value_delimiter = ',')]
+    pub(crate) only: Vec<Question>,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    subcommand_value_name = "QUESTION",
+    subcommand_help_heading = "Questions"
+)]
+pub(crate) struct Probe {
+    #[command(subcommand)]
+    pub(crate) question: ProbeQuestion,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProbeQuestion {
+    /// Does mapping memory slow down as mappings pile up?
+    Placement(PlacementFlags),
+    /// Does building a big buffer stall, and can the IOMMU map it well?
+    Chunks(ChunksFlags),
+}
+
+/// Flags of every probe.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct ProbeCommon {
+    /// How long it should take, as 60s; runs that do not fit are left out, down to three.
+    #[arg(short, long, value_name = "TIME", default_value = "60s")]
+    pub(crate) duration: Nanos,
+    /// Runs; the unit of evidence. Fewer than 3 give no interval.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub(crate) runs: u32,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct PlacementFlags {
+    /// Numbers of mappings to lay out, as 1000,10000,60000 [default: 100, 1,000, 10,000,
+    /// 20,000, 40,000 and just under vm.max_map_count].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) n: Vec<u32>,
+    /// What backs the mappings: memfd, anonymous.
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "memfd,anonymous"
+    )]
+    pub(crate) backend: Vec<Backend>,
+    /// Steps of pbobench at each N; half of them map.
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    pub(crate) steps: u64,
+    /// Numbers of threads at once, one of which only faults, as 2,4; 0 for none [default: 2
+    /// and all CPUs].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) threads: Option<Vec<u32>>,
+    /// Loops of agua; 0 for none.
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub(crate) agua_loops: u32,
+    /// Rounds of each form of freegap; 0 for none.
+    #[arg(long, value_name = "N", default_value_t = 50_000)]
+    pub(crate) freegap_rounds: u64,
+    #[command(flatten)]
+    pub(crate) common: ProbeCommon,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ChunksFlags {
+    /// Buffer sizes, as 4M,64M.
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "4M,64M"
+    )]
+    pub(crate) size: Vec<Bytes>,
+    /// Strategies: base, mthp (every size that the kernel has) or one as mthp-64K, thp-direct,
+    /// thp-noreclaim, collapse, hugetlb [default: all].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) strategy: Vec<Strategy>,
+    /// Buffers of each size that are held at once; fewer where they would be more than 128M.
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub(crate) buffers: u32,
+    /// Use the knobs of transparent huge pages and hugetlb as they stand; without it root sets
+    /// them for each strategy and puts them back.
+    #[arg(long)]
+    pub(crate) no_knobs: bool,
+    #[command(flatten)]
+    pub(crate) common: ProbeCommon,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Doctor {
+    /// Print JSON (schema stopgap.doctor/1).
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Restore {
+    /// Print JSON (schema stopgap.restore/1).
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The command line; where it is wrong, one line that says what and what to do.
+pub(crate) fn parse() -> Result<Args, Failure> {
+    Args::try_parse().map_err(|error| {
+        let said = matches!(
+            error.kind(),
+            ErrorKind::DisplayHelp
+                | ErrorKind::DisplayVersion
+                | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+        );
+        if said {
+            let status = if error.use_stderr() { ERROR } else { DONE };
+            let _ = error.print(); // a closed terminal: nobody is there to read it
+            return Failure::Silent { status };
+        }
+        Failure::error(one_line(&error))
+    })
+}
+
+fn one_line(error: &clap::Error) -> String {
+    let probing = std::env::args().nth(1).is_some_and(|word| word == "probe");
+    if let (ErrorKind::InvalidSubcommand, true, Some(ContextValue::String(word))) = (
+        error.kind(),
+        probing,
+        error.get(ContextKind::InvalidSubcommand),
+    ) && let Err(unknown) = word.parse::<Question>()
+    {
+        return unknown;
+    }
+    let text = error.to_string();
+    let what: Vec<&str> = text
+        .lines()
+        .take_while(|line| !line.is_empty())
+        .map(str::trim)
+        .collect();
+    let what = what.join(" ");
+    let what = what.strip_prefix("error: ").unwrap_or(&what);
+    format!("{what}; see 'stopgap --help'")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definitions_are_sound() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn a_wrong_command_line_is_told_in_one_line() {
+        for words in [
+            &["stopgap", "check", "--only", "gpu"][..],
+            &["stopgap", "check", "--passive", "--quick"],
+            &["stopgap", "probe", "placement", "--n", "x"],
+            &["stopgap", "probe", "placement", "-d", "5h"],
+            &["stopgap", "chekc"],
+        ] {
+            let error = Args::try_parse_from(words).unwrap_err();
+            let line = one_line(&error);
+            assert!(!line.contains('\n'), "{line}");
+            assert!(line.contains("--help"), "{line}");
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! `stopgap check`: this machine, now and under test.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use stopgap_events::question::Question;
+use stopgap_events::units::Nanos;
+use stopgap_kernel::{now, signals};
+use stopgap_probes::chunks::Chunks;
+use stopgap_probes::placement::Placement;
+use stopgap_probes::{Probe, ProbeError};
+use stopgap_report::screen;
+use stopgap_stats::record::Answer;
+use stopgap_stats::verdict::Verdict;
+
+use crate::args;
+use crate::failure::{DONE, Failure, UNSUPPORTED};
+use crate::output;
+use crate::session::{self, Session};
+
+/// How long each question may take, so that all four and NOW end within 75 s, quick 15 s.
+fn time(question: Question, quick: bool) -> Nanos {
+    match (question, quick) {
+        (Question::Placement, false) => Nanos::secs(18),
+        (Question::Roundtrip, false) => Nanos::secs(14),
+        (Question::Chunks, false) => Nanos::secs(14),
+        (Question::Reclaim, false) => Nanos::secs(16),
+        (_, true) => Nanos::secs(3),
+    }
+}
+
+pub(crate) fn run(args: &args::Check) -> Result<ExitCode, Failure> {
+    let mut session = Session::begin(&args.common)?;
+    let options = now::Options {
+        pid: args.pid,
+        ..now::Options::default()
+    };
+    if args.common.dry_run {
+        return dry_run(&session, args);
+    }
+    let shown = now::read(session.system(), &options)?;
+    let mappings = shown.process.as_ref().and_then(|process| process.mappings);
+    session.run.now = Some(shown);
+    if !args.passive {
+        for probe in probes(&session, args, mappings) {
+            if signals::interrupted() {
+                break;
+            }
+            let question = probe.question();
+            if let Err(error) = session.ask(probe.as_ref(), time(question, args.quick)) {
+                let privilege = session.environment().privilege;
+                session.add(unanswered(question, &error, privilege));
+            }
+        }
+    }
+    session.end();
+    let answered = |answer: &Answer| answer.verdict.answered();
+    let none = !args.passive && !session.run.answers.iter().any(answered);
+    let status = output::finish(
+        &session.run,
+        "check",
+        &session.records,
+        args.common.json,
+        |run, place| {
+            let style = session::style();
+            screen::first(run, style) + &screen::foot(run, place)
+        },
+    )?;
+    if none {
+        return Err(Failure::Silent {
+            status: UNSUPPORTED,
+        });
+    }
+    Ok(status)
+}
+
+/// The probes in the order in which they are asked.
+fn probes(session: &Session, args: &args::Check, mappings: Option<u64>) -> Vec<Box<dyn Probe>> {
+    let system = session.system();
+    let asked = |question: &Question| args.only.is_empty() || args.only.contains(question);
+    let make = |question| -> Box<dyn Probe> {
+        match question {
+            Question::Placement => {
+                let mut probe = Placement::check(system, args.quick);
+                probe.also = mappings.and_then(|n| u32::try_from(n).ok());
+                Box::new(probe)
+            }
+            Question::Chunks => Box::new(Chunks::check(args.quick)),
+            Question::Roundtrip | Question::Reclaim => todo!(),
+        }
+    };
+    Question::ALL.into_iter().filter(asked).map(make).collect()
+}
+
+/// The answer where the probe could not even begin.
+fn unanswered(
+    question: Question,
+    error: &ProbeError,
+    privilege: stopgap_events::machine::Privilege,
+) -> Answer {
+    Answer {
+        question,
+        parameters: BTreeMap::new(),
+        verdict: Verdict::unsupported(&error.to_string()),
+        figure: None,
+        evidence: Vec::new(),
+        advice: Vec::new(),
+        privilege,
+        series: Vec::new(),
+        counters: Vec::new(),
+        losses: Vec::new(),
+        missing: Vec::new(),
+    }
+}
+
+/// Prints what would be touched and used.
+fn dry_run(session: &Session, args: &args::Check) -> Result<ExitCode, Failure> {
+    let mut text = String::from("NOW reads /proc and /sys and changes nothing\n");
+    if !args.passive {
+        for probe in probes(session, args, None) {
+            let time = time(probe.question(), args.quick);
+            text.push_str(&crate::probe::describe(session, probe.as_ref(), time)?);
+        }
+    }
+    output::print(&text)?;
+    Ok(ExitCode::from(DONE))
+}

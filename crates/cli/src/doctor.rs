@@ -1,0 +1,39 @@
+//! `stopgap doctor`: what this machine allows, and what each thing lacking costs in evidence.
+
+use std::process::ExitCode;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use stopgap_events::machine::{Check, Environment};
+use stopgap_kernel::{Linux, doctor, environment};
+use stopgap_report::doctor as table;
+
+use crate::args;
+use crate::failure::{DONE, Failure};
+use crate::{output, session};
+
+/// What `doctor --json` prints.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Diagnosis {
+    /// `stopgap.doctor/1`.
+    schema: &'static str,
+    /// The machine.
+    environment: Environment,
+    /// What was looked at.
+    checks: Vec<Check>,
+}
+
+pub(crate) fn run(args: &args::Doctor) -> Result<ExitCode, Failure> {
+    let diagnosis = Diagnosis {
+        schema: "stopgap.doctor/1",
+        environment: environment::read(&Linux),
+        checks: doctor::read(&Linux),
+    };
+    let text = if args.json {
+        output::json(&diagnosis)
+    } else {
+        table::screen(&diagnosis.environment, &diagnosis.checks, session::style())
+    };
+    output::print(&text)?;
+    Ok(ExitCode::from(DONE))
+}

@@ -1,0 +1,68 @@
+//! How a command fails: one line that says what and what to do, and the exit status.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use stopgap_probes::ProbeError;
+
+/// 0: done.
+pub(crate) const DONE: u8 = 0;
+/// 1: an error.
+pub(crate) const ERROR: u8 = 1;
+/// 3: unsupported here; of `check`: not one question could be answered.
+pub(crate) const UNSUPPORTED: u8 = 3;
+
+/// Why a command ends early.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// What and what to do, in one line; the exit status.
+    Told { message: String, status: u8 },
+    /// Already said (help, version); the exit status.
+    Silent { status: u8 },
+}
+
+impl Failure {
+    pub(crate) fn error(message: impl Into<String>) -> Failure {
+        Failure::Told {
+            message: message.into(),
+            status: ERROR,
+        }
+    }
+
+    pub(crate) fn unsupported(message: impl Into<String>) -> Failure {
+        Failure::Told {
+            message: message.into(),
+            status: UNSUPPORTED,
+        }
+    }
+
+    /// Says it on standard error.
+    pub(crate) fn report(self) -> ExitCode {
+        match self {
+            Failure::Told { message, status } => {
+                // Where standard error is closed too, the status still tells.
+                let _ = writeln!(std::io::stderr(), "stopgap: {message}");
+                ExitCode::from(status)
+            }
+            Failure::Silent { status } => ExitCode::from(status),
+        }
+    }
+}
+
+impl From<ProbeError> for Failure {
+    fn from(error: ProbeError) -> Failure {
+        match error {
+            ProbeError::Unsupported(_) => Failure::unsupported(error.to_string()),
+            _ => Failure::error(error.to_string()),
+        }
+    }
+}
+
+impl From<stopgap_kernel::Error> for Failure {
+    fn from(error: stopgap_kernel::Error) -> Failure {
+        match error {
+            stopgap_kernel::Error::Unsupported { .. } => Failure::unsupported(error.to_string()),
+            _ => Failure::error(error.to_string()),
+        }
+    }
+}

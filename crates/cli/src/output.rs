@@ -1,0 +1,114 @@
+//! Writing the record and printing, with nothing lost that was measured.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use stopgap_stats::record::Run;
+
+use crate::failure::{DONE, Failure};
+use crate::places;
+
+/// Writes the record into `directory`; gives its path.
+///
+/// A directory that has become full or unwritable meanwhile does not lose what was measured:
+/// the record goes to the private folder under the temporary directory instead, and where
+/// that fails too, to standard output. Both are an error in the end.
+pub(crate) fn record(run: &Run, command: &str, directory: &Path) -> Result<PathBuf, Failure> {
+    let name = format!(
+        "{command}-{}-{}.json",
+        run.started_unix_s,
+        std::process::id()
+    );
+    let text = run.to_json();
+    let path = directory.join(&name);
+    let Err(first) = write_whole(&path, &text) else {
+        return Ok(path);
+    };
+    let lost = format!("cannot write {}: {first}", path.display());
+    let elsewhere = places::private().ok().map(|other| other.join(&name));
+    match elsewhere {
+        Some(other) if write_whole(&other, &text).is_ok() => Err(Failure::error(format!(
+            "{lost}; the record is in {}; free some space or give another directory with -o",
+            other.display()
+        ))),
+        _ => {
+            print(&text)?;
+            Err(Failure::error(format!(
+                "{lost}; the record was printed instead; give another directory with -o"
+            )))
+        }
+    }
+}
+
+/// A reader finds the whole record or none.
+fn write_whole(path: &Path, text: &str) -> io::Result<()> {
+    let partial = path.with_extension("partial");
+    let written = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&partial)
+        .and_then(|mut file| {
+            file.write_all(text.as_bytes())?;
+            file.sync_all()
+        })
+        .and_then(|()| fs::rename(&partial, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&partial); // of no use to anybody
+    }
+    written
+}
+
+/// Prints to standard output. A reader that has gone away is an error, not a panic.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())
+        .and_then(|()| {
+            if text.ends_with('\n') {
+                Ok(())
+            } else {
+                out.write_all(b"\n")
+            }
+        })
+        .and_then(|()| out.flush())
+        .map_err(|error| Failure::error(format!("standard output: {error}")))
+}
+
+/// Writes the record, prints it (`json`) or what `screen` makes of it, and names its place.
+pub(crate) fn finish(
+    run: &Run,
+    command: &str,
+    directory: &Path,
+    json: bool,
+    screen: impl FnOnce(&Run, &str) -> String,
+) -> Result<ExitCode, Failure> {
+    let written = record(run, command, directory);
+    let place = match &written {
+        Ok(path) => path.display().to_string(),
+        Err(_) => "not written (see below)".to_owned(),
+    };
+    let text = if json {
+        run.to_json()
+    } else {
+        screen(run, &place)
+    };
+    let printed = print(&text);
+    match (written, printed) {
+        (Err(failure), _) => Err(failure),
+        (Ok(path), Err(Failure::Told { message, status })) => Err(Failure::Told {
+            message: format!("{message}; the record is in {}", path.display()),
+            status,
+        }),
+        (Ok(_), printed) => printed.map(|()| ExitCode::from(DONE)),
+    }
+}
+
+/// A document as JSON.
+pub(crate) fn json(document: &impl serde::Serialize) -> String {
+    // Strings, numbers and lists of our own types always have a JSON form.
+    serde_json::to_string_pretty(document).unwrap_or_default()
+}

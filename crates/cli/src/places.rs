@@ -1,0 +1,83 @@
+//! Where records and the journal go.
+//!
+//! Records: `-o`, else `$XDG_STATE_HOME/stopgap`, else `~/.local/state/stopgap`, else a private
+//! folder `stopgap-UID` under the temporary directory. The journal of what root changed:
+//! `/run/stopgap`; an ordinary user's beside the records.
+
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use stopgap_kernel::Linux;
+use stopgap_kernel::tasks::Tasks;
+
+use crate::failure::Failure;
+
+/// The directory for records: it exists and can be written to.
+pub(crate) fn records(explicit: Option<&Path>) -> Result<PathBuf, Failure> {
+    if let Some(directory) = explicit {
+        return usable(directory).map_err(|why| {
+            Failure::error(format!(
+                "cannot write to {}: {why}; give another directory with -o",
+                directory.display()
+            ))
+        });
+    }
+    let state = absolute("XDG_STATE_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
+        .map(|state| state.join("stopgap"));
+    if let Some(directory) = state.and_then(|directory| usable(&directory).ok()) {
+        return Ok(directory);
+    }
+    private()
+}
+
+fn absolute(variable: &str) -> Option<PathBuf> {
+    let path = PathBuf::from(std::env::var_os(variable)?);
+    path.is_absolute().then_some(path)
+}
+
+/// Makes the directory where there is none, and tries whether a file can be made in it.
+fn usable(directory: &Path) -> std::io::Result<PathBuf> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)?;
+    let trial = directory.join(format!(".stopgap-{}", std::process::id()));
+    fs::File::create(&trial)?;
+    fs::remove_file(&trial)?;
+    fs::canonicalize(directory)
+}
+
+/// The folder of last resort. The temporary directory is everybody's: somebody else's folder
+/// of that name must not be written to.
+pub(crate) fn private() -> Result<PathBuf, Failure> {
+    let uid = Linux.uid();
+    let directory = std::env::temp_dir().join(format!("stopgap-{uid}"));
+    let refuse = |why: &dyn std::fmt::Display| {
+        Failure::error(format!(
+            "cannot use {}: {why}; give a directory with -o",
+            directory.display()
+        ))
+    };
+    match fs::DirBuilder::new().mode(0o700).create(&directory) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            return Err(refuse(&error));
+        }
+        _ => {}
+    }
+    let meta = fs::symlink_metadata(&directory).map_err(|error| refuse(&error))?;
+    if !meta.is_dir() || meta.uid() != uid || meta.mode() & 0o077 != 0 {
+        return Err(refuse(&"it is not ours alone (owner or mode)"));
+    }
+    usable(&directory).map_err(|error| refuse(&error))
+}
+
+/// The directory of the journal.
+pub(crate) fn journal() -> Result<PathBuf, Failure> {
+    if Linux.uid() == 0 {
+        Ok(PathBuf::from("/run/stopgap"))
+    } else {
+        Ok(records(None)?.join("journal"))
+    }
+}

@@ -1,0 +1,58 @@
+//! `stopgap restore`: puts back what a killed run left changed.
+
+use std::process::ExitCode;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use stopgap_kernel::{Linux, journal};
+
+use crate::args;
+use crate::failure::{DONE, ERROR, Failure};
+use crate::{output, places};
+
+/// What `restore --json` prints.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Restored {
+    /// `stopgap.restore/1`.
+    schema: &'static str,
+    /// The journal's directory.
+    journal: String,
+    /// What was put back.
+    done: Vec<String>,
+    /// What could not be.
+    failed: Vec<String>,
+}
+
+pub(crate) fn run(args: &args::Restore) -> Result<ExitCode, Failure> {
+    let directory = places::journal()?;
+    let restored = journal::restore(&Linux, &directory)?;
+    let status = if restored.failed.is_empty() {
+        DONE
+    } else {
+        ERROR
+    };
+    let report = Restored {
+        schema: "stopgap.restore/1",
+        journal: directory.display().to_string(),
+        done: restored.done,
+        failed: restored.failed,
+    };
+    let text = if args.json {
+        output::json(&report)
+    } else {
+        report.text()
+    };
+    output::print(&text)?;
+    Ok(ExitCode::from(status))
+}
+
+impl Restored {
+    fn text(&self) -> String {
+        if self.done.is_empty() && self.failed.is_empty() {
+            return format!("nothing to put back (journal {})\n", self.journal);
+        }
+        let done = self.done.iter().map(|line| format!("put back: {line}\n"));
+        let failed = self.failed.iter().map(|line| format!("failed: {line}\n"));
+        done.chain(failed).collect()
+    }
+}

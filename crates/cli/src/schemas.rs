@@ -1,0 +1,29 @@
+//! The schemas that are checked in under `docs/schema/` are the ones that the types give.
+//! To write them again: `UPDATE_SCHEMA=1 cargo test -p stopgap-cli schema`.
+
+use std::path::Path;
+
+fn assert_checked_in(name: &str, schema: &serde_json::Value) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema");
+    let path = folder.join(name);
+    let types = serde_json::to_string_pretty(schema).unwrap() + "\n";
+    if std::env::var_os("UPDATE_SCHEMA").is_some() {
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(&path, &types).unwrap();
+    }
+    let checked_in = std::fs::read_to_string(&path).unwrap();
+    assert!(
+        types == checked_in,
+        "{name}: the types have changed: UPDATE_SCHEMA=1 cargo test -p stopgap-cli schema"
+    );
+}
+
+#[test]
+fn schemas_are_the_types() {
+    assert_checked_in("stopgap.run-1.json", &stopgap_stats::record::schema());
+    let own = |schema: schemars::Schema| schema.to_value();
+    let doctor = schemars::schema_for!(crate::doctor::Diagnosis);
+    assert_checked_in("stopgap.doctor-1.json", &own(doctor));
+    let restore = schemars::schema_for!(crate::restore::Restored);
+    assert_checked_in("stopgap.restore-1.json", &own(restore));
+}

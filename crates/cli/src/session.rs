@@ -1,0 +1,234 @@
+//! What each run sets up first and undoes last.
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use stopgap_events::machine::Environment;
+use stopgap_events::units::{Bytes, Nanos};
+use stopgap_kernel::clock::Clock;
+use stopgap_kernel::journal::{self, Journal};
+use stopgap_kernel::tasks::Tasks;
+use stopgap_kernel::{Linux, budget, environment, signals};
+use stopgap_probes::{Context, Measured, Plan, Probe, ProbeError};
+use stopgap_report::Style;
+use stopgap_stats::record::{Answer, Run, SCHEMA};
+
+use crate::args::Common;
+use crate::failure::Failure;
+use crate::places;
+
+/// A run in progress.
+pub(crate) struct Session {
+    system: Linux,
+    /// Where the record goes.
+    pub(crate) records: PathBuf,
+    journal: PathBuf,
+    seed: u64,
+    budget: Bytes,
+    began: Nanos,
+    bar: RefCell<ProgressBar>,
+    pub(crate) run: Run,
+}
+
+impl Session {
+    /// Looks at the machine, puts back what a killed run left, raises the flag on Ctrl-C.
+    pub(crate) fn begin(common: &Common) -> Result<Session, Failure> {
+        let system = Linux;
+        if let Some(cpus) = &common.cpus {
+            system
+                .set_cpus(cpus)
+                .map_err(|error| Failure::error(format!("{error}; {}", allowed_cpus())))?;
+        }
+        // A dry run writes no record, so it needs no place for one.
+        let records = if common.dry_run {
+            PathBuf::new()
+        } else {
+            places::records(common.output.as_deref())?
+        };
+        let journal = places::journal()?;
+        if !common.dry_run {
+            put_back(&system, &journal);
+        }
+        signals::install();
+        let began = system.now();
+        let unix = system.unix_seconds();
+        let seed = common
+            .seed
+            .unwrap_or_else(|| unix << 20 ^ u64::from(system.pid()));
+        let budget = match common.memory {
+            Some(memory) => memory,
+            None => budget::default(&system)?,
+        };
+        let run = Run {
+            schema: SCHEMA.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            command: std::env::args().collect(),
+            started_unix_s: unix,
+            duration_ms: 0,
+            seed,
+            memory_budget: budget.0,
+            environment: environment::read(&system),
+            now: None,
+            answers: Vec::new(),
+            interrupted: false,
+            peak_memory: None,
+        };
+        Ok(Session {
+            system,
+            records,
+            journal,
+            seed,
+            budget,
+            began,
+            bar: RefCell::new(progress_bar()),
+            run,
+        })
+    }
+
+    /// The system that is asked.
+    pub(crate) fn system(&self) -> &Linux {
+        &self.system
+    }
+
+    /// The machine.
+    pub(crate) fn environment(&self) -> &Environment {
+        &self.run.environment
+    }
+
+    /// What a probe will do.
+    pub(crate) fn plan(&self, probe: &dyn Probe, time: Nanos) -> Result<Plan, ProbeError> {
+        self.with_context(time, "", |context| probe.plan(context))
+    }
+
+    /// Runs a probe and adds its answer to the record.
+    pub(crate) fn ask(&mut self, probe: &dyn Probe, time: Nanos) -> Result<(), ProbeError> {
+        let word = probe.question().word();
+        let measured: Measured = self.with_context(time, word, |context| {
+            probe.plan(context)?;
+            probe.run(context)
+        })?;
+        self.run.interrupted |= measured.interrupted;
+        let peak = self
+            .run
+            .peak_memory
+            .unwrap_or(0)
+            .max(measured.peak_resident);
+        self.run.peak_memory = Some(peak);
+        let answer = probe.judge(measured, self.seed, self.run.environment.privilege);
+        self.add(answer);
+        Ok(())
+    }
+
+    /// Adds an answer to the record.
+    pub(crate) fn add(&mut self, answer: Answer) {
+        self.run.answers.push(answer);
+    }
+
+    /// Ends the run: the record is whole.
+    pub(crate) fn end(&mut self) {
+        self.bar.borrow().finish_and_clear();
+        let (after, _) = environment::pressure(&self.system);
+        self.run.environment.pressure_after = after;
+        self.run.duration_ms = (self.system.now().saturating_sub(self.began)).0 / 1_000_000;
+        self.run.interrupted |= signals::interrupted();
+        let own = own_peak(&self.system);
+        self.run.peak_memory = self
+            .run
+            .peak_memory
+            .map(|children| children + own.unwrap_or(0))
+            .or(own);
+    }
+
+    fn with_context<T>(
+        &self,
+        time: Nanos,
+        what: &str,
+        act: impl FnOnce(&Context<'_>) -> Result<T, ProbeError>,
+    ) -> Result<T, ProbeError> {
+        let journal = Journal::new(&self.system, &self.journal);
+        let bar = self.bar.borrow();
+        let progress = |share: f64, doing: &str| {
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // 0 to 1,000
+            bar.set_position((share.clamp(0.0, 1.0) * 1_000.0) as u64);
+            bar.set_message(format!("{what}: {doing}"));
+        };
+        let result = act(&Context {
+            system: &self.system,
+            journal: &journal,
+            budget: self.budget,
+            time,
+            seed: self.seed,
+            privilege: self.run.environment.privilege,
+            scratch: &self.records,
+            progress: &progress,
+            interrupted: &signals::interrupted,
+        });
+        for error in journal.undo() {
+            tell(&format!("not put back: {error}; try: stopgap restore"));
+        }
+        result
+    }
+}
+
+/// Undoes what killed runs left, and says so.
+fn put_back(system: &Linux, directory: &Path) {
+    match journal::restore(system, directory) {
+        Ok(restored) => {
+            for done in restored.done {
+                tell(&format!("put back after a killed run: {done}"));
+            }
+            for failed in restored.failed {
+                tell(&format!("could not put back: {failed}"));
+            }
+        }
+        Err(error) => tell(&error.to_string()),
+    }
+}
+
+/// A line on standard error; where that is closed there is nobody to tell.
+pub(crate) fn tell(line: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "stopgap: {line}");
+}
+
+fn allowed_cpus() -> String {
+    match Linux.cpus() {
+        Ok(cpus) => format!("this process may use CPUs {cpus:?}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn own_peak(system: &Linux) -> Option<u64> {
+    let text = stopgap_kernel::files::read_text(system, "/proc/self/status").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// A bar on standard error; nothing where that is no terminal. It starts no thread: load
+/// children are made by fork(2).
+fn progress_bar() -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(1_000), ProgressDrawTarget::stderr());
+    if let Ok(style) = ProgressStyle::with_template("{bar:24} {elapsed} {msg}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// How to print on standard output.
+pub(crate) fn style() -> Style {
+    use std::io::IsTerminal;
+    let terminal = std::io::stdout().is_terminal();
+    let width = if terminal {
+        terminal_size::terminal_size().map_or(100, |(width, _)| width.0)
+    } else {
+        120
+    };
+    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    Style {
+        width: width.max(60),
+        colour: terminal && !dumb && !plain,
+    }
+}

@@ -1,0 +1,110 @@
+//! Running the command as its users do.
+#![allow(dead_code)] // each test file uses its part
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// The command that was built.
+pub(crate) const STOPGAP: &str = env!("CARGO_BIN_EXE_stopgap");
+
+/// User and group `nobody`.
+pub(crate) const NOBODY: u32 = 65_534;
+
+pub(crate) fn root() -> bool {
+    std::fs::read_to_string("/proc/self/status")
+        .unwrap()
+        .lines()
+        .any(|line| line.starts_with("Uid:\t0\t0"))
+}
+
+/// Says that a test did not run, and why: a skip is not a pass.
+pub(crate) fn skip(why: &str) {
+    eprintln!("skipped: {why}");
+}
+
+/// A run in a directory of its own: nothing of this user's is touched.
+pub(crate) struct Run {
+    pub(crate) directory: tempfile::TempDir,
+}
+
+impl Run {
+    pub(crate) fn new() -> Run {
+        Run {
+            directory: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    /// The command with its state directory inside.
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(STOPGAP);
+        command
+            .args(words)
+            .env("XDG_STATE_HOME", self.directory.path())
+            .stdin(Stdio::null());
+        command
+    }
+
+    pub(crate) fn output(&self, words: &[&str]) -> Output {
+        self.command(words).output().unwrap()
+    }
+
+    /// Records written so far.
+    pub(crate) fn records(&self) -> Vec<PathBuf> {
+        records(&self.directory.path().join("stopgap"))
+    }
+
+    /// A copy of the command in a folder that is nobody's own, run as nobody.
+    pub(crate) fn as_nobody(&self, words: &[&str]) -> Command {
+        use std::os::unix::fs::{PermissionsExt, chown};
+        use std::os::unix::process::CommandExt;
+        let folder = self.directory.path().join("nobody");
+        let copy = folder.join("stopgap");
+        if !copy.exists() {
+            std::fs::create_dir(&folder).unwrap();
+            std::fs::copy(STOPGAP, &copy).unwrap();
+            let open = std::fs::Permissions::from_mode(0o755);
+            std::fs::set_permissions(self.directory.path(), open).unwrap();
+            chown(&folder, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        let mut command = Command::new(copy);
+        command
+            .args(words)
+            .current_dir(&folder)
+            .env_clear()
+            .env("HOME", &folder)
+            .stdin(Stdio::null())
+            .uid(NOBODY)
+            .gid(NOBODY);
+        command
+    }
+}
+
+/// Records in a directory.
+pub(crate) fn records(directory: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(directory) else {
+        return Vec::new();
+    };
+    entries
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|end| end == "json"))
+        .collect()
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Fails unless the document fits the schema that is checked in.
+pub(crate) fn assert_valid(json: &str) -> serde_json::Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema/stopgap.run-1.json");
+    let schema: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let document: serde_json::Value = serde_json::from_str(json).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let errors: Vec<String> = validator
+        .iter_errors(&document)
+        .map(|error| format!("{error} at {}", error.instance_path()))
+        .collect();
+    assert!(errors.is_empty(), "{errors:#?}");
+    document
+}

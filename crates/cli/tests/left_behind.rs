@@ -1,0 +1,153 @@
+//! Nothing is left behind: no process, cgroup, swap, file or changed setting, also after
+//! `kill -9` in the middle of each probe followed by `stopgap restore`.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use common::{Run, STOPGAP, root, skip, text};
+
+/// What a probe could leave changed, by name.
+fn traces(run: &Run) -> BTreeMap<String, String> {
+    let mut traces = BTreeMap::new();
+    let mut file = |path: &Path| {
+        let content = std::fs::read_to_string(path).unwrap_or_default();
+        traces.insert(path.display().to_string(), content.trim().to_owned());
+    };
+    let huge = Path::new("/sys/kernel/mm/transparent_hugepage");
+    for name in ["enabled", "defrag", "shmem_enabled"] {
+        file(&huge.join(name));
+    }
+    for size in names(huge)
+        .into_iter()
+        .filter(|n| n.starts_with("hugepages-"))
+    {
+        file(&huge.join(size).join("enabled"));
+    }
+    let pools = Path::new("/sys/kernel/mm/hugepages");
+    for size in names(pools) {
+        file(&pools.join(size).join("nr_hugepages"));
+    }
+    file(Path::new("/proc/swaps"));
+    let mut cgroups = Vec::new();
+    find_cgroups(Path::new("/sys/fs/cgroup"), 0, &mut cgroups);
+    traces.insert("cgroups".to_owned(), cgroups.join(" "));
+    traces.insert(
+        "journals".to_owned(),
+        names(Path::new("/run/stopgap")).join(" "),
+    );
+    let kept: Vec<String> = names(&run.directory.path().join("stopgap"))
+        .into_iter()
+        .filter(|name| name != "journal")
+        .collect();
+    traces.insert("files".to_owned(), kept.join(" "));
+    traces
+}
+
+fn names(path: &Path) -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(path)
+        .map(|entries| {
+            entries
+                .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+                .collect()
+        })
+        .unwrap_or_default();
+    names.sort();
+    names
+}
+
+fn find_cgroups(path: &Path, depth: u32, found: &mut Vec<String>) {
+    for name in names(path) {
+        let inside = path.join(&name);
+        if name.starts_with("stopgap") && inside.is_dir() {
+            found.push(inside.display().to_string());
+        }
+        if depth < 6 && inside.is_dir() && !inside.is_symlink() {
+            find_cgroups(&inside, depth + 1, found);
+        }
+    }
+}
+
+/// Processes that run our command from this test's build.
+fn ours() -> Vec<u32> {
+    let program = std::fs::canonicalize(STOPGAP).unwrap();
+    names(Path::new("/proc"))
+        .iter()
+        .filter_map(|name| name.parse().ok())
+        .filter(|pid| {
+            std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == program)
+        })
+        .collect()
+}
+
+/// Tests of this file change the same settings: one at a time.
+static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+fn killed_in_the_middle(question: &str) {
+    if !root() {
+        skip(&format!(
+            "kill -9 in {question} as root: only root changes settings"
+        ));
+    }
+    let _alone = ALONE
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let run = Run::new();
+    let before = traces(&run);
+    for milliseconds in [400, 1_100, 2_300] {
+        let mut child = run
+            .command(&["check", "--only", question])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(milliseconds));
+        child.kill().unwrap(); // SIGKILL
+        child.wait().unwrap();
+        std::thread::sleep(Duration::from_millis(300)); // its children die with it
+        let restored = run.output(&["restore"]);
+        assert!(restored.status.success(), "{}", text(&restored.stdout));
+        let after = traces(&run);
+        assert_eq!(before, after, "{question} killed after {milliseconds} ms");
+    }
+    let children = ours();
+    assert!(children.is_empty(), "{question}: {children:?} still run");
+}
+
+#[test]
+fn placement_killed_in_the_middle() {
+    killed_in_the_middle("placement");
+}
+
+#[test]
+fn roundtrip_killed_in_the_middle() {
+    killed_in_the_middle("roundtrip");
+}
+
+#[test]
+fn chunks_killed_in_the_middle() {
+    killed_in_the_middle("chunks");
+}
+
+#[test]
+fn reclaim_killed_in_the_middle() {
+    killed_in_the_middle("reclaim");
+}
+
+#[test]
+fn a_whole_run_leaves_only_its_record() {
+    let _alone = ALONE
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let run = Run::new();
+    let mut before = traces(&run);
+    assert!(run.output(&["check", "--quick"]).status.success());
+    let mut after = traces(&run);
+    assert_eq!(run.records().len(), 1);
+    before.remove("files");
+    after.remove("files");
+    assert_eq!(before, after);
+}

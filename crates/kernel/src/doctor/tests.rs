@@ -1,0 +1,217 @@
+use stopgap_events::machine::CheckState::{Absent, Limited, Ok, Unknown};
+
+use super::*;
+use crate::environment::THP;
+use crate::fake::Fake;
+
+const PSI: &str = "some avg10=1.00 avg60=2.00 avg300=3.00 total=4\n";
+const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
+const URING: &str = "/proc/sys/kernel/io_uring_disabled";
+const PERF: &str = "switch records";
+
+/// A machine that allows everything, and root on it.
+fn machine() -> Fake {
+    let mut fake = Fake::default()
+        .with_file("/proc/sys/kernel/osrelease", "6.18.44-fc\n")
+        .with_file("/proc/self/status", "CapEff:\t000001ffffffffff\n")
+        .with_file(
+            "/proc/self/limits",
+            "Max locked memory  8388608  8388608  bytes\n",
+        )
+        .with_file(PARANOID, "2\n")
+        .with_file("/proc/self/pagemap", [0; 8])
+        .with_file("/proc/buddyinfo", "Node 0, zone Normal 1\n")
+        .with_file("/proc/pagetypeinfo", "Page block order: 9\n")
+        .with_file("/sys/kernel/tracing/events/sched/enable", "0\n")
+        .with_file("/sys/kernel/debug/sched/preempt", "none (full)\n")
+        .with_file("/proc/sys/kernel/unprivileged_bpf_disabled", "2\n")
+        .with_file("/sys/kernel/btf/vmlinux", "types")
+        .with_file(
+            "/proc/self/mounts",
+            "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
+        )
+        .with_file("/proc/self/cgroup", "0::/user\n")
+        .with_file("/sys/fs/cgroup/cgroup.controllers", "cpu memory\n")
+        .with_file(
+            "/proc/swaps",
+            "Filename Type Size Used Priority\n/dev/sda2 partition 1024 0 1\n",
+        )
+        .with_file(format!("{THP}/enabled"), "always [madvise] never\n")
+        .with_file(format!("{THP}/hpage_pmd_size"), "2097152\n")
+        .with_file(
+            format!("{THP}/hugepages-64kB/enabled"),
+            "always [madvise] never\n",
+        )
+        .with_file(
+            format!("{THP}/hugepages-128kB/enabled"),
+            "always madvise [never]\n",
+        )
+        .with_file(
+            format!("{THP}/hugepages-2048kB/enabled"),
+            "always [inherit] never\n",
+        )
+        .with_file(
+            "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages",
+            "8\n",
+        )
+        .with_file(URING, "0\n");
+    for resource in ["cpu", "memory", "io"] {
+        fake = fake.with_file(format!("/proc/pressure/{resource}"), PSI);
+    }
+    fake
+}
+
+/// The same for an ordinary user.
+fn ordinary(fake: Fake) -> Fake {
+    fake.with_file("/proc/self/status", "CapEff:\t0000000000000000\n")
+}
+
+fn find(fake: &Fake, what: &str) -> Check {
+    let all = read(fake);
+    let found = all.iter().find(|check| check.what.contains(what));
+    found
+        .unwrap_or_else(|| panic!("no check of {what}"))
+        .clone()
+}
+
+#[test]
+fn a_machine_that_allows_everything_costs_nothing() {
+    let all = read(&machine());
+    assert_eq!(all.len(), 17);
+    for check in &all {
+        assert_eq!(check.state, Ok, "{check:?}");
+        assert!(
+            check.costs.is_empty() && check.advice.is_empty(),
+            "{check:?}"
+        );
+        assert!(!check.found.is_empty(), "{check:?}");
+    }
+    assert_eq!(
+        find(&machine(), "multi-size").found,
+        "64, 128 KiB, enabled 64 KiB"
+    );
+}
+
+#[test]
+fn a_machine_without_anything_says_what_each_lack_costs() {
+    for check in read(&Fake::default().without("/proc").without("/sys")) {
+        assert!([Absent, Unknown].contains(&check.state), "{check:?}");
+        assert!(
+            !check.costs.is_empty() && !check.found.is_empty(),
+            "{check:?}"
+        );
+    }
+}
+
+#[test]
+fn perf_is_for_whom_the_level_says() {
+    let state = |level: &str, fake: Fake| find(&fake.with_file(PARANOID, level), PERF).state;
+    let expected = [
+        ("-1", Ok),
+        ("1", Limited),
+        ("2", Limited),
+        ("3", Absent),
+        ("4", Absent),
+    ];
+    for (level, expected) in expected {
+        assert_eq!(state(level, ordinary(machine())), expected, "level {level}");
+        assert_eq!(state(level, machine()), Ok, "level {level} for root");
+    }
+    assert_eq!(state("high", machine()), Unknown);
+    let refused = find(&ordinary(machine()).with_file(PARANOID, "3"), PERF);
+    assert!(refused.advice.contains("kernel.perf_event_paranoid=2"));
+    assert!(refused.costs.contains("rusage still counts"));
+    let perfmon = machine().with_file("/proc/self/status", "CapEff:\t0000004000000000\n");
+    assert_eq!(state("3", perfmon), Ok);
+}
+
+#[test]
+fn what_an_ordinary_user_lacks_is_said() {
+    let user = || ordinary(machine());
+    let frames = find(&user(), "physical page frames");
+    assert_eq!(frames.state, Absent);
+    assert!(frames.costs.contains("unknown") && frames.advice.contains("CAP_SYS_ADMIN"));
+    let locked = find(&user(), "locked memory");
+    assert_eq!((locked.state, locked.found.as_str()), (Limited, "8 MiB"));
+    assert_eq!(find(&user(), "BPF").state, Absent);
+    let types = find(
+        &user().unreadable("/proc/pagetypeinfo", libc::EACCES),
+        "block types",
+    );
+    assert_eq!((types.state, types.advice.as_str()), (Absent, "root"));
+    let traces = find(
+        &user().unreadable("/sys/kernel/tracing", libc::EACCES),
+        "tracefs",
+    );
+    assert_eq!((traces.state, traces.advice.as_str()), (Absent, "root"));
+}
+
+#[test]
+fn calls_that_came_later_are_absent_before() {
+    let on = |release: &str| machine().with_file("/proc/sys/kernel/osrelease", release);
+    assert_eq!(find(&on("6.1.0-13-amd64"), "MADV_COLLAPSE").state, Ok);
+    assert_eq!(find(&on("6.0.19"), "MADV_COLLAPSE").state, Absent);
+    assert_eq!(find(&on("strange"), "MADV_COLLAPSE").state, Unknown);
+    let uring = |release: &str| find(&on(release).without(URING), "io_uring").state;
+    assert_eq!(
+        (uring("6.18.1"), uring("6.5.0"), uring("5.0.1")),
+        (Absent, Ok, Absent)
+    );
+}
+
+#[test]
+fn io_uring_may_be_left_to_root() {
+    let state = |level: &str, fake: Fake| find(&fake.with_file(URING, level), "io_uring").state;
+    assert_eq!(state("1", machine()), Ok);
+    assert_eq!(state("1", ordinary(machine())), Absent);
+    assert_eq!(state("2", machine()), Absent);
+}
+
+#[test]
+fn a_memory_cgroup_must_be_there_and_writable() {
+    let with = |mounts: &str| find(&machine().with_file("/proc/self/mounts", mounts), "cgroup");
+    let v1 = with("cgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0\n");
+    assert_eq!((v1.state, v1.found.as_str()), (Ok, "cgroup1"));
+    let sealed = with("cgroup2 /sys/fs/cgroup cgroup2 ro,nosuid 0 0\n");
+    assert_eq!(sealed.state, Absent);
+    assert!(sealed.found.contains("read-only"));
+    assert_eq!(with("proc /proc proc rw 0 0\n").state, Absent);
+}
+
+#[test]
+fn what_is_switched_off_is_limited() {
+    let never = "always madvise [never]\n";
+    let off = machine()
+        .with_file(format!("{THP}/enabled"), never)
+        .with_file(format!("{THP}/hugepages-64kB/enabled"), never)
+        .with_file(
+            "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages",
+            "0\n",
+        )
+        .with_file("/proc/sys/vm/max_map_count", "1000\n")
+        .without("/proc/pressure/io");
+    for what in [
+        "transparent",
+        "multi-size",
+        "hugetlb",
+        "max_map_count",
+        "pressure",
+    ] {
+        assert_eq!(find(&off, what).state, Limited, "{what}");
+    }
+    let unmounted = machine()
+        .without("/sys/kernel/debug/sched")
+        .without("/sys/kernel/tracing/events");
+    for what in ["debugfs", "tracefs"] {
+        let check = find(&unmounted, what);
+        assert_eq!(check.state, Absent);
+        assert!(check.advice.contains("mount -t"));
+    }
+}
+
+#[test]
+fn the_running_kernel_can_be_asked() {
+    let all = read(&crate::Linux);
+    assert_eq!(all.len(), 17);
+    assert!(all.iter().all(|check| check.state != Unknown), "{all:?}");
+}

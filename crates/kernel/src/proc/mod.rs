@@ -1,0 +1,21 @@
+//! Readers for the text files of `/proc` that [`crate::now`] and [`crate::environment`] ask
+//! for, a file of `/proc` each. They take the file's content, so that broken content can be
+//! tried; an error names the file and the line.
+//!
+//! `procfs-core` reads most of these files too, but it ends the program on a short line (its
+//! pressure records) or refuses the whole file for one field that this kernel lacks (its
+//! status), and what cannot be read must here be `unknown` field by field.
+
+pub(crate) mod buddyinfo;
+pub(crate) mod maps;
+pub(crate) mod pressure;
+pub(crate) mod status;
+pub(crate) mod vmstat;
+
+/// What follows `name:` on its line, without the white space around it.
+pub(crate) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.trim_start().strip_prefix(':'));
+    line.map(str::trim)
+}

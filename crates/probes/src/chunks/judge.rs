@@ -1,0 +1,440 @@
+//! Samples -> the answer. Pure.
+//!
+//! | seen | verdict |
+//! |---|---|
+//! | one strategy stalls in two runs or more | `stalls` |
+//! | stalls, but no strategy twice | `inconclusive`: repeats disagree |
+//! | long blocks, but no direct reclaim or compaction | `inconclusive`: not the allocator |
+//! | free memory is in large blocks | `inconclusive: not fragmented`: nothing could stall |
+//! | fragmented, but no strategy was made to compact | `inconclusive` |
+//! | a strategy had to compact, in two runs or more, and did not stall | `clean` |
+//!
+//! A block *stalls* if it is beyond its series' threshold and the kernel counted a direct
+//! reclaim or compaction in the same child, or cannot count them. The others are *long*: a
+//! busy machine, a virtual machine's host, memory that was never used before.
+
+mod evidence;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use stopgap_events::machine::Privilege;
+use stopgap_events::question::Question;
+use stopgap_events::units::{Bytes, Nanos};
+use stopgap_stats::bootstrap::over_runs;
+use stopgap_stats::histogram::Histogram;
+use stopgap_stats::record::{Answer, Block, Figure, Parameter, Series};
+use stopgap_stats::verdict::{Verdict, Word};
+
+use super::series::{BLOCK, RECLAIMS};
+use super::strategy::Strategy;
+use crate::contract::Measured;
+
+/// Unusable-free-space index from which on memory counts as fragmented at an order: below it,
+/// more than half of what is free could be given out at once. (`vm.extfrag_threshold` compacts
+/// from 0.5 on too, by its kindred index.)
+pub const FRAGMENTED: f64 = 0.5;
+
+/// Below this order the kernel never calls an allocation costly
+/// (`PAGE_ALLOC_COSTLY_ORDER` is 3, Linux 6.12): the first order that may stall for compaction.
+const COSTLY_ORDER: u32 = 4;
+
+/// Name of the fact that holds the index of an order.
+pub(super) fn index_fact(order: u32) -> String {
+    format!("index_order_{order}")
+}
+
+pub(super) fn judge(
+    measured: Measured,
+    parameters: BTreeMap<String, Parameter>,
+    seed: u64,
+    privilege: Privilege,
+) -> Answer {
+    let seen = Seen::of(&measured);
+    let mut advice = Vec::new();
+    if let Some(stalled) = seen.stalled() {
+        advice.extend(seen.advice(&stalled));
+    }
+    Answer {
+        question: Question::Chunks,
+        parameters,
+        verdict: seen.verdict(),
+        figure: seen.figure(seed),
+        evidence: seen.evidence(),
+        advice,
+        privilege,
+        series: measured.series,
+        counters: measured.counters,
+        losses: measured.losses,
+        missing: measured.missing,
+    }
+}
+
+/// The measurements of one strategy's blocks at one buffer size.
+struct Row<'a> {
+    strategy: Strategy,
+    block: Bytes,
+    chunk: Bytes,
+    /// Bytes held at once.
+    held: Bytes,
+    direct: bool,
+    blocks: &'a [Block],
+    /// Runs in which no direct reclaim or compaction was counted.
+    idle: BTreeSet<u32>,
+}
+
+/// The stalls of one strategy, all buffer sizes together.
+struct Stalled {
+    strategy: Strategy,
+    runs: BTreeSet<u32>,
+    count: u64,
+    threshold_ns: u64,
+    worst_ns: u64,
+    worst_block: Bytes,
+    /// Time spent in its blocks.
+    spent: Nanos,
+}
+
+struct Seen<'a> {
+    measured: &'a Measured,
+    rows: Vec<Row<'a>>,
+    runs: BTreeSet<u32>,
+}
+
+impl<'a> Seen<'a> {
+    fn of(measured: &'a Measured) -> Seen<'a> {
+        let rows: Vec<Row<'a>> = measured
+            .series
+            .iter()
+            .filter_map(|of| row(of, &measured.series))
+            .collect();
+        let runs = rows
+            .iter()
+            .flat_map(|row| row.blocks)
+            .map(|block| block.run)
+            .collect();
+        Seen {
+            measured,
+            rows,
+            runs,
+        }
+    }
+
+    fn fact(&self, name: &str) -> Option<f64> {
+        self.measured.facts.get(name).copied()
+    }
+
+    fn order(&self, size: Bytes) -> Option<u32> {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a page size
+        let page = self.fact("page_bytes")? as u64;
+        size.0.checked_div(page)?.checked_ilog2()
+    }
+
+    fn index(&self, order: u32) -> Option<f64> {
+        self.fact(&index_fact(order))
+    }
+
+    fn pmd_order(&self) -> Option<u32> {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a page size
+        self.order(Bytes(self.fact("pmd_bytes")? as u64))
+    }
+
+    /// Free memory in blocks of this order or larger.
+    fn usable(&self, order: u32) -> Option<f64> {
+        Some(self.fact("free_bytes")? * (1.0 - self.index(order)?))
+    }
+
+    /// Stalls by strategy; the one seen in most runs, then with the longest block, first.
+    fn stalls(&self) -> Vec<Stalled> {
+        let mut by: BTreeMap<Strategy, Stalled> = BTreeMap::new();
+        for row in &self.rows {
+            let stalled = by.entry(row.strategy).or_insert_with(|| Stalled {
+                strategy: row.strategy,
+                runs: BTreeSet::new(),
+                count: 0,
+                threshold_ns: u64::MAX,
+                worst_ns: 0,
+                worst_block: row.block,
+                spent: Nanos(0),
+            });
+            for block in row.blocks {
+                if let Some(stalls) = &block.stalls {
+                    stalled.threshold_ns = stalled.threshold_ns.min(stalls.threshold_ns);
+                    if stalls.count > 0 && !row.idle.contains(&block.run) {
+                        stalled.count += stalls.count;
+                        stalled.runs.insert(block.run);
+                    }
+                }
+                let worst = worst(block);
+                if worst > stalled.worst_ns {
+                    (stalled.worst_ns, stalled.worst_block) = (worst, row.block);
+                }
+                stalled.spent += spent(block);
+            }
+        }
+        let mut stalls: Vec<_> = by.into_values().filter(|s| s.count > 0).collect();
+        stalls.sort_by_key(|s| std::cmp::Reverse((s.runs.len(), s.worst_ns)));
+        stalls
+    }
+
+    /// Blocks beyond the threshold that the allocator did not cause.
+    fn long(&self) -> Option<String> {
+        let rows = self.rows.iter();
+        let blocks = rows.flat_map(|row| row.blocks.iter().map(move |block| (row, block)));
+        let long = blocks.filter(|(row, block)| {
+            let beyond = block.stalls.as_ref().is_some_and(|stalls| stalls.count > 0);
+            beyond && row.idle.contains(&block.run)
+        });
+        let longest = long.map(|(_, block)| worst(block)).max()?;
+        Some(format!(
+            "blocks of up to {} without direct reclaim or compaction: not the allocator",
+            Nanos(longest)
+        ))
+    }
+
+    /// The strategy that stalls, if one does so in two runs.
+    fn stalled(&self) -> Option<Stalled> {
+        let first = self.stalls().into_iter().next()?;
+        (first.runs.len() >= 2).then_some(first)
+    }
+
+    fn verdict(&self) -> Verdict {
+        if self.rows.is_empty() {
+            return match self.measured.interrupted {
+                true => Verdict::inconclusive("interrupted before the first buffer"),
+                false => Verdict::unsupported(&self.first_error()),
+            };
+        }
+        if let Some(stalled) = self.stalled() {
+            return Verdict::new(Word::Stalls, stalled.words());
+        }
+        let once = self.stalls().into_iter().next().map(|stalled| {
+            let stalls = match stalled.count {
+                1 => "a stall".to_owned(),
+                count => format!("{count} stalls"),
+            };
+            let example = stalled.example();
+            match self.runs.len() {
+                1 => format!("{stalls} in the only run ({example}): not repeated"),
+                runs => format!("{stalls} in one run of {runs} ({example}): repeats disagree"),
+            }
+        });
+        match self.untested() {
+            Some(why) => Verdict::inconclusive(&match once {
+                Some(once) => format!("{why}; {once}"),
+                None => why,
+            }),
+            None if once.is_some() => Verdict::inconclusive(&once.unwrap_or_default()),
+            None if self.long().is_some() => {
+                Verdict::inconclusive(&self.long().unwrap_or_default())
+            }
+            None => {
+                let index = self.pmd_order().and_then(|order| self.index(order));
+                Verdict::new(
+                    Word::Clean,
+                    format!(
+                        "clean: no block stalled in {} runs, index {:.2}, worst {}",
+                        self.runs.len(),
+                        index.unwrap_or(1.0),
+                        self.worst_words()
+                    ),
+                )
+            }
+        }
+    }
+
+    /// Why the absence of stalls proves nothing; `None`: it does prove something.
+    fn untested(&self) -> Option<String> {
+        let Some(pmd) = self.pmd_order() else {
+            return Some("the page size is not known".to_owned());
+        };
+        let (Some(index), Some(_)) = (self.index(pmd), self.fact("free_bytes")) else {
+            return Some("how fragmented memory is cannot be read".to_owned());
+        };
+        let fragmented = [pmd, COSTLY_ORDER]
+            .into_iter()
+            .any(|order| self.fragmented(order));
+        if !fragmented {
+            let up = self
+                .fact("uptime_s")
+                .map_or(String::new(), |s| format!(", up {}", age(s)));
+            return Some(format!("not fragmented (index {index:.2}{up})"));
+        }
+        if !self.rows.iter().any(|row| row.direct) {
+            return Some(format!(
+                "fragmented (index {index:.2}), but no strategy with direct reclaim was measured"
+            ));
+        }
+        // A strategy had to compact only where less was at hand than it held at once.
+        let tested = |row: &Row<'_>| {
+            let scarce = self.order(row.chunk).is_some_and(|order| {
+                #[allow(clippy::cast_precision_loss)] // bytes of buffers
+                let held = row.held.0 as f64;
+                self.fragmented(order) && self.usable(order).is_some_and(|usable| usable < held)
+            });
+            row.direct && scarce && row.blocks.len() >= 2
+        };
+        if self.rows.iter().any(tested) {
+            return None;
+        }
+        if self.runs.len() < 2 {
+            return Some("one run only".to_owned());
+        }
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // free memory
+        let usable = Bytes(self.usable(pmd).unwrap_or(0.0) as u64);
+        Some(format!(
+            "fragmented (index {index:.2}), but {usable} lie free in large blocks, \
+             so that nothing had to be compacted"
+        ))
+    }
+
+    fn fragmented(&self, order: u32) -> bool {
+        self.index(order).is_some_and(|index| index >= FRAGMENTED)
+    }
+
+    fn first_error(&self) -> String {
+        let error = self
+            .measured
+            .series
+            .iter()
+            .find_map(|series| series.error.clone());
+        error.unwrap_or_else(|| "no strategy could be measured".to_owned())
+    }
+
+    /// The median over runs of the longest block of a run.
+    #[allow(clippy::cast_precision_loss)] // nanoseconds of a run
+    fn figure(&self, seed: u64) -> Option<Figure> {
+        let worst_of = |&run: &u32| {
+            let blocks = self.rows.iter().flat_map(|row| row.blocks);
+            let worst = blocks.filter(|block| block.run == run).map(worst).max();
+            worst.map(|ns| ns as f64 / 1e6)
+        };
+        let worst: Vec<f64> = self.runs.iter().filter_map(worst_of).collect();
+        let interval = over_runs(&worst, seed, |runs| {
+            median(runs.iter().map(|&&ms| ms.ln()).collect())
+        });
+        Some(Figure {
+            value: median(worst)?,
+            unit: "ms in the worst block".to_owned(),
+            low: interval.map(|interval| interval.low.exp()),
+            high: interval.map(|interval| interval.high.exp()),
+        })
+    }
+}
+
+impl Stalled {
+    fn words(&self) -> String {
+        #[allow(clippy::cast_precision_loss)] // a count of stalls
+        let rate = self.count as f64 / self.spent.as_secs_f64().max(1e-9);
+        let threshold = Nanos(self.threshold_ns);
+        format!(
+            "stalls {}/s above {threshold}: {}",
+            short_rate(rate),
+            self.example()
+        )
+    }
+
+    fn example(&self) -> String {
+        let worst = Nanos(self.worst_ns);
+        format!(
+            "{}, worst {} block {worst}",
+            self.strategy.words(),
+            self.worst_block
+        )
+    }
+}
+
+fn short_rate(rate: f64) -> String {
+    if rate < 10.0 {
+        format!("{rate:.1}")
+    } else {
+        format!("{rate:.0}")
+    }
+}
+
+fn word<'a>(series: &'a Series, name: &str) -> Option<&'a str> {
+    match series.parameters.get(name)? {
+        Parameter::Word(word) => Some(word),
+        Parameter::Number(_) => None,
+    }
+}
+
+fn size_of(series: &Series) -> Option<Bytes> {
+    word(series, "size")?.parse().ok()
+}
+
+fn strategy_of(series: &Series) -> Option<Strategy> {
+    word(series, "strategy")?.parse().ok()
+}
+
+fn row<'a>(series: &'a Series, all: &'a [Series]) -> Option<Row<'a>> {
+    if series.name != BLOCK || series.blocks.is_empty() {
+        return None;
+    }
+    let buffers = match series.parameters.get("buffers")? {
+        Parameter::Number(number) => *number,
+        Parameter::Word(_) => return None,
+    };
+    let reclaims = all
+        .iter()
+        .find(|other| other.name == RECLAIMS && other.parameters == series.parameters);
+    let counts = reclaims.map_or(&[][..], |reclaims| &reclaims.blocks);
+    Some(Row {
+        idle: counts
+            .iter()
+            .filter(|b| b.value < 1.0)
+            .map(|b| b.run)
+            .collect(),
+        strategy: strategy_of(series)?,
+        block: word(series, "block")?.parse().ok()?,
+        chunk: word(series, "chunk")?.parse().ok()?,
+        held: Bytes(size_of(series)?.0.saturating_mul(buffers)),
+        direct: word(series, "direct-reclaim")? == "yes",
+        blocks: &series.blocks,
+    })
+}
+
+fn worst(block: &Block) -> u64 {
+    block
+        .histogram
+        .as_ref()
+        .and_then(Histogram::max)
+        .unwrap_or(0)
+}
+
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss
+)]
+fn spent(block: &Block) -> Nanos {
+    let mean = block
+        .histogram
+        .as_ref()
+        .and_then(Histogram::mean)
+        .unwrap_or(0.0);
+    Nanos((mean * block.samples as f64) as u64)
+}
+
+/// The median; of an even number the mean of the two in the middle.
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_unstable_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    let upper = *values.get(middle)?;
+    match values.len() % 2 {
+        0 => Some(f64::midpoint(upper, values[middle - 1])),
+        _ => Some(upper),
+    }
+}
+
+/// Seconds as `40 s`, `12 min`, `5 h`, `9 d`.
+fn age(seconds: f64) -> String {
+    for (unit, length) in [("d", 86_400.0), ("h", 3_600.0), ("min", 60.0)] {
+        if seconds >= 2.0 * length {
+            return format!("{:.0} {unit}", (seconds / length).floor());
+        }
+    }
+    format!("{seconds:.0} s")
+}
+
+#[cfg(test)]
+mod tests;

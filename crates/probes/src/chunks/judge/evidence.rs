@@ -1,0 +1,123 @@
+//! The sentences beside the verdict.
+
+use std::collections::BTreeSet;
+
+use stopgap_events::units::{Bytes, Nanos};
+use stopgap_stats::record::Series;
+
+use super::{Seen, Stalled, median, size_of, strategy_of, worst};
+use crate::chunks::series::{TAKE, entries_name};
+use crate::chunks::strategy::Strategy;
+use crate::chunks::take::IOMMUS;
+
+impl Seen<'_> {
+    /// `2 MiB block 148 ms (THP with direct reclaim)`
+    pub(super) fn worst_words(&self) -> String {
+        let rows = self.rows.iter();
+        let blocks = rows.flat_map(|row| row.blocks.iter().map(move |block| (worst(block), row)));
+        let longest = blocks.max_by_key(|&(worst, _)| worst);
+        longest.map_or(String::new(), |(worst, row)| {
+            format!(
+                "{} block {} ({})",
+                row.block,
+                Nanos(worst),
+                row.strategy.words()
+            )
+        })
+    }
+
+    /// Most telling first.
+    pub(super) fn evidence(&self) -> Vec<String> {
+        let mut evidence = Vec::new();
+        let sizes: BTreeSet<Bytes> = self.measured.series.iter().filter_map(size_of).collect();
+        for &size in sizes.iter().rev() {
+            let took = self.medians(TAKE, size);
+            let base = took
+                .iter()
+                .find(|(strategy, _)| *strategy == Strategy::Base);
+            let huge = took
+                .iter()
+                .find(|(strategy, _)| *strategy == Strategy::ThpDirect);
+            if let (Some((_, base)), Some((_, huge))) = (base, huge) {
+                evidence.push(format!(
+                    "{size} takes {} in base pages, {} in THP ({:.2}x)",
+                    nanos(*base),
+                    nanos(*huge),
+                    huge / base
+                ));
+            }
+        }
+        if !self.rows.is_empty() {
+            evidence.push(format!("the worst block: {}", self.worst_words()));
+        }
+        evidence.extend(self.long());
+        evidence.extend(
+            self.stalls()
+                .iter()
+                .skip(1)
+                .map(|s| format!("also {}", s.words())),
+        );
+        for &size in sizes.iter().rev() {
+            let took = self.medians(TAKE, size);
+            if !took.is_empty() {
+                let list: Vec<String> = took
+                    .iter()
+                    .map(|(strategy, ns)| format!("{strategy} {}", nanos(*ns)))
+                    .collect();
+                evidence.push(format!("{} took: {}", size.short(), list.join(", ")));
+            }
+        }
+        evidence.extend(sizes.iter().filter_map(|&size| self.entries(size)));
+        evidence
+    }
+
+    /// `4M needs entries of {..}/{..}/{..}: base 1024/1020/1020, ...`
+    fn entries(&self, size: Bytes) -> Option<String> {
+        let sets = IOMMUS.map(|sizes| sizes.to_string()).join("/");
+        let counts: Vec<_> = (0..IOMMUS.len())
+            .map(|at| self.medians(&entries_name(at), size))
+            .collect();
+        let list: Vec<String> = counts[0]
+            .iter()
+            .map(|(strategy, _)| {
+                let of = |medians: &Vec<(Strategy, f64)>| {
+                    let found = medians.iter().find(|(of, _)| of == strategy);
+                    found.map_or("?".to_owned(), |(_, count)| format!("{count:.0}"))
+                };
+                let by_set: Vec<String> = counts.iter().map(of).collect();
+                format!("{strategy} {}", by_set.join("/"))
+            })
+            .collect();
+        let size = size.short();
+        (!list.is_empty()).then(|| format!("{size} needs entries of {sets}: {}", list.join(", ")))
+    }
+
+    /// Median over runs of a series at this buffer size, by strategy.
+    fn medians(&self, name: &str, size: Bytes) -> Vec<(Strategy, f64)> {
+        let of = |series: &Series| {
+            let same = series.name == name && size_of(series) == Some(size);
+            let values = series.blocks.iter().map(|block| block.value).collect();
+            same.then_some(())?;
+            Some((strategy_of(series)?, median(values)?))
+        };
+        self.measured.series.iter().filter_map(of).collect()
+    }
+
+    /// A setting that the evidence shows to help.
+    pub(super) fn advice(&self, stalled: &Stalled) -> Option<String> {
+        let helps = Strategy::ThpNoReclaim;
+        let measured = self.rows.iter().any(|row| row.strategy == helps);
+        let stalls = self.stalls().iter().any(|other| other.strategy == helps);
+        let by_fault = matches!(stalled.strategy, Strategy::ThpDirect | Strategy::Mthp(_));
+        (by_fault && measured && !stalls).then(|| {
+            "echo defer > /sys/kernel/mm/transparent_hugepage/defrag: huge pages are then made \
+             in the background, and without direct reclaim no block stalled here"
+                .to_owned()
+        })
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a time
+fn nanos(ns: f64) -> Nanos {
+    Nanos(ns as u64)
+}

@@ -1,0 +1,255 @@
+//! `chunks`: does building a big buffer stall, and can the IOMMU map it well?
+//!
+//! Buffers of each size are taken by each strategy ([`Strategy`]): mapped, and every page
+//! touched for the first time, PMD-size block by PMD-size block. The longest block is the
+//! stall that a driver's buffer allocation would meet. With root the physical pages are read
+//! from pagemap and turned into IOMMU entries.
+//!
+//! A run takes all strategies once, in random order, each buffer size in a child of its own,
+//! because what one strategy leaves behind is the next one's starting point. The knobs of a
+//! strategy are set before its children start and put back after.
+//!
+//! **Warm memory.** In a virtual machine the first use of a page of guest memory costs the
+//! host's fault, about 3 us a base page, which is not our kernel's. So as much as is used is
+//! first taken once as base pages; and where huge pages are at hand (unusable index below
+//! [`FRAGMENTED`]), each child of the first run takes its buffers once before it measures.
+//! Where they are not, it does not: that would pay for the compaction that is to be measured,
+//! and such memory has been used before. Cold memory may still turn up; so a long block counts
+//! against the allocator only where the kernel counted direct reclaim or compaction meanwhile.
+//!
+//! What it leaves out: drivers allocate in the kernel and unmovable; we take movable memory
+//! through page faults. Time that a task was ready to run and had no CPU is not part of a
+//! block.
+
+mod judge;
+mod knobs;
+mod series;
+mod session;
+mod strategy;
+mod take;
+
+use std::collections::BTreeMap;
+
+use stopgap_events::machine::{Missing, Privilege};
+use stopgap_events::question::Question;
+use stopgap_events::units::Bytes;
+use stopgap_kernel::hugetlb;
+use stopgap_kernel::thp::Thp;
+use stopgap_stats::record::{Answer, Parameter};
+
+use crate::contract::{Context, Measured, Plan, Probe, ProbeError};
+use session::Session;
+
+pub use judge::FRAGMENTED;
+pub use series::{STALL_FLOOR, STALL_TIMES};
+pub use strategy::Strategy;
+
+/// Memory that one child holds at once, where a single buffer is not larger.
+const HELD: Bytes = Bytes::mib(128);
+
+/// The probe and its parameters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chunks {
+    /// Buffer sizes; whole base pages.
+    pub sizes: Vec<Bytes>,
+    /// Strategies.
+    pub strategies: Vec<Strategy>,
+    /// Runs; an interval needs three. Fewer are made where time ends.
+    pub runs: u32,
+    /// Buffers of each size that a child holds at once; fewer where they would be more than
+    /// 128 MiB together.
+    pub buffers: u32,
+    /// Whether knobs may be set, where we are root; else they are used as they stand.
+    pub knobs: bool,
+}
+
+impl Chunks {
+    /// As `check` asks; `quick` with fewer runs.
+    #[must_use]
+    pub fn check(quick: bool) -> Chunks {
+        Chunks {
+            sizes: vec![Bytes::mib(4), Bytes::mib(64)],
+            strategies: Strategy::ALL.to_vec(),
+            runs: if quick { 3 } else { 5 },
+            buffers: if quick { 1 } else { 8 },
+            knobs: true,
+        }
+    }
+
+    fn buffers_of(&self, size: Bytes, budget: Bytes) -> u64 {
+        let room = HELD.0.min(budget.0) / size.0;
+        let one = u64::from(size <= budget);
+        room.max(one).min(u64::from(self.buffers))
+    }
+
+    /// Most memory that a child holds at once.
+    fn held(&self, budget: Bytes) -> Bytes {
+        let held = |&size: &Bytes| Bytes(size.0 * self.buffers_of(size, budget));
+        self.sizes.iter().map(held).max().unwrap_or(Bytes(0))
+    }
+
+    fn check_parameters(&self, context: &Context<'_>) -> Result<(), ProbeError> {
+        let page = context.system.page_size();
+        let wrong = |what: String| Err(ProbeError::Parameter(what));
+        if self.sizes.is_empty() || self.strategies.is_empty() {
+            return wrong("chunks needs at least one buffer size and one strategy".to_owned());
+        }
+        if self.runs == 0 || self.buffers == 0 {
+            return wrong("chunks needs at least one run and one buffer".to_owned());
+        }
+        for &size in &self.sizes {
+            if size.0 == 0 || !size.0.is_multiple_of(page.0) {
+                let size = size.short();
+                return wrong(format!("a buffer of {size} is not whole pages of {page}"));
+            }
+        }
+        if let Some(least) = self.sizes.iter().min()
+            && *least > context.budget
+        {
+            let (least, budget) = (least.short(), context.budget);
+            return wrong(format!(
+                "a buffer of {least} is larger than the memory budget of {budget}: \
+                 ask for smaller buffers or allow more memory"
+            ));
+        }
+        Ok(())
+    }
+
+    fn machine(&self, context: &Context<'_>) -> Result<Machine, ProbeError> {
+        let thp = Thp::read(context.system)?;
+        let page = context.system.page_size();
+        // A table of the page's size with 8-byte entries: so on every 64-bit machine whose
+        // page tables are full.
+        let pmd = thp
+            .as_ref()
+            .map_or(Bytes(page.0 * (page.0 / 8)), |thp| thp.pmd_size);
+        let mut strategies = Vec::new();
+        for &strategy in &self.strategies {
+            match (strategy, &thp) {
+                (Strategy::EveryMthp, Some(thp)) => {
+                    let small = thp.sizes.iter().filter(|size| size.page < pmd);
+                    strategies.extend(small.map(|size| Strategy::Mthp(size.page)));
+                }
+                _ => strategies.push(strategy),
+            }
+        }
+        strategies.sort_unstable();
+        strategies.dedup();
+        Ok(Machine {
+            thp,
+            page,
+            pmd,
+            strategies,
+            may_set: self.knobs && context.privilege == Privilege::Root,
+        })
+    }
+}
+
+/// What the probe works with here.
+struct Machine {
+    thp: Option<Thp>,
+    page: Bytes,
+    pmd: Bytes,
+    /// Sizes of mTHP one by one.
+    strategies: Vec<Strategy>,
+    may_set: bool,
+}
+
+impl Machine {
+    fn pool(&self, context: &Context<'_>) -> Result<hugetlb::Pool, String> {
+        let pools = hugetlb::pools(context.system).map_err(|error| error.to_string())?;
+        let pmd = pools.iter().find(|pool| pool.page == self.pmd);
+        let pool = pmd.or(pools.first()).copied();
+        pool.ok_or_else(|| "this kernel has no hugetlb".to_owned())
+    }
+}
+
+impl Probe for Chunks {
+    fn question(&self) -> Question {
+        Question::Chunks
+    }
+
+    fn plan(&self, context: &Context<'_>) -> Result<Plan, ProbeError> {
+        self.check_parameters(context)?;
+        let machine = self.machine(context)?;
+        let mut touches = BTreeMap::new();
+        for &strategy in &machine.strategies {
+            if !machine.may_set {
+                break;
+            }
+            if strategy == Strategy::Hugetlb {
+                if let Ok(pool) = machine.pool(context)
+                    && pool.free < self.held(context.budget).0.div_ceil(pool.page.0)
+                {
+                    let most = pool.total + self.held(context.budget).0.div_ceil(pool.page.0);
+                    let now = pool.total;
+                    let text = format!("set to {most} at most (now {now}), put back");
+                    touches.insert(hugetlb::knob(pool.page), text);
+                }
+            } else if let Ok(setup) =
+                knobs::setup(strategy, machine.thp.as_ref(), machine.page, true)
+            {
+                for (knob, word) in setup.changes {
+                    let text = touches.entry(knob).or_insert_with(String::new);
+                    let set = format!("'{word}'");
+                    if text.is_empty() {
+                        *text = format!("set to {set} and put back");
+                    } else if !text.contains(&set) {
+                        *text = text.replacen("set to ", &format!("set to {set}, to "), 1);
+                    }
+                }
+            }
+        }
+        let list = |words: Vec<String>| words.join(", ");
+        let strategies = list(machine.strategies.iter().map(ToString::to_string).collect());
+        let sizes = list(self.sizes.iter().map(|&size| size.short()).collect());
+        let mut missing = Vec::new();
+        if context.privilege != Privilege::Root {
+            missing.push(Missing::new(
+                "physical layout and IOMMU entries",
+                "needs root (CAP_SYS_ADMIN)",
+            ));
+        }
+        Ok(Plan {
+            what: format!(
+                "takes and releases buffers of {sizes} by {strategies}; {} runs",
+                self.runs
+            ),
+            touches: touches
+                .into_iter()
+                .map(|(knob, text)| format!("{}: {text}", knob.display()))
+                .collect(),
+            memory: self.held(context.budget),
+            time: context.time,
+            missing,
+        })
+    }
+
+    fn run(&self, context: &Context<'_>) -> Result<Measured, ProbeError> {
+        self.check_parameters(context)?;
+        let machine = self.machine(context)?;
+        let mut session = Session::new(self, context, machine);
+        session.run();
+        Ok(session.finish())
+    }
+
+    fn judge(&self, measured: Measured, seed: u64, privilege: Privilege) -> Answer {
+        let list = |words: Vec<String>| Parameter::from(words.join(","));
+        let sizes = self.sizes.iter().map(|&size| size.short()).collect();
+        let strategies = self.strategies.iter().map(ToString::to_string).collect();
+        let parameters = BTreeMap::from([
+            ("size".to_owned(), list(sizes)),
+            ("strategy".to_owned(), list(strategies)),
+            ("runs".to_owned(), self.runs.into()),
+            ("buffers".to_owned(), self.buffers.into()),
+            (
+                "knobs".to_owned(),
+                if self.knobs { "yes" } else { "no" }.into(),
+            ),
+        ]);
+        judge::judge(measured, parameters, seed, privilege)
+    }
+}
+
+#[cfg(test)]
+mod tests;

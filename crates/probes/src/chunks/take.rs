@@ -1,0 +1,305 @@
+//! What a load child does: take buffers by one strategy, look at them, release them.
+
+use serde::{Deserialize, Serialize};
+use stopgap_chunks::iommu::{self, PageSizes, Run};
+use stopgap_events::memory::Protection;
+use stopgap_events::units::{Bytes, Nanos, Pages};
+use stopgap_kernel::memory::{Advice, MapKind, MapRequest, Mapping};
+use stopgap_kernel::{Error, System, own, pagemap, shortage};
+
+/// IOMMUs for which entries are counted.
+pub(super) const IOMMUS: [PageSizes; 3] = [
+    PageSizes::K4_M2_G1,
+    PageSizes::K4_K64_M1_M16,
+    PageSizes::K4_K64_M2,
+];
+
+/// How often a block is collapsed until `EAGAIN` is believed.
+const COLLAPSE_TRIES: u32 = 10;
+
+/// How the memory comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum How {
+    /// By first touch, after this advice.
+    Fault(Option<Advice>),
+    /// By first touch after this advice, then collapsed into PMD-size pages.
+    Collapse(Option<Advice>),
+    /// By first touch, from the pool of pages of this size.
+    Hugetlb(Bytes),
+}
+
+/// What the child is to do.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Task {
+    pub(super) how: How,
+    /// Bytes of a buffer.
+    pub(super) size: Bytes,
+    /// Buffers held at once.
+    pub(super) buffers: u64,
+    /// Bytes of a block: the PMD size, or the buffer where that is smaller.
+    pub(super) block: Bytes,
+    /// Take and release everything once before anything is measured.
+    pub(super) warm: bool,
+    /// When to stop between two blocks, on the monotonic clock.
+    pub(super) deadline: Nanos,
+}
+
+/// A length of time and when it began (monotonic clock), in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Sample {
+    pub(super) start_ns: u64,
+    pub(super) length_ns: u64,
+}
+
+/// What a child measured.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Taken {
+    /// Each finished buffer: map, advice, first touch of every page, collapse. The sum of its
+    /// steps; looking at the clock and at counters between two of them is left out.
+    pub(super) takes: Vec<Sample>,
+    /// Each buffer's munmap.
+    pub(super) releases: Vec<Sample>,
+    /// Each block, without the time in which it was ready to run and had no CPU: that is not
+    /// the allocator's. First touch; with [`How::Collapse`] the collapse.
+    pub(super) blocks: Vec<Sample>,
+    /// Each buffer's collapse alone.
+    pub(super) collapses: Vec<Sample>,
+    /// Minor faults of each buffer.
+    pub(super) faults: Vec<u64>,
+    /// Physical runs of each buffer; empty where they cannot be known.
+    pub(super) runs: Vec<u64>,
+    /// Entries of each buffer for each of [`IOMMUS`]; empty where they cannot be known.
+    pub(super) entries: Vec<[u64; IOMMUS.len()]>,
+    /// Time ready to run without a CPU, while taking.
+    pub(super) waited_ns: u64,
+    /// Direct reclaims and compactions that the kernel counted meanwhile, whoever's.
+    pub(super) reclaims: Option<u64>,
+    /// Why they are not known.
+    pub(super) uncounted: Option<String>,
+    /// Buffers that the deadline cut short.
+    pub(super) unfinished: u64,
+    /// What ended it early.
+    pub(super) error: Option<String>,
+    /// Why `runs` and `entries` are not known.
+    pub(super) hidden: Option<String>,
+    /// Why time without a CPU is not known; it is then part of the blocks.
+    pub(super) unseen_wait: Option<String>,
+}
+
+/// Takes, looks, releases. Whatever fails ends it; what was measured before stays.
+pub(super) fn carry_out(system: &dyn System, task: &Task) -> Taken {
+    let mut taken = Taken::default();
+    if task.warm {
+        let mut unmeasured = Taken::default();
+        if let Err(error) = hold(system, task, &mut unmeasured) {
+            taken.error = Some(error.to_string());
+            return taken;
+        }
+    }
+    let before = shortage::direct_reclaims(system);
+    if let Err(error) = hold(system, task, &mut taken) {
+        taken.error = Some(error.to_string());
+    }
+    match (before, shortage::direct_reclaims(system)) {
+        (Ok(before), Ok(after)) => taken.reclaims = Some(after.saturating_sub(before)),
+        (Err(error), _) | (_, Err(error)) => taken.uncounted = Some(error.to_string()),
+    }
+    taken
+}
+
+fn hold(system: &dyn System, task: &Task, taken: &mut Taken) -> Result<(), Error> {
+    let mut held = Vec::new();
+    for _ in 0..task.buffers {
+        let (mapping, finished) = take(system, task, taken)?;
+        held.push(mapping);
+        if !finished {
+            taken.unfinished += 1;
+            break;
+        }
+    }
+    if taken.unfinished == 0 {
+        for mapping in &held {
+            look(system, mapping, taken);
+        }
+    }
+    for mapping in held {
+        let start = system.now();
+        system.unmap(mapping)?;
+        taken.releases.push(since(system, start));
+    }
+    Ok(())
+}
+
+fn since(system: &dyn System, start: Nanos) -> Sample {
+    Sample {
+        start_ns: start.0,
+        length_ns: system.now().saturating_sub(start).0,
+    }
+}
+
+/// Takes one buffer; `false`: not all of it, time was over.
+fn take(system: &dyn System, task: &Task, taken: &mut Taken) -> Result<(Mapping, bool), Error> {
+    let faults_before = own::minor_faults(system).ok();
+    let start = system.now();
+    let (kind, advice) = match task.how {
+        How::Fault(advice) | How::Collapse(advice) => (MapKind::Anonymous, advice),
+        How::Hugetlb(page) => (MapKind::HugeTlb { page }, None),
+    };
+    let mapping = system.map(&MapRequest {
+        length: task.size,
+        protection: Protection::Write,
+        kind,
+        align: Bytes(task.block.0.next_power_of_two()),
+    })?;
+    if let Some(advice) = advice {
+        system.advise(&mapping, Bytes(0), task.size, advice)?;
+    }
+    let mut length = since(system, start).length_ns;
+
+    let collapse = matches!(task.how, How::Collapse(_));
+    let touch = |offset, length| system.touch(&mapping, offset, length);
+    let first = blocks(system, task, &touch)?;
+    length += first.steps_ns;
+    taken.waited_ns += first.waited_ns;
+    let mut finished = first.finished;
+    if !collapse {
+        taken.blocks.extend(first.samples);
+    } else if finished {
+        // The advice that kept huge pages away would keep them away for ever.
+        system.advise(&mapping, Bytes(0), task.size, Advice::HugePage)?;
+        let begun = system.now();
+        let second = blocks(system, task, &|offset, length| {
+            collapse_block(system, &mapping, offset, length)
+        })?;
+        length += second.steps_ns;
+        taken.waited_ns += second.waited_ns;
+        taken.blocks.extend(second.samples);
+        finished = second.finished;
+        if finished {
+            taken.collapses.push(Sample {
+                start_ns: begun.0,
+                length_ns: second.steps_ns,
+            });
+        }
+    }
+    taken.unseen_wait = taken.unseen_wait.take().or(first.unseen_wait);
+    if finished {
+        taken.takes.push(Sample {
+            start_ns: start.0,
+            length_ns: length,
+        });
+        if let (Some(before), Ok(now)) = (faults_before, own::minor_faults(system)) {
+            taken.faults.push(now.saturating_sub(before));
+        }
+    }
+    Ok((mapping, finished))
+}
+
+/// Collapses, and tries again where the kernel says so: `EAGAIN` is a page that somebody else
+/// holds for a moment (madvise(2)).
+fn collapse_block(
+    system: &dyn System,
+    mapping: &Mapping,
+    offset: Bytes,
+    length: Bytes,
+) -> Result<(), Error> {
+    let attempt = || system.advise(mapping, offset, length, Advice::Collapse);
+    for _ in 1..COLLAPSE_TRIES {
+        match attempt() {
+            Err(error) if error.is_temporary() => {}
+            done => return done,
+        }
+    }
+    attempt()
+}
+
+/// One pass over a buffer, block by block.
+struct Pass {
+    samples: Vec<Sample>,
+    /// All steps together, time without a CPU included.
+    steps_ns: u64,
+    waited_ns: u64,
+    finished: bool,
+    unseen_wait: Option<String>,
+}
+
+fn blocks(
+    system: &dyn System,
+    task: &Task,
+    step: &dyn Fn(Bytes, Bytes) -> Result<(), Error>,
+) -> Result<Pass, Error> {
+    let count = task.size.0.div_ceil(task.block.0);
+    let mut pass = Pass {
+        samples: Vec::new(),
+        steps_ns: 0,
+        waited_ns: 0,
+        finished: true,
+        unseen_wait: None,
+    };
+    let mut waited = own::waited_for_cpu(system);
+    for number in 0..count {
+        if system.now() >= task.deadline {
+            pass.finished = false;
+            break;
+        }
+        let offset = Bytes(number * task.block.0);
+        let length = Bytes(task.block.0.min(task.size.0 - offset.0));
+        let start = system.now();
+        step(offset, length)?;
+        let mut sample = since(system, start);
+        pass.steps_ns += sample.length_ns;
+        let before = waited;
+        waited = own::waited_for_cpu(system);
+        if let (Ok(before), Ok(now)) = (&before, &waited) {
+            let without_cpu = now.saturating_sub(*before).0;
+            pass.waited_ns += without_cpu;
+            sample.length_ns = sample.length_ns.saturating_sub(without_cpu);
+        }
+        pass.samples.push(sample);
+    }
+    pass.unseen_wait = waited.err().map(|error| error.to_string());
+    Ok(pass)
+}
+
+/// The physical side of a buffer, where it is shown to us.
+fn look(system: &dyn System, mapping: &Mapping, taken: &mut Taken) {
+    let layout = match pagemap::layout(system, mapping.range()) {
+        Ok(layout) => layout,
+        Err(error) => {
+            taken.hidden = Some(error.to_string());
+            return;
+        }
+    };
+    let Some(physical) = layout.runs else {
+        taken.hidden = Some("needs root (CAP_SYS_ADMIN)".to_owned());
+        return;
+    };
+    if (layout.swapped, layout.absent) != (Pages(0), Pages(0)) {
+        taken.hidden = Some("pages were reclaimed before they could be looked at".to_owned());
+        return;
+    }
+    let runs: Vec<Run> = physical
+        .iter()
+        .map(|range| Run {
+            start: range.start,
+            length: range.length().0,
+        })
+        .collect();
+    match entries(&runs, mapping.range().length()) {
+        Ok(entries) => {
+            taken.runs.push(runs.len() as u64);
+            taken.entries.push(entries);
+        }
+        Err(error) => taken.hidden = Some(error.to_string()),
+    }
+}
+
+/// Entries for each of [`IOMMUS`], at an IOVA that is aligned as `iommu-dma` aligns it.
+fn entries(runs: &[Run], length: Bytes) -> Result<[u64; IOMMUS.len()], iommu::MapError> {
+    let iova = iommu::iova_alignment(length.0).ok_or(iommu::MapError::TooLong)?;
+    let mut counts = [0; IOMMUS.len()];
+    for (count, sizes) in counts.iter_mut().zip(IOMMUS) {
+        *count = iommu::entries(runs, sizes, iova)?.values().sum();
+    }
+    Ok(counts)
+}

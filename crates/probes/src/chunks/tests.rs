@@ -1,0 +1,349 @@
+//! The probe against a machine in memory. Against the running kernel: `tests/chunks.rs`.
+
+use std::path::Path;
+
+use stopgap_events::units::Nanos;
+use stopgap_kernel::fake::Fake;
+use stopgap_kernel::journal::Journal;
+use stopgap_kernel::thp::DIRECTORY;
+use stopgap_stats::record::Series;
+use stopgap_stats::verdict::Word;
+
+use super::*;
+
+const BUDGET: Bytes = Bytes::gib(1);
+
+/// Runs `with` in a context of this machine.
+fn within<T>(fake: &Fake, privilege: Privilege, with: impl FnOnce(&Context<'_>) -> T) -> T {
+    let journal = Journal::new(fake, Path::new("/run/stopgap"));
+    with(&Context {
+        system: fake,
+        journal: &journal,
+        budget: BUDGET,
+        time: Nanos::secs(12),
+        seed: 1,
+        privilege,
+        scratch: Path::new("/tmp"),
+        progress: &|_, _| (),
+        interrupted: &|| false,
+    })
+}
+
+fn machine() -> Fake {
+    Fake::default()
+        .with_file("/run/x", "")
+        .with_file("/proc/uptime", "7260.12 1.00\n")
+        .with_file(
+            "/proc/meminfo",
+            "MemFree: 1048576 kB\nMemAvailable: 1048576 kB\n",
+        )
+        .with_file(
+            "/proc/buddyinfo",
+            "Node 0, zone Normal 0 0 0 0 0 0 0 0 0 0 256\n",
+        )
+}
+
+fn with_thp(fake: Fake) -> Fake {
+    let at = |name: &str| format!("{DIRECTORY}/{name}");
+    fake.with_file(at("enabled"), "always [madvise] never")
+        .with_file(at("defrag"), "always defer defer+madvise [madvise] never")
+        .with_file(at("hpage_pmd_size"), "2097152")
+        .with_file(
+            at("hugepages-64kB/enabled"),
+            "always inherit madvise [never]",
+        )
+        .with_file(
+            at("hugepages-2048kB/enabled"),
+            "always [inherit] madvise never",
+        )
+}
+
+fn with_pool(fake: Fake, free: u64) -> Fake {
+    let at = |name: &str| format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{name}");
+    fake.with_file(at("nr_hugepages"), free.to_string())
+        .with_file(at("free_hugepages"), free.to_string())
+        .with_file(at("resv_hugepages"), "0")
+}
+
+fn find<'a>(measured: &'a Measured, name: &str, strategy: &str, size: &str) -> &'a Series {
+    let is = |series: &Series, key: &str, word: &str| {
+        series.parameters.get(key) == Some(&Parameter::from(word))
+    };
+    let found = measured.series.iter().find(|series| {
+        series.name == name && is(series, "strategy", strategy) && is(series, "size", size)
+    });
+    found.unwrap_or_else(|| panic!("no {name} of {strategy} {size}"))
+}
+
+#[test]
+fn a_kernel_without_thp_and_hugetlb_is_measured_with_base_pages() {
+    let fake = machine();
+    let probe = Chunks::check(true);
+    let measured = within(&fake, Privilege::Root, |context| {
+        probe.run(context).unwrap()
+    });
+    for (strategy, why) in [
+        ("mthp", "this kernel has no THP"),
+        ("thp-direct", "this kernel has no THP"),
+        ("thp-noreclaim", "this kernel has no THP"),
+        ("collapse", "this kernel has no THP"),
+        ("hugetlb", "this kernel has no hugetlb"),
+    ] {
+        let series = find(&measured, "take", strategy, "64M");
+        assert_eq!(series.error.as_deref(), Some(why), "{strategy}");
+        assert!(series.blocks.is_empty());
+    }
+    // 500 ns a page on the fake's clock, 1.5 us the call: no step is left out or counted twice.
+    let base = find(&measured, "take", "base", "4M");
+    assert_eq!(base.blocks.len(), 3);
+    let expected = 1024.0 * 500.0 + 1_500.0;
+    assert!(
+        (base.blocks[0].value / expected - 1.0).abs() < 0.001,
+        "{base:?}"
+    );
+    let blocks = find(&measured, "block", "base", "4M");
+    assert_eq!(blocks.blocks[0].samples, 2);
+
+    let answer = probe.judge(measured, 1, Privilege::Root);
+    assert_eq!(
+        answer.verdict.text,
+        "inconclusive: not fragmented (index 0.00, up 2 h)"
+    );
+    let missing: Vec<_> = answer.missing.iter().map(|missing| &missing.what).collect();
+    assert!(
+        missing
+            .iter()
+            .any(|what| what.starts_with("physical layout")),
+        "{missing:?}"
+    );
+    assert!(
+        missing
+            .iter()
+            .any(|what| what.starts_with("direct reclaim")),
+        "{missing:?}"
+    );
+    assert!(
+        missing
+            .iter()
+            .any(|what| what.starts_with("time without a CPU")),
+        "{missing:?}"
+    );
+}
+
+#[test]
+fn the_plan_names_every_knob_and_touches_none() {
+    let fake = with_pool(with_thp(machine()), 0);
+    let plan = |privilege, probe: &Chunks| {
+        within(&fake, privilege, |context| probe.plan(context).unwrap())
+    };
+    let probe = Chunks::check(false);
+    let touches = plan(Privilege::Root, &probe).touches.join("\n");
+    for expected in [
+        "hugepages-64kB/enabled: set to 'madvise' and put back",
+        "hugepages-2048kB/enabled: set to 'never' and put back",
+        "defrag: set to 'never' and put back",
+        "nr_hugepages: set to 64 at most (now 0), put back",
+    ] {
+        assert!(touches.contains(expected), "{expected} in\n{touches}");
+    }
+    assert!(plan(Privilege::None, &probe).touches.is_empty());
+    let without = Chunks {
+        knobs: false,
+        ..probe
+    };
+    assert!(plan(Privilege::Root, &without).touches.is_empty());
+    assert_eq!(plan(Privilege::Root, &without).memory, Bytes::mib(128));
+    assert_eq!(
+        fake.content(format!("{DIRECTORY}/defrag"))
+            .unwrap()
+            .matches('[')
+            .count(),
+        1
+    );
+}
+
+#[test]
+fn knobs_are_put_back_after_each_strategy() {
+    let fake = with_pool(with_thp(machine()), 100);
+    let probe = Chunks {
+        runs: 1,
+        ..Chunks::check(true)
+    };
+    let measured = within(&fake, Privilege::Root, |context| {
+        probe.run(context).unwrap()
+    });
+    for strategy in [
+        "mthp-64K",
+        "thp-direct",
+        "thp-noreclaim",
+        "collapse",
+        "hugetlb",
+    ] {
+        assert_eq!(
+            find(&measured, "take", strategy, "4M").error,
+            None,
+            "{strategy}"
+        );
+    }
+    assert!(
+        measured
+            .missing
+            .iter()
+            .all(|missing| missing.what != "putting a knob back")
+    );
+    for (knob, word) in [
+        ("defrag", "madvise"),
+        ("hugepages-64kB/enabled", "never"),
+        ("hugepages-2048kB/enabled", "inherit"),
+    ] {
+        assert_eq!(
+            fake.content(format!("{DIRECTORY}/{knob}")).unwrap(),
+            word,
+            "{knob}"
+        );
+    }
+    let parameters = &find(&measured, "block", "thp-noreclaim", "4M").parameters;
+    assert_eq!(parameters["defrag"], Parameter::from("never"));
+    assert_eq!(parameters["knobs-set"], Parameter::from("yes"));
+}
+
+#[test]
+fn knobs_that_refuse_are_used_as_they_stand() {
+    let fake = with_thp(machine()).read_only(DIRECTORY);
+    let probe = Chunks {
+        runs: 1,
+        ..Chunks::check(true)
+    };
+    let measured = within(&fake, Privilege::Root, |context| {
+        probe.run(context).unwrap()
+    });
+    assert_eq!(find(&measured, "take", "thp-direct", "4M").error, None);
+    let error = find(&measured, "take", "mthp-64K", "4M")
+        .error
+        .clone()
+        .unwrap();
+    assert!(
+        error.starts_with("needs root to set hugepages-64kB/enabled"),
+        "{error}"
+    );
+    assert!(
+        error.contains("/enabled: "),
+        "the refusal itself is named: {error}"
+    );
+}
+
+#[test]
+fn without_root_knobs_are_left_alone_and_the_row_says_so() {
+    let fake = with_pool(with_thp(machine()), 0);
+    let probe = Chunks::check(true);
+    let measured = within(&fake, Privilege::None, |context| {
+        probe.run(context).unwrap()
+    });
+    let direct = find(&measured, "take", "thp-direct", "4M");
+    assert_eq!(direct.parameters["knobs-set"], Parameter::from("no"));
+    assert_eq!(direct.parameters["defrag"], Parameter::from("madvise"));
+    let error = |strategy| {
+        find(&measured, "take", strategy, "4M")
+            .error
+            .clone()
+            .unwrap()
+    };
+    assert_eq!(error("thp-noreclaim"), "needs root to set defrag to never");
+    assert_eq!(error("hugetlb"), "no huge pages in the pool");
+}
+
+#[test]
+fn parameters_that_make_no_sense_are_refused_with_what_to_do() {
+    let refused = |probe: Chunks| {
+        let fake = machine();
+        let error = within(&fake, Privilege::None, |context| {
+            assert!(probe.run(context).is_err());
+            probe.plan(context).unwrap_err()
+        });
+        assert!(matches!(error, ProbeError::Parameter(_)));
+        error.to_string()
+    };
+    let check = || Chunks::check(true);
+    let with_size = |size| Chunks {
+        sizes: vec![size],
+        ..check()
+    };
+    assert!(refused(with_size(Bytes(5000))).contains("whole pages"));
+    assert!(refused(with_size(Bytes(0))).contains("whole pages"));
+    assert!(refused(with_size(Bytes::gib(4))).contains("allow more memory"));
+    assert!(refused(Chunks { runs: 0, ..check() }).contains("one run"));
+    let none = Chunks {
+        strategies: vec![],
+        ..check()
+    };
+    assert!(refused(none).contains("one strategy"));
+}
+
+#[test]
+fn a_size_beyond_the_budget_is_an_error_in_its_row() {
+    let probe = Chunks {
+        sizes: vec![Bytes::mib(4), Bytes::gib(2)],
+        runs: 1,
+        ..Chunks::check(true)
+    };
+    let fake = machine();
+    let measured = within(&fake, Privilege::None, |context| {
+        probe.run(context).unwrap()
+    });
+    let error = find(&measured, "take", "base", "2G").error.clone().unwrap();
+    assert_eq!(error, "larger than the memory budget of 1 GiB");
+    assert_eq!(find(&measured, "take", "base", "4M").error, None);
+}
+
+/// As on arm64 with 16 KiB pages: nothing takes a huge page for 2 MiB.
+#[test]
+fn the_pmd_size_is_the_kernels() {
+    let at = |name: &str| format!("{DIRECTORY}/{name}");
+    let fake = with_thp(machine())
+        .with_file(at("hpage_pmd_size"), "33554432")
+        .without(at("hugepages-2048kB"))
+        .with_file(
+            at("hugepages-32768kB/enabled"),
+            "always [inherit] madvise never",
+        );
+    let probe = Chunks::check(true);
+    let measured = within(&fake, Privilege::None, |context| {
+        probe.run(context).unwrap()
+    });
+    for strategy in ["thp-direct", "collapse"] {
+        let error = find(&measured, "take", strategy, "4M").error.clone();
+        assert_eq!(error.unwrap(), "a page of 32M is larger than the buffer");
+        let blocks = find(&measured, "block", strategy, "64M");
+        assert_eq!(blocks.blocks[0].samples, 2);
+        assert_eq!(blocks.parameters["block"], Parameter::from("32M"));
+    }
+    assert_eq!(
+        find(&measured, "block", "base", "4M").parameters["block"],
+        Parameter::from("4M")
+    );
+}
+
+#[test]
+fn interrupted_it_reports_what_there_is() {
+    let fake = machine();
+    let journal = Journal::new(&fake, Path::new("/run/stopgap"));
+    let calls = std::cell::Cell::new(0);
+    let context = Context {
+        system: &fake,
+        journal: &journal,
+        budget: BUDGET,
+        time: Nanos::secs(12),
+        seed: 1,
+        privilege: Privilege::None,
+        scratch: Path::new("/tmp"),
+        progress: &|_, _| (),
+        interrupted: &|| calls.replace(calls.get() + 1) >= 6,
+    };
+    let probe = Chunks::check(false);
+    let measured = probe.run(&context).unwrap();
+    assert!(measured.interrupted);
+    let base = find(&measured, "take", "base", "4M");
+    assert_eq!(base.blocks.len(), 1, "one run of six strategies");
+    let answer = probe.judge(measured, 1, Privilege::None);
+    assert_eq!(answer.verdict.word, Word::Inconclusive);
+}

@@ -1,0 +1,170 @@
+//! Threads that map at once while one only faults.
+//!
+//! ```text
+//! thread 1     map touch unmap map touch unmap ...      beside N mappings
+//! thread 2     map touch unmap ...
+//! last thread  touch touch touch ... (throws all away)  touch ...
+//! alone        the last thread's work without the others
+//! ```
+//!
+//! What a mapper pays for others is mmap_lock and, at each unmap, telling the other CPUs to
+//! forget the translation; what the faulting thread pays is waiting for a mapper's write lock
+//! (per-VMA locks, Linux 6.4, took most of that away).
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use stopgap_events::memory::Protection;
+use stopgap_events::units::{Bytes, Nanos};
+use stopgap_events::workload::Pbobench;
+use stopgap_kernel::memory::{Advice, MapKind, MapRequest};
+use stopgap_kernel::{Error, System};
+use stopgap_stats::histogram::Recorder;
+
+use super::STALL;
+use super::execute::{Backend, Executor, Operation, Step};
+use super::run::{FAULTED, parameters};
+use crate::contract::Context;
+use crate::load::LoadReport;
+
+/// Mappings that each mapper lays out before it begins.
+const BESIDE: u32 = 5_000;
+/// How long the threads run together, and the faulting one alone.
+const TOGETHER: Nanos = Nanos::millis(150);
+
+pub(super) fn run(
+    threads: u32,
+    run: u32,
+    seed: u64,
+    context: &Context<'_>,
+    report: &mut LoadReport,
+) -> Result<(), Error> {
+    let system = context.system;
+    let start = system.now();
+
+    let alone = fault_for(system, TOGETHER, &|| false)?;
+    let series = |threads: u32| {
+        parameters([
+            ("workload", "threads".into()),
+            ("threads", threads.into()),
+            ("n", (BESIDE * (threads - 1)).into()),
+        ])
+    };
+    report.block("fault", "ns", &series(1), alone.into_block(run, start.0));
+
+    let done = AtomicBool::new(false);
+    let ready = std::sync::Barrier::new(threads as usize);
+    let (faults, mappers) = std::thread::scope(|scope| {
+        let mappers: Vec<_> = (0..threads - 1)
+            .map(|number| {
+                let (done, ready) = (&done, &ready);
+                let seed = seed ^ u64::from(number);
+                scope.spawn(move || map_until(system, seed, ready, done))
+            })
+            .collect();
+        ready.wait();
+        let faults = fault_for(system, TOGETHER, context.interrupted);
+        done.store(true, Ordering::Relaxed);
+        let mappers: Vec<_> = mappers
+            .into_iter()
+            .map(|thread| {
+                thread
+                    .join()
+                    .unwrap_or_else(|_| Err(Error::unsupported("a mapping thread", "it panicked")))
+            })
+            .collect();
+        (faults, mappers)
+    });
+    report.block(
+        "fault",
+        "ns",
+        &series(threads),
+        faults?.into_block(run, start.0),
+    );
+    // One mapper stands for all: they do the same, and a block is one run's figure.
+    if let Some(first) = mappers.into_iter().next() {
+        for (operation, recorder) in first? {
+            let block = recorder.into_block(run, start.0);
+            report.block(operation.series(), "ns", &series(threads), block);
+        }
+    }
+    Ok(())
+}
+
+/// Touches pages of its own for `time`, a sample a page.
+fn fault_for(system: &dyn System, time: Nanos, stop: &dyn Fn() -> bool) -> Result<Recorder, Error> {
+    let page = system.page_size();
+    let mapping = system.map(&MapRequest {
+        length: FAULTED,
+        protection: Protection::Write,
+        kind: MapKind::Anonymous,
+        align: Bytes(0),
+    })?;
+    // Base pages, so that a sample is one fault everywhere. A kernel without THP refuses the
+    // advice and has base pages anyway.
+    let _ = system.advise(&mapping, Bytes(0), FAULTED, Advice::NoHugePage);
+    let mut recorder = Recorder::new(STALL.0);
+    let deadline = system.now() + time;
+    'until: loop {
+        for index in 0..FAULTED.0 / page.0 {
+            let before = system.now();
+            if before >= deadline || stop() {
+                break 'until;
+            }
+            system.touch(&mapping, Bytes(index * page.0), page)?;
+            recorder.record(before.0, system.now().saturating_sub(before).0);
+        }
+        system.advise(&mapping, Bytes(0), FAULTED, Advice::DontNeed)?;
+    }
+    system.unmap(mapping)?;
+    Ok(recorder)
+}
+
+type Calls = Vec<(Operation, Recorder)>;
+
+/// pbobench until `done`, its calls timed from the moment when all threads are ready.
+fn map_until(
+    system: &dyn System,
+    seed: u64,
+    ready: &std::sync::Barrier,
+    done: &AtomicBool,
+) -> Result<Calls, Error> {
+    let laid_out = lay_out(system, seed);
+    ready.wait(); // also where laying out failed: the others must not wait for ever
+    let (mut executor, steps) = laid_out?;
+    let mut calls: Calls = [Operation::Map, Operation::Touch, Operation::Unmap]
+        .map(|operation| (operation, Recorder::new(STALL.0)))
+        .into();
+    for event in steps {
+        if done.load(Ordering::Relaxed) {
+            break;
+        }
+        if let Some(timed) = executor.apply(event)? {
+            for (operation, recorder) in &mut calls {
+                if *operation == timed.operation {
+                    recorder.record(timed.start.0, timed.length.0);
+                }
+            }
+        }
+    }
+    executor.clear()?;
+    Ok(calls)
+}
+
+fn lay_out(
+    system: &dyn System,
+    seed: u64,
+) -> Result<
+    (
+        Executor<'_>,
+        impl Iterator<Item = stopgap_events::memory::MemoryEvent> + use<>,
+    ),
+    Error,
+> {
+    let mut executor = Executor::new(system, Backend::Memfd, super::names(BESIDE))?;
+    let layout = Pbobench::new(BESIDE, 0, seed).events();
+    executor.carry_out(layout, &|| false, |_: Step| {})?;
+    let steps = Pbobench::new(BESIDE, u64::MAX, seed)
+        .events()
+        .skip(BESIDE as usize + 2); // the layout and the two marks around it
+    Ok((executor, steps))
+}

@@ -1,0 +1,376 @@
+//! The answer, from the samples alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use stopgap_events::machine::Privilege;
+use stopgap_events::question::Question;
+use stopgap_events::workload::Form;
+use stopgap_stats::growth::{self, Growth, Point};
+use stopgap_stats::histogram::Histogram;
+use stopgap_stats::quantile::quantile;
+use stopgap_stats::record::{Answer, Figure, Parameter, Series};
+use stopgap_stats::verdict::{Verdict, Word};
+
+use super::Placement;
+use super::execute::{Backend, Operation};
+use super::run::{CONTROL, find};
+use crate::contract::Measured;
+
+/// What one map costs in all: it is mapped, used and unmapped.
+const CYCLE: [Operation; 3] = [Operation::Map, Operation::Touch, Operation::Unmap];
+
+pub(super) fn judge(
+    probe: &Placement,
+    measured: Measured,
+    seed: u64,
+    privilege: Privilege,
+) -> Answer {
+    let mut answers: Vec<BackendAnswer> = Vec::new();
+    for &backend in &probe.backends {
+        answers.push(judge_backend(&measured.series, backend, seed));
+    }
+    // The worst answer leads; of equals the first, which is the one most like a driver.
+    answers.sort_by_key(|answer| match answer.verdict.word {
+        Word::Grows => 0,
+        Word::Inconclusive => 1,
+        _ => 2,
+    });
+    let mut evidence: Vec<String> = answers.iter().flat_map(|a| a.evidence.clone()).collect();
+    evidence.extend(workload_evidence(&measured.series));
+    evidence.extend(thread_evidence(&measured.series));
+    evidence.extend(tail_evidence(&measured.series));
+    let lead = answers.into_iter().next();
+    let (verdict, figure) = lead.map_or_else(
+        || (Verdict::inconclusive("no backend was measured"), None),
+        |lead| (lead.verdict, lead.figure),
+    );
+    let advice = if verdict.word == Word::Grows {
+        vec![
+            "map fewer, larger areas: reserve once and place buffers inside".to_owned(),
+            "see which process holds the mappings: stopgap check --passive".to_owned(),
+        ]
+    } else {
+        Vec::new()
+    };
+    Answer {
+        question: Question::Placement,
+        parameters: parameters(probe, seed),
+        verdict,
+        figure,
+        evidence,
+        advice,
+        privilege,
+        series: measured.series,
+        counters: measured.counters,
+        losses: measured.losses,
+        missing: measured.missing,
+    }
+}
+
+fn parameters(probe: &Placement, seed: u64) -> BTreeMap<String, Parameter> {
+    let join = |words: Vec<String>| Parameter::Word(words.join(","));
+    [
+        (
+            "n",
+            join(probe.ladder.iter().map(ToString::to_string).collect()),
+        ),
+        (
+            "backend",
+            join(probe.backends.iter().map(ToString::to_string).collect()),
+        ),
+        ("steps", probe.steps.into()),
+        ("runs", probe.runs.into()),
+        (
+            "threads",
+            join(probe.threads.iter().map(ToString::to_string).collect()),
+        ),
+        ("agua-loops", probe.agua_loops.into()),
+        ("freegap-rounds", probe.freegap_rounds.into()),
+        ("seed", seed.into()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
+}
+
+struct BackendAnswer {
+    verdict: Verdict,
+    figure: Option<Figure>,
+    evidence: Vec<String>,
+}
+
+fn judge_backend(series: &[Series], backend: Backend, seed: u64) -> BackendAnswer {
+    let of = |name: &'static str| points(series, backend, &[name]);
+    let cost = points(series, backend, &CYCLE.map(Operation::series));
+    let control = growth::fit(&of(CONTROL), seed).ok();
+    match growth::fit(&cost, seed) {
+        Ok(growth) => BackendAnswer {
+            verdict: growth::verdict(&growth, control.as_ref()),
+            figure: Some(Figure {
+                value: growth.ratio.value,
+                unit: "x".to_owned(),
+                low: Some(growth.ratio.low),
+                high: Some(growth.ratio.high),
+            }),
+            evidence: vec![sentence(backend, &cost, &growth, control.as_ref())],
+        },
+        Err(error) => BackendAnswer {
+            verdict: Verdict::inconclusive(&format!("{backend}: {error}")),
+            figure: None,
+            evidence: Vec::new(),
+        },
+    }
+}
+
+/// `3.6 -> 4.1 us per map, touch and unmap, N 1,000..64,000, memfd (control ~N^1.00: ok)`.
+fn sentence(backend: Backend, cost: &[Point], growth: &Growth, control: Option<&Growth>) -> String {
+    let control = match control.and_then(|control| control.exponent.as_ref()) {
+        Some(exponent) => format!("control ~N^{:.2}", exponent.value),
+        None => "control unknown".to_owned(),
+    };
+    let at = |n: f64| {
+        let runs = cost.iter().find(|point| point.n.total_cmp(&n).is_eq());
+        runs.map_or(f64::NAN, |point| median(&point.runs)) / 1_000.0
+    };
+    format!(
+        "{:.2} -> {:.2} us per map, touch and unmap, N {}..{}, {backend} ({control})",
+        at(growth.reference_n),
+        at(growth.largest_n),
+        growth.reference_n,
+        growth.largest_n,
+    )
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => f64::NAN,
+        n => f64::midpoint(values[(n - 1) / 2], values[n / 2]),
+    }
+}
+
+/// Cost over N: at each N the sum of the medians of these series, a figure a run. Only runs
+/// that measured all of it count.
+fn points(series: &[Series], backend: Backend, names: &[&str]) -> Vec<Point> {
+    let mut by_n: BTreeMap<u64, BTreeMap<u32, Vec<f64>>> = BTreeMap::new();
+    for one in series {
+        let wanted = names.contains(&one.name.as_str())
+            && one.parameters.get("workload") == Some(&"pbobench".into())
+            && one.parameters.get("backend") == Some(&backend.word().into());
+        if let (true, Some(Parameter::Number(n))) = (wanted, one.parameters.get("n")) {
+            for block in &one.blocks {
+                let values = by_n.entry(*n).or_default().entry(block.run).or_default();
+                values.push(block.value);
+            }
+        }
+    }
+    let complete = |runs: &BTreeMap<u32, Vec<f64>>| -> BTreeSet<u32> {
+        let whole = runs
+            .iter()
+            .filter(|(_, values)| values.len() == names.len());
+        whole.map(|(&run, _)| run).collect()
+    };
+    let in_all = by_n
+        .values()
+        .map(complete)
+        .reduce(|all, these| &all & &these)
+        .unwrap_or_default();
+    by_n.into_iter()
+        .map(|(n, runs)| Point {
+            #[allow(clippy::cast_precision_loss)] // N is small
+            n: n as f64,
+            runs: in_all.iter().map(|run| runs[run].iter().sum()).collect(),
+        })
+        .collect()
+}
+
+/// All samples of a series.
+fn pooled(series: &Series) -> Histogram {
+    let mut all = Histogram::new();
+    for histogram in series.blocks.iter().filter_map(|b| b.histogram.as_ref()) {
+        all.merge(histogram);
+    }
+    all
+}
+
+#[allow(clippy::cast_precision_loss)] // for people
+fn micros(ns: u64) -> f64 {
+    ns as f64 / 1_000.0
+}
+
+fn workload_evidence(series: &[Series]) -> Vec<String> {
+    let mut evidence = Vec::new();
+    let agua = ("workload", Parameter::from("agua"));
+    if let Some(loops) = find(series, "loop", std::slice::from_ref(&agua))
+        && let Some(ns) = pooled(loops).median()
+    {
+        let live = match loops.parameters.get("live") {
+            Some(Parameter::Number(live)) => format!(" (at most {live} live)"),
+            _ => String::new(),
+        };
+        evidence.push(format!(
+            "agua: {:.1} ms a loop of 10,000 maps{live}",
+            micros(ns) / 1_000.0
+        ));
+    }
+    for form in Form::ALL {
+        let calls: &[Operation] = match form {
+            // A round protects twice.
+            Form::Posted | Form::InnerMprotect => &[Operation::Protect, Operation::Protect],
+            Form::InnerRemap => &[Operation::Unmap, Operation::Map],
+        };
+        let wanted = [
+            ("workload", Parameter::from("freegap")),
+            ("form", form.word().into()),
+        ];
+        let medians: Option<Vec<u64>> = calls
+            .iter()
+            .map(|call| pooled(find(series, call.series(), &wanted)?).median())
+            .collect();
+        if let Some(medians) = medians {
+            let round = micros(medians.iter().sum());
+            evidence.push(format!("freegap {form}: {round:.2} us a round"));
+        }
+    }
+    evidence
+}
+
+fn thread_evidence(series: &[Series]) -> Vec<String> {
+    let mut evidence = Vec::new();
+    let with = |threads: u64| {
+        let wanted = [
+            ("workload", Parameter::from("threads")),
+            ("threads", threads.into()),
+        ];
+        find(series, "fault", &wanted)
+    };
+    let Some(alone) = with(1).and_then(|series| pooled(series).median()) else {
+        return evidence;
+    };
+    for one in series.iter().filter(|one| one.name == "fault") {
+        if let Some(Parameter::Number(threads)) = one.parameters.get("threads")
+            && *threads > 1
+        {
+            let beside = pooled(one);
+            if let Some(median) = beside.median() {
+                let tail = match quantile(&beside, 0.999) {
+                    Ok(ns) => format!("{:.1} us", micros(ns)),
+                    Err(few) => few.to_string(),
+                };
+                evidence.push(format!(
+                    "a fault takes {:.2} us alone, {:.2} us beside {} mapping (p99.9 {tail})",
+                    micros(alone),
+                    micros(median),
+                    threads - 1,
+                ));
+            }
+        }
+    }
+    evidence.extend(shootdown_evidence(series));
+    evidence
+}
+
+/// An unmap by a process that runs on one CPU, and by one that runs on several: the
+/// difference is telling the other CPUs to forget the translation.
+fn shootdown_evidence(series: &[Series]) -> Option<String> {
+    let unmap = Operation::Unmap.series();
+    let alone = [
+        ("workload", Parameter::from("pbobench")),
+        ("backend", Backend::Memfd.word().into()),
+    ];
+    let threads = [("workload", Parameter::from("threads"))];
+    let alone = pooled(find(series, unmap, &alone)?).median()?;
+    let beside = pooled(find(series, unmap, &threads)?).median()?;
+    Some(format!(
+        "an unmap takes {:.2} us by the only thread, {:.2} us beside a thread that runs",
+        micros(alone),
+        micros(beside),
+    ))
+}
+
+/// The longest single call, because it is the one that freezes something.
+fn tail_evidence(series: &[Series]) -> Vec<String> {
+    let calls = CYCLE.map(Operation::series);
+    let (mut worst, mut stalls) = (None, 0);
+    for one in series.iter().filter(|s| calls.contains(&s.name.as_str())) {
+        for block in &one.blocks {
+            let longest = block.histogram.as_ref().and_then(Histogram::max);
+            worst = worst.max(longest.map(|ns| (ns, one.name.as_str())));
+            stalls += block.stalls.as_ref().map_or(0, |stalls| stalls.count);
+        }
+    }
+    worst
+        .map(|(ns, name)| {
+            format!(
+                "longest single call: {name} {:.2} ms; {stalls} above {}",
+                micros(ns) / 1_000.0,
+                super::STALL
+            )
+        })
+        .into_iter()
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stopgap_stats::record::Block;
+
+    fn series(name: &str, n: u64, values: &[f64]) -> Series {
+        let parameters = [
+            ("workload", "pbobench".into()),
+            ("backend", "memfd".into()),
+            ("n", n.into()),
+        ];
+        Series {
+            name: name.to_owned(),
+            unit: "ns".to_owned(),
+            parameters: parameters
+                .map(|(k, v): (&str, Parameter)| (k.to_owned(), v))
+                .into(),
+            blocks: (0u32..)
+                .zip(values)
+                .map(|(run, &value)| Block {
+                    run,
+                    start_ns: 0,
+                    samples: 100,
+                    value,
+                    histogram: None,
+                    stalls: None,
+                })
+                .collect(),
+            error: None,
+        }
+    }
+
+    #[test]
+    fn a_run_that_lacks_a_part_does_not_count() {
+        let measured = [
+            series("map", 100, &[1.0, 2.0, 3.0]),
+            series("unmap", 100, &[10.0, 20.0]),
+            series("map", 1_000, &[4.0, 5.0, 6.0]),
+            series("unmap", 1_000, &[40.0, 50.0, 60.0]),
+        ];
+        let points = points(&measured, Backend::Memfd, &["map", "unmap"]);
+        assert_eq!(points.len(), 2);
+        assert_eq!(points[0].runs, [11.0, 22.0]);
+        assert_eq!(points[1].runs, [44.0, 55.0]);
+    }
+
+    #[test]
+    fn nothing_measured_is_inconclusive() {
+        let probe = Placement {
+            ladder: Vec::new(),
+            also: None,
+            backends: vec![Backend::Memfd],
+            steps: 1,
+            runs: 1,
+            threads: Vec::new(),
+            agua_loops: 0,
+            freegap_rounds: 0,
+        };
+        let answer = judge(&probe, Measured::default(), 1, Privilege::None);
+        assert_eq!(answer.verdict.word, Word::Inconclusive);
+        assert_eq!(answer.figure, None);
+    }
+}

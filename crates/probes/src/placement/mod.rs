@@ -1,0 +1,216 @@
+//! `placement`: does mapping memory slow down as mappings pile up?
+//!
+//! **Contract.** pbobench of mail 000 over a ladder of N: N one-page mappings that can never
+//! merge are laid out, then 100 slots are mapped, touched and unmapped at random. Map, first
+//! touch and unmap are timed apart, each call. Each N of each run is a load child of its own,
+//! with a fresh address space, in random order. In the same child, over the same mappings, the
+//! **positive control**: the time to read `/proc/self/maps`, which is linear in N on every
+//! kernel. A run that cannot see *that* growth may not say `flat`.
+//!
+//! Beside it: agua and freegap of mail 003, and N threads that map at once while one only
+//! faults, because today's stall is mmap_lock and the TLB shootdown rather than the search.
+//!
+//! What it leaves out: address-space randomisation is as the system has it; one NUMA node.
+
+mod contention;
+mod execute;
+mod judge;
+mod run;
+
+use stopgap_events::machine::Privilege;
+use stopgap_events::question::Question;
+use stopgap_events::units::{Bytes, Nanos};
+use stopgap_events::workload::{Form, Pbobench};
+use stopgap_kernel::System;
+use stopgap_kernel::files::read_number;
+use stopgap_stats::record::Answer;
+
+use crate::contract::{Context, Measured, Plan, Probe, ProbeError};
+
+pub use execute::Backend;
+
+/// From what length on a map, touch or unmap counts as a stall.
+pub const STALL: Nanos = Nanos::millis(10);
+
+/// The ladder of N unless told otherwise; the last rung is added from `vm.max_map_count`.
+pub const LADDER: [u32; 5] = [100, 1_000, 10_000, 20_000, 40_000];
+
+/// Mappings left for the process itself, the slots of pbobench and its threads' stacks.
+const MARGIN: u64 = 1_000;
+
+/// No rung above this is chosen unasked, however large `vm.max_map_count` is: each mapping
+/// costs the kernel about 200 bytes and 3 us.
+const LAST_RUNG: u64 = 250_000;
+
+/// The probe with its parameters.
+#[derive(Debug, Clone)]
+pub struct Placement {
+    /// Numbers of mappings; empty: [`LADDER`] and one just under `vm.max_map_count`.
+    pub ladder: Vec<u32>,
+    /// One more rung, the number of mappings of a process that was asked about.
+    pub also: Option<u32>,
+    /// What backs the mappings.
+    pub backends: Vec<Backend>,
+    /// Steps of pbobench at each N; half of them map.
+    pub steps: u64,
+    /// Runs, each in fresh children.
+    pub runs: u32,
+    /// Numbers of threads, one of which only faults; empty: none.
+    pub threads: Vec<u32>,
+    /// Loops of agua, 0: none.
+    pub agua_loops: u32,
+    /// Rounds of each form of freegap, 0: none.
+    pub freegap_rounds: u64,
+}
+
+impl Placement {
+    /// What `check` asks: all of it, or with `quick` pbobench on memfd alone.
+    #[must_use]
+    pub fn check(system: &dyn System, quick: bool) -> Placement {
+        let cpus = system.cpus().map_or(1, |cpus| cpus.len());
+        let mut threads = vec![2, u32::try_from(cpus).unwrap_or(u32::MAX)];
+        threads.retain(|&n| n > 1 && n as usize <= cpus);
+        threads.dedup();
+        Placement {
+            ladder: Vec::new(),
+            also: None,
+            backends: if quick {
+                vec![Backend::Memfd]
+            } else {
+                Backend::ALL.to_vec()
+            },
+            steps: if quick { 4_000 } else { 10_000 },
+            runs: if quick { 3 } else { 5 },
+            threads: if quick { Vec::new() } else { threads },
+            agua_loops: if quick { 0 } else { 20 },
+            freegap_rounds: if quick { 0 } else { 20_000 },
+        }
+    }
+
+    /// The rungs that will be climbed, ascending.
+    fn rungs(&self, system: &dyn System) -> Result<Vec<u32>, ProbeError> {
+        let limit: u64 = read_number(system, "/proc/sys/vm/max_map_count")?;
+        let room = limit.saturating_sub(MARGIN);
+        let mut rungs = self.ladder.clone();
+        if rungs.is_empty() {
+            rungs.extend(LADDER.into_iter().filter(|&n| u64::from(n) <= room));
+            // Just under the limit, in whole thousands where there are any.
+            let last = room.min(LAST_RUNG);
+            let last = if last > 1_000 {
+                last / 1_000 * 1_000
+            } else {
+                last
+            };
+            rungs.extend(u32::try_from(last));
+            rungs.extend(self.also.filter(|&n| n > 0 && u64::from(n) <= room));
+        }
+        rungs.sort_unstable();
+        rungs.dedup();
+        for &n in &rungs {
+            if n == 0 {
+                return Err(ProbeError::Parameter(
+                    "N of 0: there is nothing to pile up; give at least 1".to_owned(),
+                ));
+            }
+            if u64::from(n) > room {
+                let needed = u64::from(n) + MARGIN;
+                return Err(ProbeError::Parameter(format!(
+                    "N of {n} does not fit into vm.max_map_count = {limit}; as root: sysctl \
+                     vm.max_map_count={needed}"
+                )));
+            }
+        }
+        Ok(rungs)
+    }
+
+    /// Mappings that agua may keep live here, and what was scaled, in words.
+    fn agua_ceiling(system: &dyn System) -> Result<(u32, Option<String>), ProbeError> {
+        const ORIGINAL: u64 = 200_000;
+        let limit: u64 = read_number(system, "/proc/sys/vm/max_map_count")?;
+        // The ceiling is looked at between loops of 10,000 maps.
+        let room = limit.saturating_sub(MARGIN + 10_000).min(ORIGINAL);
+        #[allow(clippy::cast_possible_truncation)] // at most 200,000
+        let ceiling = room as u32;
+        let scaled = (room < ORIGINAL).then(|| {
+            format!(
+                "scaled to at most {room} live maps instead of {ORIGINAL}: vm.max_map_count is \
+                 {limit}"
+            )
+        });
+        Ok((ceiling, scaled))
+    }
+
+    fn validate(&self, system: &dyn System) -> Result<(), ProbeError> {
+        let cpus = system.cpus()?.len();
+        if self.runs == 0 || self.steps == 0 {
+            return Err(ProbeError::Parameter(
+                "0 runs or 0 steps measure nothing; give at least 1".to_owned(),
+            ));
+        }
+        if let Some(&n) = self.threads.iter().find(|&&n| n < 2 || n as usize > cpus) {
+            return Err(ProbeError::Parameter(format!(
+                "{n} threads: one of them only faults, so give 2 to {cpus} (this process may \
+                 use {cpus} CPUs)"
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl Probe for Placement {
+    fn question(&self) -> Question {
+        Question::Placement
+    }
+
+    fn plan(&self, context: &Context<'_>) -> Result<Plan, ProbeError> {
+        self.validate(context.system)?;
+        let rungs = self.rungs(context.system)?;
+        let most = rungs.last().copied().unwrap_or(0);
+        // The kernel's own record of a mapping, and our name for it.
+        let memory = Bytes(u64::from(most) * 512) + Bytes::mib(16);
+        if memory > context.budget {
+            return Err(ProbeError::Parameter(format!(
+                "N of {most} needs about {memory}, more than the budget of {}; give a smaller N \
+                 or a larger --memory",
+                context.budget
+            )));
+        }
+        Ok(Plan {
+            what: format!(
+                "maps, touches and unmaps beside N = {} mappings of {}, in load children",
+                rungs
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>()
+                    .join(", "),
+                self.backends
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>()
+                    .join(" and "),
+            ),
+            touches: Vec::new(),
+            memory,
+            time: context.time,
+            missing: Vec::new(),
+        })
+    }
+
+    fn run(&self, context: &Context<'_>) -> Result<Measured, ProbeError> {
+        self.validate(context.system)?;
+        let rungs = self.rungs(context.system)?;
+        run::run(self, &rungs, context)
+    }
+
+    fn judge(&self, measured: Measured, seed: u64, privilege: Privilege) -> Answer {
+        judge::judge(self, measured, seed, privilege)
+    }
+}
+
+/// Names that pbobench uses beside `n` mappings.
+fn names(n: u32) -> u64 {
+    Pbobench::peak(n)
+}
+
+/// The forms of freegap that are run.
+const FORMS: [Form; 3] = Form::ALL;

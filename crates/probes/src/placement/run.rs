@@ -1,0 +1,241 @@
+//! The part that reaches the system: load children, one for each part of each run.
+
+use std::collections::BTreeMap;
+
+use stopgap_events::machine::{Counter, Missing};
+use stopgap_events::memory::MemoryEvent;
+use stopgap_events::random::Random;
+use stopgap_events::units::{Bytes, Nanos};
+use stopgap_events::workload::{Agua, Form, Freegap, Pbobench};
+use stopgap_kernel::{Error, System};
+use stopgap_stats::histogram::Recorder;
+use stopgap_stats::record::{Parameter, Series};
+
+use super::execute::{Backend, Executor, Operation, Step};
+use super::{FORMS, Placement, STALL, contention, names};
+use crate::contract::{Context, Measured, ProbeError};
+use crate::load::{self, LoadReport};
+
+/// Reads of `/proc/self/maps` for the control.
+const CONTROL_READS: u32 = 3;
+
+/// One part of a run, carried out by a load child of its own.
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    Pbobench { backend: Backend, n: u32 },
+    Threads { threads: u32 },
+    Agua { ceiling: u32 },
+    Freegap { form: Form },
+}
+
+impl Part {
+    fn describe(self) -> String {
+        match self {
+            Part::Pbobench { backend, n } => format!("pbobench, N={n}, {backend}"),
+            Part::Threads { threads } => format!("{threads} threads at once"),
+            Part::Agua { .. } => "agua".to_owned(),
+            Part::Freegap { form } => format!("freegap {form}"),
+        }
+    }
+}
+
+pub(super) fn run(
+    probe: &Placement,
+    rungs: &[u32],
+    context: &Context<'_>,
+) -> Result<Measured, ProbeError> {
+    let system = context.system;
+    let mut measured = Measured::default();
+    let mut parts = Vec::new();
+    for &backend in &probe.backends {
+        parts.extend(rungs.iter().map(|&n| Part::Pbobench { backend, n }));
+    }
+    parts.extend(
+        probe
+            .threads
+            .iter()
+            .map(|&threads| Part::Threads { threads }),
+    );
+    if probe.agua_loops > 0 {
+        let (ceiling, scaled) = Placement::agua_ceiling(system)?;
+        parts.push(Part::Agua { ceiling });
+        measured
+            .missing
+            .extend(scaled.map(|why| Missing::new("agua at its original size", why)));
+    }
+    if probe.freegap_rounds > 0 {
+        parts.extend(FORMS.map(|form| Part::Freegap { form }));
+    }
+    measured.counters.push(Counter {
+        name: "steps at each N".to_owned(),
+        value: probe.steps,
+    });
+
+    let begin = system.now();
+    let mut random = Random::new(context.seed);
+    let total = (probe.runs as usize * parts.len()).max(1);
+    'runs: for run in 0..probe.runs {
+        random.shuffle(&mut parts);
+        for (index, &part) in parts.iter().enumerate() {
+            if (context.interrupted)() {
+                measured.interrupted = true;
+                break 'runs;
+            }
+            let done = run as usize * parts.len() + index;
+            #[allow(clippy::cast_precision_loss)]
+            (context.progress)(done as f64 / total as f64, &part.describe());
+            let seed = random.bits();
+            load::run(
+                context,
+                &mut measured,
+                &part.describe(),
+                &mut |report: &mut LoadReport| carry_out(probe, part, run, seed, context, report),
+            );
+        }
+        // Three runs are the least that an interval can be had from.
+        if run >= 2 && system.now().saturating_sub(begin) > context.time && run + 1 < probe.runs {
+            measured.missing.push(Missing::new(
+                format!("runs {} to {}", run + 2, probe.runs),
+                format!("the time of {} was over", context.time),
+            ));
+            break;
+        }
+    }
+    Ok(measured)
+}
+
+/// In the load child: one part.
+fn carry_out(
+    probe: &Placement,
+    part: Part,
+    run: u32,
+    seed: u64,
+    context: &Context<'_>,
+    report: &mut LoadReport,
+) -> Result<(), Error> {
+    let system = context.system;
+    match part {
+        Part::Pbobench { backend, n } => {
+            let parameters = parameters([
+                ("workload", "pbobench".into()),
+                ("backend", backend.word().into()),
+                ("n", n.into()),
+            ]);
+            let mut executor = Executor::new(system, backend, names(n))?;
+            let events = Pbobench::new(n, probe.steps, seed).events();
+            time_calls(&mut executor, events, &parameters, run, context, report)?;
+            control(system, n, &parameters, run, report)?;
+            executor.clear()
+        }
+        Part::Threads { threads } => contention::run(threads, run, seed, context, report),
+        Part::Agua { ceiling } => {
+            let parameters = parameters([("workload", "agua".into()), ("live", ceiling.into())]);
+            let agua = Agua::new(probe.agua_loops, ceiling);
+            let mut executor = Executor::new(system, Backend::Anonymous, 1)?;
+            let mut recorder = Recorder::new(STALL.0);
+            let start = system.now();
+            let mut loop_start = start;
+            executor.carry_out(agua.events(), context.interrupted, |step| {
+                if let Step::Round = step {
+                    let now = system.now();
+                    recorder.record(loop_start.0, now.saturating_sub(loop_start).0);
+                    loop_start = now;
+                }
+            })?;
+            report.block("loop", "ns", &parameters, recorder.into_block(run, start.0));
+            executor.clear()
+        }
+        Part::Freegap { form } => {
+            let parameters =
+                parameters([("workload", "freegap".into()), ("form", form.word().into())]);
+            let rounds = probe.freegap_rounds;
+            let events = Freegap::with_page_size(form, rounds, system.page_size()).events();
+            let mut executor = Executor::new(system, Backend::Anonymous, 1)?;
+            time_calls(&mut executor, events, &parameters, run, context, report)?;
+            executor.clear()
+        }
+    }
+}
+
+/// Carries a workload out, a series for each kind of call.
+fn time_calls(
+    executor: &mut Executor<'_>,
+    events: impl Iterator<Item = MemoryEvent>,
+    parameters: &BTreeMap<String, Parameter>,
+    run: u32,
+    context: &Context<'_>,
+    report: &mut LoadReport,
+) -> Result<(), Error> {
+    let start = context.system.now();
+    let mut recorders = Operation::ALL.map(|operation| (operation, Recorder::new(STALL.0)));
+    executor.carry_out(events, context.interrupted, |step| {
+        if let Step::Call(timed) = step {
+            for (operation, recorder) in &mut recorders {
+                if *operation == timed.operation {
+                    recorder.record(timed.start.0, timed.length.0);
+                }
+            }
+        }
+    })?;
+    for (operation, recorder) in recorders {
+        let block = recorder.into_block(run, start.0);
+        report.block(operation.series(), "ns", parameters, block);
+    }
+    Ok(())
+}
+
+/// The positive control: `/proc/self/maps` has a line a mapping, so reading it is linear in N
+/// on every kernel. It also shows whether the mappings are really there, unmerged.
+fn control(
+    system: &dyn System,
+    n: u32,
+    parameters: &BTreeMap<String, Parameter>,
+    run: u32,
+    report: &mut LoadReport,
+) -> Result<(), Error> {
+    let path = std::path::Path::new("/proc/self/maps");
+    let start = system.now();
+    let mut recorder = Recorder::new(Nanos::secs(3_600).0);
+    for _ in 0..CONTROL_READS {
+        let before = system.now();
+        let maps = system.read(path)?;
+        recorder.record(before.0, system.now().saturating_sub(before).0);
+        let lines = maps.iter().filter(|&&byte| byte == b'\n').count();
+        if lines < n as usize {
+            return Err(Error::unsupported(
+                format!("{n} mappings that do not merge"),
+                format!("{} has {lines} lines", path.display()),
+            ));
+        }
+    }
+    let block = recorder.into_block(run, start.0);
+    report.block(CONTROL, "ns", parameters, block);
+    Ok(())
+}
+
+/// Name of the control's series.
+pub(super) const CONTROL: &str = "read /proc/self/maps";
+
+/// Parameters of a series.
+pub(super) fn parameters<const N: usize>(
+    pairs: [(&str, Parameter); N],
+) -> BTreeMap<String, Parameter> {
+    pairs.map(|(name, value)| (name.to_owned(), value)).into()
+}
+
+/// The series of that name whose parameters include all of `wanted`.
+pub(super) fn find<'m>(
+    series: &'m [Series],
+    name: &str,
+    wanted: &[(&str, Parameter)],
+) -> Option<&'m Series> {
+    series.iter().find(|series| {
+        series.name == name
+            && wanted
+                .iter()
+                .all(|(key, value)| series.parameters.get(*key) == Some(value))
+    })
+}
+
+/// Bytes that the faulting thread walks over.
+pub(super) const FAULTED: Bytes = Bytes::mib(16);

@@ -1,0 +1,95 @@
+//! Numbers as people write them.
+
+/// `65530` as `65,530`.
+#[must_use]
+pub fn thousands(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.char_indices() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Seconds as the largest unit that gives at least one: `9 d`, `2 h`, `12 min`, `40 s`.
+#[must_use]
+pub fn uptime(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        7_200..172_800 => format!("{} h", seconds / 3_600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
+/// A number with three significant digits, larger ones whole with commas.
+#[must_use]
+pub fn number(value: f64) -> String {
+    let size = value.abs();
+    if (999.5..1e15).contains(&size) {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // below 1e15
+        let whole = thousands(size.round() as u64);
+        return if value < 0.0 {
+            format!("-{whole}")
+        } else {
+            whole
+        };
+    }
+    let digits = if size >= 99.95 {
+        0
+    } else if size >= 9.995 {
+        1
+    } else {
+        2
+    };
+    format!("{value:.digits$}")
+}
+
+/// Words from outside (process names, paths) with control characters and bidirectional marks
+/// made visible, so that a name cannot move the cursor, colour the screen or fake a line.
+#[must_use]
+pub fn plain(text: &str) -> String {
+    text.chars()
+        .flat_map(|c| {
+            let hidden = c.is_control()
+                || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+            let (shown, escaped) = if hidden {
+                (None, Some(c.escape_unicode()))
+            } else {
+                (Some(c), None)
+            };
+            shown.into_iter().chain(escaped.into_iter().flatten())
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!(thousands(7), "7");
+        assert_eq!(thousands(65_530), "65,530");
+        assert_eq!(thousands(1_234_567), "1,234,567");
+        assert_eq!(number(3.617), "3.62");
+        assert_eq!(number(41.53), "41.5");
+        assert_eq!(number(1_030.0), "1,030");
+        assert_eq!(number(-1_030.0), "-1,030");
+        assert_eq!(uptime(7_300), "2 h");
+        assert_eq!(uptime(800_000), "9 d");
+    }
+
+    #[test]
+    fn a_name_cannot_paint_the_screen() {
+        assert_eq!(plain("a\u{1b}[31m"), "a\\u{1b}[31m");
+        assert_eq!(
+            plain("x\nTEST placement flat"),
+            "x\\u{a}TEST placement flat"
+        );
+        assert_eq!(plain("größe"), "größe");
+    }
+}
