@@ -10,6 +10,8 @@ mod platform;
 pub(crate) mod privilege;
 pub(crate) mod swap;
 
+pub use privilege::memlock_limit;
+
 use std::path::Path;
 
 use stopgap_events::machine::{Environment, Missing, Pressure};
@@ -202,7 +204,10 @@ fn transparent_huge_pages(
 
 /// Whether MGLRU is in use: bit 0 of `lru_gen/enabled`, a hexadecimal number
 /// (`mm/vmscan.c`, 6.1 on). A kernel whose `/sys/kernel/mm` lacks it does not have it.
-fn mglru(system: &dyn System) -> Result<bool> {
+///
+/// # Errors
+/// Where the file, or without it `/sys/kernel/mm`, cannot be read, or it is no bit mask.
+pub fn mglru(system: &dyn System) -> Result<bool> {
     let path = "/sys/kernel/mm/lru_gen/enabled";
     let text = match read_text(system, path) {
         Err(error) if error.is_absent() => {

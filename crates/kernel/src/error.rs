@@ -98,6 +98,13 @@ impl Error {
             )
     }
 
+    /// Whether it means that the kernel does not know the request, or does not carry it out on
+    /// such an object (`EINVAL`).
+    #[must_use]
+    pub fn is_invalid(&self) -> bool {
+        self.errno() == Some(libc::EINVAL)
+    }
+
     /// Whether it means that the same call may succeed in a moment (`EAGAIN`).
     #[must_use]
     pub fn is_temporary(&self) -> bool {

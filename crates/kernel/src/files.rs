@@ -3,6 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
+use stopgap_events::units::Bytes;
+
 use crate::error::{Error, Result};
 
 /// Files, whole and in one call. Nothing here creates a file except [`Files::create`].
@@ -31,6 +33,21 @@ pub trait Files {
     /// # Errors
     /// As open(2), write(2) and fsync(2), a full disk among them.
     fn create(&self, path: &Path, content: &[u8]) -> Result<()>;
+
+    /// Makes an existing file of ours `length` bytes long. `allocated`: with blocks on the disk,
+    /// as a swap file needs them; else sparse.
+    ///
+    /// # Errors
+    /// As ftruncate(2) and fallocate(2): `ENOSPC`, or `EOPNOTSUPP` where the file system
+    /// cannot set blocks aside.
+    fn extend(&self, path: &Path, length: Bytes, allocated: bool) -> Result<()>;
+
+    /// Reads a file from its start to its end through one descriptor and throws away what it
+    /// reads; stops early when `go_on`, asked before each read, says so. Bytes read.
+    ///
+    /// # Errors
+    /// As open(2) and read(2).
+    fn stream(&self, path: &Path, go_on: &dyn Fn() -> bool) -> Result<Bytes>;
 
     /// Names in a directory, in no order.
     ///

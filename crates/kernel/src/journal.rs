@@ -373,8 +373,9 @@ fn undo(system: &dyn System, change: &Change) -> Result<()> {
         Change::File { path } => ignore_absent(system.remove_file(path)),
         Change::Swap { path } => {
             match system.swap(path, false) {
-                // Not a swap area (any more): it was never switched on.
-                Err(error) if error.errno() == Some(libc::EINVAL) || error.is_absent() => {}
+                // Not a swap area (any more): it was never switched on. Nor was it by one who
+                // may not; were it in use after all, the kernel would not let it be removed.
+                Err(error) if error.is_invalid() || error.is_absent() || error.is_refused() => {}
                 other => other?,
             }
             ignore_absent(system.remove_file(path))

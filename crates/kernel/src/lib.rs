@@ -15,7 +15,7 @@
 //!
 //! On top of the seam, and so testable without a kernel: [`environment`] and [`now`] read what
 //! the machine is and shows, [`journal`] puts back what was changed, [`budget`] says how much
-//! memory a probe may use.
+//! memory a probe may use, [`cgroup`] and [`swap`] make memory short where it may be.
 //!
 //! `unsafe` lives here alone (and later in the crates that make their own system calls), one
 //! reason a block. What is given out is safe: a [`memory::Mapping`] can only come from a map
@@ -24,6 +24,7 @@
 #![allow(unsafe_code)] // this crate is where the system calls are
 
 pub mod budget;
+pub mod cgroup;
 pub mod clock;
 pub mod doctor;
 pub mod environment;
@@ -42,6 +43,7 @@ pub mod pagemap;
 mod proc;
 pub mod shortage;
 pub mod signals;
+pub mod swap;
 pub mod switches;
 pub mod tasks;
 pub mod thp;

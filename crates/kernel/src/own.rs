@@ -21,6 +21,26 @@ pub fn minor_faults(files: &(impl Files + ?Sized)) -> Result<u64> {
         .ok_or_else(|| Error::parse(path, format!("no tenth field in '{text}'")))
 }
 
+/// CPU time that this process, all its threads together, has spent inside the kernel so far; in
+/// steps of 10 ms.
+///
+/// `/proc/self/stat`, field `stime` (proc_pid_stat(5)), in ticks of `USER_HZ`: 100 a second on
+/// every architecture that Rust's standard library runs on.
+///
+/// # Errors
+/// Where the file cannot be read or has no such field.
+pub fn system_time(files: &(impl Files + ?Sized)) -> Result<Nanos> {
+    const TICK: u64 = 10_000_000;
+    let path = "/proc/self/stat";
+    let text = read_text(files, path)?;
+    // As above: the fields begin after the last parenthesis.
+    text.rsplit_once(')')
+        .and_then(|(_, fields)| fields.split_ascii_whitespace().nth(12)?.parse::<u64>().ok())
+        .and_then(|ticks| ticks.checked_mul(TICK))
+        .map(Nanos)
+        .ok_or_else(|| Error::parse(path, format!("no fifteenth field in '{text}'")))
+}
+
 /// How long this thread has been ready to run and waited for a CPU so far.
 ///
 /// `/proc/thread-self/schedstat`, second number (Documentation/scheduler/sched-stats.rst).
@@ -64,6 +84,17 @@ mod tests {
         fake.put("/proc/thread-self/schedstat", "0 0 0\n");
         assert!(minor_faults(&fake).is_err());
         assert!(waited_for_cpu(&fake).is_err());
+    }
+
+    #[cfg(feature = "fake")]
+    #[test]
+    fn time_in_the_kernel_is_read_past_any_name() {
+        use crate::fake::Fake;
+        let stat = "7 (a ) 1 2) S 1 7 7 0 -1 0 1 2 3 4 500 21 0 0 20 0 1 0 9";
+        let fake = Fake::default().with_file("/proc/self/stat", stat);
+        assert_eq!(system_time(&fake).unwrap(), Nanos::millis(210));
+        let fake = Fake::default().with_file("/proc/self/stat", "7 (a) S 1");
+        assert!(system_time(&fake).is_err());
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub mod chunks;
 pub mod contract;
 mod load;
 pub mod placement;
+pub mod reclaim;
 pub mod roundtrip;
 
 pub use contract::{Context, Measured, Plan, Probe, ProbeError};

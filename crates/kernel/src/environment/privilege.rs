@@ -75,8 +75,11 @@ fn in_user_namespace(files: &(impl Files + ?Sized)) -> bool {
     map.is_ok_and(|map| map.split_whitespace().ne(["0", "0", "4294967295"]))
 }
 
-/// The soft limit on locked memory; `None`: unlimited.
-pub(crate) fn memlock_limit(files: &(impl Files + ?Sized)) -> Result<Option<Bytes>> {
+/// The soft limit on locked memory (`RLIMIT_MEMLOCK`); `None`: unlimited.
+///
+/// # Errors
+/// Where `/proc/self/limits` cannot be read or does not have it.
+pub fn memlock_limit(files: &(impl Files + ?Sized)) -> Result<Option<Bytes>> {
     let path = "/proc/self/limits";
     let text = read_text(files, path)?;
     let line = text

@@ -1,7 +1,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use stopgap_events::units::Nanos;
+use stopgap_events::units::{Bytes, Nanos};
 
 use super::{Fake, State};
 use crate::error::{Error, Result};
@@ -146,6 +146,23 @@ impl Files for Fake {
         }
         state.put(path, content);
         Ok(())
+    }
+
+    fn extend(&self, path: &Path, length: Bytes, _allocated: bool) -> Result<()> {
+        let mut content = self.read(path)?;
+        content.resize(usize::try_from(length.0).unwrap_or(usize::MAX), 0);
+        self.write(path, &content)
+    }
+
+    /// At 1 GiB/s.
+    fn stream(&self, path: &Path, go_on: &dyn Fn() -> bool) -> Result<Bytes> {
+        use crate::clock::Clock;
+        if !go_on() {
+            return Ok(Bytes(0));
+        }
+        let length = self.read(path)?.len() as u64;
+        self.sleep_until(self.now() + Nanos(length));
+        Ok(Bytes(length))
     }
 
     fn list(&self, path: &Path) -> Result<Vec<String>> {

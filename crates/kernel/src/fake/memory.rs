@@ -139,12 +139,17 @@ impl Memory for Fake {
         mapping: &Mapping,
         offset: Bytes,
         length: Bytes,
-        _advice: Advice,
+        advice: Advice,
     ) -> Result<()> {
         if mapping.range().part(offset, length).is_none() {
             return Err(fail("madvise", length, libc::EINVAL));
         }
-        self.state().now_ns += CALL_NS;
+        let mut state = self.state();
+        state.now_ns += CALL_NS;
+        if advice == Advice::PageOut {
+            let cost = state.page_out(mapping.range(), length.pages(Bytes(PAGE)).0)?;
+            state.now_ns += cost;
+        }
         Ok(())
     }
 

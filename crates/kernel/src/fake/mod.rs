@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+pub use holds::HoldCosts;
 pub use memory::Search;
 pub use refusal::refuse_switch_records;
 
@@ -35,6 +36,7 @@ struct State {
     refused_reads: Vec<(PathBuf, i32)>,
     later: Vec<files::Change>,
     memory: memory::Space,
+    holds: holds::Ledger,
 }
 
 impl Default for Fake {

@@ -5,6 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use stopgap_events::units::Bytes;
+
 use super::Linux;
 use crate::error::{Error, Result};
 use crate::files::Files;
@@ -56,6 +58,33 @@ impl Files for Linux {
         let mut file = on("open", path, options.open(path))?;
         on("write", path, file.write_all(content))?;
         on("fsync", path, file.sync_all())
+    }
+
+    fn extend(&self, path: &Path, length: Bytes, allocated: bool) -> Result<()> {
+        use rustix::fs::{FallocateFlags, fallocate, ftruncate};
+        let file = on("open", path, fs::OpenOptions::new().write(true).open(path))?;
+        if allocated {
+            let done = fallocate(&file, FallocateFlags::empty(), 0, length.0);
+            on("fallocate", path, done.map_err(io::Error::from))
+        } else {
+            let done = ftruncate(&file, length.0);
+            on("ftruncate", path, done.map_err(io::Error::from))
+        }
+    }
+
+    fn stream(&self, path: &Path, go_on: &dyn Fn() -> bool) -> Result<Bytes> {
+        let mut file = on("open", path, fs::File::open(path))?;
+        let mut buffer = vec![0; 1 << 18];
+        let mut total = 0;
+        while go_on() {
+            match file.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(count) => total += count as u64,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return on("read", path, Err(e)),
+            }
+        }
+        Ok(Bytes(total))
     }
 
     fn list(&self, path: &Path) -> Result<Vec<String>> {

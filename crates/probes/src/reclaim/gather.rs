@@ -1,0 +1,201 @@
+//! What the children gave, as series, counters and words.
+
+use stopgap_events::machine::{Counter, Missing};
+use stopgap_kernel::holds::Way;
+use stopgap_kernel::{System, environment, swap};
+use stopgap_stats::histogram::Recorder;
+use stopgap_stats::record::Parameter;
+
+use super::cost::{Row, Task};
+use super::parameters::RefaultParameters;
+use super::refault::{Load, Sample};
+use super::series::{Collector, Parameters};
+use crate::contract::{Context, Measured};
+
+/// The kernel's LRU as a word, and whether it is the multi-generational one.
+pub(super) fn lru(system: &dyn System) -> (&'static str, Option<bool>) {
+    match environment::mglru(system) {
+        Ok(true) => ("multi-generational", Some(true)),
+        Ok(false) => ("classic", Some(false)),
+        Err(_) => ("unknown", None),
+    }
+}
+
+/// What the machine is, as words on every series.
+fn machine(system: &dyn System) -> Parameters {
+    let swap = swap::in_use(system).map_or("unknown".to_owned(), |(kind, _)| kind);
+    let mut parameters = Parameters::new();
+    parameters.insert("swap".to_owned(), swap.into());
+    parameters.insert("lru".to_owned(), lru(system).0.into());
+    parameters
+}
+
+/// Names of what the refault load gives; the judgement looks for them.
+pub(super) const REFAULT: &str = "refault load";
+pub(super) const RATIO: &str = "scanned per reclaimed";
+pub(super) const STALLED: &str = "memory stall per GiB read";
+pub(super) const SYSTEM_CPU: &str = "system CPU per GiB read";
+pub(super) const ANONYMOUS: &str = "anonymous pages scanned";
+pub(super) const BLOCK: &str = "populate a block";
+
+pub(super) fn load_parameters(system: &dyn System, load: &Load) -> Parameters {
+    let mut parameters = machine(system);
+    let mode = load.way.map_or("none", Way::word);
+    let held = load.way.map_or(0, |_| load.held.0);
+    for (name, value) in [
+        ("mode", Parameter::from(mode)),
+        ("held", held.into()),
+        ("room", load.room.0.into()),
+        ("file", load.file.0.into()),
+        ("block", load.block.0.into()),
+    ] {
+        parameters.insert(name.to_owned(), value);
+    }
+    parameters
+}
+
+/// What has been measured so far.
+#[derive(Default)]
+pub(super) struct Gathered {
+    pub(super) collector: Collector,
+    pub(super) missing: Vec<Missing>,
+    loads: u32,
+    totals: [u64; 3],
+    pub(super) peak: u64,
+    interrupted: bool,
+}
+
+impl Gathered {
+    pub(super) fn stop(&mut self, context: &Context<'_>) -> bool {
+        self.interrupted |= (context.interrupted)();
+        self.interrupted
+    }
+
+    pub(super) fn left_behind(&mut self, errors: Vec<stopgap_kernel::Error>) {
+        for error in errors {
+            let why = format!("{error}; `stopgap restore` tries again");
+            self.missing
+                .push(Missing::new("putting everything back", why));
+        }
+    }
+
+    pub(super) fn missing_once(&mut self, what: &str, why: &str) {
+        if self.missing.iter().all(|missing| missing.what != what) {
+            self.missing.push(Missing::new(what, why));
+        }
+    }
+
+    pub(super) fn keep_cost(&mut self, system: &dyn System, run: u32, task: &Task, row: &Row) {
+        let pages = task.bytes.pages(system.page_size()).0;
+        let mut parameters = machine(system);
+        parameters.insert("mode".to_owned(), task.mode.word().into());
+        parameters.insert("bytes".to_owned(), task.bytes.0.into());
+        for clock in ["thread CPU", "elapsed"] {
+            parameters.insert("clock".to_owned(), clock.into());
+            match &row.value {
+                Ok((cpu, elapsed)) => {
+                    let value = if clock == "elapsed" { elapsed } else { cpu };
+                    let block = (run, row.start_ns, pages);
+                    self.collector
+                        .number(&row.name, "ns/page", &parameters, block, *value);
+                }
+                Err(why) => self.collector.fail(&row.name, "ns/page", &parameters, why),
+            }
+        }
+    }
+
+    #[allow(clippy::cast_precision_loss)] // ratios for people
+    pub(super) fn keep_sample(
+        &mut self,
+        system: &dyn System,
+        run: u32,
+        asked: &RefaultParameters,
+        load: &Load,
+        sample: &Sample,
+    ) {
+        let parameters = load_parameters(system, load);
+        let block = |samples| (run, sample.start_ns, samples);
+        let gib = sample.read as f64 / (1u64 << 30) as f64;
+        let out = &mut self.collector;
+        if sample.reclaimed == 0 {
+            let why = "nothing was reclaimed: no pressure came about";
+            out.fail(RATIO, "pages/page", &parameters, why);
+        } else {
+            let ratio = sample.scanned as f64 / sample.reclaimed as f64;
+            out.number(
+                RATIO,
+                "pages/page",
+                &parameters,
+                block(sample.reclaimed),
+                ratio,
+            );
+        }
+        let elapsed = sample.length_ns as f64 / 1e9;
+        out.number("read", "GiB/s", &parameters, block(1), gib / elapsed);
+        for (name, time) in [
+            (STALLED, &sample.stalled_ns),
+            (SYSTEM_CPU, &sample.system_ns),
+        ] {
+            match time {
+                Ok(_) if gib == 0.0 => out.fail(name, "ms/GiB", &parameters, "nothing was read"),
+                Ok(ns) => {
+                    let value = *ns as f64 / 1e6 / gib;
+                    out.number(name, "ms/GiB", &parameters, block(1), value);
+                }
+                Err(why) => {
+                    out.fail(name, "ms/GiB", &parameters, why);
+                    if self.missing.iter().all(|missing| missing.what != name) {
+                        self.missing.push(Missing::new(name, why));
+                    }
+                }
+            }
+        }
+        match sample.anonymous {
+            Some(pages) => out.number(ANONYMOUS, "pages", &parameters, block(1), pages as f64),
+            None => out.fail(
+                ANONYMOUS,
+                "pages",
+                &parameters,
+                "this kernel does not count them",
+            ),
+        }
+        let mut recorder = Recorder::new(asked.stall.0);
+        for &(start, length) in &sample.blocks {
+            recorder.record(start, length);
+        }
+        match recorder.into_block(run, sample.start_ns) {
+            Some(block) => out.add(BLOCK, "ns", &parameters, block),
+            None => out.fail(BLOCK, "ns", &parameters, "no block was populated in time"),
+        }
+        self.loads += 1;
+        self.totals[0] += sample.scanned;
+        self.totals[1] += sample.reclaimed;
+        self.totals[2] += sample.read;
+    }
+
+    pub(super) fn finish(mut self, system: &dyn System) -> Measured {
+        let (series, partly) = self.collector.finish();
+        for (what, why) in partly {
+            self.missing.push(Missing::new(what, why));
+        }
+        let mut facts = std::collections::BTreeMap::new();
+        #[allow(clippy::cast_precision_loss)]
+        facts.insert("page_size".to_owned(), system.page_size().0 as f64);
+        let names = ["pages_scanned", "pages_reclaimed", "bytes_read"];
+        // Where no load ran these are unknown, not 0.
+        let names = if self.loads == 0 { &names[..0] } else { &names };
+        let counters = names.iter().zip(self.totals).map(|(name, value)| Counter {
+            name: (*name).to_owned(),
+            value,
+        });
+        Measured {
+            series,
+            counters: counters.collect(),
+            losses: Vec::new(),
+            missing: self.missing,
+            facts,
+            peak_resident: self.peak,
+            interrupted: self.interrupted,
+        }
+    }
+}

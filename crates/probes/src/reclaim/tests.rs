@@ -1,0 +1,423 @@
+use std::path::Path;
+
+use stopgap_events::machine::Privilege;
+use stopgap_events::units::{Bytes, Nanos};
+use stopgap_kernel::cgroup::Site;
+use stopgap_kernel::fake::{Fake, HoldCosts};
+use stopgap_kernel::holds::Way;
+use stopgap_kernel::journal::{Journal, restore};
+use stopgap_kernel::tasks::{ChildLimits, Tasks};
+use stopgap_kernel::{Error, Linux, System, swap};
+use stopgap_stats::record::{Answer, Block, Parameter, Series};
+use stopgap_stats::verdict::Word;
+
+use super::gather::{ANONYMOUS, RATIO};
+use super::{Mode, Reclaim, RefaultParameters};
+use crate::contract::{Context, Measured, Probe, ProbeError};
+
+fn with_context<T>(
+    system: &dyn System,
+    scratch: &Path,
+    privilege: Privilege,
+    then: impl FnOnce(&Context<'_>) -> T,
+) -> T {
+    let journal = Journal::new(system, &scratch.join("journal"));
+    then(&Context {
+        system,
+        journal: &journal,
+        budget: Bytes::gib(1),
+        time: Nanos::secs(4),
+        seed: 5,
+        privilege,
+        scratch,
+        progress: &|_, _| {},
+        interrupted: &|| false,
+    })
+}
+
+fn answer(probe: &Reclaim, system: &dyn System, scratch: &Path, privilege: Privilege) -> Answer {
+    with_context(system, scratch, privilege, |context| {
+        let measured = probe.run(context).unwrap();
+        probe.judge(measured, context.seed, privilege)
+    })
+}
+
+fn machine() -> Fake {
+    Fake::default()
+        .with_file("/proc/vmstat", "nr_unevictable 0\n")
+        .with_file("/proc/swaps", "Filename Type Size Used Priority\n")
+        .with_file(
+            "/proc/self/mountinfo",
+            "20 1 254:0 / / rw - ext4 /dev/vda rw\n",
+        )
+        .with_file("/proc/self/cgroup", "0::/\n")
+        .with_file("/run/x", "")
+}
+
+fn on_fake(probe: &Reclaim, fake: &Fake, privilege: Privilege) -> Answer {
+    answer(probe, fake, Path::new("/run"), privilege)
+}
+
+/// The median of a step's runs, by thread CPU time.
+fn cost(answer: &Answer, step: &str, mode: Mode) -> Result<f64, String> {
+    let word = |s: &Series, name: &str| match s.parameters.get(name) {
+        Some(Parameter::Word(word)) => word.clone(),
+        _ => String::new(),
+    };
+    let wanted = |s: &&Series| {
+        s.name == step && word(s, "mode") == mode.word() && word(s, "clock") == "thread CPU"
+    };
+    let series = answer.series.iter().find(wanted).ok_or("no such series")?;
+    super::series::median(series).ok_or(series.error.clone().unwrap_or_default())
+}
+
+#[test]
+fn an_ordinary_user_gets_the_costs_and_hears_what_is_missing() {
+    let answer = on_fake(&Reclaim::check(true), &machine(), Privilege::None);
+    assert_eq!(answer.verdict.word, Word::Inconclusive);
+    assert!(
+        answer
+            .verdict
+            .text
+            .contains("no memory cgroup: no pressure could be made")
+    );
+    let figure = answer.figure.clone().unwrap();
+    let pinned = HoldCosts::of(Way::Vmsplice).later_pass as f64;
+    assert!((figure.value - pinned).abs() < 6.0, "{figure:?}");
+    assert!(answer.advice[0].contains("root"), "{:?}", answer.advice);
+    let take = cost(&answer, "take", Mode::Held(Way::Mlock)).unwrap();
+    assert!((take - 341.0).abs() < 6.0, "{take}");
+}
+
+#[test]
+fn a_cgroup_that_cannot_be_made_leaves_the_costs() {
+    let mount = "30 20 0:26 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
+    let fake = machine()
+        .with_file(
+            "/proc/self/mountinfo",
+            format!("20 1 254:0 / / rw - ext4 /dev/vda rw\n{mount}"),
+        )
+        .with_file("/proc/self/cgroup", "4:memory:/\n")
+        .with_file("/sys/fs/cgroup/memory/tasks", "")
+        .read_only("/sys/fs/cgroup");
+    let answer = on_fake(&Reclaim::check(true), &fake, Privilege::Root);
+    assert_eq!(answer.verdict.word, Word::Inconclusive);
+    let text = &answer.verdict.text;
+    assert!(
+        text.contains("no memory cgroup") && text.contains("no pressure"),
+        "{text}"
+    );
+    assert!(cost(&answer, "release", Mode::Held(Way::Mlock)).is_ok());
+}
+
+#[test]
+fn scratch_in_memory_is_refused_with_the_reason() {
+    let fake = machine().with_file("/proc/self/mountinfo", "20 1 0:9 / / rw - tmpfs none rw\n");
+    let answer = on_fake(&Reclaim::check(true), &fake, Privilege::Root);
+    assert!(
+        answer.verdict.text.contains("tmpfs"),
+        "{}",
+        answer.verdict.text
+    );
+}
+
+#[test]
+fn a_limit_of_zero_and_no_ring_are_errors_in_their_series() {
+    let fake = machine()
+        .with_memlock_limit(Bytes(0))
+        .refusing(Way::IoUring, 1); // EPERM
+    let answer = on_fake(&Reclaim::check(true), &fake, Privilege::None);
+    for way in [Way::Mlock, Way::ShmLock, Way::IoUring] {
+        let error = cost(&answer, "take", Mode::Held(way)).unwrap_err();
+        assert!(
+            error.contains("Operation not permitted") || error.contains("io_uring"),
+            "{error}"
+        );
+    }
+    let lock = cost(&answer, "take", Mode::Held(Way::Mlock)).unwrap_err();
+    assert!(lock.contains("RLIMIT_MEMLOCK is 0 B"), "{lock}");
+    assert!(cost(&answer, "take", Mode::Held(Way::Vmsplice)).is_ok());
+    assert!(cost(&answer, "pass 1", Mode::Plain).is_ok());
+    assert!(answer.counters.is_empty(), "no load ran: unknown, not 0");
+}
+
+#[test]
+fn what_is_charged_stays_within_the_limit() {
+    let fake = machine().with_memlock_limit(Bytes::kib(64));
+    let answer = on_fake(&Reclaim::check(true), &fake, Privilege::None);
+    assert!(cost(&answer, "take", Mode::Held(Way::Mlock)).is_ok());
+}
+
+#[test]
+fn nothing_measurable_is_unsupported() {
+    let probe = Reclaim {
+        modes: vec![Mode::Held(Way::Mlock)],
+        ..Reclaim::check(true)
+    };
+    let fake = machine().with_memlock_limit(Bytes(0));
+    let answer = on_fake(&probe, &fake, Privilege::None);
+    assert_eq!(
+        answer.verdict.word,
+        Word::Unsupported,
+        "{}",
+        answer.verdict.text
+    );
+    assert!(
+        answer.verdict.text.contains("mlock"),
+        "{}",
+        answer.verdict.text
+    );
+}
+
+#[test]
+fn wrong_parameters_and_swap_without_root_do_not_begin() {
+    let swap = Reclaim {
+        swap: Some(Bytes::mib(64)),
+        ..Reclaim::check(true)
+    };
+    let none = Reclaim {
+        runs: 0,
+        ..Reclaim::check(true)
+    };
+    with_context(&machine(), Path::new("/run"), Privilege::None, |context| {
+        assert!(matches!(
+            swap.plan(context),
+            Err(ProbeError::Unsupported(_))
+        ));
+        assert!(matches!(none.run(context), Err(ProbeError::Parameter(_))));
+    });
+}
+
+/// What the refault load would have given: per way the ratios of its runs.
+fn measured(swap: &str, anonymous: f64, ratios: &[(&str, &[f64])]) -> Measured {
+    let mut measured = Measured::default();
+    measured.facts.insert("page_size".to_owned(), 4096.0);
+    for (mode, values) in ratios {
+        let held = if *mode == "none" {
+            0
+        } else {
+            Bytes::mib(128).0
+        };
+        let parameters = [
+            ("mode", Parameter::from(*mode)),
+            ("swap", swap.into()),
+            ("lru", "classic".into()),
+            ("held", held.into()),
+        ];
+        let series = |name: &str, values: &[f64]| Series {
+            name: name.to_owned(),
+            unit: "pages".to_owned(),
+            parameters: parameters
+                .iter()
+                .map(|(k, v)| ((*k).to_owned(), v.clone()))
+                .collect(),
+            blocks: (0..)
+                .zip(values)
+                .map(|(run, &value)| block(run, value))
+                .collect(),
+            error: None,
+        };
+        measured.series.push(series(RATIO, values));
+        let scanned = vec![anonymous; values.len()];
+        measured.series.push(series(ANONYMOUS, &scanned));
+    }
+    measured
+}
+
+fn block(run: u32, value: f64) -> Block {
+    Block {
+        run,
+        start_ns: 0,
+        samples: 1,
+        value,
+        histogram: None,
+        stalls: None,
+    }
+}
+
+fn verdict(measured: Measured) -> (Word, String) {
+    let verdict = Reclaim::check(false)
+        .judge(measured, 3, Privilege::Root)
+        .verdict;
+    (verdict.word, verdict.text)
+}
+
+const ALL_MET: f64 = 1e6;
+
+#[test]
+fn an_excess_is_told_with_its_interval_and_beside_the_lock() {
+    let none: &[f64] = &[1.01, 1.00, 1.02];
+    let (word, text) = verdict(measured(
+        "file",
+        ALL_MET,
+        &[
+            ("none", none),
+            ("vmsplice", &[2.38, 2.45, 2.40]),
+            ("mlock", &[1.02, 1.01, 1.02]),
+        ],
+    ));
+    assert_eq!(word, Word::Excess, "{text}");
+    assert!(text.starts_with("excess 2.4x (2."), "{text}");
+    assert!(text.contains("while 128 MiB are pinned (vmsplice references); locked (mlock) 1.0x"));
+}
+
+#[test]
+fn clean_is_said_only_where_it_could_have_been_seen() {
+    let even: &[f64] = &[1.00, 1.01, 1.02];
+    let ratios: &[(&str, &[f64])] = &[("none", even), ("vmsplice", even)];
+    assert_eq!(verdict(measured("zram", ALL_MET, ratios)).0, Word::Clean);
+    let (word, text) = verdict(measured("none", 0.0, ratios));
+    assert_eq!(word, Word::Inconclusive);
+    assert!(text.contains("no swap"), "{text}");
+    let (word, text) = verdict(measured("zram", 12.0, ratios));
+    assert_eq!(word, Word::Inconclusive);
+    assert!(text.contains("did not meet"), "{text}");
+}
+
+#[test]
+fn runs_that_disagree_or_are_too_few_decide_nothing() {
+    let even: &[f64] = &[1.0, 1.0, 1.0];
+    let wild: &[f64] = &[1.0, 4.0, 1.1];
+    let (word, text) = verdict(measured(
+        "file",
+        ALL_MET,
+        &[("none", even), ("vmsplice", wild)],
+    ));
+    assert_eq!(word, Word::Inconclusive, "{text}");
+    let few: &[(&str, &[f64])] = &[("none", &[1.0, 1.0]), ("vmsplice", &[3.0, 3.0])];
+    assert!(
+        verdict(measured("file", ALL_MET, few))
+            .1
+            .contains("fewer than 3")
+    );
+}
+
+/// Small enough for a test, large enough to be real.
+fn small() -> Reclaim {
+    Reclaim {
+        bytes: None,
+        runs: 1,
+        refault: Some(RefaultParameters {
+            limit: Bytes::mib(64),
+            held: Bytes::mib(24),
+            runs: 1,
+            time: Some(Nanos::millis(150)),
+            ..RefaultParameters::default()
+        }),
+        ..Reclaim::check(true)
+    }
+}
+
+fn our_privilege() -> Privilege {
+    if Linux.uid() == 0 {
+        Privilege::Root
+    } else {
+        Privilege::None
+    }
+}
+
+/// Groups, swap areas and files that a process `pid` of ours could have left.
+fn left_by(pid: &str, scratch: &Path) -> Vec<String> {
+    let ours = format!("stopgap-{pid}-");
+    let mut left = Vec::new();
+    let groups = Site::find(&Linux).ok().map(|site| site.parent);
+    for folder in groups.as_deref().into_iter().chain([scratch]) {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with(&ours) {
+                left.push(name);
+            }
+        }
+    }
+    let swaps = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
+    left.extend(
+        swaps
+            .lines()
+            .filter(|line| line.contains(&ours))
+            .map(str::to_owned),
+    );
+    left
+}
+
+#[test]
+fn this_machine_answers_and_nothing_is_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let answer = answer(&small(), &Linux, folder.path(), our_privilege());
+    // Whoever we are: memory that is not held can be passed over.
+    let plain = cost(&answer, "pass 1", Mode::Plain).unwrap();
+    assert!(plain > 0.0);
+    for way in Way::ALL {
+        match cost(&answer, "take", Mode::Held(way)) {
+            Ok(take) => assert!(take > 0.0, "{way}: {take}"),
+            Err(why) => assert!(!why.is_empty(), "{way}"),
+        }
+    }
+    if let Ok(pass) = cost(&answer, "pass 1", Mode::Held(Way::Mlock)) {
+        panic!("MADV_PAGEOUT of a locked mapping took {pass} ns a page");
+    }
+    assert!(!answer.evidence.is_empty());
+    let pid = Linux.pid().to_string();
+    assert_eq!(left_by(&pid, folder.path()), Vec::<String>::new());
+}
+
+/// Killed in the middle of a load (as root: with swap in use), then restored.
+#[test]
+fn what_a_killed_run_left_is_put_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let privilege = our_privilege();
+    let mut probe = small();
+    probe.modes.clear();
+    if let Some(refault) = &mut probe.refault {
+        refault.time = Some(Nanos::secs(30));
+    }
+    // Not as root in a container, or where the folder is in memory.
+    let swap_works = with_context(&Linux, folder.path(), privilege, |context| {
+        let path = folder.path().join("swap");
+        swap::make(&Linux, context.journal, &path, Bytes::mib(1)).is_ok()
+    });
+    probe.swap = swap_works.then_some(Bytes::mib(16));
+    let limits = ChildLimits {
+        time: Nanos::millis(1_500), // then it is killed
+        cgroup: None,
+    };
+    let mut run = || {
+        let answer = answer(&probe, &Linux, folder.path(), privilege);
+        answer.verdict.text.into_bytes()
+    };
+    let outcome = Linux.run_child(&limits, &mut run);
+    let journal = folder.path().join("journal");
+    let journals = || {
+        let entries = std::fs::read_dir(&journal).into_iter().flatten().flatten();
+        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        names
+            .filter(|name| name.ends_with(".json"))
+            .collect::<Vec<_>>()
+    };
+    let left = journals();
+    let restored = restore(&Linux, &journal).unwrap();
+    match outcome {
+        Err(Error::Child { ended }) => {
+            // Only as root is there something to kill in the middle of.
+            assert!(ended.contains("time limit"), "{ended}");
+            assert_eq!(left.len(), 1, "{left:?}");
+            // The group, the file, and the swap file.
+            assert_eq!(
+                restored.done.len(),
+                2 + usize::from(swap_works),
+                "{restored:?}"
+            );
+            let pid = left[0].trim_end_matches(".json");
+            assert_eq!(left_by(pid, folder.path()), Vec::<String>::new());
+        }
+        Ok(outcome) => {
+            let text = String::from_utf8(outcome.output).unwrap();
+            assert!(
+                text.contains("no pressure") || text.contains("tmpfs"),
+                "{text}"
+            );
+        }
+        Err(other) => panic!("{other}"),
+    }
+    assert!(restored.failed.is_empty(), "{restored:?}");
+    assert!(journals().is_empty());
+}
