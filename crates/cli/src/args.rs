@@ -9,6 +9,8 @@ use stopgap_events::question::Question;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_probes::chunks::Strategy;
 use stopgap_probes::placement::Backend;
+use stopgap_probes::reclaim::{Mode, Way};
+use stopgap_probes::roundtrip::{ClientWait, Cpus, Policy, Reply, Wait};
 
 use crate::failure::{DONE, ERROR, Failure};
 
@@ -92,8 +94,12 @@ pub(crate) struct Probe {
 pub(crate) enum ProbeQuestion {
     /// Does mapping memory slow down as mappings pile up?
     Placement(PlacementFlags),
+    /// Does a request and its reply cost more context switches than they must?
+    Roundtrip(RoundtripFlags),
     /// Does building a big buffer stall, and can the IOMMU map it well?
     Chunks(ChunksFlags),
+    /// Do held buffers make everyone else wait when memory is short?
+    Reclaim(ReclaimFlags),
 }
 
 /// Flags of every probe.
@@ -136,6 +142,90 @@ pub(crate) struct PlacementFlags {
     /// Rounds of each form of freegap; 0 for none.
     #[arg(long, value_name = "N", default_value_t = 50_000)]
     pub(crate) freegap_rounds: u64,
+    #[command(flatten)]
+    pub(crate) common: ProbeCommon,
+}
+
+/// Each combination of what is given is measured.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RoundtripFlags {
+    /// How the client waits: poll, epoll, read (blocking) [default: all].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) client: Vec<ClientWait>,
+    /// How the server waits: select, poll, epoll [default: all].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) server: Vec<Wait>,
+    /// Descriptors that the server waits for, all but one idle [default: 1,50,500].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) k: Vec<u32>,
+    /// CPU time that the server spends on each request [default: 0,5us,50us,1ms].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) work: Vec<Nanos>,
+    /// Requests sent by one write; a round trip ends with the last reply [default: 1].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) batch: Vec<u32>,
+    /// How a batch is answered: together (one writev), each (a write a reply) [default:
+    /// together].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) reply: Vec<Reply>,
+    /// Where both run: one (the same CPU), two (one each), free [default: one]. Which CPUs,
+    /// --cpus says, the server's first.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) on: Vec<Cpus>,
+    /// The client's scheduling policy: other, batch [default: other].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) policy: Vec<Policy>,
+    /// Round trips in each phase of a run at most; fewer where the time is short.
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    pub(crate) round_trips: u64,
+    #[command(flatten)]
+    pub(crate) common: ProbeCommon,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReclaimFlags {
+    /// What costs are measured of: plain, mlock, shm-lock, vmsplice, io-uring [default: all].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) mode: Vec<Mode>,
+    /// Memory of each mode [default: 32M as root, else 4M, within RLIMIT_MEMLOCK].
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) bytes: Option<Bytes>,
+    /// Passes of reclaim over each set.
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub(crate) passes: u32,
+    /// Leave out the refault load (root and a memory cgroup).
+    #[arg(long)]
+    pub(crate) no_refault: bool,
+    /// Refault load: what is compared with holding nothing: vmsplice, mlock, io-uring.
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "vmsplice,mlock"
+    )]
+    pub(crate) way: Vec<Way>,
+    /// Refault load: limit of the memory cgroup, the held set included.
+    #[arg(long, value_name = "SIZE", default_value = "256M")]
+    pub(crate) limit: Bytes,
+    /// Refault load: the held set.
+    #[arg(long, value_name = "SIZE", default_value = "128M")]
+    pub(crate) held: Bytes,
+    /// Refault load: the file that is read [default: an eighth more than the limit leaves].
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) file: Option<Bytes>,
+    /// Refault load: what the bystander populates at a time.
+    #[arg(long, value_name = "SIZE", default_value = "2M")]
+    pub(crate) block: Bytes,
+    /// Refault load: how long one run of one way takes [default: what the time leaves, 250ms
+    /// to 4s].
+    #[arg(long, value_name = "TIME")]
+    pub(crate) each: Option<Nanos>,
+    /// Refault load: from what length on populating a block counts as a stall.
+    #[arg(long, value_name = "TIME", default_value = "10ms")]
+    pub(crate) stall: Nanos,
+    /// Make a swap file of this size for the time of the probe (root) [default: none].
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) swap: Option<Bytes>,
     #[command(flatten)]
     pub(crate) common: ProbeCommon,
 }

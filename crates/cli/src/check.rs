@@ -8,6 +8,8 @@ use stopgap_events::units::Nanos;
 use stopgap_kernel::{now, signals};
 use stopgap_probes::chunks::Chunks;
 use stopgap_probes::placement::Placement;
+use stopgap_probes::reclaim::Reclaim;
+use stopgap_probes::roundtrip::Roundtrip;
 use stopgap_probes::{Probe, ProbeError};
 use stopgap_report::screen;
 use stopgap_stats::record::Answer;
@@ -86,7 +88,8 @@ fn probes(session: &Session, args: &args::Check, mappings: Option<u64>) -> Vec<B
                 Box::new(probe)
             }
             Question::Chunks => Box::new(Chunks::check(args.quick)),
-            Question::Roundtrip | Question::Reclaim => todo!(),
+            Question::Roundtrip => Box::new(Roundtrip::check(args.quick)),
+            Question::Reclaim => Box::new(Reclaim::check(args.quick)),
         }
     };
     Question::ALL.into_iter().filter(asked).map(make).collect()

@@ -6,9 +6,13 @@ use stopgap_events::units::Nanos;
 use stopgap_probes::Probe;
 use stopgap_probes::chunks::{Chunks, Strategy};
 use stopgap_probes::placement::Placement;
+use stopgap_probes::reclaim::{Mode, Reclaim, RefaultParameters};
+use stopgap_probes::roundtrip::{Matrix, Roundtrip};
 use stopgap_report::{details, screen};
 
-use crate::args::{self, ChunksFlags, PlacementFlags, ProbeCommon, ProbeQuestion};
+use crate::args::{
+    self, ChunksFlags, PlacementFlags, ProbeCommon, ProbeQuestion, ReclaimFlags, RoundtripFlags,
+};
 use crate::failure::{DONE, Failure, UNSUPPORTED};
 use crate::output;
 use crate::session::{self, Session};
@@ -19,17 +23,31 @@ pub(crate) fn run(args: args::Probe) -> Result<ExitCode, Failure> {
             let common = flags.common.clone();
             ask(&common, |session| placement(flags, session))
         }
+        ProbeQuestion::Roundtrip(flags) => {
+            let common = flags.common.clone();
+            ask(&common, |_| roundtrip(flags))
+        }
         ProbeQuestion::Chunks(flags) => {
             let common = flags.common.clone();
             ask(&common, |_| chunks(flags))
         }
+        ProbeQuestion::Reclaim(flags) => {
+            let common = flags.common.clone();
+            ask(&common, |_| reclaim(flags))
+        }
     }
+}
+
+/// What was given, else what is there anyway.
+fn or<T>(given: Vec<T>, otherwise: Vec<T>) -> Vec<T> {
+    if given.is_empty() { otherwise } else { given }
 }
 
 fn placement(flags: PlacementFlags, session: &Session) -> Box<dyn Probe> {
     let whole = Placement::check(session.system(), false);
     Box::new(Placement {
         ladder: flags.n,
+        few: false,
         also: None,
         backends: flags.backend,
         steps: flags.steps,
@@ -43,14 +61,51 @@ fn placement(flags: PlacementFlags, session: &Session) -> Box<dyn Probe> {
     })
 }
 
+fn roundtrip(flags: RoundtripFlags) -> Box<dyn Probe> {
+    let whole = Matrix::default();
+    let matrix = Matrix {
+        clients: or(flags.client, whole.clients),
+        servers: or(flags.server, whole.servers),
+        descriptors: or(flags.k, whole.descriptors),
+        work: or(flags.work, whole.work),
+        batches: or(flags.batch, whole.batches),
+        replies: or(flags.reply, whole.replies),
+        cpus: or(flags.on, whole.cpus),
+        policies: or(flags.policy, whole.policies),
+    };
+    Box::new(Roundtrip {
+        cells: matrix.cells(),
+        cpus: flags.common.common.cpus.unwrap_or_default(),
+        runs: flags.common.runs,
+        round_trips: flags.round_trips,
+    })
+}
+
+fn reclaim(flags: ReclaimFlags) -> Box<dyn Probe> {
+    let refault = RefaultParameters {
+        ways: flags.way,
+        limit: flags.limit,
+        held: flags.held,
+        file: flags.file,
+        block: flags.block,
+        runs: flags.common.runs,
+        time: flags.each,
+        stall: flags.stall,
+    };
+    Box::new(Reclaim {
+        modes: or(flags.mode, Mode::ALL.to_vec()),
+        bytes: flags.bytes,
+        runs: flags.common.runs,
+        passes: flags.passes,
+        refault: (!flags.no_refault).then_some(refault),
+        swap: flags.swap,
+    })
+}
+
 fn chunks(flags: ChunksFlags) -> Box<dyn Probe> {
     Box::new(Chunks {
         sizes: flags.size,
-        strategies: if flags.strategy.is_empty() {
-            Strategy::ALL.to_vec()
-        } else {
-            flags.strategy
-        },
+        strategies: or(flags.strategy, Strategy::ALL.to_vec()),
         runs: flags.common.runs,
         buffers: flags.buffers,
         knobs: !flags.no_knobs,

@@ -35,6 +35,7 @@ fn ask(system: &dyn System, probe: &Placement, seed: u64) -> Answer {
 fn small(ladder: &[u32], steps: u64) -> Placement {
     Placement {
         ladder: ladder.to_vec(),
+        few: false,
         also: None,
         backends: vec![Backend::Memfd],
         steps,

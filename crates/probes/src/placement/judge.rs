@@ -361,6 +361,7 @@ mod tests {
     fn nothing_measured_is_inconclusive() {
         let probe = Placement {
             ladder: Vec::new(),
+            few: false,
             also: None,
             backends: vec![Backend::Memfd],
             steps: 1,

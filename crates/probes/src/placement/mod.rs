@@ -47,6 +47,8 @@ const LAST_RUNG: u64 = 250_000;
 pub struct Placement {
     /// Numbers of mappings; empty: [`LADDER`] and one just under `vm.max_map_count`.
     pub ladder: Vec<u32>,
+    /// With an empty ladder: leave out the rungs between 10,000 and the last.
+    pub few: bool,
     /// One more rung, the number of mappings of a process that was asked about.
     pub also: Option<u32>,
     /// What backs the mappings.
@@ -73,14 +75,15 @@ impl Placement {
         threads.dedup();
         Placement {
             ladder: Vec::new(),
+            few: quick,
             also: None,
             backends: if quick {
                 vec![Backend::Memfd]
             } else {
                 Backend::ALL.to_vec()
             },
-            steps: if quick { 4_000 } else { 10_000 },
-            runs: if quick { 3 } else { 5 },
+            steps: if quick { 3_000 } else { 6_000 },
+            runs: 5,
             threads: if quick { Vec::new() } else { threads },
             agua_loops: if quick { 0 } else { 20 },
             freegap_rounds: if quick { 0 } else { 20_000 },
@@ -93,7 +96,8 @@ impl Placement {
         let room = limit.saturating_sub(MARGIN);
         let mut rungs = self.ladder.clone();
         if rungs.is_empty() {
-            rungs.extend(LADDER.into_iter().filter(|&n| u64::from(n) <= room));
+            let wanted = |n: u32| u64::from(n) <= room && !(self.few && n > 10_000);
+            rungs.extend(LADDER.into_iter().filter(|&n| wanted(n)));
             // Just under the limit, in whole thousands where there are any.
             let last = room.min(LAST_RUNG);
             let last = if last > 1_000 {

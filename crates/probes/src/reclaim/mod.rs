@@ -19,6 +19,7 @@ mod run;
 mod series;
 
 pub use parameters::{Mode, Reclaim, RefaultParameters};
+pub use stopgap_kernel::holds::Way;
 
 #[cfg(test)]
 mod tests;
