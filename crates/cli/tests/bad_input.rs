@@ -46,7 +46,7 @@ fn figures_that_make_no_sense() {
         &["5000 threads", "CPUs"],
     );
     placement(&["--cpus", "4000"], &["CPU 4000", "may use CPUs"]);
-    placement(&["--memory", "lots"], &["'lots' is no size", "64M"]);
+    placement(&["--memory", "lots"], &["'lots' is no size", "2G"]);
     placement(&["--memory", "1M"], &["budget", "--memory"]);
 }
 
