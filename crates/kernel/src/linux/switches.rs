@@ -63,8 +63,13 @@ pub(crate) struct Ring {
     taken: Vec<u8>,
 }
 
-/// Opens the records of the calling thread, stopped.
+/// Opens the records of the calling thread, stopped, with a ring of [`USUAL`] size.
 pub(super) fn open<S: Files + Memory>(system: &S) -> Result<Ring> {
+    open_sized(system, USUAL)
+}
+
+/// The same with a ring of at most `most` bytes, at least a page.
+fn open_sized<S: Files + Memory>(system: &S, most: usize) -> Result<Ring> {
     let attr = Attr {
         kind: TYPE_SOFTWARE,
         size: 64,
@@ -96,6 +101,7 @@ pub(super) fn open<S: Files + Memory>(system: &S) -> Result<Ring> {
     let size = size(
         page,
         read_number(system, "/proc/sys/kernel/perf_event_mlock_kb").ok(),
+        most,
     );
     let length = page + size;
     // SAFETY: the kernel chooses a free place, so no memory of ours is replaced.
@@ -131,9 +137,9 @@ pub(super) fn open<S: Files + Memory>(system: &S) -> Result<Ring> {
 }
 
 /// Bytes of data: two rings, a client's and a server's, must fit into what a user may lock.
-fn size(page: usize, mlock_kib: Option<usize>) -> usize {
+fn size(page: usize, mlock_kib: Option<usize>, most: usize) -> usize {
     let each = mlock_kib.unwrap_or(516).saturating_mul(1024) / 2;
-    let most = each.saturating_sub(page).min(USUAL).max(page);
+    let most = each.saturating_sub(page).min(most).max(page);
     1 << most.ilog2()
 }
 
@@ -199,29 +205,35 @@ mod tests {
     use super::*;
     use crate::Linux;
     use crate::clock::Clock;
+    use crate::switches::SwitchEvents;
     use crate::tasks::{Tasks, status_switches};
     use stopgap_events::units::Nanos;
 
     #[test]
     fn the_ring_fits_into_the_limit() {
-        assert_eq!(size(4096, Some(516)), USUAL);
-        assert_eq!(size(4096, None), USUAL);
-        assert_eq!(size(65536, Some(516)), USUAL);
-        assert_eq!(size(4096, Some(64)), 16 << 10);
-        assert_eq!(size(4096, Some(0)), 4096);
+        assert_eq!(size(4096, Some(516), USUAL), USUAL);
+        assert_eq!(size(4096, None, USUAL), USUAL);
+        assert_eq!(size(65536, Some(516), USUAL), USUAL);
+        assert_eq!(size(4096, Some(64), USUAL), 16 << 10);
+        assert_eq!(size(4096, Some(0), USUAL), 4096);
+        assert_eq!(size(4096, Some(516), 1), 4096);
     }
 
-    /// Three means, one truth: a thread that sleeps 600 times. The ring is drained often, so
-    /// that it wraps around in a test that has a small one.
-    #[test]
-    fn three_means_count_the_same() {
-        let mut events = match Linux.switch_events() {
-            Ok(events) => events,
+    /// Records of this thread in a ring of one page; `None` where they are refused.
+    fn small() -> Option<SwitchEvents> {
+        match open_sized(&Linux, 1) {
+            Ok(ring) => Some(SwitchEvents::new(ring)),
             Err(error) => {
                 println!("skipped: {error}");
-                return;
+                None
             }
-        };
+        }
+    }
+
+    /// Three means, one truth: a thread that sleeps 600 times, which goes round the ring twice.
+    #[test]
+    fn three_means_count_the_same() {
+        let Some(mut events) = small() else { return };
         let status = || status_switches(&Linux).unwrap();
         let (status_before, before) = (status(), Linux.switches().unwrap());
         events.start().unwrap();
@@ -246,18 +258,16 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_counted_as_lost() {
-        let Ok(mut events) = Linux.switch_events() else {
-            return;
-        };
+        let Some(mut events) = small() else { return };
         let before = Linux.switches().unwrap();
         events.start().unwrap();
         let room = events.room() as u64;
-        for _ in 0..room {
-            Linux.sleep_until(Linux.now() + Nanos(1));
+        while Linux.switches().unwrap().since(before).total() < room {
+            Linux.sleep_until(Linux.now() + Nanos::micros(20));
         }
         events.read();
         // The record of the loss comes with the next record that fits.
-        Linux.sleep_until(Linux.now() + Nanos(1));
+        Linux.sleep_until(Linux.now() + Nanos::millis(1));
         events.stop().unwrap();
         let seen = events.read();
         let truth = Linux.switches().unwrap().since(before);

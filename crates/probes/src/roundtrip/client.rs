@@ -49,6 +49,8 @@ pub(super) struct Order<'o> {
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Counted {
     pub(super) round_trips: u64,
+    /// How long it was open.
+    pub(super) elapsed: Nanos,
     pub(super) window: Window,
 }
 
@@ -93,12 +95,15 @@ pub(super) fn ask(
         }
         client.tell(opening)?;
         meter.open(opening == command::OPEN_RECORDED)?;
+        let begin = system.now();
         let lengths = client.closed_loop(order.most, time, &mut meter)?;
+        let elapsed = system.now().saturating_sub(begin);
         let window = meter.close()?;
         client.tell(command::CLOSE)?;
         median = median.or(lengths.median());
         asked.windows.extend(window.map(|window| Counted {
             round_trips: lengths.len(),
+            elapsed,
             window,
         }));
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use stopgap_events::machine::Privilege;
+use stopgap_events::machine::{Counter, Privilege};
 use stopgap_events::question::Question;
 use stopgap_stats::bootstrap::{Interval, over_runs};
 use stopgap_stats::histogram::Histogram;
@@ -13,8 +13,8 @@ use stopgap_stats::verdict::{Verdict, Word, format_interval};
 use super::cell::{Cell, ClientWait, Cpus, Policy, Reply};
 use super::meter::RECORDS;
 use super::run::{
-    CLIENT_INVOLUNTARY, CLIENT_VOLUNTARY, CPU, LATENCY, PER_ROUND_TRIP, SERVER_INVOLUNTARY,
-    SERVER_VOLUNTARY, SWITCHES, find,
+    CLIENT_INVOLUNTARY, CLIENT_VOLUNTARY, CPU, LATENCY, MISSED, OTHERS, PER_ROUND_TRIP, PERIODS,
+    SERVER_INVOLUNTARY, SERVER_VOLUNTARY, SWITCHES, find,
 };
 use super::{EXCESS, LEAST, Roundtrip};
 use crate::contract::Measured;
@@ -23,6 +23,12 @@ use crate::contract::Measured;
 const DIFFERENT: f64 = 2.0;
 /// Per cent from which on neither is believed.
 const CONTRADICTORY: f64 = 10.0;
+
+/// Per cent of the CPU that others may have had before it is said. A task that is woken then
+/// waits for them instead of pre-empting its peer, which hides switches.
+const DISTURBED: f64 = 20.0;
+/// A change is named where it leaves less than this share of the switches.
+const WORTHWHILE: f64 = 0.9;
 
 /// A cell and what it took.
 struct Result {
@@ -34,6 +40,8 @@ struct Result {
     latency: Histogram,
     /// CPU time of both a round trip, median of the runs, ns.
     cpu: Option<f64>,
+    /// How much of a shared CPU others had, median of the runs, per cent.
+    others: Option<f64>,
 }
 
 const SHARES: [&str; 4] = [
@@ -62,7 +70,7 @@ pub(super) fn judge(
         parameters: parameters(probe, seed),
         verdict,
         figure,
-        evidence: evidence(&results, agreement.as_ref()),
+        evidence: evidence(&results, agreement.as_ref(), &measured),
         advice: advice(&results),
         privilege,
         series: measured.series,
@@ -112,6 +120,7 @@ fn result(cell: &Cell, series: &[Series], seed: u64) -> Option<Result> {
         shares: SHARES.map(|name| median(values(name)).unwrap_or(f64::NAN)),
         latency,
         cpu: median(values(CPU)),
+        others: median(values(OTHERS)),
     })
 }
 
@@ -154,11 +163,26 @@ fn verdict(
             );
             (Verdict::inconclusive(&why), Some(result.figure()))
         }
+        (None, None) if disturbance(results) > DISTURBED => {
+            let why = format!("{}; ask on a quiet machine", disturbed(results));
+            (Verdict::inconclusive(&why), Some(most.figure()))
+        }
         (None, None) => {
             let text = format!("clean {}", most.per_round_trip());
             (Verdict::new(Word::Clean, text), Some(most.figure()))
         }
     }
+}
+
+/// The most that others had of a CPU in any cell, per cent.
+fn disturbance(results: &[Result]) -> f64 {
+    let others = results.iter().filter_map(|result| result.others);
+    others.fold(0.0, f64::max)
+}
+
+fn disturbed(results: &[Result]) -> String {
+    let others = disturbance(results);
+    format!("others had up to {others:.0} % of the CPU, which hides switches")
 }
 
 impl Result {
@@ -231,7 +255,7 @@ impl Result {
     }
 
     /// Cells that differ from this one in one choice that a program or its user has, and take
-    /// fewer switches beyond doubt; first those that remove the excess, and of these the change
+    /// clearly fewer switches; first those that remove the excess, and of these the change
     /// to the program that causes it.
     fn remedies<'r>(&self, all: &'r [Result]) -> Vec<(String, &'r Result)> {
         let mine = &self.cell;
@@ -253,7 +277,11 @@ impl Result {
                     client: mine.client,
                     ..*cell
                 };
-                (1, format!("{} instead", cell.client), back)
+                (
+                    1 + cell.client as u8,
+                    format!("{} instead", cell.client),
+                    back,
+                )
             } else if cell.policy != mine.policy {
                 let back = Cell {
                     policy: mine.policy,
@@ -263,7 +291,7 @@ impl Result {
                     Policy::Batch => "SCHED_BATCH for the client",
                     Policy::Other => "the usual policy for the client",
                 };
-                (2, what.to_owned(), back)
+                (10, what.to_owned(), back)
             } else if cell.cpus != mine.cpus {
                 let back = Cell {
                     cpus: mine.cpus,
@@ -274,17 +302,17 @@ impl Result {
                     Cpus::Two => "a CPU for each",
                     Cpus::Free => "free placement",
                 };
-                (3, what.to_owned(), back)
+                (11, what.to_owned(), back)
             } else if cell.server != mine.server {
                 let back = Cell {
                     server: mine.server,
                     ..*cell
                 };
-                (4, format!("{} in the server", cell.server), back)
+                (12, format!("{} in the server", cell.server), back)
             } else {
                 continue;
             };
-            if back == *mine && other.switches.high < self.switches.low {
+            if back == *mine && other.switches.high < self.switches.low * WORTHWHILE {
                 remedies.push((other.switches.high > EXCESS, rank, what, other));
             }
         }
@@ -344,19 +372,17 @@ fn agreement(series: &[Series]) -> Option<Agreement> {
     worst
 }
 
-fn evidence(results: &[Result], agreement: Option<&Agreement>) -> Vec<String> {
+fn evidence(results: &[Result], agreement: Option<&Agreement>, measured: &Measured) -> Vec<String> {
     let mut evidence = Vec::new();
-    for result in results.iter().filter(|result| result.exceeds()) {
-        evidence.push(format!(
-            "{}: {}; {}",
-            result.cell,
-            result.per_round_trip(),
-            result.explain(results)
-        ));
+    let mut exceeding = results.iter().filter(|result| result.exceeds());
+    let worst = exceeding.next();
+    for result in exceeding {
+        let (cell, count) = (&result.cell, result.per_round_trip());
+        evidence.push(format!("{cell}: {count}; {}", result.explain(results)));
     }
-    // The verdict speaks of the worst; what stands beside it on a small screen is the next.
-    let others = evidence.len().min(2);
-    evidence[..others].rotate_left(usize::from(others == 2));
+    // The verdict has explained the worst, and the first sentence stands beside it.
+    let worst = worst.map(|worst| format!("{}: {}", worst.cell, worst.per_round_trip()));
+    evidence.extend(worst);
     for result in results.iter().filter(|result| !result.exceeds()) {
         evidence.push(format!("{}: {}", result.cell, result.per_round_trip()));
     }
@@ -367,10 +393,31 @@ fn evidence(results: &[Result], agreement: Option<&Agreement>) -> Vec<String> {
         Some(agreement) => evidence.push(agreement.sentence()),
         None => {}
     }
+    if disturbance(results) > DISTURBED {
+        evidence.push(format!("doubtful: {}", disturbed(results)));
+    }
+    evidence.extend(backlog(measured));
     for result in results {
         evidence.extend(cost(result));
     }
     evidence
+}
+
+/// Said where so many periods were missed that latencies are those of a backlog. Counts of
+/// switches do not depend on it: they are taken in another phase.
+fn backlog(measured: &Measured) -> Option<String> {
+    let value = |counters: &[Counter], name: &str| {
+        let counter = counters.iter().find(|counter| counter.name == name);
+        counter.map_or(0, |counter| counter.value)
+    };
+    let missed = value(&measured.losses, MISSED);
+    let periods = value(&measured.counters, PERIODS);
+    (missed * 10 > periods).then(|| {
+        format!(
+            "latencies are doubtful: {missed} of {periods} periods were missed, because others \
+             had the CPU or a round trip stalled"
+        )
+    })
 }
 
 /// `...: latency 71.3 us, p99 180.2 us (paced); 62.1 us CPU a round trip`.
@@ -378,7 +425,7 @@ fn cost(result: &Result) -> Option<String> {
     #[allow(clippy::cast_precision_loss)] // for people
     let micros = |ns: u64| format!("{:.1} us", ns as f64 / 1_000.0);
     let median = micros(result.latency.median()?);
-    let tail = quantile(&result.latency, 0.99).map_or_else(|few| few.to_string(), micros);
+    let tail = quantile(&result.latency, 0.99).map_or_else(|_| "n too small".to_owned(), micros);
     let cpu = result.cpu.map_or_else(String::new, |ns| {
         format!("; {:.1} us CPU a round trip", ns / 1_000.0)
     });

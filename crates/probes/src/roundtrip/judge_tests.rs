@@ -180,3 +180,46 @@ fn means_that_differ_are_said_to_and_contradictory_ones_decide_nothing() {
     let (word, _) = sentence(0.5);
     assert_eq!(word, Word::Inconclusive);
 }
+
+#[test]
+fn a_backlog_makes_latencies_doubtful_and_counts_not() {
+    let probe = Roundtrip {
+        cells: vec![POLL],
+        cpus: Vec::new(),
+        runs: 5,
+        round_trips: 1_000,
+    };
+    let doubtful = |missed: u64| {
+        let mut measured = Measured::default();
+        measured.add(series(&POLL, SWITCHES, TWO));
+        let counter = |name: &str, value| Counter {
+            name: name.to_owned(),
+            value,
+        };
+        measured.counters = vec![counter(PERIODS, 1_000)];
+        measured.losses = vec![counter(MISSED, missed)];
+        let answer = judge(&probe, measured, 1, Privilege::None);
+        assert_eq!(answer.verdict.word, Word::Clean);
+        answer.evidence.join(" ").contains("latencies are doubtful")
+    };
+    assert!(doubtful(101));
+    assert!(!doubtful(100));
+}
+
+#[test]
+fn a_busy_machine_is_not_clean() {
+    let probe = Roundtrip {
+        cells: vec![POLL],
+        cpus: Vec::new(),
+        runs: 5,
+        round_trips: 1_000,
+    };
+    let word = |others: f64| {
+        let mut measured = Measured::default();
+        measured.add(series(&POLL, SWITCHES, TWO));
+        measured.add(series(&POLL, OTHERS, &[others; 5]));
+        judge(&probe, measured, 1, Privilege::None).verdict.word
+    };
+    assert_eq!(word(5.0), Word::Clean);
+    assert_eq!(word(40.0), Word::Inconclusive);
+}

@@ -48,7 +48,11 @@ impl<'s> Meter<'s> {
         }
         let events = system.switch_events();
         if let Err(error) = &events {
-            missing.push(Missing::new(RECORDS, error.to_string()));
+            let why = match error {
+                Error::Unsupported { advice, .. } => advice.clone(), // what is RECORDS
+                other => other.to_string(),
+            };
+            missing.push(Missing::new(RECORDS, why));
         }
         Meter {
             system,

@@ -15,8 +15,11 @@
 //! Two is not a strict floor where both run at once on two CPUs: who finds his answer there
 //! before he blocks does not switch.
 //!
-//! [`cell`] says what is varied, [`server`] and [`client`] are the two processes, [`run`]
-//! starts them, [`judge`] answers.
+//! Others on the same CPU hide excess: who is woken waits for them and pre-empts nobody. How
+//! much they had is measured beside, and a busy machine is never `clean`.
+//!
+//! `cell` says what is varied, `server` and `client` are the two processes, `meter` counts
+//! their switches, `run` starts them, `judge` answers.
 
 mod cell;
 mod client;
@@ -149,15 +152,15 @@ impl Roundtrip {
             ..working
         };
         let many = Cell { batch: 32, ..plain };
+        let each = Cell {
+            reply: Reply::Each,
+            ..many
+        };
         Roundtrip {
             cells: vec![
                 plain,
                 working,
                 reading,
-                Cell {
-                    policy: Policy::Batch,
-                    ..reading
-                },
                 Cell {
                     client: ClientWait::Epoll,
                     ..working
@@ -168,9 +171,10 @@ impl Roundtrip {
                     ..plain
                 },
                 many,
+                each,
                 Cell {
-                    reply: Reply::Each,
-                    ..many
+                    policy: Policy::Batch,
+                    ..each
                 },
                 Cell {
                     cpus: Cpus::Two,
@@ -277,6 +281,15 @@ impl Probe for Roundtrip {
         let (cells, mut missing) = self.possible(&cpus);
         missing.extend(meter::Meter::new(system).missing());
         let most = cells.iter().map(|cell| cell.descriptors).max().unwrap_or(0);
+        // Two processes' own, and a pair of sockets for each idle descriptor.
+        let memory = Bytes::mib(16) + Bytes::kib(4 * u64::from(most));
+        if memory > context.budget {
+            return Err(ProbeError::Parameter(format!(
+                "K of {most} needs about {memory}, more than the budget of {}; give a smaller K \
+                 or a larger --memory",
+                context.budget
+            )));
+        }
         Ok(Plan {
             what: format!(
                 "a client and a server over a Unix socket, {} ways, {} runs each, in load \
@@ -285,8 +298,7 @@ impl Probe for Roundtrip {
                 self.runs
             ),
             touches: Vec::new(),
-            // Two processes' own, and a pair of sockets for each idle descriptor.
-            memory: Bytes::mib(16) + Bytes::kib(4 * u64::from(most)),
+            memory,
             time: context.time,
             missing,
         })

@@ -28,6 +28,12 @@ pub(super) const SERVER_INVOLUNTARY: &str = "server pre-empted";
 pub(super) const CPU: &str = "CPU time";
 /// Latency from the intended start.
 pub(super) const LATENCY: &str = "latency";
+/// How much of the time others had the CPU that client and server share, per cent.
+pub(super) const OTHERS: &str = "CPU taken by others";
+/// Names of counters: periods of the paced phases, and those that passed whole before their
+/// batch could be sent.
+pub(super) const PERIODS: &str = "periods";
+pub(super) const MISSED: &str = "missed periods";
 /// Unit of all that counts switches.
 pub(super) const PER_ROUND_TRIP: &str = "switches/rt";
 
@@ -46,6 +52,7 @@ pub(super) fn run(
         },
         lost: 0,
         missed: 0,
+        periods: 0,
     };
     let total = cells.len() * probe.runs as usize;
     let share = Nanos(context.time.0 / total.max(1) as u64);
@@ -69,7 +76,7 @@ pub(super) fn run(
                 interrupted: context.interrupted,
             };
             match pair(system, &order, cpus) {
-                Ok(outcomes) => gathered.take(&order, outcomes),
+                Ok(outcomes) => gathered.take(&order, &outcomes),
                 // Nothing can be started here at all: no socket, no process.
                 Err(error) if run == 0 && index == 0 => return Err(error.into()),
                 Err(error) => gathered.note(Missing::new(cell.to_string(), error.to_string())),
@@ -85,9 +92,13 @@ pub(super) fn run(
         }
     }
     let mut measured = gathered.measured;
+    measured.counters.push(Counter {
+        name: PERIODS.to_owned(),
+        value: gathered.periods,
+    });
     measured.losses = vec![
         Counter {
-            name: "missed periods".to_owned(),
+            name: MISSED.to_owned(),
             value: gathered.missed,
         },
         Counter {
@@ -167,13 +178,14 @@ struct Gathered {
     measured: Measured,
     /// Records of switches that did not fit into a ring.
     lost: u64,
-    /// Periods missed.
+    /// Periods, and how many of them were missed.
+    periods: u64,
     missed: u64,
 }
 
 impl Gathered {
     /// Takes what a pair sent.
-    fn take(&mut self, order: &Order<'_>, outcomes: Outcomes) {
+    fn take(&mut self, order: &Order<'_>, outcomes: &Outcomes) {
         for outcome in outcomes.iter().flatten() {
             let peak = self.measured.peak_resident.max(outcome.peak_resident);
             self.measured.peak_resident = peak;
@@ -221,6 +233,11 @@ impl Gathered {
             for (name, switches) in means(counted, server) {
                 add(name, PER_ROUND_TRIP, block(count, ratio(switches, count)));
             }
+            if order.cell.cpus == Cpus::One {
+                let ours = (counted.window.cpu + server.cpu).0;
+                let others = 100.0 - 100.0 * ratio(ours, counted.elapsed.0);
+                add(OTHERS, "%", block(count, others.max(0.0)));
+            }
             for records in [counted.window.records, server.records]
                 .into_iter()
                 .flatten()
@@ -229,6 +246,7 @@ impl Gathered {
             }
         }
         if let Some(latency) = asked.latency {
+            self.periods += latency.samples;
             add(LATENCY, "ns", latency);
         }
         if let Some(period) = asked.period {
