@@ -92,7 +92,12 @@ fn probes(session: &Session, args: &args::Check, mappings: Option<u64>) -> Vec<B
             Question::Reclaim => Box::new(Reclaim::check(args.quick)),
         }
     };
-    Question::ALL.into_iter().filter(asked).map(make).collect()
+    Question::ALL
+        .iter()
+        .copied()
+        .filter(asked)
+        .map(make)
+        .collect()
 }
 
 /// The answer where the probe could not even begin.

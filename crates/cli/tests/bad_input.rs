@@ -5,7 +5,8 @@ mod common;
 
 use std::process::Stdio;
 
-use common::{Run, root, skip, text};
+use common::{Run, root, text};
+use stopgap_kernel::fake::skipped as skip;
 
 /// Fails with one line on standard error that has all of `words`.
 fn refused(run: &Run, arguments: &[&str], words: &[&str]) {

@@ -4,7 +4,8 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Run, assert_valid, root, skip, text};
+use common::{Run, assert_valid, root, text};
+use stopgap_kernel::fake::skipped as skip;
 
 const QUESTIONS: [&str; 4] = ["placement", "roundtrip", "chunks", "reclaim"];
 

@@ -8,7 +8,8 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use common::{Run, STOPGAP, root, skip, text};
+use common::{Run, STOPGAP, root, text};
+use stopgap_kernel::fake::skipped as skip;
 
 /// What a probe could leave changed, by name.
 fn traces(run: &Run) -> BTreeMap<String, String> {
@@ -88,7 +89,7 @@ static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 fn killed_in_the_middle(question: &str) {
     if !root() {
-        skip(&format!(
+        skip(format!(
             "kill -9 in {question} as root: only root changes settings"
         ));
     }

@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use common::{Run, assert_valid, text};
@@ -11,6 +12,14 @@ use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::Linux;
 use stopgap_kernel::memory::{MapKind, MapRequest, Memory};
 use stopgap_kernel::tasks::{ChildLimits, Tasks};
+
+/// One test forks a child that lives for seconds and holds what this process has open, the
+/// pipes of another test's command among them: one at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn passive(run: &Run, more: &[&str]) -> serde_json::Value {
     let words = [&["check", "--passive", "--json"], more].concat();
@@ -31,6 +40,7 @@ fn meminfo(name: &str) -> u64 {
 
 #[test]
 fn values_agree_with_proc() {
+    let _alone = alone();
     let run = Run::new();
     let record = passive(&run, &[]);
     let now = &record["now"];
@@ -118,6 +128,7 @@ fn values_agree_with_proc() {
 #[test]
 fn a_process_with_9000_mappings_leads() {
     const MAPPINGS: u64 = 9_000;
+    let _alone = alone();
     let run = Run::new();
     let holder = std::thread::spawn(|| {
         let limits = ChildLimits {

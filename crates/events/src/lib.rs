@@ -5,6 +5,7 @@
 //!   any load ([`machine::Now`]). `kernel` reads them, `stats` keeps them, `report` prints them.
 //! * [`memory`]: memory events (map, unmap, protect, touch), the input of probes and models alike.
 //! * [`workload`]: the built-in workloads, each one definition: an iterator of memory events.
+//! * [`question`]: the four questions; [`words`]: one word for each thing to choose from.
 //! * [`random`]: the pinned random stream behind every printed seed.
 //!
 //! This crate knows nothing of the running system: no clock, no file, no call.
@@ -15,4 +16,5 @@ pub mod question;
 pub mod random;
 pub mod range;
 pub mod units;
+pub mod words;
 pub mod workload;

@@ -11,9 +11,9 @@
 //! | `io_uring` | a long-term pin a page (`FOLL_PIN`) | on every pass, and keeps them | yes, a user |
 
 use std::fmt;
-use std::str::FromStr;
 
 use stopgap_events::units::Bytes;
+use stopgap_events::words;
 
 use crate::error::Result;
 use crate::memory::Mapping;
@@ -33,20 +33,6 @@ pub enum Way {
 }
 
 impl Way {
-    /// All of them.
-    pub const ALL: [Way; 4] = [Way::Mlock, Way::ShmLock, Way::Vmsplice, Way::IoUring];
-
-    /// Its one word.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Way::Mlock => "mlock",
-            Way::ShmLock => "shm-lock",
-            Way::Vmsplice => "vmsplice",
-            Way::IoUring => "io-uring",
-        }
-    }
-
     /// Whether it locks, rather than pins.
     #[must_use]
     pub fn locks(self) -> bool {
@@ -71,24 +57,13 @@ impl Way {
     }
 }
 
-impl fmt::Display for Way {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.word())
-    }
-}
-
-impl FromStr for Way {
-    type Err = String;
-    fn from_str(word: &str) -> std::result::Result<Way, String> {
-        Way::ALL
-            .into_iter()
-            .find(|way| way.word() == word)
-            .ok_or_else(|| {
-                let words = Way::ALL.map(Way::word).join(", ");
-                format!("unknown way to hold memory '{word}'; the ways are {words}")
-            })
-    }
-}
+words!(
+    Way, "way to hold memory",
+    Mlock "mlock",
+    ShmLock "shm-lock",
+    Vmsplice "vmsplice",
+    IoUring "io-uring",
+);
 
 /// Undoes a hold.
 type Release<'a> = Box<dyn FnOnce() -> Result<()> + 'a>;
@@ -219,7 +194,7 @@ mod tests {
 
     #[test]
     fn words_read_back() {
-        for way in Way::ALL {
+        for &way in Way::ALL {
             assert_eq!(way.to_string().parse::<Way>(), Ok(way));
             assert_eq!(way.words().starts_with("locked"), way.locks(), "{way}");
             assert_eq!(way.words().starts_with("pinned"), !way.locks(), "{way}");

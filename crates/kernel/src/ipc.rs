@@ -1,12 +1,12 @@
 //! Unix stream sockets between load children, and the ways to wait for them.
 
-use std::fmt;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::str::FromStr;
 
 use rustix::event::{FdSetElement, PollFd, PollFlags, epoll, poll};
 use rustix::io::Errno;
+
+use stopgap_events::words;
 
 use crate::error::{Error, Result};
 
@@ -103,36 +103,7 @@ pub enum Wait {
     Epoll,
 }
 
-impl Wait {
-    /// All of them.
-    pub const ALL: [Wait; 3] = [Wait::Select, Wait::Poll, Wait::Epoll];
-
-    /// Its name.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Wait::Select => "select",
-            Wait::Poll => "poll",
-            Wait::Epoll => "epoll",
-        }
-    }
-}
-
-impl fmt::Display for Wait {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.word())
-    }
-}
-
-impl FromStr for Wait {
-    type Err = String;
-    fn from_str(word: &str) -> std::result::Result<Wait, String> {
-        Wait::ALL
-            .into_iter()
-            .find(|wait| wait.word() == word)
-            .ok_or_else(|| format!("unknown way to wait '{word}'; there are select, poll, epoll"))
-    }
-}
+words!(Wait, "way to wait", Select "select", Poll "poll", Epoll "epoll");
 
 /// Waits for several sockets in one way.
 pub struct Waiter<'e>(Inner<'e>);
@@ -238,7 +209,7 @@ mod tests {
 
     #[test]
     fn every_way_of_waiting_finds_the_one_that_can_be_read() {
-        for wait in Wait::ALL {
+        for &wait in Wait::ALL {
             let pairs: Vec<_> = (0..50).map(|_| Linux.stream_pair().unwrap()).collect();
             let ours: Vec<&Endpoint> = pairs.iter().map(|(ours, _)| ours).collect();
             let mut waiter = Waiter::new(wait, &ours).unwrap();
@@ -255,7 +226,7 @@ mod tests {
 
     #[test]
     fn the_other_ends_end_is_seen() {
-        for wait in Wait::ALL {
+        for &wait in Wait::ALL {
             let (ours, theirs) = Linux.stream_pair().unwrap();
             ours.write_all(b"never read").unwrap();
             drop(theirs);

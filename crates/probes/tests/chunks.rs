@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use stopgap_events::machine::Privilege;
 use stopgap_events::units::{Bytes, Nanos};
+use stopgap_kernel::fake::skipped;
 use stopgap_kernel::journal::{Journal, restore};
 use stopgap_kernel::tasks::Tasks;
 use stopgap_kernel::{Linux, hugetlb, thp::Thp};
@@ -111,7 +112,7 @@ fn knobs() -> BTreeMap<PathBuf, String> {
 fn entries_are_those_measured_by_hand() {
     let _alone = alone();
     if !is_root() {
-        eprintln!("skipped: needs root");
+        skipped("chunks as root: needs root");
         return;
     }
     let before = knobs();
@@ -258,7 +259,7 @@ fn victim() {
 fn a_killed_run_is_put_back() {
     let _alone = alone();
     if !is_root() {
-        eprintln!("skipped: needs root");
+        skipped("chunks as root: needs root");
         return;
     }
     let before = knobs();

@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use stopgap_events::machine::Privilege;
 use stopgap_events::units::{Bytes, Nanos};
+use stopgap_kernel::fake::skipped;
 use stopgap_kernel::journal::Journal;
 use stopgap_kernel::tasks::Tasks;
 use stopgap_kernel::{Linux, System};
@@ -63,7 +64,7 @@ fn ask(probe: &Roundtrip, time: Nanos) -> Option<Answer> {
             return Some(answer);
         }
     }
-    println!("skipped: the machine is too busy");
+    skipped("roundtrip: the machine is too busy");
     None
 }
 
@@ -159,7 +160,7 @@ fn three_means_agree_within_two_per_cent() {
         .iter()
         .any(|missing| missing.what.contains("PERF_RECORD_SWITCH"))
     {
-        println!("skipped: {:?}", answer.missing);
+        skipped(format_args!("roundtrip on two CPUs: {:?}", answer.missing));
         return;
     }
     for cell in &cells {
@@ -179,7 +180,7 @@ fn three_means_agree_within_two_per_cent() {
 #[test]
 fn every_way_to_wait_is_measured() {
     let mut cells = Vec::new();
-    for server in Wait::ALL {
+    for &server in Wait::ALL {
         for &client in ClientWait::ALL {
             cells.push(Cell {
                 client,

@@ -172,7 +172,8 @@ fn not_tested(run: &Run) -> Vec<(String, String)> {
     )];
     let asked = |question| run.answers.iter().any(|a| a.question == question);
     let left: Vec<&str> = Question::ALL
-        .into_iter()
+        .iter()
+        .copied()
         .filter(|&question| !asked(question))
         .map(Question::word)
         .collect();

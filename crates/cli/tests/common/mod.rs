@@ -17,11 +17,6 @@ pub(crate) fn root() -> bool {
         .any(|line| line.starts_with("Uid:\t0\t0"))
 }
 
-/// Says that a test did not run, and why: a skip is not a pass.
-pub(crate) fn skip(why: &str) {
-    eprintln!("skipped: {why}");
-}
-
 /// A run in a directory of its own: nothing of this user's is touched.
 pub(crate) struct Run {
     pub(crate) directory: tempfile::TempDir,

@@ -1,8 +1,6 @@
-use std::fmt;
-use std::str::FromStr;
-
 use crate::memory::{MapId, MemoryEvent, Merge, Phase, Protection};
 use crate::units::Bytes;
+use crate::words;
 
 /// Which of Johannes Weiner's tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,39 +16,7 @@ pub enum Form {
     InnerRemap,
 }
 
-impl Form {
-    /// All of them.
-    pub const ALL: [Form; 3] = [Form::Posted, Form::InnerMprotect, Form::InnerRemap];
-
-    /// Its name: `posted`, `innermprot`, `innerremap`.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Form::Posted => "posted",
-            Form::InnerMprotect => "innermprot",
-            Form::InnerRemap => "innerremap",
-        }
-    }
-}
-
-impl fmt::Display for Form {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.word())
-    }
-}
-
-impl FromStr for Form {
-    type Err = String;
-    fn from_str(word: &str) -> Result<Form, String> {
-        Form::ALL
-            .into_iter()
-            .find(|form| form.word() == word)
-            .ok_or_else(|| {
-                let words = Form::ALL.map(Form::word).join(", ");
-                format!("unknown form '{word}' of freegap; the forms are {words}")
-            })
-    }
-}
+words!(Form, "form of freegap", Posted "posted", InnerMprotect "innermprot", InnerRemap "innerremap");
 
 /// freegap of mail 003: what keeping the gap information up to date costs, by changing one
 /// mapping in the middle of many again and again. There is no randomness in it.

@@ -51,7 +51,7 @@ mod tests {
             assert!(check(Pbobench::new(200, 5_000, seed).events()).len() >= 200);
         }
         check(Agua::new(12, 30_000).events());
-        for form in Form::ALL {
+        for &form in Form::ALL {
             check(Freegap::new(form, 100).events());
         }
     }

@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn each_refusal_is_the_one_asked_for() {
-        for way in Way::ALL {
+        for &way in Way::ALL {
             let fake = Fake::default().refusing(way, libc::EIO);
             let memory = mapping(&fake);
             let segment = fake.segment(Bytes::kib(40)).unwrap();

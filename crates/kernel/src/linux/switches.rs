@@ -205,6 +205,7 @@ mod tests {
     use super::*;
     use crate::Linux;
     use crate::clock::Clock;
+    use crate::fake::skipped;
     use crate::switches::SwitchEvents;
     use crate::tasks::{Tasks, status_switches};
     use stopgap_events::units::Nanos;
@@ -224,7 +225,7 @@ mod tests {
         match open_sized(&Linux, 1) {
             Ok(ring) => Some(SwitchEvents::new(ring)),
             Err(error) => {
-                println!("skipped: {error}");
+                skipped(&error);
                 None
             }
         }

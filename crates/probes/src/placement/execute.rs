@@ -1,10 +1,8 @@
 //! Carries memory events out on the system, and times each call.
 
-use std::fmt;
-use std::str::FromStr;
-
 use stopgap_events::memory::{MapId, MemoryEvent, Merge, Phase, Protection};
 use stopgap_events::units::{Bytes, Nanos};
+use stopgap_events::words;
 use stopgap_events::workload::Pbobench;
 use stopgap_kernel::memory::{MapKind, MapRequest, Mapping, MemFile};
 use stopgap_kernel::{Error, Result, System};
@@ -19,35 +17,7 @@ pub enum Backend {
     Anonymous,
 }
 
-impl Backend {
-    /// All of them.
-    pub const ALL: [Backend; 2] = [Backend::Memfd, Backend::Anonymous];
-
-    /// Its name.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Backend::Memfd => "memfd",
-            Backend::Anonymous => "anonymous",
-        }
-    }
-}
-
-impl fmt::Display for Backend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.word())
-    }
-}
-
-impl FromStr for Backend {
-    type Err = String;
-    fn from_str(word: &str) -> std::result::Result<Backend, String> {
-        Backend::ALL
-            .into_iter()
-            .find(|backend| backend.word() == word)
-            .ok_or_else(|| format!("unknown backend '{word}'; the backends are memfd, anonymous"))
-    }
-}
+words!(Backend, "backend", Memfd "memfd", Anonymous "anonymous");
 
 /// A call that was timed.
 #[derive(Debug, Clone, Copy)]

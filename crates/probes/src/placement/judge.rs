@@ -213,7 +213,7 @@ fn workload_evidence(series: &[Series]) -> Vec<String> {
             micros(ns) / 1_000.0
         ));
     }
-    for form in Form::ALL {
+    for &form in Form::ALL {
         let calls: &[Operation] = match form {
             // A round protects twice.
             Form::Posted | Form::InnerMprotect => &[Operation::Protect, Operation::Protect],

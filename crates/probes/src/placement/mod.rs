@@ -217,4 +217,4 @@ fn names(n: u32) -> u64 {
 }
 
 /// The forms of freegap that are run.
-const FORMS: [Form; 3] = Form::ALL;
+const FORMS: &[Form] = Form::ALL;

@@ -64,7 +64,7 @@ pub(super) fn run(
             .extend(scaled.map(|why| Missing::new("agua at its original size", why)));
     }
     if probe.freegap_rounds > 0 {
-        parts.extend(FORMS.map(|form| Part::Freegap { form }));
+        parts.extend(FORMS.iter().map(|&form| Part::Freegap { form }));
     }
     measured.counters.push(Counter {
         name: "steps at each N".to_owned(),

@@ -338,7 +338,7 @@ mod tests {
 
     #[test]
     fn the_costs_of_a_known_kernel_are_found_again() {
-        for way in Way::ALL {
+        for &way in Way::ALL {
             let rows = rows(&machine(), Mode::Held(way));
             let costs = HoldCosts::of(way);
             assert_close(cost(&rows, "take").unwrap(), costs.take);

@@ -346,7 +346,7 @@ fn this_machine_answers_and_nothing_is_left() {
     // Whoever we are: memory that is not held can be passed over.
     let plain = cost(&answer, "pass 1", Mode::Plain).unwrap();
     assert!(plain > 0.0);
-    for way in Way::ALL {
+    for &way in Way::ALL {
         match cost(&answer, "take", Mode::Held(way)) {
             Ok(take) => assert!(take > 0.0, "{way}: {take}"),
             Err(why) => assert!(!why.is_empty(), "{way}"),

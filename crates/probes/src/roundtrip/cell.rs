@@ -2,49 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::str::FromStr;
 
 use stopgap_events::units::Nanos;
+use stopgap_events::words;
 use stopgap_kernel::ipc::Wait;
 use stopgap_stats::record::Parameter;
-
-/// Gives an enum its words: `word`, `ALL`, `Display` and `FromStr`.
-macro_rules! words {
-    ($name:ident, $what:literal, $($variant:ident $word:literal),+) => {
-        impl $name {
-            /// All of them.
-            pub const ALL: &'static [$name] = &[$($name::$variant),+];
-
-            /// Its name.
-            #[must_use]
-            pub fn word(self) -> &'static str {
-                match self {
-                    $($name::$variant => $word),+
-                }
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(self.word())
-            }
-        }
-
-        impl FromStr for $name {
-            type Err = String;
-            fn from_str(word: &str) -> Result<$name, String> {
-                $name::ALL
-                    .iter()
-                    .copied()
-                    .find(|one| one.word() == word)
-                    .ok_or_else(|| {
-                        let words = [$($word),+].join(", ");
-                        format!("unknown {} '{word}'; there are {words}", $what)
-                    })
-            }
-        }
-    };
-}
 
 /// How the client waits for its replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
