@@ -15,6 +15,9 @@ use crate::text::{number, plain, thousands};
 /// Tail quantiles that a latency's row shows.
 const TAILS: [f64; 2] = [0.99, 0.999];
 
+/// Sentences of evidence that are printed; they are the most important first.
+const EVIDENCE: usize = 12;
+
 /// Stands where there are too few samples for a quantile.
 const TOO_FEW: &str = "-";
 
@@ -22,8 +25,12 @@ const TOO_FEW: &str = "-";
 #[must_use]
 pub fn answer(answer: &Answer, style: Style) -> String {
     let mut text = format!("{}: {}\n", answer.question, plain(&answer.verdict.text));
-    for evidence in &answer.evidence {
+    for evidence in answer.evidence.iter().take(EVIDENCE) {
         text.push_str(&format!("  {}\n", plain(evidence)));
+    }
+    if answer.evidence.len() > EVIDENCE {
+        let more = answer.evidence.len() - EVIDENCE;
+        text.push_str(&format!("  and {more} more in the record\n"));
     }
     for advice in &answer.advice {
         text.push_str(&format!("  try: {}\n", plain(advice)));

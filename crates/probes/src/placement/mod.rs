@@ -82,7 +82,7 @@ impl Placement {
             } else {
                 Backend::ALL.to_vec()
             },
-            steps: if quick { 3_000 } else { 6_000 },
+            steps: if quick { 3_000 } else { 5_000 },
             runs: 5,
             threads: if quick { Vec::new() } else { threads },
             agua_loops: if quick { 0 } else { 20 },

@@ -95,7 +95,7 @@ pub(super) fn run(
         // Three runs are the least that an interval can be had from.
         if run >= 2 && system.now().saturating_sub(begin) > context.time && run + 1 < probe.runs {
             measured.missing.push(Missing::new(
-                format!("runs {} to {}", run + 2, probe.runs),
+                format!("{} of {} runs", probe.runs - run - 1, probe.runs),
                 format!("the time of {} was over", context.time),
             ));
             break;
