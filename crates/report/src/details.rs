@@ -147,15 +147,19 @@ fn cell(series: &Series, key: &str) -> String {
         .map_or_else(|| "-".to_owned(), word)
 }
 
-/// By parameter, numbers and sizes by value.
+/// By parameter; numbers, sizes and durations by value.
 fn compare(a: &Series, b: &Series, keys: &[&str]) -> Ordering {
     let value = |series: &Series, key: &str| match series.parameters.get(key) {
         None => (0, String::new()),
         Some(Parameter::Number(number)) => (*number, String::new()),
-        Some(Parameter::Word(word)) => match word.parse::<Bytes>() {
-            Ok(size) => (size.0, String::new()),
-            Err(_) => (0, word.clone()),
-        },
+        Some(Parameter::Word(word)) => {
+            let size = word.parse::<Bytes>().map(|size| size.0);
+            let time = word.parse::<Nanos>().map(|time| time.0);
+            match size.or(time) {
+                Ok(quantity) => (quantity, String::new()),
+                Err(_) => (0, word.clone()),
+            }
+        }
     };
     keys.iter()
         .map(|key| value(a, key).cmp(&value(b, key)))
