@@ -100,8 +100,8 @@ impl Memory for Linux {
             MapKind::HugeTlb { page } => page,
             _ => self.page_size(),
         };
-        let (length, spare) = sizes(request, grain)
-            .ok_or_else(|| fail(io::ErrorKind::InvalidInput.into()))?;
+        let (length, spare) =
+            sizes(request, grain).ok_or_else(|| fail(io::ErrorKind::InvalidInput.into()))?;
         let address = map_anywhere((length + spare).0 as usize, request).map_err(fail)?;
         let start = address as u64;
         let aligned = match request.align.0 {
@@ -263,7 +263,13 @@ mod tests {
             (page, MapKind::Anonymous, Bytes(3 * page.0)),
             (page, MapKind::Anonymous, Bytes(page.0 + 1)),
             (page, MapKind::HugeTlb { page: Bytes(0) }, Bytes(0)),
-            (page, MapKind::HugeTlb { page: Bytes::mib(6) }, Bytes(0)),
+            (
+                page,
+                MapKind::HugeTlb {
+                    page: Bytes::mib(6),
+                },
+                Bytes(0),
+            ),
         ] {
             let error = Linux.map(&request(length, kind, align)).unwrap_err();
             assert!(error.to_string().starts_with("mmap"), "{error}");
