@@ -39,11 +39,11 @@ pub(super) fn judge(
     evidence.extend(workload_evidence(&measured.series));
     evidence.extend(thread_evidence(&measured.series));
     evidence.extend(tail_evidence(&measured.series));
-    let lead = answers.into_iter().next();
-    let (verdict, figure) = lead.map_or_else(
-        || (Verdict::inconclusive("no backend was measured"), None),
-        |lead| (lead.verdict, lead.figure),
-    );
+    let (verdict, figure) = match (measured.without_figures(), answers.into_iter().next()) {
+        (Some(verdict), _) => (verdict, None),
+        (None, Some(lead)) => (lead.verdict, lead.figure),
+        (None, None) => (Verdict::inconclusive("no backend was measured"), None),
+    };
     let advice = if verdict.word == Word::Grows {
         vec![
             "map fewer, larger areas: reserve once and place buffers inside".to_owned(),
