@@ -133,11 +133,7 @@ impl Session {
         self.run.duration_ms = (self.system.now().saturating_sub(self.began)).0 / 1_000_000;
         self.run.interrupted |= signals::interrupted();
         let own = own_peak(&self.system);
-        self.run.peak_memory = self
-            .run
-            .peak_memory
-            .map(|children| children + own.unwrap_or(0))
-            .or(own);
+        self.run.peak_memory = own.map(|own| own + self.run.peak_memory.unwrap_or(0));
     }
 
     fn with_context<T>(

@@ -23,6 +23,7 @@ use crate::System;
 use crate::error::{Error, Result};
 use crate::files::{Files, read_number, read_text};
 use crate::journal::Journal;
+use crate::proc::pressure;
 
 /// Which cgroup interface the memory controller is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -303,17 +304,17 @@ impl MemoryGroup {
             Version::V1 => PathBuf::from("/proc/pressure/memory"),
             Version::V2 => self.path.join("memory.pressure"),
         };
-        let text = read_text(files, &path).map_err(|error| {
-            let why = "built without CONFIG_PSI, or switched off: boot with psi=1";
-            Error::unsupported("memory pressure", format!("{error}; {why}"))
-        })?;
-        let total = text.lines().find_map(|line| {
-            let (_, total) = line.strip_prefix("some ")?.split_once("total=")?;
-            total.trim().parse().ok()
-        });
-        total
-            .map(Nanos::micros)
-            .ok_or_else(|| Error::parse(path.display(), "no line 'some ... total=N'"))
+        match pressure::read_file(files, "memory", &path) {
+            Ok(pressure) => Ok(Nanos::micros(pressure.some.total_us)),
+            Err(error @ Error::Parse { .. }) => Err(error),
+            Err(error) => {
+                let why = "built without CONFIG_PSI, or switched off: boot with psi=1";
+                Err(Error::unsupported(
+                    "memory pressure",
+                    format!("{error}; {why}"),
+                ))
+            }
+        }
     }
 
     /// Reclaims what can be reclaimed of `length` charged to it: one request, which may take

@@ -197,7 +197,7 @@ fn transparent_huge_pages(
         ),
         notes.keep("THP defrag", read_choice(system, directory.join("defrag"))),
         notes
-            .keep_or("PMD size", "no hpage_pmd_size before 4.8", pmd)
+            .keep_or("PMD size", "this kernel does not show hpage_pmd_size", pmd)
             .map(stopgap_events::units::Bytes),
     )
 }

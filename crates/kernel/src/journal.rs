@@ -14,7 +14,8 @@
 //!
 //! One file a run, `PID.json`, with the process's start time, so that a run in progress is
 //! told from a dead one whose id was used again. After a reboot settings and cgroups are gone
-//! by themselves; files are still removed.
+//! by themselves; files are still removed. A setting that another run in progress has changed
+//! is left alone: of two runs the one that ends last would put the other's value "back".
 //!
 //! What it leaves out: a setting that somebody else changed meanwhile is put back to what *we*
 //! found.
@@ -103,9 +104,14 @@ impl<'s> Journal<'s> {
     /// Changes a setting. A value that is already there is not written.
     ///
     /// # Errors
-    /// Where the setting cannot be read or written, or the journal cannot be written: then
-    /// nothing was changed.
+    /// Where the setting cannot be read or written, the journal cannot be written, or another
+    /// run in progress has changed the setting ([`Error::Unsupported`]): then nothing was
+    /// changed.
     pub fn set(&self, path: &Path, value: &str) -> Result<()> {
+        if let Some(pid) = self.changed_by(path) {
+            let advice = format!("process {pid}, a stopgap too, has set it: wait until it ends");
+            return Err(Error::unsupported(path.display(), advice));
+        }
         let before = current(self.system, path)?;
         if before == value {
             return Ok(());
@@ -220,6 +226,21 @@ impl<'s> Journal<'s> {
         failed
     }
 
+    /// Which other run in progress has changed the setting. A directory or a journal that
+    /// cannot be read tells of none: writing our own then says why.
+    fn changed_by(&self, setting: &Path) -> Option<u32> {
+        let names = self.system.list(&self.directory).unwrap_or_default();
+        let journals = names.iter().filter(|name| name.ends_with(".json"));
+        journals
+            .filter_map(|name| read(self.system, &self.directory.join(name)).ok())
+            .filter(|other| other.pid != self.system.pid() && in_progress(self.system, other))
+            .find(|other| {
+                let mut changes = other.changes.iter();
+                changes.any(|c| matches!(c, Change::Setting { path, .. } if path == setting))
+            })
+            .map(|other| other.pid)
+    }
+
     fn file(&self) -> PathBuf {
         self.directory.join(format!("{}.json", self.system.pid()))
     }
@@ -298,38 +319,52 @@ pub fn restore(system: &dyn System, directory: &Path) -> Result<Restored> {
     };
     check_private(system, directory)?;
     for name in names {
-        if name.ends_with(".new") {
-            // Killed before the list was in force: its change was not made. A live run's is
-            // renamed within a moment, and its owner's next write makes it again.
-            continue;
-        }
-        let Some(_) = name.strip_suffix(".json") else {
-            continue;
-        };
         let path = directory.join(&name);
-        if let Err(error) = restore_one(system, &path, &mut restored) {
+        let result = match name.rsplit_once('.') {
+            Some((_, "json")) => restore_one(system, &path, &mut restored),
+            // Killed before the list was in force: its change was not made. One that belongs
+            // to a run in progress is renamed within a moment.
+            Some((pid, "new"))
+                if pid
+                    .parse()
+                    .is_ok_and(|pid| start_time(system, pid).is_err()) =>
+            {
+                ignore_absent(system.remove_file(&path))
+            }
+            _ => Ok(()),
+        };
+        if let Err(error) = result {
             restored.failed.push(error.to_string());
         }
     }
     Ok(restored)
 }
 
-fn restore_one(system: &dyn System, path: &Path, restored: &mut Restored) -> Result<()> {
-    let text = match system.read(path) {
-        Err(error) if error.is_absent() => return Ok(()), // its run has just ended
-        text => text?,
-    };
+fn read(system: &dyn System, path: &Path) -> Result<Content> {
     let content: Content =
-        serde_json::from_slice(&text).map_err(|e| Error::parse(path.display(), e))?;
+        serde_json::from_slice(&system.read(path)?).map_err(|e| Error::parse(path.display(), e))?;
     if content.schema != SCHEMA {
         let reason = format!("is of the form '{}', not '{SCHEMA}'", content.schema);
         return Err(Error::parse(path.display(), reason));
     }
-    let same_boot = content.boot == boot(system);
-    let alive = start_time(system, content.pid).is_ok_and(|time| time == content.start_time);
-    if same_boot && alive {
+    Ok(content)
+}
+
+/// Whether the run that wrote this still runs, in this boot.
+fn in_progress(system: &dyn System, content: &Content) -> bool {
+    content.boot == boot(system)
+        && start_time(system, content.pid).is_ok_and(|time| time == content.start_time)
+}
+
+fn restore_one(system: &dyn System, path: &Path, restored: &mut Restored) -> Result<()> {
+    let content = match read(system, path) {
+        Err(error) if error.is_absent() => return Ok(()), // its run has just ended
+        content => content?,
+    };
+    if in_progress(system, &content) {
         return Ok(());
     }
+    let same_boot = content.boot == boot(system);
     let mut all = true;
     for change in content.changes.iter().rev() {
         if !same_boot && change.ends_with_the_boot() {
@@ -414,120 +449,25 @@ fn boot(system: &dyn System) -> String {
     read_text(system, "/proc/sys/kernel/random/boot_id").unwrap_or_default()
 }
 
-/// When a process started, in clock ticks after boot: with the id it names a process for good.
+/// When a running process started, in clock ticks after boot: with the id it names a process
+/// for good. One that has ended and was not yet waited for (state Z or X; in a container
+/// without an init it stays for ever) runs no more.
 fn start_time(files: &(impl Files + ?Sized), pid: u32) -> Result<u64> {
     let path = format!("/proc/{pid}/stat");
     let text = read_text(files, &path)?;
     // The name in parentheses may hold anything; the fields follow its last one.
-    text.rsplit_once(')')
-        .and_then(|(_, fields)| fields.split_whitespace().nth(19)?.parse().ok())
-        .ok_or_else(|| Error::parse(&path, "has no start time"))
+    let mut fields = text
+        .rsplit_once(')')
+        .map_or("", |(_, fields)| fields)
+        .split_whitespace();
+    match fields.next() {
+        Some("Z" | "X") => Err(Error::parse(&path, "it has ended")),
+        _ => fields
+            .nth(18)
+            .and_then(|time| time.parse().ok())
+            .ok_or_else(|| Error::parse(&path, "has no start time")),
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fake::Fake;
-
-    const KNOB: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
-    const DIRECTORY: &str = "/run/stopgap";
-
-    fn machine() -> Fake {
-        Fake::default()
-            .with_file(KNOB, "always [madvise] never\n")
-            .with_file("/sys/fs/cgroup/cgroup.procs", "")
-            .with_file("/run/x", "")
-            .with_file("/tmp/x", "")
-    }
-
-    #[test]
-    fn a_scope_puts_everything_back_and_leaves_no_journal() {
-        let fake = machine();
-        let journal = Journal::new(&fake, Path::new(DIRECTORY));
-        {
-            let _scope = journal.scope();
-            journal.set(Path::new(KNOB), "always").unwrap();
-            let group = Path::new("/sys/fs/cgroup/stopgap-1");
-            journal.make_dir(group).unwrap();
-            journal
-                .make_file(Path::new("/tmp/set"), || {
-                    fake.create(Path::new("/tmp/set"), b"")
-                })
-                .unwrap();
-            assert_eq!(fake.content(KNOB).unwrap(), "always");
-            assert_eq!(fake.list(Path::new(DIRECTORY)).unwrap(), ["1.json"]);
-        }
-        assert_eq!(fake.content(KNOB).unwrap(), "madvise");
-        assert!(fake.content("/tmp/set").is_none());
-        assert!(fake.list(Path::new("/sys/fs/cgroup/stopgap-1")).is_err());
-        assert!(fake.list(Path::new(DIRECTORY)).unwrap().is_empty());
-    }
-
-    /// A SIGKILL between any two steps: the journal of a dead process is undone by the next.
-    #[test]
-    fn the_next_run_undoes_what_a_killed_one_left() {
-        let fake = machine();
-        let journal = Journal::new(&fake, Path::new(DIRECTORY));
-        journal.set(Path::new(KNOB), "never").unwrap();
-        journal
-            .make_dir(Path::new("/sys/fs/cgroup/stopgap-1"))
-            .unwrap();
-        std::mem::forget(journal); // killed
-
-        let nothing = restore(&fake, Path::new(DIRECTORY)).unwrap();
-        assert!(
-            nothing.done.is_empty(),
-            "its process still lives: {nothing:?}"
-        );
-
-        let fake = fake.without("/proc/1");
-        let restored = restore(&fake, Path::new(DIRECTORY)).unwrap();
-        assert_eq!(restored.done.len(), 2, "{restored:?}");
-        assert!(restored.failed.is_empty(), "{restored:?}");
-        assert_eq!(fake.content(KNOB).unwrap(), "madvise");
-        assert!(fake.list(Path::new(DIRECTORY)).unwrap().is_empty());
-    }
-
-    #[test]
-    fn after_a_reboot_only_files_are_undone() {
-        let fake = machine().with_file("/proc/sys/kernel/random/boot_id", "first");
-        let journal = Journal::new(&fake, Path::new(DIRECTORY));
-        journal.set(Path::new(KNOB), "never").unwrap();
-        journal
-            .make_file(Path::new("/tmp/set"), || {
-                fake.create(Path::new("/tmp/set"), b"")
-            })
-            .unwrap();
-        std::mem::forget(journal);
-        fake.put("/proc/sys/kernel/random/boot_id", "second");
-        fake.put(KNOB, "[always] madvise never"); // as the new boot has it
-        let restored = restore(&fake, Path::new(DIRECTORY)).unwrap();
-        assert_eq!(restored.done, ["/tmp/set removed"]);
-        assert_eq!(fake.content(KNOB).unwrap(), "[always] madvise never");
-    }
-
-    #[test]
-    fn what_cannot_be_undone_stays_in_the_journal() {
-        let fake = machine();
-        let journal = Journal::new(&fake, Path::new(DIRECTORY));
-        journal.set(Path::new(KNOB), "never").unwrap();
-        fake.refuse_writes(KNOB);
-        assert_eq!(journal.undo().len(), 1);
-        assert_eq!(fake.list(Path::new(DIRECTORY)).unwrap(), ["1.json"]);
-    }
-
-    #[test]
-    fn a_change_that_fails_leaves_nothing() {
-        let fake = machine().read_only(KNOB);
-        let journal = Journal::new(&fake, Path::new(DIRECTORY));
-        assert!(journal.set(Path::new(KNOB), "never").is_err());
-        assert!(fake.list(Path::new(DIRECTORY)).unwrap().is_empty());
-    }
-
-    #[test]
-    fn a_journal_of_another_form_is_named_and_kept() {
-        let fake = machine().with_file("/run/stopgap/9.json", "{\"schema\": 3");
-        let restored = restore(&fake, Path::new(DIRECTORY)).unwrap();
-        assert!(restored.failed[0].contains("9.json"), "{restored:?}");
-    }
-}
+mod tests;

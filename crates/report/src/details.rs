@@ -105,7 +105,7 @@ fn table(group: &[&Series], style: Style) -> String {
         .into_iter()
         .partition(|series| series.error.is_some());
 
-    let latencies: Vec<Histogram> = measured.iter().map(|series| pooled(series)).collect();
+    let latencies: Vec<Histogram> = measured.iter().map(|series| series.pooled()).collect();
     let latency = latencies.iter().any(|all| !all.is_empty());
     // A tail that no series has samples enough for is left out.
     let tails: Vec<f64> = TAILS
@@ -194,21 +194,12 @@ fn row(series: &Series, own: &[&str], tails: &[f64]) -> Vec<String> {
         at(figures.len().saturating_sub(1) / 2),
         at(figures.len().saturating_sub(1)),
     ]);
-    let pooled = pooled(series);
+    let pooled = series.pooled();
     cells.extend(tails.iter().map(|&q| {
         quantile(&pooled, q).map_or_else(|_| TOO_FEW.to_owned(), |ns| Nanos(ns).to_string())
     }));
     cells.extend(pooled.max().map(|ns| Nanos(ns).to_string()));
     cells
-}
-
-/// All samples of a latency.
-fn pooled(series: &Series) -> Histogram {
-    let mut pooled = Histogram::new();
-    for histogram in series.blocks.iter().filter_map(|b| b.histogram.as_ref()) {
-        pooled.merge(histogram);
-    }
-    pooled
 }
 
 #[cfg(test)]

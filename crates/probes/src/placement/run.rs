@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use stopgap_events::machine::{Counter, Missing};
 use stopgap_events::memory::MemoryEvent;
 use stopgap_events::random::Random;
-use stopgap_events::units::{Bytes, Nanos};
+use stopgap_events::units::Nanos;
 use stopgap_events::workload::{Agua, Form, Freegap, Pbobench};
 use stopgap_kernel::{Error, System};
 use stopgap_stats::histogram::Recorder;
@@ -244,6 +244,3 @@ pub(super) fn find<'m>(
                 .all(|(key, value)| series.parameters.get(*key) == Some(value))
     })
 }
-
-/// Bytes that the faulting thread walks over.
-pub(super) const FAULTED: Bytes = Bytes::mib(16);

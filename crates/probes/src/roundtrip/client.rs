@@ -22,7 +22,7 @@ use super::server::{MESSAGE, command};
 
 /// Round trips that every phase has at least, however long they take: one switch more or less
 /// at the edges of a window is then at most one in a hundred.
-const LEAST: u64 = 50;
+pub(super) const LEAST: u64 = 50;
 /// Round trips that do not count.
 const WARM_UP: u64 = 20;
 /// The paced phase sends a batch every so many medians.

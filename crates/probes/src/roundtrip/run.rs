@@ -12,7 +12,7 @@ use stopgap_kernel::{Error, System};
 use stopgap_stats::record::{Block, Parameter, Series};
 
 use super::cell::{Cell, Cpus, Policy};
-use super::client::{Asked, Counted, Order, ask};
+use super::client::{Asked, Counted, LEAST, Order, ask};
 use super::meter::{RECORDS, STATUS, Window};
 use super::server::{Served, serve};
 use super::{OTHER_FILES, Roundtrip};
@@ -222,13 +222,15 @@ impl Gathered {
             histogram: None,
             stalls: None,
         };
+        // Ctrl-C cuts a window short: a figure of a few round trips, or of none, is no run's.
+        let whole = |(client, _): &(&Counted, &Window)| client.round_trips >= LEAST.min(order.most);
         let mut windows = asked.windows.iter().zip(&served.windows);
-        if let Some((timed, server)) = windows.next() {
+        if let Some((timed, server)) = windows.next().filter(whole) {
             let cpu = timed.window.cpu + server.cpu;
             let count = timed.round_trips;
             add(CPU, "ns/rt", block(count, ratio(cpu.0, count)));
         }
-        if let Some((counted, server)) = windows.next() {
+        if let Some((counted, server)) = windows.next().filter(whole) {
             let count = counted.round_trips;
             for (name, switches) in means(counted, server) {
                 add(name, PER_ROUND_TRIP, block(count, ratio(switches, count)));
@@ -306,4 +308,74 @@ pub(super) fn find<'m>(
     series
         .iter()
         .find(|series| series.name == name && series.parameters == *parameters)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(round_trips: u64) -> Counted {
+        Counted {
+            round_trips,
+            elapsed: Nanos::millis(1),
+            window: Window {
+                rusage: Switches {
+                    voluntary: round_trips + 1,
+                    involuntary: 0,
+                },
+                status: None,
+                records: None,
+                cpu: Nanos::micros(300),
+            },
+        }
+    }
+
+    /// What a pair says whose phases had that many round trips.
+    fn gathered(phases: [u64; 2]) -> Vec<Series> {
+        let windows = phases.map(counted);
+        let served = Served {
+            windows: windows.map(|counted| counted.window).to_vec(),
+            missing: Vec::new(),
+        };
+        let asked = Asked {
+            windows: windows.to_vec(),
+            ..Asked::default()
+        };
+        let outcome = |output| {
+            Ok(ChildOutcome {
+                output,
+                peak_resident: 0,
+            })
+        };
+        let outcomes = [
+            outcome(encode(|| Ok(served))),
+            outcome(encode(|| Ok(asked))),
+        ];
+        let order = Order {
+            cell: &Cell::PLAIN,
+            run: 0,
+            share: Nanos(1),
+            most: 1_000,
+            interrupted: &|| true,
+        };
+        let mut gathered = Gathered {
+            measured: Measured::default(),
+            lost: 0,
+            periods: 0,
+            missed: 0,
+        };
+        gathered.take(&order, &outcomes);
+        gathered.measured.series
+    }
+
+    #[test]
+    fn a_window_that_was_cut_short_is_no_figure() {
+        let names = |phases| -> Vec<String> {
+            let series = gathered(phases);
+            series.into_iter().map(|series| series.name).collect()
+        };
+        assert!(names([LEAST, LEAST]).contains(&SWITCHES.to_owned()));
+        assert_eq!(names([LEAST, 0]), [CPU]);
+        assert_eq!(names([3, 0]), [""; 0]);
+    }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_stats::record::Series;
 
-use super::{Seen, Stalled, median, size_of, strategy_of, worst};
+use super::{Seen, Stalled, size_of, strategy_of, worst};
 use crate::chunks::series::{TAKE, entries_name};
 use crate::chunks::strategy::Strategy;
 use crate::chunks::take::IOMMUS;
@@ -109,9 +109,8 @@ impl Seen<'_> {
     fn medians(&self, name: &str, size: Bytes) -> Vec<(Strategy, f64)> {
         let of = |series: &Series| {
             let same = series.name == name && size_of(series) == Some(size);
-            let values = series.blocks.iter().map(|block| block.value).collect();
             same.then_some(())?;
-            Some((strategy_of(series)?, median(values)?))
+            Some((strategy_of(series)?, series.median()?))
         };
         self.measured.series.iter().filter_map(of).collect()
     }

@@ -1,0 +1,153 @@
+use super::*;
+use crate::fake::Fake;
+
+const KNOB: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+const DIRECTORY: &str = "/run/stopgap";
+
+fn machine() -> Fake {
+    Fake::default()
+        .with_file(KNOB, "always [madvise] never\n")
+        .with_file("/sys/fs/cgroup/cgroup.procs", "")
+        .with_file("/run/x", "")
+        .with_file("/tmp/x", "")
+}
+
+#[test]
+fn a_scope_puts_everything_back_and_leaves_no_journal() {
+    let fake = machine();
+    let journal = Journal::new(&fake, Path::new(DIRECTORY));
+    {
+        let _scope = journal.scope();
+        journal.set(Path::new(KNOB), "always").unwrap();
+        let group = Path::new("/sys/fs/cgroup/stopgap-1");
+        journal.make_dir(group).unwrap();
+        journal
+            .make_file(Path::new("/tmp/set"), || {
+                fake.create(Path::new("/tmp/set"), b"")
+            })
+            .unwrap();
+        assert_eq!(fake.content(KNOB).unwrap(), "always");
+        assert_eq!(fake.list(Path::new(DIRECTORY)).unwrap(), ["1.json"]);
+    }
+    assert_eq!(fake.content(KNOB).unwrap(), "madvise");
+    assert!(fake.content("/tmp/set").is_none());
+    assert!(fake.list(Path::new("/sys/fs/cgroup/stopgap-1")).is_err());
+    assert!(fake.list(Path::new(DIRECTORY)).unwrap().is_empty());
+}
+
+/// A SIGKILL between any two steps: the journal of a dead process is undone by the next.
+#[test]
+fn the_next_run_undoes_what_a_killed_one_left() {
+    let fake = machine();
+    let journal = Journal::new(&fake, Path::new(DIRECTORY));
+    journal.set(Path::new(KNOB), "never").unwrap();
+    journal
+        .make_dir(Path::new("/sys/fs/cgroup/stopgap-1"))
+        .unwrap();
+    std::mem::forget(journal); // killed
+
+    let nothing = restore(&fake, Path::new(DIRECTORY)).unwrap();
+    assert!(
+        nothing.done.is_empty(),
+        "its process still lives: {nothing:?}"
+    );
+
+    let fake = fake.without("/proc/1");
+    let restored = restore(&fake, Path::new(DIRECTORY)).unwrap();
+    assert_eq!(restored.done.len(), 2, "{restored:?}");
+    assert!(restored.failed.is_empty(), "{restored:?}");
+    assert_eq!(fake.content(KNOB).unwrap(), "madvise");
+    assert!(fake.list(Path::new(DIRECTORY)).unwrap().is_empty());
+}
+
+/// The stat line of process `pid` in `state`, begun at 77 as the fake's own.
+fn stat(pid: u32, state: char) -> String {
+    format!("{pid} (fake) {state} 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 77 0")
+}
+
+/// Killed, and nobody has waited for it: in a container without an init, for ever.
+#[test]
+fn a_zombie_is_a_dead_run() {
+    let fake = machine();
+    let journal = Journal::new(&fake, Path::new(DIRECTORY));
+    journal.set(Path::new(KNOB), "never").unwrap();
+    std::mem::forget(journal);
+    fake.put("/proc/1/stat", stat(1, 'Z'));
+    let restored = restore(&fake, Path::new(DIRECTORY)).unwrap();
+    assert_eq!(restored.done.len(), 1, "{restored:?}");
+    assert_eq!(fake.content(KNOB).unwrap(), "madvise");
+}
+
+#[test]
+fn a_half_written_journal_goes_with_its_process() {
+    let fake = machine()
+        .with_file("/run/stopgap/1.new", "{")
+        .with_file("/run/stopgap/9.new", "{");
+    let restored = restore(&fake, Path::new(DIRECTORY)).unwrap();
+    assert!(restored.failed.is_empty(), "{restored:?}");
+    assert_eq!(fake.list(Path::new(DIRECTORY)).unwrap(), ["1.new"]);
+}
+
+/// Of two runs the one that ends last would put back what the first one had set.
+#[test]
+fn a_setting_of_another_run_in_progress_is_left_alone() {
+    let fake = machine();
+    let journal = Journal::new(&fake, Path::new(DIRECTORY));
+    journal.set(Path::new(KNOB), "never").unwrap();
+    let theirs = fake.content("/run/stopgap/1.json").unwrap();
+    assert!(journal.undo().is_empty());
+    let theirs = theirs.replace("\"pid\": 1", "\"pid\": 9");
+    fake.put("/run/stopgap/9.json", theirs);
+    fake.put("/proc/9/stat", stat(9, 'S'));
+    let error = journal.set(Path::new(KNOB), "always").unwrap_err();
+    assert!(error.to_string().contains("process 9"), "{error}");
+    let other = "/sys/kernel/mm/transparent_hugepage/defrag";
+    fake.put(other, "always [madvise] never");
+    journal.set(Path::new(other), "always").unwrap();
+
+    fake.put("/proc/9/stat", stat(9, 'Z')); // it has ended
+    journal.set(Path::new(KNOB), "always").unwrap();
+}
+
+#[test]
+fn after_a_reboot_only_files_are_undone() {
+    let fake = machine().with_file("/proc/sys/kernel/random/boot_id", "first");
+    let journal = Journal::new(&fake, Path::new(DIRECTORY));
+    journal.set(Path::new(KNOB), "never").unwrap();
+    journal
+        .make_file(Path::new("/tmp/set"), || {
+            fake.create(Path::new("/tmp/set"), b"")
+        })
+        .unwrap();
+    std::mem::forget(journal);
+    fake.put("/proc/sys/kernel/random/boot_id", "second");
+    fake.put(KNOB, "[always] madvise never"); // as the new boot has it
+    let restored = restore(&fake, Path::new(DIRECTORY)).unwrap();
+    assert_eq!(restored.done, ["/tmp/set removed"]);
+    assert_eq!(fake.content(KNOB).unwrap(), "[always] madvise never");
+}
+
+#[test]
+fn what_cannot_be_undone_stays_in_the_journal() {
+    let fake = machine();
+    let journal = Journal::new(&fake, Path::new(DIRECTORY));
+    journal.set(Path::new(KNOB), "never").unwrap();
+    fake.refuse_writes(KNOB);
+    assert_eq!(journal.undo().len(), 1);
+    assert_eq!(fake.list(Path::new(DIRECTORY)).unwrap(), ["1.json"]);
+}
+
+#[test]
+fn a_change_that_fails_leaves_nothing() {
+    let fake = machine().read_only(KNOB);
+    let journal = Journal::new(&fake, Path::new(DIRECTORY));
+    assert!(journal.set(Path::new(KNOB), "never").is_err());
+    assert!(fake.list(Path::new(DIRECTORY)).unwrap().is_empty());
+}
+
+#[test]
+fn a_journal_of_another_form_is_named_and_kept() {
+    let fake = machine().with_file("/run/stopgap/9.json", "{\"schema\": 3");
+    let restored = restore(&fake, Path::new(DIRECTORY)).unwrap();
+    assert!(restored.failed[0].contains("9.json"), "{restored:?}");
+}
