@@ -193,7 +193,7 @@ pub(super) fn run(
     })?;
     let limits = ChildLimits {
         // Taking the set and the first round come on top; a loaded machine takes its time.
-        time: Nanos((load.warm_up + load.time).0 * 4) + Nanos::secs(20),
+        time: Nanos((load.warm_up + load.time).0.saturating_mul(4)) + Nanos::secs(20),
         cgroup: Some(group.path().to_owned()),
     };
     let outcome = load::child(system, &limits, || {

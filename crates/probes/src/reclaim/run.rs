@@ -276,7 +276,7 @@ impl Probe for Reclaim {
             Ok(site) => {
                 let loads = (asked.ways.len() as u64 + 1) * u64::from(asked.runs);
                 let each = self.load_time(context, asked) + AROUND_A_LOAD;
-                plan.time += Nanos(each.0 * loads);
+                plan.time += Nanos(each.0.saturating_mul(loads));
                 plan.memory = plan.memory.max(asked.limit + CHILD);
                 plan.what.push_str(
                     " Then makes memory short in a cgroup of its own, beside held memory and \

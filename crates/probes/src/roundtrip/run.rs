@@ -117,7 +117,7 @@ fn pair(system: &dyn System, order: &Order<'_>, cpus: &[u32]) -> Result<Outcomes
     let cell = order.cell;
     // All phases together take a share; a machine that others use may take many times that.
     let limits = ChildLimits {
-        time: Nanos::secs(20) + Nanos(order.share.0 * 10),
+        time: Nanos::secs(20) + Nanos(order.share.0.saturating_mul(10)),
         cgroup: None,
     };
     // Each body owns its end, so that the other sees its process go.
