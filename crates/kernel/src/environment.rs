@@ -163,7 +163,10 @@ pub fn pressure(system: &dyn System) -> (Vec<Pressure>, Vec<Missing>) {
 const NO_PSI: &str = "no PSI: boot with psi=1 (needs CONFIG_PSI, Linux 4.20)";
 
 /// Uptime in whole seconds.
-pub(crate) fn uptime(files: &(impl Files + ?Sized)) -> Result<u64> {
+///
+/// # Errors
+/// Where `/proc/uptime` cannot be read or does not begin with a number.
+pub fn uptime(files: &(impl Files + ?Sized)) -> Result<u64> {
     let path = "/proc/uptime";
     let text = read_text(files, path)?;
     let seconds = text

@@ -85,12 +85,9 @@ pub(super) fn run(
             #[allow(clippy::cast_precision_loss)]
             (context.progress)(done as f64 / total as f64, &part.describe());
             let seed = random.bits();
-            load::run(
-                context,
-                &mut measured,
-                &part.describe(),
-                &mut |report: &mut LoadReport| carry_out(probe, part, run, seed, context, report),
-            );
+            load::run(context, &mut measured, &part.describe(), |report| {
+                carry_out(probe, part, run, seed, context, report)
+            });
         }
         // Three runs are the least that an interval can be had from.
         if run >= 2 && system.now().saturating_sub(begin) > context.time && run + 1 < probe.runs {

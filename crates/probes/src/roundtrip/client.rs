@@ -82,7 +82,7 @@ pub(super) fn ask(
     };
     let mut meter = Meter::new(system);
     let mut client = Client::new(system, order, server)?;
-    let part = |per_cent: u64| Nanos(order.share.0 * per_cent / 100);
+    let part = |per_cent: u64| Nanos(order.share.0 / 100 * per_cent);
 
     client.closed_loop(WARM_UP, Nanos(0), &mut meter)?;
     let mut median = None;

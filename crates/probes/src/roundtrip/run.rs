@@ -17,6 +17,7 @@ use super::meter::{RECORDS, STATUS, Window};
 use super::server::{Served, serve};
 use super::{OTHER_FILES, Roundtrip};
 use crate::contract::{Context, Measured, ProbeError};
+use crate::load;
 
 /// Names of series: switch-outs a round trip by getrusage(2), of both and of each side.
 pub(super) const SWITCHES: &str = "switches";
@@ -116,20 +117,20 @@ fn pair(system: &dyn System, order: &Order<'_>, cpus: &[u32]) -> Result<Outcomes
     let cell = order.cell;
     // All phases together take a share; a machine that others use may take many times that.
     let limits = ChildLimits {
-        time: Nanos::secs(20) + Nanos(order.share.0 * 10),
+        time: Nanos::secs(20) + Nanos(order.share.0.saturating_mul(10)),
         cgroup: None,
     };
     // Each body owns its end, so that the other sees its process go.
     let (server_end, client_end) = system.stream_pair()?;
     let server: ChildBody<'_> = Box::new(move || {
-        encode(|| {
+        report(|| {
             place(system, cell, cpus, 0)?;
             system.allow_files(u64::from(cell.descriptors) * 2 + OTHER_FILES)?;
             serve(system, cell, &server_end)
         })
     });
     let client: ChildBody<'_> = Box::new(move || {
-        encode(|| {
+        report(|| {
             place(system, cell, cpus, 1)?;
             if cell.policy == Policy::Batch {
                 system.set_batch()?;
@@ -160,17 +161,13 @@ fn place(system: &dyn System, cell: &Cell, cpus: &[u32], side: usize) -> Result<
 }
 
 /// What a child sends its parent: what it measured, or why it could not.
-fn encode<T: Serialize>(body: impl FnOnce() -> Result<T, Error>) -> Vec<u8> {
-    let result = body().map_err(|error| error.to_string());
-    serde_json::to_vec(&result).unwrap_or_default() // numbers and texts have a JSON form
+fn report<T: Serialize>(body: impl FnOnce() -> Result<T, Error>) -> Vec<u8> {
+    load::encode(&body().map_err(|error| error.to_string()))
 }
 
-fn decode<T: DeserializeOwned>(outcome: &Result<ChildOutcome, Error>) -> Result<T, String> {
-    match outcome {
-        Ok(outcome) => serde_json::from_slice::<Result<T, String>>(&outcome.output)
-            .unwrap_or_else(|error| Err(error.to_string())),
-        Err(error) => Err(error.to_string()),
-    }
+fn reported<T: DeserializeOwned>(outcome: &Result<ChildOutcome, Error>) -> Result<T, String> {
+    let outcome = outcome.as_ref().map_err(ToString::to_string)?;
+    load::decode(outcome).unwrap_or_else(|error| Err(error.to_string()))
 }
 
 /// What all pairs said so far.
@@ -190,8 +187,8 @@ impl Gathered {
             let peak = self.measured.peak_resident.max(outcome.peak_resident);
             self.measured.peak_resident = peak;
         }
-        let served: Result<Served, String> = decode(&outcomes[0]);
-        let asked: Result<Asked, String> = decode(&outcomes[1]);
+        let served: Result<Served, String> = reported(&outcomes[0]);
+        let asked: Result<Asked, String> = reported(&outcomes[1]);
         let (served, asked) = match (served, asked) {
             (Ok(served), Ok(asked)) => (served, asked),
             // Who fails takes the other with him; which was first, the two texts tell.
@@ -348,8 +345,8 @@ mod tests {
             })
         };
         let outcomes = [
-            outcome(encode(|| Ok(served))),
-            outcome(encode(|| Ok(asked))),
+            outcome(report(|| Ok(served))),
+            outcome(report(|| Ok(asked))),
         ];
         let order = Order {
             cell: &Cell::PLAIN,
