@@ -107,6 +107,11 @@ impl Placement {
         let mut rungs = self.ladder.clone();
         if rungs.is_empty() {
             let paid = budget.saturating_sub(CHILD).0 / self.a_mapping().0.max(1);
+            if paid == 0 {
+                return Err(ProbeError::Parameter(format!(
+                    "a budget of {budget} does not hold one load child; give a larger --memory"
+                )));
+            }
             let room = room.min(paid);
             let wanted = |n: u32| u64::from(n) <= room && !(self.few && n > 10_000);
             rungs.extend(LADDER.into_iter().filter(|&n| wanted(n)));
