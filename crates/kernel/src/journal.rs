@@ -14,13 +14,15 @@
 //!
 //! One file a run, `PID.json`, with the process's start time, so that a run in progress is
 //! told from a dead one whose id was used again. After a reboot settings and cgroups are gone
-//! by themselves; files are still removed.
+//! by themselves; files are still removed. A run in another PID namespace (a container that
+//! shares the folder) is left alone: here its id says nothing.
 //!
 //! What it leaves out: a setting that somebody else changed meanwhile is put back to what *we*
 //! found.
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
@@ -70,6 +72,9 @@ struct Content {
     pid: u32,
     start_time: u64,
     boot: String,
+    /// Of the process id.
+    #[serde(default)]
+    namespace: String,
     changes: Vec<Change>,
 }
 
@@ -78,6 +83,8 @@ pub struct Journal<'s> {
     system: &'s dyn System,
     directory: PathBuf,
     changes: Mutex<Vec<Change>>,
+    /// Whether there was anything to write yet: a folder that is not ours is not touched.
+    written: AtomicBool,
 }
 
 impl std::fmt::Debug for Journal<'_> {
@@ -97,26 +104,69 @@ impl<'s> Journal<'s> {
             system,
             directory: directory.to_owned(),
             changes: Mutex::new(Vec::new()),
+            written: AtomicBool::new(false),
         }
     }
 
     /// Changes a setting. A value that is already there is not written.
     ///
     /// # Errors
-    /// Where the setting cannot be read or written, or the journal cannot be written: then
-    /// nothing was changed.
+    /// [`Error::Busy`] as [`Journal::alone`]; where the setting cannot be read or written, or
+    /// the journal cannot be written. Nothing was changed then.
     pub fn set(&self, path: &Path, value: &str) -> Result<()> {
+        self.alone()?;
         let before = current(self.system, path)?;
         if before == value {
             return Ok(());
         }
-        self.change(
-            Change::Setting {
-                path: path.to_owned(),
-                before,
-            },
-            || self.system.write(path, value.as_bytes()),
-        )
+        let found = before.clone();
+        let change = Change::Setting {
+            path: path.to_owned(),
+            before,
+        };
+        // Two who begin at once both look at the other's journal after writing their own, so
+        // that one of them at least sees the other; and what was found must still stand.
+        let check = || {
+            self.alone()?;
+            if current(self.system, path)? == found {
+                return Ok(());
+            }
+            Err(Error::Busy {
+                what: format!("{}: somebody else has just changed it", path.display()),
+            })
+        };
+        self.change(change, check, || self.system.write(path, value.as_bytes()))
+    }
+
+    /// Whether no other run has settings changed: what we found in them would be its, to be put
+    /// back when it has ended. Files and cgroups of others are no matter.
+    ///
+    /// # Errors
+    /// [`Error::Busy`], naming the other run.
+    pub fn alone(&self) -> Result<()> {
+        let own = self.file();
+        // A folder that is not there, a journal that has just gone or cannot be understood:
+        // nobody that we could name.
+        for name in self.system.list(&self.directory).unwrap_or_default() {
+            let path = self.directory.join(&name);
+            if path == own || !name.ends_with(".json") {
+                continue;
+            }
+            let Ok(content) = read(self.system, &path) else {
+                continue;
+            };
+            let sets = |change: &Change| matches!(change, Change::Setting { .. });
+            if content.boot == boot(self.system) && content.changes.iter().any(sets) {
+                let pid = content.pid;
+                return Err(Error::Busy {
+                    what: format!(
+                        "process {pid} has settings changed: wait for its end; was it killed: \
+                         stopgap restore"
+                    ),
+                });
+            }
+        }
+        Ok(())
     }
 
     /// Makes a directory that undoing removes: a cgroup, a tracefs instance.
@@ -128,6 +178,7 @@ impl<'s> Journal<'s> {
             Change::Directory {
                 path: path.to_owned(),
             },
+            || Ok(()),
             || self.system.make_dir(path),
         )
     }
@@ -141,6 +192,7 @@ impl<'s> Journal<'s> {
             Change::File {
                 path: path.to_owned(),
             },
+            || Ok(()),
             make,
         )
     }
@@ -154,6 +206,7 @@ impl<'s> Journal<'s> {
             Change::Swap {
                 path: path.to_owned(),
             },
+            || Ok(()),
             || {
                 make()?;
                 self.system.swap(path, true)
@@ -181,15 +234,29 @@ impl<'s> Journal<'s> {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self, change: Change, make: impl FnOnce() -> Result<()>) -> Result<()> {
+    /// `check` is asked when the change is announced and not yet made.
+    fn change(
+        &self,
+        change: Change,
+        check: impl FnOnce() -> Result<()>,
+        make: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
         let mut changes = self.lock();
         changes.push(change);
         if let Err(error) = self.write(&changes) {
             changes.pop();
             return Err(error);
         }
+        if let Err(error) = check() {
+            changes.pop();
+            self.write(&changes)?;
+            return Err(error);
+        }
         let made = make();
-        if made.is_err() {
+        if made.as_ref().is_err_and(Error::is_taken) {
+            changes.pop(); // somebody else's of that name: not ours to undo
+            self.write(&changes)?;
+        } else if made.is_err() {
             // Half made is undone at once; an undo that finds nothing is no error.
             drop(changes);
             let last = self.lock().len() - 1;
@@ -214,7 +281,9 @@ impl<'s> Journal<'s> {
             changes.pop();
         }
         changes.extend(kept.into_iter().rev());
-        if let Err(error) = self.write(&changes) {
+        if self.written.load(Ordering::Relaxed)
+            && let Err(error) = self.write(&changes)
+        {
             failed.push(error);
         }
         failed
@@ -229,6 +298,7 @@ impl<'s> Journal<'s> {
         if changes.is_empty() {
             return ignore_absent(self.system.remove_file(&file));
         }
+        self.written.store(true, Ordering::Relaxed);
         if self.system.list(&self.directory).is_err() {
             self.system.make_dir(&self.directory)?;
         }
@@ -239,14 +309,21 @@ impl<'s> Journal<'s> {
             pid,
             start_time: start_time(self.system, pid)?,
             boot: boot(self.system),
+            namespace: namespace(self.system),
             changes: changes.to_vec(),
         };
         let text = serde_json::to_vec_pretty(&content)
             .map_err(|e| Error::parse(file.display(), format!("cannot be written: {e}")))?;
         // A reader must see the old list or the new one, never half of one.
         let fresh = file.with_extension("new");
-        self.system.create(&fresh, &text)?;
-        self.system.rename(&fresh, &file)
+        // Left by one who was killed here and had our id.
+        ignore_absent(self.system.remove_file(&fresh))?;
+        let written = self.system.create(&fresh, &text);
+        let written = written.and_then(|()| self.system.rename(&fresh, &file));
+        if written.is_err() {
+            let _ = self.system.remove_file(&fresh); // half of one, as on a full disk
+        }
+        written
     }
 }
 
@@ -314,18 +391,28 @@ pub fn restore(system: &dyn System, directory: &Path) -> Result<Restored> {
     Ok(restored)
 }
 
-fn restore_one(system: &dyn System, path: &Path, restored: &mut Restored) -> Result<()> {
-    let text = match system.read(path) {
-        Err(error) if error.is_absent() => return Ok(()), // its run has just ended
-        text => text?,
-    };
+fn read(system: &dyn System, path: &Path) -> Result<Content> {
+    let text = system.read(path)?;
     let content: Content =
         serde_json::from_slice(&text).map_err(|e| Error::parse(path.display(), e))?;
-    if content.schema != SCHEMA {
-        let reason = format!("is of the form '{}', not '{SCHEMA}'", content.schema);
+    if content.schema == SCHEMA {
+        return Ok(content);
+    }
+    let reason = format!("is of the form '{}', not '{SCHEMA}'", content.schema);
+    Err(Error::parse(path.display(), reason))
+}
+
+fn restore_one(system: &dyn System, path: &Path, restored: &mut Restored) -> Result<()> {
+    let content = match read(system, path) {
+        Err(error) if error.is_absent() => return Ok(()), // its run has just ended
+        content => content?,
+    };
+    let same_boot = content.boot == boot(system);
+    if same_boot && content.namespace != namespace(system) {
+        let reason = "its run has another PID namespace, so that we cannot tell whether it lives: \
+                      run stopgap restore there; is that gone: remove the file";
         return Err(Error::parse(path.display(), reason));
     }
-    let same_boot = content.boot == boot(system);
     let alive = start_time(system, content.pid).is_ok_and(|time| time == content.start_time);
     if same_boot && alive {
         return Ok(());
@@ -414,6 +501,12 @@ fn boot(system: &dyn System) -> String {
     read_text(system, "/proc/sys/kernel/random/boot_id").unwrap_or_default()
 }
 
+/// Where our process ids mean something; empty where `/proc` does not say.
+fn namespace(system: &dyn System) -> String {
+    let link = system.link(Path::new("/proc/self/ns/pid"));
+    link.map_or(String::new(), |name| name.display().to_string())
+}
+
 /// When a process started, in clock ticks after boot: with the id it names a process for good.
 fn start_time(files: &(impl Files + ?Sized), pid: u32) -> Result<u64> {
     let path = format!("/proc/{pid}/stat");
@@ -454,10 +547,10 @@ mod tests {
                     fake.create(Path::new("/tmp/set"), b"")
                 })
                 .unwrap();
-            assert_eq!(fake.content(KNOB).unwrap(), "always");
+            assert_eq!(current(&fake, Path::new(KNOB)).unwrap(), "always");
             assert_eq!(fake.list(Path::new(DIRECTORY)).unwrap(), ["1.json"]);
         }
-        assert_eq!(fake.content(KNOB).unwrap(), "madvise");
+        assert_eq!(current(&fake, Path::new(KNOB)).unwrap(), "madvise");
         assert!(fake.content("/tmp/set").is_none());
         assert!(fake.list(Path::new("/sys/fs/cgroup/stopgap-1")).is_err());
         assert!(fake.list(Path::new(DIRECTORY)).unwrap().is_empty());
@@ -484,8 +577,28 @@ mod tests {
         let restored = restore(&fake, Path::new(DIRECTORY)).unwrap();
         assert_eq!(restored.done.len(), 2, "{restored:?}");
         assert!(restored.failed.is_empty(), "{restored:?}");
-        assert_eq!(fake.content(KNOB).unwrap(), "madvise");
+        assert_eq!(current(&fake, Path::new(KNOB)).unwrap(), "madvise");
         assert!(fake.list(Path::new(DIRECTORY)).unwrap().is_empty());
+    }
+
+    /// In another PID namespace, or without /proc, a run that lives looks as if it were dead.
+    #[test]
+    fn a_run_whose_id_says_nothing_here_is_left_alone() {
+        let fake = machine();
+        let journal = Journal::new(&fake, Path::new(DIRECTORY));
+        journal.set(Path::new(KNOB), "never").unwrap();
+        std::mem::forget(journal);
+        let file = format!("{DIRECTORY}/1.json");
+        let text = fake.content(&file).unwrap();
+        let elsewhere = text.replace("\"namespace\": \"\"", "\"namespace\": \"pid:[7]\"");
+        assert_ne!(text, elsewhere);
+        fake.put(&file, elsewhere);
+        let fake = fake.without("/proc/1");
+        let restored = restore(&fake, Path::new(DIRECTORY)).unwrap();
+        assert!(restored.done.is_empty(), "{restored:?}");
+        assert!(restored.failed[0].contains("namespace"), "{restored:?}");
+        assert_eq!(current(&fake, Path::new(KNOB)).unwrap(), "never");
+        assert!(fake.content(&file).is_some());
     }
 
     #[test]
@@ -522,6 +635,66 @@ mod tests {
         let journal = Journal::new(&fake, Path::new(DIRECTORY));
         assert!(journal.set(Path::new(KNOB), "never").is_err());
         assert!(fake.list(Path::new(DIRECTORY)).unwrap().is_empty());
+    }
+
+    /// Both changed the same setting, and the later one put back what the earlier had set.
+    #[test]
+    fn settings_are_one_runs_at_a_time() {
+        let stat = format!("2 (other) S{}", " 0".repeat(30));
+        let fake = machine().with_file("/proc/2/stat", stat);
+        let others = |before: &str| {
+            format!(
+                r#"{{"schema": "{SCHEMA}", "pid": 2, "start_time": 0, "boot": "", "changes": [
+                {{"change": "setting", "path": "{KNOB}", "before": "{before}"}}]}}"#
+            )
+        };
+        fake.make_dir(Path::new(DIRECTORY)).unwrap();
+        fake.put(format!("{DIRECTORY}/2.json"), others("madvise"));
+        fake.put(KNOB, "always madvise [never]");
+        let journal = Journal::new(&fake, Path::new(DIRECTORY));
+        for value in ["always", "never"] {
+            let error = journal.set(Path::new(KNOB), value).unwrap_err();
+            assert!(error.to_string().contains("process 2"), "{error}");
+        }
+        // Files and groups are each run's own.
+        journal
+            .make_dir(Path::new("/sys/fs/cgroup/stopgap-1"))
+            .unwrap();
+        assert!(journal.undo().is_empty());
+        assert_eq!(fake.content(KNOB).unwrap(), "always madvise [never]");
+        assert_eq!(fake.list(Path::new(DIRECTORY)).unwrap(), ["2.json"]);
+
+        fake.put(KNOB, "always [madvise] never"); // the other has ended
+        fake.remove_file(&Path::new(DIRECTORY).join("2.json"))
+            .unwrap();
+        journal.set(Path::new(KNOB), "always").unwrap();
+        assert_eq!(current(&fake, Path::new(KNOB)).unwrap(), "always");
+    }
+
+    #[test]
+    fn what_somebody_else_made_is_not_removed() {
+        let fake = machine().with_file("/tmp/theirs", "precious");
+        fake.make_dir(Path::new("/tmp/their-folder")).unwrap();
+        let journal = Journal::new(&fake, Path::new(DIRECTORY));
+        let path = Path::new("/tmp/theirs");
+        let made = journal.make_file(path, || fake.create(path, b"ours"));
+        assert!(made.unwrap_err().is_taken());
+        let made = journal.make_dir(Path::new("/tmp/their-folder"));
+        assert!(made.unwrap_err().is_taken());
+        assert!(journal.undo().is_empty());
+        assert_eq!(fake.content(path).unwrap(), "precious");
+        assert!(fake.list(Path::new("/tmp/their-folder")).is_ok());
+        assert!(fake.list(Path::new(DIRECTORY)).unwrap().is_empty());
+    }
+
+    /// In a user namespace we may be root without the right to write in its folder.
+    #[test]
+    fn where_nothing_was_changed_nothing_is_written() {
+        let fake = machine();
+        let journal = Journal::new(&fake, Path::new(DIRECTORY));
+        fake.refuse_writes(DIRECTORY);
+        assert!(journal.undo().is_empty());
+        assert!(journal.scope().undo().is_empty());
     }
 
     #[test]
