@@ -1,6 +1,7 @@
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Signal, kill_process};
@@ -10,6 +11,7 @@ use stopgap_events::units::Nanos;
 use super::Linux;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::files::Files;
 use crate::switches::SwitchEvents;
 use crate::tasks::{ChildBody, ChildLimits, ChildOutcome, Switches, Tasks};
 
@@ -162,23 +164,26 @@ fn child(
     writer: OwnedFd,
     body: ChildBody<'_>,
 ) -> i32 {
-    if set_limits(parent, limits).is_err() {
-        return NO_LIMITS;
-    }
-    // A panic is reported by its status; its message has gone to standard error.
-    let Ok(output) = catch_unwind(AssertUnwindSafe(body)) else {
-        return PANICKED;
+    let (status, output) = match set_limits(parent, limits) {
+        // A panic is reported by its status; its message has gone to standard error.
+        Ok(()) => match catch_unwind(AssertUnwindSafe(body)) {
+            Ok(output) => (0, output),
+            Err(_) => return PANICKED,
+        },
+        Err(error) => (NO_LIMITS, error.to_string().into_bytes()),
     };
     match io::Write::write_all(&mut std::fs::File::from(writer), &output) {
-        Ok(()) => 0,
+        Ok(()) => status,
         Err(_) => 1,
     }
 }
 
-fn set_limits(parent: rustix::process::Pid, limits: &ChildLimits) -> io::Result<()> {
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+fn set_limits(parent: rustix::process::Pid, limits: &ChildLimits) -> Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(|e| Error::call("prctl", "PR_SET_PDEATHSIG", e))?;
     if rustix::process::getppid() != Some(parent) {
-        return Err(io::ErrorKind::NotConnected.into()); // it died before the call above
+        let died = io::ErrorKind::NotConnected; // before the call above
+        return Err(Error::call("getppid", parent.as_raw_pid(), died));
     }
     // The parent kills us in time; should it be stopped meanwhile, the alarm does. Seconds,
     // rounded up, and two more so that the parent comes first.
@@ -187,14 +192,11 @@ fn set_limits(parent: rustix::process::Pid, limits: &ChildLimits) -> io::Result<
     // SAFETY: alarm(2) takes an integer. SIGALRM's default is to end the process.
     unsafe { libc::alarm(seconds) };
     // Raising one's own score needs no privilege.
-    std::fs::write("/proc/self/oom_score_adj", "1000")?;
-    if let Some(cgroup) = &limits.cgroup {
-        std::fs::OpenOptions::new()
-            .write(true)
-            .open(cgroup.join("cgroup.procs"))?
-            .write_all(b"0")?; // 0 stands for the writer
+    Linux.write(Path::new("/proc/self/oom_score_adj"), b"1000")?;
+    match &limits.cgroup {
+        Some(cgroup) => Linux.write(&cgroup.join("cgroup.procs"), b"0"), // 0 is the writer
+        None => Ok(()),
     }
-    Ok(())
 }
 
 impl Linux {
@@ -311,7 +313,10 @@ impl Child {
                 peak_resident: usage.ru_maxrss as u64 * 1024,
             }),
             PANICKED => ended("panicked".to_owned()),
-            NO_LIMITS => ended("could not set its limits".to_owned()),
+            NO_LIMITS => {
+                let why = String::from_utf8_lossy(&self.output);
+                ended(format!("could not set its limits: {why}"))
+            }
             other => ended(format!("ended with status {other}")),
         }
     }
@@ -357,6 +362,19 @@ mod tests {
             })
             .unwrap();
         assert_eq!(outcome.output, b"1000\n");
+    }
+
+    #[test]
+    fn a_child_that_cannot_be_limited_says_why() {
+        let limits = ChildLimits {
+            time: Nanos::secs(10),
+            cgroup: Some("/nowhere".into()),
+        };
+        let error = Linux.run_child(&limits, &mut Vec::new).unwrap_err();
+        assert!(
+            error.to_string().contains("/nowhere/cgroup.procs"),
+            "{error}"
+        );
     }
 
     /// Each waits for the other, so one after the other they would never end.
