@@ -55,7 +55,7 @@ pub(crate) struct Common {
     pub(crate) seed: Option<u64>,
     /// Memory that load may use, as 512M [default: the least of a quarter of MemAvailable
     /// and 2G].
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) memory: Option<Bytes>,
     /// CPUs to stay on, as 0,1 [default: all that this process may use].
     #[arg(short, long, value_name = "LIST", value_delimiter = ',')]
@@ -106,7 +106,7 @@ pub(crate) enum ProbeQuestion {
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct ProbeCommon {
     /// How long it should take, as 60s; runs that do not fit are left out, down to three.
-    #[arg(short, long, value_name = "TIME", default_value = "60s")]
+    #[arg(short, long, value_name = "TIME", default_value = "60s", value_parser = time)]
     pub(crate) duration: Nanos,
     /// Runs; the unit of evidence. Fewer than 3 give no interval.
     #[arg(long, value_name = "N", default_value_t = 10)]
@@ -159,7 +159,7 @@ pub(crate) struct RoundtripFlags {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) k: Vec<u32>,
     /// CPU time that the server spends on each request [default: 0,5us,50us,1ms].
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = time)]
     pub(crate) work: Vec<Nanos>,
     /// Requests sent by one write; a round trip ends with the last reply [default: 1].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
@@ -188,7 +188,7 @@ pub(crate) struct ReclaimFlags {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) mode: Vec<Mode>,
     /// Memory of each mode [default: 32M as root, else 4M, within RLIMIT_MEMLOCK].
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) bytes: Option<Bytes>,
     /// Passes of reclaim over each set.
     #[arg(long, value_name = "N", default_value_t = 3)]
@@ -205,26 +205,26 @@ pub(crate) struct ReclaimFlags {
     )]
     pub(crate) way: Vec<Way>,
     /// Refault load: limit of the memory cgroup, the held set included.
-    #[arg(long, value_name = "SIZE", default_value = "256M")]
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size)]
     pub(crate) limit: Bytes,
     /// Refault load: the held set.
-    #[arg(long, value_name = "SIZE", default_value = "128M")]
+    #[arg(long, value_name = "SIZE", default_value = "128M", value_parser = size)]
     pub(crate) held: Bytes,
     /// Refault load: the file that is read [default: an eighth more than the limit leaves].
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) file: Option<Bytes>,
     /// Refault load: what the bystander populates at a time.
-    #[arg(long, value_name = "SIZE", default_value = "2M")]
+    #[arg(long, value_name = "SIZE", default_value = "2M", value_parser = size)]
     pub(crate) block: Bytes,
     /// Refault load: how long one run of one way takes [default: what the time leaves, 250ms
     /// to 4s].
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) each: Option<Nanos>,
     /// Refault load: from what length on populating a block counts as a stall.
-    #[arg(long, value_name = "TIME", default_value = "10ms")]
+    #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = time)]
     pub(crate) stall: Nanos,
     /// Make a swap file of this size for the time of the probe (root) [default: none].
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) swap: Option<Bytes>,
     #[command(flatten)]
     pub(crate) common: ProbeCommon,
@@ -237,7 +237,8 @@ pub(crate) struct ChunksFlags {
         long,
         value_name = "LIST",
         value_delimiter = ',',
-        default_value = "4M,64M"
+        default_value = "4M,64M",
+        value_parser = size
     )]
     pub(crate) size: Vec<Bytes>,
     /// Strategies: base, mthp (every size that the kernel has) or one as mthp-64K, thp-direct,
@@ -269,6 +270,26 @@ pub(crate) struct Restore {
     pub(crate) json: bool,
 }
 
+/// Most memory and longest time that make sense anywhere: what is computed from them stays far
+/// below what 64 bits hold.
+const MOST_MEMORY: Bytes = Bytes(1 << 50);
+const LONGEST: Nanos = Nanos::secs(30 * 24 * 3_600);
+
+fn size(text: &str) -> Result<Bytes, String> {
+    let size: Bytes = text.parse()?;
+    let most = MOST_MEMORY;
+    let sane = size <= most;
+    sane.then_some(size)
+        .ok_or_else(|| format!("'{text}' is more memory than there is; give at most {most}"))
+}
+
+fn time(text: &str) -> Result<Nanos, String> {
+    let time: Nanos = text.parse()?;
+    (time <= LONGEST)
+        .then_some(time)
+        .ok_or_else(|| format!("'{text}' is longer than 30 days"))
+}
+
 /// The command line; where it is wrong, one line that says what and what to do.
 pub(crate) fn parse() -> Result<Args, Failure> {
     Args::try_parse().map_err(|error| {
@@ -288,7 +309,9 @@ pub(crate) fn parse() -> Result<Args, Failure> {
 }
 
 fn one_line(error: &clap::Error) -> String {
-    let probing = std::env::args().nth(1).is_some_and(|word| word == "probe");
+    let probing = std::env::args_os()
+        .nth(1)
+        .is_some_and(|word| word == "probe");
     if let (ErrorKind::InvalidSubcommand, true, Some(ContextValue::String(word))) = (
         error.kind(),
         probing,

@@ -1,9 +1,10 @@
 //! How a command fails: one line that says what and what to do, and the exit status.
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use stopgap_probes::ProbeError;
+
+use crate::session::tell;
 
 /// 0: done.
 pub(crate) const DONE: u8 = 0;
@@ -40,8 +41,7 @@ impl Failure {
     pub(crate) fn report(self) -> ExitCode {
         match self {
             Failure::Told { message, status } => {
-                // Where standard error is closed too, the status still tells.
-                let _ = writeln!(std::io::stderr(), "stopgap: {message}");
+                tell(&message);
                 ExitCode::from(status)
             }
             Failure::Silent { status } => ExitCode::from(status),

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -46,12 +45,7 @@ pub(crate) fn record(run: &Run, command: &str, directory: &Path) -> Result<PathB
 /// A reader finds the whole record or none.
 fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     let partial = path.with_extension("partial");
-    let written = fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&partial)
+    let written = places::create(&partial)
         .and_then(|mut file| {
             file.write_all(text.as_bytes())?;
             file.sync_all()

@@ -5,7 +5,7 @@
 //! `/run/stopgap`; an ordinary user's beside the records.
 
 use std::fs;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use stopgap_kernel::Linux;
@@ -44,9 +44,20 @@ fn usable(directory: &Path) -> std::io::Result<PathBuf> {
         .mode(0o700)
         .create(directory)?;
     let trial = directory.join(format!(".stopgap-{}", std::process::id()));
-    fs::File::create(&trial)?;
+    create(&trial)?;
     fs::remove_file(&trial)?;
     fs::canonicalize(directory)
+}
+
+/// Creates a file, mode 0600, for writing. The directory may be everybody's, and names of ours can
+/// be foretold: nothing of anybody else's is written to, no link of theirs followed.
+pub(crate) fn create(path: &Path) -> std::io::Result<fs::File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600).open(path)
 }
 
 /// The folder of last resort. The temporary directory is everybody's: somebody else's folder
@@ -56,7 +67,7 @@ pub(crate) fn private() -> Result<PathBuf, Failure> {
     let directory = std::env::temp_dir().join(format!("stopgap-{uid}"));
     let refuse = |why: &dyn std::fmt::Display| {
         Failure::error(format!(
-            "cannot use {}: {why}; give a directory with -o",
+            "cannot use {}: {why}; give a directory with -o, or set XDG_STATE_HOME to one",
             directory.display()
         ))
     };
@@ -73,11 +84,15 @@ pub(crate) fn private() -> Result<PathBuf, Failure> {
     usable(&directory).map_err(|error| refuse(&error))
 }
 
-/// The directory of the journal.
-pub(crate) fn journal() -> Result<PathBuf, Failure> {
+/// The directory of the journal. An ordinary user's is where the next run looks for it, or where
+/// there is no such place, beside the `records` of this one.
+pub(crate) fn journal(given: Option<&Path>) -> Result<PathBuf, Failure> {
     if Linux.uid() == 0 {
-        Ok(PathBuf::from("/run/stopgap"))
-    } else {
-        Ok(records(None)?.join("journal"))
+        return Ok(PathBuf::from("/run/stopgap"));
     }
+    let folder = match (records(None), given) {
+        (Err(_), Some(given)) => given.to_owned(),
+        (usual, _) => usual?,
+    };
+    Ok(folder.join("journal"))
 }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stopgap_kernel::{Linux, journal};
+use stopgap_report::text::plain;
 
 use crate::args;
 use crate::failure::{DONE, ERROR, Failure};
@@ -24,7 +25,7 @@ pub(crate) struct Restored {
 }
 
 pub(crate) fn run(args: &args::Restore) -> Result<ExitCode, Failure> {
-    let directory = places::journal()?;
+    let directory = places::journal(None)?;
     let restored = journal::restore(&Linux, &directory)?;
     let status = if restored.failed.is_empty() {
         DONE
@@ -51,8 +52,14 @@ impl Restored {
         if self.done.is_empty() && self.failed.is_empty() {
             return format!("nothing to put back (journal {})\n", self.journal);
         }
-        let done = self.done.iter().map(|line| format!("put back: {line}\n"));
-        let failed = self.failed.iter().map(|line| format!("failed: {line}\n"));
+        let done = self
+            .done
+            .iter()
+            .map(|line| format!("put back: {}\n", plain(line)));
+        let failed = self
+            .failed
+            .iter()
+            .map(|line| format!("failed: {}\n", plain(line)));
         done.chain(failed).collect()
     }
 }

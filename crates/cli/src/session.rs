@@ -12,6 +12,7 @@ use stopgap_kernel::tasks::Tasks;
 use stopgap_kernel::{Linux, budget, environment, own, signals};
 use stopgap_probes::{Context, Measured, Plan, Probe, ProbeError};
 use stopgap_report::Style;
+use stopgap_report::text::plain;
 use stopgap_stats::record::{Answer, Run, SCHEMA};
 
 use crate::args::Common;
@@ -35,22 +36,19 @@ impl Session {
     /// Looks at the machine, puts back what a killed run left, raises the flag on Ctrl-C.
     pub(crate) fn begin(common: &Common) -> Result<Session, Failure> {
         let system = Linux;
+        signals::install();
         if let Some(cpus) = &common.cpus {
             system
                 .set_cpus(cpus)
                 .map_err(|error| Failure::error(format!("{error}; {}", allowed_cpus())))?;
         }
-        // A dry run writes no record, so it needs no place for one.
-        let records = if common.dry_run {
-            PathBuf::new()
-        } else {
-            places::records(common.output.as_deref())?
-        };
-        let journal = places::journal()?;
+        // A dry run writes no record and changes nothing, so it needs no place for either.
+        let (mut records, mut journal) = (PathBuf::new(), PathBuf::new());
         if !common.dry_run {
+            records = places::records(common.output.as_deref())?;
+            journal = places::journal(Some(&records))?;
             put_back(&system, &journal);
         }
-        signals::install();
         let began = system.now();
         let unix = system.unix_seconds();
         let seed = common
@@ -58,12 +56,16 @@ impl Session {
             .unwrap_or_else(|| unix << 20 ^ u64::from(system.pid()));
         let budget = match common.memory {
             Some(memory) => memory,
-            None => budget::default(&system)?,
+            None => budget::default(&system).map_err(|error| {
+                Failure::error(format!("{error}; say what may be used with --memory"))
+            })?,
         };
         let run = Run {
             schema: SCHEMA.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            command: std::env::args().collect(),
+            command: std::env::args_os()
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect(),
             started_unix_s: unix,
             duration_ms: 0,
             seed,
@@ -185,7 +187,7 @@ fn put_back(system: &Linux, directory: &Path) {
 /// A line on standard error; where that is closed there is nobody to tell.
 pub(crate) fn tell(line: &str) {
     use std::io::Write;
-    let _ = writeln!(std::io::stderr(), "stopgap: {line}");
+    let _ = writeln!(std::io::stderr(), "stopgap: {}", plain(line));
 }
 
 fn allowed_cpus() -> String {

@@ -49,6 +49,114 @@ fn figures_that_make_no_sense() {
     placement(&["--cpus", "4000"], &["CPU 4000", "may use CPUs"]);
     placement(&["--memory", "lots"], &["'lots' is no size", "2G"]);
     placement(&["--memory", "1M"], &["budget", "--memory"]);
+    // What is computed from them would not fit into 64 bits.
+    placement(&["-d", "18446744073s"], &["30 days"]);
+    placement(&["--memory", "16777215T"], &["at most 1024 TiB"]);
+    for flags in [
+        ["--bytes", "18446744073709551615"],
+        ["--block", "9223372036854775807"],
+        ["--each", "18446744073s"],
+        ["--passes", "4294967295"],
+    ] {
+        refused(
+            &run,
+            &[&["probe", "reclaim"], &flags[..]].concat(),
+            &[flags[1]],
+        );
+    }
+}
+
+/// Words from outside neither end the program nor paint the screen.
+#[test]
+fn words_that_are_no_text() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let run = Run::new();
+    let odd = run
+        .directory
+        .path()
+        .join(OsStr::from_bytes(b"a\xff\x1b[31m\nb"));
+    let mut command = run.command(&["check", "--passive", "-o"]);
+    let output = command.arg(&odd).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let screen = text(&output.stdout);
+    assert!(!screen.contains('\x1b'), "{screen}");
+    assert!(screen.contains("\\u{a}b/check-"), "{screen}");
+    assert_eq!(common::records(&odd).len(), 1);
+
+    refused(&run, &["probe", "a\nb\x1b[31m"], &["a\\u{a}b\\u{1b}"]);
+    let output = run.command(&[]).arg(OsStr::from_bytes(b"\xff")).output();
+    assert_eq!(output.unwrap().status.code(), Some(1));
+}
+
+/// Where the usual place is not ours, `-o` is enough.
+#[test]
+fn a_directory_is_given_where_there_is_no_other() {
+    if !root() {
+        return skip("a folder that is somebody else's: becoming nobody needs root");
+    }
+    let run = Run::new();
+    let bad = |words: &[&str]| {
+        let mut command = run.as_nobody(words);
+        command.env("HOME", "/nowhere").env("TMPDIR", "/nowhere");
+        command.output().unwrap()
+    };
+    let output = bad(&["check", "--passive"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("-o"), "{output:?}");
+    let output = bad(&["check", "--passive", "-o", "here"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(
+        common::records(&run.directory.path().join("nobody/here")).len(),
+        1
+    );
+    assert_eq!(bad(&["check", "--dry-run"]).status.code(), Some(0));
+}
+
+/// A link that somebody laid where our files will be is not followed.
+#[test]
+fn a_link_in_the_output_directory_is_not_followed() {
+    let run = Run::new();
+    let precious = run.directory.path().join("precious");
+    std::fs::write(&precious, "precious").unwrap();
+    let out = run.directory.path().join("out");
+    std::fs::create_dir(&out).unwrap();
+    // The id that the command will have: that of the shell that becomes it.
+    let script = "ln -s \"$1\" \"$2/.stopgap-$$\"; exec \"$0\" check --passive -o \"$2\"";
+    let output = std::process::Command::new("sh")
+        .args(["-c", script, common::STOPGAP])
+        .args([&precious, &out])
+        .env("XDG_STATE_HOME", run.directory.path())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(std::fs::read_to_string(&precious).unwrap(), "precious");
+    assert_eq!(common::records(&out).len(), 1);
+}
+
+/// `ulimit -f`: the write fails, the run does not end by SIGXFSZ.
+#[test]
+fn a_limit_on_file_sizes_loses_nothing() {
+    let run = Run::new();
+    let output = std::process::Command::new("sh")
+        .args([
+            "-c",
+            "ulimit -f 0; exec \"$0\" check --passive --json",
+            common::STOPGAP,
+        ])
+        .env("XDG_STATE_HOME", run.directory.path())
+        .env("TMPDIR", run.directory.path())
+        .output()
+        .unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(
+        said.contains("File too large") && said.contains("printed instead"),
+        "{said}"
+    );
+    let printed = text(&output.stdout);
+    let record = printed.split_inclusive("\n}\n").next().unwrap();
+    common::assert_valid(record);
 }
 
 #[test]

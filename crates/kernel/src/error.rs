@@ -35,6 +35,12 @@ pub enum Error {
         /// Why, or what to do.
         advice: String,
     },
+    /// Another run has settings changed: what they say is not the machine's own.
+    #[error("{what}")]
+    Busy {
+        /// Who, and what to do.
+        what: String,
+    },
     /// The process that was asked about does not exist.
     #[error("no process {pid}{advice}")]
     NoProcess {
@@ -109,6 +115,18 @@ impl Error {
     #[must_use]
     pub fn is_temporary(&self) -> bool {
         self.errno() == Some(libc::EAGAIN)
+    }
+
+    /// Whether it means that another run has settings changed.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        matches!(self, Error::Busy { .. })
+    }
+
+    /// Whether it means that something has that name already (`EEXIST`).
+    #[must_use]
+    pub fn is_taken(&self) -> bool {
+        self.errno() == Some(libc::EEXIST)
     }
 
     /// Whether it means that we are not allowed to.

@@ -28,10 +28,12 @@ pub trait Files {
     /// As open(2) and write(2).
     fn write(&self, path: &Path, content: &[u8]) -> Result<()>;
 
-    /// Creates or replaces a file of our own, mode 0600, and syncs it to the disk.
+    /// Creates a file of our own, mode 0600, and syncs it to the disk. In a folder that others
+    /// may write to, no file of theirs is written to and no link of theirs followed.
     ///
     /// # Errors
-    /// As open(2), write(2) and fsync(2), a full disk among them.
+    /// `EEXIST` where something has that name; as open(2), write(2) and fsync(2), a full disk
+    /// among them.
     fn create(&self, path: &Path, content: &[u8]) -> Result<()>;
 
     /// Makes an existing file of ours `length` bytes long. `allocated`: with blocks on the disk,

@@ -14,14 +14,16 @@
 //!
 //! One file a run, `PID.json`, with the process's start time, so that a run in progress is
 //! told from a dead one whose id was used again. After a reboot settings and cgroups are gone
-//! by themselves; files are still removed. A setting that another run in progress has changed
-//! is left alone: of two runs the one that ends last would put the other's value "back".
+//! by themselves; files are still removed. A run in another PID namespace (a container that
+//! shares the folder) is left alone: here its id says nothing. While one run has settings
+//! changed, no other may: of two the one that ends last would put the other's value "back".
 //!
 //! What it leaves out: a setting that somebody else changed meanwhile is put back to what *we*
 //! found.
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
@@ -71,6 +73,9 @@ struct Content {
     pid: u32,
     start_time: u64,
     boot: String,
+    /// Of the process id.
+    #[serde(default)]
+    namespace: String,
     changes: Vec<Change>,
 }
 
@@ -79,6 +84,8 @@ pub struct Journal<'s> {
     system: &'s dyn System,
     directory: PathBuf,
     changes: Mutex<Vec<Change>>,
+    /// Whether there was anything to write yet: a folder that is not ours is not touched.
+    written: AtomicBool,
 }
 
 impl std::fmt::Debug for Journal<'_> {
@@ -98,31 +105,69 @@ impl<'s> Journal<'s> {
             system,
             directory: directory.to_owned(),
             changes: Mutex::new(Vec::new()),
+            written: AtomicBool::new(false),
         }
     }
 
     /// Changes a setting. A value that is already there is not written.
     ///
     /// # Errors
-    /// Where the setting cannot be read or written, the journal cannot be written, or another
-    /// run in progress has changed the setting ([`Error::Unsupported`]): then nothing was
-    /// changed.
+    /// [`Error::Busy`] as [`Journal::alone`]; where the setting cannot be read or written, or
+    /// the journal cannot be written. Nothing was changed then.
     pub fn set(&self, path: &Path, value: &str) -> Result<()> {
-        if let Some(pid) = self.changed_by(path) {
-            let advice = format!("process {pid}, a stopgap too, has set it: wait until it ends");
-            return Err(Error::unsupported(path.display(), advice));
-        }
+        self.alone()?;
         let before = current(self.system, path)?;
         if before == value {
             return Ok(());
         }
-        self.change(
-            Change::Setting {
-                path: path.to_owned(),
-                before,
-            },
-            || self.system.write(path, value.as_bytes()),
-        )
+        let found = before.clone();
+        let change = Change::Setting {
+            path: path.to_owned(),
+            before,
+        };
+        // Two who begin at once both look at the other's journal after writing their own, so
+        // that one of them at least sees the other; and what was found must still stand.
+        let check = || {
+            self.alone()?;
+            if current(self.system, path)? == found {
+                return Ok(());
+            }
+            Err(Error::Busy {
+                what: format!("{}: somebody else has just changed it", path.display()),
+            })
+        };
+        self.change(change, check, || self.system.write(path, value.as_bytes()))
+    }
+
+    /// Whether no other run has settings changed: what we found in them would be its, to be put
+    /// back when it has ended. Files and cgroups of others are no matter.
+    ///
+    /// # Errors
+    /// [`Error::Busy`], naming the other run.
+    pub fn alone(&self) -> Result<()> {
+        let own = self.file();
+        // A folder that is not there, a journal that has just gone or cannot be understood:
+        // nobody that we could name.
+        for name in self.system.list(&self.directory).unwrap_or_default() {
+            let path = self.directory.join(&name);
+            if path == own || !name.ends_with(".json") {
+                continue;
+            }
+            let Ok(content) = read(self.system, &path) else {
+                continue;
+            };
+            let sets = |change: &Change| matches!(change, Change::Setting { .. });
+            if content.boot == boot(self.system) && content.changes.iter().any(sets) {
+                let pid = content.pid;
+                return Err(Error::Busy {
+                    what: format!(
+                        "process {pid} has settings changed: wait for its end; was it killed: \
+                         stopgap restore"
+                    ),
+                });
+            }
+        }
+        Ok(())
     }
 
     /// Makes a directory that undoing removes: a cgroup, a tracefs instance.
@@ -134,6 +179,7 @@ impl<'s> Journal<'s> {
             Change::Directory {
                 path: path.to_owned(),
             },
+            || Ok(()),
             || self.system.make_dir(path),
         )
     }
@@ -147,6 +193,7 @@ impl<'s> Journal<'s> {
             Change::File {
                 path: path.to_owned(),
             },
+            || Ok(()),
             make,
         )
     }
@@ -160,6 +207,7 @@ impl<'s> Journal<'s> {
             Change::Swap {
                 path: path.to_owned(),
             },
+            || Ok(()),
             || {
                 make()?;
                 self.system.swap(path, true)
@@ -187,15 +235,29 @@ impl<'s> Journal<'s> {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self, change: Change, make: impl FnOnce() -> Result<()>) -> Result<()> {
+    /// `check` is asked when the change is announced and not yet made.
+    fn change(
+        &self,
+        change: Change,
+        check: impl FnOnce() -> Result<()>,
+        make: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
         let mut changes = self.lock();
         changes.push(change);
         if let Err(error) = self.write(&changes) {
             changes.pop();
             return Err(error);
         }
+        if let Err(error) = check() {
+            changes.pop();
+            self.write(&changes)?;
+            return Err(error);
+        }
         let made = make();
-        if made.is_err() {
+        if made.as_ref().is_err_and(Error::is_taken) {
+            changes.pop(); // somebody else's of that name: not ours to undo
+            self.write(&changes)?;
+        } else if made.is_err() {
             // Half made is undone at once; an undo that finds nothing is no error.
             drop(changes);
             let last = self.lock().len() - 1;
@@ -220,25 +282,12 @@ impl<'s> Journal<'s> {
             changes.pop();
         }
         changes.extend(kept.into_iter().rev());
-        if let Err(error) = self.write(&changes) {
+        if self.written.load(Ordering::Relaxed)
+            && let Err(error) = self.write(&changes)
+        {
             failed.push(error);
         }
         failed
-    }
-
-    /// Which other run in progress has changed the setting. A directory or a journal that
-    /// cannot be read tells of none: writing our own then says why.
-    fn changed_by(&self, setting: &Path) -> Option<u32> {
-        let names = self.system.list(&self.directory).unwrap_or_default();
-        let journals = names.iter().filter(|name| name.ends_with(".json"));
-        journals
-            .filter_map(|name| read(self.system, &self.directory.join(name)).ok())
-            .filter(|other| other.pid != self.system.pid() && in_progress(self.system, other))
-            .find(|other| {
-                let mut changes = other.changes.iter();
-                changes.any(|c| matches!(c, Change::Setting { path, .. } if path == setting))
-            })
-            .map(|other| other.pid)
     }
 
     fn file(&self) -> PathBuf {
@@ -250,6 +299,7 @@ impl<'s> Journal<'s> {
         if changes.is_empty() {
             return ignore_absent(self.system.remove_file(&file));
         }
+        self.written.store(true, Ordering::Relaxed);
         if self.system.list(&self.directory).is_err() {
             self.system.make_dir(&self.directory)?;
         }
@@ -260,14 +310,21 @@ impl<'s> Journal<'s> {
             pid,
             start_time: start_time(self.system, pid)?,
             boot: boot(self.system),
+            namespace: namespace(self.system),
             changes: changes.to_vec(),
         };
         let text = serde_json::to_vec_pretty(&content)
             .map_err(|e| Error::parse(file.display(), format!("cannot be written: {e}")))?;
         // A reader must see the old list or the new one, never half of one.
         let fresh = file.with_extension("new");
-        self.system.create(&fresh, &text)?;
-        self.system.rename(&fresh, &file)
+        // Left by one who was killed here and had our id.
+        ignore_absent(self.system.remove_file(&fresh))?;
+        let written = self.system.create(&fresh, &text);
+        let written = written.and_then(|()| self.system.rename(&fresh, &file));
+        if written.is_err() {
+            let _ = self.system.remove_file(&fresh); // half of one, as on a full disk
+        }
+        written
     }
 }
 
@@ -341,19 +398,14 @@ pub fn restore(system: &dyn System, directory: &Path) -> Result<Restored> {
 }
 
 fn read(system: &dyn System, path: &Path) -> Result<Content> {
+    let text = system.read(path)?;
     let content: Content =
-        serde_json::from_slice(&system.read(path)?).map_err(|e| Error::parse(path.display(), e))?;
-    if content.schema != SCHEMA {
-        let reason = format!("is of the form '{}', not '{SCHEMA}'", content.schema);
-        return Err(Error::parse(path.display(), reason));
+        serde_json::from_slice(&text).map_err(|e| Error::parse(path.display(), e))?;
+    if content.schema == SCHEMA {
+        return Ok(content);
     }
-    Ok(content)
-}
-
-/// Whether the run that wrote this still runs, in this boot.
-fn in_progress(system: &dyn System, content: &Content) -> bool {
-    content.boot == boot(system)
-        && start_time(system, content.pid).is_ok_and(|time| time == content.start_time)
+    let reason = format!("is of the form '{}', not '{SCHEMA}'", content.schema);
+    Err(Error::parse(path.display(), reason))
 }
 
 fn restore_one(system: &dyn System, path: &Path, restored: &mut Restored) -> Result<()> {
@@ -361,10 +413,16 @@ fn restore_one(system: &dyn System, path: &Path, restored: &mut Restored) -> Res
         Err(error) if error.is_absent() => return Ok(()), // its run has just ended
         content => content?,
     };
-    if in_progress(system, &content) {
+    let same_boot = content.boot == boot(system);
+    if same_boot && content.namespace != namespace(system) {
+        let reason = "its run has another PID namespace, so that we cannot tell whether it lives: \
+                      run stopgap restore there; is that gone: remove the file";
+        return Err(Error::parse(path.display(), reason));
+    }
+    let alive = start_time(system, content.pid).is_ok_and(|time| time == content.start_time);
+    if same_boot && alive {
         return Ok(());
     }
-    let same_boot = content.boot == boot(system);
     let mut all = true;
     for change in content.changes.iter().rev() {
         if !same_boot && change.ends_with_the_boot() {
@@ -447,6 +505,12 @@ fn check_private(system: &dyn System, directory: &Path) -> Result<()> {
 
 fn boot(system: &dyn System) -> String {
     read_text(system, "/proc/sys/kernel/random/boot_id").unwrap_or_default()
+}
+
+/// Where our process ids mean something; empty where `/proc` does not say.
+fn namespace(system: &dyn System) -> String {
+    let link = system.link(Path::new("/proc/self/ns/pid"));
+    link.map_or(String::new(), |name| name.display().to_string())
 }
 
 /// When a running process started, in clock ticks after boot: with the id it names a process

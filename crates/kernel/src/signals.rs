@@ -17,8 +17,11 @@ extern "C" fn raise_flag(signal: libc::c_int) {
 }
 
 /// From now on SIGINT, SIGTERM and SIGHUP raise the flag. Children made by fork inherit it.
-/// SIGPIPE stays ignored, as Rust's runtime sets it: a closed pipe is an error of write(2).
+/// SIGPIPE stays ignored, as Rust's runtime sets it: a closed pipe is an error of write(2). So
+/// is SIGXFSZ: a file beyond `RLIMIT_FSIZE` is an error (`EFBIG`), not the end of the run.
 pub fn install() {
+    // SAFETY: signal(2) takes plain integers; SIG_IGN runs no code of ours.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         // SAFETY: an all-zero sigaction is a valid value (no flags, empty mask); the handler
         // is async-signal-safe: it swaps an atomic and calls signal(2) and raise(3).

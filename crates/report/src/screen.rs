@@ -279,8 +279,9 @@ pub fn foot(run: &Run, record: &str) -> String {
         |bytes| format!("peak memory {}", Bytes(bytes)),
     );
     format!(
-        "took {seconds} s, {memory} of a budget of {}, seed {}\nrecord {record}\n",
+        "took {seconds} s, {memory} of a budget of {}, seed {}\nrecord {}\n",
         Bytes(run.memory_budget),
-        run.seed
+        run.seed,
+        plain(record)
     )
 }

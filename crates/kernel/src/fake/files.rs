@@ -102,6 +102,28 @@ impl Fake {
     }
 }
 
+/// What a file holds after a write: of a knob with the chosen word in brackets, its words with
+/// the new one chosen (`None` where it has no such word); of another, what was written.
+fn choose(old: &[u8], new: &[u8]) -> Option<Vec<u8>> {
+    let (text, word) = (str::from_utf8(old), str::from_utf8(new));
+    let (Ok(text), Ok(word)) = (text, word) else {
+        return Some(new.to_vec());
+    };
+    if !text.contains('[') {
+        return Some(new.to_vec());
+    }
+    let bare = text.replace(['[', ']'], "");
+    let words: Vec<String> = bare
+        .split_whitespace()
+        .map(|known| match known == word {
+            true => format!("[{known}]"),
+            false => known.to_owned(),
+        })
+        .collect();
+    let chosen = words.iter().any(|known| known.starts_with('['));
+    chosen.then(|| words.join(" ").into_bytes())
+}
+
 impl Files for Fake {
     fn read(&self, path: &Path) -> Result<Vec<u8>> {
         self.state().refuse_read("open", path)?;
@@ -129,7 +151,8 @@ impl Files for Fake {
         state.refuse("write", path)?;
         match state.files.get_mut(path) {
             Some(Node::File(old)) => {
-                *old = content.to_vec();
+                let chosen = choose(old, content);
+                *old = chosen.ok_or_else(|| fail("write", path, libc::EINVAL))?;
                 Ok(())
             }
             Some(_) => Err(fail("write", path, libc::EISDIR)),
@@ -143,6 +166,9 @@ impl Files for Fake {
         let parent = path.parent().unwrap_or(Path::new("/"));
         if state.files.get(parent) != Some(&Node::Directory) {
             return Err(fail("open", path, libc::ENOENT));
+        }
+        if state.files.contains_key(path) {
+            return Err(fail("open", path, libc::EEXIST));
         }
         state.put(path, content);
         Ok(())

@@ -26,10 +26,10 @@ fn a_scope_puts_everything_back_and_leaves_no_journal() {
                 fake.create(Path::new("/tmp/set"), b"")
             })
             .unwrap();
-        assert_eq!(fake.content(KNOB).unwrap(), "always");
+        assert_eq!(current(&fake, Path::new(KNOB)).unwrap(), "always");
         assert_eq!(fake.list(Path::new(DIRECTORY)).unwrap(), ["1.json"]);
     }
-    assert_eq!(fake.content(KNOB).unwrap(), "madvise");
+    assert_eq!(current(&fake, Path::new(KNOB)).unwrap(), "madvise");
     assert!(fake.content("/tmp/set").is_none());
     assert!(fake.list(Path::new("/sys/fs/cgroup/stopgap-1")).is_err());
     assert!(fake.list(Path::new(DIRECTORY)).unwrap().is_empty());
@@ -56,57 +56,28 @@ fn the_next_run_undoes_what_a_killed_one_left() {
     let restored = restore(&fake, Path::new(DIRECTORY)).unwrap();
     assert_eq!(restored.done.len(), 2, "{restored:?}");
     assert!(restored.failed.is_empty(), "{restored:?}");
-    assert_eq!(fake.content(KNOB).unwrap(), "madvise");
+    assert_eq!(current(&fake, Path::new(KNOB)).unwrap(), "madvise");
     assert!(fake.list(Path::new(DIRECTORY)).unwrap().is_empty());
 }
 
-/// The stat line of process `pid` in `state`, begun at 77 as the fake's own.
-fn stat(pid: u32, state: char) -> String {
-    format!("{pid} (fake) {state} 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 77 0")
-}
-
-/// Killed, and nobody has waited for it: in a container without an init, for ever.
+/// In another PID namespace, or without /proc, a run that lives looks as if it were dead.
 #[test]
-fn a_zombie_is_a_dead_run() {
+fn a_run_whose_id_says_nothing_here_is_left_alone() {
     let fake = machine();
     let journal = Journal::new(&fake, Path::new(DIRECTORY));
     journal.set(Path::new(KNOB), "never").unwrap();
     std::mem::forget(journal);
-    fake.put("/proc/1/stat", stat(1, 'Z'));
+    let file = format!("{DIRECTORY}/1.json");
+    let text = fake.content(&file).unwrap();
+    let elsewhere = text.replace("\"namespace\": \"\"", "\"namespace\": \"pid:[7]\"");
+    assert_ne!(text, elsewhere);
+    fake.put(&file, elsewhere);
+    let fake = fake.without("/proc/1");
     let restored = restore(&fake, Path::new(DIRECTORY)).unwrap();
-    assert_eq!(restored.done.len(), 1, "{restored:?}");
-    assert_eq!(fake.content(KNOB).unwrap(), "madvise");
-}
-
-#[test]
-fn a_half_written_journal_goes_with_its_process() {
-    let fake = machine()
-        .with_file("/run/stopgap/1.new", "{")
-        .with_file("/run/stopgap/9.new", "{");
-    let restored = restore(&fake, Path::new(DIRECTORY)).unwrap();
-    assert!(restored.failed.is_empty(), "{restored:?}");
-    assert_eq!(fake.list(Path::new(DIRECTORY)).unwrap(), ["1.new"]);
-}
-
-/// Of two runs the one that ends last would put back what the first one had set.
-#[test]
-fn a_setting_of_another_run_in_progress_is_left_alone() {
-    let fake = machine();
-    let journal = Journal::new(&fake, Path::new(DIRECTORY));
-    journal.set(Path::new(KNOB), "never").unwrap();
-    let theirs = fake.content("/run/stopgap/1.json").unwrap();
-    assert!(journal.undo().is_empty());
-    let theirs = theirs.replace("\"pid\": 1", "\"pid\": 9");
-    fake.put("/run/stopgap/9.json", theirs);
-    fake.put("/proc/9/stat", stat(9, 'S'));
-    let error = journal.set(Path::new(KNOB), "always").unwrap_err();
-    assert!(error.to_string().contains("process 9"), "{error}");
-    let other = "/sys/kernel/mm/transparent_hugepage/defrag";
-    fake.put(other, "always [madvise] never");
-    journal.set(Path::new(other), "always").unwrap();
-
-    fake.put("/proc/9/stat", stat(9, 'Z')); // it has ended
-    journal.set(Path::new(KNOB), "always").unwrap();
+    assert!(restored.done.is_empty(), "{restored:?}");
+    assert!(restored.failed[0].contains("namespace"), "{restored:?}");
+    assert_eq!(current(&fake, Path::new(KNOB)).unwrap(), "never");
+    assert!(fake.content(&file).is_some());
 }
 
 #[test]
@@ -145,9 +116,97 @@ fn a_change_that_fails_leaves_nothing() {
     assert!(fake.list(Path::new(DIRECTORY)).unwrap().is_empty());
 }
 
+/// Both changed the same setting, and the later one put back what the earlier had set.
+#[test]
+fn settings_are_one_runs_at_a_time() {
+    let stat = format!("2 (other) S{}", " 0".repeat(30));
+    let fake = machine().with_file("/proc/2/stat", stat);
+    let others = |before: &str| {
+        format!(
+            r#"{{"schema": "{SCHEMA}", "pid": 2, "start_time": 0, "boot": "", "changes": [
+            {{"change": "setting", "path": "{KNOB}", "before": "{before}"}}]}}"#
+        )
+    };
+    fake.make_dir(Path::new(DIRECTORY)).unwrap();
+    fake.put(format!("{DIRECTORY}/2.json"), others("madvise"));
+    fake.put(KNOB, "always madvise [never]");
+    let journal = Journal::new(&fake, Path::new(DIRECTORY));
+    for value in ["always", "never"] {
+        let error = journal.set(Path::new(KNOB), value).unwrap_err();
+        assert!(error.to_string().contains("process 2"), "{error}");
+    }
+    // Files and groups are each run's own.
+    journal
+        .make_dir(Path::new("/sys/fs/cgroup/stopgap-1"))
+        .unwrap();
+    assert!(journal.undo().is_empty());
+    assert_eq!(fake.content(KNOB).unwrap(), "always madvise [never]");
+    assert_eq!(fake.list(Path::new(DIRECTORY)).unwrap(), ["2.json"]);
+
+    fake.put(KNOB, "always [madvise] never"); // the other has ended
+    fake.remove_file(&Path::new(DIRECTORY).join("2.json"))
+        .unwrap();
+    journal.set(Path::new(KNOB), "always").unwrap();
+    assert_eq!(current(&fake, Path::new(KNOB)).unwrap(), "always");
+}
+
+#[test]
+fn what_somebody_else_made_is_not_removed() {
+    let fake = machine().with_file("/tmp/theirs", "precious");
+    fake.make_dir(Path::new("/tmp/their-folder")).unwrap();
+    let journal = Journal::new(&fake, Path::new(DIRECTORY));
+    let path = Path::new("/tmp/theirs");
+    let made = journal.make_file(path, || fake.create(path, b"ours"));
+    assert!(made.unwrap_err().is_taken());
+    let made = journal.make_dir(Path::new("/tmp/their-folder"));
+    assert!(made.unwrap_err().is_taken());
+    assert!(journal.undo().is_empty());
+    assert_eq!(fake.content(path).unwrap(), "precious");
+    assert!(fake.list(Path::new("/tmp/their-folder")).is_ok());
+    assert!(fake.list(Path::new(DIRECTORY)).unwrap().is_empty());
+}
+
+/// In a user namespace we may be root without the right to write in its folder.
+#[test]
+fn where_nothing_was_changed_nothing_is_written() {
+    let fake = machine();
+    let journal = Journal::new(&fake, Path::new(DIRECTORY));
+    fake.refuse_writes(DIRECTORY);
+    assert!(journal.undo().is_empty());
+    assert!(journal.scope().undo().is_empty());
+}
+
 #[test]
 fn a_journal_of_another_form_is_named_and_kept() {
     let fake = machine().with_file("/run/stopgap/9.json", "{\"schema\": 3");
     let restored = restore(&fake, Path::new(DIRECTORY)).unwrap();
     assert!(restored.failed[0].contains("9.json"), "{restored:?}");
+}
+
+#[test]
+fn a_half_written_journal_goes_with_its_process() {
+    let fake = machine()
+        .with_file("/run/stopgap/1.new", "{")
+        .with_file("/run/stopgap/9.new", "{");
+    let restored = restore(&fake, Path::new(DIRECTORY)).unwrap();
+    assert!(restored.failed.is_empty(), "{restored:?}");
+    assert_eq!(fake.list(Path::new(DIRECTORY)).unwrap(), ["1.new"]);
+}
+
+/// Killed, and nobody has waited for it: in a container without an init, for ever.
+#[test]
+fn a_zombie_is_a_dead_run() {
+    let fake = machine();
+    let journal = Journal::new(&fake, Path::new(DIRECTORY));
+    journal.set(Path::new(KNOB), "never").unwrap();
+    std::mem::forget(journal);
+    fake.put("/proc/1/stat", stat(1, 'Z'));
+    let restored = restore(&fake, Path::new(DIRECTORY)).unwrap();
+    assert_eq!(restored.done.len(), 1, "{restored:?}");
+    assert_eq!(current(&fake, Path::new(KNOB)).unwrap(), "madvise");
+}
+
+/// The stat line of process `pid` in `state`, begun at 77 as the fake's own.
+fn stat(pid: u32, state: char) -> String {
+    format!("{pid} (fake) {state} 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 77 0")
 }

@@ -54,7 +54,7 @@ impl Files for Linux {
 
     fn create(&self, path: &Path, content: &[u8]) -> Result<()> {
         let mut options = fs::OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600);
+        options.write(true).create_new(true).mode(0o600);
         let mut file = on("open", path, options.open(path))?;
         on("write", path, file.write_all(content))?;
         on("fsync", path, file.sync_all())

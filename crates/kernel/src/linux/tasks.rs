@@ -376,6 +376,19 @@ mod tests {
         assert_eq!(outcome.output, b"1000\n");
     }
 
+    #[test]
+    fn a_child_that_cannot_be_limited_says_why() {
+        let limits = ChildLimits {
+            time: Nanos::secs(10),
+            cgroup: Some("/nowhere".into()),
+        };
+        let error = Linux.run_child(&limits, &mut Vec::new).unwrap_err();
+        assert!(
+            error.to_string().contains("/nowhere/cgroup.procs"),
+            "{error}"
+        );
+    }
+
     /// Each waits for the other, so one after the other they would never end.
     #[test]
     fn children_run_at_once() {

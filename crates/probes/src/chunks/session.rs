@@ -11,6 +11,7 @@ use stopgap_kernel::hugetlb;
 use stopgap_kernel::memory::Advice;
 use stopgap_kernel::shortage::fragmentation;
 use stopgap_kernel::tasks::ChildLimits;
+use stopgap_kernel::thp::Thp;
 
 use super::judge::{self, FRAGMENTED};
 use super::knobs;
@@ -166,13 +167,16 @@ impl<'a> Session<'a> {
     }
 
     /// Sets the knobs; where that is refused although we are root (a container), they are used
-    /// as they stand.
+    /// as they stand. Not where another run has them changed: it puts them back meanwhile.
     fn prepare(&self, strategy: Strategy) -> Result<knobs::Setup, String> {
-        let Machine {
-            thp, page, may_set, ..
-        } = &self.machine;
-        let setup = knobs::setup(strategy, thp.as_ref(), *page, *may_set)?;
+        let Machine { page, may_set, .. } = &self.machine;
         let journal = self.context.journal;
+        if *may_set && !matches!(strategy, Strategy::Base | Strategy::Collapse) {
+            journal.alone().map_err(|error| error.to_string())?;
+        }
+        // Not as they were at the start: another run may have ended since.
+        let thp = Thp::read(self.context.system).map_err(|error| error.to_string())?;
+        let setup = knobs::setup(strategy, thp.as_ref(), *page, *may_set)?;
         let half = journal.scope();
         let mut set = setup
             .changes
@@ -183,6 +187,9 @@ impl<'a> Session<'a> {
             return Ok(setup);
         };
         drop(half);
+        if error.is_busy() {
+            return Err(error.to_string());
+        }
         knobs::setup(strategy, thp.as_ref(), *page, false).map_err(|why| format!("{why}: {error}"))
     }
 
@@ -273,6 +280,9 @@ impl<'a> Session<'a> {
         };
         if let Some(why) = &taken.error {
             self.fail(cell, why);
+        } else if taken.takes.is_empty() {
+            let why = "time was over before one buffer was taken: give more time or fewer buffers";
+            self.fail(cell, why);
         }
         let entry = self.cells.runs.entry(cell);
         let (_, runs) = entry.or_insert_with(|| (manner.clone(), Vec::new()));
@@ -316,11 +326,12 @@ impl<'a> Session<'a> {
             let what = "time without a CPU (it counts as part of a block)";
             measured.missing.push(Missing::new(what, why));
         }
-        // Failed in some runs only: its series holds the others.
+        // Failed in some runs, or after a part: its series hold the rest, and no error.
         for (cell, why) in &self.cells.errors {
-            let runs = self.cells.runs.get(cell);
-            if runs.is_some_and(|(_, runs)| runs.iter().any(|(_, t)| !t.takes.is_empty())) {
-                let what = format!("{} by {} in some runs", cell.size.short(), cell.strategy);
+            if let Some((_, runs)) = self.cells.runs.get(cell) {
+                let taken = runs.iter().any(|(_, taken)| !taken.takes.is_empty());
+                let when = if taken { " in some runs" } else { "" };
+                let what = format!("{} by {}{when}", cell.size.short(), cell.strategy);
                 measured.missing.push(Missing::new(what, why.as_str()));
             }
         }

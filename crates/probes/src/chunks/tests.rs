@@ -4,6 +4,7 @@ use std::path::Path;
 
 use stopgap_events::units::Nanos;
 use stopgap_kernel::fake::Fake;
+use stopgap_kernel::files::read_choice;
 use stopgap_kernel::journal::Journal;
 use stopgap_kernel::thp::DIRECTORY;
 use stopgap_stats::record::Series;
@@ -196,15 +197,38 @@ fn knobs_are_put_back_after_each_strategy() {
         ("hugepages-64kB/enabled", "never"),
         ("hugepages-2048kB/enabled", "inherit"),
     ] {
-        assert_eq!(
-            fake.content(format!("{DIRECTORY}/{knob}")).unwrap(),
-            word,
-            "{knob}"
-        );
+        let now = read_choice(&fake, format!("{DIRECTORY}/{knob}")).unwrap();
+        assert_eq!(now, word, "{knob}");
     }
     let parameters = &find(&measured, "block", "thp-noreclaim", "4M").parameters;
     assert_eq!(parameters["defrag"], Parameter::from("never"));
     assert_eq!(parameters["knobs-set"], Parameter::from("yes"));
+}
+
+/// What it finds in the knobs then is the other run's: neither taken as the machine's own, nor
+/// changed.
+#[test]
+fn while_another_run_has_knobs_set_it_measures_what_needs_none() {
+    let theirs = r#"{"schema": "stopgap.journal/1", "pid": 2, "start_time": 0, "boot": "",
+        "changes": [{"change": "setting", "path": "/proc/sys/vm/x", "before": "1"}]}"#;
+    let fake = with_thp(machine()).with_file("/run/stopgap/2.json", theirs);
+    let probe = Chunks {
+        runs: 1,
+        ..Chunks::check(true)
+    };
+    let measured = within(&fake, Privilege::Root, |context| {
+        probe.run(context).unwrap()
+    });
+    for strategy in ["base", "collapse"] {
+        let error = &find(&measured, "take", strategy, "4M").error;
+        assert_eq!(*error, None, "{strategy}");
+    }
+    for strategy in ["mthp-64K", "thp-direct", "thp-noreclaim"] {
+        let error = find(&measured, "take", strategy, "4M").error.clone();
+        assert!(error.unwrap().contains("process 2"), "{strategy}");
+    }
+    let knob = format!("{DIRECTORY}/hugepages-64kB/enabled");
+    assert_eq!(read_choice(&fake, knob).unwrap(), "never");
 }
 
 #[test]
@@ -346,4 +370,37 @@ fn interrupted_it_reports_what_there_is() {
     assert_eq!(base.blocks.len(), 1, "one run of six strategies");
     let answer = probe.judge(measured, 1, Privilege::None);
     assert_eq!(answer.verdict.word, Word::Inconclusive);
+}
+
+/// The first pass, which warms the memory, took all the time: there is no figure, and it is
+/// said why.
+#[test]
+fn a_time_too_short_for_one_buffer_is_named() {
+    let fake = machine();
+    let journal = Journal::new(&fake, Path::new("/run/stopgap"));
+    let context = Context {
+        system: &fake,
+        journal: &journal,
+        budget: Bytes::gib(16),
+        time: Nanos(1),
+        seed: 1,
+        privilege: Privilege::None,
+        scratch: Path::new("/tmp"),
+        progress: &|_, _| (),
+        interrupted: &|| false,
+    };
+    let probe = Chunks {
+        sizes: vec![Bytes::gib(16)],
+        strategies: vec![Strategy::Base],
+        runs: 1,
+        ..Chunks::check(true)
+    };
+    let measured = probe.run(&context).unwrap();
+    let takes = measured
+        .series
+        .iter()
+        .filter(|series| series.name == "take");
+    assert_eq!(takes.map(|series| series.blocks.len()).sum::<usize>(), 0);
+    let said = |missing: &Missing| missing.why.contains("fewer buffers");
+    assert!(measured.missing.iter().any(said), "{:?}", measured.missing);
 }

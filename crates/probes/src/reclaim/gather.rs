@@ -1,6 +1,7 @@
 //! What the children gave, as series, counters and words.
 
 use stopgap_events::machine::{Counter, Missing};
+use stopgap_events::units::Nanos;
 use stopgap_kernel::holds::Way;
 use stopgap_kernel::{System, environment, swap};
 use stopgap_stats::histogram::Recorder;
@@ -11,6 +12,9 @@ use super::parameters::RefaultParameters;
 use super::refault::{Load, Sample};
 use super::series::{Collector, Parameters};
 use crate::contract::{Context, Measured};
+
+/// Runs that are made even where the time is over: the least that an interval can be had from.
+const LEAST_RUNS: u32 = 3;
 
 /// The kernel's LRU as a word, and whether it is the multi-generational one.
 pub(super) fn lru(system: &dyn System) -> (&'static str, Option<bool>) {
@@ -69,6 +73,26 @@ impl Gathered {
     pub(super) fn stop(&mut self, context: &Context<'_>) -> bool {
         self.interrupted |= (context.interrupted)();
         self.interrupted
+    }
+
+    /// Whether the probe's time has passed since `begun` and enough runs are made; says which
+    /// are left out then.
+    pub(super) fn over(
+        &mut self,
+        context: &Context<'_>,
+        what: &str,
+        begun: Nanos,
+        made: u32,
+        asked: u32,
+    ) -> bool {
+        let passed = context.system.now().saturating_sub(begun);
+        let over = made >= LEAST_RUNS && passed > context.time;
+        if over {
+            let left_out = format!("{what}, {} of {asked} runs", asked - made);
+            let why = format!("the time of {} was over", context.time);
+            self.missing.push(Missing::new(left_out, why));
+        }
+        over
     }
 
     pub(super) fn left_behind(&mut self, errors: Vec<stopgap_kernel::Error>) {

@@ -54,6 +54,9 @@ impl FromStr for Mode {
     }
 }
 
+/// Most passes: each is a line in the record, and one is like the other.
+pub(super) const MOST_PASSES: u32 = 1_000;
+
 /// The probe of the question `reclaim`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reclaim {
@@ -64,7 +67,7 @@ pub struct Reclaim {
     pub bytes: Option<Bytes>,
     /// Runs of the cost experiment, at least 1; an interval needs 3.
     pub runs: u32,
-    /// Passes of reclaim over each set, at least 1.
+    /// Passes of reclaim over each set, 1 to 1,000.
     pub passes: u32,
     /// The refault load; `None`: it is not run.
     pub refault: Option<RefaultParameters>,
@@ -150,6 +153,10 @@ impl Reclaim {
         if self.runs == 0 || self.passes == 0 {
             return Some("0 runs or passes measure nothing: give at least 1".to_owned());
         }
+        if self.passes > MOST_PASSES {
+            let passes = self.passes;
+            return Some(format!("{passes} passes: give at most {MOST_PASSES}"));
+        }
         if self.modes.is_empty() && self.refault.is_none() {
             return Some(
                 "neither a mode nor the refault load is asked for: nothing to do".to_owned(),
@@ -224,6 +231,13 @@ mod tests {
                     ..sane.clone()
                 },
                 "runs",
+            ),
+            (
+                Reclaim {
+                    passes: 1_001,
+                    ..sane.clone()
+                },
+                "at most 1000",
             ),
             (
                 Reclaim {

@@ -149,8 +149,9 @@ impl Reclaim {
         let group = cost_group(context, &tasks, out);
         let mut random = Random::new(context.seed);
         let by_number: Vec<Task> = tasks.iter().map(|(_, task)| task.clone()).collect();
+        let begun = system.now();
         for run in 0..self.runs {
-            if out.stop(context) {
+            if out.stop(context) || out.over(context, "cost", begun, run, self.runs) {
                 break;
             }
             let done = f64::from(run) / f64::from(self.runs);
@@ -197,7 +198,11 @@ impl Reclaim {
         let mut random = Random::new(context.seed ^ 1);
         let loads = ways.len() * asked.runs as usize;
         let mut number = 0;
+        let begun = context.system.now();
         for run in 0..asked.runs {
+            if out.over(context, REFAULT, begun, run, asked.runs) {
+                return;
+            }
             random.shuffle(&mut ways);
             for way in ways.clone() {
                 if out.stop(context) {

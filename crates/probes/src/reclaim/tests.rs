@@ -71,6 +71,32 @@ fn cost(answer: &Answer, step: &str, mode: Mode) -> Result<f64, String> {
         .ok_or(series.error.clone().unwrap_or_default())
 }
 
+/// Runs that the time does not hold are left out, down to three, and it is said.
+#[test]
+fn the_time_ends_the_runs() {
+    let probe = Reclaim {
+        runs: 1_000_000,
+        modes: vec![Mode::Plain],
+        bytes: Some(Bytes::kib(64)),
+        refault: None,
+        ..Reclaim::check(true)
+    };
+    let fake = machine();
+    let measured = with_context(&fake, Path::new("/run"), Privilege::None, |context| {
+        let context = Context {
+            time: Nanos(0),
+            ..*context
+        };
+        probe.run(&context).unwrap()
+    });
+    let runs = measured.series.iter().map(|series| series.blocks.len());
+    assert_eq!(runs.max(), Some(3));
+    let said = |missing: &stopgap_events::machine::Missing| {
+        missing.what == "cost, 999997 of 1000000 runs" && missing.why.contains("time")
+    };
+    assert!(measured.missing.iter().any(said), "{:?}", measured.missing);
+}
+
 #[test]
 fn an_ordinary_user_gets_the_costs_and_hears_what_is_missing() {
     let answer = on_fake(&Reclaim::check(true), &machine(), Privilege::None);
