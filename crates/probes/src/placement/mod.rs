@@ -86,7 +86,7 @@ impl Placement {
             } else {
                 Backend::ALL.to_vec()
             },
-            steps: if quick { 3_000 } else { 6_000 },
+            steps: if quick { 3_000 } else { 5_000 },
             runs: 5,
             threads: if quick { Vec::new() } else { threads },
             agua_loops: if quick { 0 } else { 20 },
@@ -107,6 +107,11 @@ impl Placement {
         let mut rungs = self.ladder.clone();
         if rungs.is_empty() {
             let paid = budget.saturating_sub(CHILD).0 / self.a_mapping().0.max(1);
+            if paid == 0 {
+                return Err(ProbeError::Parameter(format!(
+                    "a budget of {budget} does not hold one load child; give a larger --memory"
+                )));
+            }
             let room = room.min(paid);
             let wanted = |n: u32| u64::from(n) <= room && !(self.few && n > 10_000);
             rungs.extend(LADDER.into_iter().filter(|&n| wanted(n)));

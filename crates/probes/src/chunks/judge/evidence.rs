@@ -40,10 +40,11 @@ impl Seen<'_> {
                 .find(|(strategy, _)| *strategy == Strategy::ThpDirect);
             if let (Some((_, base)), Some((_, huge))) = (base, huge) {
                 evidence.push(format!(
-                    "{size} takes {} in base pages, {} in THP ({:.2}x)",
+                    "{size} takes {} in base pages, {} in THP ({:.2}x){}",
                     nanos(*base),
                     nanos(*huge),
-                    huge / base
+                    huge / base,
+                    self.entries_of_both(size).unwrap_or_default()
                 ));
             }
         }
@@ -69,6 +70,18 @@ impl Seen<'_> {
         }
         evidence.extend(sizes.iter().filter_map(|&size| self.entries(size)));
         evidence
+    }
+
+    /// What an x86 IOMMU needs for base pages and for THP, where the layout could be read.
+    fn entries_of_both(&self, size: Bytes) -> Option<String> {
+        let entries = self.medians(&entries_name(0), size);
+        let of = |wanted| entries.iter().find(|(strategy, _)| *strategy == wanted);
+        let (_, base) = of(Strategy::Base)?;
+        let (_, huge) = of(Strategy::ThpDirect)?;
+        let sizes = &IOMMUS[0];
+        Some(format!(
+            "; {base:.0} and {huge:.0} IOMMU entries of {sizes}"
+        ))
     }
 
     /// `4M needs entries of {..}/{..}/{..}: base 1024/1020/1020, ...`
