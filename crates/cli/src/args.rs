@@ -132,13 +132,19 @@ pub(crate) struct PlacementFlags {
     /// Steps of pbobench at each N; half of them map.
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     pub(crate) steps: u64,
-    /// Numbers of threads at once, one of which only faults, as 2,4; 0 for none [default: 2
-    /// and all CPUs].
+    /// Numbers of threads at once, one of which only faults, as 2,4; 0 for none [default: 2,
+    /// 4, 8 and on to all CPUs].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) threads: Option<Vec<u32>>,
     /// Loops of agua; 0 for none.
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub(crate) agua_loops: u32,
+    /// Mappings that agua keeps live at most [default: 200,000, or what fits].
+    #[arg(long, value_name = "N")]
+    pub(crate) agua_live: Option<u32>,
+    /// Mappings that agua drops when there are more [default: its share, 35,000 of 200,000].
+    #[arg(long, value_name = "N")]
+    pub(crate) agua_drop: Option<u32>,
     /// Rounds of each form of freegap; 0 for none.
     #[arg(long, value_name = "N", default_value_t = 50_000)]
     pub(crate) freegap_rounds: u64,

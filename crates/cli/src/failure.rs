@@ -53,6 +53,7 @@ impl From<ProbeError> for Failure {
     fn from(error: ProbeError) -> Failure {
         match error {
             ProbeError::Unsupported(_) => Failure::unsupported(error.to_string()),
+            ProbeError::System(error) => error.into(),
             _ => Failure::error(error.to_string()),
         }
     }

@@ -38,18 +38,28 @@ pub(crate) fn run(args: args::Probe) -> Result<ExitCode, Failure> {
     }
 }
 
-/// What was given, else what is there anyway.
-fn or<T>(given: Vec<T>, otherwise: Vec<T>) -> Vec<T> {
-    if given.is_empty() { otherwise } else { given }
+/// What was given, each once, because a value twice would count its runs twice; else what is
+/// there anyway.
+fn or<T: PartialEq>(given: Vec<T>, otherwise: Vec<T>) -> Vec<T> {
+    if given.is_empty() {
+        return otherwise;
+    }
+    let mut once = Vec::with_capacity(given.len());
+    for value in given {
+        if !once.contains(&value) {
+            once.push(value);
+        }
+    }
+    once
 }
 
 fn placement(flags: PlacementFlags, session: &Session) -> Box<dyn Probe> {
     let whole = Placement::check(session.system(), false);
     Box::new(Placement {
-        ladder: flags.n,
+        ladder: or(flags.n, Vec::new()),
         few: false,
         also: None,
-        backends: flags.backend,
+        backends: or(flags.backend, Vec::new()),
         steps: flags.steps,
         runs: flags.common.runs,
         threads: match flags.threads {
@@ -57,6 +67,8 @@ fn placement(flags: PlacementFlags, session: &Session) -> Box<dyn Probe> {
             Some(threads) => threads.into_iter().filter(|&n| n != 0).collect(),
         },
         agua_loops: flags.agua_loops,
+        agua_live: flags.agua_live,
+        agua_drop: flags.agua_drop,
         freegap_rounds: flags.freegap_rounds,
     })
 }
@@ -83,7 +95,7 @@ fn roundtrip(flags: RoundtripFlags) -> Box<dyn Probe> {
 
 fn reclaim(flags: ReclaimFlags) -> Box<dyn Probe> {
     let refault = RefaultParameters {
-        ways: flags.way,
+        ways: or(flags.way, Vec::new()),
         limit: flags.limit,
         held: flags.held,
         file: flags.file,
@@ -104,7 +116,7 @@ fn reclaim(flags: ReclaimFlags) -> Box<dyn Probe> {
 
 fn chunks(flags: ChunksFlags) -> Box<dyn Probe> {
     Box::new(Chunks {
-        sizes: flags.size,
+        sizes: or(flags.size, Vec::new()),
         strategies: or(flags.strategy, Strategy::ALL.to_vec()),
         runs: flags.common.runs,
         buffers: flags.buffers,

@@ -224,9 +224,7 @@ impl MemoryGroup {
         journal.make_dir(&path).map_err(|error| {
             let erofs = error.errno() == Some(libc::EROFS);
             if error.is_refused() || erofs {
-                no_group(format!(
-                    "{error}; run as root, or in a delegated cgroup (systemd-run)"
-                ))
+                no_group(format!("{error}; run as root"))
             } else {
                 error
             }

@@ -42,6 +42,8 @@ fn small(ladder: &[u32], steps: u64) -> Placement {
         runs: 3,
         threads: Vec::new(),
         agua_loops: 0,
+        agua_live: None,
+        agua_drop: None,
         freegap_rounds: 0,
     }
 }

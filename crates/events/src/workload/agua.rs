@@ -30,6 +30,11 @@ const FULL_CEILING: u64 = 200_000;
 const FULL_DROP: u64 = 35_000;
 
 impl Agua {
+    /// Maps of one loop: so many more than the ceiling may be live before it is looked at.
+    pub const PER_LOOP: u64 = MAPS_PER_LOOP as u64;
+    /// Mappings that the original keeps live at most.
+    pub const ORIGINAL_CEILING: u64 = FULL_CEILING;
+
     /// `loops` loops that keep at most about `ceiling` mappings live; what is dropped above it
     /// keeps the original's proportion (35,000 of 200,000).
     #[must_use]
@@ -45,8 +50,14 @@ impl Agua {
         Agua {
             loops,
             ceiling,
-            drop,
+            drop: drop.min(ceiling),
         }
+    }
+
+    /// Mappings live at most between two loops.
+    #[must_use]
+    pub fn ceiling(&self) -> u32 {
+        self.ceiling
     }
 
     /// Mappings live at most at one time: the ceiling is only looked at between loops.

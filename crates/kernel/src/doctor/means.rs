@@ -20,8 +20,8 @@ pub(super) const CHECKS: &[Checker] = &[
     mappings,
 ];
 
-/// A memory cgroup of our own can be made by root where the hierarchy is mounted for writing,
-/// and by a user to whom it was delegated.
+/// The probe makes a memory cgroup of its own as root only, where the hierarchy is mounted for
+/// writing.
 fn memory_group(machine: &Machine<'_>) -> Check {
     const WHAT: &str = "memory cgroup";
     const COSTS: &str = "reclaim: no pressure can be made without harming others";
@@ -32,23 +32,19 @@ fn memory_group(machine: &Machine<'_>) -> Check {
         }
         Err(error) => return unknown(WHAT, &error, COSTS),
     };
-    let (kind, advice) = match site.version {
-        Version::V1 => ("cgroup1", "root"),
-        Version::V2 => (
-            "cgroup2",
-            "root, or systemd-run --user --scope -p Delegate=yes stopgap ...",
-        ),
+    let kind = match site.version {
+        Version::V1 => "cgroup1",
+        Version::V2 => "cgroup2",
     };
-    let delegated = || machine.system.is_private(&site.parent).unwrap_or(false);
-    if machine.system.uid() == 0 || delegated() {
+    if machine.system.uid() == 0 {
         return ok(WHAT, kind);
     }
     less(
         WHAT,
         CheckState::Absent,
-        format!("{kind}, not writable for us"),
+        format!("{kind}, but only root makes one"),
         COSTS,
-        advice,
+        "root",
     )
 }
 

@@ -69,6 +69,7 @@ pub(super) fn judge(
 
 fn parameters(probe: &Placement, seed: u64) -> BTreeMap<String, Parameter> {
     let join = |words: Vec<String>| Parameter::Word(words.join(","));
+    let number = |given: Option<u32>| given.map_or_else(|| "default".into(), Parameter::from);
     [
         (
             "n",
@@ -85,6 +86,8 @@ fn parameters(probe: &Placement, seed: u64) -> BTreeMap<String, Parameter> {
             join(probe.threads.iter().map(ToString::to_string).collect()),
         ),
         ("agua-loops", probe.agua_loops.into()),
+        ("agua-live", number(probe.agua_live)),
+        ("agua-drop", number(probe.agua_drop)),
         ("freegap-rounds", probe.freegap_rounds.into()),
         ("seed", seed.into()),
     ]
@@ -348,6 +351,8 @@ mod tests {
             runs: 1,
             threads: Vec::new(),
             agua_loops: 0,
+            agua_live: None,
+            agua_drop: None,
             freegap_rounds: 0,
         };
         let answer = judge(&probe, Measured::default(), 1, Privilege::None);

@@ -20,7 +20,7 @@ mod run;
 use stopgap_events::machine::Privilege;
 use stopgap_events::question::Question;
 use stopgap_events::units::{Bytes, Nanos};
-use stopgap_events::workload::{Form, Pbobench};
+use stopgap_events::workload::{Agua, Form, Pbobench};
 use stopgap_kernel::files::read_number;
 use stopgap_kernel::{Error, System};
 use stopgap_stats::record::Answer;
@@ -69,6 +69,10 @@ pub struct Placement {
     pub threads: Vec<u32>,
     /// Loops of agua, 0: none.
     pub agua_loops: u32,
+    /// Mappings that agua keeps live at most; `None`: its 200,000, or what fits.
+    pub agua_live: Option<u32>,
+    /// Mappings that agua drops when there are more; `None`: its share, 35,000 of 200,000.
+    pub agua_drop: Option<u32>,
     /// Rounds of each form of freegap, 0: none.
     pub freegap_rounds: u64,
 }
@@ -78,9 +82,11 @@ impl Placement {
     #[must_use]
     pub fn check(system: &dyn System, quick: bool) -> Placement {
         let cpus = system.cpus().map_or(1, |cpus| cpus.len());
-        let mut threads = vec![2, u32::try_from(cpus).unwrap_or(u32::MAX)];
-        threads.retain(|&n| n > 1 && n as usize <= cpus);
-        threads.dedup();
+        // From two on, doubled, and all of them.
+        let all = u32::try_from(cpus).unwrap_or(u32::MAX);
+        let doubled = std::iter::successors(Some(2u32), |n| n.checked_mul(2));
+        let mut threads: Vec<u32> = doubled.take_while(|&n| n < all).collect();
+        threads.extend((all > 1).then_some(all));
         Placement {
             ladder: Vec::new(),
             few: quick,
@@ -94,6 +100,8 @@ impl Placement {
             runs: 5,
             threads: if quick { Vec::new() } else { threads },
             agua_loops: if quick { 0 } else { 20 },
+            agua_live: None,
+            agua_drop: None,
             freegap_rounds: if quick { 0 } else { 20_000 },
         }
     }
@@ -149,21 +157,30 @@ impl Placement {
         Ok(rungs)
     }
 
-    /// Mappings that agua may keep live here, and what was scaled, in words.
-    fn agua_ceiling(system: &dyn System) -> Result<(u32, Option<String>), ProbeError> {
-        const ORIGINAL: u64 = 200_000;
-        let limit: u64 = read_number(system, "/proc/sys/vm/max_map_count")?;
-        // The ceiling is looked at between loops of 10,000 maps.
-        let room = limit.saturating_sub(MARGIN + 10_000).min(ORIGINAL);
-        #[allow(clippy::cast_possible_truncation)] // at most 200,000
-        let ceiling = room as u32;
-        let scaled = (room < ORIGINAL).then(|| {
+    /// agua at the size that fits here, and what was scaled, in words.
+    fn agua(&self, system: &dyn System) -> Result<(Agua, Option<String>), ProbeError> {
+        let room = room(system)?.saturating_sub(Agua::PER_LOOP);
+        let wanted = self.agua_live.map_or(Agua::ORIGINAL_CEILING, u64::from);
+        if self.agua_live.is_some() && wanted > room {
+            return Err(ProbeError::Parameter(format!(
+                "agua with {wanted} live maps does not fit: {room} do here; as root: sysctl \
+                 vm.max_map_count={}",
+                wanted + Agua::PER_LOOP + MARGIN
+            )));
+        }
+        #[allow(clippy::cast_possible_truncation)] // at most what was wanted, 32 bits
+        let ceiling = wanted.min(room) as u32;
+        let agua = match self.agua_drop {
+            Some(drop) => Agua::with_drop(self.agua_loops, ceiling, drop),
+            None => Agua::new(self.agua_loops, ceiling),
+        };
+        let scaled = (wanted > room).then(|| {
             format!(
-                "scaled to at most {room} live maps instead of {ORIGINAL}: vm.max_map_count is \
-                 {limit}"
+                "scaled to at most {room} live maps instead of {wanted}: vm.max_map_count allows \
+                 no more"
             )
         });
-        Ok((ceiling, scaled))
+        Ok((agua, scaled))
     }
 
     fn validate(&self, system: &dyn System) -> Result<(), ProbeError> {
@@ -190,6 +207,7 @@ impl Probe for Placement {
 
     fn plan(&self, context: &Context<'_>) -> Result<Plan, ProbeError> {
         self.validate(context.system)?;
+        self.agua(context.system)?;
         let rungs = self.rungs(context.system, context.budget)?;
         let most = rungs.last().copied().unwrap_or(0);
         let memory = Bytes(u64::from(most) * self.a_mapping().0) + CHILD;

@@ -6,7 +6,7 @@ use stopgap_events::machine::{Counter, Missing};
 use stopgap_events::memory::MemoryEvent;
 use stopgap_events::random::Random;
 use stopgap_events::units::Nanos;
-use stopgap_events::workload::{Agua, Form, Freegap, Pbobench};
+use stopgap_events::workload::{Form, Freegap, Pbobench};
 use stopgap_kernel::{Error, System};
 use stopgap_stats::histogram::Recorder;
 use stopgap_stats::record::{Parameter, Series};
@@ -24,7 +24,7 @@ const CONTROL_READS: u32 = 2;
 enum Part {
     Pbobench { backend: Backend, n: u32 },
     Threads { threads: u32 },
-    Agua { ceiling: u32 },
+    Agua,
     Freegap { form: Form },
 }
 
@@ -33,7 +33,7 @@ impl Part {
         match self {
             Part::Pbobench { backend, n } => format!("pbobench, N={n}, {backend}"),
             Part::Threads { threads } => format!("{threads} threads at once"),
-            Part::Agua { .. } => "agua".to_owned(),
+            Part::Agua => "agua".to_owned(),
             Part::Freegap { form } => format!("freegap {form}"),
         }
     }
@@ -57,8 +57,8 @@ pub(super) fn run(
             .map(|&threads| Part::Threads { threads }),
     );
     if probe.agua_loops > 0 {
-        let (ceiling, scaled) = Placement::agua_ceiling(system)?;
-        parts.push(Part::Agua { ceiling });
+        let (_, scaled) = probe.agua(system)?;
+        parts.push(Part::Agua);
         measured
             .missing
             .extend(scaled.map(|why| Missing::new("agua at its original size", why)));
@@ -125,9 +125,12 @@ fn carry_out(
             executor.clear()
         }
         Part::Threads { threads } => contention::run(threads, run, seed, context, report),
-        Part::Agua { ceiling } => {
-            let parameters = parameters([("workload", "agua".into()), ("live", ceiling.into())]);
-            let agua = Agua::new(probe.agua_loops, ceiling);
+        Part::Agua => {
+            let (agua, _) = probe
+                .agua(system)
+                .map_err(|error| Error::unsupported("agua", error))?;
+            let live = agua.ceiling();
+            let parameters = parameters([("workload", "agua".into()), ("live", live.into())]);
             let mut executor = Executor::new(system, Backend::Anonymous, 1)?;
             let mut recorder = Recorder::new(STALL.0);
             let start = system.now();
