@@ -375,15 +375,19 @@ pub fn restore(system: &dyn System, directory: &Path) -> Result<Restored> {
     };
     check_private(system, directory)?;
     for name in names {
+        let path = directory.join(&name);
         if name.ends_with(".new") {
             // Killed before the list was in force: its change was not made. A live run's is
-            // renamed within a moment, and its owner's next write makes it again.
+            // renamed within a moment.
+            let content = read(system, &path);
+            if content.is_ok_and(|content| lives(system, &content) == Some(false)) {
+                let _ = system.remove_file(&path); // no harm where it stays
+            }
             continue;
         }
-        let Some(_) = name.strip_suffix(".json") else {
+        if !name.ends_with(".json") {
             continue;
-        };
-        let path = directory.join(&name);
+        }
         if let Err(error) = restore_one(system, &path, &mut restored) {
             restored.failed.push(error.to_string());
         }
@@ -402,21 +406,33 @@ fn read(system: &dyn System, path: &Path) -> Result<Content> {
     Err(Error::parse(path.display(), reason))
 }
 
+/// Whether the run of a journal still lives; `None` where its id says nothing here.
+fn lives(system: &dyn System, content: &Content) -> Option<bool> {
+    if content.boot != boot(system) {
+        return Some(false);
+    }
+    if content.namespace != namespace(system) {
+        return None;
+    }
+    let began = start_time(system, content.pid);
+    Some(began.is_ok_and(|time| time == content.start_time))
+}
+
 fn restore_one(system: &dyn System, path: &Path, restored: &mut Restored) -> Result<()> {
     let content = match read(system, path) {
         Err(error) if error.is_absent() => return Ok(()), // its run has just ended
         content => content?,
     };
+    match lives(system, &content) {
+        Some(true) => return Ok(()),
+        Some(false) => {}
+        None => {
+            let reason = "its run has another PID namespace, so that we cannot tell whether it \
+                          lives: run stopgap restore there; is that gone: remove the file";
+            return Err(Error::parse(path.display(), reason));
+        }
+    }
     let same_boot = content.boot == boot(system);
-    if same_boot && content.namespace != namespace(system) {
-        let reason = "its run has another PID namespace, so that we cannot tell whether it lives: \
-                      run stopgap restore there; is that gone: remove the file";
-        return Err(Error::parse(path.display(), reason));
-    }
-    let alive = start_time(system, content.pid).is_ok_and(|time| time == content.start_time);
-    if same_boot && alive {
-        return Ok(());
-    }
     let mut all = true;
     for change in content.changes.iter().rev() {
         if !same_boot && change.ends_with_the_boot() {
@@ -565,13 +581,16 @@ mod tests {
         journal
             .make_dir(Path::new("/sys/fs/cgroup/stopgap-1"))
             .unwrap();
-        std::mem::forget(journal); // killed
+        std::mem::forget(journal); // killed, while it wrote what it was about to change next
+        let next = fake.content(format!("{DIRECTORY}/1.json")).unwrap();
+        fake.put(format!("{DIRECTORY}/1.new"), next);
 
         let nothing = restore(&fake, Path::new(DIRECTORY)).unwrap();
         assert!(
             nothing.done.is_empty(),
             "its process still lives: {nothing:?}"
         );
+        assert!(fake.content(format!("{DIRECTORY}/1.new")).is_some());
 
         let fake = fake.without("/proc/1");
         let restored = restore(&fake, Path::new(DIRECTORY)).unwrap();
