@@ -9,7 +9,7 @@ use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::journal::{self, Journal};
 use stopgap_kernel::tasks::Tasks;
-use stopgap_kernel::{Linux, budget, environment, signals};
+use stopgap_kernel::{Linux, budget, environment, own, signals};
 use stopgap_probes::{Context, Measured, Plan, Probe, ProbeError};
 use stopgap_report::Style;
 use stopgap_report::text::plain;
@@ -134,12 +134,8 @@ impl Session {
         self.run.environment.pressure_after = after;
         self.run.duration_ms = (self.system.now().saturating_sub(self.began)).0 / 1_000_000;
         self.run.interrupted |= signals::interrupted();
-        let own = own_peak(&self.system);
-        self.run.peak_memory = self
-            .run
-            .peak_memory
-            .map(|children| children + own.unwrap_or(0))
-            .or(own);
+        let own = own::peak_resident(&self.system).ok();
+        self.run.peak_memory = own.map(|own| own.0 + self.run.peak_memory.unwrap_or(0));
     }
 
     fn with_context<T>(
@@ -199,13 +195,6 @@ fn allowed_cpus() -> String {
         Ok(cpus) => format!("this process may use CPUs {cpus:?}"),
         Err(error) => error.to_string(),
     }
-}
-
-fn own_peak(system: &Linux) -> Option<u64> {
-    let text = stopgap_kernel::files::read_text(system, "/proc/self/status").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kib: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
-    Some(kib * 1024)
 }
 
 /// A bar on standard error; nothing where that is no terminal. It starts no thread: load

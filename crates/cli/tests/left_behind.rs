@@ -89,7 +89,7 @@ static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 fn killed_in_the_middle(question: &str) {
     if !root() {
-        skip(format!(
+        return skip(format!(
             "kill -9 in {question} as root: only root changes settings"
         ));
     }

@@ -1,5 +1,8 @@
 //! Quantities with their unit in the type. Inside a crate a plain integer may carry the
 //! unit in its name (`wait_ns`); between crates it carries it in its type.
+//!
+//! Sums stop at 2^64 - 1 instead of wrapping: people may ask for any size, and one that is too
+//! large must not pass a comparison with a budget as a small one.
 
 mod text;
 
@@ -22,10 +25,10 @@ macro_rules! quantity {
 
         impl Add for $name {
             type Output = $name;
-            fn add(self, other: $name) -> $name { $name(self.0 + other.0) }
+            fn add(self, other: $name) -> $name { $name(self.0.saturating_add(other.0)) }
         }
         impl AddAssign for $name {
-            fn add_assign(&mut self, other: $name) { self.0 += other.0; }
+            fn add_assign(&mut self, other: $name) { *self = *self + other; }
         }
         impl Sub for $name {
             type Output = $name;
@@ -33,7 +36,7 @@ macro_rules! quantity {
             fn sub(self, other: $name) -> $name { $name(self.0 - other.0) }
         }
         impl Sum for $name {
-            fn sum<I: Iterator<Item = $name>>(iter: I) -> $name { $name(iter.map(|q| q.0).sum()) }
+            fn sum<I: Iterator<Item = $name>>(iter: I) -> $name { iter.fold($name(0), Add::add) }
         }
         impl $name {
             /// The difference, or zero where it would be negative.
@@ -79,10 +82,10 @@ impl Bytes {
     pub const fn pages(self, page_size: Bytes) -> Pages {
         Pages(self.0.div_ceil(page_size.0))
     }
-    /// Rounded up to whole pages of `page_size` bytes.
+    /// Rounded up to whole pages of `page_size` bytes; 2^64 - 1 where there is no such number.
     #[must_use]
     pub const fn page_aligned(self, page_size: Bytes) -> Bytes {
-        Bytes(self.0.div_ceil(page_size.0) * page_size.0)
+        Bytes(self.0.div_ceil(page_size.0).saturating_mul(page_size.0))
     }
 }
 
@@ -182,6 +185,17 @@ mod tests {
         ] {
             assert_eq!(text, shown);
         }
+    }
+
+    /// `--bytes 18446744073709551615` and something beside it is not less than a budget.
+    #[test]
+    fn what_is_too_large_stays_large() {
+        let most = Bytes(u64::MAX);
+        let mut sum = most + Bytes(1);
+        sum += Bytes(1);
+        assert_eq!(sum, most);
+        assert_eq!([most, Bytes(7)].into_iter().sum::<Bytes>(), most);
+        assert_eq!(most.page_aligned(Bytes::kib(4)), most);
     }
 
     #[test]

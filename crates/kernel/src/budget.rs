@@ -6,6 +6,7 @@ use stopgap_events::units::Bytes;
 
 use crate::error::{Error, Result};
 use crate::files::{Files, read_text};
+use crate::proc::memory;
 
 /// What a probe may use at most unless told otherwise.
 pub const CEILING: Bytes = Bytes::gib(2);
@@ -26,10 +27,6 @@ pub fn default(files: &(impl Files + ?Sized)) -> Result<Bytes> {
 pub fn meminfo(files: &(impl Files + ?Sized), name: &str) -> Result<Bytes> {
     let path = Path::new("/proc/meminfo");
     let text = read_text(files, path)?;
-    let kib = text
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-        .and_then(|rest| rest.trim().strip_suffix(" kB")?.trim().parse().ok())
-        .ok_or_else(|| Error::parse(path.display(), format!("no line '{name}: ... kB'")))?;
-    Ok(Bytes::kib(kib))
+    memory(&text, name)
+        .ok_or_else(|| Error::parse(path.display(), format!("no line '{name}: ... kB'")))
 }

@@ -23,6 +23,7 @@ use crate::System;
 use crate::error::{Error, Result};
 use crate::files::{Files, read_number, read_text};
 use crate::journal::Journal;
+use crate::proc::pressure;
 
 /// Which cgroup interface the memory controller is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,8 +99,8 @@ impl Site {
     /// when one is made.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where there is no memory controller, or on version 2 none that
-    /// groups above us hand to their children; else as the files of `/proc/self`.
+    /// [`Error::Unsupported`] where there is no memory controller, it is mounted read-only, or on
+    /// version 2 no group above us hands it to its children; else as the files of `/proc/self`.
     pub fn find(files: &(impl Files + ?Sized)) -> Result<Site> {
         let path = Path::new("/proc/self/cgroup");
         let text = files.read(path)?;
@@ -107,6 +108,13 @@ impl Site {
             .map_err(|e| Error::parse(path.display(), e))?
             .0;
         let mounts = mounts(files)?;
+        let writable = |mount: &MountInfo| match mount.mount_options.contains_key("ro") {
+            false => Ok(()),
+            true => Err(no_group(format!(
+                "{} is mounted read-only: run outside of the container",
+                mount.mount_point.display()
+            ))),
+        };
         let on_v1 = mounts
             .iter()
             .find(|m| m.fs_type == "cgroup" && m.super_options.contains_key("memory"));
@@ -118,6 +126,7 @@ impl Site {
             Some(directory(mount, &group.pathname))
         };
         if let Some(mount) = on_v1 {
+            writable(mount)?;
             let parent = group_of(mount, Some("memory")).ok_or_else(|| {
                 no_group("/proc/self/cgroup names no group of the memory controller")
             })?;
@@ -130,6 +139,7 @@ impl Site {
             .iter()
             .find(|m| m.fs_type == "cgroup2")
             .ok_or_else(|| no_group("no cgroup file system with a memory controller is mounted"))?;
+        writable(mount)?;
         let own = group_of(mount, None)
             .ok_or_else(|| no_group("/proc/self/cgroup names no group of version 2"))?;
         let hands_down = |group: &&Path| {
@@ -303,17 +313,17 @@ impl MemoryGroup {
             Version::V1 => PathBuf::from("/proc/pressure/memory"),
             Version::V2 => self.path.join("memory.pressure"),
         };
-        let text = read_text(files, &path).map_err(|error| {
-            let why = "built without CONFIG_PSI, or switched off: boot with psi=1";
-            Error::unsupported("memory pressure", format!("{error}; {why}"))
-        })?;
-        let total = text.lines().find_map(|line| {
-            let (_, total) = line.strip_prefix("some ")?.split_once("total=")?;
-            total.trim().parse().ok()
-        });
-        total
-            .map(Nanos::micros)
-            .ok_or_else(|| Error::parse(path.display(), "no line 'some ... total=N'"))
+        match pressure::read_file(files, "memory", &path) {
+            Ok(pressure) => Ok(Nanos::micros(pressure.some.total_us)),
+            Err(error @ Error::Parse { .. }) => Err(error),
+            Err(error) => {
+                let why = "built without CONFIG_PSI, or switched off: boot with psi=1";
+                Err(Error::unsupported(
+                    "memory pressure",
+                    format!("{error}; {why}"),
+                ))
+            }
+        }
     }
 
     /// Reclaims what can be reclaimed of `length` charged to it: one request, which may take
@@ -387,6 +397,10 @@ mod tests {
     fn where_none_can_be_made_it_says_why() {
         let nowhere = machine("", "0::/\n");
         assert!(why(Site::find(&nowhere)).contains("is mounted"));
+
+        let sealed = V2_MOUNT.replace(" rw shared", " ro,nosuid shared");
+        let sealed = machine(&sealed, "0::/s\n");
+        assert!(why(Site::find(&sealed)).contains("read-only"));
 
         let not_handed =
             machine(V2_MOUNT, "0::/s\n").with_file("/sys/fs/cgroup/s/cgroup.subtree_control", "\n");

@@ -163,7 +163,10 @@ pub fn pressure(system: &dyn System) -> (Vec<Pressure>, Vec<Missing>) {
 const NO_PSI: &str = "no PSI: boot with psi=1 (needs CONFIG_PSI, Linux 4.20)";
 
 /// Uptime in whole seconds.
-pub(crate) fn uptime(files: &(impl Files + ?Sized)) -> Result<u64> {
+///
+/// # Errors
+/// Where `/proc/uptime` cannot be read or does not begin with a number.
+pub fn uptime(files: &(impl Files + ?Sized)) -> Result<u64> {
     let path = "/proc/uptime";
     let text = read_text(files, path)?;
     let seconds = text
@@ -197,7 +200,7 @@ fn transparent_huge_pages(
         ),
         notes.keep("THP defrag", read_choice(system, directory.join("defrag"))),
         notes
-            .keep_or("PMD size", "no hpage_pmd_size before 4.8", pmd)
+            .keep_or("PMD size", "this kernel does not show hpage_pmd_size", pmd)
             .map(stopgap_events::units::Bytes),
     )
 }

@@ -15,7 +15,8 @@
 //! One file a run, `PID.json`, with the process's start time, so that a run in progress is
 //! told from a dead one whose id was used again. After a reboot settings and cgroups are gone
 //! by themselves; files are still removed. A run in another PID namespace (a container that
-//! shares the folder) is left alone: here its id says nothing.
+//! shares the folder) is left alone: here its id says nothing. While one run has settings
+//! changed, no other may: of two the one that ends last would put the other's value "back".
 //!
 //! What it leaves out: a setting that somebody else changed meanwhile is put back to what *we*
 //! found.
@@ -376,19 +377,21 @@ pub fn restore(system: &dyn System, directory: &Path) -> Result<Restored> {
     check_private(system, directory)?;
     for name in names {
         let path = directory.join(&name);
-        if name.ends_with(".new") {
-            // Killed before the list was in force: its change was not made. A live run's is
-            // renamed within a moment.
-            let content = read(system, &path);
-            if content.is_ok_and(|content| lives(system, &content) == Some(false)) {
-                let _ = system.remove_file(&path); // no harm where it stays
+        let result = match name.rsplit_once('.') {
+            Some((_, "json")) => restore_one(system, &path, &mut restored),
+            // Killed before the list was in force: its change was not made. One that belongs
+            // to a run in progress, here or elsewhere, is renamed within a moment.
+            Some((pid, "new"))
+                if pid
+                    .parse()
+                    .is_ok_and(|pid| start_time(system, pid).is_err())
+                    && !read(system, &path).is_ok_and(|content| is_elsewhere(system, &content)) =>
+            {
+                ignore_absent(system.remove_file(&path))
             }
-            continue;
-        }
-        if !name.ends_with(".json") {
-            continue;
-        }
-        if let Err(error) = restore_one(system, &path, &mut restored) {
+            _ => Ok(()),
+        };
+        if let Err(error) = result {
             restored.failed.push(error.to_string());
         }
     }
@@ -406,16 +409,9 @@ fn read(system: &dyn System, path: &Path) -> Result<Content> {
     Err(Error::parse(path.display(), reason))
 }
 
-/// Whether the run of a journal still lives; `None` where its id says nothing here.
-fn lives(system: &dyn System, content: &Content) -> Option<bool> {
-    if content.boot != boot(system) {
-        return Some(false);
-    }
-    if content.namespace != namespace(system) {
-        return None;
-    }
-    let began = start_time(system, content.pid);
-    Some(began.is_ok_and(|time| time == content.start_time))
+/// Whether its process id says nothing here: it is of another PID namespace.
+fn is_elsewhere(system: &dyn System, content: &Content) -> bool {
+    content.boot == boot(system) && content.namespace != namespace(system)
 }
 
 fn restore_one(system: &dyn System, path: &Path, restored: &mut Restored) -> Result<()> {
@@ -423,16 +419,16 @@ fn restore_one(system: &dyn System, path: &Path, restored: &mut Restored) -> Res
         Err(error) if error.is_absent() => return Ok(()), // its run has just ended
         content => content?,
     };
-    match lives(system, &content) {
-        Some(true) => return Ok(()),
-        Some(false) => {}
-        None => {
-            let reason = "its run has another PID namespace, so that we cannot tell whether it \
-                          lives: run stopgap restore there; is that gone: remove the file";
-            return Err(Error::parse(path.display(), reason));
-        }
-    }
     let same_boot = content.boot == boot(system);
+    if is_elsewhere(system, &content) {
+        let reason = "its run has another PID namespace, so that we cannot tell whether it lives: \
+                      run stopgap restore there; is that gone: remove the file";
+        return Err(Error::parse(path.display(), reason));
+    }
+    let alive = start_time(system, content.pid).is_ok_and(|time| time == content.start_time);
+    if same_boot && alive {
+        return Ok(());
+    }
     let mut all = true;
     for change in content.changes.iter().rev() {
         if !same_boot && change.ends_with_the_boot() {
@@ -523,203 +519,25 @@ fn namespace(system: &dyn System) -> String {
     link.map_or(String::new(), |name| name.display().to_string())
 }
 
-/// When a process started, in clock ticks after boot: with the id it names a process for good.
+/// When a running process started, in clock ticks after boot: with the id it names a process
+/// for good. One that has ended and was not yet waited for (state Z or X; in a container
+/// without an init it stays for ever) runs no more.
 fn start_time(files: &(impl Files + ?Sized), pid: u32) -> Result<u64> {
     let path = format!("/proc/{pid}/stat");
     let text = read_text(files, &path)?;
     // The name in parentheses may hold anything; the fields follow its last one.
-    text.rsplit_once(')')
-        .and_then(|(_, fields)| fields.split_whitespace().nth(19)?.parse().ok())
-        .ok_or_else(|| Error::parse(&path, "has no start time"))
+    let mut fields = text
+        .rsplit_once(')')
+        .map_or("", |(_, fields)| fields)
+        .split_whitespace();
+    match fields.next() {
+        Some("Z" | "X") => Err(Error::parse(&path, "it has ended")),
+        _ => fields
+            .nth(18)
+            .and_then(|time| time.parse().ok())
+            .ok_or_else(|| Error::parse(&path, "has no start time")),
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fake::Fake;
-
-    const KNOB: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
-    const DIRECTORY: &str = "/run/stopgap";
-
-    fn machine() -> Fake {
-        Fake::default()
-            .with_file(KNOB, "always [madvise] never\n")
-            .with_file("/sys/fs/cgroup/cgroup.procs", "")
-            .with_file("/run/x", "")
-            .with_file("/tmp/x", "")
-    }
-
-    #[test]
-    fn a_scope_puts_everything_back_and_leaves_no_journal() {
-        let fake = machine();
-        let journal = Journal::new(&fake, Path::new(DIRECTORY));
-        {
-            let _scope = journal.scope();
-            journal.set(Path::new(KNOB), "always").unwrap();
-            let group = Path::new("/sys/fs/cgroup/stopgap-1");
-            journal.make_dir(group).unwrap();
-            journal
-                .make_file(Path::new("/tmp/set"), || {
-                    fake.create(Path::new("/tmp/set"), b"")
-                })
-                .unwrap();
-            assert_eq!(current(&fake, Path::new(KNOB)).unwrap(), "always");
-            assert_eq!(fake.list(Path::new(DIRECTORY)).unwrap(), ["1.json"]);
-        }
-        assert_eq!(current(&fake, Path::new(KNOB)).unwrap(), "madvise");
-        assert!(fake.content("/tmp/set").is_none());
-        assert!(fake.list(Path::new("/sys/fs/cgroup/stopgap-1")).is_err());
-        assert!(fake.list(Path::new(DIRECTORY)).unwrap().is_empty());
-    }
-
-    /// A SIGKILL between any two steps: the journal of a dead process is undone by the next.
-    #[test]
-    fn the_next_run_undoes_what_a_killed_one_left() {
-        let fake = machine();
-        let journal = Journal::new(&fake, Path::new(DIRECTORY));
-        journal.set(Path::new(KNOB), "never").unwrap();
-        journal
-            .make_dir(Path::new("/sys/fs/cgroup/stopgap-1"))
-            .unwrap();
-        std::mem::forget(journal); // killed, while it wrote what it was about to change next
-        let next = fake.content(format!("{DIRECTORY}/1.json")).unwrap();
-        fake.put(format!("{DIRECTORY}/1.new"), next);
-
-        let nothing = restore(&fake, Path::new(DIRECTORY)).unwrap();
-        assert!(
-            nothing.done.is_empty(),
-            "its process still lives: {nothing:?}"
-        );
-        assert!(fake.content(format!("{DIRECTORY}/1.new")).is_some());
-
-        let fake = fake.without("/proc/1");
-        let restored = restore(&fake, Path::new(DIRECTORY)).unwrap();
-        assert_eq!(restored.done.len(), 2, "{restored:?}");
-        assert!(restored.failed.is_empty(), "{restored:?}");
-        assert_eq!(current(&fake, Path::new(KNOB)).unwrap(), "madvise");
-        assert!(fake.list(Path::new(DIRECTORY)).unwrap().is_empty());
-    }
-
-    /// In another PID namespace, or without /proc, a run that lives looks as if it were dead.
-    #[test]
-    fn a_run_whose_id_says_nothing_here_is_left_alone() {
-        let fake = machine();
-        let journal = Journal::new(&fake, Path::new(DIRECTORY));
-        journal.set(Path::new(KNOB), "never").unwrap();
-        std::mem::forget(journal);
-        let file = format!("{DIRECTORY}/1.json");
-        let text = fake.content(&file).unwrap();
-        let elsewhere = text.replace("\"namespace\": \"\"", "\"namespace\": \"pid:[7]\"");
-        assert_ne!(text, elsewhere);
-        fake.put(&file, elsewhere);
-        let fake = fake.without("/proc/1");
-        let restored = restore(&fake, Path::new(DIRECTORY)).unwrap();
-        assert!(restored.done.is_empty(), "{restored:?}");
-        assert!(restored.failed[0].contains("namespace"), "{restored:?}");
-        assert_eq!(current(&fake, Path::new(KNOB)).unwrap(), "never");
-        assert!(fake.content(&file).is_some());
-    }
-
-    #[test]
-    fn after_a_reboot_only_files_are_undone() {
-        let fake = machine().with_file("/proc/sys/kernel/random/boot_id", "first");
-        let journal = Journal::new(&fake, Path::new(DIRECTORY));
-        journal.set(Path::new(KNOB), "never").unwrap();
-        journal
-            .make_file(Path::new("/tmp/set"), || {
-                fake.create(Path::new("/tmp/set"), b"")
-            })
-            .unwrap();
-        std::mem::forget(journal);
-        fake.put("/proc/sys/kernel/random/boot_id", "second");
-        fake.put(KNOB, "[always] madvise never"); // as the new boot has it
-        let restored = restore(&fake, Path::new(DIRECTORY)).unwrap();
-        assert_eq!(restored.done, ["/tmp/set removed"]);
-        assert_eq!(fake.content(KNOB).unwrap(), "[always] madvise never");
-    }
-
-    #[test]
-    fn what_cannot_be_undone_stays_in_the_journal() {
-        let fake = machine();
-        let journal = Journal::new(&fake, Path::new(DIRECTORY));
-        journal.set(Path::new(KNOB), "never").unwrap();
-        fake.refuse_writes(KNOB);
-        assert_eq!(journal.undo().len(), 1);
-        assert_eq!(fake.list(Path::new(DIRECTORY)).unwrap(), ["1.json"]);
-    }
-
-    #[test]
-    fn a_change_that_fails_leaves_nothing() {
-        let fake = machine().read_only(KNOB);
-        let journal = Journal::new(&fake, Path::new(DIRECTORY));
-        assert!(journal.set(Path::new(KNOB), "never").is_err());
-        assert!(fake.list(Path::new(DIRECTORY)).unwrap().is_empty());
-    }
-
-    /// Both changed the same setting, and the later one put back what the earlier had set.
-    #[test]
-    fn settings_are_one_runs_at_a_time() {
-        let stat = format!("2 (other) S{}", " 0".repeat(30));
-        let fake = machine().with_file("/proc/2/stat", stat);
-        let others = |before: &str| {
-            format!(
-                r#"{{"schema": "{SCHEMA}", "pid": 2, "start_time": 0, "boot": "", "changes": [
-                {{"change": "setting", "path": "{KNOB}", "before": "{before}"}}]}}"#
-            )
-        };
-        fake.make_dir(Path::new(DIRECTORY)).unwrap();
-        fake.put(format!("{DIRECTORY}/2.json"), others("madvise"));
-        fake.put(KNOB, "always madvise [never]");
-        let journal = Journal::new(&fake, Path::new(DIRECTORY));
-        for value in ["always", "never"] {
-            let error = journal.set(Path::new(KNOB), value).unwrap_err();
-            assert!(error.to_string().contains("process 2"), "{error}");
-        }
-        // Files and groups are each run's own.
-        journal
-            .make_dir(Path::new("/sys/fs/cgroup/stopgap-1"))
-            .unwrap();
-        assert!(journal.undo().is_empty());
-        assert_eq!(fake.content(KNOB).unwrap(), "always madvise [never]");
-        assert_eq!(fake.list(Path::new(DIRECTORY)).unwrap(), ["2.json"]);
-
-        fake.put(KNOB, "always [madvise] never"); // the other has ended
-        fake.remove_file(&Path::new(DIRECTORY).join("2.json"))
-            .unwrap();
-        journal.set(Path::new(KNOB), "always").unwrap();
-        assert_eq!(current(&fake, Path::new(KNOB)).unwrap(), "always");
-    }
-
-    #[test]
-    fn what_somebody_else_made_is_not_removed() {
-        let fake = machine().with_file("/tmp/theirs", "precious");
-        fake.make_dir(Path::new("/tmp/their-folder")).unwrap();
-        let journal = Journal::new(&fake, Path::new(DIRECTORY));
-        let path = Path::new("/tmp/theirs");
-        let made = journal.make_file(path, || fake.create(path, b"ours"));
-        assert!(made.unwrap_err().is_taken());
-        let made = journal.make_dir(Path::new("/tmp/their-folder"));
-        assert!(made.unwrap_err().is_taken());
-        assert!(journal.undo().is_empty());
-        assert_eq!(fake.content(path).unwrap(), "precious");
-        assert!(fake.list(Path::new("/tmp/their-folder")).is_ok());
-        assert!(fake.list(Path::new(DIRECTORY)).unwrap().is_empty());
-    }
-
-    /// In a user namespace we may be root without the right to write in its folder.
-    #[test]
-    fn where_nothing_was_changed_nothing_is_written() {
-        let fake = machine();
-        let journal = Journal::new(&fake, Path::new(DIRECTORY));
-        fake.refuse_writes(DIRECTORY);
-        assert!(journal.undo().is_empty());
-        assert!(journal.scope().undo().is_empty());
-    }
-
-    #[test]
-    fn a_journal_of_another_form_is_named_and_kept() {
-        let fake = machine().with_file("/run/stopgap/9.json", "{\"schema\": 3");
-        let restored = restore(&fake, Path::new(DIRECTORY)).unwrap();
-        assert!(restored.failed[0].contains("9.json"), "{restored:?}");
-    }
-}
+mod tests;

@@ -127,7 +127,8 @@ pub trait Memory {
     /// Maps memory.
     ///
     /// # Errors
-    /// As mmap(2): `ENOMEM` where `vm.max_map_count`, an rlimit or the address space ends.
+    /// As mmap(2): `ENOMEM` where `vm.max_map_count`, an rlimit or the address space ends. An
+    /// alignment or a huge page that is no power of two is refused.
     fn map(&self, request: &MapRequest<'_>) -> Result<Mapping>;
 
     /// Unmaps the whole mapping.

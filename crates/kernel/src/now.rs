@@ -14,7 +14,7 @@ use crate::environment::{self, uptime};
 use crate::error::{Error, Result};
 use crate::files::{read_lossy, read_number};
 use crate::notes::Notes;
-use crate::proc::{buddyinfo, status, vmstat};
+use crate::proc::{buddyinfo, memory, status, vmstat};
 
 /// How many processes, tasks and backing files are shown of each kind.
 const TOP: usize = 5;
@@ -159,18 +159,18 @@ fn process_status(system: &dyn System, pid: u32) -> Result<String> {
 
 fn detail(pid: u32, text: &str, mappings: Option<u64>, notes: &mut Notes) -> ProcessDetail {
     // A kernel thread prints no memory at all: nothing of it is unknown.
-    let has_memory = status::memory(text, "VmSize").is_some();
+    let has_memory = memory(text, "VmSize").is_some();
     if !has_memory {
         notes.add(
             format!("memory of process {pid}"),
             "a kernel thread, or a zombie, has none",
         );
     }
-    let mut memory = |name: &str| {
+    let mut amount = |name: &str| {
         if !has_memory {
             return None;
         }
-        let value = status::memory(text, name).ok_or_else(|| {
+        let value = memory(text, name).ok_or_else(|| {
             Error::parse(
                 format!("/proc/{pid}/status"),
                 format!("no line '{name}: ... kB'"),
@@ -183,10 +183,10 @@ fn detail(pid: u32, text: &str, mappings: Option<u64>, notes: &mut Notes) -> Pro
         name: status::name(text),
         threads: status::number(text, "Threads"),
         mappings,
-        resident: memory("VmRSS"),
-        locked: memory("VmLck"),
-        pinned: memory("VmPin"),
-        swapped: memory("VmSwap"),
+        resident: amount("VmRSS"),
+        locked: amount("VmLck"),
+        pinned: amount("VmPin"),
+        swapped: amount("VmSwap"),
     }
 }
 

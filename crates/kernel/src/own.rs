@@ -1,9 +1,10 @@
 //! What the kernel counts about this process and this thread, without any privilege.
 
-use stopgap_events::units::Nanos;
+use stopgap_events::units::{Bytes, Nanos};
 
 use crate::error::{Error, Result};
-use crate::files::{Files, read_text};
+use crate::files::{Files, read_lossy, read_text};
+use crate::proc::memory;
 
 /// Page faults of this process so far that needed no disk: for fresh anonymous memory, the
 /// number of pieces (base pages, mTHP, huge pages) in which the kernel gave it.
@@ -19,6 +20,18 @@ pub fn minor_faults(files: &(impl Files + ?Sized)) -> Result<u64> {
     text.rsplit_once(')')
         .and_then(|(_, fields)| fields.split_ascii_whitespace().nth(7)?.parse().ok())
         .ok_or_else(|| Error::parse(path, format!("no tenth field in '{text}'")))
+}
+
+/// The most memory that this process has had resident so far.
+///
+/// `/proc/self/status`, field `VmHWM`.
+///
+/// # Errors
+/// Where the file cannot be read or has no such field.
+pub fn peak_resident(files: &(impl Files + ?Sized)) -> Result<Bytes> {
+    let path = "/proc/self/status";
+    let text = read_lossy(files, path)?;
+    memory(&text, "VmHWM").ok_or_else(|| Error::parse(path, "no line 'VmHWM: ... kB'"))
 }
 
 /// CPU time that this process, all its threads together, has spent inside the kernel so far; in
@@ -98,11 +111,15 @@ mod tests {
     }
 
     #[test]
+    fn our_own_peak_is_more_than_nothing() {
+        assert!(peak_resident(&crate::Linux).unwrap() > Bytes::kib(100));
+    }
+
+    #[test]
     fn first_touches_are_counted() {
         use crate::Linux;
         use crate::memory::{Advice, MapKind, MapRequest, Memory};
         use stopgap_events::memory::Protection;
-        use stopgap_events::units::Bytes;
 
         let page = Linux.page_size();
         let request = MapRequest {

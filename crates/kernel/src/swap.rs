@@ -43,7 +43,8 @@ pub fn make(system: &dyn System, journal: &Journal<'_>, path: &Path, size: Bytes
     let page = system.page_size();
     let pages = u32::try_from(size.pages(page).0).unwrap_or(u32::MAX);
     if pages < 10 {
-        let advice = format!("{size} is less than the ten pages of {page} that swapon(2) wants");
+        let advice =
+            format!("{size} is less than ten pages of {page}, the least that mkswap(8) makes");
         return Err(Error::unsupported("so small a swap file", advice));
     }
     #[allow(clippy::cast_possible_truncation)] // a page size fits

@@ -120,7 +120,10 @@ pub(crate) fn refused<F: Files + ?Sized>(files: &F, errno: i32) -> Error {
         (libc::EACCES | libc::EPERM, Err(_)) => {
             format!("the kernel refuses them ({cause}); CAP_PERFMON may")
         }
-        _ => format!("this kernel does not write them ({cause}); they came with Linux 4.3"),
+        (libc::ENOSYS | libc::EINVAL | libc::ENOENT, _) => {
+            format!("this kernel does not write them ({cause}); they came with Linux 4.3")
+        }
+        _ => return Error::call("perf_event_open", "switch records", cause),
     };
     Error::unsupported("PERF_RECORD_SWITCH", advice)
 }
@@ -154,6 +157,16 @@ mod tests {
         count(&records.concat(), &mut seen);
         assert_eq!((seen.switches.voluntary, seen.switches.involuntary), (2, 1));
         assert_eq!(seen.lost, 5);
+    }
+
+    #[test]
+    #[cfg(feature = "fake")]
+    fn a_kernel_that_lacks_them_is_told_from_a_limit() {
+        let fake = crate::fake::Fake::default();
+        let old = refused(&fake, libc::EINVAL);
+        assert!(matches!(old, Error::Unsupported { .. }), "{old}");
+        let full = refused(&fake, libc::EMFILE);
+        assert_eq!(full.errno(), Some(libc::EMFILE), "{full}");
     }
 
     #[test]

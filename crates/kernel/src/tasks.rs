@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use stopgap_events::units::Nanos;
 
 use crate::error::{Error, Result};
-use crate::files::{Files, read_text};
+use crate::files::{Files, read_lossy};
+use crate::proc::status;
 use crate::switches::SwitchEvents;
 
 /// What a load child is bound to.
@@ -14,7 +15,7 @@ use crate::switches::SwitchEvents;
 pub struct ChildLimits {
     /// It is killed when it runs longer.
     pub time: Nanos,
-    /// Directories of memory cgroups that it enters before it does anything.
+    /// Directory of a cgroup that it enters before it does anything.
     pub cgroup: Option<std::path::PathBuf>,
 }
 
@@ -90,8 +91,8 @@ pub trait Tasks {
     }
 
     /// Runs each of `bodies` in a guarded child process of its own, all at once, and waits for
-    /// them; the outcomes are in the order of the bodies. A child dies with its parent
-    /// (`PR_SET_PDEATHSIG`), is the first that the kernel kills when memory ends
+    /// them; the outcomes are in the order of the bodies. A child dies with the thread that
+    /// called (`PR_SET_PDEATHSIG`), is the first that the kernel kills when memory ends
     /// (`oom_score_adj` 1000), and is killed when its time is over. What `body` returns comes
     /// back through a pipe. The child sees this process's memory as it was, keeps the handler
     /// of Ctrl-C, and ends without running destructors.
@@ -150,15 +151,9 @@ pub trait Tasks {
 /// Where the file cannot be read or has no such lines.
 pub fn status_switches<F: Files + ?Sized>(files: &F) -> Result<Switches> {
     let path = Path::new("/proc/thread-self/status");
-    let text = read_text(files, path)?;
-    let count = |name: &str| {
-        text.lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-            .and_then(|count| count.trim().parse().ok())
-            .ok_or_else(|| Error::parse(path.display(), format!("no line '{name}: count'")))
-    };
-    Ok(Switches {
-        voluntary: count("voluntary_ctxt_switches")?,
-        involuntary: count("nonvoluntary_ctxt_switches")?,
+    let text = read_lossy(files, path)?;
+    status::switches(&text).ok_or_else(|| {
+        let reason = "no counts 'voluntary_ctxt_switches' and 'nonvoluntary_ctxt_switches'";
+        Error::parse(path.display(), reason)
     })
 }

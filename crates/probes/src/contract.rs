@@ -7,6 +7,7 @@ use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::System;
 use stopgap_kernel::journal::Journal;
 use stopgap_stats::record::{Answer, Series};
+use stopgap_stats::verdict::Verdict;
 
 /// What a probe is given.
 #[derive(Clone, Copy)]
@@ -80,6 +81,21 @@ impl Measured {
             None => self.series.push(series),
         }
     }
+
+    /// The verdict where there is not one figure; `None` where there is one, or nothing says
+    /// why there is none.
+    pub(crate) fn without_figures(&self) -> Option<Verdict> {
+        if self.series.iter().any(|series| !series.blocks.is_empty()) {
+            return None;
+        }
+        if self.interrupted {
+            let why = "interrupted before anything was measured";
+            return Some(Verdict::inconclusive(why));
+        }
+        let missing = self.missing.first();
+        let why = missing.map(|missing| format!("{}: {}", missing.what, missing.why));
+        why.map(|why| Verdict::unsupported(&why))
+    }
 }
 
 /// A live experiment.
@@ -117,4 +133,23 @@ pub enum ProbeError {
     /// The system failed us.
     #[error(transparent)]
     System(#[from] stopgap_kernel::Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stopgap_stats::verdict::Word;
+
+    #[test]
+    fn no_figure_at_all_is_unsupported_with_its_reason() {
+        let word = |measured: &Measured| measured.without_figures().map(|verdict| verdict.word);
+        let mut measured = Measured::default();
+        assert_eq!(word(&measured), None);
+        let fork = Missing::new("pbobench", "fork: Operation not permitted");
+        measured.missing.push(fork);
+        let text = measured.without_figures().unwrap().text;
+        assert_eq!(text, "unsupported: pbobench: fork: Operation not permitted");
+        measured.interrupted = true;
+        assert_eq!(word(&measured), Some(Word::Inconclusive));
+    }
 }

@@ -1,17 +1,47 @@
-//! Load children: what one measures comes back as series, what fails as an error in a series.
+//! Load children: what one measured comes back through its pipe as JSON. [`child`] gives it as
+//! it is; [`run`] takes it as series, and what failed as a `missing`.
 
 use std::collections::BTreeMap;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use stopgap_events::machine::Missing;
 use stopgap_events::units::Nanos;
-use stopgap_kernel::Error;
-use stopgap_kernel::tasks::ChildLimits;
+use stopgap_kernel::tasks::{ChildLimits, ChildOutcome};
+use stopgap_kernel::{Error, System};
 use stopgap_stats::record::{Block, Parameter, Series};
 
 use crate::contract::{Context, Measured};
 
-/// What a load child reports to its parent, through a pipe.
+/// What a child sends: it consists of numbers and texts, which always have a JSON form.
+pub(crate) fn encode(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).unwrap_or_default()
+}
+
+/// What a child sent.
+///
+/// # Errors
+/// Where it cannot be read.
+pub(crate) fn decode<T: DeserializeOwned>(outcome: &ChildOutcome) -> Result<T, Error> {
+    serde_json::from_slice(&outcome.output)
+        .map_err(|error| Error::parse("what the load child sent", error))
+}
+
+/// Carries `body` out in a load child: what it gives, and the child's peak resident memory in
+/// bytes.
+///
+/// # Errors
+/// As [`stopgap_kernel::tasks::Tasks::run_child`] and [`decode`].
+pub(crate) fn child<T: Serialize + DeserializeOwned>(
+    system: &dyn System,
+    limits: &ChildLimits,
+    body: impl Fn() -> T,
+) -> Result<(T, u64), Error> {
+    let outcome = system.run_child(limits, &mut || encode(&body()))?;
+    Ok((decode(&outcome)?, outcome.peak_resident))
+}
+
+/// What a load child reports to its parent.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct LoadReport {
     series: Vec<Series>,
@@ -49,31 +79,22 @@ pub(crate) fn run(
     context: &Context<'_>,
     measured: &mut Measured,
     what: &str,
-    body: &mut dyn FnMut(&mut LoadReport) -> Result<(), Error>,
+    body: impl Fn(&mut LoadReport) -> Result<(), Error>,
 ) {
     let limits = ChildLimits {
         time: TIME_LIMIT.max(context.time),
         cgroup: None,
     };
-    let outcome = context.system.run_child(&limits, &mut || {
+    let outcome = child(context.system, &limits, || {
         let mut report = LoadReport::default();
         if let Err(error) = body(&mut report) {
             report.missing.push(Missing::new(what, error.to_string()));
         }
-        // Series and texts always have a JSON form.
-        serde_json::to_vec(&report).unwrap_or_default()
+        report
     });
-    let report = match outcome {
-        Ok(outcome) => {
-            measured.peak_resident = measured.peak_resident.max(outcome.peak_resident);
-            serde_json::from_slice(&outcome.output).map_err(|error| error.to_string())
-        }
-        // Ctrl-C reaches the child too; what it did not report is what was cut off.
-        Err(_) if (context.interrupted)() => return,
-        Err(error) => Err(error.to_string()),
-    };
-    match report {
-        Ok::<LoadReport, _>(report) => {
+    match outcome {
+        Ok((report, peak)) => {
+            measured.peak_resident = measured.peak_resident.max(peak);
             for series in report.series {
                 measured.add(series);
             }
@@ -83,6 +104,8 @@ pub(crate) fn run(
                 }
             }
         }
-        Err(why) => measured.missing.push(Missing::new(what, why)),
+        // Ctrl-C reaches the child too; what it did not report is what was cut off.
+        Err(_) if (context.interrupted)() => {}
+        Err(error) => measured.missing.push(Missing::new(what, error.to_string())),
     }
 }

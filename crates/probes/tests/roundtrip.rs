@@ -160,7 +160,10 @@ fn three_means_agree_within_two_per_cent() {
         .iter()
         .any(|missing| missing.what.contains("PERF_RECORD_SWITCH"))
     {
-        skipped(format_args!("roundtrip on two CPUs: {:?}", answer.missing));
+        skipped(format_args!(
+            "three means of counting: {:?}",
+            answer.missing
+        ));
         return;
     }
     for cell in &cells {

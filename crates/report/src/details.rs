@@ -15,6 +15,9 @@ use crate::text::{number, plain, thousands};
 /// Tail quantiles that a latency's row shows.
 const TAILS: [f64; 2] = [0.99, 0.999];
 
+/// Sentences of evidence that are printed; they are the most important first.
+const EVIDENCE: usize = 12;
+
 /// Stands where there are too few samples for a quantile.
 const TOO_FEW: &str = "-";
 
@@ -22,8 +25,12 @@ const TOO_FEW: &str = "-";
 #[must_use]
 pub fn answer(answer: &Answer, style: Style) -> String {
     let mut text = format!("{}: {}\n", answer.question, plain(&answer.verdict.text));
-    for evidence in &answer.evidence {
+    for evidence in answer.evidence.iter().take(EVIDENCE) {
         text.push_str(&format!("  {}\n", plain(evidence)));
+    }
+    if answer.evidence.len() > EVIDENCE {
+        let more = answer.evidence.len() - EVIDENCE;
+        text.push_str(&format!("  and {more} more in the record\n"));
     }
     for advice in &answer.advice {
         text.push_str(&format!("  try: {}\n", plain(advice)));
@@ -98,7 +105,7 @@ fn table(group: &[&Series], style: Style) -> String {
         .into_iter()
         .partition(|series| series.error.is_some());
 
-    let latencies: Vec<Histogram> = measured.iter().map(|series| pooled(series)).collect();
+    let latencies: Vec<Histogram> = measured.iter().map(|series| series.pooled()).collect();
     let latency = latencies.iter().any(|all| !all.is_empty());
     // A tail that no series has samples enough for is left out.
     let tails: Vec<f64> = TAILS
@@ -140,15 +147,19 @@ fn cell(series: &Series, key: &str) -> String {
         .map_or_else(|| "-".to_owned(), word)
 }
 
-/// By parameter, numbers and sizes by value.
+/// By parameter; numbers, sizes and durations by value.
 fn compare(a: &Series, b: &Series, keys: &[&str]) -> Ordering {
     let value = |series: &Series, key: &str| match series.parameters.get(key) {
         None => (0, String::new()),
         Some(Parameter::Number(number)) => (*number, String::new()),
-        Some(Parameter::Word(word)) => match word.parse::<Bytes>() {
-            Ok(size) => (size.0, String::new()),
-            Err(_) => (0, word.clone()),
-        },
+        Some(Parameter::Word(word)) => {
+            let size = word.parse::<Bytes>().map(|size| size.0);
+            let time = word.parse::<Nanos>().map(|time| time.0);
+            match size.or(time) {
+                Ok(quantity) => (quantity, String::new()),
+                Err(_) => (0, word.clone()),
+            }
+        }
     };
     keys.iter()
         .map(|key| value(a, key).cmp(&value(b, key)))
@@ -183,21 +194,12 @@ fn row(series: &Series, own: &[&str], tails: &[f64]) -> Vec<String> {
         at(figures.len().saturating_sub(1) / 2),
         at(figures.len().saturating_sub(1)),
     ]);
-    let pooled = pooled(series);
+    let pooled = series.pooled();
     cells.extend(tails.iter().map(|&q| {
         quantile(&pooled, q).map_or_else(|_| TOO_FEW.to_owned(), |ns| Nanos(ns).to_string())
     }));
     cells.extend(pooled.max().map(|ns| Nanos(ns).to_string()));
     cells
-}
-
-/// All samples of a latency.
-fn pooled(series: &Series) -> Histogram {
-    let mut pooled = Histogram::new();
-    for histogram in series.blocks.iter().filter_map(|b| b.histogram.as_ref()) {
-        pooled.merge(histogram);
-    }
-    pooled
 }
 
 #[cfg(test)]

@@ -35,6 +35,15 @@ pub fn first(run: &Run, style: Style) -> String {
         ]);
     }
     let mut section = Section::new("TEST");
+    if run.environment.privilege == Privilege::Root && !run.answers.is_empty() {
+        let more = "also physical layout, huge-page knobs (put back), pressure in a memory cgroup";
+        table.add_row([
+            section.head(),
+            "as root".to_owned(),
+            more.to_owned(),
+            String::new(),
+        ]);
+    }
     for answer in &run.answers {
         for (about, text) in answer_rows(answer) {
             table.add_row([section.head(), about, text, String::new()]);

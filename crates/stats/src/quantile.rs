@@ -68,6 +68,15 @@ pub fn needed(q: f64) -> u64 {
     }
 }
 
+/// The median of some figures, one a run; of an even number the mean of the two in the middle.
+/// `None` where there is none.
+#[must_use]
+pub fn median(mut figures: Vec<f64>) -> Option<f64> {
+    figures.sort_unstable_by(f64::total_cmp);
+    let last = figures.len().checked_sub(1)?;
+    Some(f64::midpoint(figures[last / 2], figures[last.div_ceil(2)]))
+}
+
 /// The quantile's usual name: `p50`, `p99.9`.
 #[must_use]
 pub fn label(q: f64) -> String {
@@ -86,6 +95,14 @@ mod tests {
             histogram.record(ns);
         }
         histogram
+    }
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(median(vec![7.0]), Some(7.0));
+        assert_eq!(median(Vec::new()), None);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use stopgap_events::question::Question;
 use thiserror::Error;
 
 use crate::histogram::Histogram;
+use crate::quantile::median;
 use crate::verdict::Verdict;
 
 /// The name and version of the record's form.
@@ -192,6 +193,42 @@ pub struct Series {
     pub error: Option<String>,
 }
 
+impl Series {
+    /// The parameter of that name, where it is a word.
+    #[must_use]
+    pub fn word(&self, parameter: &str) -> Option<&str> {
+        match self.parameters.get(parameter)? {
+            Parameter::Word(word) => Some(word),
+            Parameter::Number(_) => None,
+        }
+    }
+
+    /// The parameter of that name, where it is a number.
+    #[must_use]
+    pub fn number(&self, parameter: &str) -> Option<u64> {
+        match self.parameters.get(parameter)? {
+            Parameter::Number(number) => Some(*number),
+            Parameter::Word(_) => None,
+        }
+    }
+
+    /// The median of the runs' figures; `None` where there is no run.
+    #[must_use]
+    pub fn median(&self) -> Option<f64> {
+        median(self.blocks.iter().map(|block| block.value).collect())
+    }
+
+    /// All samples of a latency, of all runs; empty where it is none.
+    #[must_use]
+    pub fn pooled(&self) -> Histogram {
+        let mut pooled = Histogram::new();
+        for histogram in self.blocks.iter().filter_map(|b| b.histogram.as_ref()) {
+            pooled.merge(histogram);
+        }
+        pooled
+    }
+}
+
 /// One run's share of a series.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Block {
@@ -349,6 +386,30 @@ mod tests {
             let shown = Run::from_json(&text).expect_err(error).to_string();
             assert!(shown.starts_with(error), "{shown}\nexpected {error}");
         }
+    }
+
+    #[test]
+    fn a_series_is_read_by_its_parameters_and_as_a_whole() {
+        let block = |run: u32, ns: u64| {
+            let mut recorder = Recorder::new(u64::MAX);
+            recorder.record(0, ns);
+            recorder.into_block(run, 0).expect("a sample")
+        };
+        let series = Series {
+            name: "map".to_owned(),
+            unit: "ns".to_owned(),
+            parameters: BTreeMap::from([
+                ("n".to_owned(), 7u64.into()),
+                ("backend".to_owned(), "memfd".into()),
+            ]),
+            blocks: vec![block(0, 30), block(1, 10), block(2, 20)],
+            error: None,
+        };
+        assert_eq!((series.number("n"), series.word("n")), (Some(7), None));
+        assert_eq!(series.word("backend"), Some("memfd"));
+        assert_eq!((series.number("backend"), series.number("k")), (None, None));
+        assert_eq!(series.median(), Some(20.0));
+        assert_eq!(series.pooled().len(), 3);
     }
 
     #[test]

@@ -64,6 +64,19 @@ impl FromStr for Nanos {
     }
 }
 
+impl Nanos {
+    /// As it is read back, in the largest unit that divides it: `50us`, `1ms`, `0s`.
+    #[must_use]
+    pub fn short(self) -> String {
+        let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
+        let whole = units.iter().find(|(unit, _)| self.0.is_multiple_of(*unit));
+        match whole {
+            Some((unit, name)) => format!("{}{name}", self.0 / unit),
+            None => format!("{}ns", self.0),
+        }
+    }
+}
+
 fn split(text: &str) -> (&str, &str) {
     let end = text
         .find(|c: char| !c.is_ascii_digit())
@@ -109,8 +122,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_size_reads_back(size: u64) {
+        fn a_quantity_reads_back(size: u64) {
             prop_assert_eq!(Bytes(size).short().parse(), Ok(Bytes(size)));
+            prop_assert_eq!(Nanos(size).short().parse(), Ok(Nanos(size)));
         }
 
         #[test]

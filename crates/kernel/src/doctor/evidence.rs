@@ -94,7 +94,7 @@ fn free_blocks(machine: &Machine<'_>) -> Check {
     readable(machine, "free blocks (buddyinfo)", "/proc/buddyinfo", costs)
 }
 
-/// Readable by root alone since 5.8.
+/// Readable by root alone since 5.4.
 fn block_types(machine: &Machine<'_>) -> Check {
     let costs = "which free blocks are movable, for snapshots";
     let path = "/proc/pagetypeinfo";

@@ -3,9 +3,10 @@
 use stopgap_events::machine::{Check, CheckState};
 
 use super::{Checker, Machine, less, ok, unknown};
-use crate::environment::{THP, memory_cgroup, privilege, swap};
-use crate::error::Result;
-use crate::files::{read_choice, read_lossy, read_number};
+use crate::cgroup::{Site, Version};
+use crate::environment::{THP, privilege, swap};
+use crate::error::{Error, Result};
+use crate::files::{read_choice, read_number};
 
 pub(super) const CHECKS: &[Checker] = &[
     memory_group,
@@ -24,37 +25,24 @@ pub(super) const CHECKS: &[Checker] = &[
 fn memory_group(machine: &Machine<'_>) -> Check {
     const WHAT: &str = "memory cgroup";
     const COSTS: &str = "reclaim: no pressure can be made without harming others";
-    let kind = match memory_cgroup(machine.system) {
-        Ok(kind) if kind == "none" => {
-            let found = "no hierarchy with the memory controller is mounted";
-            let advice = "boot without cgroup_disable=memory";
-            return less(WHAT, CheckState::Absent, found, COSTS, advice);
+    let site = match Site::find(machine.system) {
+        Ok(site) => site,
+        Err(Error::Unsupported { advice, .. }) => {
+            return less(WHAT, CheckState::Absent, advice, COSTS, "");
         }
-        Ok(kind) => kind,
         Err(error) => return unknown(WHAT, &error, COSTS),
     };
-    let (ours, read_only) = match own_group(machine, &kind) {
-        Ok(group) => group,
-        Err(error) => return unknown(WHAT, &error, COSTS),
+    let (kind, advice) = match site.version {
+        Version::V1 => ("cgroup1", "root"),
+        Version::V2 => (
+            "cgroup2",
+            "root, or systemd-run --user --scope -p Delegate=yes stopgap ...",
+        ),
     };
-    if read_only {
-        let found = format!("{kind}, mounted read-only");
-        return less(
-            WHAT,
-            CheckState::Absent,
-            found,
-            COSTS,
-            "run outside the container",
-        );
-    }
-    let delegated = || machine.system.is_private(ours.as_ref()).unwrap_or(false);
+    let delegated = || machine.system.is_private(&site.parent).unwrap_or(false);
     if machine.system.uid() == 0 || delegated() {
         return ok(WHAT, kind);
     }
-    let advice = match kind.as_str() {
-        "cgroup2" => "root, or systemd-run --user --scope -p Delegate=yes stopgap ...",
-        _ => "root",
-    };
     less(
         WHAT,
         CheckState::Absent,
@@ -62,38 +50,6 @@ fn memory_group(machine: &Machine<'_>) -> Check {
         COSTS,
         advice,
     )
-}
-
-/// The directory of the group that we are in, and whether its mount is read-only.
-fn own_group(machine: &Machine<'_>, kind: &str) -> Result<(String, bool)> {
-    let wanted = if kind == "cgroup2" { "" } else { "memory" };
-    let groups = read_lossy(machine.system, "/proc/self/cgroup")?;
-    // `4:memory:/path`; the unified hierarchy has no name: `0::/path`.
-    let own = groups.lines().find_map(|line| {
-        let (_, rest) = line.split_once(':')?;
-        let (controllers, path) = rest.split_once(':')?;
-        controllers
-            .split(',')
-            .any(|name| name == wanted)
-            .then_some(path)
-    });
-    let mounts = read_lossy(machine.system, "/proc/self/mounts")?;
-    let mount = mounts.lines().find_map(|line| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let [_, at, file_system, options, ..] = words[..] else {
-            return None;
-        };
-        let mut options = options.split(',');
-        let is_read_only = options.clone().any(|option| option == "ro");
-        let is_it = match kind {
-            "cgroup2" => file_system == "cgroup2",
-            _ => file_system == "cgroup" && options.any(|option| option == "memory"),
-        };
-        is_it.then_some((at, is_read_only))
-    });
-    let (at, read_only) = mount.unwrap_or(("/sys/fs/cgroup", false));
-    let own = own.unwrap_or("/").trim_end_matches('/');
-    Ok((format!("{at}{own}"), read_only))
 }
 
 fn swap_space(machine: &Machine<'_>) -> Check {

@@ -27,11 +27,11 @@ fn machine() -> Fake {
         .with_file("/proc/sys/kernel/unprivileged_bpf_disabled", "2\n")
         .with_file("/sys/kernel/btf/vmlinux", "types")
         .with_file(
-            "/proc/self/mounts",
-            "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
+            "/proc/self/mountinfo",
+            "30 20 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
         )
-        .with_file("/proc/self/cgroup", "0::/user\n")
-        .with_file("/sys/fs/cgroup/cgroup.controllers", "cpu memory\n")
+        .with_file("/proc/self/cgroup", "4:memory:/user\n0::/user\n")
+        .with_file("/sys/fs/cgroup/cgroup.subtree_control", "cpu memory\n")
         .with_file(
             "/proc/swaps",
             "Filename Type Size Used Priority\n/dev/sda2 partition 1024 0 1\n",
@@ -169,13 +169,23 @@ fn io_uring_may_be_left_to_root() {
 
 #[test]
 fn a_memory_cgroup_must_be_there_and_writable() {
-    let with = |mounts: &str| find(&machine().with_file("/proc/self/mounts", mounts), "cgroup");
-    let v1 = with("cgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0\n");
+    let with = |mounts: &str| {
+        find(
+            &machine().with_file("/proc/self/mountinfo", mounts),
+            "cgroup",
+        )
+    };
+    let v1 = with("30 20 0:26 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n");
     assert_eq!((v1.state, v1.found.as_str()), (Ok, "cgroup1"));
-    let sealed = with("cgroup2 /sys/fs/cgroup cgroup2 ro,nosuid 0 0\n");
+    let sealed = with("30 20 0:26 / /sys/fs/cgroup ro,nosuid - cgroup2 cgroup2 rw\n");
     assert_eq!(sealed.state, Absent);
     assert!(sealed.found.contains("read-only"));
-    assert_eq!(with("proc /proc proc rw 0 0\n").state, Absent);
+    assert_eq!(with("30 20 0:5 / /proc rw - proc proc rw\n").state, Absent);
+    // The probe would not find a place either, root or not.
+    let kept = machine().with_file("/sys/fs/cgroup/cgroup.subtree_control", "cpu\n");
+    let kept = find(&kept, "cgroup");
+    assert_eq!(kept.state, Absent);
+    assert!(kept.found.contains("+memory"), "{kept:?}");
 }
 
 #[test]

@@ -35,6 +35,21 @@ fn part(
     Ok((part.start as usize as *mut u8, length.0 as usize))
 }
 
+/// How much to map, in whole pages of `grain` bytes, and how much more so that an aligned part
+/// of that length lies inside; `None` where a page or an alignment is no power of two, or the
+/// sum leaves the address space. What is trimmed away later relies on it.
+fn sizes(request: &MapRequest<'_>, grain: Bytes) -> Option<(Bytes, Bytes)> {
+    let align = request.align.0;
+    if !grain.0.is_power_of_two() || !(align == 0 || align.is_power_of_two()) {
+        return None;
+    }
+    let length = request.length.0.checked_next_multiple_of(grain.0)?;
+    // The kernel's own alignment serves up to a page; beyond, map too much and trim.
+    let spare = align.saturating_sub(grain.0);
+    length.checked_add(spare)?;
+    Some((Bytes(length), Bytes(spare)))
+}
+
 /// Maps where the kernel likes, `length` bytes.
 fn map_anywhere(length: usize, request: &MapRequest<'_>) -> io::Result<*mut u8> {
     let prot = prot(request.protection);
@@ -85,9 +100,8 @@ impl Memory for Linux {
             MapKind::HugeTlb { page } => page,
             _ => self.page_size(),
         };
-        let length = request.length.page_aligned(grain);
-        // The kernel's own alignment serves up to a page; beyond, map too much and trim.
-        let spare = request.align.saturating_sub(grain);
+        let (length, spare) =
+            sizes(request, grain).ok_or_else(|| fail(io::ErrorKind::InvalidInput.into()))?;
         let address = map_anywhere((length + spare).0 as usize, request).map_err(fail)?;
         let start = address as u64;
         let aligned = match request.align.0 {
@@ -97,8 +111,9 @@ impl Memory for Linux {
         let end = start + (length + spare).0;
         for (from, to) in [(start, aligned), (aligned + length.0, end)] {
             if from < to {
-                // SAFETY: the range is part of what was mapped above and outside the part
-                // that becomes the mapping; nothing refers to it.
+                // SAFETY: the range is part of what was mapped above, since `spare` makes
+                // room for any start that is aligned to a power of two (`sizes`), and outside
+                // of the part that becomes the mapping; nothing refers to it.
                 unsafe { mm::munmap(from as usize as *mut _, (to - from) as usize) }
                     .map_err(|e| Error::call("munmap", Bytes(to - from), e))?;
             }
@@ -235,6 +250,30 @@ mod tests {
         linux.touch(&mapping, Bytes(0), range.length()).unwrap();
         linux.unmap(mapping).unwrap();
         assert_eq!(vmas_inside(range), 0);
+    }
+
+    /// Trimming by sizes that wrapped would unmap memory of somebody else.
+    #[test]
+    fn sizes_that_make_no_sense_are_refused() {
+        let page = Linux.page_size();
+        let most = Bytes(u64::MAX - Bytes::mib(1).0 + 1);
+        for (length, kind, align) in [
+            (most, MapKind::Anonymous, Bytes::mib(2)),
+            (Bytes(u64::MAX), MapKind::Anonymous, Bytes(0)),
+            (page, MapKind::Anonymous, Bytes(3 * page.0)),
+            (page, MapKind::Anonymous, Bytes(page.0 + 1)),
+            (page, MapKind::HugeTlb { page: Bytes(0) }, Bytes(0)),
+            (
+                page,
+                MapKind::HugeTlb {
+                    page: Bytes::mib(6),
+                },
+                Bytes(0),
+            ),
+        ] {
+            let error = Linux.map(&request(length, kind, align)).unwrap_err();
+            assert!(error.to_string().starts_with("mmap"), "{error}");
+        }
     }
 
     #[test]

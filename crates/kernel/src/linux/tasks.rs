@@ -1,7 +1,6 @@
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Signal, kill_process};
@@ -17,7 +16,7 @@ use crate::tasks::{ChildBody, ChildLimits, ChildOutcome, Switches, Tasks};
 
 /// Exit status of a child whose body panicked.
 const PANICKED: i32 = 101;
-/// Exit status of a child that could not set its limits.
+/// Exit status of a child that could not set its limits; it sends why.
 const NO_LIMITS: i32 = 102;
 
 impl Tasks for Linux {
@@ -164,26 +163,28 @@ fn child(
     writer: OwnedFd,
     body: ChildBody<'_>,
 ) -> i32 {
-    let (status, output) = match set_limits(parent, limits) {
-        // A panic is reported by its status; its message has gone to standard error.
-        Ok(()) => match catch_unwind(AssertUnwindSafe(body)) {
-            Ok(output) => (0, output),
-            Err(_) => return PANICKED,
-        },
-        Err(error) => (NO_LIMITS, error.to_string().into_bytes()),
+    let mut pipe = std::fs::File::from(writer);
+    if let Err(why) = set_limits(parent, limits) {
+        let _ = pipe.write_all(why.to_string().as_bytes()); // the status tells as well
+        return NO_LIMITS;
+    }
+    // A panic is reported by its status; its message has gone to standard error.
+    let Ok(output) = catch_unwind(AssertUnwindSafe(body)) else {
+        return PANICKED;
     };
-    match io::Write::write_all(&mut std::fs::File::from(writer), &output) {
-        Ok(()) => status,
+    match pipe.write_all(&output) {
+        Ok(()) => 0,
         Err(_) => 1,
     }
 }
 
 fn set_limits(parent: rustix::process::Pid, limits: &ChildLimits) -> Result<()> {
+    // It comes when the *thread* ends that forked us: `run_children` keeps that one waiting.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|e| Error::call("prctl", "PR_SET_PDEATHSIG", e))?;
     if rustix::process::getppid() != Some(parent) {
         let died = io::ErrorKind::NotConnected; // before the call above
-        return Err(Error::call("getppid", parent.as_raw_pid(), died));
+        return Err(Error::call("getppid", "the parent has ended", died));
     }
     // The parent kills us in time; should it be stopped meanwhile, the alarm does. Seconds,
     // rounded up, and two more so that the parent comes first.
@@ -192,11 +193,11 @@ fn set_limits(parent: rustix::process::Pid, limits: &ChildLimits) -> Result<()> 
     // SAFETY: alarm(2) takes an integer. SIGALRM's default is to end the process.
     unsafe { libc::alarm(seconds) };
     // Raising one's own score needs no privilege.
-    Linux.write(Path::new("/proc/self/oom_score_adj"), b"1000")?;
-    match &limits.cgroup {
-        Some(cgroup) => Linux.write(&cgroup.join("cgroup.procs"), b"0"), // 0 is the writer
-        None => Ok(()),
+    Linux.write("/proc/self/oom_score_adj".as_ref(), b"1000")?;
+    if let Some(cgroup) = &limits.cgroup {
+        Linux.write(&cgroup.join("cgroup.procs"), b"0")?; // 0 stands for the writer
     }
+    Ok(())
 }
 
 impl Linux {
@@ -313,10 +314,10 @@ impl Child {
                 peak_resident: usage.ru_maxrss as u64 * 1024,
             }),
             PANICKED => ended("panicked".to_owned()),
-            NO_LIMITS => {
-                let why = String::from_utf8_lossy(&self.output);
-                ended(format!("could not set its limits: {why}"))
-            }
+            NO_LIMITS => ended(format!(
+                "could not set its limits: {}",
+                String::from_utf8_lossy(&self.output)
+            )),
             other => ended(format!("ended with status {other}")),
         }
     }
@@ -352,6 +353,17 @@ mod tests {
             .unwrap_err();
         assert!(error.to_string().contains("time limit"), "{error}");
         assert!((Linux.now() - before) < Nanos::secs(5));
+    }
+
+    #[test]
+    fn a_limit_that_cannot_be_set_is_named() {
+        let limits = ChildLimits {
+            cgroup: Some("/nonexistent/group".into()),
+            ..limits(Nanos::secs(10))
+        };
+        let error = Linux.run_child(&limits, &mut Vec::new).unwrap_err();
+        let said = error.to_string();
+        assert!(said.contains("limits: open /nonexistent/group/"), "{said}");
     }
 
     #[test]

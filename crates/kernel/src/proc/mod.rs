@@ -12,6 +12,14 @@ pub(crate) mod pressure;
 pub(crate) mod status;
 pub(crate) mod vmstat;
 
+use stopgap_events::units::Bytes;
+
+/// An amount of memory, printed in kB.
+pub(crate) fn memory(text: &str, name: &str) -> Option<Bytes> {
+    let kib: u64 = field(text, name)?.strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024).map(Bytes)
+}
+
 /// What follows `name:` on its line, without the white space around it.
 pub(crate) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let line = text

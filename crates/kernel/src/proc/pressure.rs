@@ -8,8 +8,16 @@ use crate::files::{Files, read_text};
 /// One resource's pressure (`kernel/sched/psi.c`, `psi_show()`). The CPU has no `full` line
 /// before 5.13.
 pub(crate) fn read(files: &(impl Files + ?Sized), resource: &str) -> Result<Pressure> {
-    let path = Path::new("/proc/pressure").join(resource);
-    let text = read_text(files, &path)?;
+    read_file(files, resource, &Path::new("/proc/pressure").join(resource))
+}
+
+/// The same from a file of the same form, as a cgroup has it.
+pub(crate) fn read_file(
+    files: &(impl Files + ?Sized),
+    resource: &str,
+    path: &Path,
+) -> Result<Pressure> {
+    let text = read_text(files, path)?;
     parse(resource, &text).map_err(|reason| Error::parse(path.display(), reason))
 }
 

@@ -1,5 +1,3 @@
-use stopgap_events::units::Bytes;
-
 use super::field;
 use crate::tasks::Switches;
 
@@ -16,16 +14,6 @@ pub(crate) fn number(status: &str, name: &str) -> Option<u64> {
     field(status, name)?.parse().ok()
 }
 
-/// An amount of memory, printed in kB.
-pub(crate) fn memory(status: &str, name: &str) -> Option<Bytes> {
-    let kib: u64 = field(status, name)?
-        .strip_suffix("kB")?
-        .trim()
-        .parse()
-        .ok()?;
-    kib.checked_mul(1024).map(Bytes)
-}
-
 /// The task's name (`comm`).
 pub(crate) fn name(status: &str) -> String {
     field(status, "Name").unwrap_or("?").to_owned()
@@ -34,6 +22,8 @@ pub(crate) fn name(status: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proc::memory;
+    use stopgap_events::units::Bytes;
 
     const STATUS: &str = "Name:\tX org\nTgid:\t7\nPid:\t7\nVmLck:\t      12 kB\nVmPin:\tx kB\n\
         voluntary_ctxt_switches:\t151\nnonvoluntary_ctxt_switches:\t12\n";

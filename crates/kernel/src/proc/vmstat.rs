@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 const FILE: &str = "/proc/vmstat";
 
 /// Direct reclaim and compaction since boot: `allocstall`, summed over the zones into which
-/// 4.10 split it, where the kernel has it; then every `compact_*`, in the kernel's order.
+/// 4.8 split it, where the kernel has it; then every `compact_*`, in the kernel's order.
 pub(crate) fn since_boot(text: &str) -> Result<Vec<Counter>> {
     let mut stalls: Option<u64> = None;
     let mut compaction = Vec::new();

@@ -22,6 +22,7 @@ use stopgap_events::question::Question;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_stats::bootstrap::over_runs;
 use stopgap_stats::histogram::Histogram;
+use stopgap_stats::quantile::median;
 use stopgap_stats::record::{Answer, Block, Figure, Parameter, Series};
 use stopgap_stats::verdict::{Verdict, Word};
 
@@ -351,29 +352,19 @@ fn short_rate(rate: f64) -> String {
     }
 }
 
-fn word<'a>(series: &'a Series, name: &str) -> Option<&'a str> {
-    match series.parameters.get(name)? {
-        Parameter::Word(word) => Some(word),
-        Parameter::Number(_) => None,
-    }
-}
-
 fn size_of(series: &Series) -> Option<Bytes> {
-    word(series, "size")?.parse().ok()
+    series.word("size")?.parse().ok()
 }
 
 fn strategy_of(series: &Series) -> Option<Strategy> {
-    word(series, "strategy")?.parse().ok()
+    series.word("strategy")?.parse().ok()
 }
 
 fn row<'a>(series: &'a Series, all: &'a [Series]) -> Option<Row<'a>> {
     if series.name != BLOCK || series.blocks.is_empty() {
         return None;
     }
-    let buffers = match series.parameters.get("buffers")? {
-        Parameter::Number(number) => *number,
-        Parameter::Word(_) => return None,
-    };
+    let buffers = series.number("buffers")?;
     let reclaims = all
         .iter()
         .find(|other| other.name == RECLAIMS && other.parameters == series.parameters);
@@ -385,10 +376,10 @@ fn row<'a>(series: &'a Series, all: &'a [Series]) -> Option<Row<'a>> {
             .map(|b| b.run)
             .collect(),
         strategy: strategy_of(series)?,
-        block: word(series, "block")?.parse().ok()?,
-        chunk: word(series, "chunk")?.parse().ok()?,
+        block: series.word("block")?.parse().ok()?,
+        chunk: series.word("chunk")?.parse().ok()?,
         held: Bytes(size_of(series)?.0.saturating_mul(buffers)),
-        direct: word(series, "direct-reclaim")? == "yes",
+        direct: series.word("direct-reclaim")? == "yes",
         blocks: &series.blocks,
     })
 }
@@ -413,17 +404,6 @@ fn spent(block: &Block) -> Nanos {
         .and_then(Histogram::mean)
         .unwrap_or(0.0);
     Nanos((mean * block.samples as f64) as u64)
-}
-
-/// The median; of an even number the mean of the two in the middle.
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_unstable_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    let upper = *values.get(middle)?;
-    match values.len() % 2 {
-        0 => Some(f64::midpoint(upper, values[middle - 1])),
-        _ => Some(upper),
-    }
 }
 
 /// Seconds as `40 s`, `12 min`, `5 h`, `9 d`.

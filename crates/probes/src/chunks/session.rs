@@ -6,7 +6,7 @@ use stopgap_events::machine::{Counter, Missing};
 use stopgap_events::random::Random;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::budget::meminfo;
-use stopgap_kernel::files::read_text;
+use stopgap_kernel::environment::uptime;
 use stopgap_kernel::hugetlb;
 use stopgap_kernel::memory::Advice;
 use stopgap_kernel::shortage::fragmentation;
@@ -20,6 +20,7 @@ use super::strategy::Strategy;
 use super::take::{self, How, Taken, Task};
 use super::{Chunks, Machine};
 use crate::contract::{Context, Measured};
+use crate::load;
 
 /// What the judgement needs of the machine. What cannot be read is not among the facts.
 #[allow(clippy::cast_precision_loss)] // sizes of memory
@@ -35,10 +36,8 @@ fn facts(context: &Context<'_>, machine: &Machine) -> BTreeMap<String, f64> {
     if let Ok(free) = meminfo(system, "MemFree") {
         facts.insert("free_bytes".to_owned(), free.0 as f64);
     }
-    let uptime = read_text(system, "/proc/uptime").ok();
-    let seconds = uptime.and_then(|text| text.split_whitespace().next()?.parse().ok());
-    if let Some(seconds) = seconds {
-        facts.insert("uptime_s".to_owned(), seconds);
+    if let Ok(seconds) = uptime(system) {
+        facts.insert("uptime_s".to_owned(), seconds as f64);
     }
     facts
 }
@@ -296,14 +295,10 @@ impl<'a> Session<'a> {
             time: task.deadline.saturating_sub(system.now()) + Nanos::secs(10),
             cgroup: None,
         };
-        let mut body = || serde_json::to_vec(&take::carry_out(system, task)).unwrap_or_default();
-        let outcome = system
-            .run_child(&limits, &mut body)
-            .map_err(|e| e.to_string())?;
-        let peak = &mut self.measured.peak_resident;
-        *peak = outcome.peak_resident.max(*peak);
-        serde_json::from_slice(&outcome.output)
-            .map_err(|error| format!("what the load child sent cannot be read: {error}"))
+        let (taken, peak) = load::child(system, &limits, || take::carry_out(system, task))
+            .map_err(|error| error.to_string())?;
+        self.measured.peak_resident = self.measured.peak_resident.max(peak);
+        Ok(taken)
     }
 
     fn fail(&mut self, cell: Cell, why: &str) {

@@ -20,14 +20,17 @@ use stopgap_kernel::memory::{Advice, MapKind, MapRequest};
 use stopgap_kernel::{Error, System};
 use stopgap_stats::histogram::Recorder;
 
-use super::STALL;
 use super::execute::{Backend, Executor, Operation, Step};
-use super::run::{FAULTED, parameters};
+use super::run::parameters;
+use super::{STALL, names, room};
 use crate::contract::Context;
 use crate::load::LoadReport;
 
-/// Mappings that each mapper lays out before it begins.
+/// Mappings that each mapper lays out before it begins, where `vm.max_map_count`, which all
+/// threads share, has room for them.
 const BESIDE: u32 = 5_000;
+/// Bytes that the faulting thread walks over.
+const FAULTED: Bytes = Bytes::mib(16);
 /// How long the threads run together, and the faulting one alone.
 const TOGETHER: Nanos = Nanos::millis(150);
 
@@ -39,6 +42,7 @@ pub(super) fn run(
     report: &mut LoadReport,
 ) -> Result<(), Error> {
     let system = context.system;
+    let beside = beside(room(system)?, threads - 1);
     let start = system.now();
 
     let alone = fault_for(system, TOGETHER, &|| false)?;
@@ -46,7 +50,7 @@ pub(super) fn run(
         parameters([
             ("workload", "threads".into()),
             ("threads", threads.into()),
-            ("n", (BESIDE * (threads - 1)).into()),
+            ("n", (beside * (threads - 1)).into()),
         ])
     };
     report.block("fault", "ns", &series(1), alone.into_block(run, start.0));
@@ -58,7 +62,7 @@ pub(super) fn run(
             .map(|number| {
                 let (done, ready) = (&done, &ready);
                 let seed = seed ^ u64::from(number);
-                scope.spawn(move || map_until(system, seed, ready, done))
+                scope.spawn(move || map_until(system, beside, seed, ready, done))
             })
             .collect();
         ready.wait();
@@ -88,6 +92,13 @@ pub(super) fn run(
         }
     }
     Ok(())
+}
+
+/// Mappings for each of `mappers` to lay out, so that all of them and their slots fit into
+/// `room`.
+fn beside(room: u64, mappers: u32) -> u32 {
+    let each = (room / u64::from(mappers.max(1))).saturating_sub(u64::from(Pbobench::SLOTS));
+    u32::try_from(each).unwrap_or(u32::MAX).min(BESIDE)
 }
 
 /// Touches pages of its own for `time`, a sample a page.
@@ -124,11 +135,12 @@ type Calls = Vec<(Operation, Recorder)>;
 /// pbobench until `done`, its calls timed from the moment when all threads are ready.
 fn map_until(
     system: &dyn System,
+    beside: u32,
     seed: u64,
     ready: &std::sync::Barrier,
     done: &AtomicBool,
 ) -> Result<Calls, Error> {
-    let laid_out = lay_out(system, seed);
+    let laid_out = lay_out(system, beside, seed);
     ready.wait(); // also where laying out failed: the others must not wait for ever
     let (mut executor, steps) = laid_out?;
     let mut calls: Calls = [Operation::Map, Operation::Touch, Operation::Unmap]
@@ -152,6 +164,7 @@ fn map_until(
 
 fn lay_out(
     system: &dyn System,
+    beside: u32,
     seed: u64,
 ) -> Result<
     (
@@ -160,11 +173,30 @@ fn lay_out(
     ),
     Error,
 > {
-    let mut executor = Executor::new(system, Backend::Memfd, super::names(BESIDE))?;
-    let layout = Pbobench::new(BESIDE, 0, seed).events();
+    let mut executor = Executor::new(system, Backend::Memfd, names(beside))?;
+    let layout = Pbobench::new(beside, 0, seed).events();
     executor.carry_out(layout, &|| false, |_: Step| {})?;
-    let steps = Pbobench::new(BESIDE, u64::MAX, seed)
+    let steps = Pbobench::new(beside, u64::MAX, seed)
         .events()
-        .skip(BESIDE as usize + 2); // the layout and the two marks around it
+        .skip(beside as usize + 2); // the layout and the two marks around it
     Ok((executor, steps))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All threads of a process share its limit: with 5,000 each, 14 CPUs were too many.
+    #[test]
+    fn all_mappers_fit_into_the_limit_together() {
+        assert_eq!(beside(64_530, 1), BESIDE);
+        for mappers in [1, 15, 63, 255, 2_000] {
+            let all = u64::from(mappers) * u64::from(beside(64_530, mappers) + Pbobench::SLOTS);
+            assert!(
+                all <= 64_530 || beside(64_530, mappers) == 0,
+                "{mappers}: {all}"
+            );
+        }
+        assert!(beside(64_530, 63) > 900);
+    }
 }

@@ -11,10 +11,22 @@ use stopgap_kernel::{Error, Result, System};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
     /// A memfd, each mapping at an offset that continues no other: what a driver's buffers
-    /// look like to the kernel.
+    /// look like to the kernel. The file keeps its pages, so a later first touch of the same
+    /// slot maps a page that is there, where anonymous memory gets a new one.
     Memfd,
     /// Shared anonymous memory, whose every mapping has a file of its own inside the kernel.
     Anonymous,
+}
+
+impl Backend {
+    /// Memory that one mapping takes, untouched: the kernel's record of it (with its file, where
+    /// that is its own: 1.46 KiB of slab on Linux 6.18) and our name for it.
+    pub(super) fn a_mapping(self) -> Bytes {
+        match self {
+            Backend::Memfd => Bytes(512),
+            Backend::Anonymous => Bytes::kib(2),
+        }
+    }
 }
 
 words!(Backend, "backend", Memfd "memfd", Anonymous "anonymous");

@@ -7,7 +7,7 @@ use stopgap_events::question::Question;
 use stopgap_events::workload::Form;
 use stopgap_stats::growth::{self, Growth, Point};
 use stopgap_stats::histogram::Histogram;
-use stopgap_stats::quantile::quantile;
+use stopgap_stats::quantile::{median, quantile};
 use stopgap_stats::record::{Answer, Figure, Parameter, Series};
 use stopgap_stats::verdict::{Verdict, Word};
 
@@ -39,11 +39,11 @@ pub(super) fn judge(
     evidence.extend(workload_evidence(&measured.series));
     evidence.extend(thread_evidence(&measured.series));
     evidence.extend(tail_evidence(&measured.series));
-    let lead = answers.into_iter().next();
-    let (verdict, figure) = lead.map_or_else(
-        || (Verdict::inconclusive("no backend was measured"), None),
-        |lead| (lead.verdict, lead.figure),
-    );
+    let (verdict, figure) = match (measured.without_figures(), answers.into_iter().next()) {
+        (Some(verdict), _) => (verdict, None),
+        (None, Some(lead)) => (lead.verdict, lead.figure),
+        (None, None) => (Verdict::inconclusive("no backend was measured"), None),
+    };
     let advice = if verdict.word == Word::Grows {
         vec![
             "map fewer, larger areas: reserve once and place buffers inside".to_owned(),
@@ -129,7 +129,9 @@ fn sentence(backend: Backend, cost: &[Point], growth: &Growth, control: Option<&
     };
     let at = |n: f64| {
         let runs = cost.iter().find(|point| point.n.total_cmp(&n).is_eq());
-        runs.map_or(f64::NAN, |point| median(&point.runs)) / 1_000.0
+        runs.and_then(|point| median(point.runs.clone()))
+            .unwrap_or(f64::NAN)
+            / 1_000.0
     };
     format!(
         "{:.2} -> {:.2} us per map, touch and unmap, N {}..{}, {backend} ({control})",
@@ -140,26 +142,17 @@ fn sentence(backend: Backend, cost: &[Point], growth: &Growth, control: Option<&
     )
 }
 
-fn median(values: &[f64]) -> f64 {
-    let mut values = values.to_vec();
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => f64::NAN,
-        n => f64::midpoint(values[(n - 1) / 2], values[n / 2]),
-    }
-}
-
 /// Cost over N: at each N the sum of the medians of these series, a figure a run. Only runs
 /// that measured all of it count.
 fn points(series: &[Series], backend: Backend, names: &[&str]) -> Vec<Point> {
     let mut by_n: BTreeMap<u64, BTreeMap<u32, Vec<f64>>> = BTreeMap::new();
     for one in series {
         let wanted = names.contains(&one.name.as_str())
-            && one.parameters.get("workload") == Some(&"pbobench".into())
-            && one.parameters.get("backend") == Some(&backend.word().into());
-        if let (true, Some(Parameter::Number(n))) = (wanted, one.parameters.get("n")) {
+            && one.word("workload") == Some("pbobench")
+            && one.word("backend") == Some(backend.word());
+        if let (true, Some(n)) = (wanted, one.number("n")) {
             for block in &one.blocks {
-                let values = by_n.entry(*n).or_default().entry(block.run).or_default();
+                let values = by_n.entry(n).or_default().entry(block.run).or_default();
                 values.push(block.value);
             }
         }
@@ -184,15 +177,6 @@ fn points(series: &[Series], backend: Backend, names: &[&str]) -> Vec<Point> {
         .collect()
 }
 
-/// All samples of a series.
-fn pooled(series: &Series) -> Histogram {
-    let mut all = Histogram::new();
-    for histogram in series.blocks.iter().filter_map(|b| b.histogram.as_ref()) {
-        all.merge(histogram);
-    }
-    all
-}
-
 #[allow(clippy::cast_precision_loss)] // for people
 fn micros(ns: u64) -> f64 {
     ns as f64 / 1_000.0
@@ -202,12 +186,10 @@ fn workload_evidence(series: &[Series]) -> Vec<String> {
     let mut evidence = Vec::new();
     let agua = ("workload", Parameter::from("agua"));
     if let Some(loops) = find(series, "loop", std::slice::from_ref(&agua))
-        && let Some(ns) = pooled(loops).median()
+        && let Some(ns) = loops.pooled().median()
     {
-        let live = match loops.parameters.get("live") {
-            Some(Parameter::Number(live)) => format!(" (at most {live} live)"),
-            _ => String::new(),
-        };
+        let live = loops.number("live");
+        let live = live.map_or_else(String::new, |live| format!(" (at most {live} live)"));
         evidence.push(format!(
             "agua: {:.1} ms a loop of 10,000 maps{live}",
             micros(ns) / 1_000.0
@@ -225,7 +207,7 @@ fn workload_evidence(series: &[Series]) -> Vec<String> {
         ];
         let medians: Option<Vec<u64>> = calls
             .iter()
-            .map(|call| pooled(find(series, call.series(), &wanted)?).median())
+            .map(|call| find(series, call.series(), &wanted)?.pooled().median())
             .collect();
         if let Some(medians) = medians {
             let round = micros(medians.iter().sum());
@@ -244,14 +226,12 @@ fn thread_evidence(series: &[Series]) -> Vec<String> {
         ];
         find(series, "fault", &wanted)
     };
-    let Some(alone) = with(1).and_then(|series| pooled(series).median()) else {
+    let Some(alone) = with(1).and_then(|series| series.pooled().median()) else {
         return evidence;
     };
     for one in series.iter().filter(|one| one.name == "fault") {
-        if let Some(Parameter::Number(threads)) = one.parameters.get("threads")
-            && *threads > 1
-        {
-            let beside = pooled(one);
+        if let Some(threads) = one.number("threads").filter(|&threads| threads > 1) {
+            let beside = one.pooled();
             if let Some(median) = beside.median() {
                 let tail = match quantile(&beside, 0.999) {
                     Ok(ns) => format!("{:.1} us", micros(ns)),
@@ -279,8 +259,8 @@ fn shootdown_evidence(series: &[Series]) -> Option<String> {
         ("backend", Backend::Memfd.word().into()),
     ];
     let threads = [("workload", Parameter::from("threads"))];
-    let alone = pooled(find(series, unmap, &alone)?).median()?;
-    let beside = pooled(find(series, unmap, &threads)?).median()?;
+    let alone = find(series, unmap, &alone)?.pooled().median()?;
+    let beside = find(series, unmap, &threads)?.pooled().median()?;
     Some(format!(
         "an unmap takes {:.2} us by the only thread, {:.2} us beside a thread that runs",
         micros(alone),

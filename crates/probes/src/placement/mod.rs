@@ -21,8 +21,8 @@ use stopgap_events::machine::Privilege;
 use stopgap_events::question::Question;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_events::workload::{Form, Pbobench};
-use stopgap_kernel::System;
 use stopgap_kernel::files::read_number;
+use stopgap_kernel::{Error, System};
 use stopgap_stats::record::Answer;
 
 use crate::contract::{Context, Measured, Plan, Probe, ProbeError};
@@ -39,17 +39,25 @@ pub const LADDER: [u32; 5] = [100, 1_000, 10_000, 20_000, 40_000];
 const MARGIN: u64 = 1_000;
 
 /// No rung above this is chosen unasked, however large `vm.max_map_count` is: each mapping
-/// costs the kernel about 200 bytes and 3 us.
+/// takes some 10 us to lay out, to list and to give back, in every run of every backend.
 const LAST_RUNG: u64 = 250_000;
+/// The same where few rungs are asked for, which is where little time is: what the usual
+/// `vm.max_map_count` has room for (Fedora and Ubuntu 24.04 have raised it to 1,048,576).
+const LAST_OF_FEW: u64 = 64_000;
+
+/// Memory that a load child needs beside its mappings.
+const CHILD: Bytes = Bytes::mib(16);
 
 /// The probe with its parameters.
 #[derive(Debug, Clone)]
 pub struct Placement {
     /// Numbers of mappings; empty: [`LADDER`] and one just under `vm.max_map_count`.
     pub ladder: Vec<u32>,
-    /// With an empty ladder: leave out the rungs between 10,000 and the last.
+    /// With an empty ladder: leave out the rungs between 10,000 and the last, and let that be
+    /// 64,000 at most.
     pub few: bool,
-    /// One more rung, the number of mappings of a process that was asked about.
+    /// With an empty ladder: one more rung, the number of mappings of a process that was asked
+    /// about, or as many as there is room for.
     pub also: Option<u32>,
     /// What backs the mappings.
     pub backends: Vec<Backend>,
@@ -82,7 +90,7 @@ impl Placement {
             } else {
                 Backend::ALL.to_vec()
             },
-            steps: if quick { 3_000 } else { 6_000 },
+            steps: if quick { 3_000 } else { 5_000 },
             runs: 5,
             threads: if quick { Vec::new() } else { threads },
             agua_loops: if quick { 0 } else { 20 },
@@ -90,23 +98,37 @@ impl Placement {
         }
     }
 
-    /// The rungs that will be climbed, ascending.
-    fn rungs(&self, system: &dyn System) -> Result<Vec<u32>, ProbeError> {
-        let limit: u64 = read_number(system, "/proc/sys/vm/max_map_count")?;
-        let room = limit.saturating_sub(MARGIN);
+    /// Memory that one mapping takes: by the dearest backend.
+    fn a_mapping(&self) -> Bytes {
+        let all = self.backends.iter().map(|backend| backend.a_mapping());
+        all.max().unwrap_or(Bytes(0))
+    }
+
+    /// The rungs that will be climbed, ascending. Those that nobody asked for by number fit
+    /// into `budget`.
+    fn rungs(&self, system: &dyn System, budget: Bytes) -> Result<Vec<u32>, ProbeError> {
+        let room = room(system)?;
         let mut rungs = self.ladder.clone();
         if rungs.is_empty() {
+            let paid = budget.saturating_sub(CHILD).0 / self.a_mapping().0.max(1);
+            if paid == 0 {
+                return Err(ProbeError::Parameter(format!(
+                    "a budget of {budget} does not hold one load child; give a larger --memory"
+                )));
+            }
+            let room = room.min(paid);
             let wanted = |n: u32| u64::from(n) <= room && !(self.few && n > 10_000);
             rungs.extend(LADDER.into_iter().filter(|&n| wanted(n)));
             // Just under the limit, in whole thousands where there are any.
-            let last = room.min(LAST_RUNG);
+            let last = room.min(if self.few { LAST_OF_FEW } else { LAST_RUNG });
             let last = if last > 1_000 {
                 last / 1_000 * 1_000
             } else {
                 last
             };
             rungs.extend(u32::try_from(last));
-            rungs.extend(self.also.filter(|&n| n > 0 && u64::from(n) <= room));
+            let also = self.also.filter(|&n| n > 0).map(|n| room.min(n.into()));
+            rungs.extend(also.and_then(|n| u32::try_from(n).ok()));
         }
         rungs.sort_unstable();
         rungs.dedup();
@@ -117,7 +139,7 @@ impl Placement {
                 ));
             }
             if u64::from(n) > room {
-                let needed = u64::from(n) + MARGIN;
+                let (limit, needed) = (room + MARGIN, u64::from(n) + MARGIN);
                 return Err(ProbeError::Parameter(format!(
                     "N of {n} does not fit into vm.max_map_count = {limit}; as root: sysctl \
                      vm.max_map_count={needed}"
@@ -168,10 +190,9 @@ impl Probe for Placement {
 
     fn plan(&self, context: &Context<'_>) -> Result<Plan, ProbeError> {
         self.validate(context.system)?;
-        let rungs = self.rungs(context.system)?;
+        let rungs = self.rungs(context.system, context.budget)?;
         let most = rungs.last().copied().unwrap_or(0);
-        // The kernel's own record of a mapping, and our name for it.
-        let memory = Bytes(u64::from(most) * 512) + Bytes::mib(16);
+        let memory = Bytes(u64::from(most) * self.a_mapping().0) + CHILD;
         if memory > context.budget {
             return Err(ProbeError::Parameter(format!(
                 "N of {most} needs about {memory}, more than the budget of {}; give a smaller N \
@@ -202,13 +223,20 @@ impl Probe for Placement {
 
     fn run(&self, context: &Context<'_>) -> Result<Measured, ProbeError> {
         self.validate(context.system)?;
-        let rungs = self.rungs(context.system)?;
+        let rungs = self.rungs(context.system, context.budget)?;
         run::run(self, &rungs, context)
     }
 
     fn judge(&self, measured: Measured, seed: u64, privilege: Privilege) -> Answer {
         judge::judge(self, measured, seed, privilege)
     }
+}
+
+/// Mappings that a process may have at most, those of the process itself and of pbobench's slots
+/// left out.
+fn room(system: &dyn System) -> Result<u64, Error> {
+    let limit: u64 = read_number(system, "/proc/sys/vm/max_map_count")?;
+    Ok(limit.saturating_sub(MARGIN))
 }
 
 /// Names that pbobench uses beside `n` mappings.
@@ -218,3 +246,62 @@ fn names(n: u32) -> u64 {
 
 /// The forms of freegap that are run.
 const FORMS: &[Form] = Form::ALL;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stopgap_kernel::fake::Fake;
+
+    fn rungs(limit: &str, budget: Bytes) -> Vec<u32> {
+        let fake = Fake::default().with_file("/proc/sys/vm/max_map_count", limit);
+        Placement::check(&fake, false).rungs(&fake, budget).unwrap()
+    }
+
+    /// Who asks without numbers on a small machine gets a shorter ladder, not a refusal.
+    #[test]
+    fn the_ladder_fits_limit_and_budget() {
+        let usual = [100, 1_000, 10_000, 20_000, 40_000, 64_000];
+        assert_eq!(rungs("65530", Bytes::gib(1)), usual);
+        assert_eq!(rungs("1048576", Bytes::gib(1)).last(), Some(&250_000));
+        assert_eq!(
+            rungs("65530", Bytes::mib(64)),
+            [100, 1_000, 10_000, 20_000, 24_000]
+        );
+        assert_eq!(rungs("1048576", Bytes::mib(64)).last(), Some(&24_000));
+    }
+
+    #[test]
+    fn a_raised_limit_does_not_make_the_quick_check_long() {
+        let fake = Fake::default().with_file("/proc/sys/vm/max_map_count", "1048576\n");
+        let rungs = Placement::check(&fake, true).rungs(&fake, Bytes::gib(1));
+        assert_eq!(rungs.unwrap(), [100, 1_000, 10_000, 64_000]);
+    }
+
+    #[test]
+    fn a_process_at_the_limit_is_followed_as_far_as_there_is_room() {
+        let rungs = |also| {
+            let fake = Fake::default();
+            let probe = Placement {
+                also: Some(also),
+                ..Placement::check(&fake, true)
+            };
+            probe.rungs(&fake, Bytes::gib(1)).unwrap()
+        };
+        assert_eq!(rungs(9_412), [100, 1_000, 9_412, 10_000, 64_000]);
+        assert_eq!(rungs(65_400).last(), Some(&64_530));
+    }
+
+    #[test]
+    fn an_n_beyond_the_limit_is_refused_with_the_one_to_set() {
+        let fake = Fake::default();
+        let probe = Placement {
+            ladder: vec![64_531],
+            ..Placement::check(&fake, true)
+        };
+        let error = probe.rungs(&fake, Bytes::gib(1)).unwrap_err().to_string();
+        assert!(
+            error.contains("= 65530") && error.ends_with("=65531"),
+            "{error}"
+        );
+    }
+}

@@ -10,7 +10,7 @@ use stopgap_stats::verdict::{Verdict, Word};
 
 use super::gather::{ANONYMOUS, BLOCK, RATIO, REFAULT, STALLED, SYSTEM_CPU};
 use super::parameters::{Mode, Reclaim};
-use super::series::{Parameters, median, number, word};
+use super::series::Parameters;
 use crate::contract::Measured;
 
 /// From what ratio on scanning more than beside nothing is an excess: the runs of one mode
@@ -33,16 +33,16 @@ struct Evidence<'a> {
 
 impl Evidence<'_> {
     fn find(&self, name: &str, mode: &str) -> Option<&Series> {
-        let wanted = |s: &&Series| s.name == name && word(s, "mode") == mode;
+        let wanted = |s: &&Series| s.name == name && s.word("mode") == Some(mode);
         self.measured.series.iter().find(wanted)
     }
 
     /// The median thread CPU time a page of a step of the cost experiment.
     fn cost(&self, step: &str, mode: &str) -> Option<f64> {
         let wanted = |s: &&Series| {
-            s.name == step && word(s, "mode") == mode && word(s, "clock") == "thread CPU"
+            s.name == step && s.word("mode") == Some(mode) && s.word("clock") == Some("thread CPU")
         };
-        median(self.measured.series.iter().find(wanted)?)
+        self.measured.series.iter().find(wanted)?.median()
     }
 
     /// The cost of the last pass, and which one it was.
@@ -52,8 +52,7 @@ impl Evidence<'_> {
     }
 
     fn swap(&self) -> Option<&str> {
-        let swap = self.measured.series.iter().map(|s| word(s, "swap"));
-        swap.into_iter().find(|kind| !kind.is_empty())
+        self.measured.series.iter().find_map(|s| s.word("swap"))
     }
 
     fn compare(&self, way: Way) -> Option<Comparison> {
@@ -75,7 +74,7 @@ impl Evidence<'_> {
             let sum: f64 = runs.iter().map(|(held, none)| (held / none).ln()).sum();
             Some(sum / runs.len() as f64)
         });
-        let bytes = Bytes(number(held, "held").unwrap_or(0));
+        let bytes = Bytes(held.number("held").unwrap_or(0));
         Some(Comparison {
             way,
             held: bytes,
@@ -110,7 +109,7 @@ impl Evidence<'_> {
             .copied()
             .unwrap_or(4096.0);
         let pages = held.0 as f64 / page;
-        let scanned = self.find(ANONYMOUS, way.word()).and_then(median);
+        let scanned = self.find(ANONYMOUS, way.word()).and_then(Series::median);
         match scanned {
             Some(scanned) if scanned >= pages => Ok(()),
             Some(scanned) => Err(format!(
@@ -161,12 +160,12 @@ impl Evidence<'_> {
             (STALLED, "memory stall (PSI, some)", "ms per GiB read"),
             (SYSTEM_CPU, "system CPU", "ms per GiB read"),
         ] {
-            let Some(none) = self.find(name, "none").and_then(median) else {
+            let Some(none) = self.find(name, "none").and_then(Series::median) else {
                 continue;
             };
             let mut parts = vec![format!("{none:.1} beside none")];
             for way in ways {
-                if let Some(value) = self.find(name, way.word()).and_then(median) {
+                if let Some(value) = self.find(name, way.word()).and_then(Series::median) {
                     parts.push(format!("{value:.1} beside {}", way.words()));
                 }
             }
@@ -198,7 +197,7 @@ impl Evidence<'_> {
 
     fn machine_line(&self) -> Option<String> {
         let series = self.measured.series.first()?;
-        let (lru, swap) = (word(series, "lru"), word(series, "swap"));
+        let (lru, swap) = (series.word("lru")?, series.word("swap")?);
         let swapless = if swap == "none" {
             ": a pass of reclaim can only look at anonymous pages and put them back"
         } else {

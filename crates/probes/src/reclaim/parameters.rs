@@ -126,7 +126,7 @@ impl RefaultParameters {
     /// The file's size.
     #[must_use]
     pub fn file_size(&self) -> Bytes {
-        self.file.unwrap_or(Bytes(self.room().0 / 8 * 9))
+        self.file.unwrap_or(self.room() + Bytes(self.room().0 / 8))
     }
 }
 
@@ -180,7 +180,7 @@ impl Reclaim {
             return Some("a block or a held set of 0 bytes loads nothing".to_owned());
         }
         // Each thread of the load needs some pages besides, and pipes need theirs.
-        let least = Bytes(refault.block.0 * 2) + Bytes::mib(8);
+        let least = refault.block + refault.block + Bytes::mib(8);
         if refault.room() < least {
             return Some(format!(
                 "a limit of {} leaves {} beside {} held: the load needs {least}; raise the limit \

@@ -24,6 +24,7 @@ use stopgap_kernel::{Error, Result, System, own};
 
 use super::cost::{hold, map, populate};
 use crate::contract::Context;
+use crate::load;
 
 /// One load.
 #[derive(Debug, Clone)]
@@ -192,22 +193,18 @@ pub(super) fn run(
     })?;
     let limits = ChildLimits {
         // Taking the set and the first round come on top; a loaded machine takes its time.
-        time: Nanos((load.warm_up + load.time).0 * 4) + Nanos::secs(20),
+        time: Nanos((load.warm_up + load.time).0.saturating_mul(4)) + Nanos::secs(20),
         cgroup: Some(group.path().to_owned()),
     };
-    let outcome = system.run_child(&limits, &mut || {
-        let sample = body(system, &group, &file, load).map_err(|e| e.to_string());
-        // A structure of numbers and text: it can always be written.
-        serde_json::to_vec(&sample).unwrap_or_default()
+    let outcome = load::child(system, &limits, || {
+        body(system, &group, &file, load).map_err(|error| error.to_string())
     });
     let left = scope.undo();
-    let outcome = outcome?;
-    let sample: std::result::Result<Sample, String> = serde_json::from_slice(&outcome.output)
-        .map_err(|e| Error::parse("the load child's answer", e))?;
+    let (sample, peak) = outcome?;
     let sample = sample.map_err(|error| Error::Child {
         ended: format!("could not carry the load out: {error}"),
     })?;
-    Ok((sample, outcome.peak_resident, left))
+    Ok((sample, peak, left))
 }
 
 #[cfg(test)]

@@ -12,11 +12,12 @@ use stopgap_kernel::swap;
 use stopgap_kernel::tasks::ChildLimits;
 use stopgap_stats::record::Answer;
 
-use super::cost::{self, Row, Task, memlock_limit};
+use super::cost::{self, Task, memlock_limit};
 use super::gather::{Gathered, RATIO, REFAULT, load_parameters, lru};
 use super::parameters::{Mode, Reclaim, RefaultParameters};
 use super::refault::{self, Load};
 use crate::contract::{Context, Measured, Plan, Probe, ProbeError};
+use crate::load;
 
 /// What one mode's memory is as root, and without.
 const ROOT_BYTES: Bytes = Bytes::mib(32);
@@ -160,24 +161,19 @@ impl Reclaim {
                 time: Nanos::secs(60),
                 cgroup: group.as_ref().map(|group| group.path().to_owned()),
             };
-            let child = system.run_child(&limits, &mut || {
-                let rows = cost::carry_out(system, group.as_ref(), &tasks);
-                // A structure of numbers and text: it can always be written.
-                serde_json::to_vec(&rows).unwrap_or_default()
+            let child = load::child(system, &limits, || {
+                cost::carry_out(system, group.as_ref(), &tasks)
             });
-            let rows = child.map_err(|e| e.to_string()).and_then(|outcome| {
-                out.peak = out.peak.max(outcome.peak_resident);
-                serde_json::from_slice::<Vec<Row>>(&outcome.output).map_err(|e| e.to_string())
-            });
-            match rows {
-                Ok(rows) => {
+            match child {
+                Ok((rows, peak)) => {
+                    out.peak = out.peak.max(peak);
                     for row in rows {
                         out.keep_cost(system, run, &by_number[row.task], &row);
                     }
                 }
-                Err(why) => out
+                Err(error) => out
                     .missing
-                    .push(Missing::new(format!("cost, run {run}"), why)),
+                    .push(Missing::new(format!("cost, run {run}"), error.to_string())),
             }
         }
         out.left_behind(scope.undo());

@@ -78,29 +78,6 @@ impl Collector {
     }
 }
 
-/// The value of a word among a series' parameters.
-pub(super) fn word<'a>(series: &'a Series, name: &str) -> &'a str {
-    match series.parameters.get(name) {
-        Some(Parameter::Word(word)) => word,
-        _ => "",
-    }
-}
-
-/// The value of a number among a series' parameters.
-pub(super) fn number(series: &Series, name: &str) -> Option<u64> {
-    match series.parameters.get(name) {
-        Some(Parameter::Number(number)) => Some(*number),
-        _ => None,
-    }
-}
-
-/// The median of the runs' values (of an even number the lower of the two in the middle).
-pub(super) fn median(series: &Series) -> Option<f64> {
-    let mut values: Vec<f64> = series.blocks.iter().map(|block| block.value).collect();
-    values.sort_unstable_by(f64::total_cmp);
-    values.get(values.len().saturating_sub(1) / 2).copied()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -123,7 +100,7 @@ mod tests {
             (0, Some("EPERM"))
         );
         assert_eq!(partly.len(), 1);
-        assert_eq!(median(&series[0]), Some(3.0));
-        assert_eq!(median(&series[1]), None);
+        assert_eq!(series[0].median(), Some(3.0));
+        assert_eq!(series[1].median(), None);
     }
 }

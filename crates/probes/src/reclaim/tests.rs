@@ -60,15 +60,15 @@ fn on_fake(probe: &Reclaim, fake: &Fake, privilege: Privilege) -> Answer {
 
 /// The median of a step's runs, by thread CPU time.
 fn cost(answer: &Answer, step: &str, mode: Mode) -> Result<f64, String> {
-    let word = |s: &Series, name: &str| match s.parameters.get(name) {
-        Some(Parameter::Word(word)) => word.clone(),
-        _ => String::new(),
-    };
     let wanted = |s: &&Series| {
-        s.name == step && word(s, "mode") == mode.word() && word(s, "clock") == "thread CPU"
+        s.name == step
+            && s.word("mode") == Some(mode.word())
+            && s.word("clock") == Some("thread CPU")
     };
     let series = answer.series.iter().find(wanted).ok_or("no such series")?;
-    super::series::median(series).ok_or(series.error.clone().unwrap_or_default())
+    series
+        .median()
+        .ok_or(series.error.clone().unwrap_or_default())
 }
 
 /// Runs that the time does not hold are left out, down to three, and it is said.

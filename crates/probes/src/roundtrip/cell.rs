@@ -95,10 +95,10 @@ impl Cell {
             ("client", self.client.word().into()),
             ("server", self.server.word().into()),
             ("k", self.descriptors.into()),
-            ("work-ns", self.work.0.into()),
+            ("work", self.work.short().into()),
             ("batch", self.batch.into()),
             ("reply", self.reply.word().into()),
-            ("cpus", self.cpus.word().into()),
+            ("on", self.cpus.word().into()),
             ("policy", self.policy.word().into()),
         ]
         .map(|(name, value): (&str, Parameter)| (name.to_owned(), value))

@@ -22,7 +22,7 @@ use super::server::{MESSAGE, command};
 
 /// Round trips that every phase has at least, however long they take: one switch more or less
 /// at the edges of a window is then at most one in a hundred.
-const LEAST: u64 = 50;
+pub(super) const LEAST: u64 = 50;
 /// Round trips that do not count.
 const WARM_UP: u64 = 20;
 /// The paced phase sends a batch every so many medians.
@@ -82,7 +82,7 @@ pub(super) fn ask(
     };
     let mut meter = Meter::new(system);
     let mut client = Client::new(system, order, server)?;
-    let part = |per_cent: u64| Nanos(order.share.0 * per_cent / 100);
+    let part = |per_cent: u64| Nanos(order.share.0 / 100 * per_cent);
 
     client.closed_loop(WARM_UP, Nanos(0), &mut meter)?;
     let mut median = None;

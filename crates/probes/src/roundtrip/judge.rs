@@ -6,7 +6,7 @@ use stopgap_events::machine::{Counter, Privilege};
 use stopgap_events::question::Question;
 use stopgap_stats::bootstrap::{Interval, over_runs};
 use stopgap_stats::histogram::Histogram;
-use stopgap_stats::quantile::quantile;
+use stopgap_stats::quantile::{median, quantile};
 use stopgap_stats::record::{Answer, Figure, Parameter, Series};
 use stopgap_stats::verdict::{Verdict, Word, format_interval};
 
@@ -64,7 +64,10 @@ pub(super) fn judge(
         .collect();
     results.sort_by(|a, b| b.switches.value.total_cmp(&a.switches.value));
     let agreement = agreement(&measured.series);
-    let (verdict, figure) = verdict(&results, agreement.as_ref(), &measured.series);
+    let (verdict, figure) = match measured.without_figures() {
+        Some(nothing) => (nothing, None),
+        None => verdict(&results, agreement.as_ref(), &measured.series),
+    };
     Answer {
         question: Question::Roundtrip,
         parameters: parameters(probe, seed),
@@ -105,12 +108,6 @@ fn result(cell: &Cell, series: &[Series], seed: u64) -> Option<Result> {
     let interval = over_runs(&values(SWITCHES), seed, |runs| {
         median(runs.iter().copied().copied().collect())
     })?;
-    let mut latency = Histogram::new();
-    for block in find(series, LATENCY, &parameters).map_or(&[][..], |series| &series.blocks) {
-        if let Some(histogram) = &block.histogram {
-            latency.merge(histogram);
-        }
-    }
     Some(Result {
         cell: *cell,
         switches: Interval {
@@ -118,16 +115,12 @@ fn result(cell: &Cell, series: &[Series], seed: u64) -> Option<Result> {
             ..interval
         },
         shares: SHARES.map(|name| median(values(name)).unwrap_or(f64::NAN)),
-        latency,
+        latency: find(series, LATENCY, &parameters)
+            .map(Series::pooled)
+            .unwrap_or_default(),
         cpu: median(values(CPU)),
         others: median(values(OTHERS)),
     })
-}
-
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let last = values.len().checked_sub(1)?;
-    Some(f64::midpoint(values[last / 2], values[last.div_ceil(2)]))
 }
 
 fn verdict(

@@ -12,11 +12,12 @@ use stopgap_kernel::{Error, System};
 use stopgap_stats::record::{Block, Parameter, Series};
 
 use super::cell::{Cell, Cpus, Policy};
-use super::client::{Asked, Counted, Order, ask};
+use super::client::{Asked, Counted, LEAST, Order, ask};
 use super::meter::{RECORDS, STATUS, Window};
 use super::server::{Served, serve};
 use super::{OTHER_FILES, Roundtrip};
 use crate::contract::{Context, Measured, ProbeError};
+use crate::load;
 
 /// Names of series: switch-outs a round trip by getrusage(2), of both and of each side.
 pub(super) const SWITCHES: &str = "switches";
@@ -116,20 +117,20 @@ fn pair(system: &dyn System, order: &Order<'_>, cpus: &[u32]) -> Result<Outcomes
     let cell = order.cell;
     // All phases together take a share; a machine that others use may take many times that.
     let limits = ChildLimits {
-        time: Nanos::secs(20) + Nanos(order.share.0 * 10),
+        time: Nanos::secs(20) + Nanos(order.share.0.saturating_mul(10)),
         cgroup: None,
     };
     // Each body owns its end, so that the other sees its process go.
     let (server_end, client_end) = system.stream_pair()?;
     let server: ChildBody<'_> = Box::new(move || {
-        encode(|| {
+        report(|| {
             place(system, cell, cpus, 0)?;
             system.allow_files(u64::from(cell.descriptors) * 2 + OTHER_FILES)?;
             serve(system, cell, &server_end)
         })
     });
     let client: ChildBody<'_> = Box::new(move || {
-        encode(|| {
+        report(|| {
             place(system, cell, cpus, 1)?;
             if cell.policy == Policy::Batch {
                 system.set_batch()?;
@@ -160,17 +161,13 @@ fn place(system: &dyn System, cell: &Cell, cpus: &[u32], side: usize) -> Result<
 }
 
 /// What a child sends its parent: what it measured, or why it could not.
-fn encode<T: Serialize>(body: impl FnOnce() -> Result<T, Error>) -> Vec<u8> {
-    let result = body().map_err(|error| error.to_string());
-    serde_json::to_vec(&result).unwrap_or_default() // numbers and texts have a JSON form
+fn report<T: Serialize>(body: impl FnOnce() -> Result<T, Error>) -> Vec<u8> {
+    load::encode(&body().map_err(|error| error.to_string()))
 }
 
-fn decode<T: DeserializeOwned>(outcome: &Result<ChildOutcome, Error>) -> Result<T, String> {
-    match outcome {
-        Ok(outcome) => serde_json::from_slice::<Result<T, String>>(&outcome.output)
-            .unwrap_or_else(|error| Err(error.to_string())),
-        Err(error) => Err(error.to_string()),
-    }
+fn reported<T: DeserializeOwned>(outcome: &Result<ChildOutcome, Error>) -> Result<T, String> {
+    let outcome = outcome.as_ref().map_err(ToString::to_string)?;
+    load::decode(outcome).unwrap_or_else(|error| Err(error.to_string()))
 }
 
 /// What all pairs said so far.
@@ -190,8 +187,8 @@ impl Gathered {
             let peak = self.measured.peak_resident.max(outcome.peak_resident);
             self.measured.peak_resident = peak;
         }
-        let served: Result<Served, String> = decode(&outcomes[0]);
-        let asked: Result<Asked, String> = decode(&outcomes[1]);
+        let served: Result<Served, String> = reported(&outcomes[0]);
+        let asked: Result<Asked, String> = reported(&outcomes[1]);
         let (served, asked) = match (served, asked) {
             (Ok(served), Ok(asked)) => (served, asked),
             // Who fails takes the other with him; which was first, the two texts tell.
@@ -222,13 +219,15 @@ impl Gathered {
             histogram: None,
             stalls: None,
         };
+        // Ctrl-C cuts a window short: a figure of a few round trips, or of none, is no run's.
+        let whole = |(client, _): &(&Counted, &Window)| client.round_trips >= LEAST.min(order.most);
         let mut windows = asked.windows.iter().zip(&served.windows);
-        if let Some((timed, server)) = windows.next() {
+        if let Some((timed, server)) = windows.next().filter(whole) {
             let cpu = timed.window.cpu + server.cpu;
             let count = timed.round_trips;
             add(CPU, "ns/rt", block(count, ratio(cpu.0, count)));
         }
-        if let Some((counted, server)) = windows.next() {
+        if let Some((counted, server)) = windows.next().filter(whole) {
             let count = counted.round_trips;
             for (name, switches) in means(counted, server) {
                 add(name, PER_ROUND_TRIP, block(count, ratio(switches, count)));
@@ -306,4 +305,74 @@ pub(super) fn find<'m>(
     series
         .iter()
         .find(|series| series.name == name && series.parameters == *parameters)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(round_trips: u64) -> Counted {
+        Counted {
+            round_trips,
+            elapsed: Nanos::millis(1),
+            window: Window {
+                rusage: Switches {
+                    voluntary: round_trips + 1,
+                    involuntary: 0,
+                },
+                status: None,
+                records: None,
+                cpu: Nanos::micros(300),
+            },
+        }
+    }
+
+    /// What a pair says whose phases had that many round trips.
+    fn gathered(phases: [u64; 2]) -> Vec<Series> {
+        let windows = phases.map(counted);
+        let served = Served {
+            windows: windows.map(|counted| counted.window).to_vec(),
+            missing: Vec::new(),
+        };
+        let asked = Asked {
+            windows: windows.to_vec(),
+            ..Asked::default()
+        };
+        let outcome = |output| {
+            Ok(ChildOutcome {
+                output,
+                peak_resident: 0,
+            })
+        };
+        let outcomes = [
+            outcome(report(|| Ok(served))),
+            outcome(report(|| Ok(asked))),
+        ];
+        let order = Order {
+            cell: &Cell::PLAIN,
+            run: 0,
+            share: Nanos(1),
+            most: 1_000,
+            interrupted: &|| true,
+        };
+        let mut gathered = Gathered {
+            measured: Measured::default(),
+            lost: 0,
+            periods: 0,
+            missed: 0,
+        };
+        gathered.take(&order, &outcomes);
+        gathered.measured.series
+    }
+
+    #[test]
+    fn a_window_that_was_cut_short_is_no_figure() {
+        let names = |phases| -> Vec<String> {
+            let series = gathered(phases);
+            series.into_iter().map(|series| series.name).collect()
+        };
+        assert!(names([LEAST, LEAST]).contains(&SWITCHES.to_owned()));
+        assert_eq!(names([LEAST, 0]), [CPU]);
+        assert_eq!(names([3, 0]), [""; 0]);
+    }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_stats::record::Series;
 
-use super::{Seen, Stalled, median, size_of, strategy_of, worst};
+use super::{Seen, Stalled, size_of, strategy_of, worst};
 use crate::chunks::series::{TAKE, entries_name};
 use crate::chunks::strategy::Strategy;
 use crate::chunks::take::IOMMUS;
@@ -40,10 +40,11 @@ impl Seen<'_> {
                 .find(|(strategy, _)| *strategy == Strategy::ThpDirect);
             if let (Some((_, base)), Some((_, huge))) = (base, huge) {
                 evidence.push(format!(
-                    "{size} takes {} in base pages, {} in THP ({:.2}x)",
+                    "{size} takes {} in base pages, {} in THP ({:.2}x){}",
                     nanos(*base),
                     nanos(*huge),
-                    huge / base
+                    huge / base,
+                    self.entries_of_both(size).unwrap_or_default()
                 ));
             }
         }
@@ -71,6 +72,18 @@ impl Seen<'_> {
         evidence
     }
 
+    /// What an x86 IOMMU needs for base pages and for THP, where the layout could be read.
+    fn entries_of_both(&self, size: Bytes) -> Option<String> {
+        let entries = self.medians(&entries_name(0), size);
+        let of = |wanted| entries.iter().find(|(strategy, _)| *strategy == wanted);
+        let (_, base) = of(Strategy::Base)?;
+        let (_, huge) = of(Strategy::ThpDirect)?;
+        let sizes = &IOMMUS[0];
+        Some(format!(
+            "; {base:.0} and {huge:.0} IOMMU entries of {sizes}"
+        ))
+    }
+
     /// `4M needs entries of {..}/{..}/{..}: base 1024/1020/1020, ...`
     fn entries(&self, size: Bytes) -> Option<String> {
         let sets = IOMMUS.map(|sizes| sizes.to_string()).join("/");
@@ -96,9 +109,8 @@ impl Seen<'_> {
     fn medians(&self, name: &str, size: Bytes) -> Vec<(Strategy, f64)> {
         let of = |series: &Series| {
             let same = series.name == name && size_of(series) == Some(size);
-            let values = series.blocks.iter().map(|block| block.value).collect();
             same.then_some(())?;
-            Some((strategy_of(series)?, median(values)?))
+            Some((strategy_of(series)?, series.median()?))
         };
         self.measured.series.iter().filter_map(of).collect()
     }
