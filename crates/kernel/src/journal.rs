@@ -380,11 +380,12 @@ pub fn restore(system: &dyn System, directory: &Path) -> Result<Restored> {
         let result = match name.rsplit_once('.') {
             Some((_, "json")) => restore_one(system, &path, &mut restored),
             // Killed before the list was in force: its change was not made. One that belongs
-            // to a run in progress is renamed within a moment.
+            // to a run in progress, here or elsewhere, is renamed within a moment.
             Some((pid, "new"))
                 if pid
                     .parse()
-                    .is_ok_and(|pid| start_time(system, pid).is_err()) =>
+                    .is_ok_and(|pid| start_time(system, pid).is_err())
+                    && !read(system, &path).is_ok_and(|content| is_elsewhere(system, &content)) =>
             {
                 ignore_absent(system.remove_file(&path))
             }
@@ -408,13 +409,18 @@ fn read(system: &dyn System, path: &Path) -> Result<Content> {
     Err(Error::parse(path.display(), reason))
 }
 
+/// Whether its process id says nothing here: it is of another PID namespace.
+fn is_elsewhere(system: &dyn System, content: &Content) -> bool {
+    content.boot == boot(system) && content.namespace != namespace(system)
+}
+
 fn restore_one(system: &dyn System, path: &Path, restored: &mut Restored) -> Result<()> {
     let content = match read(system, path) {
         Err(error) if error.is_absent() => return Ok(()), // its run has just ended
         content => content?,
     };
     let same_boot = content.boot == boot(system);
-    if same_boot && content.namespace != namespace(system) {
+    if is_elsewhere(system, &content) {
         let reason = "its run has another PID namespace, so that we cannot tell whether it lives: \
                       run stopgap restore there; is that gone: remove the file";
         return Err(Error::parse(path.display(), reason));

@@ -71,13 +71,15 @@ fn a_run_whose_id_says_nothing_here_is_left_alone() {
     let text = fake.content(&file).unwrap();
     let elsewhere = text.replace("\"namespace\": \"\"", "\"namespace\": \"pid:[7]\"");
     assert_ne!(text, elsewhere);
-    fake.put(&file, elsewhere);
+    fake.put(&file, &elsewhere);
+    fake.put(format!("{DIRECTORY}/1.new"), &elsewhere); // it is about to change something more
     let fake = fake.without("/proc/1");
     let restored = restore(&fake, Path::new(DIRECTORY)).unwrap();
     assert!(restored.done.is_empty(), "{restored:?}");
     assert!(restored.failed[0].contains("namespace"), "{restored:?}");
     assert_eq!(current(&fake, Path::new(KNOB)).unwrap(), "never");
     assert!(fake.content(&file).is_some());
+    assert!(fake.content(format!("{DIRECTORY}/1.new")).is_some());
 }
 
 #[test]
