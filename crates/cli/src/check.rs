@@ -56,8 +56,7 @@ pub(crate) fn run(args: &args::Check) -> Result<ExitCode, Failure> {
         }
     }
     session.end();
-    let answered = |answer: &Answer| answer.verdict.answered();
-    let none = !args.passive && !session.run.answers.iter().any(answered);
+    let none = !args.passive && !session.run.answers.iter().any(Answer::answered);
     let status = output::finish(
         &session.run,
         "check",

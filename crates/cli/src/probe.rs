@@ -9,6 +9,7 @@ use stopgap_probes::placement::Placement;
 use stopgap_probes::reclaim::{Mode, Reclaim, RefaultParameters};
 use stopgap_probes::roundtrip::{Matrix, Roundtrip};
 use stopgap_report::{details, screen};
+use stopgap_stats::record::Answer;
 
 use crate::args::{
     self, ChunksFlags, PlacementFlags, ProbeCommon, ProbeQuestion, ReclaimFlags, RoundtripFlags,
@@ -136,7 +137,7 @@ fn ask(
     }
     session.ask(probe.as_ref(), flags.duration)?;
     session.end();
-    let answered = session.run.answers.iter().all(|a| a.verdict.answered());
+    let answered = session.run.answers.iter().all(Answer::answered);
     let name = format!("probe-{}", probe.question());
     let status = output::finish(
         &session.run,

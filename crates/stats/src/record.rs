@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use crate::histogram::Histogram;
 use crate::quantile::median;
-use crate::verdict::Verdict;
+use crate::verdict::{Verdict, Word};
 
 /// The name and version of the record's form.
 pub const SCHEMA: &str = "stopgap.run/1";
@@ -132,6 +132,16 @@ pub struct Answer {
     pub losses: Vec<Counter>,
     /// What could not be measured, and why.
     pub missing: Vec<Missing>,
+}
+
+impl Answer {
+    /// Whether the question was answered at all: there is a figure, and the verdict is not
+    /// that this machine cannot tell.
+    #[must_use]
+    pub fn answered(&self) -> bool {
+        let figures = self.series.iter().any(|series| !series.blocks.is_empty());
+        figures && self.verdict.word != Word::Unsupported
+    }
 }
 
 /// A parameter's value.

@@ -74,12 +74,6 @@ impl Verdict {
     pub fn unsupported(why: &str) -> Verdict {
         Verdict::new(Word::Unsupported, format!("unsupported: {why}"))
     }
-
-    /// Whether the question was answered at all.
-    #[must_use]
-    pub fn answered(&self) -> bool {
-        !matches!(self.word, Word::Unsupported)
-    }
 }
 
 /// `1.92x (1.84..2.01)`, `3.62 us (3.50..3.74)`: the value to three significant digits, the
