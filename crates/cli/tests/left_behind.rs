@@ -11,8 +11,9 @@ use std::time::Duration;
 use common::{Run, STOPGAP, root, text};
 use stopgap_kernel::fake::skipped as skip;
 
-/// What a probe could leave changed, by name.
-fn traces(run: &Run) -> BTreeMap<String, String> {
+/// What a probe could leave changed, by name; of cgroups and journals those of process `pid`:
+/// somebody else may run stopgap meanwhile.
+fn traces(run: &Run, pid: u32) -> BTreeMap<String, String> {
     let mut traces = BTreeMap::new();
     let mut file = |path: &Path| {
         let content = std::fs::read_to_string(path).unwrap_or_default();
@@ -35,11 +36,13 @@ fn traces(run: &Run) -> BTreeMap<String, String> {
     file(Path::new("/proc/swaps"));
     let mut cgroups = Vec::new();
     find_cgroups(Path::new("/sys/fs/cgroup"), 0, &mut cgroups);
+    let pid = pid.to_string();
+    let its = |name: &String| name.split(['-', '.', '/']).any(|part| part == pid);
+    cgroups.retain(its);
     traces.insert("cgroups".to_owned(), cgroups.join(" "));
-    traces.insert(
-        "journals".to_owned(),
-        names(Path::new("/run/stopgap")).join(" "),
-    );
+    let mut journals = names(Path::new("/run/stopgap"));
+    journals.retain(its);
+    traces.insert("journals".to_owned(), journals.join(" "));
     let kept: Vec<String> = names(&run.directory.path().join("stopgap"))
         .into_iter()
         .filter(|name| name != "journal")
@@ -97,7 +100,7 @@ fn killed_in_the_middle(question: &str) {
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
     let run = Run::new();
-    let before = traces(&run);
+    let before = traces(&run, 0); // no process has that id
     for milliseconds in [400, 1_100, 2_300] {
         let mut child = run
             .command(&["check", "--only", question])
@@ -105,13 +108,14 @@ fn killed_in_the_middle(question: &str) {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
+        let pid = child.id();
         std::thread::sleep(Duration::from_millis(milliseconds));
         child.kill().unwrap(); // SIGKILL
         child.wait().unwrap();
         std::thread::sleep(Duration::from_millis(300)); // its children die with it
         let restored = run.output(&["restore"]);
         assert!(restored.status.success(), "{}", text(&restored.stdout));
-        let after = traces(&run);
+        let after = traces(&run, pid);
         assert_eq!(before, after, "{question} killed after {milliseconds} ms");
     }
     let children = ours();
@@ -144,9 +148,15 @@ fn a_whole_run_leaves_only_its_record() {
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
     let run = Run::new();
-    let mut before = traces(&run);
-    assert!(run.output(&["check", "--quick"]).status.success());
-    let mut after = traces(&run);
+    let mut before = traces(&run, 0);
+    let mut child = run
+        .command(&["check", "--quick"])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let pid = child.id();
+    assert!(child.wait().unwrap().success());
+    let mut after = traces(&run, pid);
     assert_eq!(run.records().len(), 1);
     before.remove("files");
     after.remove("files");
