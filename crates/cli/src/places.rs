@@ -23,13 +23,27 @@ pub(crate) fn records(explicit: Option<&Path>) -> Result<PathBuf, Failure> {
             ))
         });
     }
-    let state = absolute("XDG_STATE_HOME")
-        .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
-        .map(|state| state.join("stopgap"));
-    if let Some(directory) = state.and_then(|directory| usable(&directory).ok()) {
+    if let Some(directory) = state().and_then(|directory| usable(&directory).ok()) {
         return Ok(directory);
     }
     private()
+}
+
+/// Where records would go, for a dry run: nothing is made and nothing tried.
+pub(crate) fn would_be(explicit: Option<&Path>) -> PathBuf {
+    let directory = explicit.map(Path::to_owned).or_else(state);
+    directory.unwrap_or_else(folder_of_last_resort)
+}
+
+/// The state directory of this user, where the environment names one.
+fn state() -> Option<PathBuf> {
+    absolute("XDG_STATE_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
+        .map(|state| state.join("stopgap"))
+}
+
+fn folder_of_last_resort() -> PathBuf {
+    std::env::temp_dir().join(format!("stopgap-{}", Linux.uid()))
 }
 
 fn absolute(variable: &str) -> Option<PathBuf> {
@@ -64,7 +78,7 @@ pub(crate) fn create(path: &Path) -> std::io::Result<fs::File> {
 /// of that name must not be written to.
 pub(crate) fn private() -> Result<PathBuf, Failure> {
     let uid = Linux.uid();
-    let directory = std::env::temp_dir().join(format!("stopgap-{uid}"));
+    let directory = folder_of_last_resort();
     let refuse = |why: &dyn std::fmt::Display| {
         Failure::error(format!(
             "cannot use {}: {why}; give a directory with -o, or set XDG_STATE_HOME to one",

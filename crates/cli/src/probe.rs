@@ -146,10 +146,10 @@ fn ask(
         flags.common.json,
         |run, place| {
             let style = session::style();
-            let head = screen::environment_line(&run.environment);
+            let head = screen::environment_line(&run.environment, style);
             let answers = run.answers.iter().map(|a| details::answer(a, style));
             format!(
-                "{head}\n{}\n{}",
+                "{head}{}\n{}",
                 answers.collect::<String>(),
                 screen::foot(run, place)
             )

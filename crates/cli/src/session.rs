@@ -42,8 +42,9 @@ impl Session {
                 .set_cpus(cpus)
                 .map_err(|error| Failure::error(format!("{error}; {}", allowed_cpus())))?;
         }
-        // A dry run writes no record and changes nothing, so it needs no place for either.
-        let (mut records, mut journal) = (PathBuf::new(), PathBuf::new());
+        // A dry run makes neither; it says where scratch files would be.
+        let mut records = places::would_be(common.output.as_deref());
+        let mut journal = PathBuf::new();
         if !common.dry_run {
             records = places::records(common.output.as_deref())?;
             journal = places::journal(Some(&records))?;

@@ -10,7 +10,7 @@ use stopgap_stats::quantile::{label, quantile};
 use stopgap_stats::record::{Answer, Parameter, Series};
 
 use crate::screen::{Style, plain_table};
-use crate::text::{number, plain, thousands};
+use crate::text::{number, plain, thousands, wrap};
 
 /// Tail quantiles that a latency's row shows.
 const TAILS: [f64; 2] = [0.99, 0.999];
@@ -18,22 +18,26 @@ const TAILS: [f64; 2] = [0.99, 0.999];
 /// Sentences of evidence that are printed; they are the most important first.
 const EVIDENCE: usize = 12;
 
+/// Pieces of advice that are printed.
+const ADVICE: usize = 4;
+
 /// Stands where there are too few samples for a quantile.
 const TOO_FEW: &str = "-";
 
 /// The text of an answer.
 #[must_use]
 pub fn answer(answer: &Answer, style: Style) -> String {
-    let mut text = format!("{}: {}\n", answer.question, plain(&answer.verdict.text));
+    let verdict = format!("{}: {}", answer.question, plain(&answer.verdict.text));
+    let mut text = wrap(&verdict, style.width, 2);
     for evidence in answer.evidence.iter().take(EVIDENCE) {
-        text.push_str(&format!("  {}\n", plain(evidence)));
+        text.push_str(&wrap(&format!("  {}", plain(evidence)), style.width, 2));
     }
     if answer.evidence.len() > EVIDENCE {
         let more = answer.evidence.len() - EVIDENCE;
         text.push_str(&format!("  and {more} more in the record\n"));
     }
-    for advice in &answer.advice {
-        text.push_str(&format!("  try: {}\n", plain(advice)));
+    for advice in answer.advice.iter().take(ADVICE) {
+        text.push_str(&wrap(&format!("  try: {}", plain(advice)), style.width, 2));
     }
     for group in groups(&answer.series) {
         text.push('\n');
@@ -54,11 +58,8 @@ pub fn answer(answer: &Answer, style: Style) -> String {
         text.push_str(&format!("lost: {}\n", losses.join(", ")));
     }
     for missing in &answer.missing {
-        text.push_str(&format!(
-            "unknown: {}: {}\n",
-            plain(&missing.what),
-            plain(&missing.why)
-        ));
+        let unknown = format!("unknown: {}: {}", plain(&missing.what), plain(&missing.why));
+        text.push_str(&wrap(&unknown, style.width, 2));
     }
     text
 }

@@ -30,8 +30,8 @@ pub fn screen(environment: &Environment, checks: &[Check], style: Style) -> Stri
         })
         .collect();
     format!(
-        "{}\n{}",
-        environment_line(environment),
+        "{}{}",
+        environment_line(environment, style),
         plain_table(&["what", "state", "found"], rows, &[], true, style)
     )
 }

@@ -8,7 +8,7 @@ use stopgap_stats::record::{Answer, Run};
 use stopgap_stats::verdict::Word;
 
 use crate::now;
-use crate::text::{plain, uptime};
+use crate::text::{plain, uptime, wrap};
 
 /// How to print.
 #[derive(Debug, Clone, Copy)]
@@ -63,7 +63,7 @@ pub fn first(run: &Run, style: Style) -> String {
         ]);
     }
     let body = paint(&trimmed(&table), style);
-    format!("{}\n{body}", environment_line(&run.environment))
+    environment_line(&run.environment, style) + &body
 }
 
 /// A table without lines that fits the width.
@@ -128,7 +128,7 @@ fn paint(text: &str, style: Style) -> String {
 
 /// `host box, Linux 6.18, preempt=lazy, mglru=on, swap=zram, cgroup2, 4 KiB pages, up 9 d, root`.
 #[must_use]
-pub fn environment_line(environment: &Environment) -> String {
+pub fn environment_line(environment: &Environment, style: Style) -> String {
     let unknown = || "unknown".to_owned();
     let word = |word: &Option<String>| word.as_deref().map_or_else(unknown, plain);
     let mut parts = vec![
@@ -146,12 +146,15 @@ pub fn environment_line(environment: &Environment) -> String {
             None => "memory cgroup unknown".to_owned(),
         },
         format!("{} pages", environment.page_size),
-        format!("{} CPUs", environment.cpus.len()),
+        match environment.cpus.len() {
+            1 => "1 CPU".to_owned(),
+            cpus => format!("{cpus} CPUs"),
+        },
     ];
     parts.extend(environment.memory.map(|memory| memory.to_string()));
     parts.extend(environment.uptime_s.map(|s| format!("up {}", uptime(s))));
     parts.push(privilege(environment));
-    parts.join(", ")
+    wrap(&parts.join(", "), style.width, 2)
 }
 
 fn privilege(environment: &Environment) -> String {
@@ -187,7 +190,15 @@ fn not_tested(run: &Run) -> Vec<(String, String)> {
         .map(Question::word)
         .collect();
     if !left.is_empty() {
-        rows.push((String::new(), format!("not asked: {}", left.join(", "))));
+        let why = if run.interrupted {
+            "interrupted, not reached or not asked"
+        } else {
+            "not asked"
+        };
+        rows.push((String::new(), format!("{why}: {}", left.join(", "))));
+    } else if run.interrupted {
+        let less = "interrupted: less was measured than was planned";
+        rows.push((String::new(), less.to_owned()));
     }
     for answer in &run.answers {
         for Missing { what, why } in &answer.missing {
@@ -196,6 +207,18 @@ fn not_tested(run: &Run) -> Vec<(String, String)> {
         }
     }
     rows
+}
+
+/// The command that shows in depth what `check` found.
+fn command(question: Question) -> String {
+    let flags = match question {
+        // Both patterns that cost switches, beside those that do not.
+        Question::Roundtrip => {
+            " --client poll,read --server poll --k 1 --work 0,50us --batch 1,32 --reply together,each"
+        }
+        Question::Placement | Question::Chunks | Question::Reclaim => "",
+    };
+    format!("stopgap probe {question}{flags}")
 }
 
 /// Commands to type next, most useful first.
@@ -207,7 +230,7 @@ fn next(run: &Run) -> Vec<(String, String)> {
             Word::Grows | Word::Excess | Word::Stalls => {
                 let advice = answer.advice.first();
                 let why = advice.map_or_else(|| "in depth".to_owned(), |a| plain(a));
-                commands.push((format!("stopgap probe {question}"), why));
+                commands.push((command(question), why));
             }
             Word::Flat | Word::Clean | Word::Unsupported | Word::Inconclusive => {}
         }

@@ -66,9 +66,44 @@ pub fn plain(text: &str) -> String {
         .collect()
 }
 
+/// `line` broken between words so that no part is longer than `width`, where its words allow
+/// it; what follows the first part is set in by `indent`. Ends with a line feed.
+#[must_use]
+pub fn wrap(line: &str, width: u16, indent: usize) -> String {
+    let set_in = line.len() - line.trim_start().len();
+    let (mut text, mut used) = (" ".repeat(set_in), set_in);
+    let mut begun = false;
+    for word in line.split_whitespace() {
+        let length = word.chars().count();
+        if begun && used + 1 + length > usize::from(width) {
+            text.push('\n');
+            text.push_str(&" ".repeat(set_in + indent));
+            used = set_in + indent;
+        } else if begun {
+            text.push(' ');
+            used += 1;
+        }
+        text.push_str(word);
+        used += length;
+        begun = true;
+    }
+    text.push('\n');
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_lines_are_broken_between_words() {
+        assert_eq!(wrap("  ab cd ef", 8, 2), "  ab cd\n    ef\n");
+        assert_eq!(
+            wrap("  longer-than-that x", 8, 2),
+            "  longer-than-that\n    x\n"
+        );
+        assert_eq!(wrap("", 8, 2), "\n");
+    }
 
     #[test]
     fn numbers_read_well() {

@@ -62,7 +62,13 @@ pub(super) fn judge(
         .iter()
         .filter_map(|cell| result(cell, &measured.series, seed))
         .collect();
-    results.sort_by(|a, b| b.switches.value.total_cmp(&a.switches.value));
+    // What one request and one reply cost leads: that a write for each of many replies costs
+    // many switches is the pattern's doing on any kernel.
+    results.sort_by(|a, b| {
+        let each = |result: &Result| result.cell.reply == Reply::Each;
+        let most = b.switches.value.total_cmp(&a.switches.value);
+        each(a).cmp(&each(b)).then(most)
+    });
     let agreement = agreement(&measured.series);
     let (verdict, figure) = match measured.without_figures() {
         Some(nothing) => (nothing, None),
@@ -369,7 +375,9 @@ fn evidence(results: &[Result], agreement: Option<&Agreement>, measured: &Measur
     let mut evidence = Vec::new();
     let mut exceeding = results.iter().filter(|result| result.exceeds());
     let worst = exceeding.next();
-    for result in exceeding {
+    let mut others: Vec<&Result> = exceeding.collect();
+    others.sort_by(|a, b| b.switches.value.total_cmp(&a.switches.value));
+    for result in others {
         let (cell, count) = (&result.cell, result.per_round_trip());
         evidence.push(format!("{cell}: {count}; {}", result.explain(results)));
     }
