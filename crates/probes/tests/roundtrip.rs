@@ -279,4 +279,12 @@ fn the_matrix_of_check_answers() {
     assert!(answer.figure.unwrap().value > 1.1);
     let text = &answer.verdict.text;
     assert!(text.contains("blocking-read"), "{text}");
+    // The write per reply stands beside it, at more than five times the two that it takes.
+    let each = answer.series.iter().find(|series| {
+        series.name == "switches"
+            && series.word("reply") == Some("each")
+            && series.word("policy") == Some("other")
+    });
+    let switches = each.and_then(Series::median).unwrap();
+    assert!(switches > 10.0, "{switches}");
 }

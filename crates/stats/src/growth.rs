@@ -568,9 +568,7 @@ fn remove(vector: &mut [f64], direction: &[f64]) {
 /// over the same ladder: who does not see that one grow would not see any other.
 ///
 /// 1. `inconclusive` unless the control grew as N: its exponent is between 0.8 and 1.25, and
-///    its interval does not lie below 0.9. Above 1 there is room, because reading a list that
-///    no longer fits into a cache grows a little faster than the list, and what shows more
-///    growth than there is shows growth all the more.
+///    its interval overlaps 0.9 to 1.1.
 /// 2. The rest is [`verdict_without_control`].
 #[must_use]
 pub fn verdict(growth: &Growth, control: Option<&Growth>) -> Verdict {
@@ -580,7 +578,7 @@ pub fn verdict(growth: &Growth, control: Option<&Growth>) -> Verdict {
         );
     };
     match control.exponent {
-        Some(p) if (0.8..=1.25).contains(&p.value) && p.high >= 0.9 => {
+        Some(p) if (0.8..=1.25).contains(&p.value) && p.low <= 1.1 && p.high >= 0.9 => {
             verdict_without_control(growth)
         }
         Some(p) => Verdict::inconclusive(&format!(

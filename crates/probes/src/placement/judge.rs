@@ -102,9 +102,13 @@ struct BackendAnswer {
 }
 
 fn judge_backend(series: &[Series], backend: Backend, seed: u64) -> BackendAnswer {
-    let of = |name: &'static str| points(series, backend, &[name]);
-    let cost = points(series, backend, &CYCLE.map(Operation::series));
-    let control = growth::fit(&of(CONTROL), seed).ok();
+    let pbobench = [
+        ("workload", Parameter::from("pbobench")),
+        ("backend", backend.word().into()),
+    ];
+    let cost = points(series, &pbobench, &CYCLE.map(Operation::series));
+    let control = [("workload", Parameter::from("control"))];
+    let control = growth::fit(&points(series, &control, &[CONTROL]), seed).ok();
     match growth::fit(&cost, seed) {
         Ok(growth) => BackendAnswer {
             verdict: growth::verdict(&growth, control.as_ref()),
@@ -147,12 +151,13 @@ fn sentence(backend: Backend, cost: &[Point], growth: &Growth, control: Option<&
 
 /// Cost over N: at each N the sum of the medians of these series, a figure a run. Only runs
 /// that measured all of it count.
-fn points(series: &[Series], backend: Backend, names: &[&str]) -> Vec<Point> {
+fn points(series: &[Series], of: &[(&str, Parameter)], names: &[&str]) -> Vec<Point> {
     let mut by_n: BTreeMap<u64, BTreeMap<u32, Vec<f64>>> = BTreeMap::new();
     for one in series {
         let wanted = names.contains(&one.name.as_str())
-            && one.word("workload") == Some("pbobench")
-            && one.word("backend") == Some(backend.word());
+            && of
+                .iter()
+                .all(|(key, value)| one.parameters.get(*key) == Some(value));
         if let (true, Some(n)) = (wanted, one.number("n")) {
             for block in &one.blocks {
                 let values = by_n.entry(n).or_default().entry(block.run).or_default();
@@ -334,7 +339,7 @@ mod tests {
             series("map", 1_000, &[4.0, 5.0, 6.0]),
             series("unmap", 1_000, &[40.0, 50.0, 60.0]),
         ];
-        let points = points(&measured, Backend::Memfd, &["map", "unmap"]);
+        let points = points(&measured, &[("backend", "memfd".into())], &["map", "unmap"]);
         assert_eq!(points.len(), 2);
         assert_eq!(points[0].runs, [11.0, 22.0]);
         assert_eq!(points[1].runs, [44.0, 55.0]);

@@ -3,9 +3,10 @@
 //! **Contract.** pbobench of mail 000 over a ladder of N: N one-page mappings that can never
 //! merge are laid out, then 100 slots are mapped, touched and unmapped at random. Map, first
 //! touch and unmap are timed apart, each call. Each N of each run is a load child of its own,
-//! with a fresh address space, in random order. In the same child, over the same mappings, the
-//! **positive control**: the time to read `/proc/self/maps`, which is linear in N on every
-//! kernel. A run that cannot see *that* growth may not say `flat`.
+//! with a fresh address space, in random order. In every run, over the same ladder, the
+//! **positive control**: the time to read `/proc/self/maps` beside N mappings of one memfd,
+//! which is linear in N on every kernel. A run that cannot see *that* growth may not say
+//! `flat`.
 //!
 //! Beside it: agua and freegap of mail 003, and N threads that map at once while one only
 //! faults, because today's stall is mmap_lock and the TLB shootdown rather than the search.
