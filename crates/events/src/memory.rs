@@ -4,6 +4,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::range::AddressRange;
 use crate::units::Bytes;
 
 /// A mapping's name within one stream of events. It is never used for two mappings at a time;
@@ -36,6 +37,36 @@ pub enum Merge {
     Never,
 }
 
+/// Where a mapping may go: what MAP_32BIT, a driver's alignment or an address given to mmap(2) ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Placing {
+    /// Its start is `offset` modulo this power of two. What is less than a page (0, too) means a page.
+    pub alignment: Bytes,
+    /// What its start must be modulo `alignment`; whole pages.
+    pub offset: Bytes,
+    /// All of it must lie in here; `None`: anywhere in the address space.
+    pub limits: Option<AddressRange>,
+    /// An address to be given if it is free.
+    pub hint: Option<u64>,
+}
+
+impl Placing {
+    /// Anywhere.
+    pub const ANYWHERE: Placing = Placing {
+        alignment: Bytes(0),
+        offset: Bytes(0),
+        limits: None,
+        hint: None,
+    };
+
+    /// Whether nothing is asked.
+    #[must_use]
+    pub fn is_anywhere(&self) -> bool {
+        *self == Placing::ANYWHERE
+    }
+}
+
 /// One event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "event")]
@@ -51,6 +82,9 @@ pub enum MemoryEvent {
         protection: Protection,
         /// Whether it may join its neighbours.
         merge: Merge,
+        /// Where it may go.
+        #[serde(default, skip_serializing_if = "Placing::is_anywhere")]
+        placing: Placing,
     },
     /// Unmap the whole mapping.
     Unmap {

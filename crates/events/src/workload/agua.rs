@@ -1,4 +1,4 @@
-use crate::memory::{MapId, MemoryEvent, Merge, Phase, Protection};
+use crate::memory::{MapId, MemoryEvent, Merge, Phase, Placing, Protection};
 use crate::units::Bytes;
 
 /// `agua_frag_test`, whose loop time mail 003 quotes (294 ms a loop, then 38).
@@ -87,6 +87,7 @@ impl Agua {
                         length,
                         protection: Protection::Read,
                         merge: Merge::May,
+                        placing: Placing::ANYWHERE,
                     });
                 }
                 let mut free = |live: &mut Vec<MapId>, from, skip, count| {

@@ -1,4 +1,4 @@
-use crate::memory::{MapId, MemoryEvent, Merge, Phase, Protection};
+use crate::memory::{MapId, MemoryEvent, Merge, Phase, Placing, Protection};
 use crate::units::Bytes;
 use crate::words;
 
@@ -82,6 +82,7 @@ impl Freegap {
                 Protection::Read
             },
             merge: Merge::May,
+            placing: Placing::ANYWHERE,
         };
         let protect = move |protection| MemoryEvent::Protect {
             id: middle,

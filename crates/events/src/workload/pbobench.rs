@@ -1,4 +1,4 @@
-use crate::memory::{MapId, MemoryEvent, Merge, Phase, Protection};
+use crate::memory::{MapId, MemoryEvent, Merge, Phase, Placing, Protection};
 use crate::random::Random;
 use crate::units::Bytes;
 
@@ -43,6 +43,7 @@ impl Pbobench {
             length: Bytes(4_000),
             protection: Protection::Write,
             merge: Merge::Never,
+            placing: Placing::ANYWHERE,
         });
         let mut random = Random::new(self.seed);
         let mut full = [false; Pbobench::SLOTS as usize];
@@ -57,6 +58,7 @@ impl Pbobench {
                     length: Bytes(1 + random.below(Pbobench::LARGEST)),
                     protection: Protection::Write,
                     merge: Merge::Never,
+                    placing: Placing::ANYWHERE,
                 };
                 [Some(map), Some(MemoryEvent::Touch { id })]
             } else {

@@ -101,6 +101,7 @@ impl<'s> Executor<'s> {
                 length,
                 protection,
                 merge,
+                placing: _, // the probe's workloads go anywhere
             } => {
                 let request = self.request(id, length, protection, merge);
                 let start = system.now();

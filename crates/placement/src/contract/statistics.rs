@@ -1,0 +1,36 @@
+use super::Range;
+
+/// What a policy holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Statistics {
+    /// Ranges held, or VMAs where the policy keeps those.
+    pub ranges: u64,
+    /// Bytes held.
+    pub used: u64,
+    /// From the first byte held to the last; `None` where nothing is.
+    pub span: Option<Range>,
+    /// Free areas that are as large as they can be, those at the window's ends among them.
+    pub holes: u64,
+    /// The largest of them in bytes; 0 where there is none.
+    pub largest_hole: u64,
+    /// Bytes of memory that the policy's own structures take, by capacity.
+    pub memory: u64,
+}
+
+/// What a policy has done since it was made. What it does not do stays 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Work {
+    /// Calls of `place` that gave a range.
+    pub placed: u64,
+    /// VMAs, nodes or free areas looked at while searching. For `linux-2.6.35` and `linux-3.4`:
+    /// calls of `find` and steps along the list.
+    pub visited: u64,
+    /// Steps that keep a search structure right after a change: nodes recomputed, at whatever level.
+    pub propagated: u64,
+    /// Searches that began at the base again because of cached_hole_size (2.6.35, 3.4).
+    pub resets: u64,
+    /// Searches that scanned from the base, for whatever reason (2.6.35, 3.4).
+    pub full_scans: u64,
+    /// Times that deferred work was carried out at once: a dirty chain flushed, magazines emptied.
+    pub flushes: u64,
+}

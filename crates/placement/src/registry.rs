@@ -1,0 +1,81 @@
+//! The policies by name.
+
+use core::fmt;
+use core::str::FromStr;
+
+use alloc::format;
+use alloc::string::String;
+
+use crate::contract::{Direction, Policy, Space};
+
+/// Something to be done with a policy of whatever type: a trait object would make every call of a
+/// policy that takes some nanoseconds an indirect one.
+pub trait Visit {
+    /// What comes of it.
+    type Output;
+
+    /// Does it with `policy`, which is fresh.
+    fn visit<P: Policy + Send + 'static>(self, policy: P) -> Self::Output;
+}
+
+/// Gives [`Name`] its variants, each with its word and how the policy is made from a space and a
+/// direction. The direction is that of the whole address space (`mmap_base`'s layout), which only
+/// policies that had one at a time look at.
+macro_rules! policies {
+    ($($(#[$doc:meta])* $variant:ident $word:literal $make:expr;)*) => {
+        /// A policy's name.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Name {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl Name {
+            /// All of them, oldest first.
+            pub const ALL: &'static [Name] = &[$(Name::$variant),*];
+
+            /// Its one word.
+            #[must_use]
+            pub const fn word(self) -> &'static str {
+                match self {
+                    $(Name::$variant => $word,)*
+                }
+            }
+
+            /// Makes the policy for `space` and hands it to `visit`.
+            pub fn visit<V: Visit>(self, space: Space, direction: Direction, visit: V) -> V::Output {
+                let _ = (space, direction);
+                match self {
+                    $(Name::$variant => {
+                        let make: fn(Space, Direction) -> _ = $make;
+                        visit.visit(make(space, direction))
+                    })*
+                }
+            }
+        }
+    };
+}
+
+policies! {}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+impl FromStr for Name {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Name, String> {
+        let named = Name::ALL.iter().copied().find(|name| name.word() == word);
+        named.ok_or_else(|| {
+            let mut words = String::new();
+            for name in Name::ALL {
+                words += if words.is_empty() { "" } else { ", " };
+                words += name.word();
+            }
+            format!("unknown policy '{word}'; there are {words}")
+        })
+    }
+}
