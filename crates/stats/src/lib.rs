@@ -1,6 +1,7 @@
 //! The statistics of stalls: what was measured, what it shows, and with what certainty.
 //!
 //! * [`record`]: the run record (JSON `stopgap.run/1`): one run, its environment, its answers.
+//! * [`replay`]: the record of a replay (JSON `stopgap.replay/1`): a row a policy, workload and N.
 //! * [`histogram`]: latency histograms, HdrHistogram V2 in base64 inside the record.
 //! * [`quantile`]: quantiles that refuse when there are too few samples.
 //! * [`bootstrap`]: intervals over runs.
@@ -16,4 +17,5 @@ pub mod histogram;
 mod noise;
 pub mod quantile;
 pub mod record;
+pub mod replay;
 pub mod verdict;

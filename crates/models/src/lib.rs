@@ -1,0 +1,8 @@
+//! Events through policies: the same workload or recorded trace that a probe carries out on the
+//! running kernel, carried out on a model.
+//!
+//! * [`placement`]: memory events through placement policies.
+//!
+//! This crate is pure: it knows no clock and no file. Whoever times a replay hands a clock in.
+
+pub mod placement;

@@ -1,0 +1,537 @@
+//! Events, compiled to what a policy is asked.
+//!
+//! An operation takes 16 bytes, and what a map asks beyond its size stands once in a table of its
+//! batch: a driver that reads operations does hardly anything but read memory in order. Touching is no
+//! operation: no policy hears of it. Nor is protecting a mapping that never merges: it stays one VMA.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use stopgap_events::memory::{MapId, MemoryEvent, Merge, Phase, Placing, Protection};
+use stopgap_placement::{Direction, Impossible, Range, Request, Space};
+use thiserror::Error;
+
+/// Operations in a batch at most. Their number fits the index of what they ask.
+pub const BATCH: usize = 1 << 16;
+
+/// One thing that a policy is to do. Slots are named by the compiler, from 0, and used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// Place `size` bytes and keep them in the slot.
+    Map {
+        /// Which of [`Batch::asks`] it is, its size apart.
+        ask: u16,
+        /// Where the answer is kept.
+        slot: u32,
+        /// Bytes, as the event has them.
+        size: u64,
+    },
+    /// Free what is in the slot.
+    Unmap {
+        /// Which.
+        slot: u32,
+        /// Bytes in whole pages.
+        size: u64,
+    },
+    /// Change what the first part of it merges with.
+    Protect {
+        /// The new number to merge with.
+        merge: u16,
+        /// Which.
+        slot: u32,
+        /// Bytes from its start in whole pages, at most all.
+        size: u64,
+    },
+}
+
+/// Operations in a row, all of the layout or all measured.
+#[derive(Debug, Clone, Default)]
+pub struct Batch {
+    /// The operations.
+    pub operations: Vec<Operation>,
+    /// What maps ask, each once; the size is the operation's.
+    pub asks: Vec<Request>,
+    /// Whether they are measured: not of [`Phase::Layout`].
+    pub measured: bool,
+    /// Slots that operations so far have named.
+    pub slots: usize,
+    /// The event of each operation, counted from [`Batch::first`].
+    events: Vec<u32>,
+    first: u64,
+    known: HashMap<Request, u16>,
+}
+
+impl Batch {
+    /// Index of the event, from 0, that operation `at` comes from.
+    #[must_use]
+    pub fn event(&self, at: usize) -> u64 {
+        self.first + self.events.get(at).map_or(0, |&event| u64::from(event))
+    }
+
+    fn clear(&mut self, first: u64) {
+        self.operations.clear();
+        self.asks.clear();
+        self.events.clear();
+        self.known.clear();
+        self.first = first;
+    }
+
+    fn push(&mut self, operation: Operation, event: u64) {
+        self.operations.push(operation);
+        // Cannot be cut: a batch ends long before 2^32 events of touching.
+        self.events
+            .push(u32::try_from(event - self.first).unwrap_or(u32::MAX));
+    }
+
+    /// The index of `ask`, which has no size.
+    fn ask(&mut self, ask: Request) -> u16 {
+        // Workloads have few; a trace with an address hint in each map has one a map.
+        if let Some(at) = self.asks.iter().take(16).position(|known| *known == ask) {
+            return index(at);
+        }
+        match self.known.entry(ask) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(new) => {
+                self.asks.push(ask);
+                *new.insert(index(self.asks.len() - 1))
+            }
+        }
+    }
+}
+
+/// Cannot be cut: a batch has at most 2^16 maps, so asks from 0 to 2^16 - 1.
+fn index(at: usize) -> u16 {
+    u16::try_from(at).unwrap_or(u16::MAX)
+}
+
+/// An event that makes no sense where it stands.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("event {event}: {what}")]
+pub struct StreamError {
+    /// Its index in the stream, from 0.
+    pub event: u64,
+    /// What is wrong with it.
+    pub what: Wrong,
+}
+
+/// What is wrong with an event.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Wrong {
+    /// Its name is in use.
+    #[error("maps {0}, which is mapped already")]
+    MappedTwice(u32),
+    /// Its name is not in use.
+    #[error("{1} {0}, which is not mapped")]
+    NotMapped(u32, &'static str),
+    /// Not even an empty address space could do it.
+    #[error("cannot be placed by any policy: {0}")]
+    Impossible(Impossible),
+    /// More than what is mapped.
+    #[error("protects more of {0} than is mapped")]
+    ProtectsMore(u32),
+    /// Nothing is to be protected.
+    #[error("protects 0 bytes of {0}")]
+    ProtectsNothing(u32),
+    /// The stream could not be read on; why.
+    #[error("{0}")]
+    Unreadable(String),
+}
+
+/// A mapping that is live.
+#[derive(Debug, Clone, Copy)]
+struct Live {
+    size: u64,
+    merges: bool,
+}
+
+/// Names below this are looked up in a table, others by hashing: recorded names may be anything.
+const DENSE: u32 = 1 << 24;
+
+/// Which slot a name has; 0 is none, 1 the first.
+#[derive(Debug, Default)]
+struct Names {
+    dense: Vec<u32>,
+    sparse: HashMap<u32, u32>,
+}
+
+impl Names {
+    fn get(&self, id: MapId) -> Option<u32> {
+        let slot = if id.0 < DENSE {
+            self.dense.get(id.0 as usize).copied()
+        } else {
+            self.sparse.get(&id.0).copied()
+        };
+        slot?.checked_sub(1)
+    }
+
+    fn set(&mut self, id: MapId, slot: Option<u32>) {
+        let value = slot.map_or(0, |slot| slot + 1);
+        if id.0 >= DENSE {
+            if value == 0 {
+                self.sparse.remove(&id.0);
+            } else {
+                self.sparse.insert(id.0, value);
+            }
+            return;
+        }
+        let at = id.0 as usize;
+        if at >= self.dense.len() {
+            let length = (at + 1).next_power_of_two();
+            self.dense.resize(length, 0);
+        }
+        self.dense[at] = value;
+    }
+}
+
+/// Turns a stream of events into batches.
+#[derive(Debug)]
+pub struct Compiler {
+    space: Space,
+    direction: Direction,
+    names: Names,
+    live: Vec<Option<Live>>,
+    vacant: Vec<u32>,
+    event: u64,
+    measured: bool,
+    /// Whether something measured has been compiled: from then on all is.
+    begun: bool,
+    over: bool,
+}
+
+impl Compiler {
+    /// For policies that fill `space`; every map asks for `direction`.
+    #[must_use]
+    pub fn new(space: Space, direction: Direction) -> Compiler {
+        Compiler {
+            space,
+            direction,
+            names: Names::default(),
+            live: Vec::new(),
+            vacant: Vec::new(),
+            event: 0,
+            measured: true,
+            begun: false,
+            over: false,
+        }
+    }
+
+    /// Slots that were live at one time at most.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.live.len()
+    }
+
+    /// Bytes in whole pages of what each slot holds; 0 where it is empty.
+    pub fn sizes(&self) -> impl Iterator<Item = u64> + '_ {
+        self.live
+            .iter()
+            .map(|live| live.map_or(0, |live| live.size))
+    }
+
+    /// Fills `batch` with what comes next, up to [`BATCH`] operations or the next change of phase.
+    /// `false` where nothing is left.
+    ///
+    /// # Errors
+    /// [`StreamError`], which names the event.
+    pub fn fill<I>(&mut self, events: &mut I, batch: &mut Batch) -> Result<bool, StreamError>
+    where
+        I: Iterator<Item = Result<MemoryEvent, String>> + ?Sized,
+    {
+        batch.clear(self.event);
+        batch.measured = self.measured;
+        while !self.over && batch.operations.len() < BATCH {
+            let at = self.event;
+            let error = |what| StreamError { event: at, what };
+            let Some(event) = events.next() else {
+                self.over = true;
+                break;
+            };
+            let event = event.map_err(|why| error(Wrong::Unreadable(why)))?;
+            self.event += 1;
+            if let MemoryEvent::Begin(phase) = event {
+                let measured = self.begun || phase != Phase::Layout;
+                if measured != self.measured {
+                    self.measured = measured;
+                    if batch.operations.is_empty() {
+                        batch.measured = measured;
+                        continue;
+                    }
+                    break;
+                }
+            } else if let Some(operation) = self.operation(event, batch).map_err(error)? {
+                self.begun |= self.measured;
+                batch.push(operation, at);
+            }
+        }
+        batch.slots = self.live.len();
+        Ok(!batch.operations.is_empty() || !self.over)
+    }
+
+    fn operation(
+        &mut self,
+        event: MemoryEvent,
+        batch: &mut Batch,
+    ) -> Result<Option<Operation>, Wrong> {
+        match event {
+            MemoryEvent::Map {
+                id,
+                length,
+                protection,
+                merge,
+                placing,
+            } => {
+                if self.names.get(id).is_some() {
+                    return Err(Wrong::MappedTwice(id.0));
+                }
+                let merges = merge == Merge::May;
+                let mut ask = self.request(placing);
+                if merges {
+                    ask.merge = stopgap_placement::Merge::With(u32::from(number(protection)));
+                }
+                let whole = Request {
+                    size: length.0,
+                    ..ask
+                };
+                let need = self.space.need(&whole).map_err(Wrong::Impossible)?;
+                let slot = self.take(Live {
+                    size: need.size,
+                    merges,
+                });
+                self.names.set(id, Some(slot));
+                Ok(Some(Operation::Map {
+                    ask: batch.ask(ask),
+                    slot,
+                    size: length.0,
+                }))
+            }
+            MemoryEvent::Unmap { id } => {
+                let (slot, live) = self.find(id, "unmaps")?;
+                self.live[slot as usize] = None;
+                self.vacant.push(slot);
+                self.names.set(id, None);
+                let size = live.size;
+                Ok(Some(Operation::Unmap { slot, size }))
+            }
+            MemoryEvent::Protect {
+                id,
+                length,
+                protection,
+            } => {
+                let (slot, live) = self.find(id, "protects")?;
+                if length.0 == 0 {
+                    return Err(Wrong::ProtectsNothing(id.0));
+                }
+                let size = self.space.page_up(length.0);
+                let size = size.filter(|&size| size <= live.size);
+                let size = size.ok_or(Wrong::ProtectsMore(id.0))?;
+                let merge = number(protection);
+                Ok(live
+                    .merges
+                    .then_some(Operation::Protect { merge, slot, size }))
+            }
+            MemoryEvent::Touch { id } => self.find(id, "touches").map(|_| None),
+            MemoryEvent::Begin(_) => Ok(None),
+        }
+    }
+
+    fn request(&self, placing: Placing) -> Request {
+        Request {
+            size: 0,
+            // 0, too, means a page.
+            alignment: placing.alignment.0.max(1),
+            offset: placing.offset.0,
+            limits: placing.limits.map(|to| Range::new(to.start, to.end)),
+            direction: self.direction,
+            hint: placing.hint,
+            merge: stopgap_placement::Merge::Never,
+        }
+    }
+
+    fn find(&self, id: MapId, doing: &'static str) -> Result<(u32, Live), Wrong> {
+        let slot = self.names.get(id);
+        let live = slot.and_then(|slot| Some((slot, self.live[slot as usize]?)));
+        live.ok_or(Wrong::NotMapped(id.0, doing))
+    }
+
+    /// A slot for what is live now.
+    fn take(&mut self, live: Live) -> u32 {
+        if let Some(slot) = self.vacant.pop() {
+            self.live[slot as usize] = Some(live);
+            return slot;
+        }
+        self.live.push(Some(live));
+        // Cannot be cut: names are of 32 bits, and each has one slot at a time.
+        u32::try_from(self.live.len() - 1).unwrap_or(u32::MAX)
+    }
+}
+
+/// The number that mappings of this protection merge with.
+fn number(protection: Protection) -> u16 {
+    match protection {
+        Protection::None => 0,
+        Protection::Read => 1,
+        Protection::Write => 2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stopgap_events::range::AddressRange;
+    use stopgap_events::units::Bytes;
+
+    fn space() -> Space {
+        Space::new(Range::new(0x1000, 0x100_0000), 0x1000).unwrap()
+    }
+
+    fn map(id: u32, length: u64) -> MemoryEvent {
+        MemoryEvent::Map {
+            id: MapId(id),
+            length: Bytes(length),
+            protection: Protection::Write,
+            merge: Merge::Never,
+            placing: Placing::ANYWHERE,
+        }
+    }
+
+    fn unmap(id: u32) -> MemoryEvent {
+        MemoryEvent::Unmap { id: MapId(id) }
+    }
+
+    fn protect(id: u32, length: u64) -> MemoryEvent {
+        MemoryEvent::Protect {
+            id: MapId(id),
+            length: Bytes(length),
+            protection: Protection::Read,
+        }
+    }
+
+    fn compile(events: &[MemoryEvent]) -> Result<Vec<Batch>, StreamError> {
+        let mut compiler = Compiler::new(space(), Direction::Any);
+        let mut events = events.iter().map(|&event| Ok(event));
+        let mut batches = Vec::new();
+        let mut batch = Batch::default();
+        while compiler.fill(&mut events, &mut batch)? {
+            batches.push(batch.clone());
+        }
+        Ok(batches)
+    }
+
+    #[test]
+    fn operations_are_small() {
+        assert_eq!(size_of::<Operation>(), 16);
+    }
+
+    #[test]
+    fn a_batch_is_of_one_phase_and_knows_its_events() {
+        let batches = compile(&[
+            MemoryEvent::Begin(Phase::Layout),
+            map(7, 1),
+            map(u32::MAX, 0x1001),
+            MemoryEvent::Begin(Phase::Steady),
+            MemoryEvent::Touch { id: MapId(7) },
+            unmap(u32::MAX),
+            MemoryEvent::Begin(Phase::Round),
+            map(1, 5),
+        ])
+        .unwrap();
+        let measured: Vec<bool> = batches.iter().map(|batch| batch.measured).collect();
+        assert_eq!(measured, [false, true]);
+        assert_eq!(batches[0].operations.len(), 2);
+        assert_eq!(batches[0].asks.len(), 1);
+        assert_eq!(batches[0].event(1), 2);
+        // The slot of what was unmapped is used again, and its size is in whole pages.
+        let unmap = Operation::Unmap {
+            slot: 1,
+            size: 0x2000,
+        };
+        assert_eq!(batches[1].operations[0], unmap);
+        let again = Operation::Map {
+            ask: 0,
+            slot: 1,
+            size: 5,
+        };
+        assert_eq!(batches[1].operations[1], again);
+        assert_eq!((batches[1].event(0), batches[1].event(1)), (5, 7));
+    }
+
+    #[test]
+    fn what_makes_no_sense_names_its_event() {
+        let refused = |events: &[MemoryEvent]| compile(events).unwrap_err();
+        for (events, event, words) in [
+            (vec![map(1, 1), unmap(1), unmap(1)], 2, "unmaps 1"),
+            (vec![unmap(9)], 0, "unmaps 9, which is not mapped"),
+            (vec![map(1, 1), map(1, 1)], 1, "mapped already"),
+            (vec![map(1, 0)], 0, "the size is 0"),
+            (vec![map(1, u64::MAX)], 0, "larger than the limits"),
+            (vec![map(1, 1), protect(1, 0x1001)], 1, "more of 1"),
+            (vec![map(1, 1), protect(1, u64::MAX)], 1, "more of 1"),
+            (vec![map(1, 1), protect(1, 0)], 1, "0 bytes of 1"),
+            (vec![protect(3, 1)], 0, "protects 3"),
+            (vec![MemoryEvent::Touch { id: MapId(3) }], 0, "touches 3"),
+        ] {
+            let error = refused(&events);
+            assert_eq!(error.event, event, "{error}");
+            assert!(error.to_string().contains(words), "{error}");
+        }
+        let placing = |change: fn(&mut Placing)| {
+            let mut placing = Placing::ANYWHERE;
+            change(&mut placing);
+            let event = MemoryEvent::Map {
+                id: MapId(0),
+                length: Bytes(1),
+                protection: Protection::Write,
+                merge: Merge::Never,
+                placing,
+            };
+            refused(&[event]).what
+        };
+        let outside = |p: &mut Placing| {
+            p.limits = Some(AddressRange {
+                start: 0,
+                end: u64::MAX,
+            });
+        };
+        assert_eq!(
+            placing(outside),
+            Wrong::Impossible(Impossible::LimitsOutside)
+        );
+        let crossed = |p: &mut Placing| p.limits = Some(AddressRange { start: 9, end: 5 });
+        assert_eq!(
+            placing(crossed),
+            Wrong::Impossible(Impossible::LimitsCrossed)
+        );
+        let odd = |p: &mut Placing| p.alignment = Bytes(3);
+        assert_eq!(placing(odd), Wrong::Impossible(Impossible::Alignment));
+    }
+
+    #[test]
+    fn a_batch_has_room_for_as_many_asks_as_maps() {
+        let far = |id: u32| MemoryEvent::Map {
+            id: MapId(id),
+            length: Bytes(1),
+            protection: Protection::Write,
+            merge: Merge::Never,
+            placing: Placing {
+                hint: Some(u64::from(id) << 12),
+                ..Placing::ANYWHERE
+            },
+        };
+        let events: Vec<MemoryEvent> = (0..70_000).map(far).collect();
+        let batches = compile(&events).unwrap();
+        assert_eq!(batches[0].asks.len(), BATCH);
+        assert_eq!(batches[1].operations.len(), 70_000 - BATCH);
+        let Operation::Map { ask, .. } = batches[0].operations[BATCH - 1] else {
+            panic!("not a map");
+        };
+        let hint = batches[0].asks[usize::from(ask)].hint;
+        assert_eq!(hint, Some((BATCH as u64 - 1) << 12));
+    }
+
+    #[test]
+    fn a_protection_of_what_never_merges_is_no_operation() {
+        let batches = compile(&[map(1, 1), protect(1, 1)]).unwrap();
+        assert_eq!(batches[0].operations.len(), 1);
+    }
+}

@@ -1,0 +1,216 @@
+//! What was measured, as rows.
+
+use stopgap_events::machine::Missing;
+use stopgap_stats::quantile::{median, quantile};
+use stopgap_stats::replay::{Row, Spread};
+
+use super::contender::Entry;
+use super::lane::{Facts, Stop};
+use super::rung::{Rung, Shown};
+
+/// A row and what it is fitted from.
+#[derive(Debug, Clone)]
+pub struct Measured {
+    /// The row.
+    pub row: Row,
+    /// Nanoseconds an operation in each repetition, the driver's taken off.
+    pub runs: Vec<f64>,
+}
+
+/// The quantile of single operations.
+const TAIL: f64 = 0.9999;
+
+/// A row an entry; `shown` has the driver first. Nothing where nothing was measured.
+pub(super) fn of(rung: &Rung<'_>, entries: &[Entry], shown: &[Shown]) -> Vec<Measured> {
+    let Some((driver, others)) = shown.split_first() else {
+        return Vec::new();
+    };
+    if driver.facts.is_none() {
+        return Vec::new();
+    }
+    entries
+        .iter()
+        .zip(others)
+        .map(|(entry, shown)| one(rung, entry, driver, shown))
+        .collect()
+}
+
+fn one(rung: &Rung<'_>, entry: &Entry, driver: &Shown, shown: &Shown) -> Measured {
+    let mut missing = Vec::new();
+    let mut unknown = |what: &str, why: &str| missing.push(Missing::new(what, why));
+    let facts = shown.facts.clone().unwrap_or_default();
+    let lacks = shown.lacks.clone().or(match shown.stop {
+        Some(Stop::Lacks(what)) => Some(what.to_string()),
+        _ => None,
+    });
+    // What could not do the workload has no figures of it: those of its part would be another's.
+    let told = lacks.is_none();
+    let stopped = match shown.stop {
+        Some(Stop::Visits(visits)) => Some(format!("after {visits} visits")),
+        Some(Stop::Time(ns)) => Some(format!("after {} ms", ns / 1_000_000)),
+        Some(Stop::Lacks(_)) | None => None,
+    };
+
+    let driver_ns = middle(&driver.times);
+    let runs: Vec<f64> = shown
+        .times
+        .iter()
+        .zip(&driver.times)
+        .filter_map(|(own, driver)| Some(mean(own)? - mean(driver)?))
+        .collect();
+    let ns = middle(&shown.times)
+        .zip(driver_ns)
+        .map(|(own, driver)| own - driver);
+    if told && ns.is_none() {
+        unknown("ns_per_operation", "it stopped before anything was timed");
+    }
+
+    let (p9999_ns, worst_ns) = singles(shown);
+    if let Err(why) = &p9999_ns
+        && told
+    {
+        unknown("p9999_ns", why);
+    }
+    let work = facts.work.filter(|_| told);
+    if told && work.is_none() {
+        unknown("work_per_map", "it does not count its work");
+    }
+    let work_per_map = work
+        .filter(|_| facts.maps > 0)
+        .map(|work| share(work.visited + work.propagated, facts.maps));
+    if work.is_some() && work_per_map.is_none() {
+        unknown("work_per_map", "the workload maps nothing");
+    }
+    let span = facts.used_and_span.filter(|_| told);
+    if told && span.is_none() {
+        unknown("span_over_live", span_unknown(&facts));
+    }
+    let memory = facts.memory.filter(|_| told && facts.live > 0);
+    if told && memory.is_none() {
+        unknown("bytes_per_range", memory_unknown(&facts));
+    }
+    let row = Row {
+        workload: rung.workload.to_owned(),
+        policy: entry.name().to_owned(),
+        n: rung.n,
+        operations: facts.operations,
+        maps: facts.maps,
+        ns_per_operation: ns.filter(|_| told),
+        spread: spread(&runs).filter(|_| told),
+        driver_ns,
+        work_per_map,
+        visited: work.map(|work| work.visited),
+        propagated: work.map(|work| work.propagated),
+        resets: work.map(|work| work.resets),
+        full_scans: work.map(|work| work.full_scans),
+        flushes: work.map(|work| work.flushes),
+        p9999_ns: p9999_ns.ok().filter(|_| told),
+        worst_ns: worst_ns.filter(|_| told),
+        span_over_live: span.map(|(used, span)| share(span, used)),
+        failures: facts.failures,
+        live: facts.live,
+        bytes_per_range: memory.map(|memory| share(memory, facts.live)),
+        stopped,
+        lacks,
+        note: entry.note().map(str::to_owned),
+        missing,
+    };
+    let runs = if told { runs } else { Vec::new() };
+    Measured { row, runs }
+}
+
+fn span_unknown(facts: &Facts) -> &'static str {
+    if facts.live == 0 {
+        "nothing is held at the end"
+    } else {
+        "it keeps no statistics and was stopped"
+    }
+}
+
+fn memory_unknown(facts: &Facts) -> &'static str {
+    if facts.live == 0 {
+        "nothing is held at the end"
+    } else {
+        "it does not say what memory it takes"
+    }
+}
+
+#[allow(clippy::cast_precision_loss)] // three digits are shown
+fn share(part: u64, whole: u64) -> f64 {
+    part as f64 / whole as f64
+}
+
+/// Nanoseconds an operation in one repetition.
+fn mean(times: &[(u64, u64)]) -> Option<f64> {
+    let operations: u64 = times.iter().map(|time| time.0).sum();
+    let ns: u64 = times.iter().map(|time| time.1).sum();
+    (operations > 0).then(|| share(ns, operations))
+}
+
+/// Nanoseconds an operation: of each batch the median of the repetitions, then the mean over all
+/// operations. Batches that not all repetitions have, an interrupted one's, count as far as they go.
+fn middle(times: &[Vec<(u64, u64)>]) -> Option<f64> {
+    let batches = times.iter().map(Vec::len).max()?;
+    let (mut operations, mut total) = (0.0, 0.0);
+    for at in 0..batches {
+        let each: Vec<(u64, u64)> = times
+            .iter()
+            .filter_map(|batches| batches.get(at).copied())
+            .filter(|time| time.0 > 0)
+            .collect();
+        let Some(&(count, _)) = each.first() else {
+            continue;
+        };
+        let per = each.iter().map(|&(count, ns)| share(ns, count)).collect();
+        if let Some(per) = median(per) {
+            let count = share(count, 1);
+            operations += count;
+            total += per * count;
+        }
+    }
+    (operations > 0.0).then(|| total / operations)
+}
+
+fn spread(runs: &[f64]) -> Option<Spread> {
+    let low = runs.iter().copied().reduce(f64::min)?;
+    let high = runs.iter().copied().reduce(f64::max)?;
+    Some(Spread { low, high })
+}
+
+/// The median of the repetitions' p99.99, or why there is none; the longest operation of all.
+fn singles(shown: &Shown) -> (Result<u64, String>, Option<u64>) {
+    let worst = shown.singles.iter().filter_map(|all| all.max()).max();
+    let mut tails = Vec::new();
+    for all in &shown.singles {
+        match quantile(all, TAIL) {
+            Ok(ns) => tails.push(ns),
+            Err(few) => return (Err(few.to_string()), worst),
+        }
+    }
+    tails.sort_unstable();
+    let middle = tails.len().checked_sub(1).map(|last| tails[last / 2]);
+    let why = "no operation was timed alone".to_owned();
+    (middle.ok_or(why), worst)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_slow_repetition_of_a_batch_is_left_out() {
+        let even = vec![(10, 100), (10, 100)];
+        let slow = vec![(10, 100), (10, 90_000)];
+        let times = [even.clone(), slow, even];
+        assert_eq!(middle(&times), Some(10.0));
+        assert_eq!(mean(&times[1]), Some(4_505.0));
+        assert_eq!(middle(&[]), None);
+        assert_eq!(mean(&[(0, 7)]), None);
+    }
+
+    #[test]
+    fn batches_weigh_by_their_operations() {
+        let times = [vec![(30, 300), (10, 500)]];
+        assert_eq!(middle(&times), Some(20.0));
+    }
+}

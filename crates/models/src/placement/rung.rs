@@ -1,0 +1,344 @@
+//! All contenders on one workload at one N.
+//!
+//! # How time is taken
+//!
+//! Every batch is carried out by each contender in turn, in an order that rotates from batch to batch,
+//! so that what disturbs the machine for a while disturbs all. Each repetition begins with fresh
+//! state. The first operations of a batch are carried out untimed: the other contenders have just used
+//! the caches. A batch's figure is the median over the repetitions, which all carry the same operations
+//! out; the row's is the sum of those over all operations. The [driver](super::Driver) runs among the
+//! contenders, and its time an operation is taken off theirs.
+//!
+//! The clock is handed in. It should be a monotonic one, read without a system call: the clock of a
+//! thread's CPU time costs one a reading, some 200 ns, which would drown a single operation. What the
+//! wall clock counts besides, the time for which the thread did not run, the medians leave out.
+//!
+//! Single operations are timed in passes of their own over the same operations, each between two
+//! readings of the clock; what two readings in a row show (median) is taken off each.
+
+use stopgap_events::memory::MemoryEvent;
+use stopgap_placement::{Direction, Space};
+use stopgap_stats::histogram::Histogram;
+use thiserror::Error;
+
+use super::contender::{Driver, Entry};
+use super::lane::{Facts, Limits, Replays, Stop, Timing};
+use super::operation::{Batch, Compiler, StreamError};
+use super::rows;
+
+/// Operations at the start of a batch that are not timed, at most; an eighth of a short one.
+const WARM: usize = 2_048;
+
+/// Readings of the clock to find out what it costs.
+const READINGS: usize = 10_000;
+
+/// Memory that a range may take in one contender at most, its slot included, in bytes. The hungriest
+/// are a VMA with its tree and its list, and a peer's node in two maps.
+pub const RANGE: u64 = 256;
+
+/// A stream of events, read from the start.
+pub type Events = Box<dyn Iterator<Item = Result<MemoryEvent, String>>>;
+
+/// One workload at one N.
+pub struct Rung<'a> {
+    /// The workload's name in rows.
+    pub workload: &'a str,
+    /// Its size; `None` for a trace.
+    pub n: Option<u64>,
+    /// Addresses to place in.
+    pub space: Space,
+    /// From which end every map looks, and how the address space is laid out.
+    pub direction: Direction,
+    /// Opens the stream again.
+    pub events: &'a dyn Fn() -> Result<Events, String>,
+}
+
+/// How much to do.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// Repetitions of each pass, at least 1.
+    pub repetitions: u32,
+    /// Visits that one contender may make in all passes of one rung.
+    pub visits: u64,
+    /// Nanoseconds that one that counts no visits may take in all passes of one rung.
+    pub ns: u64,
+    /// Bytes of memory that all contenders may take.
+    pub memory: u64,
+}
+
+/// What is looked at while it runs.
+pub struct Meter<'a> {
+    /// A monotonic clock, in nanoseconds.
+    pub now: &'a dyn Fn() -> u64,
+    /// Whether to end early.
+    pub interrupted: &'a dyn Fn() -> bool,
+    /// Told what share of the rung is done.
+    pub progress: &'a dyn Fn(f64),
+}
+
+/// Why there is no replay.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ReplayError {
+    /// The stream makes no sense somewhere.
+    #[error(transparent)]
+    Stream(#[from] StreamError),
+    /// The stream cannot be opened.
+    #[error("{0}")]
+    Source(String),
+    /// A contender answered what it must not.
+    #[error("event {event}: {policy} fails: {what}")]
+    Fault {
+        /// Index of the event, from 0.
+        event: u64,
+        /// Which.
+        policy: String,
+        /// What it said.
+        what: String,
+    },
+    /// It would take too much memory.
+    #[error("{live} mappings in {contenders} policies may take {need} bytes; {most} are allowed")]
+    Memory {
+        /// Live at a time.
+        live: u64,
+        /// Policies, the driver among them.
+        contenders: u64,
+        /// What they may take.
+        need: u64,
+        /// What they may.
+        most: u64,
+    },
+}
+
+/// What one contender showed.
+pub(super) struct Shown {
+    /// What it lacks from the start; nothing else is known then.
+    pub(super) lacks: Option<String>,
+    /// What it did, the same in every pass.
+    pub(super) facts: Option<Facts>,
+    /// Why it stopped.
+    pub(super) stop: Option<Stop>,
+    /// Repetition, batch: operations timed, and nanoseconds.
+    pub(super) times: Vec<Vec<(u64, u64)>>,
+    /// Repetition: each operation alone.
+    pub(super) singles: Vec<Histogram>,
+}
+
+/// What a rung came to.
+pub struct Outcome {
+    /// A row a contender, in their order; empty where nothing was measured before it was interrupted.
+    pub rows: Vec<rows::Measured>,
+    /// What two readings of the clock cost, in nanoseconds.
+    pub clock_ns: u64,
+    /// Whether it ended early.
+    pub interrupted: bool,
+}
+
+impl Rung<'_> {
+    /// Carries the rung out on every entry.
+    ///
+    /// # Errors
+    /// [`ReplayError`]; what was measured until then is of no use.
+    pub fn run(
+        &self,
+        entries: &[Entry],
+        settings: Settings,
+        meter: &Meter<'_>,
+    ) -> Result<Outcome, ReplayError> {
+        let repetitions = settings.repetitions.max(1);
+        let passes = u64::from(repetitions) * 2;
+        let limits = Limits {
+            visits: (settings.visits / passes).max(1),
+            ns: (settings.ns / passes).max(1),
+        };
+        let cost = reading(meter.now);
+        let mut shown: Vec<Shown> = Vec::new();
+        let mut interrupted = false;
+        for pass in 0..passes {
+            let single = (pass % 2 == 1).then_some(cost);
+            #[allow(clippy::cast_precision_loss)] // some ten passes
+            (meter.progress)(pass as f64 / passes as f64);
+            let (done, whole) = self.pass(entries, limits, settings.memory, single, meter)?;
+            if whole || pass < 2 {
+                keep(&mut shown, done);
+            }
+            if !whole {
+                interrupted = true;
+                break;
+            }
+        }
+        Ok(Outcome {
+            rows: rows::of(self, entries, &shown),
+            clock_ns: cost,
+            interrupted,
+        })
+    }
+
+    /// One pass over all events with fresh contenders; `single`: each operation timed alone, less so
+    /// many nanoseconds. Says whether it came to the end.
+    fn pass(
+        &self,
+        entries: &[Entry],
+        limits: Limits,
+        memory: u64,
+        single: Option<u64>,
+        meter: &Meter<'_>,
+    ) -> Result<(Vec<Shown>, bool), ReplayError> {
+        let mut runners = self.runners(entries, limits);
+        let running = runners.iter().filter(|r| r.lane.is_some()).count() as u64;
+        let mut events = (self.events)().map_err(ReplayError::Source)?;
+        let mut compiler = Compiler::new(self.space, self.direction);
+        let mut batch = Batch::default();
+        let (mut turn, mut measuring, mut whole) = (0, false, true);
+        while compiler.fill(&mut *events, &mut batch)? {
+            let live = compiler.slots() as u64;
+            let need = live * running * RANGE;
+            if need > memory {
+                return Err(ReplayError::Memory {
+                    live,
+                    contenders: running,
+                    need,
+                    most: memory,
+                });
+            }
+            let begins = batch.measured && !measuring;
+            measuring |= begins;
+            for at in 0..runners.len() {
+                let index = (turn + at) % runners.len();
+                let name = index.checked_sub(1).map_or("driver", |i| entries[i].name());
+                runners[index].batch(&batch, begins, single, meter.now, name)?;
+            }
+            turn += 1;
+            if (meter.interrupted)() {
+                whole = false;
+                break;
+            }
+        }
+        let shown = runners.into_iter().map(|runner| {
+            let facts = runner
+                .lane
+                .as_ref()
+                .filter(|_| measuring)
+                .map(|lane| lane.facts(&mut compiler.sizes()));
+            Shown {
+                stop: runner.lane.as_ref().and_then(|lane| lane.stopped()),
+                facts,
+                lacks: runner.lacks,
+                times: vec![runner.times],
+                singles: vec![runner.singles],
+            }
+        });
+        Ok((shown.collect(), whole))
+    }
+
+    /// The driver, then the entries.
+    fn runners(&self, entries: &[Entry], limits: Limits) -> Vec<Runner> {
+        let driver = Entry::new("driver", None, |_| Ok(Driver::default()));
+        let unlimited = Limits {
+            visits: u64::MAX,
+            ns: u64::MAX,
+        };
+        std::iter::once((&driver, unlimited))
+            .chain(entries.iter().map(|entry| (entry, limits)))
+            .map(|(entry, limits)| {
+                let made = entry.make(self.space, self.direction, limits);
+                let (lane, lacks) = match made {
+                    Ok(lane) => (Some(lane), None),
+                    Err(error) => (None, Some(error.to_string())),
+                };
+                Runner {
+                    lane,
+                    lacks,
+                    times: Vec::new(),
+                    singles: Histogram::new(),
+                }
+            })
+            .collect()
+    }
+}
+
+/// A contender in one pass.
+struct Runner {
+    lane: Option<Box<dyn Replays>>,
+    lacks: Option<String>,
+    times: Vec<(u64, u64)>,
+    singles: Histogram,
+}
+
+impl Runner {
+    fn batch(
+        &mut self,
+        batch: &Batch,
+        begins: bool,
+        single: Option<u64>,
+        now: &dyn Fn() -> u64,
+        name: &str,
+    ) -> Result<(), ReplayError> {
+        let Some(lane) = &mut self.lane else {
+            return Ok(());
+        };
+        if begins {
+            lane.measure();
+        }
+        if lane.stopped().is_some() {
+            return Ok(());
+        }
+        let length = batch.operations.len();
+        let carried = match single {
+            Some(cost) if batch.measured => {
+                let into = &mut self.singles;
+                let timing = Timing::Each { into, cost };
+                lane.carry_out(batch, 0..length, now, timing).map(|_| None)
+            }
+            _ => {
+                let warm = WARM.min(length / 8);
+                let mut timed = |part| {
+                    let began = now();
+                    let carried = lane.carry_out(batch, part, now, Timing::Whole)?;
+                    Ok((carried as u64, now().saturating_sub(began)))
+                };
+                timed(0..warm).and_then(|cold| Ok(Some((cold, timed(warm..length)?))))
+            }
+        };
+        let carried = carried.map_err(|fault| ReplayError::Fault {
+            event: batch.event(fault.at),
+            policy: name.to_owned(),
+            what: fault.what,
+        })?;
+        if let Some((cold, timed)) = carried.filter(|_| batch.measured) {
+            // Who is stopped within the first operations has no others.
+            let none = timed.0 == 0 && self.times.is_empty();
+            self.times.push(if none { cold } else { timed });
+        }
+        Ok(())
+    }
+}
+
+/// Adds a pass to those before it.
+fn keep(shown: &mut Vec<Shown>, pass: Vec<Shown>) {
+    if shown.is_empty() {
+        *shown = pass;
+        for one in shown {
+            one.singles.clear();
+        }
+        return;
+    }
+    for (all, one) in shown.iter_mut().zip(pass) {
+        let timed = |times: &Vec<(u64, u64)>| times.iter().any(|&(operations, _)| operations > 0);
+        all.times.extend(one.times.into_iter().filter(timed));
+        let some = |singles: &Histogram| !singles.is_empty();
+        all.singles.extend(one.singles.into_iter().filter(some));
+    }
+}
+
+/// What two readings of the clock in a row show, in nanoseconds: the median.
+fn reading(now: &dyn Fn() -> u64) -> u64 {
+    let mut lengths: Vec<u64> = (0..READINGS)
+        .map(|_| {
+            let start = now();
+            now().saturating_sub(start)
+        })
+        .collect();
+    let middle = lengths.len() / 2;
+    *lengths.select_nth_unstable(middle).1
+}
