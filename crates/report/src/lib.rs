@@ -4,11 +4,13 @@
 //! * [`now`]: what the machine shows before any load, and what of it to watch.
 //! * [`details`]: one answer in depth, a row a series.
 //! * [`doctor`]: what a machine allows.
+//! * [`replay`]: a replay, a table a workload.
 //! * [`text`]: numbers as people write them.
 
 pub mod details;
 pub mod doctor;
 pub mod now;
+pub mod replay;
 pub mod screen;
 pub mod text;
 

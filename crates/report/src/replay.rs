@@ -1,0 +1,296 @@
+//! A replay's record, for people: a table a workload, what grows over N, and the model beside the mail.
+
+use stopgap_events::units::Nanos;
+use stopgap_stats::replay::{Growth, MailFit, Quantity, Replay, Row};
+
+use crate::screen::{Style, plain_table};
+use crate::text::{number, plain, thousands, wrap};
+
+/// Stands where something is not known.
+const UNKNOWN: &str = "-";
+
+/// The whole record.
+#[must_use]
+pub fn screen(replay: &Replay, style: Style) -> String {
+    let mut text = String::new();
+    let mut workloads: Vec<&str> = Vec::new();
+    for row in &replay.rows {
+        if !workloads.contains(&row.workload.as_str()) {
+            workloads.push(&row.workload);
+        }
+    }
+    for workload in workloads {
+        let rows: Vec<&Row> = of(&replay.rows, |row| row.workload == workload);
+        let growth: Vec<&Growth> = of(&replay.growth, |one| one.workload == workload);
+        text.push_str(&table(workload, &rows, style));
+        text.push_str(&growth_table(&growth, style));
+        if let Some(mail) = replay.mail.as_ref().filter(|fit| fit.workload == workload) {
+            text.push('\n');
+            text.push_str(&mail_table(mail, style));
+        }
+        text.push('\n');
+    }
+    text.push_str(&legend(replay, style));
+    text
+}
+
+fn of<T>(all: &[T], which: impl Fn(&T) -> bool) -> Vec<&T> {
+    all.iter().filter(|one| which(one)).collect()
+}
+
+fn table(workload: &str, rows: &[&Row], style: Style) -> String {
+    let head = [
+        "policy",
+        "N",
+        "operations",
+        "ns/op",
+        "(least..most)",
+        "work/map",
+        "p99.99",
+        "worst",
+        "span/live",
+        "failed",
+        "B/range",
+    ];
+    let right: Vec<bool> = (0..head.len()).map(|column| column > 0).collect();
+    let (able, unable): (Vec<&Row>, Vec<&Row>) =
+        rows.iter().copied().partition(|row| row.lacks.is_none());
+    let mut text = format!("{}{}\n", plain(workload), driver(rows));
+    if !able.is_empty() {
+        let cells = able.iter().map(|row| cells(row)).collect();
+        text.push_str(&plain_table(&head, cells, &right, false, style));
+    }
+    let mut said: Vec<String> = Vec::new();
+    let mut say = |line: String| {
+        if !said.contains(&line) {
+            said.push(line);
+        }
+    };
+    for row in &able {
+        if let Some(stopped) = &row.stopped {
+            say(format!(
+                "  {}{} stopped {} in each pass",
+                plain(&row.policy),
+                at(row),
+                plain(stopped)
+            ));
+        }
+    }
+    for row in unable {
+        let lacks = row.lacks.as_deref().unwrap_or_default();
+        say(format!("  {} lacks {}", plain(&row.policy), plain(lacks)));
+    }
+    for row in rows {
+        if let Some(note) = &row.note {
+            say(format!("  {}: {}", plain(&row.policy), plain(note)));
+        }
+    }
+    text.extend(said.iter().map(|line| wrap(line, style.width, 2)));
+    text
+}
+
+/// What the driver took, from the least N to the most.
+fn driver(rows: &[&Row]) -> String {
+    let known = rows.iter().filter_map(|row| row.driver_ns);
+    let low = known.clone().reduce(f64::min);
+    let high = known.reduce(f64::max);
+    match low.zip(high) {
+        None => String::new(),
+        Some((low, high)) if number(low) == number(high) => {
+            format!(", driver {} ns taken off", number(low))
+        }
+        Some((low, high)) => format!(", driver {}..{} ns taken off", number(low), number(high)),
+    }
+}
+
+fn at(row: &Row) -> String {
+    row.n
+        .map_or_else(String::new, |n| format!(" at N={}", thousands(n)))
+}
+
+fn cells(row: &Row) -> Vec<String> {
+    let figure = |value: Option<f64>| value.map_or_else(|| UNKNOWN.to_owned(), number);
+    let time = |ns: Option<u64>| {
+        ns.map_or_else(|| UNKNOWN.to_owned(), |ns| Nanos(ns).to_string())
+    };
+    vec![
+        plain(&row.policy),
+        row.n.map_or_else(|| UNKNOWN.to_owned(), thousands),
+        thousands(row.operations),
+        figure(row.ns_per_operation),
+        row.spread.map_or_else(String::new, |spread| {
+            format!("({}..{})", number(spread.low), number(spread.high))
+        }),
+        figure(row.work_per_map),
+        time(row.p9999_ns),
+        time(row.worst_ns),
+        figure(row.span_over_live),
+        thousands(row.failures),
+        figure(row.bytes_per_range),
+    ]
+}
+
+fn growth_table(growth: &[&Growth], style: Style) -> String {
+    let mut policies: Vec<&str> = Vec::new();
+    for one in growth {
+        if !policies.contains(&one.policy.as_str()) {
+            policies.push(&one.policy);
+        }
+    }
+    if policies.is_empty() {
+        return String::new();
+    }
+    let said = |policy: &str, quantity: Quantity| {
+        growth
+            .iter()
+            .find(|one| one.policy == policy && one.quantity == quantity)
+            .map_or_else(|| UNKNOWN.to_owned(), |one| plain(&one.text))
+    };
+    let rows = policies.iter().map(|policy| {
+        vec![
+            plain(policy),
+            said(policy, Quantity::WorkPerMap),
+            said(policy, Quantity::Time),
+        ]
+    });
+    let head = ["over N", "work a map", "time"];
+    format!("\n{}", plain_table(&head, rows.collect(), &[], false, style))
+}
+
+fn mail_table(fit: &MailFit, style: Style) -> String {
+    let title = format!(
+        "mail 000 (us a step), and {} with a floor of {} us a step and {} ns a visit, both fitted",
+        plain(&fit.policy),
+        number(fit.floor_us),
+        number(fit.visit_ns)
+    );
+    let head = ["N", "visits a step", "mail us", "model us", "off by"];
+    let rows = fit.points.iter().map(|point| {
+        vec![
+            thousands(point.n),
+            number(point.visits_per_step),
+            number(point.mail_us),
+            number(point.model_us),
+            format!("{:+.0} %", point.deviation * 100.0),
+        ]
+    });
+    let table = plain_table(&head, rows.collect(), &[true; 5], false, style);
+    format!("{}{table}", wrap(&title, style.width, 2))
+}
+
+fn legend(replay: &Replay, style: Style) -> String {
+    let mut text = format!(
+        "ns/op: median of {} repetitions, interleaved, fresh state each; the driver's time is taken off. \
+         p99.99 and worst: of operations timed alone{}; - where unknown, which the record explains. \
+         span/live: from the first byte held to the last over bytes held, at the end. seed {}",
+        replay.repetitions,
+        replay
+            .clock_ns
+            .map_or_else(String::new, |ns| format!(", {ns} ns of clock taken off")),
+        replay.seed
+    );
+    if replay.interrupted {
+        text.push_str(". Interrupted: less than was planned");
+    }
+    wrap(&text, style.width, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stopgap_events::question::Question;
+    use stopgap_stats::replay::{MailPoint, SCHEMA, Spread};
+    use stopgap_stats::verdict::Word;
+
+    fn row(policy: &str, n: u64) -> Row {
+        Row {
+            workload: "pbobench".to_owned(),
+            policy: policy.to_owned(),
+            n: Some(n),
+            operations: 200_000,
+            maps: 100_000,
+            ns_per_operation: Some(12.34),
+            spread: Some(Spread {
+                low: 12.0,
+                high: 15.5,
+            }),
+            driver_ns: Some(4.9),
+            work_per_map: Some(4_123.4),
+            visited: Some(1),
+            propagated: Some(1),
+            resets: Some(1),
+            full_scans: Some(1),
+            flushes: Some(0),
+            p9999_ns: None,
+            worst_ns: Some(1_500_000),
+            span_over_live: Some(1.062),
+            failures: 0,
+            live: 1_050,
+            bytes_per_range: Some(16.0),
+            stopped: Some("after 10 visits".to_owned()),
+            lacks: None,
+            note: None,
+            missing: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn unknown_figures_are_dashes_and_reasons_stand_below() {
+        let lacking = Row {
+            lacks: Some("limits of a request".to_owned()),
+            note: Some("pads\u{1b}[31m".to_owned()),
+            ..row("peer", 1_000)
+        };
+        let replay = Replay {
+            schema: SCHEMA.to_owned(),
+            version: String::new(),
+            command: Vec::new(),
+            question: Question::Placement,
+            seed: 7,
+            repetitions: 5,
+            clock_ns: Some(25),
+            interrupted: true,
+            rows: vec![row("linux-2.6.35", 1_000), lacking],
+            growth: vec![Growth {
+                workload: "pbobench".to_owned(),
+                policy: "linux-2.6.35".to_owned(),
+                quantity: Quantity::WorkPerMap,
+                word: Word::Grows,
+                exponent: None,
+                text: "grows ~N^1.00 (0.99..1.01)".to_owned(),
+            }],
+            mail: Some(MailFit {
+                workload: "pbobench".to_owned(),
+                policy: "linux-2.6.35".to_owned(),
+                floor_us: 15.0,
+                visit_ns: 42.0,
+                points: vec![MailPoint {
+                    n: 40_000,
+                    visits_per_step: 8_240.0,
+                    mail_us: 406.0,
+                    model_us: 361.0,
+                    deviation: -0.11,
+                }],
+            }),
+        };
+        let style = Style {
+            width: 120,
+            colour: false,
+        };
+        let text = screen(&replay, style);
+        let line = |word: &str| {
+            let found = text.lines().find(|line| line.contains(word));
+            found.unwrap_or_else(|| panic!("no '{word}' in\n{text}"))
+        };
+        let first = line("12.3");
+        for cell in ["4,123", " - ", "1.50 ms", "1.06", "(12.0..15.5)"] {
+            assert!(first.contains(cell), "no '{cell}' in {first}");
+        }
+        assert!(line("stopped").contains("at N=1,000 stopped after 10 visits"));
+        assert!(line("peer lacks").ends_with("limits of a request"));
+        assert!(line("pads").contains("\\u{1b}"));
+        assert!(line("grows").ends_with('-'));
+        assert!(line("-11 %").contains("8,240"));
+        assert!(line("Interrupted").contains("less than"));
+    }
+}
