@@ -7,12 +7,17 @@
 //! * [`oracle`]: a naive policy that is obviously right, and the differential runner that holds
 //!   every other one against it.
 //! * [`registry`]: the policies by name.
+//! * [`linux_2_6_35`], [`linux_3_4`]: searches that continue where the last one ended, and what they
+//!   share ([`free_area_cache`]).
 
 #![no_std]
 
 extern crate alloc;
 
 pub mod contract;
+pub mod free_area_cache;
+pub mod linux_2_6_35;
+pub mod linux_3_4;
 pub mod oracle;
 pub mod registry;
 

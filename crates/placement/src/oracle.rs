@@ -4,12 +4,17 @@
 //!   be wrong.
 //! * [`Differential`]: carries the same steps out on a policy and on [`Naive`], and stops at the first
 //!   difference.
+//! * [`Pair`]: the same against a reference with a state of its own, such as [`NaiveFreeAreaCache`].
 //! * [`Walk`]: random steps, good and bad, that a seed fixes.
 
 mod differential;
+mod free_area_cache;
 mod naive;
+mod pair;
 mod walk;
 
 pub use differential::{Answer, Differential};
+pub use free_area_cache::{Era, NaiveFreeAreaCache};
 pub use naive::{Area, Naive};
+pub use pair::Pair;
 pub use walk::{Shape, Step, Walk};

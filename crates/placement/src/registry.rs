@@ -7,6 +7,8 @@ use alloc::format;
 use alloc::string::String;
 
 use crate::contract::{Direction, Policy, Space};
+use crate::linux_2_6_35::Linux2_6_35;
+use crate::linux_3_4::Linux3_4;
 
 /// Something to be done with a policy of whatever type: a trait object would make every call of a
 /// policy that takes some nanoseconds an indirect one.
@@ -56,7 +58,12 @@ macro_rules! policies {
     };
 }
 
-policies! {}
+policies! {
+    /// Linux 2.6.13 to 3.3: one probe under the cache, then a scan from the base.
+    Linux2_6_35 "linux-2.6.35" Linux2_6_35::new;
+    /// Linux 3.4 to 3.7: a scan from the cache.
+    Linux3_4 "linux-3.4" Linux3_4::new;
+}
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
