@@ -7,11 +7,13 @@
 //! * [`oracle`]: a naive policy that is obviously right, and the differential runner that holds
 //!   every other one against it.
 //! * [`registry`]: the policies by name.
+//! * [`best_fit`]: the proposal of mail 000, with and without coalescing.
 
 #![no_std]
 
 extern crate alloc;
 
+pub mod best_fit;
 pub mod contract;
 pub mod oracle;
 pub mod registry;

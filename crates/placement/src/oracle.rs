@@ -5,11 +5,14 @@
 //! * [`Differential`]: carries the same steps out on a policy and on [`Naive`], and stops at the first
 //!   difference.
 //! * [`Walk`]: random steps, good and bad, that a seed fixes.
+//! * [`best_fit`]: what best fit must answer, as rules over [`Naive`].
 
+pub mod best_fit;
 mod differential;
 mod naive;
 mod walk;
 
+pub use best_fit::{Fragments, alike};
 pub use differential::{Answer, Differential};
 pub use naive::{Area, Naive};
 pub use walk::{Shape, Step, Walk};

@@ -6,6 +6,7 @@ use core::str::FromStr;
 use alloc::format;
 use alloc::string::String;
 
+use crate::best_fit::BestFit;
 use crate::contract::{Direction, Policy, Space};
 
 /// Something to be done with a policy of whatever type: a trait object would make every call of a
@@ -56,7 +57,12 @@ macro_rules! policies {
     };
 }
 
-policies! {}
+policies! {
+    /// Best fit of mail 000, joining what is freed with its neighbours.
+    BestFit "best-fit" BestFit::new;
+    /// Best fit of mail 000 as its author's libdrm had it: nothing is joined.
+    BestFitNoCoalesce "best-fit-no-coalesce" BestFit::without_coalescing;
+}
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
