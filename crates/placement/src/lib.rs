@@ -9,11 +9,13 @@
 //! * [`registry`]: the policies by name.
 //! * [`linux_2_6_35`], [`linux_3_4`]: searches that continue where the last one ended, and what they
 //!   share ([`free_area_cache`]).
+//! * [`best_fit`]: the proposal of mail 000, with and without coalescing.
 
 #![no_std]
 
 extern crate alloc;
 
+pub mod best_fit;
 pub mod contract;
 pub mod free_area_cache;
 pub mod linux_2_6_35;

@@ -6,13 +6,16 @@
 //!   difference.
 //! * [`Pair`]: the same against a reference with a state of its own, such as [`NaiveFreeAreaCache`].
 //! * [`Walk`]: random steps, good and bad, that a seed fixes.
+//! * [`best_fit`]: what best fit must answer, as rules over [`Naive`].
 
+pub mod best_fit;
 mod differential;
 mod free_area_cache;
 mod naive;
 mod pair;
 mod walk;
 
+pub use best_fit::{Fragments, alike};
 pub use differential::{Answer, Differential};
 pub use free_area_cache::{Era, NaiveFreeAreaCache};
 pub use naive::{Area, Naive};

@@ -6,6 +6,7 @@ use core::str::FromStr;
 use alloc::format;
 use alloc::string::String;
 
+use crate::best_fit::BestFit;
 use crate::contract::{Direction, Policy, Space};
 use crate::linux_2_6_35::Linux2_6_35;
 use crate::linux_3_4::Linux3_4;
@@ -63,6 +64,10 @@ policies! {
     Linux2_6_35 "linux-2.6.35" Linux2_6_35::new;
     /// Linux 3.4 to 3.7: a scan from the cache.
     Linux3_4 "linux-3.4" Linux3_4::new;
+    /// Best fit of mail 000, joining what is freed with its neighbours.
+    BestFit "best-fit" BestFit::new;
+    /// Best fit of mail 000 as its author's libdrm had it: nothing is joined.
+    BestFitNoCoalesce "best-fit-no-coalesce" BestFit::without_coalescing;
 }
 
 impl fmt::Display for Name {
