@@ -1,12 +1,14 @@
 //! Every flag, once. The help texts are the manual: each says what, in which unit, and what
 //! happens without it.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 use stopgap_events::question::Question;
 use stopgap_events::units::{Bytes, Nanos};
+use stopgap_placement::Direction;
 use stopgap_probes::chunks::Strategy;
 use stopgap_probes::placement::Backend;
 use stopgap_probes::reclaim::{Mode, Way};
@@ -31,6 +33,8 @@ pub(crate) enum Command {
     Check(Check),
     /// One question in depth, every parameter a flag.
     Probe(Probe),
+    /// What if: a workload or a recorded trace through every policy.
+    Replay(Replay),
     /// What this machine and this user allow, and what each limit costs in evidence.
     Doctor(Doctor),
     /// Put back what a killed run left changed (the next run does it too).
@@ -263,6 +267,59 @@ pub(crate) struct ChunksFlags {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(
+    subcommand_value_name = "QUESTION",
+    subcommand_help_heading = "Questions"
+)]
+pub(crate) struct Replay {
+    #[command(subcommand)]
+    pub(crate) question: ReplayQuestion,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ReplayQuestion {
+    /// What would mapping memory have cost, and how well packed would it be?
+    Placement(ReplayPlacement),
+}
+
+/// Flags of `replay placement`, and of `stopgap-bench`.
+#[derive(Debug, clap::Args)]
+pub struct ReplayPlacement {
+    /// What is carried out: pbobench, agua, freegap (all its forms), frag, aligned, limits, tight
+    /// (1.03 and 1.06 times the bytes), many-sizes, phases, sequential, all; or the file of a trace.
+    #[arg(value_name = "WORKLOAD|TRACE")]
+    pub(crate) input: OsString,
+    /// Policies, as best-fit,linux-6.12 [default: all].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) policy: Vec<String>,
+    /// The workload's size, as 1k,10k,1m; three and more show growth [default: pbobench 100,1k,10k,
+    /// 20k,40k as in mail 000; what the workload usually has].
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = count)]
+    pub(crate) n: Vec<u64>,
+    /// Operations at each N: maps, unmaps and protections [default: what the workload usually has,
+    /// 200k where there are several N].
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub(crate) ops: Option<u64>,
+    /// Seed of every random choice.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// From which end every map looks: top-down, bottom-up [default: as the policy likes].
+    #[arg(long, value_name = "DIRECTION", value_parser = direction)]
+    pub(crate) direction: Option<Direction>,
+    /// Memory that all policies may take, as 512M [default: the least of a quarter of MemAvailable
+    /// and 2G].
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) memory: Option<Bytes>,
+    /// Print the record (JSON, schema stopgap.replay/1) instead of the tables.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Directory for the record [default: $XDG_STATE_HOME/stopgap or ~/.local/state/stopgap, else a
+    /// private folder under the temporary directory].
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct Doctor {
     /// Print JSON (schema stopgap.doctor/1).
     #[arg(long)]
@@ -296,6 +353,36 @@ fn time(text: &str) -> Result<Nanos, String> {
         .ok_or_else(|| format!("'{text}' is longer than 30 days"))
 }
 
+/// A count: `40000`, `40k`, `1m`, `2g`; powers of 1,000.
+///
+/// # Errors
+/// Where it is none, or more than 64 bits hold.
+pub fn count(text: &str) -> Result<u64, String> {
+    let wrong = || format!("'{text}' is no count; write it as 40000, 40k or 1m");
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let factor: u64 = match &text[digits.len()..] {
+        "" => 1,
+        "k" | "K" => 1_000,
+        "m" | "M" => 1_000_000,
+        "g" | "G" => 1_000_000_000,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    number
+        .checked_mul(factor)
+        .ok_or_else(|| format!("'{text}' is more than 64 bits hold"))
+}
+
+fn direction(text: &str) -> Result<Direction, String> {
+    match text {
+        "top-down" => Ok(Direction::TopDown),
+        "bottom-up" => Ok(Direction::BottomUp),
+        _ => Err(format!(
+            "unknown direction '{text}'; there are top-down, bottom-up"
+        )),
+    }
+}
+
 /// The command line; where it is wrong, one line that says what and what to do.
 pub(crate) fn parse() -> Result<Args, Failure> {
     Args::try_parse().map_err(|error| {
@@ -317,7 +404,7 @@ pub(crate) fn parse() -> Result<Args, Failure> {
 fn one_line(error: &clap::Error) -> String {
     let probing = std::env::args_os()
         .nth(1)
-        .is_some_and(|word| word == "probe");
+        .is_some_and(|word| word == "probe" || word == "replay");
     if let (ErrorKind::InvalidSubcommand, true, Some(ContextValue::String(word))) = (
         error.kind(),
         probing,
@@ -345,6 +432,25 @@ mod tests {
     #[test]
     fn the_definitions_are_sound() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn counts_read_as_people_write_them() {
+        assert_eq!(count("40k"), Ok(40_000));
+        assert_eq!(count("2G"), Ok(2_000_000_000));
+        assert_eq!(count("17"), Ok(17));
+        for wrong in [
+            "",
+            "k",
+            "-1",
+            "1kk",
+            "1.5k",
+            "k1",
+            "99999999999g",
+            "\u{660}",
+        ] {
+            assert!(count(wrong).unwrap_err().contains(wrong));
+        }
     }
 
     #[test]

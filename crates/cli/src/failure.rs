@@ -15,15 +15,24 @@ pub(crate) const UNSUPPORTED: u8 = 3;
 
 /// Why a command ends early.
 #[derive(Debug)]
-pub(crate) enum Failure {
-    /// What and what to do, in one line; the exit status.
-    Told { message: String, status: u8 },
-    /// Already said (help, version); the exit status.
-    Silent { status: u8 },
+pub enum Failure {
+    /// It is told on standard error.
+    Told {
+        /// What and what to do, in one line.
+        message: String,
+        /// The exit status.
+        status: u8,
+    },
+    /// It was said already (help, version).
+    Silent {
+        /// The exit status.
+        status: u8,
+    },
 }
 
 impl Failure {
-    pub(crate) fn error(message: impl Into<String>) -> Failure {
+    /// An error: exit status 1.
+    pub fn error(message: impl Into<String>) -> Failure {
         Failure::Told {
             message: message.into(),
             status: ERROR,
@@ -37,8 +46,9 @@ impl Failure {
         }
     }
 
-    /// Says it on standard error.
-    pub(crate) fn report(self) -> ExitCode {
+    /// Says it on standard error; gives the exit status.
+    #[must_use]
+    pub fn report(self) -> ExitCode {
         match self {
             Failure::Told { message, status } => {
                 tell(&message);

@@ -1,38 +1,7 @@
-//! The `stopgap` command. Flags and glue alone: what it says and how it measures is in the
-//! crates below.
-//!
-//! | module | what |
-//! |---|---|
-//! | `args` | every flag, once |
-//! | `places` | where records and the journal go |
-//! | `session` | what each run sets up first and undoes last |
-//! | `check`, `probe`, `doctor`, `restore` | the commands |
-//! | `output` | writing the record and printing, with nothing lost |
-//! | `failure` | one line on standard error and the exit status |
-
-mod args;
-mod check;
-mod doctor;
-mod failure;
-mod output;
-mod places;
-mod probe;
-mod restore;
-#[cfg(test)]
-mod schemas;
-mod session;
+//! The `stopgap` command; all of it is in the library beside this file.
 
 use std::process::ExitCode;
 
-use args::Command;
-use failure::Failure;
-
 fn main() -> ExitCode {
-    let result = args::parse().and_then(|args| match args.command {
-        Command::Check(args) => check::run(&args),
-        Command::Probe(args) => probe::run(args),
-        Command::Doctor(args) => doctor::run(&args),
-        Command::Restore(args) => restore::run(&args),
-    });
-    result.unwrap_or_else(Failure::report)
+    stopgap_cli::main()
 }

@@ -10,31 +10,25 @@ use stopgap_stats::record::Run;
 use crate::failure::{DONE, Failure};
 use crate::places;
 
-/// Writes the record into `directory`; gives its path.
+/// Writes a record, `text`, under its name into `directory`; gives its path.
 ///
 /// A directory that has become full or unwritable meanwhile does not lose what was measured:
 /// the record goes to the private folder under the temporary directory instead, and where
 /// that fails too, to standard output. Both are an error in the end.
-pub(crate) fn record(run: &Run, command: &str, directory: &Path) -> Result<PathBuf, Failure> {
-    let name = format!(
-        "{command}-{}-{}.json",
-        run.started_unix_s,
-        std::process::id()
-    );
-    let text = run.to_json();
-    let path = directory.join(&name);
-    let Err(first) = write_whole(&path, &text) else {
+fn record(text: &str, name: &str, directory: &Path) -> Result<PathBuf, Failure> {
+    let path = directory.join(name);
+    let Err(first) = write_whole(&path, text) else {
         return Ok(path);
     };
     let lost = format!("cannot write {}: {first}", path.display());
-    let elsewhere = places::private().ok().map(|other| other.join(&name));
+    let elsewhere = places::private().ok().map(|other| other.join(name));
     match elsewhere {
-        Some(other) if write_whole(&other, &text).is_ok() => Err(Failure::error(format!(
+        Some(other) if write_whole(&other, text).is_ok() => Err(Failure::error(format!(
             "{lost}; the record is in {}; free some space or give another directory with -o",
             other.display()
         ))),
         _ => {
-            print(&text)?;
+            print(text)?;
             Err(Failure::error(format!(
                 "{lost}; the record was printed instead; give another directory with -o"
             )))
@@ -72,7 +66,12 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
         .map_err(|error| Failure::error(format!("standard output: {error}")))
 }
 
-/// Writes the record, prints it (`json`) or what `screen` makes of it, and names its place.
+/// The file name of the record of `command`, begun at `started_unix_s` seconds since 1970.
+pub(crate) fn name(command: &str, started_unix_s: u64) -> String {
+    format!("{command}-{started_unix_s}-{}.json", std::process::id())
+}
+
+/// [`document`] of a run.
 pub(crate) fn finish(
     run: &Run,
     command: &str,
@@ -80,17 +79,30 @@ pub(crate) fn finish(
     json: bool,
     screen: impl FnOnce(&Run, &str) -> String,
 ) -> Result<ExitCode, Failure> {
-    let written = record(run, command, directory);
+    let name = name(command, run.started_unix_s);
+    document(&run.to_json(), &name, directory, json, |place| {
+        screen(run, place)
+    })
+}
+
+/// Writes the record `text`, prints it (`json`) or what `screen` makes of it, and names its place.
+pub(crate) fn document(
+    text: &str,
+    name: &str,
+    directory: &Path,
+    json: bool,
+    screen: impl FnOnce(&str) -> String,
+) -> Result<ExitCode, Failure> {
+    let written = record(text, name, directory);
     let place = match &written {
         Ok(path) => path.display().to_string(),
         Err(_) => "not written (see below)".to_owned(),
     };
-    let text = if json {
-        run.to_json()
+    let printed = if json {
+        print(text)
     } else {
-        screen(run, &place)
+        print(&screen(&place))
     };
-    let printed = print(&text);
     match (written, printed) {
         (Err(failure), _) => Err(failure),
         (Ok(path), Err(Failure::Told { message, status })) => Err(Failure::Told {

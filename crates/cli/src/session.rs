@@ -186,7 +186,7 @@ fn put_back(system: &Linux, directory: &Path) {
 }
 
 /// A line on standard error; where that is closed there is nobody to tell.
-pub(crate) fn tell(line: &str) {
+pub fn tell(line: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "stopgap: {}", plain(line));
 }
@@ -199,8 +199,9 @@ fn allowed_cpus() -> String {
 }
 
 /// A bar on standard error; nothing where that is no terminal. It starts no thread: load
-/// children are made by fork(2).
-fn progress_bar() -> ProgressBar {
+/// children are made by fork(2). Its length is 1,000.
+#[must_use]
+pub fn progress_bar() -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(1_000), ProgressDrawTarget::stderr());
     if let Ok(style) = ProgressStyle::with_template("{bar:24} {elapsed} {msg}") {
         bar.set_style(style);

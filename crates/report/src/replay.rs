@@ -69,7 +69,7 @@ fn table(workload: &str, rows: &[&Row], style: Style) -> String {
     for row in &able {
         if let Some(stopped) = &row.stopped {
             say(format!(
-                "  {}{} stopped {} in each pass",
+                "  {}{} stopped {}",
                 plain(&row.policy),
                 at(row),
                 plain(stopped)
@@ -110,9 +110,7 @@ fn at(row: &Row) -> String {
 
 fn cells(row: &Row) -> Vec<String> {
     let figure = |value: Option<f64>| value.map_or_else(|| UNKNOWN.to_owned(), number);
-    let time = |ns: Option<u64>| {
-        ns.map_or_else(|| UNKNOWN.to_owned(), |ns| Nanos(ns).to_string())
-    };
+    let time = |ns: Option<u64>| ns.map_or_else(|| UNKNOWN.to_owned(), |ns| Nanos(ns).to_string());
     vec![
         plain(&row.policy),
         row.n.map_or_else(|| UNKNOWN.to_owned(), thousands),
@@ -154,7 +152,10 @@ fn growth_table(growth: &[&Growth], style: Style) -> String {
         ]
     });
     let head = ["over N", "work a map", "time"];
-    format!("\n{}", plain_table(&head, rows.collect(), &[], false, style))
+    format!(
+        "\n{}",
+        plain_table(&head, rows.collect(), &[], false, style)
+    )
 }
 
 fn mail_table(fit: &MailFit, style: Style) -> String {

@@ -53,7 +53,7 @@ pub struct Row {
     pub policy: String,
     /// The workload's size, in its own unit (pbobench: mappings laid out); absent for a trace.
     pub n: Option<u64>,
-    /// Operations carried out in each repetition: maps that were tried, unmaps, protections.
+    /// Operations carried out: maps that were tried, unmaps, protections.
     pub operations: u64,
     /// Maps among them that gave a range.
     pub maps: u64,
@@ -90,7 +90,8 @@ pub struct Row {
     pub live: u64,
     /// Memory of the policy's own structures over the ranges held at the end, in bytes.
     pub bytes_per_range: Option<f64>,
-    /// Why it ended early, where it did; the figures are of what was carried out.
+    /// Why it ended early, where it did: after so many visits, say. Counts are of the first pass until
+    /// then; the passes that take time are stopped sooner.
     pub stopped: Option<String>,
     /// The part of the contract that the policy lacks for this workload; it was not carried out then.
     pub lacks: Option<String>,

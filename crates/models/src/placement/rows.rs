@@ -45,8 +45,12 @@ fn one(rung: &Rung<'_>, entry: &Entry, driver: &Shown, shown: &Shown) -> Measure
     });
     // What could not do the workload has no figures of it: those of its part would be another's.
     let told = lacks.is_none();
+    // The first pass counts; the others, with smaller limits, are stopped sooner.
     let stopped = match shown.stop {
-        Some(Stop::Visits(visits)) => Some(format!("after {visits} visits")),
+        Some(Stop::Visits(visits)) => Some(format!(
+            "after {visits} visits, {} operations",
+            facts.operations
+        )),
         Some(Stop::Time(ns)) => Some(format!("after {} ms", ns / 1_000_000)),
         Some(Stop::Lacks(_)) | None => None,
     };

@@ -114,7 +114,7 @@ pub enum ReplayError {
 pub(super) struct Shown {
     /// What it lacks from the start; nothing else is known then.
     pub(super) lacks: Option<String>,
-    /// What it did, the same in every pass.
+    /// What it did in the first pass: in every one, unless it was stopped.
     pub(super) facts: Option<Facts>,
     /// Why it stopped.
     pub(super) stop: Option<Stop>,
@@ -147,10 +147,6 @@ impl Rung<'_> {
     ) -> Result<Outcome, ReplayError> {
         let repetitions = settings.repetitions.max(1);
         let passes = u64::from(repetitions) * 2;
-        let limits = Limits {
-            visits: (settings.visits / passes).max(1),
-            ns: (settings.ns / passes).max(1),
-        };
         let cost = reading(meter.now);
         let mut shown: Vec<Shown> = Vec::new();
         let mut interrupted = false;
@@ -158,6 +154,7 @@ impl Rung<'_> {
             let single = (pass % 2 == 1).then_some(cost);
             #[allow(clippy::cast_precision_loss)] // some ten passes
             (meter.progress)(pass as f64 / passes as f64);
+            let limits = limits(settings, pass, passes);
             let (done, whole) = self.pass(entries, limits, settings.memory, single, meter)?;
             if whole || pass < 2 {
                 keep(&mut shown, done);
@@ -254,6 +251,23 @@ impl Rung<'_> {
                 }
             })
             .collect()
+    }
+}
+
+/// What a contender may do in one of `passes` passes. Half of all goes to the first: it is what counts
+/// work, and counts need more operations than times do to be near what they tend to.
+fn limits(settings: Settings, pass: u64, passes: u64) -> Limits {
+    let share = |all: u64| {
+        let part = if pass == 0 {
+            all / 2
+        } else {
+            all / 2 / (passes - 1)
+        };
+        part.max(1)
+    };
+    Limits {
+        visits: share(settings.visits),
+        ns: share(settings.ns),
     }
 }
 

@@ -1,0 +1,49 @@
+//! The `stopgap` command. Flags and glue alone: what it says and how it measures is in the
+//! crates below.
+//!
+//! It is a library for the sake of one other program, `stopgap-bench`, which runs [`replay`] with
+//! the peers' allocators beside our policies: same flags, same table, same record.
+//!
+//! | module | what |
+//! |---|---|
+//! | `args` | every flag, once |
+//! | `places` | where records and the journal go |
+//! | `session` | what each run sets up first and undoes last |
+//! | `check`, `probe`, `replay`, `doctor`, `restore` | the commands |
+//! | `output` | writing the record and printing, with nothing lost |
+//! | `failure` | one line on standard error and the exit status |
+
+mod args;
+mod check;
+mod doctor;
+mod failure;
+mod output;
+mod places;
+mod probe;
+pub mod replay;
+mod restore;
+#[cfg(test)]
+mod schemas;
+mod session;
+
+use std::process::ExitCode;
+
+use args::{Command, ReplayQuestion};
+
+pub use failure::Failure;
+pub use session::{progress_bar, tell};
+
+/// The command: reads the command line, does it, gives the exit status.
+#[must_use]
+pub fn main() -> ExitCode {
+    let result = args::parse().and_then(|args| match args.command {
+        Command::Check(args) => check::run(&args),
+        Command::Probe(args) => probe::run(args),
+        Command::Replay(args) => match args.question {
+            ReplayQuestion::Placement(flags) => replay::placement(&flags, &[]),
+        },
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Restore(args) => restore::run(&args),
+    });
+    result.unwrap_or_else(Failure::report)
+}
