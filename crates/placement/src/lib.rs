@@ -8,6 +8,7 @@
 //!   every other one against it.
 //! * [`registry`]: the policies by name.
 //! * [`best_fit`]: the proposal of mail 000, with and without coalescing.
+//! * [`linux_6`]: the kernels since 6.1, on a B-tree of ranges.
 
 #![no_std]
 
@@ -15,6 +16,7 @@ extern crate alloc;
 
 pub mod best_fit;
 pub mod contract;
+pub mod linux_6;
 pub mod oracle;
 pub mod registry;
 

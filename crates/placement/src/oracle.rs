@@ -5,10 +5,11 @@
 //! * [`Differential`]: carries the same steps out on a policy and on [`Naive`], and stops at the first
 //!   difference.
 //! * [`Walk`]: random steps, good and bad, that a seed fixes.
-//! * [`best_fit`]: what best fit must answer, as rules over [`Naive`].
+//! * [`best_fit`], [`linux_6`]: what these policies must answer, as rules over [`Naive`].
 
 pub mod best_fit;
 mod differential;
+pub mod linux_6;
 mod naive;
 mod walk;
 
