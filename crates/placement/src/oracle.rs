@@ -6,11 +6,12 @@
 //!   difference.
 //! * [`Pair`]: the same against a reference with a state of its own, such as [`NaiveFreeAreaCache`].
 //! * [`Walk`]: random steps, good and bad, that a seed fixes.
-//! * [`best_fit`]: what best fit must answer, as rules over [`Naive`].
+//! * [`best_fit`], [`linux_6`]: what these policies must answer, as rules over [`Naive`].
 
 pub mod best_fit;
 mod differential;
 mod free_area_cache;
+pub mod linux_6;
 mod naive;
 mod pair;
 mod walk;
