@@ -6,6 +6,7 @@
 //!   the trait [`Policy`] that all of them are.
 //! * [`oracle`]: a naive policy that is obviously right, and the differential runner that holds
 //!   every other one against it.
+//! * [`gap_tree`]: Linux 3.8 to 6.0, van Riel's first form of it and Weiner's proposal.
 //! * [`registry`]: the policies by name.
 
 #![no_std]
@@ -13,6 +14,7 @@
 extern crate alloc;
 
 pub mod contract;
+pub mod gap_tree;
 pub mod oracle;
 pub mod registry;
 

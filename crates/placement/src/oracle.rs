@@ -4,9 +4,11 @@
 //!   be wrong.
 //! * [`Differential`]: carries the same steps out on a policy and on [`Naive`], and stops at the first
 //!   difference.
+//! * [`linux_3_8`]: which address Linux 3.8 to 6.0 choose, and a soak of any length on it.
 //! * [`Walk`]: random steps, good and bad, that a seed fixes.
 
 mod differential;
+pub mod linux_3_8;
 mod naive;
 mod walk;
 

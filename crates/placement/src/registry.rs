@@ -7,6 +7,7 @@ use alloc::format;
 use alloc::string::String;
 
 use crate::contract::{Direction, Policy, Space};
+use crate::gap_tree;
 
 /// Something to be done with a policy of whatever type: a trait object would make every call of a
 /// policy that takes some nanoseconds an indirect one.
@@ -56,7 +57,14 @@ macro_rules! policies {
     };
 }
 
-policies! {}
+policies! {
+    /// [`gap_tree::Linux3_8`].
+    Linux3_8 "linux-3.8" |space, _| gap_tree::Linux3_8::new(space);
+    /// [`gap_tree::VanRielV1`].
+    VanRielV1 "van-riel-v1" |space, _| gap_tree::VanRielV1::new(space);
+    /// [`gap_tree::WeinerLazy`].
+    WeinerLazy "weiner-lazy" |space, _| gap_tree::WeinerLazy::new(space);
+}
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
