@@ -11,6 +11,7 @@ use crate::contract::{Direction, Policy, Space};
 use crate::linux_2_6_35::Linux2_6_35;
 use crate::linux_3_4::Linux3_4;
 use crate::linux_6::Linux6;
+use crate::gap_tree;
 
 /// Something to be done with a policy of whatever type: a trait object would make every call of a
 /// policy that takes some nanoseconds an indirect one.
@@ -75,6 +76,12 @@ policies! {
     BestFit "best-fit" BestFit::new;
     /// Best fit of mail 000 as its author's libdrm had it: nothing is joined.
     BestFitNoCoalesce "best-fit-no-coalesce" BestFit::without_coalescing;
+    /// [`gap_tree::Linux3_8`].
+    Linux3_8 "linux-3.8" |space, _| gap_tree::Linux3_8::new(space);
+    /// [`gap_tree::VanRielV1`].
+    VanRielV1 "van-riel-v1" |space, _| gap_tree::VanRielV1::new(space);
+    /// [`gap_tree::WeinerLazy`].
+    WeinerLazy "weiner-lazy" |space, _| gap_tree::WeinerLazy::new(space);
 }
 
 impl fmt::Display for Name {
