@@ -15,8 +15,10 @@ extern crate alloc;
 pub mod contract;
 pub mod oracle;
 pub mod registry;
+mod stopgap;
 
 pub use contract::{
     Direction, FreeError, Impossible, Lack, Merge, Need, PlaceError, Policy, Range, Request, Space,
     SpaceError, Statistics, Work,
 };
+pub use stopgap::Stopgap;

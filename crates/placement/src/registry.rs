@@ -56,7 +56,10 @@ macro_rules! policies {
     };
 }
 
-policies! {}
+policies! {
+    /// Ours: best fit in a packed zone, see [`crate::Stopgap`].
+    Stopgap "stopgap" |space, _| crate::Stopgap::new(space);
+}
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
