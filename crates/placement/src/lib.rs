@@ -26,8 +26,10 @@ pub mod linux_6;
 pub mod gap_tree;
 pub mod oracle;
 pub mod registry;
+mod stopgap;
 
 pub use contract::{
     Direction, FreeError, Impossible, Lack, Merge, Need, PlaceError, Policy, Range, Request, Space,
     SpaceError, Statistics, Work,
 };
+pub use stopgap::Stopgap;

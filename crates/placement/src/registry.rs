@@ -82,6 +82,8 @@ policies! {
     VanRielV1 "van-riel-v1" |space, _| gap_tree::VanRielV1::new(space);
     /// [`gap_tree::WeinerLazy`].
     WeinerLazy "weiner-lazy" |space, _| gap_tree::WeinerLazy::new(space);
+    /// Ours: best fit in a packed zone, see [`crate::Stopgap`].
+    Stopgap "stopgap" |space, _| crate::Stopgap::new(space);
 }
 
 impl fmt::Display for Name {

@@ -1,0 +1,230 @@
+//! Statistics and invariants: everything walked.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::contract::{Range, Statistics};
+
+use super::Stopgap;
+use super::class::{CLASSES, class_of};
+use super::map::{Map, Start};
+use super::tile::{LEAF, LEAVES};
+
+impl Map {
+    /// What starts where, in order.
+    pub(super) fn boundaries(&self) -> Vec<(u64, Start)> {
+        let mut tiles: Vec<usize> = (0..self.tiles.len()).collect();
+        tiles.sort_unstable_by_key(|&tile| self.tiles[tile].number);
+        let mut found = Vec::new();
+        for tile in tiles {
+            let tile = &self.tiles[tile];
+            for leaf in 0..LEAVES {
+                let mut bits = tile.cut[leaf];
+                while bits != 0 {
+                    let bit = bits.trailing_zeros();
+                    bits &= bits - 1;
+                    let start = if tile.hole[leaf] >> bit & 1 == 1 {
+                        Start::Hole
+                    } else {
+                        Start::Range
+                    };
+                    let page = tile.first_page() + leaf as u64 * LEAF + u64::from(bit);
+                    found.push((page, start));
+                }
+            }
+        }
+        found
+    }
+
+    /// The segments that the boundaries make: start, end and what it is.
+    fn segments(&self) -> Vec<(u64, u64, Start)> {
+        let cuts = self.boundaries();
+        let ends = cuts.iter().skip(1).map(|&(page, _)| page);
+        let ends = ends.chain([self.pages]);
+        cuts.iter()
+            .zip(ends)
+            .map(|(&(page, start), end)| (page, end, start))
+            .collect()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        for (index, tile) in self.tiles.iter().enumerate() {
+            let number = tile.number;
+            if self.look_up(number) != Some(index) {
+                return Err(format!("tile {number} is not where the nodes say"));
+            }
+            if tile.occupied == 0 {
+                return Err(format!("tile {number} has no boundary, but was kept"));
+            }
+            for leaf in 0..LEAVES {
+                if tile.hole[leaf] & !tile.cut[leaf] != 0 {
+                    return Err(format!(
+                        "tile {number}, leaf {leaf}: a hole without a boundary"
+                    ));
+                }
+                if (tile.cut[leaf] != 0) != (tile.occupied >> leaf & 1 == 1) {
+                    return Err(format!("tile {number}, leaf {leaf}: occupied is wrong"));
+                }
+            }
+        }
+        let segments = self.segments();
+        if segments.first().is_none_or(|first| first.0 != 0) {
+            return Err("page 0 is no boundary".into());
+        }
+        for pair in segments.windows(2) {
+            if pair[0].2 == Start::Hole && pair[1].2 == Start::Hole {
+                return Err(format!(
+                    "the holes at pages {:x} and {:x} touch",
+                    pair[0].0, pair[1].0
+                ));
+            }
+        }
+        self.check_index(&segments)
+    }
+
+    /// The index says of every tile and node exactly which classes start in it.
+    fn check_index(&self, segments: &[(u64, u64, Start)]) -> Result<(), String> {
+        let mut tiles: Vec<[u64; CLASSES]> = alloc::vec![[0; CLASSES]; self.tiles.len()];
+        let mut nonempty = 0u128;
+        for &(page, end, start) in segments {
+            if start == Start::Hole {
+                let class = class_of(end - page);
+                #[allow(clippy::cast_possible_truncation)] // a tile's number
+                let number = (page / (LEAF * LEAVES as u64)) as u32;
+                let tile = self.look_up(number).ok_or("a tile is missing")?;
+                tiles[tile][class] |= 1 << (page / LEAF % LEAVES as u64);
+                nonempty |= 1 << class;
+                if self.top[class] < number {
+                    return Err(format!("class {class}: a hole above its topmost tile"));
+                }
+            }
+        }
+        for (tile, right) in self.tiles.iter().zip(&tiles) {
+            if tile.by_class != *right {
+                return Err(format!(
+                    "tile {}: the index of classes is wrong",
+                    tile.number
+                ));
+            }
+        }
+        if nonempty != self.nonempty {
+            return Err(format!(
+                "classes {:x}, but {nonempty:x} is right",
+                self.nonempty
+            ));
+        }
+        self.check_node(0, self.levels()).map(|_| ())
+    }
+
+    /// Checks what is below `node`; the classes that start there.
+    fn check_node(&self, node: u32, level: u32) -> Result<[bool; CLASSES], String> {
+        let here = &self.nodes[node as usize];
+        let mut any = [false; CLASSES];
+        for (slot, &child) in here.child.iter().enumerate() {
+            if (child != u32::MAX) != (here.occupied >> slot & 1 == 1) {
+                return Err(format!("node {node}, slot {slot}: occupied is wrong"));
+            }
+            let below = if child == u32::MAX {
+                [false; CLASSES]
+            } else if level == 1 {
+                let tile = &self.tiles[child as usize];
+                if tile.parent != node {
+                    return Err(format!("tile {}: the parent is wrong", tile.number));
+                }
+                tile.by_class.map(|leaves| leaves != 0)
+            } else {
+                if self.nodes[child as usize].parent != node {
+                    return Err(format!("node {child}: the parent is wrong"));
+                }
+                self.check_node(child, level - 1)?
+            };
+            for class in 0..CLASSES {
+                if below[class] != (here.by_class[class] >> slot & 1 == 1) {
+                    return Err(format!("node {node}, slot {slot}, class {class}: wrong"));
+                }
+                any[class] |= below[class];
+            }
+        }
+        Ok(any)
+    }
+}
+
+impl Stopgap {
+    /// The segments, with what magazines keep made free and joined.
+    fn free_and_held(&self) -> Vec<(u64, u64, Start)> {
+        let mut kept: Vec<u64> = self.magazines.all().map(|(_, start)| start).collect();
+        kept.sort_unstable();
+        let mut segments = self.map.segments();
+        for segment in &mut segments {
+            if kept.binary_search(&segment.0).is_ok() {
+                segment.2 = Start::Hole;
+            }
+        }
+        segments.dedup_by(|above, below| {
+            let join = above.2 == Start::Hole && below.2 == Start::Hole;
+            if join {
+                below.1 = above.1;
+            }
+            join
+        });
+        segments
+    }
+
+    pub(super) fn walk(&self) -> Statistics {
+        let mut statistics = Statistics {
+            memory: (size_of::<Stopgap>() + self.map.memory()) as u64,
+            ..Statistics::default()
+        };
+        for (start, end, what) in self.free_and_held() {
+            let range = self.range(start, end - start);
+            if what == Start::Hole {
+                statistics.holes += 1;
+                statistics.largest_hole = statistics.largest_hole.max(range.length());
+            } else {
+                statistics.ranges += 1;
+                statistics.used += range.length();
+                let first = statistics.span.map_or(range.start, |span| span.start);
+                statistics.span = Some(Range::new(first, range.end));
+            }
+        }
+        statistics
+    }
+
+    pub(super) fn check_all(&self) -> Result<(), String> {
+        self.map.check()?;
+        let segments = self.map.segments();
+        let mut kept: Vec<(u64, u64)> = self.magazines.all().collect();
+        if kept.len() != self.magazines.cached as usize {
+            return Err(format!(
+                "{} kept, {} counted",
+                kept.len(),
+                self.magazines.cached
+            ));
+        }
+        kept.sort_unstable();
+        if kept.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err("a range is kept twice".into());
+        }
+        for (pages, start) in kept {
+            if !segments.contains(&(start, start + pages, Start::Range)) {
+                return Err(format!(
+                    "{pages} pages at {start:x} are kept, but were not taken"
+                ));
+            }
+        }
+        let held = self.free_and_held();
+        let live: u64 = held
+            .iter()
+            .filter(|segment| segment.2 == Start::Range)
+            .map(|segment| segment.1 - segment.0)
+            .sum();
+        if live != self.live {
+            return Err(format!(
+                "{live} pages are held, but {} were counted",
+                self.live
+            ));
+        }
+        Ok(())
+    }
+}
