@@ -12,8 +12,8 @@
 pub mod best_fit;
 mod differential;
 mod free_area_cache;
-pub mod linux_6;
 pub mod linux_3_8;
+pub mod linux_6;
 mod naive;
 mod pair;
 mod walk;

@@ -8,10 +8,10 @@ use alloc::string::String;
 
 use crate::best_fit::BestFit;
 use crate::contract::{Direction, Policy, Space};
+use crate::gap_tree;
 use crate::linux_2_6_35::Linux2_6_35;
 use crate::linux_3_4::Linux3_4;
 use crate::linux_6::Linux6;
-use crate::gap_tree;
 
 /// Something to be done with a policy of whatever type: a trait object would make every call of a
 /// policy that takes some nanoseconds an indirect one.
@@ -66,6 +66,12 @@ policies! {
     Linux2_6_35 "linux-2.6.35" Linux2_6_35::new;
     /// Linux 3.4 to 3.7: a scan from the cache.
     Linux3_4 "linux-3.4" Linux3_4::new;
+    /// [`gap_tree::Linux3_8`].
+    Linux3_8 "linux-3.8" |space, _| gap_tree::Linux3_8::new(space);
+    /// [`gap_tree::VanRielV1`].
+    VanRielV1 "van-riel-v1" |space, _| gap_tree::VanRielV1::new(space);
+    /// [`gap_tree::WeinerLazy`].
+    WeinerLazy "weiner-lazy" |space, _| gap_tree::WeinerLazy::new(space);
     /// Linux 6.1: first fit over a B-tree of ranges.
     Linux6_1 "linux-6.1" |space, _| Linux6::v6_1(space);
     /// Linux 6.7: as 6.1, and what is as long as a PMD is aligned to one.
@@ -76,12 +82,6 @@ policies! {
     BestFit "best-fit" BestFit::new;
     /// Best fit of mail 000 as its author's libdrm had it: nothing is joined.
     BestFitNoCoalesce "best-fit-no-coalesce" BestFit::without_coalescing;
-    /// [`gap_tree::Linux3_8`].
-    Linux3_8 "linux-3.8" |space, _| gap_tree::Linux3_8::new(space);
-    /// [`gap_tree::VanRielV1`].
-    VanRielV1 "van-riel-v1" |space, _| gap_tree::VanRielV1::new(space);
-    /// [`gap_tree::WeinerLazy`].
-    WeinerLazy "weiner-lazy" |space, _| gap_tree::WeinerLazy::new(space);
     /// Ours: best fit in a packed zone, see [`crate::Stopgap`].
     Stopgap "stopgap" |space, _| crate::Stopgap::new(space);
 }
