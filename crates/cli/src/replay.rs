@@ -10,7 +10,9 @@ use stopgap_events::question::Question;
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::{Linux, budget, signals};
 use stopgap_models::placement::rows::Measured;
-use stopgap_models::placement::{Entry, Meter, ReplayError, Rung, Settings, growth, mail, rung};
+use stopgap_models::placement::{
+    Entry, Meter, ReplayError, Rung, Scene, Settings, growth, mail, rung,
+};
 use stopgap_placement::Direction;
 use stopgap_placement::registry::Name;
 use stopgap_report::replay as tables;
@@ -78,8 +80,11 @@ pub fn placement(flags: &Flags, peers: &[fn() -> Entry]) -> Result<ExitCode, Fai
         let rung = Rung {
             workload: &input.workload,
             n: input.n,
-            space: input.space,
-            direction: flags.direction.unwrap_or(Direction::Any),
+            scene: Scene {
+                space: input.space,
+                direction: flags.direction.unwrap_or(Direction::Any),
+                live: input.live,
+            },
             events: &*input.events,
         };
         let outcome = rung

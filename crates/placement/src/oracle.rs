@@ -7,6 +7,7 @@
 //! * [`Pair`]: the same against a reference with a state of its own, such as [`NaiveFreeAreaCache`].
 //! * [`linux_3_8`]: which address Linux 3.8 to 6.0 choose, and a soak of any length on it.
 //! * [`Walk`]: random steps, good and bad, that a seed fixes.
+//! * [`soak`]: all of the registry, each against what it is held to, for as long as one likes.
 //! * [`best_fit`], [`linux_6`]: what these policies must answer, as rules over [`Naive`].
 
 pub mod best_fit;
@@ -16,6 +17,7 @@ pub mod linux_3_8;
 pub mod linux_6;
 mod naive;
 mod pair;
+pub mod soak;
 mod walk;
 
 pub use best_fit::{Fragments, alike};

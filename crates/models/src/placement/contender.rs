@@ -151,8 +151,20 @@ pub struct Entry {
     make: Box<Make>,
 }
 
-/// Makes a contender in its lane; an error says which part of the contract it lacks for the space.
-type Make = dyn Fn(Space, Direction, Limits) -> Result<Box<dyn Replays>, PlaceError>;
+/// What a contender is made for.
+#[derive(Debug, Clone, Copy)]
+pub struct Scene {
+    /// Addresses to place in.
+    pub space: Space,
+    /// From which end every map looks.
+    pub direction: Direction,
+    /// Ranges live at a time at most; `None` where only carrying it out tells. For those that take all
+    /// their memory in the beginning.
+    pub live: Option<u64>,
+}
+
+/// Makes a contender in its lane; an error says which part of the contract it lacks for the scene.
+type Make = dyn Fn(Scene, Limits) -> Result<Box<dyn Replays>, PlaceError>;
 
 impl Entry {
     /// A policy of the registry.
@@ -168,23 +180,23 @@ impl Entry {
         Entry {
             name: name.word().to_owned(),
             note: None,
-            make: Box::new(move |space, direction, limits| {
-                Ok(name.visit(space, direction, IntoLane(limits)))
+            make: Box::new(move |scene, limits| {
+                Ok(name.visit(scene.space, scene.direction, IntoLane(limits)))
             }),
         }
     }
 
-    /// Any other: `note` says what one should know of its way of doing it, `make` makes it for a space
-    /// or says what it lacks.
+    /// Any other: `note` says what one should know of its way of doing it, `make` makes it for a
+    /// scene or says what it lacks.
     pub fn new<C, M>(name: &str, note: Option<&str>, make: M) -> Entry
     where
         C: Contender + 'static,
-        M: Fn(Space) -> Result<C, PlaceError> + 'static,
+        M: Fn(Scene) -> Result<C, PlaceError> + 'static,
     {
         Entry {
             name: name.to_owned(),
             note: note.map(str::to_owned),
-            make: Box::new(move |space, _, limits| Ok(Box::new(Lane::new(make(space)?, limits)))),
+            make: Box::new(move |scene, limits| Ok(Box::new(Lane::new(make(scene)?, limits)))),
         }
     }
 
@@ -202,11 +214,10 @@ impl Entry {
 
     pub(super) fn make(
         &self,
-        space: Space,
-        direction: Direction,
+        scene: Scene,
         limits: Limits,
     ) -> Result<Box<dyn Replays>, PlaceError> {
-        (self.make)(space, direction, limits)
+        (self.make)(scene, limits)
     }
 }
 

@@ -20,7 +20,7 @@ pub mod operation;
 pub mod rows;
 pub mod rung;
 
-pub use contender::{Contender, Driver, Entry};
+pub use contender::{Contender, Driver, Entry, Scene, Start};
 pub use growth::growth;
 pub use operation::{Batch, Compiler, StreamError};
 pub use rung::{Meter, ReplayError, Rung, Settings};

@@ -17,11 +17,10 @@
 //! readings of the clock; what two readings in a row show (median) is taken off each.
 
 use stopgap_events::memory::MemoryEvent;
-use stopgap_placement::{Direction, Space};
 use stopgap_stats::histogram::Histogram;
 use thiserror::Error;
 
-use super::contender::{Driver, Entry};
+use super::contender::{Driver, Entry, Scene};
 use super::lane::{Facts, Limits, Replays, Stop, Timing};
 use super::operation::{Batch, Compiler, StreamError};
 use super::rows;
@@ -45,10 +44,8 @@ pub struct Rung<'a> {
     pub workload: &'a str,
     /// Its size; `None` for a trace.
     pub n: Option<u64>,
-    /// Addresses to place in.
-    pub space: Space,
-    /// From which end every map looks, and how the address space is laid out.
-    pub direction: Direction,
+    /// Where it is placed.
+    pub scene: Scene,
     /// Opens the stream again.
     pub events: &'a dyn Fn() -> Result<Events, String>,
 }
@@ -184,7 +181,7 @@ impl Rung<'_> {
         let mut runners = self.runners(entries, limits);
         let running = runners.iter().filter(|r| r.lane.is_some()).count() as u64;
         let mut events = (self.events)().map_err(ReplayError::Source)?;
-        let mut compiler = Compiler::new(self.space, self.direction);
+        let mut compiler = Compiler::new(self.scene.space, self.scene.direction);
         let mut batch = Batch::default();
         let (mut turn, mut measuring, mut whole) = (0, false, true);
         while compiler.fill(&mut *events, &mut batch)? {
@@ -238,7 +235,7 @@ impl Rung<'_> {
         std::iter::once((&driver, unlimited))
             .chain(entries.iter().map(|entry| (entry, limits)))
             .map(|(entry, limits)| {
-                let made = entry.make(self.space, self.direction, limits);
+                let made = entry.make(self.scene, limits);
                 let (lane, lacks) = match made {
                     Ok(lane) => (Some(lane), None),
                     Err(error) => (None, Some(error.to_string())),
