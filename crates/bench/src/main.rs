@@ -1,0 +1,68 @@
+//! Our placement policies beside the peers, and the soak of ours. No ordinary build compiles it.
+//!
+//! ```text
+//! cargo run --release -p stopgap-bench -- frag            # ours and theirs, one table
+//! cargo run --release -p stopgap-bench -- soak --ops 100m # every policy against its oracle
+//! ```
+
+mod peers;
+mod soak;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use stopgap_cli::{Failure, replay};
+
+/// A workload or a recorded trace through stopgap's policies and other people's allocators, all in one
+/// run, interleaved; same flags, table and record as `stopgap replay placement`.
+#[derive(Parser)]
+#[command(
+    name = "stopgap-bench",
+    version,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true
+)]
+struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    replay: Option<replay::Flags>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Random steps, good and bad, on every policy and on its oracle, until they differ.
+    Soak(soak::Flags),
+}
+
+fn main() -> ExitCode {
+    let result = match Args::parse() {
+        Args {
+            command: Some(Command::Soak(flags)),
+            ..
+        } => soak::run(&flags),
+        Args {
+            replay: Some(flags),
+            ..
+        } => replay::placement(&flags, peers::ALL),
+        Args { .. } => Err(Failure::error(
+            "give a workload, a trace, or soak; see --help",
+        )),
+    };
+    result.unwrap_or_else(Failure::report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definitions_are_sound() {
+        Args::command().debug_assert();
+        let soak = Args::try_parse_from(["stopgap-bench", "soak", "--ops", "2k"]).unwrap();
+        assert!(matches!(soak.command, Some(Command::Soak(_))));
+        let replay = Args::try_parse_from(["stopgap-bench", "frag", "--n", "1k"]).unwrap();
+        assert!(replay.command.is_none() && replay.replay.is_some());
+    }
+}
