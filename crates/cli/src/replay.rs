@@ -31,7 +31,7 @@ const REPETITIONS: u32 = 5;
 const VISITS: u64 = 40_000_000;
 
 /// Nanoseconds that a peer which counts no visits may take at one N, in all passes together.
-const PEER_NS: u64 = 20_000_000_000;
+const PEER_NS: u64 = 10_000_000_000;
 
 /// Replays what `flags` say through our policies and `peers`, writes the record and prints it.
 ///

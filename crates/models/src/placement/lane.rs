@@ -14,10 +14,15 @@ use super::operation::{Batch, Operation};
 /// Operations between two looks at the limits.
 const LOOK: usize = 256;
 
+/// Visits of an operation that are not counted against the limit: more than a search through a tree of
+/// a hundred million mappings takes, so that only those are stopped that scan.
+pub const SEARCH: u64 = 64;
+
 /// Where a contender is stopped.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// After this many visits in one pass: the policies that scan all mappings would take hours.
+    /// After this many visits in one pass beyond [`SEARCH`] an operation: the policies that scan all
+    /// mappings would take hours.
     pub visits: u64,
     /// After this much time in one pass, in nanoseconds, for those that do not count visits.
     pub ns: u64,
@@ -26,7 +31,7 @@ pub struct Limits {
 /// Why a contender stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// It reached [`Limits::visits`].
+    /// It reached [`Limits::visits`], after so many.
     Visits(u64),
     /// It reached [`Limits::ns`].
     Time(u64),
@@ -108,6 +113,7 @@ pub(super) struct Lane<C: Contender> {
     requests: Vec<Request>,
     limits: Limits,
     spent: u64,
+    carried: u64,
     stop: Option<Stop>,
     facts: Facts,
     before: Option<Work>,
@@ -128,6 +134,7 @@ impl<C: Contender> Lane<C> {
             requests: Vec::new(),
             limits,
             spent: 0,
+            carried: 0,
             stop: None,
             facts: Facts::default(),
         }
@@ -172,7 +179,10 @@ impl<C: Contender> Lane<C> {
     fn over(&self, spent: impl FnOnce() -> u64) -> Option<Stop> {
         let Limits { visits, ns } = self.limits;
         match self.contender.work() {
-            Some(work) => (work.visited >= visits).then_some(Stop::Visits(visits)),
+            Some(work) => {
+                let beyond = work.visited.saturating_sub(SEARCH * self.carried);
+                (beyond >= visits).then_some(Stop::Visits(work.visited))
+            }
             None => (spent() >= ns).then_some(Stop::Time(ns)),
         }
     }
@@ -231,6 +241,7 @@ impl<C: Contender> Replays for Lane<C> {
                 carried += 1;
             }
             self.facts.operations += carried as u64;
+            self.carried += carried as u64;
             let at = done + carried;
             self.stop = match halted {
                 Some(Halt::Broken(what)) => {
