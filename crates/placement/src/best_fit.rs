@@ -317,7 +317,7 @@ mod tests {
             for direction in [Direction::TopDown, Direction::BottomUp] {
                 let policy = BestFit::without_coalescing(space(pages), direction);
                 let list = Fragments::new(space(pages), direction);
-                let counts = alike(policy, list, Shape::ALL, seed as u64, 10_000).unwrap();
+                let counts = alike(policy, list, Shape::ALL, seed as u64, 20_000).unwrap();
                 assert!(counts.iter().all(|&n| n > 10), "{counts:?}");
             }
         }

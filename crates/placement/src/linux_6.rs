@@ -117,8 +117,15 @@ impl Linux6 {
         }
     }
 
-    /// The slot that takes `size` bytes under the need's limits and direction, and the start.
-    fn unmapped_area(&mut self, need: &Need, size: u64, align_mask: u64) -> Option<(Cursor, u64)> {
+    /// Goes to the slot that takes `size` bytes under the need's limits and direction, and says where
+    /// they start.
+    fn unmapped_area(
+        &mut self,
+        need: &Need,
+        size: u64,
+        align_mask: u64,
+        at: &mut Cursor,
+    ) -> Option<u64> {
         let (limits, padded) = (need.limits, size.checked_add(align_mask)?);
         if limits.length() < padded {
             return None;
@@ -127,68 +134,66 @@ impl Linux6 {
         // Neither over- nor underflows: the part of the slot that lies inside the limits is as long as
         // `padded`.
         if need.direction == Direction::BottomUp {
-            let at = self.tree.lowest(limits, padded, visited)?;
-            let start = self.tree.range(&at).start.max(limits.start);
-            let up = need.align_offset.wrapping_sub(start) & align_mask;
-            Some((at, start + up))
+            let found = self.tree.lowest(limits, padded, at, visited);
+            let start = found.then(|| self.tree.range(at).start.max(limits.start))?;
+            Some(start + (need.align_offset.wrapping_sub(start) & align_mask))
         } else {
-            let at = self.tree.highest(limits, padded, visited)?;
-            let start = self.tree.range(&at).end.min(limits.end) - size;
-            let down = start.wrapping_sub(need.align_offset) & align_mask;
-            Some((at, start - down))
+            let found = self.tree.highest(limits, padded, at, visited);
+            let start = found.then(|| self.tree.range(at).end.min(limits.end) - size)?;
+            Some(start - (start.wrapping_sub(need.align_offset) & align_mask))
         }
     }
 
-    /// The start of an area that is aligned to `pmd`.
-    fn huge_area(&mut self, need: &Need, pmd: u64) -> Option<(Cursor, u64)> {
-        let (at, start) = self.unmapped_area(need, need.size.checked_add(pmd)?, 0)?;
+    /// The same for a start that is aligned to `pmd`.
+    fn huge_area(&mut self, need: &Need, pmd: u64, at: &mut Cursor) -> Option<u64> {
+        let start = self.unmapped_area(need, need.size.checked_add(pmd)?, 0, at)?;
         let up = start.wrapping_neg() & (pmd - 1);
         let keeps_to_the_top = matches!(self.huge, Huge::Multiples(_));
         if up == 0 && keeps_to_the_top && need.direction != Direction::BottomUp {
-            return Some((at, start + pmd));
+            return Some(start + pmd);
         }
-        Some((at, start + up))
+        Some(start + up)
     }
 
-    fn hinted(&mut self, need: &Need) -> Option<(Cursor, u64)> {
+    /// The same for the hint.
+    fn hinted(&mut self, need: &Need, at: &mut Cursor) -> Option<u64> {
         let range = need.hinted(self.space)?;
-        let at = self.tree.find(range.start);
+        self.tree.find(range.start, at);
         self.work.visited += self.tree.height as u64 + 1;
-        let free = self.tree.item(&at).is_none() && range.end <= self.tree.range(&at).end;
-        free.then_some((at, range.start))
+        let free = self.tree.item(at).is_none() && range.end <= self.tree.range(at).end;
+        free.then_some(range.start)
     }
 
-    /// The slot in which `range` starts, if it may be given back or changed.
-    fn taken(&self, range: Range) -> Result<Cursor, FreeError> {
+    /// Goes to the slot in which `range` starts, if that may be given back or changed.
+    fn taken(&self, range: Range, at: &mut Cursor) -> Result<(), FreeError> {
         if !self.space.holds(range) {
             return Err(FreeError::Malformed);
         }
-        let first = self.tree.find(range.start);
-        let mut slot = self.tree.range(&first);
-        let mut item = self.tree.item(&first);
+        self.tree.find(range.start, at);
+        let (mut slot, mut item) = (self.tree.range(at), self.tree.item(at));
         // An empty slot ends where a VMA starts, or with the window.
         if item.is_none() && slot.end >= range.end {
             return Err(FreeError::AlreadyFree);
         }
         if item.is_some() && slot == range {
-            return Ok(first);
+            return Ok(());
         }
+        let mut next = Cursor::new();
         while let Some(Merge::With(_)) = item {
             if slot.end >= range.end {
-                return Ok(first);
+                return Ok(());
             }
-            let next = self.tree.find(slot.end);
-            slot = self.tree.range(&next);
-            item = self.tree.item(&next);
+            self.tree.find(slot.end, &mut next);
+            (slot, item) = (self.tree.range(&next), self.tree.item(&next));
         }
         Err(FreeError::NotAsGiven)
     }
 
     /// Makes both ends of `range` boundaries between slots.
-    fn split(&mut self, range: Range) {
-        self.tree.split(range.start);
+    fn split(&mut self, range: Range, at: &mut Cursor) {
+        self.tree.split(range.start, at);
         if range.end < self.space.window().end {
-            self.tree.split(range.end);
+            self.tree.split(range.end, at);
         }
     }
 }
@@ -205,36 +210,38 @@ impl Policy for Linux6 {
 
     fn place(&mut self, request: &Request) -> Result<Range, PlaceError> {
         let need = self.space.need(request)?;
-        let mut found = self.hinted(&need);
-        if found.is_none()
+        let at = &mut Cursor::new();
+        let mut start = self.hinted(&need, at);
+        if start.is_none()
             && let Some(pmd) = self.huge.alignment(&need, self.space.page())
         {
-            found = self.huge_area(&need, pmd);
+            start = self.huge_area(&need, pmd, at);
         }
-        if found.is_none() {
+        if start.is_none() {
             // The kernel's mask has no bits below the page's.
             let align_mask = need.align_mask & !(self.space.page() - 1);
-            found = self.unmapped_area(&need, need.size, align_mask);
+            start = self.unmapped_area(&need, need.size, align_mask, at);
         }
-        let (at, start) = found.ok_or(PlaceError::Exhausted)?;
+        let start = start.ok_or(PlaceError::Exhausted)?;
         let range = Range::new(start, start + need.size);
-        self.tree.fill(&at, range, need.merge);
+        self.tree.fill(at, range, need.merge);
         self.work.placed += 1;
         Ok(range)
     }
 
     fn free(&mut self, range: Range) -> Result<(), FreeError> {
-        let at = self.taken(range)?;
-        if self.tree.range(&at) == range {
-            self.tree.clear(&at);
+        let at = &mut Cursor::new();
+        self.taken(range, at)?;
+        if self.tree.range(at) == range {
+            self.tree.clear(at);
             return Ok(());
         }
-        self.split(range);
+        self.split(range, at);
         let mut start = range.start;
         while start < range.end {
-            let at = self.tree.find(start);
-            start = self.tree.range(&at).end;
-            self.tree.clear(&at);
+            self.tree.find(start, at);
+            start = self.tree.range(at).end;
+            self.tree.clear(at);
         }
         Ok(())
     }
@@ -244,24 +251,25 @@ impl Policy for Linux6 {
     }
 
     fn protect(&mut self, part: Range, merge: Merge) -> Result<(), FreeError> {
-        let at = self.taken(part)?;
-        let old = self.tree.item(&at);
+        let at = &mut Cursor::new();
+        self.taken(part, at)?;
+        let old = self.tree.item(at);
         if merge == Merge::Never || old == Some(Merge::Never) {
             return Err(FreeError::NotAsGiven);
         }
-        if old == Some(merge) && part.end <= self.tree.range(&at).end {
+        if old == Some(merge) && part.end <= self.tree.range(at).end {
             return Ok(());
         }
-        self.split(part);
+        self.split(part, at);
         let mut start = part.start;
         while start < part.end {
-            let at = self.tree.find(start);
-            let end = self.tree.range(&at).end;
-            self.tree.set(&at, merge);
-            self.tree.join_if_alike(start);
+            self.tree.find(start, at);
+            let end = self.tree.range(at).end;
+            self.tree.set(at, merge);
+            self.tree.join_if_alike(start, at);
             start = end;
         }
-        self.tree.join_if_alike(part.end);
+        self.tree.join_if_alike(part.end, at);
         Ok(())
     }
 
