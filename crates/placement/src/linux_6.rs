@@ -27,18 +27,19 @@
 //! A PMD maps a page of page-table entries of 8 bytes: 2 MiB with pages of 4 KiB, 32 MiB with 16 KiB.
 //!
 //! Cost: O(log N) for a search, except where large gaps lie outside the limits: gaps of inner nodes
-//! are not clipped, and the search comes back from each. O(log N) for a change; a change that leaves
-//! its leaf's largest gap alone touches one node. Space: 264 bytes for a leaf, 17 to 44 bytes a VMA.
+//! are not clipped, and the search comes back from each. O(log N) for a change; one that leaves its
+//! leaf's largest gap alone touches one node. Nothing is allocated but nodes, which are used again.
+//! Freeing or protecting a part of what merged costs that for each VMA in it. Space: 264 bytes a leaf,
+//! with 6 to 16 slots; a hole takes a slot as a VMA does. What is mapped side by side fills 14.
 //!
 //! Left out, of the tree: RCU (nodes are changed in place, the kernel makes new ones), dense nodes,
-//! spanning stores (a change that concerns two leaves is two changes here), bulk loading, the care not
-//! to split beside an empty slot. Nodes hold at least 6 and 4 slots; the kernel has the same bounds,
-//! except that its bulk operations go below. Of the search: guard gaps, in both their forms:
-//! `linux-6.1` ignored them when it was new (58c5d0d6d522 brought them back), and without stacks that
-//! grow, and shadow stacks, there are none, so that it makes no difference here. The fallback from
-//! the top-down search to one from the bottom, above TASK_UNMAPPED_BASE: it can find something only
-//! above mmap_base, and the window ends there. `linux-6.7` searches for a hint with the longer length
-//! too, and so may ignore one that is free; here a hint is a hint.
+//! spanning stores (a change that concerns two leaves is two changes here), bulk loading, and the care
+//! not to split a node beside an empty slot. Of the search: guard gaps. `linux-6.1` ignored them when
+//! it was new (58c5d0d6d522 brought them back); without stacks that grow, and shadow stacks, there are
+//! none, so that it makes no difference here. The fallback from the top-down search to one from the
+//! bottom, above TASK_UNMAPPED_BASE: it asks for the same length in a part of the same window, because
+//! ours ends at mmap_base, and so finds nothing that the first search did not. `linux-6.7` searches for
+//! a hint with the longer length too, and so may ignore one that is free; here a hint is a hint.
 
 mod change;
 mod check;

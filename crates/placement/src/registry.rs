@@ -59,16 +59,16 @@ macro_rules! policies {
 }
 
 policies! {
+    /// Best fit of mail 000, joining what is freed with its neighbours.
+    BestFit "best-fit" BestFit::new;
+    /// Best fit of mail 000 as its author's libdrm had it: nothing is joined.
+    BestFitNoCoalesce "best-fit-no-coalesce" BestFit::without_coalescing;
     /// Linux 6.1: first fit over a B-tree of ranges.
     Linux6_1 "linux-6.1" |space, _| Linux6::v6_1(space);
     /// Linux 6.7: as 6.1, and what is as long as a PMD is aligned to one.
     Linux6_7 "linux-6.7" |space, _| Linux6::v6_7(space);
     /// Linux 6.12: as 6.1, and whole PMDs are aligned to one.
     Linux6_12 "linux-6.12" |space, _| Linux6::v6_12(space);
-    /// Best fit of mail 000, joining what is freed with its neighbours.
-    BestFit "best-fit" BestFit::new;
-    /// Best fit of mail 000 as its author's libdrm had it: nothing is joined.
-    BestFitNoCoalesce "best-fit-no-coalesce" BestFit::without_coalescing;
 }
 
 impl fmt::Display for Name {
