@@ -10,12 +10,9 @@ impl Tree {
     pub(super) fn fill(&mut self, at: &mut Cursor, range: Range, merge: Merge) {
         let hole = self.range(at);
         let item = Some(merge);
-        let touches = |end: bool, other: Option<Option<Merge>>| {
-            end && other.is_some_and(|other| alike(other, item))
-        };
-        let never = merge == Merge::Never;
-        let below = !never && touches(range.start == hole.start, self.below(at));
-        let above = !never && touches(range.end == hole.end, self.above(at));
+        let merges = merge != Merge::Never;
+        let below = merges && range.start == hole.start && self.below(at) == Some(item);
+        let above = merges && range.end == hole.end && self.above(at) == Some(item);
         let mut new = [(hole.end, None); 3];
         let mut count = 0;
         if range.start > hole.start {
