@@ -288,7 +288,7 @@ mod tests {
             for direction in [Direction::Any, Direction::BottomUp] {
                 let policy = BestFit::new(space(pages), direction);
                 let mut run = Differential::new(policy, Answer::Valid, Shape::ALL, seed as u64);
-                run.run(10_000, 7).unwrap();
+                run.run(6_000, 7).unwrap();
                 let counts = run.counts();
                 assert!(counts[1] > 500 && counts[2] > 500, "{counts:?}");
                 assert!(pages > 64 || counts[0] > 500, "{counts:?}");
@@ -306,7 +306,7 @@ mod tests {
                 let policy = BestFit::new(space(pages), direction);
                 let answer = Answer::Rule(rule);
                 let mut run = Differential::new(policy, answer, Shape::ALL, seed as u64);
-                run.run(10_000, 50).unwrap();
+                run.run(6_000, 50).unwrap();
             }
         }
     }
@@ -317,7 +317,7 @@ mod tests {
             for direction in [Direction::TopDown, Direction::BottomUp] {
                 let policy = BestFit::without_coalescing(space(pages), direction);
                 let list = Fragments::new(space(pages), direction);
-                let counts = alike(policy, list, Shape::ALL, seed as u64, 10_000).unwrap();
+                let counts = alike(policy, list, Shape::ALL, seed as u64, 20_000).unwrap();
                 assert!(counts.iter().all(|&n| n > 10), "{counts:?}");
             }
         }

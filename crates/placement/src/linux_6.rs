@@ -27,18 +27,19 @@
 //! A PMD maps a page of page-table entries of 8 bytes: 2 MiB with pages of 4 KiB, 32 MiB with 16 KiB.
 //!
 //! Cost: O(log N) for a search, except where large gaps lie outside the limits: gaps of inner nodes
-//! are not clipped, and the search comes back from each. O(log N) for a change; a change that leaves
-//! its leaf's largest gap alone touches one node. Space: 264 bytes for a leaf, 17 to 44 bytes a VMA.
+//! are not clipped, and the search comes back from each. O(log N) for a change; one that leaves its
+//! leaf's largest gap alone touches one node. Nothing is allocated but nodes, which are used again.
+//! Freeing or protecting a part of what merged costs that for each VMA in it. Space: 264 bytes a leaf,
+//! with 6 to 16 slots; a hole takes a slot as a VMA does. What is mapped side by side fills 14.
 //!
 //! Left out, of the tree: RCU (nodes are changed in place, the kernel makes new ones), dense nodes,
-//! spanning stores (a change that concerns two leaves is two changes here), bulk loading, the care not
-//! to split beside an empty slot. Nodes hold at least 6 and 4 slots; the kernel has the same bounds,
-//! except that its bulk operations go below. Of the search: guard gaps, in both their forms:
-//! `linux-6.1` ignored them when it was new (58c5d0d6d522 brought them back), and without stacks that
-//! grow, and shadow stacks, there are none, so that it makes no difference here. The fallback from
-//! the top-down search to one from the bottom, above TASK_UNMAPPED_BASE: it can find something only
-//! above mmap_base, and the window ends there. `linux-6.7` searches for a hint with the longer length
-//! too, and so may ignore one that is free; here a hint is a hint.
+//! spanning stores (a change that concerns two leaves is two changes here), bulk loading, and the care
+//! not to split a node beside an empty slot. Of the search: guard gaps. `linux-6.1` ignored them when
+//! it was new (58c5d0d6d522 brought them back); without stacks that grow, and shadow stacks, there are
+//! none, so that it makes no difference here. The fallback from the top-down search to one from the
+//! bottom, above TASK_UNMAPPED_BASE: it asks for the same length in a part of the same window, because
+//! ours ends at mmap_base, and so finds nothing that the first search did not. `linux-6.7` searches for
+//! a hint with the longer length too, and so may ignore one that is free; here a hint is a hint.
 
 mod change;
 mod check;
@@ -117,8 +118,15 @@ impl Linux6 {
         }
     }
 
-    /// The slot that takes `size` bytes under the need's limits and direction, and the start.
-    fn unmapped_area(&mut self, need: &Need, size: u64, align_mask: u64) -> Option<(Cursor, u64)> {
+    /// Goes to the slot that takes `size` bytes under the need's limits and direction, and says where
+    /// they start.
+    fn unmapped_area(
+        &mut self,
+        need: &Need,
+        size: u64,
+        align_mask: u64,
+        at: &mut Cursor,
+    ) -> Option<u64> {
         let (limits, padded) = (need.limits, size.checked_add(align_mask)?);
         if limits.length() < padded {
             return None;
@@ -127,68 +135,66 @@ impl Linux6 {
         // Neither over- nor underflows: the part of the slot that lies inside the limits is as long as
         // `padded`.
         if need.direction == Direction::BottomUp {
-            let at = self.tree.lowest(limits, padded, visited)?;
-            let start = self.tree.range(&at).start.max(limits.start);
-            let up = need.align_offset.wrapping_sub(start) & align_mask;
-            Some((at, start + up))
+            let found = self.tree.lowest(limits, padded, at, visited);
+            let start = found.then(|| self.tree.range(at).start.max(limits.start))?;
+            Some(start + (need.align_offset.wrapping_sub(start) & align_mask))
         } else {
-            let at = self.tree.highest(limits, padded, visited)?;
-            let start = self.tree.range(&at).end.min(limits.end) - size;
-            let down = start.wrapping_sub(need.align_offset) & align_mask;
-            Some((at, start - down))
+            let found = self.tree.highest(limits, padded, at, visited);
+            let start = found.then(|| self.tree.range(at).end.min(limits.end) - size)?;
+            Some(start - (start.wrapping_sub(need.align_offset) & align_mask))
         }
     }
 
-    /// The start of an area that is aligned to `pmd`.
-    fn huge_area(&mut self, need: &Need, pmd: u64) -> Option<(Cursor, u64)> {
-        let (at, start) = self.unmapped_area(need, need.size.checked_add(pmd)?, 0)?;
+    /// The same for a start that is aligned to `pmd`.
+    fn huge_area(&mut self, need: &Need, pmd: u64, at: &mut Cursor) -> Option<u64> {
+        let start = self.unmapped_area(need, need.size.checked_add(pmd)?, 0, at)?;
         let up = start.wrapping_neg() & (pmd - 1);
         let keeps_to_the_top = matches!(self.huge, Huge::Multiples(_));
         if up == 0 && keeps_to_the_top && need.direction != Direction::BottomUp {
-            return Some((at, start + pmd));
+            return Some(start + pmd);
         }
-        Some((at, start + up))
+        Some(start + up)
     }
 
-    fn hinted(&mut self, need: &Need) -> Option<(Cursor, u64)> {
+    /// The same for the hint.
+    fn hinted(&mut self, need: &Need, at: &mut Cursor) -> Option<u64> {
         let range = need.hinted(self.space)?;
-        let at = self.tree.find(range.start);
+        self.tree.find(range.start, at);
         self.work.visited += self.tree.height as u64 + 1;
-        let free = self.tree.item(&at).is_none() && range.end <= self.tree.range(&at).end;
-        free.then_some((at, range.start))
+        let free = self.tree.item(at).is_none() && range.end <= self.tree.range(at).end;
+        free.then_some(range.start)
     }
 
-    /// The slot in which `range` starts, if it may be given back or changed.
-    fn taken(&self, range: Range) -> Result<Cursor, FreeError> {
+    /// Goes to the slot in which `range` starts, if that may be given back or changed.
+    fn taken(&self, range: Range, at: &mut Cursor) -> Result<(), FreeError> {
         if !self.space.holds(range) {
             return Err(FreeError::Malformed);
         }
-        let first = self.tree.find(range.start);
-        let mut slot = self.tree.range(&first);
-        let mut item = self.tree.item(&first);
+        self.tree.find(range.start, at);
+        let (mut slot, mut item) = (self.tree.range(at), self.tree.item(at));
         // An empty slot ends where a VMA starts, or with the window.
         if item.is_none() && slot.end >= range.end {
             return Err(FreeError::AlreadyFree);
         }
         if item.is_some() && slot == range {
-            return Ok(first);
+            return Ok(());
         }
+        let mut next = Cursor::new();
         while let Some(Merge::With(_)) = item {
             if slot.end >= range.end {
-                return Ok(first);
+                return Ok(());
             }
-            let next = self.tree.find(slot.end);
-            slot = self.tree.range(&next);
-            item = self.tree.item(&next);
+            self.tree.find(slot.end, &mut next);
+            (slot, item) = (self.tree.range(&next), self.tree.item(&next));
         }
         Err(FreeError::NotAsGiven)
     }
 
     /// Makes both ends of `range` boundaries between slots.
-    fn split(&mut self, range: Range) {
-        self.tree.split(range.start);
+    fn split(&mut self, range: Range, at: &mut Cursor) {
+        self.tree.split(range.start, at);
         if range.end < self.space.window().end {
-            self.tree.split(range.end);
+            self.tree.split(range.end, at);
         }
     }
 }
@@ -205,36 +211,38 @@ impl Policy for Linux6 {
 
     fn place(&mut self, request: &Request) -> Result<Range, PlaceError> {
         let need = self.space.need(request)?;
-        let mut found = self.hinted(&need);
-        if found.is_none()
+        let at = &mut Cursor::new();
+        let mut start = self.hinted(&need, at);
+        if start.is_none()
             && let Some(pmd) = self.huge.alignment(&need, self.space.page())
         {
-            found = self.huge_area(&need, pmd);
+            start = self.huge_area(&need, pmd, at);
         }
-        if found.is_none() {
+        if start.is_none() {
             // The kernel's mask has no bits below the page's.
             let align_mask = need.align_mask & !(self.space.page() - 1);
-            found = self.unmapped_area(&need, need.size, align_mask);
+            start = self.unmapped_area(&need, need.size, align_mask, at);
         }
-        let (at, start) = found.ok_or(PlaceError::Exhausted)?;
+        let start = start.ok_or(PlaceError::Exhausted)?;
         let range = Range::new(start, start + need.size);
-        self.tree.fill(&at, range, need.merge);
+        self.tree.fill(at, range, need.merge);
         self.work.placed += 1;
         Ok(range)
     }
 
     fn free(&mut self, range: Range) -> Result<(), FreeError> {
-        let at = self.taken(range)?;
-        if self.tree.range(&at) == range {
-            self.tree.clear(&at);
+        let at = &mut Cursor::new();
+        self.taken(range, at)?;
+        if self.tree.range(at) == range {
+            self.tree.clear(at);
             return Ok(());
         }
-        self.split(range);
+        self.split(range, at);
         let mut start = range.start;
         while start < range.end {
-            let at = self.tree.find(start);
-            start = self.tree.range(&at).end;
-            self.tree.clear(&at);
+            self.tree.find(start, at);
+            start = self.tree.range(at).end;
+            self.tree.clear(at);
         }
         Ok(())
     }
@@ -244,24 +252,25 @@ impl Policy for Linux6 {
     }
 
     fn protect(&mut self, part: Range, merge: Merge) -> Result<(), FreeError> {
-        let at = self.taken(part)?;
-        let old = self.tree.item(&at);
+        let at = &mut Cursor::new();
+        self.taken(part, at)?;
+        let old = self.tree.item(at);
         if merge == Merge::Never || old == Some(Merge::Never) {
             return Err(FreeError::NotAsGiven);
         }
-        if old == Some(merge) && part.end <= self.tree.range(&at).end {
+        if old == Some(merge) && part.end <= self.tree.range(at).end {
             return Ok(());
         }
-        self.split(part);
+        self.split(part, at);
         let mut start = part.start;
         while start < part.end {
-            let at = self.tree.find(start);
-            let end = self.tree.range(&at).end;
-            self.tree.set(&at, merge);
-            self.tree.join_if_alike(start);
+            self.tree.find(start, at);
+            let end = self.tree.range(at).end;
+            self.tree.set(at, merge);
+            self.tree.join_if_alike(start, at);
             start = end;
         }
-        self.tree.join_if_alike(part.end);
+        self.tree.join_if_alike(part.end, at);
         Ok(())
     }
 

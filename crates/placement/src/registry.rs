@@ -64,6 +64,10 @@ macro_rules! policies {
 policies! {
     /// Linux 2.6.13 to 3.3: one probe under the cache, then a scan from the base.
     Linux2_6_35 "linux-2.6.35" Linux2_6_35::new;
+    /// Best fit of mail 000, joining what is freed with its neighbours.
+    BestFit "best-fit" BestFit::new;
+    /// Best fit of mail 000 as its author's libdrm had it: nothing is joined.
+    BestFitNoCoalesce "best-fit-no-coalesce" BestFit::without_coalescing;
     /// Linux 3.4 to 3.7: a scan from the cache.
     Linux3_4 "linux-3.4" Linux3_4::new;
     /// [`gap_tree::Linux3_8`].
@@ -78,10 +82,6 @@ policies! {
     Linux6_7 "linux-6.7" |space, _| Linux6::v6_7(space);
     /// Linux 6.12: as 6.1, and whole PMDs are aligned to one.
     Linux6_12 "linux-6.12" |space, _| Linux6::v6_12(space);
-    /// Best fit of mail 000, joining what is freed with its neighbours.
-    BestFit "best-fit" BestFit::new;
-    /// Best fit of mail 000 as its author's libdrm had it: nothing is joined.
-    BestFitNoCoalesce "best-fit-no-coalesce" BestFit::without_coalescing;
     /// Ours: best fit in a packed zone, see [`crate::Stopgap`].
     Stopgap "stopgap" |space, _| crate::Stopgap::new(space);
 }

@@ -24,6 +24,8 @@ pub(super) struct Child {
 pub(super) trait Item<const N: usize>: Copy + Default {
     /// The largest run of empty addresses in a slot of this `length`.
     fn gap(&self, length: u64) -> u64;
+    /// Whether a gap of `size` can be here, as far as that is seen without the slot's ends.
+    fn may_have(&self, size: u64) -> bool;
     /// Where nodes of such slots are kept.
     fn nodes(tree: &mut Tree) -> &mut Arena<Slots<Self, N>>;
 }
@@ -31,6 +33,10 @@ pub(super) trait Item<const N: usize>: Copy + Default {
 impl Item<16> for Option<Merge> {
     fn gap(&self, length: u64) -> u64 {
         if self.is_none() { length } else { 0 }
+    }
+
+    fn may_have(&self, _: u64) -> bool {
+        self.is_none()
     }
 
     fn nodes(tree: &mut Tree) -> &mut Arena<Leaf> {
@@ -41,6 +47,10 @@ impl Item<16> for Option<Merge> {
 impl Item<10> for Child {
     fn gap(&self, _: u64) -> u64 {
         self.gap
+    }
+
+    fn may_have(&self, size: u64) -> bool {
+        self.gap >= size
     }
 
     fn nodes(tree: &mut Tree) -> &mut Arena<Inner> {

@@ -24,9 +24,12 @@ fn upwards<T: Item<N>, const N: usize>(
     limits: Range,
     size: u64,
 ) -> Step {
-    let mut start = node.start_of(frame.slot(), frame.start);
-    let slots = node.ends().iter().zip(node.items()).enumerate();
-    for (slot, (&end, item)) in slots.skip(frame.slot()) {
+    for (slot, item) in node.items().iter().enumerate().skip(frame.slot()) {
+        // First what nearly all slots fail: few are ever looked at twice.
+        if !item.may_have(size) {
+            continue;
+        }
+        let (start, end) = (node.start_of(slot, frame.start), node.ends()[slot]);
         if start >= limits.end {
             return Step::End;
         }
@@ -36,7 +39,6 @@ fn upwards<T: Item<N>, const N: usize>(
                 return Step::Slot(slot);
             }
         }
-        start = end;
     }
     Step::Back
 }
@@ -50,16 +52,14 @@ fn downwards<T: Item<N>, const N: usize>(
     limits: Range,
     size: u64,
 ) -> Step {
-    for slot in (0..=frame.slot().min(node.count() - 1)).rev() {
-        let (start, end) = (node.start_of(slot, frame.start), node.ends()[slot]);
-        if end <= limits.start {
-            return Step::End;
+    let from = node.count().min(frame.slot() + 1);
+    for (slot, item) in node.items()[..from].iter().enumerate().rev() {
+        if !item.may_have(size) {
+            continue;
         }
-        if start < limits.end
-            && limits.end - start >= size
-            && node.items()[slot].gap(end - start) >= size
-        {
-            return if end - limits.start < size {
+        let (start, end) = (node.start_of(slot, frame.start), node.ends()[slot]);
+        if start < limits.end && limits.end - start >= size && item.gap(end - start) >= size {
+            return if end < limits.start + size {
                 Step::End
             } else {
                 Step::Slot(slot)
@@ -71,25 +71,37 @@ fn downwards<T: Item<N>, const N: usize>(
 
 impl Tree {
     /// The lowest slot that has `size` empty bytes inside `limits`. Adds the nodes looked at to
-    /// `visited`, each as often as the search comes to it.
-    pub(super) fn lowest(&self, limits: Range, size: u64, visited: &mut u64) -> Option<Cursor> {
-        self.search::<true>(limits, size, visited)
+    /// `visited`, each as often as the search comes to it. Without an answer the cursor is at none.
+    pub(super) fn lowest(
+        &self,
+        limits: Range,
+        size: u64,
+        at: &mut Cursor,
+        visited: &mut u64,
+    ) -> bool {
+        self.search::<true>(limits, size, at, visited)
     }
 
     /// The highest such slot.
-    pub(super) fn highest(&self, limits: Range, size: u64, visited: &mut u64) -> Option<Cursor> {
-        self.search::<false>(limits, size, visited)
+    pub(super) fn highest(
+        &self,
+        limits: Range,
+        size: u64,
+        at: &mut Cursor,
+        visited: &mut u64,
+    ) -> bool {
+        self.search::<false>(limits, size, at, visited)
     }
 
     fn search<const UP: bool>(
         &self,
         limits: Range,
         size: u64,
+        at: &mut Cursor,
         visited: &mut u64,
-    ) -> Option<Cursor> {
+    ) -> bool {
         // A node is entered at its first slot, or, downwards, at whichever is its last.
         let enter = |node, start| Frame::at(node, if UP { 0 } else { usize::from(u8::MAX) }, start);
-        let mut at = Cursor::new();
         at.frames[0] = enter(self.root, self.window.start);
         let mut level = 0;
         loop {
@@ -103,11 +115,11 @@ impl Tree {
                 (false, false) => downwards(&self.inners[frame.node], frame, limits, size),
             };
             match step {
-                Step::End => return None,
+                Step::End => return false,
                 Step::Slot(slot) => {
                     at.frames[level] = Frame::at(frame.node, slot, frame.start);
                     if leaf {
-                        return Some(at);
+                        return true;
                     }
                     let inner = &self.inners[frame.node];
                     let start = inner.start_of(slot, frame.start);
@@ -116,7 +128,10 @@ impl Tree {
                 }
                 // To the nearest node above that has a slot left.
                 Step::Back => loop {
-                    level = level.checked_sub(1)?;
+                    if level == 0 {
+                        return false;
+                    }
+                    level -= 1;
                     let frame = &mut at.frames[level];
                     if UP && frame.slot() + 1 < self.inners[frame.node].count() {
                         frame.slot += 1;

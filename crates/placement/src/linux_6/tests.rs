@@ -129,8 +129,8 @@ fn where_nothing_is_left_for_a_huge_page_the_plain_search_follows() {
 
 /// ```text
 /// 0 1 2 3 4 5 6 7 8
-/// a . . . . b . . .    4 pages aligned to 4: they would fit at 4, were b not there, and
-///                      nowhere else; 1 page aligned to 4 would fit at 4 alone
+/// a . . . . b . . *    a page aligned to 8 would fit at 8: no hole has 1 + 7 pages
+/// a . . . * b . . .    a page aligned to 4 goes to 4: the lower hole has 1 + 3, the upper one not
 /// ```
 #[test]
 fn a_hole_that_takes_a_range_at_the_right_alignment_alone_is_refused() {
@@ -141,16 +141,12 @@ fn a_hole_that_takes_a_range_at_the_right_alignment_alone_is_refused() {
     };
     policy.place(&at(0)).unwrap();
     policy.place(&at(5)).unwrap();
-    let aligned = |pages: u64, alignment: u64| Request {
-        alignment: alignment * P,
-        ..Request::of(pages * P)
+    let aligned = |pages: u64| Request {
+        alignment: pages * P,
+        ..Request::of(P)
     };
-    assert_eq!(policy.place(&aligned(1, 8)), Err(PlaceError::Exhausted));
-    assert_eq!(
-        policy.place(&aligned(1, 4)),
-        Ok(Range::new(4 * P, 5 * P)),
-        "1 + 3 pages are there, below b"
-    );
+    assert_eq!(policy.place(&aligned(8)), Err(PlaceError::Exhausted));
+    assert_eq!(policy.place(&aligned(4)), Ok(Range::new(4 * P, 5 * P)));
 }
 
 /// Filled, emptied and filled again: nodes split, are merged, and are used again.
@@ -252,10 +248,12 @@ fn work_for_an_operation_does_not_grow_with_the_tree() {
     }
 }
 
-/// A gap outside the limits leads the search down in vain, and it comes back.
+/// A gap that the limits cut leads the search down in vain, and it comes back.
 ///
 /// ```text
-/// v v v ... v . . . . v v v ... v .     limits: from the first v up to before the second gap's end
+/// v . . v v v .. v . . v v v .. v . . v     a gap of two pages every forty
+///   |-|                                     limits: the lowest gap
+///     |--------------|                      limits: one page of it, and none of the next
 /// ```
 #[test]
 fn gaps_outside_the_limits_cost_a_way_back() {

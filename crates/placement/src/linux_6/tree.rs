@@ -55,8 +55,8 @@ impl Frame {
 }
 
 /// A slot of a leaf and the way to it from the root: good until the next change. The leaf is at
-/// level [`Tree::height`], the root at 0.
-#[derive(Debug, Clone, Copy)]
+/// level [`Tree::height`], the root at 0. Some 270 bytes: lent, not handed around.
+#[derive(Debug, Clone)]
 pub(super) struct Cursor {
     pub(super) frames: [Frame; LEVELS],
 }
@@ -93,12 +93,11 @@ impl Tree {
         }
     }
 
-    /// The slot that `address`, which lies in the window, falls into.
+    /// Goes to the slot that `address`, which lies in the window, falls into.
     #[inline]
-    pub(super) fn find(&self, address: u64) -> Cursor {
-        let mut cursor = Cursor::new();
+    pub(super) fn find(&self, address: u64, at: &mut Cursor) {
         let (mut node, mut start) = (self.root, self.window.start);
-        for frame in &mut cursor.frames[..self.height] {
+        for frame in &mut at.frames[..self.height] {
             let inner = &self.inners[node];
             let slot = inner.slot_of(address);
             *frame = Frame::at(node, slot, start);
@@ -106,8 +105,7 @@ impl Tree {
             node = inner.items()[slot].node;
         }
         let slot = self.leaves[node].slot_of(address);
-        cursor.frames[self.height] = Frame::at(node, slot, start);
-        cursor
+        at.frames[self.height] = Frame::at(node, slot, start);
     }
 
     /// The leaf that a cursor is in.

@@ -7,15 +7,12 @@ use super::tree::{Cursor, Tree, alike};
 impl Tree {
     /// Makes a VMA of `range` in the empty slot at `at`; neighbours that touch it and may merge with
     /// it become one with it.
-    pub(super) fn fill(&mut self, at: &Cursor, range: Range, merge: Merge) {
+    pub(super) fn fill(&mut self, at: &mut Cursor, range: Range, merge: Merge) {
         let hole = self.range(at);
         let item = Some(merge);
-        let touches = |end: bool, other: Option<Option<Merge>>| {
-            end && other.is_some_and(|other| alike(other, item))
-        };
-        let never = merge == Merge::Never;
-        let below = !never && touches(range.start == hole.start, self.below(at));
-        let above = !never && touches(range.end == hole.end, self.above(at));
+        let merges = merge != Merge::Never;
+        let below = merges && range.start == hole.start && self.below(at) == Some(item);
+        let above = merges && range.end == hole.end && self.above(at) == Some(item);
         let mut new = [(hole.end, None); 3];
         let mut count = 0;
         if range.start > hole.start {
@@ -32,7 +29,7 @@ impl Tree {
     }
 
     /// Makes the VMA at `at` an empty slot, one with those that it touches.
-    pub(super) fn clear(&mut self, at: &Cursor) {
+    pub(super) fn clear(&mut self, at: &mut Cursor) {
         let below = self.below(at) == Some(None);
         let above = self.above(at) == Some(None);
         let end = self.range(at).end;
@@ -44,7 +41,7 @@ impl Tree {
     /// neighbours there; in the same leaf that is one change.
     fn put(
         &mut self,
-        at: &Cursor,
+        at: &mut Cursor,
         new: &mut [(u64, Option<Merge>)],
         mut below: bool,
         mut above: bool,
@@ -68,21 +65,21 @@ impl Tree {
         }
         self.change(at, self.height, (slot, removed), new);
         if below {
-            self.join(range.start);
+            self.join(range.start, at);
         }
         if above {
-            self.join(range.end);
+            self.join(range.end, at);
         }
     }
 
     /// Makes a boundary between slots at `address`, inside the window, if there is none.
-    pub(super) fn split(&mut self, address: u64) {
-        let at = self.find(address);
-        let (range, item) = (self.range(&at), self.item(&at));
+    pub(super) fn split(&mut self, address: u64, at: &mut Cursor) {
+        self.find(address, at);
+        let (range, item) = (self.range(at), self.item(at));
         if range.start < address {
             let slot = at.frames[self.height].slot();
             let new = [(address, item), (range.end, item)];
-            self.change(&at, self.height, (slot, 1), &new);
+            self.change(at, self.height, (slot, 1), &new);
             self.vmas += u64::from(item.is_some());
         }
     }
@@ -94,30 +91,29 @@ impl Tree {
     }
 
     /// Joins the slots on both sides of `address`, a boundary between slots, if they are alike.
-    pub(super) fn join_if_alike(&mut self, address: u64) {
+    pub(super) fn join_if_alike(&mut self, address: u64, at: &mut Cursor) {
         if address > self.window.start && address < self.window.end {
-            let at = self.find(address - 1);
-            if self
-                .above(&at)
-                .is_some_and(|above| alike(self.item(&at), above))
-            {
-                self.join(address);
+            self.find(address - 1, at);
+            let item = self.item(at);
+            if self.above(at).is_some_and(|above| alike(item, above)) {
+                self.join(address, at);
             }
         }
     }
 
     /// Makes one slot of those on both sides of `address`, which are alike.
-    fn join(&mut self, address: u64) {
-        let at = self.find(address - 1);
+    fn join(&mut self, address: u64, at: &mut Cursor) {
+        self.find(address, at);
+        let end = self.range(at).end;
+        self.find(address - 1, at);
         let frame = at.frames[self.height];
-        let item = self.item(&at);
+        let item = self.item(at);
         self.vmas -= u64::from(item.is_some());
-        if let Some(&end) = self.leaf(&at).ends().get(frame.slot() + 1) {
-            return self.change(&at, self.height, (frame.slot(), 2), &[(end, item)]);
+        if frame.slot() + 1 < self.leaf(at).count() {
+            return self.change(at, self.height, (frame.slot(), 2), &[(end, item)]);
         }
         // The slots are in two leaves. The lower leaf takes both: it and the nodes above it, up to the
         // one that both leaves are below, end higher.
-        let end = self.range(&self.find(address)).end;
         let leaf = &mut self.leaves[frame.node];
         leaf.set_end(frame.slot(), end);
         let gap = leaf.measure(frame.start);
@@ -129,10 +125,10 @@ impl Tree {
             }
         }
         self.propagated += 1;
-        self.propagate(&at, self.height, gap);
+        self.propagate(at, self.height, gap);
         // The upper leaf starts at `end` now, and its first slot is empty of addresses. It is not its
         // last: a leaf that is not alone has more than one.
-        let upper = self.find(end);
-        self.change::<Option<Merge>, 16>(&upper, self.height, (0, 1), &[]);
+        self.find(end, at);
+        self.change::<Option<Merge>, 16>(at, self.height, (0, 1), &[]);
     }
 }
