@@ -34,7 +34,9 @@
 //! # What is counted
 //!
 //! [`Work::visited`](crate::Work): steps from node to node in a search, down and up, and listed nodes
-//! compared. `propagated`: nodes whose number was recomputed, each time, one per rotation among them; the same for all three.
+//! compared; the descent that frees a range is no search. `propagated`: nodes whose number was
+//! recomputed, each time, one per rotation among them; the same for all three. A flush of the lazy list
+//! looks at each node once before, to mark it, which is not counted.
 //!
 //! # What is left out
 //!

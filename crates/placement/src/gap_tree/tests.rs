@@ -209,6 +209,25 @@ fn an_early_stop_is_early() {
     assert!(stopped <= 6 && climbed >= 16, "{stopped} {climbed}");
 }
 
+/// The page between the limits is taken, and there are 500 gaps that would do on either side of them:
+/// a search that stops at the limits looks at none of those.
+#[test]
+fn a_search_ends_where_the_limits_end() {
+    let mut tree = comb::<EarlyStop>();
+    for direction in [Direction::TopDown, Direction::BottomUp] {
+        let request = Request {
+            limits: Some(pages(1_001, 1_002)),
+            direction,
+            ..Request::of(PAGE)
+        };
+        let before = tree.work().visited;
+        assert_eq!(tree.place(&request), Err(PlaceError::Exhausted));
+        let visited = tree.work().visited - before;
+        // The tree is at most 20 nodes high.
+        assert!(visited <= 40, "{direction:?}: {visited}");
+    }
+}
+
 /// The same page, unmapped and mapped, lists the same VMAs each time. A gap that has just come and that
 /// no number tells of is found.
 #[test]
