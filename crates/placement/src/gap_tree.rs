@@ -4,7 +4,7 @@
 //! a VMA anywhere in its subtree (`rb_subtree_gap`), so that a search for a gap skips subtrees that
 //! have none. What differs is when that number is put right after a change:
 //!
-//! | policy | source | [propagation](propagation) |
+//! | policy | source | [`propagation`] |
 //! |---|---|---|
 //! | [`Linux3_8`] | Linux 3.8, Michel Lespinasse: `mm/mmap.c`, `vma_gap_update`, `vma_adjust`, `vm_unmapped_area` (commits d37371870ceb, db4fbfb9523c); the same up to 6.0 | climbs from the changed node and stops where nothing changes |
 //! | [`VanRielV1`] | "\[PATCH -mm 1/7\] mm: track free size between VMAs in VMA rbtree", Rik van Riel, 18 June 2012; the kernel of mail 003's measurement | climbs to the root, always; `vma_adjust` from up to four VMAs whatever it did |
@@ -34,7 +34,9 @@
 //! # What is counted
 //!
 //! [`Work::visited`](crate::Work): steps from node to node in a search, down and up, and listed nodes
-//! compared. `propagated`: nodes whose number was recomputed, each time, one per rotation among them; the same for all three.
+//! compared; the descent that frees a range is no search. `propagated`: nodes whose number was
+//! recomputed, each time, one per rotation among them; the same for all three. A flush of the lazy list
+//! looks at each node once before, to mark it, which is not counted.
 //!
 //! # What is left out
 //!

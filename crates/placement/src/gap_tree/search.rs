@@ -98,7 +98,7 @@ impl Wanted {
             *visited += 1;
             let left = nodes[at].child[LEFT];
             // What lies left ends where this VMA starts, or lower.
-            if nodes[at].range.start >= self.earliest_end && self.worth(nodes, left) {
+            if self.worth(nodes, left) && nodes[at].range.start >= self.earliest_end {
                 at = left;
                 continue;
             }
@@ -135,7 +135,7 @@ impl Wanted {
             *visited += 1;
             let right = nodes[at].child[RIGHT];
             // What lies right starts where this VMA's gap starts, or higher.
-            if nodes.gap(at).start <= self.latest_start && self.worth(nodes, right) {
+            if self.worth(nodes, right) && nodes.gap(at).start <= self.latest_start {
                 at = right;
                 continue;
             }

@@ -98,7 +98,7 @@ const SCENES: [(u64, u64, usize, u64); 6] = [
 
 /// Holds the policies of `make` to [`rule`] for `steps` random steps (of all kinds: good and bad
 /// requests, limits, alignment, hints, all directions, VMAs that merge and such that do not) in windows of
-/// several sizes. 10 million steps take about a minute.
+/// several sizes. 10 million steps take some ten seconds.
 ///
 /// # Errors
 /// The first difference, with the scene and the seed that lead to it.
