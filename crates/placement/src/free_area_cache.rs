@@ -15,6 +15,9 @@
 //!   page. The window's end is TASK_SIZE and, top-down, mmap_base; TASK_UNMAPPED_BASE is a third of the
 //!   window above its start, rounded up to a page. Bottom-up mmap_base is TASK_UNMAPPED_BASE, as
 //!   arch_pick_mmap_layout() has it.
+//! * So nothing lies between mmap_base and TASK_SIZE, which is where the kernel's top-down search finds
+//!   memory when it falls back to the bottom-up one. Here the fallback finds nothing that the scan did
+//!   not; it leaves its marks on the state, and visits what it visits.
 //! * Left out: the random part of mmap_base and the gap for the stack above it; MAP_FIXED; MAP_32BIT
 //!   and 32-bit tasks (a search with limits of its own, and the only bottom-up one on x86-64 that looks
 //!   at cached_hole_size); colouring for AMD family 15h; limits, alignment and the other direction,
@@ -36,6 +39,8 @@ use crate::contract::{
 mod mm;
 mod vmas;
 
+#[cfg(test)]
+pub(crate) mod drawn;
 #[cfg(test)]
 mod tests;
 

@@ -19,7 +19,6 @@ use crate::free_area_cache::{FreeAreaCache, Mm, Version};
 pub struct V2_6_35;
 
 /// The policy `linux-2.6.35`.
-#[allow(non_camel_case_types)] // the kernel's number
 pub type Linux2_6_35 = FreeAreaCache<V2_6_35>;
 
 impl Version for V2_6_35 {

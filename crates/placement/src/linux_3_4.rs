@@ -19,7 +19,6 @@ use crate::free_area_cache::{FreeAreaCache, Mm, Version};
 pub struct V3_4;
 
 /// The policy `linux-3.4`.
-#[allow(non_camel_case_types)] // the kernel's number
 pub type Linux3_4 = FreeAreaCache<V3_4>;
 
 impl Version for V3_4 {

@@ -2,7 +2,9 @@ use super::*;
 use crate::contract::Impossible;
 use crate::linux_2_6_35::V2_6_35;
 use crate::linux_3_4::V3_4;
-use crate::oracle::{Answer, Differential, Era, NaiveFreeAreaCache, Pair, Shape};
+use crate::oracle::{
+    Answer, Differential, Era, Naive, NaiveFreeAreaCache, Pair, Shape, Step, Walk,
+};
 
 const PAGE: u64 = 0x1000;
 const LAYOUTS: [Direction; 2] = [Direction::TopDown, Direction::BottomUp];
@@ -94,6 +96,57 @@ fn answers_are_valid() {
     }
     run::<V2_6_35>();
     run::<V3_4>();
+}
+
+/// ```text
+/// 0      67          199   pages; bottom-up, only what lies from 67 on counts
+/// ```
+/// Top-down all holes are found but one: at the window's start, and no larger than what is asked.
+#[test]
+fn what_is_refused_fits_only_where_the_search_does_not_look() {
+    fn run<V: Version>(layout: Direction) {
+        let space = pages(0, 200);
+        let shape = Shape {
+            merging: false,
+            ..shape(layout)
+        };
+        let mut policy = FreeAreaCache::<V>::new(space, layout);
+        let (mut naive, mut walk) = (Naive::new(space, true), Walk::new(space, shape, 9));
+        let mut refused = 0;
+        for _ in 0..20_000 {
+            match walk.step() {
+                Step::Place(request) => match policy.place(&request) {
+                    Ok(range) => {
+                        naive.take(range, request.merge).unwrap();
+                        walk.gave(range, request.merge);
+                    }
+                    Err(PlaceError::Exhausted) => {
+                        let size = space.page_up(request.size).unwrap();
+                        let seen = |hole: Range| match layout {
+                            Direction::BottomUp => hole.end >= hole.start.max(67 * PAGE) + size,
+                            _ => hole.length() > size || (hole.length() == size && hole.start > 0),
+                        };
+                        assert!(!naive.holes().any(seen), "{layout:?}, {request:x?}");
+                        refused += 1;
+                    }
+                    Err(_) => {}
+                },
+                Step::Free(range) => {
+                    let freed = policy.free(range);
+                    assert_eq!(freed, naive.free(range));
+                    if freed.is_ok() {
+                        walk.took(range);
+                    }
+                }
+                Step::Protect(..) => {}
+            }
+        }
+        assert!(refused > 1_000, "{refused}");
+    }
+    for layout in LAYOUTS {
+        run::<V2_6_35>(layout);
+        run::<V3_4>(layout);
+    }
 }
 
 #[test]

@@ -57,11 +57,9 @@ impl VmaSet {
         {
             return Some(last);
         }
-        let found = self.from(address).next().map(|(range, _)| range);
-        if found.is_some() {
-            self.last = found;
-        }
-        found
+        let (&end, vma) = self.by_end.range(address + 1..).next()?;
+        self.last = Some(Range::new(vma.start, end));
+        self.last
     }
 
     /// vma->vm_next and on: the VMAs that end above `address`, by address. O(log N) for the first.
