@@ -99,6 +99,7 @@ pub fn placement(flags: &Flags, peers: &[fn() -> Entry]) -> Result<ExitCode, Fai
     }
     bar.finish_and_clear();
 
+    let rows: Vec<_> = measured.iter().map(|measured| &measured.row).collect();
     let replay = Replay {
         schema: SCHEMA.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -111,7 +112,7 @@ pub fn placement(flags: &Flags, peers: &[fn() -> Entry]) -> Result<ExitCode, Fai
         clock_ns,
         interrupted,
         growth: growth(&measured, flags.seed),
-        mail: mail::fit(measured.iter().map(|measured| &measured.row)),
+        mail: mail::fit(&rows),
         rows: measured.into_iter().map(|measured| measured.row).collect(),
     };
     let name = output::name("replay-placement", started);

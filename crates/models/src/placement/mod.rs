@@ -24,3 +24,6 @@ pub use contender::{Contender, Driver, Entry, Scene, Start};
 pub use growth::growth;
 pub use operation::{Batch, Compiler, StreamError};
 pub use rung::{Meter, ReplayError, Rung, Settings};
+
+#[cfg(test)]
+mod tests;

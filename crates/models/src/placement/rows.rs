@@ -1,6 +1,7 @@
 //! What was measured, as rows.
 
 use stopgap_events::machine::Missing;
+use stopgap_stats::histogram::Histogram;
 use stopgap_stats::quantile::{median, quantile};
 use stopgap_stats::replay::{Row, Spread};
 
@@ -183,7 +184,7 @@ fn spread(runs: &[f64]) -> Option<Spread> {
 
 /// The median of the repetitions' p99.99, or why there is none; the longest operation of all.
 fn singles(shown: &Shown) -> (Result<u64, String>, Option<u64>) {
-    let worst = shown.singles.iter().filter_map(|all| all.max()).max();
+    let worst = shown.singles.iter().filter_map(Histogram::max).max();
     let mut tails = Vec::new();
     for all in &shown.singles {
         match quantile(all, TAIL) {

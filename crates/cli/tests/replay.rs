@@ -1,0 +1,267 @@
+//! `stopgap replay placement`: what it prints, what it writes, and what it refuses.
+
+mod common;
+
+use std::path::Path;
+use std::process::Stdio;
+
+use common::{Run, text};
+use serde_json::Value;
+
+/// Fails unless the document fits the schema that is checked in.
+fn valid(json: &str) -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema");
+    let schema = std::fs::read_to_string(path.join("stopgap.replay-1.json")).unwrap();
+    let schema: Value = serde_json::from_str(&schema).unwrap();
+    let document: Value = serde_json::from_str(json).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let errors: Vec<String> = validator
+        .iter_errors(&document)
+        .map(|error| format!("{error} at {}", error.instance_path()))
+        .collect();
+    assert!(errors.is_empty(), "{errors:#?}");
+    document
+}
+
+fn replay(run: &Run, words: &[&str]) -> Value {
+    let words = [&["replay", "placement"], words, &["--json"]].concat();
+    let output = run.output(&words);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(text(&output.stderr), "");
+    valid(&text(&output.stdout))
+}
+
+/// Fails with one line on standard error that has all of `words`, and nothing is written.
+fn refused(words: &[&str], expected: &[&str]) {
+    let run = Run::new();
+    let arguments = [&["replay", "placement"], words].concat();
+    let output = run.output(&arguments);
+    let line = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{words:?}: {line}");
+    assert_eq!(line.trim_end().lines().count(), 1, "{words:?}: {line}");
+    for word in expected {
+        assert!(line.contains(word), "{words:?}: no '{word}' in: {line}");
+    }
+    assert_eq!(text(&output.stdout), "", "{words:?}");
+    assert!(run.records().is_empty(), "{words:?}");
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value}"))
+}
+
+/// The old search looks at more the more is mapped, a tree hardly does; what is not known says why.
+#[test]
+fn growth_over_n() {
+    let run = Run::new();
+    let words = ["pbobench", "--policy", "linux-2.6.35,linux-3.8", "--ops"];
+    let words = [&words[..], &["3k", "--n", "50,100,300,1k"]].concat();
+    let document = replay(&run, &words);
+    assert_eq!(document["schema"], "stopgap.replay/1");
+    assert_eq!(document["interrupted"], false);
+    assert_eq!(document["mail"], Value::Null);
+    let rows = document["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 8);
+    let row = |policy: &str, n: u64| {
+        let found = rows.iter().find(|r| r["policy"] == policy && r["n"] == n);
+        found.unwrap_or_else(|| panic!("{policy} at {n}"))
+    };
+    let old = row("linux-2.6.35", 1_000);
+    let share = number(&old["visited"]) / number(&old["maps"]) / 1_000.0;
+    assert!((0.36..0.50).contains(&share), "{share}");
+    let tree = row("linux-3.8", 1_000);
+    assert_eq!(tree["stopped"], Value::Null);
+    assert_eq!(tree["operations"], 3_000);
+    // Too few for a p99.99: unknown, with its reason, and not 0.
+    assert_eq!(tree["p9999_ns"], Value::Null);
+    let missing = tree["missing"].as_array().unwrap();
+    assert!(missing.iter().any(|m| m["what"] == "p9999_ns"), "{tree}");
+    assert!(number(&tree["worst_ns"]) > 0.0);
+    assert!(number(&tree["bytes_per_range"]) > 8.0);
+    assert!(number(&tree["span_over_live"]) >= 1.0);
+
+    let growth = document["growth"].as_array().unwrap();
+    let of = |policy: &str| {
+        let same = |g: &&Value| g["policy"] == policy && g["quantity"] == "work_per_map";
+        growth.iter().find(same).unwrap()
+    };
+    assert_eq!(of("linux-2.6.35")["word"], "grows");
+    let exponent = number(&of("linux-2.6.35")["exponent"]["value"]);
+    assert!((0.85..1.15).contains(&exponent), "{exponent}");
+    assert_ne!(of("linux-3.8")["word"], "grows");
+    assert_eq!(growth.len(), 4);
+}
+
+#[test]
+fn the_same_seed_counts_the_same_and_the_record_is_what_is_printed() {
+    let run = Run::new();
+    let words = ["frag", "--n", "300", "--ops", "2000"];
+    let counts = |document: &Value| -> Vec<Value> {
+        let rows = document["rows"].as_array().unwrap().iter();
+        rows.map(|r| serde_json::json!([r["policy"], r["visited"], r["maps"], r["span_over_live"]]))
+            .collect()
+    };
+    let first = replay(&run, &words);
+    assert_eq!(counts(&first), counts(&replay(&run, &words)));
+    let other = replay(&run, &[&words[..], &["--seed", "2"]].concat());
+    assert_ne!(counts(&first), counts(&other));
+    let records = run.records();
+    assert!(!records.is_empty());
+    for record in records {
+        valid(&std::fs::read_to_string(record).unwrap());
+    }
+}
+
+/// All forms of a workload by one word; who lacks something says so and has no figures.
+#[test]
+fn words_for_several_and_what_is_lacking() {
+    let run = Run::new();
+    let document = replay(&run, &["freegap", "--ops", "500", "--policy", "linux-3.8"]);
+    let rows = document["rows"].as_array().unwrap();
+    let workloads: Vec<&str> = rows
+        .iter()
+        .map(|r| r["workload"].as_str().unwrap())
+        .collect();
+    let forms = ["freegap-posted", "freegap-innermprot", "freegap-innerremap"];
+    assert_eq!(workloads, forms);
+    // Nothing is mapped where protections change alone.
+    assert_eq!(rows[1]["work_per_map"], Value::Null);
+    assert!(number(&rows[1]["propagated"]) > 0.0);
+
+    let limits = [
+        "limits",
+        "--n",
+        "200",
+        "--ops",
+        "400",
+        "--policy",
+        "linux-3.4",
+    ];
+    let document = replay(&run, &limits);
+    let row = &document["rows"][0];
+    assert_eq!(row["lacks"], "limits of a request");
+    assert_eq!(row["ns_per_operation"], Value::Null);
+    let up = replay(
+        &run,
+        &[
+            "tight",
+            "--n",
+            "200",
+            "--ops",
+            "400",
+            "--direction",
+            "bottom-up",
+        ],
+    );
+    assert!(up["rows"].as_array().unwrap().len() > 10);
+}
+
+#[test]
+fn tables_are_for_people() {
+    let run = Run::new();
+    let words = [
+        "replay",
+        "placement",
+        "pbobench",
+        "--n",
+        "10,20,40",
+        "--ops",
+        "500",
+    ];
+    let output = run.output(&words);
+    let screen = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    for word in ["work/map", "over N", "linux-6.12", "driver", "record "] {
+        assert!(screen.contains(word), "no '{word}' in\n{screen}");
+    }
+    assert!(!screen.contains("mail 000"), "{screen}");
+}
+
+#[test]
+fn figures_that_make_no_sense() {
+    refused(&["gpu"], &["'gpu'", "pbobench", "tight", "no such file"]);
+    refused(
+        &["frag", "--policy", "frist-fit"],
+        &["'frist-fit'", "linux-3.8"],
+    );
+    refused(&["frag", "--n", "0"], &["N of 0"]);
+    refused(&["frag", "--ops", "0"], &["--ops 0"]);
+    refused(
+        &["frag", "--ops", "99999999999999"],
+        &["at most 100,000,000,000"],
+    );
+    refused(&["frag", "--n", "99g"], &["67,108,864"]);
+    refused(
+        &["frag", "--n", "60m"],
+        &["--memory", "--policy", "60,000,000"],
+    );
+    refused(&["frag", "--n", "1m", "--memory", "1M"], &["--memory"]);
+    refused(&["frag", "--n", "99999999999999999999"], &["no count"]);
+    refused(&["frag", "--n", "many"], &["'many' is no count"]);
+    refused(&["freegap", "--n", "5"], &["leave out --n"]);
+    refused(&["frag", "--direction", "up"], &["'up'", "bottom-up"]);
+    refused(&[], &["WORKLOAD|TRACE"]);
+}
+
+/// A reader that goes away is an error, and the record is there.
+#[test]
+fn a_closed_pipe() {
+    let run = Run::new();
+    let words = [
+        "replay",
+        "placement",
+        "frag",
+        "--n",
+        "100",
+        "--ops",
+        "500",
+        "--json",
+    ];
+    let mut child = run
+        .command(&words)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let line = text(&output.stderr);
+    assert!(line.contains("the record is in"), "{line}");
+    assert_eq!(run.records().len(), 1);
+}
+
+/// Ctrl-C reports what was done until then.
+#[test]
+fn an_interrupt_loses_nothing() {
+    let run = Run::new();
+    let words = [
+        "replay",
+        "placement",
+        "frag",
+        "--ops",
+        "2g",
+        "--policy",
+        "stopgap",
+        "--json",
+    ];
+    let child = run
+        .command(&words)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(1_500));
+    let pid = child.id().to_string();
+    let kill = std::process::Command::new("kill")
+        .args(["-INT", &pid])
+        .status();
+    assert!(kill.unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let document = valid(&text(&output.stdout));
+    assert_eq!(document["interrupted"], true);
+    let row = &document["rows"][0];
+    assert!(number(&row["operations"]) > 1_000.0, "{row}");
+    assert!(number(&row["ns_per_operation"]) > 0.0, "{row}");
+}
