@@ -12,7 +12,7 @@ use super::contender::Contender;
 use super::operation::{Batch, Operation};
 
 /// Operations between two looks at the limits.
-const LOOK: usize = 256;
+const LOOK: usize = 128;
 
 /// Visits of an operation that are not counted against the limit: more than a search through a tree of
 /// a hundred million mappings takes, so that only those are stopped that scan.
