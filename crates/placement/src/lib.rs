@@ -9,15 +9,19 @@
 //! * [`registry`]: the policies by name.
 //! * [`linux_2_6_35`], [`linux_3_4`]: searches that continue where the last one ended, and what they
 //!   share ([`free_area_cache`]).
+//! * [`best_fit`]: the proposal of mail 000, with and without coalescing.
+//! * [`linux_6`]: the kernels since 6.1, on a B-tree of ranges.
 
 #![no_std]
 
 extern crate alloc;
 
+pub mod best_fit;
 pub mod contract;
 pub mod free_area_cache;
 pub mod linux_2_6_35;
 pub mod linux_3_4;
+pub mod linux_6;
 pub mod oracle;
 pub mod registry;
 

@@ -6,13 +6,17 @@
 //!   difference.
 //! * [`Pair`]: the same against a reference with a state of its own, such as [`NaiveFreeAreaCache`].
 //! * [`Walk`]: random steps, good and bad, that a seed fixes.
+//! * [`best_fit`], [`linux_6`]: what these policies must answer, as rules over [`Naive`].
 
+pub mod best_fit;
 mod differential;
 mod free_area_cache;
+pub mod linux_6;
 mod naive;
 mod pair;
 mod walk;
 
+pub use best_fit::{Fragments, alike};
 pub use differential::{Answer, Differential};
 pub use free_area_cache::{Era, NaiveFreeAreaCache};
 pub use naive::{Area, Naive};

@@ -6,9 +6,11 @@ use core::str::FromStr;
 use alloc::format;
 use alloc::string::String;
 
+use crate::best_fit::BestFit;
 use crate::contract::{Direction, Policy, Space};
 use crate::linux_2_6_35::Linux2_6_35;
 use crate::linux_3_4::Linux3_4;
+use crate::linux_6::Linux6;
 
 /// Something to be done with a policy of whatever type: a trait object would make every call of a
 /// policy that takes some nanoseconds an indirect one.
@@ -63,6 +65,16 @@ policies! {
     Linux2_6_35 "linux-2.6.35" Linux2_6_35::new;
     /// Linux 3.4 to 3.7: a scan from the cache.
     Linux3_4 "linux-3.4" Linux3_4::new;
+    /// Best fit of mail 000, joining what is freed with its neighbours.
+    BestFit "best-fit" BestFit::new;
+    /// Best fit of mail 000 as its author's libdrm had it: nothing is joined.
+    BestFitNoCoalesce "best-fit-no-coalesce" BestFit::without_coalescing;
+    /// Linux 6.1: first fit over a B-tree of ranges.
+    Linux6_1 "linux-6.1" |space, _| Linux6::v6_1(space);
+    /// Linux 6.7: as 6.1, and what is as long as a PMD is aligned to one.
+    Linux6_7 "linux-6.7" |space, _| Linux6::v6_7(space);
+    /// Linux 6.12: as 6.1, and whole PMDs are aligned to one.
+    Linux6_12 "linux-6.12" |space, _| Linux6::v6_12(space);
 }
 
 impl fmt::Display for Name {
