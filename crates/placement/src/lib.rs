@@ -6,6 +6,7 @@
 //!   the trait [`Policy`] that all of them are.
 //! * [`oracle`]: a naive policy that is obviously right, and the differential runner that holds
 //!   every other one against it.
+//! * [`gap_tree`]: Linux 3.8 to 6.0, van Riel's first form of it and Weiner's proposal.
 //! * [`registry`]: the policies by name.
 //! * [`linux_2_6_35`], [`linux_3_4`]: searches that continue where the last one ended, and what they
 //!   share ([`free_area_cache`]).
@@ -22,6 +23,7 @@ pub mod free_area_cache;
 pub mod linux_2_6_35;
 pub mod linux_3_4;
 pub mod linux_6;
+pub mod gap_tree;
 pub mod oracle;
 pub mod registry;
 

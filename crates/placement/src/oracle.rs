@@ -5,6 +5,7 @@
 //! * [`Differential`]: carries the same steps out on a policy and on [`Naive`], and stops at the first
 //!   difference.
 //! * [`Pair`]: the same against a reference with a state of its own, such as [`NaiveFreeAreaCache`].
+//! * [`linux_3_8`]: which address Linux 3.8 to 6.0 choose, and a soak of any length on it.
 //! * [`Walk`]: random steps, good and bad, that a seed fixes.
 //! * [`best_fit`], [`linux_6`]: what these policies must answer, as rules over [`Naive`].
 
@@ -12,6 +13,7 @@ pub mod best_fit;
 mod differential;
 mod free_area_cache;
 pub mod linux_6;
+pub mod linux_3_8;
 mod naive;
 mod pair;
 mod walk;

@@ -11,6 +11,7 @@ use crate::contract::{Direction, Policy, Space};
 use crate::linux_2_6_35::Linux2_6_35;
 use crate::linux_3_4::Linux3_4;
 use crate::linux_6::Linux6;
+use crate::gap_tree;
 
 /// Something to be done with a policy of whatever type: a trait object would make every call of a
 /// policy that takes some nanoseconds an indirect one.
@@ -75,6 +76,12 @@ policies! {
     Linux6_7 "linux-6.7" |space, _| Linux6::v6_7(space);
     /// Linux 6.12: as 6.1, and whole PMDs are aligned to one.
     Linux6_12 "linux-6.12" |space, _| Linux6::v6_12(space);
+    /// [`gap_tree::Linux3_8`].
+    Linux3_8 "linux-3.8" |space, _| gap_tree::Linux3_8::new(space);
+    /// [`gap_tree::VanRielV1`].
+    VanRielV1 "van-riel-v1" |space, _| gap_tree::VanRielV1::new(space);
+    /// [`gap_tree::WeinerLazy`].
+    WeinerLazy "weiner-lazy" |space, _| gap_tree::WeinerLazy::new(space);
 }
 
 impl fmt::Display for Name {
