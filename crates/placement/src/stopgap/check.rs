@@ -9,7 +9,7 @@ use crate::contract::{Range, Statistics};
 use super::Stopgap;
 use super::class::{CLASSES, class_of};
 use super::map::{Map, Start, tile_number};
-use super::tile::{LEAF, LEAVES, TILE};
+use super::tile::{Bits, LEAF, LEAVES, TILE};
 
 impl Map {
     /// What starts where, in order.
@@ -51,13 +51,6 @@ impl Map {
                 return Err(format!("tile {number} has no boundary, but was kept"));
             }
             for leaf in 0..LEAVES {
-                for word in 0..2 {
-                    if tile.hole.word(leaf, word) & !tile.cut.word(leaf, word) != 0 {
-                        return Err(format!(
-                            "tile {number}, leaf {leaf}: a hole without a boundary"
-                        ));
-                    }
-                }
                 if tile.cut.leaf_is_empty(leaf) == (tile.occupied >> leaf & 1 == 1) {
                     return Err(format!("tile {number}, leaf {leaf}: occupied is wrong"));
                 }
@@ -76,7 +69,32 @@ impl Map {
                 ));
             }
         }
+        self.check_holes(&segments)?;
         self.check_index(&segments)
+    }
+
+    /// The bits in `hole` are those of the holes' first and last pages.
+    fn check_holes(&self, segments: &[(u64, u64, Start)]) -> Result<(), String> {
+        let mut right: Vec<Bits> = alloc::vec![Bits::NONE; self.tiles.len()];
+        for &(page, end, start) in segments {
+            if start == Start::Hole {
+                let mut set = |page: u64| {
+                    if let Some(tile) = self.look_up(tile_number(page)) {
+                        right[tile].set((page % TILE) as u32);
+                    }
+                };
+                set(page);
+                if end % TILE != 0 {
+                    set(end - 1);
+                }
+            }
+        }
+        for (tile, right) in self.tiles.iter().zip(&right) {
+            if tile.hole != *right {
+                return Err(format!("tile {}: the bits of holes are wrong", tile.number));
+            }
+        }
+        Ok(())
     }
 
     /// The index says of every tile exactly, and of every node at least, which classes start in it.
@@ -90,8 +108,9 @@ impl Map {
                 let tile = self.look_up(number).ok_or("a tile is missing")?;
                 tiles[tile][class] |= 1 << (page % TILE / u64::from(LEAF));
                 holes[class] += 1;
-                if self.top[class] < page {
-                    return Err(format!("class {class}: a hole above its topmost"));
+                let top = self.top[class];
+                if top.start < page || (top.start == page && top.end != end && top.end != 0) {
+                    return Err(format!("class {class}: the topmost hole is wrong"));
                 }
             }
         }
@@ -109,8 +128,13 @@ impl Map {
                 self.holes
             ));
         }
+        for (class, top) in self.top.iter().enumerate() {
+            if top.end != 0 && !segments.contains(&(top.start, top.end, Start::Hole)) {
+                return Err(format!("class {class}: the topmost hole is none"));
+            }
+        }
         for (class, &holes) in holes.iter().enumerate() {
-            if (holes > 0) != (self.nonempty >> class & 1 == 1) {
+            if (holes > 0) != (self.nonempty.contains(class)) {
                 return Err(format!("class {class}: nonempty is wrong"));
             }
         }

@@ -17,7 +17,7 @@
 
 use alloc::vec::Vec;
 
-use super::class::{CLASSES, class_of};
+use super::class::{CLASSES, Classes, class_of};
 use super::tile::{TILE, Tile, above, below, leaf_of, word_bit};
 
 const NONE: u32 = u32::MAX;
@@ -54,10 +54,9 @@ pub(super) struct Place {
     pub(super) bit: u32,
 }
 
-/// A hole: where its start is stored, its first page and the one after its last.
+/// A hole: its first page and the one after its last.
 #[derive(Clone, Copy)]
 pub(super) struct Hole {
-    pub(super) at: Place,
     pub(super) start: u64,
     pub(super) end: u64,
 }
@@ -89,11 +88,11 @@ pub(super) struct Map {
     /// every hole ends at a boundary.
     pub(super) pages: u64,
     /// Classes of which there is a hole.
-    pub(super) nonempty: u128,
+    pub(super) nonempty: Classes,
     /// For each class, the holes.
     pub(super) holes: [u32; CLASSES],
-    /// For each class, a page above which no hole of it starts.
-    pub(super) top: [u64; CLASSES],
+    /// For each class, the topmost hole. Where `end` is 0 it is gone, and no other starts above it.
+    pub(super) top: [Hole; CLASSES],
     /// Tile number and its place in `tiles`, by the number's low bits.
     recent: [(u32, u32); RECENT],
     /// Bits of nodes set and cleared.
@@ -143,18 +142,26 @@ impl Map {
             spare: Vec::new(),
             levels,
             pages,
-            nonempty: 0,
+            nonempty: Classes::NONE,
             holes: [0; CLASSES],
-            top: [0; CLASSES],
+            top: [Hole { start: 0, end: 0 }; CLASSES],
             recent: [(NONE, 0); RECENT],
             propagated: 0,
         };
         let end = map.make_place(pages);
         map.tiles[end.tile].set_cut(end.bit);
+        map.mark_end(end);
         let at = map.make_place(0);
         map.tiles[at.tile].set_cut(at.bit);
         map.tiles[at.tile].hole.set(at.bit);
-        map.add(at, 0, class_of(pages));
+        map.add(
+            at,
+            Hole {
+                start: 0,
+                end: pages,
+            },
+            class_of(pages),
+        );
         map
     }
 
@@ -397,14 +404,16 @@ impl Map {
 
     // The index of holes.
 
-    /// A hole of `class` starts at `at`, which is page `page`.
-    #[inline]
-    fn add(&mut self, at: Place, page: u64, class: usize) {
-        if self.top[class] < page {
-            self.top[class] = page;
+    /// `hole`, which is at `at`, comes.
+    #[inline(always)]
+    fn add(&mut self, at: Place, hole: Hole, class: usize) {
+        if self.top[class].start <= hole.start {
+            self.top[class] = hole;
+        }
+        if self.holes[class] == 0 {
+            self.nonempty.insert(class);
         }
         self.holes[class] += 1;
-        self.nonempty |= 1 << class;
         let tile = &mut self.tiles[at.tile];
         let had = tile.by_class[class];
         tile.by_class[class] = had | 1 << leaf_of(at.bit);
@@ -419,6 +428,7 @@ impl Map {
         }
     }
 
+    #[inline(never)]
     fn add_above_node(&mut self, number: u32, node: u32, class: usize) {
         let mut node = self.nodes[node as usize].parent;
         for level in 2..=self.levels {
@@ -433,21 +443,33 @@ impl Map {
         }
     }
 
-    /// A hole of `class` started in the leaf of `at` and does no more; the bits say so already.
-    #[inline]
-    fn remove(&mut self, at: Place, class: usize) {
+    /// The hole that started at `at`, page `start`, is gone; the bits say so already.
+    #[inline(always)]
+    fn remove(&mut self, at: Place, start: u64, class: usize) {
         self.holes[class] -= 1;
-        let leaf = leaf_of(at.bit);
         if self.holes[class] == 0 {
-            self.nonempty &= !(1 << class);
-            self.top[class] = 0;
-        } else if self
-            .topmost_in_leaf(at.tile, leaf, class, TILE_END)
-            .is_some()
-        {
-            return;
+            self.nonempty.remove(class);
+            self.top[class] = Hole { start: 0, end: 0 };
+        } else {
+            if self.top[class].start == start {
+                self.top[class].end = 0;
+            }
+            if self.leaf_has(at, class) {
+                return;
+            }
         }
-        self.tiles[at.tile].by_class[class] &= !(1 << leaf);
+        self.tiles[at.tile].by_class[class] &= !(1 << leaf_of(at.bit));
+    }
+
+    /// Whether a hole of `class` starts in the leaf of `at`.
+    #[inline]
+    fn leaf_has(&self, at: Place, class: usize) -> bool {
+        let leaf = leaf_of(at.bit);
+        let [low, high] = self.tiles[at.tile].candidates(leaf, class);
+        (low | high) != 0
+            && self
+                .topmost_in_leaf(at.tile, leaf, class, TILE_END)
+                .is_some()
     }
 
     /// The topmost hole of `class` that starts in a leaf, before bit `before` of the tile: its bit.
@@ -502,14 +524,22 @@ impl Map {
     }
 
     #[inline]
-    pub(super) fn hole(&self, tile: usize, bit: u32) -> Hole {
+    fn hole(&self, tile: usize, bit: u32) -> Hole {
         let at = Place { tile, bit };
-        let start = self.tiles[tile].first_page() + u64::from(bit);
+        let start = self.page(at);
         let end = start + self.length(at);
-        Hole { at, start, end }
+        Hole { start, end }
     }
 
     // Changes.
+
+    /// A hole ends before the boundary at `at`.
+    #[inline]
+    fn mark_end(&mut self, at: Place) {
+        if at.bit > 0 {
+            self.tiles[at.tile].hole.set(at.bit - 1);
+        }
+    }
 
     /// Makes a range of the pages `start..end` of a hole.
     ///
@@ -517,29 +547,40 @@ impl Map {
     /// before   |. . . . . . . .|
     /// after    |. .|R R R|. . .|     either side may be empty
     /// ```
-    #[inline]
+    #[inline(never)]
     pub(super) fn take(&mut self, hole: Hole, start: u64, end: u64) {
         let class = class_of(hole.pages());
-        let at = hole.at;
+        let at = self.make_place(hole.start);
         if end < hole.end {
             let rest = self.make_place(end);
             let tile = &mut self.tiles[rest.tile];
             tile.set_cut(rest.bit);
             tile.hole.set(rest.bit);
-            self.add(rest, end, class_of(hole.end - end));
+            let above = Hole { start: end, ..hole };
+            self.add(rest, above, class_of(above.pages()));
+        } else {
+            let after = self.make_place(end); // exists: something starts there
+            if after.bit > 0 {
+                self.tiles[after.tile].hole.clear(after.bit - 1);
+            }
         }
         if start == hole.start {
             self.tiles[at.tile].hole.clear(at.bit);
         } else {
             let used = self.make_place(start);
             self.tiles[used.tile].set_cut(used.bit);
-            let left = class_of(start - hole.start);
+            self.mark_end(used);
+            let below = Hole { end: start, ..hole };
+            let left = class_of(below.pages());
             if left == class {
+                if self.top[class].start == hole.start {
+                    self.top[class].end = start;
+                }
                 return; // the index says so already
             }
-            self.add(at, hole.start, left);
+            self.add(at, below, left);
         }
-        self.remove(at, class);
+        self.remove(at, hole.start, class);
     }
 
     /// Makes a hole of the range `start..end`, which is at `at`, joining it with the holes beside it.
@@ -548,40 +589,64 @@ impl Map {
     /// before   |. .|R R R|. . .|     either side may be a range
     /// after    |. . . . . . . .|
     /// ```
-    #[inline]
+    #[inline(always)]
     pub(super) fn give(&mut self, start: u64, end: u64, at: Place) {
         let mut at = at;
-        let mut hole_end = end;
-        if let Some(next) = self.place(end)
-            && self.tiles[next.tile].hole.get(next.bit)
-        {
+        let mut hole = Hole { start, end };
+        let next = self.make_place(end); // exists: something starts there
+        if self.tiles[next.tile].hole.get(next.bit) {
             let pages = self.length(next);
-            hole_end = end + pages;
-            self.tiles[next.tile].clear(next.bit);
-            self.remove(next, class_of(pages));
+            hole.end = end + pages;
+            let tile = &mut self.tiles[next.tile];
+            tile.clear_cut(next.bit);
+            if pages > 1 || next.bit == TILE_END - 1 {
+                tile.hole.clear(next.bit);
+            }
+            self.remove(next, end, class_of(pages));
             if self.tiles[next.tile].occupied == 0 {
                 self.drop_tile(next.tile);
                 at = self.make_place(start); // its tile exists, but may have moved
             }
+        } else {
+            self.mark_end(next);
         }
-        match self.previous(start) {
-            Some((hole, mut place)) if self.tiles[place.tile].hole.get(place.bit) => {
-                self.tiles[at.tile].clear(at.bit);
-                if self.tiles[at.tile].occupied == 0 {
-                    self.drop_tile(at.tile);
-                    place = self.make_place(hole); // as above
-                }
-                let (was, is) = (class_of(start - hole), class_of(hole_end - hole));
-                if was != is {
-                    self.add(place, hole, is);
-                    self.remove(place, was);
-                }
-            }
-            _ => {
-                self.tiles[at.tile].hole.set(at.bit);
-                self.add(at, start, class_of(hole_end - start));
-            }
+        let hole_below = if at.bit > 0 {
+            self.tiles[at.tile].hole.get(at.bit - 1)
+        } else {
+            self.hole_ends_at(start)
+        };
+        if !hole_below {
+            self.tiles[at.tile].hole.set(at.bit);
+            self.add(at, hole, class_of(hole.pages()));
+            return;
         }
+        let Some((below, mut place)) = self.previous(start) else {
+            return; // a hole starts somewhere
+        };
+        hole.start = below;
+        let tile = &mut self.tiles[at.tile];
+        tile.clear_cut(at.bit);
+        if at.bit > 0 && start - below > 1 {
+            tile.hole.clear(at.bit - 1);
+        }
+        if tile.occupied == 0 {
+            self.drop_tile(at.tile);
+            place = self.make_place(below); // as above
+        }
+        let (was, is) = (class_of(start - below), class_of(hole.pages()));
+        if was != is {
+            self.add(place, hole, is);
+            self.remove(place, below, was);
+        } else if self.top[is].start == below {
+            self.top[is].end = hole.end;
+        }
+    }
+
+    /// Whether a hole ends at `page`, the first of a tile.
+    #[cold]
+    fn hole_ends_at(&mut self, page: u64) -> bool {
+        let before = self.previous(page);
+        before.is_some_and(|(_, at)| self.start(at) == Some(Start::Hole))
     }
 
     // Searches.
@@ -590,35 +655,29 @@ impl Map {
     #[inline]
     pub(super) fn topmost(&mut self, class: usize, least: u64) -> Option<Hole> {
         let top = self.top[class];
-        if top < least {
+        if top.start < least {
             return None;
         }
-        if let Some(at) = self.place(top)
-            && self.tiles[at.tile].hole.get(at.bit)
-        {
-            let pages = self.length(at);
-            if class_of(pages) == class {
-                let (start, end) = (top, top + pages);
-                return Some(Hole { at, start, end });
-            }
+        if top.end != 0 {
+            return Some(top);
         }
         self.lower_top(class, least)
     }
 
-    /// As [`Map::topmost`], where the hole at `top` is gone.
+    /// As [`Map::topmost`], where the one that was is gone.
     fn lower_top(&mut self, class: usize, least: u64) -> Option<Hole> {
         let tile = self.top_tile(class)?;
         let leaf = highest(self.tiles[tile].by_class[class]);
         let bit = self.topmost_in_leaf(tile, leaf, class, TILE_END)?;
         let hole = self.hole(tile, bit);
-        self.top[class] = hole.start;
+        self.top[class] = hole;
         (hole.start >= least).then_some(hole)
     }
 
     /// The topmost tile with a hole of `class`.
     #[inline]
     fn top_tile(&mut self, class: usize) -> Option<usize> {
-        let number = tile_number(self.top[class]);
+        let number = tile_number(self.top[class].start);
         let mut node = None;
         if let Some(tile) = self.tile(number) {
             let here = &self.tiles[tile];
@@ -647,7 +706,7 @@ impl Map {
     /// The last tile up to number `bound` (`down`), or the first from it on, with a hole of `class`.
     /// Bits of nodes that lead nowhere are cleared.
     fn descend(&mut self, class: usize, bound: u32, down: bool) -> Option<usize> {
-        if self.nonempty >> class & 1 == 0 {
+        if !self.nonempty.contains(class) {
             return None;
         }
         // At each level: the node, and which of its children may still be tried.
@@ -701,7 +760,7 @@ impl Map {
     pub(super) fn last_before(&mut self, class: usize, page: u64) -> Option<Hole> {
         let last = page.checked_sub(1)?;
         let number = tile_number(last);
-        if last >= self.top[class] {
+        if last >= self.top[class].start {
             // The usual case: the limit is above all there is.
             return self.topmost(class, 0);
         }

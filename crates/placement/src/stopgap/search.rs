@@ -3,7 +3,7 @@
 use crate::contract::{Direction, Need, Space};
 
 use super::Stopgap;
-use super::class::{EXACT, class_of};
+use super::class::{Classes, EXACT, class_of};
 use super::map::{Hole, Start};
 
 /// Holes tested, of one class, before the next class is tried.
@@ -83,9 +83,8 @@ impl Stopgap {
     }
 
     /// Classes with holes, from that of `pages` on.
-    fn classes(&self, pages: u64) -> u128 {
-        let least = class_of(pages);
-        self.map.nonempty >> least << least
+    fn classes(&self, pages: u64) -> Classes {
+        self.map.nonempty.from(class_of(pages))
     }
 
     /// Neither limits nor alignment: the smallest hole in the packed zone, else the topmost below it.
@@ -95,10 +94,7 @@ impl Stopgap {
         let own = class_of(pages);
         // Holes of the size's own class may be too small, if the class is not an exact one.
         let sure = own + usize::from(pages > EXACT);
-        let mut classes = self.map.nonempty >> sure << sure;
-        while classes != 0 {
-            let class = classes.trailing_zeros() as usize;
-            classes &= classes - 1;
+        for class in self.map.nonempty.from(sure) {
             self.work.visited += 1;
             if let Some(hole) = self.map.topmost(class, zone) {
                 return Some(hole);
@@ -110,10 +106,7 @@ impl Stopgap {
     /// The topmost hole that is large enough, or nearly so: of each class, the topmost is looked at.
     fn below_zone(&mut self, pages: u64) -> Option<Hole> {
         let mut best: Option<Hole> = None;
-        let mut classes = self.classes(pages);
-        while classes != 0 {
-            let class = classes.trailing_zeros() as usize;
-            classes &= classes - 1;
+        for class in self.classes(pages) {
             self.work.visited += 1;
             let nearest = best.map_or(0, |hole| hole.start);
             if let Some(hole) = self.map.topmost(class, nearest)
@@ -164,11 +157,11 @@ impl Stopgap {
         } else {
             0
         };
-        let mut classes = self.classes(want.pages + want.mask / 2);
         let mut tries = 0;
-        while classes != 0 && tries < TRIES {
-            let class = classes.trailing_zeros() as usize;
-            classes &= classes - 1;
+        for class in self.classes(want.pages + want.mask / 2) {
+            if tries >= TRIES {
+                break;
+            }
             let mut from = if want.down { want.high } else { want.low };
             for _ in 0..TRIES_PER_CLASS {
                 let Some(hole) = self.next_hole(want, class, from) else {
@@ -194,10 +187,7 @@ impl Stopgap {
     /// Of the classes whose holes must do, unless the limits cut them: the first hole by address.
     fn certain(&mut self, want: &Want) -> Option<(Hole, u64)> {
         let mut best: Option<(Hole, u64)> = None;
-        let mut classes = self.classes(want.pages + want.mask);
-        while classes != 0 {
-            let class = classes.trailing_zeros() as usize;
-            classes &= classes - 1;
+        for class in self.classes(want.pages + want.mask) {
             let from = if want.down { want.high } else { want.low };
             let Some(hole) = self.next_hole(want, class, from) else {
                 continue;
@@ -220,15 +210,12 @@ impl Stopgap {
     pub(super) fn hole_at(&mut self, page: u64) -> Option<Hole> {
         let (start, at) = self.map.previous(page + 1)?;
         let end = start + self.map.length(at);
-        (self.map.start(at) == Some(Start::Hole)).then_some(Hole { at, start, end })
+        (self.map.start(at) == Some(Start::Hole)).then_some(Hole { start, end })
     }
 
     /// Every hole that is long enough, class by class.
     fn exhaustive(&mut self, want: &Want) -> Option<(Hole, u64)> {
-        let mut classes = self.classes(want.pages);
-        while classes != 0 {
-            let class = classes.trailing_zeros() as usize;
-            classes &= classes - 1;
+        for class in self.classes(want.pages) {
             let mut from = if want.down { want.high } else { want.low };
             while let Some(hole) = self.next_hole(want, class, from) {
                 if let Some(start) = want.within(hole.start, hole.end) {

@@ -15,14 +15,14 @@ const WORDS: usize = LEAVES * LEAF_WORDS;
 pub(super) const TILE: u64 = LEAF as u64 * LEAVES as u64;
 
 /// A bit a page.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub(super) struct Bits {
     /// A word of zeros stands at either end, so that a look across a word's edge needs no question.
     words: [u64; WORDS + 2],
 }
 
 impl Bits {
-    const NONE: Bits = Bits {
+    pub(super) const NONE: Bits = Bits {
         words: [0; WORDS + 2],
     };
 
@@ -116,8 +116,16 @@ pub(super) const fn leaf_of(bit: u32) -> usize {
 
 /// See the module.
 ///
-/// A page has a bit in `cut` if a range or a hole starts there, and also one in `hole` if it is a hole.
-/// Nothing else is stored: a range or a hole ends where the next boundary is.
+/// A page has a bit in `cut` if a range or a hole starts there: a boundary. What starts there ends where
+/// the next boundary is. A page has a bit in `hole` if a hole starts there, or if it is a hole's last page:
+/// so whoever frees a range sees from one bit whether a hole lies below. A hole that ends with its tile has
+/// no bit at its end, for the tile of its last page need not exist.
+///
+/// ```text
+/// pages   R R R . . . . R R .
+/// cut     1 0 0 1 0 0 0 1 0 1
+/// hole    0 0 0 1 0 0 1 0 0 1
+/// ```
 #[derive(Clone)]
 pub(super) struct Tile {
     pub(super) cut: Bits,
@@ -158,9 +166,8 @@ impl Tile {
 
     /// Removes a boundary.
     #[inline]
-    pub(super) fn clear(&mut self, bit: u32) {
+    pub(super) fn clear_cut(&mut self, bit: u32) {
         self.cut.clear(bit);
-        self.hole.clear(bit);
         let leaf = leaf_of(bit);
         if self.cut.leaf_is_empty(leaf) {
             self.occupied &= !(1 << leaf);
@@ -172,7 +179,10 @@ impl Tile {
     #[inline]
     pub(super) fn candidates(&self, leaf: usize, class: usize) -> [u64; LEAF_WORDS] {
         let at = leaf % LEAVES * LEAF_WORDS + 1;
-        let holes = [self.hole.words[at], self.hole.words[at + 1]];
+        let holes = [
+            self.hole.words[at] & self.cut.words[at],
+            self.hole.words[at + 1] & self.cut.words[at + 1],
+        ];
         if class >= 63 || leaf == LEAVES - 1 {
             // Longer than a look reaches, or perhaps ending in the next tile.
             return holes;
@@ -256,9 +266,9 @@ mod tests {
                 assert_eq!(next(&tile, high), None);
                 assert_eq!(tile.previous(high), Some(low), "{low} {high}");
                 assert_eq!(tile.previous(low), None);
-                tile.clear(high);
+                tile.clear_cut(high);
                 assert_eq!(next(&tile, low), None);
-                tile.clear(low);
+                tile.clear_cut(low);
                 assert_eq!(tile.occupied, 0);
             }
         }
