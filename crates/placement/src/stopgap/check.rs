@@ -8,8 +8,8 @@ use crate::contract::{Range, Statistics};
 
 use super::Stopgap;
 use super::class::{CLASSES, class_of};
-use super::map::{Map, Start};
-use super::tile::{LEAF, LEAVES};
+use super::map::{Map, Start, tile_number};
+use super::tile::{Bits, LEAF, LEAVES, TILE};
 
 impl Map {
     /// What starts where, in order.
@@ -19,18 +19,14 @@ impl Map {
         let mut found = Vec::new();
         for tile in tiles {
             let tile = &self.tiles[tile];
-            for leaf in 0..LEAVES {
-                let mut bits = tile.cut[leaf];
-                while bits != 0 {
-                    let bit = bits.trailing_zeros();
-                    bits &= bits - 1;
-                    let start = if tile.hole[leaf] >> bit & 1 == 1 {
+            for bit in 0..LEAF * LEAVES as u32 {
+                if tile.cut.get(bit) {
+                    let start = if tile.hole.get(bit) {
                         Start::Hole
                     } else {
                         Start::Range
                     };
-                    let page = tile.first_page() + leaf as u64 * LEAF + u64::from(bit);
-                    found.push((page, start));
+                    found.push((tile.first_page() + u64::from(bit), start));
                 }
             }
         }
@@ -40,11 +36,8 @@ impl Map {
     /// The segments that the boundaries make: start, end and what it is.
     fn segments(&self) -> Vec<(u64, u64, Start)> {
         let cuts = self.boundaries();
-        let ends = cuts.iter().skip(1).map(|&(page, _)| page);
-        let ends = ends.chain([self.pages]);
-        cuts.iter()
-            .zip(ends)
-            .map(|(&(page, start), end)| (page, end, start))
+        cuts.windows(2)
+            .map(|pair| (pair[0].0, pair[1].0, pair[0].1))
             .collect()
     }
 
@@ -58,19 +51,15 @@ impl Map {
                 return Err(format!("tile {number} has no boundary, but was kept"));
             }
             for leaf in 0..LEAVES {
-                if tile.hole[leaf] & !tile.cut[leaf] != 0 {
-                    return Err(format!(
-                        "tile {number}, leaf {leaf}: a hole without a boundary"
-                    ));
-                }
-                if (tile.cut[leaf] != 0) != (tile.occupied >> leaf & 1 == 1) {
+                if tile.cut.leaf_is_empty(leaf) == (tile.occupied >> leaf & 1 == 1) {
                     return Err(format!("tile {number}, leaf {leaf}: occupied is wrong"));
                 }
             }
         }
         let segments = self.segments();
-        if segments.first().is_none_or(|first| first.0 != 0) {
-            return Err("page 0 is no boundary".into());
+        let last = segments.last().map(|last| last.1);
+        if segments.first().is_none_or(|first| first.0 != 0) || last != Some(self.pages) {
+            return Err("the boundaries do not reach from end to end".into());
         }
         for pair in segments.windows(2) {
             if pair[0].2 == Start::Hole && pair[1].2 == Start::Hole {
@@ -80,23 +69,48 @@ impl Map {
                 ));
             }
         }
+        self.check_holes(&segments)?;
         self.check_index(&segments)
     }
 
-    /// The index says of every tile and node exactly which classes start in it.
+    /// The bits in `hole` are those of the holes' first and last pages.
+    fn check_holes(&self, segments: &[(u64, u64, Start)]) -> Result<(), String> {
+        let mut right: Vec<Bits> = alloc::vec![Bits::NONE; self.tiles.len()];
+        for &(page, end, start) in segments {
+            if start == Start::Hole {
+                let mut set = |page: u64| {
+                    if let Some(tile) = self.look_up(tile_number(page)) {
+                        right[tile].set((page % TILE) as u32);
+                    }
+                };
+                set(page);
+                if end % TILE != 0 {
+                    set(end - 1);
+                }
+            }
+        }
+        for (tile, right) in self.tiles.iter().zip(&right) {
+            if tile.hole != *right {
+                return Err(format!("tile {}: the bits of holes are wrong", tile.number));
+            }
+        }
+        Ok(())
+    }
+
+    /// The index says of every tile exactly, and of every node at least, which classes start in it.
     fn check_index(&self, segments: &[(u64, u64, Start)]) -> Result<(), String> {
         let mut tiles: Vec<[u64; CLASSES]> = alloc::vec![[0; CLASSES]; self.tiles.len()];
-        let mut nonempty = 0u128;
+        let mut holes = [0; CLASSES];
         for &(page, end, start) in segments {
             if start == Start::Hole {
                 let class = class_of(end - page);
-                #[allow(clippy::cast_possible_truncation)] // a tile's number
-                let number = (page / (LEAF * LEAVES as u64)) as u32;
+                let number = tile_number(page);
                 let tile = self.look_up(number).ok_or("a tile is missing")?;
-                tiles[tile][class] |= 1 << (page / LEAF % LEAVES as u64);
-                nonempty |= 1 << class;
-                if self.top[class] < number {
-                    return Err(format!("class {class}: a hole above its topmost tile"));
+                tiles[tile][class] |= 1 << (page % TILE / u64::from(LEAF));
+                holes[class] += 1;
+                let top = self.top[class];
+                if top.start < page || (top.start == page && top.end != end && top.end != 0) {
+                    return Err(format!("class {class}: the topmost hole is wrong"));
                 }
             }
         }
@@ -108,13 +122,23 @@ impl Map {
                 ));
             }
         }
-        if nonempty != self.nonempty {
+        if holes != self.holes {
             return Err(format!(
-                "classes {:x}, but {nonempty:x} is right",
-                self.nonempty
+                "{:?} holes by class, but {holes:?} is right",
+                self.holes
             ));
         }
-        self.check_node(0, self.levels()).map(|_| ())
+        for (class, top) in self.top.iter().enumerate() {
+            if top.end != 0 && !segments.contains(&(top.start, top.end, Start::Hole)) {
+                return Err(format!("class {class}: the topmost hole is none"));
+            }
+        }
+        for (class, &holes) in holes.iter().enumerate() {
+            if (holes > 0) != (self.nonempty.contains(class)) {
+                return Err(format!("class {class}: nonempty is wrong"));
+            }
+        }
+        self.check_node(0, self.levels).map(|_| ())
     }
 
     /// Checks what is below `node`; the classes that start there.
@@ -140,10 +164,12 @@ impl Map {
                 self.check_node(child, level - 1)?
             };
             for class in 0..CLASSES {
-                if below[class] != (here.by_class[class] >> slot & 1 == 1) {
+                // A bit may be left over, but none may be missing, nor lead to a child that is not there.
+                let bit = here.by_class[class] >> slot & 1 == 1;
+                if (below[class] && !bit) || (bit && child == u32::MAX) {
                     return Err(format!("node {node}, slot {slot}, class {class}: wrong"));
                 }
-                any[class] |= below[class];
+                any[class] |= bit;
             }
         }
         Ok(any)
@@ -195,11 +221,11 @@ impl Stopgap {
         self.map.check()?;
         let segments = self.map.segments();
         let mut kept: Vec<(u64, u64)> = self.magazines.all().collect();
-        if kept.len() != self.magazines.cached as usize {
+        if kept.len() != self.magazines.kept() {
             return Err(format!(
                 "{} kept, {} counted",
                 kept.len(),
-                self.magazines.cached
+                self.magazines.kept()
             ));
         }
         kept.sort_unstable();

@@ -25,6 +25,61 @@ pub(super) const fn class_of(pages: u64) -> usize {
     }
 }
 
+/// A set of classes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Classes {
+    words: [u64; 2],
+}
+
+impl Classes {
+    pub(super) const NONE: Classes = Classes { words: [0; 2] };
+
+    #[inline]
+    pub(super) fn insert(&mut self, class: usize) {
+        self.words[class / 64 % 2] |= 1 << (class % 64);
+    }
+
+    #[inline]
+    pub(super) fn remove(&mut self, class: usize) {
+        self.words[class / 64 % 2] &= !(1 << (class % 64));
+    }
+
+    #[inline]
+    pub(super) fn contains(self, class: usize) -> bool {
+        self.words[class / 64 % 2] >> (class % 64) & 1 == 1
+    }
+
+    /// Those from `class` on.
+    #[inline]
+    pub(super) fn from(self, class: usize) -> Classes {
+        let keep = !0 << (class % 64);
+        Classes {
+            words: if class < 64 {
+                [self.words[0] & keep, self.words[1]]
+            } else {
+                [0, self.words[1] & keep]
+            },
+        }
+    }
+}
+
+/// From the lowest up.
+impl Iterator for Classes {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        let [low, high] = &mut self.words;
+        let (word, first) = if *low != 0 { (low, 0) } else { (high, 64) };
+        if *word == 0 {
+            return None;
+        }
+        let class = first + word.trailing_zeros() as usize;
+        *word &= *word - 1;
+        Some(class)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -44,5 +99,20 @@ mod tests {
         }
         assert_eq!(class_of(1 << 44), 98);
         assert!(last < CLASSES);
+    }
+
+    #[test]
+    fn a_set_gives_what_was_put_in_from_a_class_on() {
+        let mut set = Classes::NONE;
+        for class in [0, 5, 63, 64, 70, 99] {
+            set.insert(class);
+        }
+        set.remove(70);
+        let from = |class| set.from(class).collect::<alloc::vec::Vec<_>>();
+        assert_eq!(from(0), [0, 5, 63, 64, 99]);
+        assert_eq!(from(6), [63, 64, 99]);
+        assert_eq!(from(64), [64, 99]);
+        assert_eq!(from(65), [99]);
+        assert!(set.contains(64) && !set.contains(70));
     }
 }

@@ -3,78 +3,112 @@
 use super::class::EXACT;
 
 /// Ranges in a magazine.
-const ROUNDS: usize = 8;
-/// No range starts here.
-const EMPTY: u64 = u64::MAX;
+const ROUNDS: usize = 16;
+/// No range starts at a page whose high part is this: there are at most 2^44 pages.
+const EMPTY: u16 = u16::MAX;
+
+/// The starts, low and high parts apart: so the low ones are compared four at a time.
+#[derive(Clone, Copy)]
+struct Magazine {
+    low: [u32; ROUNDS],
+    /// From `count` on they are [`EMPTY`].
+    high: [u16; ROUNDS],
+    count: u32,
+}
+
+impl Magazine {
+    /// Whether `start` is among them, where something of the same low part is.
+    #[cold]
+    fn holds(&self, low: u32, high: u16) -> bool {
+        (0..ROUNDS).any(|at| (self.low[at], self.high[at]) == (low, high))
+    }
+}
 
 /// Freed ranges that the map still has as taken, by their exact size.
 #[derive(Clone)]
 pub(super) struct Magazines {
-    /// Of each, the places from `count` on are [`EMPTY`].
-    rounds: [[u64; ROUNDS]; EXACT as usize],
-    count: [u8; EXACT as usize],
-    /// In all.
-    pub(super) cached: u32,
+    magazines: [Magazine; EXACT as usize],
+}
+
+#[allow(clippy::cast_possible_truncation)] // the parts of a number below 2^44
+const fn parts(start: u64) -> (u32, u16) {
+    (start as u32, (start >> 32) as u16)
+}
+
+#[allow(clippy::cast_possible_truncation)] // compared with 64 where it is used
+const fn index(pages: u64) -> usize {
+    pages.wrapping_sub(1) as usize
+}
+
+/// What became of a range that was to be kept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Push {
+    Kept,
+    /// There is no room, or no magazine for its size.
+    Full,
+    /// It is kept already.
+    Twice,
 }
 
 impl Magazines {
     pub(super) const fn new() -> Magazines {
+        let empty = Magazine {
+            low: [0; ROUNDS],
+            high: [EMPTY; ROUNDS],
+            count: 0,
+        };
         Magazines {
-            rounds: [[EMPTY; ROUNDS]; EXACT as usize],
-            count: [0; EXACT as usize],
-            cached: 0,
+            magazines: [empty; EXACT as usize],
         }
     }
 
-    /// Whether there is a magazine for `pages`, and it holds `start`.
+    /// Keeps the range of `pages` at `start`, if `keep`.
     #[inline]
-    #[allow(clippy::cast_possible_truncation)] // compared with 64
-    pub(super) fn holds(&self, pages: u64, start: u64) -> bool {
-        let magazine = self.rounds.get((pages.wrapping_sub(1)) as usize);
-        magazine.is_some_and(|rounds| {
-            let mut found = false;
-            for &round in rounds {
-                found |= round == start;
-            }
-            found
-        })
-    }
-
-    /// Keeps the range of `pages` at `start`; `false` where it has no room.
-    #[inline]
-    #[allow(clippy::cast_possible_truncation)] // compared with 64
-    pub(super) fn push(&mut self, pages: u64, start: u64) -> bool {
-        let size = (pages.wrapping_sub(1)) as usize;
-        let Some(count) = self.count.get_mut(size) else {
-            return false;
+    pub(super) fn push(&mut self, pages: u64, start: u64, keep: bool) -> Push {
+        let Some(magazine) = self.magazines.get_mut(index(pages)) else {
+            return Push::Full;
         };
-        let Some(round) = self.rounds[size].get_mut(usize::from(*count)) else {
-            return false;
-        };
-        *round = start;
-        *count += 1;
-        self.cached += 1;
-        true
+        let (low, high) = parts(start);
+        let mut alike = false;
+        for &round in &magazine.low {
+            alike |= round == low;
+        }
+        if alike && magazine.holds(low, high) {
+            return Push::Twice;
+        }
+        let at = magazine.count as usize;
+        if !keep || at >= ROUNDS {
+            return Push::Full;
+        }
+        (magazine.low[at], magazine.high[at]) = (low, high);
+        magazine.count += 1;
+        Push::Kept
     }
 
     /// Takes a range of `pages` out, the one that came last.
     #[inline]
-    #[allow(clippy::cast_possible_truncation)] // compared with 64
     pub(super) fn pop(&mut self, pages: u64) -> Option<u64> {
-        let size = (pages.wrapping_sub(1)) as usize;
-        let count = self.count.get_mut(size)?;
-        let last = count.checked_sub(1)?;
-        let round = &mut self.rounds[size][usize::from(last) % ROUNDS];
-        *count = last;
-        self.cached -= 1;
-        Some(core::mem::replace(round, EMPTY))
+        let magazine = self.magazines.get_mut(index(pages))?;
+        let last = magazine.count.checked_sub(1)?;
+        magazine.count = last;
+        let at = last as usize % ROUNDS;
+        let high = core::mem::replace(&mut magazine.high[at], EMPTY);
+        Some(u64::from(high) << 32 | u64::from(magazine.low[at]))
+    }
+
+    /// Ranges kept in all.
+    pub(super) fn kept(&self) -> usize {
+        let counts = self.magazines.iter().map(|magazine| magazine.count);
+        counts.sum::<u32>() as usize
     }
 
     /// Every range kept: pages and start.
     pub(super) fn all(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        (1..).zip(&self.rounds).flat_map(|(pages, rounds)| {
-            let held = rounds.iter().filter(|&&start| start != EMPTY);
-            held.map(move |&start| (pages, start))
+        (1..).zip(&self.magazines).flat_map(|(pages, magazine)| {
+            let rounds = magazine.low.iter().zip(&magazine.high);
+            rounds
+                .filter(|&(_, &high)| high != EMPTY)
+                .map(move |(&low, &high)| (pages, u64::from(high) << 32 | u64::from(low)))
         })
     }
 }

@@ -4,20 +4,25 @@
 //! costs no more than the two tiles in which it and its neighbour start.
 //!
 //! ```text
-//! node      by_class[c]: which of 64 children hold a hole of class c     child[]
+//! node      by_class[c]: which of 64 children may hold a hole of class c   child[]
 //!  `- node  ...
-//!      `- tile  by_class[c]: which of 64 leaves do                       8,192 pages
-//!          `- leaf  cut, hole: a bit a page                              128 pages
+//!      `- tile  by_class[c]: in which of 64 leaves a hole of class c starts   8,192 pages
+//!          `- leaf  cut, hole: a bit a page                                   128 pages
 //! ```
+//!
+//! A tile's index is exact, and so is the number of holes of each class. A node's index is not: a bit is
+//! set when a class comes, and cleared when a search follows it in vain. A class that comes and goes in one
+//! tile, the common case, then costs nothing above the tile, and a bit that is set is followed in vain once
+//! at most.
 
 use alloc::vec::Vec;
 
-use super::class::{CLASSES, class_of};
-use super::tile::{LEAF, LEAVES, TILE, Tile};
+use super::class::{CLASSES, Classes, class_of};
+use super::tile::{TILE, Tile, above, below, leaf_of, word_bit};
 
 const NONE: u32 = u32::MAX;
 /// Children of a node.
-const FAN: u32 = 64;
+const FAN: usize = 64;
 /// Places in the table of tiles lately used.
 const RECENT: usize = 128;
 
@@ -25,7 +30,7 @@ const RECENT: usize = 128;
 #[derive(Clone)]
 pub(super) struct Node {
     pub(super) by_class: [u64; CLASSES],
-    pub(super) child: [u32; FAN as usize],
+    pub(super) child: [u32; FAN],
     /// Children that there are.
     pub(super) occupied: u64,
     pub(super) parent: u32,
@@ -35,19 +40,32 @@ impl Node {
     fn new(parent: u32) -> Node {
         Node {
             by_class: [0; CLASSES],
-            child: [NONE; FAN as usize],
+            child: [NONE; FAN],
             occupied: 0,
             parent,
         }
     }
 }
 
-/// A page's place.
+/// A page's place: its tile's place in the list, and its bit in the tile.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub(super) tile: usize,
-    pub(super) leaf: usize,
     pub(super) bit: u32,
+}
+
+/// A hole: its first page and the one after its last.
+#[derive(Clone, Copy)]
+pub(super) struct Hole {
+    pub(super) start: u64,
+    pub(super) end: u64,
+}
+
+impl Hole {
+    #[inline]
+    pub(super) fn pages(&self) -> u64 {
+        self.end - self.start
+    }
 }
 
 /// What starts at a page.
@@ -65,53 +83,57 @@ pub(super) struct Map {
     /// Nodes that are not in use.
     spare: Vec<u32>,
     /// Levels of nodes; the root is node 0.
-    levels: u32,
-    /// Pages in all.
+    pub(super) levels: u32,
+    /// Pages in all. What starts at the page after the last is a range that is never freed, so that
+    /// every hole ends at a boundary.
     pub(super) pages: u64,
     /// Classes of which there is a hole.
-    pub(super) nonempty: u128,
-    /// For each class, the tile above which there is no hole of it.
-    pub(super) top: [u32; CLASSES],
-    /// Tile number and where it is in `tiles`, by the number's low bits.
+    pub(super) nonempty: Classes,
+    /// For each class, the holes.
+    pub(super) holes: [u32; CLASSES],
+    /// For each class, the topmost hole. Where `end` is 0 it is gone, and no other starts above it.
+    pub(super) top: [Hole; CLASSES],
+    /// Tile number and its place in `tiles`, by the number's low bits.
     recent: [(u32, u32); RECENT],
-    /// Words of `by_class` changed.
+    /// Bits of nodes set and cleared.
     pub(super) propagated: u64,
-}
-
-/// The leaf of a page in its tile, and the page's bit.
-#[inline]
-#[allow(clippy::cast_possible_truncation)] // below 64 and below 128
-fn split(page: u64) -> (usize, u32) {
-    (
-        ((page / LEAF) % LEAVES as u64) as usize,
-        (page % LEAF) as u32,
-    )
 }
 
 /// The number of a page's tile.
 #[inline]
 #[allow(clippy::cast_possible_truncation)] // a window has at most 2^44 pages
-fn tile_number(page: u64) -> u32 {
+pub(super) fn tile_number(page: u64) -> u32 {
     (page / TILE) as u32
 }
 
-/// The bits below `slot`.
+/// A page's bit in its tile.
 #[inline]
-fn below(slot: u32) -> u64 {
-    (1 << slot) - 1
+#[allow(clippy::cast_possible_truncation)] // below 8,192
+fn bit_of(page: u64) -> u32 {
+    (page % TILE) as u32
 }
 
-/// The bits above `slot`.
+/// The slot, at `level` (1: above the tiles), of the child that leads to tile `number`.
 #[inline]
-fn above(slot: u32) -> u64 {
-    (!0 << slot) << 1
+fn slot(number: u32, level: u32) -> usize {
+    (number >> (6 * (level - 1))) as usize % FAN
+}
+
+#[inline]
+fn lowest(bits: u64) -> usize {
+    bits.trailing_zeros() as usize
+}
+
+#[inline]
+fn highest(bits: u64) -> usize {
+    63 - bits.leading_zeros() as usize
 }
 
 impl Map {
     /// One hole of `pages` pages: at least 1, at most 2^44.
     pub(super) fn new(pages: u64) -> Map {
         let mut levels = 1;
-        while (TILE * u64::from(FAN)) << (6 * (levels - 1)) < pages {
+        while (TILE * FAN as u64) << (6 * (levels - 1)) <= pages {
             levels += 1;
         }
         let mut map = Map {
@@ -120,29 +142,34 @@ impl Map {
             spare: Vec::new(),
             levels,
             pages,
-            nonempty: 0,
-            top: [0; CLASSES],
+            nonempty: Classes::NONE,
+            holes: [0; CLASSES],
+            top: [Hole { start: 0, end: 0 }; CLASSES],
             recent: [(NONE, 0); RECENT],
             propagated: 0,
         };
-        let place = map.make_place(0);
-        map.set_cut(place);
-        map.tiles[place.tile].hole[place.leaf] |= 1 << place.bit;
-        map.add(place, class_of(pages));
+        let end = map.make_place(pages);
+        map.tiles[end.tile].set_cut(end.bit);
+        map.mark_end(end);
+        let at = map.make_place(0);
+        map.tiles[at.tile].set_cut(at.bit);
+        map.tiles[at.tile].hole.set(at.bit);
+        map.add(
+            at,
+            Hole {
+                start: 0,
+                end: pages,
+            },
+            class_of(pages),
+        );
         map
     }
 
-    // Finding places.
-
-    /// The slot, at `level` (1: above the tiles), of the child that leads to tile `number`.
-    #[inline]
-    fn slot(number: u32, level: u32) -> u32 {
-        (number >> (6 * (level - 1))) % FAN
-    }
+    // Where a page is.
 
     /// Where tile `number` is, if it exists.
     #[inline]
-    fn tile(&mut self, number: u32) -> Option<usize> {
+    pub(super) fn tile(&mut self, number: u32) -> Option<usize> {
         let (known, tile) = self.recent[number as usize % RECENT];
         if known == number {
             return Some(tile as usize);
@@ -166,7 +193,7 @@ impl Map {
     pub(super) fn look_up(&self, number: u32) -> Option<usize> {
         let mut at = 0;
         for level in (1..=self.levels).rev() {
-            at = self.nodes[at as usize].child[Map::slot(number, level) as usize];
+            at = self.nodes[at as usize].child[slot(number, level)];
             if at == NONE {
                 return None;
             }
@@ -178,121 +205,111 @@ impl Map {
     #[inline]
     pub(super) fn place(&mut self, page: u64) -> Option<Place> {
         let tile = self.tile(tile_number(page))?;
-        let (leaf, bit) = split(page);
-        Some(Place { tile, leaf, bit })
+        let bit = bit_of(page);
+        Some(Place { tile, bit })
     }
 
-    /// What starts at `page`, if something does.
+    /// What starts at a place, if something does.
     #[inline]
     pub(super) fn start(&self, at: Place) -> Option<Start> {
         let tile = &self.tiles[at.tile];
-        if tile.cut[at.leaf] >> at.bit & 1 == 0 {
+        if !tile.cut.get(at.bit) {
             None
-        } else if tile.hole[at.leaf] >> at.bit & 1 == 0 {
-            Some(Start::Range)
-        } else {
+        } else if tile.hole.get(at.bit) {
             Some(Start::Hole)
+        } else {
+            Some(Start::Range)
         }
     }
 
-    /// The first boundary after `page`, which is at `at`; the end of the map if there is none.
+    /// Pages from the boundary at `at` to the next one.
     #[inline]
-    pub(super) fn next(&self, page: u64, at: Place) -> u64 {
-        match self.tiles[at.tile].length_in_leaf(at.leaf, at.bit) {
-            Some(length) => page + length,
-            None => self.next_leaf(at),
+    pub(super) fn length(&self, at: Place) -> u64 {
+        let near = self.tiles[at.tile].cut.from(at.bit) >> 1;
+        if near != 0 {
+            u64::from(near.trailing_zeros()) + 1
+        } else {
+            self.far_length(at)
         }
     }
 
-    fn next_leaf(&self, at: Place) -> u64 {
-        let tile = &self.tiles[at.tile];
-        #[allow(clippy::cast_possible_truncation)] // below 64
-        let later = tile.occupied & above(at.leaf as u32);
-        if later != 0 {
-            let leaf = later.trailing_zeros();
-            return self.first_cut(at.tile, leaf);
+    #[inline]
+    fn far_length(&self, at: Place) -> u64 {
+        match self.tiles[at.tile].next_far(at.bit) {
+            Some(next) => u64::from(next - at.bit),
+            None => self.length_beyond(at),
         }
-        let (mut node, number) = (tile.parent, tile.number);
+    }
+
+    #[inline(never)]
+    fn length_beyond(&self, at: Place) -> u64 {
+        self.after_tile(at.tile) - self.page(at)
+    }
+
+    /// The page of a place.
+    #[inline]
+    fn page(&self, at: Place) -> u64 {
+        self.tiles[at.tile].first_page() + u64::from(at.bit)
+    }
+
+    /// The first boundary after a tile; the end of the map if there is none.
+    fn after_tile(&self, tile: usize) -> u64 {
+        let tile = &self.tiles[tile];
+        let mut node = tile.parent;
         for level in 1..=self.levels {
             let here = &self.nodes[node as usize];
-            let later = here.occupied & above(Map::slot(number, level));
+            let later = here.occupied & above(slot(tile.number, level));
             if later != 0 {
-                let mut at = here.child[later.trailing_zeros() as usize];
+                let mut at = here.child[lowest(later)];
                 for _ in 1..level {
                     let node = &self.nodes[at as usize];
-                    at = node.child[node.occupied.trailing_zeros() as usize];
+                    at = node.child[lowest(node.occupied)];
                 }
-                let leaf = self.tiles[at as usize].occupied.trailing_zeros();
-                return self.first_cut(at as usize, leaf);
+                let tile = &self.tiles[at as usize];
+                return tile.first_page() + u64::from(tile.cut.first_in(lowest(tile.occupied)));
             }
             node = here.parent;
         }
         self.pages
     }
 
-    fn first_cut(&self, tile: usize, leaf: u32) -> u64 {
-        let tile = &self.tiles[tile];
-        let bit = tile.cut[leaf as usize].trailing_zeros();
-        tile.first_page() + u64::from(leaf) * LEAF + u64::from(bit)
-    }
-
-    /// The last boundary before `page`, whose place need not exist; `None` at page 0, which always is one.
+    /// The last boundary before `page`; `None` before page 0.
     #[inline]
     pub(super) fn previous(&mut self, page: u64) -> Option<(u64, Place)> {
-        let (leaf, bit) = split(page);
+        let bit = bit_of(page);
         if let Some(tile) = self.tile(tile_number(page)) {
-            let here = &self.tiles[tile];
-            let earlier = here.cut[leaf] & ((1 << bit) - 1);
-            if earlier != 0 {
-                let found = 127 - earlier.leading_zeros();
-                let place = Place {
-                    tile,
-                    leaf,
-                    bit: found,
-                };
-                return Some((page - u64::from(bit - found), place));
-            }
-            #[allow(clippy::cast_possible_truncation)] // below 64
-            let earlier = here.occupied & below(leaf as u32);
-            if earlier != 0 {
-                return Some(self.last_cut(tile, 63 - earlier.leading_zeros()));
+            if let Some(found) = self.tiles[tile].previous(bit) {
+                let page = page - u64::from(bit - found);
+                return Some((page, Place { tile, bit: found }));
             }
         }
-        self.previous_tile(tile_number(page))
+        self.before_tile(tile_number(page))
     }
 
-    /// The last boundary before tile `number`.
-    fn previous_tile(&self, number: u32) -> Option<(u64, Place)> {
+    /// The last boundary before tile `number`, which need not exist.
+    fn before_tile(&self, number: u32) -> Option<(u64, Place)> {
         // The last child before the path to the tile, at the deepest level that has one.
         let (mut node, mut found) = (0, None);
         for level in (1..=self.levels).rev() {
             let here = &self.nodes[node as usize];
-            let slot = Map::slot(number, level);
-            let earlier = here.occupied & below(slot);
+            let earlier = here.occupied & below(slot(number, level));
             if earlier != 0 {
-                let child = here.child[63 - earlier.leading_zeros() as usize];
-                found = Some((level, child));
+                found = Some((level, here.child[highest(earlier)]));
             }
-            node = here.child[slot as usize];
-            if node == NONE || level == 1 {
+            node = here.child[slot(number, level)];
+            if node == NONE {
                 break;
             }
         }
         let (level, mut at) = found?;
         for _ in 1..level {
             let node = &self.nodes[at as usize];
-            at = node.child[63 - node.occupied.leading_zeros() as usize];
+            at = node.child[highest(node.occupied)];
         }
-        let leaf = 63 - self.tiles[at as usize].occupied.leading_zeros();
-        Some(self.last_cut(at as usize, leaf))
-    }
-
-    fn last_cut(&self, tile: usize, leaf: u32) -> (u64, Place) {
+        let tile = at as usize;
         let here = &self.tiles[tile];
-        let bit = 127 - here.cut[leaf as usize].leading_zeros();
-        let page = here.first_page() + u64::from(leaf) * LEAF + u64::from(bit);
-        let leaf = leaf as usize;
-        (page, Place { tile, leaf, bit })
+        let bit = here.cut.last_in(highest(here.occupied));
+        Some((here.first_page() + u64::from(bit), Place { tile, bit }))
     }
 
     // Tiles that come and go.
@@ -305,8 +322,8 @@ impl Map {
             Some(tile) => tile,
             None => self.make_tile(number),
         };
-        let (leaf, bit) = split(page);
-        Place { tile, leaf, bit }
+        let bit = bit_of(page);
+        Place { tile, bit }
     }
 
     #[cold]
@@ -314,8 +331,8 @@ impl Map {
     fn make_tile(&mut self, number: u32) -> usize {
         let mut node = 0;
         for level in (2..=self.levels).rev() {
-            let slot = Map::slot(number, level);
-            let mut child = self.nodes[node as usize].child[slot as usize];
+            let slot = slot(number, level);
+            let mut child = self.nodes[node as usize].child[slot];
             if child == NONE {
                 child = match self.spare.pop() {
                     Some(spare) => {
@@ -337,14 +354,14 @@ impl Map {
         }
         let tile = self.tiles.len();
         self.tiles.push(Tile::new(number, node));
-        self.adopt(node, Map::slot(number, 1), tile as u32);
+        self.adopt(node, slot(number, 1), tile as u32);
         self.remember(number, tile);
         tile
     }
 
-    fn adopt(&mut self, node: u32, slot: u32, child: u32) {
+    fn adopt(&mut self, node: u32, slot: usize, child: u32) {
         let node = &mut self.nodes[node as usize];
-        node.child[slot as usize] = child;
+        node.child[slot] = child;
         node.occupied |= 1 << slot;
     }
 
@@ -359,145 +376,211 @@ impl Map {
         }
         if let Some(moved) = self.tiles.get(tile) {
             let (number, parent) = (moved.number, moved.parent);
-            let slot = Map::slot(number, 1) as usize;
-            self.nodes[parent as usize].child[slot] = tile as u32;
+            self.nodes[parent as usize].child[slot(number, 1)] = tile as u32;
             if self.recent[number as usize % RECENT].0 == number {
                 self.remember(number, tile);
             }
         }
         let mut node = gone.parent;
         for level in 1..=self.levels {
-            let slot = Map::slot(gone.number, level);
+            let slot = slot(gone.number, level);
             let here = &mut self.nodes[node as usize];
-            here.child[slot as usize] = NONE;
+            here.child[slot] = NONE;
             here.occupied &= !(1 << slot);
+            for word in &mut here.by_class {
+                *word &= !(1 << slot);
+            }
             if here.occupied != 0 || node == 0 {
                 break;
             }
             self.spare.push(node);
             node = here.parent;
         }
-        if self.tiles.capacity() > self.tiles.len() + self.tiles.len() / 4 + 8 {
+        if self.tiles.capacity() > self.tiles.len() + self.tiles.len() / 8 + 8 {
             self.tiles
-                .shrink_to(self.tiles.len() + self.tiles.len() / 8);
-        }
-    }
-
-    // The bits.
-
-    #[inline]
-    fn set_cut(&mut self, at: Place) {
-        let tile = &mut self.tiles[at.tile];
-        tile.cut[at.leaf] |= 1 << at.bit;
-        tile.occupied |= 1 << at.leaf;
-    }
-
-    /// Removes a boundary. Its tile stays, even if it is empty now.
-    #[inline]
-    fn clear(&mut self, at: Place) {
-        let tile = &mut self.tiles[at.tile];
-        tile.cut[at.leaf] &= !(1 << at.bit);
-        tile.hole[at.leaf] &= !(1 << at.bit);
-        if tile.cut[at.leaf] == 0 {
-            tile.occupied &= !(1 << at.leaf);
+                .shrink_to(self.tiles.len() + self.tiles.len() / 16);
         }
     }
 
     // The index of holes.
 
-    /// A hole of `class` starts at `at`.
-    #[inline]
-    fn add(&mut self, at: Place, class: usize) {
+    /// `hole`, which is at `at`, comes.
+    #[inline(always)]
+    fn add(&mut self, at: Place, hole: Hole, class: usize) {
+        if self.top[class].start <= hole.start {
+            self.top[class] = hole;
+        }
+        if self.holes[class] == 0 {
+            self.nonempty.insert(class);
+        }
+        self.holes[class] += 1;
         let tile = &mut self.tiles[at.tile];
         let had = tile.by_class[class];
-        tile.by_class[class] = had | 1 << at.leaf;
-        let number = tile.number;
-        if number > self.top[class] {
-            self.top[class] = number;
-        }
+        tile.by_class[class] = had | 1 << leaf_of(at.bit);
         if had == 0 {
-            let parent = tile.parent;
-            self.add_above(number, parent, class);
+            let (number, parent) = (tile.number, tile.parent);
+            let word = &mut self.nodes[parent as usize].by_class[class];
+            let had = *word;
+            *word |= 1 << slot(number, 1);
+            if had == 0 {
+                self.add_above_node(number, parent, class);
+            }
         }
     }
 
-    fn add_above(&mut self, number: u32, mut node: u32, class: usize) {
-        for level in 1..=self.levels {
+    #[inline(never)]
+    fn add_above_node(&mut self, number: u32, node: u32, class: usize) {
+        let mut node = self.nodes[node as usize].parent;
+        for level in 2..=self.levels {
             let here = &mut self.nodes[node as usize];
             let had = here.by_class[class];
-            here.by_class[class] = had | 1 << Map::slot(number, level);
+            here.by_class[class] |= 1 << slot(number, level);
             self.propagated += 1;
             if had != 0 {
                 return;
             }
             node = here.parent;
         }
-        self.nonempty |= 1 << class;
     }
 
-    /// A hole of `class` started in the leaf of `at` and does no more; the bits say so already.
-    #[inline]
-    fn remove(&mut self, at: Place, class: usize) {
-        let tile = &self.tiles[at.tile];
-        let last = tile.open_hole(at.leaf).map(|bit| {
-            let page = tile.first_page() + at.leaf as u64 * LEAF + u64::from(bit);
-            class_of(self.next_leaf(at) - page)
-        });
-        if tile.leaf_has(at.leaf, class, last) {
-            return;
-        }
-        let tile = &mut self.tiles[at.tile];
-        tile.by_class[class] &= !(1 << at.leaf);
-        if tile.by_class[class] == 0 {
-            let (number, parent) = (tile.number, tile.parent);
-            self.remove_above(number, parent, class);
-        }
-    }
-
-    fn remove_above(&mut self, number: u32, mut node: u32, class: usize) {
-        for level in 1..=self.levels {
-            let here = &mut self.nodes[node as usize];
-            here.by_class[class] &= !(1 << Map::slot(number, level));
-            self.propagated += 1;
-            if here.by_class[class] != 0 {
+    /// The hole that started at `at`, page `start`, is gone; the bits say so already.
+    #[inline(always)]
+    fn remove(&mut self, at: Place, start: u64, class: usize) {
+        self.holes[class] -= 1;
+        if self.holes[class] == 0 {
+            self.nonempty.remove(class);
+            self.top[class] = Hole { start: 0, end: 0 };
+        } else {
+            if self.top[class].start == start {
+                self.top[class].end = 0;
+            }
+            if self.leaf_has(at, class) {
                 return;
             }
-            node = here.parent;
         }
-        self.nonempty &= !(1 << class);
+        self.tiles[at.tile].by_class[class] &= !(1 << leaf_of(at.bit));
+    }
+
+    /// Whether a hole of `class` starts in the leaf of `at`.
+    #[inline]
+    fn leaf_has(&self, at: Place, class: usize) -> bool {
+        let leaf = leaf_of(at.bit);
+        let [low, high] = self.tiles[at.tile].candidates(leaf, class);
+        (low | high) != 0
+            && self
+                .topmost_in_leaf(at.tile, leaf, class, TILE_END)
+                .is_some()
+    }
+
+    /// The topmost hole of `class` that starts in a leaf, before bit `before` of the tile: its bit.
+    #[inline]
+    fn topmost_in_leaf(&self, tile: usize, leaf: usize, class: usize, before: u32) -> Option<u32> {
+        let words = self.tiles[tile].candidates(leaf, class);
+        for word in [1, 0] {
+            let mut left = words[word];
+            while left != 0 {
+                let bit = word_bit(leaf, word) + 63 - left.leading_zeros();
+                left ^= 1 << (bit % 64);
+                if self.is_hole_of(Place { tile, bit }, class) && bit < before {
+                    return Some(bit);
+                }
+            }
+        }
+        None
+    }
+
+    /// The lowest hole of `class` that starts in a leaf, from bit `from` of the tile on: its bit.
+    #[inline]
+    fn lowest_in_leaf(&self, tile: usize, leaf: usize, class: usize, from: u32) -> Option<u32> {
+        let words = self.tiles[tile].candidates(leaf, class);
+        for word in [0, 1] {
+            let mut left = words[word];
+            while left != 0 {
+                let bit = word_bit(leaf, word) + left.trailing_zeros();
+                left &= left - 1;
+                if self.is_hole_of(Place { tile, bit }, class) && bit >= from {
+                    return Some(bit);
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether the hole at `at` is of `class`.
+    #[inline]
+    fn is_hole_of(&self, at: Place, class: usize) -> bool {
+        let near = self.tiles[at.tile].cut.from(at.bit) >> 1;
+        if near != 0 {
+            return near.trailing_zeros() as usize == class;
+        }
+        class >= 63 && class_of(self.far_length(at)) == class || self.ends_beyond(at, class)
+    }
+
+    /// Whether the hole at `at`, the last boundary in its tile, ends in another tile and is of an exact
+    /// `class`, however short.
+    #[cold]
+    fn ends_beyond(&self, at: Place, class: usize) -> bool {
+        class < 63 && class_of(self.far_length(at)) == class
+    }
+
+    #[inline]
+    fn hole(&self, tile: usize, bit: u32) -> Hole {
+        let at = Place { tile, bit };
+        let start = self.page(at);
+        let end = start + self.length(at);
+        Hole { start, end }
     }
 
     // Changes.
 
-    /// Makes a range of the pages `start..end` of the hole `hole..hole_end`, which is at `at`.
+    /// A hole ends before the boundary at `at`.
+    #[inline]
+    fn mark_end(&mut self, at: Place) {
+        if at.bit > 0 {
+            self.tiles[at.tile].hole.set(at.bit - 1);
+        }
+    }
+
+    /// Makes a range of the pages `start..end` of a hole.
     ///
     /// ```text
     /// before   |. . . . . . . .|
     /// after    |. .|R R R|. . .|     either side may be empty
     /// ```
-    #[inline]
-    pub(super) fn take(&mut self, hole: u64, hole_end: u64, at: Place, start: u64, end: u64) {
-        let class = class_of(hole_end - hole);
-        if start == hole {
-            self.tiles[at.tile].hole[at.leaf] &= !(1 << at.bit);
+    #[inline(never)]
+    pub(super) fn take(&mut self, hole: Hole, start: u64, end: u64) {
+        let class = class_of(hole.pages());
+        let at = self.make_place(hole.start);
+        if end < hole.end {
+            let rest = self.make_place(end);
+            let tile = &mut self.tiles[rest.tile];
+            tile.set_cut(rest.bit);
+            tile.hole.set(rest.bit);
+            let above = Hole { start: end, ..hole };
+            self.add(rest, above, class_of(above.pages()));
+        } else {
+            let after = self.make_place(end); // exists: something starts there
+            if after.bit > 0 {
+                self.tiles[after.tile].hole.clear(after.bit - 1);
+            }
+        }
+        if start == hole.start {
+            self.tiles[at.tile].hole.clear(at.bit);
         } else {
             let used = self.make_place(start);
-            self.set_cut(used);
+            self.tiles[used.tile].set_cut(used.bit);
+            self.mark_end(used);
+            let below = Hole { end: start, ..hole };
+            let left = class_of(below.pages());
+            if left == class {
+                if self.top[class].start == hole.start {
+                    self.top[class].end = start;
+                }
+                return; // the index says so already
+            }
+            self.add(at, below, left);
         }
-        if end < hole_end {
-            let rest = self.make_place(end);
-            self.set_cut(rest);
-            self.tiles[rest.tile].hole[rest.leaf] |= 1 << rest.bit;
-            self.add(rest, class_of(hole_end - end));
-        }
-        let left = start - hole;
-        if left > 0 && class_of(left) == class {
-            return; // the index says so already
-        }
-        if left > 0 {
-            self.add(at, class_of(left));
-        }
-        self.remove(at, class);
+        self.remove(at, hole.start, class);
     }
 
     /// Makes a hole of the range `start..end`, which is at `at`, joining it with the holes beside it.
@@ -506,208 +589,240 @@ impl Map {
     /// before   |. .|R R R|. . .|     either side may be a range
     /// after    |. . . . . . . .|
     /// ```
-    #[inline]
+    #[inline(always)]
     pub(super) fn give(&mut self, start: u64, end: u64, at: Place) {
         let mut at = at;
-        let mut hole_end = end;
-        if end < self.pages
-            && let Some(next) = self.place(end)
-            && self.start(next) == Some(Start::Hole)
-        {
-            hole_end = self.next(end, next);
-            self.clear(next);
-            self.remove(next, class_of(hole_end - end));
+        let mut hole = Hole { start, end };
+        let next = self.make_place(end); // exists: something starts there
+        if self.tiles[next.tile].hole.get(next.bit) {
+            let pages = self.length(next);
+            hole.end = end + pages;
+            let tile = &mut self.tiles[next.tile];
+            tile.clear_cut(next.bit);
+            if pages > 1 || next.bit == TILE_END - 1 {
+                tile.hole.clear(next.bit);
+            }
+            self.remove(next, end, class_of(pages));
             if self.tiles[next.tile].occupied == 0 {
                 self.drop_tile(next.tile);
                 at = self.make_place(start); // its tile exists, but may have moved
             }
+        } else {
+            self.mark_end(next);
         }
-        match self.previous(start) {
-            Some((hole, mut place)) if self.start(place) == Some(Start::Hole) => {
-                self.clear(at);
-                if self.tiles[at.tile].occupied == 0 {
-                    self.drop_tile(at.tile);
-                    place = self.make_place(hole); // as above
-                }
-                let (was, is) = (class_of(start - hole), class_of(hole_end - hole));
-                if was != is {
-                    self.add(place, is);
-                    self.remove(place, was);
-                }
-            }
-            _ => {
-                self.tiles[at.tile].hole[at.leaf] |= 1 << at.bit;
-                self.add(at, class_of(hole_end - start));
-            }
+        let hole_below = if at.bit > 0 {
+            self.tiles[at.tile].hole.get(at.bit - 1)
+        } else {
+            self.hole_ends_at(start)
+        };
+        if !hole_below {
+            self.tiles[at.tile].hole.set(at.bit);
+            self.add(at, hole, class_of(hole.pages()));
+            return;
         }
+        let Some((below, mut place)) = self.previous(start) else {
+            return; // a hole starts somewhere
+        };
+        hole.start = below;
+        let tile = &mut self.tiles[at.tile];
+        tile.clear_cut(at.bit);
+        if at.bit > 0 && start - below > 1 {
+            tile.hole.clear(at.bit - 1);
+        }
+        if tile.occupied == 0 {
+            self.drop_tile(at.tile);
+            place = self.make_place(below); // as above
+        }
+        let (was, is) = (class_of(start - below), class_of(hole.pages()));
+        if was != is {
+            self.add(place, hole, is);
+            self.remove(place, below, was);
+        } else if self.top[is].start == below {
+            self.top[is].end = hole.end;
+        }
+    }
+
+    /// Whether a hole ends at `page`, the first of a tile.
+    #[cold]
+    fn hole_ends_at(&mut self, page: u64) -> bool {
+        let before = self.previous(page);
+        before.is_some_and(|(_, at)| self.start(at) == Some(Start::Hole))
     }
 
     // Searches.
 
-    /// The tile with the topmost hole of `class`, if there is one.
+    /// The topmost hole of `class`, if it starts at page `least` or above.
     #[inline]
-    pub(super) fn top_tile(&mut self, class: usize) -> Option<usize> {
-        if let Some(tile) = self.tile(self.top[class])
-            && self.tiles[tile].by_class[class] != 0
-        {
-            return Some(tile);
-        }
-        self.top_tile_by_descent(class)
-    }
-
-    fn top_tile_by_descent(&mut self, class: usize) -> Option<usize> {
-        if self.nonempty >> class & 1 == 0 {
+    pub(super) fn topmost(&mut self, class: usize, least: u64) -> Option<Hole> {
+        let top = self.top[class];
+        if top.start < least {
             return None;
         }
-        let mut at = 0;
-        for _ in 0..self.levels {
-            let node = &self.nodes[at as usize];
-            at = node.child[63 - node.by_class[class].leading_zeros() as usize];
+        if top.end != 0 {
+            return Some(top);
         }
-        let tile = at as usize;
-        self.top[class] = self.tiles[tile].number;
-        Some(tile)
+        self.lower_top(class, least)
     }
 
-    /// The topmost hole of `class` in `tile`, which has one: its place, start and end.
-    #[inline]
-    pub(super) fn topmost(&self, tile: usize, class: usize) -> (Place, u64, u64) {
-        let leaf = 63 - self.tiles[tile].by_class[class].leading_zeros() as usize;
-        self.topmost_in_leaf(tile, leaf, class, u128::MAX)
-            .unwrap_or_else(|| unreachable!("the index says that the leaf has a hole of the class"))
+    /// As [`Map::topmost`], where the one that was is gone.
+    fn lower_top(&mut self, class: usize, least: u64) -> Option<Hole> {
+        let tile = self.top_tile(class)?;
+        let leaf = highest(self.tiles[tile].by_class[class]);
+        let bit = self.topmost_in_leaf(tile, leaf, class, TILE_END)?;
+        let hole = self.hole(tile, bit);
+        self.top[class] = hole;
+        (hole.start >= least).then_some(hole)
     }
 
-    /// The topmost hole of `class` in a leaf that starts at a bit of `among`.
+    /// The topmost tile with a hole of `class`.
     #[inline]
-    fn topmost_in_leaf(
-        &self,
-        tile: usize,
-        leaf: usize,
-        class: usize,
-        among: u128,
-    ) -> Option<(Place, u64, u64)> {
-        let here = &self.tiles[tile];
-        let first = here.first_page() + leaf as u64 * LEAF;
-        if let Some(bit) = here.open_hole(leaf).filter(|&bit| among >> bit & 1 == 1) {
-            let page = first + u64::from(bit);
-            let place = Place { tile, leaf, bit };
-            let end = self.next_leaf(place);
-            if class_of(end - page) == class {
-                return Some((place, page, end));
+    fn top_tile(&mut self, class: usize) -> Option<usize> {
+        let number = tile_number(self.top[class].start);
+        let mut node = None;
+        if let Some(tile) = self.tile(number) {
+            let here = &self.tiles[tile];
+            if here.by_class[class] != 0 {
+                return Some(tile);
+            }
+            // It is not above; most often it is near.
+            node = Some(here.parent);
+        }
+        if let Some(node) = node {
+            let here = &mut self.nodes[node as usize];
+            let word = &mut here.by_class[class];
+            *word &= !above(slot(number, 1));
+            while *word != 0 {
+                let at = highest(*word);
+                let tile = here.child[at] as usize;
+                if self.tiles[tile].by_class[class] != 0 {
+                    return Some(tile);
+                }
+                *word ^= 1 << at;
             }
         }
-        let bit = here.topmost_in_leaf(leaf, class, among)?;
-        let page = first + u64::from(bit);
-        let place = Place { tile, leaf, bit };
-        Some((place, page, self.next(page, place)))
+        self.descend(class, u32::MAX, true)
     }
 
-    /// The lowest hole of `class` in a leaf that starts at a bit of `among`.
-    fn lowest_in_leaf(
-        &self,
-        tile: usize,
-        leaf: usize,
-        class: usize,
-        among: u128,
-    ) -> Option<(Place, u64, u64)> {
-        let here = &self.tiles[tile];
-        let first = here.first_page() + leaf as u64 * LEAF;
-        let bit = here
-            .lowest_in_leaf(leaf, class, among)
-            .or_else(|| here.open_hole(leaf).filter(|&bit| among >> bit & 1 == 1))?;
-        let page = first + u64::from(bit);
-        let place = Place { tile, leaf, bit };
-        let end = self.next(page, place);
-        (class_of(end - page) == class).then_some((place, page, end))
+    /// The last tile up to number `bound` (`down`), or the first from it on, with a hole of `class`.
+    /// Bits of nodes that lead nowhere are cleared.
+    fn descend(&mut self, class: usize, bound: u32, down: bool) -> Option<usize> {
+        if !self.nonempty.contains(class) {
+            return None;
+        }
+        // At each level: the node, and which of its children may still be tried.
+        let mut path = [(0u32, 0u64, false); 8];
+        let mut level = self.levels;
+        let limit = |level: u32, bounded: bool| match (bounded, down) {
+            (false, _) => !0,
+            (true, true) => below(slot(bound, level)) | 1 << slot(bound, level),
+            (true, false) => above(slot(bound, level)) | 1 << slot(bound, level),
+        };
+        let bounded = bound != u32::MAX;
+        path[level as usize] = (0, limit(level, bounded), bounded);
+        loop {
+            let (node, allowed, bounded) = path[level as usize];
+            let left = self.nodes[node as usize].by_class[class] & allowed;
+            if left == 0 {
+                let empty = self.nodes[node as usize].by_class[class] == 0;
+                if level == self.levels {
+                    return None;
+                }
+                level += 1;
+                let (parent, allowed, _) = &mut path[level as usize];
+                let here = &mut self.nodes[*parent as usize];
+                // The child just left in vain is the one that was tried, the first of those allowed.
+                let tried = here.by_class[class] & *allowed;
+                let bit = 1 << if down { highest(tried) } else { lowest(tried) };
+                *allowed &= !bit;
+                if empty {
+                    here.by_class[class] &= !bit;
+                    self.propagated += 1;
+                }
+                continue;
+            }
+            let at = if down { highest(left) } else { lowest(left) };
+            let child = self.nodes[node as usize].child[at];
+            if level == 1 {
+                if self.tiles[child as usize].by_class[class] != 0 {
+                    return Some(child as usize);
+                }
+                self.nodes[node as usize].by_class[class] &= !(1 << at);
+                self.propagated += 1;
+                continue;
+            }
+            let bounded = bounded && at == slot(bound, level);
+            level -= 1;
+            path[level as usize] = (child, limit(level, bounded), bounded);
+        }
     }
 
     /// The topmost hole of `class` that starts before `page`.
-    pub(super) fn last_before(&self, class: usize, page: u64) -> Option<(Place, u64, u64)> {
-        let (leaf, bit) = split(page);
-        let number = tile_number(page);
-        let (mut node, mut found) = (0, None);
-        for level in (1..=self.levels).rev() {
-            let here = &self.nodes[node as usize];
-            let slot = Map::slot(number, level);
-            let earlier = here.by_class[class] & below(slot);
-            if earlier != 0 {
-                found = Some((level, here.child[63 - earlier.leading_zeros() as usize]));
-            }
-            node = here.child[slot as usize];
-            if here.by_class[class] >> slot & 1 == 0 {
-                node = NONE;
-                break;
-            }
+    pub(super) fn last_before(&mut self, class: usize, page: u64) -> Option<Hole> {
+        let last = page.checked_sub(1)?;
+        let number = tile_number(last);
+        if last >= self.top[class].start {
+            // The usual case: the limit is above all there is.
+            return self.topmost(class, 0);
         }
-        if node != NONE {
-            let tile = node as usize;
-            let leaves = self.tiles[tile].by_class[class];
-            if leaves >> leaf & 1 == 1
-                && let Some(hole) = self.topmost_in_leaf(tile, leaf, class, (1 << bit) - 1)
-            {
+        let tile = self.descend(class, number, true)?;
+        if self.tiles[tile].number == number {
+            let before = bit_of(last) + 1;
+            if let Some(hole) = self.topmost_before(tile, class, before) {
                 return Some(hole);
             }
-            #[allow(clippy::cast_possible_truncation)] // below 64
-            let earlier = leaves & below(leaf as u32);
-            if earlier != 0 {
-                let leaf = 63 - earlier.leading_zeros() as usize;
-                return self.topmost_in_leaf(tile, leaf, class, u128::MAX);
-            }
+            let tile = self.descend(class, number.checked_sub(1)?, true)?;
+            return self.topmost_before(tile, class, TILE_END);
         }
-        let (level, mut at) = found?;
-        for _ in 1..level {
-            let node = &self.nodes[at as usize];
-            at = node.child[63 - node.by_class[class].leading_zeros() as usize];
+        self.topmost_before(tile, class, TILE_END)
+    }
+
+    fn topmost_before(&self, tile: usize, class: usize, before: u32) -> Option<Hole> {
+        let leaves = self.tiles[tile].by_class[class];
+        let leaf = leaf_of(before - 1);
+        if leaves >> leaf & 1 == 1
+            && let Some(bit) = self.topmost_in_leaf(tile, leaf, class, before)
+        {
+            return Some(self.hole(tile, bit));
         }
-        Some(self.topmost(at as usize, class))
+        let earlier = leaves & below(leaf);
+        if earlier == 0 {
+            return None;
+        }
+        let bit = self.topmost_in_leaf(tile, highest(earlier), class, TILE_END)?;
+        Some(self.hole(tile, bit))
     }
 
     /// The lowest hole of `class` that starts at `page` or later.
-    pub(super) fn first_from(&self, class: usize, page: u64) -> Option<(Place, u64, u64)> {
-        let (leaf, bit) = split(page);
+    pub(super) fn first_from(&mut self, class: usize, page: u64) -> Option<Hole> {
         let number = tile_number(page);
-        let (mut node, mut found) = (0, None);
-        for level in (1..=self.levels).rev() {
-            let here = &self.nodes[node as usize];
-            let slot = Map::slot(number, level);
-            let later = here.by_class[class] & above(slot);
-            if later != 0 {
-                found = Some((level, here.child[later.trailing_zeros() as usize]));
-            }
-            node = here.child[slot as usize];
-            if here.by_class[class] >> slot & 1 == 0 {
-                node = NONE;
-                break;
-            }
-        }
-        if node != NONE {
-            let tile = node as usize;
-            let leaves = self.tiles[tile].by_class[class];
-            if leaves >> leaf & 1 == 1
-                && let Some(hole) = self.lowest_in_leaf(tile, leaf, class, !0 << bit)
-            {
+        let tile = self.descend(class, number, false)?;
+        if self.tiles[tile].number == number {
+            if let Some(hole) = self.lowest_from(tile, class, bit_of(page)) {
                 return Some(hole);
             }
-            #[allow(clippy::cast_possible_truncation)] // below 64
-            let later = leaves & above(leaf as u32);
-            if later != 0 {
-                let leaf = later.trailing_zeros() as usize;
-                return self.lowest_in_leaf(tile, leaf, class, u128::MAX);
+            if number >= tile_number(self.pages) {
+                return None;
             }
+            let tile = self.descend(class, number + 1, false)?;
+            return self.lowest_from(tile, class, 0);
         }
-        let (level, mut at) = found?;
-        for _ in 1..level {
-            let node = &self.nodes[at as usize];
-            at = node.child[node.by_class[class].trailing_zeros() as usize];
-        }
-        let tile = at as usize;
-        let leaf = self.tiles[tile].by_class[class].trailing_zeros() as usize;
-        self.lowest_in_leaf(tile, leaf, class, u128::MAX)
+        self.lowest_from(tile, class, 0)
     }
 
-    /// Levels of nodes.
-    pub(super) fn levels(&self) -> u32 {
-        self.levels
+    fn lowest_from(&self, tile: usize, class: usize, from: u32) -> Option<Hole> {
+        let leaves = self.tiles[tile].by_class[class];
+        let leaf = leaf_of(from);
+        if leaves >> leaf & 1 == 1
+            && let Some(bit) = self.lowest_in_leaf(tile, leaf, class, from)
+        {
+            return Some(self.hole(tile, bit));
+        }
+        let later = leaves & above(leaf);
+        if later == 0 {
+            return None;
+        }
+        let bit = self.lowest_in_leaf(tile, lowest(later), class, 0)?;
+        Some(self.hole(tile, bit))
     }
 
     /// Bytes of memory, by capacity.
@@ -717,3 +832,7 @@ impl Map {
             + self.spare.capacity() * size_of::<u32>()
     }
 }
+
+/// One past a tile's last bit.
+#[allow(clippy::cast_possible_truncation)] // 8,192
+const TILE_END: u32 = TILE as u32;

@@ -14,9 +14,12 @@ use alloc::string::String;
 use crate::contract::{
     Direction, FreeError, PlaceError, Policy, Range, Request, Space, Statistics, Work,
 };
-use magazine::Magazines;
-use map::{Map, Start};
+use magazine::{Magazines, Push};
+use map::{Map, Place, Start};
 use search::Want;
+
+/// The packed zone has this many pages more, so that a few ranges have some room in it, too.
+const ZONE_LEAST: u64 = 512;
 
 /// See the module.
 #[derive(Clone)]
@@ -27,6 +30,9 @@ pub struct Stopgap {
     magazines: Magazines,
     /// Pages held, those in magazines left out.
     live: u64,
+    /// The packed zone's first page when the map last changed: magazines keep what lies in it. 0 where
+    /// there is nothing below it, so that every page may be wanted.
+    keep_from: u64,
     work: Work,
 }
 
@@ -41,14 +47,17 @@ impl Stopgap {
             map: Map::new(space.window().length() >> shift),
             magazines: Magazines::new(),
             live: 0,
+            keep_from: 0,
             work: Work::default(),
         }
     }
 
-    /// The first page of the packed zone: an eighth more than is held, at the top of the window.
+    /// The first page of the packed zone, at the top of the window: an eighth more than is held.
     #[inline]
     fn zone(&self) -> u64 {
-        self.map.pages.saturating_sub(self.live + self.live / 8)
+        self.map
+            .pages
+            .saturating_sub(self.live + self.live / 8 + ZONE_LEAST)
     }
 
     #[inline]
@@ -81,6 +90,26 @@ impl Stopgap {
         Ok(self.range(start, want.pages))
     }
 
+    /// Anywhere in the map, which magazines keep nothing from: what is not found here may still be.
+    #[inline(never)]
+    fn place_plain(&mut self, pages: u64) -> Option<u64> {
+        if pages == 0 || pages > self.map.pages {
+            return None;
+        }
+        self.keep_from = self.zone();
+        let hole = self.plain(pages)?;
+        let start = hole.end - pages;
+        self.map.take(hole, start, hole.end);
+        Some(start)
+    }
+
+    #[inline(never)]
+    fn give(&mut self, start: u64, pages: u64, at: Place) {
+        self.live -= pages;
+        self.keep_from = self.zone();
+        self.map.give(start, start + pages, at);
+    }
+
     /// Takes the range that a hint asks for, if it is free.
     fn take_hinted(&mut self, range: Range) -> Option<u64> {
         let (start, end) = (self.page_of(range.start), self.page_of(range.end));
@@ -88,13 +117,9 @@ impl Stopgap {
         if self.magazines.all().any(overlaps) {
             self.flush();
         }
-        let (hole, at) = self.map.previous(start + 1)?;
-        if self.map.start(at) != Some(Start::Hole) {
-            return None;
-        }
-        let hole_end = self.map.next(hole, at);
-        (end <= hole_end).then(|| {
-            self.map.take(hole, hole_end, at, start, end);
+        let hole = self.hole_at(start)?;
+        (end <= hole.end).then(|| {
+            self.map.take(hole, start, end);
             start
         })
     }
@@ -102,7 +127,7 @@ impl Stopgap {
     /// Gives the map all that magazines keep; whether that was anything.
     #[cold]
     fn flush(&mut self) -> bool {
-        if self.magazines.cached == 0 {
+        if self.magazines.kept() == 0 {
             return false;
         }
         let kept = core::mem::replace(&mut self.magazines, Magazines::new());
@@ -123,9 +148,7 @@ impl Stopgap {
         }
         self.flush();
         let (start, end) = (self.page_of(range.start), self.page_of(range.end));
-        let free = self.map.previous(start + 1).is_some_and(|(hole, at)| {
-            self.map.start(at) == Some(Start::Hole) && self.map.next(hole, at) >= end
-        });
+        let free = self.hole_at(start).is_some_and(|hole| end <= hole.end);
         if free {
             FreeError::AlreadyFree
         } else {
@@ -149,7 +172,11 @@ impl Policy for Stopgap {
             && request.direction != Direction::BottomUp;
         if anywhere {
             let pages = request.size.wrapping_add(self.space.page() - 1) >> self.shift;
-            if let Some(start) = self.magazines.pop(pages) {
+            let start = match self.magazines.pop(pages) {
+                Some(start) => Some(start),
+                None => self.place_plain(pages),
+            };
+            if let Some(start) = start {
                 self.live += pages;
                 self.work.placed += 1;
                 return Ok(self.range(start, pages));
@@ -168,16 +195,14 @@ impl Policy for Stopgap {
         let Some(at) = self.map.place(start) else {
             return Err(self.refuse(range));
         };
-        if self.map.start(at) != Some(Start::Range)
-            || self.map.next(start, at) != start + pages
-            || self.magazines.holds(pages, start)
-        {
+        if self.map.start(at) != Some(Start::Range) || self.map.length(at) != pages {
             return Err(self.refuse(range));
         }
-        let zone = self.zone();
-        self.live -= pages;
-        if !(zone > 0 && start >= zone && self.magazines.push(pages, start)) {
-            self.map.give(start, start + pages, at);
+        let keep = self.keep_from > 0 && start >= self.keep_from;
+        match self.magazines.push(pages, start, keep) {
+            Push::Kept => self.live -= pages,
+            Push::Full => self.give(start, pages, at),
+            Push::Twice => return Err(FreeError::AlreadyFree),
         }
         Ok(())
     }

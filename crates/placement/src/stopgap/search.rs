@@ -3,17 +3,13 @@
 use crate::contract::{Direction, Need, Space};
 
 use super::Stopgap;
-use super::class::{EXACT, class_of};
-use super::map::{Place, Start};
-use super::tile::TILE;
+use super::class::{Classes, EXACT, class_of};
+use super::map::{Hole, Start};
 
 /// Holes tested, of one class, before the next class is tried.
 const TRIES_PER_CLASS: u32 = 2;
 /// Holes tested, in all, before only those are looked at that must fit.
 const TRIES: u32 = 8;
-
-/// A hole: where its start is stored, its first page and the one after its last.
-type Hole = (Place, u64, u64);
 
 /// A need in pages, counted from the window's start.
 #[derive(Clone, Copy)]
@@ -74,74 +70,57 @@ impl Stopgap {
     /// Takes the pages that `want` asks for; `None` where the map has none.
     pub(super) fn search(&mut self, want: &Want) -> Option<u64> {
         let (hole, start) = if want.plain {
-            self.plain(want.pages)?
+            let hole = self.plain(want.pages)?;
+            (hole, hole.end - want.pages)
         } else {
             self.best(want)
                 .or_else(|| self.certain(want))
                 .or_else(|| self.covering(want))
                 .or_else(|| self.exhaustive(want))?
         };
-        let (at, from, to) = hole;
-        self.map.take(from, to, at, start, start + want.pages);
+        self.map.take(hole, start, start + want.pages);
         Some(start)
     }
 
     /// Classes with holes, from that of `pages` on.
-    fn classes(&self, pages: u64) -> u128 {
-        let least = class_of(pages);
-        self.map.nonempty >> least << least
+    fn classes(&self, pages: u64) -> Classes {
+        self.map.nonempty.from(class_of(pages))
     }
 
     /// Neither limits nor alignment: the smallest hole in the packed zone, else the topmost below it.
     #[inline]
-    fn plain(&mut self, pages: u64) -> Option<(Hole, u64)> {
-        #[allow(clippy::cast_possible_truncation)] // a tile's number
-        let zone = (self.zone() / TILE) as u32;
-        let mut classes = self.classes(pages);
-        while classes != 0 {
-            let class = classes.trailing_zeros() as usize;
-            classes &= classes - 1;
+    pub(super) fn plain(&mut self, pages: u64) -> Option<Hole> {
+        let zone = self.zone();
+        let own = class_of(pages);
+        // Holes of the size's own class may be too small, if the class is not an exact one.
+        let sure = own + usize::from(pages > EXACT);
+        for class in self.map.nonempty.from(sure) {
             self.work.visited += 1;
-            if self.map.top[class] >= zone
-                && let Some(tile) = self.map.top_tile(class)
-                && self.map.tiles[tile].number >= zone
-            {
-                let hole = self.map.topmost(tile, class);
-                if hole.2 - hole.1 >= pages {
-                    return Some((hole, hole.2 - pages));
-                }
+            if let Some(hole) = self.map.topmost(class, zone) {
+                return Some(hole);
             }
         }
         self.below_zone(pages)
     }
 
-    /// The topmost hole that is large enough, by tiles.
-    fn below_zone(&mut self, pages: u64) -> Option<(Hole, u64)> {
-        let mut best: Option<(u32, Hole)> = None;
-        let mut classes = self.classes(pages);
-        while classes != 0 {
-            let class = classes.trailing_zeros() as usize;
-            classes &= classes - 1;
+    /// The topmost hole that is large enough, or nearly so: of each class, the topmost is looked at.
+    fn below_zone(&mut self, pages: u64) -> Option<Hole> {
+        let mut best: Option<Hole> = None;
+        for class in self.classes(pages) {
             self.work.visited += 1;
-            let Some(tile) = self.map.top_tile(class) else {
-                continue;
-            };
-            let number = self.map.tiles[tile].number;
-            if best.is_none_or(|(than, _)| number > than) {
-                let hole = self.map.topmost(tile, class);
-                if hole.2 - hole.1 >= pages {
-                    best = Some((number, hole));
-                }
+            let nearest = best.map_or(0, |hole| hole.start);
+            if let Some(hole) = self.map.topmost(class, nearest)
+                && hole.pages() >= pages
+            {
+                best = Some(hole);
             }
         }
         // Holes of the size's own class may be too small, if the class is not an exact one; so the
         // topmost of it does not answer for the others.
-        let hole = match best {
-            Some((_, hole)) => hole,
-            None if pages > EXACT => self.large_enough(class_of(pages), pages)?,
-            None => return None,
-        };
-        Some((hole, hole.2 - pages))
+        if best.is_none() && pages > EXACT {
+            best = self.large_enough(class_of(pages), pages);
+        }
+        best
     }
 
     /// The topmost hole of `class` of at least `pages`.
@@ -150,10 +129,10 @@ impl Stopgap {
         loop {
             let hole = self.map.last_before(class, before)?;
             self.work.visited += 1;
-            if hole.2 - hole.1 >= pages {
+            if hole.pages() >= pages {
                 return Some(hole);
             }
-            before = hole.1;
+            before = hole.start;
         }
     }
 
@@ -164,10 +143,10 @@ impl Stopgap {
         self.work.visited += 1;
         if want.down {
             let hole = self.map.last_before(class, from)?;
-            (hole.1 >= want.low).then_some(hole)
+            (hole.start >= want.low).then_some(hole)
         } else {
             let hole = self.map.first_from(class, from)?;
-            (hole.1 < want.high).then_some(hole)
+            (hole.start < want.high).then_some(hole)
         }
     }
 
@@ -178,24 +157,28 @@ impl Stopgap {
         } else {
             0
         };
-        let mut classes = self.classes(want.pages + want.mask / 2);
         let mut tries = 0;
-        while classes != 0 && tries < TRIES {
-            let class = classes.trailing_zeros() as usize;
-            classes &= classes - 1;
+        for class in self.classes(want.pages + want.mask / 2) {
+            if tries >= TRIES {
+                break;
+            }
             let mut from = if want.down { want.high } else { want.low };
             for _ in 0..TRIES_PER_CLASS {
                 let Some(hole) = self.next_hole(want, class, from) else {
                     break;
                 };
-                if hole.1 < zone {
+                if hole.start < zone {
                     break;
                 }
-                if let Some(start) = want.within(hole.1, hole.2) {
+                if let Some(start) = want.within(hole.start, hole.end) {
                     return Some((hole, start));
                 }
                 tries += 1;
-                from = if want.down { hole.1 } else { hole.1 + 1 };
+                from = if want.down {
+                    hole.start
+                } else {
+                    hole.start + 1
+                };
             }
         }
         None
@@ -204,16 +187,13 @@ impl Stopgap {
     /// Of the classes whose holes must do, unless the limits cut them: the first hole by address.
     fn certain(&mut self, want: &Want) -> Option<(Hole, u64)> {
         let mut best: Option<(Hole, u64)> = None;
-        let mut classes = self.classes(want.pages + want.mask);
-        while classes != 0 {
-            let class = classes.trailing_zeros() as usize;
-            classes &= classes - 1;
+        for class in self.classes(want.pages + want.mask) {
             let from = if want.down { want.high } else { want.low };
             let Some(hole) = self.next_hole(want, class, from) else {
                 continue;
             };
-            let nearer = best.is_none_or(|(than, _)| (hole.1 > than.1) == want.down);
-            if nearer && let Some(start) = want.within(hole.1, hole.2) {
+            let nearer = best.is_none_or(|(than, _)| (hole.start > than.start) == want.down);
+            if nearer && let Some(start) = want.within(hole.start, hole.end) {
                 best = Some((hole, start));
             }
         }
@@ -222,27 +202,30 @@ impl Stopgap {
 
     /// The hole that starts below the limits and reaches into them.
     fn covering(&mut self, want: &Want) -> Option<(Hole, u64)> {
-        let (hole, at) = self.map.previous(want.low + 1)?;
-        if self.map.start(at) != Some(Start::Hole) {
-            return None;
-        }
-        let end = self.map.next(hole, at);
-        let start = want.within(hole, end)?;
-        Some(((at, hole, end), start))
+        let hole = self.hole_at(want.low)?;
+        Some((hole, want.within(hole.start, hole.end)?))
+    }
+
+    /// The hole in which `page` lies.
+    pub(super) fn hole_at(&mut self, page: u64) -> Option<Hole> {
+        let (start, at) = self.map.previous(page + 1)?;
+        let end = start + self.map.length(at);
+        (self.map.start(at) == Some(Start::Hole)).then_some(Hole { start, end })
     }
 
     /// Every hole that is long enough, class by class.
     fn exhaustive(&mut self, want: &Want) -> Option<(Hole, u64)> {
-        let mut classes = self.classes(want.pages);
-        while classes != 0 {
-            let class = classes.trailing_zeros() as usize;
-            classes &= classes - 1;
+        for class in self.classes(want.pages) {
             let mut from = if want.down { want.high } else { want.low };
             while let Some(hole) = self.next_hole(want, class, from) {
-                if let Some(start) = want.within(hole.1, hole.2) {
+                if let Some(start) = want.within(hole.start, hole.end) {
                     return Some((hole, start));
                 }
-                from = if want.down { hole.1 } else { hole.1 + 1 };
+                from = if want.down {
+                    hole.start
+                } else {
+                    hole.start + 1
+                };
             }
         }
         None
