@@ -5,16 +5,20 @@
 //!   any load ([`machine::Now`]). `kernel` reads them, `stats` keeps them, `report` prints them.
 //! * [`memory`]: memory events (map, unmap, protect, touch), the input of probes and models alike.
 //! * [`workload`]: the built-in workloads, each one definition: an iterator of memory events.
+//! * `trace` (feature `trace-file`): what happened on a machine, of every kind, and its file.
 //! * [`question`]: the four questions; [`words`]: one word for each thing to choose from.
 //! * [`random`]: the pinned random stream behind every printed seed.
 //!
-//! This crate knows nothing of the running system: no clock, no file, no call.
+//! This crate knows nothing of the running system: no clock, no file, no call. What it reads and
+//! writes comes and goes through `std::io` traits.
 
 pub mod machine;
 pub mod memory;
 pub mod question;
 pub mod random;
 pub mod range;
+#[cfg(feature = "trace-file")]
+pub mod trace;
 pub mod units;
 pub mod words;
 pub mod workload;

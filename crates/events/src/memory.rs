@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::range::AddressRange;
 use crate::units::Bytes;
+use crate::words;
 
 /// A mapping's name within one stream of events. It is never used for two mappings at a time;
 /// after an unmap it may be used again.
@@ -27,6 +28,8 @@ pub enum Protection {
     Write,
 }
 
+words!(Protection, "protection", None "none", Read "read", Write "write");
+
 /// Whether the kernel may join a mapping with its neighbours into one VMA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -36,6 +39,8 @@ pub enum Merge {
     /// It must not: a driver's buffers, whose file offsets never continue one another.
     Never,
 }
+
+words!(Merge, "merging", May "may", Never "never");
 
 /// Where a mapping may go: what MAP_32BIT, a driver's alignment or an address given to mmap(2) ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
@@ -120,3 +125,5 @@ pub enum Phase {
     /// The end of one round, where the workload's own unit is a round (agua: a loop).
     Round,
 }
+
+words!(Phase, "phase", Layout "layout", Steady "steady", Round "round");

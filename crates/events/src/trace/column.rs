@@ -1,0 +1,166 @@
+//! The columns of the trace file, each once. A JSON line has the same names.
+
+/// What a column holds. Any may be null where the event has nothing to say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ColumnType {
+    /// An unsigned number of 32 bits.
+    U32,
+    /// A signed number of 32 bits.
+    I32,
+    /// An unsigned number of 64 bits.
+    U64,
+    /// A signed number of 64 bits.
+    I64,
+    /// True or false.
+    Bool,
+    /// UTF-8.
+    Text,
+}
+
+impl ColumnType {
+    /// As the documentation and SQL call it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            ColumnType::U32 => "uint32",
+            ColumnType::I32 => "int32",
+            ColumnType::U64 => "uint64",
+            ColumnType::I64 => "int64",
+            ColumnType::Bool => "bool",
+            ColumnType::Text => "text",
+        }
+    }
+}
+
+macro_rules! columns {
+    ($($column:ident $name:literal $type:ident $unit:literal $what:literal;)+) => {
+        /// One column of the trace file.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[allow(missing_docs)] // each has its text in `what`
+        pub enum Column { $($column),+ }
+
+        impl Column {
+            /// All of them, in the order of the file.
+            pub const ALL: &'static [Column] = &[$(Column::$column),+];
+
+            /// Its name in the file and in a JSON line.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Column::$column => $name),+ }
+            }
+
+            /// What it holds.
+            #[must_use]
+            pub const fn column_type(self) -> ColumnType {
+                match self { $(Column::$column => ColumnType::$type),+ }
+            }
+
+            /// Its unit; empty where it has none.
+            #[must_use]
+            pub const fn unit(self) -> &'static str {
+                match self { $(Column::$column => $unit),+ }
+            }
+
+            /// What it means.
+            #[must_use]
+            pub const fn what(self) -> &'static str {
+                match self { $(Column::$column => $what),+ }
+            }
+
+            /// The column of that name.
+            #[must_use]
+            pub fn named(name: &str) -> Option<Column> {
+                match name { $($name => Some(Column::$column),)+ _ => None }
+            }
+        }
+    };
+}
+
+columns! {
+    TimeNs "time_ns" U64 "ns" "when, on the clock that the metadata names; never null";
+    Kind "kind" Text "" "what happened: a word of the table above; never null";
+    Cpu "cpu" U32 "" "CPU on which it happened";
+    Pid "pid" U32 "" "process (thread group) to which it happened";
+    Tid "tid" U32 "" "thread to which it happened; of a switch the one that leaves";
+    Comm "comm" Text "" "that thread's name";
+    Id "id" U32 "" "the mapping's name: of no two at a time, later of another perhaps";
+    Address "address" U64 "" "where: a mapping's start, the address of a fault or of a lock";
+    LengthBytes "length_bytes" U64 "bytes" "how much";
+    Protection "protection" Text "" "`none`, `read` or `write`";
+    Merge "merge" Text "" "`may` or `never`: whether the mapping may join its neighbours";
+    AlignmentBytes "alignment_bytes" U64 "bytes" "power of two that its start is to be a multiple of, less `offset_bytes`";
+    OffsetBytes "offset_bytes" U64 "bytes" "what its start is to be modulo `alignment_bytes`";
+    LimitStart "limit_start" U64 "" "first address that is allowed";
+    LimitEnd "limit_end" U64 "" "first address that is no longer allowed";
+    Hint "hint" U64 "" "address to be given if it is free";
+    Phase "phase" Text "" "`layout`, `steady` or `round`: the part of the workload that begins";
+    State "state" Text "" "state in which a thread leaves its CPU, in the kernel's letters (`S`, `D`, `R`)";
+    Preempted "preempted" Bool "" "whether it was pre-empted: it could have run on";
+    Priority "priority" I32 "" "the kernel's priority of the thread, lower is more urgent";
+    NextTid "next_tid" U32 "" "thread that gets the CPU";
+    NextComm "next_comm" Text "" "its name";
+    NextPriority "next_priority" I32 "" "its priority";
+    TargetTid "target_tid" U32 "" "thread that is woken or made";
+    TargetPid "target_pid" U32 "" "its process";
+    TargetComm "target_comm" Text "" "its name";
+    TargetPriority "target_priority" I32 "" "its priority";
+    TargetCpu "target_cpu" U32 "" "CPU that it is to run on";
+    Filename "filename" Text "" "program that is started";
+    OldTid "old_tid" U32 "" "thread id before an exec from a thread that is not the first";
+    Syscall "syscall" U32 "" "number of the system call, as the machine counts them";
+    SyscallName "syscall_name" Text "" "its name";
+    Argument0 "argument0" U64 "" "first argument, as the register had it";
+    Argument1 "argument1" U64 "" "second";
+    Argument2 "argument2" U64 "" "third";
+    Argument3 "argument3" U64 "" "fourth";
+    Argument4 "argument4" U64 "" "fifth";
+    Argument5 "argument5" U64 "" "sixth";
+    Result "result" I64 "" "what came back; an error as -errno";
+    InstructionPointer "instruction_pointer" U64 "" "instruction that faulted";
+    ErrorCode "error_code" U64 "" "the processor's error code of a fault";
+    User "user" Bool "" "whether the fault came from user mode";
+    TopDown "top_down" Bool "" "whether the search began at the highest address";
+    TotalPages "total_pages" U64 "pages" "pages mapped by the process";
+    Reclaim "reclaim" Text "" "who reclaims: `direct`, `kswapd`, `memcg`, `shrinker`; `throttled` waits for it";
+    Order "order" U32 "" "order of the allocation: 2^order pages";
+    Gfp "gfp" Text "" "flags of the allocation, the kernel's words joined by `|`, or a hexadecimal number";
+    Node "node" U32 "" "memory node";
+    Scanned "scanned" U64 "pages" "pages looked at; of a shrinker: objects";
+    Reclaimed "reclaimed" U64 "pages" "pages freed; of a shrinker: objects";
+    Shrinker "shrinker" Text "" "the shrinker's function";
+    Reason "reason" Text "" "why a task was throttled";
+    DurationNs "duration_ns" U64 "ns" "how long it took, where the event itself says so";
+    Synchronous "synchronous" Bool "" "whether compaction may wait";
+    Status "status" Text "" "how compaction ended, the kernel's word";
+    Frame "frame" U64 "pages" "page frame number";
+    FallbackOrder "fallback_order" U32 "" "order of the block that was taken instead";
+    MigrateType "migrate_type" Text "" "migrate type asked for";
+    FallbackMigrateType "fallback_migrate_type" Text "" "migrate type of the block that was taken";
+    ChangedOwnership "changed_ownership" Bool "" "whether the whole pageblock changed its type";
+    Lock "lock" Text "" "which lock: `mmap`, or the kernel's words for its kind";
+    Write "write" Bool "" "whether it is taken for writing";
+    Device "device" Text "" "block device, `major:minor`";
+    Sector "sector" U64 "sectors of 512 bytes" "first sector";
+    Operation "operation" Text "" "kind of request, the kernel's letters (`R`, `WS`)";
+    Driver "driver" Text "" "driver of the fence";
+    Timeline "timeline" Text "" "timeline of the fence";
+    Context "context" U64 "" "context of the fence";
+    Seqno "seqno" U64 "" "sequence number of the fence";
+    Stack "stack" Text "" "call stack, outermost first, frames joined by `;`; kernel frames end in `_[k]`";
+    Name "name" Text "" "name of a counter or a mark";
+    Value "value" I64 "" "the counter's value";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lead_back() {
+        for (index, &column) in Column::ALL.iter().enumerate() {
+            assert_eq!(column as usize, index);
+            assert_eq!(Column::named(column.name()), Some(column));
+        }
+        assert_eq!(Column::named("Time_ns"), None);
+    }
+}

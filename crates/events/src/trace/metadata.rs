@@ -1,0 +1,74 @@
+use serde::{Deserialize, Serialize};
+
+use super::{Error, Place, SCHEMA};
+use crate::machine::Missing;
+use crate::range::AddressRange;
+use crate::units::Bytes;
+use crate::words;
+
+/// What the times of a trace count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Clock {
+    /// `CLOCK_MONOTONIC`: nanoseconds since boot without suspend.
+    Monotonic,
+    /// `CLOCK_BOOTTIME`: with it.
+    Boottime,
+    /// `CLOCK_REALTIME`: nanoseconds since 1970.
+    Realtime,
+    /// None: the times are the events' numbers, as in a workload.
+    Order,
+}
+
+words!(
+    Clock, "clock",
+    Monotonic "monotonic",
+    Boottime "boottime",
+    Realtime "realtime",
+    Order "order",
+);
+
+/// Events that were not captured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loss {
+    /// Where they were lost: a buffer, a CPU.
+    pub what: String,
+    /// How many.
+    pub count: u64,
+}
+
+/// What a trace says of itself. `None` is: not known.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Metadata {
+    /// What the times count.
+    pub clock: Option<Clock>,
+    /// The kernel's id of the boot in which it was recorded.
+    pub boot_id: Option<String>,
+    /// What it is a trace of: a command line, or a workload with its parameters.
+    pub source: Option<String>,
+    /// Size of a base page there.
+    pub page_size: Option<Bytes>,
+    /// Where a workload's mappings are to go.
+    pub window: Option<AddressRange>,
+    /// What was lost; an empty list where nothing was.
+    pub losses: Option<Vec<Loss>>,
+    /// What could not be captured, and why.
+    pub missing: Vec<Missing>,
+}
+
+/// Refuses a version that is not ours.
+pub(super) fn check_schema(place: Place, schema: &str) -> Result<(), Error> {
+    if schema == SCHEMA {
+        return Ok(());
+    }
+    let schema: String = schema
+        .chars()
+        .take(60)
+        .flat_map(char::escape_default)
+        .collect();
+    Err(Error::new(
+        place,
+        format!("its schema is '{schema}'; this version reads {SCHEMA}"),
+    ))
+}
