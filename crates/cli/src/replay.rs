@@ -3,6 +3,7 @@
 //! `stopgap-bench` runs the same with peers beside the policies.
 
 mod input;
+mod trace;
 
 use std::process::ExitCode;
 

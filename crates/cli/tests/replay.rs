@@ -7,6 +7,8 @@ use std::process::Stdio;
 
 use common::{Run, text};
 use serde_json::Value;
+use stopgap_events::trace::{Event, Metadata, file};
+use stopgap_events::workload::Workload;
 
 /// Fails unless the document fits the schema that is checked in.
 fn valid(json: &str) -> Value {
@@ -201,6 +203,85 @@ fn figures_that_make_no_sense() {
     refused(&["freegap", "--n", "5"], &["leave out --n"]);
     refused(&["frag", "--direction", "up"], &["'up'", "bottom-up"]);
     refused(&[], &["WORKLOAD|TRACE"]);
+}
+
+/// A trace file of `frag` in `folder`.
+fn frag_trace(folder: &Path) -> std::path::PathBuf {
+    let mut writer = file::Writer::new(Vec::new()).unwrap();
+    for (index, event) in (0..).zip(Workload::Frag.events(300, 2_000, 1)) {
+        writer.write(&Event::of_workload(index, event)).unwrap();
+    }
+    let path = folder.join("frag.parquet");
+    std::fs::write(&path, writer.finish(&Metadata::default()).unwrap()).unwrap();
+    path
+}
+
+/// What a workload does, its trace does: the same operations, the same visits.
+#[test]
+fn a_trace_is_replayed_as_what_it_was_recorded_from() {
+    let run = Run::new();
+    let path = frag_trace(run.directory.path());
+    let policies = ["--policy", "linux-3.8,best-fit"];
+    let trace = replay(&run, &[&[path.to_str().unwrap()], &policies[..]].concat());
+    let words = ["frag", "--n", "300", "--ops", "2000"];
+    let workload = replay(&run, &[&words[..], &policies[..]].concat());
+    for (a, b) in trace["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .zip(workload["rows"].as_array().unwrap())
+    {
+        assert_eq!(a["n"], Value::Null);
+        for field in [
+            "policy",
+            "operations",
+            "maps",
+            "visited",
+            "live",
+            "span_over_live",
+        ] {
+            assert_eq!(a[field], b[field], "{field}");
+        }
+    }
+    assert_eq!(trace["rows"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn a_trace_that_makes_no_sense_names_file_row_and_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let lines = |name: &str, lines: &[&str]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, lines.join("\n") + "\n").unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let header = r#"{"schema":"stopgap.trace/1"}"#;
+    let map = r#"{"time_ns":1,"kind":"map","id":3,"length_bytes":4096,"protection":"write","merge":"never"}"#;
+    let unmap = r#"{"time_ns":2,"kind":"unmap","id":3}"#;
+
+    let path = lines("double.jsonl", &[header, map, unmap, unmap]);
+    refused(&[&path], &["double.jsonl", "line 4", "not mapped"]);
+    let path = lines("twice.jsonl", &[header, map, map]);
+    refused(&[&path], &["twice.jsonl", "line 3", "mapped already"]);
+    let huge = map.replace("4096", "18446744073709551615");
+    let path = lines("huge.jsonl", &[header, &huge]);
+    refused(&[&path], &["huge.jsonl", "event 0", "larger than"]);
+    let none = map.replace("4096", "0");
+    let path = lines("none.jsonl", &[header, &none]);
+    refused(&[&path], &["none.jsonl", "line 2", "0 bytes"]);
+    let path = lines("empty.jsonl", &[header]);
+    refused(&[&path], &["empty.jsonl", "no map"]);
+    let path = lines("noise.jsonl", &["not a trace"]);
+    refused(&[&path], &["noise.jsonl", "line 1"]);
+    let path = lines("good.jsonl", &[header, map, unmap]);
+    refused(&[&path, "--n", "5"], &["good.jsonl", "leave out --n"]);
+    refused(&[folder.path().to_str().unwrap()], &["directory"]);
+
+    let whole = std::fs::read(frag_trace(folder.path())).unwrap();
+    let cut = folder.path().join("cut.parquet");
+    for length in [4, 100, whole.len() / 2, whole.len() - 1] {
+        std::fs::write(&cut, &whole[..length]).unwrap();
+        refused(&[cut.to_str().unwrap()], &["cut.parquet"]);
+    }
 }
 
 /// A reader that goes away is an error, and the record is there.

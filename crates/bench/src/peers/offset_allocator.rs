@@ -8,7 +8,7 @@ use stopgap_placement::{FreeError, Lack, PlaceError, Request};
 use super::{no_direction, no_limits};
 
 /// Ranges where nobody knows how many there will be.
-const USUAL: u64 = 1 << 22;
+const USUAL: u64 = 1 << 20;
 
 /// Bytes of a node and of its place in the list of free nodes, by its source.
 const NODE: u64 = 28 + 4;

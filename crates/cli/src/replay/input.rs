@@ -11,7 +11,7 @@ use super::Flags;
 use crate::failure::Failure;
 
 /// Bytes of a page in the models: what all kernels that they follow had on x86-64.
-const PAGE: u64 = 4_096;
+pub(super) const PAGE: u64 = 4_096;
 
 /// N of pbobench in mail 000.
 const MAIL_000: [u32; 5] = [100, 1_000, 10_000, 20_000, 40_000];
@@ -58,7 +58,7 @@ pub(super) fn inputs(flags: &Flags) -> Result<Vec<Input>, Failure> {
         _ => word.parse().into_iter().collect(),
     };
     if workloads.is_empty() {
-        return trace(Path::new(&flags.input), &word);
+        return trace(flags, &word);
     }
     if flags.n.contains(&0) {
         return Err(Failure::error("N of 0: lay out at least one mapping"));
@@ -139,12 +139,20 @@ fn built_in(workload: Workload, n: u32, operations: u64, seed: u64) -> Result<In
     })
 }
 
-/// A recorded trace.
-fn trace(path: &Path, word: &str) -> Result<Vec<Input>, Failure> {
-    let words: Vec<&str> = Workload::ALL.iter().map(|w| w.word()).collect();
-    Err(Failure::error(format!(
-        "unknown workload '{word}', and there is no such file ({}); there are {}, freegap, tight, all",
-        path.display(),
-        words.join(", ")
-    )))
+/// What is no workload: the file of a trace.
+fn trace(flags: &Flags, word: &str) -> Result<Vec<Input>, Failure> {
+    let path = Path::new(&flags.input);
+    if !path.exists() {
+        let words: Vec<&str> = Workload::ALL.iter().map(|w| w.word()).collect();
+        return Err(Failure::error(format!(
+            "unknown workload '{word}', and there is no such file; there are {}, freegap, tight, all",
+            words.join(", ")
+        )));
+    }
+    if !flags.n.is_empty() || flags.ops.is_some() {
+        return Err(Failure::error(format!(
+            "{word} is a trace, which has its own N and operations; leave out --n and --ops"
+        )));
+    }
+    super::trace::input(path).map(|input| vec![input])
 }

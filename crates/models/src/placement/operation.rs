@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::fmt;
 
 use stopgap_events::memory::{MapId, MemoryEvent, Merge, Phase, Placing, Protection};
 use stopgap_placement::{Direction, Impossible, Range, Request, Space};
@@ -105,14 +106,25 @@ fn index(at: usize) -> u16 {
 }
 
 /// An event that makes no sense where it stands.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("event {event}: {what}")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamError {
     /// Its index in the stream, from 0.
     pub event: u64,
     /// What is wrong with it.
     pub what: Wrong,
 }
+
+impl fmt::Display for StreamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.what {
+            // A file's reader says where, in the file's own terms.
+            Wrong::Unreadable(why) => f.write_str(why),
+            what => write!(f, "event {}: {what}", self.event),
+        }
+    }
+}
+
+impl std::error::Error for StreamError {}
 
 /// What is wrong with an event.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -133,7 +145,7 @@ pub enum Wrong {
     /// Nothing is to be protected.
     #[error("protects 0 bytes of {0}")]
     ProtectsNothing(u32),
-    /// The stream could not be read on; why.
+    /// The stream could not be read on: where, and why.
     #[error("{0}")]
     Unreadable(String),
 }
