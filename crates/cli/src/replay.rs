@@ -75,6 +75,7 @@ pub fn placement(flags: &Flags, peers: &[fn() -> Entry]) -> Result<ExitCode, Fai
         };
         let meter = Meter {
             now: &|| Linux.now().0,
+            cpu: &|| Linux.thread_cpu().0,
             interrupted: &signals::interrupted,
             progress: &progress,
         };

@@ -181,7 +181,7 @@ fn mail_table(fit: &MailFit, style: Style) -> String {
 
 fn legend(replay: &Replay, style: Style) -> String {
     let mut text = format!(
-        "ns/op: median of {} repetitions, interleaved, fresh state each; the driver's time is taken off. \
+        "ns/op: CPU time, median of {} repetitions, interleaved, fresh state each; the driver's is taken off. \
          p99.99 and worst: of operations timed alone{}; - where unknown, which the record explains. \
          span/live: from the first byte held to the last over bytes held, at the end. seed {}",
         replay.repetitions,

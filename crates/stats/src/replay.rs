@@ -57,7 +57,7 @@ pub struct Row {
     pub operations: u64,
     /// Maps among them that gave a range.
     pub maps: u64,
-    /// Time of an operation in nanoseconds, that of the driver taken off: median of the repetitions
+    /// CPU time of an operation in nanoseconds, that of the driver taken off: median of the repetitions
     /// for each stretch of operations, then the mean.
     pub ns_per_operation: Option<f64>,
     /// The least and the greatest of the repetitions, each the mean of its operations.

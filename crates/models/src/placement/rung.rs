@@ -9,12 +9,15 @@
 //! out; the row's is the sum of those over all operations. The [driver](super::Driver) runs among the
 //! contenders, and its time an operation is taken off theirs.
 //!
-//! The clock is handed in. It should be a monotonic one, read without a system call: the clock of a
-//! thread's CPU time costs one a reading, some 200 ns, which would drown a single operation. What the
-//! wall clock counts besides, the time for which the thread did not run, the medians leave out.
+//! The clocks are handed in. A batch is timed by the thread's CPU time: what else runs on the machine
+//! stretches the caches' misses, but its own time does not count. Reading that clock costs a system call,
+//! some 200 ns, which is nothing beside a batch and would drown a single operation.
 //!
-//! Single operations are timed in passes of their own over the same operations, each between two
-//! readings of the clock; what two readings in a row show (median) is taken off each.
+//! Single operations are therefore timed by a monotonic clock, which is read without a system call, in passes of
+//! their own over the first [`SINGLES`] operations, each between two readings; what two readings in a row
+//! show (median) is taken off each. What that clock counts besides, the time for which the thread did not
+//! run, is in the longest operation, and in the 99.99th percentile of a repetition if it happens more than
+//! once in 10,000 operations: the median of the repetitions is given.
 
 use stopgap_events::memory::MemoryEvent;
 use stopgap_stats::histogram::Histogram;
@@ -27,6 +30,10 @@ use super::rows;
 
 /// Operations at the start of a batch that are not timed, at most; an eighth of a short one.
 const WARM: usize = 2_048;
+
+/// Measured operations of a repetition that are timed alone, in whole batches: more than twice what a
+/// p99.99 needs.
+pub const SINGLES: u64 = 1 << 18;
 
 /// Readings of the clock to find out what it costs.
 const READINGS: usize = 10_000;
@@ -67,6 +74,8 @@ pub struct Settings {
 pub struct Meter<'a> {
     /// A monotonic clock, in nanoseconds.
     pub now: &'a dyn Fn() -> u64,
+    /// CPU time of this thread, in nanoseconds.
+    pub cpu: &'a dyn Fn() -> u64,
     /// Whether to end early.
     pub interrupted: &'a dyn Fn() -> bool,
     /// Told what share of the rung is done.
@@ -183,7 +192,7 @@ impl Rung<'_> {
         let mut events = (self.events)().map_err(ReplayError::Source)?;
         let mut compiler = Compiler::new(self.scene.space, self.scene.direction);
         let mut batch = Batch::default();
-        let (mut turn, mut measuring, mut whole) = (0, false, true);
+        let (mut turn, mut measuring, mut whole, mut measured) = (0, false, true, 0);
         while compiler.fill(&mut *events, &mut batch)? {
             let live = compiler.slots() as u64;
             let need = live * running * RANGE;
@@ -197,10 +206,16 @@ impl Rung<'_> {
             }
             let begins = batch.measured && !measuring;
             measuring |= begins;
+            if batch.measured {
+                if single.is_some() && measured >= SINGLES {
+                    break;
+                }
+                measured += batch.operations.len() as u64;
+            }
             for at in 0..runners.len() {
                 let index = (turn + at) % runners.len();
                 let name = index.checked_sub(1).map_or("driver", |i| entries[i].name());
-                runners[index].batch(&batch, begins, single, meter.now, name)?;
+                runners[index].batch(&batch, begins, single, meter, name)?;
             }
             turn += 1;
             if (meter.interrupted)() {
@@ -282,9 +297,10 @@ impl Runner {
         batch: &Batch,
         begins: bool,
         single: Option<u64>,
-        now: &dyn Fn() -> u64,
+        meter: &Meter<'_>,
         name: &str,
     ) -> Result<(), ReplayError> {
+        let Meter { now, cpu, .. } = *meter;
         let Some(lane) = &mut self.lane else {
             return Ok(());
         };
@@ -304,9 +320,9 @@ impl Runner {
             _ => {
                 let warm = WARM.min(length / 8);
                 let mut timed = |part| {
-                    let began = now();
+                    let began = cpu();
                     let carried = lane.carry_out(batch, part, now, Timing::Whole)?;
-                    Ok((carried as u64, now().saturating_sub(began)))
+                    Ok((carried as u64, cpu().saturating_sub(began)))
                 };
                 timed(0..warm).and_then(|cold| Ok(Some((cold, timed(warm..length)?))))
             }

@@ -48,6 +48,7 @@ fn run(
     };
     let meter = Meter {
         now: &tick,
+        cpu: &tick,
         interrupted: &|| false,
         progress: &|_| (),
     };
