@@ -1,0 +1,256 @@
+//! Statistics and invariants: everything walked.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::contract::{Range, Statistics};
+
+use super::Stopgap;
+use super::class::{CLASSES, class_of};
+use super::map::{Map, Start, tile_number};
+use super::tile::{Bits, LEAF, LEAVES, TILE};
+
+impl Map {
+    /// What starts where, in order.
+    pub(super) fn boundaries(&self) -> Vec<(u64, Start)> {
+        let mut tiles: Vec<usize> = (0..self.tiles.len()).collect();
+        tiles.sort_unstable_by_key(|&tile| self.tiles[tile].number);
+        let mut found = Vec::new();
+        for tile in tiles {
+            let tile = &self.tiles[tile];
+            for bit in 0..LEAF * LEAVES as u32 {
+                if tile.cut.get(bit) {
+                    let start = if tile.hole.get(bit) {
+                        Start::Hole
+                    } else {
+                        Start::Range
+                    };
+                    found.push((tile.first_page() + u64::from(bit), start));
+                }
+            }
+        }
+        found
+    }
+
+    /// The segments that the boundaries make: start, end and what it is.
+    fn segments(&self) -> Vec<(u64, u64, Start)> {
+        let cuts = self.boundaries();
+        cuts.windows(2)
+            .map(|pair| (pair[0].0, pair[1].0, pair[0].1))
+            .collect()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        for (index, tile) in self.tiles.iter().enumerate() {
+            let number = tile.number;
+            if self.look_up(number) != Some(index) {
+                return Err(format!("tile {number} is not where the nodes say"));
+            }
+            if tile.occupied == 0 {
+                return Err(format!("tile {number} has no boundary, but was kept"));
+            }
+            for leaf in 0..LEAVES {
+                if tile.cut.leaf_is_empty(leaf) == (tile.occupied >> leaf & 1 == 1) {
+                    return Err(format!("tile {number}, leaf {leaf}: occupied is wrong"));
+                }
+            }
+        }
+        let segments = self.segments();
+        let last = segments.last().map(|last| last.1);
+        if segments.first().is_none_or(|first| first.0 != 0) || last != Some(self.pages) {
+            return Err("the boundaries do not reach from end to end".into());
+        }
+        for pair in segments.windows(2) {
+            if pair[0].2 == Start::Hole && pair[1].2 == Start::Hole {
+                return Err(format!(
+                    "the holes at pages {:x} and {:x} touch",
+                    pair[0].0, pair[1].0
+                ));
+            }
+        }
+        self.check_holes(&segments)?;
+        self.check_index(&segments)
+    }
+
+    /// The bits in `hole` are those of the holes' first and last pages.
+    fn check_holes(&self, segments: &[(u64, u64, Start)]) -> Result<(), String> {
+        let mut right: Vec<Bits> = alloc::vec![Bits::NONE; self.tiles.len()];
+        for &(page, end, start) in segments {
+            if start == Start::Hole {
+                let mut set = |page: u64| {
+                    if let Some(tile) = self.look_up(tile_number(page)) {
+                        right[tile].set((page % TILE) as u32);
+                    }
+                };
+                set(page);
+                if end % TILE != 0 {
+                    set(end - 1);
+                }
+            }
+        }
+        for (tile, right) in self.tiles.iter().zip(&right) {
+            if tile.hole != *right {
+                return Err(format!("tile {}: the bits of holes are wrong", tile.number));
+            }
+        }
+        Ok(())
+    }
+
+    /// The index says of every tile exactly, and of every node at least, which classes start in it.
+    fn check_index(&self, segments: &[(u64, u64, Start)]) -> Result<(), String> {
+        let mut tiles: Vec<[u64; CLASSES]> = alloc::vec![[0; CLASSES]; self.tiles.len()];
+        let mut holes = [0; CLASSES];
+        for &(page, end, start) in segments {
+            if start == Start::Hole {
+                let class = class_of(end - page);
+                let number = tile_number(page);
+                let tile = self.look_up(number).ok_or("a tile is missing")?;
+                tiles[tile][class] |= 1 << (page % TILE / u64::from(LEAF));
+                holes[class] += 1;
+                let top = self.top[class];
+                if top.start < page || (top.start == page && top.end != end && top.end != 0) {
+                    return Err(format!("class {class}: the topmost hole is wrong"));
+                }
+            }
+        }
+        for (tile, right) in self.tiles.iter().zip(&tiles) {
+            if tile.by_class != *right {
+                return Err(format!(
+                    "tile {}: the index of classes is wrong",
+                    tile.number
+                ));
+            }
+        }
+        if holes != self.holes {
+            return Err(format!(
+                "{:?} holes by class, but {holes:?} is right",
+                self.holes
+            ));
+        }
+        for (class, top) in self.top.iter().enumerate() {
+            if top.end != 0 && !segments.contains(&(top.start, top.end, Start::Hole)) {
+                return Err(format!("class {class}: the topmost hole is none"));
+            }
+        }
+        for (class, &holes) in holes.iter().enumerate() {
+            if (holes > 0) != (self.nonempty.contains(class)) {
+                return Err(format!("class {class}: nonempty is wrong"));
+            }
+        }
+        self.check_node(0, self.levels).map(|_| ())
+    }
+
+    /// Checks what is below `node`; the classes that start there.
+    fn check_node(&self, node: u32, level: u32) -> Result<[bool; CLASSES], String> {
+        let here = &self.nodes[node as usize];
+        let mut any = [false; CLASSES];
+        for (slot, &child) in here.child.iter().enumerate() {
+            if (child != u32::MAX) != (here.occupied >> slot & 1 == 1) {
+                return Err(format!("node {node}, slot {slot}: occupied is wrong"));
+            }
+            let below = if child == u32::MAX {
+                [false; CLASSES]
+            } else if level == 1 {
+                let tile = &self.tiles[child as usize];
+                if tile.parent != node {
+                    return Err(format!("tile {}: the parent is wrong", tile.number));
+                }
+                tile.by_class.map(|leaves| leaves != 0)
+            } else {
+                if self.nodes[child as usize].parent != node {
+                    return Err(format!("node {child}: the parent is wrong"));
+                }
+                self.check_node(child, level - 1)?
+            };
+            for class in 0..CLASSES {
+                // A bit may be left over, but none may be missing, nor lead to a child that is not there.
+                let bit = here.by_class[class] >> slot & 1 == 1;
+                if (below[class] && !bit) || (bit && child == u32::MAX) {
+                    return Err(format!("node {node}, slot {slot}, class {class}: wrong"));
+                }
+                any[class] |= bit;
+            }
+        }
+        Ok(any)
+    }
+}
+
+impl Stopgap {
+    /// The segments, with what magazines keep made free and joined.
+    fn free_and_held(&self) -> Vec<(u64, u64, Start)> {
+        let mut kept: Vec<u64> = self.magazines.all().map(|(_, start)| start).collect();
+        kept.sort_unstable();
+        let mut segments = self.map.segments();
+        for segment in &mut segments {
+            if kept.binary_search(&segment.0).is_ok() {
+                segment.2 = Start::Hole;
+            }
+        }
+        segments.dedup_by(|above, below| {
+            let join = above.2 == Start::Hole && below.2 == Start::Hole;
+            if join {
+                below.1 = above.1;
+            }
+            join
+        });
+        segments
+    }
+
+    pub(super) fn walk(&self) -> Statistics {
+        let mut statistics = Statistics {
+            memory: (size_of::<Stopgap>() + self.map.memory()) as u64,
+            ..Statistics::default()
+        };
+        for (start, end, what) in self.free_and_held() {
+            let range = self.range(start, end - start);
+            if what == Start::Hole {
+                statistics.holes += 1;
+                statistics.largest_hole = statistics.largest_hole.max(range.length());
+            } else {
+                statistics.ranges += 1;
+                statistics.used += range.length();
+                let first = statistics.span.map_or(range.start, |span| span.start);
+                statistics.span = Some(Range::new(first, range.end));
+            }
+        }
+        statistics
+    }
+
+    pub(super) fn check_all(&self) -> Result<(), String> {
+        self.map.check()?;
+        let segments = self.map.segments();
+        let mut kept: Vec<(u64, u64)> = self.magazines.all().collect();
+        if kept.len() != self.magazines.kept() {
+            return Err(format!(
+                "{} kept, {} counted",
+                kept.len(),
+                self.magazines.kept()
+            ));
+        }
+        kept.sort_unstable();
+        if kept.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err("a range is kept twice".into());
+        }
+        for (pages, start) in kept {
+            if !segments.contains(&(start, start + pages, Start::Range)) {
+                return Err(format!(
+                    "{pages} pages at {start:x} are kept, but were not taken"
+                ));
+            }
+        }
+        let held = self.free_and_held();
+        let live: u64 = held
+            .iter()
+            .filter(|segment| segment.2 == Start::Range)
+            .map(|segment| segment.1 - segment.0)
+            .sum();
+        if live != self.live {
+            return Err(format!(
+                "{live} pages are held, but {} were counted",
+                self.live
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,233 @@
+//! Where to look, in which order.
+
+use crate::contract::{Direction, Need, Space};
+
+use super::Stopgap;
+use super::class::{Classes, EXACT, class_of};
+use super::map::{Hole, Start};
+
+/// Holes tested, of one class, before the next class is tried.
+const TRIES_PER_CLASS: u32 = 2;
+/// Holes tested, in all, before only those are looked at that must fit.
+const TRIES: u32 = 8;
+
+/// A need in pages, counted from the window's start.
+#[derive(Clone, Copy)]
+pub(super) struct Want {
+    pub(super) pages: u64,
+    /// Alignment - 1, in pages.
+    mask: u64,
+    /// What the first page must be under the mask.
+    residue: u64,
+    low: u64,
+    high: u64,
+    down: bool,
+    /// Neither alignment nor limits, from the top.
+    plain: bool,
+}
+
+impl Want {
+    pub(super) fn new(need: &Need, space: Space, shift: u32) -> Want {
+        let window = space.window();
+        let mask = need.align_mask >> shift;
+        let to_top = need.limits.end == window.end;
+        let down = match need.direction {
+            Direction::TopDown => true,
+            Direction::BottomUp => false,
+            // What is limited goes to the bottom, what is not to the top, so that it leaves the
+            // bottom to those that can go nowhere else.
+            Direction::Any => to_top,
+        };
+        Want {
+            pages: need.size >> shift,
+            mask,
+            residue: (need.align_offset.wrapping_sub(window.start) >> shift) & mask,
+            low: (need.limits.start - window.start) >> shift,
+            high: (need.limits.end - window.start) >> shift,
+            down,
+            plain: mask == 0 && to_top && need.limits.start == window.start && down,
+        }
+    }
+
+    /// Where in the hole `start..end` it goes, if it does.
+    #[inline]
+    fn within(&self, start: u64, end: u64) -> Option<u64> {
+        let (low, high) = (start.max(self.low), end.min(self.high));
+        let room = high.checked_sub(low)?.checked_sub(self.pages)?;
+        let slack = if self.down {
+            // From `high - pages` down to the residue.
+            let last = high - self.pages;
+            last.wrapping_sub(self.residue) & self.mask
+        } else {
+            self.residue.wrapping_sub(low) & self.mask
+        };
+        let room = room.checked_sub(slack)?;
+        Some(if self.down { low + room } else { low + slack })
+    }
+}
+
+impl Stopgap {
+    /// Takes the pages that `want` asks for; `None` where the map has none.
+    pub(super) fn search(&mut self, want: &Want) -> Option<u64> {
+        let (hole, start) = if want.plain {
+            let hole = self.plain(want.pages)?;
+            (hole, hole.end - want.pages)
+        } else {
+            self.best(want)
+                .or_else(|| self.certain(want))
+                .or_else(|| self.covering(want))
+                .or_else(|| self.exhaustive(want))?
+        };
+        self.map.take(hole, start, start + want.pages);
+        Some(start)
+    }
+
+    /// Classes with holes, from that of `pages` on.
+    fn classes(&self, pages: u64) -> Classes {
+        self.map.nonempty.from(class_of(pages))
+    }
+
+    /// Neither limits nor alignment: the smallest hole in the packed zone, else the topmost below it.
+    #[inline]
+    pub(super) fn plain(&mut self, pages: u64) -> Option<Hole> {
+        let zone = self.zone();
+        let own = class_of(pages);
+        // Holes of the size's own class may be too small, if the class is not an exact one.
+        let sure = own + usize::from(pages > EXACT);
+        for class in self.map.nonempty.from(sure) {
+            self.work.visited += 1;
+            if let Some(hole) = self.map.topmost(class, zone) {
+                return Some(hole);
+            }
+        }
+        self.below_zone(pages)
+    }
+
+    /// The topmost hole that is large enough, or nearly so: of each class, the topmost is looked at.
+    fn below_zone(&mut self, pages: u64) -> Option<Hole> {
+        let mut best: Option<Hole> = None;
+        for class in self.classes(pages) {
+            self.work.visited += 1;
+            let nearest = best.map_or(0, |hole| hole.start);
+            if let Some(hole) = self.map.topmost(class, nearest)
+                && hole.pages() >= pages
+            {
+                best = Some(hole);
+            }
+        }
+        // Holes of the size's own class may be too small, if the class is not an exact one; so the
+        // topmost of it does not answer for the others.
+        if best.is_none() && pages > EXACT {
+            best = self.large_enough(class_of(pages), pages);
+        }
+        best
+    }
+
+    /// The topmost hole of `class` of at least `pages`.
+    fn large_enough(&mut self, class: usize, pages: u64) -> Option<Hole> {
+        let mut before = self.map.pages;
+        loop {
+            let hole = self.map.last_before(class, before)?;
+            self.work.visited += 1;
+            if hole.pages() >= pages {
+                return Some(hole);
+            }
+            before = hole.start;
+        }
+    }
+
+    /// The next hole of `class` from the side that `want` looks from, beyond page `from`, that starts
+    /// within the limits.
+    #[inline]
+    fn next_hole(&mut self, want: &Want, class: usize, from: u64) -> Option<Hole> {
+        self.work.visited += 1;
+        if want.down {
+            let hole = self.map.last_before(class, from)?;
+            (hole.start >= want.low).then_some(hole)
+        } else {
+            let hole = self.map.first_from(class, from)?;
+            (hole.start < want.high).then_some(hole)
+        }
+    }
+
+    /// Some holes, from the smallest that are likely to do.
+    fn best(&mut self, want: &Want) -> Option<(Hole, u64)> {
+        let zone = if want.down && want.high == self.map.pages {
+            self.zone()
+        } else {
+            0
+        };
+        let mut tries = 0;
+        for class in self.classes(want.pages + want.mask / 2) {
+            if tries >= TRIES {
+                break;
+            }
+            let mut from = if want.down { want.high } else { want.low };
+            for _ in 0..TRIES_PER_CLASS {
+                let Some(hole) = self.next_hole(want, class, from) else {
+                    break;
+                };
+                if hole.start < zone {
+                    break;
+                }
+                if let Some(start) = want.within(hole.start, hole.end) {
+                    return Some((hole, start));
+                }
+                tries += 1;
+                from = if want.down {
+                    hole.start
+                } else {
+                    hole.start + 1
+                };
+            }
+        }
+        None
+    }
+
+    /// Of the classes whose holes must do, unless the limits cut them: the first hole by address.
+    fn certain(&mut self, want: &Want) -> Option<(Hole, u64)> {
+        let mut best: Option<(Hole, u64)> = None;
+        for class in self.classes(want.pages + want.mask) {
+            let from = if want.down { want.high } else { want.low };
+            let Some(hole) = self.next_hole(want, class, from) else {
+                continue;
+            };
+            let nearer = best.is_none_or(|(than, _)| (hole.start > than.start) == want.down);
+            if nearer && let Some(start) = want.within(hole.start, hole.end) {
+                best = Some((hole, start));
+            }
+        }
+        best
+    }
+
+    /// The hole that starts below the limits and reaches into them.
+    fn covering(&mut self, want: &Want) -> Option<(Hole, u64)> {
+        let hole = self.hole_at(want.low)?;
+        Some((hole, want.within(hole.start, hole.end)?))
+    }
+
+    /// The hole in which `page` lies.
+    pub(super) fn hole_at(&mut self, page: u64) -> Option<Hole> {
+        let (start, at) = self.map.previous(page + 1)?;
+        let end = start + self.map.length(at);
+        (self.map.start(at) == Some(Start::Hole)).then_some(Hole { start, end })
+    }
+
+    /// Every hole that is long enough, class by class.
+    fn exhaustive(&mut self, want: &Want) -> Option<(Hole, u64)> {
+        for class in self.classes(want.pages) {
+            let mut from = if want.down { want.high } else { want.low };
+            while let Some(hole) = self.next_hole(want, class, from) {
+                if let Some(start) = want.within(hole.start, hole.end) {
+                    return Some((hole, start));
+                }
+                from = if want.down {
+                    hole.start
+                } else {
+                    hole.start + 1
+                };
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,292 @@
+//! A tile: the boundaries in 8,192 pages, and which of its leaves hold holes of which class.
+
+use super::class::CLASSES;
+
+/// Pages in a word of bits.
+const WORD: u32 = 64;
+/// Words of bits in a leaf.
+const LEAF_WORDS: usize = 2;
+/// Pages in a leaf.
+pub(super) const LEAF: u32 = WORD * LEAF_WORDS as u32;
+/// Leaves in a tile: the bits of a word.
+pub(super) const LEAVES: usize = 64;
+const WORDS: usize = LEAVES * LEAF_WORDS;
+/// Pages in a tile.
+pub(super) const TILE: u64 = LEAF as u64 * LEAVES as u64;
+
+/// A bit a page.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Bits {
+    /// A word of zeros stands at either end, so that a look across a word's edge needs no question.
+    words: [u64; WORDS + 2],
+}
+
+impl Bits {
+    pub(super) const NONE: Bits = Bits {
+        words: [0; WORDS + 2],
+    };
+
+    #[inline]
+    fn index(bit: u32) -> usize {
+        (bit / WORD) as usize % WORDS
+    }
+
+    /// The 64 bits from `bit` on; beyond the tile there are none.
+    #[inline]
+    pub(super) fn from(&self, bit: u32) -> u64 {
+        let (index, shift) = (Bits::index(bit), bit % WORD);
+        (self.words[index + 1] >> shift) | (self.words[index + 2] << (WORD - 1 - shift)) << 1
+    }
+
+    /// The 64 bits before `bit`.
+    #[inline]
+    pub(super) fn before(&self, bit: u32) -> u64 {
+        let (index, shift) = (Bits::index(bit), bit % WORD);
+        (self.words[index + 1] << (WORD - 1 - shift)) << 1 | (self.words[index] >> shift)
+    }
+
+    #[inline]
+    pub(super) fn get(&self, bit: u32) -> bool {
+        self.words[Bits::index(bit) + 1] >> (bit % WORD) & 1 == 1
+    }
+
+    #[inline]
+    pub(super) fn set(&mut self, bit: u32) {
+        self.words[Bits::index(bit) + 1] |= 1 << (bit % WORD);
+    }
+
+    #[inline]
+    pub(super) fn clear(&mut self, bit: u32) {
+        self.words[Bits::index(bit) + 1] &= !(1 << (bit % WORD));
+    }
+
+    /// The 64 bits of word `word` of leaf `leaf`.
+    #[inline]
+    pub(super) fn word(&self, leaf: usize, word: usize) -> u64 {
+        self.words[(leaf % LEAVES) * LEAF_WORDS + word % LEAF_WORDS + 1]
+    }
+
+    #[inline]
+    pub(super) fn leaf_is_empty(&self, leaf: usize) -> bool {
+        self.word(leaf, 0) | self.word(leaf, 1) == 0
+    }
+
+    /// The first bit of a leaf that is not empty.
+    pub(super) fn first_in(&self, leaf: usize) -> u32 {
+        let at = |word| self.word(leaf, word).trailing_zeros();
+        let bit = if self.word(leaf, 0) != 0 {
+            at(0)
+        } else {
+            WORD + at(1)
+        };
+        first_bit(leaf) + bit
+    }
+
+    /// The last bit of a leaf that is not empty.
+    pub(super) fn last_in(&self, leaf: usize) -> u32 {
+        let at = |word| WORD - 1 - self.word(leaf, word).leading_zeros();
+        let bit = if self.word(leaf, 1) != 0 {
+            WORD + at(1)
+        } else {
+            at(0)
+        };
+        first_bit(leaf) + bit
+    }
+}
+
+/// The first bit of a leaf.
+#[inline]
+#[allow(clippy::cast_possible_truncation)] // below 64
+pub(super) const fn first_bit(leaf: usize) -> u32 {
+    leaf as u32 * LEAF
+}
+
+/// The first bit of a leaf's word.
+#[inline]
+#[allow(clippy::cast_possible_truncation)] // 0 or 1
+pub(super) const fn word_bit(leaf: usize, word: usize) -> u32 {
+    first_bit(leaf) + word as u32 * WORD
+}
+
+/// The leaf of a bit.
+#[inline]
+pub(super) const fn leaf_of(bit: u32) -> usize {
+    (bit / LEAF) as usize
+}
+
+/// See the module.
+///
+/// A page has a bit in `cut` if a range or a hole starts there: a boundary. What starts there ends where
+/// the next boundary is. A page has a bit in `hole` if a hole starts there, or if it is a hole's last page:
+/// so whoever frees a range sees from one bit whether a hole lies below. A hole that ends with its tile has
+/// no bit at its end, for the tile of its last page need not exist.
+///
+/// ```text
+/// pages   R R R . . . . R R .
+/// cut     1 0 0 1 0 0 0 1 0 1
+/// hole    0 0 0 1 0 0 1 0 0 1
+/// ```
+#[derive(Clone)]
+pub(super) struct Tile {
+    pub(super) cut: Bits,
+    pub(super) hole: Bits,
+    /// For each class, the leaves where a hole of it starts.
+    pub(super) by_class: [u64; CLASSES],
+    /// Leaves with a bit in `cut`.
+    pub(super) occupied: u64,
+    /// Its first page is `number * TILE`.
+    pub(super) number: u32,
+    /// The node above it.
+    pub(super) parent: u32,
+}
+
+impl Tile {
+    pub(super) fn new(number: u32, parent: u32) -> Tile {
+        Tile {
+            cut: Bits::NONE,
+            hole: Bits::NONE,
+            by_class: [0; CLASSES],
+            occupied: 0,
+            number,
+            parent,
+        }
+    }
+
+    /// Its first page.
+    #[inline]
+    pub(super) fn first_page(&self) -> u64 {
+        u64::from(self.number) * TILE
+    }
+
+    #[inline]
+    pub(super) fn set_cut(&mut self, bit: u32) {
+        self.cut.set(bit);
+        self.occupied |= 1 << leaf_of(bit);
+    }
+
+    /// Removes a boundary.
+    #[inline]
+    pub(super) fn clear_cut(&mut self, bit: u32) {
+        self.cut.clear(bit);
+        let leaf = leaf_of(bit);
+        if self.cut.leaf_is_empty(leaf) {
+            self.occupied &= !(1 << leaf);
+        }
+    }
+
+    /// The holes of a leaf, by word, that may be of `class`: for most exact classes those with a boundary
+    /// at the right distance.
+    #[inline]
+    pub(super) fn candidates(&self, leaf: usize, class: usize) -> [u64; LEAF_WORDS] {
+        let at = leaf % LEAVES * LEAF_WORDS + 1;
+        let holes = [
+            self.hole.words[at] & self.cut.words[at],
+            self.hole.words[at + 1] & self.cut.words[at + 1],
+        ];
+        if class >= 63 || leaf == LEAVES - 1 {
+            // Longer than a look reaches, or perhaps ending in the next tile.
+            return holes;
+        }
+        let cuts = [
+            self.cut.words[at],
+            self.cut.words[at + 1],
+            self.cut.words[at + 2],
+        ];
+        let ends = |word: usize| cuts[word] >> (class + 1) | cuts[word + 1] << (63 - class);
+        [holes[0] & ends(0), holes[1] & ends(1)]
+    }
+
+    /// The first boundary after `bit` in this tile, where there is none in the next 63.
+    #[inline]
+    pub(super) fn next_far(&self, bit: u32) -> Option<u32> {
+        // With these, the leaf of `bit` has been seen to its end.
+        let half = bit + WORD;
+        if half < LEAF * LEAVES as u32 {
+            let near = self.cut.from(half);
+            if near != 0 {
+                return Some(half + near.trailing_zeros());
+            }
+        }
+        let later = self.occupied & above(leaf_of(bit));
+        (later != 0).then(|| self.cut.first_in(later.trailing_zeros() as usize))
+    }
+
+    /// The last boundary before `bit` in this tile.
+    #[inline]
+    pub(super) fn previous(&self, bit: u32) -> Option<u32> {
+        let near = self.cut.before(bit);
+        if near != 0 {
+            return Some(bit - 1 - near.leading_zeros());
+        }
+        let half = bit.checked_sub(WORD)?;
+        let near = self.cut.before(half);
+        if near != 0 {
+            return Some(half - 1 - near.leading_zeros());
+        }
+        let earlier = self.occupied & below(leaf_of(bit));
+        (earlier != 0).then(|| self.cut.last_in(63 - earlier.leading_zeros() as usize))
+    }
+}
+
+/// The bits below `slot`.
+#[inline]
+pub(super) const fn below(slot: usize) -> u64 {
+    (1 << slot) - 1
+}
+
+/// The bits above `slot`.
+#[inline]
+pub(super) const fn above(slot: usize) -> u64 {
+    (!0 << slot) << 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every pair of boundaries, over words, leaves and the tile's ends.
+    #[test]
+    fn neighbours_are_found_at_any_distance() {
+        let bits = [
+            0, 1, 63, 64, 65, 127, 128, 191, 192, 255, 256, 4_000, 8_190, 8_191,
+        ];
+        for (i, &low) in bits.iter().enumerate() {
+            for &high in &bits[i + 1..] {
+                let mut tile = Tile::new(0, 0);
+                tile.set_cut(low);
+                tile.set_cut(high);
+                let next = |tile: &Tile, bit: u32| {
+                    let near = tile.cut.from(bit) >> 1;
+                    match near {
+                        0 => tile.next_far(bit),
+                        _ => Some(bit + 1 + near.trailing_zeros()),
+                    }
+                };
+                assert_eq!(next(&tile, low), Some(high), "{low} {high}");
+                assert_eq!(next(&tile, high), None);
+                assert_eq!(tile.previous(high), Some(low), "{low} {high}");
+                assert_eq!(tile.previous(low), None);
+                tile.clear_cut(high);
+                assert_eq!(next(&tile, low), None);
+                tile.clear_cut(low);
+                assert_eq!(tile.occupied, 0);
+            }
+        }
+    }
+
+    #[test]
+    fn a_window_of_bits_crosses_words() {
+        let mut bits = Bits::NONE;
+        for bit in [0, 60, 64, 130, 8_191] {
+            bits.set(bit);
+        }
+        assert_eq!(bits.from(0), 1 | 1 << 60);
+        assert_eq!(bits.from(60), 1 | 1 << 4);
+        assert_eq!(bits.from(8_128), 1 << 63);
+        assert_eq!(bits.from(8_191), 1);
+        assert_eq!(bits.before(64), 1 | 1 << 60);
+        assert_eq!(bits.before(65), 1 << 63 | 1 << 59);
+        assert_eq!(bits.before(0), 0);
+        assert_eq!(bits.before(3), 1 << 61);
+    }
+}
