@@ -4,14 +4,15 @@
 //!
 //! * [`contract`]: what is asked ([`Request`]), what is answered ([`Range`] or [`PlaceError`]), and
 //!   the trait [`Policy`] that all of them are.
-//! * [`oracle`]: a naive policy that is obviously right, and the differential runner that holds
-//!   every other one against it.
-//! * [`gap_tree`]: Linux 3.8 to 6.0, van Riel's first form of it and Weiner's proposal.
-//! * [`registry`]: the policies by name.
+//! * [`stopgap`]: ours, for use; the others are for comparison.
 //! * [`linux_2_6_35`], [`linux_3_4`]: searches that continue where the last one ended, and what they
 //!   share ([`free_area_cache`]).
-//! * [`best_fit`]: the proposal of mail 000, with and without coalescing.
+//! * [`gap_tree`]: Linux 3.8 to 6.0, van Riel's first form of it and Weiner's proposal.
 //! * [`linux_6`]: the kernels since 6.1, on a B-tree of ranges.
+//! * [`best_fit`]: the proposal of mail 000, with and without coalescing.
+//! * [`registry`]: all of them by name.
+//! * [`oracle`]: a naive policy that is obviously right, a second statement of each kernel's rule, and
+//!   the runners that hold the policies against them.
 
 #![no_std]
 
@@ -26,7 +27,7 @@ pub mod linux_3_4;
 pub mod linux_6;
 pub mod oracle;
 pub mod registry;
-mod stopgap;
+pub mod stopgap;
 
 pub use contract::{
     Direction, FreeError, Impossible, Lack, Merge, Need, PlaceError, Policy, Range, Request, Space,

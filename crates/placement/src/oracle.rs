@@ -5,10 +5,9 @@
 //! * [`Differential`]: carries the same steps out on a policy and on [`Naive`], and stops at the first
 //!   difference.
 //! * [`Pair`]: the same against a reference with a state of its own, such as [`NaiveFreeAreaCache`].
-//! * [`linux_3_8`]: which address Linux 3.8 to 6.0 choose, and a soak of any length on it.
+//! * [`best_fit`], [`linux_3_8`], [`linux_6`]: what these policies must answer, as rules over [`Naive`].
 //! * [`Walk`]: random steps, good and bad, that a seed fixes.
 //! * [`soak`]: all of the registry, each against what it is held to, for as long as one likes.
-//! * [`best_fit`], [`linux_6`]: what these policies must answer, as rules over [`Naive`].
 
 pub mod best_fit;
 mod differential;

@@ -12,6 +12,7 @@ use crate::gap_tree;
 use crate::linux_2_6_35::Linux2_6_35;
 use crate::linux_3_4::Linux3_4;
 use crate::linux_6::Linux6;
+use crate::stopgap::Stopgap;
 
 /// Something to be done with a policy of whatever type: a trait object would make every call of a
 /// policy that takes some nanoseconds an indirect one.
@@ -36,7 +37,7 @@ macro_rules! policies {
         }
 
         impl Name {
-            /// All of them, oldest first.
+            /// All of them: the kernels' from the oldest on, then the others.
             pub const ALL: &'static [Name] = &[$(Name::$variant),*];
 
             /// Its one word.
@@ -49,7 +50,6 @@ macro_rules! policies {
 
             /// Makes the policy for `space` and hands it to `visit`.
             pub fn visit<V: Visit>(self, space: Space, direction: Direction, visit: V) -> V::Output {
-                let _ = (space, direction);
                 match self {
                     $(Name::$variant => {
                         let make: fn(Space, Direction) -> _ = $make;
@@ -64,17 +64,13 @@ macro_rules! policies {
 policies! {
     /// Linux 2.6.13 to 3.3: one probe under the cache, then a scan from the base.
     Linux2_6_35 "linux-2.6.35" Linux2_6_35::new;
-    /// Best fit of mail 000, joining what is freed with its neighbours.
-    BestFit "best-fit" BestFit::new;
-    /// Best fit of mail 000 as its author's libdrm had it: nothing is joined.
-    BestFitNoCoalesce "best-fit-no-coalesce" BestFit::without_coalescing;
     /// Linux 3.4 to 3.7: a scan from the cache.
     Linux3_4 "linux-3.4" Linux3_4::new;
-    /// [`gap_tree::Linux3_8`].
+    /// Linux 3.8 to 6.0: a tree that knows the largest gap below each node.
     Linux3_8 "linux-3.8" |space, _| gap_tree::Linux3_8::new(space);
-    /// [`gap_tree::VanRielV1`].
+    /// The tree's first form, June 2012: every change climbs to the root.
     VanRielV1 "van-riel-v1" |space, _| gap_tree::VanRielV1::new(space);
-    /// [`gap_tree::WeinerLazy`].
+    /// The tree with lazy propagation, proposed in mail 003.
     WeinerLazy "weiner-lazy" |space, _| gap_tree::WeinerLazy::new(space);
     /// Linux 6.1: first fit over a B-tree of ranges.
     Linux6_1 "linux-6.1" |space, _| Linux6::v6_1(space);
@@ -82,8 +78,12 @@ policies! {
     Linux6_7 "linux-6.7" |space, _| Linux6::v6_7(space);
     /// Linux 6.12: as 6.1, and whole PMDs are aligned to one.
     Linux6_12 "linux-6.12" |space, _| Linux6::v6_12(space);
-    /// Ours: best fit in a packed zone, see [`crate::Stopgap`].
-    Stopgap "stopgap" |space, _| crate::Stopgap::new(space);
+    /// Best fit of mail 000, joining what is freed with its neighbours.
+    BestFit "best-fit" BestFit::new;
+    /// Best fit of mail 000 as its author's libdrm had it: nothing is joined.
+    BestFitNoCoalesce "best-fit-no-coalesce" BestFit::without_coalescing;
+    /// Ours: best fit in a packed zone.
+    Stopgap "stopgap" |space, _| Stopgap::new(space);
 }
 
 impl fmt::Display for Name {
