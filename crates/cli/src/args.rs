@@ -12,6 +12,7 @@ use stopgap_probes::placement::Backend;
 use stopgap_probes::reclaim::{Mode, Way};
 use stopgap_probes::roundtrip::{ClientWait, Cpus, Policy, Reply, Wait};
 
+use crate::export::Form;
 use crate::failure::{DONE, ERROR, Failure};
 
 /// Find the stall, name its cause, try the fix, before you patch the kernel.
@@ -31,6 +32,8 @@ pub(crate) enum Command {
     Check(Check),
     /// One question in depth, every parameter a flag.
     Probe(Probe),
+    /// A trace or a built-in workload, as a trace file (Parquet) or JSON lines.
+    Export(Export),
     /// What this machine and this user allow, and what each limit costs in evidence.
     Doctor(Doctor),
     /// Put back what a killed run left changed (the next run does it too).
@@ -263,6 +266,32 @@ pub(crate) struct ChunksFlags {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct Export {
+    /// A trace file, JSON lines (docs/trace.md), or a built-in workload: pbobench, agua,
+    /// freegap-posted, freegap-innermprot, freegap-innerremap, frag, aligned, limits, tight-1.03,
+    /// tight-1.06, many-sizes, phases, sequential. A file of such a name is ./frag.
+    #[arg(value_name = "INPUT")]
+    pub(crate) input: PathBuf,
+    /// The form: trace (Parquet), jsonl (JSON lines).
+    #[arg(long, value_name = "FORM")]
+    pub(crate) to: Form,
+    /// File to write; - is standard output (jsonl). What is there is replaced when all is
+    /// written; the input is never.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+    /// Of a workload: how many mappings [default: the workload's].
+    #[arg(long, value_name = "N")]
+    pub(crate) n: Option<u32>,
+    /// Of a workload: operations after the layout; a map is one and an unmap is one [default:
+    /// the workload's].
+    #[arg(long, value_name = "N")]
+    pub(crate) ops: Option<u64>,
+    /// Of a workload: seed of every random choice [default: 1].
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct Doctor {
     /// Print JSON (schema stopgap.doctor/1).
     #[arg(long)]
@@ -345,6 +374,16 @@ mod tests {
     #[test]
     fn the_definitions_are_sound() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn the_help_names_every_workload() {
+        let mut command = Args::command();
+        let export = command.find_subcommand_mut("export").unwrap();
+        let help = export.render_long_help().to_string();
+        for workload in stopgap_events::workload::Workload::ALL {
+            assert!(help.contains(workload.word()), "{workload}");
+        }
     }
 
     #[test]
