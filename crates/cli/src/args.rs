@@ -14,6 +14,7 @@ use stopgap_probes::placement::Backend;
 use stopgap_probes::reclaim::{Mode, Way};
 use stopgap_probes::roundtrip::{ClientWait, Cpus, Policy, Reply, Wait};
 
+use crate::export::Form;
 use crate::failure::{DONE, ERROR, Failure};
 
 /// Find the stall, name its cause, try the fix, before you patch the kernel.
@@ -35,6 +36,8 @@ pub(crate) enum Command {
     Probe(Probe),
     /// What if: a workload or a recorded trace through every policy.
     Replay(Replay),
+    /// A trace or a built-in workload, as a trace file (Parquet) or JSON lines.
+    Export(Export),
     /// What this machine and this user allow, and what each limit costs in evidence.
     Doctor(Doctor),
     /// Put back what a killed run left changed (the next run does it too).
@@ -320,6 +323,32 @@ pub struct ReplayPlacement {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct Export {
+    /// A trace file, JSON lines (docs/trace.md), or a built-in workload: pbobench, agua,
+    /// freegap-posted, freegap-innermprot, freegap-innerremap, frag, aligned, limits, tight-1.03,
+    /// tight-1.06, many-sizes, phases, sequential. A file of such a name is ./frag.
+    #[arg(value_name = "INPUT")]
+    pub(crate) input: PathBuf,
+    /// The form: trace (Parquet), jsonl (JSON lines).
+    #[arg(long, value_name = "FORM")]
+    pub(crate) to: Form,
+    /// File to write; - is standard output (jsonl). What is there is replaced when all is
+    /// written; the input is never.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+    /// Of a workload: how many mappings [default: the workload's].
+    #[arg(long, value_name = "N")]
+    pub(crate) n: Option<u32>,
+    /// Of a workload: operations after the layout; a map is one and an unmap is one [default:
+    /// the workload's].
+    #[arg(long, value_name = "N")]
+    pub(crate) ops: Option<u64>,
+    /// Of a workload: seed of every random choice [default: 1].
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct Doctor {
     /// Print JSON (schema stopgap.doctor/1).
     #[arg(long)]
@@ -450,6 +479,16 @@ mod tests {
             "\u{660}",
         ] {
             assert!(count(wrong).unwrap_err().contains(wrong));
+        }
+    }
+
+    #[test]
+    fn the_help_names_every_workload() {
+        let mut command = Args::command();
+        let export = command.find_subcommand_mut("export").unwrap();
+        let help = export.render_long_help().to_string();
+        for workload in stopgap_events::workload::Workload::ALL {
+            assert!(help.contains(workload.word()), "{workload}");
         }
     }
 

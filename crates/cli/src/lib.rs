@@ -9,13 +9,15 @@
 //! | `args` | every flag, once |
 //! | `places` | where records and the journal go |
 //! | `session` | what each run sets up first and undoes last |
-//! | `check`, `probe`, `replay`, `doctor`, `restore` | the commands |
+//! | `check`, `probe`, `replay`, `export`, `doctor`, `restore` | the commands |
 //! | `output` | writing the record and printing, with nothing lost |
+//! | `whole_file` | writing a file that is there whole or not at all |
 //! | `failure` | one line on standard error and the exit status |
 
 mod args;
 mod check;
 mod doctor;
+mod export;
 mod failure;
 mod output;
 mod places;
@@ -25,6 +27,7 @@ mod restore;
 #[cfg(test)]
 mod schemas;
 mod session;
+mod whole_file;
 
 use std::process::ExitCode;
 
@@ -42,6 +45,7 @@ pub fn main() -> ExitCode {
         Command::Replay(args) => match args.question {
             ReplayQuestion::Placement(flags) => replay::placement(&flags, &[]),
         },
+        Command::Export(args) => export::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Restore(args) => restore::run(&args),
     });

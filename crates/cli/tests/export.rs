@@ -1,0 +1,298 @@
+//! `stopgap export`: what goes in comes out, and what is wrong is told in one line.
+
+mod common;
+
+use std::fs::{self, File};
+use std::io::{Cursor, Read};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use common::{Run, text};
+use stopgap_events::random::Random;
+use stopgap_events::trace::{Clock, Event, Input};
+use stopgap_events::workload::Workload;
+
+fn path(run: &Run, name: &str) -> PathBuf {
+    run.directory.path().join(name)
+}
+
+/// Exports, in the run's folder; standard output.
+fn exported(run: &Run, words: &[&str]) -> String {
+    let words = [&["export"], words].concat();
+    let mut command = run.command(&words);
+    let output = command.current_dir(run.directory.path()).output().unwrap();
+    assert!(output.status.success(), "{words:?}: {output:?}");
+    assert!(output.stderr.is_empty(), "{output:?}");
+    text(&output.stdout)
+}
+
+/// Fails to, with status 1 and one line that has all of `parts`, and leaves nothing behind.
+fn refused(run: &Run, words: &[&str], parts: &[&str]) {
+    let before = names(run.directory.path());
+    let words = [&["export"], words].concat();
+    let mut command = run.command(&words);
+    let output = command.current_dir(run.directory.path()).output().unwrap();
+    let line = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{words:?}: {line}");
+    assert_eq!(line.trim_end().lines().count(), 1, "{words:?}: {line}");
+    for part in parts {
+        assert!(line.contains(part), "{words:?}: no '{part}' in: {line}");
+    }
+    assert_eq!(names(run.directory.path()), before, "{words:?}");
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name();
+    let mut names: Vec<_> = entries.map(|e| name(e).into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+fn events(path: &Path) -> Vec<Event> {
+    let input = Input::new(File::open(path).unwrap()).unwrap();
+    input.map(Result::unwrap).collect()
+}
+
+#[test]
+fn a_workload_there_and_back() {
+    let run = Run::new();
+    let flags = ["--n", "300", "--ops", "5000", "--seed", "9"];
+    for &workload in Workload::ALL {
+        let flags = if workload.n_may_be_chosen() {
+            &flags[..]
+        } else {
+            &flags[2..]
+        };
+        let word = workload.word();
+        let said = exported(
+            &run,
+            &[&[word, "--to", "trace", "-o", "a.parquet"], flags].concat(),
+        );
+        let original: Vec<_> = workload.events(300, 5_000, 9).collect();
+        assert!(
+            said.contains(&format!("a.parquet: {} events", original.len())),
+            "{said}"
+        );
+        exported(&run, &["a.parquet", "--to", "jsonl", "-o", "b.jsonl"]);
+        exported(&run, &["b.jsonl", "--to", "trace", "-o", "c.parquet"]);
+        let lines = exported(&run, &["c.parquet", "--to", "jsonl", "-o", "-"]);
+        assert_eq!(
+            lines,
+            fs::read_to_string(path(&run, "b.jsonl")).unwrap(),
+            "{workload}"
+        );
+        let same = |name| fs::read(path(&run, name)).unwrap();
+        assert!(same("a.parquet") == same("c.parquet"), "{workload}");
+
+        let back = events(&path(&run, "a.parquet"));
+        let back: Vec<_> = back
+            .iter()
+            .map(|event| event.kind.memory().unwrap())
+            .collect();
+        assert_eq!(back, original, "{workload}");
+    }
+    assert_eq!(
+        names(run.directory.path()),
+        ["a.parquet", "b.jsonl", "c.parquet"]
+    );
+}
+
+#[test]
+fn the_metadata_says_what_it_is() {
+    let run = Run::new();
+    exported(
+        &run,
+        &[
+            "tight-1.03",
+            "--to",
+            "trace",
+            "-o",
+            "t",
+            "--n",
+            "50",
+            "--ops",
+            "10",
+        ],
+    );
+    let input = Input::new(File::open(path(&run, "t")).unwrap()).unwrap();
+    let metadata = input.metadata();
+    assert_eq!(metadata.clock, Some(Clock::Order));
+    assert_eq!(metadata.window, Some(Workload::Tight103.window(50, 10, 1)));
+    assert_eq!(
+        metadata.source.as_deref(),
+        Some("workload tight-1.03, n 50, operations 10, seed 1")
+    );
+    assert_eq!(metadata.losses.as_deref(), Some(&[][..]));
+}
+
+#[test]
+fn flags_that_make_no_sense() {
+    let run = Run::new();
+    refused(
+        &run,
+        &["frga", "--to", "jsonl", "-o", "x"],
+        &["frga", "tight-1.06"],
+    );
+    refused(
+        &run,
+        &["frag", "--to", "csv", "-o", "x"],
+        &["csv", "trace", "jsonl"],
+    );
+    refused(
+        &run,
+        &["frag", "--to", "trace", "-o", "-"],
+        &["standard output", "-o"],
+    );
+    refused(&run, &["frag", "--to", "trace"], &["--output"]);
+    let posted = ["freegap-posted", "--to", "trace", "-o", "x", "--n", "5"];
+    refused(&run, &posted, &["1025", "--n"]);
+    let large = ["frag", "--to", "trace", "-o", "x", "--n", "4000000000"];
+    refused(&run, &large, &["4000000000", "at most"]);
+    fs::write(path(&run, "in"), "").unwrap();
+    let file = ["in", "--to", "trace", "-o", "x", "--seed", "5"];
+    refused(&run, &file, &["--seed", "workload"]);
+}
+
+#[test]
+fn files_that_are_no_traces() {
+    let run = Run::new();
+    let to = ["--to", "jsonl", "-o", "x"];
+    refused(
+        &run,
+        &[&["/no/such"], &to[..]].concat(),
+        &["/no/such", "no such file"],
+    );
+    refused(&run, &[&["."], &to[..]].concat(), &[".: Is a directory"]);
+    let foreign = "PAR1 but not really, as you see";
+    fs::write(path(&run, "foreign"), foreign).unwrap();
+    refused(
+        &run,
+        &[&["foreign"], &to[..]].concat(),
+        &["foreign: it does not end"],
+    );
+    fs::write(path(&run, "words"), "hello\n").unwrap();
+    refused(
+        &run,
+        &[&["words"], &to[..]].concat(),
+        &["words: line 1: expected value"],
+    );
+    let lines = "{\"time_ns\":1,\"kind\":\"unmap\",\"id\":1}\n{\"time_ns\":2,\"kind\":\"unmap\"}\n";
+    fs::write(path(&run, "lines"), lines).unwrap();
+    refused(
+        &run,
+        &["lines", "--to", "trace", "-o", "x"],
+        &["lines: line 2: column id is null"],
+    );
+    refused(
+        &run,
+        &["lines", "--to", "jsonl", "-o", "no/x"],
+        &["cannot write no/x"],
+    );
+}
+
+#[test]
+fn the_input_stays() {
+    let run = Run::new();
+    exported(
+        &run,
+        &[
+            "frag", "--to", "trace", "-o", "in", "--n", "50", "--ops", "10",
+        ],
+    );
+    let before = fs::read(path(&run, "in")).unwrap();
+    std::os::unix::fs::symlink("in", path(&run, "link")).unwrap();
+    for name in ["in", "./in", "link"] {
+        refused(
+            &run,
+            &["in", "--to", "jsonl", "-o", name],
+            &["it is the input"],
+        );
+    }
+    assert_eq!(fs::read(path(&run, "in")).unwrap(), before);
+    // An older output stays too where the new one fails.
+    fs::write(path(&run, "bad"), "{\"time_ns\":1,\"kind\":\"exit\"}\nx\n").unwrap();
+    refused(
+        &run,
+        &["bad", "--to", "trace", "-o", "in"],
+        &["bad: line 2"],
+    );
+    assert_eq!(fs::read(path(&run, "in")).unwrap(), before);
+}
+
+#[test]
+fn a_disk_that_is_full() {
+    let run = Run::new();
+    for form in ["trace", "jsonl"] {
+        let words = ["frag", "--to", form, "-o", "/dev/full"];
+        refused(&run, &words, &["/dev/full", "No space left"]);
+    }
+}
+
+/// `stopgap export ... -o - | head -n 2`.
+#[test]
+fn a_reader_that_goes_away() {
+    let run = Run::new();
+    let mut command = run.command(&["export", "frag", "--to", "jsonl", "-o", "-"]);
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = [0; 10];
+    child.stdout.take().unwrap().read_exact(&mut first).unwrap();
+    assert_eq!(&first, b"{\"schema\":");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("standard output: Broken pipe"));
+}
+
+/// A file that is cut off anywhere, or has another byte anywhere: whole events or one error, and
+/// the command says the same as the library.
+#[test]
+fn a_file_that_is_damaged() {
+    let run = Run::new();
+    exported(
+        &run,
+        &[
+            "limits", "--to", "trace", "-o", "good", "--n", "200", "--ops", "400",
+        ],
+    );
+    let good = fs::read(path(&run, "good")).unwrap();
+    let mut random = Random::new(1);
+    let cut = |random: &mut Random| good[..random.index(good.len())].to_vec();
+    let flipped = |random: &mut Random| {
+        let mut bytes = good.clone();
+        bytes[random.index(good.len())] ^= 1 << random.below(8);
+        bytes
+    };
+    for round in 0..60 {
+        let bytes = if round % 2 == 0 {
+            cut(&mut random)
+        } else {
+            flipped(&mut random)
+        };
+        fs::write(path(&run, "bad"), &bytes).unwrap();
+        let read = Input::new(Cursor::new(&bytes)).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        match read {
+            Ok(_) => drop(exported(&run, &["bad", "--to", "jsonl", "-o", "x"])),
+            Err(error) => {
+                let told = error.to_string();
+                let _ = fs::remove_file(path(&run, "x"));
+                refused(
+                    &run,
+                    &["bad", "--to", "jsonl", "-o", "x"],
+                    &["bad: ", &told],
+                );
+            }
+        }
+    }
+    for end in (0..good.len()).step_by(good.len() / 20) {
+        fs::write(path(&run, "bad"), &good[..end]).unwrap();
+        let _ = fs::remove_file(path(&run, "x"));
+        if end == 0 {
+            continue; // no line at all: a trace of no event
+        }
+        refused(&run, &["bad", "--to", "jsonl", "-o", "x"], &["bad: "]);
+    }
+}
