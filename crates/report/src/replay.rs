@@ -42,10 +42,11 @@ fn table(workload: &str, rows: &[&Row], style: Style) -> String {
     let head = [
         "policy",
         "N",
-        "operations",
+        "ops",
         "ns/op",
         "(least..most)",
         "work/map",
+        "steps/op",
         "p99.99",
         "worst",
         "span/live",
@@ -120,12 +121,20 @@ fn cells(row: &Row) -> Vec<String> {
             format!("({}..{})", number(spread.low), number(spread.high))
         }),
         figure(row.work_per_map),
+        figure(steps(row)),
         time(row.p9999_ns),
         time(row.worst_ns),
         figure(row.span_over_live),
         thousands(row.failures),
         figure(row.bytes_per_range),
     ]
+}
+
+/// Nodes recomputed for an operation.
+#[allow(clippy::cast_precision_loss)] // three digits are shown
+fn steps(row: &Row) -> Option<f64> {
+    let propagated = row.propagated.filter(|_| row.operations > 0)?;
+    Some(propagated as f64 / row.operations as f64)
 }
 
 fn growth_table(growth: &[&Growth], style: Style) -> String {
@@ -182,6 +191,7 @@ fn mail_table(fit: &MailFit, style: Style) -> String {
 fn legend(replay: &Replay, style: Style) -> String {
     let mut text = format!(
         "ns/op: CPU time, median of {} repetitions, interleaved, fresh state each; the driver's is taken off. \
+         work: what was looked at and what was recomputed (steps). \
          p99.99 and worst: of operations timed alone{}; - where unknown, which the record explains. \
          span/live: from the first byte held to the last over bytes held, at the end. seed {}",
         replay.repetitions,
