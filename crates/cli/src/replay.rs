@@ -29,7 +29,7 @@ const REPETITIONS: u32 = 5;
 
 /// Visits that a policy may make at one N, in all passes together: the two that scan all mappings
 /// take a second or two for them.
-const VISITS: u64 = 40_000_000;
+const VISITS: u64 = 24_000_000;
 
 /// Nanoseconds that a peer which counts no visits may take at one N, in all passes together.
 const PEER_NS: u64 = 10_000_000_000;
