@@ -3,7 +3,7 @@
 use crate::contract::{Direction, Need, Space};
 
 use super::Stopgap;
-use super::class::{Classes, EXACT, class_of};
+use super::class::{EXACT, class_of};
 use super::map::{Hole, Start};
 
 /// Holes tested, of one class, before the next class is tried.
@@ -83,7 +83,7 @@ impl Stopgap {
     }
 
     /// Classes with holes, from that of `pages` on.
-    fn classes(&self, pages: u64) -> Classes {
+    fn classes(&self, pages: u64) -> impl Iterator<Item = usize> + use<> {
         self.map.nonempty.from(class_of(pages))
     }
 
