@@ -96,11 +96,7 @@ impl Stopgap {
         if pages == 0 || pages > self.map.pages {
             return None;
         }
-        self.keep_from = self.zone();
-        let hole = self.plain(pages)?;
-        let start = hole.end - pages;
-        self.map.take(hole, start, hole.end);
-        Some(start)
+        self.plain(pages)
     }
 
     #[inline(never)]
@@ -117,6 +113,7 @@ impl Stopgap {
         if self.magazines.all().any(overlaps) {
             self.flush();
         }
+        self.map.retire();
         let hole = self.hole_at(start)?;
         (end <= hole.end).then(|| {
             self.map.take(hole, start, end);

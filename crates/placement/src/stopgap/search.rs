@@ -3,7 +3,7 @@
 use crate::contract::{Direction, Need, Space};
 
 use super::Stopgap;
-use super::class::{EXACT, class_of};
+use super::class::{CLASSES, EXACT, class_of};
 use super::map::{Hole, Start};
 
 /// Holes tested, of one class, before the next class is tried.
@@ -69,15 +69,15 @@ impl Want {
 impl Stopgap {
     /// Takes the pages that `want` asks for; `None` where the map has none.
     pub(super) fn search(&mut self, want: &Want) -> Option<u64> {
-        let (hole, start) = if want.plain {
-            let hole = self.plain(want.pages)?;
-            (hole, hole.end - want.pages)
-        } else {
-            self.best(want)
-                .or_else(|| self.certain(want))
-                .or_else(|| self.covering(want))
-                .or_else(|| self.exhaustive(want))?
-        };
+        if want.plain {
+            return self.plain(want.pages);
+        }
+        self.map.retire();
+        let (hole, start) = self
+            .best(want)
+            .or_else(|| self.certain(want))
+            .or_else(|| self.covering(want))
+            .or_else(|| self.exhaustive(want))?;
         self.map.take(hole, start, start + want.pages);
         Some(start)
     }
@@ -87,24 +87,45 @@ impl Stopgap {
         self.map.nonempty.from(class_of(pages))
     }
 
-    /// Neither limits nor alignment: the smallest hole in the packed zone, else the topmost below it.
+    /// Takes `pages` anywhere: from the smallest hole in the packed zone, else the topmost below it.
+    ///
+    /// Where there is room, the victim goes before a hole that is not of the very size.
     #[inline]
-    pub(super) fn plain(&mut self, pages: u64) -> Option<Hole> {
+    pub(super) fn plain(&mut self, pages: u64) -> Option<u64> {
         let zone = self.zone();
+        self.keep_from = zone;
+        self.map.zone = zone;
         let own = class_of(pages);
         // Holes of the size's own class may be too small, if the class is not an exact one.
         let sure = own + usize::from(pages > EXACT);
-        for class in self.map.nonempty.from(sure) {
+        let victim = self.map.victim;
+        let from_victim = victim.pages() >= pages && victim.end - pages >= zone;
+        let dearest = match (from_victim, zone) {
+            (false, _) => CLASSES,
+            (true, 0) => class_of(victim.pages()),
+            (true, _) => own + 1,
+        };
+        while let Some(class) = self.map.near.first_from(sure) {
+            if class >= dearest {
+                break;
+            }
             self.work.visited += 1;
             if let Some(hole) = self.map.topmost(class, zone) {
-                return Some(hole);
+                return Some(self.map.take_top(hole, pages));
             }
+            self.map.near.remove(class);
         }
-        self.below_zone(pages)
+        if from_victim {
+            self.work.visited += 1;
+            return Some(self.map.take_from_victim(pages));
+        }
+        let hole = self.below_zone(pages)?;
+        Some(self.map.take_top(hole, pages))
     }
 
     /// The topmost hole that is large enough, or nearly so: of each class, the topmost is looked at.
     fn below_zone(&mut self, pages: u64) -> Option<Hole> {
+        self.map.retire();
         let mut best: Option<Hole> = None;
         for class in self.classes(pages) {
             self.work.visited += 1;
