@@ -119,29 +119,32 @@ impl Stopgap {
             self.work.visited += 1;
             return Some(self.map.take_from_victim(pages));
         }
-        let hole = self.below_zone(pages)?;
-        Some(self.map.take_top(hole, pages))
+        self.below_zone(pages, sure)
     }
 
-    /// The topmost hole that is large enough, or nearly so: of each class, the topmost is looked at.
-    fn below_zone(&mut self, pages: u64) -> Option<Hole> {
-        self.map.retire();
+    /// Takes `pages` from the topmost hole of the classes from `sure` on, the victim among them; where there
+    /// is none, from one of the size's own class.
+    fn below_zone(&mut self, pages: u64, sure: usize) -> Option<u64> {
+        let victim = self.map.victim;
+        let from_victim = victim.pages() >= pages;
         let mut best: Option<Hole> = None;
-        for class in self.classes(pages) {
+        let mut nearest = if from_victim { victim.start } else { 0 };
+        let mut from = sure;
+        while let Some(class) = self.map.nonempty.first_from(from) {
             self.work.visited += 1;
-            let nearest = best.map_or(0, |hole| hole.start);
-            if let Some(hole) = self.map.topmost(class, nearest)
-                && hole.pages() >= pages
-            {
+            if let Some(hole) = self.map.topmost(class, nearest) {
+                nearest = hole.start;
                 best = Some(hole);
             }
+            from = class + 1;
         }
-        // Holes of the size's own class may be too small, if the class is not an exact one; so the
-        // topmost of it does not answer for the others.
-        if best.is_none() && pages > EXACT {
+        if best.is_none() && from_victim {
+            return Some(self.map.take_from_victim(pages));
+        }
+        if best.is_none() && sure > class_of(pages) {
             best = self.large_enough(class_of(pages), pages);
         }
-        best
+        Some(self.map.take_top(best?, pages))
     }
 
     /// The topmost hole of `class` of at least `pages`.
