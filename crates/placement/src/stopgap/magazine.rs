@@ -123,6 +123,33 @@ impl Magazines {
         Some(u64::from(high) << 32 | u64::from(magazine.low[at]))
     }
 
+    /// As [`Magazines::pop`], the last that starts at `residue` under `mask`, which is below 2^32.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation)] // see above
+    pub(super) fn pop_aligned(&mut self, pages: u64, mask: u64, residue: u64) -> Option<u64> {
+        let magazine = &mut self.magazines[index(pages)];
+        if magazine.pages != pages {
+            return None;
+        }
+        let (mask, residue) = (mask as u32, residue as u32);
+        let mut fits = 0u32;
+        for (at, &low) in magazine.low.iter().enumerate() {
+            fits |= u32::from(low & mask == residue) << at;
+        }
+        let last = magazine.count.checked_sub(1)?;
+        fits &= u32::MAX >> (31 - last);
+        if fits == 0 {
+            return None;
+        }
+        let at = 31 - fits.leading_zeros() as usize;
+        let last = last as usize % ROUNDS;
+        let start = u64::from(magazine.high[at]) << 32 | u64::from(magazine.low[at]);
+        (magazine.low[at], magazine.high[at]) = (magazine.low[last], magazine.high[last]);
+        magazine.high[last] = EMPTY;
+        magazine.count -= 1;
+        Some(start)
+    }
+
     /// Ranges kept in all.
     pub(super) fn kept(&self) -> usize {
         let counts = self.magazines.iter().map(|magazine| magazine.count);

@@ -583,6 +583,20 @@ impl Map {
         start
     }
 
+    /// Takes the pages `start..end` of the victim. What is left above them the index gets.
+    pub(super) fn take_within_victim(&mut self, start: u64, end: u64) {
+        let hole = self.victim;
+        self.cut(hole, start, end);
+        self.victim = if start > hole.start {
+            Hole { end: start, ..hole }
+        } else {
+            NO_VICTIM
+        };
+        if end < hole.end {
+            self.add(Hole { start: end, ..hole });
+        }
+    }
+
     /// Takes the last `pages` of a hole that the index has: their start. What is left is the victim.
     #[inline]
     pub(super) fn take_top(&mut self, hole: Hole, pages: u64) -> u64 {
