@@ -8,7 +8,7 @@ use crate::contract::{Range, Statistics};
 
 use super::Stopgap;
 use super::class::{CLASSES, class_of};
-use super::map::{Map, Start, tile_number};
+use super::map::{Map, NO_VICTIM, Start, tile_number};
 use super::tile::{Bits, LEAF, LEAVES, TILE};
 
 impl Map {
@@ -102,7 +102,7 @@ impl Map {
         let mut tiles: Vec<[u64; CLASSES]> = alloc::vec![[0; CLASSES]; self.tiles.len()];
         let mut holes = [0; CLASSES];
         for &(page, end, start) in segments {
-            if start == Start::Hole {
+            if start == Start::Hole && (page, end) != (self.victim.start, self.victim.end) {
                 let class = class_of(end - page);
                 let number = tile_number(page);
                 let tile = self.look_up(number).ok_or("a tile is missing")?;
@@ -114,11 +114,15 @@ impl Map {
                 }
             }
         }
+        let victim = (self.victim.start, self.victim.end, Start::Hole);
+        if self.victim != NO_VICTIM && !segments.contains(&victim) {
+            return Err("the victim is no hole".into());
+        }
         for (tile, right) in self.tiles.iter().zip(&tiles) {
-            if tile.by_class != *right {
+            if let Some(class) = (0..CLASSES).find(|&class| tile.by_class[class] != right[class]) {
                 return Err(format!(
-                    "tile {}: the index of classes is wrong",
-                    tile.number
+                    "tile {}, class {class}: leaves {:x}, but {:x} is right",
+                    tile.number, tile.by_class[class], right[class]
                 ));
             }
         }

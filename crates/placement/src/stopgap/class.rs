@@ -49,34 +49,30 @@ impl Classes {
         self.words[class / 64 % 2] >> (class % 64) & 1 == 1
     }
 
-    /// Those from `class` on.
+    /// The lowest from `class` on.
     #[inline]
-    pub(super) fn from(self, class: usize) -> Classes {
-        let keep = !0 << (class % 64);
-        Classes {
-            words: if class < 64 {
-                [self.words[0] & keep, self.words[1]]
-            } else {
-                [0, self.words[1] & keep]
-            },
+    pub(super) fn first_from(self, class: usize) -> Option<usize> {
+        let mut class = class;
+        if class < 64 {
+            let low = self.words[0] >> class;
+            if low != 0 {
+                return Some(class + low.trailing_zeros() as usize);
+            }
+            class = 64;
         }
+        let high = self.words[1] >> (class % 64);
+        (high != 0 && class < CLASSES).then(|| class + high.trailing_zeros() as usize)
     }
-}
 
-/// From the lowest up.
-impl Iterator for Classes {
-    type Item = usize;
-
+    /// Those from `class` on, from the lowest up.
     #[inline]
-    fn next(&mut self) -> Option<usize> {
-        let [low, high] = &mut self.words;
-        let (word, first) = if *low != 0 { (low, 0) } else { (high, 64) };
-        if *word == 0 {
-            return None;
-        }
-        let class = first + word.trailing_zeros() as usize;
-        *word &= *word - 1;
-        Some(class)
+    pub(super) fn from(self, class: usize) -> impl Iterator<Item = usize> {
+        let mut next = class;
+        core::iter::from_fn(move || {
+            let class = self.first_from(next)?;
+            next = class + 1;
+            Some(class)
+        })
     }
 }
 

@@ -1,4 +1,7 @@
-//! Magazines: for each size of up to 64 pages, the starts of some ranges of it that were freed.
+//! Magazines: for a size, the starts of some ranges of it that were freed.
+//!
+//! Sizes of up to 64 pages have one each. Larger ones share as many more: one is the first's that comes, for
+//! as long as it holds something.
 
 use super::class::EXACT;
 
@@ -14,6 +17,8 @@ struct Magazine {
     /// From `count` on they are [`EMPTY`].
     high: [u16; ROUNDS],
     count: u32,
+    /// Pages in a range.
+    pages: u64,
 }
 
 impl Magazine {
@@ -27,17 +32,27 @@ impl Magazine {
 /// Freed ranges that the map still has as taken, by their exact size.
 #[derive(Clone)]
 pub(super) struct Magazines {
-    magazines: [Magazine; EXACT as usize],
+    magazines: [Magazine; SHARED + 64],
 }
+
+/// The first of the magazines that sizes above 64 pages share.
+const SHARED: usize = EXACT as usize;
 
 #[allow(clippy::cast_possible_truncation)] // the parts of a number below 2^44
 const fn parts(start: u64) -> (u32, u16) {
     (start as u32, (start >> 32) as u16)
 }
 
-#[allow(clippy::cast_possible_truncation)] // compared with 64 where it is used
+/// The magazine of `pages`, at least 1.
+#[inline]
+#[allow(clippy::cast_possible_truncation)] // below 64
 const fn index(pages: u64) -> usize {
-    pages.wrapping_sub(1) as usize
+    if pages <= EXACT {
+        (pages.wrapping_sub(1) % EXACT) as usize
+    } else {
+        // The golden ratio's bits: neighbours and multiples go apart.
+        SHARED + (pages.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize
+    }
 }
 
 /// What became of a range that was to be kept.
@@ -56,18 +71,27 @@ impl Magazines {
             low: [0; ROUNDS],
             high: [EMPTY; ROUNDS],
             count: 0,
+            pages: 0,
         };
-        Magazines {
-            magazines: [empty; EXACT as usize],
+        let mut magazines = [empty; SHARED + 64];
+        let mut size = 0;
+        while size < SHARED {
+            magazines[size].pages = size as u64 + 1;
+            size += 1;
         }
+        Magazines { magazines }
     }
 
     /// Keeps the range of `pages` at `start`, if `keep`.
     #[inline]
     pub(super) fn push(&mut self, pages: u64, start: u64, keep: bool) -> Push {
-        let Some(magazine) = self.magazines.get_mut(index(pages)) else {
-            return Push::Full;
-        };
+        let magazine = &mut self.magazines[index(pages)];
+        if magazine.pages != pages {
+            if magazine.count > 0 || !keep {
+                return Push::Full;
+            }
+            magazine.pages = pages;
+        }
         let (low, high) = parts(start);
         let mut alike = false;
         for &round in &magazine.low {
@@ -88,12 +112,42 @@ impl Magazines {
     /// Takes a range of `pages` out, the one that came last.
     #[inline]
     pub(super) fn pop(&mut self, pages: u64) -> Option<u64> {
-        let magazine = self.magazines.get_mut(index(pages))?;
+        let magazine = &mut self.magazines[index(pages)];
+        if magazine.pages != pages {
+            return None;
+        }
         let last = magazine.count.checked_sub(1)?;
         magazine.count = last;
         let at = last as usize % ROUNDS;
         let high = core::mem::replace(&mut magazine.high[at], EMPTY);
         Some(u64::from(high) << 32 | u64::from(magazine.low[at]))
+    }
+
+    /// As [`Magazines::pop`], the last that starts at `residue` under `mask`, which is below 2^32.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation)] // see above
+    pub(super) fn pop_aligned(&mut self, pages: u64, mask: u64, residue: u64) -> Option<u64> {
+        let magazine = &mut self.magazines[index(pages)];
+        if magazine.pages != pages {
+            return None;
+        }
+        let (mask, residue) = (mask as u32, residue as u32);
+        let mut fits = 0u32;
+        for (at, &low) in magazine.low.iter().enumerate() {
+            fits |= u32::from(low & mask == residue) << at;
+        }
+        let last = magazine.count.checked_sub(1)?;
+        fits &= u32::MAX >> (31 - last);
+        if fits == 0 {
+            return None;
+        }
+        let at = 31 - fits.leading_zeros() as usize;
+        let last = last as usize % ROUNDS;
+        let start = u64::from(magazine.high[at]) << 32 | u64::from(magazine.low[at]);
+        (magazine.low[at], magazine.high[at]) = (magazine.low[last], magazine.high[last]);
+        magazine.high[last] = EMPTY;
+        magazine.count -= 1;
+        Some(start)
     }
 
     /// Ranges kept in all.
@@ -104,11 +158,11 @@ impl Magazines {
 
     /// Every range kept: pages and start.
     pub(super) fn all(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        (1..).zip(&self.magazines).flat_map(|(pages, magazine)| {
+        self.magazines.iter().flat_map(|magazine| {
             let rounds = magazine.low.iter().zip(&magazine.high);
             rounds
                 .filter(|&(_, &high)| high != EMPTY)
-                .map(move |(&low, &high)| (pages, u64::from(high) << 32 | u64::from(low)))
+                .map(move |(&low, &high)| (magazine.pages, u64::from(high) << 32 | u64::from(low)))
         })
     }
 }

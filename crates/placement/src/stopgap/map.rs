@@ -55,11 +55,19 @@ pub(super) struct Place {
 }
 
 /// A hole: its first page and the one after its last.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hole {
     pub(super) start: u64,
     pub(super) end: u64,
 }
+
+/// Stands for a topmost hole that is not known: none starts above page 0.
+const UNKNOWN: Hole = Hole { start: 0, end: 0 };
+/// Stands for no victim: it has no pages, and neither end is anywhere.
+pub(super) const NO_VICTIM: Hole = Hole {
+    start: u64::MAX,
+    end: u64::MAX,
+};
 
 impl Hole {
     #[inline]
@@ -89,12 +97,19 @@ pub(super) struct Map {
     pub(super) pages: u64,
     /// Classes of which there is a hole.
     pub(super) nonempty: Classes,
+    /// Classes of which there may be a hole in the packed zone.
+    pub(super) near: Classes,
+    /// The packed zone's first page when a search last began.
+    pub(super) zone: u64,
     /// For each class, the holes.
     pub(super) holes: [u32; CLASSES],
     /// For each class, the topmost hole. Where `end` is 0 it is gone, and no other starts above it.
     pub(super) top: [Hole; CLASSES],
     /// Tile number and its place in `tiles`, by the number's low bits.
     recent: [(u32, u32); RECENT],
+    /// The hole that the index leaves out: what was left when a range was last cut from a hole. The next
+    /// range is often cut from it, too, and what is freed often lies beside it; then no index changes.
+    pub(super) victim: Hole,
     /// Bits of nodes set and cleared.
     pub(super) propagated: u64,
 }
@@ -143,9 +158,12 @@ impl Map {
             levels,
             pages,
             nonempty: Classes::NONE,
+            near: Classes::NONE,
+            zone: 0,
             holes: [0; CLASSES],
-            top: [Hole { start: 0, end: 0 }; CLASSES],
+            top: [UNKNOWN; CLASSES],
             recent: [(NONE, 0); RECENT],
+            victim: NO_VICTIM,
             propagated: 0,
         };
         let end = map.make_place(pages);
@@ -154,14 +172,10 @@ impl Map {
         let at = map.make_place(0);
         map.tiles[at.tile].set_cut(at.bit);
         map.tiles[at.tile].hole.set(at.bit);
-        map.add(
-            at,
-            Hole {
-                start: 0,
-                end: pages,
-            },
-            class_of(pages),
-        );
+        map.victim = Hole {
+            start: 0,
+            end: pages,
+        };
         map
     }
 
@@ -404,14 +418,17 @@ impl Map {
 
     // The index of holes.
 
-    /// `hole`, which is at `at`, comes.
-    #[inline(always)]
-    fn add(&mut self, at: Place, hole: Hole, class: usize) {
+    /// The index gets a hole.
+    #[inline]
+    fn add(&mut self, hole: Hole) {
+        let at = self.make_place(hole.start); // exists: it starts there
+        let class = class_of(hole.pages());
         if self.top[class].start <= hole.start {
             self.top[class] = hole;
         }
-        if self.holes[class] == 0 {
-            self.nonempty.insert(class);
+        self.nonempty.insert(class);
+        if hole.start >= self.zone {
+            self.near.insert(class);
         }
         self.holes[class] += 1;
         let tile = &mut self.tiles[at.tile];
@@ -443,33 +460,43 @@ impl Map {
         }
     }
 
-    /// The hole that started at `at`, page `start`, is gone; the bits say so already.
-    #[inline(always)]
-    fn remove(&mut self, at: Place, start: u64, class: usize) {
+    /// The index loses a hole, which is still in the bits.
+    #[inline]
+    fn remove(&mut self, hole: Hole) {
+        let at = self.make_place(hole.start); // exists: it starts there
+        let class = class_of(hole.pages());
         self.holes[class] -= 1;
         if self.holes[class] == 0 {
             self.nonempty.remove(class);
-            self.top[class] = Hole { start: 0, end: 0 };
+            self.near.remove(class);
+            self.top[class] = UNKNOWN;
         } else {
-            if self.top[class].start == start {
+            if self.top[class].start == hole.start {
                 self.top[class].end = 0;
             }
-            if self.leaf_has(at, class) {
+            if self.leaf_has_another(at, class) {
                 return;
             }
         }
         self.tiles[at.tile].by_class[class] &= !(1 << leaf_of(at.bit));
     }
 
-    /// Whether a hole of `class` starts in the leaf of `at`.
+    /// Whether a hole of `class` starts in the leaf of `at` beside the one there.
     #[inline]
-    fn leaf_has(&self, at: Place, class: usize) -> bool {
+    fn leaf_has_another(&self, at: Place, class: usize) -> bool {
         let leaf = leaf_of(at.bit);
-        let [low, high] = self.tiles[at.tile].candidates(leaf, class);
-        (low | high) != 0
-            && self
-                .topmost_in_leaf(at.tile, leaf, class, TILE_END)
-                .is_some()
+        let words = self.tiles[at.tile].candidates(leaf, class);
+        for (word, mut left) in words.into_iter().enumerate() {
+            while left != 0 {
+                let bit = word_bit(leaf, word) + left.trailing_zeros();
+                left &= left - 1;
+                let tile = at.tile;
+                if bit != at.bit && self.is_hole_of(Place { tile, bit }, class) {
+                    return true;
+                }
+            }
+        }
+        false
     }
 
     /// The topmost hole of `class` that starts in a leaf, before bit `before` of the tile: its bit.
@@ -506,9 +533,12 @@ impl Map {
         None
     }
 
-    /// Whether the hole at `at` is of `class`.
+    /// Whether the hole at `at` is of `class`, and not the victim.
     #[inline]
     fn is_hole_of(&self, at: Place, class: usize) -> bool {
+        if self.page(at) == self.victim.start {
+            return false;
+        }
         let near = self.tiles[at.tile].cut.from(at.bit) >> 1;
         if near != 0 {
             return near.trailing_zeros() as usize == class;
@@ -541,46 +571,89 @@ impl Map {
         }
     }
 
-    /// Makes a range of the pages `start..end` of a hole.
+    /// Takes the last `pages` of the victim, which has as many: their start.
+    #[inline]
+    pub(super) fn take_from_victim(&mut self, pages: u64) -> u64 {
+        let start = self.victim.end - pages;
+        self.cut(self.victim, start, self.victim.end);
+        self.victim.end = start;
+        if start == self.victim.start {
+            self.victim = NO_VICTIM;
+        }
+        start
+    }
+
+    /// Takes the pages `start..end` of the victim. What is left above them the index gets.
+    pub(super) fn take_within_victim(&mut self, start: u64, end: u64) {
+        let hole = self.victim;
+        self.cut(hole, start, end);
+        self.victim = if start > hole.start {
+            Hole { end: start, ..hole }
+        } else {
+            NO_VICTIM
+        };
+        if end < hole.end {
+            self.add(Hole { start: end, ..hole });
+        }
+    }
+
+    /// Takes the last `pages` of a hole that the index has: their start. What is left is the victim.
+    #[inline]
+    pub(super) fn take_top(&mut self, hole: Hole, pages: u64) -> u64 {
+        let start = hole.end - pages;
+        self.remove(hole);
+        self.cut(hole, start, hole.end);
+        if start > hole.start {
+            self.retire();
+            self.victim = Hole { end: start, ..hole };
+        }
+        start
+    }
+
+    /// Takes the pages `start..end` of a hole that the index has. What is left on either side the index gets.
+    pub(super) fn take(&mut self, hole: Hole, start: u64, end: u64) {
+        self.remove(hole);
+        self.cut(hole, start, end);
+        if hole.start < start {
+            self.add(Hole { end: start, ..hole });
+        }
+        if end < hole.end {
+            self.add(Hole { start: end, ..hole });
+        }
+    }
+
+    /// Gives the index the victim: whoever searches must find all holes there.
+    #[inline]
+    pub(super) fn retire(&mut self) {
+        if self.victim != NO_VICTIM {
+            self.add(self.victim);
+            self.victim = NO_VICTIM;
+        }
+    }
+
+    /// Makes a range of the pages `start..end` of a hole, in the bits alone.
     ///
     /// ```text
     /// before   |. . . . . . . .|
     /// after    |. .|R R R|. . .|     either side may be empty
     /// ```
-    #[inline(never)]
-    pub(super) fn take(&mut self, hole: Hole, start: u64, end: u64) {
-        let class = class_of(hole.pages());
-        let at = self.make_place(hole.start);
+    #[inline(always)]
+    fn cut(&mut self, hole: Hole, start: u64, end: u64) {
+        let after = self.make_place(end); // exists, if the hole ends there: something starts there
         if end < hole.end {
-            let rest = self.make_place(end);
-            let tile = &mut self.tiles[rest.tile];
-            tile.set_cut(rest.bit);
-            tile.hole.set(rest.bit);
-            let above = Hole { start: end, ..hole };
-            self.add(rest, above, class_of(above.pages()));
-        } else {
-            let after = self.make_place(end); // exists: something starts there
-            if after.bit > 0 {
-                self.tiles[after.tile].hole.clear(after.bit - 1);
-            }
+            let tile = &mut self.tiles[after.tile];
+            tile.set_cut(after.bit);
+            tile.hole.set(after.bit);
+        } else if after.bit > 0 {
+            self.tiles[after.tile].hole.clear(after.bit - 1);
         }
+        let used = self.make_place(start);
         if start == hole.start {
-            self.tiles[at.tile].hole.clear(at.bit);
+            self.tiles[used.tile].hole.clear(used.bit);
         } else {
-            let used = self.make_place(start);
             self.tiles[used.tile].set_cut(used.bit);
             self.mark_end(used);
-            let below = Hole { end: start, ..hole };
-            let left = class_of(below.pages());
-            if left == class {
-                if self.top[class].start == hole.start {
-                    self.top[class].end = start;
-                }
-                return; // the index says so already
-            }
-            self.add(at, below, left);
         }
-        self.remove(at, hole.start, class);
     }
 
     /// Makes a hole of the range `start..end`, which is at `at`, joining it with the holes beside it.
@@ -593,52 +666,62 @@ impl Map {
     pub(super) fn give(&mut self, start: u64, end: u64, at: Place) {
         let mut at = at;
         let mut hole = Hole { start, end };
+        let mut victim = false;
         let next = self.make_place(end); // exists: something starts there
         if self.tiles[next.tile].hole.get(next.bit) {
-            let pages = self.length(next);
-            hole.end = end + pages;
+            if end == self.victim.start {
+                hole.end = self.victim.end;
+                victim = true;
+            } else {
+                hole.end = end + self.length(next);
+                self.remove(Hole { start: end, ..hole });
+            }
             let tile = &mut self.tiles[next.tile];
             tile.clear_cut(next.bit);
-            if pages > 1 || next.bit == TILE_END - 1 {
+            if hole.end - end > 1 || next.bit == TILE_END - 1 {
                 tile.hole.clear(next.bit);
             }
-            self.remove(next, end, class_of(pages));
-            if self.tiles[next.tile].occupied == 0 {
+            if tile.occupied == 0 {
                 self.drop_tile(next.tile);
                 at = self.make_place(start); // its tile exists, but may have moved
             }
-        } else {
-            self.mark_end(next);
         }
         let hole_below = if at.bit > 0 {
             self.tiles[at.tile].hole.get(at.bit - 1)
         } else {
             self.hole_ends_at(start)
         };
-        if !hole_below {
+        if hole_below {
+            if start == self.victim.end {
+                hole.start = self.victim.start;
+                victim = true;
+            } else if let Some((below, _)) = self.previous(start) {
+                hole.start = below;
+                self.remove(Hole {
+                    start: below,
+                    end: start,
+                });
+            }
+            let tile = &mut self.tiles[at.tile];
+            tile.clear_cut(at.bit);
+            if at.bit > 0 && start - hole.start > 1 {
+                tile.hole.clear(at.bit - 1);
+            }
+            if tile.occupied == 0 {
+                self.drop_tile(at.tile);
+            }
+        } else {
             self.tiles[at.tile].hole.set(at.bit);
-            self.add(at, hole, class_of(hole.pages()));
-            return;
         }
-        let Some((below, mut place)) = self.previous(start) else {
-            return; // a hole starts somewhere
-        };
-        hole.start = below;
-        let tile = &mut self.tiles[at.tile];
-        tile.clear_cut(at.bit);
-        if at.bit > 0 && start - below > 1 {
-            tile.hole.clear(at.bit - 1);
+        if hole.end == end {
+            // Not before: of a single page it would make a hole that no one knows.
+            let next = self.make_place(end);
+            self.mark_end(next);
         }
-        if tile.occupied == 0 {
-            self.drop_tile(at.tile);
-            place = self.make_place(below); // as above
-        }
-        let (was, is) = (class_of(start - below), class_of(hole.pages()));
-        if was != is {
-            self.add(place, hole, is);
-            self.remove(place, below, was);
-        } else if self.top[is].start == below {
-            self.top[is].end = hole.end;
+        if victim {
+            self.victim = hole;
+        } else {
+            self.add(hole);
         }
     }
 

@@ -18,9 +18,6 @@ use magazine::{Magazines, Push};
 use map::{Map, Place, Start};
 use search::Want;
 
-/// The packed zone has this many pages more, so that a few ranges have some room in it, too.
-const ZONE_LEAST: u64 = 512;
-
 /// See the module.
 #[derive(Clone)]
 pub struct Stopgap {
@@ -33,6 +30,8 @@ pub struct Stopgap {
     /// The packed zone's first page when the map last changed: magazines keep what lies in it. 0 where
     /// there is nothing below it, so that every page may be wanted.
     keep_from: u64,
+    /// What the packed zone has more than what is held, in 1/65,536 of that.
+    slack: u32,
     work: Work,
 }
 
@@ -48,16 +47,9 @@ impl Stopgap {
             magazines: Magazines::new(),
             live: 0,
             keep_from: 0,
+            slack: search::SLACK_LEAST,
             work: Work::default(),
         }
-    }
-
-    /// The first page of the packed zone, at the top of the window: an eighth more than is held.
-    #[inline]
-    fn zone(&self) -> u64 {
-        self.map
-            .pages
-            .saturating_sub(self.live + self.live / 8 + ZONE_LEAST)
     }
 
     #[inline]
@@ -90,23 +82,29 @@ impl Stopgap {
         Ok(self.range(start, want.pages))
     }
 
+    /// An aligned range that a magazine keeps.
+    #[inline]
+    fn pop_aligned(&mut self, request: &Request, pages: u64) -> Option<u64> {
+        let mask = (request.alignment - 1) >> self.shift;
+        if mask > u64::from(u32::MAX) {
+            return None;
+        }
+        let residue = request.offset.wrapping_sub(self.space.window().start) >> self.shift;
+        self.magazines.pop_aligned(pages, mask, residue & mask)
+    }
+
     /// Anywhere in the map, which magazines keep nothing from: what is not found here may still be.
     #[inline(never)]
     fn place_plain(&mut self, pages: u64) -> Option<u64> {
         if pages == 0 || pages > self.map.pages {
             return None;
         }
-        self.keep_from = self.zone();
-        let hole = self.plain(pages)?;
-        let start = hole.end - pages;
-        self.map.take(hole, start, hole.end);
-        Some(start)
+        self.plain(pages)
     }
 
     #[inline(never)]
     fn give(&mut self, start: u64, pages: u64, at: Place) {
         self.live -= pages;
-        self.keep_from = self.zone();
         self.map.give(start, start + pages, at);
     }
 
@@ -117,6 +115,7 @@ impl Stopgap {
         if self.magazines.all().any(overlaps) {
             self.flush();
         }
+        self.map.retire();
         let hole = self.hole_at(start)?;
         (end <= hole.end).then(|| {
             self.map.take(hole, start, end);
@@ -164,17 +163,21 @@ impl Policy for Stopgap {
 
     #[inline]
     fn place(&mut self, request: &Request) -> Result<Range, PlaceError> {
+        let page = self.space.page();
         let anywhere = request.limits.is_none()
             && request.hint.is_none()
-            && request.alignment <= self.space.page()
             && request.alignment.is_power_of_two()
-            && request.offset == 0
+            && request.offset & (page - 1) == 0
             && request.direction != Direction::BottomUp;
         if anywhere {
-            let pages = request.size.wrapping_add(self.space.page() - 1) >> self.shift;
-            let start = match self.magazines.pop(pages) {
-                Some(start) => Some(start),
-                None => self.place_plain(pages),
+            let pages = request.size.wrapping_add(page - 1) >> self.shift;
+            let start = if request.alignment <= page {
+                match self.magazines.pop(pages) {
+                    Some(start) => Some(start),
+                    None => self.place_plain(pages),
+                }
+            } else {
+                self.pop_aligned(request, pages)
             };
             if let Some(start) = start {
                 self.live += pages;

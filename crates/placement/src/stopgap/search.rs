@@ -3,13 +3,23 @@
 use crate::contract::{Direction, Need, Space};
 
 use super::Stopgap;
-use super::class::{Classes, EXACT, class_of};
+use super::class::{CLASSES, EXACT, class_of};
 use super::map::{Hole, Start};
 
+/// Topmost holes tested, of one class each, for an alignment that they need not have.
+const ALIGNED_TRIES: u32 = 6;
 /// Holes tested, of one class, before the next class is tried.
 const TRIES_PER_CLASS: u32 = 2;
 /// Holes tested, in all, before only those are looked at that must fit.
 const TRIES: u32 = 8;
+
+/// The packed zone has this many pages more than its slack, so that a few ranges have some room, too.
+const ZONE_LEAST: u64 = 512;
+/// What the packed zone has more than what is held, in 1/65,536 of that, at least and at most.
+pub(super) const SLACK_LEAST: u32 = 65_536 / 8;
+const SLACK_MOST: u32 = 65_536 * 4;
+/// So much it grows when a range finds no place there; it shrinks by a sixteenth of that when one does.
+const SLACK_STEP: u32 = 64;
 
 /// A need in pages, counted from the window's start.
 #[derive(Clone, Copy)]
@@ -22,8 +32,8 @@ pub(super) struct Want {
     low: u64,
     high: u64,
     down: bool,
-    /// Neither alignment nor limits, from the top.
-    plain: bool,
+    /// Neither limits nor the wish to begin at the bottom.
+    top: bool,
 }
 
 impl Want {
@@ -45,7 +55,7 @@ impl Want {
             low: (need.limits.start - window.start) >> shift,
             high: (need.limits.end - window.start) >> shift,
             down,
-            plain: mask == 0 && to_top && need.limits.start == window.start && down,
+            top: to_top && need.limits.start == window.start && down,
         }
     }
 
@@ -69,58 +79,171 @@ impl Want {
 impl Stopgap {
     /// Takes the pages that `want` asks for; `None` where the map has none.
     pub(super) fn search(&mut self, want: &Want) -> Option<u64> {
-        let (hole, start) = if want.plain {
-            let hole = self.plain(want.pages)?;
-            (hole, hole.end - want.pages)
-        } else {
-            self.best(want)
-                .or_else(|| self.certain(want))
-                .or_else(|| self.covering(want))
-                .or_else(|| self.exhaustive(want))?
-        };
+        if want.top {
+            let found = if want.mask == 0 {
+                self.plain(want.pages)
+            } else {
+                self.aligned(want)
+            };
+            if found.is_some() {
+                return found;
+            }
+        }
+        self.map.retire();
+        let (hole, start) = self
+            .best(want)
+            .or_else(|| self.certain(want))
+            .or_else(|| self.covering(want))
+            .or_else(|| self.exhaustive(want))?;
         self.map.take(hole, start, start + want.pages);
         Some(start)
     }
 
     /// Classes with holes, from that of `pages` on.
-    fn classes(&self, pages: u64) -> Classes {
+    fn classes(&self, pages: u64) -> impl Iterator<Item = usize> + use<> {
         self.map.nonempty.from(class_of(pages))
     }
 
-    /// Neither limits nor alignment: the smallest hole in the packed zone, else the topmost below it.
+    /// Takes `pages` anywhere: from the smallest hole in the packed zone, else the topmost below it.
+    ///
+    /// Where there is room, the victim goes before a hole that is not of the very size.
     #[inline]
-    pub(super) fn plain(&mut self, pages: u64) -> Option<Hole> {
-        let zone = self.zone();
+    pub(super) fn plain(&mut self, pages: u64) -> Option<u64> {
+        self.begin();
+        let zone = self.map.zone;
         let own = class_of(pages);
         // Holes of the size's own class may be too small, if the class is not an exact one.
         let sure = own + usize::from(pages > EXACT);
-        for class in self.map.nonempty.from(sure) {
+        let victim = self.map.victim;
+        let from_victim = victim.pages() >= pages && victim.end - pages >= zone;
+        let dearest = match (from_victim, zone) {
+            (false, _) => CLASSES,
+            (true, 0) => class_of(victim.pages()),
+            (true, _) => own + 1,
+        };
+        while let Some(class) = self.map.near.first_from(sure) {
+            if class >= dearest {
+                break;
+            }
             self.work.visited += 1;
             if let Some(hole) = self.map.topmost(class, zone) {
-                return Some(hole);
+                self.was_in_zone(true);
+                return Some(self.map.take_top(hole, pages));
             }
+            self.map.near.remove(class);
         }
-        self.below_zone(pages)
+        if from_victim {
+            self.work.visited += 1;
+            self.was_in_zone(true);
+            return Some(self.map.take_from_victim(pages));
+        }
+        self.below_zone(pages, sure)
     }
 
-    /// The topmost hole that is large enough, or nearly so: of each class, the topmost is looked at.
-    fn below_zone(&mut self, pages: u64) -> Option<Hole> {
-        let mut best: Option<Hole> = None;
-        for class in self.classes(pages) {
+    /// As [`Stopgap::plain`], aligned: from a hole that happens to do, or from the smallest that must do, in
+    /// the packed zone; else from the topmost below it that must do.
+    fn aligned(&mut self, want: &Want) -> Option<u64> {
+        self.begin();
+        let zone = self.map.zone;
+        let padded = want.pages + want.mask;
+        let sure = class_of(padded) + usize::from(padded > EXACT);
+        let mut from = class_of(want.pages + want.mask / 2);
+        let mut tries = 0;
+        while let Some(class) = self.map.near.first_from(from) {
             self.work.visited += 1;
-            let nearest = best.map_or(0, |hole| hole.start);
-            if let Some(hole) = self.map.topmost(class, nearest)
-                && hole.pages() >= pages
-            {
-                best = Some(hole);
+            if let Some(hole) = self.map.topmost(class, zone) {
+                if let Some(start) = want.within(hole.start, hole.end) {
+                    self.map.take(hole, start, start + want.pages);
+                    self.was_in_zone(true);
+                    return Some(start);
+                }
+            } else {
+                self.map.near.remove(class);
+            }
+            tries += 1;
+            from = class + 1;
+            if tries == ALIGNED_TRIES {
+                from = from.max(sure);
             }
         }
-        // Holes of the size's own class may be too small, if the class is not an exact one; so the
-        // topmost of it does not answer for the others.
-        if best.is_none() && pages > EXACT {
+        let victim = self.map.victim;
+        let in_victim = want.within(victim.start, victim.end);
+        if let Some(start) = in_victim.filter(|&start| start >= zone) {
+            self.map.take_within_victim(start, start + want.pages);
+            self.was_in_zone(true);
+            return Some(start);
+        }
+        self.was_in_zone(false);
+        let mut best = None;
+        let mut nearest = in_victim.map_or(0, |_| victim.start);
+        let mut from = sure;
+        while let Some(class) = self.map.nonempty.first_from(from) {
+            self.work.visited += 1;
+            if let Some(hole) = self.map.topmost(class, nearest)
+                && let Some(start) = want.within(hole.start, hole.end)
+            {
+                nearest = hole.start;
+                best = Some((hole, start));
+            }
+            from = class + 1;
+        }
+        match (best, in_victim) {
+            (Some((hole, start)), _) => {
+                self.map.take(hole, start, start + want.pages);
+                Some(start)
+            }
+            (None, Some(start)) => {
+                self.map.take_within_victim(start, start + want.pages);
+                Some(start)
+            }
+            (None, None) => None,
+        }
+    }
+
+    /// A search begins: the zone is where it is now.
+    #[inline]
+    fn begin(&mut self) {
+        let slack = (u128::from(self.live) * u128::from(self.slack)) >> 16;
+        #[allow(clippy::cast_possible_truncation)] // at most four times what is held
+        let zone = self.live + slack as u64 + ZONE_LEAST;
+        self.map.zone = self.map.pages.saturating_sub(zone);
+        self.keep_from = self.map.zone;
+    }
+
+    /// Whether a range could be placed in the zone. Where too few can, it grows.
+    #[inline]
+    fn was_in_zone(&mut self, inside: bool) {
+        if inside {
+            self.slack = self.slack.saturating_sub(SLACK_STEP / 16).max(SLACK_LEAST);
+        } else {
+            self.slack = (self.slack + SLACK_STEP).min(SLACK_MOST);
+        }
+    }
+
+    /// Takes `pages` from the topmost hole of the classes from `sure` on, the victim among them; where there
+    /// is none, from one of the size's own class.
+    fn below_zone(&mut self, pages: u64, sure: usize) -> Option<u64> {
+        self.was_in_zone(false);
+        let victim = self.map.victim;
+        let from_victim = victim.pages() >= pages;
+        let mut best: Option<Hole> = None;
+        let mut nearest = if from_victim { victim.start } else { 0 };
+        let mut from = sure;
+        while let Some(class) = self.map.nonempty.first_from(from) {
+            self.work.visited += 1;
+            if let Some(hole) = self.map.topmost(class, nearest) {
+                nearest = hole.start;
+                best = Some(hole);
+            }
+            from = class + 1;
+        }
+        if best.is_none() && from_victim {
+            return Some(self.map.take_from_victim(pages));
+        }
+        if best.is_none() && sure > class_of(pages) {
             best = self.large_enough(class_of(pages), pages);
         }
-        best
+        Some(self.map.take_top(best?, pages))
     }
 
     /// The topmost hole of `class` of at least `pages`.
@@ -152,8 +275,9 @@ impl Stopgap {
 
     /// Some holes, from the smallest that are likely to do.
     fn best(&mut self, want: &Want) -> Option<(Hole, u64)> {
+        self.begin();
         let zone = if want.down && want.high == self.map.pages {
-            self.zone()
+            self.map.zone
         } else {
             0
         };

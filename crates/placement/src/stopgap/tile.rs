@@ -174,26 +174,32 @@ impl Tile {
         }
     }
 
-    /// The holes of a leaf, by word, that may be of `class`: for most exact classes those with a boundary
-    /// at the right distance.
+    /// The holes of a leaf, by word, that may be of `class`.
     #[inline]
     pub(super) fn candidates(&self, leaf: usize, class: usize) -> [u64; LEAF_WORDS] {
         let at = leaf % LEAVES * LEAF_WORDS + 1;
-        let holes = [
-            self.hole.words[at] & self.cut.words[at],
-            self.hole.words[at + 1] & self.cut.words[at + 1],
-        ];
-        if class >= 63 || leaf == LEAVES - 1 {
-            // Longer than a look reaches, or perhaps ending in the next tile.
-            return holes;
-        }
         let cuts = [
             self.cut.words[at],
             self.cut.words[at + 1],
             self.cut.words[at + 2],
         ];
-        let ends = |word: usize| cuts[word] >> (class + 1) | cuts[word + 1] << (63 - class);
-        [holes[0] & ends(0), holes[1] & ends(1)]
+        let holes = [
+            self.hole.words[at] & cuts[0],
+            self.hole.words[at + 1] & cuts[1],
+        ];
+        if class < 63 {
+            // Those with a boundary at the right distance.
+            let ends = |word: usize| cuts[word] >> (class + 1) | cuts[word + 1] << (63 - class);
+            let mut found = [holes[0] & ends(0), holes[1] & ends(1)];
+            if leaf == LEAVES - 1 {
+                // The last may end in the next tile.
+                found[1] |= holes[1] & last(cuts[1]);
+            }
+            found
+        } else {
+            // As long as a word at least, they are the last in theirs.
+            [holes[0] & last(cuts[0]), holes[1] & last(cuts[1])]
+        }
     }
 
     /// The first boundary after `bit` in this tile, where there is none in the next 63.
@@ -226,6 +232,12 @@ impl Tile {
         let earlier = self.occupied & below(leaf_of(bit));
         (earlier != 0).then(|| self.cut.last_in(63 - earlier.leading_zeros() as usize))
     }
+}
+
+/// The highest bit of a word alone, none of none.
+#[inline]
+const fn last(word: u64) -> u64 {
+    (1u64 << 63).wrapping_shr(word.leading_zeros()) & word
 }
 
 /// The bits below `slot`.
