@@ -245,3 +245,19 @@ fn a_file_that_is_cut_off() {
         );
     }
 }
+
+/// Groups within groups: whoever descends them by recursion runs out of stack.
+#[test]
+fn a_schema_without_a_bottom() {
+    let mut footer = vec![0x15, 2, 0x19, 0xfc, 0xd0, 0x0f]; // version 1; a list of 2,000
+    for _ in 0..2_000 {
+        footer.extend([0x48, 1, b'g', 0x15, 2, 0]); // name "g"; one child
+    }
+    footer.push(0);
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend(&footer);
+    bytes.extend(u32::try_from(footer.len()).unwrap().to_le_bytes());
+    bytes.extend(MAGIC);
+    let error = read(&bytes).unwrap_err();
+    assert_eq!(error.to_string(), "its footer is garbage");
+}
