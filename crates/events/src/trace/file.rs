@@ -15,18 +15,22 @@
 //! | `decoded` | those rows, from which events are taken |
 //! | `footer` | the file's own description, checked |
 //! | `pages` | a column's pages, checked before anything is allocated |
+//! | `values`, `hybrid`, `texts` | the values in them |
 //! | `compact` | as much of Thrift as these checks need |
 //!
-//! The `parquet` crate writes the file, reads the footer and decodes values. It does not read the
-//! pages' headers here: it reserves what they declare (arrow-rs issue 10734), and a file of a
-//! kilobyte may declare gigabytes.
+//! The `parquet` crate writes the file and reads the footer. Pages are read and decoded here: it
+//! reserves what their headers declare (arrow-rs issue 10734; a file of a kilobyte may declare
+//! gigabytes) and panics on some that are corrupt.
 
 mod batch;
 mod compact;
 mod decoded;
 mod footer;
+mod hybrid;
 mod pages;
 mod reader;
+mod texts;
+mod values;
 mod writer;
 
 pub use reader::Reader;

@@ -1,17 +1,17 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use parquet::basic::{Encoding, Type as Physical};
-use parquet::column::page::{Page, PageMetadata, PageReader};
-use parquet::errors::ParquetError;
+use parquet::basic::Type as Physical;
+use parquet::schema::types::ColumnDescriptor;
 
 use super::compact::{Broken, Compact, Wire};
 
 /// Largest page, uncompressed. Usual ones have 1 MiB.
 const LARGEST_PAGE: u64 = 64 << 20;
-/// Largest dictionary, uncompressed. Writers stop at about 1 MiB; it is held decoded, up to eight
-/// times as large.
+/// Largest dictionary, uncompressed. Writers stop at about 1 MiB.
 const LARGEST_DICTIONARY: u64 = 4 << 20;
+/// How much larger it can be when it is decoded: four bytes are the shortest text.
+const DECODED: u64 = 16;
 
 /// How pages are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,8 +24,33 @@ pub(super) enum Codec {
 pub(super) struct Pages {
     bytes: Bytes,
     codec: Codec,
+    /// Whether pages have definition levels.
+    nullable: bool,
     pages: std::vec::IntoIter<PageInfo>,
     footprint: u64,
+}
+
+/// A page, uncompressed.
+pub(super) struct Page {
+    pub(super) is_dictionary: bool,
+    /// How many values it says it has, nulls included.
+    pub(super) values: u32,
+    pub(super) encoding: Encoding,
+    /// The definition levels: a [`super::hybrid::Hybrid`] of one bit, 0 where a value is null;
+    /// `None` where none can be.
+    pub(super) levels: Option<Bytes>,
+    pub(super) body: Bytes,
+}
+
+/// How the values are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Encoding {
+    /// One after the other.
+    Plain,
+    /// Their numbers in the dictionary, as a hybrid after a byte with its width.
+    Dictionary,
+    /// Booleans, as a hybrid after four bytes with its length.
+    Rle,
 }
 
 #[derive(Debug, Clone)]
@@ -41,12 +66,7 @@ struct PageInfo {
 enum Form {
     Dictionary,
     V1,
-    V2 {
-        nulls: u32,
-        rows: u32,
-        definition: u32,
-        compressed: bool,
-    },
+    V2 { definition: u32, compressed: bool },
 }
 
 /// A page's header as it stands in the file.
@@ -57,8 +77,6 @@ struct Header {
     compressed: Option<i64>,
     values: Option<i64>,
     encoding: Option<i64>,
-    nulls: Option<i64>,
-    rows: Option<i64>,
     definition_encoding: Option<i64>,
     definition: Option<i64>,
     repetition: Option<i64>,
@@ -66,13 +84,14 @@ struct Header {
 }
 
 impl Pages {
-    /// Looks at the headers of all pages in `bytes`, which must hold `rows` values of `physical`.
+    /// Looks at the headers of all pages in `bytes`, which must hold `rows` values of the column.
     pub(super) fn survey(
         bytes: Bytes,
         codec: Codec,
-        physical: Physical,
+        column: &ColumnDescriptor,
         rows: u64,
     ) -> Result<Pages, String> {
+        let physical = column.physical_type();
         let mut pages = Vec::new();
         let (mut at, mut values, mut largest) = (0, 0u64, 0);
         let mut dictionary = None;
@@ -96,7 +115,7 @@ impl Pages {
                 }
                 dictionary = Some(page.uncompressed as u64);
             } else {
-                if page.encoding == Encoding::RLE_DICTIONARY && dictionary.is_none() {
+                if page.encoding == Encoding::Dictionary && dictionary.is_none() {
                     return Err("there is no dictionary, and one is used".to_owned());
                 }
                 largest = largest.max(page.uncompressed as u64);
@@ -110,8 +129,9 @@ impl Pages {
         Ok(Pages {
             bytes,
             codec,
+            nullable: column.max_def_level() > 0,
             pages: pages.into_iter(),
-            footprint: largest + 8 * dictionary.unwrap_or(0),
+            footprint: largest + DECODED * dictionary.unwrap_or(0),
         })
     }
 
@@ -120,62 +140,60 @@ impl Pages {
         self.footprint
     }
 
-    fn read(&self, info: &PageInfo) -> Result<Page, ParquetError> {
-        let body = self.bytes.slice(info.body.clone());
-        let levels = match info.form {
-            Form::V2 { definition, .. } => definition as usize,
-            Form::Dictionary | Form::V1 => 0,
-        };
-        let plain = self.codec == Codec::None || info.is_plain();
-        let buf = if plain {
-            body
-        } else {
-            let mut buf = vec![0; info.uncompressed];
-            buf[..levels].copy_from_slice(&body[..levels]);
-            if info.uncompressed > levels {
+    /// The next page; `None` after the last.
+    pub(super) fn next(&mut self) -> Option<Result<Page, String>> {
+        let info = self.pages.next()?;
+        Some(self.read(&info))
+    }
+
+    fn read(&self, info: &PageInfo) -> Result<Page, String> {
+        let cut_off = || "a page's levels are cut off".to_owned();
+        let raw = self.bytes.slice(info.body.clone());
+        let levels_length = info.levels_length();
+        let mut body = raw;
+        if self.codec == Codec::Snappy && !info.is_plain() {
+            let mut buffer = vec![0; info.uncompressed];
+            buffer[..levels_length].copy_from_slice(&body[..levels_length]);
+            if info.uncompressed > levels_length {
                 snap::raw::Decoder::new()
-                    .decompress(&body[levels..], &mut buf[levels..])
-                    .map_err(|error| ParquetError::General(error.to_string()))?;
+                    .decompress(&body[levels_length..], &mut buffer[levels_length..])
+                    .map_err(|error| error.to_string())?;
             }
-            Bytes::from(buf)
-        };
-        let (num_values, encoding) = (info.values, info.encoding);
-        Ok(match info.form {
-            Form::Dictionary => Page::DictionaryPage {
-                buf,
-                num_values,
-                encoding,
-                is_sorted: false,
-            },
-            Form::V1 => Page::DataPage {
-                buf,
-                num_values,
-                encoding,
-                def_level_encoding: Encoding::RLE,
-                rep_level_encoding: Encoding::RLE,
-                statistics: None,
-            },
-            Form::V2 {
-                nulls,
-                rows,
-                definition,
-                ..
-            } => Page::DataPageV2 {
-                buf,
-                num_values,
-                encoding,
-                num_nulls: nulls,
-                num_rows: rows,
-                def_levels_byte_len: definition,
-                rep_levels_byte_len: 0,
-                is_compressed: false,
-                statistics: None,
-            },
+            body = Bytes::from(buffer);
+        }
+        let is_dictionary = info.form == Form::Dictionary;
+        let mut levels = None;
+        if matches!(info.form, Form::V2 { .. }) {
+            let part = body.split_to(levels_length);
+            levels = self.nullable.then_some(part);
+        } else if self.nullable && !is_dictionary {
+            let (length, _) = body.split_first_chunk().ok_or_else(cut_off)?;
+            let length = u32::from_le_bytes(*length) as usize;
+            let _ = body.split_to(4);
+            if length > body.len() {
+                return Err(cut_off());
+            }
+            levels = Some(body.split_to(length));
+        }
+        Ok(Page {
+            is_dictionary,
+            values: info.values,
+            encoding: info.encoding,
+            levels,
+            body,
         })
     }
 }
 
 impl PageInfo {
+    /// Bytes of levels that stand before what is compressed.
+    fn levels_length(&self) -> usize {
+        match self.form {
+            Form::V2 { definition, .. } => definition as usize,
+            Form::Dictionary | Form::V1 => 0,
+        }
+    }
+
     /// Whether the page says that it is not compressed, whatever the column says.
     fn is_plain(&self) -> bool {
         matches!(
@@ -191,10 +209,7 @@ impl PageInfo {
 /// What a snappy block says that it will become must be what the header says.
 fn check_snappy(page: &PageInfo, bytes: &[u8]) -> Result<(), String> {
     let lie = || Err("a page's size is not that of its content".to_owned());
-    let levels = match page.form {
-        Form::V2 { definition, .. } => definition as usize,
-        Form::Dictionary | Form::V1 => 0,
-    };
+    let levels = page.levels_length();
     let body = &bytes[page.body.clone()];
     if page.is_plain() {
         return if page.uncompressed == body.len() {
@@ -246,8 +261,6 @@ impl Header {
                 (_, 1) => &mut self.values,
                 (5 | 7, 2) | (8, 4) => &mut self.encoding,
                 (5, 3) => &mut self.definition_encoding,
-                (8, 2) => &mut self.nulls,
-                (8, 3) => &mut self.rows,
                 (8, 5) => &mut self.definition,
                 (8, 6) => &mut self.repetition,
                 (8, 7) => {
@@ -282,8 +295,6 @@ impl Header {
             Some(2) => Form::Dictionary,
             Some(0) => Form::V1,
             Some(3) => Form::V2 {
-                nulls: number(self.nulls, "number of nulls")?,
-                rows: number(self.rows, "number of rows")?,
                 definition: number(self.definition, "length of levels")?,
                 compressed: self.is_compressed.unwrap_or(true),
             },
@@ -305,11 +316,11 @@ impl Header {
             return Err("a page has levels that are not RLE".to_owned());
         }
         let encoding = match (self.encoding, form) {
-            (Some(0 | 2), Form::Dictionary) | (Some(0), _) => Encoding::PLAIN,
+            (Some(0 | 2), Form::Dictionary) | (Some(0), _) => Encoding::Plain,
             (Some(2 | 8), Form::V1 | Form::V2 { .. }) if physical != Physical::BOOLEAN => {
-                Encoding::RLE_DICTIONARY
+                Encoding::Dictionary
             }
-            (Some(3), Form::V1 | Form::V2 { .. }) if physical == Physical::BOOLEAN => Encoding::RLE,
+            (Some(3), Form::V1 | Form::V2 { .. }) if physical == Physical::BOOLEAN => Encoding::Rle,
             _ => {
                 return Err(
                     "a page has an encoding that is not read here; write it PLAIN or with a \
@@ -325,15 +336,6 @@ impl Header {
         if u64::from(uncompressed) > largest {
             return Err(format!(
                 "a page of {uncompressed} bytes; at most {largest} are read"
-            ));
-        }
-        let width = match physical {
-            Physical::INT64 => 8,
-            _ => 4, // a text's length alone takes four
-        };
-        if form == Form::Dictionary && u64::from(values) * width > u64::from(uncompressed) {
-            return Err(format!(
-                "a dictionary of {uncompressed} bytes says it has {values} values"
             ));
         }
         Ok(PageInfo {
@@ -354,31 +356,5 @@ impl Compact<'_> {
         } else {
             Err(Broken::Garbage)
         }
-    }
-}
-
-impl Iterator for Pages {
-    type Item = Result<Page, ParquetError>;
-
-    fn next(&mut self) -> Option<Result<Page, ParquetError>> {
-        let info = self.pages.next()?;
-        Some(self.read(&info))
-    }
-}
-
-impl PageReader for Pages {
-    fn get_next_page(&mut self) -> Result<Option<Page>, ParquetError> {
-        self.next().transpose()
-    }
-
-    fn peek_next_page(&mut self) -> Result<Option<PageMetadata>, ParquetError> {
-        Err(ParquetError::NYI(
-            "pages are read one after the other".to_owned(),
-        ))
-    }
-
-    fn skip_next_page(&mut self) -> Result<(), ParquetError> {
-        self.pages.next();
-        Ok(())
     }
 }

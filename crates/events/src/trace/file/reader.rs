@@ -1,11 +1,12 @@
 use std::io::{Read, Seek, SeekFrom};
 
 use bytes::Bytes;
-use parquet::column::reader::{ColumnReader, get_column_reader};
 
-use super::decoded::{Decoded, Texts};
+use super::decoded::Decoded;
 use super::footer::Footer;
 use super::pages::Pages;
+use super::texts::Texts;
+use super::values::ColumnValues;
 use crate::trace::column::Column;
 use crate::trace::{Error, Event, Metadata, Place};
 
@@ -34,7 +35,7 @@ pub struct Reader<R> {
 /// A column of the row group that is read.
 struct Open {
     column: Column,
-    reader: ColumnReader,
+    values: ColumnValues,
 }
 
 impl<R: Read + Seek> Reader<R> {
@@ -107,13 +108,12 @@ impl<R: Read + Seek> Reader<R> {
                     part.read_to_end(&mut bytes)
                 })
                 .map_err(|error| in_column(error.to_string()))?;
-            let physical = file.descriptor.physical_type();
-            let pages = Pages::survey(Bytes::from(bytes), chunk.codec, physical, rows);
+            let pages = Pages::survey(Bytes::from(bytes), chunk.codec, &file.descriptor, rows);
             let pages = pages.map_err(in_column)?;
             footprint += pages.footprint();
             self.group.push(Open {
                 column: file.column,
-                reader: get_column_reader(file.descriptor.clone(), Box::new(pages)),
+                values: ColumnValues::new(file.descriptor.physical_type(), pages),
             });
         }
         if footprint > LARGEST_FOOTPRINT {
@@ -130,7 +130,7 @@ impl<R: Read + Seek> Reader<R> {
         let rows = usize::try_from(self.group_rows_left).map_or(ROWS, |left| left.min(ROWS));
         for open in &mut self.group {
             self.decoded
-                .fill(open.column, &mut open.reader, rows, &mut self.texts)
+                .fill(open.column, &mut open.values, rows, &mut self.texts)
                 .map_err(|(index, why)| {
                     let place = Place::Row(self.row + index as u64);
                     Error::new(place, format!("column {}: {why}", open.column.name()))
