@@ -32,6 +32,8 @@ pub struct Stopgap {
     keep_from: u64,
     /// What the packed zone has more than what is held, in 1/65,536 of that.
     slack: u32,
+    /// For each alignment, where places were last probed.
+    cursors: [u64; search::CURSORS],
     work: Work,
 }
 
@@ -48,6 +50,7 @@ impl Stopgap {
             live: 0,
             keep_from: 0,
             slack: search::SLACK_LEAST,
+            cursors: [0; search::CURSORS],
             work: Work::default(),
         }
     }
