@@ -633,6 +633,9 @@ impl Map {
 
     /// Takes the pages `start..end` of a hole that the index has. What is left on either side the index gets.
     pub(super) fn take(&mut self, hole: Hole, start: u64, end: u64) {
+        if hole.end == self.floor {
+            self.floor = start;
+        }
         self.remove(hole);
         self.cut(hole, start, end);
         if hole.start < start {

@@ -9,7 +9,9 @@ mod map;
 mod search;
 mod tile;
 
+use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use crate::contract::{
     Direction, FreeError, PlaceError, Policy, Range, Request, Space, Statistics, Work,
@@ -25,6 +27,8 @@ pub struct Stopgap {
     shift: u32,
     map: Map,
     magazines: Magazines,
+    /// What was freed at the bottom, for requests with limits; from the first of those on.
+    bottom: Option<Box<Magazines>>,
     /// Pages held, those in magazines left out.
     live: u64,
     /// The packed zone's first page when the map last changed: magazines keep what lies in it. 0 where
@@ -47,6 +51,7 @@ impl Stopgap {
             shift,
             map: Map::new(space.window().length() >> shift),
             magazines: Magazines::new(),
+            bottom: None,
             live: 0,
             keep_from: 0,
             slack: search::SLACK_LEAST,
@@ -70,6 +75,16 @@ impl Stopgap {
     fn place_in_map(&mut self, request: &Request) -> Result<Range, PlaceError> {
         let need = self.space.need(request)?;
         let want = Want::new(&need, self.space, self.shift);
+        if want.from_bottom() && need.hint.is_none() {
+            let bottom = self
+                .bottom
+                .get_or_insert_with(|| Box::new(Magazines::new()));
+            if let Some(start) = bottom.pop_within(want.pages, want.low, want.high) {
+                self.live += want.pages;
+                self.work.placed += 1;
+                return Ok(self.range(start, want.pages));
+            }
+        }
         let hinted = need
             .hinted(self.space)
             .and_then(|range| self.take_hinted(range));
@@ -111,11 +126,32 @@ impl Stopgap {
         self.map.give(start, start + pages, at);
     }
 
+    /// Where there are magazines for the bottom, too.
+    fn push_either(&mut self, pages: u64, start: u64, high: bool) -> Push {
+        let keep = self.keep_from > 0;
+        let Some(bottom) = &mut self.bottom else {
+            return Push::Full;
+        };
+        if bottom.holds(pages, start) || self.magazines.holds(pages, start) {
+            Push::Twice
+        } else if high {
+            self.magazines.push(pages, start, keep)
+        } else {
+            bottom.push(pages, start, keep)
+        }
+    }
+
+    /// Every range that magazines keep: pages and start.
+    fn kept(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let bottom = self.bottom.iter().flat_map(|bottom| bottom.all());
+        self.magazines.all().chain(bottom)
+    }
+
     /// Takes the range that a hint asks for, if it is free.
     fn take_hinted(&mut self, range: Range) -> Option<u64> {
         let (start, end) = (self.page_of(range.start), self.page_of(range.end));
         let overlaps = |(pages, kept): (u64, u64)| kept < end && start < kept + pages;
-        if self.magazines.all().any(overlaps) {
+        if self.kept().any(overlaps) {
             self.flush();
         }
         self.map.retire();
@@ -129,11 +165,15 @@ impl Stopgap {
     /// Gives the map all that magazines keep; whether that was anything.
     #[cold]
     fn flush(&mut self) -> bool {
-        if self.magazines.kept() == 0 {
+        let kept: Vec<(u64, u64)> = self.kept().collect();
+        if kept.is_empty() {
             return false;
         }
-        let kept = core::mem::replace(&mut self.magazines, Magazines::new());
-        for (pages, start) in kept.all() {
+        self.magazines = Magazines::new();
+        if let Some(bottom) = &mut self.bottom {
+            **bottom = Magazines::new();
+        }
+        for (pages, start) in kept {
             if let Some(at) = self.map.place(start) {
                 self.map.give(start, start + pages, at);
             }
@@ -204,8 +244,14 @@ impl Policy for Stopgap {
         if self.map.start(at) != Some(Start::Range) || self.map.length(at) != pages {
             return Err(self.refuse(range));
         }
-        let keep = self.keep_from > 0 && start >= self.keep_from;
-        match self.magazines.push(pages, start, keep) {
+        let high = start >= self.keep_from;
+        let pushed = if self.bottom.is_some() {
+            self.push_either(pages, start, high)
+        } else {
+            let keep = self.keep_from > 0 && high;
+            self.magazines.push(pages, start, keep)
+        };
+        match pushed {
             Push::Kept => self.live -= pages,
             Push::Full => self.give(start, pages, at),
             Push::Twice => return Err(FreeError::AlreadyFree),

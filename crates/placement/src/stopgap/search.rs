@@ -9,7 +9,7 @@ use super::map::{Hole, Start};
 /// Alignments, less one page, from which on places are probed rather than holes.
 const PROBED: u64 = 63;
 /// Places probed.
-const PROBES: u32 = 12;
+const PROBES: u32 = 4;
 /// Alignments that have a cursor of their own: from one page on by powers of two; the last is for all above.
 pub(super) const CURSORS: usize = 20;
 /// Topmost holes tested, of one class each, for an alignment that they need not have.
@@ -35,8 +35,8 @@ pub(super) struct Want {
     mask: u64,
     /// What the first page must be under the mask.
     residue: u64,
-    low: u64,
-    high: u64,
+    pub(super) low: u64,
+    pub(super) high: u64,
     down: bool,
     /// Neither limits nor the wish to begin at the bottom.
     top: bool,
@@ -63,6 +63,11 @@ impl Want {
             down,
             top: to_top && need.limits.start == window.start && down,
         }
+    }
+
+    /// Whether it may go to the bottom alone, anywhere there.
+    pub(super) fn from_bottom(&self) -> bool {
+        !self.top && !self.down && self.mask == 0
     }
 
     /// Where in the hole `start..end` it goes, if it does.
@@ -220,7 +225,7 @@ impl Stopgap {
         let mut start = self.cursors[cursor];
         for _ in 0..PROBES {
             start = match start.checked_sub(want.mask + 1) {
-                Some(next) if next >= self.map.zone && next <= top => {
+                Some(next) if next >= self.map.floor && next <= top => {
                     next + (want.residue.wrapping_sub(next) & want.mask)
                 }
                 _ => top,
