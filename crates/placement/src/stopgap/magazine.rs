@@ -34,6 +34,7 @@ impl Magazine {
         self.count -= 1;
         let last = self.count as usize % ROUNDS;
         (self.low[at], self.high[at]) = (self.low[last], self.high[last]);
+        self.low[last] = !self.low[last];
         self.high[last] = EMPTY;
     }
 }
@@ -128,8 +129,11 @@ impl Magazines {
         let last = magazine.count.checked_sub(1)?;
         magazine.count = last;
         let at = last as usize % ROUNDS;
+        let low = magazine.low[at];
         let high = core::mem::replace(&mut magazine.high[at], EMPTY);
-        Some(u64::from(high) << 32 | u64::from(magazine.low[at]))
+        // The range is likely to come back: its low part must not look as if it were here.
+        magazine.low[at] = !low;
+        Some(u64::from(high) << 32 | u64::from(low))
     }
 
     /// As [`Magazines::pop`], the last that starts at `residue` under `mask`, which is below 2^32.

@@ -297,11 +297,11 @@ impl Map {
     #[inline]
     pub(super) fn previous(&mut self, page: u64) -> Option<(u64, Place)> {
         let bit = bit_of(page);
-        if let Some(tile) = self.tile(tile_number(page)) {
-            if let Some(found) = self.tiles[tile].previous(bit) {
-                let page = page - u64::from(bit - found);
-                return Some((page, Place { tile, bit: found }));
-            }
+        if let Some(tile) = self.tile(tile_number(page))
+            && let Some(found) = self.tiles[tile].previous(bit)
+        {
+            let page = page - u64::from(bit - found);
+            return Some((page, Place { tile, bit: found }));
         }
         self.before_tile(tile_number(page))
     }

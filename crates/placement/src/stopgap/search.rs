@@ -66,7 +66,7 @@ impl Want {
     }
 
     /// Whether it may go to the bottom alone, anywhere there.
-    pub(super) fn from_bottom(&self) -> bool {
+    pub(super) fn goes_to_bottom(&self) -> bool {
         !self.top && !self.down && self.mask == 0
     }
 
