@@ -134,7 +134,8 @@ impl Space {
         if request.size == 0 {
             return Err(Impossible::ZeroSize);
         }
-        if !request.alignment.is_power_of_two() {
+        // No power of two; asked without counting bits, a dozen instructions on the oldest x86-64.
+        if request.alignment == 0 || request.alignment & (request.alignment - 1) != 0 {
             return Err(Impossible::Alignment);
         }
         let mask = self.page - 1;

@@ -8,6 +8,7 @@ use crate::contract::{Range, Statistics};
 
 use super::Stopgap;
 use super::class::{CLASSES, class_of};
+use super::magazine::Magazines;
 use super::map::{Map, NO_VICTIM, Start, tile_number};
 use super::tile::{Bits, LEAF, LEAVES, TILE};
 
@@ -183,7 +184,7 @@ impl Map {
 impl Stopgap {
     /// The segments, with what magazines keep made free and joined.
     fn free_and_held(&self) -> Vec<(u64, u64, Start)> {
-        let mut kept: Vec<u64> = self.magazines.all().map(|(_, start)| start).collect();
+        let mut kept: Vec<u64> = self.kept().map(|(_, start)| start).collect();
         kept.sort_unstable();
         let mut segments = self.map.segments();
         for segment in &mut segments {
@@ -202,8 +203,9 @@ impl Stopgap {
     }
 
     pub(super) fn walk(&self) -> Statistics {
+        let bottom = self.bottom.as_ref().map_or(0, |_| size_of::<Magazines>());
         let mut statistics = Statistics {
-            memory: (size_of::<Stopgap>() + self.map.memory()) as u64,
+            memory: (size_of::<Stopgap>() + self.map.memory() + bottom) as u64,
             ..Statistics::default()
         };
         for (start, end, what) in self.free_and_held() {
@@ -224,14 +226,7 @@ impl Stopgap {
     pub(super) fn check_all(&self) -> Result<(), String> {
         self.map.check()?;
         let segments = self.map.segments();
-        let mut kept: Vec<(u64, u64)> = self.magazines.all().collect();
-        if kept.len() != self.magazines.kept() {
-            return Err(format!(
-                "{} kept, {} counted",
-                kept.len(),
-                self.magazines.kept()
-            ));
-        }
+        let mut kept: Vec<(u64, u64)> = self.kept().collect();
         kept.sort_unstable();
         if kept.windows(2).any(|pair| pair[0] == pair[1]) {
             return Err("a range is kept twice".into());

@@ -27,6 +27,16 @@ impl Magazine {
     fn holds(&self, low: u32, high: u16) -> bool {
         (0..ROUNDS).any(|at| (self.low[at], self.high[at]) == (low, high))
     }
+
+    /// Takes one out; the last takes its place.
+    #[inline]
+    fn remove(&mut self, at: usize) {
+        self.count -= 1;
+        let last = self.count as usize % ROUNDS;
+        (self.low[at], self.high[at]) = (self.low[last], self.high[last]);
+        self.low[last] = !self.low[last];
+        self.high[last] = EMPTY;
+    }
 }
 
 /// Freed ranges that the map still has as taken, by their exact size.
@@ -119,8 +129,11 @@ impl Magazines {
         let last = magazine.count.checked_sub(1)?;
         magazine.count = last;
         let at = last as usize % ROUNDS;
+        let low = magazine.low[at];
         let high = core::mem::replace(&mut magazine.high[at], EMPTY);
-        Some(u64::from(high) << 32 | u64::from(magazine.low[at]))
+        // The range is likely to come back: its low part must not look as if it were here.
+        magazine.low[at] = !low;
+        Some(u64::from(high) << 32 | u64::from(low))
     }
 
     /// As [`Magazines::pop`], the last that starts at `residue` under `mask`, which is below 2^32.
@@ -142,18 +155,32 @@ impl Magazines {
             return None;
         }
         let at = 31 - fits.leading_zeros() as usize;
-        let last = last as usize % ROUNDS;
         let start = u64::from(magazine.high[at]) << 32 | u64::from(magazine.low[at]);
-        (magazine.low[at], magazine.high[at]) = (magazine.low[last], magazine.high[last]);
-        magazine.high[last] = EMPTY;
-        magazine.count -= 1;
+        magazine.remove(at);
         Some(start)
     }
 
-    /// Ranges kept in all.
-    pub(super) fn kept(&self) -> usize {
-        let counts = self.magazines.iter().map(|magazine| magazine.count);
-        counts.sum::<u32>() as usize
+    /// Whether the range of `pages` at `start` is kept.
+    pub(super) fn holds(&self, pages: u64, start: u64) -> bool {
+        let magazine = &self.magazines[index(pages)];
+        let (low, high) = parts(start);
+        magazine.pages == pages && magazine.holds(low, high)
+    }
+
+    /// As [`Magazines::pop`], the last that lies within `low..high`.
+    pub(super) fn pop_within(&mut self, pages: u64, low: u64, high: u64) -> Option<u64> {
+        let magazine = &mut self.magazines[index(pages)];
+        if magazine.pages != pages {
+            return None;
+        }
+        for at in (0..magazine.count as usize).rev() {
+            let start = u64::from(magazine.high[at]) << 32 | u64::from(magazine.low[at]);
+            if low <= start && start + pages <= high {
+                magazine.remove(at);
+                return Some(start);
+            }
+        }
+        None
     }
 
     /// Every range kept: pages and start.

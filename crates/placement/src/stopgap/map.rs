@@ -101,6 +101,10 @@ pub(super) struct Map {
     pub(super) near: Classes,
     /// The packed zone's first page when a search last began.
     pub(super) zone: u64,
+    /// The lowest page that a range from the top has; below it a hole ends.
+    pub(super) floor: u64,
+    /// The highest that it was since `near` last had every class.
+    near_from: u64,
     /// For each class, the holes.
     pub(super) holes: [u32; CLASSES],
     /// For each class, the topmost hole. Where `end` is 0 it is gone, and no other starts above it.
@@ -160,6 +164,8 @@ impl Map {
             nonempty: Classes::NONE,
             near: Classes::NONE,
             zone: 0,
+            near_from: 0,
+            floor: pages,
             holes: [0; CLASSES],
             top: [UNKNOWN; CLASSES],
             recent: [(NONE, 0); RECENT],
@@ -291,11 +297,11 @@ impl Map {
     #[inline]
     pub(super) fn previous(&mut self, page: u64) -> Option<(u64, Place)> {
         let bit = bit_of(page);
-        if let Some(tile) = self.tile(tile_number(page)) {
-            if let Some(found) = self.tiles[tile].previous(bit) {
-                let page = page - u64::from(bit - found);
-                return Some((page, Place { tile, bit: found }));
-            }
+        if let Some(tile) = self.tile(tile_number(page))
+            && let Some(found) = self.tiles[tile].previous(bit)
+        {
+            let page = page - u64::from(bit - found);
+            return Some((page, Place { tile, bit: found }));
         }
         self.before_tile(tile_number(page))
     }
@@ -561,6 +567,18 @@ impl Map {
         Hole { start, end }
     }
 
+    /// The packed zone begins at `zone` now. Holes that come into it because it has grown by more than
+    /// `much` are noticed.
+    #[inline]
+    pub(super) fn move_zone(&mut self, zone: u64, much: u64) {
+        self.zone = zone;
+        self.near_from = self.near_from.max(zone);
+        if zone + much < self.near_from {
+            self.near = self.nonempty;
+            self.near_from = zone;
+        }
+    }
+
     // Changes.
 
     /// A hole ends before the boundary at `at`.
@@ -575,6 +593,7 @@ impl Map {
     #[inline]
     pub(super) fn take_from_victim(&mut self, pages: u64) -> u64 {
         let start = self.victim.end - pages;
+        self.floor = self.floor.min(start);
         self.cut(self.victim, start, self.victim.end);
         self.victim.end = start;
         if start == self.victim.start {
@@ -586,6 +605,7 @@ impl Map {
     /// Takes the pages `start..end` of the victim. What is left above them the index gets.
     pub(super) fn take_within_victim(&mut self, start: u64, end: u64) {
         let hole = self.victim;
+        self.floor = self.floor.min(start);
         self.cut(hole, start, end);
         self.victim = if start > hole.start {
             Hole { end: start, ..hole }
@@ -601,6 +621,7 @@ impl Map {
     #[inline]
     pub(super) fn take_top(&mut self, hole: Hole, pages: u64) -> u64 {
         let start = hole.end - pages;
+        self.floor = self.floor.min(start);
         self.remove(hole);
         self.cut(hole, start, hole.end);
         if start > hole.start {
@@ -612,6 +633,9 @@ impl Map {
 
     /// Takes the pages `start..end` of a hole that the index has. What is left on either side the index gets.
     pub(super) fn take(&mut self, hole: Hole, start: u64, end: u64) {
+        if hole.end == self.floor {
+            self.floor = start;
+        }
         self.remove(hole);
         self.cut(hole, start, end);
         if hole.start < start {
@@ -712,6 +736,9 @@ impl Map {
             }
         } else {
             self.tiles[at.tile].hole.set(at.bit);
+        }
+        if hole.start <= self.floor && self.floor < hole.end {
+            self.floor = hole.end;
         }
         if hole.end == end {
             // Not before: of a single page it would make a hole that no one knows.

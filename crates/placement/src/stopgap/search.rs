@@ -6,6 +6,12 @@ use super::Stopgap;
 use super::class::{CLASSES, EXACT, class_of};
 use super::map::{Hole, Start};
 
+/// Alignments, less one page, from which on places are probed rather than holes.
+const PROBED: u64 = 63;
+/// Places probed.
+const PROBES: u32 = 4;
+/// Alignments that have a cursor of their own: from one page on by powers of two; the last is for all above.
+pub(super) const CURSORS: usize = 20;
 /// Topmost holes tested, of one class each, for an alignment that they need not have.
 const ALIGNED_TRIES: u32 = 6;
 /// Holes tested, of one class, before the next class is tried.
@@ -17,7 +23,7 @@ const TRIES: u32 = 8;
 const ZONE_LEAST: u64 = 512;
 /// What the packed zone has more than what is held, in 1/65,536 of that, at least and at most.
 pub(super) const SLACK_LEAST: u32 = 65_536 / 8;
-const SLACK_MOST: u32 = 65_536 * 4;
+const SLACK_MOST: u32 = 65_536 / 4 * 9;
 /// So much it grows when a range finds no place there; it shrinks by a sixteenth of that when one does.
 const SLACK_STEP: u32 = 64;
 
@@ -29,8 +35,8 @@ pub(super) struct Want {
     mask: u64,
     /// What the first page must be under the mask.
     residue: u64,
-    low: u64,
-    high: u64,
+    pub(super) low: u64,
+    pub(super) high: u64,
     down: bool,
     /// Neither limits nor the wish to begin at the bottom.
     top: bool,
@@ -57,6 +63,11 @@ impl Want {
             down,
             top: to_top && need.limits.start == window.start && down,
         }
+    }
+
+    /// Whether it may go to the bottom alone, anywhere there.
+    pub(super) fn goes_to_bottom(&self) -> bool {
+        !self.top && !self.down && self.mask == 0
     }
 
     /// Where in the hole `start..end` it goes, if it does.
@@ -145,6 +156,12 @@ impl Stopgap {
     fn aligned(&mut self, want: &Want) -> Option<u64> {
         self.begin();
         let zone = self.map.zone;
+        if want.mask >= PROBED
+            && let Some(start) = self.probe(want)
+        {
+            self.was_in_zone(true);
+            return Some(start);
+        }
         let padded = want.pages + want.mask;
         let sure = class_of(padded) + usize::from(padded > EXACT);
         let mut from = class_of(want.pages + want.mask / 2);
@@ -200,22 +217,62 @@ impl Stopgap {
         }
     }
 
+    /// A large alignment leaves so few places that they are looked at one after the other, downwards from
+    /// where the last search of the same alignment ended, and from the top again below the packed zone.
+    fn probe(&mut self, want: &Want) -> Option<u64> {
+        let top = want.within(0, self.map.pages)?;
+        let cursor = (want.mask.count_ones() as usize).min(CURSORS) - 1;
+        let mut start = self.cursors[cursor];
+        for _ in 0..PROBES {
+            start = match start.checked_sub(want.mask + 1) {
+                Some(next) if next >= self.map.floor && next <= top => {
+                    next + (want.residue.wrapping_sub(next) & want.mask)
+                }
+                _ => top,
+            };
+            self.work.visited += 1;
+            let end = start + want.pages;
+            if let Some(hole) = self.hole_at(start)
+                && end <= hole.end
+            {
+                if hole == self.map.victim {
+                    self.map.take_within_victim(start, end);
+                } else {
+                    self.map.take(hole, start, end);
+                }
+                self.cursors[cursor] = start;
+                return Some(start);
+            }
+        }
+        self.cursors[cursor] = start;
+        None
+    }
+
     /// A search begins: the zone is where it is now.
     #[inline]
     fn begin(&mut self) {
         let slack = (u128::from(self.live) * u128::from(self.slack)) >> 16;
         #[allow(clippy::cast_possible_truncation)] // at most four times what is held
         let zone = self.live + slack as u64 + ZONE_LEAST;
-        self.map.zone = self.map.pages.saturating_sub(zone);
-        self.keep_from = self.map.zone;
+        // Not below the lowest range that went to the top: to begin a new part of the window is to leave
+        // the zone.
+        let zone = self.map.pages.saturating_sub(zone);
+        self.keep_from = zone;
+        let zone = if zone == 0 {
+            0
+        } else {
+            zone.max(self.map.floor)
+        };
+        self.map.move_zone(zone, self.live / 64);
     }
 
-    /// Whether a range could be placed in the zone. Where too few can, it grows.
+    /// Whether a range could be placed in the zone. Where too few can although it is not full, it grows.
     #[inline]
     fn was_in_zone(&mut self, inside: bool) {
+        let room = self.map.pages - self.map.zone;
         if inside {
             self.slack = self.slack.saturating_sub(SLACK_STEP / 16).max(SLACK_LEAST);
-        } else {
+        } else if room > self.live + self.live / 16 {
             self.slack = (self.slack + SLACK_STEP).min(SLACK_MOST);
         }
     }
