@@ -96,8 +96,8 @@ impl Central {
         self.free -= range.length();
     }
 
-    /// An extent with `held` ranges was taken apart.
-    pub(super) fn wait(&mut self, held: u64) {
-        self.pause_until = self.calls + self.pause + held;
+    /// An extent could not be given out, or was taken apart and `moved` ranges taken over.
+    pub(super) fn wait(&mut self, moved: u64) {
+        self.pause_until = self.calls + self.pause + moved;
     }
 }

@@ -63,25 +63,33 @@ impl<'a> Everything<'a> {
         self.extents().map(|(owner, _)| owner).collect()
     }
 
+    /// Bytes that are not held.
+    fn free_bytes(&self) -> u64 {
+        let extents = self.extents();
+        let inside = extents.map(|(_, extent)| extent.whole.length() - extent.used);
+        self.central.free + inside.sum::<u64>()
+    }
+
     /// Places where nobody alone could: `Exhausted` means that nothing fits in the whole window.
     pub(super) fn place(&mut self, request: &Request) -> Result<Range, PlaceError> {
-        let first = self.central.place(request);
-        if first != Err(PlaceError::Exhausted) {
-            return first;
-        }
-        let mut extents = self.all();
-        if extents.is_empty() {
-            return first;
-        }
-        extents.retain(|&owner| {
-            let empty = self.extent(owner).is_some_and(|extent| extent.held == 0);
-            if empty {
-                self.take_apart(owner);
-            }
-            !empty
-        });
         let mut answer = self.central.place(request);
-        for &owner in &extents {
+        let mut extents = self.all();
+        if answer != Err(PlaceError::Exhausted)
+            || extents.is_empty()
+            || request.size > self.free_bytes()
+        {
+            return answer;
+        }
+        // Those that cost least first, and of those the empty ones cost nothing.
+        extents.sort_by_cached_key(|&owner| self.extent(owner).map(|extent| extent.used));
+        let used = |this: &mut Self, owner| this.extent(owner).is_some_and(|e| e.used > 0);
+        let first_used = extents.partition_point(|&owner| !used(self, owner));
+        let (empty, extents) = extents.split_at(first_used);
+        for &owner in empty {
+            self.take_apart(owner);
+        }
+        answer = self.central.place(request);
+        for &owner in extents {
             if answer.is_ok() {
                 return answer;
             }
@@ -89,15 +97,15 @@ impl<'a> Everything<'a> {
                 .extent(owner)
                 .and_then(|e| e.place_within_limits(request));
             if let Some(range) = placed {
-                // So that the next one, whose own extents are as full as they were, finds room in the central map.
+                // So that the next one, whose own extents are as full as they were, finds room in the
+                // central map.
                 self.take_apart(owner);
                 self.central.placed += 1;
                 return Ok(range);
             }
         }
-        // What is left are holes that cross an extent's edge. The cheapest extents first.
-        extents.sort_by_cached_key(|&owner| self.extent(owner).map(|extent| extent.held));
-        for owner in extents {
+        // What is left are holes that cross an extent's edge.
+        for &owner in extents {
             if answer.is_ok() {
                 break;
             }
@@ -169,11 +177,13 @@ impl<'a> Everything<'a> {
         };
         self.central.take_back(extent.whole);
         self.shared.owners.set(extent.whole, Owner::CENTRAL);
+        let mut moved = 0;
         for range in extent.inside.ranges() {
             self.central.take_over(range);
+            moved += 1;
         }
         self.central.retired = add(self.central.retired, extent.inside.work());
-        self.central.wait(extent.held);
+        self.central.wait(moved);
     }
 
     /// All ranges held, by address.
@@ -246,7 +256,7 @@ impl<'a> Everything<'a> {
             let whole = extent.whole;
             let wrong = |what| Err(format!("extent {whole} of {owner:?}: {what}"));
             extent.inside.check()?;
-            if extent.inside.statistics().ranges != extent.held {
+            if extent.inside.statistics().used != extent.used {
                 return wrong("it does not hold what was counted");
             }
             if of_central.binary_search(&whole).is_err() {

@@ -30,8 +30,10 @@ struct Aligned<T>(Mutex<T>);
 /// See the module.
 pub struct Shared {
     space: Space,
-    /// The largest extent, in bytes.
+    /// The largest extent, in bytes; 0 where there are none.
     largest: u64,
+    /// See [`PAUSE`].
+    pause: u64,
     owners: Owners,
     shards: Box<[Aligned<Shard>]>,
     central: Mutex<Central>,
@@ -81,6 +83,7 @@ impl Shared {
             } else {
                 largest
             },
+            pause,
             owners,
             shards: (0..shards).map(|_| Aligned(Mutex::default())).collect(),
             central: Mutex::new(Central::new(space, pause)),
@@ -115,31 +118,50 @@ impl Shared {
             if let Some(range) = own.place(request) {
                 return Ok(range);
             }
-            if let Some(range) = self.place_with_central(number, &mut own, request) {
+            if let Some(range) = self.place_elsewhere(number, &mut own, request) {
                 return Ok(range);
             }
         }
         self.place_anywhere(request)
     }
 
-    /// In a new extent of shard `number`, or in the central map.
+    /// In any extent of shard `number`, a new one, or in the central map.
     #[inline(never)]
-    fn place_with_central(
-        &self,
-        number: usize,
-        own: &mut Shard,
-        request: &Request,
-    ) -> Option<Range> {
+    fn place_elsewhere(&self, number: usize, own: &mut Shard, request: &Request) -> Option<Range> {
         self.space.need(request).ok()?;
+        // Each turn rules an extent out, and in a new one there is room.
+        loop {
+            let slot = match own.roomiest(request) {
+                Some((slot, true)) => slot,
+                other => match self.new_extent(number, own, request) {
+                    Some(slot) => slot,
+                    None => match other {
+                        Some((slot, _)) => slot,
+                        None => break,
+                    },
+                },
+            };
+            if let Some(range) = own.place_at(slot, request) {
+                return Some(range);
+            }
+        }
+        lock(&self.central).place(request).ok()
+    }
+
+    /// An extent for shard `number` in which `request` finds room: its slot.
+    fn new_extent(&self, number: usize, own: &mut Shard, request: &Request) -> Option<usize> {
+        if !own.may_ask() {
+            return None;
+        }
         let mut central = lock(&self.central);
         let least = ROOM.saturating_mul(weight(request));
         let Some(whole) = central.give_out(least, self.largest, self.owners.granule()) else {
-            return central.place(request).ok();
+            own.asked_in_vain(self.pause / 4);
+            return None;
         };
         let slot = own.adopt(Extent::new(whole, self.space.page())?);
         self.owners.set(whole, Owner::extent(number, slot));
-        drop(central);
-        own.place(request)
+        Some(slot)
     }
 
     /// Whatever is asked, and whoever has room for it.
@@ -214,10 +236,7 @@ impl Shared {
         let answer = self.with_owner(
             range,
             |shard, slot| {
-                // It exists: the table said so under the lock.
-                let extent = shard.extent(slot).ok_or(FreeError::AlreadyFree)?;
-                extent.free(range)?;
-                if extent.held == 0 {
+                if shard.free(slot, range)? {
                     self.emptied(shard, slot);
                 }
                 Ok(())

@@ -8,12 +8,18 @@ use crate::stopgap::Stopgap;
 
 use super::exactly;
 
+/// The packed zone of `Stopgap` is so many pages larger than 9/8 of what is held.
+const ZONE_LEAST: u64 = 512;
+
 /// A piece of the window, whole granules, with a policy of its own.
 pub(super) struct Extent {
     pub(super) whole: Range,
     pub(super) inside: Stopgap,
-    /// Ranges held.
-    pub(super) held: u64,
+    /// Bytes held.
+    pub(super) used: u64,
+    /// Bytes that may be held before it is full for [`Shard::place`]: beyond, `Stopgap` has no room left
+    /// outside its packed zone, keeps nothing in magazines and searches long.
+    comfort: u64,
     /// Requests of this [`weight`] or more failed lately and are not tried: a failing search is a slow
     /// one. A guess that saves time; who must know tries.
     too_heavy: u64,
@@ -30,10 +36,13 @@ pub(super) fn weight(request: &Request) -> u64 {
 impl Extent {
     /// `whole` is whole pages, at least one: as the central map gave it.
     pub(super) fn new(whole: Range, page: u64) -> Option<Extent> {
+        let pages = whole.length() / page;
+        let comfort = pages - pages / 8 - ZONE_LEAST.min(pages / 8);
         Some(Extent {
             whole,
             inside: Stopgap::new(Space::new(whole, page).ok()?),
-            held: 0,
+            used: 0,
+            comfort: comfort * page,
             too_heavy: u64::MAX,
             freed: 0,
         })
@@ -42,23 +51,20 @@ impl Extent {
     #[inline]
     fn place(&mut self, request: &Request) -> Result<Range, PlaceError> {
         let range = self.inside.place(request)?;
-        self.held += 1;
+        self.used += range.length();
         Ok(range)
     }
 
-    /// As [`Extent::place`], unless the like failed lately.
+    /// Whether `request` leaves it some room.
     #[inline]
-    fn place_if_likely(&mut self, request: &Request) -> Option<Range> {
-        let weight = weight(request);
-        if weight >= self.too_heavy {
-            return None;
-        }
-        let answer = self.place(request);
-        if answer == Err(PlaceError::Exhausted) {
-            self.too_heavy = weight;
-            self.freed = 0;
-        }
-        answer.ok()
+    fn is_comfortable(&self, request: &Request) -> bool {
+        self.used.saturating_add(request.size) <= self.comfort
+    }
+
+    /// `request` failed.
+    fn failed(&mut self, request: &Request) {
+        self.too_heavy = weight(request);
+        self.freed = 0;
     }
 
     /// As [`Extent::place`], what lies inside the extent of the limits.
@@ -83,7 +89,7 @@ impl Extent {
     #[inline]
     pub(super) fn free(&mut self, range: Range) -> Result<(), FreeError> {
         self.inside.free(range)?;
-        self.held -= 1;
+        self.used -= range.length();
         if self.too_heavy != u64::MAX {
             self.freed += range.length();
             if self.freed >= self.too_heavy {
@@ -101,36 +107,76 @@ pub(super) struct Shard {
     pub(super) extents: Vec<Option<Box<Extent>>>,
     /// The slot that was placed in last.
     current: usize,
+    /// Calls before the central map is asked for an extent.
+    asks_in: u64,
     /// Ranges placed.
     pub(super) placed: u64,
 }
 
 impl Shard {
-    /// Places in the extent that was placed in last, or else in any of them.
+    /// Places in the extent that was placed in last, if it is likely to have room.
     #[inline]
     pub(super) fn place(&mut self, request: &Request) -> Option<Range> {
-        let current = self.extents.get_mut(self.current);
-        if let Some(Some(extent)) = current
-            && let Some(range) = extent.place_if_likely(request)
-        {
-            self.placed += 1;
-            return Some(range);
+        let extent = self.extents.get_mut(self.current)?.as_deref_mut()?;
+        if !extent.is_comfortable(request) || weight(request) >= extent.too_heavy {
+            return None;
         }
-        self.place_in_others(request)
+        let answer = extent.place(request);
+        if answer == Err(PlaceError::Exhausted) {
+            extent.failed(request);
+        }
+        let range = answer.ok()?;
+        self.placed += 1;
+        Some(range)
     }
 
-    #[inline(never)]
-    fn place_in_others(&mut self, request: &Request) -> Option<Range> {
-        for (slot, extent) in self.extents.iter_mut().enumerate() {
-            if let Some(extent) = extent
-                && let Some(range) = extent.place_if_likely(request)
-            {
-                self.current = slot;
-                self.placed += 1;
-                return Some(range);
-            }
+    /// Places in extent `slot`, which is placed in from now on. `request` is one that the window could
+    /// answer; an extent where it fails is not [`Shard::roomiest`] for it any more.
+    pub(super) fn place_at(&mut self, slot: usize, request: &Request) -> Option<Range> {
+        let extent = self.extent(slot)?;
+        let Ok(range) = extent.place(request) else {
+            extent.failed(request);
+            return None;
+        };
+        self.current = slot;
+        self.placed += 1;
+        Some(range)
+    }
+
+    /// Frees a range of extent `slot`; whether nothing is held there any more. What is freed is what is
+    /// best placed next: it is placed in from now on.
+    #[inline]
+    pub(super) fn free(&mut self, slot: usize, range: Range) -> Result<bool, FreeError> {
+        // It exists: the table said so under the lock.
+        let extent = self.extent(slot).ok_or(FreeError::AlreadyFree)?;
+        extent.free(range)?;
+        let empty = extent.used == 0;
+        if extent.used <= extent.comfort {
+            self.current = slot;
         }
-        None
+        Ok(empty)
+    }
+
+    /// The extent with the most room, of those that the like of `request` has not failed in lately, and
+    /// whether it leaves some.
+    pub(super) fn roomiest(&self, request: &Request) -> Option<(usize, bool)> {
+        let slots = self.extents.iter().enumerate();
+        let extents = slots.filter_map(|(slot, extent)| Some((slot, extent.as_deref()?)));
+        extents
+            .filter(|(_, extent)| weight(request) < extent.too_heavy)
+            .max_by_key(|(_, extent)| extent.whole.length() - extent.used)
+            .map(|(slot, extent)| (slot, extent.is_comfortable(request)))
+    }
+
+    /// Whether to ask for an extent now.
+    pub(super) fn may_ask(&mut self) -> bool {
+        self.asks_in = self.asks_in.saturating_sub(1);
+        self.asks_in == 0
+    }
+
+    /// No extent was given; `calls` calls go by before the next one asks.
+    pub(super) fn asked_in_vain(&mut self, calls: u64) {
+        self.asks_in = calls;
     }
 
     #[inline]
@@ -138,10 +184,10 @@ impl Shard {
         self.extents.get_mut(slot)?.as_deref_mut()
     }
 
-    /// Takes `extent` in, to be placed in next: its slot.
+    /// Takes `extent` in: its slot.
     pub(super) fn adopt(&mut self, extent: Extent) -> usize {
         let extent = Some(Box::new(extent));
-        let slot = match self.extents.iter().position(Option::is_none) {
+        match self.extents.iter().position(Option::is_none) {
             Some(slot) => {
                 self.extents[slot] = extent;
                 slot
@@ -150,15 +196,13 @@ impl Shard {
                 self.extents.push(extent);
                 self.extents.len() - 1
             }
-        };
-        self.current = slot;
-        slot
+        }
     }
 
     /// Extents in which nothing is held.
     pub(super) fn empty(&self) -> usize {
         let extents = self.extents.iter().flatten();
-        extents.filter(|extent| extent.held == 0).count()
+        extents.filter(|extent| extent.used == 0).count()
     }
 
     /// What its extents have done; `placed` is left out.
