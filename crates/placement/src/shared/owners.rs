@@ -48,7 +48,7 @@ impl Owners {
         let window = space.window();
         let bytes = (least.max(1) * space.page()).max(window.length().div_ceil(ENTRIES));
         let shift = bytes.next_power_of_two().trailing_zeros();
-        let entries = (window.length() - 1 >> shift) + 1;
+        let entries = ((window.length() - 1) >> shift) + 1;
         Owners {
             window,
             shift,
