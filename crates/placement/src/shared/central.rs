@@ -5,8 +5,11 @@ use crate::stopgap::Stopgap;
 
 use super::exactly;
 
-/// Of what is free, an extent gets at most one part in so many.
-const SHARE: u64 = 8;
+/// One part of the window in so many is kept from extents, for what is large, and so that a window that
+/// is nearly full is one map and not many nearly full ones.
+const KEPT: u64 = 4;
+/// Of what is free beyond that, an extent gets at most one part in so many.
+const SHARE: u64 = 4;
 /// See the module.
 pub(super) struct Central {
     /// Over the whole window; each extent is one range of it.
@@ -62,13 +65,15 @@ impl Central {
 
     /// An extent's place: a power of two of `granule` bytes, from `least` to `most` bytes.
     pub(super) fn give_out(&mut self, least: u64, most: u64, granule: u64) -> Option<Range> {
-        let most = most.min(self.free / SHARE);
+        let window = self.inside.space().window();
+        let spare = self.free.saturating_sub(window.length() / KEPT);
+        let most = most.min(spare / SHARE);
         if self.calls < self.pause_until || most < least.max(granule) {
             return None;
         }
         let mut request = Request::of(1 << most.ilog2());
         request.alignment = granule;
-        request.offset = self.inside.space().window().start & (granule - 1);
+        request.offset = window.start & (granule - 1);
         while request.size >= least.max(granule) {
             if let Ok(range) = self.inside.place(&request) {
                 self.free -= range.length();

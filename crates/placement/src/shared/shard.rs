@@ -107,6 +107,8 @@ pub(super) struct Shard {
     pub(super) extents: Vec<Option<Box<Extent>>>,
     /// The slot that was placed in last.
     current: usize,
+    /// Requests of this [`weight`] or more found no extent lately; a guess, as an extent's.
+    too_heavy: u64,
     /// Calls before the central map is asked for an extent.
     asks_in: u64,
     /// Ranges placed.
@@ -153,19 +155,27 @@ impl Shard {
         let empty = extent.used == 0;
         if extent.used <= extent.comfort {
             self.current = slot;
+            self.too_heavy = u64::MAX;
         }
         Ok(empty)
     }
 
-    /// The extent with the most room, of those that the like of `request` has not failed in lately, and
-    /// whether it leaves some.
-    pub(super) fn roomiest(&self, request: &Request) -> Option<(usize, bool)> {
+    /// The extent with the most room, of those that `request` leaves some and that the like of it has not
+    /// failed in lately.
+    pub(super) fn roomiest(&mut self, request: &Request) -> Option<usize> {
+        let weight = weight(request);
+        if weight >= self.too_heavy {
+            return None;
+        }
         let slots = self.extents.iter().enumerate();
         let extents = slots.filter_map(|(slot, extent)| Some((slot, extent.as_deref()?)));
-        extents
-            .filter(|(_, extent)| weight(request) < extent.too_heavy)
-            .max_by_key(|(_, extent)| extent.whole.length() - extent.used)
-            .map(|(slot, extent)| (slot, extent.is_comfortable(request)))
+        let roomiest = extents
+            .filter(|(_, extent)| weight < extent.too_heavy && extent.is_comfortable(request))
+            .max_by_key(|(_, extent)| extent.whole.length() - extent.used);
+        if roomiest.is_none() {
+            self.too_heavy = weight;
+        }
+        roomiest.map(|(slot, _)| slot)
     }
 
     /// Whether to ask for an extent now.
@@ -187,6 +197,7 @@ impl Shard {
     /// Takes `extent` in: its slot.
     pub(super) fn adopt(&mut self, extent: Extent) -> usize {
         let extent = Some(Box::new(extent));
+        self.too_heavy = u64::MAX;
         match self.extents.iter().position(Option::is_none) {
             Some(slot) => {
                 self.extents[slot] = extent;
