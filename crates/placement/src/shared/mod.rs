@@ -62,7 +62,7 @@
 //! after everything was taken apart, all is done under the central map's lock, after the shard's: some
 //! 30 ns more than `Stopgap`'s own, and no faster than one lock allows.
 //!
-//! Taking an extent apart takes half a microsecond for each range, all locks held; each range is moved so
+//! Taking an extent apart takes about a microsecond for each range, all locks held; each range is moved so
 //! at most once. An extent takes what an empty `Stopgap` and some tiles of its map take. Addresses are less tightly packed than in one `Stopgap`:
 //! each extent is packed by itself.
 //!

@@ -8,8 +8,9 @@ use crate::stopgap::Stopgap;
 
 use super::exactly;
 
-/// The packed zone of `Stopgap` is so many pages larger than 9/8 of what is held.
-const ZONE_LEAST: u64 = 512;
+/// Pages that an extent keeps free beyond an eighth, so that the packed zone of a small one, too, has room
+/// below it.
+const SPARE: u64 = 512;
 
 /// A piece of the window, whole granules, with a policy of its own.
 pub(super) struct Extent {
@@ -37,7 +38,7 @@ impl Extent {
     /// `whole` is whole pages, at least one: as the central map gave it.
     pub(super) fn new(whole: Range, page: u64) -> Option<Extent> {
         let pages = whole.length() / page;
-        let comfort = pages - pages / 8 - ZONE_LEAST.min(pages / 8);
+        let comfort = pages - pages / 8 - SPARE.min(pages / 8);
         Some(Extent {
             whole,
             inside: Stopgap::new(Space::new(whole, page).ok()?),
