@@ -59,6 +59,7 @@ mod check;
 mod class;
 mod magazine;
 mod map;
+mod ranges;
 mod search;
 mod tile;
 
