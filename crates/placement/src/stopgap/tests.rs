@@ -27,7 +27,7 @@ fn it_keeps_the_contract() {
             };
             let policy = Stopgap::new(space(start, pages));
             let mut run = Differential::new(policy, Answer::Valid, shape, seed);
-            run.run(6_000, 13)
+            run.run(10_000, 29)
                 .unwrap_or_else(|what| panic!("{pages} pages, seed {seed}: {what}"));
         }
     }
