@@ -203,9 +203,13 @@ impl Stopgap {
     }
 
     pub(super) fn walk(&self) -> Statistics {
-        let bottom = self.bottom.as_ref().map_or(0, |_| size_of::<Magazines>());
+        let bottom = self
+            .bottom
+            .as_ref()
+            .map_or(0, |bottom| size_of::<Magazines>() + bottom.memory());
+        let magazines = self.magazines.memory() + bottom;
         let mut statistics = Statistics {
-            memory: (size_of::<Stopgap>() + self.map.memory() + bottom) as u64,
+            memory: (size_of::<Stopgap>() + self.map.memory() + magazines) as u64,
             ..Statistics::default()
         };
         for (start, end, what) in self.free_and_held() {

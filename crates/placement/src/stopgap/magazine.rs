@@ -1,7 +1,10 @@
 //! Magazines: for a size, the starts of some ranges of it that were freed.
 //!
-//! Sizes of up to 64 pages have one each. Larger ones share as many more: one is the first's that comes, for
-//! as long as it holds something.
+//! Sizes of up to 64 pages have one each. Larger ones share 256, made when the first is freed: a size may use
+//! either of two, and gets the one that is empty. Where both hold another size, one of them loses a range to
+//! the map, so that sizes that are no longer asked for make room.
+
+use alloc::boxed::Box;
 
 use super::class::EXACT;
 
@@ -39,111 +42,155 @@ impl Magazine {
     }
 }
 
+impl Magazine {
+    const NEW: Magazine = Magazine {
+        low: [0; ROUNDS],
+        high: [EMPTY; ROUNDS],
+        count: 0,
+        pages: 0,
+    };
+
+    fn start(&self, at: usize) -> u64 {
+        u64::from(self.high[at]) << 32 | u64::from(self.low[at])
+    }
+
+    #[inline]
+    fn push(&mut self, start: u64, keep: bool) -> Push {
+        let (low, high) = parts(start);
+        let mut alike = false;
+        for &round in &self.low {
+            alike |= round == low;
+        }
+        if alike && self.holds(low, high) {
+            return Push::Twice;
+        }
+        let at = self.count as usize;
+        if !keep || at >= ROUNDS {
+            return Push::Full;
+        }
+        (self.low[at], self.high[at]) = (low, high);
+        self.count += 1;
+        Push::Kept
+    }
+
+    #[inline]
+    fn pop(&mut self) -> Option<u64> {
+        let last = self.count.checked_sub(1)?;
+        self.count = last;
+        let at = last as usize % ROUNDS;
+        let start = self.start(at);
+        // The range is likely to come back: its low part must not look as if it were here.
+        self.low[at] = !self.low[at];
+        self.high[at] = EMPTY;
+        Some(start)
+    }
+}
+
 /// Freed ranges that the map still has as taken, by their exact size.
 #[derive(Clone)]
 pub(super) struct Magazines {
-    magazines: [Magazine; SHARED + 64],
+    small: [Magazine; EXACT as usize],
+    /// Pairs. None before a larger range is freed.
+    large: Option<Box<[Magazine]>>,
 }
 
-/// The first of the magazines that sizes above 64 pages share.
-const SHARED: usize = EXACT as usize;
+/// Pairs of magazines that sizes above 64 pages share.
+const PAIRS: usize = 128;
 
 #[allow(clippy::cast_possible_truncation)] // the parts of a number below 2^44
 const fn parts(start: u64) -> (u32, u16) {
     (start as u32, (start >> 32) as u16)
 }
 
-/// The magazine of `pages`, at least 1.
+/// The first of the two magazines that a size above 64 pages may use.
 #[inline]
-#[allow(clippy::cast_possible_truncation)] // below 64
-const fn index(pages: u64) -> usize {
-    if pages <= EXACT {
-        (pages.wrapping_sub(1) % EXACT) as usize
-    } else {
-        // The golden ratio's bits: neighbours and multiples go apart.
-        SHARED + (pages.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize
-    }
+#[allow(clippy::cast_possible_truncation)] // below 128
+const fn pair(pages: u64) -> usize {
+    // The golden ratio's bits: neighbours and multiples go apart.
+    2 * ((pages.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 57) as usize % PAIRS)
 }
 
 /// What became of a range that was to be kept.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Push {
     Kept,
-    /// There is no room, or no magazine for its size.
+    /// There is no room.
     Full,
     /// It is kept already.
     Twice,
+    /// There is no room, and this range of another size is no longer kept: the map must have both.
+    Lost {
+        pages: u64,
+        start: u64,
+    },
 }
 
 impl Magazines {
     pub(super) const fn new() -> Magazines {
-        let empty = Magazine {
-            low: [0; ROUNDS],
-            high: [EMPTY; ROUNDS],
-            count: 0,
-            pages: 0,
-        };
-        let mut magazines = [empty; SHARED + 64];
+        let mut small = [Magazine::NEW; EXACT as usize];
         let mut size = 0;
-        while size < SHARED {
-            magazines[size].pages = size as u64 + 1;
+        while size < small.len() {
+            small[size].pages = size as u64 + 1;
             size += 1;
         }
-        Magazines { magazines }
+        Magazines { small, large: None }
+    }
+
+    /// The magazine that `pages`, at least 1, has now.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation)] // below 64
+    fn of(&mut self, pages: u64) -> Option<&mut Magazine> {
+        if pages <= EXACT {
+            return self.small.get_mut(pages.wrapping_sub(1) as usize);
+        }
+        let at = pair(pages);
+        let two = self.large.as_mut()?.get_mut(at..at + 2)?;
+        two.iter_mut().find(|magazine| magazine.pages == pages)
     }
 
     /// Keeps the range of `pages` at `start`, if `keep`.
     #[inline]
     pub(super) fn push(&mut self, pages: u64, start: u64, keep: bool) -> Push {
-        let magazine = &mut self.magazines[index(pages)];
-        if magazine.pages != pages {
-            if magazine.count > 0 || !keep {
-                return Push::Full;
-            }
-            magazine.pages = pages;
+        match self.of(pages) {
+            Some(magazine) => magazine.push(start, keep),
+            None if keep => self.push_new(pages, start),
+            None => Push::Full,
         }
-        let (low, high) = parts(start);
-        let mut alike = false;
-        for &round in &magazine.low {
-            alike |= round == low;
+    }
+
+    /// Keeps a range of a size that has no magazine now.
+    #[inline(never)]
+    fn push_new(&mut self, pages: u64, start: u64) -> Push {
+        let large = self.large.get_or_insert_with(|| {
+            let magazines = alloc::vec![Magazine::NEW; 2 * PAIRS];
+            magazines.into_boxed_slice()
+        });
+        let at = pair(pages);
+        let empty = (at..at + 2).find(|&at| large[at].count == 0);
+        if let Some(at) = empty {
+            large[at].pages = pages;
+            return large[at].push(start, true);
         }
-        if alike && magazine.holds(low, high) {
-            return Push::Twice;
+        // Either: the bit that tells neighbouring ranges apart.
+        let old = &mut large[at + (start / 64 % 2) as usize];
+        let size = old.pages;
+        match old.pop() {
+            Some(start) => Push::Lost { pages: size, start },
+            None => Push::Full,
         }
-        let at = magazine.count as usize;
-        if !keep || at >= ROUNDS {
-            return Push::Full;
-        }
-        (magazine.low[at], magazine.high[at]) = (low, high);
-        magazine.count += 1;
-        Push::Kept
     }
 
     /// Takes a range of `pages` out, the one that came last.
     #[inline]
     pub(super) fn pop(&mut self, pages: u64) -> Option<u64> {
-        let magazine = &mut self.magazines[index(pages)];
-        if magazine.pages != pages {
-            return None;
-        }
-        let last = magazine.count.checked_sub(1)?;
-        magazine.count = last;
-        let at = last as usize % ROUNDS;
-        let low = magazine.low[at];
-        let high = core::mem::replace(&mut magazine.high[at], EMPTY);
-        // The range is likely to come back: its low part must not look as if it were here.
-        magazine.low[at] = !low;
-        Some(u64::from(high) << 32 | u64::from(low))
+        self.of(pages)?.pop()
     }
 
     /// As [`Magazines::pop`], the last that starts at `residue` under `mask`, which is below 2^32.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // see above
     pub(super) fn pop_aligned(&mut self, pages: u64, mask: u64, residue: u64) -> Option<u64> {
-        let magazine = &mut self.magazines[index(pages)];
-        if magazine.pages != pages {
-            return None;
-        }
+        let magazine = self.of(pages)?;
         let (mask, residue) = (mask as u32, residue as u32);
         let mut fits = 0u32;
         for (at, &low) in magazine.low.iter().enumerate() {
@@ -155,26 +202,23 @@ impl Magazines {
             return None;
         }
         let at = 31 - fits.leading_zeros() as usize;
-        let start = u64::from(magazine.high[at]) << 32 | u64::from(magazine.low[at]);
+        let start = magazine.start(at);
         magazine.remove(at);
         Some(start)
     }
 
     /// Whether the range of `pages` at `start` is kept.
-    pub(super) fn holds(&self, pages: u64, start: u64) -> bool {
-        let magazine = &self.magazines[index(pages)];
+    pub(super) fn holds(&mut self, pages: u64, start: u64) -> bool {
         let (low, high) = parts(start);
-        magazine.pages == pages && magazine.holds(low, high)
+        self.of(pages)
+            .is_some_and(|magazine| magazine.holds(low, high))
     }
 
     /// As [`Magazines::pop`], the last that lies within `low..high`.
     pub(super) fn pop_within(&mut self, pages: u64, low: u64, high: u64) -> Option<u64> {
-        let magazine = &mut self.magazines[index(pages)];
-        if magazine.pages != pages {
-            return None;
-        }
+        let magazine = self.of(pages)?;
         for at in (0..magazine.count as usize).rev() {
-            let start = u64::from(magazine.high[at]) << 32 | u64::from(magazine.low[at]);
+            let start = magazine.start(at);
             if low <= start && start + pages <= high {
                 magazine.remove(at);
                 return Some(start);
@@ -185,11 +229,15 @@ impl Magazines {
 
     /// Every range kept: pages and start.
     pub(super) fn all(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.magazines.iter().flat_map(|magazine| {
-            let rounds = magazine.low.iter().zip(&magazine.high);
-            rounds
-                .filter(|&(_, &high)| high != EMPTY)
-                .map(move |(&low, &high)| (magazine.pages, u64::from(high) << 32 | u64::from(low)))
+        let large = self.large.iter().flat_map(|large| large.iter());
+        self.small.iter().chain(large).flat_map(|magazine| {
+            let held = 0..magazine.count as usize;
+            held.map(|at| (magazine.pages, magazine.start(at)))
         })
+    }
+
+    /// Bytes of memory beside its own.
+    pub(super) fn memory(&self) -> usize {
+        self.large.as_ref().map_or(0, |large| size_of_val(&**large))
     }
 }

@@ -216,6 +216,14 @@ impl Stopgap {
         })
     }
 
+    /// Gives the map a range that a magazine kept.
+    #[inline(never)]
+    fn give_kept(&mut self, start: u64, pages: u64) {
+        if let Some(at) = self.map.place(start) {
+            self.map.give(start, start + pages, at);
+        }
+    }
+
     /// Gives the map all that magazines keep; whether that was anything.
     #[cold]
     fn flush(&mut self) -> bool {
@@ -228,9 +236,7 @@ impl Stopgap {
             **bottom = Magazines::new();
         }
         for (pages, start) in kept {
-            if let Some(at) = self.map.place(start) {
-                self.map.give(start, start + pages, at);
-            }
+            self.give_kept(start, pages);
         }
         self.work.flushes += 1;
         true
@@ -310,6 +316,13 @@ impl Policy for Stopgap {
         match pushed {
             Push::Kept => self.live -= pages,
             Push::Full => self.give(start, pages, at),
+            Push::Lost {
+                pages: others,
+                start: other,
+            } => {
+                self.give(start, pages, at);
+                self.give_kept(other, others);
+            }
             Push::Twice => return Err(FreeError::AlreadyFree),
         }
         Ok(())
