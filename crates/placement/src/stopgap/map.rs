@@ -24,7 +24,7 @@ const NONE: u32 = u32::MAX;
 /// Children of a node.
 const FAN: usize = 64;
 /// Places in the table of tiles lately used.
-const RECENT: usize = 128;
+const RECENT: usize = 512;
 
 /// See the module.
 #[derive(Clone)]

@@ -20,8 +20,8 @@
 //! * **Victim** (`map`): the hole that was cut last is kept out of the index and is cut again before an
 //!   index is changed for a hole that does not fit exactly.
 //! * **Magazines** (`magazine`): up to 16 freed ranges a size wait for the next request of that very size.
-//!   Only ranges in the zone do, never in a window that is nearly full, and all are given back before a
-//!   request fails or a free is refused.
+//!   Only ranges in the zone do (and, once there was a request for the bottom, ranges there), never in a
+//!   window that is nearly full, and all are given back before a request fails or a free is refused.
 //! * **Probing** (`search`): for alignments of 64 pages and more the few places that are aligned are looked
 //!   at, one after the other, rather than holes.
 //!
@@ -29,7 +29,8 @@
 //!
 //! Place and free: constant, but for a descent through at most 6 levels and, for a request that only few of
 //! the holes between its limits or at its alignment could take, a walk over the holes that are long enough.
-//! Memory: 2.8 KiB for 8,192 pages where something begins, 0.35 bytes a page; about 26 KiB besides.
+//! Memory: 2.8 KiB for 8,192 pages where something begins, 0.35 bytes a page; about 14 KiB besides, and 28 KiB
+//! from the first free of a range of more than 64 pages on.
 //! `docs/questions/placement.md` has the figures, beside other allocators', and the command that prints them.
 //!
 //! # Lineage
