@@ -60,7 +60,7 @@ pub struct Row {
     /// CPU time of an operation in nanoseconds, that of the driver taken off: median of the repetitions
     /// for each stretch of operations, then the mean.
     pub ns_per_operation: Option<f64>,
-    /// The least and the greatest of the repetitions, each the mean of its operations.
+    /// The same with the least and with the greatest of the repetitions instead of their median.
     pub spread: Option<Spread>,
     /// What the driver alone takes for an operation in nanoseconds: reading it, and its slot.
     pub driver_ns: Option<f64>,

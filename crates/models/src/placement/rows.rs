@@ -56,16 +56,20 @@ fn one(rung: &Rung<'_>, entry: &Entry, driver: &Shown, shown: &Shown) -> Measure
         Some(Stop::Lacks(_)) | None => None,
     };
 
-    let driver_ns = middle(&driver.times);
+    let driver_ns = over_batches(&driver.times, median);
     let runs: Vec<f64> = shown
         .times
         .iter()
         .zip(&driver.times)
         .filter_map(|(own, driver)| Some(mean(own)? - mean(driver)?))
         .collect();
-    let ns = middle(&shown.times)
-        .zip(driver_ns)
-        .map(|(own, driver)| own - driver);
+    let taken_off = |own: Option<f64>| own.zip(driver_ns).map(|(own, driver)| own - driver);
+    let ns = taken_off(over_batches(&shown.times, median));
+    let least = |per: Vec<f64>| per.into_iter().reduce(f64::min);
+    let most = |per: Vec<f64>| per.into_iter().reduce(f64::max);
+    let low = taken_off(over_batches(&shown.times, least));
+    let high = taken_off(over_batches(&shown.times, most));
+    let spread = low.zip(high).map(|(low, high)| Spread { low, high });
     if told && ns.is_none() {
         unknown("ns_per_operation", "it stopped before anything was timed");
     }
@@ -101,7 +105,7 @@ fn one(rung: &Rung<'_>, entry: &Entry, driver: &Shown, shown: &Shown) -> Measure
         operations: facts.operations,
         maps: facts.maps,
         ns_per_operation: ns.filter(|_| told),
-        spread: spread(&runs).filter(|_| told),
+        spread: spread.filter(|_| told),
         driver_ns,
         work_per_map,
         visited: work.map(|work| work.visited),
@@ -152,9 +156,9 @@ fn mean(times: &[(u64, u64)]) -> Option<f64> {
     (operations > 0).then(|| share(ns, operations))
 }
 
-/// Nanoseconds an operation: of each batch the median of the repetitions, then the mean over all
+/// Nanoseconds an operation: of each batch what `pick` takes of the repetitions, then the mean over all
 /// operations. Batches that not all repetitions have, an interrupted one's, count as far as they go.
-fn middle(times: &[Vec<(u64, u64)>]) -> Option<f64> {
+fn over_batches(times: &[Vec<(u64, u64)>], pick: impl Fn(Vec<f64>) -> Option<f64>) -> Option<f64> {
     let batches = times.iter().map(Vec::len).max()?;
     let (mut operations, mut total) = (0.0, 0.0);
     for at in 0..batches {
@@ -167,19 +171,13 @@ fn middle(times: &[Vec<(u64, u64)>]) -> Option<f64> {
             continue;
         };
         let per = each.iter().map(|&(count, ns)| share(ns, count)).collect();
-        if let Some(per) = median(per) {
+        if let Some(per) = pick(per) {
             let count = share(count, 1);
             operations += count;
             total += per * count;
         }
     }
     (operations > 0.0).then(|| total / operations)
-}
-
-fn spread(runs: &[f64]) -> Option<Spread> {
-    let low = runs.iter().copied().reduce(f64::min)?;
-    let high = runs.iter().copied().reduce(f64::max)?;
-    Some(Spread { low, high })
 }
 
 /// The median of the repetitions' p99.99, or why there is none; the longest operation of all.
@@ -207,15 +205,15 @@ mod tests {
         let even = vec![(10, 100), (10, 100)];
         let slow = vec![(10, 100), (10, 90_000)];
         let times = [even.clone(), slow, even];
-        assert_eq!(middle(&times), Some(10.0));
+        assert_eq!(over_batches(&times, median), Some(10.0));
         assert_eq!(mean(&times[1]), Some(4_505.0));
-        assert_eq!(middle(&[]), None);
+        assert_eq!(over_batches(&[], median), None);
         assert_eq!(mean(&[(0, 7)]), None);
     }
 
     #[test]
     fn batches_weigh_by_their_operations() {
         let times = [vec![(30, 300), (10, 500)]];
-        assert_eq!(middle(&times), Some(20.0));
+        assert_eq!(over_batches(&times, median), Some(20.0));
     }
 }
