@@ -336,12 +336,12 @@ pub(crate) struct Export {
     /// written; the input is never.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,
-    /// Of a workload: how many mappings [default: the workload's].
-    #[arg(long, value_name = "N")]
-    pub(crate) n: Option<u32>,
+    /// Of a workload: how many mappings, as 40k [default: the workload's].
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub(crate) n: Option<u64>,
     /// Of a workload: operations after the layout; a map is one and an unmap is one [default:
     /// the workload's].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) ops: Option<u64>,
     /// Of a workload: seed of every random choice [default: 1].
     #[arg(long, value_name = "N")]

@@ -47,13 +47,14 @@ fn of_workload(workload: Workload, args: &args::Export) -> Result<ExitCode, Fail
                 "{workload} always has {own} mappings; leave --n out"
             )));
         }
-        Some(n) if n > Workload::LARGEST_N => {
+        Some(n) => {
             let most = Workload::LARGEST_N;
-            return Err(Failure::error(format!(
-                "an N of {n} is too large; give at most {most}"
-            )));
+            let fits = u32::try_from(n).ok().filter(|&n| n <= most);
+            fits.ok_or_else(|| {
+                Failure::error(format!("an N of {n} is too large; give at most {most}"))
+            })?
         }
-        given => given.unwrap_or_else(|| workload.default_n()),
+        None => workload.default_n(),
     };
     let operations = args.ops.unwrap_or_else(|| workload.default_operations());
     let seed = args.seed.unwrap_or(1);

@@ -93,7 +93,10 @@ pub fn placement(flags: &Flags, peers: &[fn() -> Entry]) -> Result<ExitCode, Fai
             .run(&entries, settings, &meter)
             .map_err(|error| failure(input, &error))?;
         clock_ns = Some(outcome.clock_ns);
-        measured.extend(outcome.rows);
+        measured.extend(outcome.rows.into_iter().map(|mut measured| {
+            measured.row.missing.extend_from_slice(&input.missing);
+            measured
+        }));
         interrupted |= outcome.interrupted;
         if interrupted {
             break;

@@ -147,8 +147,10 @@ fn flags_that_make_no_sense() {
     refused(&run, &["frag", "--to", "trace"], &["--output"]);
     let posted = ["freegap-posted", "--to", "trace", "-o", "x", "--n", "5"];
     refused(&run, &posted, &["1025", "--n"]);
-    let large = ["frag", "--to", "trace", "-o", "x", "--n", "4000000000"];
-    refused(&run, &large, &["4000000000", "at most"]);
+    for large in ["4000000000", "5g"] {
+        let large = ["frag", "--to", "trace", "-o", "x", "--n", large];
+        refused(&run, &large, &["000000000", "at most"]);
+    }
     fs::write(path(&run, "in"), "").unwrap();
     let file = ["in", "--to", "trace", "-o", "x", "--seed", "5"];
     refused(&run, &file, &["--seed", "workload"]);

@@ -284,6 +284,28 @@ fn a_trace_that_makes_no_sense_names_file_row_and_reason() {
     }
 }
 
+/// What a trace has lost is said, and stands in the record.
+#[test]
+fn lost_events_are_in_the_record() {
+    let run = Run::new();
+    let lines = [
+        r#"{"schema":"stopgap.trace/1","losses":[{"what":"cpu 0","count":1500},{"what":"cpu 1","count":1}]}"#,
+        r#"{"time_ns":1,"kind":"map","id":3,"length_bytes":4096,"protection":"write","merge":"never"}"#,
+    ];
+    let path = run.directory.path().join("lossy.jsonl");
+    std::fs::write(&path, lines.join("\n") + "\n").unwrap();
+    let path = path.to_str().unwrap();
+    let words = ["replay", "placement", path, "--policy", "stopgap", "--json"];
+    let output = run.output(&words);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(text(&output.stderr).contains("1,501 events were lost"));
+    let document = valid(&text(&output.stdout));
+    let missing = document["rows"][0]["missing"].as_array().unwrap();
+    let lost =
+        |m: &Value| m["what"] == "1,501 events" && m["why"].as_str().unwrap().contains("lost");
+    assert!(missing.iter().any(lost), "{missing:?}");
+}
+
 /// A reader that goes away is an error, and the record is there.
 #[test]
 fn a_closed_pipe() {

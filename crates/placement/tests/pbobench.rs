@@ -162,12 +162,11 @@ fn linux_3_4_visits_0_165_n_and_scans_for_resets_alone() {
 
 /// N = 10,000 in full, and settled.
 #[test]
-#[cfg_attr(debug_assertions, ignore = "a minute unless optimised")]
 fn at_10_000_and_settled() {
     figures_of_2_6_35(&per_map(Name::Linux2_6_35, 10_000, 0, 4_000, 0..4));
     figures_of_3_4(&per_map(Name::Linux3_4, 10_000, 0, 4_000, 0..4));
-    let old = per_map(Name::Linux2_6_35, 4_000, 1_000, 20_000, 0..4);
-    let new = per_map(Name::Linux3_4, 4_000, 1_000, 20_000, 0..4);
+    let old = per_map(Name::Linux2_6_35, 4_000, 1_000, 8_000, 0..4);
+    let new = per_map(Name::Linux3_4, 4_000, 1_000, 8_000, 0..4);
     figures_of_2_6_35(&old);
     figures_of_3_4(&new);
     within(old.full_scans, 0.79, 0.81);
@@ -176,7 +175,7 @@ fn at_10_000_and_settled() {
     within(old.visited / new.visited, 2.3, 2.6);
 }
 
-/// The short form of N = 10,000. A scan for k pages takes N / k lookups among the base mappings, and all
+/// A scan for k pages takes N / k lookups among the base mappings, and all
 /// else is as with any other N: from 4,000 to 10,000 exactly twice as many come to it as from 1,000 to
 /// 4,000. (That these leave the same remainders by 2, 3 and 4 makes it exact.)
 #[test]

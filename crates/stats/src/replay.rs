@@ -138,17 +138,6 @@ pub enum Quantity {
     Time,
 }
 
-impl Quantity {
-    /// As rows name it.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Quantity::WorkPerMap => "work_per_map",
-            Quantity::Time => "time",
-        }
-    }
-}
-
 /// Mail 000 measured microseconds a step; the model counts visits a step. One floor and one cost a
 /// visit, both fitted by least squares in relative error, turn the one into the other.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
+use stopgap_events::machine::Missing;
 use stopgap_events::workload::{Agua, Workload};
+use stopgap_models::placement::mail::MAIL_000;
 use stopgap_models::placement::rung::Events;
 use stopgap_placement::{Range, Space};
 use stopgap_report::text::thousands;
@@ -12,9 +14,6 @@ use crate::failure::Failure;
 
 /// Bytes of a page in the models: what all kernels that they follow had on x86-64.
 pub(super) const PAGE: u64 = 4_096;
-
-/// N of pbobench in mail 000.
-const MAIL_000: [u32; 5] = [100, 1_000, 10_000, 20_000, 40_000];
 
 /// Operations at each N where there are several and nothing else is said: twice what a p99.99 needs.
 const OPERATIONS: u64 = 200_000;
@@ -32,6 +31,8 @@ pub(super) struct Input {
     pub(super) space: Space,
     /// Mappings live at a time at most; `None` where only reading it tells.
     pub(super) live: Option<u64>,
+    /// What its figures do not show, and why: events that the trace has lost.
+    pub(super) missing: Vec<Missing>,
     /// Its events, from the start.
     pub(super) events: Box<dyn Fn() -> Result<Events, String>>,
 }
@@ -101,7 +102,7 @@ fn ladder(workload: Workload, given: &[u64]) -> Result<Vec<u32>, Failure> {
     }
     if given.is_empty() {
         return Ok(match workload {
-            Workload::Pbobench => MAIL_000.to_vec(),
+            Workload::Pbobench => MAIL_000.map(|(n, _)| n).to_vec(),
             other => vec![other.default_n()],
         });
     }
@@ -135,6 +136,7 @@ fn built_in(workload: Workload, n: u32, operations: u64, seed: u64) -> Result<In
         n: Some(u64::from(n)),
         space,
         live: Some(u64::from(n) + more),
+        missing: Vec::new(),
         events: Box::new(move || Ok(Box::new(workload.events(n, operations, seed).map(Ok)))),
     })
 }

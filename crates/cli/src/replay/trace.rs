@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use stopgap_events::machine::Missing;
 use stopgap_events::memory::MemoryEvent;
 use stopgap_events::trace::{self, Check};
 use stopgap_events::workload::Workload;
@@ -27,11 +28,11 @@ pub(super) fn input(path: &Path) -> Result<Input, Failure> {
         .flatten()
         .map(|loss| loss.count)
         .fold(0, u64::saturating_add);
+    let mut missing = Vec::new();
     if lost > 0 {
-        tell(&format!(
-            "{named}: {} events were lost when it was recorded",
-            thousands(lost)
-        ));
+        let what = format!("{} events", thousands(lost));
+        tell(&format!("{named}: {what} were lost when it was recorded"));
+        missing.push(Missing::new(what, "lost when the trace was recorded"));
     }
     let window = metadata
         .window
@@ -65,6 +66,7 @@ pub(super) fn input(path: &Path) -> Result<Input, Failure> {
         n: None,
         space,
         live: Some(peak),
+        missing,
         events: Box::new(move || Ok(Box::new(open(&path)?) as Events)),
     })
 }

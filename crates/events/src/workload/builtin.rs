@@ -72,26 +72,6 @@ impl Workload {
     /// The largest `n` that [`Workload::events`] is made for: with it the events take up to 1 GiB.
     pub const LARGEST_N: u32 = 1 << 26;
 
-    /// What it is, in one line.
-    #[must_use]
-    pub fn describe(self) -> &'static str {
-        match self {
-            Workload::Pbobench => "N one-page mappings stay, 100 slots of 1..4 pages are toggled",
-            Workload::Agua => "loops of 10,000 maps and 2,500 unmaps, at most N live",
-            Workload::FreegapPosted => "the middle of one VMA is split off and merged back",
-            Workload::FreegapInnermprot => "a page's protection changes amid 12,289 mappings",
-            Workload::FreegapInnerremap => "one mapping is replaced amid 12,289",
-            Workload::Frag => "N ranges of 1..64 pages, half freed, then free one / map one",
-            Workload::Aligned => "frag, aligned to 4 KiB..2 MiB",
-            Workload::Limits => "frag, half of the requests within the lowest 62.5 % of the peak",
-            Workload::Tight103 => "N ranges replaced at random in 1.03 times their bytes",
-            Workload::Tight106 => "N ranges replaced at random in 1.06 times their bytes",
-            Workload::ManySizes => "N live, log-normal sizes, 2,000 distinct",
-            Workload::Phases => "N live, 16 sizes at a time, fresh ones every 50,000 steps",
-            Workload::Sequential => "a ring of N buffers, each successor a page larger",
-        }
-    }
-
     /// `n` where nothing else is said; where it may not be chosen, what it is.
     #[must_use]
     pub fn default_n(self) -> u32 {
@@ -236,7 +216,6 @@ mod tests {
     fn the_words_are_told_apart() {
         for &workload in Workload::ALL {
             assert_eq!(workload.word().parse(), Ok(workload));
-            assert!(!workload.describe().contains('\n'));
             assert!(workload.default_n() <= Workload::LARGEST_N);
         }
         let chosen = |w: &&Workload| w.n_may_be_chosen();

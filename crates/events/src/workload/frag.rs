@@ -33,7 +33,7 @@ pub struct Frag {
 }
 
 impl Frag {
-    /// Ranges that numbers published elsewhere were taken with.
+    /// Ranges where nothing else is said.
     pub const USUAL_N: u32 = 50_000;
 
     /// `n` ranges, then `operations` operations (a map is one and an unmap is one).

@@ -28,7 +28,7 @@ pub struct Tight {
 }
 
 impl Tight {
-    /// Ranges that numbers published elsewhere were taken with.
+    /// Ranges where nothing else is said.
     pub const USUAL_N: u32 = 20_000;
 
     /// `n` ranges in a window of `percent` per cent of their bytes (at least 100), then

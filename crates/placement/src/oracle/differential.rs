@@ -59,9 +59,9 @@ impl<P: Policy> Differential<P> {
     pub fn run(&mut self, steps: u64, check_every: u64) -> Result<(), String> {
         for taken in 1..=steps {
             let step = self.walk.step();
+            self.steps += 1;
             self.one(step)
                 .map_err(|what| format!("step {}, {step:x?}: {what}", self.steps))?;
-            self.steps += 1;
             if taken == steps || (check_every > 0 && taken.is_multiple_of(check_every)) {
                 self.compare()
                     .map_err(|what| format!("after step {}, {step:x?}: {what}", self.steps))?;

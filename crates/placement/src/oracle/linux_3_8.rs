@@ -2,14 +2,11 @@
 //!
 //! [`rule`] says so of a list of areas, gap by gap, without a tree: `unmapped_area`,
 //! `unmapped_area_topdown` (`mm/mmap.c`) and x86-64's `arch_get_unmapped_area_topdown`, for the contract
-//! that [`crate::gap_tree`] describes. [`soak`] holds a policy to it.
+//! that [`crate::gap_tree`] describes. [`super::soak`] holds the policies to it.
 
-use alloc::format;
-use alloc::string::String;
+use crate::contract::{Direction, Need, Policy, Range};
 
-use crate::contract::{Direction, Need, Policy, Range, Space};
-
-use super::{Answer, Differential, Naive, Shape};
+use super::Naive;
 
 /// Where `need` goes among `naive`'s areas; `None` for ENOMEM. O(areas).
 ///
@@ -70,73 +67,10 @@ fn top_down(naive: &Naive, need: &Need, limits: Range) -> Option<u64> {
     Some(start - (start.wrapping_sub(need.align_offset) & need.align_mask))
 }
 
-/// What [`soak`] has met.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Soaked {
-    /// Steps taken.
-    pub steps: u64,
-    /// Requests refused because nothing was left.
-    pub exhausted: u64,
-    /// Ranges placed.
-    pub placed: u64,
-    /// Ranges freed.
-    pub freed: u64,
-}
-
-/// Steps from one seed: then the next scene begins with an empty space.
-const STRETCH: u64 = 5_000;
-
-/// Start and pages of the windows, ranges held on average, largest size in pages: from crowded to roomy.
-const SCENES: [(u64, u64, usize, u64); 6] = [
-    (0x10_0000, 128, 48, 12),
-    (0, 16, 6, 5),
-    (0x1000, 1_024, 200, 8),
-    (0x7fff_0000_0000, 100_000, 48, 64),
-    (0x40_0000, 40, 30, 2),
-    (0x1000, 4_096, 400, 24),
-];
-
-/// Holds the policies of `make` to [`rule`] for `steps` random steps (of all kinds: good and bad
-/// requests, limits, alignment, hints, all directions, VMAs that merge and such that do not) in windows of
-/// several sizes. 10 million steps take some ten seconds.
-///
-/// # Errors
-/// The first difference, with the scene and the seed that lead to it.
-pub fn soak<P: Policy>(make: impl Fn(Space) -> P, steps: u64, seed: u64) -> Result<Soaked, String> {
-    let mut soaked = Soaked::default();
-    let mut seed = seed;
-    for (start, pages, live, largest) in SCENES.into_iter().cycle() {
-        let window = Range::new(start, start + pages * 0x1000);
-        let space = Space::new(window, 0x1000).map_err(|what| format!("{window}: {what}"))?;
-        for merging in [false, true] {
-            let take = STRETCH.min(steps - soaked.steps);
-            if take == 0 {
-                return Ok(soaked);
-            }
-            let shape = Shape {
-                live,
-                pages: largest,
-                merging,
-                ..Shape::ALL
-            };
-            let mut run = Differential::new(make(space), Answer::Rule(rule), shape, seed);
-            run.run(take, 97)
-                .map_err(|what| format!("window {window}, {shape:?}, seed {seed}: {what}"))?;
-            let [exhausted, placed, freed] = run.counts();
-            soaked.steps += take;
-            soaked.exhausted += exhausted;
-            soaked.placed += placed;
-            soaked.freed += freed;
-            seed = seed.wrapping_add(1);
-        }
-    }
-    Ok(soaked)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::{Merge, Request};
+    use crate::contract::{Merge, Request, Space};
 
     /// ```text
     /// 0 1 2 3 4 5 6 7 8 9 a b     pages

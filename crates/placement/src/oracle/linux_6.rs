@@ -1,5 +1,6 @@
 //! What `linux-6.1`, `linux-6.7` and `linux-6.12` must answer, stated over the list of holes
-//! (kernel-history: `unmapped_area` of 6.12 without guard gaps, and `__thp_get_unmapped_area`).
+//! (`unmapped_area` of mm/mmap.c in 6.12, without guard gaps, and `__thp_get_unmapped_area` of
+//! mm/huge_memory.c).
 
 use crate::contract::{Direction, Need, Policy, Range};
 

@@ -406,33 +406,5 @@ impl Policy for &Shared {
     }
 }
 
-impl Policy for Shared {
-    fn space(&self) -> Space {
-        self.space
-    }
-
-    #[inline]
-    fn place(&mut self, request: &Request) -> Result<Range, PlaceError> {
-        Shared::place(self, request)
-    }
-
-    #[inline]
-    fn free(&mut self, range: Range) -> Result<(), FreeError> {
-        Shared::free(self, range)
-    }
-
-    fn statistics(&self) -> Statistics {
-        Shared::statistics(self)
-    }
-
-    fn work(&self) -> Work {
-        Shared::work(self)
-    }
-
-    fn check(&self) -> Result<(), String> {
-        Shared::check(self)
-    }
-}
-
 #[cfg(test)]
 mod tests;

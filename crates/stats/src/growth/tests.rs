@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use stopgap_events::random::Random;
 
 const LADDER: [f64; 6] = [100.0, 1_000.0, 10_000.0, 20_000.0, 40_000.0, 60_000.0];
-/// numbers.md, section 2: mapping memory on Linux 6.18, microseconds.
+/// Mapping memory on Linux 6.18, measured, microseconds.
 const LIVE: [f64; 6] = [3.8, 3.6, 4.2, 4.5, 5.5, 5.2];
 /// Mail 000: the same in 2011.
 const MAIL: [(f64, f64); 5] = [
