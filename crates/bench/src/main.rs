@@ -1,12 +1,14 @@
-//! Our placement policies beside the peers, and the soak of ours. No ordinary build compiles it.
+//! Our placement policies beside the peers, the soak of ours, and what a second thread brings. No ordinary build compiles it.
 //!
 //! ```text
 //! cargo run --release -p stopgap-bench -- frag            # ours and theirs, one table
 //! cargo run --release -p stopgap-bench -- soak --ops 100m # every policy against its oracle
+//! cargo run --release -p stopgap-bench -- threads         # two threads over one
 //! ```
 
 mod peers;
 mod soak;
+mod threads;
 
 use std::process::ExitCode;
 
@@ -33,6 +35,8 @@ struct Args {
 enum Command {
     /// Random steps, good and bad, on every policy and on its oracle, until they differ.
     Soak(soak::Flags),
+    /// The speed-up of two threads over one: a Stopgap each, one `Shared`, one under a lock.
+    Threads(threads::Flags),
 }
 
 fn main() -> ExitCode {
@@ -42,11 +46,15 @@ fn main() -> ExitCode {
             ..
         } => soak::run(&flags),
         Args {
+            command: Some(Command::Threads(flags)),
+            ..
+        } => threads::run(&flags),
+        Args {
             replay: Some(flags),
             ..
         } => replay::placement(&flags, peers::ALL),
         Args { .. } => Err(Failure::error(
-            "give a workload, a trace, or soak; see --help",
+            "give a workload, a trace, soak or threads; see --help",
         )),
     };
     result.unwrap_or_else(Failure::report)
@@ -62,6 +70,9 @@ mod tests {
         Args::command().debug_assert();
         let soak = Args::try_parse_from(["stopgap-bench", "soak", "--ops", "2k"]).unwrap();
         assert!(matches!(soak.command, Some(Command::Soak(_))));
+        let threads =
+            Args::try_parse_from(["stopgap-bench", "threads", "--repetitions", "3"]).unwrap();
+        assert!(matches!(threads.command, Some(Command::Threads(_))));
         let replay = Args::try_parse_from(["stopgap-bench", "frag", "--n", "1k"]).unwrap();
         assert!(replay.command.is_none() && replay.replay.is_some());
     }

@@ -206,7 +206,9 @@ impl Stopgap {
     fn take_hinted(&mut self, range: Range) -> Option<u64> {
         let (start, end) = (self.page_of(range.start), self.page_of(range.end));
         let overlaps = |(pages, kept): (u64, u64)| kept < end && start < kept + pages;
-        if self.kept().any(overlaps) {
+        let free = self.hole_at(start).is_some_and(|hole| end <= hole.end);
+        // To the map, what magazines keep is no hole.
+        if !free && self.kept().any(overlaps) {
             self.flush();
         }
         self.map.retire();
