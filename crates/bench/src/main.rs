@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo run --release -p stopgap-bench -- frag            # ours and theirs, one table
-//! cargo run --release -p stopgap-bench -- soak --ops 100m # every policy against its oracle
+//! cargo run --release -p stopgap-bench -- soak --ops 110m # every policy against its oracle
 //! cargo run --release -p stopgap-bench -- threads         # two threads over one
 //! ```
 

@@ -12,7 +12,7 @@ use stopgap_placement::registry::Name;
 #[derive(clap::Args)]
 pub(crate) struct Flags {
     /// Steps in all, shared evenly by the policies.
-    #[arg(long, value_name = "N", default_value = "100m", value_parser = count)]
+    #[arg(long, value_name = "N", default_value = "110m", value_parser = count)]
     ops: u64,
     /// Seed of the first stretch of steps; a difference names the seed that leads to it.
     #[arg(long, value_name = "N", default_value_t = 1)]

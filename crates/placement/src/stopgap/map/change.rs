@@ -1,0 +1,183 @@
+//! Ranges taken from holes and given back, and the victim.
+
+use super::{Hole, Map, NO_VICTIM, Place, Start, TILE_END};
+
+impl Map {
+    /// A hole ends before the boundary at `at`.
+    #[inline]
+    pub(super) fn mark_end(&mut self, at: Place) {
+        if at.bit > 0 {
+            self.tiles[at.tile].hole.set(at.bit - 1);
+        }
+    }
+
+    /// Takes the last `pages` of the victim, which has as many: their start.
+    #[inline]
+    pub(in crate::stopgap) fn take_from_victim(&mut self, pages: u64) -> u64 {
+        let start = self.victim.end - pages;
+        self.floor = self.floor.min(start);
+        self.cut(self.victim, start, self.victim.end);
+        self.victim.end = start;
+        if start == self.victim.start {
+            self.victim = NO_VICTIM;
+        }
+        start
+    }
+
+    /// Takes the pages `start..end` of the victim. What is left above them the index gets.
+    pub(in crate::stopgap) fn take_within_victim(&mut self, start: u64, end: u64) {
+        let hole = self.victim;
+        self.floor = self.floor.min(start);
+        self.cut(hole, start, end);
+        self.victim = if start > hole.start {
+            Hole { end: start, ..hole }
+        } else {
+            NO_VICTIM
+        };
+        if end < hole.end {
+            self.add(Hole { start: end, ..hole });
+        }
+    }
+
+    /// Takes the last `pages` of a hole that the index has: their start. What is left is the victim.
+    #[inline]
+    pub(in crate::stopgap) fn take_top(&mut self, hole: Hole, pages: u64) -> u64 {
+        let start = hole.end - pages;
+        self.floor = self.floor.min(start);
+        self.remove(hole);
+        self.cut(hole, start, hole.end);
+        if start > hole.start {
+            self.retire();
+            self.victim = Hole { end: start, ..hole };
+        }
+        start
+    }
+
+    /// Takes the pages `start..end` of a hole that the index has. What is left on either side the index gets.
+    pub(in crate::stopgap) fn take(&mut self, hole: Hole, start: u64, end: u64) {
+        if hole.end == self.floor {
+            self.floor = start;
+        }
+        self.remove(hole);
+        self.cut(hole, start, end);
+        if hole.start < start {
+            self.add(Hole { end: start, ..hole });
+        }
+        if end < hole.end {
+            self.add(Hole { start: end, ..hole });
+        }
+    }
+
+    /// Gives the index the victim: whoever searches must find all holes there.
+    #[inline]
+    pub(in crate::stopgap) fn retire(&mut self) {
+        if self.victim != NO_VICTIM {
+            self.add(self.victim);
+            self.victim = NO_VICTIM;
+        }
+    }
+
+    /// Makes a range of the pages `start..end` of a hole, in the bits alone.
+    ///
+    /// ```text
+    /// before   |. . . . . . . .|
+    /// after    |. .|R R R|. . .|     either side may be empty
+    /// ```
+    #[inline(always)]
+    pub(super) fn cut(&mut self, hole: Hole, start: u64, end: u64) {
+        let after = self.make_place(end); // exists, if the hole ends there: something starts there
+        if end < hole.end {
+            let tile = &mut self.tiles[after.tile];
+            tile.set_cut(after.bit);
+            tile.hole.set(after.bit);
+        } else if after.bit > 0 {
+            self.tiles[after.tile].hole.clear(after.bit - 1);
+        }
+        let used = self.make_place(start);
+        if start == hole.start {
+            self.tiles[used.tile].hole.clear(used.bit);
+        } else {
+            self.tiles[used.tile].set_cut(used.bit);
+            self.mark_end(used);
+        }
+    }
+
+    /// Makes a hole of the range `start..end`, which is at `at`, joining it with the holes beside it.
+    ///
+    /// ```text
+    /// before   |. .|R R R|. . .|     either side may be a range
+    /// after    |. . . . . . . .|
+    /// ```
+    #[inline(always)]
+    pub(in crate::stopgap) fn give(&mut self, start: u64, end: u64, at: Place) {
+        let mut at = at;
+        let mut hole = Hole { start, end };
+        let mut victim = false;
+        let next = self.make_place(end); // exists: something starts there
+        if self.tiles[next.tile].hole.get(next.bit) {
+            if end == self.victim.start {
+                hole.end = self.victim.end;
+                victim = true;
+            } else {
+                hole.end = end + self.length(next);
+                self.remove(Hole { start: end, ..hole });
+            }
+            let tile = &mut self.tiles[next.tile];
+            tile.clear_cut(next.bit);
+            if hole.end - end > 1 || next.bit == TILE_END - 1 {
+                tile.hole.clear(next.bit);
+            }
+            if tile.occupied == 0 {
+                self.drop_tile(next.tile);
+                at = self.make_place(start); // its tile exists, but may have moved
+            }
+        }
+        let hole_below = if at.bit > 0 {
+            self.tiles[at.tile].hole.get(at.bit - 1)
+        } else {
+            self.hole_ends_at(start)
+        };
+        if hole_below {
+            if start == self.victim.end {
+                hole.start = self.victim.start;
+                victim = true;
+            } else if let Some((below, _)) = self.previous(start) {
+                hole.start = below;
+                self.remove(Hole {
+                    start: below,
+                    end: start,
+                });
+            }
+            let tile = &mut self.tiles[at.tile];
+            tile.clear_cut(at.bit);
+            if at.bit > 0 && start - hole.start > 1 {
+                tile.hole.clear(at.bit - 1);
+            }
+            if tile.occupied == 0 {
+                self.drop_tile(at.tile);
+            }
+        } else {
+            self.tiles[at.tile].hole.set(at.bit);
+        }
+        if hole.start <= self.floor && self.floor < hole.end {
+            self.floor = hole.end;
+        }
+        if hole.end == end {
+            // Not before: of a single page it would make a hole that no one knows.
+            let next = self.make_place(end);
+            self.mark_end(next);
+        }
+        if victim {
+            self.victim = hole;
+        } else {
+            self.add(hole);
+        }
+    }
+
+    /// Whether a hole ends at `page`, the first of a tile.
+    #[cold]
+    pub(super) fn hole_ends_at(&mut self, page: u64) -> bool {
+        let before = self.previous(page);
+        before.is_some_and(|(_, at)| self.start(at) == Some(Start::Hole))
+    }
+}
