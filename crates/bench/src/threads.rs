@@ -23,15 +23,15 @@ use run::{Load, Took};
 #[derive(clap::Args)]
 pub(crate) struct Flags {
     /// Repetitions; each runs everything once, in rotating order.
-    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 31, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
     /// Seed of the first thread's operations; the second thread has the next.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 }
 
-/// Timed operations of a thread.
-const OPERATIONS: u64 = 500_000;
+/// Timed operations of a thread: some milliseconds, so that neighbours leave some runs alone.
+const OPERATIONS: u64 = 200_000;
 /// Of the driver's speed-up, what `Shared` must reach at least.
 const LEAST_SHARE: f64 = 0.85;
 /// The share of its time for which a thread that waits for nothing is off its CPU, from which on others
