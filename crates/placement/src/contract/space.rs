@@ -51,17 +51,20 @@ pub enum SpaceError {
     Page,
     /// The window has no page, or its ends are crossed or not multiples of the page size.
     Window,
-    /// The window ends above 2^48: no address space of a process is larger, and policies count
-    /// pages in fewer bits than addresses.
+    /// The window ends above 2^48: no address space of a process is larger.
     TooHigh,
+    /// The window has more than [`Space::MOST_PAGES`] pages: policies count them in fewer bits than
+    /// addresses.
+    TooMany,
 }
 
 impl fmt::Display for SpaceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             SpaceError::Page => "the page size is no power of two",
-            SpaceError::Window => "the window is not made of whole pages",
+            SpaceError::Window => "the window is empty, crossed or not made of whole pages",
             SpaceError::TooHigh => "the window ends above 2^48",
+            SpaceError::TooMany => "the window has more than 2^44 pages",
         })
     }
 }
@@ -78,11 +81,13 @@ pub struct Space {
 impl Space {
     /// The highest address at which a window may end.
     pub const HIGHEST: u64 = 1 << 48;
+    /// The most pages that a window may have: with pages of 16 bytes or more, all that fit.
+    pub const MOST_PAGES: u64 = 1 << 44;
 
     /// The pages of `page` bytes in `window`.
     ///
     /// # Errors
-    /// Where `window` is not made of whole pages, or is none.
+    /// Where `window` is not made of whole pages, is none, or has too many.
     pub const fn new(window: Range, page: u64) -> Result<Space, SpaceError> {
         if !page.is_power_of_two() {
             return Err(SpaceError::Page);
@@ -92,6 +97,9 @@ impl Space {
         }
         if window.end > Space::HIGHEST {
             return Err(SpaceError::TooHigh);
+        }
+        if window.length() / page > Space::MOST_PAGES {
+            return Err(SpaceError::TooMany);
         }
         Ok(Space { window, page })
     }
@@ -236,6 +244,9 @@ mod tests {
         }
         let high = Space::new(Range::new(0, Space::HIGHEST + 0x1000), 0x1000);
         assert_eq!(high, Err(SpaceError::TooHigh));
+        let all = Range::new(0, Space::HIGHEST);
+        assert_eq!(Space::new(all, 8), Err(SpaceError::TooMany));
+        assert!(Space::new(all, 16).is_ok());
     }
 
     #[test]
