@@ -10,6 +10,9 @@ use super::class::EXACT;
 
 /// Ranges in a magazine.
 const ROUNDS: usize = 16;
+/// Ranges in a magazine of a size above 64 pages: what is kept of those spreads what is held over more memory
+/// than 16 of each would save time.
+const ROUNDS_LARGE: usize = 8;
 /// No range starts at a page whose high part is this: there are at most 2^44 pages.
 const EMPTY: u16 = u16::MAX;
 
@@ -50,6 +53,16 @@ impl Magazine {
         pages: 0,
     };
 
+    /// How many it may hold.
+    #[inline]
+    fn room(&self) -> usize {
+        if self.pages > EXACT {
+            ROUNDS_LARGE
+        } else {
+            ROUNDS
+        }
+    }
+
     fn start(&self, at: usize) -> u64 {
         u64::from(self.high[at]) << 32 | u64::from(self.low[at])
     }
@@ -65,7 +78,7 @@ impl Magazine {
             return Push::Twice;
         }
         let at = self.count as usize;
-        if !keep || at >= ROUNDS {
+        if !keep || at >= self.room() {
             return Push::Full;
         }
         (self.low[at], self.high[at]) = (low, high);
