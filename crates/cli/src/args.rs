@@ -295,7 +295,7 @@ pub struct ReplayPlacement {
     /// Policies, as best-fit,linux-6.12 [default: all].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) policy: Vec<String>,
-    /// The workload's size, as 1k,10k,1m; three and more show growth [default: pbobench 100,1k,10k,
+    /// The workload's size, as 1k,10k,1m; four and more show growth [default: pbobench 100,1k,10k,
     /// 20k,40k as in mail 000; what the workload usually has].
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = count)]
     pub(crate) n: Vec<u64>,

@@ -268,6 +268,12 @@ fn a_trace_that_makes_no_sense_names_file_row_and_reason() {
     let none = map.replace("4096", "0");
     let path = lines("none.jsonl", &[header, &none]);
     refused(&[&path], &["none.jsonl", "line 2", "0 bytes"]);
+    let begin = r#"{"time_ns":0,"kind":"begin","phase":"layout"}"#;
+    let path = lines("layout.jsonl", &[header, begin, map]);
+    refused(
+        &[&path],
+        &["layout.jsonl", "nothing to carry out after its layout"],
+    );
     let path = lines("empty.jsonl", &[header]);
     refused(&[&path], &["empty.jsonl", "no map"]);
     let path = lines("noise.jsonl", &["not a trace"]);

@@ -116,10 +116,21 @@ fn cells(row: &Row) -> Vec<String> {
         plain(&row.policy),
         row.n.map_or_else(|| UNKNOWN.to_owned(), thousands),
         thousands(row.operations),
-        figure(row.ns_per_operation),
-        row.spread.map_or_else(String::new, |spread| {
-            format!("({}..{})", number(spread.low), number(spread.high))
-        }),
+        row.ns_per_operation.map_or_else(
+            || UNKNOWN.to_owned(),
+            |ns| {
+                if lost(row) {
+                    "~0".to_owned()
+                } else {
+                    number(ns)
+                }
+            },
+        ),
+        row.spread
+            .filter(|_| !lost(row))
+            .map_or_else(String::new, |spread| {
+                format!("({}..{})", number(spread.low), number(spread.high))
+            }),
         figure(row.work_per_map),
         figure(steps(row)),
         time(row.p9999_ns),
@@ -128,6 +139,12 @@ fn cells(row: &Row) -> Vec<String> {
         thousands(row.failures),
         figure(row.bytes_per_range),
     ]
+}
+
+/// Whether it takes so little that it cannot be told from the driver: it does nothing in this workload.
+fn lost(row: &Row) -> bool {
+    let driver = row.driver_ns.unwrap_or(0.0);
+    row.ns_per_operation.is_some_and(|ns| ns < driver / 10.0)
 }
 
 /// Nodes recomputed for an operation.
@@ -181,7 +198,9 @@ fn legend(replay: &Replay, style: Style) -> String {
         "ns/op: CPU time, median of {} repetitions, interleaved, fresh state each; the driver's is taken off. \
          work: what was looked at and what was recomputed (steps). \
          p99.99 and worst: of operations timed alone{}; - where unknown, which the record explains. \
-         span/live: from the first byte held to the last over bytes held, at the end. seed {}",
+         span/live: from the first byte held to the last over bytes held, at the end. \
+         failed: maps for which no place was left. B/range: memory for each range held. \
+         ~0: too little to be told from the driver. seed {}",
         replay.repetitions,
         replay
             .clock_ns

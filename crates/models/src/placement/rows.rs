@@ -70,9 +70,14 @@ fn one(rung: &Rung<'_>, entry: &Entry, driver: &Shown, shown: &Shown) -> Measure
     let low = taken_off(over_batches(&shown.times, least));
     let high = taken_off(over_batches(&shown.times, most));
     let spread = low.zip(high).map(|(low, high)| Spread { low, high });
+    let timed: u64 = shown.times.iter().flatten().map(|time| time.1).sum();
+    let short = facts.operations < FEW && timed < LEAST_TIMED_NS;
     if told && ns.is_none() {
         unknown("ns_per_operation", "it stopped before anything was timed");
+    } else if told && short {
+        unknown("ns_per_operation", "it was over too soon to be timed");
     }
+    let (ns, spread) = if short { (None, None) } else { (ns, spread) };
 
     let (p9999_ns, worst_ns) = singles(shown);
     if let Err(why) = &p9999_ns
@@ -127,6 +132,11 @@ fn one(rung: &Rung<'_>, entry: &Entry, driver: &Shown, shown: &Shown) -> Measure
     let runs = if told { runs } else { Vec::new() };
     Measured { row, runs }
 }
+
+/// Of so few operations that took so little in all repetitions together no time is told: it is mostly the
+/// clock's.
+const FEW: u64 = 500;
+const LEAST_TIMED_NS: u64 = 50_000;
 
 fn span_unknown(facts: &Facts) -> &'static str {
     if facts.live == 0 {

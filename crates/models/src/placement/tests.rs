@@ -254,6 +254,19 @@ fn a_wrong_answer_ends_the_replay_and_a_lack_ends_a_row() {
     assert!(outcome.rows[0].row.lacks.is_some());
 }
 
+#[test]
+fn a_few_short_operations_are_not_timed() {
+    let entries = [Entry::policy(Name::Stopgap)];
+    let outcome = workload(Workload::Frag, 500, 100, &entries, settings());
+    let row = &outcome.rows[0].row;
+    assert_eq!((row.ns_per_operation, row.spread), (None, None));
+    let missing = row.missing.iter();
+    assert!(
+        missing.clone().any(|one| one.what == "ns_per_operation"),
+        "{row:?}"
+    );
+}
+
 /// On a clock that ticks at every reading, time is readings: the driver's cost is taken off its equal
 /// to nothing.
 #[test]
