@@ -36,7 +36,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match Args::parse() {
+    let result = stopgap_cli::parse().and_then(|args: Args| match args {
         Args {
             command: Some(Command::Soak(flags)),
             ..
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
         Args { .. } => Err(Failure::error(
             "give a workload, a trace, or soak; see --help",
         )),
-    };
+    });
     result.unwrap_or_else(Failure::report)
 }
 

@@ -13,6 +13,7 @@ use stopgap_kernel::signals;
 
 use crate::args;
 use crate::failure::{DONE, Failure};
+use crate::input_file;
 use crate::output;
 use crate::whole_file::WholeFile;
 
@@ -47,13 +48,16 @@ fn of_workload(workload: Workload, args: &args::Export) -> Result<ExitCode, Fail
                 "{workload} always has {own} mappings; leave --n out"
             )));
         }
-        Some(n) if n > Workload::LARGEST_N => {
-            let most = Workload::LARGEST_N;
-            return Err(Failure::error(format!(
-                "an N of {n} is too large; give at most {most}"
-            )));
-        }
-        given => given.unwrap_or_else(|| workload.default_n()),
+        Some(n) => match u32::try_from(n) {
+            Ok(n) if n <= Workload::LARGEST_N => n,
+            _ => {
+                let most = Workload::LARGEST_N;
+                return Err(Failure::error(format!(
+                    "an N of {n} is too large; give at most {most}"
+                )));
+            }
+        },
+        None => workload.default_n(),
     };
     let operations = args.ops.unwrap_or_else(|| workload.default_operations());
     let seed = args.seed.unwrap_or(1);
@@ -80,7 +84,7 @@ fn of_file(args: &args::Export) -> Result<ExitCode, Failure> {
     }
     let name = args.input.display();
     let wrong = |why: &dyn std::fmt::Display| Failure::error(format!("{name}: {why}"));
-    let file = File::open(&args.input).map_err(|error| {
+    let file = input_file::open(&args.input).map_err(|error| {
         if error.kind() != io::ErrorKind::NotFound {
             return wrong(&error);
         }
