@@ -100,6 +100,9 @@ pub fn placement(flags: &Flags, peers: &[fn() -> Entry]) -> Result<ExitCode, Fai
         }
     }
     bar.finish_and_clear();
+    if interrupted && measured.is_empty() {
+        return Err(Failure::error("interrupted before anything was measured"));
+    }
 
     let rows: Vec<_> = measured.iter().map(|measured| &measured.row).collect();
     let replay = Replay {
