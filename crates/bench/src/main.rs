@@ -40,7 +40,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match Args::parse() {
+    let result = stopgap_cli::parse().and_then(|args: Args| match args {
         Args {
             command: Some(Command::Soak(flags)),
             ..
@@ -56,7 +56,7 @@ fn main() -> ExitCode {
         Args { .. } => Err(Failure::error(
             "give a workload, a trace, soak or threads; see --help",
         )),
-    };
+    });
     result.unwrap_or_else(Failure::report)
 }
 

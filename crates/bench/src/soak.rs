@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use stopgap_cli::replay::count;
-use stopgap_cli::{Failure, progress_bar, tell};
+use stopgap_cli::{Failure, print, progress_bar, tell};
 use stopgap_kernel::signals;
 use stopgap_placement::oracle::soak::{Met, soak};
 use stopgap_placement::registry::Name;
@@ -45,7 +45,7 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     let bar = progress_bar();
     let share = flags.ops.div_ceil(names.len() as u64);
     let mut done: u64 = 0;
-    println!("seed {}, {} steps a policy", flags.seed, share);
+    print(&format!("seed {}, {share} steps a policy", flags.seed))?;
     for name in names {
         let mut said = 0;
         let told = |met: &Met| {
@@ -68,16 +68,16 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
         })?;
         done += met.steps;
         bar.suspend(|| {
-            println!(
+            print(&format!(
                 "{name:<22} {} steps: {} placed, {} exhausted, {} freed, no difference",
                 met.steps, met.placed, met.exhausted, met.freed
-            );
-        });
+            ))
+        })?;
         if signals::interrupted() {
             break;
         }
     }
     bar.finish_and_clear();
-    println!("{done} steps in all without a difference");
+    print(&format!("{done} steps in all without a difference"))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -74,3 +74,35 @@ fn a_soak_tells_what_it_met() {
     let output = bench(&["soak", "--ops", "0"]);
     assert_eq!(output.status.code(), Some(1));
 }
+
+/// As with `stopgap`: one line, and a status that means an error.
+#[test]
+fn flags_that_make_no_sense() {
+    for words in [
+        &["frag", "--n", "x"][..],
+        &["--bogus"],
+        &["soak", "--policy", "x"],
+        &[],
+    ] {
+        let output = bench(words);
+        let line = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {line}");
+        assert_eq!(line.trim_end().lines().count(), 1, "{words:?}: {line}");
+    }
+}
+
+/// `stopgap-bench soak | head -n 0`.
+#[test]
+fn a_reader_that_goes_away_ends_a_soak() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_stopgap-bench"))
+        .args(["soak", "--ops", "200k"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    let line = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{line}");
+    assert!(line.contains("standard output: Broken pipe"), "{line}");
+}

@@ -413,8 +413,12 @@ fn direction(text: &str) -> Result<Direction, String> {
 }
 
 /// The command line; where it is wrong, one line that says what and what to do.
-pub(crate) fn parse() -> Result<Args, Failure> {
-    Args::try_parse().map_err(|error| {
+/// Reads the command line of the program that `A` defines.
+///
+/// # Errors
+/// [`Failure`]: what is wrong with it, in one line, or that help was asked for and is printed.
+pub fn parse<A: Parser>() -> Result<A, Failure> {
+    A::try_parse().map_err(|error| {
         let said = matches!(
             error.kind(),
             ErrorKind::DisplayHelp
@@ -426,11 +430,11 @@ pub(crate) fn parse() -> Result<Args, Failure> {
             let _ = error.print(); // a closed terminal: nobody is there to read it
             return Failure::Silent { status };
         }
-        Failure::error(one_line(&error))
+        Failure::error(one_line(&error, A::command().get_name()))
     })
 }
 
-fn one_line(error: &clap::Error) -> String {
+fn one_line(error: &clap::Error, program: &str) -> String {
     let probing = std::env::args_os()
         .nth(1)
         .is_some_and(|word| word == "probe" || word == "replay");
@@ -450,7 +454,7 @@ fn one_line(error: &clap::Error) -> String {
         .collect();
     let what = what.join(" ");
     let what = what.strip_prefix("error: ").unwrap_or(&what);
-    format!("{what}; see 'stopgap --help'")
+    format!("{what}; see '{program} --help'")
 }
 
 #[cfg(test)]
@@ -502,7 +506,7 @@ mod tests {
             &["stopgap", "chekc"],
         ] {
             let error = Args::try_parse_from(words).unwrap_err();
-            let line = one_line(&error);
+            let line = one_line(&error, "stopgap");
             assert!(!line.contains('\n'), "{line}");
             assert!(line.contains("--help"), "{line}");
         }

@@ -13,6 +13,7 @@ use stopgap_kernel::signals;
 
 use crate::args;
 use crate::failure::{DONE, Failure};
+use crate::input_file;
 use crate::output;
 use crate::whole_file::WholeFile;
 
@@ -81,7 +82,7 @@ fn of_file(args: &args::Export) -> Result<ExitCode, Failure> {
     }
     let name = args.input.display();
     let wrong = |why: &dyn std::fmt::Display| Failure::error(format!("{name}: {why}"));
-    let file = File::open(&args.input).map_err(|error| {
+    let file = input_file::open(&args.input).map_err(|error| {
         if error.kind() != io::ErrorKind::NotFound {
             return wrong(&error);
         }

@@ -19,6 +19,7 @@ mod check;
 mod doctor;
 mod export;
 mod failure;
+mod input_file;
 mod output;
 mod places;
 mod probe;
@@ -31,15 +32,17 @@ mod whole_file;
 
 use std::process::ExitCode;
 
-use args::{Command, ReplayQuestion};
+use args::{Args, Command, ReplayQuestion};
 
+pub use args::parse;
 pub use failure::Failure;
+pub use output::print;
 pub use session::{progress_bar, tell};
 
 /// The command: reads the command line, does it, gives the exit status.
 #[must_use]
 pub fn main() -> ExitCode {
-    let result = args::parse().and_then(|args| match args.command {
+    let result = parse().and_then(|args: Args| match args.command {
         Command::Check(args) => check::run(&args),
         Command::Probe(args) => probe::run(args),
         Command::Replay(args) => match args.question {

@@ -51,8 +51,11 @@ fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     written
 }
 
-/// Prints to standard output. A reader that has gone away is an error, not a panic.
-pub(crate) fn print(text: &str) -> Result<(), Failure> {
+/// Prints to standard output, with a line break at the end.
+///
+/// # Errors
+/// A reader that has gone away, or a full disk: an error, not a panic.
+pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())
         .and_then(|()| {

@@ -92,12 +92,6 @@ pub fn placement(flags: &Flags, peers: &[fn() -> Entry]) -> Result<ExitCode, Fai
         let outcome = rung
             .run(&entries, settings, &meter)
             .map_err(|error| failure(input, &error))?;
-        if outcome.rows.is_empty() && !outcome.interrupted {
-            return Err(Failure::error(format!(
-                "{}: nothing to carry out after its layout",
-                plain(&input.title())
-            )));
-        }
         clock_ns = Some(outcome.clock_ns);
         measured.extend(outcome.rows.into_iter().map(|mut measured| {
             measured.row.missing.extend_from_slice(&input.missing);
@@ -109,6 +103,9 @@ pub fn placement(flags: &Flags, peers: &[fn() -> Entry]) -> Result<ExitCode, Fai
         }
     }
     bar.finish_and_clear();
+    if interrupted && measured.is_empty() {
+        return Err(Failure::error("interrupted before anything was measured"));
+    }
 
     let rows: Vec<_> = measured.iter().map(|measured| &measured.row).collect();
     let replay = Replay {

@@ -57,7 +57,7 @@ fn events(path: &Path) -> Vec<Event> {
 #[test]
 fn a_workload_there_and_back() {
     let run = Run::new();
-    let flags = ["--n", "300", "--ops", "5000", "--seed", "9"];
+    let flags = ["--n", "300", "--ops", "5k", "--seed", "9"];
     for &workload in Workload::ALL {
         let flags = if workload.n_may_be_chosen() {
             &flags[..]
@@ -229,6 +229,15 @@ fn a_disk_that_is_full() {
         let words = ["frag", "--to", form, "-o", "/dev/full"];
         refused(&run, &words, &["/dev/full", "No space left"]);
     }
+}
+
+#[test]
+fn a_pipe_is_not_waited_for() {
+    let run = Run::new();
+    let mut mkfifo = std::process::Command::new("mkfifo");
+    assert!(mkfifo.arg(path(&run, "pipe")).status().unwrap().success());
+    let words = ["pipe", "--to", "jsonl", "-o", "x"];
+    refused(&run, &words, &["pipe: ", "a pipe or a device"]);
 }
 
 /// `stopgap export ... -o - | head -n 2`.

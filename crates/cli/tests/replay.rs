@@ -264,16 +264,18 @@ fn a_trace_that_makes_no_sense_names_file_row_and_reason() {
     refused(&[&path], &["twice.jsonl", "line 3", "mapped already"]);
     let huge = map.replace("4096", "18446744073709551615");
     let path = lines("huge.jsonl", &[header, &huge]);
-    refused(&[&path], &["huge.jsonl", "event 0", "larger than"]);
+    refused(&[&path], &["huge.jsonl", "line 2", "larger than"]);
+    // Of events between which others stand, the line is told, not which of the mappings' it is.
+    let mark = r#"{"time_ns":1,"kind":"mark","name":"frame"}"#;
+    let more = map.replace("map", "protect").replace("4096", "4097");
+    let path = lines("more.jsonl", &[header, mark, map, mark, &more]);
+    refused(&[&path], &["more.jsonl", "line 5", "more of 3"]);
+    let layout = r#"{"time_ns":0,"kind":"begin","phase":"layout"}"#;
+    let path = lines("layout.jsonl", &[header, layout, map, unmap]);
+    refused(&[&path], &["layout.jsonl", "all of it is layout"]);
     let none = map.replace("4096", "0");
     let path = lines("none.jsonl", &[header, &none]);
     refused(&[&path], &["none.jsonl", "line 2", "0 bytes"]);
-    let begin = r#"{"time_ns":0,"kind":"begin","phase":"layout"}"#;
-    let path = lines("layout.jsonl", &[header, begin, map]);
-    refused(
-        &[&path],
-        &["layout.jsonl", "nothing to carry out after its layout"],
-    );
     let path = lines("empty.jsonl", &[header]);
     refused(&[&path], &["empty.jsonl", "no map"]);
     let path = lines("noise.jsonl", &["not a trace"]);
@@ -281,6 +283,13 @@ fn a_trace_that_makes_no_sense_names_file_row_and_reason() {
     let path = lines("good.jsonl", &[header, map, unmap]);
     refused(&[&path, "--n", "5"], &["good.jsonl", "leave out --n"]);
     refused(&[folder.path().to_str().unwrap()], &["directory"]);
+    let window = |text: &str| header.replace('}', &format!(",{text}}}"));
+    let bytes = window(r#""page_size":1,"window":{"start":0,"end":281474976710656}"#);
+    let path = lines("bytes.jsonl", &[&bytes, map, unmap]);
+    refused(&[&path], &["bytes.jsonl", "more than 2^44 pages"]);
+    let crossed = window(r#""window":{"start":8192,"end":4096}"#);
+    let path = lines("crossed.jsonl", &[&crossed, map, unmap]);
+    refused(&[&path], &["crossed.jsonl", "crossed"]);
 
     let whole = std::fs::read(frag_trace(folder.path())).unwrap();
     let cut = folder.path().join("cut.parquet");
@@ -310,6 +319,53 @@ fn lost_events_are_in_the_record() {
     let lost =
         |m: &Value| m["what"] == "1,501 events" && m["why"].as_str().unwrap().contains("lost");
     assert!(missing.iter().any(lost), "{missing:?}");
+}
+
+/// What is not a file is not waited for.
+#[test]
+fn a_trace_that_is_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    for path in [pipe.to_str().unwrap(), "/dev/zero"] {
+        refused(&[path], &[path, "a pipe or a device"]);
+    }
+    // Nobody can look there: that says something else than that there is none.
+    let below_a_file = "/proc/self/status/trace.parquet";
+    refused(&[below_a_file], &[below_a_file, "Not a directory"]);
+}
+
+/// Ctrl-C while a scene is laid out, and while a long trace is read for the first time, in which no policy
+/// has anything to do: there is nothing to report.
+#[test]
+fn an_interrupt_before_anything_is_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("marks.jsonl");
+    let marks = "{\"time_ns\":1,\"kind\":\"mark\",\"name\":\"frame\"}\n".repeat(3_000_000);
+    std::fs::write(&path, marks).unwrap();
+    let trace = [path.to_str().unwrap()];
+    let layout = ["frag", "--n", "6m", "--policy", "stopgap", "--memory", "3G"];
+    for words in [&trace[..], &layout] {
+        let run = Run::new();
+        let child = run
+            .command(&[&["replay", "placement"], words].concat())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        let pid = child.id().to_string();
+        let kill = std::process::Command::new("kill")
+            .args(["-INT", &pid])
+            .status();
+        assert!(kill.unwrap().success());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {output:?}");
+        let line = text(&output.stderr);
+        assert!(line.contains("interrupted before"), "{words:?}: {line}");
+        assert!(run.records().is_empty(), "{words:?}");
+    }
 }
 
 /// A reader that goes away is an error, and the record is there.

@@ -6,7 +6,7 @@ use stopgap_events::machine::Missing;
 use stopgap_events::workload::{Agua, Workload};
 use stopgap_models::placement::mail::MAIL_000;
 use stopgap_models::placement::rung::Events;
-use stopgap_placement::{Range, Space};
+use stopgap_placement::{Direction, Range, Space};
 use stopgap_report::text::thousands;
 
 use super::Flags;
@@ -144,7 +144,8 @@ fn built_in(workload: Workload, n: u32, operations: u64, seed: u64) -> Result<In
 /// What is no workload: the file of a trace.
 fn trace(flags: &Flags, word: &str) -> Result<Vec<Input>, Failure> {
     let path = Path::new(&flags.input);
-    if !path.exists() {
+    // What is there and may not be looked at is told by whoever opens it.
+    if let Ok(false) = path.try_exists() {
         let words: Vec<&str> = Workload::ALL.iter().map(|w| w.word()).collect();
         return Err(Failure::error(format!(
             "unknown workload '{word}', and there is no such file; there are {}, freegap, tight, all",
@@ -156,5 +157,5 @@ fn trace(flags: &Flags, word: &str) -> Result<Vec<Input>, Failure> {
             "{word} is a trace, which has its own N and operations; leave out --n and --ops"
         )));
     }
-    super::trace::input(path).map(|input| vec![input])
+    super::trace::input(path, flags.direction.unwrap_or(Direction::Any)).map(|input| vec![input])
 }

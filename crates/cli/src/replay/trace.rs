@@ -7,17 +7,21 @@ use stopgap_events::machine::Missing;
 use stopgap_events::memory::MemoryEvent;
 use stopgap_events::trace::{self, Check};
 use stopgap_events::workload::Workload;
+use stopgap_kernel::signals;
+use stopgap_models::placement::operation::Wrong;
 use stopgap_models::placement::rung::Events;
-use stopgap_placement::{Range, Space};
+use stopgap_models::placement::{Batch, Compiler};
+use stopgap_placement::{Direction, Range, Space};
 use stopgap_report::text::thousands;
 
 use super::input::{Input, PAGE};
 use crate::failure::Failure;
+use crate::input_file;
 use crate::session::tell;
 
 /// The trace in `path`, read through once: what is wrong with it is said before anything is measured, and
 /// how much is live at a time is known.
-pub(super) fn input(path: &Path) -> Result<Input, Failure> {
+pub(super) fn input(path: &Path, direction: Direction) -> Result<Input, Failure> {
     let named = path.display().to_string();
     let fail = |why: &dyn std::fmt::Display| Failure::error(format!("{named}: {why}"));
     let mut events = open(path).map_err(|why| fail(&why))?;
@@ -44,35 +48,45 @@ pub(super) fn input(path: &Path) -> Result<Input, Failure> {
         ))
     })?;
 
-    let (mut live, mut peak, mut operations) = (0u64, 0, 0u64);
-    for event in &mut events {
-        match event.map_err(|why| fail(&why))? {
-            MemoryEvent::Map { .. } => {
-                live += 1;
-                peak = peak.max(live);
+    let mut compiler = Compiler::new(space, direction);
+    let (mut batch, mut any, mut measured) = (Batch::default(), false, false);
+    loop {
+        match compiler.fill(&mut events, &mut batch) {
+            Ok(false) => break,
+            Ok(true) => {}
+            // It ends at the event that came last, whose row tells more than its number.
+            Err(error) => {
+                return Err(match error.what {
+                    Wrong::Unreadable(why) => fail(&why),
+                    what => fail(&trace::Error::new(events.input.place(), what.to_string())),
+                });
             }
-            MemoryEvent::Unmap { .. } => live -= 1,
-            MemoryEvent::Protect { .. } => {}
-            MemoryEvent::Touch { .. } | MemoryEvent::Begin(_) => continue,
         }
-        operations += 1;
+        any |= !batch.operations.is_empty();
+        measured |= any && batch.measured;
     }
-    if operations == 0 {
+    if signals::interrupted() {
+        return Err(fail(&"interrupted before anything was measured"));
+    }
+    if !any {
         return Err(fail(&"it has no map, unmap or protection to replay"));
+    }
+    if !measured {
+        return Err(fail(&"all of it is layout, which is not measured"));
     }
     let path: PathBuf = path.to_owned();
     Ok(Input {
         workload: named,
         n: None,
         space,
-        live: Some(peak),
+        live: Some(compiler.slots() as u64),
         missing,
         events: Box::new(move || Ok(Box::new(open(&path)?) as Events)),
     })
 }
 
 fn open(path: &Path) -> Result<MemoryEvents, String> {
-    let file = File::open(path).map_err(|error| error.to_string())?;
+    let file = input_file::open(path).map_err(|error| error.to_string())?;
     let input = trace::Input::new(file).map_err(|error| error.to_string())?;
     Ok(MemoryEvents {
         input,
@@ -80,7 +94,8 @@ fn open(path: &Path) -> Result<MemoryEvents, String> {
     })
 }
 
-/// The memory events of a trace, each checked against those before it.
+/// The memory events of a trace, each checked against those before it, until Ctrl-C: of billions of other
+/// events nobody else could be asked between two of them.
 struct MemoryEvents {
     input: trace::Input<File>,
     check: Check,
@@ -91,6 +106,9 @@ impl Iterator for MemoryEvents {
 
     fn next(&mut self) -> Option<Result<MemoryEvent, String>> {
         loop {
+            if signals::interrupted() {
+                return None;
+            }
             let event = match self.input.next()? {
                 Err(error) => return Some(Err(error.to_string())),
                 Ok(event) => event,

@@ -26,7 +26,8 @@ pub struct Error {
 
 impl Error {
     /// One line, whatever a file's words in it look like.
-    pub(super) fn new(place: Place, why: impl Into<String>) -> Error {
+    #[must_use]
+    pub fn new(place: Place, why: impl Into<String>) -> Error {
         let mut why: String = why.into();
         if why.chars().any(char::is_control) || why.len() > LONGEST {
             let line = why.chars().take(LONGEST).flat_map(|c| {

@@ -223,6 +223,8 @@ impl Rung<'_> {
                 break;
             }
         }
+        // A stream that is read from a file may have ended for it.
+        whole &= !(meter.interrupted)();
         let shown = runners.into_iter().map(|runner| {
             let facts = runner
                 .lane
