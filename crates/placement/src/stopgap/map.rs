@@ -19,6 +19,7 @@ mod change;
 mod index;
 mod tiles;
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::class::{CLASSES, Classes};
@@ -90,7 +91,8 @@ pub(super) enum Start {
 /// See the module.
 #[derive(Clone)]
 pub(super) struct Map {
-    pub(super) tiles: Vec<Tile>,
+    /// Each by itself: to move a list of them when it grows would take longer than any search.
+    pub(super) tiles: Vec<Box<Tile>>,
     pub(super) nodes: Vec<Node>,
     /// Nodes that are not in use.
     spare: Vec<u32>,
@@ -338,7 +340,8 @@ impl Map {
 
     /// Bytes of memory, by capacity.
     pub(super) fn memory(&self) -> usize {
-        self.tiles.capacity() * size_of::<Tile>()
+        self.tiles.len() * size_of::<Tile>()
+            + self.tiles.capacity() * size_of::<Box<Tile>>()
             + self.nodes.capacity() * size_of::<Node>()
             + self.spare.capacity() * size_of::<u32>()
     }

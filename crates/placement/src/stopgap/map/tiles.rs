@@ -1,5 +1,7 @@
 //! Tiles that come and go, and the nodes above them.
 
+use alloc::boxed::Box;
+
 use super::{Map, NONE, Node, Place, RECENT, bit_of, slot, tile_number};
 use crate::stopgap::tile::Tile;
 
@@ -38,12 +40,8 @@ impl Map {
             }
             node = child;
         }
-        if self.tiles.len() == self.tiles.capacity() {
-            // By a sixteenth: doubling would waste as much memory as all the ranges need.
-            self.tiles.reserve_exact(self.tiles.len() / 16 + 1);
-        }
         let tile = self.tiles.len();
-        self.tiles.push(Tile::new(number, node));
+        self.tiles.push(Box::new(Tile::new(number, node)));
         self.adopt(node, slot(number, 1), tile as u32);
         self.remember(number, tile);
         tile
@@ -85,10 +83,6 @@ impl Map {
             }
             self.spare.push(node);
             node = here.parent;
-        }
-        if self.tiles.capacity() > self.tiles.len() + self.tiles.len() / 8 + 8 {
-            self.tiles
-                .shrink_to(self.tiles.len() + self.tiles.len() / 16);
         }
     }
 }
