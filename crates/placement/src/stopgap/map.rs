@@ -92,6 +92,7 @@ pub(super) enum Start {
 #[derive(Clone)]
 pub(super) struct Map {
     /// Each by itself: to move a list of them when it grows would take longer than any search.
+    #[allow(clippy::vec_box)] // see above
     pub(super) tiles: Vec<Box<Tile>>,
     pub(super) nodes: Vec<Node>,
     /// Nodes that are not in use.
