@@ -104,7 +104,12 @@ impl Thread<'_> {
                     self.pages.given(range);
                     held.push(range);
                 }
-                Err(why) => assert_eq!(why, PlaceError::Exhausted, "{request:?}"),
+                Err(why) => {
+                    assert_eq!(why, PlaceError::Exhausted, "{request:?}");
+                    // What is missing may be with a thread that has no CPU: without it, this one would
+                    // use up its steps on refusals.
+                    thread::yield_now();
+                }
             }
         }
         for range in held {
