@@ -19,7 +19,8 @@
 //!   a place in the zone it grows (alignments need more room than an eighth).
 //! * **Victim** (`map`): the hole that was cut last is kept out of the index and is cut again before an
 //!   index is changed for a hole that does not fit exactly.
-//! * **Magazines** (`magazine`): up to 16 freed ranges a size wait for the next request of that very size.
+//! * **Magazines** (`magazine`): up to 16 freed ranges a size (8 above 64 pages) wait for the next request of
+//!   that very size.
 //!   Only ranges in the zone do (and, once there was a request for the bottom, ranges there), never in a
 //!   window that is nearly full, and all are given back before a request fails or a free is refused.
 //! * **Probing** (`search`): for alignments of 64 pages and more the few places that are aligned are looked
