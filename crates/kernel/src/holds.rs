@@ -96,7 +96,7 @@ impl<'a> Held<'a> {
         self.way
     }
 
-    /// How much is held: always the whole mapping.
+    /// How much is held.
     #[must_use]
     pub fn length(&self) -> Bytes {
         self.length
@@ -146,6 +146,15 @@ impl Segment {
     }
 }
 
+/// A part of a mapping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// From the mapping's start.
+    pub offset: Bytes,
+    /// Its length.
+    pub length: Bytes,
+}
+
 /// Ways to hold memory. Each is a method that the system carries out or refuses.
 pub trait Holds {
     /// Locks a whole mapping with mlock(2), which makes it resident as well.
@@ -177,7 +186,19 @@ pub trait Holds {
     /// # Errors
     /// As pipe(2) and vmsplice(2); [`crate::Error::Unsupported`] where the pipes that this user
     /// may have cannot hold it all (`fs.pipe-user-pages-soft`, `RLIMIT_NOFILE`).
-    fn vmsplice<'a>(&'a self, mapping: &'a Mapping) -> Result<Held<'a>>;
+    fn vmsplice<'a>(&'a self, mapping: &'a Mapping) -> Result<Held<'a>> {
+        let whole = Part {
+            offset: Bytes(0),
+            length: mapping.range().length(),
+        };
+        self.vmsplice_parts(mapping, &[whole])
+    }
+
+    /// Pins these parts of a mapping, as [`Holds::vmsplice`] does.
+    ///
+    /// # Errors
+    /// As there, and when a part leaves the mapping.
+    fn vmsplice_parts<'a>(&'a self, mapping: &'a Mapping, parts: &[Part]) -> Result<Held<'a>>;
 
     /// Pins a mapping as the registered buffers of an `io_uring` of its own.
     ///

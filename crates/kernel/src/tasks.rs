@@ -33,6 +33,56 @@ pub struct ChildOutcome {
 /// each end is open in one process only and its death is seen by the other.
 pub type ChildBody<'b> = Box<dyn FnOnce() -> Vec<u8> + 'b>;
 
+/// A guarded child at work beside us. Dropped, it is killed.
+pub struct Running {
+    #[allow(clippy::type_complexity)] // an end, and what it gives
+    end: Option<Box<dyn FnOnce(End) -> Result<ChildOutcome>>>,
+}
+
+/// How a [`Running`] child ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// By itself, or when its time is over.
+    ByItself,
+    /// At once.
+    Killed,
+}
+
+impl Running {
+    pub(crate) fn new(end: impl FnOnce(End) -> Result<ChildOutcome> + 'static) -> Running {
+        Running {
+            end: Some(Box::new(end)),
+        }
+    }
+
+    /// Waits until it ends by itself or its time is over.
+    ///
+    /// # Errors
+    /// As [`Tasks::run_children`].
+    pub fn finish(mut self) -> Result<ChildOutcome> {
+        match self.end.take() {
+            Some(end) => end(End::ByItself),
+            None => Err(Error::Child {
+                ended: "has ended before".to_owned(),
+            }),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(end) = self.end.take() {
+            let _ = end(End::Killed); // nobody asks how
+        }
+    }
+}
+
+impl std::fmt::Debug for Running {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Running")
+    }
+}
+
 /// Voluntary and involuntary context switches, counted when the task leaves the CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Switches {
@@ -108,6 +158,16 @@ pub trait Tasks {
         limits: &ChildLimits,
         bodies: Vec<ChildBody<'_>>,
     ) -> Vec<Result<ChildOutcome>>;
+
+    /// Starts `body` in a guarded child as [`Tasks::run_children`] does, and goes on beside it. Its
+    /// time counts from now; it is seen to be over when [`Running::finish`] is called, or two
+    /// seconds later by the child's own alarm. What it sends before that must fit into a pipe
+    /// (64 KiB): nobody reads it until then. It has a copy of every file that is open here, so it
+    /// never sees the end of a socket whose other end is ours: tell it by a byte.
+    ///
+    /// # Errors
+    /// As fork(2).
+    fn start_child(&self, limits: &ChildLimits, body: ChildBody<'_>) -> Result<Running>;
 
     /// How often the calling thread left its CPU since it began, by getrusage(2)
     /// (`RUSAGE_THREAD`). [`status_switches`] and [`SwitchEvents`] count the same otherwise.

@@ -9,7 +9,7 @@ use stopgap_events::units::Bytes;
 use super::files::Node;
 use super::{Fake, State};
 use crate::error::{Error, Result};
-use crate::holds::{Held, Holds, Segment, Way};
+use crate::holds::{Held, Holds, Part, Segment, Way};
 use crate::memory::{MapKind, MapRequest, Mapping, Memory};
 
 /// What the fake charges, ns a page: the figures measured on Linux 6.18 with swap.
@@ -127,9 +127,14 @@ impl Fake {
         self.with_file("/proc/self/limits", line)
     }
 
-    fn hold<'a>(&'a self, way: Way, call: &'static str, mapping: &'a Mapping) -> Result<Held<'a>> {
+    fn hold<'a>(
+        &'a self,
+        way: Way,
+        call: &'static str,
+        mapping: &'a Mapping,
+        length: Bytes,
+    ) -> Result<Held<'a>> {
         let range = mapping.range();
-        let length = range.length();
         let fail = |errno| Error::call(call, length, io::Error::from_raw_os_error(errno));
         let mut state = self.state();
         match (way, state.holds.refused.get(&way)) {
@@ -175,7 +180,7 @@ impl Fake {
 
 impl Holds for Fake {
     fn mlock<'a>(&'a self, mapping: &'a Mapping) -> Result<Held<'a>> {
-        self.hold(Way::Mlock, "mlock", mapping)
+        self.hold(Way::Mlock, "mlock", mapping, mapping.range().length())
     }
 
     fn segment(&self, length: Bytes) -> Result<Segment> {
@@ -189,15 +194,23 @@ impl Holds for Fake {
     }
 
     fn shm_lock<'a>(&'a self, segment: &'a Segment) -> Result<Held<'a>> {
-        self.hold(Way::ShmLock, "shmctl(SHM_LOCK)", segment.mapping())
+        let mapping = segment.mapping();
+        self.hold(
+            Way::ShmLock,
+            "shmctl(SHM_LOCK)",
+            mapping,
+            mapping.range().length(),
+        )
     }
 
-    fn vmsplice<'a>(&'a self, mapping: &'a Mapping) -> Result<Held<'a>> {
-        self.hold(Way::Vmsplice, "vmsplice", mapping)
+    fn vmsplice_parts<'a>(&'a self, mapping: &'a Mapping, parts: &[Part]) -> Result<Held<'a>> {
+        let length = parts.iter().map(|part| part.length).sum();
+        self.hold(Way::Vmsplice, "vmsplice", mapping, length)
     }
 
     fn io_uring<'a>(&'a self, mapping: &'a Mapping) -> Result<Held<'a>> {
-        self.hold(Way::IoUring, "io_uring_register(BUFFERS)", mapping)
+        let length = mapping.range().length();
+        self.hold(Way::IoUring, "io_uring_register(BUFFERS)", mapping, length)
     }
 }
 

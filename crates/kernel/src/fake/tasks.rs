@@ -3,7 +3,7 @@ use stopgap_events::units::Nanos;
 use super::Fake;
 use crate::error::{Error, Result};
 use crate::switches::SwitchEvents;
-use crate::tasks::{ChildBody, ChildLimits, ChildOutcome, Switches, Tasks};
+use crate::tasks::{ChildBody, ChildLimits, ChildOutcome, Running, Switches, Tasks};
 
 impl Tasks for Fake {
     fn cpus(&self) -> Result<Vec<u32>> {
@@ -33,6 +33,12 @@ impl Tasks for Fake {
                 })
             })
             .collect()
+    }
+
+    /// Refused: there is only one process.
+    fn start_child(&self, _limits: &ChildLimits, _body: ChildBody<'_>) -> Result<Running> {
+        let none = std::io::Error::from_raw_os_error(libc::ENOSYS);
+        Err(Error::call("fork", "load child", none))
     }
 
     /// None: there is nobody to switch to.

@@ -1,3 +1,4 @@
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::ptr;
@@ -8,9 +9,10 @@ use stopgap_events::range::AddressRange;
 use stopgap_events::units::Bytes;
 
 use super::Linux;
+use super::memory::part as within;
 use crate::error::{Error, Result};
 use crate::files::read_number;
-use crate::holds::{Held, Holds, Segment, Way};
+use crate::holds::{Held, Holds, Part, Segment, Way};
 use crate::memory::{Mapping, Memory, Origin};
 
 /// The mapping as pointer and length.
@@ -39,29 +41,33 @@ fn shmctl(id: i32, name: &'static str, command: libc::c_int) -> Result<()> {
     }
 }
 
-/// One pipe full of references to what lies at `address`; how many bytes it took.
-fn fill_pipe(writer: &OwnedFd, address: *mut libc::c_void, length: usize) -> io::Result<usize> {
+/// Parts that one vmsplice(2) takes (`UIO_MAXIOV`).
+const MOST_PARTS: usize = 1024;
+
+/// One pipe full of references to the first of `parts`, none of which is empty; what it took
+/// is taken off them. How many bytes that is.
+fn fill_pipe(writer: &OwnedFd, parts: &mut VecDeque<libc::iovec>) -> io::Result<usize> {
     let mut taken = 0;
-    while taken < length {
-        let part = libc::iovec {
-            // SAFETY: `taken` is less than the length of the mapping that starts at `address`.
-            iov_base: unsafe { address.byte_add(taken) },
-            iov_len: length - taken,
-        };
+    while !parts.is_empty() {
+        let (first, _) = parts.as_slices();
+        let first = &first[..first.len().min(MOST_PARTS)];
         let flags = libc::SPLICE_F_NONBLOCK;
-        // SAFETY: the part lies inside a mapping of ours that outlives the pipe (the hold
+        // SAFETY: the parts lie inside a mapping of ours that outlives the pipe (the hold
         // borrows it); nobody reads the pipe.
         let count = unsafe {
             libc::vmsplice(
                 std::os::fd::AsRawFd::as_raw_fd(writer),
-                &raw const part,
-                1,
+                first.as_ptr(),
+                first.len(),
                 flags,
             )
         };
         match usize::try_from(count) {
             Ok(0) => break,
-            Ok(count) => taken += count,
+            Ok(count) => {
+                taken += count;
+                take_off(parts, count);
+            }
             Err(_) => match io::Error::last_os_error() {
                 full if full.raw_os_error() == Some(libc::EAGAIN) => break,
                 error => return Err(error),
@@ -69,6 +75,22 @@ fn fill_pipe(writer: &OwnedFd, address: *mut libc::c_void, length: usize) -> io:
         }
     }
     Ok(taken)
+}
+
+/// Takes `count` bytes off the front of `parts`.
+fn take_off(parts: &mut VecDeque<libc::iovec>, mut count: usize) {
+    while count > 0
+        && let Some(part) = parts.front_mut()
+    {
+        let step = count.min(part.iov_len);
+        // Never beyond the part's end, and never dereferenced here.
+        part.iov_base = part.iov_base.wrapping_byte_add(step);
+        part.iov_len -= step;
+        count -= step;
+        if part.iov_len == 0 {
+            parts.pop_front();
+        }
+    }
 }
 
 impl Holds for Linux {
@@ -124,33 +146,42 @@ impl Holds for Linux {
         }))
     }
 
-    fn vmsplice<'a>(&'a self, mapping: &'a Mapping) -> Result<Held<'a>> {
-        let (address, length) = whole(mapping);
-        let target = mapping.range().length();
-        let most: usize = read_number(self, "/proc/sys/fs/pipe-max-size").unwrap_or(1 << 20);
+    fn vmsplice_parts<'a>(&'a self, mapping: &'a Mapping, parts: &[Part]) -> Result<Held<'a>> {
+        let target: Bytes = parts.iter().map(|part| part.length).sum();
+        let mut left = parts
+            .iter()
+            .filter(|part| part.length.0 > 0)
+            .map(|part| {
+                let (iov_base, iov_len) = within("vmsplice", mapping, part.offset, part.length)?;
+                Ok(libc::iovec {
+                    iov_base: iov_base.cast(),
+                    iov_len,
+                })
+            })
+            .collect::<Result<VecDeque<libc::iovec>>>()?;
+        let most: u64 = read_number(self, "/proc/sys/fs/pipe-max-size").unwrap_or(1 << 20);
         let mut pipes = Vec::new();
         let mut taken = 0;
-        while taken < length {
+        while !left.is_empty() {
+            let held = Bytes(taken as u64);
             let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| {
                 let advice = format!(
-                    "{} held by {} pipes, the next: {e}; raise RLIMIT_NOFILE (ulimit -n) or \
+                    "{held} held by {} pipes, the next: {e}; raise RLIMIT_NOFILE (ulimit -n) or \
                      hold less",
-                    Bytes(taken as u64),
                     pipes.len()
                 );
                 Error::unsupported(format!("holding {target} by vmsplice"), advice)
             })?;
             // One buffer holds one page. Refused beyond fs.pipe-user-pages-soft: the pipe
             // then keeps what it has.
-            let _ = fcntl_setpipe_size(&writer, most.min(length - taken));
-            // SAFETY: `taken` is less than the mapping's length.
-            let rest = unsafe { address.byte_add(taken) };
-            let count = fill_pipe(&writer, rest, length - taken)
+            #[allow(clippy::cast_possible_truncation)] // addresses have 64 bits
+            let size = most.min((target - held).0) as usize;
+            let _ = fcntl_setpipe_size(&writer, size);
+            let count = fill_pipe(&writer, &mut left)
                 .map_err(|e| Error::call("vmsplice", target, e))?;
             if count == 0 {
                 let advice = format!(
-                    "an empty pipe takes no page after {}: see fs.pipe-user-pages-hard",
-                    Bytes(taken as u64)
+                    "an empty pipe takes no page after {held}: see fs.pipe-user-pages-hard"
                 );
                 let what = format!("holding {target} by vmsplice");
                 return Err(Error::unsupported(what, advice));
@@ -302,6 +333,35 @@ mod tests {
             let during = open_files();
             drop(held);
             vec![u8::from(during > before), u8::from(open_files() == before)]
+        });
+        assert_eq!(outcome.unwrap().output, [1, 1]);
+    }
+
+    /// ```text
+    /// page    0 1 2 3 4 5 6 7
+    /// parts   [1]   [1]   [2 ]    and back to back in one iovec list
+    /// ```
+    #[test]
+    fn parts_are_held_each() {
+        use crate::tasks::{ChildLimits, Tasks};
+        let limits = ChildLimits {
+            time: stopgap_events::units::Nanos::secs(10),
+            cgroup: None,
+        };
+        let outcome = Linux.run_child(&limits, &mut || {
+            let mapping = resident();
+            let page = Linux.page_size().0;
+            let part = |at: u64, pages: u64| Part {
+                offset: Bytes(at * page),
+                length: Bytes(pages * page),
+            };
+            let parts = [part(0, 1), part(3, 1), part(6, 2), part(7, 0)];
+            let held = Linux.vmsplice_parts(&mapping, &parts).unwrap();
+            let right = held.length() == Bytes(4 * page);
+            drop(held);
+            let beyond = part(LENGTH.0 / page, 1);
+            let refused = Linux.vmsplice_parts(&mapping, &[beyond]).is_err();
+            vec![u8::from(right), u8::from(refused)]
         });
         assert_eq!(outcome.unwrap().output, [1, 1]);
     }

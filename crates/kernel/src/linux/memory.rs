@@ -19,7 +19,7 @@ fn prot(protection: Protection) -> ProtFlags {
 }
 
 /// The part of `mapping` as pointer and length; an error where it leaves the mapping.
-fn part(
+pub(super) fn part(
     call: &'static str,
     mapping: &Mapping,
     offset: Bytes,

@@ -12,7 +12,7 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::files::Files;
 use crate::switches::SwitchEvents;
-use crate::tasks::{ChildBody, ChildLimits, ChildOutcome, Switches, Tasks};
+use crate::tasks::{ChildBody, ChildLimits, ChildOutcome, End, Running, Switches, Tasks};
 
 /// Exit status of a child whose body panicked.
 const PANICKED: i32 = 101;
@@ -58,6 +58,20 @@ impl Tasks for Linux {
             .into_iter()
             .map(|child| child?.reap(limits.time))
             .collect()
+    }
+
+    fn start_child(&self, limits: &ChildLimits, body: ChildBody<'_>) -> Result<Running> {
+        let child = start(limits, body, &mut Vec::new().into_iter())?;
+        let (deadline, time) = (self.now() + limits.time, limits.time);
+        Ok(Running::new(move |end| {
+            let mut child = [Ok(child)];
+            if end == End::Killed {
+                child.iter_mut().flatten().for_each(Child::kill);
+            }
+            Linux.read_all(&mut child, deadline);
+            let [child] = child;
+            child?.reap(time)
+        }))
     }
 
     fn switches(&self) -> Result<Switches> {
@@ -364,6 +378,31 @@ mod tests {
         let error = Linux.run_child(&limits, &mut Vec::new).unwrap_err();
         let said = error.to_string();
         assert!(said.contains("limits: open /nonexistent/group/"), "{said}");
+    }
+
+    /// It holds what it took until it is told, and is gone when nobody wants it any more.
+    #[test]
+    fn a_child_works_beside_us_until_told() {
+        use crate::ipc::Ipc;
+        let begin = || {
+            let (ours, theirs) = Linux.stream_pair().unwrap();
+            let body: ChildBody<'static> = Box::new(move || {
+                theirs.write_all(b"ready").unwrap();
+                theirs.read(&mut [0]).unwrap();
+                b"done".to_vec()
+            });
+            let running = Linux.start_child(&limits(Nanos::secs(30)), body).unwrap();
+            let mut said = [0; 8];
+            assert_eq!(ours.read(&mut said).unwrap(), 5);
+            (ours, running)
+        };
+        let (ours, running) = begin();
+        ours.write_all(b"!").unwrap(); // closing it would not do: the child has a copy
+        assert_eq!(running.finish().unwrap().output, b"done");
+
+        let (ours, running) = begin();
+        drop(running);
+        assert_eq!(ours.read(&mut [0]).unwrap(), 0, "killed, so its end is closed");
     }
 
     #[test]
