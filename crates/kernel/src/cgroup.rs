@@ -90,6 +90,29 @@ pub fn counters(
     Ok(pairs.collect())
 }
 
+/// [`counters`] of `memory.stat` of our own group, where the memory controller is on version 2.
+///
+/// # Errors
+/// [`Error::Unsupported`] where it is not; else as the files of `/proc/self` and `memory.stat`: the
+/// root group has none.
+pub fn own_counters(files: &(impl Files + ?Sized)) -> Result<BTreeMap<String, u64>> {
+    let mounts = mounts(files)?;
+    let mount = mounts
+        .iter()
+        .find(|mount| mount.fs_type == "cgroup2")
+        .ok_or_else(|| no_group("no cgroup file system of version 2 is mounted"))?;
+    let path = Path::new("/proc/self/cgroup");
+    let text = files.read(path)?;
+    let own = ProcessCGroups::from_buf_read(text.as_slice())
+        .map_err(|e| Error::parse(path.display(), e))?
+        .0;
+    let group = own
+        .iter()
+        .find(|group| group.hierarchy == 0 && group.controllers.is_empty())
+        .ok_or_else(|| no_group("/proc/self/cgroup names no group of version 2"))?;
+    counters(files, directory(mount, &group.pathname).join("memory.stat"))
+}
+
 fn no_group(advice: impl ToString) -> Error {
     Error::unsupported("no memory cgroup", advice)
 }

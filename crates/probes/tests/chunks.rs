@@ -129,6 +129,7 @@ fn entries_are_those_measured_by_hand() {
         runs: 3,
         buffers: 4,
         knobs: true,
+        fragment: None,
     };
     let answer = run(&probe, folder.path(), 20);
     for strategy in ["thp-direct", "collapse", "hugetlb"] {

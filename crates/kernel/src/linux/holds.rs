@@ -177,8 +177,8 @@ impl Holds for Linux {
             #[allow(clippy::cast_possible_truncation)] // addresses have 64 bits
             let size = most.min((target - held).0) as usize;
             let _ = fcntl_setpipe_size(&writer, size);
-            let count = fill_pipe(&writer, &mut left)
-                .map_err(|e| Error::call("vmsplice", target, e))?;
+            let count =
+                fill_pipe(&writer, &mut left).map_err(|e| Error::call("vmsplice", target, e))?;
             if count == 0 {
                 let advice = format!(
                     "an empty pipe takes no page after {held}: see fs.pipe-user-pages-hard"

@@ -402,7 +402,11 @@ mod tests {
 
         let (ours, running) = begin();
         drop(running);
-        assert_eq!(ours.read(&mut [0]).unwrap(), 0, "killed, so its end is closed");
+        assert_eq!(
+            ours.read(&mut [0]).unwrap(),
+            0,
+            "killed, so its end is closed"
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! | long blocks, but no direct reclaim or compaction | `inconclusive`: not the allocator |
 //! | free memory is in large blocks | `inconclusive: not fragmented`: nothing could stall |
 //! | fragmented, but no strategy was made to compact | `inconclusive` |
+//! | made fragmented on purpose, no strategy stalls twice, and runs put strategies in different orders | `inconclusive`: repeats disagree ([`Ranking`]) |
 //! | a strategy had to compact, in two runs or more, and did not stall | `clean` |
 //!
 //! A block *stalls* if it is beyond its series' threshold and the kernel counted a direct
@@ -14,6 +15,7 @@
 //! busy machine, a virtual machine's host, memory that was never used before.
 
 mod evidence;
+mod ranking;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,6 +28,8 @@ use stopgap_stats::quantile::median;
 use stopgap_stats::record::{Answer, Block, Figure, Parameter, Series};
 use stopgap_stats::verdict::{Verdict, Word};
 
+pub use ranking::{APART, Ranking};
+
 use super::series::{BLOCK, RECLAIMS};
 use super::strategy::Strategy;
 use crate::contract::Measured;
@@ -37,7 +41,10 @@ pub const FRAGMENTED: f64 = 0.5;
 
 /// Below this order the kernel never calls an allocation costly
 /// (`PAGE_ALLOC_COSTLY_ORDER` is 3, Linux 6.12): the first order that may stall for compaction.
-const COSTLY_ORDER: u32 = 4;
+pub(super) const COSTLY_ORDER: u32 = 4;
+
+/// Name of the fact that is there where memory was made fragmented.
+pub(super) const KEPT_ONE_IN: &str = "kept_one_in";
 
 /// Name of the fact that holds the index of an order.
 pub(super) fn index_fact(order: u32) -> String {
@@ -224,6 +231,9 @@ impl<'a> Seen<'a> {
                 Some(once) => format!("{why}; {once}"),
                 None => why,
             }),
+            None if once.is_none() && self.disagreement().is_some() => {
+                Verdict::inconclusive(&self.disagreement().unwrap_or_default())
+            }
             None if once.is_some() => Verdict::inconclusive(&once.unwrap_or_default()),
             None if self.long().is_some() => {
                 Verdict::inconclusive(&self.long().unwrap_or_default())
@@ -286,6 +296,17 @@ impl<'a> Seen<'a> {
             "fragmented (index {index:.2}), but {usable} lie free in large blocks, \
              so that nothing had to be compacted"
         ))
+    }
+
+    /// On memory that was made fragmented: between whom repeats disagree.
+    fn disagreement(&self) -> Option<String> {
+        self.fact(KEPT_ONE_IN)?;
+        let sizes: BTreeSet<Bytes> = self.measured.series.iter().filter_map(size_of).collect();
+        sizes.into_iter().find_map(|size| {
+            let (one, other) = Ranking::of(&self.measured.series, size)?.disagree?;
+            let size = size.short();
+            Some(format!("repeats disagree: {size} by {one} and by {other}"))
+        })
     }
 
     fn fragmented(&self, order: u32) -> bool {

@@ -47,7 +47,7 @@ pub(super) fn setup(
     }
     let thp = thp.ok_or("this kernel has no THP")?;
     let (chunk, direct) = match strategy {
-        Strategy::Mthp(size) => (size, None),
+        Strategy::Mthp(size) | Strategy::MthpUpTo(size) => (size, None),
         Strategy::ThpDirect => (thp.pmd_size, Some(true)),
         Strategy::ThpNoReclaim => (thp.pmd_size, Some(false)),
         // The advice obeys no knob: it always reclaims (khugepaged.c, alloc_charge_folio).
@@ -69,7 +69,8 @@ pub(super) fn setup(
             let (none, has) = (chunk.short(), sizes.join(", "));
             format!("this kernel has no THP of {none}; it has {has}")
         })?;
-    let changes = changes(thp, target, direct);
+    let smaller = matches!(strategy, Strategy::MthpUpTo(_));
+    let changes = changes(thp, target, smaller, direct);
     if may_set {
         return Ok(Setup {
             chunk,
@@ -79,15 +80,26 @@ pub(super) fn setup(
             changes,
         });
     }
-    as_it_is(thp, target, direct).ok_or_else(|| refused(&changes))
+    as_it_is(thp, target, smaller, direct).ok_or_else(|| refused(&changes))
 }
 
-/// What has to be set so that advised memory gets pages of `target` and of no other size, and
-/// faults reclaim directly or not (`None`: directly).
-fn changes(thp: &Thp, target: &Size, direct: Option<bool>) -> Vec<(PathBuf, &'static str)> {
+/// Whether a buffer of pages of `target` has pages of `size` too: with `smaller` every size up to
+/// it is tried.
+fn is_wanted(size: &Size, target: &Size, smaller: bool) -> bool {
+    size.page == target.page || (smaller && size.page < target.page)
+}
+
+/// What has to be set so that advised memory gets pages of `target` and of no other size (with
+/// `smaller`: of no larger one), and faults reclaim directly or not (`None`: directly).
+fn changes(
+    thp: &Thp,
+    target: &Size,
+    smaller: bool,
+    direct: Option<bool>,
+) -> Vec<(PathBuf, &'static str)> {
     let mut changes = Vec::new();
     for size in &thp.sizes {
-        let wanted = size.page == target.page;
+        let wanted = is_wanted(size, target, smaller);
         match (thp.allows(size, true), wanted) {
             (false, true) => changes.push((size.knob.clone(), "madvise")),
             (true, false) => changes.push((size.knob.clone(), "never")),
@@ -102,6 +114,17 @@ fn changes(thp: &Thp, target: &Size, direct: Option<bool>) -> Vec<(PathBuf, &'st
     changes
 }
 
+/// What has to be set so that advised memory gets the largest pages that are free, of any size,
+/// and nothing is reclaimed or compacted for it.
+pub(super) fn any_size_that_is_free(thp: &Thp) -> Vec<(PathBuf, &'static str)> {
+    let refused = thp.sizes.iter().filter(|size| !thp.allows(size, true));
+    let mut changes: Vec<_> = refused.map(|size| (size.knob.clone(), "madvise")).collect();
+    if thp.defrag != "never" {
+        changes.push((defrag_knob(), "never")); // `defer` would wake the compactor
+    }
+    changes
+}
+
 fn defrag_after(thp: &Thp, changes: &[(PathBuf, &'static str)]) -> String {
     let set = changes.iter().find(|(knob, _)| *knob == defrag_knob());
     set.map_or_else(|| thp.defrag.clone(), |(_, word)| (*word).to_owned())
@@ -109,7 +132,7 @@ fn defrag_after(thp: &Thp, changes: &[(PathBuf, &'static str)]) -> String {
 
 /// With the knobs as they stand: a fault takes the largest size that is allowed, so advice (or
 /// its absence) must leave `target` as the largest.
-fn as_it_is(thp: &Thp, target: &Size, direct: Option<bool>) -> Option<Setup> {
+fn as_it_is(thp: &Thp, target: &Size, smaller: bool, direct: Option<bool>) -> Option<Setup> {
     [true, false].into_iter().find_map(|advised| {
         let largest = thp
             .sizes
@@ -117,7 +140,10 @@ fn as_it_is(thp: &Thp, target: &Size, direct: Option<bool>) -> Option<Setup> {
             .rev()
             .find(|size| thp.allows(size, advised))?;
         let reclaims = Thp::direct(&thp.defrag, advised);
-        let fits = largest.page == target.page && direct.is_none_or(|wanted| wanted == reclaims);
+        let all = |size: &Size| !is_wanted(size, target, true) || thp.allows(size, advised);
+        let every = !smaller || thp.sizes.iter().all(all);
+        let fits =
+            largest.page == target.page && every && direct.is_none_or(|wanted| wanted == reclaims);
         fits.then(|| Setup {
             chunk: target.page,
             advice: advised.then_some(Advice::HugePage),

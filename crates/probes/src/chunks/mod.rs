@@ -17,30 +17,41 @@
 //! and such memory has been used before. Cold memory may still turn up; so a long block counts
 //! against the allocator only where the kernel counted direct reclaim or compaction meanwhile.
 //!
+//! **On purpose.** With [`Chunks::fragment`] each strategy of each run takes its buffers from
+//! memory that was made fragmented just before ([`fragment`]): what one strategy leaves behind is
+//! then nobody's starting point. Such a state is not the same twice, so sizes differ between runs
+//! and only what all runs agree on is said.
+//!
 //! What it leaves out: drivers allocate in the kernel and unmovable; we take movable memory
 //! through page faults. Time that a task was ready to run and had no CPU is not part of a
 //! block.
 
+pub mod fragment;
+mod fragmented;
 mod judge;
 mod knobs;
 mod series;
 mod session;
 mod strategy;
 mod take;
+mod work;
 
 use std::collections::BTreeMap;
 
 use stopgap_events::machine::{Missing, Privilege};
 use stopgap_events::question::Question;
 use stopgap_events::units::Bytes;
+use stopgap_kernel::budget::meminfo;
 use stopgap_kernel::hugetlb;
 use stopgap_kernel::thp::Thp;
 use stopgap_stats::record::{Answer, Parameter};
 
 use crate::contract::{Context, Measured, Plan, Probe, ProbeError};
+use fragment::recipe::Recipe;
 use session::Session;
 
-pub use judge::FRAGMENTED;
+pub use fragment::{Fragment, Ratio};
+pub use judge::{APART, FRAGMENTED, Ranking};
 pub use series::{STALL_FLOOR, STALL_TIMES};
 pub use strategy::Strategy;
 
@@ -61,6 +72,8 @@ pub struct Chunks {
     pub buffers: u32,
     /// Whether knobs may be set, where we are root; else they are used as they stand.
     pub knobs: bool,
+    /// Make memory fragmented first, for each strategy of each run anew (root).
+    pub fragment: Option<Fragment>,
 }
 
 impl Chunks {
@@ -73,6 +86,7 @@ impl Chunks {
             runs: if quick { 3 } else { 5 },
             buffers: if quick { 1 } else { 8 },
             knobs: true,
+            fragment: None,
         }
     }
 
@@ -113,6 +127,38 @@ impl Chunks {
             ));
         }
         Ok(())
+    }
+
+    /// What is made fragmented before each strategy; `None` where nothing is.
+    fn recipe(
+        &self,
+        context: &Context<'_>,
+        machine: &Machine,
+    ) -> Result<Option<Recipe>, ProbeError> {
+        let Some(fragment) = self.fragment else {
+            return Ok(None);
+        };
+        if context.privilege != Privilege::Root {
+            let why = "fragmenting memory needs root: page frames and knobs of huge pages";
+            return Err(ProbeError::Unsupported(why.to_owned()));
+        }
+        if machine.thp.is_none() || !machine.may_set {
+            let why = "fragmenting memory needs THP and its knobs: large blocks are eaten by them";
+            return Err(ProbeError::Unsupported(why.to_owned()));
+        }
+        let free = meminfo(context.system, "MemFree")?;
+        let recipe = Recipe::new(fragment, free).map_err(ProbeError::Unsupported)?;
+        let need = recipe.peak() + self.held(context.budget);
+        if need > context.budget {
+            let budget = context.budget;
+            let most = Bytes::gib(need.0.div_ceil(1 << 30)).short();
+            return Err(ProbeError::Parameter(format!(
+                "fragmenting {} takes up to {need} for a time, the memory budget is {budget}: \
+                 allow it with --memory {most}",
+                fragment.keep
+            )));
+        }
+        Ok(Some(recipe))
     }
 
     fn machine(&self, context: &Context<'_>) -> Result<Machine, ProbeError> {
@@ -200,6 +246,15 @@ impl Probe for Chunks {
                 }
             }
         }
+        let recipe = self.recipe(context, &machine)?;
+        if let Some(thp) = machine.thp.as_ref().filter(|_| recipe.is_some()) {
+            for (knob, word) in knobs::any_size_that_is_free(thp) {
+                let text = touches.entry(knob).or_insert_with(String::new);
+                if text.is_empty() {
+                    *text = format!("set to '{word}' and put back");
+                }
+            }
+        }
         let list = |words: Vec<String>| words.join(", ");
         let strategies = list(machine.strategies.iter().map(ToString::to_string).collect());
         let sizes = list(self.sizes.iter().map(|&size| size.short()).collect());
@@ -210,16 +265,31 @@ impl Probe for Chunks {
                 "needs root (CAP_SYS_ADMIN)",
             ));
         }
+        let mut what = format!(
+            "takes and releases buffers of {sizes} by {strategies}; {} runs",
+            self.runs
+        );
+        if let Some(recipe) = &recipe {
+            what.push_str(&format!(
+                "; before each strategy of each run fills {} with base pages, keeps {} of them{}, \
+                 and eats up to {} in huge pages",
+                recipe.fill,
+                recipe.fragment.keep,
+                if recipe.fragment.pinned {
+                    " pinned"
+                } else {
+                    ""
+                },
+                recipe.eat
+            ));
+        }
         Ok(Plan {
-            what: format!(
-                "takes and releases buffers of {sizes} by {strategies}; {} runs",
-                self.runs
-            ),
+            what,
             touches: touches
                 .into_iter()
                 .map(|(knob, text)| format!("{}: {text}", knob.display()))
                 .collect(),
-            memory: self.held(context.budget),
+            memory: self.held(context.budget) + recipe.map_or(Bytes(0), |recipe| recipe.peak()),
             time: context.time,
             missing,
         })
@@ -228,8 +298,12 @@ impl Probe for Chunks {
     fn run(&self, context: &Context<'_>) -> Result<Measured, ProbeError> {
         self.check_parameters(context)?;
         let machine = self.machine(context)?;
+        let recipe = self.recipe(context, &machine)?;
         let mut session = Session::new(self, context, machine);
-        session.run();
+        match recipe {
+            Some(recipe) => session.run_fragmented(recipe),
+            None => session.run(),
+        }
         Ok(session.finish())
     }
 
@@ -237,7 +311,7 @@ impl Probe for Chunks {
         let list = |words: Vec<String>| Parameter::from(words.join(","));
         let sizes = self.sizes.iter().map(|&size| size.short()).collect();
         let strategies = self.strategies.iter().map(ToString::to_string).collect();
-        let parameters = BTreeMap::from([
+        let mut parameters = BTreeMap::from([
             ("size".to_owned(), list(sizes)),
             ("strategy".to_owned(), list(strategies)),
             ("runs".to_owned(), self.runs.into()),
@@ -247,6 +321,11 @@ impl Probe for Chunks {
                 if self.knobs { "yes" } else { "no" }.into(),
             ),
         ]);
+        if let Some(fragment) = self.fragment {
+            let pinned = if fragment.pinned { "yes" } else { "no" };
+            parameters.insert("fragment".to_owned(), fragment.keep.to_string().into());
+            parameters.insert("pinned".to_owned(), pinned.into());
+        }
         judge::judge(measured, parameters, seed, privilege)
     }
 }

@@ -8,6 +8,7 @@ use stopgap_stats::record::{Block, Parameter, Series};
 
 use super::strategy::Strategy;
 use super::take::{IOMMUS, Sample, Taken};
+use super::work::WORK;
 
 /// A block stalls from this length on: more than half of a 60 Hz frame, and ten times what a
 /// machine needs for a block of 2 MiB in the worst of its usual ways (base pages, 0.6 to 1 ms).
@@ -127,6 +128,9 @@ fn of_cell(cell: Cell, manner: &Manner, runs: &[(u32, Taken)], series: &mut Vec<
     add("release", "ns", times(runs, |taken| &taken.releases, None));
     let reclaims = |taken: &Taken| taken.reclaims.into_iter().collect();
     add(RECLAIMS, "times", counts(runs, reclaims));
+    for work in &WORK {
+        add(work.name, work.unit, per_buffer(runs, work.name));
+    }
     add(
         "faults",
         "faults/buffer",
@@ -190,6 +194,24 @@ fn counts(runs: &[(u32, Taken)], of: impl Fn(&Taken) -> Vec<u64>) -> Vec<Block> 
             start_ns: taken.takes.first().map_or(0, |sample| sample.start_ns),
             samples: counts.len() as u64,
             value: median,
+            histogram: None,
+            stalls: None,
+        })
+    };
+    runs.iter().filter_map(block).collect()
+}
+
+/// Work of that name a buffer, of each run whose kernel counts it.
+#[allow(clippy::cast_precision_loss)] // counts of pages
+fn per_buffer(runs: &[(u32, Taken)], name: &str) -> Vec<Block> {
+    let block = |(run, taken): &(u32, Taken)| {
+        let count = *taken.work.get(name)?;
+        let samples = taken.takes.len() as u64;
+        (samples > 0).then(|| Block {
+            run: *run,
+            start_ns: taken.takes[0].start_ns,
+            samples,
+            value: count as f64 / samples as f64,
             histogram: None,
             stalls: None,
         })

@@ -24,7 +24,7 @@ use crate::load;
 
 /// What the judgement needs of the machine. What cannot be read is not among the facts.
 #[allow(clippy::cast_precision_loss)] // sizes of memory
-fn facts(context: &Context<'_>, machine: &Machine) -> BTreeMap<String, f64> {
+pub(super) fn facts(context: &Context<'_>, machine: &Machine) -> BTreeMap<String, f64> {
     let system = context.system;
     let mut facts = BTreeMap::from([
         ("page_bytes".to_owned(), machine.page.0 as f64),
@@ -44,12 +44,12 @@ fn facts(context: &Context<'_>, machine: &Machine) -> BTreeMap<String, f64> {
 
 /// A probe at work.
 pub(super) struct Session<'a> {
-    probe: &'a Chunks,
-    context: &'a Context<'a>,
-    machine: Machine,
-    facts: BTreeMap<String, f64>,
-    cells: Cells,
-    measured: Measured,
+    pub(super) probe: &'a Chunks,
+    pub(super) context: &'a Context<'a>,
+    pub(super) machine: Machine,
+    pub(super) facts: BTreeMap<String, f64>,
+    pub(super) cells: Cells,
+    pub(super) measured: Measured,
 }
 
 impl<'a> Session<'a> {
@@ -121,12 +121,11 @@ impl<'a> Session<'a> {
 
     /// Whether PMD-size blocks are scarce, as far as it is known.
     fn fragmented(&self) -> bool {
-        let order = self.machine.pmd.0.ilog2() - self.machine.page.0.ilog2();
-        let index = self.facts.get(&judge::index_fact(order));
+        let index = self.facts.get(&judge::index_fact(self.pmd_order()));
         index.is_some_and(|&index| index >= FRAGMENTED)
     }
 
-    fn strategy(&mut self, run: u32, strategy: Strategy, sizes: &[Bytes]) {
+    pub(super) fn strategy(&mut self, run: u32, strategy: Strategy, sizes: &[Bytes]) {
         // Knobs stay as they are set until the last size is done.
         let scope = self.context.journal.scope();
         let done = match strategy {
@@ -270,7 +269,7 @@ impl<'a> Session<'a> {
             size: cell.size,
             buffers: manner.buffers,
             block: manner.block,
-            warm: run == 0 && !self.fragmented(),
+            warm: run == 0 && self.probe.fragment.is_none() && !self.fragmented(),
             // A stall may be long: what it delayed is given up, what was seen of it is kept.
             deadline: system.now() + Nanos::secs(1).max(Nanos(self.context.time.0 / 4)),
         };

@@ -16,6 +16,9 @@ pub enum Strategy {
     /// `mthp-64K`: transparent huge pages of this one size; faults reclaim directly, where we
     /// may set that.
     Mthp(Bytes),
+    /// `mthp-to-64K`: transparent huge pages of every size up to this one, the largest that is to
+    /// be had; faults reclaim directly for each size, where we may set that.
+    MthpUpTo(Bytes),
     /// `thp-direct`: PMD-size transparent huge pages; a fault that finds none reclaims and
     /// compacts.
     ThpDirect,
@@ -29,7 +32,7 @@ pub enum Strategy {
 }
 
 impl Strategy {
-    /// All of them; sizes of mTHP stand under their common name.
+    /// All that a probe takes unasked; sizes of mTHP stand under their common name.
     pub const ALL: [Strategy; 6] = [
         Strategy::Base,
         Strategy::EveryMthp,
@@ -39,6 +42,15 @@ impl Strategy {
         Strategy::Hugetlb,
     ];
 
+    /// What is taken unasked on memory that was fragmented on purpose, each from a fresh state.
+    pub const FRAGMENTED: [Strategy; 5] = [
+        Strategy::Base,
+        Strategy::ThpNoReclaim,
+        Strategy::Mthp(Bytes::kib(64)),
+        Strategy::MthpUpTo(Bytes::kib(64)),
+        Strategy::ThpDirect,
+    ];
+
     /// In words, for a sentence.
     #[must_use]
     pub fn words(self) -> String {
@@ -46,6 +58,7 @@ impl Strategy {
             Strategy::Base => "base pages".to_owned(),
             Strategy::EveryMthp => "mTHP".to_owned(),
             Strategy::Mthp(size) => format!("{size} mTHP"),
+            Strategy::MthpUpTo(size) => format!("mTHP of every size up to {size}"),
             Strategy::ThpDirect => "THP with direct reclaim".to_owned(),
             Strategy::ThpNoReclaim => "THP without direct reclaim".to_owned(),
             Strategy::Collapse => "MADV_COLLAPSE".to_owned(),
@@ -60,6 +73,7 @@ impl fmt::Display for Strategy {
             Strategy::Base => f.pad("base"),
             Strategy::EveryMthp => f.pad("mthp"),
             Strategy::Mthp(size) => f.pad(&format!("mthp-{}", size.short())),
+            Strategy::MthpUpTo(size) => f.pad(&format!("mthp-to-{}", size.short())),
             Strategy::ThpDirect => f.pad("thp-direct"),
             Strategy::ThpNoReclaim => f.pad("thp-noreclaim"),
             Strategy::Collapse => f.pad("collapse"),
@@ -73,8 +87,13 @@ impl FromStr for Strategy {
 
     fn from_str(word: &str) -> Result<Strategy, String> {
         if let Some(size) = word.strip_prefix("mthp-") {
+            let (size, up_to) = match size.strip_prefix("to-") {
+                Some(size) => (size, true),
+                None => (size, false),
+            };
             let size: Bytes = size.parse()?;
             return match size.0.is_power_of_two() {
+                true if up_to => Ok(Strategy::MthpUpTo(size)),
                 true => Ok(Strategy::Mthp(size)),
                 false => Err(format!("'{word}': the size of a page is a power of two")),
             };
@@ -86,7 +105,7 @@ impl FromStr for Strategy {
                 let words = Strategy::ALL
                     .map(|strategy| strategy.to_string())
                     .join(", ");
-                format!("unknown strategy '{word}'; there are {words}, and one size as mthp-64K")
+                format!("unknown strategy '{word}'; there are {words}, one size as mthp-64K, sizes as mthp-to-64K")
             })
     }
 }
@@ -100,6 +119,7 @@ mod tests {
         let sizes = [
             Strategy::Mthp(Bytes::kib(64)),
             Strategy::Mthp(Bytes::mib(1)),
+            Strategy::MthpUpTo(Bytes::kib(64)),
         ];
         for strategy in Strategy::ALL.into_iter().chain(sizes) {
             assert_eq!(strategy.to_string().parse(), Ok(strategy));

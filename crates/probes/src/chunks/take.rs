@@ -1,11 +1,15 @@
 //! What a load child does: take buffers by one strategy, look at them, release them.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use stopgap_chunks::iommu::{self, PageSizes, Run};
 use stopgap_events::memory::Protection;
 use stopgap_events::units::{Bytes, Nanos, Pages};
 use stopgap_kernel::memory::{Advice, MapKind, MapRequest, Mapping};
 use stopgap_kernel::{Error, System, own, pagemap, shortage};
+
+use super::work;
 
 /// IOMMUs for which entries are counted.
 pub(super) const IOMMUS: [PageSizes; 3] = [
@@ -74,6 +78,8 @@ pub(super) struct Taken {
     pub(super) waited_ns: u64,
     /// Direct reclaims and compactions that the kernel counted meanwhile, whoever's.
     pub(super) reclaims: Option<u64>,
+    /// What the kernel counted meanwhile, whoever caused it; by the names of [`work::WORK`].
+    pub(super) work: BTreeMap<String, u64>,
     /// Why they are not known.
     pub(super) uncounted: Option<String>,
     /// Buffers that the deadline cut short.
@@ -97,9 +103,11 @@ pub(super) fn carry_out(system: &dyn System, task: &Task) -> Taken {
         }
     }
     let before = shortage::direct_reclaims(system);
+    let work = work::Counted::read(system);
     if let Err(error) = hold(system, task, &mut taken) {
         taken.error = Some(error.to_string());
     }
+    taken.work = work::Counted::read(system).since(&work);
     match (before, shortage::direct_reclaims(system)) {
         (Ok(before), Ok(after)) => taken.reclaims = Some(after.saturating_sub(before)),
         (Err(error), _) | (_, Err(error)) => taken.uncounted = Some(error.to_string()),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_stats::record::Series;
 
-use super::{Seen, Stalled, size_of, strategy_of, worst};
+use super::{COSTLY_ORDER, KEPT_ONE_IN, Ranking, Seen, Stalled, size_of, strategy_of, worst};
 use crate::chunks::series::{TAKE, entries_name};
 use crate::chunks::strategy::Strategy;
 use crate::chunks::take::IOMMUS;
@@ -28,7 +28,7 @@ impl Seen<'_> {
 
     /// Most telling first.
     pub(super) fn evidence(&self) -> Vec<String> {
-        let mut evidence = Vec::new();
+        let mut evidence: Vec<String> = self.made().into_iter().collect();
         let sizes: BTreeSet<Bytes> = self.measured.series.iter().filter_map(size_of).collect();
         for &size in sizes.iter().rev() {
             let took = self.medians(TAKE, size);
@@ -60,7 +60,12 @@ impl Seen<'_> {
         );
         for &size in sizes.iter().rev() {
             let took = self.medians(TAKE, size);
-            if !took.is_empty() {
+            if let (Some(_), Some(ranking)) = (
+                self.fact(KEPT_ONE_IN),
+                Ranking::of(&self.measured.series, size),
+            ) {
+                evidence.push(ranking.words(size));
+            } else if !took.is_empty() {
                 let list: Vec<String> = took
                     .iter()
                     .map(|(strategy, ns)| format!("{strategy} {}", nanos(*ns)))
@@ -70,6 +75,29 @@ impl Seen<'_> {
         }
         evidence.extend(sizes.iter().filter_map(|&size| self.entries(size)));
         evidence
+    }
+
+    /// `1/4 of 10.7 GiB kept pinned: unusable index 0.99 at order 4, 1.00 at order 9, 8.1 GiB free`
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // sizes of memory
+    fn made(&self) -> Option<String> {
+        let bytes = |name: &str| Some(Bytes(self.fact(name)? as u64));
+        let one_in = self.fact(KEPT_ONE_IN)?;
+        let pinned = match bytes("pinned_bytes")? {
+            Bytes(0) => "movable",
+            _ => "pinned",
+        };
+        let indices: Vec<String> = [Some(COSTLY_ORDER), self.pmd_order()]
+            .into_iter()
+            .flatten()
+            .filter_map(|order| Some(format!("{:.2} at order {order}", self.index(order)?)))
+            .collect();
+        Some(format!(
+            "made: 1/{one_in} of {} kept, {pinned}, {} eaten; unusable index at least {}; {} free",
+            bytes("filled_bytes")?,
+            bytes("eaten_bytes")?,
+            indices.join(", "),
+            bytes("free_bytes")?,
+        ))
     }
 
     /// What an x86 IOMMU needs for base pages and for THP, where the layout could be read.
@@ -120,7 +148,10 @@ impl Seen<'_> {
         let helps = Strategy::ThpNoReclaim;
         let measured = self.rows.iter().any(|row| row.strategy == helps);
         let stalls = self.stalls().iter().any(|other| other.strategy == helps);
-        let by_fault = matches!(stalled.strategy, Strategy::ThpDirect | Strategy::Mthp(_));
+        let by_fault = matches!(
+            stalled.strategy,
+            Strategy::ThpDirect | Strategy::Mthp(_) | Strategy::MthpUpTo(_)
+        );
         (by_fault && measured && !stalls).then(|| {
             "echo defer > /sys/kernel/mm/transparent_hugepage/defrag: huge pages are then made \
              in the background, and without direct reclaim no block stalled here"

@@ -1,0 +1,103 @@
+//! How much to fill and to eat.
+
+use stopgap_events::units::Bytes;
+
+use super::Fragment;
+
+/// What stays free at every moment.
+pub const RESERVE: Bytes = Bytes::gib(6);
+
+/// What others may take meanwhile.
+const MARGIN: Bytes = Bytes::mib(512);
+
+/// What is to be free in the end, where there is so much.
+const LEFT: Bytes = Bytes::gib(8);
+
+/// The sizes of one state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recipe {
+    /// What kind of state.
+    pub fragment: Fragment,
+    /// Filled with base pages, of which one in so many is kept.
+    pub fill: Bytes,
+    /// Eaten in huge pages at most.
+    pub eat: Bytes,
+    /// Never less than this is free.
+    pub reserve: Bytes,
+}
+
+impl Recipe {
+    /// The recipe for a machine with `free` bytes of free memory (not: available).
+    ///
+    /// # Errors
+    /// Where less than [`RESERVE`] would stay free: what is needed, and what there is.
+    pub fn new(fragment: Fragment, free: Bytes) -> Result<Recipe, String> {
+        let floor = RESERVE + MARGIN;
+        let keep = fragment.keep.one_in();
+        // So much must be filled that so much is free once one page in `keep` is kept.
+        let filling = |left: Bytes| Bytes(left.0.div_ceil(keep - 1).saturating_mul(keep));
+        let least = filling(floor);
+        let most = free.saturating_sub(floor);
+        if most < least {
+            return Err(format!(
+                "less than {RESERVE} would stay free: fragmenting {} needs {} free, there are {free} \
+                 (page cache is given back by: sync; echo 1 > /proc/sys/vm/drop_caches)",
+                fragment.keep,
+                floor + least,
+            ));
+        }
+        let fill = filling(LEFT).clamp(least, most);
+        Ok(Recipe {
+            fragment,
+            fill,
+            eat: free.saturating_sub(fill),
+            reserve: RESERVE,
+        })
+    }
+
+    /// What the holder has at most at one time.
+    #[must_use]
+    pub fn peak(&self) -> Bytes {
+        let kept = Bytes(self.fill.0 / self.fragment.keep.one_in());
+        self.fill.max(kept + self.eat)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chunks::fragment::Ratio;
+    use proptest::prelude::*;
+
+    fn fragment(one_in: u64) -> Fragment {
+        Fragment {
+            keep: Ratio::new(one_in).unwrap(),
+            pinned: false,
+        }
+    }
+
+    #[test]
+    fn a_machine_that_is_too_small_is_told_what_it_needs() {
+        let error = Recipe::new(fragment(4), Bytes::gib(15)).unwrap_err();
+        assert!(error.contains("less than 6 GiB would stay free"), "{error}");
+        assert!(error.contains("there are 15 GiB"), "{error}");
+        assert!(Recipe::new(fragment(4), Bytes(0)).is_err());
+        assert!(Recipe::new(fragment(4), Bytes::gib(16)).is_ok());
+        // Half of what is filled is kept, so that more has to be filled.
+        assert!(Recipe::new(fragment(2), Bytes::gib(16)).is_err());
+    }
+
+    proptest! {
+        /// At every moment of the recipe the reserve is free: while it is filled, and in the end.
+        #[test]
+        fn the_reserve_stays_free(one_in in 2u64..=512, gib in 0u64..4096) {
+            let free = Bytes::gib(gib);
+            if let Ok(recipe) = Recipe::new(fragment(one_in), free) {
+                prop_assert!((free - recipe.fill) >= RESERVE);
+                let kept = recipe.fill.0 / one_in;
+                prop_assert!(free.0 - kept - recipe.eat.0 >= RESERVE.0);
+                prop_assert!(recipe.peak() <= free - RESERVE);
+            }
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! The holder beside us.
+
+use stopgap_events::units::Nanos;
+use stopgap_kernel::System;
+use stopgap_kernel::ipc::Endpoint;
+use stopgap_kernel::tasks::{ChildLimits, Running};
+
+use super::build::{self, Built};
+use super::recipe::Recipe;
+
+/// A fragmented machine; let go, the memory is given back.
+pub(in crate::chunks) struct State {
+    /// What was made.
+    pub(in crate::chunks) built: Built,
+    ours: Endpoint,
+    holder: Option<Running>,
+}
+
+impl State {
+    /// Makes the state in a child of its own and waits until it stands; the child lives for `time`
+    /// at most.
+    ///
+    /// # Errors
+    /// What the holder said went wrong, or how it ended.
+    pub(in crate::chunks) fn make(
+        system: &dyn System,
+        recipe: &Recipe,
+        time: Nanos,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<State, String> {
+        let (ours, theirs) = system.stream_pair().map_err(|error| error.to_string())?;
+        let limits = ChildLimits { time, cgroup: None };
+        let recipe = *recipe;
+        let body = Box::new(move || {
+            let mut said = false;
+            let made = build::hold(system, &recipe, interrupted, &mut |built| {
+                said = true;
+                // Where the parent is gone we are killed.
+                let _ = theirs.write_all(&message(&Ok(built.clone())));
+                let _ = theirs.read(&mut [0]);
+            });
+            if let (false, Err(why)) = (said, made) {
+                let _ = theirs.write_all(&message(&Err(why)));
+            }
+            Vec::new()
+        });
+        let holder = system
+            .start_child(&limits, body)
+            .map_err(|error| error.to_string())?;
+        match heard(&ours) {
+            Some(Ok(built)) => Ok(State {
+                built,
+                ours,
+                holder: Some(holder),
+            }),
+            Some(Err(why)) => Err(why),
+            None => Err(match holder.finish() {
+                Ok(_) => "the holder ended without a word".to_owned(),
+                Err(error) => error.to_string(),
+            }),
+        }
+    }
+
+    /// Gives the memory back and waits until it is free.
+    pub(in crate::chunks) fn release(mut self) {
+        let _ = self.ours.write_all(b"!"); // a holder that has ended is what we want
+        if let Some(holder) = self.holder.take() {
+            let _ = holder.finish(); // killed for its time or by hand: it holds nothing either
+        }
+    }
+}
+
+const END: u8 = b'\n';
+
+fn message(said: &Result<Built, String>) -> Vec<u8> {
+    let mut bytes = crate::load::encode(said);
+    bytes.push(END);
+    bytes
+}
+
+/// What the holder says; `None` where it ends before.
+fn heard(ours: &Endpoint) -> Option<Result<Built, String>> {
+    let mut said = Vec::new();
+    let mut buffer = [0; 4096];
+    while said.last() != Some(&END) {
+        match ours.read(&mut buffer) {
+            Ok(0) | Err(_) => return None,
+            Ok(count) => said.extend_from_slice(&buffer[..count]),
+        }
+    }
+    serde_json::from_slice(&said).ok()
+}

@@ -1,0 +1,112 @@
+//! The probe at work on memory that is made fragmented for each strategy anew.
+
+use stopgap_events::machine::Missing;
+use stopgap_events::random::Random;
+use stopgap_events::units::Nanos;
+
+use super::fragment::recipe::Recipe;
+use super::fragment::state::State;
+use super::judge;
+use super::knobs;
+use super::session::{Session, facts};
+
+impl Session<'_> {
+    /// All strategies in random order, each from a fresh state, run by run, as long as the time
+    /// lasts.
+    pub(super) fn run_fragmented(&mut self, recipe: Recipe) {
+        let context = self.context;
+        let start = context.system.now();
+        let mut random = Random::new(context.seed);
+        let mut order = self.machine.strategies.clone();
+        let planned = u64::from(self.probe.runs) * order.len() as u64;
+        let (mut done, mut longest) = (0, Nanos(0));
+        for run in 0..self.probe.runs {
+            random.shuffle(&mut order);
+            for &strategy in &order {
+                let begun = context.system.now();
+                if done > 0 && begun.saturating_sub(start) + longest > context.time {
+                    self.measured.missing.push(Missing::new(
+                        format!("{} of {planned} strategies of all runs", planned - done),
+                        format!("the time of {} was over", context.time),
+                    ));
+                    return;
+                }
+                #[allow(clippy::cast_precision_loss)] // a share
+                (context.progress)(done as f64 / planned as f64, &strategy.words());
+                let state = match self.state(&recipe) {
+                    Ok(state) => state,
+                    Err(_) if (context.interrupted)() => {
+                        self.measured.interrupted = true;
+                        return;
+                    }
+                    Err(why) => {
+                        let what = format!("{strategy} in run {}", run + 1);
+                        self.measured.missing.push(Missing::new(what, why));
+                        done += 1;
+                        continue;
+                    }
+                };
+                self.note(&recipe, &state, done == 0);
+                let mut sizes = self.probe.sizes.clone();
+                random.shuffle(&mut sizes);
+                self.strategy(run, strategy, &sizes);
+                state.release();
+                done += 1;
+                longest = longest.max(context.system.now().saturating_sub(begun));
+                if (context.interrupted)() {
+                    self.measured.interrupted = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// A fresh state, with every knob as it was.
+    fn state(&mut self, recipe: &Recipe) -> Result<State, String> {
+        let context = self.context;
+        let thp = self.machine.thp.as_ref().ok_or("this kernel has no THP")?;
+        let scope = context.journal.scope();
+        for (knob, word) in knobs::any_size_that_is_free(thp) {
+            let set = context.journal.set(&knob, word);
+            set.map_err(|error| error.to_string())?;
+        }
+        let state = State::make(context.system, recipe, context.time, context.interrupted);
+        let left = scope.undo();
+        let missing = left
+            .iter()
+            .map(|error| Missing::new("putting a knob back", error.to_string()));
+        self.measured.missing.extend(missing);
+        state
+    }
+
+    /// What the judgement needs of the state: the first one's figures, and of all of them the
+    /// least fragmented.
+    #[allow(clippy::cast_precision_loss)] // sizes of memory
+    fn note(&mut self, recipe: &Recipe, state: &State, first: bool) {
+        let now = facts(self.context, &self.machine);
+        if first {
+            let built = &state.built;
+            self.facts.clone_from(&now);
+            for (name, value) in [
+                (judge::KEPT_ONE_IN, recipe.fragment.keep.one_in()),
+                ("filled_bytes", built.filled),
+                ("kept_bytes", built.kept),
+                ("eaten_bytes", built.eaten),
+                ("pinned_bytes", built.pinned),
+            ] {
+                self.facts.insert(name.to_owned(), value as f64);
+            }
+        }
+        for order in [judge::COSTLY_ORDER, self.pmd_order()] {
+            let name = judge::index_fact(order);
+            if let (Some(have), Some(&now)) = (self.facts.get_mut(&name), now.get(&name)) {
+                *have = have.min(now);
+            }
+        }
+    }
+
+    /// Order of a page of PMD size.
+    pub(super) fn pmd_order(&self) -> u32 {
+        self.machine.pmd.0.ilog2() - self.machine.page.0.ilog2()
+    }
+}

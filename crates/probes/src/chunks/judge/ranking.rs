@@ -1,0 +1,191 @@
+//! Which strategy is quicker than which, as far as all runs agree.
+//!
+//! A state that was fragmented on purpose is not the same twice, and times differ by factors between
+//! repeats. So two strategies are *apart* only if the medians of their runs differ by [`APART`] or
+//! more; and where they are, each run in which both were measured must put them in the same order,
+//! at least two runs of them: else repeats disagree, and nothing is said about the order.
+
+use std::fmt::Write;
+
+use stopgap_events::units::{Bytes, Nanos};
+use stopgap_stats::quantile::median;
+use stopgap_stats::record::{Block, Series};
+
+use super::{size_of, strategy_of};
+use crate::chunks::series::TAKE;
+use crate::chunks::strategy::Strategy;
+
+/// Strategies whose medians differ by less than this factor are alike.
+pub const APART: f64 = 1.5;
+
+/// Strategies by the time that one buffer size took, quickest first.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ranking {
+    /// With the median over runs, in nanoseconds.
+    pub places: Vec<(Strategy, f64)>,
+    /// The first two that are apart and that runs do not put in the same order.
+    pub disagree: Option<(Strategy, Strategy)>,
+}
+
+impl Ranking {
+    /// Of the buffers of this size; `None` where fewer than two strategies took one.
+    #[must_use]
+    pub fn of(series: &[Series], size: Bytes) -> Option<Ranking> {
+        let takes = |series: &&Series| series.name == TAKE && size_of(series) == Some(size);
+        let mut rows: Vec<(Strategy, f64, &[Block])> = series
+            .iter()
+            .filter(takes)
+            .filter_map(|series| {
+                let times = series.blocks.iter().map(|block| block.value).collect();
+                Some((strategy_of(series)?, median(times)?, &series.blocks[..]))
+            })
+            .collect();
+        rows.sort_by(|a, b| a.1.total_cmp(&b.1));
+        (rows.len() > 1).then(|| Ranking {
+            disagree: rows.iter().enumerate().find_map(|(at, quick)| {
+                let slow = rows[at + 1..].iter().find(|slow| {
+                    slow.1 >= quick.1 * APART && !same_order_always(quick.2, slow.2)
+                })?;
+                Some((quick.0, slow.0))
+            }),
+            places: rows.iter().map(|row| (row.0, row.1)).collect(),
+        })
+    }
+
+    /// The first pair that is apart here and the other way round in `other`, times of the same
+    /// strategies from elsewhere.
+    #[must_use]
+    pub fn contradicted(&self, other: &[(Strategy, f64)]) -> Option<(Strategy, Strategy)> {
+        let of = |strategy| other.iter().find(|(of, _)| *of == strategy).map(|of| of.1);
+        self.places
+            .iter()
+            .enumerate()
+            .find_map(|(at, &(quick, time))| {
+                let slow = self.places[at + 1..].iter().find(|&&(slow, longer)| {
+                    let there = of(quick).zip(of(slow));
+                    longer >= time * APART
+                        && there.is_some_and(|(quick, slow)| quick >= slow * APART)
+                })?;
+                Some((quick, slow.0))
+            })
+    }
+
+    /// One line: the order with its times, or between whom repeats disagree.
+    #[must_use]
+    pub fn words(&self, size: Bytes) -> String {
+        let mut text = format!("{} by time: ", size.short());
+        if let Some((one, other)) = self.disagree {
+            let _ = write!(text, "inconclusive: repeats disagree on {one} and {other}");
+            return text;
+        }
+        let mut last = None;
+        for (strategy, ns) in &self.places {
+            let sign = match last {
+                None => "",
+                Some(before) if *ns >= before * APART => " < ",
+                Some(_) => " ~ ",
+            };
+            last = Some(*ns);
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a time
+            let time = Nanos(*ns as u64);
+            let _ = write!(text, "{sign}{strategy} {time}");
+        }
+        text
+    }
+}
+
+/// Whether each run that has both puts the first before the second, two runs at least.
+fn same_order_always(quick: &[Block], slow: &[Block]) -> bool {
+    let both = quick.iter().filter_map(|block| {
+        let other = slow.iter().find(|other| other.run == block.run)?;
+        Some(block.value < other.value)
+    });
+    let orders: Vec<bool> = both.collect();
+    orders.len() >= 2 && orders.iter().all(|&order| order)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use stopgap_stats::record::Parameter;
+
+    fn takes(strategy: Strategy, ms: &[f64]) -> Series {
+        let block = |(run, ms): (usize, &f64)| Block {
+            run: u32::try_from(run).unwrap(),
+            start_ns: 0,
+            samples: 1,
+            value: ms * 1e6,
+            histogram: None,
+            stalls: None,
+        };
+        Series {
+            name: TAKE.to_owned(),
+            unit: "ns".to_owned(),
+            parameters: BTreeMap::from([
+                ("size".to_owned(), Parameter::from("64M")),
+                ("strategy".to_owned(), Parameter::from(strategy.to_string())),
+            ]),
+            blocks: ms.iter().enumerate().map(block).collect(),
+            error: None,
+        }
+    }
+
+    fn ranking(rows: &[(Strategy, &[f64])]) -> Ranking {
+        let series: Vec<_> = rows.iter().map(|(of, ms)| takes(*of, ms)).collect();
+        Ranking::of(&series, Bytes::mib(64)).unwrap()
+    }
+
+    #[test]
+    fn what_all_runs_agree_on_is_an_order() {
+        let ranking = ranking(&[
+            (Strategy::ThpDirect, &[1_036.0, 7_300.0, 233.0]),
+            (Strategy::Base, &[18.0, 19.0, 18.0]),
+            (Strategy::ThpNoReclaim, &[17.0, 20.0, 19.0]), // alike: no order is needed
+        ]);
+        assert_eq!(ranking.disagree, None);
+        assert_eq!(
+            ranking.words(Bytes::mib(64)),
+            "64M by time: base 18 ms ~ thp-noreclaim 19 ms < thp-direct 1.04 s"
+        );
+    }
+
+    #[test]
+    fn repeats_that_disagree_are_no_order() {
+        let ranking = ranking(&[
+            (Strategy::ThpDirect, &[12.0, 233.0, 100.0]),
+            (Strategy::Base, &[18.0, 19.0, 18.0]),
+        ]);
+        assert_eq!(
+            ranking.disagree,
+            Some((Strategy::Base, Strategy::ThpDirect))
+        );
+        let text = ranking.words(Bytes::mib(64));
+        assert!(
+            text.contains("inconclusive: repeats disagree on base and thp-direct"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn one_run_is_no_order() {
+        let one = ranking(&[(Strategy::ThpDirect, &[100.0]), (Strategy::Base, &[18.0])]);
+        assert!(one.disagree.is_some());
+        let series = [takes(Strategy::Base, &[1.0])];
+        assert_eq!(Ranking::of(&series, Bytes::mib(64)), None);
+    }
+
+    #[test]
+    fn another_order_contradicts_only_where_both_are_apart() {
+        let ours = ranking(&[
+            (Strategy::Base, &[18.0, 18.0]),
+            (Strategy::ThpDirect, &[100.0, 100.0]),
+        ]);
+        let other = |base, direct| [(Strategy::Base, base), (Strategy::ThpDirect, direct)];
+        assert_eq!(ours.contradicted(&other(1.0, 1.2)), None);
+        assert_eq!(ours.contradicted(&other(1.2, 1.0)), None, "alike there");
+        let pair = Some((Strategy::Base, Strategy::ThpDirect));
+        assert_eq!(ours.contradicted(&other(2.0, 1.0)), pair);
+        assert_eq!(ours.contradicted(&[]), None);
+    }
+}
