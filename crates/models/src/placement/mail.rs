@@ -6,7 +6,7 @@
 //! relative error, so two of the five figures are spent on them: what the table shows is whether the
 //! other three agree, that is whether the *shape* is that of `linux-2.6.35`'s search.
 
-use stopgap_stats::replay::{MailFit, MailPoint, Row};
+use stopgap_stats::replay::{MailFit, MailPoint, PlacementRow};
 
 /// The mail's N, and microseconds a step.
 pub const MAIL_000: [(u32, f64); 5] = [
@@ -23,7 +23,7 @@ pub const MEASURED: (&str, &str) = ("pbobench", "linux-2.6.35");
 /// The fit, where `rows` have pbobench through `linux-2.6.35` at all of the mail's N.
 #[must_use]
 #[allow(clippy::cast_precision_loss)] // counts of visits and steps
-pub fn fit(rows: &[&Row]) -> Option<MailFit> {
+pub fn fit(rows: &[&PlacementRow]) -> Option<MailFit> {
     let (workload, policy) = MEASURED;
     let mut visits = Vec::new();
     for (n, _) in MAIL_000 {
@@ -85,8 +85,8 @@ fn line(x: &[f64]) -> Option<(f64, f64)> {
 mod tests {
     use super::*;
 
-    fn row(n: u32, visited: u64) -> Row {
-        Row {
+    fn row(n: u32, visited: u64) -> PlacementRow {
+        PlacementRow {
             workload: MEASURED.0.to_owned(),
             policy: MEASURED.1.to_owned(),
             n: Some(n.into()),
@@ -117,7 +117,7 @@ mod tests {
     /// An independent model of that kernel has 0.206 N finds a step. Within 25 % at all five.
     #[test]
     fn the_known_slope_lies_near_the_mail() {
-        let rows: Vec<Row> = MAIL_000
+        let rows: Vec<PlacementRow> = MAIL_000
             .iter()
             .map(|&(n, _)| row(n, 206 * u64::from(n)))
             .collect();
@@ -141,9 +141,9 @@ mod tests {
 
     #[test]
     fn a_flat_policy_has_no_such_fit() {
-        let rows: Vec<Row> = MAIL_000.iter().map(|&(n, _)| row(n, 5_000)).collect();
+        let rows: Vec<PlacementRow> = MAIL_000.iter().map(|&(n, _)| row(n, 5_000)).collect();
         assert!(fit(&rows.iter().collect::<Vec<_>>()).is_none());
-        let short: Vec<Row> = MAIL_000[1..]
+        let short: Vec<PlacementRow> = MAIL_000[1..]
             .iter()
             .map(|&(n, _)| row(n, n.into()))
             .collect();

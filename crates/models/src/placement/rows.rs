@@ -3,7 +3,7 @@
 use stopgap_events::machine::Missing;
 use stopgap_stats::histogram::Histogram;
 use stopgap_stats::quantile::{median, quantile};
-use stopgap_stats::replay::{Row, Spread};
+use stopgap_stats::replay::{PlacementRow, Spread};
 
 use super::contender::Entry;
 use super::lane::{Facts, Stop};
@@ -13,7 +13,7 @@ use super::rung::{Rung, Shown};
 #[derive(Debug, Clone)]
 pub struct Measured {
     /// The row.
-    pub row: Row,
+    pub row: PlacementRow,
     /// Nanoseconds an operation in each repetition, the driver's taken off.
     pub runs: Vec<f64>,
 }
@@ -103,7 +103,7 @@ fn one(rung: &Rung<'_>, entry: &Entry, driver: &Shown, shown: &Shown) -> Measure
     if told && memory.is_none() {
         unknown("bytes_per_range", memory_unknown(&facts));
     }
-    let row = Row {
+    let row = PlacementRow {
         workload: rung.workload.to_owned(),
         policy: entry.name().to_owned(),
         n: rung.n,

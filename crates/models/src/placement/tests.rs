@@ -7,7 +7,7 @@ use stopgap_events::units::Bytes;
 use stopgap_events::workload::Workload;
 use stopgap_placement::registry::Name;
 use stopgap_placement::{Direction, FreeError, Lack, PlaceError, Range, Request, Space};
-use stopgap_stats::replay::Row;
+use stopgap_stats::replay::PlacementRow;
 
 use super::contender::{Contender, Scene, Start};
 use super::rung::{Events, Outcome};
@@ -116,7 +116,7 @@ fn the_old_search_lies_near_the_mail() {
         );
         assert_eq!(row.stopped.is_some(), row.n >= Some(1_000), "{row:?}");
     }
-    let only: Vec<&Row> = rows.iter().map(|measured| &measured.row).collect();
+    let only: Vec<&PlacementRow> = rows.iter().map(|measured| &measured.row).collect();
     let fit = mail::fit(&only).unwrap();
     for point in &fit.points {
         assert!(point.deviation.abs() < 0.25, "{fit:?}");

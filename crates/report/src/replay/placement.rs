@@ -1,7 +1,8 @@
-//! A replay's record, for people: a table a workload, what grows over N, and the model beside the mail.
+//! A replay of `placement`, for people: a table a workload, what grows over N, and the model beside the
+//! mail.
 
 use stopgap_events::units::Nanos;
-use stopgap_stats::replay::{Growth, MailFit, Quantity, Replay, Row};
+use stopgap_stats::replay::{Growth, MailFit, PlacementRow, Quantity, Replay, Row};
 
 use crate::screen::{Style, plain_table};
 use crate::text::{number, plain, thousands, wrap};
@@ -10,17 +11,20 @@ use crate::text::{number, plain, thousands, wrap};
 const UNKNOWN: &str = "-";
 
 /// The whole record.
-#[must_use]
-pub fn screen(replay: &Replay, style: Style) -> String {
+pub(super) fn screen(replay: &Replay, style: Style) -> String {
     let mut text = String::new();
+    let rows: Vec<&PlacementRow> = replay.rows.iter().filter_map(Row::placement).collect();
     let mut workloads: Vec<&str> = Vec::new();
-    for row in &replay.rows {
+    for row in &rows {
         if !workloads.contains(&row.workload.as_str()) {
             workloads.push(&row.workload);
         }
     }
     for workload in workloads {
-        let rows: Vec<&Row> = of(&replay.rows, |row| row.workload == workload);
+        let rows: Vec<&PlacementRow> = of(&rows, |row| row.workload == workload)
+            .into_iter()
+            .copied()
+            .collect();
         let growth: Vec<&Growth> = of(&replay.growth, |one| one.workload == workload);
         text.push_str(&table(workload, &rows, style));
         text.push_str(&growth_table(&growth, style));
@@ -38,7 +42,7 @@ fn of<T>(all: &[T], which: impl Fn(&T) -> bool) -> Vec<&T> {
     all.iter().filter(|one| which(one)).collect()
 }
 
-fn table(workload: &str, rows: &[&Row], style: Style) -> String {
+fn table(workload: &str, rows: &[&PlacementRow], style: Style) -> String {
     let head = [
         "policy",
         "N",
@@ -54,7 +58,7 @@ fn table(workload: &str, rows: &[&Row], style: Style) -> String {
         "B/range",
     ];
     let right: Vec<bool> = (0..head.len()).map(|column| column > 0).collect();
-    let (able, unable): (Vec<&Row>, Vec<&Row>) =
+    let (able, unable): (Vec<&PlacementRow>, Vec<&PlacementRow>) =
         rows.iter().copied().partition(|row| row.lacks.is_none());
     let mut text = format!("{}{}\n", plain(workload), driver(rows));
     if !able.is_empty() {
@@ -91,7 +95,7 @@ fn table(workload: &str, rows: &[&Row], style: Style) -> String {
 }
 
 /// What the driver took, from the least N to the most.
-fn driver(rows: &[&Row]) -> String {
+fn driver(rows: &[&PlacementRow]) -> String {
     let known = rows.iter().filter_map(|row| row.driver_ns);
     let low = known.clone().reduce(f64::min);
     let high = known.reduce(f64::max);
@@ -104,12 +108,12 @@ fn driver(rows: &[&Row]) -> String {
     }
 }
 
-fn at(row: &Row) -> String {
+fn at(row: &PlacementRow) -> String {
     row.n
         .map_or_else(String::new, |n| format!(" at N={}", thousands(n)))
 }
 
-fn cells(row: &Row) -> Vec<String> {
+fn cells(row: &PlacementRow) -> Vec<String> {
     let figure = |value: Option<f64>| value.map_or_else(|| UNKNOWN.to_owned(), number);
     let time = |ns: Option<u64>| ns.map_or_else(|| UNKNOWN.to_owned(), |ns| Nanos(ns).to_string());
     vec![
@@ -142,14 +146,14 @@ fn cells(row: &Row) -> Vec<String> {
 }
 
 /// Whether it takes so little that it cannot be told from the driver: it does nothing in this workload.
-fn lost(row: &Row) -> bool {
+fn lost(row: &PlacementRow) -> bool {
     let driver = row.driver_ns.unwrap_or(0.0);
     row.ns_per_operation.is_some_and(|ns| ns < driver / 10.0)
 }
 
 /// Nodes recomputed for an operation.
 #[allow(clippy::cast_precision_loss)] // three digits are shown
-fn steps(row: &Row) -> Option<f64> {
+fn steps(row: &PlacementRow) -> Option<f64> {
     let propagated = row.propagated.filter(|_| row.operations > 0)?;
     Some(propagated as f64 / row.operations as f64)
 }
@@ -220,8 +224,8 @@ mod tests {
     use stopgap_stats::replay::{MailPoint, SCHEMA, Spread};
     use stopgap_stats::verdict::Word;
 
-    fn row(policy: &str, n: u64) -> Row {
-        Row {
+    fn row(policy: &str, n: u64) -> PlacementRow {
+        PlacementRow {
             workload: "pbobench".to_owned(),
             policy: policy.to_owned(),
             n: Some(n),
@@ -254,7 +258,7 @@ mod tests {
 
     #[test]
     fn unknown_figures_are_dashes_and_reasons_stand_below() {
-        let lacking = Row {
+        let lacking = PlacementRow {
             lacks: Some("limits of a request".to_owned()),
             note: Some("pads\u{1b}[31m".to_owned()),
             ..row("peer", 1_000)
@@ -268,7 +272,10 @@ mod tests {
             repetitions: 5,
             clock_ns: Some(25),
             interrupted: true,
-            rows: vec![row("linux-2.6.35", 1_000), lacking],
+            rows: vec![
+                Row::Placement(row("linux-2.6.35", 1_000)),
+                Row::Placement(lacking),
+            ],
             growth: vec![Growth {
                 workload: "pbobench".to_owned(),
                 policy: "linux-2.6.35".to_owned(),
@@ -290,6 +297,7 @@ mod tests {
                     deviation: -0.11,
                 }],
             }),
+            chunks: None,
         };
         let style = Style {
             width: 120,

@@ -1,0 +1,217 @@
+//! Every flag, once. The help texts are the manual: each says what, in which unit, and what
+//! happens without it.
+//!
+//! The commands of a few flags are here; `probe` and `replay` have a file each.
+
+mod probe;
+mod replay;
+mod values;
+
+use std::path::PathBuf;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Parser, Subcommand};
+use stopgap_events::question::Question;
+use stopgap_events::units::Bytes;
+
+use crate::export::Form;
+use crate::failure::{DONE, ERROR, Failure};
+
+pub(crate) use probe::{
+    ChunksFlags, PlacementFlags, Probe, ProbeCommon, ProbeQuestion, ReclaimFlags, RoundtripFlags,
+};
+pub use replay::ReplayPlacement;
+pub(crate) use replay::{Replay, ReplayQuestion};
+pub use values::count;
+use values::size;
+
+/// Find the stall, name its cause, try the fix, before you patch the kernel.
+#[derive(Debug, Parser)]
+#[command(name = "stopgap", version, propagate_version = true, after_help = EXIT)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXIT: &str = "Exit status: 0 done; 1 error; 3 unsupported here (check: not one question \
+                    could be answered).\nStart with: stopgap check";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// This machine, now and under test: one screen, about a minute, no root needed.
+    Check(Check),
+    /// One question in depth, every parameter a flag.
+    Probe(Probe),
+    /// What if: a workload or a recorded trace through every policy.
+    Replay(Replay),
+    /// A trace or a built-in workload, as a trace file (Parquet) or JSON lines.
+    Export(Export),
+    /// What this machine and this user allow, and what each limit costs in evidence.
+    Doctor(Doctor),
+    /// Put back what a killed run left changed (the next run does it too).
+    Restore(Restore),
+}
+
+/// Flags of every command that measures.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Common {
+    /// Directory for the run record [default: $XDG_STATE_HOME/stopgap or
+    /// ~/.local/state/stopgap, else a private folder under the temporary directory].
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+    /// Print the run record (JSON, schema stopgap.run/1) instead of the screen.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Say what would be run, touched and used, and do nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Seed of every random choice [default: from the clock; it is in the record].
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// Memory that load may use, as 512M [default: the least of a quarter of MemAvailable
+    /// and 2G].
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) memory: Option<Bytes>,
+    /// CPUs to stay on, as 0,1 [default: all that this process may use].
+    #[arg(short, long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) cpus: Option<Vec<u32>>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Check {
+    /// Fewer runs and fewer variants: about 15 s, wider intervals.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Only look (NOW), put no load on the machine: under 2 s, safe in production.
+    #[arg(long, conflicts_with_all = ["quick", "only"])]
+    pub(crate) passive: bool,
+    /// Ask about this process: its mappings, its tasks; and place beside as many mappings.
+    #[arg(short, long, value_name = "PID")]
+    pub(crate) pid: Option<u32>,
+    /// Questions to ask, as placement,chunks [default: all four].
+    #[arg(long, value_name = "QUESTION", value_delimiter = ',')]
+    pub(crate) only: Vec<Question>,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Export {
+    /// A trace file, JSON lines (docs/trace.md), or a built-in workload: pbobench, agua,
+    /// freegap-posted, freegap-innermprot, freegap-innerremap, frag, aligned, limits, tight-1.03,
+    /// tight-1.06, many-sizes, phases, sequential. A file of such a name is ./frag.
+    #[arg(value_name = "INPUT")]
+    pub(crate) input: PathBuf,
+    /// The form: trace (Parquet), jsonl (JSON lines).
+    #[arg(long, value_name = "FORM")]
+    pub(crate) to: Form,
+    /// File to write; - is standard output (jsonl). What is there is replaced when all is
+    /// written; the input is never.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+    /// Of a workload: how many mappings, as 40k [default: the workload's].
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub(crate) n: Option<u64>,
+    /// Of a workload: operations after the layout; a map is one and an unmap is one [default:
+    /// the workload's].
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub(crate) ops: Option<u64>,
+    /// Of a workload: seed of every random choice [default: 1].
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Doctor {
+    /// Print JSON (schema stopgap.doctor/1).
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Restore {
+    /// Print JSON (schema stopgap.restore/1).
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Reads the command line of the program that `A` defines.
+///
+/// # Errors
+/// [`Failure`]: what is wrong with it, in one line, or that help was asked for and is printed.
+pub fn parse<A: Parser>() -> Result<A, Failure> {
+    A::try_parse().map_err(|error| {
+        let said = matches!(
+            error.kind(),
+            ErrorKind::DisplayHelp
+                | ErrorKind::DisplayVersion
+                | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+        );
+        if said {
+            let status = if error.use_stderr() { ERROR } else { DONE };
+            let _ = error.print(); // a closed terminal: nobody is there to read it
+            return Failure::Silent { status };
+        }
+        Failure::error(one_line(&error, A::command().get_name()))
+    })
+}
+
+fn one_line(error: &clap::Error, program: &str) -> String {
+    let probing = std::env::args_os()
+        .nth(1)
+        .is_some_and(|word| word == "probe" || word == "replay");
+    if let (ErrorKind::InvalidSubcommand, true, Some(ContextValue::String(word))) = (
+        error.kind(),
+        probing,
+        error.get(ContextKind::InvalidSubcommand),
+    ) && let Err(unknown) = word.parse::<Question>()
+    {
+        return unknown;
+    }
+    let text = error.to_string();
+    let what: Vec<&str> = text
+        .lines()
+        .take_while(|line| !line.is_empty())
+        .map(str::trim)
+        .collect();
+    let what = what.join(" ");
+    let what = what.strip_prefix("error: ").unwrap_or(&what);
+    format!("{what}; see '{program} --help'")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definitions_are_sound() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn the_help_names_every_workload() {
+        let mut command = Args::command();
+        let export = command.find_subcommand_mut("export").unwrap();
+        let help = export.render_long_help().to_string();
+        for workload in stopgap_events::workload::Workload::ALL {
+            assert!(help.contains(workload.word()), "{workload}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_command_line_is_told_in_one_line() {
+        for words in [
+            &["stopgap", "check", "--only", "gpu"][..],
+            &["stopgap", "check", "--passive", "--quick"],
+            &["stopgap", "probe", "placement", "--n", "x"],
+            &["stopgap", "probe", "placement", "-d", "5h"],
+            &["stopgap", "chekc"],
+        ] {
+            let error = Args::try_parse_from(words).unwrap_err();
+            let line = one_line(&error, "stopgap");
+            assert!(!line.contains('\n'), "{line}");
+            assert!(line.contains("--help"), "{line}");
+        }
+    }
+}

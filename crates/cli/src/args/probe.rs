@@ -1,0 +1,193 @@
+//! Flags of `probe`, question by question.
+
+use clap::Subcommand;
+use stopgap_events::units::{Bytes, Nanos};
+use stopgap_probes::chunks::Strategy;
+use stopgap_probes::placement::Backend;
+use stopgap_probes::reclaim::{Mode, Way};
+use stopgap_probes::roundtrip::{ClientWait, Cpus, Policy, Reply, Wait};
+
+use super::Common;
+use super::values::{size, time};
+
+#[derive(Debug, clap::Args)]
+#[command(
+    subcommand_value_name = "QUESTION",
+    subcommand_help_heading = "Questions"
+)]
+pub(crate) struct Probe {
+    #[command(subcommand)]
+    pub(crate) question: ProbeQuestion,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProbeQuestion {
+    /// Does mapping memory slow down as mappings pile up?
+    Placement(PlacementFlags),
+    /// Does a request and its reply cost more context switches than they must?
+    Roundtrip(RoundtripFlags),
+    /// Does building a big buffer stall, and can the IOMMU map it well?
+    Chunks(ChunksFlags),
+    /// Do held buffers make everyone else wait when memory is short?
+    Reclaim(ReclaimFlags),
+}
+
+/// Flags of every probe.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct ProbeCommon {
+    /// How long it should take, as 60s; runs that do not fit are left out, down to three.
+    #[arg(short, long, value_name = "TIME", default_value = "60s", value_parser = time)]
+    pub(crate) duration: Nanos,
+    /// Runs; the unit of evidence. Fewer than 3 give no interval.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub(crate) runs: u32,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct PlacementFlags {
+    /// Numbers of mappings to lay out, as 1000,10000,60000 [default: 100, 1,000, 10,000,
+    /// 20,000, 40,000 and just under vm.max_map_count].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) n: Vec<u32>,
+    /// What backs the mappings: memfd, anonymous.
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "memfd,anonymous"
+    )]
+    pub(crate) backend: Vec<Backend>,
+    /// Steps of pbobench at each N; half of them map.
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    pub(crate) steps: u64,
+    /// Numbers of threads at once, one of which only faults, as 2,4; 0 for none [default: 2,
+    /// 4, 8 and on to all CPUs].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) threads: Option<Vec<u32>>,
+    /// Loops of agua; 0 for none.
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub(crate) agua_loops: u32,
+    /// Mappings that agua keeps live at most [default: 200,000, or what fits].
+    #[arg(long, value_name = "N")]
+    pub(crate) agua_live: Option<u32>,
+    /// Mappings that agua drops when there are more [default: its share, 35,000 of 200,000].
+    #[arg(long, value_name = "N")]
+    pub(crate) agua_drop: Option<u32>,
+    /// Rounds of each form of freegap; 0 for none.
+    #[arg(long, value_name = "N", default_value_t = 50_000)]
+    pub(crate) freegap_rounds: u64,
+    #[command(flatten)]
+    pub(crate) common: ProbeCommon,
+}
+
+/// Each combination of what is given is measured.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RoundtripFlags {
+    /// How the client waits: poll, epoll, read (blocking) [default: all].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) client: Vec<ClientWait>,
+    /// How the server waits: select, poll, epoll [default: all].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) server: Vec<Wait>,
+    /// Descriptors that the server waits for, all but one idle [default: 1,50,500].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) k: Vec<u32>,
+    /// CPU time that the server spends on each request [default: 0,5us,50us,1ms].
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = time)]
+    pub(crate) work: Vec<Nanos>,
+    /// Requests sent by one write; a round trip ends with the last reply [default: 1].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) batch: Vec<u32>,
+    /// How a batch is answered: together (one writev), each (a write a reply) [default:
+    /// together].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) reply: Vec<Reply>,
+    /// Where both run: one (the same CPU), two (one each), free [default: one]. Which CPUs,
+    /// --cpus says, the server's first.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) on: Vec<Cpus>,
+    /// The client's scheduling policy: other, batch [default: other].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) policy: Vec<Policy>,
+    /// Round trips in each phase of a run at most; fewer where the time is short.
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    pub(crate) round_trips: u64,
+    #[command(flatten)]
+    pub(crate) common: ProbeCommon,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReclaimFlags {
+    /// What costs are measured of: plain, mlock, shm-lock, vmsplice, io-uring [default: all].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) mode: Vec<Mode>,
+    /// Memory of each mode [default: 32M as root, else 4M, within RLIMIT_MEMLOCK].
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) bytes: Option<Bytes>,
+    /// Passes of reclaim over each set.
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub(crate) passes: u32,
+    /// Leave out the refault load (root and a memory cgroup).
+    #[arg(long)]
+    pub(crate) no_refault: bool,
+    /// Refault load: what is compared with holding nothing: vmsplice, mlock, io-uring.
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "vmsplice,mlock"
+    )]
+    pub(crate) way: Vec<Way>,
+    /// Refault load: limit of the memory cgroup, the held set included.
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size)]
+    pub(crate) limit: Bytes,
+    /// Refault load: the held set.
+    #[arg(long, value_name = "SIZE", default_value = "128M", value_parser = size)]
+    pub(crate) held: Bytes,
+    /// Refault load: the file that is read [default: an eighth more than the limit leaves].
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) file: Option<Bytes>,
+    /// Refault load: what the bystander populates at a time.
+    #[arg(long, value_name = "SIZE", default_value = "2M", value_parser = size)]
+    pub(crate) block: Bytes,
+    /// Refault load: how long one run of one way takes [default: what the time leaves, 250ms
+    /// to 4s].
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) each: Option<Nanos>,
+    /// Refault load: from what length on populating a block counts as a stall.
+    #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = time)]
+    pub(crate) stall: Nanos,
+    /// Make a swap file of this size for the time of the probe (root) [default: none].
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) swap: Option<Bytes>,
+    #[command(flatten)]
+    pub(crate) common: ProbeCommon,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ChunksFlags {
+    /// Buffer sizes, as 4M,64M.
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "4M,64M",
+        value_parser = size
+    )]
+    pub(crate) size: Vec<Bytes>,
+    /// Strategies: base, mthp (every size that the kernel has) or one as mthp-64K, thp-direct,
+    /// thp-noreclaim, collapse, hugetlb [default: all].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) strategy: Vec<Strategy>,
+    /// Buffers of each size that are held at once; fewer where they would be more than 128M.
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub(crate) buffers: u32,
+    /// Use the knobs of transparent huge pages and hugetlb as they stand; without it root sets
+    /// them for each strategy and puts them back.
+    #[arg(long)]
+    pub(crate) no_knobs: bool,
+    #[command(flatten)]
+    pub(crate) common: ProbeCommon,
+}

@@ -1,0 +1,78 @@
+//! Values of flags, as people write them.
+
+use stopgap_events::units::{Bytes, Nanos};
+use stopgap_placement::Direction;
+
+/// Most memory and longest time that make sense anywhere: what is computed from them stays far
+/// below what 64 bits hold.
+const MOST_MEMORY: Bytes = Bytes(1 << 50);
+const LONGEST: Nanos = Nanos::secs(30 * 24 * 3_600);
+
+pub(super) fn size(text: &str) -> Result<Bytes, String> {
+    let size: Bytes = text.parse()?;
+    let most = MOST_MEMORY;
+    let sane = size <= most;
+    sane.then_some(size)
+        .ok_or_else(|| format!("'{text}' is more memory than there is; give at most {most}"))
+}
+
+pub(super) fn time(text: &str) -> Result<Nanos, String> {
+    let time: Nanos = text.parse()?;
+    (time <= LONGEST)
+        .then_some(time)
+        .ok_or_else(|| format!("'{text}' is longer than 30 days"))
+}
+
+/// A count: `40000`, `40k`, `1m`, `2g`; powers of 1,000.
+///
+/// # Errors
+/// Where it is none, or more than 64 bits hold.
+pub fn count(text: &str) -> Result<u64, String> {
+    let wrong = || format!("'{text}' is no count; write it as 40000, 40k or 1m");
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let factor: u64 = match &text[digits.len()..] {
+        "" => 1,
+        "k" | "K" => 1_000,
+        "m" | "M" => 1_000_000,
+        "g" | "G" => 1_000_000_000,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    number
+        .checked_mul(factor)
+        .ok_or_else(|| format!("'{text}' is more than 64 bits hold"))
+}
+
+pub(super) fn direction(text: &str) -> Result<Direction, String> {
+    match text {
+        "top-down" => Ok(Direction::TopDown),
+        "bottom-up" => Ok(Direction::BottomUp),
+        _ => Err(format!(
+            "unknown direction '{text}'; there are top-down, bottom-up"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_read_as_people_write_them() {
+        assert_eq!(count("40k"), Ok(40_000));
+        assert_eq!(count("2G"), Ok(2_000_000_000));
+        assert_eq!(count("17"), Ok(17));
+        for wrong in [
+            "",
+            "k",
+            "-1",
+            "1kk",
+            "1.5k",
+            "k1",
+            "99999999999g",
+            "\u{660}",
+        ] {
+            assert!(count(wrong).unwrap_err().contains(wrong));
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! `stopgap replay placement`: a workload or a recorded trace through every policy.
+//!
+//! `stopgap-bench` runs the same with peers beside the policies.
+
+mod input;
+mod trace;
+
+use std::process::ExitCode;
+
+use stopgap_events::question::Question;
+use stopgap_kernel::clock::Clock;
+use stopgap_kernel::{Linux, budget, signals};
+use stopgap_models::placement::rows::Measured;
+use stopgap_models::placement::{
+    Entry, Meter, ReplayError, Rung, Scene, Settings, growth, mail, rung,
+};
+use stopgap_placement::Direction;
+use stopgap_placement::registry::Name;
+use stopgap_report::replay as tables;
+use stopgap_report::text::{plain, thousands};
+use stopgap_stats::replay::{Replay, Row, SCHEMA};
+
+use crate::args::ReplayPlacement as Flags;
+use crate::failure::Failure;
+use crate::{output, places, session};
+
+/// Repetitions: the fewest whose middle one is neither the first nor the last of three.
+const REPETITIONS: u32 = 5;
+
+/// Visits that a policy may make at one N, in all passes together: the two that scan all mappings
+/// take a second or two for them.
+const VISITS: u64 = 24_000_000;
+
+/// Nanoseconds that a peer which counts no visits may take at one N, in all passes together.
+const PEER_NS: u64 = 10_000_000_000;
+
+/// Replays what `flags` say through our policies and `peers`, writes the record and prints it.
+///
+/// # Errors
+/// [`Failure`]: what is wrong with the flags, the trace or a policy's answer.
+pub fn run(flags: &Flags, peers: &[fn() -> Entry]) -> Result<ExitCode, Failure> {
+    signals::install();
+    let entries = entries(&flags.policy, peers)?;
+    let inputs = input::inputs(flags)?;
+    let memory = match flags.memory {
+        Some(memory) => memory,
+        None => budget::default(&Linux).map_err(|error| {
+            Failure::error(format!("{error}; say what may be used with --memory"))
+        })?,
+    };
+    for input in &inputs {
+        fits(input, entries.len(), memory.0)?;
+    }
+    let records = places::records(flags.output.as_deref())?;
+    let started = Linux.unix_seconds();
+
+    let settings = Settings {
+        repetitions: REPETITIONS,
+        visits: VISITS,
+        ns: PEER_NS,
+        memory: memory.0,
+    };
+    let mut measured: Vec<Measured> = Vec::new();
+    let (mut clock_ns, mut interrupted) = (None, false);
+    let bar = session::progress_bar();
+    for (index, input) in inputs.iter().enumerate() {
+        bar.set_message(input.title());
+        let progress = |share: f64| {
+            #[allow(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                clippy::cast_precision_loss
+            )] // 0 to 1,000
+            bar.set_position(((index as f64 + share) / inputs.len() as f64 * 1_000.0) as u64);
+        };
+        let meter = Meter {
+            now: &|| Linux.now().0,
+            cpu: &|| Linux.thread_cpu().0,
+            interrupted: &signals::interrupted,
+            progress: &progress,
+        };
+        let rung = Rung {
+            workload: &input.workload,
+            n: input.n,
+            scene: Scene {
+                space: input.space,
+                direction: flags.direction.unwrap_or(Direction::Any),
+                live: input.live,
+            },
+            events: &*input.events,
+        };
+        let outcome = rung
+            .run(&entries, settings, &meter)
+            .map_err(|error| failure(input, &error))?;
+        clock_ns = Some(outcome.clock_ns);
+        measured.extend(outcome.rows.into_iter().map(|mut measured| {
+            measured.row.missing.extend_from_slice(&input.missing);
+            measured
+        }));
+        interrupted |= outcome.interrupted;
+        if interrupted {
+            break;
+        }
+    }
+    bar.finish_and_clear();
+    if interrupted && measured.is_empty() {
+        return Err(Failure::error("interrupted before anything was measured"));
+    }
+
+    let rows: Vec<_> = measured.iter().map(|measured| &measured.row).collect();
+    let replay = Replay {
+        schema: SCHEMA.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        command: std::env::args_os()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect(),
+        question: Question::Placement,
+        seed: flags.seed,
+        repetitions: REPETITIONS,
+        clock_ns,
+        interrupted,
+        growth: growth(&measured, flags.seed),
+        mail: mail::fit(&rows),
+        rows: measured
+            .into_iter()
+            .map(|measured| Row::Placement(measured.row))
+            .collect(),
+        chunks: None,
+    };
+    let name = output::name("replay-placement", started);
+    output::document(&replay.to_json(), &name, &records, flags.json, |place| {
+        let screen = tables::screen(&replay, session::style());
+        format!("{screen}record {}\n", plain(place))
+    })
+}
+
+/// The policies that were asked for, each once, and all of them where none was.
+fn entries(words: &[String], peers: &[fn() -> Entry]) -> Result<Vec<Entry>, Failure> {
+    let policies = Name::ALL.iter().map(|&name| Entry::policy(name));
+    let all: Vec<Entry> = policies.chain(peers.iter().map(|peer| peer())).collect();
+    let names: Vec<String> = all.iter().map(|entry| entry.name().to_owned()).collect();
+    for word in words {
+        if word != "all" && !names.contains(word) {
+            return Err(Failure::error(format!(
+                "unknown policy '{word}'; there are {}, all",
+                names.join(", ")
+            )));
+        }
+    }
+    let every = words.is_empty() || words.iter().any(|word| word == "all");
+    let asked = |entry: &Entry| every || words.iter().any(|word| word == entry.name());
+    Ok(all.into_iter().filter(asked).collect())
+}
+
+/// Whether what is live at a time fits the memory, before anything is made.
+fn fits(input: &input::Input, policies: usize, memory: u64) -> Result<(), Failure> {
+    let Some(live) = input.live else {
+        return Ok(());
+    };
+    let contenders = policies as u64 + 1;
+    let need = live.saturating_mul(contenders).saturating_mul(rung::RANGE);
+    if need <= memory {
+        return Ok(());
+    }
+    let error = ReplayError::Memory {
+        live,
+        contenders,
+        need,
+        most: memory,
+    };
+    Err(failure(input, &error))
+}
+
+fn failure(input: &input::Input, error: &ReplayError) -> Failure {
+    let advice = match error {
+        ReplayError::Memory { .. } => {
+            "; give fewer with --policy, a smaller N with --n, or more with --memory"
+        }
+        _ => "",
+    };
+    let at = input
+        .n
+        .map_or_else(String::new, |n| format!(" at N={}", thousands(n)));
+    Failure::error(format!("{}{at}: {error}{advice}", input.workload))
+}

@@ -1,0 +1,178 @@
+//! What a replay of `chunks` tells: a row is one policy, which builds the same buffers as every other
+//! policy from a memory of its own, made alike.
+//!
+//! Times are modelled, not measured: counts of what the allocator did, each at a stated price. The prices
+//! are [`Assumption`]s, and [`Sensitivity`] says what a figure would be with half and twice of one.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use stopgap_events::machine::Missing;
+
+/// What was the same for every policy.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ChunksSetting {
+    /// Whose memory: a scenario's name, or the snapshot's file.
+    pub memory: String,
+    /// Bytes of that memory.
+    pub memory_bytes: u64,
+    /// The kernel whose slow path is modelled: `3.4`, `3.14`, `6.12`.
+    pub kernel: String,
+    /// Bytes of a base page.
+    pub page_bytes: u64,
+    /// Bytes of each buffer; absent where a trace gives each its own.
+    pub size_bytes: Option<u64>,
+    /// Buffers that each policy is asked for.
+    pub buffers: u64,
+    /// How many of them are held at a time at most; the oldest is given back first. Absent where a trace
+    /// says when.
+    pub live: Option<u64>,
+    /// Page sizes that the device's IOMMU maps, ascending, as `64K`.
+    pub device: Vec<String>,
+    /// How the device goes over a buffer, each pattern by itself.
+    pub access: Vec<String>,
+    /// What is not known and was chosen, with why; [`ChunksRow::sensitivity`] varies it.
+    pub assumptions: Vec<Assumption>,
+}
+
+/// A figure that no source gives exactly.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Assumption {
+    /// Its name, as `reclaim a page`.
+    pub name: String,
+    /// What was taken for it.
+    pub value: f64,
+    /// Its unit: `us`, `ns`, `entries`.
+    pub unit: String,
+    /// Why that: `fit: one-page 0.25 s in mail 001`, `assumption`.
+    pub why: String,
+}
+
+/// The figures of one policy.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ChunksRow {
+    /// The scenario, or the file of a snapshot or a trace.
+    pub workload: String,
+    /// The policy.
+    pub policy: String,
+    /// Always absent: buffers have no ladder.
+    pub n: Option<u64>,
+    /// Buffers that were asked for.
+    pub operations: u64,
+    /// Buffers that could not be built: memory was exhausted. All that they had was given back.
+    pub failures: u64,
+    /// Tries of the allocator, of all buffers.
+    pub tries: u64,
+    /// Those that failed.
+    pub failed_tries: u64,
+    /// Tries by order, from 0 on.
+    pub tries_by_order: Vec<u64>,
+    /// Failed tries by order, from 0 on.
+    pub failed_by_order: Vec<u64>,
+    /// Milliseconds a buffer, the mean of those that were built. Modelled.
+    pub time_ms: Option<f64>,
+    /// 99 % of the buffers that were built took no longer, in milliseconds; absent where there are too few.
+    pub time_p99_ms: Option<f64>,
+    /// The longest in milliseconds.
+    pub time_worst_ms: Option<f64>,
+    /// Milliseconds a buffer by what they were spent on, means: they add up to `time_ms`.
+    pub time_by_cause_ms: BTreeMap<String, f64>,
+    /// IOMMU entries a buffer by page size, means over the buffers that were built.
+    pub entries: BTreeMap<String, f64>,
+    /// Bytes of page table a buffer, the mean; absent where the set of page sizes implies no known format.
+    pub table_bytes: Option<f64>,
+    /// Misses of the IOMMU's TLB over accesses, by the first pattern of [`ChunksSetting::access`].
+    pub tlb_misses_per_access: Option<f64>,
+    /// The same by pattern, with what it costs.
+    pub tlb: Vec<TlbFigures>,
+    /// Allocations that others tried beside the buffers, at orders that they need.
+    pub bystander_tries: u64,
+    /// Those that failed.
+    pub bystander_failures: u64,
+    /// The same by who and order.
+    pub bystanders: Vec<Bystander>,
+    /// Free blocks of order 3 and above that went, for each MiB delivered; below 0 where there are more
+    /// than before.
+    pub large_blocks_per_mib: Option<f64>,
+    /// Share of free memory in blocks too small for an order, from order 0 on, before the first buffer;
+    /// absent where nothing is free.
+    pub unusable_before: Vec<Option<f64>>,
+    /// The same after the last.
+    pub unusable_after: Vec<Option<f64>>,
+    /// Pages reclaimed, of all buffers.
+    pub reclaimed_pages: u64,
+    /// Pages that compaction moved, of all buffers.
+    pub moved_pages: u64,
+    /// What figures would be with half and with twice of an assumption.
+    pub sensitivity: Vec<Sensitivity>,
+    /// The time beside that of mail 001, where the mail measured the policy in this scenario, or where it
+    /// is a prediction for it.
+    pub mail: Option<MailTime>,
+    /// What could not be told, and why.
+    pub missing: Vec<Missing>,
+}
+
+/// What the IOMMU's TLB does while the device goes over a buffer once.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TlbFigures {
+    /// The pattern: `linear`, `rotate-90`, `random`.
+    pub access: String,
+    /// Accesses of one pass over a buffer, the mean.
+    pub accesses: f64,
+    /// Misses over accesses.
+    pub misses_per_access: f64,
+    /// Milliseconds of page-table walks in one pass over a buffer, the mean.
+    pub pass_ms: f64,
+}
+
+/// Somebody else who needs memory in one piece.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Bystander {
+    /// Who: `dwc2`, `mwifiex`.
+    pub name: String,
+    /// The order that they need.
+    pub order: u32,
+    /// Tries.
+    pub tries: u64,
+    /// Those that failed.
+    pub failures: u64,
+}
+
+/// What a figure would be, were an assumption otherwise.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Sensitivity {
+    /// [`Assumption::name`].
+    pub assumption: String,
+    /// What it is multiplied by.
+    pub factor: f64,
+    /// The figure: `time_ms`, or `misses_per_access` or `pass_ms` of the pattern in `access`.
+    pub quantity: String,
+    /// The pattern of access, where the figure has one.
+    pub access: Option<String>,
+    /// The figure then.
+    pub value: f64,
+}
+
+/// A modelled time beside the mail's.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct MailTime {
+    /// Milliseconds in the mail; absent where the mail has none.
+    pub mail_ms: Option<f64>,
+    /// The model's over the mail's.
+    pub factor: Option<f64>,
+    /// What the comparison is worth.
+    pub kind: MailKind,
+}
+
+/// What a comparison with the mail is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum MailKind {
+    /// A parameter was chosen so that it agrees.
+    Fit,
+    /// Nothing was chosen for it: that it agrees says something.
+    Test,
+    /// The mail has no figure: nobody knows whether it is right.
+    Prediction,
+}

@@ -1,0 +1,134 @@
+//! What a replay of `placement` tells.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use stopgap_events::machine::Missing;
+
+use crate::bootstrap::Interval;
+use crate::verdict::Word;
+
+/// The figures of one policy on one workload at one N. All are of the measured part alone: what
+/// lays the scene out is not in them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PlacementRow {
+    /// The workload, or the trace's file.
+    pub workload: String,
+    /// The policy.
+    pub policy: String,
+    /// The workload's size, in its own unit (pbobench: mappings laid out); absent for a trace.
+    pub n: Option<u64>,
+    /// Operations carried out: maps that were tried, unmaps, protections.
+    pub operations: u64,
+    /// Maps among them that gave a range.
+    pub maps: u64,
+    /// CPU time of an operation in nanoseconds, that of the driver taken off: median of the repetitions
+    /// for each stretch of operations, then the mean.
+    pub ns_per_operation: Option<f64>,
+    /// The same with the least and with the greatest of the repetitions instead of their median.
+    pub spread: Option<Spread>,
+    /// What the driver alone takes for an operation in nanoseconds: reading it, and its slot.
+    pub driver_ns: Option<f64>,
+    /// Work units a map: what was looked at while searching plus what was propagated, of all
+    /// operations, over maps that gave a range.
+    pub work_per_map: Option<f64>,
+    /// VMAs, nodes or free areas looked at while searching.
+    pub visited: Option<u64>,
+    /// Nodes recomputed to keep a search structure right.
+    pub propagated: Option<u64>,
+    /// Searches that began at the base again because of `cached_hole_size`.
+    pub resets: Option<u64>,
+    /// Searches that scanned from the base, for whatever reason.
+    pub full_scans: Option<u64>,
+    /// Times that deferred work was carried out at once.
+    pub flushes: Option<u64>,
+    /// 99.99 % of operations were not longer than this many nanoseconds, the clock's cost taken off:
+    /// the median of the repetitions.
+    pub p9999_ns: Option<u64>,
+    /// The longest operation of all repetitions in nanoseconds, the clock's cost taken off.
+    pub worst_ns: Option<u64>,
+    /// From the first byte held to the last, over the bytes held, at the end.
+    pub span_over_live: Option<f64>,
+    /// Maps refused because nothing was left; what was to be done with them later is left out.
+    pub failures: u64,
+    /// Ranges held at the end.
+    pub live: u64,
+    /// Memory of the policy's own structures over the ranges held at the end, in bytes.
+    pub bytes_per_range: Option<f64>,
+    /// Why it ended early, where it did: after so many visits, say. Counts are of the first pass until
+    /// then; the passes that take time are stopped sooner.
+    pub stopped: Option<String>,
+    /// The part of the contract that the policy lacks for this workload; it was not carried out then.
+    pub lacks: Option<String>,
+    /// What one should know of the policy's own way of doing it.
+    pub note: Option<String>,
+    /// What could not be told, and why.
+    pub missing: Vec<Missing>,
+}
+
+/// The least and the greatest of the repetitions.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Spread {
+    /// The least.
+    pub low: f64,
+    /// The greatest.
+    pub high: f64,
+}
+
+/// How a figure grows over N.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Growth {
+    /// The workload.
+    pub workload: String,
+    /// The policy.
+    pub policy: String,
+    /// What grows.
+    pub quantity: Quantity,
+    /// `flat`, `grows` or `inconclusive`.
+    pub word: Word,
+    /// p of `a + b * N^p` with its 95 % interval; absent where the figure hardly varies.
+    pub exponent: Option<Interval>,
+    /// For people, beginning with the word.
+    pub text: String,
+}
+
+/// What may grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Quantity {
+    /// [`PlacementRow::work_per_map`], the call itself counted as one unit more: a policy that looks at
+    /// nothing costs something too. Exact counts.
+    WorkPerMap,
+    /// [`PlacementRow::ns_per_operation`].
+    Time,
+}
+
+/// Mail 000 measured microseconds a step; the model counts visits a step. One floor and one cost a
+/// visit, both fitted by least squares in relative error, turn the one into the other.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct MailFit {
+    /// The workload and the policy whose rows these are.
+    pub workload: String,
+    /// The policy.
+    pub policy: String,
+    /// What every step costs, in microseconds. Fitted.
+    pub floor_us: f64,
+    /// What a visit costs, in nanoseconds. Fitted.
+    pub visit_ns: f64,
+    /// One a N of the mail.
+    pub points: Vec<MailPoint>,
+}
+
+/// One N of mail 000.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct MailPoint {
+    /// Mappings laid out.
+    pub n: u64,
+    /// Visits a step (a map or an unmap) in the model.
+    pub visits_per_step: f64,
+    /// Microseconds a step in the mail.
+    pub mail_us: f64,
+    /// Microseconds a step from the model and the two fitted constants.
+    pub model_us: f64,
+    /// By how much the model is off, over the mail: 0.1 is 10 % too much.
+    pub deviation: f64,
+}
