@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use stopgap_events::units::Nanos;
+use stopgap_events::units::{Bytes, Nanos};
 use stopgap_probes::Probe;
-use stopgap_probes::chunks::{Chunks, Strategy};
+use stopgap_probes::chunks::{Chunks, Fragment, Strategy};
 use stopgap_probes::placement::Placement;
 use stopgap_probes::reclaim::{Mode, Reclaim, RefaultParameters};
 use stopgap_probes::roundtrip::{Matrix, Roundtrip};
@@ -18,6 +18,9 @@ use crate::failure::{DONE, Failure, UNSUPPORTED};
 use crate::output;
 use crate::session::{self, Session};
 
+/// Within ten minutes with all that comes before and after.
+const FRAGMENTED_TIME: Nanos = Nanos::secs(540);
+
 pub(crate) fn run(args: args::Probe) -> Result<ExitCode, Failure> {
     match args.question {
         ProbeQuestion::Placement(flags) => {
@@ -29,7 +32,10 @@ pub(crate) fn run(args: args::Probe) -> Result<ExitCode, Failure> {
             ask(&common, |_| roundtrip(flags))
         }
         ProbeQuestion::Chunks(flags) => {
-            let common = flags.common.clone();
+            let mut common = flags.common.clone();
+            if flags.fragment.is_some() {
+                common.duration = common.duration.or(Some(FRAGMENTED_TIME));
+            }
             ask(&common, |_| chunks(flags))
         }
         ProbeQuestion::Reclaim(flags) => {
@@ -62,7 +68,7 @@ fn placement(flags: PlacementFlags, session: &Session) -> Box<dyn Probe> {
         also: None,
         backends: or(flags.backend, Vec::new()),
         steps: flags.steps,
-        runs: flags.common.runs,
+        runs: flags.common.runs(),
         threads: match flags.threads {
             None => whole.threads,
             Some(threads) => threads.into_iter().filter(|&n| n != 0).collect(),
@@ -88,8 +94,8 @@ fn roundtrip(flags: RoundtripFlags) -> Box<dyn Probe> {
     };
     Box::new(Roundtrip {
         cells: matrix.cells(),
+        runs: flags.common.runs(),
         cpus: flags.common.common.cpus.unwrap_or_default(),
-        runs: flags.common.runs,
         round_trips: flags.round_trips,
     })
 }
@@ -101,14 +107,14 @@ fn reclaim(flags: ReclaimFlags) -> Box<dyn Probe> {
         held: flags.held,
         file: flags.file,
         block: flags.block,
-        runs: flags.common.runs,
+        runs: flags.common.runs(),
         time: flags.each,
         stall: flags.stall,
     };
     Box::new(Reclaim {
         modes: or(flags.mode, Mode::ALL.to_vec()),
         bytes: flags.bytes,
-        runs: flags.common.runs,
+        runs: flags.common.runs(),
         passes: flags.passes,
         refault: (!flags.no_refault).then_some(refault),
         swap: flags.swap,
@@ -116,12 +122,32 @@ fn reclaim(flags: ReclaimFlags) -> Box<dyn Probe> {
 }
 
 fn chunks(flags: ChunksFlags) -> Box<dyn Probe> {
+    let fragment = flags.fragment.map(|keep| Fragment {
+        keep,
+        pinned: flags.pinned,
+    });
+    // A fragmented state takes half a minute to make: less is taken from each by default.
+    let (runs, sizes, strategies, buffers) = match fragment {
+        None => (
+            flags.common.runs(),
+            vec![Bytes::mib(4), Bytes::mib(64)],
+            Strategy::ALL.to_vec(),
+            8,
+        ),
+        Some(_) => (
+            flags.common.runs.unwrap_or(3),
+            vec![Bytes::mib(64)],
+            Strategy::FRAGMENTED.to_vec(),
+            1,
+        ),
+    };
     Box::new(Chunks {
-        sizes: or(flags.size, Vec::new()),
-        strategies: or(flags.strategy, Strategy::ALL.to_vec()),
-        runs: flags.common.runs,
-        buffers: flags.buffers,
+        sizes: or(flags.size, sizes),
+        strategies: or(flags.strategy, strategies),
+        runs,
+        buffers: flags.buffers.unwrap_or(buffers),
         knobs: !flags.no_knobs,
+        fragment,
     })
 }
 
@@ -132,10 +158,10 @@ fn ask(
     let mut session = Session::begin(&flags.common)?;
     let probe = probe(&session);
     if flags.common.dry_run {
-        output::print(&describe(&session, probe.as_ref(), flags.duration)?)?;
+        output::print(&describe(&session, probe.as_ref(), flags.duration())?)?;
         return Ok(ExitCode::from(DONE));
     }
-    session.ask(probe.as_ref(), flags.duration)?;
+    session.ask(probe.as_ref(), flags.duration())?;
     session.end();
     let answered = session.run.answers.iter().all(Answer::answered);
     let name = format!("probe-{}", probe.question());

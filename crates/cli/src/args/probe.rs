@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 use stopgap_events::units::{Bytes, Nanos};
-use stopgap_probes::chunks::Strategy;
+use stopgap_probes::chunks::{Ratio, Strategy};
 use stopgap_probes::placement::Backend;
 use stopgap_probes::reclaim::{Mode, Way};
 use stopgap_probes::roundtrip::{ClientWait, Cpus, Policy, Reply, Wait};
@@ -35,14 +35,27 @@ pub(crate) enum ProbeQuestion {
 /// Flags of every probe.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct ProbeCommon {
-    /// How long it should take, as 60s; runs that do not fit are left out, down to three.
-    #[arg(short, long, value_name = "TIME", default_value = "60s", value_parser = time)]
-    pub(crate) duration: Nanos,
-    /// Runs; the unit of evidence. Fewer than 3 give no interval.
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    pub(crate) runs: u32,
+    /// How long it should take, as 60s; runs that do not fit are left out, down to three
+    /// [default: 60s; chunks --fragment: 9m].
+    #[arg(short, long, value_name = "TIME", value_parser = time)]
+    pub(crate) duration: Option<Nanos>,
+    /// Runs; the unit of evidence. Fewer than 3 give no interval [default: 10; chunks --fragment: 3].
+    #[arg(long, value_name = "N")]
+    pub(crate) runs: Option<u32>,
     #[command(flatten)]
     pub(crate) common: Common,
+}
+
+impl ProbeCommon {
+    /// How long it should take.
+    pub(crate) fn duration(&self) -> Nanos {
+        self.duration.unwrap_or(Nanos::secs(60))
+    }
+
+    /// How many runs.
+    pub(crate) fn runs(&self) -> u32 {
+        self.runs.unwrap_or(10)
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -168,22 +181,27 @@ pub(crate) struct ReclaimFlags {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ChunksFlags {
-    /// Buffer sizes, as 4M,64M.
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        default_value = "4M,64M",
-        value_parser = size
-    )]
+    /// Buffer sizes, as 4M,64M [default: 4M,64M; with --fragment 64M].
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = size)]
     pub(crate) size: Vec<Bytes>,
-    /// Strategies: base, mthp (every size that the kernel has) or one as mthp-64K, thp-direct,
-    /// thp-noreclaim, collapse, hugetlb [default: all].
+    /// Strategies: base, mthp (every size that the kernel has) or one as mthp-64K, mthp-to-64K (all
+    /// sizes up to it at once), thp-direct, thp-noreclaim, collapse, hugetlb [default: all but
+    /// mthp-to-SIZE; see --fragment].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) strategy: Vec<Strategy>,
-    /// Buffers of each size that are held at once; fewer where they would be more than 128M.
-    #[arg(long, value_name = "N", default_value_t = 8)]
-    pub(crate) buffers: u32,
+    /// Buffers of each size that are held at once; fewer where they would be more than 128M
+    /// [default: 8; with --fragment 1].
+    #[arg(long, value_name = "N")]
+    pub(crate) buffers: Option<u32>,
+    /// Make memory fragmented first (root): keep this share of page frames, as 1/4, and eat all large
+    /// blocks, for each strategy of each run anew (15 to 40 s each). Needs --memory and much free
+    /// memory: 6 GiB stay free at every moment. Strategies are then by default base, thp-noreclaim,
+    /// mthp-64K, mthp-to-64K, thp-direct.
+    #[arg(long, value_name = "RATIO")]
+    pub(crate) fragment: Option<Ratio>,
+    /// With --fragment: pin the kept pages, so that compaction cannot move them.
+    #[arg(long, requires = "fragment")]
+    pub(crate) pinned: bool,
     /// Use the knobs of transparent huge pages and hugetlb as they stand; without it root sets
     /// them for each strategy and puts them back.
     #[arg(long)]

@@ -39,6 +39,11 @@ impl Session<'_> {
                         self.measured.interrupted = true;
                         return;
                     }
+                    Err(why) if done == 0 => {
+                        let what = "memory that is fragmented";
+                        self.measured.missing.push(Missing::new(what, why));
+                        return;
+                    }
                     Err(why) => {
                         let what = format!("{strategy} in run {}", run + 1);
                         self.measured.missing.push(Missing::new(what, why));
@@ -50,7 +55,8 @@ impl Session<'_> {
                 let mut sizes = self.probe.sizes.clone();
                 random.shuffle(&mut sizes);
                 self.strategy(run, strategy, &sizes);
-                state.release();
+                let peak = state.release().unwrap_or(0);
+                self.measured.peak_resident = self.measured.peak_resident.max(peak);
                 done += 1;
                 longest = longest.max(context.system.now().saturating_sub(begun));
                 if (context.interrupted)() {

@@ -1,7 +1,6 @@
 //! The holder's work: fill, keep every k-th frame, free the rest, eat the large blocks.
 
 use serde::{Deserialize, Serialize};
-use stopgap_events::machine::OrderIndex;
 use stopgap_events::memory::Protection;
 use stopgap_events::range::AddressRange;
 use stopgap_events::units::Bytes;
@@ -9,15 +8,15 @@ use stopgap_kernel::budget::meminfo;
 use stopgap_kernel::holds::Part;
 use stopgap_kernel::memory::{Advice, MapKind, MapRequest, Mapping};
 use stopgap_kernel::shortage::fragmentation;
-use stopgap_kernel::{System, pagemap};
+use stopgap_kernel::{System, own, pagemap};
 
 use super::recipe::Recipe;
 
 /// Memory that is worked on between two looks at the machine.
-const STEP: Bytes = Bytes::mib(64);
+const STEP: Bytes = Bytes::mib(32);
 
 /// Free memory of which no more than this share lies in large blocks is fragmented.
-const ENOUGH: f64 = 0.01;
+const ENOUGH: f64 = 0.002;
 
 /// What the holder made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -192,29 +191,26 @@ impl Floor<'_> {
         Ok(())
     }
 
-    /// Free memory in blocks too large to lie between two kept frames.
-    #[allow(clippy::cast_precision_loss)] // sizes of memory
-    fn large(&self) -> Result<(f64, f64), String> {
-        let free = self.free()?.0 as f64;
+    /// Share of free memory in blocks too large to lie between two kept frames.
+    fn large(&self) -> Result<f64, String> {
         let indices = fragmentation(self.system).map_err(|error| error.to_string())?;
         let order = self.recipe.fragment.keep.largest_order() + 1;
-        let index = |of: &OrderIndex| of.order == order;
-        let unusable = indices
-            .iter()
-            .find(|of| index(of))
-            .map_or(1.0, |of| of.index);
-        Ok((free * (1.0 - unusable), free))
+        let of = indices.iter().find(|of| of.order == order);
+        Ok(of.map_or(0.0, |of| 1.0 - of.index))
     }
 
-    /// Takes large blocks as huge pages, whose sizes the knobs allow, until they are gone: until
-    /// what is taken comes from elsewhere.
-    #[allow(clippy::cast_precision_loss)] // sizes of memory
+    /// Takes large blocks as huge pages, whose sizes the knobs allow, until there are none: until
+    /// faults give mostly smaller pages. Others take and give back memory meanwhile, so what is
+    /// free does not tell.
     fn eat(&self, built: &mut Built) -> Result<Option<Mapping>, String> {
         if self.recipe.eat == Bytes(0) {
             return Ok(None);
         }
         let mapping = self.map(self.recipe.eat, Advice::HugePage)?;
-        let (mut large, _) = self.large()?;
+        let page = self.system.page_size();
+        let large = Bytes(page.0 << (self.recipe.fragment.keep.largest_order() + 1));
+        let faults = || own::minor_faults(self.system).map_err(|error| error.to_string());
+        let mut before = faults()?;
         for part in steps(self.recipe.eat) {
             self.stop()?;
             if self.free()?.saturating_sub(part.length) < self.recipe.reserve {
@@ -222,12 +218,12 @@ impl Floor<'_> {
             }
             self.touch(&mapping, part)?;
             built.eaten += part.length.0;
-            let (now, free) = self.large()?;
-            let gone = large - now;
-            if now <= ENOUGH * free || gone < part.length.0 as f64 / 2.0 {
+            let now = faults()?;
+            let small = now.saturating_sub(before) > part.length.0 / large.0;
+            if small || self.large()? <= ENOUGH {
                 break;
             }
-            large = now;
+            before = now;
         }
         Ok(Some(mapping))
     }
@@ -246,4 +242,109 @@ fn steps(length: Bytes) -> impl Iterator<Item = Part> {
             length: STEP.min(length - offset),
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chunks::fragment::{Fragment, Ratio};
+    use stopgap_events::units::Nanos;
+    use stopgap_kernel::Linux;
+    use stopgap_kernel::fake::skipped;
+    use stopgap_kernel::tasks::{ChildLimits, Tasks};
+
+    fn recipe(pinned: bool) -> Recipe {
+        Recipe {
+            fragment: Fragment {
+                keep: Ratio::new(4).unwrap(),
+                pinned,
+            },
+            fill: Bytes::mib(40),
+            eat: Bytes(0),
+            reserve: Bytes(0),
+        }
+    }
+
+    #[test]
+    fn parts_cover_a_length_without_gap() {
+        let parts: Vec<_> = steps(Bytes::mib(70)).collect();
+        let lengths: Vec<_> = parts.iter().map(|part| part.length.0 >> 20).collect();
+        assert_eq!(lengths, [32, 32, 6]);
+        assert_eq!(parts[2].offset, Bytes::mib(64));
+    }
+
+    /// Every page of this process's mapping of that length that is there: is it in a fourth frame?
+    fn fourth(length: u64) -> Vec<bool> {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let ranges = maps.lines().filter_map(|line| {
+            let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+            let address = |word| u64::from_str_radix(word, 16).ok();
+            Some(AddressRange {
+                start: address(start)?,
+                end: address(end)?,
+            })
+        });
+        let range = ranges.filter(|range| range.length().0 == length).last();
+        let runs = pagemap::layout(&Linux, range.unwrap())
+            .unwrap()
+            .runs
+            .unwrap();
+        let page = Linux.page_size().0;
+        let frames = runs
+            .iter()
+            .flat_map(|run| (run.start / page)..(run.end / page));
+        frames.map(|frame| frame.is_multiple_of(4)).collect()
+    }
+
+    /// In a guarded child, which looks at its own page frames while it holds them.
+    #[test]
+    fn every_fourth_frame_is_kept_and_the_rest_is_free() {
+        if Linux.uid() != 0 {
+            skipped("fragmenting: page frames need root");
+            return;
+        }
+        let limits = ChildLimits {
+            time: Nanos::secs(20),
+            cgroup: None,
+        };
+        for pinned in [false, true] {
+            let outcome = Linux.run_child(&limits, &mut || {
+                let mut seen = None;
+                let made = hold(&Linux, &recipe(pinned), &|| false, &mut |built| {
+                    seen = Some((built.clone(), fourth(40 << 20)));
+                });
+                crate::load::encode(&(made, seen))
+            });
+            let (made, seen): (Result<(), String>, Option<(Built, Vec<bool>)>) =
+                crate::load::decode(&outcome.unwrap()).unwrap();
+            made.unwrap();
+            let (built, fourth) = seen.unwrap();
+            assert_eq!(built.filled, 40 << 20);
+            assert_eq!(fourth.len() as u64 * Linux.page_size().0, built.kept);
+            assert!(built.kept > 0 && built.kept < built.filled, "{built:?}");
+            assert!(fourth.iter().all(|&fourth| fourth));
+            assert_eq!(built.pinned, if pinned { built.kept } else { 0 });
+        }
+    }
+
+    #[test]
+    fn it_stops_when_told_and_when_memory_is_short() {
+        let said = |recipe: Recipe, stop: bool| {
+            let limits = ChildLimits {
+                time: Nanos::secs(20),
+                cgroup: None,
+            };
+            let outcome = Linux.run_child(&limits, &mut || {
+                crate::load::encode(&hold(&Linux, &recipe, &|| stop, &mut |_| ()))
+            });
+            crate::load::decode::<Result<(), String>>(&outcome.unwrap()).unwrap()
+        };
+        assert_eq!(said(recipe(false), true), Err("interrupted".to_owned()));
+        let short = Recipe {
+            reserve: Bytes::gib(1 << 20),
+            ..recipe(false)
+        };
+        let error = said(short, false).unwrap_err();
+        assert!(error.contains("somebody else took memory"), "{error}");
+    }
 }

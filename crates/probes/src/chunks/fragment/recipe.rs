@@ -13,6 +13,9 @@ const MARGIN: Bytes = Bytes::mib(512);
 /// What is to be free in the end, where there is so much.
 const LEFT: Bytes = Bytes::gib(8);
 
+/// Sizes are multiples of this, and so of every page of a usual size.
+const GRAIN: Bytes = Bytes::mib(2);
+
 /// The sizes of one state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recipe {
@@ -35,9 +38,13 @@ impl Recipe {
         let floor = RESERVE + MARGIN;
         let keep = fragment.keep.one_in();
         // So much must be filled that so much is free once one page in `keep` is kept.
-        let filling = |left: Bytes| Bytes(left.0.div_ceil(keep - 1).saturating_mul(keep));
+        let filling = |left: Bytes| {
+            let bytes = left.0.div_ceil(keep - 1).saturating_mul(keep);
+            Bytes(bytes.div_ceil(GRAIN.0).saturating_mul(GRAIN.0))
+        };
         let least = filling(floor);
-        let most = free.saturating_sub(floor);
+        let whole = |bytes: Bytes| Bytes(bytes.0 / GRAIN.0 * GRAIN.0);
+        let most = whole(free.saturating_sub(floor));
         if most < least {
             return Err(format!(
                 "less than {RESERVE} would stay free: fragmenting {} needs {} free, there are {free} \
@@ -50,7 +57,7 @@ impl Recipe {
         Ok(Recipe {
             fragment,
             fill,
-            eat: free.saturating_sub(fill),
+            eat: whole(free.saturating_sub(fill)),
             reserve: RESERVE,
         })
     }
@@ -94,6 +101,8 @@ mod tests {
             let free = Bytes::gib(gib);
             if let Ok(recipe) = Recipe::new(fragment(one_in), free) {
                 prop_assert!((free - recipe.fill) >= RESERVE);
+                prop_assert!(recipe.fill.0.is_multiple_of(GRAIN.0), "{recipe:?}");
+                prop_assert!(recipe.eat.0.is_multiple_of(GRAIN.0), "{recipe:?}");
                 let kept = recipe.fill.0 / one_in;
                 prop_assert!(free.0 - kept - recipe.eat.0 >= RESERVE.0);
                 prop_assert!(recipe.peak() <= free - RESERVE);

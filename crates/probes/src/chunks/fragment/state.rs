@@ -13,7 +13,7 @@ pub(in crate::chunks) struct State {
     /// What was made.
     pub(in crate::chunks) built: Built,
     ours: Endpoint,
-    holder: Option<Running>,
+    holder: Running,
 }
 
 impl State {
@@ -51,7 +51,7 @@ impl State {
             Some(Ok(built)) => Ok(State {
                 built,
                 ours,
-                holder: Some(holder),
+                holder,
             }),
             Some(Err(why)) => Err(why),
             None => Err(match holder.finish() {
@@ -61,12 +61,12 @@ impl State {
         }
     }
 
-    /// Gives the memory back and waits until it is free.
-    pub(in crate::chunks) fn release(mut self) {
+    /// Gives the memory back and waits until it is free; the holder's peak resident memory in
+    /// bytes, where it ended as it should.
+    pub(in crate::chunks) fn release(self) -> Option<u64> {
         let _ = self.ours.write_all(b"!"); // a holder that has ended is what we want
-        if let Some(holder) = self.holder.take() {
-            let _ = holder.finish(); // killed for its time or by hand: it holds nothing either
-        }
+        // Killed for its time or by hand, it holds nothing either.
+        self.holder.finish().ok().map(|ended| ended.peak_resident)
     }
 }
 
