@@ -251,6 +251,7 @@ mod tests {
     use stopgap_events::units::Nanos;
     use stopgap_kernel::Linux;
     use stopgap_kernel::fake::skipped;
+    use stopgap_kernel::memory::Memory;
     use stopgap_kernel::tasks::{ChildLimits, Tasks};
 
     fn recipe(pinned: bool) -> Recipe {
