@@ -285,8 +285,9 @@ mod tests {
                 end: address(end)?,
             })
         });
-        let range = ranges.filter(|range| range.length().0 == length).last();
-        let runs = pagemap::layout(&Linux, range.unwrap())
+        let ranges: Vec<_> = ranges.collect();
+        let range = ranges.iter().rfind(|range| range.length().0 == length);
+        let runs = pagemap::layout(&Linux, *range.unwrap())
             .unwrap()
             .runs
             .unwrap();
@@ -296,6 +297,9 @@ mod tests {
             .flat_map(|run| (run.start / page)..(run.end / page));
         frames.map(|frame| frame.is_multiple_of(4)).collect()
     }
+
+    /// How it ended, what was made, and whether each page is in a fourth frame.
+    type Sent = (Result<(), String>, Option<(Built, Vec<bool>)>);
 
     /// In a guarded child, which looks at its own page frames while it holds them.
     #[test]
@@ -316,8 +320,7 @@ mod tests {
                 });
                 crate::load::encode(&(made, seen))
             });
-            let (made, seen): (Result<(), String>, Option<(Built, Vec<bool>)>) =
-                crate::load::decode(&outcome.unwrap()).unwrap();
+            let (made, seen) = crate::load::decode::<Sent>(&outcome.unwrap()).unwrap();
             made.unwrap();
             let (built, fourth) = seen.unwrap();
             assert_eq!(built.filled, 40 << 20);
