@@ -218,3 +218,118 @@ impl Builder {
         self.text.clear();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn of(runs: &[(Kind, u64)]) -> Layout {
+        let mut builder = Builder::new();
+        for &(kind, pages) in runs {
+            builder.push(kind, pages);
+        }
+        builder.finish()
+    }
+
+    fn of_text(sections: &[&str]) -> Layout {
+        let sections = sections.iter().copied().map(str::to_owned).collect();
+        Layout { sections }
+    }
+
+    /// ```text
+    /// frame      100     612 615 616      32,868        33,000
+    ///            |       |   |   |        |             |
+    /// pushed     [free....][a][k][ file                 ]
+    /// sections   [                       ][             ]
+    /// ```
+    #[test]
+    fn runs_are_text_in_sections() {
+        let runs = [
+            (Kind::Free, 500),
+            (Kind::Free, 12),
+            (Kind::Anonymous, 3),
+            (Kind::Unknown, 0),
+            (Kind::Kernel, 1),
+            (Kind::File, SECTION - 516 + 132),
+        ];
+        let layout = of(&runs);
+        assert_eq!(layout.sections, ["f512a3k1c32252", "c132"]);
+        assert_eq!(layout.check(), Ok(SECTION + 132));
+        let read: Vec<Run> = layout.runs(100).collect();
+        let run = |start, pages, kind| Run {
+            start,
+            pages: Pages(pages),
+            kind,
+        };
+        let expected = [
+            run(100, 512, Kind::Free),
+            run(612, 3, Kind::Anonymous),
+            run(615, 1, Kind::Kernel),
+            run(616, SECTION - 516 + 132, Kind::File),
+        ];
+        assert_eq!(read, expected);
+    }
+
+    #[test]
+    fn broken_text_is_told_with_its_place_and_ends_the_runs() {
+        let whole = format!("f{SECTION}");
+        for (text, why) in [
+            ("x5", "character 0 is 'x', which is no kind of page"),
+            ("f5\n3", "character 2 is '\\n'"),
+            ("f5ä3", "character 2 is '\\u{e4}'"),
+            ("f5a", "after 'a' at character 2 is no number"),
+            ("f5a0", "after 'a' at character 2"),
+            ("f5a-3", "after 'a' at character 2"),
+            ("f5a99999999999999999999", "after 'a' at character 2"),
+            ("5f", "character 0 is '5'"),
+            ("f40000", "40000 pages, not to 32768"),
+            ("f18446744073709551615a9", "18446744073709551615 pages"),
+            ("", "add up to 0 pages"),
+        ] {
+            let error = of_text(&[&whole, text]).check().unwrap_err();
+            assert!(
+                error.contains(why) && error.contains("section 1"),
+                "{error}"
+            );
+        }
+        // The last alone may be shorter.
+        let error = of_text(&["f5", &whole]).check().unwrap_err();
+        assert!(error.contains("section 0"), "{error}");
+        assert_eq!(of_text(&["f5a3x9", "f7"]).runs(0).count(), 2);
+        assert_eq!(of_text(&["f5", "", "k7"]).runs(0).count(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_pushed_is_read(
+            runs in prop::collection::vec((0..Kind::ALL.len(), 0u64..70_000), 0..20),
+            start in 0u64..1 << 40,
+        ) {
+            let runs: Vec<_> = runs.iter().map(|&(kind, pages)| (Kind::ALL[kind], pages)).collect();
+            let layout = of(&runs);
+            let total: u64 = runs.iter().map(|run| run.1).sum();
+            prop_assert_eq!(layout.check(), Ok(total));
+            // Neighbours joined, by hand.
+            let mut expected: Vec<Run> = Vec::new();
+            let mut at = start;
+            for (kind, pages) in runs.into_iter().filter(|run| run.1 > 0) {
+                match expected.last_mut() {
+                    Some(last) if last.kind == kind => last.pages += Pages(pages),
+                    _ => expected.push(Run { start: at, pages: Pages(pages), kind }),
+                }
+                at += pages;
+            }
+            prop_assert_eq!(layout.runs(start).collect::<Vec<_>>(), expected);
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(texts in prop::collection::vec("[facsukhrn?x0-9]{0,12}", 0..4)) {
+            let layout = Layout { sections: texts };
+            let read: Pages = layout.runs(7).map(|run| run.pages).sum();
+            if let Ok(pages) = layout.check() {
+                prop_assert_eq!(read, Pages(pages));
+            }
+        }
+    }
+}

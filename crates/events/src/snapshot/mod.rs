@@ -13,6 +13,8 @@ mod free;
 mod kind;
 mod layout;
 mod read;
+#[cfg(test)]
+mod tests;
 
 pub use free::{Block, blocks_in, unusable_index};
 pub use kind::Kind;

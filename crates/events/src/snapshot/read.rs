@@ -9,8 +9,9 @@ use serde::Deserialize;
 use super::{Kind, SCHEMA, Snapshot, Zone};
 use crate::units::{Bytes, Pages};
 
-/// The largest file that is read: far more than the layout of a terabyte in small pieces takes.
-pub const MOST_BYTES: u64 = 1 << 30;
+/// The largest file that is read, 256 MiB: the layout of 400 GiB of which no two neighbouring pages
+/// are alike, 16 times what such memory usually takes.
+pub const MOST_BYTES: u64 = 1 << 28;
 /// More than any address has bits.
 const MOST_ORDERS: usize = 64;
 /// Bits of a physical address, the most of any architecture (RISC-V).
@@ -98,13 +99,7 @@ impl Snapshot {
     /// # Errors
     /// Each variant of [`Error`] but [`Error::PageSize`].
     pub fn read(input: impl Read) -> Result<Snapshot, Error> {
-        let mut text = Vec::new();
-        let limited = input.take(MOST_BYTES + 1).read_to_end(&mut text);
-        limited.map_err(Error::Read)?;
-        if text.len() as u64 > MOST_BYTES {
-            return Err(Error::TooLarge);
-        }
-        Snapshot::from_json(&text)
+        Snapshot::from_json(&up_to(input, MOST_BYTES)?)
     }
 
     /// A snapshot from its JSON text.
@@ -163,6 +158,16 @@ impl Snapshot {
             why.map_err(|why| Error::Wrong(format!("node {}, zone {name}: {why}", zone.node)))?;
         }
         Ok(())
+    }
+}
+
+/// The whole of `input`, where it has no more than `most` bytes.
+pub(super) fn up_to(input: impl Read, most: u64) -> Result<Vec<u8>, Error> {
+    let mut text = Vec::new();
+    let read = input.take(most + 1).read_to_end(&mut text);
+    match read.map_err(Error::Read)? as u64 {
+        bytes if bytes > most => Err(Error::TooLarge),
+        _ => Ok(text),
     }
 }
 
