@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use stopgap_events::machine::{Counter, Missing, Privilege};
 use stopgap_events::question::Question;
+use stopgap_events::snapshot::Snapshot;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::System;
 use stopgap_kernel::journal::Journal;
@@ -60,6 +61,8 @@ pub struct Measured {
     pub missing: Vec<Missing>,
     /// Facts that the judgement needs beside the series, by name; as uptime, fragmentation.
     pub facts: std::collections::BTreeMap<String, f64>,
+    /// Physical memory before and after, where the probe looks at it.
+    pub snapshots: Vec<Snapshot>,
     /// Peak resident memory of the largest load child, bytes.
     pub peak_resident: u64,
     /// Whether it was interrupted before it had done what it planned.

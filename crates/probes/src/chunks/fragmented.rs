@@ -3,6 +3,7 @@
 use stopgap_events::machine::Missing;
 use stopgap_events::random::Random;
 use stopgap_events::units::Nanos;
+use stopgap_kernel::snapshot;
 
 use super::fragment::recipe::Recipe;
 use super::fragment::state::State;
@@ -52,9 +53,15 @@ impl Session<'_> {
                     }
                 };
                 self.note(&recipe, &state, done == 0);
+                if done == 0 {
+                    self.snapshot("before");
+                }
                 let mut sizes = self.probe.sizes.clone();
                 random.shuffle(&mut sizes);
                 self.strategy(run, strategy, &sizes);
+                if done == 0 {
+                    self.snapshot("after");
+                }
                 let peak = state.release().unwrap_or(0);
                 self.measured.peak_resident = self.measured.peak_resident.max(peak);
                 done += 1;
@@ -83,6 +90,23 @@ impl Session<'_> {
             .map(|error| Missing::new("putting a knob back", error.to_string()));
         self.measured.missing.extend(missing);
         state
+    }
+
+    /// Looks at all of physical memory, `when` the first strategy takes its buffers: about ten
+    /// seconds for 24 GiB.
+    fn snapshot(&mut self, when: &str) {
+        let context = self.context;
+        (context.progress)(0.0, "a snapshot of physical memory");
+        let go_on = &mut |_: f64| !(context.interrupted)();
+        match snapshot::take(context.system, env!("CARGO_PKG_VERSION"), go_on) {
+            Ok(Some(snapshot)) => self.measured.snapshots.push(snapshot),
+            Ok(None) => {} // interrupted, which is seen next
+            Err(error) => {
+                let what = format!("snapshot of memory {when} the first strategy");
+                let missing = Missing::new(what, error.to_string());
+                self.measured.missing.push(missing);
+            }
+        }
     }
 
     /// What the judgement needs of the state: the first one's figures, and of all of them the

@@ -218,6 +218,7 @@ impl Gathered {
             losses: Vec::new(),
             missing: self.missing,
             facts,
+            snapshots: Vec::new(),
             peak_resident: self.peak,
             interrupted: self.interrupted,
         }
