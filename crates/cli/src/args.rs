@@ -80,7 +80,7 @@ pub(crate) struct Check {
     #[arg(long, conflicts_with_all = ["quick", "only"])]
     pub(crate) passive: bool,
     /// Ask about this process: its mappings, its tasks; and place beside as many mappings.
-    #[arg(short, long, value_name = "PID")]
+    #[arg(short, long, value_name = "PID", value_parser = pid)]
     pub(crate) pid: Option<u32>,
     /// Questions to ask, as placement,chunks [default: all four].
     #[arg(long, value_name = "QUESTION", value_delimiter = ',')]
@@ -412,6 +412,12 @@ pub fn count(text: &str) -> Result<u64, String> {
     number
         .checked_mul(factor)
         .ok_or_else(|| format!("'{text}' is more than 64 bits hold"))
+}
+
+fn pid(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| {
+        format!("'{text}' is no process id; give a number, as pidof or pgrep prints it for a name")
+    })
 }
 
 fn direction(text: &str) -> Result<Direction, String> {
