@@ -415,6 +415,21 @@ mod tests {
     }
 
     #[test]
+    fn our_own_group_counts_on_version_2() {
+        let stat = "anon 4096\npgscan 12\npgsteal 7\n";
+        let fake = machine(V2_MOUNT, "0::/user.slice/s\n")
+            .with_file("/sys/fs/cgroup/user.slice/s/memory.stat", stat);
+        let counters = own_counters(&fake).unwrap();
+        assert_eq!((counters["pgscan"], counters["pgsteal"]), (12, 7));
+        assert!(
+            own_counters(&machine(V2_MOUNT, "0::/\n")).is_err(),
+            "the root has none"
+        );
+        let v1 = machine(V1_MOUNT, "4:memory:/a/b\n0::/\n");
+        assert!(why(own_counters(&v1)).contains("version 2"));
+    }
+
+    #[test]
     fn where_none_can_be_made_it_says_why() {
         let nowhere = machine("", "0::/\n");
         assert!(why(Site::find(&nowhere)).contains("is mounted"));

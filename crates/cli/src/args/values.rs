@@ -43,6 +43,12 @@ pub fn count(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("'{text}' is more than 64 bits hold"))
 }
 
+pub(super) fn pid(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| {
+        format!("'{text}' is no process id; give a number, as pidof or pgrep prints it for a name")
+    })
+}
+
 pub(super) fn direction(text: &str) -> Result<Direction, String> {
     match text {
         "top-down" => Ok(Direction::TopDown),
