@@ -20,6 +20,7 @@
 //! | `watermark` | the tests that an allocation must pass, and the unusable index |
 //! | `walk` | pages in order of their frames |
 //! | `check` | the invariants, carried out |
+//! | [`oracle`] | what all of it is held against |
 //!
 //! ```text
 //! frame  0       2 3   4               8
@@ -33,6 +34,7 @@ mod check;
 mod fallback;
 mod give;
 mod list;
+pub mod oracle;
 mod take;
 mod walk;
 mod watermark;
