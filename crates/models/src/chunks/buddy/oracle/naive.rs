@@ -1,3 +1,4 @@
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::chunks::buddy::{
@@ -57,7 +58,7 @@ impl Naive {
 
     /// As [`Buddy::take`].
     pub fn take(&mut self, order: u32, mobility: Mobility, of: Use) -> Option<u64> {
-        let own = (order..=10).find_map(|larger| self.newest(larger, mobility));
+        let own = self.smallest(order, mobility);
         let frame = own.or_else(|| self.fallback(order, mobility))?;
         for page in frame..frame + (1 << order) {
             self.pages[page as usize] = Some(of);
@@ -174,9 +175,10 @@ impl Naive {
     /// As [`Buddy::free_list`].
     #[must_use]
     pub fn free_list(&self, order: u32, mobility: Mobility) -> Vec<u64> {
-        let mut list: Vec<(u64, u64)> = self.on_list(order, mobility).collect();
-        list.sort_unstable();
-        list.iter().rev().map(|&(_, frame)| frame).collect()
+        let blocks = self.of_type(mobility).filter(|block| block.0 == order);
+        let mut list: Vec<_> = blocks.collect();
+        list.sort_unstable_by_key(|&(_, since, _)| Reverse(since));
+        list.iter().map(|&(_, _, frame)| frame).collect()
     }
 
     /// As [`Buddy::free_pages`].
@@ -231,10 +233,8 @@ impl Naive {
 
     fn fallback(&mut self, order: u32, mobility: Mobility) -> Option<u64> {
         let other = mobility.other();
-        let largest = (order..=10)
-            .rev()
-            .find(|&o| self.newest(o, other).is_some())?;
-        let frame = self.newest(largest, other)?;
+        let of_other = self.of_type(other).filter(|block| block.0 >= order);
+        let (largest, _, frame) = of_other.max()?;
         if largest >= BLOCK_ORDER {
             self.fallbacks.claimed += 1;
             self.set_types(frame, largest, mobility);
@@ -242,7 +242,7 @@ impl Naive {
         }
         if largest < 4 && mobility == Mobility::Movable {
             self.fallbacks.pieces += 1;
-            return (order..=10).find_map(|o| self.newest(o, other));
+            return self.smallest(order, other);
         }
         let start = frame / BLOCK_PAGES * BLOCK_PAGES;
         let block = self
@@ -256,7 +256,7 @@ impl Naive {
         if block.is_some_and(|block| block.iter().filter(alike).count() >= 256) {
             self.fallbacks.claimed += 1;
             self.change(frame, mobility);
-            return (order..=10).find_map(|o| self.newest(o, mobility));
+            return self.smallest(order, mobility);
         }
         self.fallbacks.pieces += 1;
         Some(frame)
@@ -278,33 +278,25 @@ impl Naive {
     /// Looks up the free blocks around `frame` anew.
     fn look(&mut self, frame: u64) {
         let start = frame / LARGEST * LARGEST;
-        let mut found = Vec::new();
+        let mut found = BTreeMap::new();
         self.find(start, 10, &mut found);
-        let known: Vec<u64> = self
-            .blocks
-            .range(start..start + LARGEST)
-            .map(|(&f, _)| f)
-            .collect();
-        for frame in known {
-            let order = self.blocks[&frame].0;
-            if !found.contains(&(frame, order)) {
-                self.blocks.remove(&frame);
-            }
-        }
+        self.blocks.retain(|frame, &mut (order, _)| {
+            frame / LARGEST != start / LARGEST || found.get(frame) == Some(&order)
+        });
         for (frame, order) in found {
             self.clock += 1;
             self.blocks.entry(frame).or_insert((order, self.clock));
         }
     }
 
-    /// The largest aligned free ranges in the range of `order` at `start`.
-    fn find(&self, start: u64, order: u32, found: &mut Vec<(u64, u32)>) {
+    /// The largest aligned free ranges in the range of `order` at `start`, and their orders.
+    fn find(&self, start: u64, order: u32, found: &mut BTreeMap<u64, u32>) {
         let Some(pages) = self.pages.get(start as usize..) else {
             return;
         };
         let all = pages.get(..1 << order);
         if all.is_some_and(|all| all.iter().all(Option::is_none)) {
-            found.push((start, order));
+            found.insert(start, order);
         } else if let Some(half) = order.checked_sub(1) {
             self.find(start, half, found);
             self.find(start + (1 << half), half, found);
@@ -317,16 +309,19 @@ impl Naive {
         self.blocks.get_mut(&frame).expect("a free block").1 = self.clock;
     }
 
-    fn newest(&self, order: u32, mobility: Mobility) -> Option<u64> {
-        self.on_list(order, mobility).max().map(|(_, frame)| frame)
+    /// The newest of the smallest blocks of `order` or above.
+    fn smallest(&self, order: u32, mobility: Mobility) -> Option<u64> {
+        let large = self.of_type(mobility).filter(|block| block.0 >= order);
+        let first = large.min_by_key(|&(order, since, _)| (order, Reverse(since)))?;
+        Some(first.2)
     }
 
-    /// When seen, and frame.
-    fn on_list(&self, order: u32, mobility: Mobility) -> impl Iterator<Item = (u64, u64)> {
-        self.blocks
-            .iter()
-            .filter(move |&(&frame, block)| block.0 == order && self.type_of(frame) == mobility)
-            .map(|(&frame, block)| (block.1, frame))
+    /// The free blocks in 2 MiB blocks of `mobility`: order, when seen, first frame.
+    fn of_type(&self, mobility: Mobility) -> impl Iterator<Item = (u32, u64, u64)> {
+        let blocks = self.blocks.iter();
+        blocks
+            .map(|(&frame, &(order, since))| (order, since, frame))
+            .filter(move |block| self.type_of(block.2) == mobility)
     }
 
     /// The free block that `frame` is in.
