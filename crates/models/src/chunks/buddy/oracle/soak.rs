@@ -205,8 +205,8 @@ mod tests {
 
     #[test]
     fn the_memory_does_as_the_naive_one() {
-        let met = soak(600_000, 1, |_| true).unwrap();
-        assert_eq!(met.steps, 600_000);
+        let met = soak(300_000, 1, |_| true).unwrap();
+        assert_eq!(met.steps, 300_000);
         let Met {
             steps: _,
             taken,
@@ -217,7 +217,7 @@ mod tests {
             pieces,
         } = met;
         for count in [taken, exhausted, given, refused, claimed, pieces] {
-            assert!(count > 1_000, "{met:?}");
+            assert!(count > 300, "{met:?}");
         }
     }
 
