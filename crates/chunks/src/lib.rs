@@ -2,6 +2,7 @@
 //!
 //! Pure arithmetic: no clock, no system call, no dependency; `no_std` with `alloc`.
 //!
+//! * [`policy`]: the rules by which a buffer gets its chunks, by name.
 //! * [`iommu`]: the entries that an IOMMU needs to map physical runs, by page size.
 
 #![no_std]
@@ -9,3 +10,4 @@
 extern crate alloc;
 
 pub mod iommu;
+pub mod policy;
