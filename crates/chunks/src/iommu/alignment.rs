@@ -29,3 +29,6 @@ impl Alignment {
 pub fn iova_alignment(length: u64) -> Option<u64> {
     length.checked_next_power_of_two()
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,8 +11,9 @@
 //!
 //! **Lineage.** Linux 6.12: `iommu_map_sg` joins consecutive segments, `iommu_pgsize` chooses
 //! size and count (`drivers/iommu/iommu.c`). Ours differs in that it only counts, and that it
-//! stops with an error where Linux unmaps and returns `EINVAL`. What it leaves out: the entries
-//! of the upper levels of the page table, and bits that let a TLB join neighbouring entries.
+//! stops with an error where Linux unmaps and returns `EINVAL`. What it leaves out: bits that let a TLB
+//! join neighbouring entries. What the page table costs, [`Format`] says; [`log`] writes the plan down as
+//! the kernel would.
 //!
 //! Order matters, which is why a count of runs is not enough:
 //!
@@ -24,16 +25,20 @@
 //! ```
 
 mod alignment;
+mod log;
 mod offset;
 mod plan;
 mod sizes;
+mod table;
 
 use core::fmt;
 
 pub use alignment::{Alignment, iova_alignment};
+pub use log::{Line, log};
 pub use offset::best_offset;
 pub use plan::{Batch, Run, entries, map};
 pub use sizes::PageSizes;
+pub use table::Format;
 
 /// Why something cannot be mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

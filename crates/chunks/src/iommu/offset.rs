@@ -58,3 +58,6 @@ fn aligned_entries(run: Run, sizes: PageSizes) -> Result<u64, MapError> {
     map_one(run, sizes, run.start, |batch| entries += batch.count)?;
     Ok(entries)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,9 +1,10 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
+use core::iter;
 
-use super::{Chunk, ORDERS, Source};
-use crate::iommu::{MapError, Run};
+use super::{Chunk, ORDERS, Request, Source};
+use crate::iommu::{self, Line, MapError, Run};
 
 /// How often each order was asked for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -69,6 +70,27 @@ impl Built {
             .iter()
             .map(|chunk| run(chunk).ok_or(MapError::TooLong));
         runs.collect()
+    }
+
+    /// What a kernel with its debugging prints on would have printed: the buffer, its chunks, and their mapping from
+    /// `iova` on.
+    ///
+    /// # Errors
+    /// As [`iommu::map`].
+    pub fn log(
+        &self,
+        request: &Request,
+        iova: u64,
+    ) -> Result<impl Iterator<Item = Line>, MapError> {
+        let (bytes, pages) = (request.bytes(), request.pages);
+        let orders = self
+            .chunks
+            .iter()
+            .map(|chunk| Line::Allocated { order: chunk.order });
+        let mapping = iommu::log(&self.runs(request.page)?, request.sizes, iova)?;
+        Ok(iter::once(Line::Wanted { bytes, pages })
+            .chain(orders)
+            .chain(mapping))
     }
 
     /// Gives all chunks back, the newest first.
