@@ -55,11 +55,9 @@ impl Source for Blocks {
         Some(frame)
     }
 
+    /// Frames ascend, so the newest is the last.
     fn give(&mut self, chunk: Chunk) {
-        assert!(
-            self.out.remove(&(chunk.frame, chunk.order)),
-            "{chunk:?} is not out"
-        );
+        assert_eq!(self.out.pop_last(), Some((chunk.frame, chunk.order)));
         self.pages += chunk.pages();
     }
 }
