@@ -43,6 +43,7 @@ pub mod pagemap;
 mod proc;
 pub mod shortage;
 pub mod signals;
+pub mod snapshot;
 pub mod swap;
 pub mod switches;
 pub mod tasks;
