@@ -27,8 +27,8 @@ pub fn screen(snapshot: &Snapshot, place: &str, style: Style) -> String {
     text.push('\n');
     text.push_str(&orders(snapshot, style));
     text.push_str(
-        "unusable: share of free memory in blocks too small for the order; free blocks as \
-         /proc/buddyinfo has them\n",
+        "unusable: share of free memory in blocks too small for the order; per CPU: free, but in no \
+         block\n",
     );
     if let Some(line) = pages(snapshot) {
         text.push('\n');
@@ -62,21 +62,26 @@ fn name(snapshot: &Snapshot, zone: &Zone) -> String {
 }
 
 fn zones(snapshot: &Snapshot, style: Style) -> String {
-    let head = ["zone", "present", "managed", "free", "min", "low", "high"];
+    let head = [
+        "zone", "present", "managed", "free", "per CPU", "min", "low", "high",
+    ];
     let rows = snapshot.zones.iter().map(|zone| {
         let marks = &zone.watermarks;
         let amounts = [
-            zone.present,
-            zone.managed,
-            free_pages(zone),
-            marks.min,
-            marks.low,
-            marks.high,
+            Some(zone.present),
+            Some(zone.managed),
+            Some(free_pages(zone)),
+            zone.per_cpu,
+            Some(marks.min),
+            Some(marks.low),
+            Some(marks.high),
         ];
-        let amounts = amounts.into_iter().map(|pages| bytes(snapshot, pages));
+        let amounts = amounts.into_iter().map(|pages| {
+            pages.map_or_else(|| "unknown".to_owned(), |pages| bytes(snapshot, pages))
+        });
         [name(snapshot, zone)].into_iter().chain(amounts).collect()
     });
-    let right = [false, true, true, true, true, true, true];
+    let right = [false, true, true, true, true, true, true, true];
     plain_table(&head, rows.collect(), &right, false, style)
 }
 
@@ -165,14 +170,14 @@ mod tests {
         let expected = "\
 physical memory of Linux 6.12, 4 KiB pages: 64 KiB present, 40 KiB free
 
-zone          present  managed    free    min    low    high
-Nor\\u{1b}mal   64 KiB   60 KiB  40 KiB  4 KiB  8 KiB  12 KiB
+zone          present  managed    free  per CPU    min    low    high
+Nor\\u{1b}mal   64 KiB   60 KiB  40 KiB    4 KiB  4 KiB  8 KiB  12 KiB
 
 order   block  Nor\\u{1b}mal  unusable  by layout
     0   4 KiB             4      0.00       0.00
     1   8 KiB             1      0.40       0.00
     2  16 KiB             1      0.60       0.20
-unusable: share of free memory in blocks too small for the order; free blocks as /proc/buddyinfo has them
+unusable: share of free memory in blocks too small for the order; per CPU: free, but in no block
 
 pages: free 40 KiB, anonymous 16 KiB, kernel 8 KiB; mapped 16 KiB
 unknown: pins: no kernel tells
