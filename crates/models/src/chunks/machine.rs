@@ -19,8 +19,22 @@ use super::reclaim::Lru;
 use super::walkers::{Walkers, WalkersError};
 use super::watermarks::Watermarks;
 
-/// What a buffer's chunks are to the buddy memory.
-pub(super) const MOBILITY: Mobility = Mobility::Unmovable;
+/// What is asked for: what it is to the buddy memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Asks {
+    /// From which blocks it comes.
+    pub(super) mobility: Mobility,
+    /// What its pages are then.
+    pub(super) of: Use,
+}
+
+impl Asks {
+    /// A buffer of a device.
+    const DEVICE: Asks = Asks {
+        mobility: Mobility::Unmovable,
+        of: Use::Unmovable,
+    };
+}
 
 /// What a caller chooses of a machine; the scenario decides the rest.
 #[derive(Debug, Clone, PartialEq)]
@@ -115,6 +129,7 @@ pub struct Machine {
     pub(super) kernel: Kernel,
     pub(super) costs: Costs,
     page: u64,
+    pub(super) asks: Asks,
     pub(super) marks: Watermarks,
     pub(super) lru: Lru,
     pub(super) compaction: Compaction,
@@ -158,6 +173,7 @@ impl Machine {
             kernel,
             costs,
             page,
+            asks: Asks::DEVICE,
             marks: Watermarks::of(kernel, pages, page),
             lru: Lru::new(pages, &mut Random::new(seed)),
             compaction: Compaction::new(pages),
@@ -207,7 +223,7 @@ impl Machine {
         self.rest();
         let before = self.counts;
         let built = policy.build(request, self).map_err(MachineError::Build)?;
-        self.counts.cleared += built.pages();
+        self.clear(built.pages());
         let bystanders = self.stand_by();
         self.fared += bystanders;
         let counts = self.counts - before;
@@ -285,7 +301,17 @@ impl Machine {
         if !self.is_ok(order, mark) {
             return None;
         }
-        self.buddy.take(order, MOBILITY, Use::Unmovable)
+        self.buddy.take(order, self.asks.mobility, self.asks.of)
+    }
+
+    /// From now on this is asked for; what was before.
+    pub(super) fn ask(&mut self, asks: Asks) -> Asks {
+        std::mem::replace(&mut self.asks, asks)
+    }
+
+    /// Clears what was taken.
+    pub(super) fn clear(&mut self, pages: u64) {
+        self.counts.cleared += pages;
     }
 
     /// Frees what this machine took.

@@ -18,6 +18,7 @@ pub mod buddy;
 pub mod bystanders;
 pub mod compaction;
 pub mod cost;
+pub mod faults;
 pub mod kernel;
 pub mod machine;
 mod others;

@@ -12,6 +12,8 @@
 //! * 6.12: asynchronous compaction first; where it was skipped or deferred, a costly order fails at once; else one
 //!   reclaim, which stops at twice the block or as soon as compaction could go, and a second compaction,
 //!   asynchronous for costly orders.
+//!   Without `__GFP_NORETRY`, as page faults ask, a costly order goes the same way; another is tried up to 16 times, as
+//!   long as pages are reclaimed or moved.
 //! * Order 0 without a modifier reclaims until it has its page or nothing can be reclaimed. Without the bits of
 //!   `__GFP_RECLAIM` an allocation takes what is above the min mark, or fails.
 //!
@@ -33,6 +35,9 @@ use super::kernel::COSTLY;
 use super::machine::Machine;
 use super::reclaim::BATCH;
 
+/// `MAX_RECLAIM_RETRIES` and `MAX_COMPACT_RETRIES`.
+const MOST_RETRIES: u32 = 16;
+
 impl Machine {
     /// The first frame of a block of `order`.
     pub(super) fn allocate(&mut self, order: u32, effort: Effort) -> Option<u64> {
@@ -49,8 +54,8 @@ impl Machine {
         match effort {
             Effort::NoReclaim => None,
             Effort::Must | Effort::NoRetry if order == 0 => self.reclaim_one(effort),
-            // No policy must have more than a page.
             Effort::Must | Effort::NoRetry if self.kernel.is_old() => self.once_old(order),
+            Effort::Must if order <= COSTLY => self.again(order),
             Effort::Must | Effort::NoRetry => self.once(order),
         }
     }
@@ -91,6 +96,22 @@ impl Machine {
         }
         let mode = if costly { Mode::Async } else { Mode::Sync };
         self.compact(order, mode).got()
+    }
+
+    /// 6.12 without `__GFP_NORETRY`, for an order that is not costly: until nothing comes of it any more
+    /// (`should_reclaim_retry`, `should_compact_retry`).
+    fn again(&mut self, order: u32) -> Option<u64> {
+        for _ in 0..MOST_RETRIES {
+            let before = self.counts;
+            if let Some(frame) = self.once(order) {
+                return Some(frame);
+            }
+            let since = self.counts - before;
+            if (since.reclaimed, since.moved) == (0, 0) {
+                return None;
+            }
+        }
+        None
     }
 
     /// Direct reclaim for a block of `order`, above 0.

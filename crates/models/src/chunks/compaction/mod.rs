@@ -20,7 +20,7 @@ mod deferral;
 mod suitable;
 
 use super::buddy::{BLOCK_PAGES, Mobility, ORDERS, Piece, Use};
-use super::machine::{MOBILITY, Machine};
+use super::machine::Machine;
 
 use deferral::Deferral;
 pub(super) use suitable::Suitable;
@@ -265,7 +265,8 @@ impl Machine {
         }
         self.is_ok(order, self.marks.low + (1 << order))
             && orders.any(|o| {
-                self.buddy.free_blocks_of(o, MOBILITY) > 0 || (1 << o >= BLOCK_PAGES && any(o))
+                self.buddy.free_blocks_of(o, self.asks.mobility) > 0
+                    || (1 << o >= BLOCK_PAGES && any(o))
             })
     }
 }
