@@ -1,6 +1,8 @@
+use std::ops::Range;
+
 use stopgap_events::random::Random;
 
-use crate::chunks::buddy::{Mobility, Use};
+use crate::chunks::buddy::{BuddyError, Mobility, Piece, Use};
 
 use super::{Pair, Step};
 
@@ -80,8 +82,10 @@ struct Stretch {
     pair: Pair,
     random: Random,
     largest: u32,
-    /// What was taken and not given back as it was; some pages of it may have been.
+    /// What is used, by first frame and order; some pages of it may be free or holes by now.
     held: Vec<(u64, u32)>,
+    /// A hole that was met in what was to be given: it is filled next, so that the memory can become whole again.
+    hole: Option<u64>,
     /// Out of 64 steps, how many take: it changes, so that the memory fills and empties.
     takes: u64,
     /// Out of 8 takes, how many are movable: it changes, so that one type grows into the other's blocks.
@@ -90,22 +94,26 @@ struct Stretch {
 
 impl Stretch {
     fn new(pair: Pair, largest: u32, seed: u64) -> Stretch {
-        Stretch {
+        let mut stretch = Stretch {
             pair,
             random: Random::new(seed),
             largest,
             held: Vec::new(),
+            hole: None,
             takes: 32,
             movable: 4,
-        }
+        };
+        stretch.hold_used(0..u64::MAX);
+        stretch
     }
 
     fn run(mut self, steps: u64, met: &mut Met) -> Result<(), String> {
         for taken in 1..=steps {
-            if taken % 256 == 1 {
-                self.takes = 8 + self.random.below(40);
+            if taken % 512 == 1 {
+                self.takes = 2 + self.random.below(46);
                 self.movable = self.random.below(9);
             }
+            let held = self.held.len();
             let step = self.draw();
             let answer = self
                 .pair
@@ -113,7 +121,12 @@ impl Stretch {
                 .map_err(|what| format!("step {taken}: {what}"))?;
             met.steps += 1;
             match (step, answer) {
-                (_, Err(_)) => met.refused += 1,
+                (_, Err(why)) => {
+                    met.refused += 1;
+                    if self.held.len() < held {
+                        self.mend(step, why);
+                    }
+                }
                 (Step::Take(..), Ok(None)) => met.exhausted += 1,
                 (Step::Take(order, ..), Ok(Some(frame))) => {
                     met.taken += 1;
@@ -134,7 +147,33 @@ impl Stretch {
         Ok(())
     }
 
+    /// What was held and could not be given is tried again, or the pages of it that are still used.
+    fn mend(&mut self, step: Step, why: BuddyError) {
+        match (step, why) {
+            (Step::Give(frame, order), BuddyError::IsHole { frame: hole }) => {
+                self.hole = Some(hole);
+                self.held.push((frame, order));
+            }
+            (Step::Give(frame, order), BuddyError::IsFree { .. }) => {
+                self.hold_used(frame..frame + (1 << order));
+            }
+            _ => {}
+        }
+    }
+
+    /// Each used page for itself.
+    fn hold_used(&mut self, frames: Range<u64>) {
+        for piece in self.pair.buddy().walk(frames) {
+            if let Piece::Used { frame, .. } = piece {
+                self.held.push((frame, 0));
+            }
+        }
+    }
+
     fn draw(&mut self) -> Step {
+        if let Some(hole) = self.hole.take() {
+            return Step::SetUse(hole, Use::Movable);
+        }
         let of = Use::ALL[self.random.index(Use::ALL.len())];
         match self.random.below(64) {
             n if n < self.takes => self.draw_take(),
@@ -219,6 +258,7 @@ mod tests {
         for count in [taken, exhausted, given, refused, claimed, pieces] {
             assert!(count > 300, "{met:?}");
         }
+        println!("{met:?}");
     }
 
     #[test]
