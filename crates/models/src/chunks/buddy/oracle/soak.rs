@@ -180,9 +180,9 @@ impl Stretch {
             n if n < 54 => self.draw_give(),
             54 | 55 => Step::TakeAt(self.frame(), of),
             56 | 57 => Step::SetUse(self.frame(), of),
-            58 => Step::SetBlock(self.frame(), self.mobility()),
+            58 | 59 => Step::SetBlock(self.frame(), self.mobility()),
             // Mostly bad: a free page, not aligned, a hole, beyond the memory, no such order.
-            59..62 => Step::Give(self.frame(), self.order().min(12)),
+            60 | 61 => Step::Give(self.frame(), self.order().min(12)),
             62 => Step::Take(self.random.below(1 << 32) as u32, self.mobility(), of),
             _ => Step::Give(self.random.bits(), self.random.below(12) as u32),
         }
@@ -223,11 +223,12 @@ impl Stretch {
         }
     }
 
-    /// Small ones mostly, and seldom one above the scene's.
+    /// Often the least and the scene's largest, and seldom one above that.
     fn order(&mut self) -> u32 {
         match self.random.below(32) {
             0 => self.random.below(11) as u32,
-            1..16 => 0,
+            1..12 => 0,
+            12..16 => self.largest,
             _ => self.random.below(u64::from(self.largest) + 1) as u32,
         }
     }
