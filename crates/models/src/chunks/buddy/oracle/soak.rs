@@ -53,26 +53,26 @@ const SCENES: [(u64, u32); 12] = [
 /// microseconds a step. `go_on` is told from time to time what was met, and says whether to go on.
 ///
 /// # Errors
-/// The first difference, with the seed, the size and the step that lead to it again.
+/// The first difference, and the seed from which a soak meets it at once: the step's number is counted from there.
 pub fn soak(steps: u64, seed: u64, mut go_on: impl FnMut(&Met) -> bool) -> Result<Met, String> {
     let mut met = Met::default();
     let mut seed = seed;
-    for (pages, order) in SCENES.into_iter().cycle() {
-        for of in [None, Some(Use::Reclaimable)] {
-            let left = STRETCH.min(steps - met.steps);
-            if left == 0 || !go_on(&met) {
-                return Ok(met);
-            }
-            let named = |what: String| {
-                let begins = of.map_or("free", Use::word);
-                format!("{pages} pages, {begins} at first, seed {seed}: {what}")
-            };
-            let pair = Pair::new(pages, of).map_err(|what| named(what.to_string()))?;
-            Stretch::new(pair, order, seed)
-                .run(left, &mut met)
-                .map_err(named)?;
-            seed = seed.wrapping_add(1);
-        }
+    while met.steps < steps && go_on(&met) {
+        // The seed alone leads to a scene again.
+        #[allow(clippy::cast_possible_truncation)] // some dozens
+        let scene = (seed % (2 * SCENES.len() as u64)) as usize;
+        let (pages, order) = SCENES[scene / 2];
+        let of = [None, Some(Use::Reclaimable)][scene % 2];
+        let named = |what: String| {
+            let begins = of.map_or("free", Use::word);
+            format!("seed {seed} ({pages} pages, {begins} at first): {what}")
+        };
+        let pair = Pair::new(pages, of).map_err(|what| named(what.to_string()))?;
+        let left = STRETCH.min(steps - met.steps);
+        Stretch::new(pair, order, seed)
+            .run(left, &mut met)
+            .map_err(named)?;
+        seed = seed.wrapping_add(1);
     }
     Ok(met)
 }
@@ -182,7 +182,7 @@ impl Stretch {
             56 | 57 => Step::SetUse(self.frame(), of),
             58 | 59 => Step::SetBlock(self.frame(), self.mobility()),
             // Mostly bad: a free page, not aligned, a hole, beyond the memory, no such order.
-            60 | 61 => Step::Give(self.frame(), self.order().min(12)),
+            60 | 61 => Step::Give(self.frame(), self.order()),
             62 => Step::Take(self.random.below(1 << 32) as u32, self.mobility(), of),
             _ => Step::Give(self.random.bits(), self.random.below(12) as u32),
         }
