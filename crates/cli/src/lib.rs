@@ -22,6 +22,7 @@ mod failure;
 mod input_file;
 mod output;
 mod places;
+mod prediction;
 mod probe;
 pub mod replay;
 mod restore;

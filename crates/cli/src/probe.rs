@@ -16,6 +16,7 @@ use crate::args::{
 };
 use crate::failure::{DONE, Failure, UNSUPPORTED};
 use crate::output;
+use crate::prediction;
 use crate::session::{self, Session};
 
 /// Within ten minutes with all that comes before and after.
@@ -161,7 +162,8 @@ fn ask(
         output::print(&describe(&session, probe.as_ref(), flags.duration())?)?;
         return Ok(ExitCode::from(DONE));
     }
-    session.ask(probe.as_ref(), flags.duration())?;
+    let snapshots = session.ask(probe.as_ref(), flags.duration())?;
+    prediction::add(&mut session, &snapshots)?;
     session.end();
     let answered = session.run.answers.iter().all(Answer::answered);
     let name = format!("probe-{}", probe.question());

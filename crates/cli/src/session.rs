@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use stopgap_events::machine::Environment;
+use stopgap_events::snapshot::Snapshot;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::journal::{self, Journal};
@@ -104,10 +105,14 @@ impl Session {
         self.with_context(time, "", |context| probe.plan(context))
     }
 
-    /// Runs a probe and adds its answer to the record.
-    pub(crate) fn ask(&mut self, probe: &dyn Probe, time: Nanos) -> Result<(), ProbeError> {
+    /// Runs a probe and adds its answer to the record; the snapshots that it took.
+    pub(crate) fn ask(
+        &mut self,
+        probe: &dyn Probe,
+        time: Nanos,
+    ) -> Result<Vec<Snapshot>, ProbeError> {
         let word = probe.question().word();
-        let measured: Measured = self.with_context(time, word, |context| {
+        let mut measured: Measured = self.with_context(time, word, |context| {
             probe.plan(context)?;
             probe.run(context)
         })?;
@@ -118,9 +123,10 @@ impl Session {
             .unwrap_or(0)
             .max(measured.peak_resident);
         self.run.peak_memory = Some(peak);
+        let snapshots = std::mem::take(&mut measured.snapshots);
         let answer = probe.judge(measured, self.seed, self.run.environment.privilege);
         self.add(answer);
-        Ok(())
+        Ok(snapshots)
     }
 
     /// Adds an answer to the record.

@@ -37,6 +37,22 @@ pub(crate) fn run(args: &args::Snapshot) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(DONE))
 }
 
+/// Writes a snapshot that a probe took to `path`.
+pub(crate) fn save(snapshot: &Snapshot, path: &Path) -> Result<(), Failure> {
+    let (whole, file) = WholeFile::create(path, None)
+        .map_err(|error| cannot(&path.display().to_string(), &error))?;
+    let mut out = BufWriter::with_capacity(64 << 10, &file);
+    snapshot
+        .write(&mut out)
+        .and_then(|()| out.write_all(b"\n"))
+        .and_then(|()| out.flush())
+        .and_then(|()| {
+            drop(out);
+            whole.finish(&file)
+        })
+        .map_err(|error| cannot(&path.display().to_string(), &error))
+}
+
 fn cannot(name: &str, error: &io::Error) -> Failure {
     Failure::error(format!("cannot write {name}: {error}"))
 }

@@ -10,7 +10,7 @@ use stopgap_chunks::policy::{BuildError, Built, Chunk, Effort, Name, Request, So
 use stopgap_events::random::Random;
 use thiserror::Error;
 
-use super::buddy::{Buddy, BuddyError, Mobility, Use};
+use super::buddy::{Buddy, BuddyError, Mobility, PageState, Use};
 use super::bystanders::{self, Bystander, Fared};
 use super::compaction::Compaction;
 use super::cost::{ByCause, CostError, Costs, Counts};
@@ -242,6 +242,16 @@ impl Machine {
         for chunk in built.chunks.iter().rev() {
             self.give(*chunk);
         }
+    }
+
+    /// Somebody holds references to the used page `frame` from now on: it can be neither moved nor reclaimed. Whether it
+    /// is a page that could be until now.
+    pub fn pin(&mut self, frame: u64) -> bool {
+        let movable = matches!(
+            self.buddy.page(frame),
+            Some(PageState::Used(Use::Movable | Use::Reclaimable))
+        );
+        movable && self.buddy.set_use(frame, Use::Pinned).is_ok()
     }
 
     /// How the bystanders fared after all buffers.

@@ -9,7 +9,7 @@ use super::fragment::recipe::Recipe;
 use super::fragment::state::State;
 use super::judge;
 use super::knobs;
-use super::session::{Session, facts};
+use super::session::{FRAGMENT_COUNTERS, Session, facts};
 
 impl Session<'_> {
     /// All strategies in random order, each from a fresh state, run by run, as long as the time
@@ -117,13 +117,14 @@ impl Session<'_> {
         if first {
             let built = &state.built;
             self.facts.clone_from(&now);
-            for (name, value) in [
-                (judge::KEPT_ONE_IN, recipe.fragment.keep.one_in()),
-                ("filled_bytes", built.filled),
-                ("kept_bytes", built.kept),
-                ("eaten_bytes", built.eaten),
-                ("pinned_bytes", built.pinned),
-            ] {
+            let values = [
+                recipe.fragment.keep.one_in(),
+                built.filled,
+                built.kept,
+                built.eaten,
+                built.pinned,
+            ];
+            for (name, value) in FRAGMENT_COUNTERS.into_iter().zip(values) {
                 self.facts.insert(name.to_owned(), value as f64);
             }
         }

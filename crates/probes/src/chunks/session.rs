@@ -22,6 +22,15 @@ use super::{Chunks, Machine};
 use crate::contract::{Context, Measured};
 use crate::load;
 
+/// What was made of the first fragmented state: one frame in so many kept, and bytes.
+pub(super) const FRAGMENT_COUNTERS: [&str; 5] = [
+    judge::KEPT_ONE_IN,
+    "filled_bytes",
+    "kept_bytes",
+    "eaten_bytes",
+    "pinned_bytes",
+];
+
 /// What the judgement needs of the machine. What cannot be read is not among the facts.
 #[allow(clippy::cast_precision_loss)] // sizes of memory
 pub(super) fn facts(context: &Context<'_>, machine: &Machine) -> BTreeMap<String, f64> {
@@ -339,6 +348,13 @@ impl<'a> Session<'a> {
             name: "ready to run without a CPU while taking, us".to_owned(),
             value: sum(|taken| taken.waited_ns / 1_000),
         });
+        for name in FRAGMENT_COUNTERS {
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // counts and bytes
+            if let Some(value) = measured.facts.get(name).map(|&value| value as u64) {
+                let name = name.to_owned();
+                measured.counters.push(Counter { name, value });
+            }
+        }
         measured.losses.push(Counter {
             name: "buffers cut short by the time limit".to_owned(),
             value: sum(|taken| taken.unfinished),

@@ -1,0 +1,192 @@
+//! The model's word beside a measurement: what the same buffers would cost on a memory that was taken
+//! over page by page from the machine just before.
+
+use std::collections::BTreeMap;
+
+use stopgap_chunks::policy::Effort;
+use stopgap_events::snapshot::{Kind, Snapshot, Zone};
+use stopgap_events::units::{Bytes, Nanos};
+use stopgap_models::chunks::faults::Faults;
+use stopgap_models::chunks::machine::Setting;
+use stopgap_models::chunks::scenario::Scenario;
+use stopgap_models::chunks::scenario::snapshot::{Assumptions, machine};
+use stopgap_probes::chunks::{Ranking, Strategy};
+use stopgap_stats::record::{Answer, Block, Parameter, Series};
+
+use crate::failure::Failure;
+use crate::session::Session;
+use crate::{output, snapshot};
+
+/// Name of the series of what the model predicts.
+const PREDICTED: &str = "take by the model";
+
+/// Keeps the snapshots of a probe as files beside its record, and adds what the model makes of the
+/// first one to the last answer. Nothing where the probe took none.
+pub(crate) fn add(session: &mut Session, snapshots: &[Snapshot]) -> Result<(), Failure> {
+    let mut evidence = Vec::new();
+    for (snapshot, when) in snapshots.iter().zip(["before", "after"]) {
+        let name = format!("snapshot-{when}");
+        let path = session
+            .records
+            .join(output::name(&name, session.run.started_unix_s));
+        snapshot::save(snapshot, &path)?;
+        evidence.push(format!("snapshot {when}: {}", path.display()));
+    }
+    let swap = session
+        .environment()
+        .swap_size
+        .is_some_and(|size| size > Bytes(0));
+    let Some((snapshot, answer)) = snapshots.first().zip(session.run.answers.last_mut()) else {
+        return Ok(());
+    };
+    let lines = predictions(snapshot, swap, answer);
+    answer.evidence.extend(lines);
+    answer.evidence.extend(evidence);
+    Ok(())
+}
+
+/// One line a buffer size; its times become series of the answer.
+fn predictions(snapshot: &Snapshot, swap: bool, answer: &mut Answer) -> Vec<String> {
+    let assumptions = Assumptions {
+        swap,
+        ..Assumptions::default()
+    };
+    let pinned = pinned(snapshot, answer);
+    let sizes: BTreeMap<u64, Vec<Strategy>> = measured(answer);
+    let mut lines = Vec::new();
+    for (size, strategies) in sizes {
+        let size = Bytes(size);
+        let predicted = match predict(snapshot, &assumptions, &pinned, size, &strategies) {
+            Ok(predicted) => predicted,
+            Err(why) => {
+                lines.push(format!("the model: unknown: {why}"));
+                continue;
+            }
+        };
+        lines.push(told(answer, size, &predicted));
+        answer.series.extend(
+            predicted
+                .iter()
+                .map(|(strategy, ns)| series(size, *strategy, *ns)),
+        );
+    }
+    lines
+}
+
+/// The frames that the probe pinned: of single pages between free ones, every k-th. A snapshot does not
+/// tell pins; the probe knows its own.
+fn pinned(snapshot: &Snapshot, answer: &Answer) -> Vec<u64> {
+    let counted = |name: &str| answer.counters.iter().find(|of| of.name == name);
+    let made = counted("kept_one_in").zip(counted("pinned_bytes"));
+    let Some((kept, _)) = made.filter(|(_, pinned)| pinned.value > 0) else {
+        return Vec::new();
+    };
+    let runs = snapshot.zones.iter().filter_map(Zone::runs).flatten();
+    runs.filter(|run| run.kind == Kind::Anonymous && run.pages.0 < kept.value)
+        .flat_map(|run| run.start..run.start + run.pages.0)
+        .filter(|frame| frame.is_multiple_of(kept.value))
+        .collect()
+}
+
+/// Strategies by buffer size, as far as both were taken.
+fn measured(answer: &Answer) -> BTreeMap<u64, Vec<Strategy>> {
+    let mut sizes: BTreeMap<u64, Vec<Strategy>> = BTreeMap::new();
+    for series in answer.series.iter().filter(|series| series.name == "take") {
+        let size: Option<Bytes> = series.word("size").and_then(|word| word.parse().ok());
+        let strategy: Option<Strategy> = series.word("strategy").and_then(|word| word.parse().ok());
+        if let (Some(size), Some(strategy), false) = (size, strategy, series.blocks.is_empty()) {
+            sizes.entry(size.0).or_default().push(strategy);
+        }
+    }
+    sizes
+}
+
+/// How faults carry a strategy out; `None`: not by faults alone.
+fn faults(strategy: Strategy, page: Bytes) -> Option<Faults> {
+    let order = |size: Bytes| Some((size.0 / page.0).checked_ilog2()?);
+    // A table of the page's size with 8-byte entries, as the probe has it.
+    let pmd = order(Bytes(page.0 * (page.0 / 8)))?;
+    let (orders, effort) = match strategy {
+        Strategy::Base => (Vec::new(), Effort::NoReclaim),
+        Strategy::Mthp(size) => (vec![order(size)?], Effort::Must),
+        // The smallest of these pages has four base pages.
+        Strategy::MthpUpTo(size) => ((2..=order(size)?).rev().collect(), Effort::Must),
+        Strategy::ThpDirect => (vec![pmd], Effort::Must),
+        Strategy::ThpNoReclaim => (vec![pmd], Effort::NoReclaim),
+        Strategy::EveryMthp | Strategy::Collapse | Strategy::Hugetlb => return None,
+    };
+    Some(Faults { orders, effort })
+}
+
+/// Nanoseconds of a buffer by each strategy, each on a memory of its own.
+fn predict(
+    snapshot: &Snapshot,
+    assumptions: &Assumptions,
+    pinned: &[u64],
+    size: Bytes,
+    strategies: &[Strategy],
+) -> Result<Vec<(Strategy, f64)>, String> {
+    let page = snapshot.page_bytes;
+    let setting = Setting {
+        page: page.0,
+        ..Scenario::Unfragmented.setting(1)
+    };
+    let mut fresh = machine(snapshot, assumptions, &setting).map_err(|error| error.to_string())?;
+    for &frame in pinned {
+        fresh.pin(frame);
+    }
+    let mut predicted = Vec::new();
+    for &strategy in strategies {
+        let Some(faults) = faults(strategy, page) else {
+            continue;
+        };
+        let taken = faults.take(&mut fresh.clone(), size.pages(page).0, 512);
+        let taken = taken.ok_or("memory ends before the buffer is whole")?;
+        predicted.push((strategy, taken.time_ns));
+    }
+    Ok(predicted)
+}
+
+/// `the model on this snapshot: 64M by base 17 ms, ...; in the measured order`
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // times
+fn told(answer: &Answer, size: Bytes, predicted: &[(Strategy, f64)]) -> String {
+    let times: Vec<String> = predicted
+        .iter()
+        .map(|(strategy, ns)| format!("{strategy} {}", Nanos(*ns as u64)))
+        .collect();
+    let order = match Ranking::of(&answer.series, size) {
+        None => "one strategy has no order".to_owned(),
+        Some(ranking) if ranking.disagree.is_some() => {
+            "its order cannot be checked: repeats of the measurement disagree".to_owned()
+        }
+        Some(ranking) => match ranking.contradicted(predicted) {
+            None => "in the measured order".to_owned(),
+            Some((quick, slow)) => format!("NOT in the measured order: {quick} after {slow}"),
+        },
+    };
+    format!(
+        "the model on the snapshot before, {}: {}; {order}",
+        size.short(),
+        times.join(", ")
+    )
+}
+
+fn series(size: Bytes, strategy: Strategy, ns: f64) -> Series {
+    Series {
+        name: PREDICTED.to_owned(),
+        unit: "ns".to_owned(),
+        parameters: BTreeMap::from([
+            ("size".to_owned(), Parameter::from(size.short())),
+            ("strategy".to_owned(), Parameter::from(strategy.to_string())),
+        ]),
+        blocks: vec![Block {
+            run: 0,
+            start_ns: 0,
+            samples: 1,
+            value: ns,
+            histogram: None,
+            stalls: None,
+        }],
+        error: None,
+    }
+}
