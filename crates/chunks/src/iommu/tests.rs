@@ -146,6 +146,30 @@ fn sets_print_and_wrong_ones_are_refused() {
 }
 
 #[test]
+fn sets_are_read_as_they_are_printed() {
+    for set in SETS {
+        assert_eq!(set.to_string().parse(), Ok(set));
+        assert_eq!(set.to_string().trim_matches(['{', '}']).parse(), Ok(set));
+    }
+    assert_eq!("4096, 2m".parse(), Ok(PageSizes::new(&[K4, M2]).unwrap()));
+    for wrong in [
+        "",
+        "4K,",
+        "4K,3M",
+        "0",
+        "4KB",
+        "-4K",
+        "16E",
+        "4é",
+        "{4K",
+        "99999999999999999999",
+    ] {
+        let error = wrong.parse::<PageSizes>().unwrap_err();
+        assert!(error.contains("is no power of two"), "{wrong}: {error}");
+    }
+}
+
+#[test]
 fn the_ends_of_the_address_space_are_no_panic() {
     let last = Run {
         start: u64::MAX - K4 + 1,
