@@ -2,7 +2,9 @@
 //! running kernel, carried out on a model.
 //!
 //! * [`placement`]: memory events through placement policies.
+//! * [`chunks`]: buffers from a model of the kernel's physical memory.
 //!
 //! This crate is pure: it knows no clock and no file. Whoever times a replay hands a clock in.
 
+pub mod chunks;
 pub mod placement;

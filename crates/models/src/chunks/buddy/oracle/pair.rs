@@ -1,0 +1,157 @@
+use std::fmt::{Debug, Display};
+
+use crate::chunks::buddy::{Buddy, BuddyError, Mobility, Piece, Use};
+
+use super::Naive;
+
+/// One step: what changes the memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// [`Buddy::take`].
+    Take(u32, Mobility, Use),
+    /// [`Buddy::take_at`].
+    TakeAt(u64, Use),
+    /// [`Buddy::give`].
+    Give(u64, u32),
+    /// [`Buddy::set_use`].
+    SetUse(u64, Use),
+    /// [`Buddy::set_block_mobility`].
+    SetBlock(u64, Mobility),
+}
+
+/// A [`Buddy`] and a [`Naive`] that take the same steps.
+pub struct Pair {
+    buddy: Buddy,
+    naive: Naive,
+}
+
+impl Pair {
+    /// Memory of `pages` pages: used as `of`, or free.
+    ///
+    /// # Errors
+    /// As [`Buddy::new`].
+    pub fn new(pages: u64, of: Option<Use>) -> Result<Pair, BuddyError> {
+        Ok(match of {
+            Some(of) => Pair {
+                buddy: Buddy::new(pages, of)?,
+                naive: Naive::new(pages, of)?,
+            },
+            None => Pair {
+                buddy: Buddy::free(pages)?,
+                naive: Naive::free(pages)?,
+            },
+        })
+    }
+
+    /// The memory.
+    #[must_use]
+    pub fn buddy(&self) -> &Buddy {
+        &self.buddy
+    }
+
+    /// Carries `step` out on both: the frame that was taken (`None`: nothing large enough), or for the other steps what
+    /// was wrong with it.
+    ///
+    /// # Errors
+    /// The first difference: in the answer, the number of free pages or of fallbacks.
+    pub fn step(&mut self, step: Step) -> Result<Result<Option<u64>, BuddyError>, String> {
+        let Pair { buddy, naive } = self;
+        let (answer, right) = match step {
+            Step::Take(order, mobility, of) => (
+                Ok(buddy.take(order, mobility, of)),
+                Ok(naive.take(order, mobility, of)),
+            ),
+            Step::TakeAt(frame, of) => (
+                buddy.take_at(frame, of).map(|()| None),
+                naive.take_at(frame, of).map(|()| None),
+            ),
+            Step::Give(frame, order) => (
+                buddy.give(frame, order).map(|()| None),
+                naive.give(frame, order).map(|()| None),
+            ),
+            Step::SetUse(frame, of) => (
+                buddy.set_use(frame, of).map(|()| None),
+                naive.set_use(frame, of).map(|()| None),
+            ),
+            Step::SetBlock(frame, mobility) => (
+                buddy.set_block_mobility(frame, mobility).map(|()| None),
+                naive.set_block_mobility(frame, mobility).map(|()| None),
+            ),
+        };
+        let same = || {
+            same("answer", &answer, &right)?;
+            same("free pages", &buddy.free_pages(), &naive.free_pages())?;
+            same("fallbacks", &buddy.fallbacks(), &naive.fallbacks())
+        };
+        same().map_err(|what| format!("{step:?}: {what}"))?;
+        Ok(answer)
+    }
+
+    /// Compares all that the two can say, and carries the invariants out. O(pages).
+    ///
+    /// # Errors
+    /// The first difference, or the first thing that is not as it must be.
+    pub fn compare(&self) -> Result<(), String> {
+        let Pair { buddy, naive } = self;
+        buddy.check()?;
+        for frame in 0..=buddy.pages() {
+            let what = format_args!("page {frame}");
+            same(what, &buddy.page(frame), &naive.page(frame))?;
+        }
+        for frame in (0..buddy.pages()).step_by(512) {
+            let (has, right) = (buddy.block_mobility(frame), naive.block_mobility(frame));
+            same(format_args!("type at {frame}"), &has, &right)?;
+        }
+        for order in 0..12 {
+            for &mobility in Mobility::ALL {
+                let what = format_args!("list of order {order}, {mobility}");
+                let list = naive.free_list(order, mobility);
+                same(what, &buddy.free_list(order, mobility), &list)?;
+                let count = buddy.free_blocks_of(order, mobility);
+                same(what, &count, &(list.len() as u64))?;
+            }
+            let what = format_args!("unusable index of order {order}");
+            let (has, right) = (buddy.unusable_index(order), naive.unusable_index(order));
+            same(what, &has, &right)?;
+            let free = buddy.free_pages();
+            for min in [
+                0,
+                1,
+                free / 4,
+                free / 2,
+                free.saturating_sub(1 << order),
+                u64::MAX,
+            ] {
+                let what = format_args!("watermark {min}, order {order}");
+                let (old, new) = (
+                    buddy.watermark_ok_3_4(order, min),
+                    buddy.watermark_ok_6_12(order, min),
+                );
+                same(what, &old, &naive.watermark_ok_3_4(order, min))?;
+                same(what, &new, &naive.watermark_ok_6_12(order, min))?;
+            }
+        }
+        for &of in Use::ALL {
+            let what = format_args!("pages used, {of}");
+            same(what, &buddy.used_pages(of), &naive.used_pages(of))?;
+        }
+        let mut next = 0;
+        for piece in buddy.walk(0..u64::MAX) {
+            let (frame, pages) = match piece {
+                Piece::Free { frame, order } => (frame, 1 << order),
+                Piece::Used { frame, .. } => (frame, 1),
+            };
+            same(format_args!("{piece:?} of the walk"), &frame, &next)?;
+            next += pages;
+        }
+        same("end of the walk", &next, &buddy.pages())
+    }
+}
+
+fn same<T: PartialEq + Debug>(what: impl Display, has: &T, right: &T) -> Result<(), String> {
+    if has == right {
+        Ok(())
+    } else {
+        Err(format!("{what}: {has:?}, but {right:?} is right"))
+    }
+}
