@@ -5,6 +5,7 @@
 //!   any load ([`machine::Now`]). `kernel` reads them, `stats` keeps them, `report` prints them.
 //! * [`memory`]: memory events (map, unmap, protect, touch), the input of probes and models alike.
 //! * [`workload`]: the built-in workloads, each one definition: an iterator of memory events.
+//! * [`snapshot`]: physical memory as it lies at one moment, and its file.
 //! * `trace` (feature `trace-file`): what happened on a machine, of every kind, and its file.
 //! * [`question`]: the four questions; [`words`]: one word for each thing to choose from.
 //! * [`random`]: the pinned random stream behind every printed seed.
@@ -17,6 +18,7 @@ pub mod memory;
 pub mod question;
 pub mod random;
 pub mod range;
+pub mod snapshot;
 #[cfg(feature = "trace-file")]
 pub mod trace;
 pub mod units;
