@@ -4,7 +4,7 @@
 use stopgap_stats::advise::sentence::{by_passes, change};
 use stopgap_stats::advise::{Advise, Candidate};
 
-use crate::replay::chunks::{scene, time};
+use crate::replay::chunks::{assumptions, scene, time};
 use crate::screen::{Style, plain_table};
 use crate::text::{number, plain, wrap};
 
@@ -76,22 +76,13 @@ fn variants(advise: &Advise, style: Style) -> String {
 }
 
 fn legend(advise: &Advise, style: Style) -> String {
-    let assumptions = advise.chunks.assumptions.iter().map(|one| {
-        format!(
-            "{} {} {} ({})",
-            plain(&one.name),
-            number(one.value),
-            plain(&one.unit),
-            plain(&one.why)
-        )
-    });
     let mut text = format!(
         "A buffer's life: to build it, and the page-table walks of all passes over it ({}). Up to {:.0} % more is as \
          good. Who makes others fail clearly more often than the best does is not used. Modelled, not measured; \
          assumed: {}. seed {}",
         advise.chunks.access.join(", "),
         stopgap_stats::advise::rule::AS_GOOD * 100.0,
-        assumptions.collect::<Vec<_>>().join(", "),
+        assumptions(&advise.chunks),
         advise.seed
     );
     if advise.interrupted {

@@ -1,5 +1,6 @@
 //! Values of flags, as people write them.
 
+use stopgap_chunks::iommu::PageSizes;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_placement::Direction;
 
@@ -41,6 +42,11 @@ pub fn count(text: &str) -> Result<u64, String> {
     number
         .checked_mul(factor)
         .ok_or_else(|| format!("'{text}' is more than 64 bits hold"))
+}
+
+/// Page sizes of an IOMMU.
+pub(super) fn page_sizes(text: &str) -> Result<PageSizes, String> {
+    text.parse()
 }
 
 pub(super) fn direction(text: &str) -> Result<Direction, String> {

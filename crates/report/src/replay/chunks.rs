@@ -53,12 +53,17 @@ pub(crate) fn scene(row: &ChunksRow, setting: &ChunksSetting) -> String {
         format!(", {} held at a time", thousands(live))
     });
     format!(
-        "{memory}: {} of {} pages, kernel {}; {} buffers{size}{live}, device {{{}}}",
+        "{memory}: {} of {} pages, kernel {}; {} buffers{size}{live}, device {{{}}}{}",
         Bytes(setting.memory_bytes),
         Bytes(setting.page_bytes),
         plain(&setting.kernel),
         thousands(setting.buffers),
         setting.device.join(","),
+        if setting.single_pages {
+            ", its driver asks for single pages"
+        } else {
+            ""
+        },
     )
 }
 
@@ -260,7 +265,10 @@ fn sensitivity(rows: &[&ChunksRow], setting: &ChunksSetting, style: Style) -> St
             let values = row.sensitivity.iter().filter(of).map(|one| one.value);
             range(values).map_or_else(
                 || UNKNOWN.to_owned(),
-                |(low, high)| format!("{}..{}", digits(low * 100.0), digits(high * 100.0)),
+                |(low, high)| match (digits(low * 100.0), digits(high * 100.0)) {
+                    (low, high) if low == high => low,
+                    (low, high) => format!("{low}..{high}"),
+                },
             )
         }));
         cells
@@ -326,21 +334,29 @@ fn notes(rows: &[&ChunksRow], style: Style) -> String {
     text
 }
 
-fn legend(replay: &Replay, setting: &ChunksSetting, style: Style) -> String {
-    let assumptions = setting.assumptions.iter().map(|one| {
-        format!(
-            "{} {} {} ({})",
-            plain(&one.name),
-            number(one.value),
-            plain(&one.unit),
-            plain(&one.why)
-        )
+/// `reclaim 244 us a page (fitted ...), ...`.
+pub(crate) fn assumptions(setting: &ChunksSetting) -> String {
+    let texts = setting.assumptions.iter().map(|one| {
+        let value = one.value.map_or_else(String::new, |value| {
+            let whole = value.fract().abs() < 1e-9 && value.abs() < 1e15;
+            let shown = if whole {
+                format!("{value:.0}")
+            } else {
+                number(value)
+            };
+            format!(" {shown} {}", plain(&one.unit))
+        });
+        format!("{}{value} ({})", plain(&one.name), plain(&one.why))
     });
+    texts.collect::<Vec<_>>().join(", ")
+}
+
+fn legend(replay: &Replay, setting: &ChunksSetting, style: Style) -> String {
     let mut text = format!(
         "Times are modelled: what the allocator did, at stated prices. mean, p99, worst: of a buffer; tries, failing: \
          of the allocator, a buffer. entries: of the IOMMU for a buffer, mean; tables: their page tables, KiB. {} %: \
-         TLB misses in 100 accesses of that pattern. {} blocks/MiB: free blocks of order 3 and above that went for \
-         each MiB delivered. unusable index: share of free memory in blocks too small. {UNKNOWN}: unknown, which the \
+         TLB misses in 100 accesses of that pattern. {} blocks/MiB: blocks of order 3 that free memory lost for each \
+         MiB delivered. unusable index: share of free memory in blocks too small. {UNKNOWN}: unknown, which the \
          record explains. Assumed: {}. seed {}",
         setting.access.join(", "),
         replay
@@ -359,7 +375,7 @@ fn legend(replay: &Replay, setting: &ChunksSetting, style: Style) -> String {
                     format!("{others}: failures in 100 tries of others at that order.")
                 }
             }),
-        assumptions.collect::<Vec<_>>().join(", "),
+        assumptions(setting),
         replay.seed
     );
     if replay.interrupted {

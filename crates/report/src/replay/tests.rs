@@ -15,7 +15,7 @@ pub(crate) fn row(policy: &str, ms: f64, entries: [f64; 2], failing: u64) -> Chu
     let sensitive =
         |assumption: &str, factor, quantity: &str, access: Option<&str>, value| Sensitivity {
             assumption: assumption.to_owned(),
-            factor,
+            factor: Some(factor),
             quantity: quantity.to_owned(),
             access: access.map(str::to_owned),
             value,
@@ -60,8 +60,6 @@ pub(crate) fn row(policy: &str, ms: f64, entries: [f64; 2], failing: u64) -> Chu
         large_blocks_per_mib: Some(-0.25),
         unusable_before: vec![Some(0.0), Some(0.5), None],
         unusable_after: vec![Some(0.0), Some(0.75), None],
-        reclaimed_pages: 51_200,
-        moved_pages: 0,
         sensitivity: vec![
             sensitive("reclaim a page", 0.5, "time_ms", None, ms * 0.55),
             sensitive("reclaim a page", 2.0, "time_ms", None, ms * 1.9),
@@ -101,9 +99,10 @@ pub(crate) fn replay(rows: Vec<ChunksRow>) -> Replay {
             live: Some(4),
             device: vec!["4K".to_owned(), "64K".to_owned()],
             access: vec!["linear".to_owned()],
+            single_pages: true,
             assumptions: vec![Assumption {
                 name: "reclaim a page".to_owned(),
-                value: 244.0,
+                value: Some(244.0),
                 unit: "us".to_owned(),
                 why: "fit".to_owned(),
             }],

@@ -108,10 +108,10 @@ pub struct Stretch {
 /// The choice, were an assumption otherwise.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Variant {
-    /// The assumption.
+    /// The assumption, or what is assumed instead.
     pub assumption: String,
-    /// What it is multiplied by.
-    pub factor: f64,
+    /// What it is multiplied by; absent where another is assumed instead.
+    pub factor: Option<f64>,
     /// The policy that costs least then.
     pub policy: String,
     /// Whether the advice stands: what is advised costs at most [`rule::AS_GOOD`] more than that.

@@ -100,7 +100,7 @@ impl Line<'_> {
 }
 
 /// An assumption's name and what it is multiplied by.
-type Changed<'a> = (&'a str, f64);
+type Changed<'a> = (&'a str, Option<f64>);
 
 /// The costs of `rows`, with one assumption changed; of those that have both figures.
 fn lines<'a>(rows: &[&'a ChunksRow], access: &str, changed: Option<Changed<'_>>) -> Vec<Line<'a>> {
@@ -110,7 +110,7 @@ fn lines<'a>(rows: &[&'a ChunksRow], access: &str, changed: Option<Changed<'_>>)
             let (assumption, factor) = changed?;
             let same = |one: &&Sensitivity| {
                 one.assumption == assumption
-                    && one.factor.total_cmp(&factor).is_eq()
+                    && one.factor == factor
                     && one.quantity == quantity
                     && one.access.as_deref() == access
             };

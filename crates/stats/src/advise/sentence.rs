@@ -78,12 +78,12 @@ pub fn by_passes(stretches: &[Stretch]) -> String {
 /// `IOMMU TLB entries x1/2`.
 #[must_use]
 pub fn change(variant: &Variant) -> String {
-    let factor = if variant.factor < 1.0 {
-        format!("x1/{}", 1.0 / variant.factor)
-    } else {
-        format!("x{}", variant.factor)
-    };
-    format!("{} {factor}", variant.assumption)
+    let assumption = &variant.assumption;
+    match variant.factor {
+        None => assumption.clone(),
+        Some(factor) if factor < 1.0 => format!("{assumption} x1/{}", 1.0 / factor),
+        Some(factor) => format!("{assumption} x{factor}"),
+    }
 }
 
 /// Milliseconds to three digits, in seconds from one on.

@@ -38,8 +38,6 @@ fn row(policy: &str, build: f64, pass: f64, failing: u64) -> ChunksRow {
         large_blocks_per_mib: None,
         unusable_before: Vec::new(),
         unusable_after: Vec::new(),
-        reclaimed_pages: 0,
-        moved_pages: 0,
         sensitivity: Vec::new(),
         mail: None,
         missing: Vec::new(),
@@ -49,7 +47,7 @@ fn row(policy: &str, build: f64, pass: f64, failing: u64) -> ChunksRow {
 fn walk(mut row: ChunksRow, factor: f64) -> ChunksRow {
     row.sensitivity.push(Sensitivity {
         assumption: "walk".to_owned(),
-        factor,
+        factor: Some(factor),
         quantity: "pass_ms".to_owned(),
         access: Some("linear".to_owned()),
         value: row.tlb[0].pass_ms * factor,
