@@ -34,8 +34,8 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Random steps, good and bad, on every policy and on its oracle, until they differ; `soak chunks`: on the memory
-    /// model and its.
+    /// Random steps, good and bad, on every placement policy and on its oracle, until they differ; `soak chunks`
+    /// does the same to the model of the kernel's memory.
     Soak(soak::Flags),
     /// The speed-up of two threads over one: a Stopgap each, one `Shared`, one under a lock.
     Threads(threads::Flags),

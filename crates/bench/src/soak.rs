@@ -23,11 +23,12 @@ pub(crate) struct Flags {
 
 #[derive(clap::Subcommand)]
 enum Of {
-    /// The model of the kernel's memory that chunks are taken from (buddy allocator), instead of the policies.
+    /// Instead of the policies, the model of the kernel's memory that chunks are taken from (the buddy
+    /// allocator), against a naive one.
     Chunks(memory::Flags),
 }
 
-/// Without a sub-command: the placement policies.
+/// What the placement policies, without a sub-command, are soaked with.
 #[derive(clap::Args)]
 struct Placement {
     /// Steps in all, shared evenly by the policies.
