@@ -38,6 +38,8 @@ pub(crate) enum Command {
     Replay(Replay),
     /// A trace or a built-in workload, as a trace file (Parquet) or JSON lines.
     Export(Export),
+    /// This machine's physical memory: zones, free blocks, as root each page; input for a replay.
+    Snapshot(Snapshot),
     /// What this machine and this user allow, and what each limit costs in evidence.
     Doctor(Doctor),
     /// Put back what a killed run left changed (the next run does it too).
@@ -78,7 +80,7 @@ pub(crate) struct Check {
     #[arg(long, conflicts_with_all = ["quick", "only"])]
     pub(crate) passive: bool,
     /// Ask about this process: its mappings, its tasks; and place beside as many mappings.
-    #[arg(short, long, value_name = "PID")]
+    #[arg(short, long, value_name = "PID", value_parser = pid)]
     pub(crate) pid: Option<u32>,
     /// Questions to ask, as placement,chunks [default: all four].
     #[arg(long, value_name = "QUESTION", value_delimiter = ',')]
@@ -349,6 +351,16 @@ pub(crate) struct Export {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct Snapshot {
+    /// File to write (JSON, schema stopgap.snapshot/1); - is standard output, without the summary.
+    /// What is there is replaced when all is written [default: a file of its own where records go:
+    /// $XDG_STATE_HOME/stopgap or ~/.local/state/stopgap, else a private folder under the temporary
+    /// directory].
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct Doctor {
     /// Print JSON (schema stopgap.doctor/1).
     #[arg(long)]
@@ -400,6 +412,12 @@ pub fn count(text: &str) -> Result<u64, String> {
     number
         .checked_mul(factor)
         .ok_or_else(|| format!("'{text}' is more than 64 bits hold"))
+}
+
+fn pid(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| {
+        format!("'{text}' is no process id; give a number, as pidof or pgrep prints it for a name")
+    })
 }
 
 fn direction(text: &str) -> Result<Direction, String> {

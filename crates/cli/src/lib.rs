@@ -9,7 +9,7 @@
 //! | `args` | every flag, once |
 //! | `places` | where records and the journal go |
 //! | `session` | what each run sets up first and undoes last |
-//! | `check`, `probe`, `replay`, `export`, `doctor`, `restore` | the commands |
+//! | `check`, `probe`, `replay`, `export`, `snapshot`, `doctor`, `restore` | the commands |
 //! | `output` | writing the record and printing, with nothing lost |
 //! | `whole_file` | writing a file that is there whole or not at all |
 //! | `failure` | one line on standard error and the exit status |
@@ -28,6 +28,7 @@ mod restore;
 #[cfg(test)]
 mod schemas;
 mod session;
+mod snapshot;
 mod whole_file;
 
 use std::process::ExitCode;
@@ -49,6 +50,7 @@ pub fn main() -> ExitCode {
             ReplayQuestion::Placement(flags) => replay::placement(&flags, &[]),
         },
         Command::Export(args) => export::run(&args),
+        Command::Snapshot(args) => snapshot::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Restore(args) => restore::run(&args),
     });

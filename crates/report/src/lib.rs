@@ -5,6 +5,7 @@
 //! * [`details`]: one answer in depth, a row a series.
 //! * [`doctor`]: what a machine allows.
 //! * [`replay`]: a replay, a table a workload.
+//! * [`snapshot`]: physical memory, its zones and free blocks.
 //! * [`text`]: numbers as people write them.
 
 pub mod details;
@@ -12,6 +13,7 @@ pub mod doctor;
 pub mod now;
 pub mod replay;
 pub mod screen;
+pub mod snapshot;
 pub mod text;
 
 pub use screen::Style;

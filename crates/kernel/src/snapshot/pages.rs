@@ -199,31 +199,37 @@ impl<F: Files + ?Sized> Reader<'_, F> {
 #[derive(Default)]
 struct Kinds {
     builder: Builder,
-    /// Pages without any flag that were not pushed yet: their number says what they are.
-    without_flags: u64,
+    /// The flags of the pages that were not pushed yet, and how many these are.
+    flags: u64,
+    pages: u64,
 }
 
 impl Kinds {
     fn add(&mut self, flags: u64) {
-        if flags == 0 {
-            self.without_flags += 1;
-        } else {
-            self.push(kind(flags), 1);
+        if flags != self.flags {
+            self.flush();
+            self.flags = flags;
         }
+        self.pages += 1;
     }
 
     fn push(&mut self, kind: Kind, pages: u64) {
-        let before = std::mem::take(&mut self.without_flags);
-        if before < LONGEST_WITHOUT_FLAGS {
-            self.builder.push(Kind::Kernel, before);
-        } else {
-            self.builder.push(Kind::Hole, before);
-        }
+        self.flush();
+        self.builder.push(kind, pages);
+    }
+
+    fn flush(&mut self) {
+        let pages = std::mem::take(&mut self.pages);
+        let kind = match self.flags {
+            0 if pages < LONGEST_WITHOUT_FLAGS => Kind::Kernel,
+            0 => Kind::Hole,
+            flags => kind(flags),
+        };
         self.builder.push(kind, pages);
     }
 
     fn finish(mut self) -> Layout {
-        self.push(Kind::Hole, 0);
+        self.flush();
         self.builder.finish()
     }
 }
