@@ -1,8 +1,9 @@
-//! Our placement policies beside the peers, the soak of ours, and what a second thread brings. No ordinary build compiles it.
+//! Our placement policies beside the peers, the soaks of ours, and what a second thread brings. No ordinary build compiles it.
 //!
 //! ```text
 //! cargo run --release -p stopgap-bench -- frag            # ours and theirs, one table
 //! cargo run --release -p stopgap-bench -- soak --ops 110m # every policy against its oracle
+//! cargo run --release -p stopgap-bench -- soak chunks     # the memory model against its oracle
 //! cargo run --release -p stopgap-bench -- threads         # two threads over one
 //! ```
 
@@ -33,7 +34,8 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Random steps, good and bad, on every policy and on its oracle, until they differ.
+    /// Random steps, good and bad, on every placement policy and on its oracle, until they differ; `soak chunks`
+    /// does the same to the model of the kernel's memory.
     Soak(soak::Flags),
     /// The speed-up of two threads over one: a Stopgap each, one `Shared`, one under a lock.
     Threads(threads::Flags),
@@ -69,6 +71,9 @@ mod tests {
     fn the_definitions_are_sound() {
         Args::command().debug_assert();
         let soak = Args::try_parse_from(["stopgap-bench", "soak", "--ops", "2k"]).unwrap();
+        assert!(matches!(soak.command, Some(Command::Soak(_))));
+        let soak =
+            Args::try_parse_from(["stopgap-bench", "soak", "chunks", "--seed", "2"]).unwrap();
         assert!(matches!(soak.command, Some(Command::Soak(_))));
         let threads =
             Args::try_parse_from(["stopgap-bench", "threads", "--repetitions", "3"]).unwrap();

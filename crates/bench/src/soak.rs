@@ -1,8 +1,11 @@
-//! `stopgap-bench soak`.
+//! `stopgap-bench soak`, and `soak chunks`: [`memory`].
+
+mod memory;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
+use indicatif::ProgressBar;
 use stopgap_cli::replay::count;
 use stopgap_cli::{Failure, print, progress_bar, tell};
 use stopgap_kernel::signals;
@@ -10,7 +13,24 @@ use stopgap_placement::oracle::soak::{Met, soak};
 use stopgap_placement::registry::Name;
 
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Flags {
+    #[command(subcommand)]
+    of: Option<Of>,
+    #[command(flatten)]
+    placement: Placement,
+}
+
+#[derive(clap::Subcommand)]
+enum Of {
+    /// Instead of the policies, the model of the kernel's memory that chunks are taken from (the buddy
+    /// allocator), against a naive one.
+    Chunks(memory::Flags),
+}
+
+/// What the placement policies, without a sub-command, are soaked with.
+#[derive(clap::Args)]
+struct Placement {
     /// Steps in all, shared evenly by the policies.
     #[arg(long, value_name = "N", default_value = "110m", value_parser = count)]
     ops: u64,
@@ -25,12 +45,18 @@ pub(crate) struct Flags {
 /// Steps between two lines of progress where standard error is no terminal.
 const SAY_EVERY: u64 = 10_000_000;
 
-/// Soaks policy by policy; the first difference is the error.
+/// Soaks what the flags ask for; the first difference is the error.
 pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     signals::install();
-    if flags.ops == 0 {
-        return Err(Failure::error("--ops 0: take at least 1"));
+    match &flags.of {
+        Some(Of::Chunks(flags)) => memory::run(flags),
+        None => placement(&flags.placement),
     }
+}
+
+/// Policy by policy.
+fn placement(flags: &Placement) -> Result<ExitCode, Failure> {
+    some(flags.ops)?;
     let mut names: Vec<Name> = Vec::new();
     let asked = if flags.policy.is_empty() {
         Name::ALL
@@ -47,21 +73,8 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     let mut done: u64 = 0;
     print(&format!("seed {}, {share} steps a policy", flags.seed))?;
     for name in names {
-        let mut said = 0;
-        let told = |met: &Met| {
-            #[allow(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                clippy::cast_precision_loss
-            )] // 0 to 1,000
-            bar.set_position(((done + met.steps) as f64 / flags.ops as f64 * 1_000.0) as u64);
-            bar.set_message(format!("{name} {}", met.steps));
-            if !std::io::stderr().is_terminal() && met.steps >= said + SAY_EVERY {
-                said = met.steps;
-                tell(&format!("{name}: {said} steps without a difference"));
-            }
-            !signals::interrupted()
-        };
+        let mut progress = Progress::new(&bar, name.to_string(), flags.ops, done);
+        let told = |met: &Met| progress.tell(met.steps);
         let met = soak(name, share, flags.seed, told).map_err(|what| {
             bar.finish_and_clear();
             Failure::error(format!("after {done} steps of others: {what}"))
@@ -80,4 +93,52 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     bar.finish_and_clear();
     print(&format!("{done} steps in all without a difference"))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// At least one step.
+fn some(ops: u64) -> Result<(), Failure> {
+    if ops == 0 {
+        return Err(Failure::error("--ops 0: take at least 1"));
+    }
+    Ok(())
+}
+
+/// How far a soak is: the bar, or lines where standard error is no terminal.
+struct Progress<'a> {
+    bar: &'a ProgressBar,
+    name: String,
+    /// Steps of all that is soaked, and those done before this one.
+    of: u64,
+    before: u64,
+    said: u64,
+}
+
+impl Progress<'_> {
+    fn new(bar: &ProgressBar, name: String, of: u64, before: u64) -> Progress<'_> {
+        Progress {
+            bar,
+            name,
+            of,
+            before,
+            said: 0,
+        }
+    }
+
+    /// Shows that `steps` were taken. Whether to go on.
+    fn tell(&mut self, steps: u64) -> bool {
+        let name = &self.name;
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss
+        )] // 0 to 1,000
+        self.bar
+            .set_position(((self.before + steps) as f64 / self.of as f64 * 1_000.0) as u64);
+        self.bar.set_message(format!("{name} {steps}"));
+        if !std::io::stderr().is_terminal() && steps >= self.said + SAY_EVERY {
+            self.said = steps;
+            tell(&format!("{name}: {steps} steps without a difference"));
+        }
+        !signals::interrupted()
+    }
 }

@@ -75,6 +75,23 @@ fn a_soak_tells_what_it_met() {
     assert_eq!(output.status.code(), Some(1));
 }
 
+#[test]
+fn a_soak_of_chunks_tells_what_it_met() {
+    let output = bench(&["soak", "chunks", "--ops", "4k", "--seed", "5"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.starts_with("seed 5, 4000 steps\n"), "{text}");
+    assert!(
+        text.ends_with("\n4000 steps in all without a difference\n"),
+        "{text}"
+    );
+    let help = bench(&["soak", "--help"]);
+    let help = String::from_utf8(help.stdout).unwrap();
+    for what in ["chunks", "kernel's memory", "placement", "--policy"] {
+        assert!(help.contains(what), "{help}");
+    }
+}
+
 /// As with `stopgap`: one line, and a status that means an error.
 #[test]
 fn flags_that_make_no_sense() {
@@ -82,6 +99,9 @@ fn flags_that_make_no_sense() {
         &["frag", "--n", "x"][..],
         &["--bogus"],
         &["soak", "--policy", "x"],
+        &["soak", "chunks", "--ops", "0"],
+        &["soak", "chunks", "--policy", "best-fit"],
+        &["soak", "--ops", "2k", "chunks"],
         &[],
     ] {
         let output = bench(words);

@@ -9,7 +9,7 @@
 //! | `args` | every flag, once |
 //! | `places` | where records and the journal go |
 //! | `session` | what each run sets up first and undoes last |
-//! | `check`, `probe`, `replay`, `advise`, `export`, `doctor`, `restore` | the commands |
+//! | `check`, `probe`, `replay`, `advise`, `export`, `snapshot`, `doctor`, `restore` | the commands |
 //! | `output` | writing the record and printing, with nothing lost |
 //! | `whole_file` | writing a file that is there whole or not at all |
 //! | `failure` | one line on standard error and the exit status |
@@ -29,6 +29,7 @@ mod restore;
 #[cfg(test)]
 mod schemas;
 mod session;
+mod snapshot;
 mod whole_file;
 
 use std::process::ExitCode;
@@ -54,6 +55,7 @@ pub fn main() -> ExitCode {
             AdviseQuestion::Chunks(flags) => advise::chunks(&flags),
         },
         Command::Export(args) => export::run(&args),
+        Command::Snapshot(args) => snapshot::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Restore(args) => restore::run(&args),
     });

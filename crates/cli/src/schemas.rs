@@ -24,6 +24,8 @@ fn schemas_are_the_types() {
     assert_checked_in("stopgap.replay-1.json", &stopgap_stats::replay::schema());
     assert_checked_in("stopgap.advise-1.json", &stopgap_stats::advise::schema());
     let own = |schema: schemars::Schema| schema.to_value();
+    let snapshot = schemars::schema_for!(stopgap_events::snapshot::Snapshot);
+    assert_checked_in("stopgap.snapshot-1.json", &own(snapshot));
     let doctor = schemars::schema_for!(crate::doctor::Diagnosis);
     assert_checked_in("stopgap.doctor-1.json", &own(doctor));
     let restore = schemars::schema_for!(crate::restore::Restored);

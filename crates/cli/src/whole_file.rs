@@ -2,11 +2,11 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// A file on its way. What replaces a regular file, or nothing, is written beside it and renamed
-/// at the end; a device or a pipe is written to as it is. Dropped before [`WholeFile::finish`], it
+/// at the end; a device or a pipe is written to as it is, a disk never. Dropped before [`WholeFile::finish`], it
 /// leaves nothing behind.
 pub(crate) struct WholeFile {
     /// Where it will be, and where it is so far; `None` for a device.
@@ -26,6 +26,11 @@ impl WholeFile {
             if (there.dev(), there.ino()) == (input.dev(), input.ino()) {
                 return Err(io::Error::other("it is the input"));
             }
+        }
+        // As root, one wrong letter in a name would end a file system.
+        let kind = existing.as_ref().map(fs::Metadata::file_type);
+        if kind.is_some_and(|kind| kind.is_block_device()) {
+            return Err(io::Error::other("it is a disk; name a file"));
         }
         if existing.as_ref().is_some_and(|there| !there.is_file()) {
             let file = OpenOptions::new().write(true).open(path)?;

@@ -66,6 +66,16 @@ fn figures_that_make_no_sense() {
     }
 }
 
+#[test]
+fn a_process_by_its_name() {
+    let run = Run::new();
+    for word in ["bash", "-1", "4294967296", "1.5", ""] {
+        let flag = format!("--pid={word}");
+        let parts = [&format!("'{word}' is no process id"), "pgrep"];
+        refused(&run, &["check", "--passive", &flag], &parts);
+    }
+}
+
 /// Words from outside neither end the program nor paint the screen.
 #[test]
 fn words_that_are_no_text() {

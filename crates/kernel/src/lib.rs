@@ -14,8 +14,9 @@
 //! | [`holds::Holds`] | locking memory (mlock, `SHM_LOCK`) and pinning it (page references) |
 //!
 //! On top of the seam, and so testable without a kernel: [`environment`] and [`now`] read what
-//! the machine is and shows, [`journal`] puts back what was changed, [`budget`] says how much
-//! memory a probe may use, [`cgroup`] and [`swap`] make memory short where it may be.
+//! the machine is and shows, [`snapshot`] how its physical memory lies, [`journal`] puts back
+//! what was changed, [`budget`] says how much memory a probe may use, [`cgroup`] and [`swap`]
+//! make memory short where it may be.
 //!
 //! `unsafe` lives here alone (and later in the crates that make their own system calls), one
 //! reason a block. What is given out is safe: a [`memory::Mapping`] can only come from a map
@@ -43,6 +44,7 @@ pub mod pagemap;
 mod proc;
 pub mod shortage;
 pub mod signals;
+pub mod snapshot;
 pub mod swap;
 pub mod switches;
 pub mod tasks;

@@ -6,6 +6,7 @@
 //! * [`advise`]: which policy to use, and why.
 //! * [`doctor`]: what a machine allows.
 //! * [`replay`]: a replay, as tables.
+//! * [`snapshot`]: physical memory, its zones and free blocks.
 //! * [`text`]: numbers as people write them.
 
 pub mod advise;
@@ -14,6 +15,7 @@ pub mod doctor;
 pub mod now;
 pub mod replay;
 pub mod screen;
+pub mod snapshot;
 pub mod text;
 
 pub use screen::Style;

@@ -23,8 +23,8 @@ impl Alignment {
     }
 }
 
-/// Where [`Alignment::IommuDma`] aligns a buffer of `length` bytes, whatever the base page. `None` where the length
-/// cannot be rounded up below 2^64.
+/// Where [`Alignment::IommuDma`] aligns a buffer of `length` bytes, whatever the base page. `None` where
+/// the length cannot be rounded up below 2^64.
 #[must_use]
 pub fn iova_alignment(length: u64) -> Option<u64> {
     length.checked_next_power_of_two()

@@ -1,8 +1,10 @@
-//! What a kernel with its debugging prints on prints while it maps a buffer, in the form of mail 001's Juno example.
+//! What a kernel with its debugging prints on prints while it maps a buffer, in the form of mail 001's Juno
+//! example.
 //!
-//! The lines are those of `iommu_map` (`drivers/iommu/iommu.c`, 2015), one `map:` a call and one `mapping:` an entry, and
-//! of Robin Murphy's own prints in `iommu_dma_alloc` and `__iommu_dma_alloc_pages`. `iommu_map_sg` calls
-//! `iommu_map` once for chunks that follow one another physically, so there may be fewer `map:` lines than chunks.
+//! The lines are those of `iommu_map` (`drivers/iommu/iommu.c`, 2015), one `map:` a call and one `mapping:`
+//! an entry, and of Robin Murphy's own prints in `iommu_dma_alloc` and `__iommu_dma_alloc_pages`.
+//! `iommu_map_sg` calls `iommu_map` once for chunks that follow one another physically, so there may be
+//! fewer `map:` lines than chunks.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -70,7 +72,8 @@ impl fmt::Display for Line {
     }
 }
 
-/// The lines of mapping `runs` from `iova` on. Memory: that of [`map`](super::map)'s batches, not that of the entries.
+/// The lines of mapping `runs` from `iova` on. Memory: that of [`map`](super::map)'s batches, not that of
+/// the entries.
 ///
 /// # Errors
 /// As [`map`](super::map).

@@ -1,5 +1,5 @@
-//! Laurent Pinchart's remark in mail 001: nothing stops a driver from mapping "the start of the buffer at an IOVA
-//! address aligned to 64kB minus 4kB", so that the large chunk behind a small one is aligned.
+//! Laurent Pinchart's remark in mail 001: nothing stops a driver from mapping "the start of the buffer at
+//! an IOVA address aligned to 64kB minus 4kB", so that the large chunk behind a small one is aligned.
 //!
 //! ```text
 //!            0         64K        128K
@@ -7,17 +7,18 @@
 //!  offset              A|BBBBBBBBBBBBBBBB  from 60K on: 2 entries
 //! ```
 //!
-//! A run can use pages of a size where its device address and its physical address agree modulo that size. Let `o` be
-//! the offset that needs fewest entries, and `s` the largest size at which some run agrees: then `o mod s` needs as few,
-//! and it is what that run asks for modulo `s`. So what each run asks for, modulo each size, is all that has to be tried.
+//! A run can use pages of a size where its device address and its physical address agree modulo that size.
+//! Let `o` be the offset that needs fewest entries, and `s` the largest size at which some run agrees: then
+//! `o mod s` needs as few, and it is what that run asks for modulo `s`. So what each run asks for, modulo
+//! each size, is all that has to be tried.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use super::plan::{joined, map_one};
 use super::{MapError, PageSizes, Run};
 
-/// The offset from a multiple of the largest page at which `runs` need fewest entries; of several the smallest. It is a
-/// multiple of the smallest page and below the largest. O(runs x sizes^2 x log runs).
+/// The offset from a multiple of the largest page at which `runs` need fewest entries; of several the
+/// smallest. It is a multiple of the smallest page and below the largest. O(runs x sizes^2 x log runs).
 ///
 /// # Errors
 /// [`MapError::NoPageFits`] where a run can be mapped nowhere, and [`MapError::TooLong`].

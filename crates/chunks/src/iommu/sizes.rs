@@ -87,7 +87,8 @@ impl fmt::Display for PageSizes {
     }
 }
 
-/// Of `4K,64K,2M`, with or without braces: powers of two in bytes, or with one of the units that [`fmt::Display`] writes.
+/// Of `4K,64K,2M`, with or without braces: powers of two in bytes, or with one of the units that
+/// [`fmt::Display`] writes.
 impl FromStr for PageSizes {
     type Err = String;
 

@@ -15,22 +15,23 @@ const REPEATED: u64 = 16;
 
 /// How a page table is laid out.
 ///
-/// A domain's page sizes do not name its format, but 2 MiB and 1 MiB pages are never found together, and what has one of
-/// them beside 4 KiB in Linux 6.12's `drivers/iommu` is laid out as one of these two.
+/// A domain's page sizes do not name its format. These two are those of the architectures whose sizes they
+/// are; that another IOMMU with the same sizes is laid out alike is an assumption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// Tables of 4 KiB with 512 descriptors, four levels (48 bits): VT-d, x86's own tables in
-    /// AMD-Vi, Arm with 4 KiB granule. Leaves of
-    /// 4 KiB, 2 MiB and 1 GiB; 64 KiB and 32 MiB are sixteen neighbours with Arm's contiguous hint.
+    /// Tables of 4 KiB with 512 descriptors, four levels (48 bits): VT-d, and Arm with 4 KiB
+    /// granule. Leaves of 4 KiB, 2 MiB and 1 GiB; 64 KiB and 32 MiB are sixteen neighbours with Arm's
+    /// contiguous hint.
     Radix,
-    /// Arm's short descriptors, 32 bits, whose layout OMAP's and Exynos's IOMMUs have as well: a first level of 16 KiB for 4,096 sections of 1 MiB, second levels of 1 KiB for
-    /// 256 pages of 4 KiB; a page of 64 KiB and a supersection of 16 MiB are repeated sixteen times.
+    /// Arm's short descriptors, 32 bits: a first level of 16 KiB for 4,096 sections of 1 MiB, second levels
+    /// of 1 KiB for 256 pages of 4 KiB; a page of 64 KiB and a supersection of 16 MiB are repeated sixteen
+    /// times.
     ShortDescriptors,
 }
 
 impl Format {
-    /// The format that `sizes` imply: 4 KiB and 2 MiB, or 4 KiB and 1 MiB, with none that the format does not have.
-    /// `None` is unknown: sets with neither, such as {4K} alone, are those of many formats.
+    /// The format that `sizes` imply: 4 KiB and 2 MiB, or 4 KiB and 1 MiB, with none that the format does
+    /// not have. `None` is unknown: sets with neither, such as {4K} alone, are those of many formats.
     #[must_use]
     pub fn of(sizes: PageSizes) -> Option<Format> {
         let all_of = |known: &[u64]| sizes.iter().all(|size| known.contains(&size));
@@ -45,9 +46,9 @@ impl Format {
         }
     }
 
-    /// Bytes of the tables that a domain with nothing but `batches` has, the topmost table among them. `batches` are as
-    /// [`map`](super::map) gives them, by ascending device address. `None` where one lies beyond what the format can
-    /// address (48 or 32 bits).
+    /// Bytes of the tables that a domain with nothing but `batches` has, the topmost table among them.
+    /// `batches` are as [`map`](super::map) gives them, by ascending device address. `None` where one lies
+    /// beyond what the format can address (48 or 32 bits).
     #[must_use]
     pub fn table_bytes(self, batches: &[Batch]) -> Option<u64> {
         let bits = match self {

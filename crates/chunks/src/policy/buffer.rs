@@ -24,7 +24,8 @@ impl<'a> Buffer<'a> {
         self.left
     }
 
-    /// The largest order that is not more than what is left, `__fls(count)`, and that there is. Something is left.
+    /// The largest order that is not more than what is left, `__fls(count)`, and that there is. Something
+    /// is left.
     pub(super) fn largest(&self) -> u32 {
         self.left.ilog2().min(LARGEST)
     }

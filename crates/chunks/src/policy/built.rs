@@ -54,8 +54,8 @@ impl Built {
         self.chunks.iter().map(|chunk| chunk.pages()).sum()
     }
 
-    /// Its chunks as the planner of [`iommu`](crate::iommu) takes them; `page` is the bytes of a base page. Neighbours
-    /// are not joined yet: the planner does that.
+    /// Its chunks as the planner of [`iommu`](crate::iommu) takes them; `page` is the bytes of a base page.
+    /// Neighbours are not joined yet: the planner does that.
     ///
     /// # Errors
     /// [`MapError::TooLong`] where a chunk has no 64-bit physical address.
@@ -72,8 +72,8 @@ impl Built {
         runs.collect()
     }
 
-    /// What a kernel with its debugging prints on would have printed: the buffer, its chunks, and their mapping from
-    /// `iova` on.
+    /// What a kernel with its debugging prints on would have printed: the buffer, its chunks, and their
+    /// mapping from `iova` on.
     ///
     /// # Errors
     /// As [`iommu::map`].
@@ -105,7 +105,8 @@ impl Built {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// A chunk without which the buffer could not be completed was refused: memory is at its end. All was given back.
+    /// A chunk without which the buffer could not be completed was refused: memory is at its end. All was
+    /// given back.
     Exhausted {
         /// What was tried. In a box because it is large and the error rare.
         tries: Box<Tries>,
@@ -124,7 +125,8 @@ pub enum BuildError {
         /// Its bytes.
         page: u64,
     },
-    /// The IOMMU's smallest page is larger than the base page: it cannot map a single one. Linux refuses as well.
+    /// The IOMMU's smallest page is larger than the base page: it cannot map a single one. Linux refuses as
+    /// well.
     NoBasePage {
         /// The IOMMU's smallest page, bytes.
         smallest: u64,

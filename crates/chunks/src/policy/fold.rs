@@ -1,7 +1,8 @@
-//! Doug Anderson's proposal in mail 001: "start allocating of order 4. Upon the first failure we jump to order 1."
+//! Doug Anderson's proposal in mail 001: "start allocating of order 4. Upon the first failure we jump to
+//! order 1."
 //!
-//! Order 4 is 64 KiB with his base pages, and so it is here with others. He made it of `sticky`, so the end of a buffer
-//! that had no failure is filled with orders below 4.
+//! Order 4 is 64 KiB with his base pages, and so it is here with others. He made it of `sticky`, so the end
+//! of a buffer that had no failure is filled with orders below 4.
 
 use super::buffer::Buffer;
 use super::{BuildError, Built, Effort, Request, Source};

@@ -1,15 +1,16 @@
 //! Which chunks a buffer is made of: the rules of mail 001 and of the kernels since, behind one contract.
 //!
-//! **Contract.** A policy asks a [`Source`] for naturally aligned chunks of 2^order base pages until a buffer of
-//! [`Request::pages`] is complete; it never asks for more than is left. A buffer that cannot be completed is undone:
-//! all its chunks are given back, the newest first, and the error says how hard it was tried. What a try costs, the
-//! source knows; a policy only decides what to try next, and how hard ([`Effort`]).
+//! **Contract.** A policy asks a [`Source`] for naturally aligned chunks of 2^order base pages until a
+//! buffer of [`Request::pages`] is complete; it never asks for more than is left. A buffer that cannot be
+//! completed is undone: all its chunks are given back, the newest first, and the error says how hard it was
+//! tried. What a try costs, the source knows; a policy only decides what to try next, and how hard
+//! ([`Effort`]).
 //!
 //! **Cost.** One call of the source a try; O(1) between two of them, and 16 bytes a chunk.
 //!
 //! **Rooms.** [`Name`] has all by name. [`Steps`] goes down a list of orders and never back up: `one-page`,
-//! `sticky`, `start-64k`, `list`, `list-noreclaim`, `landed` and `ttm` are lists for it. `old`, `fold`, `iommu-dma`
-//! and `sorted` have a module each.
+//! `sticky`, `start-64k`, `list`, `list-noreclaim`, `landed` and `ttm` are lists for it. `old`, `fold`,
+//! `iommu-dma` and `sorted` have a module each.
 //!
 //! What is left out: the array of page pointers, the clearing of the pages (a source can time both), contiguous
 //! memory set aside at boot (CMA), and TTM's pools of pages that were freed before.
@@ -65,7 +66,8 @@ impl Chunk {
 
 /// Where chunks come from: a modelled buddy allocator, the arena, a list in a test.
 pub trait Source {
-    /// Takes 2^`order` base pages and gives the first one's number, or `None` where that fails. `order` is 0 to 10.
+    /// Takes 2^`order` base pages and gives the first one's number, or `None` where that fails. `order` is
+    /// 0 to 10.
     fn take(&mut self, order: u32, effort: Effort) -> Option<u64>;
 
     /// Takes back a chunk that [`take`](Source::take) gave.

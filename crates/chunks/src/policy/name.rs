@@ -46,7 +46,7 @@ macro_rules! policies {
 }
 
 policies! {
-    /// Linux 3.5 to 4.5 (Arm): every order again for every chunk.
+    /// Linux up to 4.5 (Arm): every order again for every chunk.
     Old "old" old::build;
     /// Doug Anderson's first patch: one page at a time.
     OnePage "one-page" |request, source| Steps::single().build(request, source);
@@ -64,7 +64,8 @@ policies! {
     };
     /// Doug Anderson: one page at a time, then by frame number.
     Sorted "sorted" sorted::build;
-    /// Laurent Pinchart: chunks as `old` has them, and the device address begins where the large ones become aligned.
+    /// Laurent Pinchart: chunks as `old` has them, and the device address begins where the large ones
+    /// become aligned.
     IovaOffset "iova-offset" old::build;
     /// Linux 4.6 and later (Arm): the list, or single pages where the driver asks for them.
     Landed "landed" |request, source| match request.single_pages {
@@ -83,11 +84,14 @@ policies! {
 }
 
 impl Name {
-    /// Where this policy begins the mapping of what it built: a device address that is aligned as `rule` says and no
-    /// better, because more would be luck. `iova-offset` begins at the offset from there that needs fewest entries.
+    /// Where this policy begins the mapping of what it built: a device address that is aligned as `rule`
+    /// says and no better, because more would be luck. `iova-offset` begins behind a multiple of the
+    /// largest page, at the offset that needs fewest entries; so it takes up to a largest page more of the
+    /// device's addresses.
     ///
     /// # Errors
-    /// [`MapError::TooLong`] where there is no such 64-bit address; for `iova-offset` those of [`iommu::best_offset`].
+    /// [`MapError::TooLong`] where there is no such 64-bit address; for `iova-offset` those of
+    /// [`iommu::best_offset`].
     pub fn iova(self, request: &Request, built: &Built, rule: Alignment) -> Result<u64, MapError> {
         let length = built
             .pages()

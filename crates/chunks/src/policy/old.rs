@@ -1,4 +1,5 @@
-//! Linux 3.5 to 4.5: for every chunk all orders again, from the largest that is not more than what is left.
+//! Arm until 4.6 changed it (`landed`): for every chunk all orders again, from the largest that is not more
+//! than what is left.
 //!
 //! `arch/arm/mm/dma-mapping.c`, `__iommu_alloc_buffer`, as mail 001's first patch removes it.
 //! Where nothing is contiguous, a buffer of n pages makes the sum of floor(log2 i) + 1 over i = 1..n tries.

@@ -8,11 +8,11 @@ const K64: u64 = 1 << 16;
 const M1: u64 = 1 << 20;
 const M2: u64 = 1 << 21;
 
-/// Orders to go down, and never back up: the next one is for good as soon as one failed or is more than what is left.
-/// Order 0 is tried as hard as can be ([`Effort::Must`]).
+/// Orders to go down, and never back up: the next one is for good as soon as one failed or is more than
+/// what is left. Order 0 is tried as hard as can be ([`Effort::Must`]).
 ///
-/// Robin Murphy's change of the second mail from him in mail 001 ("once allocation fails at a given order that's going
-/// to remain the case in the near future"); with orders 9, 8, 4 and 0 it is what landed in
+/// Robin Murphy's change of the second mail from him in mail 001 ("once allocation fails at a given order
+/// that's going to remain the case in the near future"); with orders 9, 8, 4 and 0 it is what landed in
 /// `arch/arm/mm/dma-mapping.c` (4.6; read in 6.12).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Steps {
@@ -49,8 +49,9 @@ impl Steps {
         Steps::all_from(request.order_of(K64))
     }
 
-    /// 2 MiB, 1 MiB, 64 KiB, one base page: Robin Murphy's list, Linux's `iommu_order_array`. There it is the constant
-    /// {9, 8, 4, 0}; here the orders are those of the sizes, so that it means the same with larger base pages.
+    /// 2 MiB, 1 MiB, 64 KiB, one base page: Robin Murphy's list, Linux's `iommu_order_array`. There it is
+    /// the constant {9, 8, 4, 0}; here the orders are those of the sizes, so that it means the same with
+    /// larger base pages.
     pub(super) fn list(request: &Request, effort: Effort) -> Steps {
         let mut orders: Vec<u32> = [M2, M1, K64]
             .iter()

@@ -72,8 +72,8 @@ impl Access {
     }
 }
 
-/// A number below `bound`; that its remainder is a trace uneven (2^28 / 2^64 at most) is no harm. The generator is
-/// SplitMix64.
+/// A number below `bound`; that its remainder is a trace uneven (2^28 / 2^64 at most) is no harm. The
+/// generator is SplitMix64.
 fn below(bound: u64, state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut bits = *state;

@@ -1,18 +1,21 @@
 //! What a mapping costs the device that uses it: the misses of an IOMMU's TLB.
 //!
-//! Mail 001 ends in two opinions. Doug Anderson: video decoding reads in one direction, large pages do not matter. Marek
-//! Szyprowski: with rotation by 90 degrees they do, and 64 KiB are about as good as 2 MiB. Both can be counted.
+//! Mail 001 ends in two opinions. Doug Anderson: video decoding reads in one direction, large pages do not
+//! matter. Marek Szyprowski: with rotation by 90 degrees they do, and 64 KiB are about as good as 2 MiB.
+//! Both can be counted.
 //!
-//! **Contract.** A [`Tlb`] has entries for each page size, fully associative, the least recently used one replaced. It
-//! begins empty; an [`Image`] is read once as [`Access`] says, in bursts of 64 bytes, through a plan of
-//! [`iommu::map`](crate::iommu::map). A burst whose page is in no entry is a miss and costs one walk.
+//! **Contract.** A [`Tlb`] has entries for each page size, fully associative, the least recently used one
+//! replaced. It begins empty; an [`Image`] is read once as [`Access`] says, in bursts of 64 bytes, through
+//! a plan of [`iommu::map`](crate::iommu::map). A burst whose page is in no entry is a miss and costs one
+//! walk.
 //!
 //! **Cost.** An access costs O(log batches) to find its page, and O(entries) to find it in the TLB.
 //!
-//! **Assumptions.** How many entries an IOMMU has and what a walk takes, hardly any manual says: [`Tlb::assumed`] is a guess,
-//! and a verdict from it has to hold for half and for twice of both ([`Tlb::scaled`]). Left out: caches of upper
-//! levels, other devices behind the same IOMMU, prefetching, and walks that hide behind accesses still under way. So
-//! misses are an upper bound of the harm, and comparisons between mappings are what they are for.
+//! **Assumptions.** How many entries an IOMMU has and what a walk takes, hardly any manual says:
+//! [`Tlb::assumed`] is a guess, and a verdict from it has to hold for half and for twice of both
+//! ([`Tlb::scaled`]). Left out: caches of upper levels, other devices behind the same IOMMU, prefetching,
+//! and walks that hide behind accesses still under way. So misses are an upper bound of the harm, and
+//! comparisons between mappings are what they are for.
 
 mod access;
 mod lru;
@@ -63,7 +66,8 @@ impl Factor {
 }
 
 impl Tlb {
-    /// What is assumed where nothing is known: 64 entries for the smallest page, 32 for each larger one, 200 ns a walk.
+    /// What is assumed where nothing is known: 64 entries for the smallest page, 32 for each larger one,
+    /// 200 ns a walk.
     #[must_use]
     pub fn assumed(sizes: PageSizes) -> Tlb {
         let entries = |size| if size == sizes.smallest() { 64 } else { 32 };

@@ -25,7 +25,7 @@ pub(crate) use probe::{
 pub use replay::ReplayPlacement;
 pub(crate) use replay::{Replay, ReplayQuestion};
 pub use values::count;
-use values::size;
+use values::{pid, size};
 
 /// Find the stall, name its cause, try the fix, before you patch the kernel.
 #[derive(Debug, Parser)]
@@ -50,6 +50,8 @@ pub(crate) enum Command {
     Advise(Advise),
     /// A trace or a built-in workload, as a trace file (Parquet) or JSON lines.
     Export(Export),
+    /// This machine's physical memory: zones, free blocks, as root each page; input for a replay.
+    Snapshot(Snapshot),
     /// What this machine and this user allow, and what each limit costs in evidence.
     Doctor(Doctor),
     /// Put back what a killed run left changed (the next run does it too).
@@ -90,7 +92,7 @@ pub(crate) struct Check {
     #[arg(long, conflicts_with_all = ["quick", "only"])]
     pub(crate) passive: bool,
     /// Ask about this process: its mappings, its tasks; and place beside as many mappings.
-    #[arg(short, long, value_name = "PID")]
+    #[arg(short, long, value_name = "PID", value_parser = pid)]
     pub(crate) pid: Option<u32>,
     /// Questions to ask, as placement,chunks [default: all four].
     #[arg(long, value_name = "QUESTION", value_delimiter = ',')]
@@ -123,6 +125,16 @@ pub(crate) struct Export {
     /// Of a workload: seed of every random choice [default: 1].
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Snapshot {
+    /// File to write (JSON, schema stopgap.snapshot/1); - is standard output, without the summary.
+    /// What is there is replaced when all is written [default: a file of its own where records go:
+    /// $XDG_STATE_HOME/stopgap or ~/.local/state/stopgap, else a private folder under the temporary
+    /// directory].
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]

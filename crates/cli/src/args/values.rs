@@ -44,6 +44,12 @@ pub fn count(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("'{text}' is more than 64 bits hold"))
 }
 
+pub(super) fn pid(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| {
+        format!("'{text}' is no process id; give a number, as pidof or pgrep prints it for a name")
+    })
+}
+
 /// Page sizes of an IOMMU.
 pub(super) fn page_sizes(text: &str) -> Result<PageSizes, String> {
     text.parse()

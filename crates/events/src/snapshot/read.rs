@@ -10,7 +10,7 @@ use super::{Kind, SCHEMA, Snapshot, Zone};
 use crate::units::{Bytes, Pages};
 
 /// The largest file that is read, 256 MiB: the layout of 400 GiB of which no two neighbouring pages
-/// are alike, 16 times what such memory usually takes.
+/// are alike, ten times and more what such memory usually takes.
 pub const MOST_BYTES: u64 = 1 << 28;
 /// More than any address has bits.
 const MOST_ORDERS: usize = 64;

@@ -1,32 +1,31 @@
 use stopgap_events::machine::OrderIndex;
+use stopgap_events::snapshot;
 
+use super::zone_of_line;
 use crate::error::{Error, Result};
 
 const FILE: &str = "/proc/buddyinfo";
 /// More than any address has bits: no kernel has as many.
 const MOST_ORDERS: usize = 64;
 
-/// The unusable-free-space index of each order, over all zones of all nodes together.
-///
-/// `index = (free pages - sum over k >= order of blocks(k) * 2^k) / free pages`, as
-/// `unusable_free_index()` of `mm/vmstat.c` computes it for one zone; summed over zones before
-/// the division, so each zone counts by its free pages. No free memory at all is an index of 1,
-/// as there. How many orders there are, the file says (11 with 4 KiB pages, other kernels
-/// differ). Pages on the per-CPU lists are not in the file.
-pub(crate) fn unusable_index(text: &str) -> Result<Vec<OrderIndex>> {
-    let mut blocks: Vec<f64> = Vec::new();
+/// The free blocks of one zone.
+pub(crate) struct FreeBlocks {
+    pub(crate) node: u32,
+    pub(crate) zone: String,
+    /// Blocks of each order, from 0 on. Pages on the per-CPU lists are not among them.
+    pub(crate) blocks: Vec<u64>,
+}
+
+/// The free blocks of each zone, at least one order each. How many orders there are, the file
+/// says (11 with 4 KiB pages, other kernels differ).
+pub(crate) fn zones(text: &str) -> Result<Vec<FreeBlocks>> {
+    let mut zones = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let broken = |reason: String| Error::parse(FILE, format!("line {}: {reason}", number + 1));
-        let (_, rest) = line
-            .split_once("zone")
-            .ok_or_else(|| broken(format!("no zone in '{line}'")))?;
-        let mut words = rest.split_whitespace();
-        let zone = words
-            .next()
-            .ok_or_else(|| broken("no zone name".to_owned()))?;
-        let mut orders = 0; // of this zone
-        for (order, word) in words.enumerate() {
-            if order == MOST_ORDERS {
+        let (node, zone, words) = zone_of_line(line).map_err(broken)?;
+        let mut blocks = Vec::new();
+        for word in words.split_whitespace() {
+            if blocks.len() == MOST_ORDERS {
                 return Err(broken(format!(
                     "zone {zone}: more than {MOST_ORDERS} orders"
                 )));
@@ -34,41 +33,33 @@ pub(crate) fn unusable_index(text: &str) -> Result<Vec<OrderIndex>> {
             let count: u64 = word
                 .parse()
                 .map_err(|_| broken(format!("zone {zone}: '{word}' is no number of blocks")))?;
-            if blocks.len() <= order {
-                blocks.push(0.0);
-            }
-            blocks[order] += count as f64;
-            orders = order + 1;
+            blocks.push(count);
         }
-        if orders == 0 {
+        if blocks.is_empty() {
             return Err(broken(format!("zone {zone} has no orders")));
         }
+        let zone = zone.to_owned();
+        zones.push(FreeBlocks { node, zone, blocks });
     }
-    if blocks.is_empty() {
+    if zones.is_empty() {
         return Err(Error::parse(FILE, "empty"));
     }
-    // Suffix sums from the top, so that order 0, of which all free memory is usable, is an
-    // exact 0.
-    let mut usable = vec![0.0; blocks.len() + 1];
-    for order in (0..blocks.len()).rev() {
-        usable[order] = usable[order + 1] + blocks[order] * (1u128 << order) as f64;
-    }
-    let free = usable[0];
-    let index = |usable: f64| {
-        if free > 0.0 {
-            (free - usable) / free
-        } else {
-            1.0
+    Ok(zones)
+}
+
+/// The unusable-free-space index of each order, over all zones of all nodes together:
+/// blocks are summed over zones before the division, so each zone counts by its free pages.
+/// No free memory at all is an index of 1.
+pub(crate) fn unusable_index(text: &str) -> Result<Vec<OrderIndex>> {
+    let zones = zones(text)?;
+    let orders = zones.iter().map(|zone| zone.blocks.len()).max();
+    let mut sum = vec![0u64; orders.unwrap_or(0)];
+    for zone in &zones {
+        for (sum, blocks) in sum.iter_mut().zip(&zone.blocks) {
+            *sum = sum.saturating_add(*blocks);
         }
-    };
-    let orders = 0u32..;
-    Ok(orders
-        .zip(&usable[..blocks.len()])
-        .map(|(order, &usable)| OrderIndex {
-            order,
-            index: index(usable),
-        })
-        .collect())
+    }
+    Ok(snapshot::unusable_index(&sum))
 }
 
 #[cfg(test)]
@@ -114,6 +105,7 @@ mod tests {
             ("", "empty"),
             ("Node 0\n", "line 1: no zone"),
             ("Node 0, zone\n", "no zone name"),
+            ("Node x, zone DMA 1\n", "no node number"),
             ("Node 0, zone Normal\n", "no orders"),
             (
                 "Node 0, zone DMA 1 2\nNode 0, zone Normal 3 x\n",

@@ -8,9 +8,11 @@
 
 pub(crate) mod buddyinfo;
 pub(crate) mod maps;
+pub(crate) mod pagetypeinfo;
 pub(crate) mod pressure;
 pub(crate) mod status;
 pub(crate) mod vmstat;
+pub(crate) mod zoneinfo;
 
 use stopgap_events::units::Bytes;
 
@@ -26,4 +28,21 @@ pub(crate) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
         .lines()
         .find_map(|line| line.strip_prefix(name)?.trim_start().strip_prefix(':'));
     line.map(str::trim)
+}
+
+/// Node, zone and what follows of a line such as `Node 0, zone   Normal   12 7`.
+pub(crate) fn zone_of_line(line: &str) -> std::result::Result<(u32, &str, &str), String> {
+    let (node, rest) = line
+        .split_once(", zone")
+        .ok_or_else(|| format!("no zone in '{line}'"))?;
+    let node = node.strip_prefix("Node").map(str::trim);
+    let node = node.and_then(|node| node.parse().ok());
+    let node = node.ok_or_else(|| format!("no node number in '{line}'"))?;
+    let rest = rest.trim_start();
+    let length = rest.find(|c: char| c == ',' || c.is_whitespace());
+    let (name, rest) = rest.split_at(length.unwrap_or(rest.len()));
+    if name.is_empty() {
+        return Err("no zone name".to_owned());
+    }
+    Ok((node, name, rest))
 }

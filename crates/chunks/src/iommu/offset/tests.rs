@@ -49,8 +49,8 @@ fn where_no_offset_helps_it_is_0() {
     assert_eq!(best_offset(&scattered, only), Ok(0));
 }
 
-/// 64 KiB at an odd place of its 2 MiB is mapped as 64 KiB anywhere: the offset that also agrees modulo 2 MiB is larger
-/// and saves nothing.
+/// 64 KiB at an odd place of its 2 MiB is mapped as 64 KiB anywhere: the offset that also agrees modulo 2
+/// MiB is larger and saves nothing.
 #[test]
 fn of_equal_offsets_it_is_the_smallest() {
     let run = Run {

@@ -42,7 +42,8 @@ fn sizes_imply_a_format_or_it_is_unknown() {
     }
 }
 
-/// 4 MiB from 1 GiB on: root, third, second level; and two last-level tables where a page is smaller than 2 MiB.
+/// 4 MiB from 1 GiB on: root, third, second level; and two last-level tables where a page is smaller than 2
+/// MiB.
 #[test]
 fn a_4_mib_buffer_has_the_tables_that_its_entries_need() {
     let radix = |size| {

@@ -155,3 +155,29 @@ fn same<T: PartialEq + Debug>(what: impl Display, has: &T, right: &T) -> Result<
         Err(format!("{what}: {has:?}, but {right:?} is right"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two pages of one list in the other order keep every invariant; only the comparison sees it.
+    #[test]
+    fn the_order_of_a_list_is_compared() {
+        let mut pair = Pair::new(16, Some(Use::Movable)).unwrap();
+        for frame in [3, 6, 9] {
+            pair.step(Step::Give(frame, 0)).unwrap().unwrap();
+        }
+        pair.compare().unwrap();
+        pair.buddy.take_at(6, Use::Movable).unwrap();
+        pair.buddy.give(6, 0).unwrap();
+        pair.buddy.check().unwrap();
+        let found = pair.compare().unwrap_err();
+        assert!(found.contains("list of order 0"), "{found}");
+        let step = Step::Take(0, Mobility::Movable, Use::Movable);
+        let found = pair.step(step).unwrap_err();
+        assert!(
+            found.contains("Some(6)") && found.contains("Some(9)"),
+            "{found}"
+        );
+    }
+}

@@ -1,6 +1,8 @@
+use std::ops::Range;
+
 use stopgap_events::random::Random;
 
-use crate::chunks::buddy::{Mobility, Use};
+use crate::chunks::buddy::{BuddyError, Mobility, Piece, Use};
 
 use super::{Pair, Step};
 
@@ -51,26 +53,26 @@ const SCENES: [(u64, u32); 12] = [
 /// microseconds a step. `go_on` is told from time to time what was met, and says whether to go on.
 ///
 /// # Errors
-/// The first difference, with the seed, the size and the step that lead to it again.
+/// The first difference, and the seed from which a soak meets it at once: the step's number is counted from there.
 pub fn soak(steps: u64, seed: u64, mut go_on: impl FnMut(&Met) -> bool) -> Result<Met, String> {
     let mut met = Met::default();
     let mut seed = seed;
-    for (pages, order) in SCENES.into_iter().cycle() {
-        for of in [None, Some(Use::Reclaimable)] {
-            let left = STRETCH.min(steps - met.steps);
-            if left == 0 || !go_on(&met) {
-                return Ok(met);
-            }
-            let named = |what: String| {
-                let begins = of.map_or("free", Use::word);
-                format!("{pages} pages, {begins} at first, seed {seed}: {what}")
-            };
-            let pair = Pair::new(pages, of).map_err(|what| named(what.to_string()))?;
-            Stretch::new(pair, order, seed)
-                .run(left, &mut met)
-                .map_err(named)?;
-            seed = seed.wrapping_add(1);
-        }
+    while met.steps < steps && go_on(&met) {
+        // The seed alone leads to a scene again.
+        #[allow(clippy::cast_possible_truncation)] // some dozens
+        let scene = (seed % (2 * SCENES.len() as u64)) as usize;
+        let (pages, order) = SCENES[scene / 2];
+        let of = [None, Some(Use::Reclaimable)][scene % 2];
+        let named = |what: String| {
+            let begins = of.map_or("free", Use::word);
+            format!("seed {seed} ({pages} pages, {begins} at first): {what}")
+        };
+        let pair = Pair::new(pages, of).map_err(|what| named(what.to_string()))?;
+        let left = STRETCH.min(steps - met.steps);
+        Stretch::new(pair, order, seed)
+            .run(left, &mut met)
+            .map_err(named)?;
+        seed = seed.wrapping_add(1);
     }
     Ok(met)
 }
@@ -80,8 +82,10 @@ struct Stretch {
     pair: Pair,
     random: Random,
     largest: u32,
-    /// What was taken and not given back as it was; some pages of it may have been.
+    /// What is used, by first frame and order; some pages of it may be free or holes by now.
     held: Vec<(u64, u32)>,
+    /// A hole that was met in what was to be given: it is filled next, so that the memory can become whole again.
+    hole: Option<u64>,
     /// Out of 64 steps, how many take: it changes, so that the memory fills and empties.
     takes: u64,
     /// Out of 8 takes, how many are movable: it changes, so that one type grows into the other's blocks.
@@ -90,22 +94,26 @@ struct Stretch {
 
 impl Stretch {
     fn new(pair: Pair, largest: u32, seed: u64) -> Stretch {
-        Stretch {
+        let mut stretch = Stretch {
             pair,
             random: Random::new(seed),
             largest,
             held: Vec::new(),
+            hole: None,
             takes: 32,
             movable: 4,
-        }
+        };
+        stretch.hold_used(0..u64::MAX);
+        stretch
     }
 
     fn run(mut self, steps: u64, met: &mut Met) -> Result<(), String> {
         for taken in 1..=steps {
-            if taken % 256 == 1 {
-                self.takes = 8 + self.random.below(40);
+            if taken % 512 == 1 {
+                self.takes = 2 + self.random.below(46);
                 self.movable = self.random.below(9);
             }
+            let held = self.held.len();
             let step = self.draw();
             let answer = self
                 .pair
@@ -113,7 +121,12 @@ impl Stretch {
                 .map_err(|what| format!("step {taken}: {what}"))?;
             met.steps += 1;
             match (step, answer) {
-                (_, Err(_)) => met.refused += 1,
+                (_, Err(why)) => {
+                    met.refused += 1;
+                    if self.held.len() < held {
+                        self.mend(step, why);
+                    }
+                }
                 (Step::Take(..), Ok(None)) => met.exhausted += 1,
                 (Step::Take(order, ..), Ok(Some(frame))) => {
                     met.taken += 1;
@@ -134,16 +147,42 @@ impl Stretch {
         Ok(())
     }
 
+    /// What was held and could not be given is tried again, or the pages of it that are still used.
+    fn mend(&mut self, step: Step, why: BuddyError) {
+        match (step, why) {
+            (Step::Give(frame, order), BuddyError::IsHole { frame: hole }) => {
+                self.hole = Some(hole);
+                self.held.push((frame, order));
+            }
+            (Step::Give(frame, order), BuddyError::IsFree { .. }) => {
+                self.hold_used(frame..frame + (1 << order));
+            }
+            _ => {}
+        }
+    }
+
+    /// Each used page for itself.
+    fn hold_used(&mut self, frames: Range<u64>) {
+        for piece in self.pair.buddy().walk(frames) {
+            if let Piece::Used { frame, .. } = piece {
+                self.held.push((frame, 0));
+            }
+        }
+    }
+
     fn draw(&mut self) -> Step {
+        if let Some(hole) = self.hole.take() {
+            return Step::SetUse(hole, Use::Movable);
+        }
         let of = Use::ALL[self.random.index(Use::ALL.len())];
         match self.random.below(64) {
             n if n < self.takes => self.draw_take(),
             n if n < 54 => self.draw_give(),
             54 | 55 => Step::TakeAt(self.frame(), of),
             56 | 57 => Step::SetUse(self.frame(), of),
-            58 => Step::SetBlock(self.frame(), self.mobility()),
+            58 | 59 => Step::SetBlock(self.frame(), self.mobility()),
             // Mostly bad: a free page, not aligned, a hole, beyond the memory, no such order.
-            59..62 => Step::Give(self.frame(), self.order().min(12)),
+            60 | 61 => Step::Give(self.frame(), self.order()),
             62 => Step::Take(self.random.below(1 << 32) as u32, self.mobility(), of),
             _ => Step::Give(self.random.bits(), self.random.below(12) as u32),
         }
@@ -184,11 +223,12 @@ impl Stretch {
         }
     }
 
-    /// Small ones mostly, and seldom one above the scene's.
+    /// Often the least and the scene's largest, and seldom one above that.
     fn order(&mut self) -> u32 {
         match self.random.below(32) {
             0 => self.random.below(11) as u32,
-            1..16 => 0,
+            1..12 => 0,
+            12..16 => self.largest,
             _ => self.random.below(u64::from(self.largest) + 1) as u32,
         }
     }
@@ -205,8 +245,8 @@ mod tests {
 
     #[test]
     fn the_memory_does_as_the_naive_one() {
-        let met = soak(600_000, 1, |_| true).unwrap();
-        assert_eq!(met.steps, 600_000);
+        let met = soak(300_000, 1, |_| true).unwrap();
+        assert_eq!(met.steps, 300_000);
         let Met {
             steps: _,
             taken,
@@ -217,8 +257,9 @@ mod tests {
             pieces,
         } = met;
         for count in [taken, exhausted, given, refused, claimed, pieces] {
-            assert!(count > 1_000, "{met:?}");
+            assert!(count > 300, "{met:?}");
         }
+        println!("{met:?}");
     }
 
     #[test]

@@ -1,0 +1,75 @@
+//! `stopgap snapshot`: this machine's physical memory, as input for a replay.
+
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use stopgap_events::snapshot::Snapshot;
+use stopgap_kernel::clock::Clock;
+use stopgap_kernel::{Linux, signals, snapshot};
+use stopgap_report::snapshot::screen;
+
+use crate::args;
+use crate::failure::{DONE, Failure};
+use crate::whole_file::WholeFile;
+use crate::{output, places, session};
+
+pub(crate) fn run(args: &args::Snapshot) -> Result<ExitCode, Failure> {
+    signals::install();
+    if args.output.as_deref() == Some(Path::new("-")) {
+        let out = BufWriter::with_capacity(64 << 10, io::stdout().lock());
+        write(&take()?, out).map_err(|error| cannot("standard output", &error))?;
+        return Ok(ExitCode::from(DONE));
+    }
+    let path = match &args.output {
+        Some(path) => path.clone(),
+        None => usual_place()?,
+    };
+    let name = path.display().to_string();
+    // Before the work: a place that cannot be written to is said at once.
+    let (whole, file) = WholeFile::create(&path, None).map_err(|error| cannot(&name, &error))?;
+    let snapshot = take()?;
+    let out = BufWriter::with_capacity(64 << 10, &file);
+    write(&snapshot, out)
+        .and_then(|()| whole.finish(&file))
+        .map_err(|error| cannot(&name, &error))?;
+    output::print(&screen(&snapshot, &name, session::style()))?;
+    Ok(ExitCode::from(DONE))
+}
+
+fn cannot(name: &str, error: &io::Error) -> Failure {
+    Failure::error(format!("cannot write {name}: {error}"))
+}
+
+/// A file of its own in the directory of the records.
+fn usual_place() -> Result<PathBuf, Failure> {
+    let name = output::name("snapshot", Linux.unix_seconds());
+    Ok(places::records(None)?.join(name))
+}
+
+fn take() -> Result<Snapshot, Failure> {
+    let bar = session::progress_bar();
+    bar.set_message("reading page frames");
+    let mut progress = |share: f64| {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // 0 to 1,000
+        bar.set_position((share * 1_000.0) as u64);
+        !signals::interrupted()
+    };
+    let taken = snapshot::take(&Linux, env!("CARGO_PKG_VERSION"), &mut progress);
+    bar.finish_and_clear();
+    taken?.ok_or_else(interrupted)
+}
+
+fn interrupted() -> Failure {
+    Failure::error("interrupted: nothing was written")
+}
+
+fn write(snapshot: &Snapshot, mut out: impl Write) -> io::Result<()> {
+    snapshot.write(&mut out)?;
+    out.write_all(b"\n")?;
+    out.flush()?;
+    if signals::interrupted() {
+        return Err(io::Error::other("interrupted"));
+    }
+    Ok(())
+}

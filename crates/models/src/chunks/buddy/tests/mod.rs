@@ -1,0 +1,5 @@
+mod bad_input;
+mod faults;
+mod limits;
+mod rules;
+mod steps;

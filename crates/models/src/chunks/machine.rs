@@ -1,0 +1,311 @@
+//! A memory, a kernel, and the other tasks on it: where policies build buffers and what that costs.
+//!
+//! **Contract.** A [`Machine`] is a [`Source`] of chunks: unmovable ones, as buffers of devices are. [`Machine::build`]
+//! lets time pass until nothing of the buffer before is felt but the memory that it holds, builds one, clears it, and lets the
+//! bystanders try. The same scenario, setting and calls give the same answers.
+//!
+//! **Cost.** About 0.1 us a page that is reclaimed or moved; a pass of compaction reads each page's byte.
+
+use stopgap_chunks::policy::{BuildError, Built, Chunk, Effort, Name, Request, Source};
+use stopgap_events::random::Random;
+use thiserror::Error;
+
+use super::buddy::{Buddy, BuddyError, Mobility, Use};
+use super::bystanders::{self, Bystander, Fared};
+use super::compaction::Compaction;
+use super::cost::{ByCause, CostError, Costs, Counts};
+use super::kernel::Kernel;
+use super::reclaim::Lru;
+use super::walkers::{Walkers, WalkersError};
+use super::watermarks::Watermarks;
+
+/// What a buffer's chunks are to the buddy memory.
+pub(super) const MOBILITY: Mobility = Mobility::Unmovable;
+
+/// What a caller chooses of a machine; the scenario decides the rest.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Setting {
+    /// Whose rules.
+    pub kernel: Kernel,
+    /// What its work costs.
+    pub costs: Costs,
+    /// What everything random comes from.
+    pub seed: u64,
+    /// Bytes of a base page: a power of two from 4 KiB to 256 KiB.
+    pub page: u64,
+}
+
+impl Default for Setting {
+    /// Mail 001's machine, seed 1, pages of 4 KiB.
+    fn default() -> Setting {
+        Setting {
+            kernel: Kernel::V3_14,
+            costs: Costs::THREAD,
+            seed: 1,
+            page: 4096,
+        }
+    }
+}
+
+/// Why there is no machine, or no buffer on it.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
+pub enum MachineError {
+    /// The memory.
+    #[error(transparent)]
+    Memory(#[from] BuddyError),
+    /// A cost.
+    #[error(transparent)]
+    Cost(#[from] CostError),
+    /// The walkers.
+    #[error(transparent)]
+    Walkers(#[from] WalkersError),
+    /// A base page that no kernel has.
+    #[error("a base page of {page} bytes: it has to be a power of two from 4 KiB to 256 KiB")]
+    Page {
+        /// Its bytes.
+        page: u64,
+    },
+    /// The request counts in other pages than the machine has.
+    #[error("a buffer in pages of {asked} bytes on a machine whose pages have {page}")]
+    OtherPage {
+        /// The request's base page, bytes.
+        asked: u64,
+        /// The machine's, bytes.
+        page: u64,
+    },
+    /// The buffer is larger than the memory.
+    #[error("a buffer of {pages} pages in a memory of {memory}")]
+    TooLarge {
+        /// The buffer's pages.
+        pages: u64,
+        /// The memory's pages.
+        memory: u64,
+    },
+    /// A snapshot that cannot be used.
+    #[error("snapshot: {0}")]
+    Snapshot(String),
+    /// An assumption that nothing can satisfy.
+    #[error("{0}")]
+    Assumption(String),
+    /// What the policy says, memory at its end among it.
+    #[error("{0}")]
+    Build(BuildError),
+}
+
+/// A buffer, and what it cost.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// Its chunks, and the tries for them.
+    pub built: Built,
+    /// Nanoseconds, all causes together.
+    pub time_ns: f64,
+    /// The same by cause.
+    pub by_cause: ByCause,
+    /// The same as counts.
+    pub counts: Counts,
+    /// By how many blocks of order 3 free memory is poorer ([`Machine::free_of_order_3`]); below 0 where reclaim and
+    /// compaction made more than were taken.
+    pub large_blocks: i64,
+    /// How the bystanders fared after it.
+    pub bystanders: Fared,
+}
+
+/// See the module's head.
+#[derive(Clone)]
+pub struct Machine {
+    pub(super) buddy: Buddy,
+    pub(super) kernel: Kernel,
+    pub(super) costs: Costs,
+    page: u64,
+    pub(super) marks: Watermarks,
+    pub(super) lru: Lru,
+    pub(super) compaction: Compaction,
+    pub(super) walkers: Option<Walkers>,
+    pub(super) kswapd_woken: bool,
+    /// Pages that the walkers, or kswapd where there are none, are behind with: below 1 between two steps.
+    pub(super) owed: f64,
+    pub(super) bystanders: Vec<Bystander>,
+    fared: Fared,
+    pub(super) counts: Counts,
+}
+
+impl Setting {
+    /// # Errors
+    /// A base page that no kernel has, and a cost that nothing can have.
+    pub fn check(&self) -> Result<(), MachineError> {
+        let page = self.page;
+        if !page.is_power_of_two() || !(1 << 12..=1 << 18).contains(&page) {
+            return Err(MachineError::Page { page });
+        }
+        self.costs.check()?;
+        Ok(())
+    }
+}
+
+impl Machine {
+    /// A machine whose memory is `buddy`, with mail 001's bystanders, without walkers.
+    ///
+    /// # Errors
+    /// Those of [`Setting::check`].
+    pub fn new(buddy: Buddy, setting: &Setting) -> Result<Machine, MachineError> {
+        setting.check()?;
+        let &Setting {
+            kernel,
+            costs,
+            seed,
+            page,
+        } = setting;
+        let pages = buddy.pages();
+        Ok(Machine {
+            kernel,
+            costs,
+            page,
+            marks: Watermarks::of(kernel, pages, page),
+            lru: Lru::new(pages, &mut Random::new(seed)),
+            compaction: Compaction::new(pages),
+            walkers: None,
+            kswapd_woken: false,
+            owed: 0.0,
+            bystanders: bystanders::THREAD.to_vec(),
+            fared: Fared::default(),
+            counts: Counts::default(),
+            buddy,
+        })
+    }
+
+    /// The same with other watermarks.
+    #[must_use]
+    pub fn with_marks(self, marks: Watermarks) -> Machine {
+        Machine { marks, ..self }
+    }
+
+    /// The same with walkers.
+    ///
+    /// # Errors
+    /// Those of [`Walkers::check`].
+    pub fn with_walkers(self, walkers: Walkers) -> Result<Machine, MachineError> {
+        walkers.check()?;
+        Ok(Machine {
+            walkers: (walkers.tasks > 0).then_some(walkers),
+            ..self
+        })
+    }
+
+    /// Builds a buffer.
+    ///
+    /// # Errors
+    /// A request in other pages or larger than the memory, and those of the policy; nothing is held then, but time has
+    /// passed for the memory.
+    pub fn build(&mut self, policy: Name, request: &Request) -> Result<Outcome, MachineError> {
+        let &Request { pages, page, .. } = request;
+        if page != self.page {
+            let (asked, page) = (page, self.page);
+            return Err(MachineError::OtherPage { asked, page });
+        }
+        let memory = self.buddy.pages();
+        if pages > memory {
+            return Err(MachineError::TooLarge { pages, memory });
+        }
+        self.rest();
+        let (before, large) = (self.counts, self.free_of_order_3());
+        let built = policy.build(request, self).map_err(MachineError::Build)?;
+        self.counts.cleared += built.pages();
+        let large_blocks = large.cast_signed() - self.free_of_order_3().cast_signed();
+        let bystanders = self.stand_by();
+        self.fared += bystanders;
+        let counts = self.counts - before;
+        let by_cause = ByCause::of(&counts, &self.costs);
+        Ok(Outcome {
+            built,
+            time_ns: by_cause.total_ns(),
+            by_cause,
+            counts,
+            large_blocks,
+            bystanders,
+        })
+    }
+
+    /// Gives a buffer of this machine back.
+    pub fn release(&mut self, built: &Built) {
+        for chunk in built.chunks.iter().rev() {
+            self.give(*chunk);
+        }
+    }
+
+    /// How the bystanders fared after all buffers.
+    #[must_use]
+    pub fn bystanders(&self) -> Fared {
+        self.fared
+    }
+
+    /// The memory.
+    #[must_use]
+    pub fn buddy(&self) -> &Buddy {
+        &self.buddy
+    }
+
+    /// The watermarks.
+    #[must_use]
+    pub fn marks(&self) -> Watermarks {
+        self.marks
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// What the work costs.
+    #[must_use]
+    pub fn costs(&self) -> Costs {
+        self.costs
+    }
+
+    /// Bytes of a base page.
+    #[must_use]
+    pub fn page(&self) -> u64 {
+        self.page
+    }
+
+    /// Blocks of order 3 that the free memory holds, each larger one counted for as many as fit in.
+    #[must_use]
+    pub fn free_of_order_3(&self) -> u64 {
+        let blocks = |order| self.buddy.free_blocks(order) << (order - 3);
+        (3..super::buddy::ORDERS as u32).map(blocks).sum()
+    }
+
+    /// Whether 2^`order` pages may go, as this kernel tests it.
+    pub(super) fn is_ok(&self, order: u32, mark: u64) -> bool {
+        if self.kernel.is_old() {
+            self.buddy.watermark_ok_3_4(order, mark)
+        } else {
+            self.buddy.watermark_ok_6_12(order, mark)
+        }
+    }
+
+    /// `get_page_from_freelist`: a free block, if the mark allows it.
+    pub(super) fn grab(&mut self, order: u32, mark: u64) -> Option<u64> {
+        if !self.is_ok(order, mark) {
+            return None;
+        }
+        self.buddy.take(order, MOBILITY, Use::Unmovable)
+    }
+
+    /// Frees what this machine took.
+    pub(super) fn give_back(&mut self, frame: u64, order: u32) {
+        let given = self.buddy.give(frame, order);
+        debug_assert_eq!(given, Ok(()));
+    }
+}
+
+impl Source for Machine {
+    fn take(&mut self, order: u32, effort: Effort) -> Option<u64> {
+        self.allocate(order, effort)
+    }
+
+    fn give(&mut self, chunk: Chunk) {
+        self.give_back(chunk.frame, chunk.order);
+    }
+}

@@ -1,0 +1,177 @@
+//! A memory from a snapshot of a real machine.
+//!
+//! **Contract.** Zones that have a layout are taken over page by page. Of a zone without one only the number of free blocks of
+//! each order is known: so many lie at random places, no two of them buddies, so that the model's free lists have the very
+//! counts of buddyinfo. The watermarks are the sum of the zones'. What no snapshot has is in [`Assumptions`]: the
+//! migrate type of each 2 MiB block, pins, and for zones without a layout what the used pages are. A caller tries
+//! others to see what hangs on them.
+//!
+//! **Cost.** O(frames up to the highest zone's end), at most 2^24.
+//!
+//! Left out: zones (all are one), nodes, pages on CPUs' own lists (used here). Blocks above order 10 are there as
+//! several of order 10, and a migrate type is always that of 512 pages.
+
+mod assumptions;
+mod spread;
+#[cfg(test)]
+mod tests;
+
+use stopgap_events::random::Random;
+use stopgap_events::snapshot::{Kind, Snapshot, Zone};
+use stopgap_events::units::Bytes;
+
+use super::super::buddy::{BLOCK_PAGES, Buddy, ORDERS, Use};
+use super::super::machine::{Machine, MachineError, Setting};
+use super::super::watermarks::Watermarks;
+
+pub use assumptions::{Assumptions, BlockRule};
+
+/// A machine in the state of `snapshot`.
+///
+/// # Errors
+/// Another page size than the setting's, more memory than the model holds, counts of free blocks that do not
+/// fit into their zone, assumptions that are no shares, and those of [`Setting::check`].
+pub fn machine(
+    snapshot: &Snapshot,
+    assumptions: &Assumptions,
+    setting: &Setting,
+) -> Result<Machine, MachineError> {
+    setting.check()?;
+    assumptions.check()?;
+    snapshot
+        .require_page(Bytes(setting.page))
+        .map_err(|error| MachineError::Snapshot(error.to_string()))?;
+    let ends = snapshot.zones.iter().map(end);
+    let pages = ends.max().unwrap_or(0);
+    let mut memory = Memory {
+        buddy: Buddy::new(pages, Use::Hole)?,
+        random: Random::new(setting.seed),
+        assumptions,
+    };
+    let mut free = Vec::new();
+    for zone in &snapshot.zones {
+        free.extend(match zone.runs() {
+            Some(runs) => memory.take_over(runs.map(|run| (run.start, run.pages.0, run.kind)))?,
+            None => memory.spread(zone)?,
+        });
+    }
+    for (frame, order) in free {
+        memory.buddy.give(frame, order)?;
+    }
+    memory.type_blocks()?;
+    Ok(Machine::new(memory.buddy, setting)?.with_marks(marks(snapshot)))
+}
+
+fn end(zone: &Zone) -> u64 {
+    zone.start_frame.saturating_add(zone.pages.0)
+}
+
+fn marks(snapshot: &Snapshot) -> Watermarks {
+    let mut sum = Watermarks {
+        min: 0,
+        low: 0,
+        high: 0,
+    };
+    for zone in &snapshot.zones {
+        sum.min += zone.watermarks.min.0;
+        sum.low += zone.watermarks.low.0;
+        sum.high += zone.watermarks.high.0;
+    }
+    sum
+}
+
+/// A free block that is still to be given back.
+type Block = (u64, u32);
+
+struct Memory<'a> {
+    buddy: Buddy,
+    random: Random,
+    assumptions: &'a Assumptions,
+}
+
+impl Memory<'_> {
+    /// Pages as the layout has them; free ones are used for now.
+    fn take_over(
+        &mut self,
+        runs: impl Iterator<Item = (u64, u64, Kind)>,
+    ) -> Result<Vec<Block>, MachineError> {
+        let mut free = Vec::new();
+        for (start, pages, kind) in runs {
+            for frame in start..start + pages {
+                let of = self.use_of(kind);
+                self.buddy.set_use(frame, of)?;
+            }
+            if kind == Kind::Free {
+                let most = ORDERS as u32 - 1;
+                let blocks = stopgap_events::snapshot::blocks_in(start, pages, most);
+                free.extend(blocks.map(|block| (block.frame, block.order)));
+            }
+        }
+        Ok(free)
+    }
+
+    fn use_of(&mut self, kind: Kind) -> Use {
+        let swap = self.assumptions.swap;
+        match kind {
+            Kind::Free => Use::Movable,
+            Kind::Hole => Use::Hole,
+            Kind::Kernel | Kind::Hugetlb | Kind::Reserved => Use::Unmovable,
+            Kind::File => self.unless_pinned(Use::Reclaimable),
+            Kind::Anonymous | Kind::Shmem if swap => self.unless_pinned(Use::Reclaimable),
+            Kind::Anonymous | Kind::Shmem | Kind::Locked => self.unless_pinned(Use::Movable),
+            Kind::Unknown => self.used(),
+        }
+    }
+
+    fn unless_pinned(&mut self, of: Use) -> Use {
+        if self.is_chosen(self.assumptions.pinned_share) {
+            Use::Pinned
+        } else {
+            of
+        }
+    }
+
+    /// A used page of which nothing is known.
+    fn used(&mut self) -> Use {
+        if self.is_chosen(self.assumptions.unmovable_share) {
+            Use::Unmovable
+        } else {
+            self.unless_pinned(Use::Reclaimable)
+        }
+    }
+
+    #[allow(clippy::cast_precision_loss)] // 53 bits are enough for a share
+    fn is_chosen(&mut self, share: f64) -> bool {
+        ((self.random.bits() >> 11) as f64) < share * (1u64 << 53) as f64
+    }
+
+    /// A zone of which the free blocks are only counted. Pages that it does not manage are its first ones.
+    fn spread(&mut self, zone: &Zone) -> Result<Vec<Block>, MachineError> {
+        let reserved = zone.pages.0.saturating_sub(zone.managed.0);
+        let first = zone.start_frame.saturating_add(reserved);
+        for frame in zone.start_frame..first {
+            self.buddy.set_use(frame, Use::Unmovable)?;
+        }
+        for frame in first..end(zone) {
+            let of = self.used();
+            self.buddy.set_use(frame, of)?;
+        }
+        let frames = first..end(zone);
+        spread::spread(frames, &zone.free_blocks, &mut self.random).map_err(|order| {
+            MachineError::Snapshot(format!(
+                "node {}, zone {}: its free blocks of order {order} do not fit into its {} pages",
+                zone.node, zone.name, zone.managed.0
+            ))
+        })
+    }
+
+    /// Gives each 2 MiB block the migrate type that is assumed of it.
+    fn type_blocks(&mut self) -> Result<(), MachineError> {
+        for start in (0..self.buddy.pages()).step_by(BLOCK_PAGES as usize) {
+            let pieces = self.buddy.walk(start..start + BLOCK_PAGES);
+            let mobility = self.assumptions.block_rule.mobility(pieces);
+            self.buddy.set_block_mobility(start, mobility)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,144 @@
+//! What an allocation goes through when the fast path refuses it.
+//!
+//! **Contract.** A block of the order asked for, or `None` after as much as the effort allows. Time passes for the
+//! others with each batch reclaimed and each block scanned.
+//!
+//! **Lineage.** `__alloc_pages_slowpath` (mm/page_alloc.c), `do_try_to_free_pages`, `should_continue_reclaim`,
+//! `compaction_ready` (mm/vmscan.c).
+//!
+//! * 3.4 and 3.14 with `__GFP_NORETRY`: min mark; asynchronous compaction; direct reclaim; synchronous compaction; fail. Reclaim
+//!   for a costly order goes on until twice the block was reclaimed *and then* until compaction has the pages that it
+//!   wants, the low mark and twice the block.
+//! * 6.12: asynchronous compaction first; where it was skipped or deferred, a costly order fails at once; else one
+//!   reclaim, which stops at twice the block or as soon as compaction could go, and a second compaction,
+//!   asynchronous for costly orders.
+//! * Order 0 without a modifier reclaims until it has its page or nothing can be reclaimed. Without the bits of
+//!   `__GFP_RECLAIM` an allocation takes what is above the min mark, or fails.
+//!
+//! **What decided the thread's times** (`thread`, see `scenario`): that the walkers take pages *while* reclaim and compaction
+//! work, not before and not after. Reclaim for order 4 stops with 32 pages above the low mark; a pass of 60 ms over all
+//! memory loses them in its first third, finds no page to move to and fails: so each order pays one pass in vain, which
+//! is what sets `start-64k` (orders 4, 3, 2, 1) apart from `fold` (4, 1). For order 10 the pages suffice for the
+//! pass; it fails because of what cannot be moved, but leaves blocks of orders 1 to 4, which `old` then finds at once.
+//! Where walkers took everything between two tries instead, `sticky` was too fast; where they took it before
+//! compaction began, nothing large was ever found and `old` took minutes. Compaction forgets its deferral between
+//! buffers: with it, most passes of `sticky` were saved.
+//!
+//! Left out: `wait_iff_congested`, the oom killer (the allocation fails), draining the CPUs' own lists, zones.
+
+use stopgap_chunks::policy::Effort;
+
+use super::compaction::{Compacted, Mode, Suitable};
+use super::kernel::COSTLY;
+use super::machine::Machine;
+use super::reclaim::BATCH;
+
+impl Machine {
+    /// The first frame of a block of `order`.
+    pub(super) fn allocate(&mut self, order: u32, effort: Effort) -> Option<u64> {
+        self.counts.calls += 1;
+        self.elapse(self.costs.call_ns);
+        if let Some(frame) = self.grab(order, self.marks.low) {
+            return Some(frame);
+        }
+        self.counts.slow += 1;
+        self.kswapd_woken |= effort != Effort::NoReclaim;
+        if let Some(frame) = self.grab(order, self.marks.min) {
+            return Some(frame);
+        }
+        match effort {
+            Effort::NoReclaim => None,
+            Effort::Must | Effort::NoRetry if order == 0 => self.reclaim_one(effort),
+            // No policy must have more than a page.
+            Effort::Must | Effort::NoRetry if self.kernel.is_old() => self.once_old(order),
+            Effort::Must | Effort::NoRetry => self.once(order),
+        }
+    }
+
+    fn reclaim_one(&mut self, effort: Effort) -> Option<u64> {
+        loop {
+            let reclaimed = self.reclaim_batch();
+            let frame = self.grab(0, self.marks.min);
+            if frame.is_some() || reclaimed == 0 || effort != Effort::Must {
+                return frame;
+            }
+        }
+    }
+
+    /// 3.4 and 3.14.
+    fn once_old(&mut self, order: u32) -> Option<u64> {
+        if let Compacted::Got(frame) = self.compact(order, Mode::Async) {
+            return Some(frame);
+        }
+        self.reclaim_for(order);
+        if let Some(frame) = self.grab(order, self.marks.min) {
+            return Some(frame);
+        }
+        self.compact(order, Mode::Sync).got()
+    }
+
+    /// 6.12.
+    fn once(&mut self, order: u32) -> Option<u64> {
+        let costly = order > COSTLY;
+        match self.compact(order, Mode::Async) {
+            Compacted::Got(frame) => return Some(frame),
+            Compacted::Skipped | Compacted::Deferred if costly => return None,
+            Compacted::Skipped | Compacted::Deferred | Compacted::Failed => {}
+        }
+        self.reclaim_for(order);
+        if let Some(frame) = self.grab(order, self.marks.min) {
+            return Some(frame);
+        }
+        let mode = if costly { Mode::Async } else { Mode::Sync };
+        self.compact(order, mode).got()
+    }
+
+    /// Direct reclaim for a block of `order`, above 0.
+    fn reclaim_for(&mut self, order: u32) {
+        if order > COSTLY && self.compaction_ready(order) {
+            return;
+        }
+        let twice = 2 << order;
+        // No page is met a second time: the walkers may put back what this frees.
+        let all = self.buddy.used_pages(super::buddy::Use::Reclaimable);
+        let mut reclaimed = 0;
+        loop {
+            let batch = self.reclaim_batch();
+            reclaimed += batch;
+            let done = if order <= COSTLY {
+                true
+            } else if self.kernel.is_old() {
+                reclaimed >= twice && self.suitable(order) != Suitable::Skip
+            } else {
+                reclaimed >= twice
+                    || self.is_ok(order, self.marks.min)
+                    || self.suitable(order) != Suitable::Skip
+            };
+            if done || batch == 0 || reclaimed >= all {
+                return;
+            }
+        }
+    }
+
+    /// Whether so much is free that reclaim would only delay compaction.
+    fn compaction_ready(&self, order: u32) -> bool {
+        let spare = if self.kernel.is_old() {
+            // KSWAPD_ZONE_BALANCE_GAP_RATIO
+            self.marks.low.min(self.buddy.pages().div_ceil(100))
+        } else if self.is_ok(order, self.marks.min) {
+            return true;
+        } else {
+            0
+        };
+        self.suitable(order) != Suitable::Skip
+            && self.is_ok(0, self.marks.high + spare + (2 << order))
+    }
+
+    fn reclaim_batch(&mut self) -> u64 {
+        let reclaimed = self.lru.shrink(&mut self.buddy, BATCH);
+        self.counts.reclaimed += reclaimed;
+        #[allow(clippy::cast_precision_loss)] // at most 32
+        self.elapse(reclaimed as f64 * self.costs.reclaim_page_ns);
+        reclaimed
+    }
+}

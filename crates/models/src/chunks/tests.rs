@@ -1,0 +1,299 @@
+//! The model held against mail 001 and against itself.
+
+use stopgap_chunks::iommu::PageSizes;
+use stopgap_chunks::policy::{BuildError, Name, Request};
+
+use super::buddy::{Buddy, Use};
+use super::cost::Costs;
+use super::kernel::Kernel;
+use super::machine::{Machine, MachineError, Outcome, Setting};
+use super::scenario::Scenario;
+use super::walkers::Walkers;
+
+const BUFFER: Request = Request {
+    pages: 1_024,
+    page: 4_096,
+    sizes: PageSizes::K4_K64_M2,
+    single_pages: false,
+};
+
+/// `buffers` one after the other, each released before the next.
+fn videos(scenario: Scenario, setting: &Setting, policy: Name, buffers: usize) -> Vec<Outcome> {
+    let mut machine = scenario.machine(setting).unwrap();
+    let outcomes = (0..buffers).map(|_| {
+        let outcome = machine.build(policy, &BUFFER).unwrap();
+        machine.release(&outcome.built);
+        outcome
+    });
+    let outcomes = outcomes.collect();
+    machine.buddy().check().unwrap();
+    outcomes
+}
+
+fn mean_s(outcomes: &[Outcome]) -> f64 {
+    outcomes.iter().map(|one| one.time_ns).sum::<f64>() / outcomes.len() as f64 / 1e9
+}
+
+/// Mail 001: "sum(int(math.log(i, 2)) + 1 for i in range(1, 1025)) => 9228".
+#[test]
+fn nothing_contiguous_makes_the_mails_tries() {
+    for kernel in [Kernel::V3_4, Kernel::V3_14, Kernel::V6_12] {
+        let setting = Setting {
+            kernel,
+            ..Setting::default()
+        };
+        for (policy, tries) in [
+            (Name::Old, 9_228),
+            (Name::Sticky, 1_034),
+            (Name::Start64k, 1_028),
+            (Name::Fold, 1_026),
+            (Name::List, 1_027),
+            (Name::OnePage, 1_024),
+        ] {
+            let outcome = &videos(Scenario::NoContiguous, &setting, policy, 1)[0];
+            let counted = outcome.built.tries;
+            assert_eq!(counted.total(), tries, "{policy} on {kernel}");
+            assert_eq!(
+                counted.total_failed(),
+                tries - 1_024,
+                "{policy} on {kernel}"
+            );
+            assert_eq!(outcome.counts.calls, tries);
+        }
+    }
+}
+
+/// One figure is fitted, the time to reclaim a page: 0.25 s for `one-page`. The others are tests.
+#[test]
+fn the_threads_times() {
+    for seed in [1, 2, 3] {
+        let setting = Scenario::Thread.setting(seed);
+        for (policy, range) in [
+            (Name::OnePage, 0.24..0.26),
+            (Name::Old, 8.0..72.0),
+            (Name::Sticky, 2.0..3.5),
+            (Name::Start64k, 0.5..0.75),
+            (Name::Fold, 0.3..0.5),
+        ] {
+            let mean = mean_s(&videos(Scenario::Thread, &setting, policy, 3));
+            assert!(range.contains(&mean), "{policy}, seed {seed}: {mean} s");
+        }
+    }
+}
+
+/// The order of the policies does not hang on what is assumed of the walkers and of compaction.
+#[test]
+fn the_threads_order_holds_when_assumptions_change() {
+    let policies = [
+        Name::OnePage,
+        Name::Fold,
+        Name::Start64k,
+        Name::Sticky,
+        Name::Old,
+    ];
+    let slower = Walkers {
+        fault_ns: 2.0 * Walkers::THREAD.fault_ns,
+        ..Walkers::THREAD
+    };
+    let quick = Costs {
+        scan_block_ns: 30_000.0,
+        ..Costs::THREAD
+    };
+    for (walkers, costs) in [(slower, Costs::THREAD), (Walkers::THREAD, quick)] {
+        let setting = Setting {
+            costs,
+            ..Setting::default()
+        };
+        let times = policies.map(|policy| {
+            let machine = Scenario::Thread.machine(&setting).unwrap();
+            let mut machine = machine.with_walkers(walkers).unwrap();
+            machine.build(policy, &BUFFER).unwrap().time_ns
+        });
+        assert!(times.is_sorted(), "{times:?}");
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    for &scenario in Scenario::ALL {
+        let run = |seed| videos(scenario, &scenario.setting(seed), Name::Sticky, 2);
+        assert_eq!(run(5), run(5), "{scenario}");
+    }
+}
+
+#[test]
+fn unfragmented_memory_gives_one_chunk_at_once() {
+    let setting = Scenario::Unfragmented.setting(1);
+    for outcome in videos(Scenario::Unfragmented, &setting, Name::Old, 3) {
+        assert_eq!(outcome.built.chunks.len(), 1);
+        assert_eq!(outcome.counts.slow, 0);
+        assert_eq!(outcome.bystanders.total_failed(), 0);
+    }
+}
+
+/// Kept pages that move cost compaction once; pinned ones cannot be got out of the way at all.
+#[test]
+fn kept_pages_fragment_and_pinned_ones_stay() {
+    for of in [4, 8] {
+        for pinned in [false, true] {
+            let scenario = Scenario::Kept { of, pinned };
+            let machine = scenario.machine(&scenario.setting(1)).unwrap();
+            assert!(machine.buddy().unusable_index(4).unwrap() > 0.99);
+            let outcome = &videos(scenario, &scenario.setting(1), Name::List, 1)[0];
+            let largest = outcome.built.chunks.iter().map(|chunk| chunk.order).max();
+            assert_eq!(largest > Some(0), !pinned, "{scenario}");
+        }
+    }
+}
+
+#[test]
+fn scenarios_have_words() {
+    for &scenario in Scenario::ALL {
+        assert_eq!(scenario.to_string().parse(), Ok(scenario));
+    }
+    let eighth = Scenario::Kept {
+        of: 8,
+        pinned: true,
+    };
+    assert_eq!("kept-1/8-pinned".parse(), Ok(eighth));
+    for wrong in [
+        "kept-1/0", "kept-1/1", "kept-1/x", "kept-1/", "kept", "Thread", "",
+    ] {
+        assert!(wrong.parse::<Scenario>().is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn an_aged_memory_is_fragmented_in_part() {
+    let machine = Scenario::Aged.machine(&Scenario::Aged.setting(3)).unwrap();
+    machine.buddy().check().unwrap();
+    let buddy = machine.buddy();
+    let free = buddy.free_pages() as f64 / buddy.pages() as f64;
+    assert!((0.09..0.12).contains(&free), "{free}");
+    let index = buddy.unusable_index(9).unwrap();
+    assert!((0.8..1.0).contains(&index), "{index}");
+}
+
+#[test]
+fn other_page_sizes_work() {
+    for page in [16_384, 65_536] {
+        let request = Request {
+            pages: (4 << 20) / page,
+            page,
+            sizes: PageSizes::K4_K64_M2,
+            single_pages: false,
+        };
+        let setting = Setting {
+            page,
+            ..Setting::default()
+        };
+        for &scenario in Scenario::ALL {
+            let mut machine = scenario.machine(&setting).unwrap();
+            let outcome = machine.build(Name::Old, &request).unwrap();
+            assert_eq!(outcome.built.pages(), request.pages, "{scenario}");
+        }
+    }
+}
+
+#[test]
+fn requests_and_settings_that_make_no_sense_are_errors() {
+    let setting = Setting::default();
+    let mut machine = Scenario::Thread.machine(&setting).unwrap();
+    let large = Request {
+        pages: 1 << 30,
+        ..BUFFER
+    };
+    let error = machine.build(Name::List, &large).unwrap_err();
+    assert!(matches!(error, MachineError::TooLarge { .. }), "{error}");
+    let none = Request { pages: 0, ..BUFFER };
+    let error = machine.build(Name::List, &none).unwrap_err();
+    assert_eq!(error, MachineError::Build(BuildError::Zero));
+    let other = Request {
+        page: 16_384,
+        ..BUFFER
+    };
+    let error = machine.build(Name::List, &other).unwrap_err();
+    assert!(matches!(error, MachineError::OtherPage { .. }), "{error}");
+
+    let costs = Costs {
+        call_ns: f64::NAN,
+        ..Costs::THREAD
+    };
+    for wrong in [
+        Setting {
+            costs,
+            ..setting.clone()
+        },
+        Setting {
+            page: 0,
+            ..setting.clone()
+        },
+        Setting {
+            page: 5_000,
+            ..setting.clone()
+        },
+        Setting {
+            page: 1 << 30,
+            ..setting.clone()
+        },
+    ] {
+        for &scenario in Scenario::ALL {
+            assert!(scenario.machine(&wrong).is_err());
+        }
+    }
+    let never = Walkers {
+        fault_ns: 0.0,
+        ..Walkers::THREAD
+    };
+    assert!(machine.with_walkers(never).is_err());
+}
+
+/// Memory ends in the middle of a buffer: all is given back, and a smaller one can be built.
+#[test]
+fn a_buffer_that_does_not_fit_is_undone() {
+    let mut buddy = Buddy::free(2_048).unwrap();
+    while buddy.free_pages() > 600 {
+        buddy
+            .take(0, super::buddy::Mobility::Movable, Use::Movable)
+            .unwrap();
+    }
+    for kernel in [Kernel::V3_4, Kernel::V6_12] {
+        let setting = Setting {
+            kernel,
+            ..Setting::default()
+        };
+        let mut machine = Machine::new(buddy.clone(), &setting).unwrap();
+        for &policy in Name::ALL {
+            let error = machine.build(policy, &BUFFER).unwrap_err();
+            let exhausted = matches!(error, MachineError::Build(BuildError::Exhausted { .. }));
+            assert!(exhausted, "{policy}: {error}");
+            assert_eq!(machine.buddy().free_pages(), 600);
+            machine.buddy().check().unwrap();
+        }
+        let small = Request {
+            pages: 64,
+            ..BUFFER
+        };
+        assert!(machine.build(Name::Old, &small).is_ok());
+    }
+}
+
+/// Costs of nothing are costs: the mechanism does not divide by them.
+#[test]
+fn work_that_costs_nothing_takes_no_time() {
+    let costs = Costs {
+        call_ns: 0.0,
+        clear_page_ns: 0.0,
+        reclaim_page_ns: 0.0,
+        scan_block_ns: 0.0,
+        move_page_ns: 0.0,
+    };
+    for scenario in [Scenario::Thread, Scenario::Aged] {
+        let setting = Setting {
+            costs,
+            ..scenario.setting(1)
+        };
+        let outcome = &videos(scenario, &setting, Name::List, 1)[0];
+        assert!(outcome.time_ns.abs() < f64::EPSILON);
+    }
+}
