@@ -9,11 +9,12 @@
 //! | `args` | every flag, once |
 //! | `places` | where records and the journal go |
 //! | `session` | what each run sets up first and undoes last |
-//! | `check`, `probe`, `replay`, `export`, `snapshot`, `doctor`, `restore` | the commands |
+//! | `check`, `probe`, `replay`, `advise`, `export`, `snapshot`, `doctor`, `restore` | the commands |
 //! | `output` | writing the record and printing, with nothing lost |
 //! | `whole_file` | writing a file that is there whole or not at all |
 //! | `failure` | one line on standard error and the exit status |
 
+mod advise;
 mod args;
 mod check;
 mod doctor;
@@ -34,7 +35,7 @@ mod whole_file;
 
 use std::process::ExitCode;
 
-use args::{Args, Command, ReplayQuestion};
+use args::{AdviseQuestion, Args, Command, ReplayQuestion};
 
 pub use args::parse;
 pub use failure::Failure;
@@ -49,6 +50,10 @@ pub fn main() -> ExitCode {
         Command::Probe(args) => probe::run(args),
         Command::Replay(args) => match args.question {
             ReplayQuestion::Placement(flags) => replay::placement(&flags, &[]),
+            ReplayQuestion::Chunks(flags) => replay::chunks::run(&flags),
+        },
+        Command::Advise(args) => match args.question {
+            AdviseQuestion::Chunks(flags) => advise::chunks(&flags),
         },
         Command::Export(args) => export::run(&args),
         Command::Snapshot(args) => snapshot::run(&args),

@@ -1,5 +1,7 @@
 //! `stopgap replay QUESTION`: what if.
 
+pub(crate) mod chunks;
+mod memory_events;
 mod placement;
 
 pub use placement::run as placement;

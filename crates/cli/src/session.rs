@@ -65,9 +65,7 @@ impl Session {
         let run = Run {
             schema: SCHEMA.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            command: std::env::args_os()
-                .map(|word| word.to_string_lossy().into_owned())
-                .collect(),
+            command: command(),
             started_unix_s: unix,
             duration_ms: 0,
             seed,
@@ -174,6 +172,13 @@ impl Session {
         }
         result
     }
+}
+
+/// The command line, program name first.
+pub(crate) fn command() -> Vec<String> {
+    std::env::args_os()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect()
 }
 
 /// Undoes what killed runs left, and says so.

@@ -3,11 +3,13 @@
 //! * [`screen`]: the first screen of `check`, in five parts.
 //! * [`now`]: what the machine shows before any load, and what of it to watch.
 //! * [`details`]: one answer in depth, a row a series.
+//! * [`advise`]: which policy to use, and why.
 //! * [`doctor`]: what a machine allows.
-//! * [`replay`]: a replay, a table a workload.
+//! * [`replay`]: a replay, as tables.
 //! * [`snapshot`]: physical memory, its zones and free blocks.
 //! * [`text`]: numbers as people write them.
 
+pub mod advise;
 pub mod details;
 pub mod doctor;
 pub mod now;

@@ -2,6 +2,7 @@
 //!
 //! * [`record`]: the run record (JSON `stopgap.run/1`): one run, its environment, its answers.
 //! * [`replay`]: the record of a replay (JSON `stopgap.replay/1`): a row a policy, workload and N.
+//! * [`advise`]: which policy to use (JSON `stopgap.advise/1`), and the rule.
 //! * [`histogram`]: latency histograms, HdrHistogram V2 in base64 inside the record.
 //! * [`quantile`]: quantiles that refuse when there are too few samples.
 //! * [`bootstrap`]: intervals over runs.
@@ -10,6 +11,7 @@
 //!
 //! The unit of evidence is a *run*, never a sample. This crate is pure: no clock, no file.
 
+pub mod advise;
 pub mod bootstrap;
 pub mod growth;
 pub mod histogram;

@@ -3,6 +3,7 @@
 //!
 //! The commands of a few flags are here; `probe` and `replay` have a file each.
 
+mod chunks;
 mod probe;
 mod replay;
 mod values;
@@ -17,6 +18,7 @@ use stopgap_events::units::Bytes;
 use crate::export::Form;
 use crate::failure::{DONE, ERROR, Failure};
 
+pub(crate) use chunks::{Advise, AdviseChunks, AdviseQuestion, ChunksInput, ReplayChunks};
 pub(crate) use probe::{
     ChunksFlags, PlacementFlags, Probe, ProbeCommon, ProbeQuestion, ReclaimFlags, RoundtripFlags,
 };
@@ -44,6 +46,8 @@ pub(crate) enum Command {
     Probe(Probe),
     /// What if: a workload or a recorded trace through every policy.
     Replay(Replay),
+    /// Which policy to use for a device, and why.
+    Advise(Advise),
     /// A trace or a built-in workload, as a trace file (Parquet) or JSON lines.
     Export(Export),
     /// This machine's physical memory: zones, free blocks, as root each page; input for a replay.
@@ -171,7 +175,7 @@ pub fn parse<A: Parser>() -> Result<A, Failure> {
 fn one_line(error: &clap::Error, program: &str) -> String {
     let probing = std::env::args_os()
         .nth(1)
-        .is_some_and(|word| word == "probe" || word == "replay");
+        .is_some_and(|word| word == "probe" || word == "replay" || word == "advise");
     if let (ErrorKind::InvalidSubcommand, true, Some(ContextValue::String(word))) = (
         error.kind(),
         probing,

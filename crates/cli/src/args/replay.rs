@@ -7,6 +7,7 @@ use clap::Subcommand;
 use stopgap_events::units::Bytes;
 use stopgap_placement::Direction;
 
+use super::ReplayChunks;
 use super::values::{count, direction, size};
 
 #[derive(Debug, clap::Args)]
@@ -23,6 +24,8 @@ pub(crate) struct Replay {
 pub(crate) enum ReplayQuestion {
     /// What would mapping memory have cost, and how well packed would it be?
     Placement(ReplayPlacement),
+    /// What would building big buffers have cost, and how well could the IOMMU map them?
+    Chunks(ReplayChunks),
 }
 
 /// Flags of `replay placement`, and of `stopgap-bench`.

@@ -1,5 +1,6 @@
 //! Values of flags, as people write them.
 
+use stopgap_chunks::iommu::PageSizes;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_placement::Direction;
 
@@ -47,6 +48,11 @@ pub(super) fn pid(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| {
         format!("'{text}' is no process id; give a number, as pidof or pgrep prints it for a name")
     })
+}
+
+/// Page sizes of an IOMMU.
+pub(super) fn page_sizes(text: &str) -> Result<PageSizes, String> {
+    text.parse()
 }
 
 pub(super) fn direction(text: &str) -> Result<Direction, String> {

@@ -118,6 +118,9 @@ pub struct Outcome {
     pub by_cause: ByCause,
     /// The same as counts.
     pub counts: Counts,
+    /// By how many blocks of order 3 free memory is poorer ([`Machine::free_of_order_3`]); below 0 where reclaim and
+    /// compaction made more than were taken.
+    pub large_blocks: i64,
     /// How the bystanders fared after it.
     pub bystanders: Fared,
 }
@@ -221,9 +224,10 @@ impl Machine {
             return Err(MachineError::TooLarge { pages, memory });
         }
         self.rest();
-        let before = self.counts;
+        let (before, large) = (self.counts, self.free_of_order_3());
         let built = policy.build(request, self).map_err(MachineError::Build)?;
         self.clear(built.pages());
+        let large_blocks = large.cast_signed() - self.free_of_order_3().cast_signed();
         let bystanders = self.stand_by();
         self.fared += bystanders;
         let counts = self.counts - before;
@@ -233,6 +237,7 @@ impl Machine {
             time_ns: by_cause.total_ns(),
             by_cause,
             counts,
+            large_blocks,
             bystanders,
         })
     }

@@ -13,11 +13,13 @@
 //! * `slow_path`, `reclaim`, [`compaction`]: what an allocation goes through when nothing suitable is free.
 //! * [`walkers`], [`bystanders`]: other tasks that take pages meanwhile, and those that need large blocks.
 //! * [`cost`]: what the work costs. [`scenario`]: where it begins.
+//! * [`experiment`]: the same buffers by every policy, and the rows of it.
 
 pub mod buddy;
 pub mod bystanders;
 pub mod compaction;
 pub mod cost;
+pub mod experiment;
 pub mod faults;
 pub mod kernel;
 pub mod machine;

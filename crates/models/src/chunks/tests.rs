@@ -84,7 +84,7 @@ fn the_threads_times() {
 /// The order of the policies does not hang on what is assumed of the walkers and of compaction.
 #[test]
 fn the_threads_order_holds_when_assumptions_change() {
-    let four = [
+    let policies = [
         Name::OnePage,
         Name::Fold,
         Name::Start64k,
@@ -104,7 +104,7 @@ fn the_threads_order_holds_when_assumptions_change() {
             costs,
             ..Setting::default()
         };
-        let times = four.map(|policy| {
+        let times = policies.map(|policy| {
             let machine = Scenario::Thread.machine(&setting).unwrap();
             let mut machine = machine.with_walkers(walkers).unwrap();
             machine.build(policy, &BUFFER).unwrap().time_ns
@@ -121,7 +121,6 @@ fn the_same_seed_is_the_same_run() {
     }
 }
 
-/// Seven buffers in one piece each, and one whose beginning the pieces are.
 #[test]
 fn unfragmented_memory_gives_one_chunk_at_once() {
     let setting = Scenario::Unfragmented.setting(1);
@@ -172,7 +171,7 @@ fn an_aged_memory_is_fragmented_in_part() {
     let free = buddy.free_pages() as f64 / buddy.pages() as f64;
     assert!((0.09..0.12).contains(&free), "{free}");
     let index = buddy.unusable_index(9).unwrap();
-    assert!((0.3..1.0).contains(&index), "{index}");
+    assert!((0.8..1.0).contains(&index), "{index}");
 }
 
 #[test]

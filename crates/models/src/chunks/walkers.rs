@@ -25,8 +25,8 @@ pub struct Walkers {
 impl Walkers {
     /// Mail 001's "4 userspace programs each walking through 350 Megs of memory over and over". Of the time
     /// that they need for a page nothing is known; assumed are six times what reclaiming one costs, so that they take
-    /// two pages above the low mark for every three that one task reclaims. Half as much or four fifths do not
-    /// change which policy is the slower.
+    /// two pages above the low mark for every three that one task reclaims. What others would change is said at the
+    /// scenario `thread`.
     pub const THREAD: Walkers = Walkers {
         tasks: 4,
         fault_ns: 6.0 * 244_000.0,

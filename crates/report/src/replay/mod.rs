@@ -1,5 +1,7 @@
 //! A replay's record, for people.
 
+pub(crate) mod chunks;
+mod lead;
 mod placement;
 
 use stopgap_stats::replay::Replay;
@@ -9,5 +11,12 @@ use crate::screen::Style;
 /// The whole record.
 #[must_use]
 pub fn screen(replay: &Replay, style: Style) -> String {
-    placement::screen(replay, style)
+    if replay.chunks.is_some() {
+        chunks::screen(replay, style)
+    } else {
+        placement::screen(replay, style)
+    }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

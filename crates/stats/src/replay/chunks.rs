@@ -32,6 +32,9 @@ pub struct ChunksSetting {
     pub device: Vec<String>,
     /// How the device goes over a buffer, each pattern by itself.
     pub access: Vec<String>,
+    /// Whether its driver says that large chunks do not help it (`DMA_ATTR_ALLOC_SINGLE_PAGES`), as that of
+    /// a device does that goes over its buffers row by row and in no other way.
+    pub single_pages: bool,
     /// What is not known and was chosen, with why; [`ChunksRow::sensitivity`] varies it.
     pub assumptions: Vec<Assumption>,
 }
@@ -41,9 +44,9 @@ pub struct ChunksSetting {
 pub struct Assumption {
     /// Its name, as `reclaim a page`.
     pub name: String,
-    /// What was taken for it.
-    pub value: f64,
-    /// Its unit: `us`, `ns`, `entries`.
+    /// What was taken for it; absent where it is no number, and then its name says what was taken.
+    pub value: Option<f64>,
+    /// Its unit: `us a page`, `ns`.
     pub unit: String,
     /// Why that: `fit: one-page 0.25 s in mail 001`, `assumption`.
     pub why: String,
@@ -92,18 +95,14 @@ pub struct ChunksRow {
     pub bystander_failures: u64,
     /// The same by who and order.
     pub bystanders: Vec<Bystander>,
-    /// Free blocks of order 3 and above that went, for each MiB delivered; below 0 where there are more
-    /// than before.
+    /// Blocks of order 3 that free memory had and has no more, for each MiB delivered; a larger block
+    /// counts as the many that it can be split into. Below 0 where reclaim and compaction made more.
     pub large_blocks_per_mib: Option<f64>,
     /// Share of free memory in blocks too small for an order, from order 0 on, before the first buffer;
     /// absent where nothing is free.
     pub unusable_before: Vec<Option<f64>>,
     /// The same after the last.
     pub unusable_after: Vec<Option<f64>>,
-    /// Pages reclaimed, of all buffers.
-    pub reclaimed_pages: u64,
-    /// Pages that compaction moved, of all buffers.
-    pub moved_pages: u64,
     /// What figures would be with half and with twice of an assumption.
     pub sensitivity: Vec<Sensitivity>,
     /// The time beside that of mail 001, where the mail measured the policy in this scenario, or where it
@@ -142,10 +141,10 @@ pub struct Bystander {
 /// What a figure would be, were an assumption otherwise.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Sensitivity {
-    /// [`Assumption::name`].
+    /// [`Assumption::name`], or what is assumed instead.
     pub assumption: String,
-    /// What it is multiplied by.
-    pub factor: f64,
+    /// What it is multiplied by; absent where another is assumed instead.
+    pub factor: Option<f64>,
     /// The figure: `time_ms`, or `misses_per_access` or `pass_ms` of the pattern in `access`.
     pub quantity: String,
     /// The pattern of access, where the figure has one.

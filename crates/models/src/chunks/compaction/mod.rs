@@ -125,7 +125,7 @@ impl Machine {
     }
 
     fn pass(&mut self, order: u32, mode: Mode) -> End {
-        let mut candidates = self.free_blocks();
+        let mut candidates = self.candidates();
         let mut targets = Vec::new();
         let mut sources = Vec::new();
         let end = loop {
@@ -156,8 +156,13 @@ impl Machine {
         end
     }
 
-    /// All free blocks with their orders, the highest last.
-    fn free_blocks(&self) -> Vec<(u64, u32)> {
+    /// Where they are few, all free blocks with their orders, the highest last: then most 2 MiB blocks have none, and
+    /// need not be walked through.
+    fn candidates(&self) -> Option<Vec<(u64, u32)>> {
+        let free: u64 = (0..ORDERS as u32).map(|o| self.buddy.free_blocks(o)).sum();
+        if free > self.buddy.pages() / 64 {
+            return None;
+        }
         let mut blocks = Vec::new();
         for order in 0..ORDERS as u32 {
             for &mobility in Mobility::ALL {
@@ -166,7 +171,7 @@ impl Machine {
             }
         }
         blocks.sort_unstable();
-        blocks
+        Some(blocks)
     }
 
     /// The next pages that can move.
@@ -176,6 +181,13 @@ impl Machine {
         let end = ((start / BLOCK_PAGES + 1) * BLOCK_PAGES).min(self.compaction.free);
         if mode == Mode::Async && self.buddy.block_mobility(start) != Some(Mobility::Movable) {
             self.compaction.migrate = end;
+            return;
+        }
+        let can_move = |of| self.buddy.used_pages(of) > 0;
+        if !can_move(Use::Reclaimable) && !can_move(Use::Movable) {
+            // It looks at each page in vain; we need not.
+            self.compaction.migrate = end;
+            self.scanned(end - start);
             return;
         }
         let mut next = start;
@@ -202,25 +214,33 @@ impl Machine {
     fn find_targets(
         &mut self,
         want: usize,
-        candidates: &mut Vec<(u64, u32)>,
+        candidates: &mut Option<Vec<(u64, u32)>>,
         targets: &mut Vec<u64>,
     ) {
         while targets.len() < want && !self.compaction.have_met() {
             let end = self.compaction.free;
             let start = ((end - 1) / BLOCK_PAGES * BLOCK_PAGES).max(self.compaction.migrate);
             self.compaction.free = start;
-            let here = candidates.partition_point(|&(frame, _)| frame < start);
-            let blocks = candidates.split_off(here);
+            let frames = match candidates {
+                None => vec![start..end],
+                Some(candidates) => {
+                    let here = candidates.partition_point(|&(frame, _)| frame < start);
+                    let blocks = candidates.split_off(here).into_iter();
+                    blocks
+                        .map(|(frame, order)| frame..frame + (1 << order))
+                        .collect()
+                }
+            };
             if self.buddy.block_mobility(start) == Some(Mobility::Movable) {
                 self.scanned(end - start);
-                for (frame, order) in blocks {
-                    self.isolate(frame..frame + (1 << order), targets);
+                for frames in frames {
+                    self.isolate(frames, targets);
                 }
             }
         }
     }
 
-    /// Takes what is left of a free block, if the mark allows it.
+    /// Takes the free blocks in `frames` that the mark allows.
     fn isolate(&mut self, frames: std::ops::Range<u64>, targets: &mut Vec<u64>) {
         let base = if self.kernel.is_old() {
             self.marks.low
@@ -230,7 +250,8 @@ impl Machine {
         if self.buddy.free_pages() <= base + 1 {
             return;
         }
-        let pieces: Vec<Piece> = self.buddy.walk(frames).collect();
+        let free = |piece: &Piece| matches!(piece, Piece::Free { .. });
+        let pieces: Vec<Piece> = self.buddy.walk(frames).filter(free).collect();
         for piece in pieces {
             let Piece::Free { frame, order } = piece else {
                 continue;

@@ -1,8 +1,9 @@
 //! A memory that was long in use: allocations and frees at random, four times as many as fill it.
 //!
 //! Three of four requests are for one page, three of four of the rest for two, and so on; one in five is unmovable.
-//! Once nine tenths are used, what was taken is given back in random order, as much as is taken. Both numbers are
-//! assumptions: this is a state to try a policy on, not a claim about machines.
+//! Once all but a fiftieth is used, what was taken is given back in random order, as much as is taken; at the end more
+//! of it, until a tenth is free. All these numbers are assumptions: this is a state to try a policy on, not a claim about
+//! machines.
 
 use stopgap_events::random::Random;
 
@@ -25,10 +26,22 @@ pub(super) fn memory(pages: u64, seed: u64) -> Result<Buddy, MachineError> {
             held.push((frame, order));
         }
         taken += 1 << order;
-        while buddy.free_pages() < pages / 10 {
-            let (frame, order) = held.swap_remove(random.index(held.len()));
-            buddy.give(frame, order)?;
-        }
+        give_until(pages / 50, &mut buddy, &mut held, &mut random)?;
     }
+    give_until(pages / 10, &mut buddy, &mut held, &mut random)?;
     Ok(buddy)
+}
+
+/// Gives chunks back at random until so many pages are free.
+fn give_until(
+    free: u64,
+    buddy: &mut Buddy,
+    held: &mut Vec<(u64, u32)>,
+    random: &mut Random,
+) -> Result<(), MachineError> {
+    while buddy.free_pages() < free {
+        let (frame, order) = held.swap_remove(random.index(held.len()));
+        buddy.give(frame, order)?;
+    }
+    Ok(())
 }

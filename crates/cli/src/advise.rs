@@ -1,0 +1,40 @@
+//! `stopgap advise QUESTION`: which policy to use, and why.
+
+use std::process::ExitCode;
+
+use stopgap_events::question::Question;
+use stopgap_models::chunks::experiment::Device;
+use stopgap_report::advise as screen;
+use stopgap_report::text::plain;
+use stopgap_stats::advise::{Advise, SCHEMA, rule};
+
+use crate::args::AdviseChunks;
+use crate::failure::Failure;
+use crate::replay::chunks;
+use crate::{output, session};
+
+/// Builds what `flags` say by every policy, chooses one, writes the record and prints it.
+pub(crate) fn chunks(flags: &AdviseChunks) -> Result<ExitCode, Failure> {
+    let device = Device {
+        sizes: flags.device,
+        access: vec![flags.access],
+    };
+    let outcome = chunks::outcome(&flags.input, &device)?;
+    let advise = Advise {
+        schema: SCHEMA.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        command: session::command(),
+        question: Question::Chunks,
+        seed: flags.input.seed,
+        interrupted: outcome.interrupted,
+        advice: rule::advise(&outcome.rows, flags.access.word(), flags.passes),
+        chunks: outcome.setting,
+        rows: outcome.rows,
+    };
+    let name = output::name("advise-chunks", outcome.started);
+    let json = flags.input.json;
+    output::document(&advise.to_json(), &name, &outcome.records, json, |place| {
+        let screen = screen::screen(&advise, session::style());
+        format!("{screen}record {}\n", plain(place))
+    })
+}

@@ -1,0 +1,99 @@
+//! Flags of `replay chunks` and `advise chunks`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use stopgap_chunks::iommu::PageSizes;
+use stopgap_events::units::Bytes;
+use stopgap_models::chunks::experiment::Pattern;
+use stopgap_models::chunks::kernel::Kernel;
+
+use super::values::{count, page_sizes, size};
+
+/// What both have.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ChunksInput {
+    /// Whose memory: a scenario (no-contiguous, thread, unfragmented, kept-1/4, kept-1/4-pinned, aged; of kept
+    /// any 1/2 to 1/512)
+    /// or the file of a snapshot (stopgap snapshot -o FILE); or whose buffers: the file of a trace, whose
+    /// mappings are built when mapped and given back when unmapped, on the memory of thread. A file of a
+    /// scenario's name is ./thread.
+    #[arg(value_name = "SCENARIO|FILE|TRACE", default_value = "thread")]
+    pub(crate) input: OsString,
+    /// Policies: old, one-page, sticky, start-64k, fold, list, list-noreclaim, sorted, iova-offset, landed,
+    /// iommu-dma, ttm, per-device, or all [default: all].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) policy: Vec<String>,
+    /// The kernel whose page allocator is modelled: 3.4, 3.14, 6.12 [default: that of mail 001, 3.14, for
+    /// no-contiguous and thread, else 6.12].
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) kernel: Option<Kernel>,
+    /// Size of each buffer [default: 4M; a trace's have their own].
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) size: Option<Bytes>,
+    /// Buffers that each policy builds [default: 100; a trace has its own].
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub(crate) buffers: Option<u64>,
+    /// Seed of every random choice.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Print the record (JSON) instead of the tables.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Directory for the record [default: $XDG_STATE_HOME/stopgap or ~/.local/state/stopgap, else a
+    /// private folder under the temporary directory].
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+/// Flags of `replay chunks`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReplayChunks {
+    #[command(flatten)]
+    pub(crate) input: ChunksInput,
+    /// Page sizes that the device's IOMMU maps, 4K among them: powers of two.
+    #[arg(long, value_name = "SIZES", default_value = "4K,64K,2M", value_parser = page_sizes)]
+    pub(crate) device: PageSizes,
+    /// How the device goes over a buffer: linear, rotate-90, random; each by itself.
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "linear,rotate-90,random"
+    )]
+    pub(crate) access: Vec<Pattern>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    subcommand_value_name = "QUESTION",
+    subcommand_help_heading = "Questions"
+)]
+pub(crate) struct Advise {
+    #[command(subcommand)]
+    pub(crate) question: AdviseQuestion,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AdviseQuestion {
+    /// By which policy should this device's buffers get their memory?
+    Chunks(AdviseChunks),
+}
+
+/// Flags of `advise chunks`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct AdviseChunks {
+    #[command(flatten)]
+    pub(crate) input: ChunksInput,
+    /// Page sizes that the device's IOMMU maps, 4K among them, as 4K,64K,2M.
+    #[arg(long, value_name = "SIZES", value_parser = page_sizes)]
+    pub(crate) device: PageSizes,
+    /// How the device goes over a buffer: linear, rotate-90, random.
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) access: Pattern,
+    /// How often it goes over a buffer while that lives; 60 are a second of a display. The advice says
+    /// what it would be with fewer and with more.
+    #[arg(long, value_name = "N", default_value_t = 60)]
+    pub(crate) passes: u64,
+}

@@ -1,0 +1,177 @@
+//! `stopgap replay chunks`: buffers from a modelled memory, by every policy.
+//!
+//! `advise` runs the same and judges it.
+
+mod input;
+mod trace;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use stopgap_chunks::policy::Name;
+use stopgap_events::question::Question;
+use stopgap_events::units::Bytes;
+use stopgap_kernel::clock::Clock;
+use stopgap_kernel::{Linux, signals};
+use stopgap_models::chunks::experiment::{Device, Experiment, assumptions};
+use stopgap_report::replay as tables;
+use stopgap_report::text::plain;
+use stopgap_stats::replay::chunks::{Assumption, ChunksRow, ChunksSetting};
+use stopgap_stats::replay::{Replay, Row, SCHEMA};
+
+use self::input::PAGE;
+use crate::args::{ChunksInput, ReplayChunks};
+use crate::failure::Failure;
+use crate::{output, places, session};
+
+/// Replays what `flags` say, writes the record and prints it.
+pub(crate) fn run(flags: &ReplayChunks) -> Result<ExitCode, Failure> {
+    let device = Device {
+        sizes: flags.device,
+        access: once(&flags.access),
+    };
+    let outcome = outcome(&flags.input, &device)?;
+    let replay = Replay {
+        schema: SCHEMA.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        command: session::command(),
+        question: Question::Chunks,
+        seed: flags.input.seed,
+        repetitions: 1,
+        clock_ns: None,
+        interrupted: outcome.interrupted,
+        rows: outcome.rows.into_iter().map(Row::Chunks).collect(),
+        growth: Vec::new(),
+        mail: None,
+        chunks: Some(outcome.setting),
+    };
+    let name = output::name("replay-chunks", outcome.started);
+    let json = flags.input.json;
+    output::document(&replay.to_json(), &name, &outcome.records, json, |place| {
+        let screen = tables::screen(&replay, session::style());
+        format!("{screen}record {}\n", plain(place))
+    })
+}
+
+/// What came of all policies.
+pub(crate) struct Outcome {
+    pub(crate) setting: ChunksSetting,
+    pub(crate) rows: Vec<ChunksRow>,
+    pub(crate) interrupted: bool,
+    /// When it began, in seconds since 1970.
+    pub(crate) started: u64,
+    /// The directory for the record.
+    pub(crate) records: PathBuf,
+}
+
+/// Carries out what `flags` say for `device`.
+pub(crate) fn outcome(flags: &ChunksInput, device: &Device) -> Result<Outcome, Failure> {
+    signals::install();
+    let policies = policies(&flags.policy)?;
+    let input = input::input(flags, device)?;
+    let memory = &input.memory;
+    let records = places::records(flags.output.as_deref())?;
+    let started = Linux.unix_seconds();
+    let experiment = Experiment {
+        workload: &input.workload,
+        machine: &memory.machine,
+        otherwise: &memory.otherwise,
+        steps: &input.steps,
+        device,
+        beside_mail: input.beside_mail,
+        seed: flags.seed,
+    };
+    let bar = session::progress_bar();
+    let mut rows = Vec::new();
+    for (index, &policy) in policies.iter().enumerate() {
+        bar.set_message(policy.word());
+        let progress = |share: f64| {
+            #[allow(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                clippy::cast_precision_loss
+            )] // 0 to 1,000
+            bar.set_position(((index as f64 + share) / policies.len() as f64 * 1_000.0) as u64);
+        };
+        let row = experiment
+            .row(policy, &signals::interrupted, &progress)
+            .map_err(|error| Failure::error(format!("{}: {error}", input.workload)))?;
+        rows.extend(row.map(|mut row| {
+            row.missing.extend_from_slice(&input.missing);
+            row
+        }));
+        if signals::interrupted() {
+            break;
+        }
+    }
+    bar.finish_and_clear();
+    if rows.is_empty() {
+        return Err(Failure::error("interrupted before anything was measured"));
+    }
+    let setting = ChunksSetting {
+        memory: memory.name.clone(),
+        memory_bytes: memory.bytes,
+        kernel: memory.kernel.to_string(),
+        page_bytes: PAGE,
+        size_bytes: input.size,
+        buffers: input.buffers(),
+        live: input.live,
+        device: device
+            .sizes
+            .iter()
+            .map(|size| Bytes(size).short())
+            .collect(),
+        access: device
+            .access
+            .iter()
+            .map(|access| access.to_string())
+            .collect(),
+        single_pages: device.single_pages(),
+        assumptions: assumptions(&memory.machine.costs(), device)
+            .into_iter()
+            .chain(memory.assumed.iter().map(|told| assumed(told)))
+            .collect(),
+    };
+    Ok(Outcome {
+        setting,
+        rows,
+        interrupted: signals::interrupted(),
+        started,
+        records,
+    })
+}
+
+/// What is no number.
+fn assumed(told: &str) -> Assumption {
+    Assumption {
+        name: told.to_owned(),
+        value: None,
+        unit: String::new(),
+        why: "assumed: a snapshot does not say".to_owned(),
+    }
+}
+
+/// The policies that were asked for, each once, and all of them where none was.
+fn policies(words: &[String]) -> Result<Vec<Name>, Failure> {
+    let mut asked = Vec::new();
+    for word in words.iter().filter(|word| *word != "all") {
+        let name = word
+            .parse::<Name>()
+            .map_err(|error| Failure::error(format!("{error}, all")))?;
+        asked.push(name);
+    }
+    let every = asked.is_empty() || words.iter().any(|word| word == "all");
+    let wanted = |name: &Name| every || asked.contains(name);
+    Ok(Name::ALL.iter().copied().filter(wanted).collect())
+}
+
+/// Each once, in the order given.
+fn once<T: Copy + PartialEq>(given: &[T]) -> Vec<T> {
+    let mut once = Vec::new();
+    for &one in given {
+        if !once.contains(&one) {
+            once.push(one);
+        }
+    }
+    once
+}

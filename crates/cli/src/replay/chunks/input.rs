@@ -1,0 +1,255 @@
+//! What a replay of chunks builds, and from which memory.
+
+use std::io::Read;
+use std::path::Path;
+
+use stopgap_events::machine::Missing;
+use stopgap_events::snapshot::Snapshot;
+use stopgap_events::units::Bytes;
+use stopgap_models::chunks::buddy::Use;
+use stopgap_models::chunks::experiment::{Device, Step, mail, videos};
+use stopgap_models::chunks::kernel::Kernel;
+use stopgap_models::chunks::machine::Machine;
+use stopgap_models::chunks::scenario::Scenario;
+use stopgap_models::chunks::scenario::snapshot::{self, Assumptions, BlockRule};
+use stopgap_report::text::thousands;
+
+use super::trace;
+use crate::args::ChunksInput;
+use crate::failure::Failure;
+use crate::input_file;
+
+/// Buffers that each policy builds where nothing else is said, and how many are held at a time: a page with four
+/// videos.
+const BUFFERS: u64 = 100;
+const LIVE: u32 = 4;
+
+/// More buffers than anybody can wait for.
+const MOST_BUFFERS: u64 = 1_000_000;
+
+/// Bytes of the buffers of mail 001.
+const SIZE: Bytes = Bytes::mib(4);
+
+/// Bytes of a base page, in the scenarios and in every snapshot that is taken: the prices are for such pages.
+pub(super) const PAGE: u64 = 4_096;
+
+/// What begins a snapshot's file, near its start.
+const SNAPSHOT: &[u8] = b"stopgap.snapshot/";
+
+/// What is carried out.
+pub(super) struct Input {
+    /// Its name in rows.
+    pub(super) workload: String,
+    pub(super) memory: Memory,
+    pub(super) steps: Vec<Step>,
+    /// Bytes of each buffer; `None` where a trace gives each its own.
+    pub(super) size: Option<u64>,
+    /// Buffers held at a time; `None` where a trace says when.
+    pub(super) live: Option<u64>,
+    /// Whether its times may stand beside mail 001's.
+    pub(super) beside_mail: bool,
+    /// What its figures do not show, and why.
+    pub(super) missing: Vec<Missing>,
+}
+
+impl Input {
+    /// Buffers that are asked for.
+    pub(super) fn buffers(&self) -> u64 {
+        let builds = |step: &&Step| matches!(step, Step::Build { .. });
+        self.steps.iter().filter(builds).count() as u64
+    }
+}
+
+/// What the flags name: a scenario, or else a file.
+pub(super) fn input(flags: &ChunksInput, device: &Device) -> Result<Input, Failure> {
+    let word = flags.input.to_string_lossy();
+    let scenario = word.parse::<Scenario>();
+    if let Ok(scenario) = scenario {
+        let memory = Memory::of(scenario, flags)?;
+        memory.check(device)?;
+        return memory.videos(flags, scenario == Scenario::Thread);
+    }
+    let path = Path::new(&flags.input);
+    // What is there and may not be looked at is told by whoever opens it.
+    if let (Ok(false), Err(unknown)) = (path.try_exists(), scenario) {
+        return Err(Failure::error(format!(
+            "{unknown}; and there is no such file"
+        )));
+    }
+    if is_snapshot(path).map_err(|error| Failure::error(format!("{word}: {error}")))? {
+        let memory = Memory::of_snapshot(path, &word, flags)?;
+        memory.check(device)?;
+        return memory.videos(flags, false);
+    }
+    if flags.size.is_some() || flags.buffers.is_some() {
+        return Err(Failure::error(format!(
+            "{word} is a trace, whose mappings are the buffers; leave out --size and --buffers"
+        )));
+    }
+    let memory = Memory::of(Scenario::Thread, flags)?;
+    memory.check(device)?;
+    let trace = trace::read(path, PAGE, memory.bytes)?;
+    Ok(Input {
+        workload: word.into_owned(),
+        steps: trace.steps,
+        size: None,
+        live: None,
+        beside_mail: false,
+        missing: trace.missing,
+        memory,
+    })
+}
+
+/// Whether the file begins as a snapshot does; whatever else it is, a trace's reader tells.
+fn is_snapshot(path: &Path) -> std::io::Result<bool> {
+    let mut start = Vec::new();
+    input_file::open(path)?
+        .take(4_096)
+        .read_to_end(&mut start)?;
+    Ok(start
+        .windows(SNAPSHOT.len())
+        .any(|window| window == SNAPSHOT))
+}
+
+/// A memory to build buffers from.
+pub(super) struct Memory {
+    /// Whose it is: a scenario's name, or a snapshot's file.
+    pub(super) name: String,
+    /// As every policy finds it.
+    pub(super) machine: Machine,
+    /// The same memory, were something else assumed of it, and what.
+    pub(super) otherwise: Vec<(String, Machine)>,
+    pub(super) kernel: Kernel,
+    /// Bytes of all that is memory.
+    pub(super) bytes: u64,
+    /// What is assumed of it, each in a sentence.
+    pub(super) assumed: Vec<String>,
+    /// What is not known of it, and why.
+    missing: Vec<Missing>,
+}
+
+impl Memory {
+    fn of(scenario: Scenario, flags: &ChunksInput) -> Result<Memory, Failure> {
+        let mut setting = scenario.setting(flags.seed);
+        setting.kernel = flags.kernel.unwrap_or(setting.kernel);
+        let machine = scenario
+            .machine(&setting)
+            .map_err(|error| Failure::error(format!("{scenario}: {error}")))?;
+        Ok(Memory::new(scenario.to_string(), machine, setting.kernel))
+    }
+
+    fn of_snapshot(path: &Path, word: &str, flags: &ChunksInput) -> Result<Memory, Failure> {
+        let fail = |why: &dyn std::fmt::Display| Failure::error(format!("{word}: {why}"));
+        let file = input_file::open(path).map_err(|error| fail(&error))?;
+        let snapshot = Snapshot::read(file).map_err(|error| fail(&error))?;
+        // A machine of today, as the synthetic memories have it.
+        let mut setting = Scenario::Unfragmented.setting(flags.seed);
+        setting.kernel = flags.kernel.unwrap_or(setting.kernel);
+        let machine = |assumptions: &Assumptions| {
+            snapshot::machine(&snapshot, assumptions, &setting).map_err(|error| fail(&error))
+        };
+        let usual = Assumptions::default();
+        let otherwise = [
+            (
+                "one movable page in ten pinned",
+                Assumptions {
+                    pinned_share: 0.1,
+                    ..usual.clone()
+                },
+            ),
+            (
+                "anonymous memory can be reclaimed",
+                Assumptions {
+                    swap: true,
+                    ..usual.clone()
+                },
+            ),
+            (
+                "2 MiB blocks with one unmovable page are unmovable",
+                Assumptions {
+                    block_rule: BlockRule::Any,
+                    ..usual.clone()
+                },
+            ),
+        ];
+        let otherwise = otherwise
+            .iter()
+            .map(|(what, assumptions)| Ok(((*what).to_owned(), machine(assumptions)?)))
+            .collect::<Result<_, Failure>>()?;
+        Ok(Memory {
+            otherwise,
+            assumed: usual.told(),
+            missing: snapshot.missing.clone(),
+            ..Memory::new(word.to_owned(), machine(&usual)?, setting.kernel)
+        })
+    }
+
+    fn new(name: String, machine: Machine, kernel: Kernel) -> Memory {
+        let buddy = machine.buddy();
+        let pages = buddy.pages() - buddy.used_pages(Use::Hole);
+        Memory {
+            name,
+            bytes: pages * PAGE, // at most 64 GiB
+            machine,
+            otherwise: Vec::new(),
+            kernel,
+            assumed: Vec::new(),
+            missing: Vec::new(),
+        }
+    }
+
+    /// Whether the device can map a base page.
+    fn check(&self, device: &Device) -> Result<(), Failure> {
+        if device.sizes.smallest() <= PAGE {
+            return Ok(());
+        }
+        Err(Failure::error(format!(
+            "--device {}: without {} among them it could not map a single base page of {}",
+            device.sizes,
+            Bytes(PAGE).short(),
+            self.name
+        )))
+    }
+
+    /// Buffers of one size, some of them held at a time.
+    fn videos(self, flags: &ChunksInput, thread: bool) -> Result<Input, Failure> {
+        let size = flags.size.unwrap_or(SIZE);
+        if size.0 == 0 {
+            return Err(Failure::error("--size 0: a buffer needs at least one page"));
+        }
+        if !size.0.is_multiple_of(PAGE) {
+            return Err(Failure::error(format!(
+                "--size {}: no whole pages of {}",
+                size.short(),
+                Bytes(PAGE)
+            )));
+        }
+        if size.0 > self.bytes {
+            return Err(Failure::error(format!(
+                "--size {}: {} has {} of memory",
+                size.short(),
+                self.name,
+                Bytes(self.bytes)
+            )));
+        }
+        let buffers = flags.buffers.unwrap_or(BUFFERS);
+        let count = u32::try_from(buffers).ok();
+        let Some(count) = count.filter(|_| (1..=MOST_BUFFERS).contains(&buffers)) else {
+            return Err(Failure::error(format!(
+                "--buffers {buffers}: at least 1 and at most {}",
+                thousands(MOST_BUFFERS)
+            )));
+        };
+        let pages = size.0 / PAGE;
+        let mails = self.kernel == Kernel::V3_14 && (pages, PAGE) == mail::BUFFER;
+        Ok(Input {
+            workload: self.name.clone(),
+            steps: videos(pages, count, LIVE),
+            size: Some(size.0),
+            live: Some(u64::from(LIVE).min(buffers)),
+            beside_mail: thread && mails,
+            missing: self.missing.clone(),
+            memory: self,
+        })
+    }
+}

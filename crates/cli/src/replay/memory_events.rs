@@ -1,0 +1,65 @@
+//! The memory events of a trace file.
+
+use std::fs::File;
+use std::path::Path;
+
+use stopgap_events::machine::Missing;
+use stopgap_events::memory::MemoryEvent;
+use stopgap_events::trace::{self, Check};
+use stopgap_kernel::signals;
+use stopgap_report::text::thousands;
+
+use crate::input_file;
+use crate::session::tell;
+
+/// The memory events of a trace, each checked against those before it, until Ctrl-C: of billions of other
+/// events nobody else could be asked between two of them.
+pub(super) struct MemoryEvents {
+    pub(super) input: trace::Input<File>,
+    check: Check,
+}
+
+impl MemoryEvents {
+    /// Opens the trace in `path` and reads its head.
+    pub(super) fn open(path: &Path) -> Result<MemoryEvents, String> {
+        let file = input_file::open(path).map_err(|error| error.to_string())?;
+        let input = trace::Input::new(file).map_err(|error| error.to_string())?;
+        Ok(MemoryEvents {
+            input,
+            check: Check::new(),
+        })
+    }
+
+    /// What was lost when it was recorded, for the record; it is told at once as well. `named` is the file.
+    pub(super) fn losses(&self, named: &str) -> Vec<Missing> {
+        let losses = self.input.metadata().losses.iter().flatten();
+        let lost = losses.map(|loss| loss.count).fold(0, u64::saturating_add);
+        if lost == 0 {
+            return Vec::new();
+        }
+        let what = format!("{} events", thousands(lost));
+        tell(&format!("{named}: {what} were lost when it was recorded"));
+        vec![Missing::new(what, "lost when the trace was recorded")]
+    }
+}
+
+impl Iterator for MemoryEvents {
+    type Item = Result<MemoryEvent, String>;
+
+    fn next(&mut self) -> Option<Result<MemoryEvent, String>> {
+        loop {
+            if signals::interrupted() {
+                return None;
+            }
+            let event = match self.input.next()? {
+                Err(error) => return Some(Err(error.to_string())),
+                Ok(event) => event,
+            };
+            let Some(event) = event.kind.memory() else {
+                continue;
+            };
+            let checked = self.check.event(self.input.place(), &event);
+            return Some(checked.map(|()| event).map_err(|error| error.to_string()));
+        }
+    }
+}

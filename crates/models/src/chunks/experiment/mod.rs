@@ -1,0 +1,168 @@
+//! The same buffers by every policy, each on a memory of its own that was made alike.
+//!
+//! ```text
+//! steps (videos, or a trace's mappings) -> policy -> machine: time by cause, bystanders, what is left
+//!                                            |
+//!                                          built -> device: entries, tables, TLB -> row
+//! ```
+//!
+//! Policies need no turns as a probe's strategies do: time is counted, not measured, and nothing that one policy
+//! does reaches another's memory.
+//!
+//! * [`Step`], [`videos`]: what is asked for.
+//! * [`Device`], [`Pattern`]: who reads it.
+//! * [`mail`]: the times of mail 001.
+
+mod assumptions;
+mod device;
+pub mod mail;
+mod sensitivity;
+mod steps;
+mod tally;
+
+use std::collections::BTreeMap;
+
+use stopgap_chunks::policy::{BuildError, Built, Name, Request};
+use stopgap_stats::replay::chunks::{Bystander, ChunksRow};
+
+pub use assumptions::assumptions;
+pub use device::{Device, Pattern};
+pub use steps::{Step, videos};
+
+use super::bystanders::THREAD;
+use super::machine::{Machine, MachineError};
+use tally::Tally;
+
+/// What is the same for every policy.
+#[derive(Clone, Copy)]
+pub struct Experiment<'a> {
+    /// The name that the rows have.
+    pub workload: &'a str,
+    /// The memory as each policy finds it.
+    pub machine: &'a Machine,
+    /// The same memory, were something else assumed of it, and what: for the sensitivity.
+    pub otherwise: &'a [(String, Machine)],
+    /// What is asked for.
+    pub steps: &'a [Step],
+    /// Who reads it.
+    pub device: &'a Device,
+    /// Whether times are to stand beside mail 001's: in its scenario, with its buffers.
+    pub beside_mail: bool,
+    /// Seed of random accesses.
+    pub seed: u64,
+}
+
+impl<'a> Experiment<'a> {
+    /// Carries all steps out by `policy`; the row of what was done until `stop` said so, or `None` where that was
+    /// before the first buffer. `progress` hears the share that is done.
+    ///
+    /// # Errors
+    /// Those of a request that makes no sense; that memory ends is a figure of the row.
+    pub fn row(
+        &self,
+        policy: Name,
+        stop: &dyn Fn() -> bool,
+        progress: &dyn Fn(f64),
+    ) -> Result<Option<ChunksRow>, MachineError> {
+        #[allow(clippy::cast_precision_loss)] // a handful
+        let part = 1.0 / (1 + self.otherwise.len()) as f64;
+        let usual = self.carry_out(policy, self.machine, stop, &|share| progress(share * part))?;
+        let Some((tally, machine)) = usual else {
+            return Ok(None);
+        };
+        let mut row = self.finish(policy, tally, &machine);
+        let mut done = part;
+        for (assumed, machine) in self.otherwise {
+            let progress = |share: f64| progress(done + share * part);
+            let other = self.carry_out(policy, machine, stop, &progress)?;
+            if let Some((tally, machine)) = other {
+                let other = tally.row(self.workload, &machine.costs());
+                row.sensitivity.extend(sensitivity::of_row(assumed, &other));
+            }
+            done += part;
+        }
+        Ok(Some(row))
+    }
+
+    /// All steps on a copy of `machine`, which is given back as it is then.
+    fn carry_out(
+        &self,
+        policy: Name,
+        machine: &Machine,
+        stop: &dyn Fn() -> bool,
+        progress: &dyn Fn(f64),
+    ) -> Result<Option<(Tally<'a>, Machine)>, MachineError> {
+        let mut machine = machine.clone();
+        let builds = |step: &&Step| matches!(step, Step::Build { .. });
+        let planned = self.steps.iter().filter(builds).count() as u64;
+        let mut tally = Tally::new(policy, self.device, self.seed, planned);
+        let mut held: BTreeMap<u32, Built> = BTreeMap::new();
+        for (done, &step) in self.steps.iter().enumerate() {
+            if stop() {
+                break;
+            }
+            #[allow(clippy::cast_precision_loss)] // a share for a progress bar
+            progress(done as f64 / self.steps.len() as f64);
+            match step {
+                Step::Release { id } => {
+                    if let Some(built) = held.remove(&id) {
+                        machine.release(&built);
+                    }
+                }
+                Step::Build { id, pages } => {
+                    let request = self.request(pages);
+                    match machine.build(policy, &request) {
+                        Ok(outcome) => {
+                            tally.built(&request, &outcome);
+                            held.insert(id, outcome.built);
+                        }
+                        Err(MachineError::Build(BuildError::Exhausted { tries, .. })) => {
+                            tally.failed(&tries);
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+        }
+        Ok((tally.asked() > 0).then_some((tally, machine)))
+    }
+
+    fn request(&self, pages: u64) -> Request {
+        Request {
+            pages,
+            page: self.machine.page(),
+            sizes: self.device.sizes,
+            single_pages: self.device.single_pages(),
+        }
+    }
+
+    /// What only the machine knows goes into the row.
+    fn finish(&self, policy: Name, tally: Tally<'_>, machine: &Machine) -> ChunksRow {
+        let large_blocks_per_mib = tally.large_blocks_per_mib(self.machine.page());
+        let fared = machine.bystanders();
+        let bystanders: Vec<Bystander> = THREAD
+            .iter()
+            .map(|one| Bystander {
+                name: one.name.to_owned(),
+                order: one.order,
+                tries: fared.tries[one.order as usize],
+                failures: fared.failed[one.order as usize],
+            })
+            .collect();
+        let row = tally.row(self.workload, &machine.costs());
+        let time = row.time_ms.filter(|_| self.beside_mail);
+        ChunksRow {
+            bystander_tries: fared.total(),
+            bystander_failures: fared.total_failed(),
+            bystanders,
+            large_blocks_per_mib,
+            unusable_before: tally::unusable(self.machine.buddy()),
+            unusable_after: tally::unusable(machine.buddy()),
+            mail: time.map(|ms| mail::beside(policy, ms)),
+            ..row
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,45 @@
+use stopgap_events::question::Question;
+use stopgap_stats::advise::rule::advise;
+use stopgap_stats::advise::{Advise, SCHEMA};
+
+use super::*;
+use crate::replay::tests::{replay, row};
+
+#[test]
+fn the_sentence_comes_first_and_who_is_set_aside_says_why() {
+    let rows = vec![
+        row("one-page", 250.0, [1_024.0, 0.0], 0),
+        row("list", 20.0, [16.0, 63.0], 40),
+    ];
+    let advice = advise(&rows, "linear", 60);
+    let advise = Advise {
+        schema: SCHEMA.to_owned(),
+        version: String::new(),
+        command: Vec::new(),
+        question: Question::Chunks,
+        seed: 7,
+        interrupted: true,
+        chunks: replay(Vec::new()).chunks.unwrap(),
+        advice,
+        rows,
+    };
+    let style = Style {
+        width: 110,
+        colour: false,
+    };
+    let text = screen(&advise, style);
+    assert!(
+        text.starts_with("use one-page: 262 ms in a buffer's life"),
+        "{text}"
+    );
+    let line = |word: &str| {
+        let found = text.lines().find(|line| line.contains(word));
+        found.unwrap_or_else(|| panic!("no '{word}' in\n{text}"))
+    };
+    assert!(line("no: others fail").starts_with("list"), "{text}");
+    assert!(line("reclaim a page x1/2").contains("stands"));
+    assert!(line("Interrupted").contains("not every policy"), "{text}");
+    for line in text.lines() {
+        assert!(line.chars().count() <= 110, "{text}");
+    }
+}

@@ -1,0 +1,114 @@
+//! The sentence that a replay of `chunks` leads with.
+
+use stopgap_stats::replay::{ChunksRow, ChunksSetting};
+
+use super::chunks::{digits, share, time};
+use crate::text::{number, plain};
+
+/// Which policy takes least and which most time, which needs fewest entries, beside which the others fail
+/// least. One policy alone is told as it is.
+pub(super) fn sentence(rows: &[&ChunksRow], setting: &ChunksSetting) -> String {
+    let mut parts = Vec::new();
+    let timed = Ends::of(rows, |row| row.time_ms);
+    match &timed {
+        None => parts.push("no policy could build a buffer".to_owned()),
+        Some(ends) if ends.same() => {
+            parts.push(format!(
+                "{} a buffer with {}",
+                time(Some(ends.least)),
+                ends.least_names()
+            ));
+        }
+        Some(ends) => parts.push(format!(
+            "{} a buffer with {}, {} with {} ({}x)",
+            time(Some(ends.least)),
+            ends.least_names(),
+            time(Some(ends.most)),
+            ends.most_names(),
+            number(ends.most / ends.least)
+        )),
+    }
+    let entries =
+        |row: &ChunksRow| (!row.entries.is_empty()).then(|| row.entries.values().sum::<f64>());
+    if let Some(ends) = Ends::of(rows, entries) {
+        parts.push(if ends.same() {
+            format!("{} IOMMU entries", number(ends.least))
+        } else {
+            format!(
+                "{} IOMMU entries with {}, {} with {}",
+                number(ends.least),
+                ends.least_names(),
+                number(ends.most),
+                ends.most_names()
+            )
+        });
+    }
+    let failing = |row: &ChunksRow| share(row.bystander_failures, row.bystander_tries);
+    if let Some(ends) = Ends::of(rows, failing) {
+        let percent = |share: f64| format!("{} %", digits(share * 100.0));
+        parts.push(if ends.same() {
+            format!("others fail in {} of their tries", percent(ends.least))
+        } else {
+            format!(
+                "others fail in {} of their tries beside {}, in {} beside {}",
+                percent(ends.least),
+                ends.least_names(),
+                percent(ends.most),
+                ends.most_names()
+            )
+        });
+    }
+    format!("{}: {}", plain(&setting.memory), parts.join("; "))
+}
+
+/// The least and the most of a figure, and whose they are.
+struct Ends<'a> {
+    least: f64,
+    most: f64,
+    of_least: Vec<&'a str>,
+    of_most: Vec<&'a str>,
+}
+
+impl<'a> Ends<'a> {
+    fn of(rows: &[&'a ChunksRow], figure: impl Fn(&ChunksRow) -> Option<f64>) -> Option<Ends<'a>> {
+        let known: Vec<(&str, f64)> = rows
+            .iter()
+            .filter_map(|row| Some((row.policy.as_str(), figure(row)?)))
+            .collect();
+        let least = known.iter().map(|one| one.1).reduce(f64::min)?;
+        let most = known.iter().map(|one| one.1).reduce(f64::max)?;
+        // What would be printed alike is the same to a reader.
+        let at = |end: f64| {
+            let same = known.iter().filter(|one| number(one.1) == number(end));
+            same.map(|one| one.0).collect()
+        };
+        Some(Ends {
+            least,
+            most,
+            of_least: at(least),
+            of_most: at(most),
+        })
+    }
+
+    fn same(&self) -> bool {
+        number(self.least) == number(self.most)
+    }
+
+    fn least_names(&self) -> String {
+        names(&self.of_least)
+    }
+
+    fn most_names(&self) -> String {
+        names(&self.of_most)
+    }
+}
+
+/// The first two and how many more.
+fn names(names: &[&str]) -> String {
+    let shown = names.iter().take(2).map(|name| plain(name));
+    let shown = shown.collect::<Vec<_>>().join(", ");
+    match names.len() {
+        0..=2 => shown,
+        more => format!("{shown} and {} more", more - 2),
+    }
+}

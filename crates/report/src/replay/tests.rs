@@ -1,0 +1,191 @@
+//! Tables of rows that are made up.
+
+use std::collections::BTreeMap;
+
+use stopgap_events::machine::Missing;
+use stopgap_events::question::Question;
+use stopgap_stats::replay::chunks::{
+    Assumption, Bystander, ChunksRow, ChunksSetting, MailKind, MailTime, Sensitivity, TlbFigures,
+};
+use stopgap_stats::replay::{Replay, Row, SCHEMA};
+
+use super::*;
+
+pub(crate) fn row(policy: &str, ms: f64, entries: [f64; 2], failing: u64) -> ChunksRow {
+    let sensitive =
+        |assumption: &str, factor, quantity: &str, access: Option<&str>, value| Sensitivity {
+            assumption: assumption.to_owned(),
+            factor: Some(factor),
+            quantity: quantity.to_owned(),
+            access: access.map(str::to_owned),
+            value,
+        };
+    ChunksRow {
+        workload: "thread".to_owned(),
+        policy: policy.to_owned(),
+        n: None,
+        operations: 50,
+        failures: 0,
+        tries: 51_200,
+        failed_tries: 50,
+        tries_by_order: vec![51_200],
+        failed_by_order: vec![50],
+        time_ms: Some(ms),
+        time_p99_ms: None,
+        time_worst_ms: Some(ms * 1.5),
+        time_by_cause_ms: BTreeMap::from([
+            ("reclaim".to_owned(), ms * 0.9),
+            ("clear".to_owned(), ms * 0.1),
+        ]),
+        entries: BTreeMap::from([
+            ("4K".to_owned(), entries[0]),
+            ("64K".to_owned(), entries[1]),
+        ]),
+        table_bytes: Some(12_288.0),
+        tlb_misses_per_access: Some(0.015_6),
+        tlb: vec![TlbFigures {
+            access: "linear".to_owned(),
+            accesses: 65_536.0,
+            misses_per_access: 0.015_6,
+            pass_ms: 0.2,
+        }],
+        bystander_tries: 100,
+        bystander_failures: failing,
+        bystanders: vec![Bystander {
+            name: "dwc2".to_owned(),
+            order: 3,
+            tries: 100,
+            failures: failing,
+        }],
+        large_blocks_per_mib: Some(-0.25),
+        unusable_before: vec![Some(0.0), Some(0.5), None],
+        unusable_after: vec![Some(0.0), Some(0.75), None],
+        sensitivity: vec![
+            sensitive("reclaim a page", 0.5, "time_ms", None, ms * 0.55),
+            sensitive("reclaim a page", 2.0, "time_ms", None, ms * 1.9),
+            sensitive("call", 2.0, "time_ms", None, ms),
+            sensitive("entries", 0.5, "misses_per_access", Some("linear"), 0.031),
+            sensitive("entries", 2.0, "misses_per_access", Some("linear"), 0.007_8),
+        ],
+        mail: Some(MailTime {
+            mail_ms: Some(250.0),
+            factor: Some(ms / 250.0),
+            kind: MailKind::Test,
+        }),
+        missing: vec![Missing::new("time_p99_ms", "n too small")],
+    }
+}
+
+pub(crate) fn replay(rows: Vec<ChunksRow>) -> Replay {
+    Replay {
+        schema: SCHEMA.to_owned(),
+        version: String::new(),
+        command: Vec::new(),
+        question: Question::Chunks,
+        seed: 7,
+        repetitions: 1,
+        clock_ns: None,
+        interrupted: false,
+        rows: rows.into_iter().map(Row::Chunks).collect(),
+        growth: Vec::new(),
+        mail: None,
+        chunks: Some(ChunksSetting {
+            memory: "thread".to_owned(),
+            memory_bytes: 2 << 30,
+            kernel: "3.14".to_owned(),
+            page_bytes: 4_096,
+            size_bytes: Some(4 << 20),
+            buffers: 50,
+            live: Some(4),
+            device: vec!["4K".to_owned(), "64K".to_owned()],
+            access: vec!["linear".to_owned()],
+            single_pages: true,
+            assumptions: vec![Assumption {
+                name: "reclaim a page".to_owned(),
+                value: Some(244.0),
+                unit: "us".to_owned(),
+                why: "fit".to_owned(),
+            }],
+        }),
+    }
+}
+
+const STYLE: Style = Style {
+    width: 110,
+    colour: false,
+};
+
+#[test]
+fn a_replay_of_chunks_leads_with_a_sentence() {
+    let broken = ChunksRow {
+        failures: 2,
+        mail: None,
+        ..row("sor\u{1b}[31mted", 250.0, [1_024.0, 0.0], 0)
+    };
+    let rows = vec![
+        row("old", 24_000.0, [16.0, 63.0], 40),
+        row("one-page", 250.0, [1_024.0, 0.0], 0),
+        broken,
+    ];
+    let text = screen(&replay(rows), STYLE);
+    let line = |word: &str| {
+        let found = text.lines().find(|line| line.contains(word));
+        found.unwrap_or_else(|| panic!("no '{word}' in\n{text}"))
+    };
+    let start = text.split("\npolicy").next().unwrap().replace('\n', " ");
+    for words in [
+        "thread: 250 ms a buffer with one-page",
+        "24 s with old (96.0x)",
+        "79.0 IOMMU entries with old, 1,024 with one-page",
+        "others fail in 0 % of their tries beside one-page",
+        "in 40.0 % beside old",
+        "50 buffers of 4 MiB",
+    ] {
+        let squeezed = start.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(squeezed.contains(words), "no '{words}' in {squeezed}");
+    }
+    for cells in ["reclaim 90 %", "96.0x", "test", "36 s"] {
+        assert!(line("36 s").contains(cells), "no '{cells}' in\n{text}");
+    }
+    assert!(
+        line("36 s").contains("1,024     1.00"),
+        "tries a buffer
+{text}"
+    );
+    assert!(line("12.0 K").contains("40.0"));
+    assert!(line("before").contains("0.50"));
+    assert!(line("13.2 s..45.6 s").contains("reclaim a page"));
+    assert!(line("13.2 s..45.6 s").contains("0.78..3.10"));
+    assert!(line("could not build").contains("2 of 50"));
+    assert!(line("all policies: time_p99_ms").contains("n too small"));
+    assert!(!text.contains('\u{1b}'));
+    for line in text.lines() {
+        assert!(line.chars().count() <= 110, "{} in\n{text}", line.len());
+    }
+}
+
+/// Nothing to set beside, and nothing that could be built.
+#[test]
+fn one_policy_and_none_that_builds() {
+    let text = screen(&replay(vec![row("old", 24_000.0, [16.0, 63.0], 0)]), STYLE);
+    assert!(text.starts_with("thread: 24 s a buffer with old; 79.0 IOMMU entries"));
+    let nothing = ChunksRow {
+        time_ms: None,
+        time_worst_ms: None,
+        time_by_cause_ms: BTreeMap::new(),
+        entries: BTreeMap::new(),
+        table_bytes: None,
+        tlb: Vec::new(),
+        sensitivity: Vec::new(),
+        bystander_tries: 0,
+        failures: 50,
+        mail: None,
+        ..row("old", 0.0, [0.0; 2], 0)
+    };
+    let text = screen(&replay(vec![nothing]), STYLE);
+    assert!(
+        text.starts_with("thread: no policy could build a buffer\n"),
+        "{text}"
+    );
+    assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
+}

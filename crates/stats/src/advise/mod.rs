@@ -1,0 +1,138 @@
+//! The record of advice, JSON `stopgap.advise/1`: which policy to build a device's buffers with, and why.
+//!
+//! [`rule`] is how it is decided.
+
+pub mod rule;
+pub mod sentence;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use stopgap_events::question::Question;
+
+use crate::replay::{ChunksRow, ChunksSetting};
+
+/// The name and version of the record's form.
+pub const SCHEMA: &str = "stopgap.advise/1";
+
+/// One piece of advice.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Advise {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Version of the tool that wrote it.
+    pub version: String,
+    /// The command line, program name first.
+    pub command: Vec<String>,
+    /// The question.
+    pub question: Question,
+    /// Seed of every random choice.
+    pub seed: u64,
+    /// Whether it was interrupted: only the policies of `rows` were compared.
+    pub interrupted: bool,
+    /// What was the same for every policy.
+    pub chunks: ChunksSetting,
+    /// What is advised.
+    pub advice: Advice,
+    /// The figures that it rests on, as in `stopgap.replay/1`.
+    pub rows: Vec<ChunksRow>,
+}
+
+/// What is advised.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Advice {
+    /// The word and the sentence.
+    pub verdict: AdviceVerdict,
+    /// How often the device goes over a buffer while it lives.
+    pub passes: u64,
+    /// The policy; absent where none can build the buffers.
+    pub policy: Option<String>,
+    /// Others whose buffers cost at most [`rule::AS_GOOD`] more.
+    pub as_good: Vec<String>,
+    /// The best of the rest; where there is none, the next best.
+    pub runner_up: Option<String>,
+    /// What would be used if bystanders did not count, where that is another.
+    pub without_bystanders: Option<String>,
+    /// The least cost by passes, from 0 on: what would change the choice.
+    pub stretches: Vec<Stretch>,
+    /// Every policy, the cheapest first, those that are set aside last.
+    pub candidates: Vec<Candidate>,
+    /// What would be chosen, were an assumption otherwise.
+    pub variants: Vec<Variant>,
+}
+
+/// The advice in a word, and in a sentence.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AdviceVerdict {
+    /// For scripts.
+    pub word: AdviceWord,
+    /// For people, beginning with the word.
+    pub text: String,
+}
+
+/// The advice's one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AdviceWord {
+    /// Use [`Advice::policy`].
+    Use,
+    /// An assumption, halved or doubled, gives another policy; or none can build the buffers.
+    Inconclusive,
+}
+
+/// A policy and what a buffer's life costs with it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Candidate {
+    /// The policy.
+    pub policy: String,
+    /// Milliseconds to build a buffer.
+    pub build_ms: Option<f64>,
+    /// Milliseconds of page-table walks in one pass over it.
+    pub pass_ms: Option<f64>,
+    /// Both together, over all passes.
+    pub life_ms: Option<f64>,
+    /// Share of bystanders' tries that failed beside it; absent where there was none.
+    pub bystanders_failing: Option<f64>,
+    /// Why it is not to be used, whatever it costs.
+    pub set_aside: Option<String>,
+}
+
+/// From so many passes on, a policy costs least, until the next stretch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Stretch {
+    /// Passes from which on.
+    pub from_passes: u64,
+    /// The policy.
+    pub policy: String,
+}
+
+/// The choice, were an assumption otherwise.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Variant {
+    /// The assumption, or what is assumed instead.
+    pub assumption: String,
+    /// What it is multiplied by; absent where another is assumed instead.
+    pub factor: Option<f64>,
+    /// The policy that costs least then.
+    pub policy: String,
+    /// Whether the advice stands: what is advised costs at most [`rule::AS_GOOD`] more than that.
+    pub holds: bool,
+    /// The least cost by passes then.
+    pub stretches: Vec<Stretch>,
+}
+
+impl Advise {
+    /// The record as indented JSON, without a line feed at the end.
+    ///
+    /// # Panics
+    /// Never: strings, finite numbers and lists have a JSON form.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("strings, numbers and lists have a JSON form")
+    }
+}
+
+/// The JSON Schema of [`Advise`], generated from the types.
+#[must_use]
+pub fn schema() -> serde_json::Value {
+    schemars::schema_for!(Advise).to_value()
+}

@@ -1,0 +1,269 @@
+//! How a policy is chosen.
+//!
+//! **The cost of a buffer's life** is what it takes to build it, once, and what the IOMMU's page-table walks
+//! take while the device goes over it:
+//!
+//! ```text
+//! life(policy) = build + passes x walks of a pass        walks of a pass = accesses x misses x walk
+//! ```
+//!
+//! Both terms are milliseconds, so between any two policies there is a number of passes below which the one
+//! that is cheap to build wins, and from which on the one that maps well does. Walks are charged in full, as
+//! if the device waited for each: an upper bound for a device that reads ahead. What a pass costs without any
+//! walk is the same for all policies and is left out.
+//!
+//! **Bystanders are a constraint, not a cost**: nobody can say what a dropped packet is worth in
+//! milliseconds. A policy beside which bystanders fail clearly more often than beside the one that they fare
+//! best with (by more than [`BYSTANDERS`] and than two standard errors) is set aside, and the advice says so,
+//! and what would be used without that constraint. So is a policy that could not build all buffers.
+//!
+//! **Sensitivity.** The choice is made again with each assumption halved and doubled. Where what was chosen
+//! then costs more than [`AS_GOOD`] above the least, the answer is `inconclusive`.
+//!
+//! Pure arithmetic on rows. Cost: policies^2 a variant.
+
+use crate::replay::ChunksRow;
+use crate::replay::chunks::Sensitivity;
+
+use super::{Advice, Candidate, Stretch, Variant, sentence};
+
+/// What is at most this share more costly is as good: the model's costs are not known better.
+pub const AS_GOOD: f64 = 0.05;
+
+/// Share of their tries that bystanders may fail more often beside a policy than beside the best.
+pub const BYSTANDERS: f64 = 0.01;
+
+/// Passes beyond which no break-even is told: a century at 60 a second.
+const MOST_PASSES: f64 = 2e11;
+
+/// Chooses among `rows` for a device that goes over each buffer `passes` times in the pattern `access`.
+#[must_use]
+pub fn advise(rows: &[ChunksRow], access: &str, passes: u64) -> Advice {
+    let aside = set_aside(rows);
+    let usable = |row: &&ChunksRow| !aside.iter().any(|(policy, _)| *policy == row.policy);
+    let usable: Vec<&ChunksRow> = rows.iter().filter(usable).collect();
+    let lines = lines(&usable, access, None);
+    let Some(best) = least(&lines, passes) else {
+        return Advice {
+            verdict: sentence::nobody(),
+            passes,
+            policy: None,
+            as_good: Vec::new(),
+            runner_up: None,
+            without_bystanders: None,
+            stretches: Vec::new(),
+            candidates: candidates(rows, access, passes, &aside),
+            variants: Vec::new(),
+        };
+    };
+    let life = best.life(passes);
+    let (as_good, others): (Vec<Line<'_>>, Vec<Line<'_>>) = lines
+        .iter()
+        .filter(|line| line.policy != best.policy)
+        .partition(|line| is_as_good(line.life(passes), life));
+    let runner_up = least(&others, passes).or_else(|| least(&as_good, passes));
+    let able: Vec<&ChunksRow> = rows.iter().filter(|row| row.failures == 0).collect();
+    let able = self::lines(&able, access, None);
+    let without_bystanders =
+        least(&able, passes).filter(|line| !is_as_good(life, line.life(passes)));
+    let word = |line: &Line<'_>| line.policy.to_owned();
+    let mut advice = Advice {
+        verdict: sentence::nobody(),
+        passes,
+        policy: Some(word(&best)),
+        as_good: as_good.iter().map(word).collect(),
+        runner_up: runner_up.map(|line| word(&line)),
+        without_bystanders: without_bystanders.map(|line| word(&line)),
+        stretches: stretches(&lines),
+        candidates: candidates(rows, access, passes, &aside),
+        variants: variants(&usable, access, passes, best.policy),
+    };
+    advice.verdict = sentence::verdict(&advice, access);
+    advice
+}
+
+/// A policy's cost over passes.
+#[derive(Debug, Clone, Copy)]
+struct Line<'a> {
+    policy: &'a str,
+    /// Milliseconds at 0 passes.
+    build: f64,
+    /// Milliseconds a pass.
+    pass: f64,
+}
+
+impl Line<'_> {
+    #[allow(clippy::cast_precision_loss)] // figures have three digits
+    fn life(&self, passes: u64) -> f64 {
+        self.build + passes as f64 * self.pass
+    }
+}
+
+/// An assumption's name and what it is multiplied by.
+type Changed<'a> = (&'a str, Option<f64>);
+
+/// The costs of `rows`, with one assumption changed; of those that have both figures.
+fn lines<'a>(rows: &[&'a ChunksRow], access: &str, changed: Option<Changed<'_>>) -> Vec<Line<'a>> {
+    let line = |row: &&'a ChunksRow| {
+        let tlb = row.tlb.iter().find(|tlb| tlb.access == access)?;
+        let otherwise = |quantity: &str, access: Option<&str>| {
+            let (assumption, factor) = changed?;
+            let same = |one: &&Sensitivity| {
+                one.assumption == assumption
+                    && one.factor == factor
+                    && one.quantity == quantity
+                    && one.access.as_deref() == access
+            };
+            row.sensitivity.iter().find(same).map(|one| one.value)
+        };
+        Some(Line {
+            policy: &row.policy,
+            build: otherwise("time_ms", None).or(row.time_ms)?,
+            pass: otherwise("pass_ms", Some(access)).unwrap_or(tlb.pass_ms),
+        })
+    };
+    rows.iter().filter_map(line).collect()
+}
+
+/// The line that costs least; of equal ones the first.
+fn least<'a>(lines: &[Line<'a>], passes: u64) -> Option<Line<'a>> {
+    let cheaper = |a: &&Line<'_>, b: &&Line<'_>| a.life(passes).total_cmp(&b.life(passes));
+    lines.iter().min_by(cheaper).copied()
+}
+
+fn is_as_good(cost: f64, least: f64) -> bool {
+    cost <= least * (1.0 + AS_GOOD)
+}
+
+/// The policies that are not to be used, and why.
+fn set_aside(rows: &[ChunksRow]) -> Vec<(&str, String)> {
+    let mut aside: Vec<(&str, String)> = Vec::new();
+    let best = rows
+        .iter()
+        .filter(|row| row.failures == 0 && row.bystander_tries > 0)
+        .min_by(|a, b| failing(a).total_cmp(&failing(b)));
+    for row in rows {
+        if row.failures > 0 {
+            let why = format!(
+                "could not build {} of {} buffers",
+                row.failures, row.operations
+            );
+            aside.push((&row.policy, why));
+            continue;
+        }
+        let clearly = |best: &&ChunksRow| failing(row) - failing(best) > room(row, best);
+        if let Some(best) = best.filter(clearly) {
+            let why = format!(
+                "others fail in {:.1} % of their tries, beside {} in {:.1} %",
+                failing(row) * 100.0,
+                best.policy,
+                failing(best) * 100.0
+            );
+            aside.push((&row.policy, why));
+        }
+    }
+    aside
+}
+
+/// Share of the bystanders' tries that failed; 0 where there was none.
+#[allow(clippy::cast_precision_loss)] // counts of tries
+fn failing(row: &ChunksRow) -> f64 {
+    row.bystander_failures as f64 / row.bystander_tries.max(1) as f64
+}
+
+/// By how much two shares may differ: [`BYSTANDERS`], or two standard errors of their difference.
+#[allow(clippy::cast_precision_loss)] // counts of tries
+fn room(a: &ChunksRow, b: &ChunksRow) -> f64 {
+    let (of_a, of_b) = (
+        a.bystander_tries.max(1) as f64,
+        b.bystander_tries.max(1) as f64,
+    );
+    let both = (a.bystander_failures + b.bystander_failures) as f64 / (of_a + of_b);
+    let error = (both * (1.0 - both) * (1.0 / of_a + 1.0 / of_b)).sqrt();
+    BYSTANDERS.max(2.0 * error)
+}
+
+fn candidates(
+    rows: &[ChunksRow],
+    access: &str,
+    passes: u64,
+    aside: &[(&str, String)],
+) -> Vec<Candidate> {
+    let candidate = |row: &ChunksRow| {
+        let line = lines(&[row], access, None).pop();
+        let why = aside.iter().find(|(policy, _)| *policy == row.policy);
+        Candidate {
+            policy: row.policy.clone(),
+            build_ms: row.time_ms,
+            pass_ms: line.map(|line| line.pass),
+            life_ms: line.map(|line| line.life(passes)),
+            bystanders_failing: (row.bystander_tries > 0).then(|| failing(row)),
+            set_aside: why.map(|(_, why)| why.clone()),
+        }
+    };
+    let mut all: Vec<Candidate> = rows.iter().map(candidate).collect();
+    all.sort_by(|a, b| {
+        let cost = |one: &Candidate| one.life_ms.unwrap_or(f64::INFINITY);
+        let aside = a.set_aside.is_some().cmp(&b.set_aside.is_some());
+        aside.then(cost(a).total_cmp(&cost(b)))
+    });
+    all
+}
+
+/// The lower envelope of the lines, from 0 passes on.
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss
+)] // passes are at most MOST_PASSES
+fn stretches(lines: &[Line<'_>]) -> Vec<Stretch> {
+    let mut stretches: Vec<Stretch> = Vec::new();
+    let cheapest = |a: &&Line<'_>, b: &&Line<'_>| {
+        let build = a.build.total_cmp(&b.build);
+        build.then(a.pass.total_cmp(&b.pass))
+    };
+    let mut now = lines.iter().min_by(cheapest).map(|line| (0, line));
+    while let Some((from_passes, line)) = now {
+        // Two that take turns within one pass: the later one is there at a whole number of passes.
+        stretches.pop_if(|last| last.from_passes == from_passes);
+        stretches.push(Stretch {
+            from_passes,
+            policy: line.policy.to_owned(),
+        });
+        now = lines
+            .iter()
+            .filter(|other| other.pass < line.pass)
+            .map(|other| ((other.build - line.build) / (line.pass - other.pass), other))
+            .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.pass.total_cmp(&b.1.pass)))
+            .filter(|(passes, _)| *passes <= MOST_PASSES)
+            .map(|(passes, other)| (passes.max(0.0).ceil() as u64, other));
+    }
+    stretches
+}
+
+/// The choice under each change that the rows tell of.
+fn variants(rows: &[&ChunksRow], access: &str, passes: u64, chosen: &str) -> Vec<Variant> {
+    let mut changes: Vec<Changed<'_>> = Vec::new();
+    for one in rows.iter().flat_map(|row| &row.sensitivity) {
+        let change = (one.assumption.as_str(), one.factor);
+        if !changes.contains(&change) {
+            changes.push(change);
+        }
+    }
+    let variant = |change: Changed<'_>| {
+        let lines = lines(rows, access, Some(change));
+        let best = least(&lines, passes)?;
+        let ours = lines.iter().find(|line| line.policy == chosen)?;
+        Some(Variant {
+            assumption: change.0.to_owned(),
+            factor: change.1,
+            policy: best.policy.to_owned(),
+            holds: is_as_good(ours.life(passes), best.life(passes)),
+            stretches: stretches(&lines),
+        })
+    };
+    changes.into_iter().filter_map(variant).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,199 @@
+//! Costs that can be worked out by hand.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::advise::AdviceWord;
+use crate::advise::sentence::by_passes;
+use crate::replay::chunks::TlbFigures;
+
+/// A policy that takes `build` ms and walks `pass` ms a pass; of 1,000 tries of others `failing` fail.
+fn row(policy: &str, build: f64, pass: f64, failing: u64) -> ChunksRow {
+    ChunksRow {
+        workload: "thread".to_owned(),
+        policy: policy.to_owned(),
+        n: None,
+        operations: 100,
+        failures: 0,
+        tries: 1,
+        failed_tries: 0,
+        tries_by_order: Vec::new(),
+        failed_by_order: Vec::new(),
+        time_ms: Some(build),
+        time_p99_ms: None,
+        time_worst_ms: None,
+        time_by_cause_ms: BTreeMap::new(),
+        entries: BTreeMap::new(),
+        table_bytes: None,
+        tlb_misses_per_access: None,
+        tlb: vec![TlbFigures {
+            access: "linear".to_owned(),
+            accesses: 65_536.0,
+            misses_per_access: 0.5,
+            pass_ms: pass,
+        }],
+        bystander_tries: 1_000,
+        bystander_failures: failing,
+        bystanders: Vec::new(),
+        large_blocks_per_mib: None,
+        unusable_before: Vec::new(),
+        unusable_after: Vec::new(),
+        sensitivity: Vec::new(),
+        mail: None,
+        missing: Vec::new(),
+    }
+}
+
+fn walk(mut row: ChunksRow, factor: f64) -> ChunksRow {
+    row.sensitivity.push(Sensitivity {
+        assumption: "walk".to_owned(),
+        factor: Some(factor),
+        quantity: "pass_ms".to_owned(),
+        access: Some("linear".to_owned()),
+        value: row.tlb[0].pass_ms * factor,
+    });
+    row
+}
+
+/// Milliseconds over passes: `one-page` 250 + 13 p, `list` 700 + 1 p, `old` 24,000 + 0.5 p.
+///
+/// ```text
+///      |one-page          /
+///      |                /        list
+///  700 |............../---------------
+///      |          /   .
+///  250 |      /       .
+///      +--------------37.5---- passes       old joins at 46,600
+/// ```
+#[test]
+fn the_choice_turns_where_the_lines_cross() {
+    let rows = [
+        row("old", 24_000.0, 0.5, 0),
+        row("one-page", 250.0, 13.0, 0),
+        row("list", 700.0, 1.0, 0),
+        row("landed", 702.0, 1.0, 0),
+    ];
+    let few = advise(&rows, "linear", 37);
+    assert_eq!(few.policy.as_deref(), Some("one-page"));
+    let many = advise(&rows, "linear", 60);
+    assert_eq!(many.policy.as_deref(), Some("list"));
+    assert_eq!(many.as_good, ["landed"]);
+    assert_eq!(many.runner_up.as_deref(), Some("one-page"));
+    assert_eq!(many.verdict.word, AdviceWord::Use);
+    assert_eq!(
+        by_passes(&many.stretches),
+        "one-page, from 38 on list, from 46600 on old"
+    );
+    for words in [
+        "use list",
+        "760 ms",
+        "60 passes",
+        "runner-up one-page, 1.03 s",
+    ] {
+        assert!(many.verdict.text.contains(words), "{}", many.verdict.text);
+    }
+    // At each break-even the new one costs no more, and one pass before it costs more.
+    let life = |policy: &str, passes: u64| {
+        let row = rows.iter().find(|row| row.policy == policy).unwrap();
+        lines(&[row], "linear", None)[0].life(passes)
+    };
+    assert!(life("list", 38) <= life("one-page", 38) && life("list", 37) > life("one-page", 37));
+    assert!(life("old", 46_600) <= life("list", 46_600));
+    let order: Vec<&str> = many.candidates.iter().map(|c| c.policy.as_str()).collect();
+    assert_eq!(order, ["list", "landed", "one-page", "old"]);
+}
+
+/// Bystanders fail in 30 % beside `list`, in 0.4 % beside `fold`, in 0 % beside `one-page`.
+#[test]
+fn who_harms_others_is_set_aside_and_that_is_said() {
+    let rows = [
+        row("one-page", 250.0, 13.0, 0),
+        row("list", 700.0, 1.0, 300),
+        row("fold", 450.0, 8.0, 4),
+    ];
+    let advice = advise(&rows, "linear", 1_000);
+    assert_eq!(advice.policy.as_deref(), Some("fold"));
+    assert_eq!(advice.without_bystanders.as_deref(), Some("list"));
+    let list = advice.candidates.last().unwrap();
+    assert_eq!(list.policy, "list");
+    assert!(list.set_aside.as_ref().unwrap().contains("30.0 %"));
+    assert!(
+        advice
+            .verdict
+            .text
+            .contains("without regard to bystanders list")
+    );
+    // Where nobody else tries, nobody is harmed.
+    let alone = rows.map(|row| ChunksRow {
+        bystander_tries: 0,
+        bystander_failures: 0,
+        ..row
+    });
+    let advice = advise(&alone, "linear", 1_000);
+    assert_eq!(advice.policy.as_deref(), Some("list"));
+    assert_eq!(advice.candidates[0].bystanders_failing, None);
+}
+
+/// Three of 20 against none is no evidence; 300 of 1,000 was.
+#[test]
+fn a_few_tries_prove_nothing() {
+    let few = |row: ChunksRow, failures| ChunksRow {
+        bystander_tries: 20,
+        bystander_failures: failures,
+        ..row
+    };
+    let rows = [
+        few(row("one-page", 250.0, 13.0, 0), 0),
+        few(row("list", 700.0, 1.0, 0), 3),
+    ];
+    assert_eq!(
+        advise(&rows, "linear", 1_000).policy.as_deref(),
+        Some("list")
+    );
+}
+
+/// At 50 passes `list` wins by 750 to 900; were walks half as dear, `one-page` would by 575 to 725.
+#[test]
+fn what_an_assumption_overturns_is_inconclusive() {
+    let rows = [
+        walk(walk(row("one-page", 250.0, 13.0, 0), 0.5), 2.0),
+        walk(walk(row("list", 700.0, 1.0, 0), 0.5), 2.0),
+    ];
+    let advice = advise(&rows, "linear", 50);
+    assert_eq!(advice.policy.as_deref(), Some("list"));
+    assert_eq!(advice.verdict.word, AdviceWord::Inconclusive);
+    assert!(
+        advice
+            .verdict
+            .text
+            .starts_with("inconclusive: list: but one-page with walk x1/2"),
+        "{}",
+        advice.verdict.text
+    );
+    let [half, twice] = &advice.variants[..] else {
+        panic!("{:?}", advice.variants)
+    };
+    assert!(!half.holds && twice.holds);
+    assert_eq!(by_passes(&half.stretches), "one-page, from 75 on list");
+    assert_eq!(by_passes(&twice.stretches), "one-page, from 19 on list");
+    // Far from the break-even, half and twice change nothing.
+    let far = super::advise(&rows, "linear", 1_000);
+    assert_eq!(far.verdict.word, AdviceWord::Use);
+}
+
+#[test]
+fn who_cannot_build_is_not_chosen() {
+    let broken = |row: ChunksRow| ChunksRow { failures: 1, ..row };
+    let rows = [broken(row("a", 1.0, 1.0, 0)), row("b", 2.0, 2.0, 0)];
+    assert_eq!(advise(&rows, "linear", 9).policy.as_deref(), Some("b"));
+    let rows = rows.map(broken);
+    let advice = advise(&rows, "linear", 9);
+    assert_eq!((advice.policy, advice.runner_up), (None, None));
+    assert_eq!(advice.verdict.word, AdviceWord::Inconclusive);
+    assert_eq!(advice.candidates.len(), 2);
+    assert!(advise_nothing().policy.is_none());
+}
+
+fn advise_nothing() -> Advice {
+    advise(&[], "linear", 1)
+}

@@ -1,0 +1,98 @@
+//! Advice in a sentence.
+
+use super::{Advice, AdviceVerdict, AdviceWord, Candidate, Stretch, Variant};
+
+/// What is said where there is nothing to choose from.
+pub(super) fn nobody() -> AdviceVerdict {
+    AdviceVerdict {
+        word: AdviceWord::Inconclusive,
+        text: "inconclusive: no policy built all buffers, so there is nothing to choose from"
+            .to_owned(),
+    }
+}
+
+/// `use list: 312 ms in a buffer's life of 60 passes (rotate-90), 250 ms to build it and 62 ms of walks;
+/// then one-page, 410 ms. By passes: one-page, from 12 on list`.
+pub(super) fn verdict(advice: &Advice, access: &str) -> AdviceVerdict {
+    let Some(policy) = &advice.policy else {
+        return nobody();
+    };
+    let of = |policy: &str| advice.candidates.iter().find(|one| one.policy == policy);
+    let life = |one: &Candidate| ms(one.life_ms.unwrap_or_default());
+    let mut parts = Vec::new();
+    if let Some(one) = of(policy) {
+        let build = one.build_ms.unwrap_or_default();
+        parts.push(format!(
+            "{} in a buffer's life of {} passes ({access}), {} to build it and {} of walks",
+            life(one),
+            advice.passes,
+            ms(build),
+            ms(one.life_ms.unwrap_or_default() - build)
+        ));
+    }
+    if !advice.as_good.is_empty() {
+        parts.push(format!("as good: {}", advice.as_good.join(", ")));
+    }
+    if let Some(one) = advice.runner_up.as_deref().and_then(of) {
+        parts.push(format!("runner-up {}, {}", one.policy, life(one)));
+    }
+    if advice.stretches.len() > 1 {
+        parts.push(format!("by passes: {}", by_passes(&advice.stretches)));
+    }
+    if let Some(one) = advice.without_bystanders.as_deref().and_then(of) {
+        parts.push(format!(
+            "without regard to bystanders {}, {}",
+            one.policy,
+            life(one)
+        ));
+    }
+    let overturned: Vec<String> = advice
+        .variants
+        .iter()
+        .filter(|variant| !variant.holds)
+        .map(|variant| format!("{} with {}", variant.policy, change(variant)))
+        .collect();
+    let (word, start) = if overturned.is_empty() {
+        (AdviceWord::Use, format!("use {policy}"))
+    } else {
+        parts.insert(0, format!("but {}", overturned.join(", ")));
+        (AdviceWord::Inconclusive, format!("inconclusive: {policy}"))
+    };
+    let parts = parts.join("; ");
+    AdviceVerdict {
+        word,
+        text: format!("{start}: {parts}"),
+    }
+}
+
+/// `one-page, from 12 on list`.
+#[must_use]
+pub fn by_passes(stretches: &[Stretch]) -> String {
+    let texts = stretches.iter().map(|one| match one.from_passes {
+        0 => one.policy.clone(),
+        from => format!("from {from} on {}", one.policy),
+    });
+    texts.collect::<Vec<_>>().join(", ")
+}
+
+/// `IOMMU TLB entries x1/2`.
+#[must_use]
+pub fn change(variant: &Variant) -> String {
+    let assumption = &variant.assumption;
+    match variant.factor {
+        None => assumption.clone(),
+        Some(factor) if factor < 1.0 => format!("{assumption} x1/{}", 1.0 / factor),
+        Some(factor) => format!("{assumption} x{factor}"),
+    }
+}
+
+/// Milliseconds to three digits, in seconds from one on.
+fn ms(ms: f64) -> String {
+    if ms >= 1_000.0 {
+        format!("{:.2} s", ms / 1_000.0)
+    } else if ms >= 10.0 {
+        format!("{ms:.0} ms")
+    } else {
+        format!("{ms:.2} ms")
+    }
+}
