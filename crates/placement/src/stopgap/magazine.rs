@@ -158,7 +158,9 @@ impl Magazines {
         }
         let at = pair(pages);
         let two = self.large.as_mut()?.get_mut(at..at + 2)?;
-        two.iter_mut().find(|magazine| magazine.pages == pages)
+        // Which of the two cannot be foreseen: no branch.
+        let magazine = &mut two[usize::from(two[1].pages == pages)];
+        (magazine.pages == pages).then_some(magazine)
     }
 
     /// Keeps the range of `pages` at `start`, if `keep`.
@@ -199,22 +201,32 @@ impl Magazines {
         self.of(pages)?.pop()
     }
 
-    /// As [`Magazines::pop`], the last that starts at `residue` under `mask`, which is below 2^32.
+    /// As [`Magazines::pop`], one whose start, counted from page `origin`, has no bit of `mask`, an alignment
+    /// below 2^31 less 1. Of those that have none the least aligned, and of these the last: a start that is
+    /// aligned better is left to a request that needs it.
     #[inline]
-    #[allow(clippy::cast_possible_truncation)] // see above
-    pub(super) fn pop_aligned(&mut self, pages: u64, mask: u64, residue: u64) -> Option<u64> {
+    #[allow(clippy::cast_possible_truncation)] // see above, and there are 16 rounds
+    pub(super) fn pop_aligned(&mut self, pages: u64, mask: u64, origin: u64) -> Option<u64> {
         let magazine = self.of(pages)?;
-        let (mask, residue) = (mask as u32, residue as u32);
-        let mut fits = 0u32;
+        let (mask, origin) = (mask as u32, origin as u32);
+        // The lowest bit and all below it: the better a start is aligned, the more.
+        let reach = |start: u32| start ^ start.wrapping_sub(1);
+        let mut least = u32::MAX;
         for (at, &low) in magazine.low.iter().enumerate() {
-            fits |= u32::from(low & mask == residue) << at;
+            let start = low.wrapping_sub(origin);
+            let fits = start & mask == 0 && (at as u32) < magazine.count;
+            least &= if fits { reach(start) } else { u32::MAX };
         }
-        let last = magazine.count.checked_sub(1)?;
-        fits &= u32::MAX >> (31 - last);
-        if fits == 0 {
+        // Where none fits, only a start that fits any alignment could be among these.
+        let mut found = 0u32;
+        for (at, &low) in magazine.low.iter().enumerate() {
+            found |= u32::from(reach(low.wrapping_sub(origin)) == least) << at;
+        }
+        found &= (1 << magazine.count) - 1;
+        if found == 0 {
             return None;
         }
-        let at = 31 - fits.leading_zeros() as usize;
+        let at = 31 - found.leading_zeros() as usize;
         let start = magazine.start(at);
         magazine.remove(at);
         Some(start)
@@ -252,5 +264,64 @@ impl Magazines {
     /// Bytes of memory beside its own.
     pub(super) fn memory(&self) -> usize {
         self.large.as_ref().map_or(0, |large| size_of_val(&**large))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counted from page 16: 5 and 7 are multiples of nothing, the others of 64, 128 and 512.
+    #[test]
+    fn the_least_aligned_that_does_is_popped() {
+        let held = [5, 512, 64, 7, 384];
+        let popped = |alignments: &[u64]| {
+            let mut magazines = Magazines::new();
+            for start in held {
+                assert!(magazines.push(3, start + 16, true) == Push::Kept);
+            }
+            let pop = |&alignment| Some(magazines.pop_aligned(3, alignment - 1, 16)? - 16);
+            alignments.iter().map(pop).collect::<alloc::vec::Vec<_>>()
+        };
+        assert_eq!(
+            popped(&[1, 1, 1, 1, 1, 1]),
+            [Some(7), Some(5), Some(64), Some(384), Some(512), None]
+        );
+        assert_eq!(popped(&[256, 256]), [Some(512), None]);
+        assert_eq!(popped(&[64, 2, 1024]), [Some(64), Some(384), None]);
+        assert_eq!(popped(&[1 << 31]), [None]);
+    }
+
+    /// A start that is where alignment counts from is a multiple of all.
+    #[test]
+    fn the_origin_is_aligned_best() {
+        let mut magazines = Magazines::new();
+        let origin = 0u64.wrapping_sub(16);
+        for start in [1 << 31, 0] {
+            assert!(magazines.push(70, start + 48, true) == Push::Kept);
+        }
+        assert_eq!(magazines.pop_aligned(70, (1 << 31) - 1, origin), None);
+        for (start, left) in [(48, Some((1 << 31) + 48)), ((1 << 31) + 48, None)] {
+            assert_eq!(magazines.pop_aligned(70, (1 << 31) - 1, 48), Some(start));
+            assert_eq!(magazines.all().next().map(|(_, start)| start), left);
+        }
+        assert_eq!(magazines.pop_aligned(70, 0, 48), None);
+    }
+
+    /// Sizes of the same pair do not take each other's ranges.
+    #[test]
+    fn sizes_that_share_a_pair_are_told_apart() {
+        let first = 65;
+        let others: alloc::vec::Vec<u64> = (66..10_000)
+            .filter(|&pages| pair(pages) == pair(first))
+            .take(2)
+            .collect();
+        let mut magazines = Magazines::new();
+        assert!(magazines.push(first, 0x100, true) == Push::Kept);
+        assert!(magazines.push(others[0], 0x10_000, true) == Push::Kept);
+        assert_eq!(magazines.pop(others[1]), None);
+        assert_eq!(magazines.pop(first), Some(0x100));
+        assert_eq!(magazines.pop(first), None);
+        assert_eq!(magazines.pop(others[0]), Some(0x10_000));
     }
 }

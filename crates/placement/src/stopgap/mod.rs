@@ -22,7 +22,9 @@
 //! * **Magazines** (`magazine`): up to 16 freed ranges a size (8 above 64 pages) wait for the next request of
 //!   that very size.
 //!   Only ranges in the zone do (and, once there was a request for the bottom, ranges there), never in a
-//!   window that is nearly full, and all are given back before a request fails or a free is refused.
+//!   window that is nearly full, and all are given back before a request fails or a free is refused. Once an
+//!   alignment was asked for, each request gets the least aligned that does: places that are aligned well are
+//!   few, and taken by what need not be there they are missing until it is freed.
 //! * **Probing** (`search`): for alignments of 64 pages and more the few places that are aligned are looked
 //!   at, one after the other, rather than holes.
 //!
@@ -92,6 +94,9 @@ pub struct Stopgap {
     keep_from: u64,
     /// What the packed zone has more than what is held, in 1/65,536 of that.
     slack: u32,
+    /// The greatest alignment, in bytes, that takes whatever start a magazine has. A page; 0 from the first
+    /// request for more on: then they leave the aligned starts to those that need them.
+    any_start: u64,
     /// For each alignment, where places were last probed.
     cursors: [u64; search::CURSORS],
     work: Work,
@@ -111,6 +116,7 @@ impl Stopgap {
             live: 0,
             keep_from: 0,
             slack: search::SLACK_LEAST,
+            any_start: space.page(),
             cursors: [0; search::CURSORS],
             work: Work::default(),
         }
@@ -157,14 +163,14 @@ impl Stopgap {
     }
 
     /// An aligned range that a magazine keeps.
-    #[inline]
+    #[inline(never)]
     fn pop_aligned(&mut self, request: &Request, pages: u64) -> Option<u64> {
         let mask = (request.alignment - 1) >> self.shift;
-        if mask > u64::from(u32::MAX) {
+        if mask >= 1 << 31 {
             return None;
         }
-        let residue = request.offset.wrapping_sub(self.space.window().start) >> self.shift;
-        self.magazines.pop_aligned(pages, mask, residue & mask)
+        let origin = request.offset.wrapping_sub(self.space.window().start) >> self.shift;
+        self.magazines.pop_aligned(pages, mask, origin)
     }
 
     /// Anywhere in the map, which magazines keep nothing from: what is not found here may still be.
@@ -280,7 +286,7 @@ impl Policy for Stopgap {
             && request.direction != Direction::BottomUp;
         if anywhere {
             let pages = request.size.wrapping_add(page - 1) >> self.shift;
-            let start = if request.alignment <= page {
+            let start = if request.alignment <= self.any_start {
                 match self.magazines.pop(pages) {
                     Some(start) => Some(start),
                     None => self.place_plain(pages),

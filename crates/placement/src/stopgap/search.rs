@@ -9,7 +9,7 @@ use super::map::{Hole, Start};
 /// Alignments, less one page, from which on places are probed rather than holes.
 const PROBED: u64 = 63;
 /// Places probed.
-const PROBES: u32 = 4;
+const PROBES: u32 = 8;
 /// Alignments that have a cursor of their own: from one page on by powers of two; the last is for all above.
 pub(super) const CURSORS: usize = 20;
 /// Topmost holes tested, of one class each, for an alignment that they need not have.
@@ -23,7 +23,7 @@ const TRIES: u32 = 8;
 const ZONE_LEAST: u64 = 512;
 /// What the packed zone has more than what is held, in 1/65,536 of that, at least and at most.
 pub(super) const SLACK_LEAST: u32 = 65_536 / 8;
-const SLACK_MOST: u32 = 65_536 / 4 * 9;
+const SLACK_MOST: u32 = 65_536 / 4 * 7;
 /// So much it grows when a range finds no place there; it shrinks by a sixteenth of that when one does.
 const SLACK_STEP: u32 = 64;
 
@@ -154,12 +154,13 @@ impl Stopgap {
     /// As [`Stopgap::plain`], aligned: from a hole that happens to do, or from the smallest that must do, in
     /// the packed zone; else from the topmost below it that must do.
     fn aligned(&mut self, want: &Want) -> Option<u64> {
+        self.any_start = 0;
         self.begin();
         let zone = self.map.zone;
         if want.mask >= PROBED
             && let Some(start) = self.probe(want)
         {
-            self.was_in_zone(true);
+            self.was_in_zone(start >= zone);
             return Some(start);
         }
         let padded = want.pages + want.mask;
@@ -252,7 +253,7 @@ impl Stopgap {
     #[inline]
     fn begin(&mut self) {
         let slack = (u128::from(self.live) * u128::from(self.slack)) >> 16;
-        #[allow(clippy::cast_possible_truncation)] // at most four times what is held
+        #[allow(clippy::cast_possible_truncation)] // at most twice what is held
         let zone = self.live + slack as u64 + ZONE_LEAST;
         // Not below the lowest range that went to the top: to begin a new part of the window is to leave
         // the zone.

@@ -32,3 +32,30 @@ fn it_keeps_the_contract() {
         }
     }
 }
+
+/// Once an alignment was asked for, what needs none takes no start that is aligned if there is another.
+///
+/// ```text
+/// page      top - 512        top
+/// freed     |A A A A|. . .|B B B B|      A was asked for at a multiple of 512, B anywhere
+/// ```
+#[test]
+fn aligned_starts_are_left_to_those_that_need_them() {
+    let mut stopgap = Stopgap::new(space(0, 1 << 20));
+    let plain = Request::of(0x4000);
+    let aligned = Request {
+        alignment: 512 * 0x1000,
+        ..plain
+    };
+    let a = stopgap.place(&aligned).unwrap();
+    let b = stopgap.place(&plain).unwrap();
+    assert_ne!(b.start % aligned.alignment, 0);
+    // Both wait in one magazine, the aligned one on top.
+    stopgap.free(b).unwrap();
+    stopgap.free(a).unwrap();
+    let visited = stopgap.work().visited;
+    assert_eq!(stopgap.place(&plain), Ok(b));
+    assert_eq!(stopgap.place(&aligned), Ok(a));
+    assert_eq!(stopgap.work().visited, visited, "the map was asked");
+    stopgap.check().unwrap();
+}
