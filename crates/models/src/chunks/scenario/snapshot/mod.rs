@@ -8,7 +8,10 @@
 //!
 //! **Cost.** O(frames up to the highest zone's end), at most 2^24.
 //!
-//! Left out: zones (all are one), nodes, pages on CPUs' own lists (used here). Blocks above order 10 are there as
+//! Zones are one here, but what the kernel protects of a lower zone against requests that would rather have a higher
+//! one (`lowmem_reserve`) is not free in the model: on a full machine large blocks stay free there that nobody gets.
+//!
+//! Left out: nodes, pages on CPUs' own lists (used here). Blocks above order 10 are there as
 //! several of order 10, and a migrate type is always that of 512 pages.
 
 mod assumptions;
@@ -50,16 +53,53 @@ pub fn machine(
     };
     let mut free = Vec::new();
     for zone in &snapshot.zones {
-        free.extend(match zone.runs() {
+        let mut blocks = match zone.runs() {
             Some(runs) => memory.take_over(runs.map(|run| (run.start, run.pages.0, run.kind)))?,
             None => memory.spread(zone)?,
-        });
+        };
+        for (frame, order) in kept_back(&mut blocks, protection(snapshot, zone)) {
+            for frame in frame..frame + (1 << order) {
+                memory.buddy.set_use(frame, Use::Hole)?;
+            }
+        }
+        free.extend(blocks);
     }
     for (frame, order) in free {
         memory.buddy.give(frame, order)?;
     }
     memory.type_blocks()?;
     Ok(Machine::new(memory.buddy, setting)?.with_marks(marks(snapshot)))
+}
+
+/// Pages of a zone that requests which would rather have a higher zone of its node do not get: what
+/// `vm.lowmem_reserve_ratio` sets aside, 256 for all zones below `Normal` (`setup_per_zone_lowmem_reserve`,
+/// mm/page_alloc.c, 6.12), and the zone's own min mark.
+fn protection(snapshot: &Snapshot, zone: &Zone) -> u64 {
+    const RATIO: u64 = 256;
+    let higher = |other: &&Zone| other.node == zone.node && other.start_frame > zone.start_frame;
+    let above: u64 = snapshot
+        .zones
+        .iter()
+        .filter(higher)
+        .map(|other| other.managed.0)
+        .sum();
+    match above / RATIO {
+        0 => 0,
+        reserve => reserve.saturating_add(zone.watermarks.min.0),
+    }
+}
+
+/// Takes free blocks off the list until `pages` are off it, the smallest first: which of them are out of
+/// reach nobody knows, and where more is free a large one is to be had.
+fn kept_back(blocks: &mut Vec<Block>, mut pages: u64) -> Vec<Block> {
+    blocks.sort_unstable_by_key(|&(frame, order)| (order, frame));
+    let mut count = 0;
+    while let Some(&(_, order)) = blocks.get(count).filter(|_| pages > 0) {
+        pages = pages.saturating_sub(1 << order);
+        count += 1;
+    }
+    let rest = blocks.split_off(count);
+    std::mem::replace(blocks, rest)
 }
 
 fn end(zone: &Zone) -> u64 {

@@ -133,3 +133,39 @@ fn what_cannot_be_is_refused_with_its_place() {
     );
     assert!(wrong.err().unwrap().to_string().contains("pinned_share"));
 }
+
+/// Below a zone of 2 GiB, 2,048 pages and the min mark are out of reach: of what the lower zone has free,
+/// the smallest blocks; nothing of the highest zone.
+#[test]
+fn what_is_protected_in_a_lower_zone_is_not_free() {
+    let low = |free_blocks: &[u64]| Zone {
+        name: "DMA32".to_owned(),
+        ..zone(free_blocks)
+    };
+    let high = Zone {
+        start_frame: 1 << 20,
+        pages: Pages(1 << 19),
+        present: Pages(1 << 19),
+        managed: Pages(1 << 19),
+        ..zone(&[3])
+    };
+    let free = |zones: Vec<Zone>| {
+        let machine = from(zones, 1).unwrap();
+        machine.buddy().check().unwrap();
+        let buddy = machine.buddy();
+        (0..ORDERS as u32)
+            .map(|order| buddy.free_blocks(order))
+            .collect::<Vec<_>>()
+    };
+    let mut lower = [0; 11];
+    (lower[0], lower[9], lower[10]) = (100, 1, 3); // 612 pages, and two of the large blocks
+    let expected = [3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+    assert_eq!(free(vec![low(&lower), high.clone()]), expected);
+    // All of it protected.
+    lower[10] = 1;
+    let expected = [3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    assert_eq!(free(vec![low(&lower), high.clone()]), expected);
+    // Another node's zone protects nothing.
+    let elsewhere = Zone { node: 1, ..high };
+    assert_eq!(free(vec![low(&lower), elsewhere])[9..], [1, 1]);
+}
