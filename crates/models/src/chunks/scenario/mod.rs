@@ -11,9 +11,9 @@
 //! `kept` is what numbers.md's live experiment leaves: memory filled page by page, every k-th page kept. A snapshot
 //! of a real machine begins in [`snapshot`].
 
-mod aged;
+pub mod aged;
 pub mod snapshot;
-mod thread;
+pub mod thread;
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,8 +22,6 @@ use super::buddy::{Buddy, Use};
 use super::cost::Costs;
 use super::kernel::Kernel;
 use super::machine::{Machine, MachineError, Setting};
-
-pub use thread::UNMOVABLE_SHARE;
 
 /// A memory by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
