@@ -13,9 +13,10 @@
 //! walk is the same for all policies and is left out.
 //!
 //! **Bystanders are a constraint, not a cost**: nobody can say what a dropped packet is worth in
-//! milliseconds. A policy beside which bystanders fail clearly more often than beside the one that they fare
-//! best with (by more than [`BYSTANDERS`] and than two standard errors) is set aside, and the advice says so,
-//! and what would be used without that constraint. So is a policy that could not build all buffers.
+//! milliseconds. A policy beside which one of them fails clearly more often than alone (by more than
+//! [`BYSTANDERS`] and than two standard errors) is set aside, and the advice says so, and what would be used
+//! without that constraint. So is a policy that could not build all buffers. Where memory is such that they
+//! fail alone, no policy can be blamed for it.
 //!
 //! **Sensitivity.** The choice is made again with each assumption halved and doubled. Where what was chosen
 //! then costs more than [`AS_GOOD`] above the least, the answer is `inconclusive`.
@@ -23,23 +24,24 @@
 //! Pure arithmetic on rows. Cost: policies^2 a variant.
 
 use crate::replay::ChunksRow;
-use crate::replay::chunks::Sensitivity;
+use crate::replay::chunks::{Bystander, Sensitivity};
 
 use super::{Advice, Candidate, Stretch, Variant, sentence};
 
 /// What is at most this share more costly is as good: the model's costs are not known better.
 pub const AS_GOOD: f64 = 0.05;
 
-/// Share of their tries that bystanders may fail more often beside a policy than beside the best.
+/// Share of its tries that a bystander may fail more often beside a policy than alone.
 pub const BYSTANDERS: f64 = 0.01;
 
 /// Passes beyond which no break-even is told: a century at 60 a second.
 const MOST_PASSES: f64 = 2e11;
 
-/// Chooses among `rows` for a device that goes over each buffer `passes` times in the pattern `access`.
+/// Chooses among `rows` for a device that goes over each buffer `passes` times in the pattern `access`;
+/// `alone` is how the bystanders fare without any buffer.
 #[must_use]
-pub fn advise(rows: &[ChunksRow], access: &str, passes: u64) -> Advice {
-    let aside = set_aside(rows);
+pub fn advise(rows: &[ChunksRow], alone: &[Bystander], access: &str, passes: u64) -> Advice {
+    let aside = set_aside(rows, alone);
     let usable = |row: &&ChunksRow| !aside.iter().any(|(policy, _)| *policy == row.policy);
     let usable: Vec<&ChunksRow> = rows.iter().filter(usable).collect();
     let lines = lines(&usable, access, None);
@@ -136,51 +138,44 @@ fn is_as_good(cost: f64, least: f64) -> bool {
 }
 
 /// The policies that are not to be used, and why.
-fn set_aside(rows: &[ChunksRow]) -> Vec<(&str, String)> {
-    let mut aside: Vec<(&str, String)> = Vec::new();
-    let best = rows
-        .iter()
-        .filter(|row| row.failures == 0 && row.bystander_tries > 0)
-        .min_by(|a, b| failing(a).total_cmp(&failing(b)));
-    for row in rows {
+fn set_aside<'a>(rows: &'a [ChunksRow], alone: &[Bystander]) -> Vec<(&'a str, String)> {
+    let why = |row: &ChunksRow| {
         if row.failures > 0 {
-            let why = format!(
-                "could not build {} of {} buffers",
-                row.failures, row.operations
-            );
-            aside.push((&row.policy, why));
-            continue;
+            let (failed, all) = (row.failures, row.operations);
+            return Some(format!("could not build {failed} of {all} buffers"));
         }
-        let clearly = |best: &&ChunksRow| failing(row) - failing(best) > room(row, best);
-        if let Some(best) = best.filter(clearly) {
-            let why = format!(
-                "others fail in {:.1} % of their tries, beside {} in {:.1} %",
-                failing(row) * 100.0,
-                best.policy,
-                failing(best) * 100.0
-            );
-            aside.push((&row.policy, why));
-        }
-    }
-    aside
+        row.bystanders.iter().find_map(|one| {
+            let before = alone.iter().find(|other| other.name == one.name)?;
+            is_harmed(one, before).then(|| {
+                format!(
+                    "{} (order {}) fails in {:.1} % of its tries, alone in {:.1} %",
+                    one.name,
+                    one.order,
+                    failing(one) * 100.0,
+                    failing(before) * 100.0
+                )
+            })
+        })
+    };
+    rows.iter()
+        .filter_map(|row| Some((row.policy.as_str(), why(row)?)))
+        .collect()
 }
 
-/// Share of the bystanders' tries that failed; 0 where there was none.
+/// Share of its tries that failed; 0 where there was none.
 #[allow(clippy::cast_precision_loss)] // counts of tries
-fn failing(row: &ChunksRow) -> f64 {
-    row.bystander_failures as f64 / row.bystander_tries.max(1) as f64
+fn failing(one: &Bystander) -> f64 {
+    one.failures as f64 / one.tries.max(1) as f64
 }
 
-/// By how much two shares may differ: [`BYSTANDERS`], or two standard errors of their difference.
+/// Whether it fails more often than `alone` by more than [`BYSTANDERS`] and than two standard errors of the
+/// difference.
 #[allow(clippy::cast_precision_loss)] // counts of tries
-fn room(a: &ChunksRow, b: &ChunksRow) -> f64 {
-    let (of_a, of_b) = (
-        a.bystander_tries.max(1) as f64,
-        b.bystander_tries.max(1) as f64,
-    );
-    let both = (a.bystander_failures + b.bystander_failures) as f64 / (of_a + of_b);
-    let error = (both * (1.0 - both) * (1.0 / of_a + 1.0 / of_b)).sqrt();
-    BYSTANDERS.max(2.0 * error)
+fn is_harmed(one: &Bystander, alone: &Bystander) -> bool {
+    let tries = [one.tries.max(1) as f64, alone.tries.max(1) as f64];
+    let both = (one.failures + alone.failures) as f64 / (tries[0] + tries[1]);
+    let error = (both * (1.0 - both) * (1.0 / tries[0] + 1.0 / tries[1])).sqrt();
+    failing(one) - failing(alone) > BYSTANDERS.max(2.0 * error)
 }
 
 fn candidates(
@@ -197,7 +192,7 @@ fn candidates(
             build_ms: row.time_ms,
             pass_ms: line.map(|line| line.pass),
             life_ms: line.map(|line| line.life(passes)),
-            bystanders_failing: (row.bystander_tries > 0).then(|| failing(row)),
+            bystanders_failing: share(row.bystander_failures, row.bystander_tries),
             set_aside: why.map(|(_, why)| why.clone()),
         }
     };
@@ -208,6 +203,11 @@ fn candidates(
         aside.then(cost(a).total_cmp(&cost(b)))
     });
     all
+}
+
+#[allow(clippy::cast_precision_loss)] // counts of tries
+fn share(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
 }
 
 /// The lower envelope of the lines, from 0 passes on.

@@ -21,7 +21,7 @@ use crate::input_file;
 
 /// Buffers that each policy builds where nothing else is said, and how many are held at a time: a page with four
 /// videos.
-const BUFFERS: u64 = 100;
+const BUFFERS: u64 = 50;
 const LIVE: u32 = 4;
 
 /// More buffers than anybody can wait for.

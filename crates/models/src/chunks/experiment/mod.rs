@@ -29,7 +29,7 @@ pub use assumptions::assumptions;
 pub use device::{Device, Pattern};
 pub use steps::{Step, videos};
 
-use super::bystanders::THREAD;
+use super::bystanders::{self, Fared};
 use super::machine::{Machine, MachineError};
 use tally::Tally;
 
@@ -84,6 +84,25 @@ impl<'a> Experiment<'a> {
         Ok(Some(row))
     }
 
+    /// How the bystanders fare where every buffer is a single page: what they lack then is no policy's doing.
+    ///
+    /// # Errors
+    /// As [`Experiment::row`].
+    pub fn alone(&self, stop: &dyn Fn() -> bool) -> Result<Vec<Bystander>, MachineError> {
+        let single = |step: &Step| match *step {
+            Step::Build { id, .. } => Step::Build { id, pages: 1 },
+            release @ Step::Release { .. } => release,
+        };
+        let steps: Vec<Step> = self.steps.iter().map(single).collect();
+        let alone = Experiment {
+            steps: &steps,
+            ..*self
+        };
+        let done = alone.carry_out(Name::OnePage, self.machine, stop, &|_| ())?;
+        let fared = done.map(|(_, machine)| machine.bystanders());
+        Ok(bystanders(&fared.unwrap_or_default()))
+    }
+
     /// All steps on a copy of `machine`, which is given back as it is then.
     fn carry_out(
         &self,
@@ -98,7 +117,7 @@ impl<'a> Experiment<'a> {
         let mut tally = Tally::new(policy, self.device, self.seed, planned);
         let mut held: BTreeMap<u32, Built> = BTreeMap::new();
         for (done, &step) in self.steps.iter().enumerate() {
-            if stop() {
+            if stop() || tally.is_long() {
                 break;
             }
             #[allow(clippy::cast_precision_loss)] // a share for a progress bar
@@ -140,21 +159,12 @@ impl<'a> Experiment<'a> {
     fn finish(&self, policy: Name, tally: Tally<'_>, machine: &Machine) -> ChunksRow {
         let large_blocks_per_mib = tally.large_blocks_per_mib(self.machine.page());
         let fared = machine.bystanders();
-        let bystanders: Vec<Bystander> = THREAD
-            .iter()
-            .map(|one| Bystander {
-                name: one.name.to_owned(),
-                order: one.order,
-                tries: fared.tries[one.order as usize],
-                failures: fared.failed[one.order as usize],
-            })
-            .collect();
         let row = tally.row(self.workload, &machine.costs());
         let time = row.time_ms.filter(|_| self.beside_mail);
         ChunksRow {
             bystander_tries: fared.total(),
             bystander_failures: fared.total_failed(),
-            bystanders,
+            bystanders: bystanders(&fared),
             large_blocks_per_mib,
             unusable_before: tally::unusable(self.machine.buddy()),
             unusable_after: tally::unusable(machine.buddy()),
@@ -162,6 +172,17 @@ impl<'a> Experiment<'a> {
             ..row
         }
     }
+}
+
+/// Those of mail 001, whom every machine has.
+fn bystanders(fared: &Fared) -> Vec<Bystander> {
+    let one = |one: &bystanders::Bystander| Bystander {
+        name: one.name.to_owned(),
+        order: one.order,
+        tries: fared.tries[one.order as usize],
+        failures: fared.failed[one.order as usize],
+    };
+    bystanders::THREAD.iter().map(one).collect()
 }
 
 #[cfg(test)]
