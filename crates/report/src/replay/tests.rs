@@ -28,6 +28,7 @@ pub(crate) fn row(policy: &str, ms: f64, entries: [f64; 2], failing: u64) -> Chu
         failures: 0,
         tries: 51_200,
         failed_tries: 50,
+        tries_at_worst: 1,
         tries_by_order: vec![51_200],
         failed_by_order: vec![50],
         time_ms: Some(ms),

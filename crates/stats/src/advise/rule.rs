@@ -12,14 +12,17 @@
 //! if the device waited for each: an upper bound for a device that reads ahead. What a pass costs without any
 //! walk is the same for all policies and is left out.
 //!
+//! What costs at most [`AS_GOOD`] more is as good, because the prices are not known better. Of policies that are
+//! as good, that one is used which would try least where no two free pages are adjacent: memory may become worse.
+//!
 //! **Bystanders are a constraint, not a cost**: nobody can say what a dropped packet is worth in
 //! milliseconds. A policy beside which one of them fails clearly more often than alone (by more than
 //! [`BYSTANDERS`] and than two standard errors) is set aside, and the advice says so, and what would be used
 //! without that constraint. So is a policy that could not build all buffers. Where memory is such that they
 //! fail alone, no policy can be blamed for it.
 //!
-//! **Sensitivity.** The choice is made again with each assumption halved and doubled. Where what was chosen
-//! then costs more than [`AS_GOOD`] above the least, the answer is `inconclusive`.
+//! **Sensitivity.** Costs are compared again with each assumption halved and doubled. Where what was chosen
+//! then costs more than twice [`AS_GOOD`] above the least, the answer is `inconclusive`.
 //!
 //! Pure arithmetic on rows. Cost: policies^2 a variant.
 
@@ -28,7 +31,7 @@ use crate::replay::chunks::{Bystander, Sensitivity};
 
 use super::{Advice, Candidate, Stretch, Variant, sentence};
 
-/// What is at most this share more costly is as good: the model's costs are not known better.
+/// What is at most this share more costly is as good.
 pub const AS_GOOD: f64 = 0.05;
 
 /// Share of its tries that a bystander may fail more often beside a policy than alone.
@@ -45,7 +48,7 @@ pub fn advise(rows: &[ChunksRow], alone: &[Bystander], access: &str, passes: u64
     let usable = |row: &&ChunksRow| !aside.iter().any(|(policy, _)| *policy == row.policy);
     let usable: Vec<&ChunksRow> = rows.iter().filter(usable).collect();
     let lines = lines(&usable, access, None);
-    let Some(best) = least(&lines, passes) else {
+    let Some(best) = choice(&lines, passes) else {
         return Advice {
             verdict: sentence::nobody(),
             passes,
@@ -58,7 +61,7 @@ pub fn advise(rows: &[ChunksRow], alone: &[Bystander], access: &str, passes: u64
             variants: Vec::new(),
         };
     };
-    let life = best.life(passes);
+    let life = least(&lines, passes).map_or(0.0, |line| line.life(passes));
     let (as_good, others): (Vec<Line<'_>>, Vec<Line<'_>>) = lines
         .iter()
         .filter(|line| line.policy != best.policy)
@@ -92,6 +95,8 @@ struct Line<'a> {
     build: f64,
     /// Milliseconds a pass.
     pass: f64,
+    /// Tries where memory is at its worst.
+    tries: u64,
 }
 
 impl Line<'_> {
@@ -122,6 +127,7 @@ fn lines<'a>(rows: &[&'a ChunksRow], access: &str, changed: Option<Changed<'_>>)
             policy: &row.policy,
             build: otherwise("time_ms", None).or(row.time_ms)?,
             pass: otherwise("pass_ms", Some(access)).unwrap_or(tlb.pass_ms),
+            tries: row.tries_at_worst,
         })
     };
     rows.iter().filter_map(line).collect()
@@ -131,6 +137,19 @@ fn lines<'a>(rows: &[&'a ChunksRow], access: &str, changed: Option<Changed<'_>>)
 fn least<'a>(lines: &[Line<'a>], passes: u64) -> Option<Line<'a>> {
     let cheaper = |a: &&Line<'_>, b: &&Line<'_>| a.life(passes).total_cmp(&b.life(passes));
     lines.iter().min_by(cheaper).copied()
+}
+
+/// Of the lines that are as good as the cheapest, the one that tries least at worst; of equal ones the cheapest.
+fn choice<'a>(lines: &[Line<'a>], passes: u64) -> Option<Line<'a>> {
+    let least = least(lines, passes)?.life(passes);
+    let good = lines
+        .iter()
+        .filter(|line| is_as_good(line.life(passes), least));
+    let better = |a: &&Line<'_>, b: &&Line<'_>| {
+        let tries = a.tries.cmp(&b.tries);
+        tries.then(a.life(passes).total_cmp(&b.life(passes)))
+    };
+    good.min_by(better).copied()
 }
 
 fn is_as_good(cost: f64, least: f64) -> bool {
@@ -210,6 +229,16 @@ fn share(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
+/// Of the lines that are as good as `line` at any number of passes, the one that tries least at worst.
+fn stand_in<'a>(line: &Line<'a>, lines: &[Line<'a>]) -> Line<'a> {
+    let good = lines
+        .iter()
+        .filter(|other| is_as_good(other.build, line.build) && is_as_good(other.pass, line.pass));
+    good.min_by_key(|other| other.tries)
+        .copied()
+        .unwrap_or(*line)
+}
+
 /// The lower envelope of the lines, from 0 passes on.
 #[allow(
     clippy::cast_precision_loss,
@@ -226,10 +255,13 @@ fn stretches(lines: &[Line<'_>]) -> Vec<Stretch> {
     while let Some((from_passes, line)) = now {
         // Two that take turns within one pass: the later one is there at a whole number of passes.
         stretches.pop_if(|last| last.from_passes == from_passes);
-        stretches.push(Stretch {
-            from_passes,
-            policy: line.policy.to_owned(),
-        });
+        let policy = stand_in(line, lines).policy;
+        if stretches.last().is_none_or(|last| last.policy != policy) {
+            stretches.push(Stretch {
+                from_passes,
+                policy: policy.to_owned(),
+            });
+        }
         now = lines
             .iter()
             .filter(|other| other.pass < line.pass)
@@ -252,13 +284,14 @@ fn variants(rows: &[&ChunksRow], access: &str, passes: u64, chosen: &str) -> Vec
     }
     let variant = |change: Changed<'_>| {
         let lines = lines(rows, access, Some(change));
-        let best = least(&lines, passes)?;
+        let (best, least) = (choice(&lines, passes)?, least(&lines, passes)?);
         let ours = lines.iter().find(|line| line.policy == chosen)?;
         Some(Variant {
             assumption: change.0.to_owned(),
             factor: change.1,
             policy: best.policy.to_owned(),
-            holds: is_as_good(ours.life(passes), best.life(passes)),
+            // What was chosen may have cost as much more than the least already.
+            holds: ours.life(passes) <= least.life(passes) * (1.0 + 2.0 * AS_GOOD),
             stretches: stretches(&lines),
         })
     };

@@ -71,6 +71,9 @@ pub struct ChunksRow {
     pub tries: u64,
     /// Those that failed.
     pub failed_tries: u64,
+    /// Tries for one such buffer (of a trace, for its largest) where no two free pages are adjacent: how bad it
+    /// may become where memory is worse than here.
+    pub tries_at_worst: u64,
     /// Tries by order, from 0 on.
     pub tries_by_order: Vec<u64>,
     /// Failed tries by order, from 0 on.

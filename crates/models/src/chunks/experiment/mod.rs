@@ -22,7 +22,7 @@ mod tally;
 
 use std::collections::BTreeMap;
 
-use stopgap_chunks::policy::{BuildError, Built, Name, Request};
+use stopgap_chunks::policy::{BuildError, Built, Chunk, Effort, Name, Request, Source};
 use stopgap_stats::replay::chunks::{Bystander, ChunksRow};
 
 pub use assumptions::assumptions;
@@ -146,6 +146,17 @@ impl<'a> Experiment<'a> {
         Ok((tally.asked() > 0).then_some((tally, machine)))
     }
 
+    /// Tries for the largest buffer from a source that has single pages alone.
+    fn tries_at_worst(&self, policy: Name) -> u64 {
+        let pages = self.steps.iter().map(|step| match *step {
+            Step::Build { pages, .. } => pages,
+            Step::Release { .. } => 0,
+        });
+        let request = self.request(pages.max().unwrap_or(0));
+        let built = policy.build(&request, &mut SinglePages { next: 0 });
+        built.map_or(0, |built| built.tries.total()) // it was built before, or refused as an error
+    }
+
     fn request(&self, pages: u64) -> Request {
         Request {
             pages,
@@ -162,6 +173,7 @@ impl<'a> Experiment<'a> {
         let row = tally.row(self.workload, &machine.costs());
         let time = row.time_ms.filter(|_| self.beside_mail);
         ChunksRow {
+            tries_at_worst: self.tries_at_worst(policy),
             bystander_tries: fared.total(),
             bystander_failures: fared.total_failed(),
             bystanders: bystanders(&fared),
@@ -172,6 +184,20 @@ impl<'a> Experiment<'a> {
             ..row
         }
     }
+}
+
+/// Memory in which no two free pages are adjacent, without end.
+struct SinglePages {
+    next: u64,
+}
+
+impl Source for SinglePages {
+    fn take(&mut self, order: u32, _: Effort) -> Option<u64> {
+        self.next += 2;
+        (order == 0).then_some(self.next)
+    }
+
+    fn give(&mut self, _: Chunk) {}
 }
 
 /// Those of mail 001, whom every machine has.

@@ -186,6 +186,7 @@ impl<'a> Tally<'a> {
             failures: self.failures,
             tries: self.tries.total(),
             failed_tries: self.tries.total_failed(),
+            tries_at_worst: 0,
             tries_by_order: self.tries.tries.to_vec(),
             failed_by_order: self.tries.failed.to_vec(),
             time_ms: mean(by_cause.total_ns() / 1e6),

@@ -72,6 +72,7 @@ fn unfragmented() {
     );
     assert_eq!(row.entries, [("2M".to_owned(), 2.0)].into());
     assert_eq!(row.large_blocks_per_mib, Some(32.0));
+    assert_eq!((row.tries, row.tries_at_worst), (5 * 2, 1_027));
     assert_eq!(row.bystander_failures, 0);
     assert!(row.bystander_tries > 0);
     assert_eq!(row.tlb_misses_per_access, Some(2.0 / 65_536.0));
