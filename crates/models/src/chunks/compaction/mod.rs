@@ -19,6 +19,8 @@
 mod deferral;
 mod suitable;
 
+use std::ops::Range;
+
 use super::buddy::{BLOCK_PAGES, Mobility, ORDERS, Piece, Use};
 use super::machine::{MOBILITY, Machine};
 
@@ -221,8 +223,8 @@ impl Machine {
             let end = self.compaction.free;
             let start = ((end - 1) / BLOCK_PAGES * BLOCK_PAGES).max(self.compaction.migrate);
             self.compaction.free = start;
-            let frames = match candidates {
-                None => vec![start..end],
+            let frames: Vec<Range<u64>> = match candidates {
+                None => std::iter::once(start..end).collect(),
                 Some(candidates) => {
                     let here = candidates.partition_point(|&(frame, _)| frame < start);
                     let blocks = candidates.split_off(here).into_iter();
@@ -241,7 +243,7 @@ impl Machine {
     }
 
     /// Takes the free blocks in `frames` that the mark allows.
-    fn isolate(&mut self, frames: std::ops::Range<u64>, targets: &mut Vec<u64>) {
+    fn isolate(&mut self, frames: Range<u64>, targets: &mut Vec<u64>) {
         let base = if self.kernel.is_old() {
             self.marks.low
         } else {

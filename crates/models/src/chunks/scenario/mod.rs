@@ -8,12 +8,12 @@
 //! | `kept-1/4`, `kept-1/4-pinned`, any `1/k` | 1 GiB, every k-th page kept, movable or pinned, the rest free | nobody |
 //! | `aged` | 1 GiB after many allocations and frees: see [`aged`] | nobody |
 //!
-//! `kept` is what numbers.md's live experiment leaves: memory filled page by page, every k-th page kept. A snapshot
-//! of a real machine begins in [`snapshot`].
+//! `kept` is what is left where memory was filled page by page and all but every k-th page freed. A snapshot of a real
+//! machine begins in [`snapshot`].
 
-mod aged;
+pub mod aged;
 pub mod snapshot;
-mod thread;
+pub mod thread;
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,8 +22,6 @@ use super::buddy::{Buddy, Use};
 use super::cost::Costs;
 use super::kernel::Kernel;
 use super::machine::{Machine, MachineError, Setting};
-
-pub use thread::UNMOVABLE_SHARE;
 
 /// A memory by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
