@@ -126,11 +126,7 @@ pub(crate) fn outcome(flags: &ChunksInput, device: &Device) -> Result<Outcome, F
             .iter()
             .map(|size| Bytes(size).short())
             .collect(),
-        access: device
-            .access
-            .iter()
-            .map(|access| access.to_string())
-            .collect(),
+        access: device.access.iter().map(ToString::to_string).collect(),
         single_pages: device.single_pages(),
         bystanders_alone: alone,
         assumptions: assumptions(&memory.machine.costs(), device)
