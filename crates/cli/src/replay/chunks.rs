@@ -149,7 +149,7 @@ fn assumed(told: &str) -> Assumption {
         name: told.to_owned(),
         value: None,
         unit: String::new(),
-        why: "assumed: a snapshot does not say".to_owned(),
+        why: "assumed: nobody says".to_owned(),
     }
 }
 

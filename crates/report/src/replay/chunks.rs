@@ -55,11 +55,12 @@ pub(crate) fn scene(row: &ChunksRow, setting: &ChunksSetting) -> String {
         format!(", {} held at a time", thousands(live))
     });
     format!(
-        "{memory}: {} of {} pages, kernel {}; {} buffers{size}{live}, device {{{}}}{}",
+        "{memory}: {} of {} pages, kernel {}; {} buffer{}{size}{live}, device {{{}}}{}",
         Bytes(setting.memory_bytes),
         Bytes(setting.page_bytes),
         plain(&setting.kernel),
         thousands(setting.buffers),
+        if setting.buffers == 1 { "" } else { "s" },
         setting.device.join(","),
         if setting.single_pages {
             ", its driver asks for single pages"

@@ -20,9 +20,9 @@ use crate::chunks::machine::Outcome;
 /// Accesses that are counted for each pattern: those of four buffers of 4 MiB, or of one that is larger.
 const ACCESSES: u64 = 4 << 16;
 
-/// Pages that compaction may look at for one policy: a second or two of ours. Where memory is full of pages that
+/// Pages that compaction may look at for one policy: a few seconds of ours. Where memory is full of pages that
 /// cannot be moved, a single buffer may take as many.
-const LOOKS: u64 = 1 << 30;
+const LOOKS: u64 = 1 << 32;
 
 /// What is known of one policy so far.
 #[derive(Debug, Clone)]
