@@ -381,6 +381,31 @@ fn a_snapshot_is_a_memory_with_assumptions() {
     }
 }
 
+/// Ctrl-C reports what was built until then.
+#[test]
+fn an_interrupt_loses_nothing() {
+    let run = Run::new();
+    let words = ["replay", "chunks", "--buffers", "1m", "--json"];
+    let child = run
+        .command(&words)
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(1_500));
+    let pid = child.id().to_string();
+    let kill = std::process::Command::new("kill")
+        .args(["-INT", &pid])
+        .status();
+    assert!(kill.unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let document = valid("stopgap.replay-1.json", &text(&output.stdout));
+    assert_eq!(document["interrupted"], true);
+    let rows = document["rows"].as_array().unwrap();
+    assert!(!rows.is_empty() && rows.len() < 13, "{}", rows.len());
+    assert!(number(&rows[0]["time_ms"]) > 0.0);
+}
+
 /// A file of a scenario's name has to be said to be one.
 #[test]
 fn a_scenarios_name_wins_over_a_file() {

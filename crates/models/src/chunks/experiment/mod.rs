@@ -33,6 +33,9 @@ use super::bystanders::{self, Fared};
 use super::machine::{Machine, MachineError};
 use tally::Tally;
 
+/// Steps after which it is known how the bystanders fare alone: hundreds of their tries.
+const ALONE: usize = 200;
+
 /// What is the same for every policy.
 #[derive(Clone, Copy)]
 pub struct Experiment<'a> {
@@ -93,7 +96,7 @@ impl<'a> Experiment<'a> {
             Step::Build { id, .. } => Step::Build { id, pages: 1 },
             release @ Step::Release { .. } => release,
         };
-        let steps: Vec<Step> = self.steps.iter().map(single).collect();
+        let steps: Vec<Step> = self.steps.iter().take(ALONE).map(single).collect();
         let alone = Experiment {
             steps: &steps,
             ..*self
