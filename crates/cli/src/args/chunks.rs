@@ -14,9 +14,8 @@ use super::values::{count, page_sizes, size};
 /// What both have.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ChunksInput {
-    /// Whose memory: a scenario (no-contiguous, thread, unfragmented, kept-1/4, kept-1/4-pinned, aged; of kept
-    /// any 1/2 to 1/512)
-    /// or the file of a snapshot (stopgap snapshot -o FILE); or whose buffers: the file of a trace, whose
+    /// Whose memory: a scenario (no-contiguous, thread, unfragmented, kept-1/4, kept-1/4-pinned, aged; of
+    /// kept any 1/2 to 1/512) or the file of a snapshot (stopgap snapshot -o FILE); or whose buffers: the file of a trace, whose
     /// mappings are built when mapped and given back when unmapped, on the memory of thread. A file of a
     /// scenario's name is ./thread.
     #[arg(value_name = "SCENARIO|FILE|TRACE", default_value = "thread")]

@@ -216,6 +216,27 @@ mod tests {
     }
 
     #[test]
+    fn the_help_of_a_replay_names_every_policy() {
+        let mut command = Args::command();
+        let replay = command.find_subcommand_mut("replay").unwrap();
+        let mut help = |question: &str| {
+            let question = replay.find_subcommand_mut(question).unwrap();
+            question.render_long_help().to_string()
+        };
+        let placement = help("placement");
+        for policy in stopgap_placement::registry::Name::ALL {
+            assert!(placement.contains(&policy.to_string()), "{policy}");
+        }
+        let chunks = help("chunks");
+        for policy in stopgap_chunks::policy::Name::ALL {
+            assert!(chunks.contains(policy.word()), "{policy}");
+        }
+        for scenario in stopgap_models::chunks::scenario::Scenario::ALL {
+            assert!(chunks.contains(&scenario.to_string()), "{scenario}");
+        }
+    }
+
+    #[test]
     fn a_wrong_command_line_is_told_in_one_line() {
         for words in [
             &["stopgap", "check", "--only", "gpu"][..],

@@ -35,7 +35,8 @@ pub struct ReplayPlacement {
     /// (1.03 and 1.06 times the bytes), many-sizes, phases, sequential, all; or the file of a trace.
     #[arg(value_name = "WORKLOAD|TRACE")]
     pub(crate) input: OsString,
-    /// Policies, as best-fit,linux-6.12 [default: all].
+    /// Policies: linux-2.6.35, linux-3.4, linux-3.8, van-riel-v1, weiner-lazy, linux-6.1, linux-6.7,
+    /// linux-6.12, best-fit, best-fit-no-coalesce, stopgap, or all [default: all].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) policy: Vec<String>,
     /// The workload's size, as 1k,10k,1m; four and more show growth [default: pbobench 100,1k,10k,
