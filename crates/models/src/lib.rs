@@ -8,3 +8,4 @@
 
 pub mod chunks;
 pub mod placement;
+pub mod roundtrip;
