@@ -16,6 +16,8 @@ use super::socket::{Inbox, News, Sleep, hears};
 
 /// Round trips that do not count: until virtual times have found their course.
 const WARM_UP: u64 = 200;
+/// Steps between two looks at whether to stop: about 10 ms.
+const BETWEEN_STOPS: u64 = 100_000;
 
 /// What a task is in the middle of; it takes [`Task::left`] more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,11 +137,16 @@ impl<'a> Machine<'a> {
         machine
     }
 
-    /// Runs until `round_trips` have been counted.
-    pub(super) fn run(mut self, round_trips: u64) -> Outcome {
+    /// Runs until `round_trips` have been counted, or `stop` says so.
+    pub(super) fn run(mut self, round_trips: u64, stop: &dyn Fn() -> bool) -> Outcome {
         let mut warm_up = WARM_UP;
         let mut began = 0;
+        let mut steps = 0_u64;
         while self.outcome.round_trips() < round_trips {
+            steps += 1;
+            if steps.is_multiple_of(BETWEEN_STOPS) && stop() {
+                break;
+            }
             if self.step() {
                 if self.counting {
                     self.outcome.switches.push(self.switches);

@@ -5,7 +5,7 @@ use stopgap_events::units::Nanos;
 fn look() {
     let p = Prices::default();
     let show = |name: &str, cell: Cell, rules: Rules, n: u64| {
-        let o = run(&cell, rules, &p, n, 1).unwrap();
+        let o = run(&cell, rules, &p, n, 1, &|| false).unwrap();
         println!("{name:28} {rules:14} {:.2}  cpu {:.1} us room {:.2}", o.mean().unwrap(), o.cpu_ns as f64/ n as f64/1e3, o.room_wakes as f64 / n as f64);
         for (c, k) in &o.causes { println!("      {c}: {:.2}", *k as f64 / n as f64); }
     };
