@@ -7,8 +7,8 @@ use clap::Subcommand;
 use stopgap_events::units::Bytes;
 use stopgap_placement::Direction;
 
-use super::{ReplayChunks, ReplayRoundtrip};
 use super::values::{count, direction, size};
+use super::{ReplayChunks, ReplayRoundtrip};
 
 #[derive(Debug, clap::Args)]
 #[command(

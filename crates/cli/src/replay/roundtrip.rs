@@ -66,7 +66,12 @@ pub(crate) fn run(flags: &ReplayRoundtrip) -> Result<ExitCode, Failure> {
             )
             .map_err(|error| Failure::error(error.to_string()))?;
             if outcome.round_trips() > 0 {
-                rows.push(Row::Roundtrip(row(cell, rules, &outcome, measured.as_ref())));
+                rows.push(Row::Roundtrip(row(
+                    cell,
+                    rules,
+                    &outcome,
+                    measured.as_ref(),
+                )));
             }
             bar.set_position((rows.len() * 1_000 / all) as u64);
         }

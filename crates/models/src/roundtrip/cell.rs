@@ -124,7 +124,9 @@ const MOST_TIME: Nanos = Nanos::secs(1);
 #[non_exhaustive]
 pub enum CellError {
     /// A batch of none, or of more than fit.
-    #[error("a batch of {0}: give 1 to {MOST_BATCH}; a larger one fills the socket's buffer, which is not modelled")]
+    #[error(
+        "a batch of {0}: give 1 to {MOST_BATCH}; a larger one fills the socket's buffer, which is not modelled"
+    )]
     Batch(u32),
     /// Descriptors: none, or more than there can be.
     #[error("K of {0}: give 1 to {MOST_DESCRIPTORS} descriptors")]

@@ -33,7 +33,9 @@ mod socket;
 
 use stopgap_events::words;
 
-pub use cell::{Cell, CellError, ClientPolicy, ClientWait, Cpus, Kernel, MOST_BATCH, Reply, ServerWait};
+pub use cell::{
+    Cell, CellError, ClientPolicy, ClientWait, Cpus, Kernel, MOST_BATCH, Reply, ServerWait,
+};
 pub use outcome::{Cause, Outcome, Side, Why};
 pub use prices::Prices;
 pub use row::{prices, row};

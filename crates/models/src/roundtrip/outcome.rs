@@ -17,7 +17,11 @@ words!(Side, "side", Server "server", Client "client");
 
 impl Side {
     pub(super) fn of(task: usize) -> Side {
-        if task == 0 { Side::Server } else { Side::Client }
+        if task == 0 {
+            Side::Server
+        } else {
+            Side::Client
+        }
     }
 }
 

@@ -20,7 +20,12 @@ const SHARES: [&str; 4] = [
 
 /// The row of `outcome`, beside what `measured` has of the same cell, where there is one.
 #[must_use]
-pub fn row(cell: &Cell, rules: Rules, outcome: &Outcome, measured: Option<&Answer>) -> RoundtripRow {
+pub fn row(
+    cell: &Cell,
+    rules: Rules,
+    outcome: &Outcome,
+    measured: Option<&Answer>,
+) -> RoundtripRow {
     let mean = outcome.mean();
     let mut missing = Vec::new();
     if mean.is_none() {
@@ -36,9 +41,10 @@ pub fn row(cell: &Cell, rules: Rules, outcome: &Outcome, measured: Option<&Answe
             None
         }
     });
-    let causes = outcome.causes.iter().filter_map(|(cause, &count)| {
-        Some((cause.to_string(), outcome.per_round_trip(count)?))
-    });
+    let causes = outcome
+        .causes
+        .iter()
+        .filter_map(|(cause, &count)| Some((cause.to_string(), outcome.per_round_trip(count)?)));
     RoundtripRow {
         workload: cell.to_string(),
         policy: rules.word().to_owned(),
@@ -87,7 +93,9 @@ fn parameters(cell: &Cell) -> BTreeMap<String, Parameter> {
 /// What was measured of `cell`, or why it was not.
 fn beside(cell: &Cell, answer: &Answer, mean: Option<f64>) -> Result<Beside, &'static str> {
     if cell.think.0 > 0 || cell.kernel != Kernel::default() {
-        return Err("the probe's client does not think, and it measures the running kernel as it is");
+        return Err(
+            "the probe's client does not think, and it measures the running kernel as it is",
+        );
     }
     let same = |series: &&Series| {
         let shared = shared(cell);
@@ -167,6 +175,11 @@ pub fn prices(prices: &Prices) -> Vec<Assumption> {
         .iter()
         .map(|(name, value, why)| assumption(name, *value, "ns", why))
         .collect();
-    all.push(assumption("each step more or less, evenly", spread_per_cent, "%", TOLD));
+    all.push(assumption(
+        "each step more or less, evenly",
+        spread_per_cent,
+        "%",
+        TOLD,
+    ));
     all
 }

@@ -76,7 +76,15 @@ pub(super) fn screen(replay: &Replay, setting: &RoundtripSetting, style: Style) 
         cells
     });
     let cells = cells.collect();
-    let left = ["policy", "causes", "client", "server", "reply", "on", "client-policy"];
+    let left = [
+        "policy",
+        "causes",
+        "client",
+        "server",
+        "reply",
+        "on",
+        "client-policy",
+    ];
     let right: Vec<bool> = head.iter().map(|name| !left.contains(name)).collect();
 
     let common: Vec<String> = common
@@ -111,7 +119,11 @@ fn sentence(rows: &[&RoundtripRow]) -> String {
     };
     match (least, most) {
         (Some(least), Some(most)) if most.0 > least.0 * 1.05 => {
-            format!("from {} to {} switches a round trip", told(least), told(most))
+            format!(
+                "from {} to {} switches a round trip",
+                told(least),
+                told(most)
+            )
         }
         (Some(least), _) => format!("{} switches a round trip", told(least)),
         _ => "nothing was counted".to_owned(),
@@ -156,7 +168,9 @@ fn notes(rows: &[&RoundtripRow], style: Style) -> String {
 
 fn legend(replay: &Replay, setting: &RoundtripSetting, style: Style) -> String {
     let prices = setting.prices.iter().map(|price| {
-        let value = price.value.map_or_else(String::new, |value| format!(" {value:.0}"));
+        let value = price
+            .value
+            .map_or_else(String::new, |value| format!(" {value:.0}"));
         format!("{}{value} {}", plain(&price.name), plain(&price.unit))
     });
     let mut text = format!(

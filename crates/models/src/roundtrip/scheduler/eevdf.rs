@@ -75,8 +75,9 @@ impl Eevdf {
 
     /// Sum of virtual run times on the queue, and how many.
     fn sum(&self) -> (i64, i64) {
-        self.queued()
-            .fold((0, 0), |(sum, n), (_, entity)| (sum + entity.vruntime, n + 1))
+        self.queued().fold((0, 0), |(sum, n), (_, entity)| {
+            (sum + entity.vruntime, n + 1)
+        })
     }
 
     fn average(&self) -> i64 {
@@ -146,7 +147,9 @@ impl Eevdf {
         {
             return running;
         }
-        let others = self.queued().filter(|(task, _)| self.running != Some(*task));
+        let others = self
+            .queued()
+            .filter(|(task, _)| self.running != Some(*task));
         let best = others
             .filter(|(task, _)| self.eligible(*task))
             .min_by_key(|(_, entity)| entity.deadline);

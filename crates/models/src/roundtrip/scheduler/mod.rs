@@ -55,3 +55,6 @@ pub(super) fn tick(rules: Rules) -> u64 {
         Rules::Linux6_12 => 4_000_000,
     }
 }
+
+#[cfg(test)]
+mod tests;
