@@ -27,7 +27,7 @@ pub(crate) enum ReplayQuestion {
     /// What would building big buffers have cost, and how well could the IOMMU map them?
     Chunks(ReplayChunks),
     /// How often would a client and a server switch, by which rules of waking up?
-    Roundtrip(ReplayRoundtrip),
+    Roundtrip(Box<ReplayRoundtrip>),
 }
 
 /// Flags of `replay placement`, and of `stopgap-bench`.
