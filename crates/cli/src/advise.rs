@@ -27,7 +27,12 @@ pub(crate) fn chunks(flags: &AdviseChunks) -> Result<ExitCode, Failure> {
         question: Question::Chunks,
         seed: flags.input.seed,
         interrupted: outcome.interrupted,
-        advice: rule::advise(&outcome.rows, flags.access.word(), flags.passes),
+        advice: rule::advise(
+            &outcome.rows,
+            &outcome.setting.bystanders_alone,
+            flags.access.word(),
+            flags.passes,
+        ),
         chunks: outcome.setting,
         rows: outcome.rows,
     };

@@ -78,7 +78,7 @@ fn variants(advise: &Advise, style: Style) -> String {
 fn legend(advise: &Advise, style: Style) -> String {
     let mut text = format!(
         "A buffer's life: to build it, and the page-table walks of all passes over it ({}). Up to {:.0} % more is as \
-         good. Who makes others fail clearly more often than the best does is not used. Modelled, not measured; \
+         good. Beside a policy that is used, others fail hardly more often than alone. Modelled, not measured; \
          assumed: {}. seed {}",
         advise.chunks.access.join(", "),
         stopgap_stats::advise::rule::AS_GOOD * 100.0,

@@ -32,7 +32,7 @@ pub(crate) struct ChunksInput {
     /// Size of each buffer [default: 4M; a trace's have their own].
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) size: Option<Bytes>,
-    /// Buffers that each policy builds [default: 100; a trace has its own].
+    /// Buffers that each policy builds [default: 50; a trace has its own].
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) buffers: Option<u64>,
     /// Seed of every random choice.

@@ -14,6 +14,7 @@ use stopgap_events::units::Bytes;
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::{Linux, signals};
 use stopgap_models::chunks::experiment::{Device, Experiment, assumptions};
+use stopgap_models::chunks::machine::MachineError;
 use stopgap_report::replay as tables;
 use stopgap_report::text::plain;
 use stopgap_stats::replay::chunks::{Assumption, ChunksRow, ChunksSetting};
@@ -82,6 +83,10 @@ pub(crate) fn outcome(flags: &ChunksInput, device: &Device) -> Result<Outcome, F
         beside_mail: input.beside_mail,
         seed: flags.seed,
     };
+    let wrong = |error: &MachineError| Failure::error(format!("{}: {error}", input.workload));
+    let alone = experiment
+        .alone(&signals::interrupted)
+        .map_err(|error| wrong(&error))?;
     let bar = session::progress_bar();
     let mut rows = Vec::new();
     for (index, &policy) in policies.iter().enumerate() {
@@ -96,7 +101,7 @@ pub(crate) fn outcome(flags: &ChunksInput, device: &Device) -> Result<Outcome, F
         };
         let row = experiment
             .row(policy, &signals::interrupted, &progress)
-            .map_err(|error| Failure::error(format!("{}: {error}", input.workload)))?;
+            .map_err(|error| wrong(&error))?;
         rows.extend(row.map(|mut row| {
             row.missing.extend_from_slice(&input.missing);
             row
@@ -122,12 +127,9 @@ pub(crate) fn outcome(flags: &ChunksInput, device: &Device) -> Result<Outcome, F
             .iter()
             .map(|size| Bytes(size).short())
             .collect(),
-        access: device
-            .access
-            .iter()
-            .map(|access| access.to_string())
-            .collect(),
+        access: device.access.iter().map(ToString::to_string).collect(),
         single_pages: device.single_pages(),
+        bystanders_alone: alone,
         assumptions: assumptions(&memory.machine.costs(), device)
             .into_iter()
             .chain(memory.assumed.iter().map(|told| assumed(told)))
@@ -148,7 +150,7 @@ fn assumed(told: &str) -> Assumption {
         name: told.to_owned(),
         value: None,
         unit: String::new(),
-        why: "assumed: a snapshot does not say".to_owned(),
+        why: "assumed: nobody says".to_owned(),
     }
 }
 

@@ -275,13 +275,16 @@ impl<'a> Seen<'a> {
                 "fragmented (index {index:.2}), but no strategy with direct reclaim was measured"
             ));
         }
-        // A strategy had to compact only where less was at hand than it held at once.
+        // A strategy had to compact only where less was at hand than it held at once. Of memory that
+        // was made fragmented nothing large is: what is left of it faults do not reach.
+        let made = self.fact(KEPT_ONE_IN).is_some();
         let tested = |row: &Row<'_>| {
-            let scarce = self.order(row.chunk).is_some_and(|order| {
-                #[allow(clippy::cast_precision_loss)] // bytes of buffers
-                let held = row.held.0 as f64;
-                self.fragmented(order) && self.usable(order).is_some_and(|usable| usable < held)
-            });
+            let scarce = made
+                || self.order(row.chunk).is_some_and(|order| {
+                    #[allow(clippy::cast_precision_loss)] // bytes of buffers
+                    let held = row.held.0 as f64;
+                    self.fragmented(order) && self.usable(order).is_some_and(|usable| usable < held)
+                });
             row.direct && scarce && row.blocks.len() >= 2
         };
         if self.rows.iter().any(tested) {

@@ -2,7 +2,9 @@
 //! others get, how memory is left, and what the figures would be were the assumptions otherwise.
 
 use stopgap_events::units::{Bytes, Nanos};
-use stopgap_stats::replay::chunks::{ChunksRow, ChunksSetting, MailKind, MailTime, Sensitivity};
+use stopgap_stats::replay::chunks::{
+    Bystander, ChunksRow, ChunksSetting, MailKind, MailTime, Sensitivity,
+};
 use stopgap_stats::replay::{Replay, Row};
 
 use super::lead;
@@ -53,11 +55,12 @@ pub(crate) fn scene(row: &ChunksRow, setting: &ChunksSetting) -> String {
         format!(", {} held at a time", thousands(live))
     });
     format!(
-        "{memory}: {} of {} pages, kernel {}; {} buffers{size}{live}, device {{{}}}{}",
+        "{memory}: {} of {} pages, kernel {}; {} buffer{}{size}{live}, device {{{}}}{}",
         Bytes(setting.memory_bytes),
         Bytes(setting.page_bytes),
         plain(&setting.kernel),
         thousands(setting.buffers),
+        if setting.buffers == 1 { "" } else { "s" },
         setting.device.join(","),
         if setting.single_pages {
             ", its driver asks for single pages"
@@ -204,9 +207,19 @@ fn mappings(rows: &[&ChunksRow], setting: &ChunksSetting, style: Style) -> Strin
         cells.push(figure(row.large_blocks_per_mib));
         cells
     });
+    let mut cells: Vec<Vec<String>> = cells.collect();
+    if !others.is_empty() {
+        // Nothing is built: of all columns only those of the others have something to say.
+        let mut alone = vec!["(nothing)".to_owned()];
+        alone.resize(head.len() - 1 - others.len(), String::new());
+        let failing = |other: &Bystander| percent(share(other.failures, other.tries));
+        alone.extend(setting.bystanders_alone.iter().map(failing));
+        alone.resize(head.len(), String::new());
+        cells.push(alone);
+    }
     let head: Vec<&str> = head.iter().map(String::as_str).collect();
     let right: Vec<bool> = (0..head.len()).map(|column| column > 0).collect();
-    plain_table(&head, cells.collect(), &right, false, style)
+    plain_table(&head, cells, &right, false, style)
 }
 
 /// The unusable index by order. All policies find the same memory, so one line tells how it was before.
@@ -372,7 +385,7 @@ fn legend(replay: &Replay, setting: &ChunksSetting, style: Style) -> String {
                 if others.is_empty() {
                     others
                 } else {
-                    format!("{others}: failures in 100 tries of others at that order.")
+                    format!("{others}: failures in 100 tries of others at that order; (nothing): without any buffer.")
                 }
             }),
         assumptions(setting),

@@ -28,6 +28,7 @@ pub(crate) fn row(policy: &str, ms: f64, entries: [f64; 2], failing: u64) -> Chu
         failures: 0,
         tries: 51_200,
         failed_tries: 50,
+        tries_at_worst: 1,
         tries_by_order: vec![51_200],
         failed_by_order: vec![50],
         time_ms: Some(ms),
@@ -101,6 +102,12 @@ pub(crate) fn replay(rows: Vec<ChunksRow>) -> Replay {
             device: vec!["4K".to_owned(), "64K".to_owned()],
             access: vec!["linear".to_owned()],
             single_pages: true,
+            bystanders_alone: vec![Bystander {
+                name: "dwc2".to_owned(),
+                order: 3,
+                tries: 100,
+                failures: 2,
+            }],
             assumptions: vec![Assumption {
                 name: "reclaim a page".to_owned(),
                 value: Some(244.0),
@@ -154,6 +161,7 @@ fn a_replay_of_chunks_leads_with_a_sentence() {
 {text}"
     );
     assert!(line("12.0 K").contains("40.0"));
+    assert!(line("(nothing)").ends_with("2.00"), "{text}");
     assert!(line("before").contains("0.50"));
     assert!(line("13.2 s..45.6 s").contains("reclaim a page"));
     assert!(line("13.2 s..45.6 s").contains("0.78..3.10"));

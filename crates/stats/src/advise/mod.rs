@@ -44,7 +44,7 @@ pub struct Advice {
     pub verdict: AdviceVerdict,
     /// How often the device goes over a buffer while it lives.
     pub passes: u64,
-    /// The policy; absent where none can build the buffers.
+    /// The policy; absent where none can build the buffers. It costs least, or as good as least.
     pub policy: Option<String>,
     /// Others whose buffers cost at most [`rule::AS_GOOD`] more.
     pub as_good: Vec<String>,
@@ -96,7 +96,7 @@ pub struct Candidate {
     pub set_aside: Option<String>,
 }
 
-/// From so many passes on, a policy costs least, until the next stretch.
+/// From so many passes on, a policy costs least or is as good as that which does, until the next stretch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Stretch {
     /// Passes from which on.
@@ -112,9 +112,9 @@ pub struct Variant {
     pub assumption: String,
     /// What it is multiplied by; absent where another is assumed instead.
     pub factor: Option<f64>,
-    /// The policy that costs least then.
+    /// The policy that would be used then.
     pub policy: String,
-    /// Whether the advice stands: what is advised costs at most [`rule::AS_GOOD`] more than that.
+    /// Whether the advice stands: what is advised costs at most twice [`rule::AS_GOOD`] more than that.
     pub holds: bool,
     /// The least cost by passes then.
     pub stretches: Vec<Stretch>,

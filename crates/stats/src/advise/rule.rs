@@ -12,38 +12,43 @@
 //! if the device waited for each: an upper bound for a device that reads ahead. What a pass costs without any
 //! walk is the same for all policies and is left out.
 //!
-//! **Bystanders are a constraint, not a cost**: nobody can say what a dropped packet is worth in
-//! milliseconds. A policy beside which bystanders fail clearly more often than beside the one that they fare
-//! best with (by more than [`BYSTANDERS`] and than two standard errors) is set aside, and the advice says so,
-//! and what would be used without that constraint. So is a policy that could not build all buffers.
+//! What costs at most [`AS_GOOD`] more is as good, because the prices are not known better. Of policies that are
+//! as good, that one is used which would try least where no two free pages are adjacent: memory may become worse.
 //!
-//! **Sensitivity.** The choice is made again with each assumption halved and doubled. Where what was chosen
-//! then costs more than [`AS_GOOD`] above the least, the answer is `inconclusive`.
+//! **Bystanders are a constraint, not a cost**: nobody can say what a dropped packet is worth in
+//! milliseconds. A policy beside which one of them fails clearly more often than alone (by more than
+//! [`BYSTANDERS`] and than two standard errors) is set aside, and the advice says so, and what would be used
+//! without that constraint. So is a policy that could not build all buffers. Where memory is such that they
+//! fail alone, no policy can be blamed for it.
+//!
+//! **Sensitivity.** Costs are compared again with each assumption halved and doubled. Where what was chosen
+//! then costs more than twice [`AS_GOOD`] above the least, the answer is `inconclusive`.
 //!
 //! Pure arithmetic on rows. Cost: policies^2 a variant.
 
 use crate::replay::ChunksRow;
-use crate::replay::chunks::Sensitivity;
+use crate::replay::chunks::{Bystander, Sensitivity};
 
 use super::{Advice, Candidate, Stretch, Variant, sentence};
 
-/// What is at most this share more costly is as good: the model's costs are not known better.
+/// What is at most this share more costly is as good.
 pub const AS_GOOD: f64 = 0.05;
 
-/// Share of their tries that bystanders may fail more often beside a policy than beside the best.
+/// Share of its tries that a bystander may fail more often beside a policy than alone.
 pub const BYSTANDERS: f64 = 0.01;
 
 /// Passes beyond which no break-even is told: a century at 60 a second.
 const MOST_PASSES: f64 = 2e11;
 
-/// Chooses among `rows` for a device that goes over each buffer `passes` times in the pattern `access`.
+/// Chooses among `rows` for a device that goes over each buffer `passes` times in the pattern `access`;
+/// `alone` is how the bystanders fare without any buffer.
 #[must_use]
-pub fn advise(rows: &[ChunksRow], access: &str, passes: u64) -> Advice {
-    let aside = set_aside(rows);
+pub fn advise(rows: &[ChunksRow], alone: &[Bystander], access: &str, passes: u64) -> Advice {
+    let aside = set_aside(rows, alone);
     let usable = |row: &&ChunksRow| !aside.iter().any(|(policy, _)| *policy == row.policy);
     let usable: Vec<&ChunksRow> = rows.iter().filter(usable).collect();
     let lines = lines(&usable, access, None);
-    let Some(best) = least(&lines, passes) else {
+    let Some(best) = choice(&lines, passes) else {
         return Advice {
             verdict: sentence::nobody(),
             passes,
@@ -56,7 +61,7 @@ pub fn advise(rows: &[ChunksRow], access: &str, passes: u64) -> Advice {
             variants: Vec::new(),
         };
     };
-    let life = best.life(passes);
+    let life = least(&lines, passes).map_or(0.0, |line| line.life(passes));
     let (as_good, others): (Vec<Line<'_>>, Vec<Line<'_>>) = lines
         .iter()
         .filter(|line| line.policy != best.policy)
@@ -90,6 +95,8 @@ struct Line<'a> {
     build: f64,
     /// Milliseconds a pass.
     pass: f64,
+    /// Tries where memory is at its worst.
+    tries: u64,
 }
 
 impl Line<'_> {
@@ -120,6 +127,7 @@ fn lines<'a>(rows: &[&'a ChunksRow], access: &str, changed: Option<Changed<'_>>)
             policy: &row.policy,
             build: otherwise("time_ms", None).or(row.time_ms)?,
             pass: otherwise("pass_ms", Some(access)).unwrap_or(tlb.pass_ms),
+            tries: row.tries_at_worst,
         })
     };
     rows.iter().filter_map(line).collect()
@@ -131,56 +139,62 @@ fn least<'a>(lines: &[Line<'a>], passes: u64) -> Option<Line<'a>> {
     lines.iter().min_by(cheaper).copied()
 }
 
+/// Of the lines that are as good as the cheapest, the one that tries least at worst; of equal ones the cheapest.
+fn choice<'a>(lines: &[Line<'a>], passes: u64) -> Option<Line<'a>> {
+    let least = least(lines, passes)?.life(passes);
+    let good = lines
+        .iter()
+        .filter(|line| is_as_good(line.life(passes), least));
+    let better = |a: &&Line<'_>, b: &&Line<'_>| {
+        let tries = a.tries.cmp(&b.tries);
+        tries.then(a.life(passes).total_cmp(&b.life(passes)))
+    };
+    good.min_by(better).copied()
+}
+
 fn is_as_good(cost: f64, least: f64) -> bool {
     cost <= least * (1.0 + AS_GOOD)
 }
 
 /// The policies that are not to be used, and why.
-fn set_aside(rows: &[ChunksRow]) -> Vec<(&str, String)> {
-    let mut aside: Vec<(&str, String)> = Vec::new();
-    let best = rows
-        .iter()
-        .filter(|row| row.failures == 0 && row.bystander_tries > 0)
-        .min_by(|a, b| failing(a).total_cmp(&failing(b)));
-    for row in rows {
+fn set_aside<'a>(rows: &'a [ChunksRow], alone: &[Bystander]) -> Vec<(&'a str, String)> {
+    let why = |row: &ChunksRow| {
         if row.failures > 0 {
-            let why = format!(
-                "could not build {} of {} buffers",
-                row.failures, row.operations
-            );
-            aside.push((&row.policy, why));
-            continue;
+            let (failed, all) = (row.failures, row.operations);
+            return Some(format!("could not build {failed} of {all} buffers"));
         }
-        let clearly = |best: &&ChunksRow| failing(row) - failing(best) > room(row, best);
-        if let Some(best) = best.filter(clearly) {
-            let why = format!(
-                "others fail in {:.1} % of their tries, beside {} in {:.1} %",
-                failing(row) * 100.0,
-                best.policy,
-                failing(best) * 100.0
-            );
-            aside.push((&row.policy, why));
-        }
-    }
-    aside
+        row.bystanders.iter().find_map(|one| {
+            let before = alone.iter().find(|other| other.name == one.name)?;
+            is_harmed(one, before).then(|| {
+                format!(
+                    "{} (order {}) fails in {:.1} % of its tries, alone in {:.1} %",
+                    one.name,
+                    one.order,
+                    failing(one) * 100.0,
+                    failing(before) * 100.0
+                )
+            })
+        })
+    };
+    rows.iter()
+        .filter_map(|row| Some((row.policy.as_str(), why(row)?)))
+        .collect()
 }
 
-/// Share of the bystanders' tries that failed; 0 where there was none.
+/// Share of its tries that failed; 0 where there was none.
 #[allow(clippy::cast_precision_loss)] // counts of tries
-fn failing(row: &ChunksRow) -> f64 {
-    row.bystander_failures as f64 / row.bystander_tries.max(1) as f64
+fn failing(one: &Bystander) -> f64 {
+    one.failures as f64 / one.tries.max(1) as f64
 }
 
-/// By how much two shares may differ: [`BYSTANDERS`], or two standard errors of their difference.
+/// Whether it fails more often than `alone` by more than [`BYSTANDERS`] and than two standard errors of the
+/// difference.
 #[allow(clippy::cast_precision_loss)] // counts of tries
-fn room(a: &ChunksRow, b: &ChunksRow) -> f64 {
-    let (of_a, of_b) = (
-        a.bystander_tries.max(1) as f64,
-        b.bystander_tries.max(1) as f64,
-    );
-    let both = (a.bystander_failures + b.bystander_failures) as f64 / (of_a + of_b);
-    let error = (both * (1.0 - both) * (1.0 / of_a + 1.0 / of_b)).sqrt();
-    BYSTANDERS.max(2.0 * error)
+fn is_harmed(one: &Bystander, alone: &Bystander) -> bool {
+    let tries = [one.tries.max(1) as f64, alone.tries.max(1) as f64];
+    let both = (one.failures + alone.failures) as f64 / (tries[0] + tries[1]);
+    let error = (both * (1.0 - both) * (1.0 / tries[0] + 1.0 / tries[1])).sqrt();
+    failing(one) - failing(alone) > BYSTANDERS.max(2.0 * error)
 }
 
 fn candidates(
@@ -197,7 +211,7 @@ fn candidates(
             build_ms: row.time_ms,
             pass_ms: line.map(|line| line.pass),
             life_ms: line.map(|line| line.life(passes)),
-            bystanders_failing: (row.bystander_tries > 0).then(|| failing(row)),
+            bystanders_failing: share(row.bystander_failures, row.bystander_tries),
             set_aside: why.map(|(_, why)| why.clone()),
         }
     };
@@ -208,6 +222,21 @@ fn candidates(
         aside.then(cost(a).total_cmp(&cost(b)))
     });
     all
+}
+
+#[allow(clippy::cast_precision_loss)] // counts of tries
+fn share(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+/// Of the lines that are as good as `line` at any number of passes, the one that tries least at worst.
+fn stand_in<'a>(line: &Line<'a>, lines: &[Line<'a>]) -> Line<'a> {
+    let good = lines
+        .iter()
+        .filter(|other| is_as_good(other.build, line.build) && is_as_good(other.pass, line.pass));
+    good.min_by_key(|other| other.tries)
+        .copied()
+        .unwrap_or(*line)
 }
 
 /// The lower envelope of the lines, from 0 passes on.
@@ -226,10 +255,13 @@ fn stretches(lines: &[Line<'_>]) -> Vec<Stretch> {
     while let Some((from_passes, line)) = now {
         // Two that take turns within one pass: the later one is there at a whole number of passes.
         stretches.pop_if(|last| last.from_passes == from_passes);
-        stretches.push(Stretch {
-            from_passes,
-            policy: line.policy.to_owned(),
-        });
+        let policy = stand_in(line, lines).policy;
+        if stretches.last().is_none_or(|last| last.policy != policy) {
+            stretches.push(Stretch {
+                from_passes,
+                policy: policy.to_owned(),
+            });
+        }
         now = lines
             .iter()
             .filter(|other| other.pass < line.pass)
@@ -252,13 +284,14 @@ fn variants(rows: &[&ChunksRow], access: &str, passes: u64, chosen: &str) -> Vec
     }
     let variant = |change: Changed<'_>| {
         let lines = lines(rows, access, Some(change));
-        let best = least(&lines, passes)?;
+        let (best, least) = (choice(&lines, passes)?, least(&lines, passes)?);
         let ours = lines.iter().find(|line| line.policy == chosen)?;
         Some(Variant {
             assumption: change.0.to_owned(),
             factor: change.1,
             policy: best.policy.to_owned(),
-            holds: is_as_good(ours.life(passes), best.life(passes)),
+            // What was chosen may have cost as much more than the least already.
+            holds: ours.life(passes) <= least.life(passes) * (1.0 + 2.0 * AS_GOOD),
             stretches: stretches(&lines),
         })
     };

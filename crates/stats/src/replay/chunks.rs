@@ -35,6 +35,8 @@ pub struct ChunksSetting {
     /// Whether its driver says that large chunks do not help it (`DMA_ATTR_ALLOC_SINGLE_PAGES`), as that of
     /// a device does that goes over its buffers row by row and in no other way.
     pub single_pages: bool,
+    /// How the bystanders fare where every buffer is a single page: what they lack then is no policy's doing.
+    pub bystanders_alone: Vec<Bystander>,
     /// What is not known and was chosen, with why; [`ChunksRow::sensitivity`] varies it.
     pub assumptions: Vec<Assumption>,
 }
@@ -69,6 +71,9 @@ pub struct ChunksRow {
     pub tries: u64,
     /// Those that failed.
     pub failed_tries: u64,
+    /// Tries for one such buffer (of a trace, for its largest) where no two free pages are adjacent: how bad it
+    /// may become where memory is worse than here.
+    pub tries_at_worst: u64,
     /// Tries by order, from 0 on.
     pub tries_by_order: Vec<u64>,
     /// Failed tries by order, from 0 on.

@@ -10,8 +10,9 @@ use stopgap_models::chunks::buddy::Use;
 use stopgap_models::chunks::experiment::{Device, Step, mail, videos};
 use stopgap_models::chunks::kernel::Kernel;
 use stopgap_models::chunks::machine::Machine;
-use stopgap_models::chunks::scenario::Scenario;
 use stopgap_models::chunks::scenario::snapshot::{self, Assumptions, BlockRule};
+use stopgap_models::chunks::scenario::{Scenario, UNMOVABLE_SHARE};
+use stopgap_models::chunks::walkers::Walkers;
 use stopgap_report::text::thousands;
 
 use super::trace;
@@ -21,7 +22,7 @@ use crate::input_file;
 
 /// Buffers that each policy builds where nothing else is said, and how many are held at a time: a page with four
 /// videos.
-const BUFFERS: u64 = 100;
+const BUFFERS: u64 = 50;
 const LIVE: u32 = 4;
 
 /// More buffers than anybody can wait for.
@@ -135,7 +136,21 @@ impl Memory {
         let machine = scenario
             .machine(&setting)
             .map_err(|error| Failure::error(format!("{scenario}: {error}")))?;
-        Ok(Memory::new(scenario.to_string(), machine, setting.kernel))
+        let assumed = match scenario {
+            Scenario::Thread => vec![
+                format!("one page in {UNMOVABLE_SHARE} can neither be moved nor reclaimed"),
+                format!(
+                    "{} walkers take a page in {} us each",
+                    Walkers::THREAD.tasks,
+                    Walkers::THREAD.fault_ns / 1e3
+                ),
+            ],
+            _ => Vec::new(),
+        };
+        Ok(Memory {
+            assumed,
+            ..Memory::new(scenario.to_string(), machine, setting.kernel)
+        })
     }
 
     fn of_snapshot(path: &Path, word: &str, flags: &ChunksInput) -> Result<Memory, Failure> {

@@ -22,16 +22,19 @@ mod tally;
 
 use std::collections::BTreeMap;
 
-use stopgap_chunks::policy::{BuildError, Built, Name, Request};
+use stopgap_chunks::policy::{BuildError, Built, Chunk, Effort, Name, Request, Source};
 use stopgap_stats::replay::chunks::{Bystander, ChunksRow};
 
 pub use assumptions::assumptions;
 pub use device::{Device, Pattern};
 pub use steps::{Step, videos};
 
-use super::bystanders::THREAD;
+use super::bystanders::{self, Fared};
 use super::machine::{Machine, MachineError};
 use tally::Tally;
+
+/// Steps after which it is known how the bystanders fare alone: hundreds of their tries.
+const ALONE: usize = 200;
 
 /// What is the same for every policy.
 #[derive(Clone, Copy)]
@@ -84,6 +87,25 @@ impl<'a> Experiment<'a> {
         Ok(Some(row))
     }
 
+    /// How the bystanders fare where every buffer is a single page: what they lack then is no policy's doing.
+    ///
+    /// # Errors
+    /// As [`Experiment::row`].
+    pub fn alone(&self, stop: &dyn Fn() -> bool) -> Result<Vec<Bystander>, MachineError> {
+        let single = |step: &Step| match *step {
+            Step::Build { id, .. } => Step::Build { id, pages: 1 },
+            release @ Step::Release { .. } => release,
+        };
+        let steps: Vec<Step> = self.steps.iter().take(ALONE).map(single).collect();
+        let alone = Experiment {
+            steps: &steps,
+            ..*self
+        };
+        let done = alone.carry_out(Name::OnePage, self.machine, stop, &|_| ())?;
+        let fared = done.map(|(_, machine)| machine.bystanders());
+        Ok(bystanders(&fared.unwrap_or_default()))
+    }
+
     /// All steps on a copy of `machine`, which is given back as it is then.
     fn carry_out(
         &self,
@@ -98,7 +120,7 @@ impl<'a> Experiment<'a> {
         let mut tally = Tally::new(policy, self.device, self.seed, planned);
         let mut held: BTreeMap<u32, Built> = BTreeMap::new();
         for (done, &step) in self.steps.iter().enumerate() {
-            if stop() {
+            if stop() || tally.is_long() {
                 break;
             }
             #[allow(clippy::cast_precision_loss)] // a share for a progress bar
@@ -127,6 +149,17 @@ impl<'a> Experiment<'a> {
         Ok((tally.asked() > 0).then_some((tally, machine)))
     }
 
+    /// Tries for the largest buffer from a source that has single pages alone.
+    fn tries_at_worst(&self, policy: Name) -> u64 {
+        let pages = self.steps.iter().map(|step| match *step {
+            Step::Build { pages, .. } => pages,
+            Step::Release { .. } => 0,
+        });
+        let request = self.request(pages.max().unwrap_or(0));
+        let built = policy.build(&request, &mut SinglePages { next: 0 });
+        built.map_or(0, |built| built.tries.total()) // it was built before, or refused as an error
+    }
+
     fn request(&self, pages: u64) -> Request {
         Request {
             pages,
@@ -140,21 +173,13 @@ impl<'a> Experiment<'a> {
     fn finish(&self, policy: Name, tally: Tally<'_>, machine: &Machine) -> ChunksRow {
         let large_blocks_per_mib = tally.large_blocks_per_mib(self.machine.page());
         let fared = machine.bystanders();
-        let bystanders: Vec<Bystander> = THREAD
-            .iter()
-            .map(|one| Bystander {
-                name: one.name.to_owned(),
-                order: one.order,
-                tries: fared.tries[one.order as usize],
-                failures: fared.failed[one.order as usize],
-            })
-            .collect();
         let row = tally.row(self.workload, &machine.costs());
         let time = row.time_ms.filter(|_| self.beside_mail);
         ChunksRow {
+            tries_at_worst: self.tries_at_worst(policy),
             bystander_tries: fared.total(),
             bystander_failures: fared.total_failed(),
-            bystanders,
+            bystanders: bystanders(&fared),
             large_blocks_per_mib,
             unusable_before: tally::unusable(self.machine.buddy()),
             unusable_after: tally::unusable(machine.buddy()),
@@ -162,6 +187,31 @@ impl<'a> Experiment<'a> {
             ..row
         }
     }
+}
+
+/// Memory in which no two free pages are adjacent, without end.
+struct SinglePages {
+    next: u64,
+}
+
+impl Source for SinglePages {
+    fn take(&mut self, order: u32, _: Effort) -> Option<u64> {
+        self.next += 2;
+        (order == 0).then_some(self.next)
+    }
+
+    fn give(&mut self, _: Chunk) {}
+}
+
+/// Those of mail 001, whom every machine has.
+fn bystanders(fared: &Fared) -> Vec<Bystander> {
+    let one = |one: &bystanders::Bystander| Bystander {
+        name: one.name.to_owned(),
+        order: one.order,
+        tries: fared.tries[one.order as usize],
+        failures: fared.failed[one.order as usize],
+    };
+    bystanders::THREAD.iter().map(one).collect()
 }
 
 #[cfg(test)]

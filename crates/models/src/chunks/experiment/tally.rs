@@ -20,6 +20,10 @@ use crate::chunks::machine::Outcome;
 /// Accesses that are counted for each pattern: those of four buffers of 4 MiB, or of one that is larger.
 const ACCESSES: u64 = 4 << 16;
 
+/// Pages that compaction may look at for one policy: a few seconds of ours. Where memory is full of pages that
+/// cannot be moved, a single buffer may take as many.
+const LOOKS: u64 = 1 << 32;
+
 /// What is known of one policy so far.
 #[derive(Debug, Clone)]
 pub(super) struct Tally<'a> {
@@ -114,6 +118,11 @@ impl<'a> Tally<'a> {
         }
     }
 
+    /// Whether it has taken so long that no further buffer should be begun.
+    pub(super) fn is_long(&self) -> bool {
+        self.counts.scanned > LOOKS
+    }
+
     /// Buffers asked for so far.
     pub(super) fn asked(&self) -> u64 {
         self.asked
@@ -136,6 +145,11 @@ impl<'a> Tally<'a> {
             let why =
                 "no page table is known that has these page sizes, or it does not reach so far";
             none("table_bytes", why);
+        }
+        if self.counts.scanned > LOOKS && self.asked < self.planned {
+            let what = format!("{} of {} buffers", self.planned - self.asked, self.planned);
+            let why = format!("not begun: compaction had looked at more than {LOOKS} pages");
+            none(&what, &why);
         }
         let mean = |sum: f64| (built > 0).then(|| sum / float(built));
         let by_cause = ByCause::of(&self.counts, costs);
@@ -172,6 +186,7 @@ impl<'a> Tally<'a> {
             failures: self.failures,
             tries: self.tries.total(),
             failed_tries: self.tries.total_failed(),
+            tries_at_worst: 0,
             tries_by_order: self.tries.tries.to_vec(),
             failed_by_order: self.tries.failed.to_vec(),
             time_ms: mean(by_cause.total_ns() / 1e6),

@@ -1,1 +1,227 @@
+//! Experiments whose figures are known.
 
+use stopgap_chunks::iommu::PageSizes;
+use stopgap_stats::replay::chunks::MailKind;
+
+use super::*;
+use crate::chunks::scenario::Scenario;
+
+const PAGES: u64 = 1_024;
+
+fn device(access: &[Pattern]) -> Device {
+    Device {
+        sizes: PageSizes::K4_K64_M2,
+        access: access.to_vec(),
+    }
+}
+
+fn row(scenario: Scenario, steps: &[Step], device: &Device, policy: Name) -> ChunksRow {
+    let machine = scenario.machine(&scenario.setting(1)).unwrap();
+    let experiment = Experiment {
+        workload: "here",
+        machine: &machine,
+        otherwise: &[],
+        steps,
+        device,
+        beside_mail: scenario == Scenario::Thread,
+        seed: 1,
+    };
+    let row = experiment.row(policy, &|| false, &|_| ());
+    row.unwrap().unwrap()
+}
+
+fn close(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 1e-9 * a.abs().max(b.abs())
+}
+
+/// Mail 001: 9,228 tries a buffer; with every page apart each of the 1,024 is an entry, and reading them in rows
+/// of 4 KiB misses once a page, reading them down the columns always.
+#[test]
+fn nothing_contiguous() {
+    let device = device(&[Pattern::Linear, Pattern::Rotate90]);
+    let steps = videos(PAGES, 3, 2);
+    let row = row(Scenario::NoContiguous, &steps, &device, Name::Old);
+    assert_eq!(
+        (row.operations, row.tries, row.failed_tries),
+        (3, 27_684, 24_612)
+    );
+    assert_eq!(row.tries_by_order.iter().sum::<u64>(), row.tries);
+    assert_eq!(row.tries_by_order[0], 3_072);
+    assert_eq!(row.entries, [("4K".to_owned(), 1_024.0)].into());
+    assert!(close(row.tlb[0].misses_per_access, 1.0 / 64.0), "{row:?}");
+    assert!(close(row.tlb[1].misses_per_access, 1.0), "{row:?}");
+    assert!(close(row.tlb[1].pass_ms, 65_536.0 * 200.0 / 1e6), "{row:?}");
+    assert_eq!(row.tlb_misses_per_access, Some(1.0 / 64.0));
+    assert!(row.unusable_before[1..].iter().all(|i| *i == Some(1.0)));
+    assert_eq!(row.mail, None);
+    // Single pages alone were there to take.
+    assert_eq!(row.large_blocks_per_mib, Some(0.0));
+    // The four levels of tables of 4 KiB, with two of the last one for 4 MiB.
+    assert_eq!(row.table_bytes, Some(5.0 * 4_096.0));
+}
+
+/// Two entries of 2 MiB, and 1 MiB is 32 blocks of order 3.
+#[test]
+fn unfragmented() {
+    let device = device(&[Pattern::Rotate90]);
+    let row = row(
+        Scenario::Unfragmented,
+        &videos(PAGES, 5, 4),
+        &device,
+        Name::List,
+    );
+    assert_eq!(row.entries, [("2M".to_owned(), 2.0)].into());
+    assert_eq!(row.large_blocks_per_mib, Some(32.0));
+    assert_eq!((row.tries, row.tries_at_worst), (5 * 2, 1_027));
+    assert_eq!(row.bystander_failures, 0);
+    assert!(row.bystander_tries > 0);
+    assert_eq!(row.tlb_misses_per_access, Some(2.0 / 65_536.0));
+}
+
+/// What causes add up to is the time, and twice a price is twice its cause.
+#[test]
+fn time_is_made_of_its_causes() {
+    let device = device(&[Pattern::Linear, Pattern::Random]);
+    let row = row(Scenario::Thread, &videos(PAGES, 2, 4), &device, Name::Fold);
+    let time = row.time_ms.unwrap();
+    assert!(close(row.time_by_cause_ms.values().sum(), time), "{row:?}");
+    assert!(row.time_worst_ms.unwrap() >= time);
+    let of = |assumption: &str, factor: f64| {
+        let same = row
+            .sensitivity
+            .iter()
+            .filter(|one| one.assumption == assumption && one.factor == Some(factor));
+        same.map(|one| one.value).next().unwrap()
+    };
+    let reclaim = row.time_by_cause_ms["reclaim"];
+    assert!(close(of("reclaim", 2.0), time + reclaim), "{row:?}");
+    assert!(close(of("reclaim", 0.5), time - reclaim / 2.0), "{row:?}");
+    let compaction = row.time_by_cause_ms["compaction"];
+    let more = of("scan", 2.0) + of("move", 2.0) - 2.0 * time;
+    assert!(close(more, compaction), "{row:?}");
+    // A p99 of two buffers is nobody's.
+    assert_eq!(row.time_p99_ms, None);
+    assert!(row.missing.iter().any(|m| m.what == "time_p99_ms"));
+    let mail = row.mail.unwrap();
+    assert_eq!((mail.mail_ms, mail.kind), (Some(450.0), MailKind::Test));
+    assert!(close(mail.factor.unwrap(), time / 450.0));
+}
+
+/// More buffers than fit: those that fail are counted, and giving back what never was is nothing.
+///
+/// ```text
+/// 256 MiB, half of it free:  build 100 MiB  build 100 MiB (fails)  release both  build 100 MiB
+/// ```
+#[test]
+fn memory_that_ends_is_a_figure() {
+    let build = |id| Step::Build { id, pages: 25_600 };
+    let release = |id| Step::Release { id };
+    let steps = [build(1), build(2), release(2), release(1), build(2)];
+    let device = device(&[Pattern::Linear]);
+    let row = row(Scenario::NoContiguous, &steps, &device, Name::OnePage);
+    assert_eq!((row.operations, row.failures), (3, 1));
+    assert!(close(row.entries["4K"], 25_600.0), "{row:?}");
+}
+
+/// The attribute of a driver that reads row by row and in no other way turns two policies into `one-page`.
+#[test]
+fn a_device_that_only_reads_rows_asks_for_single_pages() {
+    let linear = device(&[Pattern::Linear]);
+    let both = device(&[Pattern::Linear, Pattern::Rotate90]);
+    let steps = videos(PAGES, 1, 1);
+    for policy in [Name::PerDevice, Name::Landed] {
+        let tries = |device| row(Scenario::NoContiguous, &steps, device, policy).tries;
+        assert_eq!((tries(&linear), tries(&both)), (1_024, 1_027), "{policy}");
+    }
+}
+
+/// Nothing else is assumed, so nothing changes; half of the memory gone, it does.
+#[test]
+fn what_is_assumed_otherwise_is_carried_out_too() {
+    let scenario = Scenario::Unfragmented;
+    let machine = scenario.machine(&scenario.setting(1)).unwrap();
+    let kept = Scenario::Kept {
+        of: 2,
+        pinned: true,
+    };
+    let otherwise = [
+        ("the same".to_owned(), machine.clone()),
+        (
+            "every second page pinned".to_owned(),
+            kept.machine(&kept.setting(1)).unwrap(),
+        ),
+    ];
+    let device = device(&[Pattern::Rotate90]);
+    let experiment = Experiment {
+        workload: "here",
+        machine: &machine,
+        otherwise: &otherwise,
+        steps: &videos(PAGES, 2, 2),
+        device: &device,
+        beside_mail: false,
+        seed: 1,
+    };
+    let row = experiment.row(Name::ListNoReclaim, &|| false, &|_| ());
+    let row = row.unwrap().unwrap();
+    let of = |assumption: &str, quantity: &str| {
+        let same = row
+            .sensitivity
+            .iter()
+            .find(|one| one.assumption == assumption && one.quantity == quantity);
+        same.unwrap().value
+    };
+    assert!(close(of("the same", "time_ms"), row.time_ms.unwrap()));
+    assert!(of("every second page pinned", "time_ms") > row.time_ms.unwrap());
+    assert!(close(
+        of("every second page pinned", "misses_per_access"),
+        1.0
+    ));
+    // Nobody lacks anything where nothing is built.
+    let alone = experiment.alone(&|| false).unwrap();
+    assert!(alone.iter().all(|one| one.failures == 0 && one.tries > 0));
+}
+
+/// Ctrl-C before the first buffer gives no row; after it, the row of what was done.
+#[test]
+fn an_end_in_the_middle() {
+    let scenario = Scenario::Unfragmented;
+    let machine = scenario.machine(&scenario.setting(1)).unwrap();
+    let device = device(&[Pattern::Linear]);
+    let experiment = Experiment {
+        workload: "here",
+        machine: &machine,
+        otherwise: &[],
+        steps: &videos(PAGES, 9, 9),
+        device: &device,
+        beside_mail: false,
+        seed: 1,
+    };
+    let after = |buffers: u32| {
+        let left = std::cell::Cell::new(buffers);
+        let stop = move || left.replace(left.get().saturating_sub(1)) == 0;
+        experiment.row(Name::List, &stop, &|_| ()).unwrap()
+    };
+    assert_eq!(after(0), None);
+    assert_eq!(after(4).unwrap().operations, 4);
+}
+
+/// A device that cannot map a base page is an error and no row.
+#[test]
+fn a_request_that_makes_no_sense() {
+    let scenario = Scenario::Unfragmented;
+    let machine = scenario.machine(&scenario.setting(1)).unwrap();
+    let device = Device {
+        sizes: PageSizes::new(&[1 << 16]).unwrap(),
+        access: vec![Pattern::Linear],
+    };
+    let experiment = Experiment {
+        workload: "here",
+        machine: &machine,
+        otherwise: &[],
+        steps: &videos(PAGES, 1, 1),
+        device: &device,
+        beside_mail: false,
+        seed: 1,
+    };
+    assert!(experiment.row(Name::List, &|| false, &|_| ()).is_err());
+}

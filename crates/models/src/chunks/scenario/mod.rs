@@ -23,6 +23,8 @@ use super::cost::Costs;
 use super::kernel::Kernel;
 use super::machine::{Machine, MachineError, Setting};
 
+pub use thread::UNMOVABLE_SHARE;
+
 /// A memory by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scenario {

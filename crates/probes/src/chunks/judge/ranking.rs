@@ -12,7 +12,7 @@ use stopgap_stats::quantile::median;
 use stopgap_stats::record::{Block, Series};
 
 use super::{size_of, strategy_of};
-use crate::chunks::series::TAKE;
+use crate::chunks::series::BLOCK;
 use crate::chunks::strategy::Strategy;
 
 /// Strategies whose medians differ by less than this factor are alike.
@@ -31,20 +31,21 @@ impl Ranking {
     /// Of the buffers of this size; `None` where fewer than two strategies took one.
     #[must_use]
     pub fn of(series: &[Series], size: Bytes) -> Option<Ranking> {
-        let takes = |series: &&Series| series.name == TAKE && size_of(series) == Some(size);
-        let mut rows: Vec<(Strategy, f64, &[Block])> = series
+        let blocks = |series: &&Series| series.name == BLOCK && size_of(series) == Some(size);
+        let mut rows: Vec<(Strategy, f64, Vec<(u32, f64)>)> = series
             .iter()
-            .filter(takes)
+            .filter(blocks)
             .filter_map(|series| {
-                let times = series.blocks.iter().map(|block| block.value).collect();
-                Some((strategy_of(series)?, median(times)?, &series.blocks[..]))
+                let runs = runs(series)?;
+                let times = runs.iter().map(|&(_, time)| time).collect();
+                Some((strategy_of(series)?, median(times)?, runs))
             })
             .collect();
         rows.sort_by(|a, b| a.1.total_cmp(&b.1));
         (rows.len() > 1).then(|| Ranking {
             disagree: rows.iter().enumerate().find_map(|(at, quick)| {
                 let slow = rows[at + 1..].iter().find(|slow| {
-                    slow.1 >= quick.1 * APART && !same_order_always(quick.2, slow.2)
+                    slow.1 >= quick.1 * APART && !same_order_always(&quick.2, &slow.2)
                 })?;
                 Some((quick.0, slow.0))
             }),
@@ -94,11 +95,22 @@ impl Ranking {
     }
 }
 
+/// Nanoseconds a buffer in each run.
+#[allow(clippy::cast_precision_loss)] // counts of blocks and buffers
+fn runs(series: &Series) -> Option<Vec<(u32, f64)>> {
+    let buffers = series.number("buffers")?.max(1) as f64;
+    let time = |block: &Block| {
+        let mean = block.histogram.as_ref()?.mean()?;
+        Some((block.run, mean * block.samples as f64 / buffers))
+    };
+    Some(series.blocks.iter().filter_map(time).collect())
+}
+
 /// Whether each run that has both puts the first before the second, two runs at least.
-fn same_order_always(quick: &[Block], slow: &[Block]) -> bool {
-    let both = quick.iter().filter_map(|block| {
-        let other = slow.iter().find(|other| other.run == block.run)?;
-        Some(block.value < other.value)
+fn same_order_always(quick: &[(u32, f64)], slow: &[(u32, f64)]) -> bool {
+    let both = quick.iter().filter_map(|&(run, time)| {
+        let &(_, other) = slow.iter().find(|(other, _)| *other == run)?;
+        Some(time < other)
     });
     let orders: Vec<bool> = both.collect();
     orders.len() >= 2 && orders.iter().all(|&order| order)
@@ -108,23 +120,26 @@ fn same_order_always(quick: &[Block], slow: &[Block]) -> bool {
 mod tests {
     use super::*;
     use std::collections::BTreeMap;
+    use stopgap_stats::histogram::Recorder;
     use stopgap_stats::record::Parameter;
 
-    fn takes(strategy: Strategy, ms: &[f64]) -> Series {
-        let block = |(run, ms): (usize, &f64)| Block {
-            run: u32::try_from(run).unwrap(),
-            start_ns: 0,
-            samples: 1,
-            value: ms * 1e6,
-            histogram: None,
-            stalls: None,
+    /// Two buffers of two blocks each a run, together `ms` a buffer.
+    fn blocks(strategy: Strategy, ms: &[f64]) -> Series {
+        let block = |(run, ms): (usize, &f64)| {
+            let mut recorder = Recorder::new(u64::MAX);
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // times
+            for at in 0..4 {
+                recorder.record(at, (ms * 0.5e6) as u64);
+            }
+            recorder.into_block(u32::try_from(run).unwrap(), 0).unwrap()
         };
         Series {
-            name: TAKE.to_owned(),
+            name: BLOCK.to_owned(),
             unit: "ns".to_owned(),
             parameters: BTreeMap::from([
                 ("size".to_owned(), Parameter::from("64M")),
                 ("strategy".to_owned(), Parameter::from(strategy.to_string())),
+                ("buffers".to_owned(), Parameter::from(2u64)),
             ]),
             blocks: ms.iter().enumerate().map(block).collect(),
             error: None,
@@ -132,7 +147,7 @@ mod tests {
     }
 
     fn ranking(rows: &[(Strategy, &[f64])]) -> Ranking {
-        let series: Vec<_> = rows.iter().map(|(of, ms)| takes(*of, ms)).collect();
+        let series: Vec<_> = rows.iter().map(|(of, ms)| blocks(*of, ms)).collect();
         Ranking::of(&series, Bytes::mib(64)).unwrap()
     }
 
@@ -146,7 +161,7 @@ mod tests {
         assert_eq!(ranking.disagree, None);
         assert_eq!(
             ranking.words(Bytes::mib(64)),
-            "64M by time: base 18 ms ~ thp-noreclaim 19 ms < thp-direct 1.04 s"
+            "64M by time: base 18.0 ms ~ thp-noreclaim 19.0 ms < thp-direct 1.04 s"
         );
     }
 
@@ -171,7 +186,7 @@ mod tests {
     fn one_run_is_no_order() {
         let one = ranking(&[(Strategy::ThpDirect, &[100.0]), (Strategy::Base, &[18.0])]);
         assert!(one.disagree.is_some());
-        let series = [takes(Strategy::Base, &[1.0])];
+        let series = [blocks(Strategy::Base, &[1.0])];
         assert_eq!(Ranking::of(&series, Bytes::mib(64)), None);
     }
 
