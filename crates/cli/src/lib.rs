@@ -51,6 +51,7 @@ pub fn main() -> ExitCode {
         Command::Replay(args) => match args.question {
             ReplayQuestion::Placement(flags) => replay::placement(&flags, &[]),
             ReplayQuestion::Chunks(flags) => replay::chunks::run(&flags),
+            ReplayQuestion::Roundtrip(flags) => replay::roundtrip::run(&flags),
         },
         Command::Advise(args) => match args.question {
             AdviseQuestion::Chunks(flags) => advise::chunks(&flags),

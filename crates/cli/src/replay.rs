@@ -3,6 +3,7 @@
 pub(crate) mod chunks;
 mod memory_events;
 mod placement;
+pub(crate) mod roundtrip;
 
 pub use placement::run as placement;
 

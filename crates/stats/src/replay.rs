@@ -6,6 +6,7 @@
 
 pub mod chunks;
 pub mod placement;
+pub mod roundtrip;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,6 +14,7 @@ use stopgap_events::question::Question;
 
 pub use chunks::{ChunksRow, ChunksSetting};
 pub use placement::{Growth, MailFit, MailPoint, PlacementRow, Quantity, Spread};
+pub use roundtrip::{Beside, RoundtripRow, RoundtripSetting};
 
 /// The name and version of the record's form.
 pub const SCHEMA: &str = "stopgap.replay/1";
@@ -46,6 +48,9 @@ pub struct Replay {
     /// Of a replay of chunks: what was the same for every policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chunks: Option<ChunksSetting>,
+    /// Of a replay of roundtrip: what was the same for every row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub roundtrip: Option<RoundtripSetting>,
 }
 
 /// A row; which kind, its question says, and a reader sees by its fields.
@@ -56,6 +61,8 @@ pub enum Row {
     Placement(PlacementRow),
     /// One policy on one scenario's memory.
     Chunks(ChunksRow),
+    /// One policy on one cell of client and server.
+    Roundtrip(RoundtripRow),
 }
 
 impl Row {
@@ -64,7 +71,7 @@ impl Row {
     pub fn placement(&self) -> Option<&PlacementRow> {
         match self {
             Row::Placement(row) => Some(row),
-            Row::Chunks(_) => None,
+            Row::Chunks(_) | Row::Roundtrip(_) => None,
         }
     }
 
@@ -73,7 +80,16 @@ impl Row {
     pub fn chunks(&self) -> Option<&ChunksRow> {
         match self {
             Row::Chunks(row) => Some(row),
-            Row::Placement(_) => None,
+            Row::Placement(_) | Row::Roundtrip(_) => None,
+        }
+    }
+
+    /// The row of `roundtrip`, if it is one.
+    #[must_use]
+    pub fn roundtrip(&self) -> Option<&RoundtripRow> {
+        match self {
+            Row::Roundtrip(row) => Some(row),
+            Row::Placement(_) | Row::Chunks(_) => None,
         }
     }
 }

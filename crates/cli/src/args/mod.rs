@@ -6,6 +6,7 @@
 mod chunks;
 mod probe;
 mod replay;
+mod roundtrip;
 mod values;
 
 use std::path::PathBuf;
@@ -24,6 +25,7 @@ pub(crate) use probe::{
 };
 pub use replay::ReplayPlacement;
 pub(crate) use replay::{Replay, ReplayQuestion};
+pub(crate) use roundtrip::ReplayRoundtrip;
 pub use values::count;
 use values::{pid, size};
 

@@ -7,8 +7,8 @@ use clap::Subcommand;
 use stopgap_events::units::Bytes;
 use stopgap_placement::Direction;
 
-use super::ReplayChunks;
 use super::values::{count, direction, size};
+use super::{ReplayChunks, ReplayRoundtrip};
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -26,6 +26,8 @@ pub(crate) enum ReplayQuestion {
     Placement(ReplayPlacement),
     /// What would building big buffers have cost, and how well could the IOMMU map them?
     Chunks(ReplayChunks),
+    /// How often would a client and a server switch, by which rules of waking up?
+    Roundtrip(Box<ReplayRoundtrip>),
 }
 
 /// Flags of `replay placement`, and of `stopgap-bench`.

@@ -50,6 +50,14 @@ pub(super) fn pid(text: &str) -> Result<u32, String> {
     })
 }
 
+pub(super) fn yes_no(text: &str) -> Result<bool, String> {
+    match text {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err(format!("'{text}' is neither yes nor no")),
+    }
+}
+
 /// Page sizes of an IOMMU.
 pub(super) fn page_sizes(text: &str) -> Result<PageSizes, String> {
     text.parse()

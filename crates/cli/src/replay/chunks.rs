@@ -45,6 +45,7 @@ pub(crate) fn run(flags: &ReplayChunks) -> Result<ExitCode, Failure> {
         growth: Vec::new(),
         mail: None,
         chunks: Some(outcome.setting),
+        roundtrip: None,
     };
     let name = output::name("replay-chunks", outcome.started);
     let json = flags.input.json;

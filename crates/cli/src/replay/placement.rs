@@ -124,6 +124,7 @@ pub fn run(flags: &Flags, peers: &[fn() -> Entry]) -> Result<ExitCode, Failure> 
             .map(|measured| Row::Placement(measured.row))
             .collect(),
         chunks: None,
+        roundtrip: None,
     };
     let name = output::name("replay-placement", started);
     output::document(&replay.to_json(), &name, &records, flags.json, |place| {

@@ -3,6 +3,7 @@
 pub(crate) mod chunks;
 mod lead;
 mod placement;
+mod roundtrip;
 
 use stopgap_stats::replay::Replay;
 
@@ -13,6 +14,8 @@ use crate::screen::Style;
 pub fn screen(replay: &Replay, style: Style) -> String {
     if replay.chunks.is_some() {
         chunks::screen(replay, style)
+    } else if let Some(setting) = &replay.roundtrip {
+        roundtrip::screen(replay, setting, style)
     } else {
         placement::screen(replay, style)
     }

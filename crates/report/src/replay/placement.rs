@@ -298,6 +298,7 @@ mod tests {
                 }],
             }),
             chunks: None,
+            roundtrip: None,
         };
         let style = Style {
             width: 120,

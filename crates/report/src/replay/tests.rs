@@ -90,6 +90,7 @@ pub(crate) fn replay(rows: Vec<ChunksRow>) -> Replay {
         rows: rows.into_iter().map(Row::Chunks).collect(),
         growth: Vec::new(),
         mail: None,
+        roundtrip: None,
         chunks: Some(ChunksSetting {
             memory: "thread".to_owned(),
             memory_bytes: 2 << 30,

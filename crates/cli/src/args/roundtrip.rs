@@ -1,0 +1,88 @@
+//! Flags of `replay roundtrip`.
+
+use std::path::PathBuf;
+
+use stopgap_events::units::Nanos;
+use stopgap_models::roundtrip::{ClientPolicy, ClientWait, Cpus, Reply, ServerWait};
+
+use super::values::{count, time, yes_no};
+
+/// Each combination of what is given is carried out, by each policy.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReplayRoundtrip {
+    /// Whose wake-up rules: linux-2.6.35, linux-6.12, or all [default: all].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) policy: Vec<String>,
+    /// How the client waits: poll, epoll, read (blocking) [default: all].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) client: Vec<ClientWait>,
+    /// How the server waits: select, poll, epoll.
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "poll"
+    )]
+    pub(crate) server: Vec<ServerWait>,
+    /// Descriptors that the server waits for, all but one idle.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1")]
+    pub(crate) k: Vec<u32>,
+    /// CPU time that the server spends on each request [default: 0,5us,50us,1ms].
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = time)]
+    pub(crate) work: Vec<Nanos>,
+    /// CPU time that the client spends between the last reply and its next request [default: 0].
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = time)]
+    pub(crate) think: Vec<Nanos>,
+    /// Requests sent by one write; a round trip ends with the last reply.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1")]
+    pub(crate) batch: Vec<u32>,
+    /// How a batch is answered: together (one writev), each (a write a reply).
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "together"
+    )]
+    pub(crate) reply: Vec<Reply>,
+    /// Where both run: one (the same CPU), two (one each).
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "one"
+    )]
+    pub(crate) on: Vec<Cpus>,
+    /// The client's scheduling policy: other, batch.
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "other"
+    )]
+    pub(crate) client_policy: Vec<ClientPolicy>,
+    /// Whether the wake-up for room to write says so, and pollers for input sleep on: yes (since Linux 2.6.37), no.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = yes_no, default_value = "yes")]
+    pub(crate) keyed: Vec<bool>,
+    /// Whether a wake-up may pre-empt: yes, no.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = yes_no, default_value = "yes")]
+    pub(crate) preempt: Vec<bool>,
+    /// Whether a writev of several messages wakes once, as Linux does, or once a message: yes, no.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = yes_no, default_value = "yes")]
+    pub(crate) merge: Vec<bool>,
+    /// Round trips of each row.
+    #[arg(long, value_name = "N", value_parser = count, default_value = "2000")]
+    pub(crate) round_trips: u64,
+    /// The record of a `stopgap probe roundtrip`: what it measured stands beside what is modelled.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) beside: Option<PathBuf>,
+    /// Seed of how much more or less each step takes.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Print the record (JSON, schema stopgap.replay/1) instead of the tables.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Directory for the record [default: $XDG_STATE_HOME/stopgap or ~/.local/state/stopgap, else a
+    /// private folder under the temporary directory].
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+}

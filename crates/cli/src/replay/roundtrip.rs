@@ -1,0 +1,189 @@
+//! `stopgap replay roundtrip`: a client and a server by the wake-up rules of two kernels.
+
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+use std::process::ExitCode;
+
+use stopgap_events::question::Question;
+use stopgap_events::units::Nanos;
+use stopgap_kernel::clock::Clock;
+use stopgap_kernel::{Linux, signals};
+use stopgap_models::roundtrip::{Cell, ClientWait, Prices, Rules, prices, row, run as model};
+use stopgap_report::replay as tables;
+use stopgap_report::text::plain;
+use stopgap_stats::record::{Answer, Run};
+use stopgap_stats::replay::{Replay, RoundtripSetting, Row, SCHEMA};
+
+use crate::args::ReplayRoundtrip;
+use crate::failure::Failure;
+use crate::{input_file, output, places, session};
+
+/// Most rows: more are no table.
+const MOST_ROWS: usize = 10_000;
+/// Most round trips of a row: 4 MB, and some ten seconds.
+const MOST_ROUND_TRIPS: u64 = 1_000_000;
+/// Most bytes of a record: a matrix of a few hundred cells is some 10 MB.
+const MOST_RECORD: u64 = 256 << 20;
+
+/// Replays what `flags` say, writes the record and prints it.
+pub(crate) fn run(flags: &ReplayRoundtrip) -> Result<ExitCode, Failure> {
+    signals::install();
+    let rules = rules(&flags.policy)?;
+    let cells = cells(flags);
+    if flags.round_trips == 0 || flags.round_trips > MOST_ROUND_TRIPS {
+        return Err(Failure::error(format!(
+            "{} round trips: give 1 to {MOST_ROUND_TRIPS}",
+            flags.round_trips
+        )));
+    }
+    if cells.len() * rules.len() > MOST_ROWS {
+        return Err(Failure::error(format!(
+            "{} cells by {} policies: give shorter lists, {MOST_ROWS} rows in all at most",
+            cells.len(),
+            rules.len()
+        )));
+    }
+    let measured = flags.beside.as_deref().map(measured).transpose()?;
+    let directory = places::records(flags.output.as_deref())?;
+    let started = Linux.unix_seconds();
+    let costs = Prices::default();
+    let bar = session::progress_bar();
+    let all = cells.len() * rules.len();
+    let mut rows = Vec::new();
+    for cell in &cells {
+        for &rules in &rules {
+            if signals::interrupted() {
+                break;
+            }
+            let outcome = model(
+                cell,
+                rules,
+                &costs,
+                flags.round_trips,
+                flags.seed,
+                &signals::interrupted,
+            )
+            .map_err(|error| Failure::error(error.to_string()))?;
+            if outcome.round_trips() > 0 {
+                rows.push(Row::Roundtrip(row(
+                    cell,
+                    rules,
+                    &outcome,
+                    measured.as_ref(),
+                )));
+            }
+            bar.set_position((rows.len() * 1_000 / all) as u64);
+        }
+    }
+    bar.finish_and_clear();
+    if rows.is_empty() {
+        return Err(Failure::error("interrupted before anything was measured"));
+    }
+    let replay = Replay {
+        schema: SCHEMA.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        command: session::command(),
+        question: Question::Roundtrip,
+        seed: flags.seed,
+        repetitions: 1,
+        clock_ns: None,
+        interrupted: signals::interrupted(),
+        rows,
+        growth: Vec::new(),
+        mail: None,
+        chunks: None,
+        roundtrip: Some(RoundtripSetting {
+            prices: prices(&costs),
+            beside: flags.beside.as_ref().map(|path| path.display().to_string()),
+        }),
+    };
+    let name = output::name("replay-roundtrip", started);
+    output::document(&replay.to_json(), &name, &directory, flags.json, |place| {
+        let screen = tables::screen(&replay, session::style());
+        format!("{screen}record {}\n", plain(place))
+    })
+}
+
+/// The policies that were asked for, each once, and all of them where none was.
+fn rules(words: &[String]) -> Result<Vec<Rules>, Failure> {
+    let mut asked = Vec::new();
+    for word in words.iter().filter(|word| *word != "all") {
+        let rules = word.parse::<Rules>();
+        asked.push(rules.map_err(|error| Failure::error(format!("{error}, all")))?);
+    }
+    let every = asked.is_empty() || words.iter().any(|word| word == "all");
+    let wanted = |rules: &Rules| every || asked.contains(rules);
+    Ok(Rules::ALL.iter().copied().filter(wanted).collect())
+}
+
+/// All combinations, each once. One request has one reply: how many are answered is then no parameter.
+fn cells(flags: &ReplayRoundtrip) -> Vec<Cell> {
+    fn vary<T: Copy>(cells: &mut Vec<Cell>, values: &[T], set: impl Fn(&mut Cell, T)) {
+        *cells = cells
+            .iter()
+            .flat_map(|&cell| {
+                values.iter().map({
+                    let set = &set;
+                    move |&value| {
+                        let mut cell = cell;
+                        set(&mut cell, value);
+                        cell
+                    }
+                })
+            })
+            .collect();
+    }
+    fn or<T: Copy>(given: &[T], usual: &[T]) -> Vec<T> {
+        if given.is_empty() { usual } else { given }.to_vec()
+    }
+    let work = or(&flags.work, &[0, 5, 50, 1_000].map(Nanos::micros));
+    let think = or(&flags.think, &[Nanos(0)]);
+    let client = or(&flags.client, ClientWait::ALL);
+    let mut cells = vec![Cell::PLAIN];
+    vary(&mut cells, &flags.on, |c, v| c.cpus = v);
+    vary(&mut cells, &flags.client_policy, |c, v| c.policy = v);
+    vary(&mut cells, &flags.keyed, |c, v| c.kernel.keyed = v);
+    vary(&mut cells, &flags.preempt, |c, v| c.kernel.preempt = v);
+    vary(&mut cells, &flags.merge, |c, v| c.kernel.merge = v);
+    vary(&mut cells, &client, |c, v| c.client = v);
+    vary(&mut cells, &flags.server, |c, v| c.server = v);
+    vary(&mut cells, &flags.k, |c, v| c.descriptors = v);
+    vary(&mut cells, &work, |c, v| c.work = v);
+    vary(&mut cells, &think, |c, v| c.think = v);
+    vary(&mut cells, &flags.batch, |c, v| c.batch = v);
+    vary(&mut cells, &flags.reply, |c, v| c.reply = v);
+    let mut once = Vec::with_capacity(cells.len());
+    for mut cell in cells {
+        if cell.batch == 1 {
+            cell.reply = Cell::PLAIN.reply;
+        }
+        if !once.contains(&cell) {
+            once.push(cell);
+        }
+    }
+    once
+}
+
+/// What a probe's record says of the question.
+fn measured(path: &Path) -> Result<Answer, Failure> {
+    let name = plain(&path.display().to_string());
+    let failed = |why: &dyn std::fmt::Display| Failure::error(format!("{name}: {why}"));
+    let mut text = String::new();
+    let file = input_file::open(path).map_err(|error| failed(&error))?;
+    let length = fs::metadata(path).map_err(|error| failed(&error))?.len();
+    if length > MOST_RECORD {
+        return Err(failed(&"more than a run record ever is"));
+    }
+    file.take(MOST_RECORD)
+        .read_to_string(&mut text)
+        .map_err(|error| failed(&error))?;
+    let run = Run::from_json(&text).map_err(|error| failed(&error))?;
+    let answers = run.answers.into_iter();
+    answers
+        .filter(|answer| answer.question == Question::Roundtrip)
+        .reduce(|first, _| first)
+        .ok_or_else(|| {
+            failed(&"a run record without roundtrip; make one with stopgap probe roundtrip")
+        })
+}

@@ -1,0 +1,159 @@
+//! `stopgap replay roundtrip`: what it prints, what stands beside it, and what it refuses.
+
+mod common;
+
+use std::path::Path;
+
+use common::{Run, text};
+use serde_json::{Value, json};
+
+/// Fails unless the document fits the schema that is checked in.
+fn valid(json: &str) -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema");
+    let schema = std::fs::read_to_string(path.join("stopgap.replay-1.json")).unwrap();
+    let schema: Value = serde_json::from_str(&schema).unwrap();
+    let document: Value = serde_json::from_str(json).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let errors: Vec<String> = validator
+        .iter_errors(&document)
+        .map(|error| format!("{error} at {}", error.instance_path()))
+        .collect();
+    assert!(errors.is_empty(), "{errors:#?}");
+    document
+}
+
+fn replay(run: &Run, words: &[&str]) -> Value {
+    let words = [&["replay", "roundtrip"], words, &["--json"]].concat();
+    let output = run.output(&words);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(text(&output.stderr), "");
+    valid(&text(&output.stdout))
+}
+
+/// Fails with one line on standard error that has all of `words`, and nothing is written.
+fn refused(words: &[&str], expected: &[&str]) {
+    let run = Run::new();
+    let output = run.output(&[&["replay", "roundtrip"], words].concat());
+    let line = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{words:?}: {line}");
+    assert_eq!(line.trim_end().lines().count(), 1, "{words:?}: {line}");
+    for word in expected {
+        assert!(line.contains(word), "{words:?}: no '{word}' in: {line}");
+    }
+    assert!(run.records().is_empty(), "{words:?}");
+}
+
+/// A record of a probe that measured a blocking reader.
+fn record(question: &str) -> String {
+    let parameters = json!({
+        "client": "read", "server": "poll", "k": 1, "work": "50us", "batch": 1,
+        "reply": "together", "on": "one", "policy": "other",
+    });
+    let block = |run: u32, value: f64| json!({"run": run, "start_ns": 0, "samples": 1000, "value": value, "histogram": null, "stalls": null});
+    let series = |name: &str, values: [f64; 3]| {
+        json!({
+            "name": name, "unit": "switches/rt", "parameters": parameters, "error": null,
+            "blocks": [block(0, values[0]), block(1, values[1]), block(2, values[2])],
+        })
+    };
+    json!({
+        "schema": "stopgap.run/1", "version": "0.1.0", "command": ["stopgap"], "started_unix_s": 0,
+        "duration_ms": 1, "seed": 1, "memory_budget": 1, "interrupted": false, "peak_memory": null, "now": null,
+        "environment": {
+            "page_size": 4096, "cpus": [0, 1], "mitigations": [], "privilege": "none",
+            "capabilities": [], "pressure_before": [], "pressure_after": [], "missing": [],
+        },
+        "answers": [{
+            "question": question, "parameters": {},
+            "verdict": {"word": "excess", "text": "excess 1.9x"},
+            "figure": null, "evidence": [], "advice": [], "privilege": "none",
+            "series": [series("switches", [3.7, 3.9, 3.8]), series("server pre-empted", [1.7, 1.8, 1.9])],
+            "counters": [], "losses": [], "missing": [],
+        }],
+    })
+    .to_string()
+}
+
+#[test]
+fn rows_add_up_and_the_measured_cell_stands_beside() {
+    let run = Run::new();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("probe.json");
+    std::fs::write(&file, record("roundtrip")).unwrap();
+    let words = ["--client", "poll,read", "--work", "50us", "--beside"];
+    let document = replay(&run, &[&words[..], &[file.to_str().unwrap()]].concat());
+    assert_eq!(document["question"], "roundtrip");
+    let rows = document["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 4);
+    for row in rows {
+        let causes = row["causes"].as_object().unwrap().values();
+        let sum: f64 = causes.map(|count| count.as_f64().unwrap()).sum();
+        let switches = row["switches_per_request"].as_f64().unwrap();
+        assert!((sum - switches).abs() < 1e-9, "{row}");
+        assert_eq!(row["operations"], 2_000);
+    }
+    let row = |client: &str, policy: &str| {
+        let same = |row: &&Value| row["parameters"]["client"] == client && row["policy"] == policy;
+        rows.iter().find(same).unwrap()
+    };
+    let reader = row("read", "linux-6.12");
+    let measured = &reader["measured"];
+    assert_eq!(measured["switches"], 3.8);
+    assert_eq!(measured["least"], 3.7);
+    assert_eq!(measured["shares"]["server pre-empted"], 1.8);
+    let factor = measured["factor"].as_f64().unwrap();
+    assert!((0.77..1.3).contains(&factor), "{factor}");
+    // Not measured: unknown, with its reason, and not 0.
+    let poller = row("poll", "linux-6.12");
+    assert_eq!(poller["measured"], Value::Null);
+    assert_eq!(poller["missing"][0]["what"], "measured");
+}
+
+#[test]
+fn the_screen_has_what_varies_and_the_same_words_give_the_same() {
+    let run = Run::new();
+    let words = [
+        "replay",
+        "roundtrip",
+        "--policy",
+        "linux-6.12",
+        "--work",
+        "0",
+    ];
+    let screen = text(&run.output(&words).stdout);
+    assert!(screen.contains("blocking-read client"), "{screen}");
+    assert!(screen.contains("work 0s"), "{screen}");
+    assert!(!screen.contains("measured"), "{screen}");
+    let figures = |text: &str| {
+        text.lines()
+            .filter(|l| !l.starts_with("record"))
+            .collect::<String>()
+    };
+    assert_eq!(figures(&screen), figures(&text(&run.output(&words).stdout)));
+}
+
+#[test]
+fn bad_input_says_what() {
+    refused(
+        &["--policy", "linux-1.0"],
+        &["linux-1.0", "linux-2.6.35, linux-6.12, all"],
+    );
+    refused(&["--batch", "0"], &["batch of 0", "1 to 256"]);
+    refused(&["--k", "0"], &["K of 0"]);
+    refused(&["--work", "2s"], &["at most 1 s"]);
+    refused(&["--round-trips", "0"], &["0 round trips"]);
+    refused(&["--beside", "/nonexistent/file"], &["/nonexistent/file"]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file.json");
+    for (content, expected) in [
+        ("{".to_owned(), "not a run record"),
+        (r#"{"schema": "other/1"}"#.to_owned(), "other/1"),
+        (record("placement"), "stopgap probe roundtrip"),
+    ] {
+        std::fs::write(&file, content).unwrap();
+        refused(
+            &["--beside", file.to_str().unwrap()],
+            &["file.json", expected],
+        );
+    }
+}

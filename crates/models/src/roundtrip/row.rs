@@ -1,0 +1,185 @@
+//! A cell's outcome as a row of the record.
+
+use std::collections::BTreeMap;
+
+use stopgap_events::machine::Missing;
+use stopgap_stats::record::{Answer, Parameter, Series};
+use stopgap_stats::replay::chunks::Assumption;
+use stopgap_stats::replay::roundtrip::{Beside, RoundtripRow};
+
+use super::{Cell, Kernel, Outcome, Prices, Rules};
+
+/// The probe's series of all switches, and those that tell them apart.
+const SWITCHES: &str = "switches";
+const SHARES: [&str; 4] = [
+    "client blocked",
+    "client pre-empted",
+    "server blocked",
+    "server pre-empted",
+];
+
+/// The row of `outcome`, beside what `measured` has of the same cell, where there is one.
+#[must_use]
+pub fn row(
+    cell: &Cell,
+    rules: Rules,
+    outcome: &Outcome,
+    measured: Option<&Answer>,
+) -> RoundtripRow {
+    let mean = outcome.mean();
+    let mut missing = Vec::new();
+    if mean.is_none() {
+        missing.push(Missing::new(
+            "switches_per_request",
+            "interrupted before a round trip was counted",
+        ));
+    }
+    let beside = measured.and_then(|answer| match beside(cell, answer, mean) {
+        Ok(beside) => Some(beside),
+        Err(why) => {
+            missing.push(Missing::new("measured", why));
+            None
+        }
+    });
+    let causes = outcome
+        .causes
+        .iter()
+        .filter_map(|(cause, &count)| Some((cause.to_string(), outcome.per_round_trip(count)?)));
+    RoundtripRow {
+        workload: cell.to_string(),
+        policy: rules.word().to_owned(),
+        n: None,
+        operations: outcome.round_trips(),
+        parameters: parameters(cell),
+        switches_per_request: mean,
+        switches_p50: outcome.quantile(0.5),
+        switches_p90: outcome.quantile(0.9),
+        causes: causes.collect(),
+        data_wakes: outcome.per_round_trip(outcome.data_wakes),
+        room_wakes: outcome.per_round_trip(outcome.room_wakes),
+        cpu_us: outcome.per_round_trip(outcome.cpu_ns).map(|ns| ns / 1e3),
+        measured: beside,
+        missing,
+    }
+}
+
+/// The parameters that the probe has too, by its names, but for the client's policy.
+fn shared(cell: &Cell) -> [(&'static str, Parameter); 7] {
+    [
+        ("client", cell.client.word().into()),
+        ("server", cell.server.word().into()),
+        ("k", cell.descriptors.into()),
+        ("work", cell.work.short().into()),
+        ("batch", cell.batch.into()),
+        ("reply", cell.reply.word().into()),
+        ("on", cell.cpus.word().into()),
+    ]
+}
+
+/// By the names of the flags.
+fn parameters(cell: &Cell) -> BTreeMap<String, Parameter> {
+    let yes = |yes| if yes { "yes" } else { "no" };
+    let own: [(&str, Parameter); 5] = [
+        ("client-policy", cell.policy.word().into()),
+        ("think", cell.think.short().into()),
+        ("keyed", yes(cell.kernel.keyed).into()),
+        ("preempt", yes(cell.kernel.preempt).into()),
+        ("merge", yes(cell.kernel.merge).into()),
+    ];
+    let all = shared(cell).into_iter().chain(own);
+    all.map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// What was measured of `cell`, or why it was not.
+fn beside(cell: &Cell, answer: &Answer, mean: Option<f64>) -> Result<Beside, &'static str> {
+    if cell.think.0 > 0 || cell.kernel != Kernel::default() {
+        return Err(
+            "the probe's client does not think, and it measures the running kernel as it is",
+        );
+    }
+    let same = |series: &&Series| {
+        let shared = shared(cell);
+        let fits = |(name, value): &(&str, Parameter)| series.parameters.get(*name) == Some(value);
+        shared.iter().all(fits) && series.word("policy") == Some(cell.policy.word())
+    };
+    let median = |name: &str| {
+        let of = |series: &&Series| series.name == name && same(series);
+        answer.series.iter().find(of)
+    };
+    let none = "the record has no figure of this cell";
+    let series = median(SWITCHES).ok_or(none)?;
+    let switches = series.median().ok_or(none)?;
+    let values = || series.blocks.iter().map(|block| block.value);
+    let shares = SHARES
+        .iter()
+        .filter_map(|&name| Some((name.to_owned(), median(name)?.median()?)));
+    Ok(Beside {
+        runs: series.blocks.len() as u64,
+        switches,
+        least: values().fold(switches, f64::min),
+        most: values().fold(switches, f64::max),
+        factor: mean.filter(|_| switches > 0.0).map(|mean| mean / switches),
+        shares: shares.collect(),
+    })
+}
+
+/// `prices` as the record's assumptions.
+#[must_use]
+#[allow(clippy::cast_precision_loss)] // far below 2^53
+pub fn prices(prices: &Prices) -> Vec<Assumption> {
+    const MEASURED: &str = "measured call by call; where a call divides, assumed";
+    const REST: &str = "what is missing of a measured round trip";
+    const TOLD: &str = "assumption";
+    let Prices {
+        write_enter,
+        vector,
+        buffer,
+        write_leave,
+        read_enter,
+        read_leave,
+        wait_enter,
+        descriptor,
+        wait_leave,
+        look_again,
+        wake,
+        switch,
+        idle_wake,
+        client_loop,
+        server_loop,
+        spread_per_cent,
+    } = *prices;
+    let ns = [
+        ("write until the peer has it", write_enter, MEASURED),
+        ("a further message of a writev", vector, MEASURED),
+        ("a further buffer of a call", buffer, TOLD),
+        ("rest of a write", write_leave, MEASURED),
+        ("read until it has looked", read_enter, MEASURED),
+        ("rest of a read", read_leave, MEASURED),
+        ("wait until it looks", wait_enter, MEASURED),
+        ("a descriptor", descriptor, MEASURED),
+        ("rest of a wait", wait_leave, MEASURED),
+        ("woken until it looks again", look_again, TOLD),
+        ("waking", wake, REST),
+        ("a switch, and the probe's record of it", switch, REST),
+        ("an idle CPU until it switches", idle_wake, TOLD),
+        ("the client's own, a round trip", client_loop, TOLD),
+        ("the server's own, a request", server_loop, MEASURED),
+    ];
+    let assumption = |name: &str, value: u64, unit: &str, why: &str| Assumption {
+        name: name.to_owned(),
+        value: Some(value as f64),
+        unit: unit.to_owned(),
+        why: why.to_owned(),
+    };
+    let mut all: Vec<Assumption> = ns
+        .iter()
+        .map(|(name, value, why)| assumption(name, *value, "ns", why))
+        .collect();
+    all.push(assumption(
+        "each step more or less, evenly",
+        spread_per_cent,
+        "%",
+        TOLD,
+    ));
+    all
+}

@@ -1,0 +1,193 @@
+//! A replay of `roundtrip`, for people: a sentence, what all rows have in common, a line a row, and what costs what.
+
+use stopgap_stats::record::Parameter;
+use stopgap_stats::replay::roundtrip::{RoundtripRow, RoundtripSetting};
+use stopgap_stats::replay::{Replay, Row};
+
+use super::chunks::digits;
+use crate::screen::{Style, plain_table};
+use crate::text::{number, plain, wrap};
+
+/// Stands where something is not known.
+const UNKNOWN: &str = "-";
+/// The flags, in the order of the columns.
+const FLAGS: [&str; 12] = [
+    "on",
+    "client-policy",
+    "keyed",
+    "preempt",
+    "merge",
+    "client",
+    "server",
+    "k",
+    "work",
+    "think",
+    "batch",
+    "reply",
+];
+
+/// The whole record.
+pub(super) fn screen(replay: &Replay, setting: &RoundtripSetting, style: Style) -> String {
+    let rows: Vec<&RoundtripRow> = replay.rows.iter().filter_map(Row::roundtrip).collect();
+    let Some(first) = rows.first() else {
+        return String::new();
+    };
+    let value = |row: &RoundtripRow, flag: &str| match row.parameters.get(flag) {
+        Some(Parameter::Word(word)) => plain(word),
+        Some(Parameter::Number(number)) => number.to_string(),
+        None => UNKNOWN.to_owned(),
+    };
+    let (varied, common): (Vec<&str>, Vec<&str>) = FLAGS.iter().partition(|flag| {
+        let usual = value(first, flag);
+        rows.iter().any(|row| value(row, flag) != usual)
+    });
+    let beside = rows.iter().any(|row| row.measured.is_some());
+
+    let mut head = varied.clone();
+    head.extend(["policy", "switches", "p50", "p90", "room"]);
+    if beside {
+        head.extend(["measured", "factor"]);
+    }
+    head.push("causes");
+    let cells = rows.iter().map(|row| {
+        let mut cells: Vec<String> = varied.iter().map(|flag| value(row, flag)).collect();
+        let count = |count: Option<u32>| count.map_or(UNKNOWN.to_owned(), |n| n.to_string());
+        cells.extend([
+            plain(&row.policy),
+            figure(row.switches_per_request),
+            count(row.switches_p50),
+            count(row.switches_p90),
+            figure(row.room_wakes),
+        ]);
+        if beside {
+            let measured = row.measured.as_ref();
+            let range = measured.map(|measured| {
+                let [middle, least, most] =
+                    [measured.switches, measured.least, measured.most].map(number);
+                format!("{middle} ({least}..{most})")
+            });
+            let factor = measured.and_then(|measured| measured.factor);
+            cells.extend([
+                range.unwrap_or_else(|| UNKNOWN.to_owned()),
+                factor.map_or_else(|| UNKNOWN.to_owned(), |x| format!("{}x", number(x))),
+            ]);
+        }
+        cells.push(causes(row));
+        cells
+    });
+    let cells = cells.collect();
+    let left = [
+        "policy",
+        "causes",
+        "client",
+        "server",
+        "reply",
+        "on",
+        "client-policy",
+    ];
+    let right: Vec<bool> = head.iter().map(|name| !left.contains(name)).collect();
+
+    let common: Vec<String> = common
+        .iter()
+        .map(|flag| format!("{flag} {}", value(first, flag)))
+        .collect();
+    let mut text = wrap(&sentence(&rows), style.width, 0);
+    text.push_str(&wrap(&common.join(", "), style.width, 0));
+    text.push('\n');
+    text.push_str(&plain_table(&head, cells, &right, false, style));
+    text.push_str(&notes(&rows, style));
+    text.push('\n');
+    text.push_str(&legend(replay, setting, style));
+    text
+}
+
+/// Which cell takes least and which most.
+fn sentence(rows: &[&RoundtripRow]) -> String {
+    let known = || {
+        rows.iter()
+            .filter_map(|row| Some((row.switches_per_request?, row)))
+    };
+    let least = known().min_by(|a, b| a.0.total_cmp(&b.0));
+    let most = known().max_by(|a, b| a.0.total_cmp(&b.0));
+    let told = |(switches, row): (f64, &&RoundtripRow)| {
+        format!(
+            "{} ({}, {})",
+            digits(switches),
+            plain(&row.workload),
+            plain(&row.policy)
+        )
+    };
+    match (least, most) {
+        (Some(least), Some(most)) if most.0 > least.0 * 1.05 => {
+            format!(
+                "from {} to {} switches a round trip",
+                told(least),
+                told(most)
+            )
+        }
+        (Some(least), _) => format!("{} switches a round trip", told(least)),
+        _ => "nothing was counted".to_owned(),
+    }
+}
+
+fn figure(value: Option<f64>) -> String {
+    value.map_or_else(|| UNKNOWN.to_owned(), |value| format!("{value:.2}"))
+}
+
+/// What makes at least a fiftieth of the switches, the most first.
+fn causes(row: &RoundtripRow) -> String {
+    let all: f64 = row.causes.values().sum();
+    let mut causes: Vec<(&String, f64)> = row
+        .causes
+        .iter()
+        .map(|(cause, &count)| (cause, count))
+        .filter(|(_, count)| *count >= all / 50.0)
+        .collect();
+    causes.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let texts = causes
+        .iter()
+        .map(|(cause, count)| format!("{count:.2} {}", plain(cause)));
+    texts.collect::<Vec<_>>().join("; ")
+}
+
+/// What could not be told, once, with how many rows it concerns.
+fn notes(rows: &[&RoundtripRow], style: Style) -> String {
+    let mut notes: Vec<(String, usize)> = Vec::new();
+    for missing in rows.iter().flat_map(|row| &row.missing) {
+        let said = format!("{} unknown: {}", plain(&missing.what), plain(&missing.why));
+        match notes.iter_mut().find(|(text, _)| *text == said) {
+            Some((_, count)) => *count += 1,
+            None => notes.push((said, 1)),
+        }
+    }
+    notes
+        .iter()
+        .map(|(said, count)| wrap(&format!("  {count} rows: {said}"), style.width, 2))
+        .collect()
+}
+
+fn legend(replay: &Replay, setting: &RoundtripSetting, style: Style) -> String {
+    let prices = setting.prices.iter().map(|price| {
+        let value = price
+            .value
+            .map_or_else(String::new, |value| format!(" {value:.0}"));
+        format!("{}{value} {}", plain(&price.name), plain(&price.unit))
+    });
+    let mut text = format!(
+        "Modelled: switch-outs of client and server a round trip, mean, p50 and p90; room: wake-ups of a sleeper \
+         because there was room to write, a round trip. causes: those of at least 2 %; the record has all. Prices: {}. \
+         seed {}",
+        prices.collect::<Vec<_>>().join(", "),
+        replay.seed
+    );
+    if let Some(beside) = &setting.beside {
+        text.push_str(&format!(
+            ". measured: median of the runs (least..most) in {}; factor: modelled over measured",
+            plain(beside)
+        ));
+    }
+    if replay.interrupted {
+        text.push_str(". Interrupted: less than was planned");
+    }
+    wrap(&text, style.width, 0)
+}
