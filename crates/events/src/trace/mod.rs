@@ -9,6 +9,7 @@
 //! * [`lines`]: JSON lines, one event a line, with the same names; the form for what other tools
 //!   recorded.
 //! * [`Input`]: either, whichever it is.
+//! * `export` (feature `exporters`): the forms of other tools, to look at.
 //!
 //! Readers take nothing on trust: what is wrong is an [`Error`] with its row or line and a reason.
 
@@ -16,6 +17,8 @@ mod cell;
 mod check;
 mod column;
 mod error;
+#[cfg(feature = "exporters")]
+pub mod export;
 pub mod file;
 mod input;
 mod kind;
