@@ -5,6 +5,7 @@
 //! * [`Column`] and [`KINDS`]: where each field stands in a file; `docs/trace.md` is held against
 //!   them by a test.
 //! * [`Check`]: whether a trace's memory events make sense together.
+//! * [`Recorded`]: what a recorded program asked of its memory map, as memory events.
 //! * [`file`]: the Parquet file, one row an event.
 //! * [`lines`]: JSON lines, one event a line, with the same names; the form for what other tools
 //!   recorded.
@@ -25,6 +26,7 @@ mod kind;
 pub mod lines;
 mod memory;
 mod metadata;
+mod recorded;
 
 pub use cell::Text;
 pub use check::Check;
@@ -33,6 +35,7 @@ pub use error::{Error, Place};
 pub use input::Input;
 pub use kind::{KINDS, Kind, Reclaimer, Stack};
 pub use metadata::{Clock, Loss, Metadata};
+pub use recorded::Recorded;
 
 use cell::{Cell, Get, Put, Value, Wrong};
 
