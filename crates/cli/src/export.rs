@@ -1,10 +1,11 @@
-//! `stopgap export`: a trace or a built-in workload, as a trace file or as JSON lines.
+//! `stopgap export`: a trace or a built-in workload, in another form.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
+use stopgap_events::trace::export::{Chrome, Csv, Export, ExportError, Perfetto, Timeline};
 use stopgap_events::trace::{Clock, Event, Input, Metadata, SCHEMA, file, lines};
 use stopgap_events::units::Bytes;
 use stopgap_events::words;
@@ -24,9 +25,34 @@ pub(crate) enum Form {
     Trace,
     /// JSON lines.
     Jsonl,
+    /// What ui.perfetto.dev opens.
+    Perfetto,
+    /// JSON that chrome://tracing opens.
+    Chrome,
+    /// Comma-separated values.
+    Csv,
 }
 
-words!(Form, "form", Trace "trace", Jsonl "jsonl");
+words!(
+    Form, "form",
+    Trace "trace",
+    Jsonl "jsonl",
+    Perfetto "perfetto",
+    Chrome "chrome",
+    Csv "csv",
+);
+
+impl Form {
+    /// Whether a terminal or a pipe to a text tool can take it.
+    fn is_text(self) -> bool {
+        !matches!(self, Form::Trace | Form::Perfetto)
+    }
+
+    /// Whether it draws events at their times.
+    fn needs_times(self) -> bool {
+        matches!(self, Form::Perfetto | Form::Chrome)
+    }
+}
 
 /// Events between two looks at whether to stop.
 const STRIDE: u64 = 4_096;
@@ -106,26 +132,111 @@ fn write(
     input: Option<&File>,
     args: &args::Export,
 ) -> Result<ExitCode, Failure> {
-    let to_stdout = args.output == Path::new("-");
-    if to_stdout && args.to == Form::Jsonl {
-        jsonl(events, metadata, io::stdout().lock(), "standard output")?;
-        return Ok(ExitCode::from(DONE));
+    let (from, form) = (args.input.display(), args.to);
+    if form.needs_times() && metadata.clock == Some(Clock::Order) {
+        return Err(Failure::error(format!(
+            "{from}: its events have an order and no times (clock order), so there is nothing to draw; \
+             --to csv takes it"
+        )));
     }
-    if to_stdout {
-        return Err(Failure::error(
-            "a trace file does not go to standard output; name one with -o, or say --to jsonl",
-        ));
+    let mut events = events.peekable();
+    if !matches!(form, Form::Trace | Form::Jsonl) && events.peek().is_none() {
+        return Err(Failure::error(format!("{from}: it has no event")));
+    }
+    if args.output == Path::new("-") {
+        if !form.is_text() {
+            return Err(Failure::error(format!(
+                "{form} is no text, so it does not go to standard output; name a file with -o"
+            )));
+        }
+        // `| head` has seen enough: that is no error, and nobody is there to read of it.
+        return match to(form, events, metadata, &args.input, io::stdout().lock()) {
+            Err(Unwritten::Output(error)) if error.kind() != io::ErrorKind::BrokenPipe => Err(
+                Failure::error(format!("cannot write standard output: {error}")),
+            ),
+            Err(Unwritten::Input(failure)) => Err(failure),
+            _ => Ok(ExitCode::from(DONE)),
+        };
     }
     let name = args.output.display().to_string();
     let wrong = |error: io::Error| Failure::error(format!("cannot write {name}: {error}"));
     let (whole, file) = WholeFile::create(&args.output, input).map_err(wrong)?;
-    let count = match args.to {
-        Form::Jsonl => jsonl(events, metadata, &file, &name)?,
+    let written = match form {
         Form::Trace => trace(events, metadata, &file, &name)?,
+        form => to(form, events, metadata, &args.input, &file).map_err(|error| match error {
+            Unwritten::Output(error) => wrong(error),
+            Unwritten::Input(failure) => failure,
+        })?,
     };
     whole.finish(&file).map_err(wrong)?;
-    output::print(&format!("{name}: {count} events, schema {SCHEMA}"))?;
+    output::print(&match form {
+        Form::Trace | Form::Jsonl => format!("{name}: {written} events, schema {SCHEMA}"),
+        form => format!("{name}: {written} events as {form}"),
+    })?;
     Ok(ExitCode::from(DONE))
+}
+
+/// Why not all was written.
+enum Unwritten {
+    /// Something is wrong with what is read, or Ctrl-C.
+    Input(Failure),
+    /// Something is wrong with where it goes.
+    Output(io::Error),
+}
+
+impl From<io::Error> for Unwritten {
+    fn from(error: io::Error) -> Unwritten {
+        Unwritten::Output(error)
+    }
+}
+
+/// Writes `events` in any form that is written as the events come; how many there were.
+fn to(
+    form: Form,
+    events: impl Iterator<Item = Result<Event, Failure>>,
+    metadata: &Metadata,
+    from: &Path,
+    out: impl Write,
+) -> Result<u64, Unwritten> {
+    let out = BufWriter::with_capacity(64 << 10, out);
+    match form {
+        Form::Csv => all(events, Csv::new(out)?, from),
+        Form::Chrome => all(events, Timeline::new(Chrome::new(out, metadata)?), from),
+        Form::Perfetto => all(events, Timeline::new(Perfetto::new(out, metadata)), from),
+        Form::Jsonl | Form::Trace => {
+            let mut writer = lines::Writer::new(out, metadata)?;
+            let mut count = 0;
+            for event in events {
+                writer.write(&event.map_err(Unwritten::Input)?)?;
+                count += 1;
+                stop_if_asked(count).map_err(Unwritten::Input)?;
+            }
+            writer.finish()?;
+            Ok(count)
+        }
+    }
+}
+
+fn all(
+    events: impl Iterator<Item = Result<Event, Failure>>,
+    mut form: impl Export,
+    from: &Path,
+) -> Result<u64, Unwritten> {
+    let wrong = |error| match error {
+        ExportError::Write(error) => Unwritten::Output(error),
+        ExportError::Trace(error) => {
+            Unwritten::Input(Failure::error(format!("{}: {error}", from.display())))
+        }
+    };
+    let mut count = 0;
+    for event in events {
+        form.write(event.map_err(Unwritten::Input)?)
+            .map_err(wrong)?;
+        count += 1;
+        stop_if_asked(count).map_err(Unwritten::Input)?;
+    }
+    form.finish().map_err(wrong)?;
+    Ok(count)
 }
 
 fn trace(
@@ -143,25 +254,6 @@ fn trace(
         stop_if_asked(count)?;
     }
     writer.finish(metadata).map_err(wrong)?;
-    Ok(count)
-}
-
-fn jsonl(
-    events: impl Iterator<Item = Result<Event, Failure>>,
-    metadata: &Metadata,
-    out: impl Write,
-    name: &str,
-) -> Result<u64, Failure> {
-    let wrong = |error| Failure::error(format!("cannot write {name}: {error}"));
-    let out = BufWriter::with_capacity(64 << 10, out);
-    let mut writer = lines::Writer::new(out, metadata).map_err(wrong)?;
-    let mut count = 0;
-    for event in events {
-        writer.write(&event?).map_err(wrong)?;
-        count += 1;
-        stop_if_asked(count)?;
-    }
-    writer.finish().map_err(wrong)?;
     Ok(count)
 }
 

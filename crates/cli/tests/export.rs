@@ -136,8 +136,8 @@ fn flags_that_make_no_sense() {
     );
     refused(
         &run,
-        &["frag", "--to", "csv", "-o", "x"],
-        &["csv", "trace", "jsonl"],
+        &["frag", "--to", "svg", "-o", "x"],
+        &["svg", "trace", "jsonl", "perfetto", "chrome", "csv"],
     );
     refused(
         &run,
@@ -225,7 +225,7 @@ fn the_input_stays() {
 #[test]
 fn a_disk_that_is_full() {
     let run = Run::new();
-    for form in ["trace", "jsonl"] {
+    for form in ["trace", "jsonl", "csv"] {
         let words = ["frag", "--to", form, "-o", "/dev/full"];
         refused(&run, &words, &["/dev/full", "No space left"]);
     }
@@ -240,22 +240,67 @@ fn a_pipe_is_not_waited_for() {
     refused(&run, &words, &["pipe: ", "a pipe or a device"]);
 }
 
-/// `stopgap export ... -o - | head -n 2`.
+/// `stopgap export ... -o - | head -n 2`: it has seen what it wanted.
 #[test]
 fn a_reader_that_goes_away() {
     let run = Run::new();
-    let mut command = run.command(&["export", "frag", "--to", "jsonl", "-o", "-"]);
-    let mut child = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut first = [0; 10];
-    child.stdout.take().unwrap().read_exact(&mut first).unwrap();
-    assert_eq!(&first, b"{\"schema\":");
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("standard output: Broken pipe"));
+    for (form, begin) in [("jsonl", &b"{\"schema\":"[..]), ("csv", b"time_ns,ki")] {
+        let mut command = run.command(&["export", "frag", "--to", form, "-o", "-"]);
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut first = [0; 10];
+        child.stdout.take().unwrap().read_exact(&mut first).unwrap();
+        assert_eq!(first, begin);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0));
+        assert_eq!(text(&output.stderr), "");
+    }
+}
+
+/// What only recorded traces have.
+#[test]
+fn drawings_need_times() {
+    let run = Run::new();
+    for form in ["perfetto", "chrome"] {
+        refused(
+            &run,
+            &["frag", "--to", form, "-o", "x"],
+            &["frag", "clock order", "--to csv"],
+        );
+    }
+    for content in ["", "{\"schema\":\"stopgap.trace/1\"}\n"] {
+        fs::write(path(&run, "empty"), content).unwrap();
+        for form in ["perfetto", "chrome", "csv"] {
+            refused(
+                &run,
+                &["empty", "--to", form, "-o", "x"],
+                &["empty: it has no event"],
+            );
+        }
+    }
+    fs::create_dir(path(&run, "folder")).unwrap();
+    let to_folder = ["frag", "--to", "csv", "-o", "folder"];
+    refused(&run, &to_folder, &["cannot write folder", "directory"]);
+    let late = "{\"time_ns\":18446744073709551615,\"kind\":\"exit\"}\n";
+    fs::write(path(&run, "late"), late).unwrap();
+    let draw = ["late", "--to", "chrome", "-o", "x"];
+    refused(&run, &draw, &["late: event 0: ", "2^63"]);
+    fs::write(
+        path(&run, "one"),
+        "{\"time_ns\":5,\"kind\":\"exit\",\"tid\":7}\n",
+    )
+    .unwrap();
+    for form in ["perfetto", "trace"] {
+        refused(&run, &["one", "--to", form, "-o", "-"], &[form, "-o"]);
+    }
+    let said = exported(&run, &["one", "--to", "perfetto", "-o", "x"]);
+    assert_eq!(said, "x: 1 events as perfetto\n");
+    let drawn = exported(&run, &["one", "--to", "chrome", "-o", "-"]);
+    let drawn: serde_json::Value = serde_json::from_str(&drawn).unwrap();
+    assert_eq!(drawn["traceEvents"][1]["ts"], 0.005);
 }
 
 /// A file that is cut off anywhere, or has another byte anywhere: whole events or one error, and

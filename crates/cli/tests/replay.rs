@@ -430,3 +430,66 @@ fn an_interrupt_loses_nothing() {
     assert!(number(&row["operations"]) > 1_000.0, "{row}");
     assert!(number(&row["ns_per_operation"]) > 0.0, "{row}");
 }
+
+/// What a recorded program asked of its memory map: calls of one process, whatever else is in the trace.
+#[test]
+fn a_recorded_program_is_replayed() {
+    let run = Run::new();
+    let call = |time: u64, pid: u32, name: &str, arguments: [u64; 4], result: i64| {
+        let [a, b, c, d] = arguments;
+        let head = format!(
+            r#""pid":{pid},"tid":{pid},"comm":"prog{pid}","syscall":1,"syscall_name":"{name}""#
+        );
+        format!(
+            "{{\"time_ns\":{time},\"kind\":\"syscall-enter\",{head},\"argument0\":{a},\"argument1\":{b},\"argument2\":{c},\"argument3\":{d}}}\n\
+             {{\"time_ns\":{time},\"kind\":\"syscall-exit\",{head},\"result\":{result}}}\n"
+        )
+    };
+    let mut lines = String::new();
+    for n in 0..200_u64 {
+        let start = 0x7000_0000_0000 + n * 65_536;
+        let result = start.cast_signed();
+        lines += &call(n, 800, "mmap", [0, 32_768, 3, 0x22], result);
+        lines += &call(n, 801, "mmap", [0, 4_096, 3, 0x22], result);
+        if n % 2 == 1 {
+            lines += &call(n, 800, "munmap", [start - 65_536, 32_768, 0, 0], 0);
+        }
+    }
+    lines += &call(300, 800, "munmap", [0x1000, 4_096, 0, 0], 0);
+    let path = run.directory.path().join("recorded.jsonl");
+    std::fs::write(&path, lines).unwrap();
+    let path = path.to_str().unwrap();
+    refused(
+        &[path],
+        &[
+            "800 prog800 (301 calls)",
+            "801 prog801 (200 calls)",
+            "--pid",
+        ],
+    );
+    refused(&[path, "--pid", "7"], &["process 7", "800 prog800"]);
+    refused(&["frag", "--pid", "7"], &["frag is a workload", "--pid"]);
+
+    let words = [
+        "replay",
+        "placement",
+        path,
+        "--pid",
+        "800",
+        "--policy",
+        "stopgap",
+        "--json",
+    ];
+    let output = run.output(&words);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(text(&output.stderr).contains("301 memory calls of process 800 (prog800)"));
+    let document = valid(&text(&output.stdout));
+    let row = &document["rows"][0];
+    assert_eq!(row["operations"], 300);
+    let missing = row["missing"].to_string();
+    assert!(
+        missing.contains("1 unmaps, moves or protections"),
+        "{missing}"
+    );
+    assert!(missing.contains("what was mapped before"), "{missing}");
+}

@@ -50,7 +50,8 @@ pub(crate) enum Command {
     Replay(Replay),
     /// Which policy to use for a device, and why.
     Advise(Advise),
-    /// A trace or a built-in workload, as a trace file (Parquet) or JSON lines.
+    /// A trace or a built-in workload in another form: to look at (Perfetto, Chrome), to calculate
+    /// with (CSV), to keep (Parquet, JSON lines).
     Export(Export),
     /// This machine's physical memory: zones, free blocks, as root each page; input for a replay.
     Snapshot(Snapshot),
@@ -110,10 +111,11 @@ pub(crate) struct Export {
     /// tight-1.06, many-sizes, phases, sequential. A file of such a name is ./frag.
     #[arg(value_name = "INPUT")]
     pub(crate) input: PathBuf,
-    /// The form: trace (Parquet), jsonl (JSON lines).
+    /// The form: trace (Parquet), jsonl (JSON lines), perfetto (for ui.perfetto.dev), chrome (JSON
+    /// for chrome://tracing), csv.
     #[arg(long, value_name = "FORM")]
     pub(crate) to: Form,
-    /// File to write; - is standard output (jsonl). What is there is replaced when all is
+    /// File to write; - is standard output (jsonl, chrome, csv). What is there is replaced when all is
     /// written; the input is never.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,

@@ -7,7 +7,7 @@ use clap::Subcommand;
 use stopgap_events::units::Bytes;
 use stopgap_placement::Direction;
 
-use super::values::{count, direction, size};
+use super::values::{count, direction, pid, size};
 use super::{ReplayChunks, ReplayRoundtrip};
 
 #[derive(Debug, clap::Args)]
@@ -55,6 +55,10 @@ pub struct ReplayPlacement {
     /// From which end every map looks: top-down, bottom-up [default: as the policy likes].
     #[arg(long, value_name = "DIRECTION", value_parser = direction)]
     pub(crate) direction: Option<Direction>,
+    /// Of a recorded trace: the process whose memory map is replayed [default: the only one that
+    /// maps or unmaps].
+    #[arg(long, value_name = "PID", value_parser = pid)]
+    pub(crate) pid: Option<u32>,
     /// Memory that all policies may take, as 512M [default: the least of a quarter of MemAvailable
     /// and 2G].
     #[arg(long, value_name = "SIZE", value_parser = size)]

@@ -1,11 +1,12 @@
-//! The memory events of a trace file.
+//! The memory events of a trace file, or what its system calls say of a memory map.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::path::Path;
 
 use stopgap_events::machine::Missing;
 use stopgap_events::memory::MemoryEvent;
-use stopgap_events::trace::{self, Check};
+use stopgap_events::trace::{self, Check, Recorded};
 use stopgap_kernel::signals;
 use stopgap_report::text::thousands;
 
@@ -17,6 +18,10 @@ use crate::session::tell;
 pub(super) struct MemoryEvents {
     pub(super) input: trace::Input<File>,
     check: Check,
+    /// What turns calls into memory events, where they are to be taken from those.
+    recorded: Option<Recorded>,
+    /// What came of the call that was read last.
+    waiting: VecDeque<MemoryEvent>,
 }
 
 impl MemoryEvents {
@@ -27,7 +32,27 @@ impl MemoryEvents {
         Ok(MemoryEvents {
             input,
             check: Check::new(),
+            recorded: None,
+            waiting: VecDeque::new(),
         })
+    }
+
+    /// Every event of the trace, until Ctrl-C.
+    pub(super) fn every(self) -> impl Iterator<Item = Result<trace::Event, trace::Error>> {
+        self.input.take_while(|_| !signals::interrupted())
+    }
+
+    /// Takes them from the calls of a process instead.
+    pub(super) fn of_calls(mut self, recorded: Recorded) -> MemoryEvents {
+        self.recorded = Some(recorded);
+        self
+    }
+
+    /// What the calls so far did that memory events cannot say.
+    pub(super) fn unsaid(&self) -> Vec<Missing> {
+        self.recorded
+            .as_ref()
+            .map_or_else(Vec::new, Recorded::missing)
     }
 
     /// What was lost when it was recorded, for the record; it is told at once as well. `named` is the file.
@@ -41,6 +66,11 @@ impl MemoryEvents {
         tell(&format!("{named}: {what} were lost when it was recorded"));
         vec![Missing::new(what, "lost when the trace was recorded")]
     }
+
+    fn checked(&mut self, event: MemoryEvent) -> Result<MemoryEvent, String> {
+        let checked = self.check.event(self.input.place(), &event);
+        checked.map(|()| event).map_err(|error| error.to_string())
+    }
 }
 
 impl Iterator for MemoryEvents {
@@ -51,15 +81,18 @@ impl Iterator for MemoryEvents {
             if signals::interrupted() {
                 return None;
             }
+            if let Some(event) = self.waiting.pop_front() {
+                return Some(self.checked(event));
+            }
             let event = match self.input.next()? {
                 Err(error) => return Some(Err(error.to_string())),
                 Ok(event) => event,
             };
-            let Some(event) = event.kind.memory() else {
-                continue;
-            };
-            let checked = self.check.event(self.input.place(), &event);
-            return Some(checked.map(|()| event).map_err(|error| error.to_string()));
+            if let Some(recorded) = &mut self.recorded {
+                recorded.event(&event, &mut self.waiting);
+            } else if let Some(event) = event.kind.memory() {
+                return Some(self.checked(event));
+            }
         }
     }
 }

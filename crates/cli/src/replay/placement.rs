@@ -2,6 +2,7 @@
 //!
 //! `stopgap-bench` runs the same with peers beside the policies.
 
+mod calls;
 mod input;
 mod trace;
 

@@ -42,7 +42,7 @@ struct Probe {
 /// Writes events as JSON lines. It buffers one line; give it a buffered writer.
 pub struct Writer<W> {
     out: W,
-    line: Line,
+    line: Object,
 }
 
 impl<W: Write> Writer<W> {
@@ -59,7 +59,7 @@ impl<W: Write> Writer<W> {
         out.write_all(b"\n")?;
         Ok(Writer {
             out,
-            line: Line(Vec::new()),
+            line: Object::default(),
         })
     }
 
@@ -70,8 +70,8 @@ impl<W: Write> Writer<W> {
     pub fn write(&mut self, event: &Event) -> io::Result<()> {
         self.line.0.clear();
         event.put(&mut self.line);
-        self.line.0.extend_from_slice(b"}\n");
-        self.out.write_all(&self.line.0)
+        self.out.write_all(self.line.closed())?;
+        self.out.write_all(b"\n")
     }
 
     /// Flushes; gives back what was written to.
@@ -84,10 +84,20 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// A line on its way out.
-struct Line(Vec<u8>);
+/// Cells as a JSON object, on its way out.
+#[derive(Default)]
+pub(super) struct Object(Vec<u8>);
 
-impl Put for Line {
+impl Object {
+    /// All of it, once everything is put.
+    pub(super) fn closed(&mut self) -> &[u8] {
+        self.0
+            .extend_from_slice(if self.0.is_empty() { b"{}" } else { b"}" });
+        &self.0
+    }
+}
+
+impl Put for Object {
     fn put(&mut self, column: Column, value: Value<'_>) {
         let line = &mut self.0;
         line.extend_from_slice(if line.is_empty() { b"{\"" } else { b",\"" });

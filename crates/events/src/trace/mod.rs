@@ -5,10 +5,12 @@
 //! * [`Column`] and [`KINDS`]: where each field stands in a file; `docs/trace.md` is held against
 //!   them by a test.
 //! * [`Check`]: whether a trace's memory events make sense together.
+//! * [`Recorded`]: what a recorded program asked of its memory map, as memory events.
 //! * [`file`]: the Parquet file, one row an event.
 //! * [`lines`]: JSON lines, one event a line, with the same names; the form for what other tools
 //!   recorded.
 //! * [`Input`]: either, whichever it is.
+//! * `export` (feature `exporters`): the forms of other tools, to look at.
 //!
 //! Readers take nothing on trust: what is wrong is an [`Error`] with its row or line and a reason.
 
@@ -16,12 +18,15 @@ mod cell;
 mod check;
 mod column;
 mod error;
+#[cfg(feature = "exporters")]
+pub mod export;
 pub mod file;
 mod input;
 mod kind;
 pub mod lines;
 mod memory;
 mod metadata;
+mod recorded;
 
 pub use cell::Text;
 pub use check::Check;
@@ -30,6 +35,7 @@ pub use error::{Error, Place};
 pub use input::Input;
 pub use kind::{KINDS, Kind, Reclaimer, Stack};
 pub use metadata::{Clock, Loss, Metadata};
+pub use recorded::Recorded;
 
 use cell::{Cell, Get, Put, Value, Wrong};
 

@@ -61,6 +61,11 @@ pub(super) fn inputs(flags: &Flags) -> Result<Vec<Input>, Failure> {
     if workloads.is_empty() {
         return trace(flags, &word);
     }
+    if flags.pid.is_some() {
+        return Err(Failure::error(format!(
+            "{word} is a workload, which has no processes; leave out --pid"
+        )));
+    }
     if flags.n.contains(&0) {
         return Err(Failure::error("N of 0: lay out at least one mapping"));
     }
@@ -157,5 +162,6 @@ fn trace(flags: &Flags, word: &str) -> Result<Vec<Input>, Failure> {
             "{word} is a trace, which has its own N and operations; leave out --n and --ops"
         )));
     }
-    super::trace::input(path, flags.direction.unwrap_or(Direction::Any)).map(|input| vec![input])
+    let direction = flags.direction.unwrap_or(Direction::Any);
+    super::trace::input(path, direction, flags.pid).map(|input| vec![input])
 }

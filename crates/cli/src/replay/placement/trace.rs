@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use stopgap_events::trace;
+use stopgap_events::trace::{self, Recorded};
 use stopgap_events::workload::Workload;
 use stopgap_kernel::signals;
 use stopgap_models::placement::operation::Wrong;
@@ -10,18 +10,22 @@ use stopgap_models::placement::rung::Events;
 use stopgap_models::placement::{Batch, Compiler};
 use stopgap_placement::{Direction, Range, Space};
 
+use super::calls::{self, Calls};
 use super::input::{Input, PAGE};
 use crate::failure::Failure;
 use crate::replay::memory_events::MemoryEvents;
 
 /// The trace in `path`, read through once: what is wrong with it is said before anything is measured, and
-/// how much is live at a time is known.
-pub(super) fn input(path: &Path, direction: Direction) -> Result<Input, Failure> {
+/// how much is live at a time is known. Where it has system calls that change a memory map, those of one process
+/// are what is replayed: of `pid`, or of the only one.
+pub(super) fn input(path: &Path, direction: Direction, pid: Option<u32>) -> Result<Input, Failure> {
     let named = path.display().to_string();
     let fail = |why: &dyn std::fmt::Display| Failure::error(format!("{named}: {why}"));
+    let calls = Calls::read(path).map_err(|why| fail(&why))?;
+    let process = calls.process(pid).map_err(|why| fail(&why))?;
     let mut events = MemoryEvents::open(path).map_err(|why| fail(&why))?;
     let metadata = events.input.metadata().clone();
-    let missing = events.losses(&named);
+    let mut missing = events.losses(&named);
     let window = metadata
         .window
         .unwrap_or_else(|| Workload::Pbobench.window(0, 0, 0));
@@ -32,6 +36,18 @@ pub(super) fn input(path: &Path, direction: Direction) -> Result<Input, Failure>
         ))
     })?;
 
+    // That a page's bytes are a power of two, the space has checked.
+    let open = move |path: &Path| {
+        let events = MemoryEvents::open(path)?;
+        Ok::<_, String>(match process {
+            Some(process) => events.of_calls(Recorded::new(process, page)),
+            None => events,
+        })
+    };
+    if let Some(process) = process {
+        events = open(path).map_err(|why| fail(&why))?;
+        calls::tell_which(&named, process, &calls);
+    }
     let mut compiler = Compiler::new(space, direction);
     let (mut batch, mut any, mut measured) = (Batch::default(), false, false);
     loop {
@@ -52,6 +68,7 @@ pub(super) fn input(path: &Path, direction: Direction) -> Result<Input, Failure>
     if signals::interrupted() {
         return Err(fail(&"interrupted before anything was measured"));
     }
+    missing.extend(events.unsaid());
     if !any {
         return Err(fail(&"it has no map, unmap or protection to replay"));
     }
@@ -65,6 +82,6 @@ pub(super) fn input(path: &Path, direction: Direction) -> Result<Input, Failure>
         space,
         live: Some(compiler.slots() as u64),
         missing,
-        events: Box::new(move || Ok(Box::new(MemoryEvents::open(&path)?) as Events)),
+        events: Box::new(move || Ok(Box::new(open(&path)?) as Events)),
     })
 }
