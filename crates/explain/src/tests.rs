@@ -1,0 +1,4 @@
+//! Traces that a builder writes, with answers that are known.
+
+mod builder;
+mod states;
