@@ -254,7 +254,7 @@ impl Explainer {
                 result,
                 open,
             };
-            self.operations.ended(operation, ending);
+            self.operations.ended(operation, &ending);
         }
     }
 

@@ -151,7 +151,7 @@ impl Operations {
     }
 
     /// An operation has ended.
-    pub(crate) fn ended(&mut self, mut operation: Operation, ending: Ending) {
+    pub(crate) fn ended(&mut self, mut operation: Operation, ending: &Ending) {
         operation.cut();
         let is_fault = operation.family == Family::Fault;
         if is_fault && operation.length() == 0 {

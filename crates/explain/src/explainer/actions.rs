@@ -75,13 +75,7 @@ impl Explainer {
             }
             Kind::FenceWaitBegin { .. } => self.begins(tid, What::Fence),
             Kind::FenceWaitEnd { .. } => self.ends(tid, &What::Fence, (None, None), None),
-            Kind::BlockIssue { device, sector, .. } => {
-                if self.requests.len() < MOST_REQUESTS {
-                    let key = (Text::clone(device), *sector);
-                    self.requests.insert(key, tid);
-                    self.thread(tid, None).requests += 1;
-                }
-            }
+            Kind::BlockIssue { device, sector, .. } => self.issues(tid, device, *sector),
             Kind::BlockComplete { device, sector, .. } => self.completes(device, *sector),
             Kind::Sample { stack } => {
                 self.seen.samples = true;
@@ -213,6 +207,13 @@ impl Explainer {
         if let Some(wall) = wall {
             self.mappings
                 .reclaimed(task, what, wall, scanned, reclaimed);
+        }
+    }
+
+    fn issues(&mut self, tid: u32, device: &Text, sector: u64) {
+        if self.requests.len() < MOST_REQUESTS {
+            self.requests.insert((Text::clone(device), sector), tid);
+            self.thread(tid, None).requests += 1;
         }
     }
 
