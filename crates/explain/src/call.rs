@@ -103,3 +103,11 @@ pub(crate) struct Call {
 pub(crate) fn name_of(number: u32, name: Option<&Text>) -> Text {
     name.map_or_else(|| format!("call {number}").into(), Text::clone)
 }
+
+/// Whether a call waits for several descriptors; of `poll` its second argument says for how many.
+pub(crate) fn waits_for_several(name: &str, second: Option<u64>) -> bool {
+    match name {
+        "poll" | "ppoll" => second.is_some_and(|count| count > 1),
+        _ => role(name) == Role::Waits,
+    }
+}

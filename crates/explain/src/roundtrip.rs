@@ -1,8 +1,8 @@
 //! Round trips: from a client's flush to its last reply.
 //!
 //! Who talks to whom is told by wakings: a thread that wakes another inside a call that sends, on a descriptor, has
-//! a *link* to it. Two threads with links both ways are a *pair*; the client is who sent first. A round trip
-//! begins with a send of the client, goes on while it sends more before a reply, and its switches are those of both
+//! a *link* to it. Two threads with links both ways are a *pair*; the client is who sent first, unless it alone waits
+//! for several descriptors, as servers do: then the trace began in the middle. A round trip begins with a send of the client, goes on while it sends more before a reply, and its switches are those of both
 //! until the next flush, so that what happens after the last reply (the server goes back to sleep) is in it.
 //!
 //! ```text
@@ -111,6 +111,7 @@ impl RoundTrips {
         to: u32,
         now: u64,
         outs: impl Fn(u32) -> u64,
+        waits_for_several: impl Fn(u32) -> bool,
     ) {
         let full = self.links.len().max(self.asked.len()) >= MOST;
         if tid == to || full || self.links.get(&(tid, descriptor)) == Some(&to) {
@@ -119,11 +120,12 @@ impl RoundTrips {
         self.links.insert((tid, descriptor), to);
         // Where the other one has asked before, this is the answer, and the two are a pair.
         if let Some(asked) = self.asked.remove(&(to, tid)) {
-            let open = Open::new(asked.at, asked.outs);
+            let asks = !waits_for_several(to) || waits_for_several(tid);
+            let (client, server) = if asks { (to, tid) } else { (tid, to) };
             let pair = Following {
-                client: to,
-                server: tid,
-                open: Some(open),
+                client,
+                server,
+                open: asks.then(|| Open::new(asked.at, asked.outs)),
                 totals: Totals::default(),
             };
             if self.pairs.insert(key(tid, to), pair).is_none() {

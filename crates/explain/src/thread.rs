@@ -117,6 +117,8 @@ pub(crate) struct Thread {
     /// A recorder that was asked for it made events of its own doing, not only of its switches.
     pub(crate) traced: bool,
     pub(crate) exiting: bool,
+    /// It has waited for several descriptors at once.
+    pub(crate) multiplexes: bool,
     pub(crate) switches: u64,
     pub(crate) involuntary: u64,
     pub(crate) causes: HashMap<Because, u64>,
@@ -153,6 +155,7 @@ impl Thread {
             slept: None,
             traced: false,
             exiting: false,
+            multiplexes: false,
             switches: 0,
             involuntary: 0,
             causes: HashMap::new(),

@@ -4,7 +4,7 @@ use stopgap_events::trace::{Event, Kind, Reclaimer, Text};
 use stopgap_events::units::Nanos;
 
 use super::{Explainer, MOST_REQUESTS, outs};
-use crate::call::{Call, Family, Role, name_of, role};
+use crate::call::{Call, Family, Role, name_of, role, waits_for_several};
 use crate::interval::What;
 use crate::operation::Operation;
 use crate::stack::kernel_function;
@@ -114,6 +114,7 @@ impl Explainer {
         thread.intervals.clear();
         thread.requests = 0;
         thread.slept_in_call = false;
+        thread.multiplexes |= waits_for_several(&name, arguments[1]);
         let first = arguments[0];
         thread.place = Where::In(Call { name, role, first });
         self.contradictions += u64::from(lost_exit);
@@ -138,6 +139,7 @@ impl Explainer {
         });
         thread.slept_in_call = false;
         thread.intervals.clear();
+        thread.multiplexes |= waits_for_several(&name, None);
         match place {
             Where::In(call) if call.name == name => {
                 self.end_operation(tid, result, false);

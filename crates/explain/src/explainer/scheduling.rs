@@ -196,7 +196,9 @@ impl Explainer {
         if let (Some(tid), Some(descriptor)) = (waker, sends_on) {
             let threads = &self.threads;
             let outs = |tid| outs(threads, tid);
-            self.roundtrips.wakes(tid, descriptor, target, now, outs);
+            let several = |tid| threads.get(&tid).is_some_and(|thread| thread.multiplexes);
+            self.roundtrips
+                .wakes(tid, descriptor, target, now, outs, several);
         }
     }
 }

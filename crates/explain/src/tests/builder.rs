@@ -112,12 +112,14 @@ impl Builder {
     }
 
     pub(super) fn enter(&mut self, tid: u32, call: &str, first: u64) -> &mut Builder {
+        // A poll waits for one descriptor.
+        let second = if call == "poll" { 1 } else { 4_096 };
         self.event(
             tid,
             Kind::SyscallEnter {
                 number: 0,
                 name: Some(call.into()),
-                arguments: [Some(first), Some(4_096), None, None, None, None],
+                arguments: [Some(first), Some(second), None, None, None, None],
             },
         )
     }
