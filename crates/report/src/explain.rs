@@ -378,3 +378,72 @@ fn missing(findings: &Findings, style: Style) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stopgap_events::machine::Missing;
+    use stopgap_stats::explain::{Cause, CauseKind, Losses, Memory, Trace};
+    use stopgap_stats::verdict::Verdict;
+
+    const STYLE: Style = Style {
+        width: 100,
+        colour: false,
+    };
+
+    fn nothing() -> Findings {
+        Findings {
+            trace: Trace::default(),
+            losses: Losses::default(),
+            verdict: Verdict::unsupported("nothing was recorded"),
+            switches: Switches::default(),
+            tasks: Vec::new(),
+            slow: Vec::new(),
+            calls: Vec::new(),
+            memory: Memory::default(),
+            functions: None,
+            advice: Vec::new(),
+            missing: vec![Missing::new("switches", "no scheduling events")],
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_no_zero() {
+        let screen = screen(&nothing(), STYLE);
+        assert_eq!(
+            screen,
+            "unsupported: nothing was recorded\n\
+             a trace of unknown source: 0 events in an unknown time, losses unknown\n\
+             \nUNKNOWN\n  switches: no scheduling events\n"
+        );
+    }
+
+    #[test]
+    fn causes_that_are_not_shown_are_counted() {
+        let mut findings = nothing();
+        let causes = (0..20).map(|index| Cause {
+            task: format!("x\n{index}"),
+            cause: "blocked in read".to_owned(),
+            count: 5,
+            kind: CauseKind::Blocked,
+            call: None,
+            by_task: None,
+            by_call: None,
+        });
+        findings.switches.causes = causes.collect();
+        findings.switches.total = Some(100);
+        let screen = screen(&findings, STYLE);
+        assert!(
+            screen.contains("100 switch-outs, - of them involuntary; - round trips"),
+            "{screen}"
+        );
+        assert!(
+            screen.contains("8 other causes") && screen.contains("40"),
+            "{screen}"
+        );
+        assert!(
+            screen.contains("x\\u{a}3"),
+            "a name breaks no line: {screen}"
+        );
+    }
+}
