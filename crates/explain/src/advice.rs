@@ -1,7 +1,7 @@
 //! What to try, and what in the trace speaks for it.
 //!
-//! Each rule rests on counts that are in the record, so that whoever doubts it can look. Thresholds are a fifth of
-//! a switch a round trip: less is not worth a change.
+//! Each rule rests on counts that are in the record, so that whoever doubts it can look. A pair whose round trips
+//! cost 2 switches needs none. Thresholds are a fifth of a switch a round trip: less is not worth a change.
 
 use stopgap_stats::explain::{Advice, Cause, CauseKind, Findings, Pair};
 
@@ -20,7 +20,8 @@ const MOST_OF_IT: f64 = 0.3;
 pub(crate) fn of(findings: &Findings) -> Vec<Advice> {
     let mut all = Vec::new();
     for pair in &findings.switches.pairs {
-        if pair.roundtrips >= ENOUGH {
+        let mean = pair.per_roundtrip.mean.unwrap_or(0.0);
+        if pair.roundtrips >= ENOUGH && mean >= 2.0 + WORTH {
             let causes = &findings.switches.causes;
             all.extend(sched_batch(pair, causes));
             all.extend(poll(pair, causes));
@@ -99,7 +100,7 @@ fn coalesce(pair: &Pair) -> Option<Advice> {
     let mean = pair.per_roundtrip.mean?;
     let replies = pair.replies_per_roundtrip;
     let (client, server) = (&pair.client, &pair.server);
-    (replies >= MANY_REPLIES && mean >= 2.0 + WORTH).then(|| Advice {
+    (replies >= MANY_REPLIES).then(|| Advice {
         word: "coalesce-replies".to_owned(),
         text: format!("let {server} gather its answers and write them once a flush (writev)"),
         evidence: format!(
@@ -112,7 +113,7 @@ fn separate_cpus(pair: &Pair) -> Option<Advice> {
     let mean = pair.per_roundtrip.mean?;
     let cpu = pair.one_cpu?;
     let (client, server) = (&pair.client, &pair.server);
-    (mean >= 2.0 + WORTH).then(|| Advice {
+    Some(Advice {
         word: "separate-cpus".to_owned(),
         text: format!("let {client} and {server} run on separate CPUs, where there are several"),
         evidence: format!("both ran on CPU {cpu} alone, at {mean:.1} switches a round trip"),

@@ -12,6 +12,9 @@
 //!         |- switches of ----------|- switches of ---...
 //! ```
 //!
+//! A pair is told by its first waking in each direction; round trips before that, in which one of the two never slept,
+//! are not counted.
+//!
 //! Not seen: requests through shared memory, and pairs of which one never sleeps (there is no waking). Of a server
 //! with several clients, each pair counts all its switches within the pair's own round trips.
 
@@ -103,7 +106,7 @@ impl RoundTrips {
         }
     }
 
-    /// `tid` wakes `to` while it sends on `descriptor`.
+    /// `tid` wakes `to` while it sends on `descriptor`; whether they are a pair from now on.
     pub(crate) fn wakes(
         &mut self,
         tid: u32,
@@ -112,12 +115,13 @@ impl RoundTrips {
         now: u64,
         outs: impl Fn(u32) -> u64,
         waits_for_several: impl Fn(u32) -> bool,
-    ) {
+    ) -> bool {
         let full = self.links.len().max(self.asked.len()) >= MOST;
         if tid == to || full || self.links.get(&(tid, descriptor)) == Some(&to) {
-            return;
+            return false;
         }
         self.links.insert((tid, descriptor), to);
+        let mut new = false;
         // Where the other one has asked before, this is the answer, and the two are a pair.
         if let Some(asked) = self.asked.remove(&(to, tid)) {
             let asks = !waits_for_several(to) || waits_for_several(tid);
@@ -131,9 +135,11 @@ impl RoundTrips {
             if self.pairs.insert(key(tid, to), pair).is_none() {
                 self.partners.entry(to).or_default().push(tid);
                 self.partners.entry(tid).or_default().push(to);
+                new = true;
             }
         }
         self.sent(tid, to, now, outs);
+        new
     }
 
     fn sent(&mut self, from: u32, to: u32, now: u64, outs: impl Fn(u32) -> u64) {

@@ -97,7 +97,7 @@ impl Explainer {
         let is_fault = |operation: &Operation| operation.family == Family::Fault;
         let thread = self.thread(tid, None);
         thread.traced = true;
-        let lost_exit = matches!(thread.place, Where::In(_));
+        let lost_exit = matches!(&thread.place, Where::In(call) if !is_sigreturn(&call.name));
         if thread.operation.as_ref().is_some_and(is_fault) {
             self.end_operation(tid, None, false);
         }
@@ -133,6 +133,10 @@ impl Explainer {
         let thread = self.thread(tid, None);
         thread.traced = true;
         let place = std::mem::replace(&mut thread.place, Where::User);
+        let name = match &place {
+            Where::In(call) if is_sigreturn(&call.name) => Text::clone(&call.name),
+            _ => name,
+        };
         thread.ended = Some(Ended {
             name: Text::clone(&name),
             at: now,
@@ -229,6 +233,11 @@ impl Explainer {
             thread.requests = thread.requests.saturating_sub(1);
         }
     }
+}
+
+/// It brings back the registers of before the signal, so that its end has the number -1, or none is told.
+fn is_sigreturn(name: &str) -> bool {
+    matches!(name, "rt_sigreturn" | "sigreturn")
 }
 
 fn what_lock(lock: Option<&Text>, address: Option<u64>) -> What {

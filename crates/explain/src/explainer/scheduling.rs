@@ -8,7 +8,7 @@ use crate::call::Role;
 use crate::stack;
 use crate::switch_cause::because;
 use crate::tasks::name;
-use crate::thread::{State, Thread, Where, WokenBy};
+use crate::thread::{Cpus, State, Thread, Where, WokenBy};
 use crate::why::Why;
 
 impl Explainer {
@@ -197,8 +197,15 @@ impl Explainer {
             let threads = &self.threads;
             let outs = |tid| outs(threads, tid);
             let several = |tid| threads.get(&tid).is_some_and(|thread| thread.multiplexes);
-            self.roundtrips
+            let new = self
+                .roundtrips
                 .wakes(tid, descriptor, target, now, outs, several);
+            if new {
+                // Where a thread ran before, when it was made or placed, says nothing of the pair.
+                for tid in [tid, target] {
+                    self.thread(tid, None).cpus = Cpus::None;
+                }
+            }
         }
     }
 }

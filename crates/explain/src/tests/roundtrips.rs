@@ -230,6 +230,33 @@ fn recorded_from_the_middle_on() {
     }
 }
 
+/// Where two switches a round trip are half pre-emptions, nothing is to be gained.
+#[test]
+fn what_costs_two_needs_no_advice() {
+    let mut b = Builder::new();
+    b.switch(0, "R", CLIENT);
+    for _ in 0..50 {
+        b.enter(CLIENT, "write", 5)
+            .wake(CLIENT, SERVER)
+            .exit(CLIENT, "write", 8);
+        b.enter(CLIENT, "poll", 5).switch(CLIENT, "S", SERVER);
+        b.exit(SERVER, "read", 8)
+            .enter(SERVER, "write", 7)
+            .wake(SERVER, CLIENT);
+        b.exit(SERVER, "write", 8)
+            .after(2_000)
+            .switch(SERVER, "R", CLIENT);
+        b.exit(CLIENT, "poll", 1).after(1_000);
+    }
+    let findings = b.explain();
+    assert_eq!(findings.switches.per_roundtrip.p50, Some(2));
+    assert_eq!(
+        count(&findings, "server", CauseKind::PreemptedOnTheWayOut),
+        50
+    );
+    assert_eq!(advised(&findings), Vec::<&str>::new());
+}
+
 #[test]
 fn frames_are_from_mark_to_mark() {
     let frames = |marker: &str| {

@@ -129,6 +129,26 @@ fn a_kernel_that_preempts_in_the_call() {
     );
 }
 
+/// A signal's return has no end of its own number.
+#[test]
+fn a_signal_is_no_contradiction() {
+    for number in ["call 4294967295", "rt_sigreturn"] {
+        let mut b = Builder::new();
+        b.switch(0, "R", CLIENT)
+            .enter(CLIENT, "rt_sigreturn", 0)
+            .exit(CLIENT, number, 0);
+        b.enter(CLIENT, "rt_sigreturn", 0)
+            .enter(CLIENT, "read", 0)
+            .exit(CLIENT, "read", 0);
+        assert_eq!(b.explain().losses.contradictions, 0, "{number}");
+    }
+    let mut b = Builder::new();
+    b.switch(0, "R", CLIENT)
+        .enter(CLIENT, "read", 0)
+        .enter(CLIENT, "read", 0);
+    assert_eq!(b.explain().losses.contradictions, 1);
+}
+
 /// A reader that is woken by room to write, scans, and sleeps again in the same call.
 #[test]
 fn a_write_space_wake() {
