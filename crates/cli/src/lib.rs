@@ -9,7 +9,7 @@
 //! | `args` | every flag, once |
 //! | `places` | where records and the journal go |
 //! | `session` | what each run sets up first and undoes last |
-//! | `check`, `probe`, `replay`, `advise`, `export`, `snapshot`, `doctor`, `restore` | the commands |
+//! | `check`, `probe`, `replay`, `advise`, `explain`, `export`, `snapshot`, `doctor`, `restore` | the commands |
 //! | `output` | writing the record and printing, with nothing lost |
 //! | `whole_file` | writing a file that is there whole or not at all |
 //! | `failure` | one line on standard error and the exit status |
@@ -18,6 +18,7 @@ mod advise;
 mod args;
 mod check;
 mod doctor;
+mod explain;
 mod export;
 mod failure;
 mod input_file;
@@ -56,6 +57,7 @@ pub fn main() -> ExitCode {
         Command::Advise(args) => match args.question {
             AdviseQuestion::Chunks(flags) => advise::chunks(&flags),
         },
+        Command::Explain(args) => explain::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Snapshot(args) => snapshot::run(&args),
         Command::Doctor(args) => doctor::run(&args),

@@ -5,6 +5,7 @@
 //! * [`details`]: one answer in depth, a row a series.
 //! * [`advise`]: which policy to use, and why.
 //! * [`doctor`]: what a machine allows.
+//! * [`explain`]: a trace, explained.
 //! * [`replay`]: a replay, as tables.
 //! * [`snapshot`]: physical memory, its zones and free blocks.
 //! * [`text`]: numbers as people write them.
@@ -12,6 +13,7 @@
 pub mod advise;
 pub mod details;
 pub mod doctor;
+pub mod explain;
 pub mod now;
 pub mod replay;
 pub mod screen;

@@ -3,6 +3,7 @@
 //! * [`record`]: the run record (JSON `stopgap.run/1`): one run, its environment, its answers.
 //! * [`replay`]: the record of a replay (JSON `stopgap.replay/1`): a row a policy, workload and N.
 //! * [`advise`]: which policy to use (JSON `stopgap.advise/1`), and the rule.
+//! * [`explain`]: the record of an explained trace (JSON `stopgap.explain/1`).
 //! * [`histogram`]: latency histograms, HdrHistogram V2 in base64 inside the record.
 //! * [`quantile`]: quantiles that refuse when there are too few samples.
 //! * [`bootstrap`]: intervals over runs.
@@ -13,6 +14,7 @@
 
 pub mod advise;
 pub mod bootstrap;
+pub mod explain;
 pub mod growth;
 pub mod histogram;
 #[cfg(test)]

@@ -50,6 +50,8 @@ pub(crate) enum Command {
     Replay(Replay),
     /// Which policy to use for a device, and why.
     Advise(Advise),
+    /// A recorded trace: who switched, waited, reclaimed, compacted, and because of what.
+    Explain(Explain),
     /// A trace or a built-in workload in another form: to look at (Perfetto, Chrome), to calculate
     /// with (CSV), to keep (Parquet, JSON lines).
     Export(Export),
@@ -102,6 +104,23 @@ pub(crate) struct Check {
     pub(crate) only: Vec<Question>,
     #[command(flatten)]
     pub(crate) common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Explain {
+    /// A trace file, or JSON lines (docs/trace.md).
+    #[arg(value_name = "TRACE")]
+    pub(crate) trace: PathBuf,
+    /// Print JSON (schema stopgap.explain/1) instead of the screen.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// How many of the slowest operations to tell, up to 10k.
+    #[arg(long, value_name = "N", value_parser = count, default_value = "10")]
+    pub(crate) top: u64,
+    /// What ends a frame, for switches a frame: a mark's name, a system call's (as it begins), or
+    /// the word of a kind of event (fence-wait-end).
+    #[arg(long, value_name = "EVENT|SYSCALL")]
+    pub(crate) frame_marker: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]

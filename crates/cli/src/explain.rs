@@ -1,0 +1,78 @@
+//! `stopgap explain`: what a recorded trace shows.
+
+use std::process::ExitCode;
+
+use stopgap_events::trace::Input;
+use stopgap_explain::{Explainer, Options};
+use stopgap_kernel::signals;
+use stopgap_report::explain::screen;
+use stopgap_stats::explain::{Explain, SCHEMA};
+
+use crate::args;
+use crate::failure::{DONE, ERROR, Failure};
+use crate::{input_file, output, session};
+
+/// Events between two looks at whether to stop.
+const STRIDE: u64 = 4_096;
+
+/// Slow operations that may be asked for.
+const MOST: u64 = 10_000;
+
+/// Reads the trace once and prints what it shows. What can be read of a damaged one is explained, too; the exit
+/// status says that it was.
+pub(crate) fn run(args: &args::Explain) -> Result<ExitCode, Failure> {
+    signals::install();
+    let top = usize::try_from(args.top.min(MOST)).unwrap_or(usize::MAX);
+    if args.top > MOST {
+        return Err(Failure::error(format!(
+            "--top {}: at most {MOST}",
+            args.top
+        )));
+    }
+    let name = args.trace.display();
+    let wrong = |why: &dyn std::fmt::Display| Failure::error(format!("{name}: {why}"));
+    let file = input_file::open(&args.trace).map_err(|error| wrong(&error))?;
+    let input = Input::new(file).map_err(|error| wrong(&error))?;
+    let options = Options {
+        top,
+        frame_marker: args.frame_marker.clone(),
+    };
+    let mut explainer = Explainer::new(input.metadata(), options);
+    let mut damaged = None;
+    let mut events = 0_u64;
+    for event in input {
+        match event {
+            Ok(event) => explainer.event(&event),
+            Err(error) if events == 0 => return Err(wrong(&error)),
+            Err(error) => {
+                explainer.cut_short(error.to_string());
+                damaged = Some(wrong(&format!(
+                    "{error}; what comes before it is explained"
+                )));
+                break;
+            }
+        }
+        events += 1;
+        if events.is_multiple_of(STRIDE) && signals::interrupted() {
+            explainer.cut_short("interrupted");
+            damaged = Some(Failure::error("interrupted; what was read is explained"));
+            break;
+        }
+    }
+    let explain = Explain {
+        schema: SCHEMA.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        command: session::command(),
+        findings: explainer.finish(),
+    };
+    if args.json {
+        output::print(&explain.to_json())?;
+    } else {
+        output::print(&screen(&explain.findings, session::style()))?;
+    }
+    let Some(damaged) = damaged else {
+        return Ok(ExitCode::from(DONE));
+    };
+    let _ = damaged.report(); // the status is ours: what was printed is not the whole
+    Ok(ExitCode::from(ERROR))
+}

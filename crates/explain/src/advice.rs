@@ -1,0 +1,153 @@
+//! What to try, and what in the trace speaks for it.
+//!
+//! Each rule rests on counts that are in the record, so that whoever doubts it can look. A pair whose round trips
+//! cost 2 switches needs none. Thresholds are a fifth of a switch a round trip: less is not worth a change.
+
+use stopgap_stats::explain::{Advice, Cause, CauseKind, Findings, Pair};
+
+/// Switch-outs of a cause a round trip, from which on it is worth a change.
+const WORTH: f64 = 0.2;
+
+/// Round trips that a rule needs.
+const ENOUGH: u64 = 10;
+
+/// Calls by which a server answers a round trip, from which on answers are told to be joined.
+const MANY_REPLIES: f64 = 1.5;
+
+/// Share of the time in slow memory operations that a cause must explain.
+const MOST_OF_IT: f64 = 0.3;
+
+pub(crate) fn of(findings: &Findings) -> Vec<Advice> {
+    let mut all = Vec::new();
+    for pair in &findings.switches.pairs {
+        let mean = pair.per_roundtrip.mean.unwrap_or(0.0);
+        if pair.roundtrips >= ENOUGH && mean >= 2.0 + WORTH {
+            let causes = &findings.switches.causes;
+            all.extend(sched_batch(pair, causes));
+            all.extend(poll(pair, causes));
+            all.extend(coalesce(pair));
+            all.extend(separate_cpus(pair));
+        }
+    }
+    all.extend(memory(findings));
+    all
+}
+
+#[allow(clippy::cast_precision_loss)] // counts of events
+fn per_trip(count: u64, pair: &Pair) -> f64 {
+    count as f64 / pair.roundtrips as f64
+}
+
+fn sum<'a>(causes: impl Iterator<Item = &'a Cause>) -> u64 {
+    causes.map(|cause| cause.count).sum()
+}
+
+/// The server is pre-empted by the client that it has just answered. A batch task pre-empts nobody when it is woken
+/// (kernel/sched/fair.c, check_preempt_wakeup_fair).
+fn sched_batch(pair: &Pair, causes: &[Cause]) -> Option<Advice> {
+    let mine = || {
+        causes.iter().filter(|cause| {
+            let by_client = cause.by_task.as_deref() == Some(&pair.client);
+            let pre_empted = matches!(
+                cause.kind,
+                CauseKind::PreemptedOnTheWayOut | CauseKind::PreemptedInCall
+            );
+            cause.task == pair.server && by_client && pre_empted
+        })
+    };
+    let count = sum(mine());
+    let share = per_trip(count, pair);
+    if share < WORTH {
+        return None;
+    }
+    let call = mine().max_by_key(|cause| cause.count)?.call.clone();
+    let (client, server) = (&pair.client, &pair.server);
+    Some(Advice {
+        word: "sched-batch".to_owned(),
+        text: format!(
+            "run {client} as SCHED_BATCH (chrt -b 0 {client}): then waking it pre-empts nobody"
+        ),
+        evidence: format!(
+            "{server} was pre-empted {count} times, {share:.2} a round trip, by {client}, which it had woken in {}",
+            call.as_deref().unwrap_or("a system call")
+        ),
+    })
+}
+
+/// A blocking read is woken by room to write, too; a poll for input is not (net/unix/af_unix.c, unix_write_space).
+fn poll(pair: &Pair, causes: &[Cause]) -> Option<Advice> {
+    let woken = causes.iter().filter(|cause| {
+        let call = cause.call.as_deref().unwrap_or_default();
+        cause.task == pair.client
+            && cause.by_task.as_deref() == Some(&pair.server)
+            && cause.kind == CauseKind::WriteSpaceWake
+            && crate::call::role(call) == crate::call::Role::Receives
+    });
+    let count = sum(woken);
+    let share = per_trip(count, pair);
+    let (client, server) = (&pair.client, &pair.server);
+    (share >= WORTH).then(|| Advice {
+        word: "poll".to_owned(),
+        text: format!("let {client} wait in poll for input before it reads, instead of in a blocking read"),
+        evidence: format!(
+            "{client} was woken {count} times, {share:.2} a round trip, because {server} had read (write space); it \
+             found nothing and slept again"
+        ),
+    })
+}
+
+fn coalesce(pair: &Pair) -> Option<Advice> {
+    let mean = pair.per_roundtrip.mean?;
+    let replies = pair.replies_per_roundtrip;
+    let (client, server) = (&pair.client, &pair.server);
+    (replies >= MANY_REPLIES).then(|| Advice {
+        word: "coalesce-replies".to_owned(),
+        text: format!("let {server} gather its answers and write them once a flush (writev)"),
+        evidence: format!(
+            "{server} answered {client} with {replies:.1} calls a round trip, at {mean:.1} switches"
+        ),
+    })
+}
+
+fn separate_cpus(pair: &Pair) -> Option<Advice> {
+    let mean = pair.per_roundtrip.mean?;
+    let cpu = pair.one_cpu?;
+    let (client, server) = (&pair.client, &pair.server);
+    Some(Advice {
+        word: "separate-cpus".to_owned(),
+        text: format!("let {client} and {server} run on separate CPUs, where there are several"),
+        evidence: format!("both ran on CPU {cpu} alone, at {mean:.1} switches a round trip"),
+    })
+}
+
+fn memory(findings: &Findings) -> Option<Advice> {
+    let explained = findings.memory.explained_by.as_ref()?;
+    if explained.share < MOST_OF_IT {
+        return None;
+    }
+    let (word, text) = match &*explained.cause {
+        "compaction" => (
+            "compaction",
+            "ask for smaller chunks where large ones are only nice to have: stopgap probe chunks, stopgap advise chunks",
+        ),
+        "direct-reclaim" | "memcg-reclaim" | "shrinker" | "throttled" => (
+            "reclaim",
+            "give it more memory or a higher memory.high, or look who holds it: stopgap probe reclaim",
+        ),
+        "mmap_lock" => (
+            "mmap-lock",
+            "map and unmap less in a process with many threads (reserve once: the arena), or look who holds the lock",
+        ),
+        _ => return None,
+    };
+    Some(Advice {
+        word: word.to_owned(),
+        text: text.to_owned(),
+        evidence: format!(
+            "{} is {:.0} % of the time in slow memory operations, in {} of them",
+            explained.cause,
+            explained.share * 100.0,
+            explained.operations
+        ),
+    })
+}

@@ -1,0 +1,113 @@
+//! System calls by what they are for. Names are the kernel's, without `sys_`.
+
+use stopgap_events::trace::Text;
+
+/// What a call is to a round trip.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// It hands data to a peer.
+    Sends,
+    /// It takes data from a peer; freeing them makes room, which may wake the peer.
+    Receives,
+    /// It waits for one of several.
+    Waits,
+    /// Nothing.
+    Other,
+}
+
+pub(crate) fn role(name: &str) -> Role {
+    match name {
+        "write" | "writev" | "pwrite64" | "pwritev" | "pwritev2" | "sendto" | "sendmsg"
+        | "sendmmsg" => Role::Sends,
+        "read" | "readv" | "pread64" | "preadv" | "preadv2" | "recvfrom" | "recvmsg"
+        | "recvmmsg" => Role::Receives,
+        "poll" | "ppoll" | "select" | "pselect6" | "epoll_wait" | "epoll_pwait"
+        | "epoll_pwait2" => Role::Waits,
+        _ => Role::Other,
+    }
+}
+
+/// The operations whose time is taken apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Family {
+    Mmap,
+    Munmap,
+    Mprotect,
+    Mremap,
+    Madvise,
+    Brk,
+    Fault,
+    Ioctl,
+    Poll,
+}
+
+impl Family {
+    pub(crate) const ALL: [Family; 9] = [
+        Family::Mmap,
+        Family::Munmap,
+        Family::Mprotect,
+        Family::Mremap,
+        Family::Madvise,
+        Family::Brk,
+        Family::Fault,
+        Family::Ioctl,
+        Family::Poll,
+    ];
+
+    /// The family of a call.
+    pub(crate) fn of(name: &str) -> Option<Family> {
+        Some(match name {
+            "mmap" | "mmap2" => Family::Mmap,
+            "munmap" => Family::Munmap,
+            "mprotect" | "pkey_mprotect" => Family::Mprotect,
+            "mremap" => Family::Mremap,
+            "madvise" | "process_madvise" => Family::Madvise,
+            "brk" => Family::Brk,
+            "ioctl" => Family::Ioctl,
+            _ if role(name) == Role::Waits => Family::Poll,
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Family::Mmap => "mmap",
+            Family::Munmap => "munmap",
+            Family::Mprotect => "mprotect",
+            Family::Mremap => "mremap",
+            Family::Madvise => "madvise",
+            Family::Brk => "brk",
+            Family::Fault => "fault",
+            Family::Ioctl => "ioctl",
+            Family::Poll => "poll",
+        }
+    }
+
+    /// Whether it is about the memory map or its pages.
+    pub(crate) fn is_memory(self) -> bool {
+        !matches!(self, Family::Ioctl | Family::Poll)
+    }
+}
+
+/// A system call that a thread is in.
+#[derive(Debug, Clone)]
+pub(crate) struct Call {
+    pub(crate) name: Text,
+    pub(crate) role: Role,
+    /// The first argument: of those that send, receive or map a file, the descriptor or the address.
+    pub(crate) first: Option<u64>,
+}
+
+/// The name of a call, where the trace has only its number `call 9`. Numbers differ between
+/// architectures, which a trace does not name.
+pub(crate) fn name_of(number: u32, name: Option<&Text>) -> Text {
+    name.map_or_else(|| format!("call {number}").into(), Text::clone)
+}
+
+/// Whether a call waits for several descriptors; of `poll` its second argument says for how many.
+pub(crate) fn waits_for_several(name: &str, second: Option<u64>) -> bool {
+    match name {
+        "poll" | "ppoll" => second.is_some_and(|count| count > 1),
+        _ => role(name) == Role::Waits,
+    }
+}

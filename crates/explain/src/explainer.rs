@@ -1,0 +1,288 @@
+//! The one pass over the events.
+
+mod actions;
+mod scheduling;
+
+use std::collections::HashMap;
+
+use stopgap_events::trace::{Event, Kind, Metadata, Text};
+use stopgap_stats::explain::Findings;
+
+use crate::Options;
+use crate::call::name_of;
+use crate::findings;
+use crate::memory::Mappings;
+use crate::operation::{Ending, Operations};
+use crate::roundtrip::RoundTrips;
+use crate::spread::Counts;
+use crate::tasks::{Tasks, name};
+use crate::thread::{State, Thread};
+
+/// Takes events, in the order of the trace; gives [`Findings`].
+///
+/// ```
+/// use stopgap_events::trace::Metadata;
+/// use stopgap_explain::{Explainer, Options};
+/// let options = Options { top: 10, frame_marker: None };
+/// let findings = Explainer::new(&Metadata::default(), options).finish();
+/// assert_eq!(findings.switches.total, None, "no scheduling events: not known, not 0");
+/// ```
+pub struct Explainer {
+    pub(crate) metadata: Metadata,
+    pub(crate) options: Options,
+    pub(crate) threads: HashMap<u32, Thread>,
+    /// Who has a CPU, as far as the switches say.
+    on_cpu: HashMap<u32, u32>,
+    /// Requests to block devices that are not complete, and who issued them.
+    requests: HashMap<(Text, u64), u32>,
+    pub(crate) tasks: Tasks,
+    pub(crate) roundtrips: RoundTrips,
+    pub(crate) operations: Operations,
+    pub(crate) mappings: Mappings,
+    pub(crate) frames: Frames,
+    pub(crate) seen: Seen,
+    pub(crate) first: Option<u64>,
+    pub(crate) now: u64,
+    pub(crate) events: u64,
+    pub(crate) disordered: u64,
+    pub(crate) contradictions: u64,
+    pub(crate) cut_short: Option<String>,
+}
+
+/// Which kinds of events came at all: what never came is not known.
+#[derive(Debug, Clone, Copy, Default)]
+#[allow(clippy::struct_excessive_bools)] // a set
+pub(crate) struct Seen {
+    pub(crate) switches: bool,
+    pub(crate) wakings: bool,
+    pub(crate) stacks: bool,
+    pub(crate) calls: bool,
+    pub(crate) nameless_calls: bool,
+    pub(crate) faults: bool,
+    pub(crate) reclaim: bool,
+    pub(crate) compaction: bool,
+    pub(crate) locks: bool,
+    pub(crate) samples: bool,
+}
+
+/// Switch-outs between marks.
+#[derive(Default)]
+pub(crate) struct Frames {
+    /// Switch-outs of traced threads so far.
+    outs: u64,
+    /// As many at the last mark.
+    at_mark: Option<u64>,
+    pub(crate) counts: Counts,
+}
+
+/// Requests to block devices that are followed at a time.
+const MOST_REQUESTS: usize = 65_536;
+
+impl Explainer {
+    /// Nothing has happened yet.
+    #[must_use]
+    pub fn new(metadata: &Metadata, options: Options) -> Explainer {
+        Explainer {
+            metadata: metadata.clone(),
+            operations: Operations::new(options.top),
+            options,
+            threads: HashMap::new(),
+            on_cpu: HashMap::new(),
+            requests: HashMap::new(),
+            tasks: Tasks::default(),
+            roundtrips: RoundTrips::default(),
+            mappings: Mappings::default(),
+            frames: Frames::default(),
+            seen: Seen::default(),
+            first: None,
+            now: 0,
+            events: 0,
+            disordered: 0,
+            contradictions: 0,
+            cut_short: None,
+        }
+    }
+
+    /// The next event. Constant time, but for the end of a thread: that looks at all that are followed.
+    pub fn event(&mut self, event: &Event) {
+        let time = event.time.0;
+        self.first.get_or_insert(time);
+        self.events += 1;
+        if time < self.now {
+            self.disordered += 1;
+        }
+        self.now = self.now.max(time);
+        self.marks(&event.kind);
+        match &event.kind {
+            Kind::Switch { .. }
+            | Kind::Waking { .. }
+            | Kind::New { .. }
+            | Kind::Fork { .. }
+            | Kind::Exec { .. }
+            | Kind::Exit { .. } => self.scheduling(event),
+            Kind::Memory { event, .. } => self.mappings.event(self.at(), event),
+            Kind::Counter { name, value } => self.mappings.counter(self.at(), name, *value),
+            Kind::Mark { .. } => {}
+            _ => self.action(event),
+        }
+    }
+
+    /// The rest of the trace cannot be read, because of `why`.
+    pub fn cut_short(&mut self, why: impl Into<String>) {
+        self.cut_short = Some(why.into());
+    }
+
+    /// All events were given: what they show.
+    #[must_use]
+    pub fn finish(mut self) -> Findings {
+        let mut tids: Vec<u32> = self.threads.keys().copied().collect();
+        tids.sort_unstable();
+        for &tid in &tids {
+            self.end_operation(tid, None, true);
+        }
+        for tid in self.roundtrips.threads() {
+            self.end_pairs(tid);
+        }
+        let now = self.now;
+        for tid in tids {
+            if let Some(mut thread) = self.threads.remove(&tid) {
+                thread.advance(now);
+                self.tasks.fold(tid, thread);
+            }
+        }
+        findings::of(self)
+    }
+
+    /// Nanoseconds since the first event.
+    fn at(&self) -> u64 {
+        self.now - self.first.unwrap_or(self.now)
+    }
+
+    /// Closes a frame where the marker says so.
+    fn marks(&mut self, kind: &Kind) {
+        let Some(marker) = &self.options.frame_marker else {
+            return;
+        };
+        let is_mark = kind.word() == marker
+            || match kind {
+                Kind::Mark { name } => **name == **marker,
+                Kind::SyscallEnter { name, number, .. } => {
+                    *name_of(*number, name.as_ref()) == **marker
+                }
+                _ => false,
+            };
+        if is_mark {
+            let outs = self.frames.outs;
+            if let Some(before) = self.frames.at_mark.replace(outs) {
+                self.frames.counts.add(outs - before);
+            }
+        }
+    }
+
+    /// The thread `tid`, which may be new to us. Its life began before the trace, unless a fork was seen.
+    fn thread(&mut self, tid: u32, comm: Option<&Text>) -> &mut Thread {
+        let first = self.first.unwrap_or(self.now);
+        let thread = self
+            .threads
+            .entry(tid)
+            .or_insert_with(|| Thread::new(first));
+        if let Some(comm) = comm
+            && thread.comm.as_ref() != Some(comm)
+        {
+            thread.comm = Some(Text::clone(comm));
+        }
+        thread
+    }
+
+    /// The thread that acts in `event`, on the CPU since at latest now; its time is booked up to now. `None` where it
+    /// is not known or nobody (idle).
+    fn acts(&mut self, event: &Event) -> Option<u32> {
+        let tid = event.tid.filter(|&tid| tid != 0)?;
+        let now = self.now;
+        let scheduled = self.seen.switches;
+        let thread = self.thread(tid, event.comm.as_ref());
+        let missed = scheduled && matches!(thread.state, State::Blocked | State::Runnable);
+        if missed {
+            thread.doubt(now);
+        } else {
+            thread.advance(now);
+        }
+        if scheduled {
+            thread.state = State::Running;
+        }
+        thread.notes_cpu(event.cpu);
+        if missed {
+            self.contradictions += 1;
+        }
+        if scheduled && let Some(cpu) = event.cpu {
+            self.has_cpu(cpu, tid);
+        }
+        Some(tid)
+    }
+
+    /// `tid` has `cpu`: whoever was believed to have it has gone unseen.
+    fn has_cpu(&mut self, cpu: u32, tid: u32) {
+        let before = self.on_cpu.insert(cpu, tid);
+        let Some(before) = before.filter(|&before| before != tid && before != 0) else {
+            return;
+        };
+        let now = self.now;
+        let Some(gone) = self.threads.get_mut(&before) else {
+            return;
+        };
+        if gone.state == State::Running {
+            gone.doubt(now);
+            gone.state = State::Unknown;
+            // Of threads that were not asked for, a recorder shows some of their switches only.
+            if gone.traced {
+                self.contradictions += 1;
+            }
+        }
+    }
+
+    /// Ends the operation that `tid` is in, if any.
+    fn end_operation(&mut self, tid: u32, result: Option<i64>, open: bool) {
+        let now = self.now;
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return;
+        };
+        thread.advance(now);
+        if let Some(operation) = thread.operation.take() {
+            let ending = Ending {
+                task: name(tid, thread.comm.as_ref()),
+                tid,
+                result,
+                open,
+            };
+            self.operations.ended(operation, &ending);
+        }
+    }
+
+    /// Ends the pairs that `tid` is in.
+    fn end_pairs(&mut self, tid: u32) {
+        let threads = &self.threads;
+        self.roundtrips.ended(
+            tid,
+            |tid| outs(threads, tid),
+            |tid| {
+                let thread = threads.get(&tid);
+                let cpus = thread.map_or(crate::thread::Cpus::None, |thread| thread.cpus);
+                (name(tid, thread.and_then(|t| t.comm.as_ref())), cpus)
+            },
+        );
+    }
+
+    /// `tid` is no more.
+    fn end_thread(&mut self, tid: u32) {
+        self.end_operation(tid, None, false);
+        self.end_pairs(tid);
+        if let Some(thread) = self.threads.remove(&tid) {
+            self.tasks.fold(tid, thread);
+        }
+    }
+}
+
+/// Switch-outs of a thread so far.
+fn outs(threads: &HashMap<u32, Thread>, tid: u32) -> u64 {
+    threads.get(&tid).map_or(0, |thread| thread.switches)
+}

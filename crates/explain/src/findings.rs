@@ -1,0 +1,221 @@
+//! The record, once all events were looked at.
+
+use stopgap_events::machine::Missing;
+use stopgap_events::trace::Clock;
+use stopgap_stats::explain::{
+    Explained, Findings, Frames, Function, Losses, Memory, Switches, Trace,
+};
+
+use crate::LOSS_LIMIT;
+use crate::advice;
+use crate::explainer::Explainer;
+use crate::operation::Operations;
+use crate::verdict;
+
+/// Functions of samples that are told.
+const FUNCTIONS: usize = 20;
+
+pub(crate) fn of(mut all: Explainer) -> Findings {
+    let mut missing = all.metadata.missing.clone();
+    missing.extend(never_seen(&all));
+    let trace = trace(&all);
+    let losses = losses(&all, &mut missing);
+    let (tasks, switches) = switches(&mut all, &mut missing);
+    let memory = memory(&all, trace.duration_ns, &mut missing);
+    let functions = functions(&all.operations, all.seen.samples);
+    let slow = all.operations.slowest();
+    let calls = all.operations.calls();
+    let mut findings = Findings {
+        verdict: verdict::inconclusive_yet(),
+        trace,
+        losses,
+        switches,
+        tasks,
+        slow,
+        calls,
+        memory,
+        functions,
+        advice: Vec::new(),
+        missing,
+    };
+    findings.advice = advice::of(&findings);
+    findings.verdict = verdict::of(&findings, &all.seen);
+    findings
+}
+
+fn trace(all: &Explainer) -> Trace {
+    let has_times = all.metadata.clock != Some(Clock::Order);
+    Trace {
+        source: all.metadata.source.clone(),
+        clock: all.metadata.clock.map(|clock| clock.word().to_owned()),
+        boot_id: all.metadata.boot_id.clone(),
+        events: all.events,
+        duration_ns: all.first.filter(|_| has_times).map(|first| all.now - first),
+        cut_short: all.cut_short.clone(),
+    }
+}
+
+#[allow(clippy::cast_precision_loss)] // counts of events
+fn losses(all: &Explainer, missing: &mut Vec<Missing>) -> Losses {
+    let lost = all.metadata.losses.as_ref();
+    let lost = lost.map(|lost| {
+        lost.iter()
+            .fold(0_u64, |sum, l| sum.saturating_add(l.count))
+    });
+    if lost.is_none() {
+        let why = "the trace does not say whether events were lost";
+        missing.push(Missing::new("losses", why));
+    }
+    let share = lost.map(|lost| {
+        let captured = all.events as f64;
+        if lost == 0 {
+            0.0
+        } else {
+            lost as f64 / (captured + lost as f64)
+        }
+    });
+    Losses {
+        lost,
+        share,
+        limit: LOSS_LIMIT,
+        contradictions: all.contradictions,
+        disordered: all.disordered,
+    }
+}
+
+/// What a kind of event that never came would have told.
+fn never_seen(all: &Explainer) -> Vec<Missing> {
+    let seen = &all.seen;
+    let mut missing = Vec::new();
+    let mut say = |known: bool, what: &str, why: &str| {
+        if !known {
+            missing.push(Missing::new(what, why));
+        }
+    };
+    say(
+        seen.switches,
+        "switches, time by state, time on the CPU and on the run queue",
+        "the trace has no scheduling events (switch)",
+    );
+    say(
+        seen.wakings || !seen.switches,
+        "who woke whom, round trips, time on the run queue after a sleep",
+        "the trace has no waking events",
+    );
+    say(
+        seen.calls,
+        "slow calls, round trips, calls in which a thread sleeps",
+        "the trace has no system calls (syscall-enter, syscall-exit)",
+    );
+    say(
+        !seen.nameless_calls,
+        "what some system calls are",
+        "the trace has only their numbers, which differ between architectures",
+    );
+    say(
+        seen.faults,
+        "slow page faults",
+        "the trace has no page-fault events",
+    );
+    say(
+        seen.reclaim && seen.compaction,
+        "reclaim and compaction",
+        "the trace has no such events of one kind or both: nothing was reclaimed or moved, or nobody recorded it",
+    );
+    say(
+        seen.stacks || !seen.switches,
+        "in which lock, I/O or fence a thread sleeps where no event says so",
+        "no switch has a kernel stack",
+    );
+    missing
+}
+
+fn switches(
+    all: &mut Explainer,
+    missing: &mut Vec<Missing>,
+) -> (Vec<stopgap_stats::explain::Task>, Switches) {
+    let seen = all.seen;
+    let totals = std::mem::take(&mut all.tasks).totals(seen.calls || seen.faults);
+    let tellable = seen.switches && seen.calls && seen.wakings;
+    let (pairs, spread) = all.roundtrips.to_record();
+    let frames = all.options.frame_marker.clone().map(|marker| {
+        let counts = &all.frames.counts;
+        if counts.len() == 0 {
+            let why = format!("the marker {marker} did not come twice");
+            missing.push(Missing::new("frames", why));
+        }
+        Frames {
+            marker,
+            count: counts.len(),
+            switches: counts.to_record(),
+        }
+    });
+    let per_roundtrip = spread.to_record();
+    let trips = spread.len();
+    if tellable && trips > 0 && per_roundtrip.p90.is_none() {
+        let why = format!("it needs 100 round trips, and there are {trips}");
+        missing.push(Missing::new("p90 of switches per round trip", why));
+    }
+    let switches = Switches {
+        roundtrips: tellable.then_some(trips),
+        total: seen.switches.then_some(totals.switches),
+        involuntary: seen.switches.then_some(totals.involuntary),
+        others: seen.switches.then_some(totals.others),
+        excess: per_roundtrip
+            .mean
+            .filter(|_| tellable)
+            .map(|mean| mean - 2.0),
+        per_roundtrip: if tellable {
+            per_roundtrip
+        } else {
+            Default::default()
+        },
+        causes: totals.causes,
+        pairs: if tellable { pairs } else { Vec::new() },
+        frames: frames.filter(|_| seen.switches),
+    };
+    let tasks = if seen.switches {
+        totals.tasks
+    } else {
+        Vec::new()
+    };
+    (tasks, switches)
+}
+
+#[allow(clippy::cast_precision_loss)] // shares
+fn memory(all: &Explainer, duration_ns: Option<u64>, missing: &mut Vec<Missing>) -> Memory {
+    let reclaim_seen = all.seen.reclaim || all.seen.compaction;
+    let mut memory = all.mappings.to_record(duration_ns, reclaim_seen);
+    if memory.live.is_none() {
+        let why = "nobody counted them: no map and unmap events, no counter of mappings";
+        missing.push(Missing::new("live mappings over time", why));
+    }
+    if !all.mappings.counted() {
+        let why = "the trace has neither map and unmap events nor such system calls";
+        missing.push(Missing::new("maps and unmaps", why));
+    }
+    memory.search_at_most_ns = all.operations.search_ns;
+    let slow = all.operations.slow_memory();
+    memory.explained_by = slow.to_record().into_iter().next().map(|part| Explained {
+        operations: all
+            .operations
+            .with_cause
+            .get(&*part.cause)
+            .copied()
+            .unwrap_or(0),
+        cause: part.cause,
+        share: part.share,
+    });
+    memory
+}
+
+fn functions(operations: &Operations, sampled: bool) -> Option<Vec<Function>> {
+    let of = |(function, samples): (&stopgap_events::trace::Text, &u64)| Function {
+        function: function.to_string(),
+        samples: *samples,
+    };
+    let mut functions: Vec<Function> = operations.functions.iter().map(of).collect();
+    functions.sort_by_key(|function| std::cmp::Reverse(function.samples));
+    functions.truncate(FUNCTIONS);
+    sampled.then_some(functions)
+}

@@ -1,0 +1,51 @@
+//! From a trace's events to causes. Pure: events in, [`Findings`] out; no file, no clock.
+//!
+//! ```text
+//! events -> Explainer -> thread      state, call and what it is in the middle of
+//!                     -> switch_cause why each switch-out
+//!                     -> roundtrip    who asks whom, switches a round trip
+//!                     -> operation    slow calls and faults, time taken apart (why, interval, stack)
+//!                     -> memory       mappings over time, reclaim
+//!           finish() -> findings     the record, with verdict and advice
+//! ```
+//!
+//! One pass: events are looked at once and dropped. Memory grows with threads that live at a time (about 1 KiB
+//! each), task names, distinct causes and block requests in flight, never with the number of events.
+//!
+//! What is not in a trace is not known. A thread's time before its first event, a call whose begin was lost, a count
+//! of events that were not captured: each is said (`unknown`, `None` with a line in `missing`), never taken to be 0.
+
+mod advice;
+mod call;
+mod explainer;
+mod findings;
+mod interval;
+mod memory;
+mod operation;
+mod roundtrip;
+mod spread;
+mod stack;
+mod switch_cause;
+mod tasks;
+mod thread;
+mod verdict;
+mod why;
+
+pub use explainer::Explainer;
+pub use stopgap_stats::explain::Findings;
+
+/// What to look for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// How many slow operations to keep.
+    pub top: usize,
+    /// What marks a frame: a mark's name, a system call's (when it begins), or the word of a kind of event.
+    pub frame_marker: Option<String>,
+}
+
+/// Share of lost events above which the verdict is `inconclusive`: what is said of switches is to be right within
+/// some per cent.
+pub const LOSS_LIMIT: f64 = 0.01;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,241 @@
+//! Mappings over time, and reclaim by who did it.
+
+use std::collections::BTreeMap;
+
+use stopgap_events::memory::MemoryEvent;
+use stopgap_events::trace::Text;
+use stopgap_stats::explain::{Live, Memory, Reclaim};
+
+use crate::interval::What;
+
+/// Points of a curve that are kept; of more, each stands for a stretch of time twice as long.
+const POINTS: usize = 256;
+
+/// A curve with a bounded number of points, of each stretch of time the largest value.
+#[derive(Debug, Default)]
+struct Curve {
+    points: Vec<(u64, i64)>,
+    /// Length of a stretch in nanoseconds, a power of two.
+    stretch: u64,
+}
+
+impl Curve {
+    fn add(&mut self, at: u64, value: i64) {
+        self.stretch = self.stretch.max(1);
+        match self.points.last_mut() {
+            Some(last) if last.0 / self.stretch == at / self.stretch => {
+                if value > last.1 {
+                    *last = (at, value);
+                }
+            }
+            _ => self.points.push((at, value)),
+        }
+        while self.points.len() > POINTS {
+            self.stretch *= 2;
+            let mut fewer: Vec<(u64, i64)> = Vec::with_capacity(POINTS);
+            for &(at, value) in &self.points {
+                match fewer.last_mut() {
+                    Some(last) if last.0 / self.stretch == at / self.stretch => {
+                        if value > last.1 {
+                            *last = (at, value);
+                        }
+                    }
+                    _ => fewer.push((at, value)),
+                }
+            }
+            self.points = fewer;
+        }
+    }
+}
+
+/// What happened to memory.
+#[derive(Default)]
+pub(crate) struct Mappings {
+    /// By memory events.
+    events: Option<(u64, u64)>,
+    /// By system calls that succeeded.
+    calls: Option<(u64, u64)>,
+    live: i64,
+    of_events: Followed,
+    of_counter: Followed,
+    counter: Option<Text>,
+    reclaim: BTreeMap<(Text, &'static str, Option<Text>), Sum>,
+}
+
+#[derive(Default)]
+struct Followed {
+    curve: Curve,
+    first: Option<i64>,
+    last: i64,
+    most: i64,
+}
+
+#[derive(Default)]
+struct Sum {
+    count: u64,
+    wall: u64,
+    most: u64,
+    scanned: Option<u64>,
+    reclaimed: Option<u64>,
+}
+
+impl Followed {
+    fn add(&mut self, at: u64, value: i64) {
+        self.most = self.first.map_or(value, |_| self.most.max(value));
+        self.first.get_or_insert(value);
+        self.last = value;
+        self.curve.add(at, value);
+    }
+
+    fn to_record(&self, source: &str) -> Option<Live> {
+        Some(Live {
+            source: source.to_owned(),
+            first: self.first?,
+            last: self.last,
+            most: self.most,
+            points: self.curve.points.clone(),
+        })
+    }
+}
+
+impl Mappings {
+    /// `at` is since the first event.
+    pub(crate) fn event(&mut self, at: u64, event: &MemoryEvent) {
+        let (maps, unmaps) = match event {
+            MemoryEvent::Map { .. } => (1, 0),
+            MemoryEvent::Unmap { .. } => (0, 1),
+            _ => return,
+        };
+        let events = self.events.get_or_insert((0, 0));
+        events.0 += maps;
+        events.1 += unmaps;
+        self.live += if maps > 0 { 1 } else { -1 };
+        self.of_events.add(at, self.live);
+    }
+
+    /// A system call has ended.
+    pub(crate) fn call(&mut self, name: &str, result: Option<i64>) {
+        let (maps, unmaps) = match name {
+            "mmap" | "mmap2" => (1, 0),
+            "munmap" => (0, 1),
+            _ => return,
+        };
+        let calls = self.calls.get_or_insert((0, 0));
+        // Addresses above 2^63 are no errors: only the last page is.
+        if result.is_none_or(|result| !(-4095..0).contains(&result)) {
+            calls.0 += maps;
+            calls.1 += unmaps;
+        }
+    }
+
+    /// A counter; the first one that counts mappings is followed.
+    pub(crate) fn counter(&mut self, at: u64, name: &Text, value: i64) {
+        let counts_mappings = name.contains("mappings");
+        if counts_mappings && *self.counter.get_or_insert_with(|| Text::clone(name)) == *name {
+            self.of_counter.add(at, value);
+        }
+    }
+
+    /// Reclaim or compaction has ended after `wall` ns.
+    pub(crate) fn reclaimed(
+        &mut self,
+        task: Text,
+        what: &What,
+        wall: u64,
+        scanned: Option<u64>,
+        reclaimed: Option<u64>,
+    ) {
+        let (by, function) = match what {
+            What::Reclaim(by, function) => (by.word(), function.clone()),
+            What::Compaction => ("compaction", None),
+            What::Lock { .. } | What::Fence => return,
+        };
+        let sum = self.reclaim.entry((task, by, function)).or_default();
+        sum.count += 1;
+        sum.wall = sum.wall.saturating_add(wall);
+        sum.most = sum.most.max(wall);
+        for (sum, more) in [(&mut sum.scanned, scanned), (&mut sum.reclaimed, reclaimed)] {
+            if let Some(more) = more {
+                *sum = Some(sum.unwrap_or(0).saturating_add(more));
+            }
+        }
+    }
+
+    /// All but what explains the slow ones.
+    #[allow(clippy::cast_precision_loss)] // rates
+    pub(crate) fn to_record(&self, duration_ns: Option<u64>, reclaim_seen: bool) -> Memory {
+        let counted = self.events.or(self.calls);
+        let seconds = duration_ns.filter(|&ns| ns > 0).map(|ns| ns as f64 / 1e9);
+        let rate = |count: u64| seconds.map(|seconds| count as f64 / seconds);
+        let counter = self.counter.as_deref().unwrap_or_default();
+        let of_counter = self.of_counter.to_record(counter);
+        let mut reclaim: Vec<Reclaim> = self.reclaim.iter().map(sum_to_record).collect();
+        reclaim.sort_by_key(|reclaim| std::cmp::Reverse(reclaim.wall_ns));
+        Memory {
+            maps: counted.map(|(maps, _)| maps),
+            unmaps: counted.map(|(_, unmaps)| unmaps),
+            maps_per_s: counted.and_then(|(maps, _)| rate(maps)),
+            unmaps_per_s: counted.and_then(|(_, unmaps)| rate(unmaps)),
+            live: of_counter.or_else(|| self.of_events.to_record("memory events")),
+            reclaim: reclaim_seen.then_some(reclaim),
+            explained_by: None,
+            search_at_most_ns: None,
+        }
+    }
+
+    /// Whether anybody would have counted maps.
+    pub(crate) fn counted(&self) -> bool {
+        self.events.or(self.calls).is_some()
+    }
+}
+
+fn sum_to_record(
+    ((task, by, function), sum): (&(Text, &'static str, Option<Text>), &Sum),
+) -> Reclaim {
+    Reclaim {
+        task: task.to_string(),
+        by: (*by).to_owned(),
+        function: function.as_deref().map(str::to_owned),
+        count: sum.count,
+        wall_ns: sum.wall,
+        most_ns: sum.most,
+        scanned: sum.scanned,
+        reclaimed: sum.reclaimed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_curve_keeps_few_points_and_the_peak() {
+        let mut curve = Curve::default();
+        for at in 0..100_000_u64 {
+            curve.add(
+                at * 1_000,
+                if at == 70_001 {
+                    9_999
+                } else {
+                    (at % 50).cast_signed()
+                },
+            );
+        }
+        assert!(curve.points.len() <= POINTS);
+        assert!(curve.points.iter().any(|&(_, value)| value == 9_999));
+        assert!(curve.points.is_sorted());
+    }
+
+    #[test]
+    fn failed_calls_map_nothing() {
+        let mut mappings = Mappings::default();
+        mappings.call("mmap", Some(-12));
+        mappings.call("mmap", Some(0x7f00_0000_0000));
+        mappings.call("munmap", Some(0));
+        mappings.call("munmap", Some(-22));
+        let memory = mappings.to_record(Some(2_000_000_000), false);
+        assert_eq!((memory.maps, memory.unmaps), (Some(1), Some(1)));
+        assert_eq!(memory.maps_per_s, Some(0.5));
+        assert_eq!((memory.live, memory.reclaim), (None, None));
+    }
+}

@@ -1,0 +1,241 @@
+//! One operation whose time is taken apart, and the slowest of all.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use stopgap_events::trace::Text;
+use stopgap_stats::explain::{Calls, Slow, Waker};
+
+use crate::call::Family;
+use crate::why::{Parts, Why};
+
+/// An operation with this excess or more is slow: some 300 times an mmap with its fault.
+pub(crate) const SLOW_NS: u64 = 1_000_000;
+
+/// An operation that has begun.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    pub(crate) family: Family,
+    pub(crate) name: Text,
+    pub(crate) begin: u64,
+    pub(crate) length_bytes: Option<u64>,
+    parts: Parts,
+    /// Of a fault: time since the last sign that it had not ended.
+    pending: Parts,
+    /// CPU time until the kernel had found a hole.
+    pub(crate) search_ns: Option<u64>,
+    pub(crate) longest_sleep: Option<Waker>,
+    /// Samples by innermost kernel function.
+    pub(crate) samples: BTreeMap<Text, u64>,
+}
+
+impl Operation {
+    pub(crate) fn new(family: Family, name: Text, begin: u64) -> Operation {
+        Operation {
+            family,
+            name,
+            begin,
+            length_bytes: None,
+            parts: Parts::default(),
+            pending: Parts::default(),
+            search_ns: None,
+            longest_sleep: None,
+            samples: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn charge(&mut self, why: &Why, ns: u64) {
+        if self.family == Family::Fault {
+            self.pending.add(why, ns);
+        } else {
+            self.parts.add(why, ns);
+        }
+    }
+
+    /// A sign that a fault has not ended up to now.
+    pub(crate) fn goes_on(&mut self) {
+        self.parts.absorb(&mut self.pending);
+    }
+
+    /// Forgets what came after the last such sign.
+    pub(crate) fn cut(&mut self) {
+        self.pending.clear();
+    }
+
+    pub(crate) fn shift(&mut self, from: &Why, to: &Why, ns: u64) {
+        self.goes_on();
+        self.parts.shift(from, to, ns);
+    }
+
+    pub(crate) fn on_cpu(&self) -> u64 {
+        self.parts.of(&Why::OnCpu)
+    }
+
+    fn length(&self) -> u64 {
+        self.parts.sum()
+    }
+
+    /// The length without the wait that it was made for.
+    pub(crate) fn excess(&self) -> u64 {
+        self.length() - self.parts.of(&Why::Event)
+    }
+}
+
+/// Who an operation belongs to and how it ended.
+pub(crate) struct Ending {
+    pub(crate) task: Text,
+    pub(crate) tid: u32,
+    pub(crate) result: Option<i64>,
+    /// Still open when the trace ended.
+    pub(crate) open: bool,
+}
+
+/// All operations of a family together.
+#[derive(Default)]
+struct Sum {
+    count: u64,
+    slow: u64,
+    total: u64,
+    most: u64,
+    slow_parts: Parts,
+}
+
+/// The slowest operations and the sums of all. Memory: the slowest, and a few parts a family.
+pub(crate) struct Operations {
+    top: usize,
+    slowest: BinaryHeap<Ranked>,
+    sums: BTreeMap<Family, Sum>,
+    /// In how many slow memory operations a cause was, by its word.
+    pub(crate) with_cause: BTreeMap<&'static str, u64>,
+    pub(crate) search_ns: Option<u64>,
+    pub(crate) functions: BTreeMap<Text, u64>,
+}
+
+struct Ranked {
+    excess: u64,
+    slow: Slow,
+}
+
+/// The heap gives the least first: the one to drop. Of equal ones the later goes.
+impl Ord for Ranked {
+    fn cmp(&self, other: &Ranked) -> Ordering {
+        let key = |r: &Ranked| (r.slow.begin_ns, r.slow.tid);
+        (other.excess.cmp(&self.excess)).then_with(|| key(self).cmp(&key(other)))
+    }
+}
+
+impl PartialOrd for Ranked {
+    fn partial_cmp(&self, other: &Ranked) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Ranked {
+    fn eq(&self, other: &Ranked) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Ranked {}
+
+impl Operations {
+    pub(crate) fn new(top: usize) -> Operations {
+        Operations {
+            top,
+            slowest: BinaryHeap::new(),
+            sums: BTreeMap::new(),
+            with_cause: BTreeMap::new(),
+            search_ns: None,
+            functions: BTreeMap::new(),
+        }
+    }
+
+    /// An operation has ended.
+    pub(crate) fn ended(&mut self, mut operation: Operation, ending: &Ending) {
+        operation.cut();
+        let is_fault = operation.family == Family::Fault;
+        if is_fault && operation.length() == 0 {
+            return;
+        }
+        let excess = operation.excess();
+        let sum = self.sums.entry(operation.family).or_default();
+        sum.count += 1;
+        sum.total = sum.total.saturating_add(operation.length());
+        sum.most = sum.most.max(excess);
+        if let Some(ns) = operation.search_ns {
+            let all = self.search_ns.get_or_insert(0);
+            *all = all.saturating_add(ns);
+        }
+        if excess >= SLOW_NS {
+            sum.slow += 1;
+            for (why, ns) in operation.parts.each() {
+                sum.slow_parts.add(why, ns);
+                if operation.family.is_memory() {
+                    *self.with_cause.entry(why.word()).or_default() += 1;
+                }
+            }
+            for (function, count) in &operation.samples {
+                *self.functions.entry(Text::clone(function)).or_default() += count;
+            }
+        }
+        let enters = match self.slowest.peek() {
+            _ if self.top == 0 || excess == 0 => false,
+            Some(least) if self.slowest.len() == self.top => excess > least.excess,
+            _ => true,
+        };
+        if !enters {
+            return;
+        }
+        if self.slowest.len() == self.top {
+            self.slowest.pop();
+        }
+        let slow = Slow {
+            call: operation.name.to_string(),
+            task: ending.task.to_string(),
+            tid: ending.tid,
+            begin_ns: operation.begin,
+            length_ns: operation.length(),
+            at_least: is_fault || ending.open,
+            excess_ns: excess,
+            length_bytes: operation.length_bytes,
+            result: ending.result,
+            parts: operation.parts.to_record(),
+            woken_by: operation.longest_sleep,
+        };
+        self.slowest.push(Ranked { excess, slow });
+    }
+
+    /// The slowest first.
+    pub(crate) fn slowest(&mut self) -> Vec<Slow> {
+        let ranked = std::mem::take(&mut self.slowest).into_sorted_vec();
+        ranked.into_iter().map(|ranked| ranked.slow).collect()
+    }
+
+    pub(crate) fn calls(&self) -> Vec<Calls> {
+        let of = |family: &Family| {
+            let sum = self.sums.get(family)?;
+            Some(Calls {
+                kind: family.word().to_owned(),
+                count: sum.count,
+                slow: sum.slow,
+                total_ns: sum.total,
+                most_ns: sum.most,
+                slow_parts: sum.slow_parts.to_record(),
+            })
+        };
+        Family::ALL.iter().filter_map(of).collect()
+    }
+
+    /// The slow memory operations' time by cause.
+    pub(crate) fn slow_memory(&self) -> Parts {
+        let mut all = Parts::default();
+        for (family, sum) in &self.sums {
+            if family.is_memory() {
+                for (why, ns) in sum.slow_parts.each() {
+                    all.add(why, ns);
+                }
+            }
+        }
+        all
+    }
+}

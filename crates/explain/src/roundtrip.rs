@@ -1,0 +1,283 @@
+//! Round trips: from a client's flush to its last reply.
+//!
+//! Who talks to whom is told by wakings: a thread that wakes another inside a call that sends, on a descriptor, has
+//! a *link* to it. Two threads with links both ways are a *pair*; the client is who sent first, unless it alone waits
+//! for several descriptors, as servers do: then the trace began in the middle. A round trip begins with a send of the client, goes on while it sends more before a reply, and its switches are those of both
+//! until the next flush, so that what happens after the last reply (the server goes back to sleep) is in it.
+//!
+//! ```text
+//! client  writev   read read        writev       read
+//! server         write write                write
+//!         |- round trip --------|   |- round trip --------|
+//!         |- switches of ----------|- switches of ---...
+//! ```
+//!
+//! A pair is told by its first waking in each direction; round trips before that, in which one of the two never slept,
+//! are not counted.
+//!
+//! Not seen: requests through shared memory, and pairs of which one never sleeps (there is no waking). Of a server
+//! with several clients, each pair counts all its switches within the pair's own round trips.
+
+use std::collections::{BTreeMap, HashMap};
+
+use stopgap_events::trace::Text;
+use stopgap_stats::explain::Pair;
+use stopgap_stats::histogram::Histogram;
+use stopgap_stats::quantile::quantile;
+
+use crate::spread::Counts;
+use crate::thread::Cpus;
+
+/// Switch-outs of a thread so far, and of another.
+pub(crate) type Outs = (u64, u64);
+
+/// A pair that is being followed.
+struct Following {
+    client: u32,
+    server: u32,
+    open: Option<Open>,
+    totals: Totals,
+}
+
+/// A round trip that has begun.
+struct Open {
+    begin: u64,
+    /// Switch-outs of the client and of the server when it did.
+    outs: Outs,
+    sends: u64,
+    replies: u64,
+    /// When the client had the last reply.
+    received: Option<u64>,
+}
+
+impl Open {
+    fn new(begin: u64, outs: Outs) -> Open {
+        Open {
+            begin,
+            outs,
+            sends: 1,
+            replies: 0,
+            received: None,
+        }
+    }
+}
+
+/// What is kept of a pair.
+#[derive(Default)]
+struct Totals {
+    switches: Counts,
+    sends: u64,
+    replies: u64,
+    lengths: Option<Box<Histogram>>,
+}
+
+/// All pairs.
+#[derive(Default)]
+pub(crate) struct RoundTrips {
+    /// (thread, descriptor) -> whom a send on it woke last.
+    links: HashMap<(u32, u64), u32>,
+    /// (from, to) -> the last send that is not answered, where there is no pair yet.
+    asked: HashMap<(u32, u32), Asked>,
+    /// By their threads, the lower first.
+    pairs: HashMap<(u32, u32), Following>,
+    /// With whom a thread is paired.
+    partners: HashMap<u32, Vec<u32>>,
+    done: BTreeMap<(Text, Text), (Totals, Cpus)>,
+}
+
+struct Asked {
+    at: u64,
+    /// Switch-outs of who asks and of who is asked.
+    outs: Outs,
+}
+
+/// Links and pairs that are followed at a time; of a trace with more, the rest is not.
+const MOST: usize = 65_536;
+
+fn key(a: u32, b: u32) -> (u32, u32) {
+    (a.min(b), a.max(b))
+}
+
+impl RoundTrips {
+    /// `tid` begins to send on `descriptor`. `outs` gives a thread's switch-outs so far.
+    pub(crate) fn sends(&mut self, tid: u32, descriptor: u64, now: u64, outs: impl Fn(u32) -> u64) {
+        if let Some(&to) = self.links.get(&(tid, descriptor)) {
+            self.sent(tid, to, now, outs);
+        }
+    }
+
+    /// `tid` wakes `to` while it sends on `descriptor`; whether they are a pair from now on.
+    pub(crate) fn wakes(
+        &mut self,
+        tid: u32,
+        descriptor: u64,
+        to: u32,
+        now: u64,
+        outs: impl Fn(u32) -> u64,
+        waits_for_several: impl Fn(u32) -> bool,
+    ) -> bool {
+        let full = self.links.len().max(self.asked.len()) >= MOST;
+        if tid == to || full || self.links.get(&(tid, descriptor)) == Some(&to) {
+            return false;
+        }
+        self.links.insert((tid, descriptor), to);
+        let mut new = false;
+        // Where the other one has asked before, this is the answer, and the two are a pair.
+        if let Some(asked) = self.asked.remove(&(to, tid)) {
+            let asks = !waits_for_several(to) || waits_for_several(tid);
+            let (client, server) = if asks { (to, tid) } else { (tid, to) };
+            let pair = Following {
+                client,
+                server,
+                open: asks.then(|| Open::new(asked.at, asked.outs)),
+                totals: Totals::default(),
+            };
+            if self.pairs.insert(key(tid, to), pair).is_none() {
+                self.partners.entry(to).or_default().push(tid);
+                self.partners.entry(tid).or_default().push(to);
+                new = true;
+            }
+        }
+        self.sent(tid, to, now, outs);
+        new
+    }
+
+    fn sent(&mut self, from: u32, to: u32, now: u64, outs: impl Fn(u32) -> u64) {
+        let Some(pair) = self.pairs.get_mut(&key(from, to)) else {
+            let outs = (outs(from), outs(to));
+            self.asked.insert((from, to), Asked { at: now, outs });
+            return;
+        };
+        if from == pair.server {
+            if let Some(open) = &mut pair.open {
+                open.replies += 1;
+            }
+            return;
+        }
+        let outs = (outs(pair.client), outs(pair.server));
+        match &mut pair.open {
+            Some(open) if open.replies == 0 => open.sends += 1,
+            _ => {
+                pair.close(outs);
+                pair.open = Some(Open::new(now, outs));
+            }
+        }
+    }
+
+    /// `tid` has taken data from `descriptor`.
+    pub(crate) fn received(&mut self, tid: u32, descriptor: Option<u64>, now: u64) {
+        let link = descriptor.and_then(|descriptor| self.links.get(&(tid, descriptor)));
+        let server = match (link, self.partners.get(&tid).map(Vec::as_slice)) {
+            (Some(&server), _) => server,
+            // Of a pipe the other direction has a descriptor of its own: then the only pair is meant.
+            (None, Some(&[server])) => server,
+            _ => return,
+        };
+        if let Some(pair) = self.pairs.get_mut(&key(tid, server))
+            && pair.client == tid
+            && let Some(open) = &mut pair.open
+            && open.replies > 0
+        {
+            open.received = Some(now);
+        }
+    }
+
+    /// `tid` ends: its pairs are over.
+    pub(crate) fn ended(
+        &mut self,
+        tid: u32,
+        outs: impl Fn(u32) -> u64,
+        name: impl Fn(u32) -> (Text, Cpus),
+    ) {
+        self.links
+            .retain(|&(from, _), &mut to| from != tid && to != tid);
+        self.asked.retain(|&(from, to), _| from != tid && to != tid);
+        for partner in self.partners.remove(&tid).unwrap_or_default() {
+            if let Some(theirs) = self.partners.get_mut(&partner) {
+                theirs.retain(|&other| other != tid);
+            }
+            let Some(mut pair) = self.pairs.remove(&key(tid, partner)) else {
+                continue;
+            };
+            pair.close((outs(pair.client), outs(pair.server)));
+            let ((client, on), (server, other)) = (name(pair.client), name(pair.server));
+            let cpus = if on == other { on } else { Cpus::Several };
+            let fresh = || (Totals::default(), cpus);
+            let (totals, on) = self.done.entry((client, server)).or_insert_with(fresh);
+            totals.absorb(pair.totals);
+            if *on != cpus {
+                *on = Cpus::Several;
+            }
+        }
+    }
+
+    /// The threads that are followed, in order.
+    pub(crate) fn threads(&self) -> Vec<u32> {
+        let mut threads: Vec<u32> = self.partners.keys().copied().collect();
+        threads.sort_unstable();
+        threads
+    }
+
+    /// All pairs with a round trip, the most first; and the spread over all of them.
+    #[allow(clippy::cast_precision_loss)] // counts of events
+    pub(crate) fn to_record(&self) -> (Vec<Pair>, Counts) {
+        let mut all = Counts::default();
+        let mut pairs = Vec::new();
+        for ((client, server), (totals, cpus)) in &self.done {
+            let roundtrips = totals.switches.len();
+            if roundtrips == 0 {
+                continue;
+            }
+            all.absorb(&totals.switches);
+            let lengths = totals.lengths.as_deref();
+            pairs.push(Pair {
+                client: client.to_string(),
+                server: server.to_string(),
+                roundtrips,
+                switches: totals.switches.sum(),
+                per_roundtrip: totals.switches.to_record(),
+                sends_per_roundtrip: totals.sends as f64 / roundtrips as f64,
+                replies_per_roundtrip: totals.replies as f64 / roundtrips as f64,
+                p50_ns: lengths.and_then(|lengths| quantile(lengths, 0.5).ok()),
+                one_cpu: match cpus {
+                    Cpus::One(cpu) => Some(*cpu),
+                    _ => None,
+                },
+            });
+        }
+        pairs.sort_by_key(|pair| std::cmp::Reverse(pair.roundtrips));
+        (pairs, all)
+    }
+}
+
+impl Following {
+    /// Ends the open round trip, if it was answered.
+    fn close(&mut self, outs: Outs) {
+        let Some(open) = self.open.take() else { return };
+        if open.replies == 0 {
+            return;
+        }
+        let switches = outs.0.saturating_sub(open.outs.0) + outs.1.saturating_sub(open.outs.1);
+        self.totals.switches.add(switches);
+        self.totals.sends += open.sends;
+        self.totals.replies += open.replies;
+        if let Some(received) = open.received {
+            let length = received.saturating_sub(open.begin);
+            let lengths = self.totals.lengths.get_or_insert_with(Box::default);
+            lengths.record(length);
+        }
+    }
+}
+
+impl Totals {
+    fn absorb(&mut self, other: Totals) {
+        self.switches.absorb(&other.switches);
+        self.sends += other.sends;
+        self.replies += other.replies;
+        match (&mut self.lengths, other.lengths) {
+            (Some(mine), Some(theirs)) => mine.merge(&theirs),
+            (mine @ None, theirs) => *mine = theirs,
+            (Some(_), None) => {}
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! How a count is spread: exact, since counts are small.
+
+use std::collections::BTreeMap;
+
+use stopgap_stats::explain::Spread;
+use stopgap_stats::quantile::needed;
+
+/// How often each value came. Its size is that of distinct values: of switches within n events at most some
+/// `sqrt(2 n)`.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Counts(BTreeMap<u64, u64>);
+
+impl Counts {
+    pub(crate) fn add(&mut self, value: u64) {
+        *self.0.entry(value).or_default() += 1;
+    }
+
+    pub(crate) fn absorb(&mut self, other: &Counts) {
+        for (&value, &count) in &other.0 {
+            *self.0.entry(value).or_default() += count;
+        }
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.0.values().sum()
+    }
+
+    /// Of all values together.
+    pub(crate) fn sum(&self) -> u64 {
+        self.0.iter().map(|(value, count)| value * count).sum()
+    }
+
+    #[allow(clippy::cast_precision_loss)] // counts of events
+    pub(crate) fn mean(&self) -> Option<f64> {
+        let len = self.len();
+        (len > 0).then(|| self.sum() as f64 / len as f64)
+    }
+
+    /// The least value that a share `q` does not exceed; `None` where there are too few.
+    #[allow(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss
+    )] // q is between 0 and 1
+    pub(crate) fn quantile(&self, q: f64) -> Option<u64> {
+        let len = self.len();
+        if len < needed(q) {
+            return None;
+        }
+        let rank = ((q * len as f64).ceil() as u64).max(1);
+        let mut seen = 0;
+        let reached = self.0.iter().find(|(_, count)| {
+            seen += **count;
+            seen >= rank
+        });
+        reached.map(|(value, _)| *value)
+    }
+
+    pub(crate) fn to_record(&self) -> Spread {
+        Spread {
+            p50: self.quantile(0.5),
+            p90: self.quantile(0.9),
+            mean: self.mean(),
+            most: self.0.keys().next_back().copied(),
+            distribution: self.0.iter().map(|(&v, &c)| (v, c)).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_of_the_sorted_list() {
+        let mut counts = Counts::default();
+        let values: Vec<u64> = (0..100).map(|i| i * i % 37).collect();
+        for &value in &values {
+            counts.add(value);
+        }
+        let mut sorted = values.clone();
+        sorted.sort_unstable();
+        let spread = counts.to_record();
+        assert_eq!(spread.p50, Some(sorted[49]));
+        assert_eq!(spread.p90, Some(sorted[89]));
+        assert_eq!(spread.most, Some(sorted[99]));
+        assert_eq!(counts.sum(), values.iter().sum::<u64>());
+    }
+
+    #[test]
+    fn too_few_have_no_quantile() {
+        let mut counts = Counts::default();
+        assert_eq!(counts.to_record(), Spread::default());
+        for _ in 0..99 {
+            counts.add(2);
+        }
+        assert_eq!(counts.quantile(0.5), Some(2));
+        assert_eq!(counts.quantile(0.9), None);
+    }
+}

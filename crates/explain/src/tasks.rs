@@ -1,0 +1,105 @@
+//! Threads that are over, by name.
+
+use std::collections::{BTreeMap, HashMap};
+
+use stopgap_events::trace::Text;
+use stopgap_stats::explain::{Cause, Task};
+
+use crate::switch_cause::Because;
+use crate::thread::Thread;
+
+/// A thread's name; where nobody said it, its number.
+pub(crate) fn name(tid: u32, comm: Option<&Text>) -> Text {
+    comm.map_or_else(|| format!("thread {tid}").into(), Text::clone)
+}
+
+/// The threads of one name.
+#[derive(Default)]
+struct Folded {
+    task: Task,
+    involuntary: u64,
+    causes: HashMap<Because, u64>,
+}
+
+/// Threads that are over: those that the recorder was asked for, and others of which it shows some switches.
+#[derive(Default)]
+pub(crate) struct Tasks {
+    traced: BTreeMap<Text, Folded>,
+    others: BTreeMap<Text, Folded>,
+}
+
+/// Switch-outs, taken apart.
+#[derive(Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) switches: u64,
+    pub(crate) involuntary: u64,
+    pub(crate) others: u64,
+    pub(crate) causes: Vec<Cause>,
+    pub(crate) tasks: Vec<Task>,
+}
+
+impl Tasks {
+    pub(crate) fn fold(&mut self, tid: u32, thread: Thread) {
+        let name = name(tid, thread.comm.as_ref());
+        let list = match thread.traced {
+            true => &mut self.traced,
+            false => &mut self.others,
+        };
+        let folded = list.entry(name).or_default();
+        let times = &thread.times;
+        let task = &mut folded.task;
+        task.threads += 1;
+        task.switches += thread.switches;
+        task.running_ns += times.running;
+        task.runnable_ns += times.runnable;
+        task.blocked_ns += times.blocked;
+        task.unknown_ns += times.unknown;
+        task.wall_ns += thread.booked - thread.begin;
+        folded.involuntary += thread.involuntary;
+        for (because, count) in thread.causes {
+            *folded.causes.entry(because).or_default() += count;
+        }
+    }
+
+    /// All of them; where nobody acted (`act` is false: scheduling events alone), who was traced is not known and all
+    /// are counted.
+    pub(crate) fn totals(self, act: bool) -> Totals {
+        let mut totals = Totals::default();
+        let (counted, others) = if act {
+            (self.traced, self.others)
+        } else {
+            (self.others, self.traced)
+        };
+        totals.others = others.values().map(|folded| folded.task.switches).sum();
+        for (name, folded) in counted {
+            totals.switches += folded.task.switches;
+            totals.involuntary += folded.involuntary;
+            let mut causes: Vec<(Because, u64)> = folded.causes.into_iter().collect();
+            causes.sort();
+            let task = name.to_string();
+            totals
+                .causes
+                .extend(causes.into_iter().map(|(because, count)| Cause {
+                    task: task.clone(),
+                    cause: because.text(),
+                    count,
+                    kind: because.kind,
+                    call: because.call.as_deref().map(str::to_owned),
+                    by_task: because.by.as_deref().map(str::to_owned),
+                    by_call: because.by_call.as_deref().map(str::to_owned),
+                }));
+            totals.tasks.push(Task {
+                task,
+                ..folded.task
+            });
+        }
+        // Stable: equal ones stay in the order of their names.
+        totals
+            .causes
+            .sort_by_key(|cause| std::cmp::Reverse(cause.count));
+        totals
+            .tasks
+            .sort_by_key(|task| std::cmp::Reverse(task.switches));
+        totals
+    }
+}

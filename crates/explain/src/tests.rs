@@ -1,0 +1,7 @@
+//! Traces that a builder writes, with answers that are known.
+
+mod builder;
+mod memory;
+mod roundtrips;
+mod slow;
+mod states;

@@ -1,0 +1,235 @@
+//! Writes traces: events one after the other, times given or stepped.
+
+use stopgap_events::trace::{Event, Kind, Loss, Metadata, Reclaimer, Stack, Text};
+use stopgap_events::units::Nanos;
+use stopgap_stats::explain::{Cause, CauseKind, Findings};
+
+use crate::{Explainer, Options};
+
+/// A trace in the making. Thread ids are names: `thread(tid)`.
+pub(super) struct Builder {
+    pub(super) now: u64,
+    cpu: u32,
+    pub(super) events: Vec<Event>,
+    pub(super) metadata: Metadata,
+}
+
+pub(super) const CLIENT: u32 = 11;
+pub(super) const SERVER: u32 = 12;
+
+pub(super) fn name(tid: u32) -> Text {
+    match tid {
+        CLIENT => "client".into(),
+        SERVER => "server".into(),
+        0 => "swapper".into(),
+        _ => format!("t{tid}").into(),
+    }
+}
+
+pub(super) fn options() -> Options {
+    Options {
+        top: 10,
+        frame_marker: None,
+    }
+}
+
+impl Builder {
+    pub(super) fn new() -> Builder {
+        Builder {
+            now: 1_000,
+            cpu: 0,
+            events: Vec::new(),
+            metadata: Metadata {
+                losses: Some(Vec::new()),
+                ..Metadata::default()
+            },
+        }
+    }
+
+    pub(super) fn lost(&mut self, count: u64) {
+        let what = "cpu 0".to_owned();
+        self.metadata.losses = Some(vec![Loss { what, count }]);
+    }
+
+    /// Time passes.
+    pub(super) fn after(&mut self, ns: u64) -> &mut Builder {
+        self.now += ns;
+        self
+    }
+
+    pub(super) fn on(&mut self, cpu: u32) -> &mut Builder {
+        self.cpu = cpu;
+        self
+    }
+
+    pub(super) fn event(&mut self, tid: u32, kind: Kind) -> &mut Builder {
+        self.events.push(Event {
+            time: Nanos(self.now),
+            cpu: Some(self.cpu),
+            pid: None,
+            tid: Some(tid),
+            comm: Some(name(tid)),
+            kind,
+        });
+        self
+    }
+
+    pub(super) fn switch(&mut self, from: u32, state: &str, to: u32) -> &mut Builder {
+        self.switch_at(from, state, to, None)
+    }
+
+    pub(super) fn switch_at(
+        &mut self,
+        from: u32,
+        state: &str,
+        to: u32,
+        stack: Option<&str>,
+    ) -> &mut Builder {
+        self.event(
+            from,
+            Kind::Switch {
+                state: Some(state.into()),
+                preempted: None,
+                priority: None,
+                next_tid: Some(to),
+                next_comm: Some(name(to)),
+                next_priority: None,
+                stack: stack.map(|stack| Stack(stack.into())),
+            },
+        )
+    }
+
+    pub(super) fn wake(&mut self, by: u32, target: u32) -> &mut Builder {
+        self.event(
+            by,
+            Kind::Waking {
+                target_tid: target,
+                target_comm: Some(name(target)),
+                target_priority: None,
+                target_cpu: None,
+            },
+        )
+    }
+
+    pub(super) fn enter(&mut self, tid: u32, call: &str, first: u64) -> &mut Builder {
+        // A poll waits for one descriptor.
+        let second = if call == "poll" { 1 } else { 4_096 };
+        self.event(
+            tid,
+            Kind::SyscallEnter {
+                number: 0,
+                name: Some(call.into()),
+                arguments: [Some(first), Some(second), None, None, None, None],
+            },
+        )
+    }
+
+    pub(super) fn exit(&mut self, tid: u32, call: &str, result: i64) -> &mut Builder {
+        self.event(
+            tid,
+            Kind::SyscallExit {
+                number: 0,
+                name: Some(call.into()),
+                result: Some(result),
+            },
+        )
+    }
+
+    pub(super) fn fault(&mut self, tid: u32) -> &mut Builder {
+        self.event(
+            tid,
+            Kind::PageFault {
+                address: 4_096,
+                instruction_pointer: None,
+                error_code: None,
+                user: Some(true),
+            },
+        )
+    }
+
+    pub(super) fn reclaim(
+        &mut self,
+        tid: u32,
+        by: Reclaimer,
+        shrinker: Option<&str>,
+    ) -> &mut Builder {
+        self.event(
+            tid,
+            Kind::ReclaimBegin {
+                by,
+                order: None,
+                gfp: None,
+                node: None,
+                shrinker: shrinker.map(Text::from),
+            },
+        )
+    }
+
+    pub(super) fn reclaimed(
+        &mut self,
+        tid: u32,
+        by: Reclaimer,
+        shrinker: Option<&str>,
+        duration: Option<u64>,
+    ) -> &mut Builder {
+        self.event(
+            tid,
+            Kind::ReclaimEnd {
+                by,
+                order: None,
+                node: None,
+                scanned: Some(64),
+                reclaimed: Some(32),
+                shrinker: shrinker.map(Text::from),
+                reason: None,
+                duration: duration.map(Nanos),
+            },
+        )
+    }
+
+    pub(super) fn lock(&mut self, tid: u32, lock: &str, address: u64) -> &mut Builder {
+        self.event(
+            tid,
+            Kind::LockBegin {
+                lock: Some(lock.into()),
+                address: Some(address),
+                write: None,
+            },
+        )
+    }
+
+    pub(super) fn locked(&mut self, tid: u32, lock: &str, address: u64) -> &mut Builder {
+        self.event(
+            tid,
+            Kind::LockEnd {
+                lock: Some(lock.into()),
+                address: Some(address),
+                write: None,
+                result: Some(0),
+            },
+        )
+    }
+
+    pub(super) fn explain(&self) -> Findings {
+        self.explain_with(options())
+    }
+
+    pub(super) fn explain_with(&self, options: Options) -> Findings {
+        explain(&self.events, &self.metadata, options)
+    }
+}
+
+pub(super) fn explain(events: &[Event], metadata: &Metadata, options: Options) -> Findings {
+    let mut explainer = Explainer::new(metadata, options);
+    for event in events {
+        explainer.event(event);
+    }
+    explainer.finish()
+}
+
+/// Switch-outs of a task and kind.
+pub(super) fn count(findings: &Findings, task: &str, kind: CauseKind) -> u64 {
+    let of = |cause: &&Cause| cause.task == task && cause.kind == kind;
+    let causes = findings.switches.causes.iter();
+    causes.filter(of).map(|cause| cause.count).sum()
+}

@@ -1,0 +1,136 @@
+//! Mappings over time, and what explains slow memory operations.
+
+use stopgap_events::trace::{Clock, Event, Kind, Metadata};
+use stopgap_events::units::{Bytes, Nanos};
+use stopgap_events::workload::Workload;
+
+use super::builder::{Builder, CLIENT, explain, options};
+
+const MS: u64 = 1_000_000;
+
+/// A workload has no times: what it maps is counted, how fast is not known.
+#[test]
+fn a_workload_is_counted() {
+    let metadata = Metadata {
+        clock: Some(Clock::Order),
+        ..Metadata::default()
+    };
+    let (mut live, mut most, mut maps) = (0_i64, 0_i64, 0_u64);
+    let events: Vec<Event> = (0..)
+        .zip(Workload::Pbobench.events(300, 2_000, 1))
+        .map(|(index, event)| Event::of_workload(index, event))
+        .inspect(|event| match event.kind.word() {
+            "map" => {
+                live += 1;
+                maps += 1;
+                most = most.max(live);
+            }
+            "unmap" => live -= 1,
+            _ => {}
+        })
+        .collect();
+    let findings = explain(&events, &metadata, options());
+    let memory = &findings.memory;
+    assert_eq!((memory.maps, memory.maps_per_s), (Some(maps), None));
+    let followed = memory.live.as_ref().unwrap();
+    assert_eq!((followed.last, followed.most), (live, most));
+    assert_eq!(findings.trace.duration_ns, None);
+    assert_eq!(memory.reclaim, None, "nobody recorded it");
+    assert!(
+        findings.verdict.text.starts_with("unsupported: "),
+        "{:?}",
+        findings.verdict
+    );
+}
+
+#[test]
+fn a_counter_of_mappings_is_followed() {
+    let mut b = Builder::new();
+    for value in [5_i64, 900, 40] {
+        let name = "mappings".into();
+        b.after(MS).event(CLIENT, Kind::Counter { name, value });
+        let pressure = Kind::Counter {
+            name: "pressure".into(),
+            value: 1,
+        };
+        b.event(CLIENT, pressure);
+    }
+    let live = b.explain().memory.live.unwrap();
+    assert_eq!(
+        (&*live.source, live.first, live.most, live.last),
+        ("mappings", 5, 900, 40)
+    );
+    assert_eq!(live.points, [(0, 5), (MS, 900), (2 * MS, 40)]);
+}
+
+#[test]
+fn compaction_explains_slow_maps() {
+    let mut b = Builder::new();
+    b.switch(0, "R", CLIENT);
+    for _ in 0..3 {
+        b.enter(CLIENT, "mmap", 0).after(MS);
+        b.event(
+            CLIENT,
+            Kind::UnmappedArea {
+                address: None,
+                length: Bytes(4_096),
+                limits: None,
+                alignment: None,
+                offset: None,
+                top_down: None,
+                total: None,
+                result: None,
+            },
+        );
+        let (order, gfp, node, synchronous, status) = (None, None, None, None, None);
+        b.event(
+            CLIENT,
+            Kind::CompactionBegin {
+                order,
+                gfp,
+                node,
+                synchronous,
+            },
+        );
+        b.after(8 * MS).event(
+            CLIENT,
+            Kind::CompactionEnd {
+                order,
+                node,
+                status,
+            },
+        );
+        b.after(MS).exit(CLIENT, "mmap", 4_096);
+    }
+    let findings = b.explain();
+    let explained = findings.memory.explained_by.as_ref().unwrap();
+    assert_eq!((&*explained.cause, explained.operations), ("compaction", 3));
+    assert!((explained.share - 0.8).abs() < 1e-9);
+    assert_eq!(findings.memory.search_at_most_ns, Some(3 * MS));
+    assert_eq!(findings.memory.maps, Some(3));
+    assert_eq!(findings.advice[0].word, "compaction");
+    let reclaim = findings.memory.reclaim.unwrap();
+    assert_eq!((reclaim[0].count, reclaim[0].scanned), (3, None));
+}
+
+#[test]
+fn a_cut_trace_is_inconclusive() {
+    let mut explainer = crate::Explainer::new(&Metadata::default(), options());
+    explainer.event(&Event {
+        time: Nanos(5),
+        cpu: None,
+        pid: None,
+        tid: Some(1),
+        comm: None,
+        kind: Kind::Mark {
+            name: "frame".into(),
+        },
+    });
+    explainer.cut_short("row 7: it ends");
+    let findings = explainer.finish();
+    assert_eq!(findings.trace.cut_short.as_deref(), Some("row 7: it ends"));
+    assert_eq!(
+        findings.verdict.text,
+        "inconclusive: the trace is cut short (row 7: it ends)"
+    );
+}

@@ -1,0 +1,281 @@
+//! Round trips between a client and a server, as the mails and the probes found them.
+
+use stopgap_stats::explain::{CauseKind, Findings};
+
+use super::builder::{Builder, CLIENT, SERVER, count, explain, options};
+use crate::Options;
+
+/// How client and server behave.
+#[derive(Debug, Clone, Copy)]
+struct Play {
+    /// The client waits in read, and the server's read wakes it.
+    blocking_read: bool,
+    /// The server writes each of so many replies by itself and is pre-empted after each.
+    replies: u32,
+    /// Requests before the client waits.
+    requests: u32,
+}
+
+const IDEAL: Play = Play {
+    blocking_read: false,
+    replies: 1,
+    requests: 1,
+};
+
+/// One CPU, a socket whose ends are 5 and 7. Each round trip:
+///
+/// ```text
+/// client  writev poll|                            |poll read
+/// server             |epoll read write epoll_wait|
+/// ```
+fn play(play: Play, trips: u32) -> Builder {
+    let mut b = Builder::new();
+    let waits = if play.blocking_read { "read" } else { "poll" };
+    b.switch(0, "R", CLIENT);
+    for _ in 0..trips {
+        for request in 0..play.requests {
+            b.after(1_000).enter(CLIENT, "writev", 5);
+            if request == 0 {
+                b.wake(CLIENT, SERVER);
+            }
+            b.exit(CLIENT, "writev", 64);
+        }
+        b.after(1_000).enter(CLIENT, waits, 5);
+        b.switch(CLIENT, "S", SERVER).exit(SERVER, "epoll_wait", 1);
+        b.after(1_000).enter(SERVER, "read", 7);
+        if play.blocking_read {
+            b.wake(SERVER, CLIENT);
+        }
+        b.exit(SERVER, "read", 64);
+        if play.blocking_read {
+            // On the way out of the read; the client finds nothing.
+            b.switch(SERVER, "R", CLIENT)
+                .after(500)
+                .switch(CLIENT, "S", SERVER);
+        }
+        for reply in 0..play.replies {
+            b.after(1_000)
+                .enter(SERVER, "write", 7)
+                .wake(SERVER, CLIENT);
+            b.exit(SERVER, "write", 64);
+            if reply + 1 < play.replies {
+                b.after(2_000).switch(SERVER, "R", CLIENT);
+                b.exit(CLIENT, "poll", 1)
+                    .enter(CLIENT, "read", 5)
+                    .exit(CLIENT, "read", 64);
+                b.enter(CLIENT, "poll", 5).switch(CLIENT, "S", SERVER);
+            }
+        }
+        b.enter(SERVER, "epoll_wait", 3).switch(SERVER, "S", CLIENT);
+        b.after(1_000).exit(CLIENT, waits, 1);
+        if !play.blocking_read {
+            b.enter(CLIENT, "read", 5).exit(CLIENT, "read", 64);
+        }
+    }
+    b
+}
+
+fn advised(findings: &Findings) -> Vec<&str> {
+    findings.advice.iter().map(|advice| &*advice.word).collect()
+}
+
+#[test]
+fn two_switches_a_round_trip() {
+    let findings = play(IDEAL, 200).explain();
+    let switches = &findings.switches;
+    assert_eq!(switches.roundtrips, Some(200));
+    assert_eq!(switches.per_roundtrip.distribution, [(2, 200)]);
+    assert_eq!(
+        (switches.per_roundtrip.p50, switches.per_roundtrip.p90),
+        (Some(2), Some(2))
+    );
+    assert_eq!(switches.total, Some(400));
+    assert!(switches.excess.unwrap().abs() < 1e-9);
+    let pair = &switches.pairs[0];
+    assert_eq!((&*pair.client, &*pair.server), ("client", "server"));
+    assert_eq!(pair.one_cpu, Some(0));
+    // Client: writev to the end of its read.
+    assert_eq!(pair.p50_ns.map(|ns| ns / 100), Some(40));
+    assert_eq!(advised(&findings), Vec::<&str>::new());
+    assert!(
+        findings
+            .verdict
+            .text
+            .starts_with("clean: 2.0 switches a round trip")
+    );
+}
+
+#[test]
+fn a_blocking_read_costs_two_more() {
+    let blocking = Play {
+        blocking_read: true,
+        ..IDEAL
+    };
+    let findings = play(blocking, 100).explain();
+    assert_eq!(findings.switches.per_roundtrip.p50, Some(4));
+    assert_eq!(count(&findings, "client", CauseKind::WriteSpaceWake), 100);
+    assert_eq!(
+        count(&findings, "server", CauseKind::PreemptedOnTheWayOut),
+        100
+    );
+    assert!(
+        advised(&findings).contains(&"poll"),
+        "{:?}",
+        findings.advice
+    );
+    let poll = findings
+        .advice
+        .iter()
+        .find(|advice| advice.word == "poll")
+        .unwrap();
+    assert!(
+        poll.evidence.contains("woken 100 times, 1.00 a round trip"),
+        "{poll:?}"
+    );
+}
+
+/// Xvfb writes each reply by itself; the client pre-empts it each time, and a batch client would not.
+#[test]
+fn a_write_per_reply() {
+    let many = Play {
+        replies: 5,
+        ..IDEAL
+    };
+    let findings = play(many, 100).explain();
+    let switches = &findings.switches;
+    assert_eq!(switches.per_roundtrip.p50, Some(10));
+    assert_eq!(switches.pairs[0].replies_per_roundtrip.round() as u64, 5);
+    assert_eq!(
+        count(&findings, "server", CauseKind::PreemptedOnTheWayOut),
+        400
+    );
+    assert!(
+        findings
+            .verdict
+            .text
+            .starts_with("excess 5.0x: 10.0 switches"),
+        "{:?}",
+        findings.verdict
+    );
+    let advised = advised(&findings);
+    for word in ["sched-batch", "coalesce-replies", "separate-cpus"] {
+        assert!(advised.contains(&word), "{word}: {:?}", findings.advice);
+    }
+    let batch = findings
+        .advice
+        .iter()
+        .find(|advice| advice.word == "sched-batch")
+        .unwrap();
+    assert!(
+        batch.text.contains("run client as SCHED_BATCH"),
+        "{batch:?}"
+    );
+    assert!(
+        batch.evidence.contains("server was pre-empted 400 times"),
+        "{batch:?}"
+    );
+}
+
+/// What is sent before the first reply is one flush.
+#[test]
+fn requests_in_one_go() {
+    let pipelined = Play {
+        requests: 8,
+        ..IDEAL
+    };
+    let findings = play(pipelined, 100).explain();
+    assert_eq!(findings.switches.roundtrips, Some(100));
+    assert_eq!(findings.switches.per_roundtrip.p50, Some(2));
+    assert_eq!(
+        findings.switches.pairs[0].sends_per_roundtrip.round() as u64,
+        8
+    );
+}
+
+/// Round trips add up to all switches of the pair.
+#[test]
+fn each_switch_is_in_one_round_trip() {
+    for replies in 1..6 {
+        let findings = play(Play { replies, ..IDEAL }, 50).explain();
+        let switches = &findings.switches;
+        assert_eq!(
+            switches.total.unwrap(),
+            switches.pairs[0].switches,
+            "{replies}"
+        );
+        let spread = &switches.per_roundtrip.distribution;
+        let trips: u64 = spread.iter().map(|(_, count)| count).sum();
+        assert_eq!(trips, switches.roundtrips.unwrap());
+    }
+}
+
+/// A trace that begins anywhere: the client is who does not wait for several.
+#[test]
+fn recorded_from_the_middle_on() {
+    let whole = play(IDEAL, 50);
+    for skipped in 0..20 {
+        let findings = explain(&whole.events[skipped..], &whole.metadata, options());
+        let pair = &findings.switches.pairs[0];
+        assert_eq!(
+            (&*pair.client, &*pair.server),
+            ("client", "server"),
+            "{skipped}"
+        );
+        assert!(
+            (48..=50).contains(&pair.roundtrips),
+            "{skipped}: {}",
+            pair.roundtrips
+        );
+        assert_eq!(pair.per_roundtrip.p50, Some(2));
+    }
+}
+
+/// Where two switches a round trip are half pre-emptions, nothing is to be gained.
+#[test]
+fn what_costs_two_needs_no_advice() {
+    let mut b = Builder::new();
+    b.switch(0, "R", CLIENT);
+    for _ in 0..50 {
+        b.enter(CLIENT, "write", 5)
+            .wake(CLIENT, SERVER)
+            .exit(CLIENT, "write", 8);
+        b.enter(CLIENT, "poll", 5).switch(CLIENT, "S", SERVER);
+        b.exit(SERVER, "read", 8)
+            .enter(SERVER, "write", 7)
+            .wake(SERVER, CLIENT);
+        b.exit(SERVER, "write", 8)
+            .after(2_000)
+            .switch(SERVER, "R", CLIENT);
+        b.exit(CLIENT, "poll", 1).after(1_000);
+    }
+    let findings = b.explain();
+    assert_eq!(findings.switches.per_roundtrip.p50, Some(2));
+    assert_eq!(
+        count(&findings, "server", CauseKind::PreemptedOnTheWayOut),
+        50
+    );
+    assert_eq!(advised(&findings), Vec::<&str>::new());
+}
+
+#[test]
+fn frames_are_from_mark_to_mark() {
+    let frames = |marker: &str| {
+        let frame_marker = Some(marker.to_owned());
+        let findings = play(IDEAL, 50).explain_with(Options {
+            frame_marker,
+            ..options()
+        });
+        (findings.switches.frames.unwrap(), findings.missing)
+    };
+    let (by_call, _) = frames("writev");
+    assert_eq!((by_call.count, by_call.switches.p50), (49, Some(2)));
+    let (by_kind, _) = frames("switch");
+    assert!(by_kind.count > 49);
+    let (never, missing) = frames("no-such-mark");
+    assert_eq!((never.count, never.switches.mean), (0, None));
+    assert!(
+        missing
+            .iter()
+            .any(|missing| missing.why.contains("no-such-mark did not come twice"))
+    );
+}

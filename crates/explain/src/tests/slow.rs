@@ -1,0 +1,283 @@
+//! Slow operations, each nanosecond of them put down to one cause.
+
+use stopgap_events::trace::{Kind, Reclaimer, Stack};
+use stopgap_stats::explain::{Findings, Slow};
+
+use super::builder::{Builder, CLIENT, SERVER};
+
+const MS: u64 = 1_000_000;
+
+/// The slowest operation's causes and milliseconds, largest first.
+fn parts(findings: &Findings) -> Vec<(&str, u64)> {
+    let slow: &Slow = &findings.slow[0];
+    let parts: Vec<(&str, u64)> = slow
+        .parts
+        .iter()
+        .map(|part| (&*part.cause, part.ns / MS))
+        .collect();
+    assert_eq!(
+        slow.parts.iter().map(|part| part.ns).sum::<u64>(),
+        slow.length_ns
+    );
+    parts
+}
+
+fn in_mmap() -> Builder {
+    let mut b = Builder::new();
+    b.switch(0, "R", CLIENT).enter(CLIENT, "mmap", 0);
+    b
+}
+
+/// ```text
+/// call      |-- mmap ------------------------------------------------|
+/// reclaim       |-- memcg ----------------|
+/// shrinker          |- foo_scan -|
+/// CPU       ##########......rrrr############.........rrr############
+/// ```
+#[test]
+fn reclaim_with_a_shrinker_and_a_lock() {
+    let mut b = in_mmap();
+    b.after(MS).reclaim(CLIENT, Reclaimer::Memcg, None);
+    b.after(2 * MS)
+        .reclaim(CLIENT, Reclaimer::Shrinker, Some("foo_scan"));
+    b.after(3 * MS).switch(CLIENT, "D", 0);
+    b.after(4 * MS).wake(0, CLIENT);
+    b.after(5 * MS).switch(0, "R", CLIENT);
+    b.after(6 * MS)
+        .reclaimed(CLIENT, Reclaimer::Shrinker, Some("foo_scan"), None);
+    b.after(7 * MS)
+        .reclaimed(CLIENT, Reclaimer::Memcg, None, None);
+    b.after(8 * MS)
+        .lock(CLIENT, "mutex", 9)
+        .after(9 * MS)
+        .switch(CLIENT, "D", SERVER);
+    b.enter(SERVER, "munmap", 0)
+        .after(10 * MS)
+        .wake(SERVER, CLIENT)
+        .after(11 * MS);
+    b.switch(SERVER, "S", CLIENT).locked(CLIENT, "mutex", 9);
+    b.after(12 * MS).exit(CLIENT, "mmap", 4_096);
+    let findings = b.explain();
+    assert_eq!(
+        parts(&findings),
+        [
+            ("on-cpu", 1 + 8 + 12),
+            ("lock", 9 + 10),
+            ("run-queue", 5 + 11),
+            ("shrinker", 3 + 4 + 6),
+            ("memcg-reclaim", 2 + 7)
+        ]
+    );
+    let slow = &findings.slow[0];
+    let shrinker = slow
+        .parts
+        .iter()
+        .find(|part| part.cause == "shrinker")
+        .unwrap();
+    assert_eq!(shrinker.function.as_deref(), Some("foo_scan"));
+    assert_eq!((slow.length_ns, slow.at_least), (78 * MS, false));
+    assert_eq!((slow.result, slow.length_bytes), (Some(4_096), Some(4_096)));
+    // Its longest sleep was the one that the server ended.
+    let waker = slow.woken_by.as_ref().unwrap();
+    assert_eq!(
+        (&*waker.task, waker.call.as_deref()),
+        ("server", Some("munmap"))
+    );
+    assert_eq!(waker.slept_ns, 10 * MS);
+    // Reclaim by the wall clock, sleeps and waits for a CPU included.
+    let reclaim = findings.memory.reclaim.as_ref().unwrap();
+    let wall: Vec<(&str, u64)> = reclaim.iter().map(|r| (&*r.by, r.wall_ns / MS)).collect();
+    assert_eq!(wall, [("memcg", 27), ("shrinker", 18)]);
+    assert_eq!(reclaim[0].scanned, Some(64));
+    assert!(
+        findings.verdict.text.starts_with("stalls: "),
+        "{:?}",
+        findings.verdict
+    );
+}
+
+/// Throttling is told when it is over; the sleep is put down to it then.
+#[test]
+fn throttled_is_told_afterwards() {
+    let mut b = in_mmap();
+    b.reclaim(CLIENT, Reclaimer::Direct, None);
+    b.after(2 * MS).switch(CLIENT, "D", 0);
+    b.after(40 * MS).wake(0, CLIENT).switch(0, "R", CLIENT);
+    b.reclaimed(CLIENT, Reclaimer::Throttled, None, Some(40 * MS));
+    b.after(3 * MS)
+        .reclaimed(CLIENT, Reclaimer::Direct, None, None);
+    b.after(MS).exit(CLIENT, "mmap", 0);
+    let findings = b.explain();
+    assert_eq!(
+        parts(&findings),
+        [("throttled", 40), ("direct-reclaim", 5), ("on-cpu", 1)]
+    );
+}
+
+#[test]
+fn a_stack_tells_locks_io_and_fences_apart() {
+    for (stack, state, cause) in [
+        (
+            "vm_mmap_pgoff_[k];down_write_killable_[k];rwsem_down_write_slowpath_[k]",
+            "D",
+            "mmap_lock",
+        ),
+        (
+            "filemap_fault_[k];folio_wait_bit_common_[k];io_schedule_[k]",
+            "D",
+            "io",
+        ),
+        ("drm_ioctl_[k];dma_fence_default_wait_[k]", "S", "fence"),
+        (
+            "try_to_free_mem_cgroup_pages_[k];shrink_node_[k]",
+            "D",
+            "memcg-reclaim",
+        ),
+        ("some_driver_[k]", "D", "unknown"),
+    ] {
+        let mut b = in_mmap();
+        b.switch_at(CLIENT, state, 0, Some(stack));
+        b.after(20 * MS)
+            .wake(0, CLIENT)
+            .switch(0, "R", CLIENT)
+            .exit(CLIENT, "mmap", 0);
+        assert_eq!(parts(&b.explain()), [(cause, 20)], "{stack}");
+    }
+}
+
+#[test]
+fn a_wait_for_the_own_block_request_is_io() {
+    let mut b = in_mmap();
+    let issue = Kind::BlockIssue {
+        device: "8:0".into(),
+        sector: 7,
+        length: None,
+        operation: None,
+    };
+    let complete = Kind::BlockComplete {
+        device: "8:0".into(),
+        sector: 7,
+        length: None,
+        operation: None,
+        result: None,
+    };
+    b.event(CLIENT, issue).switch(CLIENT, "D", 0);
+    b.after(30 * MS)
+        .event(0, complete)
+        .after(MS)
+        .wake(0, CLIENT);
+    b.switch(0, "R", CLIENT).exit(CLIENT, "mmap", 0);
+    assert_eq!(parts(&b.explain()), [("io", 30), ("unknown", 1)]);
+}
+
+/// A poll that waits for what it was asked to wait for is not slow; one that waits for a CPU is.
+#[test]
+fn the_wait_of_a_poll_is_no_excess() {
+    let mut b = Builder::new();
+    b.switch(0, "R", CLIENT)
+        .enter(CLIENT, "poll", 0)
+        .switch(CLIENT, "S", 0);
+    b.after(9_000 * MS)
+        .wake(0, CLIENT)
+        .after(5 * MS)
+        .switch(0, "R", CLIENT);
+    b.exit(CLIENT, "poll", 1);
+    let findings = b.explain();
+    assert_eq!(parts(&findings), [("event", 9_000), ("run-queue", 5)]);
+    assert_eq!(findings.slow[0].excess_ns, 5 * MS);
+    assert_eq!(findings.slow[0].woken_by, None);
+    assert!(
+        findings.verdict.text.starts_with("clean"),
+        "{:?}",
+        findings.verdict
+    );
+}
+
+/// A fault's end is not in a trace: it lasts at least until the last thing that only the kernel does.
+#[test]
+fn a_fault_lasts_at_least() {
+    let mut b = Builder::new();
+    b.switch(0, "R", CLIENT).exit(CLIENT, "mmap", 0);
+    // Nothing happens in it: no length is known.
+    b.fault(CLIENT).after(100 * MS).fault(CLIENT);
+    b.after(MS).reclaim(CLIENT, Reclaimer::Direct, None);
+    b.after(30 * MS)
+        .reclaimed(CLIENT, Reclaimer::Direct, None, None);
+    // The program's own time, and a pre-emption of it.
+    b.after(500 * MS)
+        .switch(CLIENT, "R", 0)
+        .after(MS)
+        .switch(0, "R", CLIENT);
+    b.after(500 * MS)
+        .enter(CLIENT, "brk", 0)
+        .exit(CLIENT, "brk", 0);
+    let findings = b.explain();
+    let slow = &findings.slow[0];
+    assert_eq!(
+        (&*slow.call, slow.length_ns, slow.at_least),
+        ("fault", 31 * MS, true)
+    );
+    assert_eq!(parts(&findings), [("direct-reclaim", 30), ("on-cpu", 1)]);
+    let faults = findings
+        .calls
+        .iter()
+        .find(|calls| calls.kind == "fault")
+        .unwrap();
+    assert_eq!((faults.count, faults.slow), (1, 1));
+}
+
+#[test]
+fn a_call_that_is_still_open_is_told() {
+    let mut b = in_mmap();
+    b.lock(CLIENT, "mmap", 1).switch(CLIENT, "D", SERVER);
+    b.after(700 * MS).enter(SERVER, "poll", 0);
+    let findings = b.explain();
+    assert_eq!(parts(&findings), [("mmap_lock", 700)]);
+    assert!(findings.slow[0].at_least);
+}
+
+/// Of many the N slowest, as sorting all of them would give.
+#[test]
+fn the_slowest_are_those_of_a_sorted_list() {
+    let mut b = Builder::new();
+    b.switch(0, "R", CLIENT);
+    let length = |i: u64| (i * 7_919 % 997) * 1_000;
+    for i in 0..500 {
+        b.enter(CLIENT, "munmap", 0)
+            .after(length(i))
+            .exit(CLIENT, "munmap", 0);
+    }
+    let findings = b.explain();
+    let mut all: Vec<u64> = (0..500).map(length).collect();
+    all.sort_unstable_by(|a, b| b.cmp(a));
+    let told: Vec<u64> = findings.slow.iter().map(|slow| slow.excess_ns).collect();
+    assert_eq!(told, all[..10]);
+    assert_eq!((findings.calls[0].count, findings.calls[0].slow), (500, 0));
+    assert_eq!(findings.calls[0].total_ns, all.iter().sum::<u64>());
+}
+
+#[test]
+fn samples_inside_slow_calls_by_function() {
+    let sample = |function: &str| Kind::Sample {
+        stack: Stack(format!("main;mmap;do_syscall_64_[k];{function}_[k]").into()),
+    };
+    let mut b = in_mmap();
+    b.after(9 * MS).event(CLIENT, sample("unmapped_area"));
+    b.after(9 * MS)
+        .event(CLIENT, sample("unmapped_area.constprop.0"));
+    b.after(9 * MS)
+        .event(CLIENT, sample("clear_page"))
+        .exit(CLIENT, "mmap", 0);
+    // A quick call, and outside of any.
+    b.enter(CLIENT, "munmap", 0)
+        .event(CLIENT, sample("unmap_vmas"))
+        .exit(CLIENT, "munmap", 0);
+    b.event(CLIENT, sample("irq"));
+    let functions = b.explain().functions.unwrap();
+    let told: Vec<(&str, u64)> = functions
+        .iter()
+        .map(|f| (&*f.function, f.samples))
+        .collect();
+    assert_eq!(told, [("unmapped_area", 2), ("clear_page", 1)]);
+    assert_eq!(in_mmap().explain().functions, None);
+}

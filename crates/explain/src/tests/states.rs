@@ -1,0 +1,348 @@
+//! The state machine: time by state adds up, causes add up, a switch after a call is the call's.
+
+use proptest::prelude::*;
+use stopgap_events::trace::{Event, Kind, Metadata, Reclaimer};
+use stopgap_stats::explain::{CauseKind, Findings};
+
+use super::builder::{Builder, CLIENT, SERVER, count, explain, options};
+
+/// What holds of any trace, however wrong.
+fn adds_up(findings: &Findings) {
+    for task in &findings.tasks {
+        let states = task.running_ns + task.runnable_ns + task.blocked_ns + task.unknown_ns;
+        assert_eq!(states, task.wall_ns, "{}", task.task);
+        let causes = findings.switches.causes.iter();
+        let own = causes.filter(|cause| cause.task == task.task);
+        assert_eq!(own.map(|cause| cause.count).sum::<u64>(), task.switches);
+    }
+    let causes: u64 = findings
+        .switches
+        .causes
+        .iter()
+        .map(|cause| cause.count)
+        .sum();
+    assert_eq!(causes, findings.switches.total.unwrap_or(0));
+    for slow in &findings.slow {
+        let parts: u64 = slow.parts.iter().map(|part| part.ns).sum();
+        assert_eq!(parts, slow.length_ns, "{slow:?}");
+        let shares: f64 = slow.parts.iter().map(|part| part.share).sum();
+        assert!((shares - 1.0).abs() < 1e-9, "{slow:?}");
+        assert!(slow.excess_ns <= slow.length_ns);
+    }
+    assert!(
+        findings
+            .slow
+            .is_sorted_by_key(|slow| std::cmp::Reverse(slow.excess_ns))
+    );
+}
+
+/// ```text
+/// server  ##rrr....      # running, r runnable, . asleep
+/// client  ..###rr##
+/// ```
+#[test]
+fn time_by_state() {
+    let mut b = Builder::new();
+    b.switch(0, "R", SERVER).enter(SERVER, "write", 5);
+    b.after(100).wake(SERVER, CLIENT);
+    b.after(100).exit(SERVER, "write", 8);
+    b.switch(SERVER, "R", CLIENT).exit(CLIENT, "poll", 1);
+    b.after(300).enter(CLIENT, "sched_yield", 0);
+    b.switch(CLIENT, "R", SERVER).enter(SERVER, "poll", 0);
+    b.after(50).switch(SERVER, "S", CLIENT);
+    b.after(70).exit(CLIENT, "sched_yield", 0);
+    let findings = b.explain();
+    adds_up(&findings);
+    let of = |name: &str| {
+        findings
+            .tasks
+            .iter()
+            .find(|task| task.task == name)
+            .unwrap()
+    };
+    let server = of("server");
+    assert_eq!(
+        (server.running_ns, server.runnable_ns, server.blocked_ns),
+        (250, 300, 70)
+    );
+    assert_eq!(server.unknown_ns, 0);
+    let client = of("client");
+    // Asleep or not before it was woken: nobody says.
+    assert_eq!(
+        (client.unknown_ns, client.runnable_ns, client.running_ns),
+        (100, 150, 370)
+    );
+    assert_eq!(findings.losses.contradictions, 0);
+    assert_eq!(count(&findings, "client", CauseKind::Yielded), 1);
+    assert_eq!(findings.switches.total, Some(3));
+    assert_eq!(findings.switches.involuntary, Some(2));
+}
+
+/// The trap of PREEMPT_NONE: the switch comes after `sys_exit`.
+#[test]
+fn a_switch_on_the_way_out_is_of_the_call() {
+    for (later, woken_in_call, kind) in [
+        (3_000, true, CauseKind::PreemptedOnTheWayOut),
+        (3_000_000, true, CauseKind::PreemptedInUser),
+        (3_000, false, CauseKind::PreemptedInUser),
+    ] {
+        let mut b = Builder::new();
+        b.switch(0, "R", SERVER).enter(SERVER, "writev", 5);
+        b.after(2_000);
+        if woken_in_call {
+            b.wake(SERVER, CLIENT);
+        }
+        b.after(2_000).exit(SERVER, "writev", 8);
+        b.after(later).switch(SERVER, "R", CLIENT);
+        let findings = b.explain();
+        adds_up(&findings);
+        assert_eq!(
+            count(&findings, "server", kind),
+            1,
+            "{later} {woken_in_call}"
+        );
+        let cause = &findings.switches.causes[0];
+        if kind == CauseKind::PreemptedOnTheWayOut {
+            assert_eq!(cause.call.as_deref(), Some("writev"));
+            assert_eq!(cause.by_task.as_deref(), Some("client"));
+            assert_eq!(
+                cause.cause,
+                "pre-empted on the way out of writev, in which it woke client"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_kernel_that_preempts_in_the_call() {
+    let mut b = Builder::new();
+    b.switch(0, "R", SERVER).enter(SERVER, "writev", 5);
+    b.after(2_000)
+        .wake(SERVER, CLIENT)
+        .switch(SERVER, "R+", CLIENT);
+    let findings = b.explain();
+    let cause = &findings.switches.causes[0];
+    assert_eq!(cause.kind, CauseKind::PreemptedInCall);
+    assert_eq!(
+        (cause.call.as_deref(), cause.by_task.as_deref()),
+        (Some("writev"), Some("client"))
+    );
+}
+
+/// A signal's return has no end of its own number.
+#[test]
+fn a_signal_is_no_contradiction() {
+    for number in ["call 4294967295", "rt_sigreturn"] {
+        let mut b = Builder::new();
+        b.switch(0, "R", CLIENT)
+            .enter(CLIENT, "rt_sigreturn", 0)
+            .exit(CLIENT, number, 0);
+        b.enter(CLIENT, "rt_sigreturn", 0)
+            .enter(CLIENT, "read", 0)
+            .exit(CLIENT, "read", 0);
+        assert_eq!(b.explain().losses.contradictions, 0, "{number}");
+    }
+    let mut b = Builder::new();
+    b.switch(0, "R", CLIENT)
+        .enter(CLIENT, "read", 0)
+        .enter(CLIENT, "read", 0);
+    assert_eq!(b.explain().losses.contradictions, 1);
+}
+
+/// A reader that is woken by room to write, scans, and sleeps again in the same call.
+#[test]
+fn a_write_space_wake() {
+    let mut b = Builder::new();
+    b.switch(0, "R", CLIENT).enter(CLIENT, "read", 5);
+    b.after(10)
+        .switch(CLIENT, "S", SERVER)
+        .enter(SERVER, "read", 7);
+    b.after(10).wake(SERVER, CLIENT).exit(SERVER, "read", 8);
+    b.enter(SERVER, "poll", 0).switch(SERVER, "S", CLIENT);
+    b.after(10).switch(CLIENT, "S", 0);
+    let findings = b.explain();
+    assert_eq!(count(&findings, "client", CauseKind::Blocked), 1);
+    assert_eq!(count(&findings, "client", CauseKind::WriteSpaceWake), 1);
+    let again = findings
+        .switches
+        .causes
+        .iter()
+        .find(|c| c.kind == CauseKind::WriteSpaceWake);
+    let again = again.unwrap();
+    assert_eq!(
+        again.cause,
+        "woken for nothing by server's read (write space), back to sleep in read"
+    );
+}
+
+#[test]
+fn who_was_not_asked_for_is_not_in_the_total() {
+    let mut b = Builder::new();
+    b.switch(77, "R", CLIENT).enter(CLIENT, "poll", 0);
+    b.after(5).switch(CLIENT, "S", 77);
+    b.after(5).switch(88, "R", CLIENT).exit(CLIENT, "poll", 1);
+    let findings = b.explain();
+    adds_up(&findings);
+    assert_eq!(
+        (findings.switches.total, findings.switches.others),
+        (Some(1), Some(2))
+    );
+    assert_eq!(
+        findings.losses.contradictions, 0,
+        "77 was switched out unseen, as it may"
+    );
+}
+
+#[test]
+fn threads_end_and_their_numbers_come_again() {
+    let mut b = Builder::new();
+    b.switch(0, "R", CLIENT).enter(CLIENT, "clone", 0);
+    for _ in 0..1_000 {
+        let fork = Kind::Fork {
+            target_tid: 50,
+            target_pid: None,
+            target_comm: None,
+        };
+        let new = Kind::New {
+            target_tid: 50,
+            target_comm: None,
+            target_priority: None,
+            target_cpu: None,
+        };
+        b.after(10)
+            .event(CLIENT, fork)
+            .event(CLIENT, new)
+            .switch(CLIENT, "S", 50);
+        b.after(10)
+            .enter(50, "exit_group", 0)
+            .event(50, Kind::Exit { priority: None });
+        b.wake(50, CLIENT).switch(50, "Z", CLIENT);
+    }
+    let findings = b.explain();
+    adds_up(&findings);
+    let children = findings
+        .tasks
+        .iter()
+        .find(|task| task.task == "t50")
+        .unwrap();
+    assert_eq!((children.threads, children.running_ns), (1_000, 10_000));
+    assert_eq!(count(&findings, "t50", CauseKind::Ended), 1_000);
+}
+
+/// Without scheduling events nothing is known of switches, and it is said.
+#[test]
+fn no_scheduling_events() {
+    let mut b = Builder::new();
+    b.enter(CLIENT, "mmap", 0)
+        .after(50_000_000)
+        .exit(CLIENT, "mmap", 4_096);
+    let findings = b.explain();
+    adds_up(&findings);
+    assert_eq!(findings.switches.total, None);
+    assert_eq!(findings.switches.roundtrips, None);
+    assert!(findings.tasks.is_empty());
+    assert_eq!(findings.slow[0].parts[0].cause, "unknown");
+    assert!(
+        findings
+            .missing
+            .iter()
+            .any(|missing| missing.why.contains("no scheduling events"))
+    );
+}
+
+#[test]
+fn losses_make_it_inconclusive() {
+    let mut b = Builder::new();
+    b.switch(0, "R", CLIENT).enter(CLIENT, "mmap", 0);
+    b.after(50_000_000).exit(CLIENT, "mmap", 4_096);
+    assert!(b.explain().verdict.text.starts_with("stalls: 1 operation"));
+    b.lost(1);
+    let findings = b.explain();
+    assert_eq!(findings.losses.lost, Some(1));
+    assert!(
+        findings
+            .verdict
+            .text
+            .starts_with("inconclusive: 1 events were lost"),
+        "{:?}",
+        findings.verdict
+    );
+    b.metadata.losses = None;
+    let findings = b.explain();
+    assert_eq!((findings.losses.lost, findings.losses.share), (None, None));
+    assert!(
+        findings
+            .missing
+            .iter()
+            .any(|missing| missing.what == "losses")
+    );
+}
+
+const CALLS: [&str; 8] = [
+    "mmap",
+    "poll",
+    "read",
+    "write",
+    "munmap",
+    "ioctl",
+    "futex",
+    "exit_group",
+];
+
+/// Any event of four threads on two CPUs, in any order.
+fn any_event() -> impl Strategy<Value = Event> {
+    (
+        0..22_usize,
+        10..14_u32,
+        10..14_u32,
+        0..2_u32,
+        0..8_usize,
+        0..2_000_000_u64,
+    )
+        .prop_map(|(kind, tid, other, cpu, call, after)| {
+            let mut b = Builder::new();
+            b.now = after;
+            b.on(cpu);
+            let call = CALLS[call];
+            match kind {
+                0..4 => b.switch(tid, ["S", "R", "D", "R+"][kind], other),
+                4 => b.switch(tid, "S", 0),
+                5 => b.switch(0, "R", tid),
+                6..9 => b.wake(tid, other),
+                9..12 => b.enter(tid, call, u64::from(other)),
+                12..15 => b.exit(tid, call, 8),
+                15 => b.fault(tid),
+                16 => b.reclaim(tid, Reclaimer::Direct, None),
+                17 => b.reclaimed(tid, Reclaimer::Direct, None, None),
+                18 => b.reclaimed(tid, Reclaimer::Throttled, None, Some(after)),
+                19 => b.lock(tid, "mmap", 1),
+                20 => b.locked(tid, "mmap", 1),
+                _ => b.switch(tid, "X", other),
+            };
+            b.events.remove(0)
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// However events contradict each other: everything adds up, and nothing panics.
+    #[test]
+    fn nonsense_adds_up(mut events in prop::collection::vec(any_event(), 1..200)) {
+        let mut now = 0;
+        for event in &mut events {
+            now += event.time.0;
+            event.time.0 = now;
+        }
+        adds_up(&explain(&events, &Metadata::default(), options()));
+    }
+
+    /// Out of order, too.
+    #[test]
+    fn disorder_adds_up(events in prop::collection::vec(any_event(), 1..100)) {
+        let findings = explain(&events, &Metadata::default(), options());
+        adds_up(&findings);
+        let later = events.windows(2).any(|two| two[1].time < two[0].time);
+        assert_eq!(findings.losses.disordered > 0, later);
+    }
+}

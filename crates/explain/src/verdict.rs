@@ -1,0 +1,99 @@
+//! The answer in a word and a line.
+
+use stopgap_stats::explain::{Findings, Slow};
+use stopgap_stats::verdict::{Verdict, Word};
+
+use crate::explainer::Seen;
+
+/// An operation with this excess is a stall that people notice.
+const STALL_NS: u64 = 10_000_000;
+
+/// Switches per round trip that are no excess: 2 and what distributions do around it.
+const NO_EXCESS: f64 = 2.5;
+
+/// Stands until the findings are complete.
+pub(crate) fn inconclusive_yet() -> Verdict {
+    Verdict::inconclusive("not judged")
+}
+
+/// Stalls before switches: who waits for a second does not mind a switch.
+#[allow(clippy::cast_precision_loss)] // milliseconds
+pub(crate) fn of(findings: &Findings, seen: &Seen) -> Verdict {
+    let losses = &findings.losses;
+    if let Some(why) = &findings.trace.cut_short {
+        return Verdict::inconclusive(&format!("the trace is cut short ({why})"));
+    }
+    if let (Some(share), Some(lost)) = (losses.share, losses.lost)
+        && share > losses.limit
+    {
+        return Verdict::inconclusive(&format!(
+            "{lost} events were lost, {:.1} % of all, more than {:.0} %",
+            share * 100.0,
+            losses.limit * 100.0
+        ));
+    }
+    let doubtful = losses.contradictions + losses.disordered;
+    let events = findings.trace.events as f64;
+    if doubtful as f64 > losses.limit * events {
+        return Verdict::inconclusive(&format!(
+            "{doubtful} of {events:.0} events contradict those before them or are out of order, more than {:.0} %",
+            losses.limit * 100.0
+        ));
+    }
+    if !seen.switches && !seen.calls {
+        return Verdict::unsupported("the trace has neither scheduling events nor system calls");
+    }
+    let stalls = findings
+        .slow
+        .iter()
+        .filter(|slow| slow.excess_ns >= STALL_NS);
+    if let (Some(worst), stalls) = (findings.slow.first(), stalls.count())
+        && stalls > 0
+    {
+        let text = format!("stalls: {}, the longest {}", count(stalls), told(worst));
+        return Verdict::new(Word::Stalls, text);
+    }
+    let switches = &findings.switches;
+    match (switches.roundtrips, switches.per_roundtrip.mean) {
+        (Some(trips), Some(mean)) if mean > NO_EXCESS => Verdict::new(
+            Word::Excess,
+            format!(
+                "excess {:.1}x: {mean:.1} switches a round trip instead of 2, over {trips} of them",
+                mean / 2.0
+            ),
+        ),
+        (Some(trips), Some(mean)) => Verdict::new(
+            Word::Clean,
+            format!(
+                "clean: {mean:.1} switches a round trip over {trips} of them; no operation above 10 ms"
+            ),
+        ),
+        _ if seen.calls && seen.switches => Verdict::new(
+            Word::Clean,
+            "clean: no operation above 10 ms; no round trips were recognised",
+        ),
+        _ => Verdict::inconclusive(
+            "a part of what it would take was not recorded; see what is unknown",
+        ),
+    }
+}
+
+fn count(stalls: usize) -> String {
+    match stalls {
+        1 => "1 operation above 10 ms".to_owned(),
+        _ => format!("{stalls} operations above 10 ms"),
+    }
+}
+
+#[allow(clippy::cast_precision_loss)] // milliseconds
+fn told(slow: &Slow) -> String {
+    let ms = slow.excess_ns as f64 / 1e6;
+    let of = slow.parts.iter().find(|part| part.cause != "event");
+    let cause = of.map_or_else(String::new, |part| {
+        let cause = part.function.as_ref().unwrap_or(&part.cause);
+        let share = part.ns as f64 / slow.excess_ns as f64 * 100.0;
+        format!(", {share:.0} % of it {cause}")
+    });
+    let least = if slow.at_least { "at least " } else { "" };
+    format!("{} of {}: {least}{ms:.1} ms{cause}", slow.call, slow.task)
+}

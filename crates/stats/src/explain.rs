@@ -1,0 +1,402 @@
+//! The record of an explained trace, JSON `stopgap.explain/1`: who switched, waited, reclaimed and compacted, and
+//! because of what.
+//!
+//! `stopgap-explain` makes it of a trace's events. What a trace cannot say is `None`, with a line in
+//! [`Findings::missing`]; it is never 0. All times are nanoseconds on the trace's clock.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use stopgap_events::machine::Missing;
+
+use crate::verdict::Verdict;
+
+/// The name and version of the record's form.
+pub const SCHEMA: &str = "stopgap.explain/1";
+
+/// A trace, explained.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Explain {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Version of the tool that wrote it.
+    pub version: String,
+    /// The command line, program name first.
+    pub command: Vec<String>,
+    /// What was found.
+    #[serde(flatten)]
+    pub findings: Findings,
+}
+
+/// What a trace shows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Findings {
+    /// Which trace.
+    pub trace: Trace,
+    /// What of it was lost.
+    pub losses: Losses,
+    /// The answer in a word and a line.
+    pub verdict: Verdict,
+    /// Who left the CPU, and why.
+    pub switches: Switches,
+    /// The traced threads by name: how they spent their time. Most switches first.
+    pub tasks: Vec<Task>,
+    /// The slowest operations, by their time without the wait that they were made for.
+    pub slow: Vec<Slow>,
+    /// All operations of a kind together.
+    pub calls: Vec<Calls>,
+    /// What happened to memory.
+    pub memory: Memory,
+    /// Samples inside slow operations by innermost kernel function, the most first; null without samples.
+    pub functions: Option<Vec<Function>>,
+    /// What to try, with what speaks for it.
+    pub advice: Vec<Advice>,
+    /// What is not known, and why.
+    pub missing: Vec<Missing>,
+}
+
+/// Which trace.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Trace {
+    /// The command that was recorded.
+    pub source: Option<String>,
+    /// The clock, a word of the trace's metadata.
+    pub clock: Option<String>,
+    /// The kernel's id of the boot in which it was recorded.
+    pub boot_id: Option<String>,
+    /// Events read.
+    pub events: u64,
+    /// From the first event to the last.
+    pub duration_ns: Option<u64>,
+    /// Why it was not read to its end.
+    pub cut_short: Option<String>,
+}
+
+/// What was lost before it reached the trace, and what does not fit together in it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Losses {
+    /// Events that were not captured; null where the trace does not say.
+    pub lost: Option<u64>,
+    /// Of the captured and the lost together.
+    pub share: Option<f64>,
+    /// The share above which the verdict is `inconclusive`.
+    pub limit: f64,
+    /// Events that cannot follow those before them (a thread acts that had not got a CPU): a sign of losses that
+    /// nobody counted.
+    pub contradictions: u64,
+    /// Events earlier than the one before; they were taken to be at its time.
+    pub disordered: u64,
+}
+
+/// How something is spread over round trips or frames.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Spread {
+    /// Median; null below 5 of them.
+    pub p50: Option<u64>,
+    /// 90 % are not above; null below 100 of them.
+    pub p90: Option<u64>,
+    /// Mean; null where there is none.
+    pub mean: Option<f64>,
+    /// Largest.
+    pub most: Option<u64>,
+    /// Value and how many had it, ascending.
+    pub distribution: Vec<(u64, u64)>,
+}
+
+/// Who left the CPU, and why. Unit: switch-outs of traced threads.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Switches {
+    /// Round trips of all pairs; null where the trace has no system calls or no scheduling.
+    pub roundtrips: Option<u64>,
+    /// Switch-outs of traced threads; null without scheduling events.
+    pub total: Option<u64>,
+    /// Of those: the thread could have run on.
+    pub involuntary: Option<u64>,
+    /// Switch-outs of other threads that the trace shows in part; not in the total.
+    pub others: Option<u64>,
+    /// Switch-outs of client and server from a flush to the next.
+    pub per_roundtrip: Spread,
+    /// Mean of them less the 2 that a round trip on one CPU needs.
+    pub excess: Option<f64>,
+    /// The total, taken apart; the most frequent first.
+    pub causes: Vec<Cause>,
+    /// Who exchanged requests and replies, the most round trips first.
+    pub pairs: Vec<Pair>,
+    /// Switch-outs from a frame's mark to the next; null where no marker was given.
+    pub frames: Option<Frames>,
+}
+
+/// Why a thread left the CPU, in one word.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum CauseKind {
+    /// It waits, in a system call or a page fault.
+    Blocked,
+    /// It was woken because a peer read (room to write), had nothing to do, and waits again in the same call.
+    WriteSpaceWake,
+    /// It was woken by somebody else, had nothing to do, and waits again in the same call.
+    WokenForNothing,
+    /// Pre-empted right after a system call, by whom it woke in that call.
+    PreemptedOnTheWayOut,
+    /// Pre-empted inside a system call.
+    PreemptedInCall,
+    /// Pre-empted while its own code ran.
+    PreemptedInUser,
+    /// It gave up the CPU (`sched_yield`).
+    Yielded,
+    /// It ended.
+    Ended,
+    /// The trace does not say.
+    Unknown,
+}
+
+/// Switch-outs of one cause.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Cause {
+    /// Name of the thread that left.
+    pub task: String,
+    /// The cause in words.
+    pub cause: String,
+    /// Switch-outs.
+    pub count: u64,
+    /// The cause in a word.
+    pub kind: CauseKind,
+    /// The system call that it was in or had just left.
+    pub call: Option<String>,
+    /// Who caused it: who was woken, or who woke.
+    pub by_task: Option<String>,
+    /// In which system call that one was, where it woke.
+    pub by_call: Option<String>,
+}
+
+/// Two tasks that exchange requests and replies.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Pair {
+    /// Who asks.
+    pub client: String,
+    /// Who answers.
+    pub server: String,
+    /// Round trips: from a flush to its last reply.
+    pub roundtrips: u64,
+    /// Switch-outs of both, from a flush to the next.
+    pub switches: u64,
+    /// Their spread over round trips.
+    pub per_roundtrip: Spread,
+    /// Calls by which the client sent, a round trip.
+    pub sends_per_roundtrip: f64,
+    /// Calls by which the server sent, a round trip.
+    pub replies_per_roundtrip: f64,
+    /// Median time from a flush to the end of its last reply; null below 5 round trips.
+    pub p50_ns: Option<u64>,
+    /// The one CPU on which both ran all the time; null where there were several, or it is not known.
+    pub one_cpu: Option<u32>,
+}
+
+/// Switches by frame.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Frames {
+    /// What marked them.
+    pub marker: String,
+    /// Frames between two marks.
+    pub count: u64,
+    /// Switch-outs of traced threads in a frame.
+    pub switches: Spread,
+}
+
+/// The threads of one name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Task {
+    /// Their name.
+    pub task: String,
+    /// How many.
+    pub threads: u64,
+    /// Switch-outs.
+    pub switches: u64,
+    /// Time on a CPU.
+    pub running_ns: u64,
+    /// Time on a run queue: pre-empted, or woken and not yet on a CPU.
+    pub runnable_ns: u64,
+    /// Time asleep.
+    pub blocked_ns: u64,
+    /// Time of which the trace does not say.
+    pub unknown_ns: u64,
+    /// The time that they existed within the trace: the sum of the above.
+    pub wall_ns: u64,
+}
+
+/// Time inside an operation, of one cause.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Part {
+    /// `on-cpu`, `run-queue`, `direct-reclaim`, `memcg-reclaim`, `compaction`, `shrinker`, `throttled`, `mmap_lock`,
+    /// `lock`, `io`, `fence`, `event` (the wait that it was made for) or `unknown`.
+    pub cause: String,
+    /// A shrinker's function.
+    pub function: Option<String>,
+    /// How long.
+    pub ns: u64,
+    /// Of the operation, 0 to 1.
+    pub share: f64,
+}
+
+/// One slow operation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Slow {
+    /// The system call's name, or `fault`.
+    pub call: String,
+    /// The thread's name.
+    pub task: String,
+    /// The thread.
+    pub tid: u32,
+    /// When it began.
+    pub begin_ns: u64,
+    /// How long it took.
+    pub length_ns: u64,
+    /// Whether it took longer than that: a fault, whose end is not in a trace, or a call still open at the end.
+    pub at_least: bool,
+    /// The length without the wait that it was made for.
+    pub excess_ns: u64,
+    /// What it was given, where that is a length.
+    pub length_bytes: Option<u64>,
+    /// What came back; an error as -errno.
+    pub result: Option<i64>,
+    /// The length taken apart; largest first.
+    pub parts: Vec<Part>,
+    /// Who ended its longest sleep; null where it did not sleep or the trace does not say.
+    pub woken_by: Option<Waker>,
+}
+
+/// Who ended a sleep.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Waker {
+    /// Its name.
+    pub task: String,
+    /// The system call that it was in; null outside of one (an interrupt).
+    pub call: Option<String>,
+    /// How long the sleep was.
+    pub slept_ns: u64,
+}
+
+/// All operations of one kind.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Calls {
+    /// `mmap`, `munmap`, `mprotect`, `mremap`, `madvise`, `brk`, `fault`, `ioctl` or `poll` (with select and epoll).
+    pub kind: String,
+    /// How many ended or were open; of faults those that waited or reclaimed.
+    pub count: u64,
+    /// Of those: with an excess of a millisecond or more.
+    pub slow: u64,
+    /// Their time.
+    pub total_ns: u64,
+    /// The longest excess.
+    pub most_ns: u64,
+    /// The time of the slow ones, taken apart; largest first.
+    pub slow_parts: Vec<Part>,
+}
+
+/// What happened to memory.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Memory {
+    /// Mappings made; null where the trace shows none of the calls and events that would make them.
+    pub maps: Option<u64>,
+    /// Mappings, or parts of them, given up.
+    pub unmaps: Option<u64>,
+    /// Maps a second over the whole trace.
+    pub maps_per_s: Option<f64>,
+    /// Unmaps a second.
+    pub unmaps_per_s: Option<f64>,
+    /// Live mappings over time; null where nobody counted.
+    pub live: Option<Live>,
+    /// Reclaim and compaction, by who did it; the longest first. Null where the trace has no such events, which it
+    /// also has not where nothing was reclaimed.
+    pub reclaim: Option<Vec<Reclaim>>,
+    /// What explains most of the time in slow memory operations; null where there are none.
+    pub explained_by: Option<Explained>,
+    /// At most so much of the time of all mmap calls went into the search for a hole: their CPU time until the kernel
+    /// said which one it took.
+    pub search_at_most_ns: Option<u64>,
+}
+
+/// Live mappings over time.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Live {
+    /// `memory events`, or the counter's name.
+    pub source: String,
+    /// At the first count.
+    pub first: i64,
+    /// At the last.
+    pub last: i64,
+    /// The most.
+    pub most: i64,
+    /// When (since the first event) and how many; of each stretch of time the largest.
+    pub points: Vec<(u64, i64)>,
+}
+
+/// Reclaim or compaction by one kind of thread.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Reclaim {
+    /// Name of the thread that did it.
+    pub task: String,
+    /// `direct`, `memcg`, `kswapd`, `shrinker`, `throttled`, `compaction`.
+    pub by: String,
+    /// A shrinker's function.
+    pub function: Option<String>,
+    /// How often.
+    pub count: u64,
+    /// From begin to end, sleeps included. A shrinker's is within its reclaim's.
+    pub wall_ns: u64,
+    /// The longest.
+    pub most_ns: u64,
+    /// Pages (of a shrinker: objects) looked at; null where the trace does not say.
+    pub scanned: Option<u64>,
+    /// Pages (objects) freed.
+    pub reclaimed: Option<u64>,
+}
+
+/// The cause with the largest share.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Explained {
+    /// As in [`Part::cause`].
+    pub cause: String,
+    /// Of the time of the slow ones.
+    pub share: f64,
+    /// In how many slow operations.
+    pub operations: u64,
+}
+
+/// Samples of one function.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Function {
+    /// Its name.
+    pub function: String,
+    /// Samples.
+    pub samples: u64,
+}
+
+/// What to try.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Advice {
+    /// `sched-batch`, `coalesce-replies`, `poll`, `separate-cpus`, `compaction`, `reclaim` or `mmap-lock`.
+    pub word: String,
+    /// What to do.
+    pub text: String,
+    /// What in the trace speaks for it, with its numbers.
+    pub evidence: String,
+}
+
+impl Explain {
+    /// The record as indented JSON, without a line feed at the end.
+    ///
+    /// # Panics
+    /// Never: strings, finite numbers and lists have a JSON form.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("strings, numbers and lists have a JSON form")
+    }
+}
+
+/// The JSON Schema of [`Explain`], generated from the types.
+#[must_use]
+pub fn schema() -> serde_json::Value {
+    schemars::schema_for!(Explain).to_value()
+}
