@@ -1,0 +1,20 @@
+//! The kernel's trace events: captured through tracefs, decoded by the formats that the kernel
+//! itself gives, and made into a trace.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`format`] | which fields an event has, and where (`events/*/*/format`) |
+//! | [`page`] | pages of the ring buffer (`trace_pipe_raw`) |
+//! | [`print`] | names of flags and states, from an event's `print fmt` |
+//! | [`symbols`] | names of kernel functions (`/proc/kallsyms`) |
+//!
+//! All but the capture is pure: bytes in, events out. What is wrong with the bytes is an error or a
+//! `missing` with its name and place, never a panic.
+
+mod error;
+pub mod format;
+pub mod page;
+pub mod print;
+pub mod symbols;
+
+pub use error::{Error, Result};
