@@ -106,6 +106,7 @@ impl PageLayout {
             time,
             lost,
             records,
+            header: self.data.offset(),
         })
     }
 }
@@ -127,6 +128,7 @@ pub struct Page<'p> {
     /// What was lost before it.
     pub lost: Option<Lost>,
     records: &'p [u8],
+    header: usize,
 }
 
 impl<'p> Page<'p> {
@@ -135,6 +137,7 @@ impl<'p> Page<'p> {
     pub fn records(&self) -> Records<'p> {
         Records {
             time: self.time,
+            header: self.header,
             all: self.records,
             at: 0,
         }
@@ -148,6 +151,8 @@ pub struct Record<'p> {
     pub time: u64,
     /// Its fields, as its format says.
     pub data: &'p [u8],
+    /// Where in the page they begin.
+    pub offset: usize,
 }
 
 impl Record<'_> {
@@ -162,6 +167,8 @@ impl Record<'_> {
 #[derive(Debug, Clone)]
 pub struct Records<'p> {
     time: u64,
+    /// Bytes of the page before its records.
+    header: usize,
     all: &'p [u8],
     at: usize,
 }
@@ -212,6 +219,7 @@ impl<'p> Records<'p> {
             return Ok(Some(Record {
                 time: self.time,
                 data,
+                offset: self.header + start,
             }));
         }
         Ok(None)
