@@ -7,6 +7,7 @@
 //! | [`page`] | pages of the ring buffer (`trace_pipe_raw`) |
 //! | [`print`] | names of flags and states, from an event's `print fmt` |
 //! | [`symbols`] | names of kernel functions (`/proc/kallsyms`) |
+//! | [`capture`] | an instance of tracefs of our own, its pages into a spool |
 //! | [`events`] | which events are captured |
 //! | [`decode`] | records become events of a trace |
 //! | [`description`] | what must be known of a capture to read its pages later |
@@ -16,6 +17,7 @@
 //! All but the capture is pure: bytes in, events out. What is wrong with the bytes is an error or a
 //! `missing` with its name and place, never a panic.
 
+pub mod capture;
 pub mod decode;
 pub mod description;
 mod error;

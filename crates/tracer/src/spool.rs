@@ -73,6 +73,42 @@ impl Spool {
         })
     }
 
+    /// How it ended, where that could not be written.
+    pub(crate) fn set_end(&mut self, end: End) {
+        self.end = Some(end);
+    }
+
+    /// Removes the folder: its trace is written.
+    ///
+    /// # Errors
+    /// As unlink(2) and rmdir(2). What is not of a spool stays, and with it the folder.
+    pub fn remove(self) -> Result<()> {
+        let mut files: Vec<String> = self
+            .description
+            .cpus
+            .iter()
+            .map(|&cpu| pages_of(cpu))
+            .collect();
+        // Last of all, so that a spool without it is one that nobody needs.
+        files.extend([END.to_owned(), DESCRIPTION.to_owned()]);
+        for file in files {
+            let path = self.folder.join(file);
+            match std::fs::remove_file(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(Error::file(&path, error));
+                }
+                _ => {}
+            }
+        }
+        std::fs::remove_dir(&self.folder).map_err(|error| Error::file(&self.folder, error))
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// What it is a capture of.
     #[must_use]
     pub fn description(&self) -> &Description {
