@@ -142,10 +142,10 @@ impl<R: Read> Trace<R> {
     #[must_use]
     pub fn metadata(&self) -> Metadata {
         let mut metadata = self.metadata.clone();
-        let losses = match &self.end {
+        metadata.losses = match &self.end {
             Some(end) => {
                 metadata.missing.extend(end.missing.iter().cloned());
-                end.losses.clone()
+                Some(end.losses.clone())
             }
             None => {
                 metadata.missing.push(Missing::new(
@@ -153,11 +153,13 @@ impl<R: Read> Trace<R> {
                     "it was cut off; losses are those that its pages speak of",
                 ));
                 let lost = self.cpus.iter().filter(|cpu| cpu.lost > 0);
-                lost.map(|cpu| Loss {
-                    what: format!("CPU {}", cpu.number),
-                    count: cpu.lost,
-                })
-                .collect()
+                let losses: Vec<Loss> = lost
+                    .map(|cpu| Loss {
+                        what: format!("CPU {}", cpu.number),
+                        count: cpu.lost,
+                    })
+                    .collect();
+                (!losses.is_empty()).then_some(losses) // none that is known is not none
             }
         };
         for cpu in self.cpus.iter().filter(|cpu| cpu.lost_unknown) {
@@ -165,7 +167,6 @@ impl<R: Read> Trace<R> {
             let why = "the kernel had no room to say it in the page";
             metadata.missing.push(Missing::new(what, why));
         }
-        metadata.losses = Some(losses);
         metadata.missing.extend(self.damage.said.iter().cloned());
         if self.damage.more > 0 {
             let what = format!("{} records and pages more", self.damage.more);

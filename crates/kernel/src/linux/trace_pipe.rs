@@ -75,13 +75,13 @@ impl TracePipe {
                 Err(Errno::INTR) => continue,
                 Err(e) => return Err(Error::call("splice", self.raw_path.display(), e)),
             };
-            self.into_file(taken)?;
+            self.empty_pipe(taken)?;
             total += taken as u64;
         }
     }
 
     /// Moves what is in the pipe into the file.
-    fn into_file(&mut self, mut left: usize) -> Result<()> {
+    fn empty_pipe(&mut self, mut left: usize) -> Result<()> {
         let failed = |e: io::Error| Error::call("write", self.spool_path.display(), e);
         while left > 0 {
             match splice(
