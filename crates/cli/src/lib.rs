@@ -9,7 +9,7 @@
 //! | `args` | every flag, once |
 //! | `places` | where records and the journal go |
 //! | `session` | what each run sets up first and undoes last |
-//! | `check`, `probe`, `replay`, `advise`, `explain`, `export`, `snapshot`, `doctor`, `restore` | the commands |
+//! | `check`, `probe`, `record`, `replay`, `advise`, `explain`, `export`, `snapshot`, `doctor`, `restore` | the commands |
 //! | `output` | writing the record and printing, with nothing lost |
 //! | `whole_file` | writing a file that is there whole or not at all |
 //! | `failure` | one line on standard error and the exit status |
@@ -26,6 +26,7 @@ mod output;
 mod places;
 mod prediction;
 mod probe;
+mod record;
 pub mod replay;
 mod restore;
 #[cfg(test)]
@@ -49,6 +50,7 @@ pub fn main() -> ExitCode {
     let result = parse().and_then(|args: Args| match args.command {
         Command::Check(args) => check::run(&args),
         Command::Probe(args) => probe::run(args),
+        Command::Record(args) => record::run(&args),
         Command::Replay(args) => match args.question {
             ReplayQuestion::Placement(flags) => replay::placement(&flags, &[]),
             ReplayQuestion::Chunks(flags) => replay::chunks::run(&flags),

@@ -182,7 +182,7 @@ pub(crate) fn command() -> Vec<String> {
 }
 
 /// Undoes what killed runs left, and says so.
-fn put_back(system: &Linux, directory: &Path) {
+pub(crate) fn put_back(system: &Linux, directory: &Path) {
     match journal::restore(system, directory) {
         Ok(restored) => {
             for done in restored.done {

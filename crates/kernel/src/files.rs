@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use stopgap_events::units::Bytes;
 
 use crate::error::{Error, Result};
+use crate::tracefs::Tracefs;
 
 /// Files, whole and in one call. Nothing here creates a file except [`Files::create`].
 pub trait Files {
@@ -92,6 +93,13 @@ pub trait Files {
     /// # Errors
     /// As lstat(2).
     fn is_private(&self, path: &Path) -> Result<bool>;
+
+    /// The kernel's trace file system: where the system has mounted it, else in a mount of our own
+    /// that nobody else sees and that leaves nothing behind.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] with what to do, where it is neither mounted nor may be.
+    fn tracefs(&self) -> Result<Tracefs>;
 
     /// Puts a swap file or device into use (`on`) or out of it.
     ///

@@ -32,6 +32,7 @@ use stopgap_events::units::Nanos;
 use crate::System;
 use crate::error::{Error, Result};
 use crate::files::{Files, read_choice, read_text};
+use crate::tracefs;
 
 const SCHEMA: &str = "stopgap.journal/1";
 
@@ -41,8 +42,10 @@ const SCHEMA: &str = "stopgap.journal/1";
 enum Change {
     /// A setting had this value before.
     Setting { path: PathBuf, before: String },
-    /// A directory was made: a cgroup, a tracefs instance.
+    /// A directory was made: a cgroup.
     Directory { path: PathBuf },
+    /// An instance of tracefs was made, wherever that is mounted.
+    TraceInstance { name: String },
     /// A file was created.
     File { path: PathBuf },
     /// A file was created and put into use as swap.
@@ -56,6 +59,7 @@ impl Change {
                 format!("{} back to '{before}'", path.display())
             }
             Change::Directory { path } => format!("{} removed", path.display()),
+            Change::TraceInstance { name } => format!("trace instance {name} removed"),
             Change::File { path } => format!("{} removed", path.display()),
             Change::Swap { path } => format!("swap {} switched off, removed", path.display()),
         }
@@ -63,7 +67,10 @@ impl Change {
 
     /// Whether a reboot undoes it.
     fn ends_with_the_boot(&self) -> bool {
-        matches!(self, Change::Setting { .. } | Change::Directory { .. })
+        matches!(
+            self,
+            Change::Setting { .. } | Change::Directory { .. } | Change::TraceInstance { .. }
+        )
     }
 }
 
@@ -170,7 +177,23 @@ impl<'s> Journal<'s> {
         Ok(())
     }
 
-    /// Makes a directory that undoing removes: a cgroup, a tracefs instance.
+    /// Makes an instance of tracefs that undoing switches off and removes. Its pipes must be closed
+    /// by then: an open one keeps it there.
+    ///
+    /// # Errors
+    /// Where there is no tracefs, or it or the journal cannot be written.
+    pub fn make_trace_instance(&self, name: &str) -> Result<()> {
+        let tracefs = self.system.tracefs()?;
+        self.change(
+            Change::TraceInstance {
+                name: name.to_owned(),
+            },
+            || Ok(()),
+            || self.system.make_dir(&tracefs.instance(name)),
+        )
+    }
+
+    /// Makes a directory that undoing removes: a cgroup.
     ///
     /// # Errors
     /// Where it or the journal cannot be written.
@@ -469,6 +492,7 @@ fn undo(system: &dyn System, change: &Change) -> Result<()> {
                 }
             }
         }
+        Change::TraceInstance { name } => tracefs::remove(system, name),
         Change::File { path } => ignore_absent(system.remove_file(path)),
         Change::Swap { path } => {
             match system.swap(path, false) {

@@ -47,8 +47,10 @@ pub mod signals;
 pub mod snapshot;
 pub mod swap;
 pub mod switches;
+pub mod syscalls;
 pub mod tasks;
 pub mod thp;
+pub mod tracefs;
 
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;

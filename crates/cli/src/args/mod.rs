@@ -5,6 +5,7 @@
 
 mod chunks;
 mod probe;
+mod record;
 mod replay;
 mod roundtrip;
 mod values;
@@ -23,6 +24,7 @@ pub(crate) use chunks::{Advise, AdviseChunks, AdviseQuestion, ChunksInput, Repla
 pub(crate) use probe::{
     ChunksFlags, PlacementFlags, Probe, ProbeCommon, ProbeQuestion, ReclaimFlags, RoundtripFlags,
 };
+pub(crate) use record::Record;
 pub use replay::ReplayPlacement;
 pub(crate) use replay::{Replay, ReplayQuestion};
 pub(crate) use roundtrip::ReplayRoundtrip;
@@ -46,6 +48,8 @@ pub(crate) enum Command {
     Check(Check),
     /// One question in depth, every parameter a flag.
     Probe(Probe),
+    /// A program's scheduling, system calls, memory, locks and I/O, as a trace file (root).
+    Record(Record),
     /// What if: a workload or a recorded trace through every policy.
     Replay(Replay),
     /// Which policy to use for a device, and why.

@@ -6,6 +6,7 @@ use stopgap_events::units::{Bytes, Nanos};
 use super::{Fake, State};
 use crate::error::{Error, Result};
 use crate::files::Files;
+use crate::tracefs::{PLACES, Tracefs};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Node {
@@ -267,6 +268,14 @@ impl Files for Fake {
 
     fn is_private(&self, _path: &Path) -> Result<bool> {
         Ok(true)
+    }
+
+    fn tracefs(&self) -> Result<Tracefs> {
+        let place = Path::new(PLACES[0]);
+        match self.list(&place.join("events")) {
+            Ok(_) => Ok(Tracefs::mounted(place)),
+            Err(_) => Err(Error::unsupported("trace events (tracefs)", "not mounted")),
+        }
     }
 
     fn swap(&self, path: &Path, _on: bool) -> Result<()> {

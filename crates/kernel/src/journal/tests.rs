@@ -212,3 +212,25 @@ fn a_zombie_is_a_dead_run() {
 fn stat(pid: u32, state: char) -> String {
     format!("{pid} (fake) {state} 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 77 0")
 }
+
+#[test]
+fn a_trace_instance_is_switched_off_and_removed() {
+    let instances = Path::new("/sys/kernel/tracing/instances");
+    let fake = machine()
+        .with_file("/sys/kernel/tracing/events/enable", "0")
+        .with_file(instances.join("other/tracing_on"), "1");
+    let journal = Journal::new(&fake, Path::new(DIRECTORY));
+    journal.make_trace_instance("stopgap-1").unwrap();
+    fake.put(instances.join("stopgap-1/tracing_on"), "1");
+    std::mem::forget(journal); // killed
+    let fake = fake.without("/proc/1");
+    let restored = restore(&fake, Path::new(DIRECTORY)).unwrap();
+    assert_eq!(restored.done, ["trace instance stopgap-1 removed"]);
+    assert_eq!(fake.list(instances).unwrap(), ["other"]);
+    // Where there is no tracefs, nothing is made and nothing announced.
+    let fake = fake.without("/sys/kernel/tracing");
+    let journal = Journal::new(&fake, Path::new(DIRECTORY));
+    let error = journal.make_trace_instance("stopgap-1").unwrap_err();
+    assert!(error.to_string().contains("tracefs"), "{error}");
+    assert!(fake.list(Path::new(DIRECTORY)).unwrap().is_empty());
+}

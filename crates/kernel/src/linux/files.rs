@@ -10,6 +10,7 @@ use stopgap_events::units::Bytes;
 use super::Linux;
 use crate::error::{Error, Result};
 use crate::files::Files;
+use crate::tracefs::{PLACES, Tracefs};
 
 fn on<T>(call: &'static str, path: &Path, result: io::Result<T>) -> Result<T> {
     result.map_err(|e| Error::call(call, path.display(), e))
@@ -125,6 +126,40 @@ impl Files for Linux {
         let meta = on("lstat", path, fs::symlink_metadata(path))?;
         let ours = meta.uid() == rustix::process::geteuid().as_raw();
         Ok(meta.is_dir() && ours && meta.mode() & 0o022 == 0)
+    }
+
+    fn tracefs(&self) -> Result<Tracefs> {
+        use rustix::mount::{
+            FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen,
+        };
+        let mut refused = None;
+        for place in PLACES {
+            match self.list(&Path::new(place).join("events")) {
+                Ok(_) => return Ok(Tracefs::mounted(Path::new(place))),
+                Err(error) if error.is_refused() => refused = Some(error),
+                Err(_) => {}
+            }
+        }
+        let mount = || {
+            let fs = fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+            fsconfig_create(&fs)?;
+            fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())
+        };
+        mount().map(Tracefs::detached).map_err(|errno| {
+            let advice = match (errno, refused) {
+                (rustix::io::Errno::NODEV, _) => {
+                    "this kernel is built without tracing (CONFIG_TRACING)".to_owned()
+                }
+                (rustix::io::Errno::PERM | rustix::io::Errno::ACCESS, _) | (_, Some(_)) => {
+                    "needs root (CAP_SYS_ADMIN)".to_owned()
+                }
+                _ => format!(
+                    "not mounted, and cannot be ({errno}); as root: mount -t tracefs tracefs {}",
+                    PLACES[0]
+                ),
+            };
+            Error::unsupported("trace events (tracefs)", advice)
+        })
     }
 
     fn swap(&self, path: &Path, switch_on: bool) -> Result<()> {

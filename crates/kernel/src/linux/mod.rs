@@ -1,14 +1,18 @@
 //! The running kernel.
 
 mod clock;
+mod command;
 mod files;
 mod holds;
 mod ipc;
 mod memory;
 mod switches;
 mod tasks;
+mod trace_pipe;
 
+pub use command::{Child, Ended, Held, Watched};
 pub(crate) use switches::Ring;
+pub use trace_pipe::TracePipe;
 
 /// The running kernel. It has no state of its own.
 #[derive(Debug, Clone, Copy, Default)]

@@ -1,0 +1,46 @@
+//! Flags of `record`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use stopgap_events::units::{Bytes, Nanos};
+use stopgap_tracer::events::EventSet;
+
+use super::values::{pid, size, time};
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "A recording that was killed, or that found the disk full, leaves a folder \
+                        .NAME.PID.spool beside the file; --recover makes the file of it."
+)]
+pub(crate) struct Record {
+    /// Record this process, all its threads and what they start, until it ends.
+    #[arg(short, long, value_name = "PID", value_parser = pid, conflicts_with = "command")]
+    pub(crate) pid: Option<u32>,
+    /// Stop after this time, as 60s; a command goes on without being recorded [default: when the
+    /// command or process ends, or at Ctrl-C].
+    #[arg(short, long, value_name = "TIME", value_parser = time)]
+    pub(crate) duration: Option<Nanos>,
+    /// The trace file to write (Parquet, docs/trace.md); what is there is replaced when all is
+    /// written [default: a file of its own where records go: $XDG_STATE_HOME/stopgap or
+    /// ~/.local/state/stopgap, else a private folder under the temporary directory].
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// What to capture: all, or scheduling (who runs, who wakes whom), which costs about half.
+    #[arg(long, value_name = "SET", default_value = "all")]
+    pub(crate) events: EventSet,
+    /// Size of the buffer of each CPU, as 16M [default: 64M, or the CPU's share of 1/32 of memory].
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) buffer: Option<Bytes>,
+    /// Make the file of a recording that was cut off, from its folder.
+    #[arg(long, value_name = "DIR",
+          conflicts_with_all = ["pid", "command", "duration", "events", "buffer"])]
+    pub(crate) recover: Option<PathBuf>,
+    /// The command to record, with its arguments.
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "CMD"
+    )]
+    pub(crate) command: Vec<OsString>,
+}

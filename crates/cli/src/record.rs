@@ -1,0 +1,266 @@
+//! `stopgap record`: a program's scheduling, system calls, memory, locks and I/O as a trace file.
+//!
+//! The pages of the kernel's buffers are spooled to a folder beside the file; the file is made of
+//! them at the end, or later by `--recover`.
+
+mod summary;
+
+use std::fs::{self, File};
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use stopgap_events::units::Nanos;
+use stopgap_kernel::clock::Clock;
+use stopgap_kernel::files::{Files, read_text};
+use stopgap_kernel::journal::Journal;
+use stopgap_kernel::linux::{Child, Ended, Held, Watched};
+use stopgap_kernel::{Linux, signals};
+use stopgap_tracer::capture::{Capture, Options};
+use stopgap_tracer::spool::Spool;
+use stopgap_tracer::symbols::Symbols;
+
+use crate::args;
+use crate::failure::{DONE, ERROR, Failure};
+use crate::session::{put_back, tell};
+use crate::whole_file::WholeFile;
+use crate::{output, places};
+use summary::Summary;
+
+/// How often the buffers are looked at where none is full enough to say so itself.
+const STEP: Nanos = Nanos::millis(100);
+
+/// What is recorded.
+enum Target {
+    Command(Child),
+    Process(Watched),
+}
+
+impl Target {
+    fn watched(&self) -> &Watched {
+        match self {
+            Target::Command(child) => child.watched(),
+            Target::Process(watched) => watched,
+        }
+    }
+}
+
+/// How a recording came to its end.
+enum Finish {
+    /// The command did, or the process (of which nobody but its parent learns how).
+    Ended(Option<Ended>),
+    /// Its time was over.
+    Time,
+    /// Ctrl-C.
+    Interrupted,
+    /// It could go no further.
+    Cut(String),
+}
+
+pub(crate) fn run(args: &args::Record) -> Result<ExitCode, Failure> {
+    signals::install();
+    if args.recover.is_none() && args.pid.is_none() && args.command.is_empty() {
+        return Err(Failure::error(
+            "nothing to record: give a command after --, or a process with -p",
+        ));
+    }
+    let path = match &args.output {
+        Some(path) => path.clone(),
+        None => {
+            let name = output::name("trace", Linux.unix_seconds());
+            let name = Path::new(&name).with_extension("parquet");
+            places::records(None)?.join(name)
+        }
+    };
+    // Before the work: a place that cannot be written to is said at once.
+    let (whole, file) = WholeFile::create(&path, None)
+        .map_err(|error| Failure::error(format!("cannot write {}: {error}", path.display())))?;
+    let (spool, finish, took) = match &args.recover {
+        Some(folder) => (Spool::open(folder)?, None, None),
+        None => {
+            let (spool, finish, took) = capture(args, &path)?;
+            (spool, Some(finish), Some(took))
+        }
+    };
+    let written = write(&spool, &file).and_then(|written| {
+        let finished = whole.finish(&file);
+        finished
+            .map_err(|error| error.to_string())
+            .map(|()| written)
+    });
+    let (metadata, counts) = written.map_err(|why| {
+        let folder = spool.folder().display();
+        let file = path.display();
+        Failure::error(format!(
+            "cannot write {file}: {why}; what was recorded is in {folder}: stopgap record \
+             --recover {folder} -o {file}"
+        ))
+    })?;
+    if let Err(error) = spool.remove() {
+        tell(&format!("the trace is written; its pages stay: {error}"));
+    }
+    let cut = matches!(finish, Some(Finish::Cut(_)));
+    let summary = Summary {
+        metadata: &metadata,
+        counts: &counts,
+        finish: finish.as_ref(),
+        took,
+        path: &path,
+    };
+    output::print(&summary.text())?;
+    Ok(ExitCode::from(if cut { ERROR } else { DONE }))
+}
+
+/// Records until the end, whichever comes first.
+fn capture(args: &args::Record, path: &Path) -> Result<(Spool, Finish, Nanos), Failure> {
+    let journal_folder = places::journal(None)?;
+    put_back(&Linux, &journal_folder);
+    let journal = Journal::new(&Linux, &journal_folder);
+    let folder = spool_folder(path)?;
+    let source = match args.pid {
+        Some(pid) => source_of(pid),
+        None => words(args),
+    };
+    let watched = args.pid.map(Watched::open).transpose()?;
+    let options = Options {
+        events: args.events,
+        buffer: args.buffer,
+        spool: folder.clone(),
+        source,
+    };
+    let started = Capture::prepare(&Linux, &journal, &options)
+        .map_err(Failure::from)
+        .and_then(|mut capture| {
+            let target = start(&mut capture, args, watched)?;
+            Ok((capture, target))
+        });
+    let (mut capture, target) = started.inspect_err(|_| {
+        let _ = fs::remove_dir_all(&folder); // ours, and nothing is in it yet
+    })?;
+    let began = Linux.now();
+    let finish = follow(&mut capture, &target, args.duration);
+    let took = Linux.now().saturating_sub(began);
+    let cut = match &finish {
+        Finish::Cut(why) => Some(why.clone()),
+        _ => None,
+    };
+    let spool = capture.stop(cut)?;
+    Ok((spool, finish, took))
+}
+
+/// Starts the capture, then what is captured.
+fn start(
+    capture: &mut Capture<'_, '_>,
+    args: &args::Record,
+    watched: Option<Watched>,
+) -> Result<Target, Failure> {
+    if let Some(watched) = watched {
+        capture.start(watched.pid())?;
+        return Ok(Target::Process(watched));
+    }
+    let held = Held::start(&args.command)?;
+    if let Err(error) = capture.start(held.pid()) {
+        let _ = held.give_up(); // what is wrong with the capture is said
+        return Err(error.into());
+    }
+    Ok(Target::Command(held.release()?))
+}
+
+fn follow(capture: &mut Capture<'_, '_>, target: &Target, duration: Option<Nanos>) -> Finish {
+    let deadline = duration.map(|duration| Linux.now() + duration);
+    loop {
+        let now = Linux.now();
+        let left = deadline.map_or(STEP, |deadline| deadline.saturating_sub(now));
+        if left == Nanos(0) {
+            return Finish::Time;
+        }
+        let wait = Nanos(left.0.min(STEP.0));
+        if let Err(error) = capture.pump(Some(target.watched()), wait) {
+            return Finish::Cut(error.to_string());
+        }
+        if signals::interrupted() {
+            return Finish::Interrupted;
+        }
+        match target {
+            Target::Command(child) => match child.ended() {
+                Ok(None) => {}
+                Ok(ended) => return Finish::Ended(ended),
+                Err(error) => return Finish::Cut(error.to_string()),
+            },
+            Target::Process(watched) if watched.has_ended() => return Finish::Ended(None),
+            Target::Process(_) => {}
+        }
+    }
+}
+
+/// The folder of the pages: beside the file, or where the file is none, where records go.
+fn spool_folder(path: &Path) -> Result<PathBuf, Failure> {
+    let special = fs::metadata(path).is_ok_and(|there| !there.is_file());
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let name = format!(".{name}.{}.spool", std::process::id());
+    let folder = if special {
+        places::records(None)?.join(name)
+    } else {
+        path.with_file_name(name)
+    };
+    if fs::symlink_metadata(&folder).is_ok() {
+        return Err(Failure::error(format!(
+            "{}: an earlier recording that was cut off; finish it with --recover, or remove it",
+            folder.display()
+        )));
+    }
+    Ok(folder)
+}
+
+fn words(args: &args::Record) -> String {
+    let words = args.command.iter().map(|word| word.to_string_lossy());
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// The command line of a process, or its number.
+fn source_of(pid: u32) -> String {
+    let line = Linux.read(format!("/proc/{pid}/cmdline").as_ref());
+    let line = line.unwrap_or_default();
+    let words: Vec<_> = line
+        .split(|&byte| byte == 0)
+        .filter(|word| !word.is_empty())
+        .map(String::from_utf8_lossy)
+        .collect();
+    format!("process {pid}: {}", words.join(" "))
+}
+
+type Written = (
+    stopgap_events::trace::Metadata,
+    std::collections::BTreeMap<&'static str, u64>,
+);
+
+fn write(spool: &Spool, file: &File) -> Result<Written, String> {
+    let trace = spool
+        .trace(symbols(spool))
+        .map_err(|error| error.to_string())?;
+    let written = trace
+        .write(BufWriter::with_capacity(1 << 18, file))
+        .map_err(|error| error.to_string())?;
+    let flushed = written.out.into_inner();
+    flushed.map_err(|error| error.to_string())?;
+    Ok((written.metadata, written.counts))
+}
+
+/// Names of kernel functions, where the recording is of this boot.
+fn symbols(spool: &Spool) -> Symbols {
+    let boot = read_text(&Linux, "/proc/sys/kernel/random/boot_id").ok();
+    if boot != spool.description().metadata.boot_id {
+        return Symbols::default();
+    }
+    let text = Linux.read(Path::new("/proc/kallsyms")).unwrap_or_default();
+    Symbols::parse(&String::from_utf8_lossy(&text))
+}
+
+impl From<stopgap_tracer::Error> for Failure {
+    fn from(error: stopgap_tracer::Error) -> Failure {
+        match error {
+            stopgap_tracer::Error::System(error) => error.into(),
+            _ => Failure::error(error.to_string()),
+        }
+    }
+}

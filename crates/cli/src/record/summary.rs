@@ -1,0 +1,78 @@
+//! What was recorded, in a few lines.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use stopgap_events::trace::Metadata;
+use stopgap_events::units::Nanos;
+use stopgap_report::text::plain;
+
+use super::Finish;
+
+pub(super) struct Summary<'s> {
+    pub(super) metadata: &'s Metadata,
+    pub(super) counts: &'s BTreeMap<&'static str, u64>,
+    pub(super) finish: Option<&'s Finish>,
+    pub(super) took: Option<Nanos>,
+    pub(super) path: &'s Path,
+}
+
+impl Summary<'_> {
+    pub(super) fn text(&self) -> String {
+        let mut lines = Vec::new();
+        let mut line = |what: &str, text: &str| lines.push(format!("{what:<10}{}\n", plain(text)));
+        let source = self.metadata.source.as_deref().unwrap_or("unknown");
+        line("recorded", source);
+        if let Some(finish) = self.finish {
+            let took = self.took.map(|took| format!(" after {took}"));
+            line(
+                "ended",
+                &format!("{}{}", end(finish), took.unwrap_or_default()),
+            );
+        }
+        let total: u64 = self.counts.values().sum();
+        let mut kinds: Vec<_> = self.counts.iter().collect();
+        kinds.sort_by_key(|&(word, count)| (std::cmp::Reverse(*count), *word));
+        let kinds: Vec<String> = kinds
+            .into_iter()
+            .map(|(word, count)| format!("{word} {count}"))
+            .collect();
+        line("events", &format!("{total}: {}", kinds.join(", ")));
+        match self.metadata.losses.as_deref() {
+            None => line("lost", "unknown"),
+            Some([]) => line("lost", "none"),
+            Some(losses) => {
+                let losses = losses
+                    .iter()
+                    .map(|loss| format!("{} of {}", loss.count, loss.what));
+                let losses = losses.collect::<Vec<_>>().join(", ");
+                line("lost", &format!("{losses}; a larger --buffer loses fewer"));
+            }
+        }
+        for missing in &self.metadata.missing {
+            line("missing", &format!("{}: {}", missing.what, missing.why));
+        }
+        line("trace", &self.path.display().to_string());
+        lines.concat()
+    }
+}
+
+fn end(finish: &Finish) -> String {
+    match finish {
+        Finish::Ended(None) => "the process ended".to_owned(),
+        Finish::Ended(Some(ended)) => {
+            let how = match ended.how {
+                Ok(status) => format!("the command ended with status {status}"),
+                Err(signal) => format!("the command was killed by signal {signal}"),
+            };
+            let switches = ended.switches;
+            format!(
+                "{how}, {} voluntary and {} involuntary switches by its rusage,",
+                switches.voluntary, switches.involuntary
+            )
+        }
+        Finish::Time => "its time was over".to_owned(),
+        Finish::Interrupted => "interrupted".to_owned(),
+        Finish::Cut(why) => format!("cut off: {why}"),
+    }
+}

@@ -1,0 +1,297 @@
+//! `stopgap record` as its users run it. Captures need root and tracefs; otherwise skipped, and said.
+
+mod common;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use common::{Run, STOPGAP, root, text};
+use stopgap_events::trace::{Event, Input, Metadata};
+use stopgap_kernel::Linux;
+use stopgap_kernel::fake::skipped as skip;
+use stopgap_kernel::files::Files;
+
+/// Whether this machine lets us capture.
+fn may() -> bool {
+    match (root(), Linux.tracefs()) {
+        (true, Ok(_)) => true,
+        (true, Err(error)) => {
+            skip(&error);
+            false
+        }
+        (false, _) => {
+            skip(&"record: needs root");
+            false
+        }
+    }
+}
+
+fn read(path: &Path) -> (Metadata, Vec<Event>) {
+    let mut input = Input::new(File::open(path).unwrap()).unwrap();
+    let metadata = input.metadata().clone();
+    let events = input.by_ref().map(Result::unwrap).collect();
+    (metadata, events)
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let name = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name();
+    let mut names: Vec<_> = entries.map(|e| name(e).into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// Instances of the process `pid`.
+fn instances(pid: u32) -> usize {
+    let tracefs = Linux.tracefs().unwrap();
+    let names = Linux.list(&tracefs.path().join("instances")).unwrap();
+    let own = format!("stopgap-{pid}");
+    names.iter().filter(|name| **name == own).count()
+}
+
+struct Folder {
+    folder: tempfile::TempDir,
+    run: Run,
+}
+
+impl Folder {
+    fn new() -> Folder {
+        Folder {
+            folder: tempfile::tempdir().unwrap(),
+            run: Run::new(),
+        }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("trace.parquet")
+    }
+
+    /// `record -o FILE` with these words after it.
+    fn record(&self, words: &[&str]) -> std::process::Output {
+        let file = self.file();
+        let mut all = vec!["record", "-o", file.to_str().unwrap()];
+        all.extend(words);
+        self.run.output(&all)
+    }
+}
+
+#[test]
+fn a_command_is_recorded_and_only_its_file_is_left() {
+    if !may() {
+        return;
+    }
+    let folder = Folder::new();
+    let output = folder.record(&["--", "sh", "-c", "/bin/true; kill -TERM $$"]);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(said.contains("killed by signal 15"), "{said}");
+    assert!(said.contains("lost      none"), "{said}");
+    assert_eq!(names(folder.folder.path()), ["trace.parquet"]);
+    let (metadata, events) = read(&folder.file());
+    assert_eq!(metadata.losses, Some(Vec::new()));
+    assert!(metadata.boot_id.is_some() && metadata.source.unwrap().starts_with("sh -c"));
+    assert!(
+        events
+            .iter()
+            .filter(|event| event.kind.word() == "exec")
+            .count()
+            >= 2
+    );
+}
+
+#[test]
+fn it_stops_in_time_and_leaves_the_command_alone() {
+    if !may() {
+        return;
+    }
+    let folder = Folder::new();
+    let inside = |name: &str| folder.folder.path().join(name);
+    let (go, done) = (inside("go"), inside("done"));
+    let script = format!(
+        "while [ ! -e {} ]; do sleep 0.05; done; touch {}",
+        go.display(),
+        done.display()
+    );
+    let output = folder.record(&[
+        "-d",
+        "300ms",
+        "--events",
+        "scheduling",
+        "--",
+        "sh",
+        "-c",
+        &script,
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(text(&output.stdout).contains("its time was over"));
+    std::fs::write(go, "").unwrap();
+    let (_, events) = read(&folder.file());
+    assert!(
+        events
+            .iter()
+            .all(|event| event.kind.word() != "syscall-enter")
+    );
+    let end = Instant::now() + Duration::from_secs(15);
+    while !done.exists() {
+        assert!(Instant::now() < end, "it was not left alone");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// A thousand children, each of them seen.
+#[test]
+fn what_is_forked_is_followed() {
+    if !may() {
+        return;
+    }
+    let folder = Folder::new();
+    let script = "i=0; while [ $i -lt 1000 ]; do (:); i=$((i+1)); done";
+    let output = folder.record(&["--events", "scheduling", "--", "sh", "-c", script]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let (metadata, events) = read(&folder.file());
+    assert_eq!(metadata.losses, Some(Vec::new()));
+    let count = |word: &str| {
+        events
+            .iter()
+            .filter(|event| event.kind.word() == word)
+            .count()
+    };
+    assert_eq!((count("fork"), count("exit")), (1_000, 1_001));
+    let unknown = |event: &&Event| event.kind.word() == "exit" && event.pid.is_none();
+    assert_eq!(events.iter().find(unknown), None);
+}
+
+/// Killed in the middle: the next run removes the instance, and the file is made of what there is.
+#[test]
+fn a_killed_recording_is_recovered() {
+    if !may() {
+        return;
+    }
+    let folder = Folder::new();
+    let file = folder.file();
+    let words = ["record", "-o", file.to_str().unwrap(), "--", "sleep", "4"];
+    let mut command = folder.run.command(&words);
+    let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+    let pid = child.id();
+    let spool = folder
+        .folder
+        .path()
+        .join(format!(".trace.parquet.{pid}.spool"));
+    let end = Instant::now() + Duration::from_secs(15);
+    while std::fs::metadata(spool.join("cpu0.raw")).is_err() || !spool.join("spool.json").exists() {
+        assert!(Instant::now() < end, "it does not begin");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(instances(pid), 1);
+    let restored = folder.run.output(&["restore"]);
+    assert_eq!(restored.status.code(), Some(0), "{restored:?}");
+    assert_eq!(instances(pid), 0);
+    let output = folder.record(&["--recover", spool.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(
+        text(&output.stdout).contains("it was cut off"),
+        "{output:?}"
+    );
+    assert!(!spool.exists());
+    let (metadata, _) = read(&file);
+    assert_eq!(
+        metadata.losses, None,
+        "nobody knows what was lost at the end"
+    );
+}
+
+/// A small file system of its own, which nobody else sees: what was captured before it was full is
+/// read back elsewhere.
+#[test]
+fn a_full_disk_leaves_what_was_captured() {
+    if !may() {
+        return;
+    }
+    let folder = Folder::new();
+    let (small, large) = (folder.folder.path().join("small"), folder.file());
+    std::fs::create_dir(&small).unwrap();
+    let script = format!(
+        "mount -t tmpfs -o size=3m none {small} || exit 77; \
+         {STOPGAP} record -o {small}/t.parquet -- dd if=/dev/zero of=/dev/null bs=1 count=300000; \
+         echo status $?; {STOPGAP} record --recover {small}/.t.*.spool -o {large}; echo status $?",
+        small = small.display(),
+        large = large.display(),
+    );
+    let mut command = std::process::Command::new("unshare");
+    let output = command
+        .args(["-m", "sh", "-c", &script])
+        .env("XDG_STATE_HOME", folder.run.directory.path())
+        .output()
+        .unwrap();
+    if output.status.code() == Some(77) || !output.status.success() {
+        skip(&format!(
+            "a small file system cannot be mounted: {output:?}"
+        ));
+        return;
+    }
+    let (said, told) = (text(&output.stdout), text(&output.stderr));
+    assert!(told.contains("--recover"), "{told} {said}");
+    assert!(
+        said.contains("status 1") && said.ends_with("status 0\n"),
+        "{said} {told}"
+    );
+    assert!(
+        said.contains("cut off") || said.contains("missing"),
+        "{said}"
+    );
+    let (metadata, events) = read(&large);
+    assert!(events.len() > 1_000, "{} {metadata:?}", events.len());
+    assert!(!metadata.missing.is_empty());
+}
+
+#[test]
+fn what_cannot_be_recorded_is_said_in_one_line() {
+    let folder = Folder::new();
+    let error = |output: &std::process::Output, status: i32, what: &str| {
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{told}");
+        assert!(told.contains(what) && told.lines().count() == 1, "{told}");
+    };
+    error(&folder.record(&[]), 1, "give a command");
+    error(&folder.record(&["-p", "4194999"]), 1, "no process 4194999");
+    error(
+        &folder.record(&["--recover", "/nonexistent"]),
+        1,
+        "/nonexistent/spool.json",
+    );
+    error(
+        &folder.record(&["--events", "some", "true"]),
+        1,
+        "scheduling, all",
+    );
+    let nowhere = ["record", "-o", "/nonexistent/t", "--", "true"];
+    error(
+        &folder.run.output(&nowhere),
+        1,
+        "cannot write /nonexistent/t",
+    );
+    if root() {
+        let output = folder
+            .run
+            .as_nobody(&["record", "--", "true"])
+            .output()
+            .unwrap();
+        error(&output, 3, "needs root");
+    }
+    if may() {
+        error(
+            &folder.record(&["--", "/nonexistent"]),
+            1,
+            "exec /nonexistent",
+        );
+    }
+    assert_eq!(
+        names(folder.folder.path()),
+        Vec::<String>::new(),
+        "nothing is left"
+    );
+}

@@ -1,0 +1,305 @@
+//! A command that is held before its first instruction until everything that watches it is ready.
+
+use std::ffi::{CString, OsString};
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::error::{Error, Result};
+use crate::tasks::Switches;
+
+/// A process that somebody else may start or that we started, seen until it ends.
+#[derive(Debug)]
+pub struct Watched {
+    pid: u32,
+    /// Readable when the process has ended.
+    end: OwnedFd,
+}
+
+impl Watched {
+    /// The process `pid`.
+    ///
+    /// # Errors
+    /// As pidfd_open(2): `ESRCH` where there is no such process.
+    pub fn open(pid: u32) -> Result<Watched> {
+        let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let none = Error::NoProcess {
+            pid,
+            advice: String::new(),
+        };
+        let end = match pidfd_open(raw.ok_or(none)?, PidfdFlags::empty()) {
+            Err(rustix::io::Errno::SRCH) => {
+                return Err(Error::NoProcess {
+                    pid,
+                    advice: String::new(),
+                });
+            }
+            // A thread that leads no process.
+            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => {
+                return Err(Error::NoProcess {
+                    pid,
+                    advice: ": it is a thread of another".to_owned(),
+                });
+            }
+            other => other.map_err(|e| Error::call("pidfd_open", pid, e))?,
+        };
+        Ok(Watched { pid, end })
+    }
+
+    /// Its id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// What becomes readable when it ends.
+    #[must_use]
+    pub fn end(&self) -> BorrowedFd<'_> {
+        self.end.as_fd()
+    }
+
+    /// Whether it has ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, poll};
+        let mut fds = [PollFd::new(&self.end, PollFlags::IN)];
+        let now = rustix::time::Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        poll(&mut fds, Some(&now)).is_ok_and(|count| count > 0)
+    }
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended {
+    /// `Ok` its exit status, `Err` the signal that killed it.
+    pub how: std::result::Result<i32, i32>,
+    /// What it and those of its children that it waited for left the CPU, by wait4(2).
+    pub switches: Switches,
+}
+
+/// A command that was started and stands before its exec. Dropped before [`Held::release`], it never
+/// runs.
+#[derive(Debug)]
+pub struct Held {
+    watched: Watched,
+    name: String,
+    go: OwnedFd,
+    failed: OwnedFd,
+}
+
+/// A command that runs.
+#[derive(Debug)]
+pub struct Child {
+    watched: Watched,
+}
+
+impl Held {
+    /// Starts a process that will run `words`, found as a shell finds it, with our standard files.
+    ///
+    /// # Errors
+    /// As fork(2) and pipe(2); a word with a NUL in it.
+    pub fn start(words: &[OsString]) -> Result<Held> {
+        let name = words
+            .first()
+            .map_or(String::new(), |word| word.to_string_lossy().into_owned());
+        let invalid = |_| Error::call("exec", &name, io::Error::from(io::ErrorKind::InvalidInput));
+        let strings: Vec<CString> = words
+            .iter()
+            .map(|word| CString::new(word.as_bytes()).map_err(invalid))
+            .collect::<Result<_>>()?;
+        let mut pointers: Vec<*const libc::c_char> =
+            strings.iter().map(|word| word.as_ptr()).collect();
+        pointers.push(std::ptr::null());
+        let Some(program) = strings.first() else {
+            let empty = io::Error::from(io::ErrorKind::InvalidInput);
+            return Err(Error::call("exec", "no command", empty));
+        };
+        let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|e| Error::call("pipe", &name, e));
+        let (wait, go) = pipe()?;
+        let (failed, fail) = pipe()?;
+        // SAFETY: until its exec or _exit the child makes only calls that are safe after fork(2):
+        // close, read, signal, execvp (which allocates nothing in glibc), write, _exit. All it reads
+        // was made before the fork.
+        let pid = unsafe { libc::fork() };
+        match pid {
+            -1 => Err(Error::call("fork", &name, io::Error::last_os_error())),
+            0 => {
+                // SAFETY: as above; the descriptors are this process's own copies.
+                unsafe {
+                    libc::close(go.as_raw_fd()); // or our own copy would keep us waiting
+                    let mut byte = 0_u8;
+                    let read = libc::read(wait.as_raw_fd(), (&raw mut byte).cast(), 1);
+                    if read != 1 {
+                        libc::_exit(0); // the parent has ended, or wants it no more
+                    }
+                    for ignored in [libc::SIGPIPE, libc::SIGXFSZ] {
+                        libc::signal(ignored, libc::SIG_DFL);
+                    }
+                    libc::execvp(program.as_ptr(), pointers.as_ptr());
+                    let errno = *libc::__errno_location();
+                    libc::write(fail.as_raw_fd(), (&raw const errno).cast(), 4);
+                    libc::_exit(127)
+                }
+            }
+            _ => Ok(Held {
+                watched: Watched::open(pid.cast_unsigned())?,
+                name,
+                go,
+                failed,
+            }),
+        }
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.watched.pid
+    }
+
+    /// Lets it run.
+    ///
+    /// # Errors
+    /// As execve(2): `ENOENT` where there is no such program.
+    pub fn release(self) -> Result<Child> {
+        let child = Child {
+            watched: self.watched,
+        };
+        let failed = |e: io::Error| Error::call("exec", &self.name, e);
+        rustix::io::write(&self.go, b"!").map_err(|e| failed(e.into()))?;
+        let mut errno = Vec::new();
+        std::fs::File::from(self.failed)
+            .read_to_end(&mut errno)
+            .map_err(failed)?;
+        match errno.first_chunk() {
+            None => Ok(child), // closed by its exec
+            Some(&errno) => {
+                child.wait(true)?;
+                let errno = i32::from_ne_bytes(errno);
+                Err(failed(io::Error::from_raw_os_error(errno)))
+            }
+        }
+    }
+
+    /// Ends it, unrun.
+    ///
+    /// # Errors
+    /// As wait4(2).
+    pub fn give_up(self) -> Result<()> {
+        let child = Child {
+            watched: self.watched,
+        };
+        drop(self.go);
+        child.wait(true).map(drop)
+    }
+}
+
+impl Child {
+    /// The process.
+    #[must_use]
+    pub fn watched(&self) -> &Watched {
+        &self.watched
+    }
+
+    /// How it ended; `None` where it still runs. Once it has ended this is asked once.
+    ///
+    /// # Errors
+    /// As wait4(2).
+    pub fn ended(&self) -> Result<Option<Ended>> {
+        self.wait(false)
+    }
+
+    fn wait(&self, block: bool) -> Result<Option<Ended>> {
+        let mut status = 0;
+        let options = if block { 0 } else { libc::WNOHANG };
+        let pid = self.watched.pid.cast_signed();
+        // SAFETY: an all-zero rusage is a valid value; wait4 writes both.
+        let usage = unsafe {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            loop {
+                match libc::wait4(pid, &raw mut status, options, &raw mut usage) {
+                    0 => return Ok(None),
+                    -1 => {
+                        let error = io::Error::last_os_error();
+                        if error.kind() != io::ErrorKind::Interrupted {
+                            return Err(Error::call("wait4", pid, error));
+                        }
+                    }
+                    _ => break usage,
+                }
+            }
+        };
+        let how = if libc::WIFSIGNALED(status) {
+            Err(libc::WTERMSIG(status))
+        } else {
+            Ok(libc::WEXITSTATUS(status))
+        };
+        #[allow(clippy::cast_sign_loss)] // counts
+        let switches = Switches {
+            voluntary: usage.ru_nvcsw as u64,
+            involuntary: usage.ru_nivcsw as u64,
+        };
+        Ok(Some(Ended { how, switches }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(words: &[&str]) -> Vec<OsString> {
+        words.iter().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn it_runs_when_it_is_let_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("ran");
+        let script = format!("echo > {}; exit 7", file.display());
+        let held = Held::start(&words(&["sh", "-c", &script])).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(!file.exists() && !held.watched.has_ended());
+        let child = held.release().unwrap();
+        let ended = child.wait(true).unwrap().unwrap();
+        assert_eq!(ended.how, Ok(7));
+        assert!(ended.switches.total() > 0 && file.exists());
+        assert!(child.watched().has_ended());
+    }
+
+    #[test]
+    fn what_cannot_run_is_said_and_what_is_given_up_never_does() {
+        let held = Held::start(&words(&["/nonexistent/program"])).unwrap();
+        let error = held.release().unwrap_err();
+        assert!(error.is_absent(), "{error}");
+        assert!(error.to_string().contains("/nonexistent/program"));
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("ran");
+        let held = Held::start(&words(&["touch", file.to_str().unwrap()])).unwrap();
+        held.give_up().unwrap();
+        assert!(!file.exists());
+        assert!(Held::start(&[]).is_err());
+        assert!(Held::start(&words(&["a\0b"])).is_err());
+    }
+
+    #[test]
+    fn a_signal_is_told_from_a_status() {
+        let held = Held::start(&words(&["sh", "-c", "kill -KILL $$"])).unwrap();
+        let child = held.release().unwrap();
+        assert_eq!(child.wait(true).unwrap().unwrap().how, Err(libc::SIGKILL));
+    }
+
+    #[test]
+    fn a_process_that_is_not_there_is_named() {
+        let error = Watched::open(u32::MAX).unwrap_err();
+        assert!(
+            error.to_string().contains("no process 4294967295"),
+            "{error}"
+        );
+        assert!(Watched::open(i32::MAX.cast_unsigned()).is_err());
+    }
+}

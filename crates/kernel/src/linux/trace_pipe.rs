@@ -1,0 +1,161 @@
+//! Pages of the trace ring buffer on their way into a file: splice(2), which moves whole pages
+//! without copying them through this process.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
+use stopgap_events::units::Nanos;
+
+use crate::error::{Error, Result};
+
+/// What the pipe between is to hold; an ordinary limit (`fs.pipe-max-size`).
+const PIPE: usize = 1 << 20;
+
+/// One CPU's `trace_pipe_raw`, and the file that its pages go to.
+#[derive(Debug)]
+pub struct TracePipe {
+    raw: File,
+    raw_path: PathBuf,
+    spool: File,
+    spool_path: PathBuf,
+    reader: OwnedFd,
+    writer: OwnedFd,
+    page: usize,
+    /// Bytes that one splice may move: what the pipe holds.
+    most: usize,
+}
+
+impl TracePipe {
+    /// Opens `raw` and creates `spool`, mode 0600. `page` are the bytes of a page of the ring buffer.
+    ///
+    /// # Errors
+    /// As open(2) and pipe(2).
+    pub fn open(raw: &Path, spool: &Path, page: usize) -> Result<TracePipe> {
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(libc::O_NONBLOCK);
+        let file = options.open(raw);
+        let file = file.map_err(|e| Error::call("open", raw.display(), e))?;
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600);
+        let to = options.open(spool);
+        let to = to.map_err(|e| Error::call("open", spool.display(), e))?;
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
+            .map_err(|e| Error::call("pipe", raw.display(), e))?;
+        // A refusal leaves the usual 16 pages: slower, not wrong.
+        let most = fcntl_setpipe_size(&writer, PIPE).unwrap_or(16 * page);
+        Ok(TracePipe {
+            raw: file,
+            raw_path: raw.to_owned(),
+            spool: to,
+            spool_path: spool.to_owned(),
+            reader,
+            writer,
+            page,
+            most: (most / page).max(1) * page,
+        })
+    }
+
+    /// Moves the pages that are full into the file; how many bytes.
+    ///
+    /// # Errors
+    /// As splice(2); `ENOSPC` and `EFBIG` of the file. What was moved before is in it.
+    pub fn drain(&mut self) -> Result<u64> {
+        let mut total = 0;
+        loop {
+            let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
+            let taken = match splice(&self.raw, None, &self.writer, None, self.most, flags) {
+                Ok(0) | Err(Errno::AGAIN) => return Ok(total),
+                Ok(taken) => taken,
+                Err(Errno::INTR) => continue,
+                Err(e) => return Err(Error::call("splice", self.raw_path.display(), e)),
+            };
+            self.empty_pipe(taken)?;
+            total += taken as u64;
+        }
+    }
+
+    /// Moves what is in the pipe into the file.
+    fn empty_pipe(&mut self, mut left: usize) -> Result<()> {
+        let failed = |e: io::Error| Error::call("write", self.spool_path.display(), e);
+        while left > 0 {
+            match splice(
+                &self.reader,
+                None,
+                &self.spool,
+                None,
+                left,
+                SpliceFlags::MOVE,
+            ) {
+                Ok(0) => return Err(failed(io::ErrorKind::WriteZero.into())),
+                Ok(moved) => left -= moved.min(left),
+                Err(Errno::INTR) => {}
+                // A file system that cannot splice: by hand.
+                Err(Errno::INVAL) => {
+                    let mut bytes = vec![0; left];
+                    let mut have = 0;
+                    while have < left {
+                        match rustix::io::read(&self.reader, &mut bytes[have..]) {
+                            Ok(0) => return Err(failed(io::ErrorKind::UnexpectedEof.into())),
+                            Ok(count) => have += count,
+                            Err(Errno::INTR) => {}
+                            Err(e) => return Err(failed(e.into())),
+                        }
+                    }
+                    self.spool.write_all(&bytes).map_err(failed)?;
+                    left = 0;
+                }
+                Err(e) => return Err(failed(e.into())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves all that is left, the page that is not full with it, which nothing may be written to any
+    /// more; closes both files.
+    ///
+    /// # Errors
+    /// As [`TracePipe::drain`].
+    pub fn finish(mut self) -> Result<()> {
+        self.drain()?;
+        let mut page = vec![0; self.page];
+        loop {
+            match self.raw.read(&mut page) {
+                Ok(0) => break,
+                Ok(length) => {
+                    page[length..].fill(0);
+                    let written = self.spool.write_all(&page);
+                    let path = self.spool_path.display();
+                    written.map_err(|e| Error::call("write", path, e))?;
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) => return Err(Error::call("read", self.raw_path.display(), e)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until a buffer is as full as its `buffer_percent` says, `end` becomes readable (a
+    /// process that ends) or the time is over; a signal may end it early.
+    pub fn wait(pipes: &[TracePipe], end: Option<BorrowedFd<'_>>, longest: Nanos) {
+        let mut fds: Vec<PollFd<'_>> = pipes
+            .iter()
+            .map(|pipe| PollFd::from_borrowed_fd(pipe.raw.as_fd(), PollFlags::IN))
+            .chain(end.map(|end| PollFd::from_borrowed_fd(end, PollFlags::IN)))
+            .collect();
+        let longest = rustix::time::Timespec {
+            #[allow(clippy::cast_possible_wrap)]
+            tv_sec: (longest.0 / 1_000_000_000) as i64,
+            #[allow(clippy::cast_possible_wrap)]
+            tv_nsec: (longest.0 % 1_000_000_000) as _,
+        };
+        // Whatever ends the wait, the caller looks at everything again.
+        let _ = poll(&mut fds, Some(&longest));
+    }
+}

@@ -1,0 +1,65 @@
+//! Names and numbers of the system calls that stalls are about. Numbers are this machine's.
+
+/// Which a capture takes: they map memory, wait, or talk.
+///
+/// Calls that an architecture does not have (`poll` on arm64, which has `ppoll` alone) are not in its
+/// list.
+#[must_use]
+pub fn chosen() -> Vec<(u32, &'static str)> {
+    let mut all = COMMON.to_vec();
+    all.extend(OLDER);
+    all.into_iter()
+        .filter_map(|(number, name)| Some((u32::try_from(number).ok()?, name)))
+        .collect()
+}
+
+macro_rules! numbers {
+    ($($constant:ident $name:literal)+) => {
+        &[$((libc::$constant, $name)),+]
+    };
+}
+
+const COMMON: &[(libc::c_long, &str)] = numbers! {
+    // memory
+    SYS_mmap "mmap" SYS_munmap "munmap" SYS_mremap "mremap" SYS_mprotect "mprotect" SYS_brk "brk"
+    SYS_madvise "madvise" SYS_mlock "mlock" SYS_munlock "munlock" SYS_mlock2 "mlock2"
+    SYS_msync "msync" SYS_mbind "mbind" SYS_migrate_pages "migrate_pages"
+    SYS_move_pages "move_pages" SYS_process_madvise "process_madvise"
+    SYS_shmat "shmat" SYS_shmdt "shmdt" SYS_fallocate "fallocate" SYS_ftruncate "ftruncate"
+    // talking
+    SYS_read "read" SYS_write "write" SYS_readv "readv" SYS_writev "writev"
+    SYS_sendto "sendto" SYS_recvfrom "recvfrom" SYS_sendmsg "sendmsg" SYS_recvmsg "recvmsg"
+    SYS_sendmmsg "sendmmsg" SYS_recvmmsg "recvmmsg" SYS_connect "connect" SYS_accept4 "accept4"
+    SYS_ioctl "ioctl" SYS_io_uring_enter "io_uring_enter" SYS_splice "splice"
+    // waiting
+    SYS_ppoll "ppoll" SYS_pselect6 "pselect6" SYS_epoll_pwait "epoll_pwait"
+    SYS_epoll_pwait2 "epoll_pwait2" SYS_futex "futex" SYS_nanosleep "nanosleep"
+    SYS_clock_nanosleep "clock_nanosleep" SYS_sched_yield "sched_yield" SYS_wait4 "wait4"
+    SYS_fsync "fsync" SYS_fdatasync "fdatasync"
+    // processes
+    SYS_clone "clone" SYS_clone3 "clone3" SYS_execve "execve"
+};
+
+/// Calls that newer architectures were not given.
+#[cfg(target_arch = "x86_64")]
+const OLDER: &[(libc::c_long, &str)] = numbers! {
+    SYS_poll "poll" SYS_select "select" SYS_epoll_wait "epoll_wait" SYS_accept "accept"
+    SYS_fork "fork" SYS_vfork "vfork"
+};
+/// Calls that newer architectures were not given.
+#[cfg(not(target_arch = "x86_64"))]
+const OLDER: &[(libc::c_long, &str)] = &[];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_has_one_number_and_one_name() {
+        let chosen = chosen();
+        let numbers: std::collections::HashSet<_> = chosen.iter().map(|(n, _)| n).collect();
+        let names: std::collections::HashSet<_> = chosen.iter().map(|(_, n)| n).collect();
+        assert_eq!((numbers.len(), names.len()), (chosen.len(), chosen.len()));
+        assert!(names.contains(&"mmap") && names.contains(&"ppoll"));
+    }
+}

@@ -1,0 +1,237 @@
+//! Capture through an instance of tracefs of our own: nobody else's tracing is touched.
+//!
+//! ```text
+//! prepare: instance (journalled) -> clock, buffers, events, filters, stack trigger -> spool.json
+//! start:   set_event_pid; what they fork is followed by the kernel (event-fork) -> tracing_on
+//! pump:    full pages of each CPU -> cpuN.raw, by splice(2)
+//! stop:    tracing_on 0 -> the rest of the pages -> losses -> pipes closed -> instance removed, looked for
+//! ```
+//!
+//! Threads are captured that are followed, and who wakes them; the recorder itself is not. In the
+//! buffer new events replace old ones that were not read in time: each page says how many.
+
+mod instance;
+mod threads;
+
+use std::path::{Path, PathBuf};
+
+use stopgap_events::machine::Missing;
+use stopgap_events::trace::{Clock, Loss, Metadata};
+use stopgap_events::units::{Bytes, Nanos};
+use stopgap_kernel::journal::{Journal, Scope};
+use stopgap_kernel::linux::{TracePipe, Watched};
+use stopgap_kernel::tracefs::Tracefs;
+use stopgap_kernel::{System, budget};
+
+use crate::description::{Description, SCHEMA, TaskName};
+use crate::error::{Error, Result};
+use crate::events::EventSet;
+use crate::page::PageLayout;
+use crate::spool::{DESCRIPTION, END, End, Spool, pages_of};
+use instance::Instance;
+
+/// What is to be captured, and where to.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Which events.
+    pub events: EventSet,
+    /// Size of the buffer of one CPU; `None`: [`default_buffer`].
+    pub buffer: Option<Bytes>,
+    /// The folder of pages, to be made.
+    pub spool: PathBuf,
+    /// What it is a trace of, for its metadata.
+    pub source: String,
+}
+
+/// The most that one CPU's buffer has by default. With 16 MiB a busy pair of processes lost events.
+const LARGEST_BUFFER: Bytes = Bytes::mib(64);
+/// The part of memory that all buffers together have at most by default: one in so many.
+const PART_OF_MEMORY: u64 = 32;
+/// The kernel has a few pages at least.
+const SMALLEST_BUFFER: Bytes = Bytes::kib(64);
+
+/// A CPU's buffer by default: 64 MiB, or its share of one 32nd of `memory`.
+#[must_use]
+pub fn default_buffer(memory: Bytes, cpus: u64) -> Bytes {
+    let share = memory.0 / PART_OF_MEMORY / cpus.max(1);
+    Bytes(share.clamp(SMALLEST_BUFFER.0, LARGEST_BUFFER.0))
+}
+
+/// A capture that is prepared or runs. Dropped before [`Capture::stop`] it leaves no instance and the
+/// pages so far.
+pub struct Capture<'j, 's> {
+    system: &'s dyn System,
+    instance: Instance<'s>,
+    // Before the scope: an open pipe would keep the instance.
+    pipes: Vec<TracePipe>,
+    scope: Option<Scope<'j, 's>>,
+    cpus: Vec<u32>,
+    description: Description,
+    folder: PathBuf,
+    _tracefs: Tracefs,
+}
+
+impl<'j, 's> Capture<'j, 's> {
+    /// Makes the instance and the folder. Nothing is captured yet.
+    ///
+    /// # Errors
+    /// [`stopgap_kernel::Error::Unsupported`] where there is no tracefs or it is not ours to use;
+    /// where the folder is there or cannot be made; a format that cannot be understood.
+    pub fn prepare(
+        system: &'s dyn System,
+        journal: &'j Journal<'s>,
+        options: &Options,
+    ) -> Result<Capture<'j, 's>> {
+        if cfg!(target_endian = "big") {
+            let advice = "its pages are read on little-endian machines only";
+            let error = stopgap_kernel::Error::unsupported("the trace buffer", advice);
+            return Err(error.into());
+        }
+        let tracefs = system.tracefs()?;
+        let scope = journal.scope();
+        let name = format!("stopgap-{}", system.pid());
+        journal.make_trace_instance(&name)?;
+        let instance = Instance::new(system, &tracefs, &name);
+        let cpus = instance.cpus()?;
+        let memory = budget::meminfo(system, "MemTotal")?;
+        let usual = default_buffer(memory, cpus.len() as u64);
+        let mut missing = instance.set_up(options.buffer.unwrap_or(usual))?;
+        let mut description = Description {
+            schema: SCHEMA.to_owned(),
+            header_page: instance.header_page()?,
+            cpus: cpus.clone(),
+            metadata: Metadata {
+                clock: Some(Clock::Monotonic),
+                boot_id: stopgap_kernel::files::read_text(
+                    system,
+                    "/proc/sys/kernel/random/boot_id",
+                )
+                .ok(),
+                source: Some(options.source.clone()),
+                page_size: Some(system.page_size()),
+                ..Metadata::default()
+            },
+            ..Description::default()
+        };
+        instance.choose(options.events, &mut description, &mut missing)?;
+        description.metadata.missing = missing;
+        let page = PageLayout::parse("header_page", &description.header_page)?.page_bytes();
+        system.make_dir(&options.spool)?;
+        let mut capture = Capture {
+            system,
+            instance,
+            pipes: Vec::new(),
+            scope: Some(scope),
+            cpus,
+            description,
+            folder: options.spool.clone(),
+            _tracefs: tracefs,
+        };
+        for &cpu in &capture.cpus {
+            let spool = capture.folder.join(pages_of(cpu));
+            let raw = capture.instance.raw_pipe(cpu);
+            capture.pipes.push(TracePipe::open(&raw, &spool, page)?);
+        }
+        Ok(capture)
+    }
+
+    /// Captures from now on every thread of the process `pid`, and what they fork.
+    ///
+    /// # Errors
+    /// [`stopgap_kernel::Error::NoProcess`] where there is no such process; where the description
+    /// cannot be written; as write(2).
+    pub fn start(&mut self, pid: u32) -> Result<()> {
+        self.follow(pid)?;
+        let path = self.folder.join(DESCRIPTION);
+        write_json(self.system, &path, &self.description)?;
+        self.instance.switch(true)
+    }
+
+    fn follow(&mut self, pid: u32) -> Result<()> {
+        // A thread that is made while the others are written down is made by one of them: look until
+        // nobody is new.
+        loop {
+            let threads = threads::of(self.system, pid)?;
+            let known = |tid: u32| self.description.tasks.iter().any(|task| task.tid == tid);
+            let fresh: Vec<TaskName> = threads
+                .into_iter()
+                .filter(|task| !known(task.tid))
+                .collect();
+            if fresh.is_empty() {
+                return Ok(());
+            }
+            self.instance.follow(fresh.iter().map(|task| task.tid))?;
+            self.description.tasks.extend(fresh);
+        }
+    }
+
+    /// Waits until pages are there, `watched` ends or `longest` is over, and moves the pages.
+    ///
+    /// # Errors
+    /// A full disk among them: what was captured before is in the folder.
+    pub fn pump(&mut self, watched: Option<&Watched>, longest: Nanos) -> Result<()> {
+        TracePipe::wait(&self.pipes, watched.map(Watched::end), longest);
+        for pipe in &mut self.pipes {
+            pipe.drain()?;
+        }
+        Ok(())
+    }
+
+    /// Ends the capture: what is still in the buffers goes to the folder, and the instance goes.
+    /// `cut` says why not all was captured, as a disk that was full.
+    ///
+    /// # Errors
+    /// Where the instance could not be removed. What could not be moved or written is in the spool's
+    /// `missing` instead: the part that was captured is of use.
+    pub fn stop(mut self, cut: Option<String>) -> Result<Spool> {
+        let mut end = End::default();
+        let mut lacks = |what: &str, why: String| end.missing.push(Missing::new(what, why));
+        if let Some(why) = cut {
+            lacks("what came after", why);
+        }
+        if let Err(error) = self.instance.switch(false) {
+            lacks("the end of the recording", error.to_string());
+        }
+        for (cpu, pipe) in self.cpus.iter().zip(std::mem::take(&mut self.pipes)) {
+            if let Err(error) = pipe.finish() {
+                lacks(&format!("the last pages of CPU {cpu}"), error.to_string());
+            }
+        }
+        let mut losses = Vec::new();
+        for &cpu in &self.cpus {
+            let what = format!("CPU {cpu}");
+            match self.instance.lost(cpu) {
+                Ok(0) => {}
+                Ok(count) => losses.push(Loss { what, count }),
+                Err(error) => lacks(&format!("how much of {what} was lost"), error.to_string()),
+            }
+        }
+        end.losses = losses;
+        // A disk that is full has no room for it: the reader then says that the end is not known.
+        let written = write_json(self.system, &self.folder.join(END), &end);
+        let undone = self.scope.take().map(Scope::undo).unwrap_or_default();
+        if let Some(error) = undone.into_iter().next() {
+            return Err(error.into());
+        }
+        let mut spool = Spool::open(&self.folder)?;
+        if written.is_err() {
+            spool.set_end(end);
+        }
+        Ok(spool)
+    }
+
+    /// What is already known not to be captured.
+    #[must_use]
+    pub fn missing(&self) -> &[Missing] {
+        &self.description.metadata.missing
+    }
+}
+
+fn write_json(system: &dyn System, path: &Path, what: &impl serde::Serialize) -> Result<()> {
+    let text = serde_json::to_vec_pretty(what)
+        .map_err(|error| Error::description(path.display().to_string(), error.to_string()))?;
+    Ok(system.create(path, &text)?)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,284 @@
+//! The fixture: what a kernel 6.18 wrote while `sh -c '/bin/true; echo hi | cat >/dev/null'` ran,
+//! and what the same kernel printed of it.
+
+use std::path::{Path, PathBuf};
+
+use super::*;
+use crate::spool::Spool;
+use crate::trace::Trace;
+
+/// As counted in the kernel's own text; `task_newtask` is of use to the decoder alone.
+const COUNTS: [(&str, usize); 11] = [
+    ("syscall-exit", 244), // and three of sigreturn, which has no number any more when it ends
+    ("syscall-enter", 247),
+    ("page-fault", 228),
+    ("lock-begin", 173),
+    ("unmapped-area", 32),
+    ("switch", 17),
+    ("waking", 8),
+    ("exit", 4),
+    ("exec", 3),
+    ("fork", 3),
+    ("new", 3),
+];
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
+}
+
+fn description() -> Description {
+    Spool::open(&fixtures()).unwrap().description().clone()
+}
+
+fn events_of<R: std::io::Read>(mut trace: Trace<R>) -> (Vec<Event>, Vec<Missing>) {
+    let mut events = Vec::new();
+    while let Some(event) = trace.next_event().unwrap() {
+        events.push(event);
+    }
+    (events, trace.metadata().missing)
+}
+
+fn events() -> Vec<Event> {
+    let spool = Spool::open(&fixtures()).unwrap();
+    events_of(spool.trace(Symbols::default()).unwrap()).0
+}
+
+#[test]
+fn every_event_that_the_kernel_printed_is_there_in_order() {
+    let events = events();
+    let mut counts = std::collections::BTreeMap::new();
+    for event in &events {
+        *counts.entry(event.kind.word()).or_insert(0) += 1;
+    }
+    let expected = COUNTS.iter().copied().collect();
+    assert_eq!(counts, expected);
+    assert!(events.is_sorted_by_key(|event| event.time));
+}
+
+#[test]
+fn a_switch_says_who_left_and_why() {
+    let events = events();
+    let first = &events[1];
+    assert_eq!((first.tid, first.cpu), (Some(28028), Some(1)));
+    assert_eq!(first.comm.as_deref(), Some("rustc"));
+    let Kind::Switch {
+        state,
+        preempted,
+        priority,
+        next_tid,
+        stack,
+        ..
+    } = &first.kind
+    else {
+        panic!("{first:?}");
+    };
+    assert_eq!(state.as_deref(), Some("R"));
+    assert_eq!((*priority, *next_tid), (Some(120), Some(29414)));
+    assert_eq!((*preempted, stack), (Some(false), &None));
+    // Every one that blocks has its stack; who is ready has none.
+    let mut blocked = 0;
+    for event in &events {
+        if let Kind::Switch { state, stack, .. } = &event.kind {
+            let runs = state.as_deref() == Some("R");
+            assert_eq!(stack.is_none(), runs, "{event:?}");
+            blocked += i32::from(!runs);
+        }
+    }
+    assert!(blocked > 3, "{blocked}");
+}
+
+#[test]
+fn processes_and_names_are_learned() {
+    let events = events();
+    let of = |tid: u32, word: &str| {
+        let found = events
+            .iter()
+            .find(|event| event.tid == Some(tid) && event.kind.word() == word);
+        found.unwrap_or_else(|| panic!("no {word} of {tid}"))
+    };
+    // A vfork: a process of its own, with the name of its maker until its exec.
+    let Kind::Fork {
+        target_tid,
+        target_pid,
+        ..
+    } = of(29414, "fork").kind
+    else {
+        panic!()
+    };
+    assert_eq!((target_tid, target_pid), (29419, Some(29419)));
+    assert_eq!(of(29419, "exec").pid, Some(29419));
+    let exit = of(29419, "exit");
+    assert_eq!(
+        (exit.pid, exit.comm.as_deref()),
+        (Some(29419), Some("true"))
+    );
+    let Kind::SyscallEnter {
+        number,
+        name,
+        arguments,
+    } = &of(29414, "syscall-enter").kind
+    else {
+        panic!()
+    };
+    assert_eq!((*number, name.as_deref()), (59, Some("execve")));
+    assert_eq!(arguments[0], Some(0x7f54_5c08_3f20));
+    assert_eq!(arguments[5], Some(2));
+}
+
+#[test]
+fn memory_is_decoded() {
+    let events = events();
+    let area = events
+        .iter()
+        .find(|event| event.kind.word() == "unmapped-area")
+        .unwrap();
+    let Kind::UnmappedArea {
+        address,
+        length,
+        top_down,
+        total,
+        result,
+        ..
+    } = area.kind
+    else {
+        panic!()
+    };
+    assert_eq!((address, length.0), (Some(0x7f88_20d8_8000), 0x35000));
+    assert_eq!(
+        (top_down, total.unwrap().0, result),
+        (Some(true), 0x43, None)
+    );
+}
+
+#[test]
+fn stacks_have_names_and_begin_at_the_scheduler() {
+    let stack = |symbols: Symbols| {
+        let spool = Spool::open(&fixtures()).unwrap();
+        let (events, missing) = events_of(spool.trace(symbols).unwrap());
+        let stack = events.iter().find_map(|event| match &event.kind {
+            Kind::Switch { stack, .. } => stack.clone(),
+            _ => None,
+        });
+        let unnamed = missing.iter().any(|m| m.what.contains("kernel functions"));
+        (stack.unwrap(), unnamed)
+    };
+    let (plain, unnamed) = stack(Symbols::default());
+    assert!(unnamed && plain.frames().all(|frame| frame.starts_with("0xffff")));
+    // The third of the frames is the scheduler, as the kernel printed it.
+    let frames: Vec<&str> = plain.frames().collect();
+    let schedule = frames[frames.len() - 3].trim_end_matches("_[k]");
+    let kallsyms = format!("{} t __schedule\n", schedule.trim_start_matches("0x"));
+    let (named, unnamed) = stack(Symbols::parse(&kallsyms));
+    assert!(!unnamed);
+    assert_eq!(named.frames().next_back(), Some("__schedule_[k]"));
+    assert_eq!(named.frames().count(), frames.len() - 2);
+}
+
+#[test]
+fn what_this_kernel_lacks_is_missing_by_name() {
+    let mut description = description();
+    let change = |description: &mut Description, event: &str, from: &str, to: &str| {
+        let text = description.formats.get_mut(event).unwrap();
+        assert!(text.contains(from), "{event}");
+        *text = text.replace(from, to);
+    };
+    let said = |description: &Description| {
+        let (_, missing) =
+            Decoder::new(description, Symbols::default()).unwrap_or_else(|error| panic!("{error}"));
+        missing
+            .iter()
+            .map(|missing| format!("{}: {}\n", missing.what, missing.why))
+            .collect::<String>()
+    };
+    assert_eq!(said(&description), "");
+    change(
+        &mut description,
+        "sched:sched_switch",
+        "prev_prio;",
+        "prev_priority;",
+    );
+    let without = said(&description);
+    assert!(
+        without.contains("field prev_prio of event sched:sched_switch"),
+        "{without}"
+    );
+    change(
+        &mut description,
+        "sched:sched_waking",
+        "pid_t pid;",
+        "pid_t tid;",
+    );
+    let without = said(&description);
+    assert!(
+        without.contains("event sched:sched_waking: this kernel's has no field pid"),
+        "{without}"
+    );
+    change(&mut description, "sched:sched_waking", "ID: ", "ID: x");
+    let error = Decoder::new(&description, Symbols::default())
+        .map(|_| ())
+        .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("format of sched:sched_waking: the ID"),
+        "{error}"
+    );
+}
+
+/// A field that has moved is found where the format says.
+#[test]
+fn a_field_that_moved_is_followed() {
+    let mut description = description();
+    let text = description.formats.get_mut("sched:sched_waking").unwrap();
+    *text = text
+        .replace("prio;\toffset:28", "prio;\toffset:32")
+        .replace("target_cpu;\toffset:32", "target_cpu;\toffset:28");
+    let (mut decoder, _) = Decoder::new(&description, Symbols::default()).unwrap();
+    let format = Format::parse("", &description.formats["sched:sched_waking"]).unwrap();
+    let mut record = vec![0; 36];
+    record[..2].copy_from_slice(&format.id.to_le_bytes());
+    record[28] = 1;
+    record[32] = 120;
+    let event = decoder.decode(0, 5, &record, None).unwrap().unwrap();
+    let Kind::Waking {
+        target_priority,
+        target_cpu,
+        ..
+    } = event.kind
+    else {
+        panic!()
+    };
+    assert_eq!((target_priority, target_cpu), (Some(120), Some(1)));
+    record.truncate(10);
+    let error = decoder.decode(0, 5, &record, None).unwrap_err();
+    assert!(
+        error.contains("event sched:sched_waking: a record of 10 bytes"),
+        "{error}"
+    );
+    assert_eq!(decoder.decode(0, 5, &[0xff, 0xff, 0, 0], None), Ok(None));
+    assert!(decoder.decode(0, 5, &[1], None).is_err());
+}
+
+/// Pages that are damaged cost what is in them; the rest is there, and the damage is told.
+#[test]
+fn damage_is_told_and_passed_over() {
+    let description = description();
+    let layout =
+        || crate::page::PageLayout::parse("header_page", &description.header_page).unwrap();
+    let mut bytes = std::fs::read(fixtures().join("cpu1.raw")).unwrap();
+    bytes[4096 + 8..4096 + 12].copy_from_slice(&0x000f_ffff_u32.to_le_bytes());
+    bytes.truncate(bytes.len() - 4096 - 5000);
+    let sources = vec![(1, std::io::Cursor::new(bytes))];
+    let trace = Trace::new(&description, layout(), Symbols::default(), sources, None).unwrap();
+    let (events, missing) = events_of(trace);
+    assert!(events.len() > 400, "{}", events.len());
+    let said = format!("{missing:?}");
+    assert!(
+        said.contains("CPU 1, page 1") && said.contains("cut off"),
+        "{said}"
+    );
+    assert!(
+        said.contains("CPU 1, page 7"),
+        "the page that is cut: {said}"
+    );
+}

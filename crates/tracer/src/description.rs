@@ -1,0 +1,65 @@
+//! What must be known of a capture to read its pages later, on this machine or another: the formats,
+//! and what the kernel's numbers mean. It is written before the first page is.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use stopgap_events::trace::Metadata;
+
+use crate::error::{Error, Result};
+
+/// The version of the description, as spools name it.
+pub const SCHEMA: &str = "stopgap.spool/1";
+
+/// A capture's description.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Description {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// The text of `events/header_page`.
+    pub header_page: String,
+    /// The text of each event's format, by `system:event`.
+    pub formats: BTreeMap<String, String>,
+    /// Names of system calls by number.
+    pub syscalls: BTreeMap<u32, String>,
+    /// Names of migrate types, in the order of their numbers; empty where nobody may read them.
+    pub migrate_types: Vec<String>,
+    /// Threads that were there when the capture began.
+    pub tasks: Vec<TaskName>,
+    /// CPUs of which there are pages.
+    pub cpus: Vec<u32>,
+    /// What the trace will say of itself; its losses come at the end.
+    pub metadata: Metadata,
+}
+
+/// A thread and its process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskName {
+    /// The thread.
+    pub tid: u32,
+    /// Its process.
+    pub pid: u32,
+    /// Its name, where it could be read.
+    pub comm: Option<String>,
+}
+
+impl Description {
+    /// Reads a description; `file` is its name in errors.
+    ///
+    /// # Errors
+    /// Where it is none, or of another version.
+    pub fn parse(file: &str, text: &[u8]) -> Result<Description> {
+        let description: Description = serde_json::from_slice(text)
+            .map_err(|error| Error::description(file, error.to_string()))?;
+        if description.schema == SCHEMA {
+            return Ok(description);
+        }
+        let schema: String = description.schema.chars().take(60).collect();
+        let why = format!(
+            "its schema is '{}'; this version reads {SCHEMA}",
+            schema.escape_default()
+        );
+        Err(Error::description(file, why))
+    }
+}

@@ -1,0 +1,77 @@
+//! Which events of the kernel are captured.
+
+use stopgap_events::words;
+
+/// How much is captured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventSet {
+    /// Who runs, who wakes whom, who is made and ends.
+    Scheduling,
+    /// That, and system calls, memory, locks, block I/O, fences, and the stack of who blocks.
+    All,
+}
+
+words!(EventSet, "set of events", Scheduling "scheduling", All "all");
+
+/// An event of the kernel: its system and its name in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EventName {
+    /// The folder below `events`.
+    pub system: &'static str,
+    /// The folder below that.
+    pub event: &'static str,
+}
+
+impl std::fmt::Display for EventName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.system, self.event)
+    }
+}
+
+macro_rules! names {
+    ($($system:literal: $($event:literal)+;)+) => {
+        &[$($(EventName { system: $system, event: $event },)+)+]
+    };
+}
+
+/// Of [`EventSet::Scheduling`]. `task_newtask` alone says whether a fork made a thread or a process.
+const SCHEDULING: &[EventName] = names! {
+    "sched": "sched_switch" "sched_waking" "sched_wakeup_new"
+        "sched_process_fork" "sched_process_exec" "sched_process_exit";
+    "task": "task_newtask";
+};
+
+/// What [`EventSet::All`] has more.
+const MORE: &[EventName] = names! {
+    "raw_syscalls": "sys_enter" "sys_exit";
+    "mmap": "vm_unmapped_area";
+    "exceptions": "page_fault_user" "page_fault_kernel";
+    "vmscan": "mm_vmscan_direct_reclaim_begin" "mm_vmscan_direct_reclaim_end"
+        "mm_vmscan_memcg_reclaim_begin" "mm_vmscan_memcg_reclaim_end"
+        "mm_shrink_slab_start" "mm_shrink_slab_end" "mm_vmscan_throttled";
+    "compaction": "mm_compaction_begin" "mm_compaction_end";
+    "kmem": "mm_page_alloc_extfrag";
+    "mmap_lock": "mmap_lock_start_locking" "mmap_lock_acquire_returned" "mmap_lock_released";
+    "lock": "contention_begin" "contention_end";
+    "block": "block_rq_issue" "block_rq_complete";
+    "dma_fence": "dma_fence_wait_start" "dma_fence_wait_end";
+};
+
+/// What a stack is written as. It is not switched on: the trigger at a switch writes it.
+pub(crate) const STACK: EventName = EventName {
+    system: "ftrace",
+    event: "kernel_stack",
+};
+/// The event after which a stack is written.
+pub(crate) const SWITCH: EventName = SCHEDULING[0];
+
+impl EventSet {
+    /// Its events.
+    pub fn events(self) -> impl Iterator<Item = EventName> {
+        let more: &[EventName] = match self {
+            EventSet::Scheduling => &[],
+            EventSet::All => MORE,
+        };
+        SCHEDULING.iter().chain(more).copied()
+    }
+}

@@ -1,0 +1,32 @@
+//! The kernel's trace events: captured through tracefs, decoded by the formats that the kernel
+//! itself gives, and made into a trace.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`format`] | which fields an event has, and where (`events/*/*/format`) |
+//! | [`page`] | pages of the ring buffer (`trace_pipe_raw`) |
+//! | [`print`] | names of flags and states, from an event's `print fmt` |
+//! | [`symbols`] | names of kernel functions (`/proc/kallsyms`) |
+//! | [`capture`] | an instance of tracefs of our own, its pages into a spool |
+//! | [`events`] | which events are captured |
+//! | [`decode`] | records become events of a trace |
+//! | [`description`] | what must be known of a capture to read its pages later |
+//! | [`spool`] | the folder of pages and description |
+//! | [`trace`] | the pages of all CPUs as one trace |
+//!
+//! All but the capture is pure: bytes in, events out. What is wrong with the bytes is an error or a
+//! `missing` with its name and place, never a panic.
+
+pub mod capture;
+pub mod decode;
+pub mod description;
+mod error;
+pub mod events;
+pub mod format;
+pub mod page;
+pub mod print;
+pub mod spool;
+pub mod symbols;
+pub mod trace;
+
+pub use error::{Error, Result};

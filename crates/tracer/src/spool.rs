@@ -1,0 +1,156 @@
+//! A spool: the folder in which a capture keeps its pages until the trace file is written, and from
+//! which it can still be written after a crash or a full disk.
+//!
+//! ```text
+//! spool.json   the description, written before the first page
+//! cpu0.raw ... pages of each CPU, one after the other
+//! end.json     how the capture ended and what was lost; not there after a crash
+//! ```
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use stopgap_events::machine::Missing;
+use stopgap_events::trace::Loss;
+
+use crate::description::Description;
+use crate::error::{Error, Result};
+use crate::page::PageLayout;
+use crate::symbols::Symbols;
+use crate::trace::Trace;
+
+/// The description's file.
+pub const DESCRIPTION: &str = "spool.json";
+/// The end's file.
+pub const END: &str = "end.json";
+
+/// The file of a CPU's pages.
+#[must_use]
+pub fn pages_of(cpu: u32) -> String {
+    format!("cpu{cpu}.raw")
+}
+
+/// How a capture ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// What was lost, by the kernel's count.
+    pub losses: Vec<Loss>,
+    /// What could not be captured, beside what the description says.
+    #[serde(default)]
+    pub missing: Vec<Missing>,
+}
+
+/// A folder of pages.
+#[derive(Debug)]
+pub struct Spool {
+    folder: PathBuf,
+    description: Description,
+    end: Option<End>,
+}
+
+impl Spool {
+    /// Opens one, finished or not.
+    ///
+    /// # Errors
+    /// Where it has no description, or one that cannot be read.
+    pub fn open(folder: &Path) -> Result<Spool> {
+        let read = |name: &str| {
+            let path = folder.join(name);
+            std::fs::read(&path).map_err(|error| Error::file(&path, error))
+        };
+        let file = folder.join(DESCRIPTION).display().to_string();
+        let description = Description::parse(&file, &read(DESCRIPTION)?)?;
+        // Half of an end, as a full disk leaves it, is none.
+        let end = read(END)
+            .ok()
+            .and_then(|text| serde_json::from_slice(&text).ok());
+        Ok(Spool {
+            folder: folder.to_owned(),
+            description,
+            end,
+        })
+    }
+
+    /// How it ended, where that could not be written.
+    pub(crate) fn set_end(&mut self, end: End) {
+        self.end = Some(end);
+    }
+
+    /// Removes the folder: its trace is written.
+    ///
+    /// # Errors
+    /// As unlink(2) and rmdir(2). What is not of a spool stays, and with it the folder.
+    pub fn remove(self) -> Result<()> {
+        let mut files: Vec<String> = self
+            .description
+            .cpus
+            .iter()
+            .map(|&cpu| pages_of(cpu))
+            .collect();
+        // Last of all, so that a spool without it is one that nobody needs.
+        files.extend([END.to_owned(), DESCRIPTION.to_owned()]);
+        for file in files {
+            let path = self.folder.join(file);
+            match std::fs::remove_file(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(Error::file(&path, error));
+                }
+                _ => {}
+            }
+        }
+        std::fs::remove_dir(&self.folder).map_err(|error| Error::file(&self.folder, error))
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// What it is a capture of.
+    #[must_use]
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// Its events, in the order of time. `symbols` are those of the kernel that it was captured on.
+    ///
+    /// # Errors
+    /// Where a format or a file cannot be understood or opened.
+    pub fn trace(&self, symbols: Symbols) -> Result<Trace<BufReader<File>>> {
+        let layout = PageLayout::parse("header_page", &self.description.header_page)?;
+        let mut sources = Vec::new();
+        for &cpu in &self.description.cpus {
+            let path = self.folder.join(pages_of(cpu));
+            match File::open(&path) {
+                Ok(file) => sources.push((cpu, BufReader::with_capacity(1 << 18, file))),
+                // Killed before it was made: this CPU has no pages yet.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(Error::file(&path, error)),
+            }
+        }
+        Trace::new(
+            &self.description,
+            layout,
+            symbols,
+            sources,
+            self.end.clone(),
+        )
+    }
+}
+
+/// The next page of `from`; fewer bytes than a page at the end, none after it.
+pub(crate) fn read_page(from: &mut impl Read, page: &mut [u8]) -> std::io::Result<usize> {
+    let mut have = 0;
+    while have < page.len() {
+        match from.read(&mut page[have..]) {
+            Ok(0) => break,
+            Ok(count) => have += count,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(have)
+}
