@@ -76,6 +76,43 @@ fn the_probes_figures_within_30_per_cent() {
     }
 }
 
+/// The reader's figures are the mechanism's, not the prices': with half and with twice of a price they stay near.
+#[test]
+fn half_and_twice_of_a_price_change_little() {
+    let measured = [
+        (reading(Nanos(0)), 2.68),
+        (reading(Nanos::micros(50)), 3.82),
+        (
+            Cell {
+                batch: 32,
+                reply: Reply::Each,
+                ..reading(Nanos(0))
+            },
+            34.9,
+        ),
+    ];
+    let prices: [fn(&mut Prices) -> &mut u64; 5] = [
+        |prices| &mut prices.switch,
+        |prices| &mut prices.wake,
+        |prices| &mut prices.server_loop,
+        |prices| &mut prices.client_loop,
+        |prices| &mut prices.descriptor,
+    ];
+    for (index, price) in prices.iter().enumerate() {
+        for (times, over) in [(1, 2), (2, 1)] {
+            let mut changed = Prices::default();
+            let price = price(&mut changed);
+            *price = *price * times / over;
+            for (cell, measured) in &measured {
+                let outcome = run(cell, Rules::Linux6_12, &changed, 2_000, 1, &|| false);
+                let factor = outcome.unwrap().mean().unwrap() / measured;
+                let what = format!("price {index} x{times}/{over}, {cell}: {factor}");
+                assert!((0.75..1.35).contains(&factor), "{what}");
+            }
+        }
+    }
+}
+
 /// Measured: client blocked 0.96, pre-empted 0.39, server blocked 0.65, pre-empted 0.70.
 #[test]
 fn the_readers_switches_are_the_measured_kinds() {

@@ -191,3 +191,90 @@ fn legend(replay: &Replay, setting: &RoundtripSetting, style: Style) -> String {
     }
     wrap(&text, style.width, 0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use stopgap_events::machine::Missing;
+    use stopgap_events::question::Question;
+    use stopgap_stats::replay::{Beside, SCHEMA};
+
+    fn row(client: &str, switches: Option<f64>, measured: Option<Beside>) -> RoundtripRow {
+        RoundtripRow {
+            workload: format!("{client} client"),
+            policy: "linux-6.12".to_owned(),
+            n: None,
+            operations: 2_000,
+            parameters: [("client", client), ("server", "poll")]
+                .map(|(name, word)| (name.to_owned(), word.into()))
+                .into(),
+            switches_per_request: switches,
+            switches_p50: None,
+            switches_p90: switches.map(|_| 4),
+            causes: BTreeMap::from([("client blocks".to_owned(), 2.0), ("rare".to_owned(), 0.01)]),
+            data_wakes: None,
+            room_wakes: Some(1.0),
+            cpu_us: None,
+            measured,
+            missing: vec![Missing::new("measured", "it was not")],
+        }
+    }
+
+    /// What varies is a column, what does not is said once; what is not known is no 0.
+    #[test]
+    fn columns_are_what_varies() {
+        let beside = Beside {
+            runs: 3,
+            switches: 3.8,
+            least: 3.7,
+            most: 3.9,
+            factor: Some(1.05),
+            shares: BTreeMap::new(),
+        };
+        let replay = Replay {
+            schema: SCHEMA.to_owned(),
+            version: String::new(),
+            command: Vec::new(),
+            question: Question::Roundtrip,
+            seed: 9,
+            repetitions: 1,
+            clock_ns: None,
+            interrupted: true,
+            rows: vec![
+                Row::Roundtrip(row("read", Some(4.0), Some(beside))),
+                Row::Roundtrip(row("poll", None, None)),
+            ],
+            growth: Vec::new(),
+            mail: None,
+            chunks: None,
+            roundtrip: Some(RoundtripSetting {
+                prices: Vec::new(),
+                beside: Some("a\u{1b}file".to_owned()),
+            }),
+        };
+        let style = Style {
+            width: 120,
+            colour: false,
+        };
+        let text = crate::replay::screen(&replay, style);
+        let line = |client: &str| {
+            let lines = text.lines().filter(|line| line.starts_with(client));
+            let words = lines.map(|line| line.split_whitespace().collect::<Vec<_>>());
+            words.collect::<Vec<_>>().join(&" ").join(" ")
+        };
+        let read = "read linux-6.12 4.00 - 4 1.00 3.80 (3.70..3.90) 1.05x 2.00 client blocks";
+        assert_eq!(line("read"), read, "{text}");
+        assert_eq!(
+            line("poll"),
+            "poll linux-6.12 - - - 1.00 - - 2.00 client blocks"
+        );
+        assert!(text.contains("server poll"), "{text}");
+        assert!(
+            text.contains("2 rows: measured unknown: it was not"),
+            "{text}"
+        );
+        assert!(text.contains("Interrupted"), "{text}");
+        assert!(!text.contains('\u{1b}'), "{text}");
+    }
+}
