@@ -138,7 +138,11 @@ impl Explainer {
         let mut tids: Vec<u32> = self.threads.keys().copied().collect();
         tids.sort_unstable();
         for &tid in &tids {
-            self.end_operation(tid, None, true);
+            // Of a thread that went out of sight, a call may have ended unseen, too.
+            let lost_sight = self.seen.switches && self.threads[&tid].state == State::Unknown;
+            if !lost_sight {
+                self.end_operation(tid, None, true);
+            }
         }
         for tid in self.roundtrips.threads() {
             self.end_pairs(tid);
