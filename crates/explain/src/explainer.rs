@@ -215,9 +215,9 @@ impl Explainer {
             thread.state = State::Running;
         }
         thread.notes_cpu(event.cpu);
-        if missed {
-            self.contradictions += 1;
-        }
+        // Of threads that were not asked for, a recorder shows some of their switches only.
+        let contradicts = missed && thread.traced;
+        self.contradictions += u64::from(contradicts);
         if scheduled && let Some(cpu) = event.cpu {
             self.has_cpu(cpu, tid);
         }
@@ -237,7 +237,6 @@ impl Explainer {
         if gone.state == State::Running {
             gone.doubt(now);
             gone.state = State::Unknown;
-            // Of threads that were not asked for, a recorder shows some of their switches only.
             if gone.traced {
                 self.contradictions += 1;
             }
