@@ -138,7 +138,11 @@ impl Explainer {
         let mut tids: Vec<u32> = self.threads.keys().copied().collect();
         tids.sort_unstable();
         for &tid in &tids {
-            self.end_operation(tid, None, true);
+            // Of a thread that went out of sight, a call may have ended unseen, too.
+            let lost_sight = self.seen.switches && self.threads[&tid].state == State::Unknown;
+            if !lost_sight {
+                self.end_operation(tid, None, true);
+            }
         }
         for tid in self.roundtrips.threads() {
             self.end_pairs(tid);
@@ -211,9 +215,9 @@ impl Explainer {
             thread.state = State::Running;
         }
         thread.notes_cpu(event.cpu);
-        if missed {
-            self.contradictions += 1;
-        }
+        // Of threads that were not asked for, a recorder shows some of their switches only.
+        let contradicts = missed && thread.traced;
+        self.contradictions += u64::from(contradicts);
         if scheduled && let Some(cpu) = event.cpu {
             self.has_cpu(cpu, tid);
         }
@@ -233,7 +237,6 @@ impl Explainer {
         if gone.state == State::Running {
             gone.doubt(now);
             gone.state = State::Unknown;
-            // Of threads that were not asked for, a recorder shows some of their switches only.
             if gone.traced {
                 self.contradictions += 1;
             }

@@ -80,8 +80,8 @@ pub struct Losses {
     pub share: Option<f64>,
     /// The share above which the verdict is `inconclusive`.
     pub limit: f64,
-    /// Events that cannot follow those before them (a thread acts that had not got a CPU): a sign of losses that
-    /// nobody counted.
+    /// Events that cannot follow those before them (a traced thread acts that had not got a CPU): a sign of losses
+    /// that nobody counted.
     pub contradictions: u64,
     /// Events earlier than the one before; they were taken to be at its time.
     pub disordered: u64,

@@ -236,6 +236,23 @@ fn a_call_that_is_still_open_is_told() {
     assert!(findings.slow[0].at_least);
 }
 
+/// A recording that follows others shows the begin of a call, and then no more of its thread.
+#[test]
+fn a_thread_out_of_sight_is_not_in_a_call_for_ever() {
+    let mut b = in_mmap();
+    b.after(MS)
+        .switch(50, "R", SERVER)
+        .after(700 * MS)
+        .enter(SERVER, "poll", 0);
+    let findings = b.explain();
+    assert!(
+        findings.slow.iter().all(|slow| slow.call != "mmap"),
+        "{:?}",
+        findings.slow
+    );
+    assert!(findings.losses.contradictions > 0);
+}
+
 /// Of many the N slowest, as sorting all of them would give.
 #[test]
 fn the_slowest_are_those_of_a_sorted_list() {

@@ -32,7 +32,7 @@ impl Ranking {
     #[must_use]
     pub fn of(series: &[Series], size: Bytes) -> Option<Ranking> {
         let blocks = |series: &&Series| series.name == BLOCK && size_of(series) == Some(size);
-        let mut rows: Vec<(Strategy, f64, Vec<(u32, f64)>)> = series
+        let mut rows: Vec<(Strategy, f64, Runs)> = series
             .iter()
             .filter(blocks)
             .filter_map(|series| {
@@ -95,9 +95,12 @@ impl Ranking {
     }
 }
 
-/// Nanoseconds a buffer in each run.
+/// Nanoseconds a buffer, by run.
+type Runs = Vec<(u32, f64)>;
+
+/// Those of one strategy.
 #[allow(clippy::cast_precision_loss)] // counts of blocks and buffers
-fn runs(series: &Series) -> Option<Vec<(u32, f64)>> {
+fn runs(series: &Series) -> Option<Runs> {
     let buffers = series.number("buffers")?.max(1) as f64;
     let time = |block: &Block| {
         let mean = block.histogram.as_ref()?.mean()?;
