@@ -482,7 +482,9 @@ fn a_recorded_program_is_replayed() {
     ];
     let output = run.output(&words);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert!(text(&output.stderr).contains("301 memory calls of process 800 (prog800)"));
+    let said = text(&output.stderr);
+    assert!(said.contains("301 memory calls of process 800 (prog800)"));
+    assert!(said.contains("not replayed as it was: 1 unmaps"), "{said}");
     let document = valid(&text(&output.stdout));
     let row = &document["rows"][0];
     assert_eq!(row["operations"], 300);

@@ -14,6 +14,7 @@ use super::calls::{self, Calls};
 use super::input::{Input, PAGE};
 use crate::failure::Failure;
 use crate::replay::memory_events::MemoryEvents;
+use crate::session::tell;
 
 /// The trace in `path`, read through once: what is wrong with it is said before anything is measured, and
 /// how much is live at a time is known. Where it has system calls that change a memory map, those of one process
@@ -68,7 +69,15 @@ pub(super) fn input(path: &Path, direction: Direction, pid: Option<u32>) -> Resu
     if signals::interrupted() {
         return Err(fail(&"interrupted before anything was measured"));
     }
-    missing.extend(events.unsaid());
+    let unsaid = events.unsaid();
+    if !unsaid.is_empty() {
+        let all: Vec<&str> = unsaid.iter().map(|missing| &*missing.what).collect();
+        tell(&format!(
+            "{named}: not replayed as it was: {}; the record says how",
+            all.join("; ")
+        ));
+    }
+    missing.extend(unsaid);
     if !any {
         return Err(fail(&"it has no map, unmap or protection to replay"));
     }
