@@ -16,7 +16,7 @@ use stopgap_kernel::files::{Files, read_text};
 use stopgap_kernel::journal::Journal;
 use stopgap_kernel::linux::{Child, Ended, Held, Watched};
 use stopgap_kernel::{Linux, signals};
-use stopgap_tracer::capture::{Capture, Options};
+use stopgap_tracer::capture::{Capture, Options, instance_of};
 use stopgap_tracer::spool::Spool;
 use stopgap_tracer::symbols::Symbols;
 
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &args::Record) -> Result<ExitCode, Failure> {
     let (whole, file) = WholeFile::create(&path, None)
         .map_err(|error| Failure::error(format!("cannot write {}: {error}", path.display())))?;
     let (spool, finish, took) = match &args.recover {
-        Some(folder) => (Spool::open(folder)?, None, None),
+        Some(folder) => (recover(folder)?, None, None),
         None => {
             let (spool, finish, took) = capture(args, &path)?;
             (spool, Some(finish), Some(took))
@@ -191,6 +191,25 @@ fn follow(capture: &mut Capture<'_, '_>, target: &Target, duration: Option<Nanos
             Target::Process(_) => {}
         }
     }
+}
+
+/// The spool of a recording that was cut off.
+fn recover(folder: &Path) -> Result<Spool, Failure> {
+    put_back(&Linux, &places::journal(None)?);
+    let spool = Spool::open(folder)?;
+    // The instance of one that was killed is gone by now: it is of a recorder that still works.
+    if let (Some(recorder), Ok(tracefs)) = (spool.description().recorder, Linux.tracefs())
+        && Linux
+            .list(&tracefs.instance(&instance_of(recorder)))
+            .is_ok()
+        && !spool.has_ended()
+    {
+        let folder = folder.display();
+        return Err(Failure::error(format!(
+            "{folder}: process {recorder} still records into it; wait for its end"
+        )));
+    }
+    Ok(spool)
 }
 
 /// The folder of the pages: beside the file, or where the file is none, where records go.

@@ -22,7 +22,7 @@ fn may() -> bool {
             false
         }
         (false, _) => {
-            skip(&"record: needs root");
+            skip("record: needs root");
             false
         }
     }
@@ -109,8 +109,9 @@ fn it_stops_in_time_and_leaves_the_command_alone() {
     let folder = Folder::new();
     let inside = |name: &str| folder.folder.path().join(name);
     let (go, done) = (inside("go"), inside("done"));
+    // Its standard output is ours, which would not end before it does.
     let script = format!(
-        "while [ ! -e {} ]; do sleep 0.05; done; touch {}",
+        "exec >/dev/null 2>&1; while [ ! -e {} ]; do sleep 0.05; done; touch {}",
         go.display(),
         done.display()
     );
@@ -184,6 +185,9 @@ fn a_killed_recording_is_recovered() {
         assert!(Instant::now() < end, "it does not begin");
         std::thread::sleep(Duration::from_millis(20));
     }
+    let early = folder.record(&["--recover", spool.to_str().unwrap()]);
+    assert_eq!(early.status.code(), Some(1), "{early:?}");
+    assert!(text(&early.stderr).contains("still records"), "{early:?}");
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!(instances(pid), 1);
@@ -228,9 +232,7 @@ fn a_full_disk_leaves_what_was_captured() {
         .output()
         .unwrap();
     if output.status.code() == Some(77) || !output.status.success() {
-        skip(&format!(
-            "a small file system cannot be mounted: {output:?}"
-        ));
+        skip(format!("a small file system cannot be mounted: {output:?}"));
         return;
     }
     let (said, told) = (text(&output.stdout), text(&output.stderr));

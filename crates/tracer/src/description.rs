@@ -17,6 +17,8 @@ pub const SCHEMA: &str = "stopgap.spool/1";
 pub struct Description {
     /// [`SCHEMA`].
     pub schema: String,
+    /// The process that captures; its instance has its number ([`crate::capture::instance_of`]).
+    pub recorder: Option<u32>,
     /// The text of `events/header_page`.
     pub header_page: String,
     /// The text of each event's format, by `system:event`.

@@ -103,6 +103,12 @@ impl Spool {
         std::fs::remove_dir(&self.folder).map_err(|error| Error::file(&self.folder, error))
     }
 
+    /// Whether its capture came to an end and could say so.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.end.is_some()
+    }
+
     /// Where it is.
     #[must_use]
     pub fn folder(&self) -> &Path {

@@ -86,7 +86,7 @@ mod tests {
         let text = "ffffffff81000000 T _stext\nffffffff81000100 t schedule\n\
                     ffffffff81000200 D data\nffffffff81000300 t late [mod]\nnonsense\n\n0 T zero";
         let mut symbols = Symbols::parse(text);
-        let name = |address| symbols.function(address).map(|name| name.to_string());
+        let name = |address| symbols.function(address).map(ToString::to_string);
         assert_eq!(name(0xffff_ffff_8100_0100).as_deref(), Some("schedule"));
         assert_eq!(name(0xffff_ffff_8100_02ff).as_deref(), Some("schedule"));
         assert_eq!(name(0xffff_ffff_8100_0301).as_deref(), Some("late"));

@@ -57,6 +57,12 @@ pub fn default_buffer(memory: Bytes, cpus: u64) -> Bytes {
     Bytes(share.clamp(SMALLEST_BUFFER.0, LARGEST_BUFFER.0))
 }
 
+/// The name of the instance of a recorder: one capture a process at a time.
+#[must_use]
+pub fn instance_of(recorder: u32) -> String {
+    format!("stopgap-{recorder}")
+}
+
 /// A capture that is prepared or runs. Dropped before [`Capture::stop`] it leaves no instance and the
 /// pages so far.
 pub struct Capture<'j, 's> {
@@ -89,7 +95,7 @@ impl<'j, 's> Capture<'j, 's> {
         }
         let tracefs = system.tracefs()?;
         let scope = journal.scope();
-        let name = format!("stopgap-{}", system.pid());
+        let name = instance_of(system.pid());
         journal.make_trace_instance(&name)?;
         let instance = Instance::new(system, &tracefs, &name);
         let cpus = instance.cpus()?;
@@ -98,6 +104,7 @@ impl<'j, 's> Capture<'j, 's> {
         let mut missing = instance.set_up(options.buffer.unwrap_or(usual))?;
         let mut description = Description {
             schema: SCHEMA.to_owned(),
+            recorder: Some(system.pid()),
             header_page: instance.header_page()?,
             cpus: cpus.clone(),
             metadata: Metadata {
