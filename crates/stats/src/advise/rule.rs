@@ -95,11 +95,7 @@ pub fn interrupted(
 ) -> Advice {
     let aside = set_aside(rows, &setting.bystanders_alone);
     let candidates = candidates(rows, access, passes, &aside);
-    no_choice(
-        sentence::interrupted(compared, planned),
-        candidates,
-        passes,
-    )
+    no_choice(sentence::interrupted(compared, planned), candidates, passes)
 }
 
 /// Advice that names no policy.

@@ -182,7 +182,7 @@ impl<'a> Experiment<'a> {
         for (what, index) in [("unusable_before", &before), ("unusable_after", &after)] {
             if index.iter().all(Option::is_none) {
                 row.missing
-                    .push(Missing::new(what, "nothing is free that could lie in blocks"));
+                    .push(Missing::new(what, "not a single page is free"));
             }
         }
         let time = row.time_ms.filter(|_| self.beside_mail);

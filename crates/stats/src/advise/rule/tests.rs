@@ -308,7 +308,11 @@ fn by_passes_tells_what_is_used_at_each_number_of_passes() {
         };
         for passes in 0..200 {
             let advice = advise(&rows, "linear", passes);
-            assert_eq!(advice.policy, used(&stretches, passes), "{passes}: {rows:?}");
+            assert_eq!(
+                advice.policy,
+                used(&stretches, passes),
+                "{passes}: {rows:?}"
+            );
             let variant = &advice.variants[0].policy;
             assert_eq!(Some(variant), used(&half, passes).as_ref(), "{passes}");
         }
