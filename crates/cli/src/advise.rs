@@ -20,6 +20,13 @@ pub(crate) fn chunks(flags: &AdviseChunks) -> Result<ExitCode, Failure> {
         access: vec![flags.access],
     };
     let outcome = chunks::outcome(&flags.input, &device)?;
+    let (rows, setting) = (&outcome.rows, &outcome.setting);
+    let access = flags.access.word();
+    let advice = if outcome.interrupted {
+        rule::interrupted(rows, setting, access, flags.passes, outcome.compared)
+    } else {
+        rule::advise(rows, setting, access, flags.passes)
+    };
     let advise = Advise {
         schema: SCHEMA.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -27,12 +34,7 @@ pub(crate) fn chunks(flags: &AdviseChunks) -> Result<ExitCode, Failure> {
         question: Question::Chunks,
         seed: flags.input.seed,
         interrupted: outcome.interrupted,
-        advice: rule::advise(
-            &outcome.rows,
-            &outcome.setting.bystanders_alone,
-            flags.access.word(),
-            flags.passes,
-        ),
+        advice,
         chunks: outcome.setting,
         rows: outcome.rows,
     };

@@ -53,6 +53,9 @@ fn absolute(variable: &str) -> Option<PathBuf> {
 
 /// Makes the directory where there is none, and tries whether a file can be made in it.
 fn usable(directory: &Path) -> std::io::Result<PathBuf> {
+    if directory.exists() && !directory.is_dir() {
+        return Err(std::io::Error::other("it is no directory"));
+    }
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)

@@ -239,6 +239,14 @@ fn figures_that_make_no_sense() {
     replay_refused(&["--device", "64K,2M"], &["{64K,2M}", "4K"]);
     replay_refused(&["--device", "4K,48K"], &["'48K'", "power of two"]);
     replay_refused(&["--device", ""], &["power of two"]);
+    replay_refused(&["--device", "1,4K"], &["{1,4K}", "no pages below 4K"]);
+    replay_refused(&["--device", "2K,4K"], &["{2K,4K}", "no pages below 4K"]);
+    replay_refused(&["--device", "4K,16E"], &["'16E'", "64 bits"]);
+    replay_refused(
+        &["kept-1/4-pined"],
+        &["kept-1/4-pined", "unknown", "kept-1/4-pinned"],
+    );
+    replay_refused(&["-o", "/dev/full"], &["/dev/full", "no directory"]);
     replay_refused(&["--access", "zigzag"], &["'zigzag'", "rotate-90"]);
     replay_refused(&["--kernel", "2.6"], &["'2.6'", "6.12"]);
     replay_refused(&["--policy", "bets"], &["'bets'", "list-noreclaim", "all"]);
@@ -317,6 +325,18 @@ fn a_traces_mappings_are_buffers_on_the_threads_memory() {
     replay_refused(&[large.to_str().unwrap()], &expected);
     let noise = file(folder.path(), "noise", "not a trace\n");
     replay_refused(&[noise.to_str().unwrap()], &["noise", "line 1"]);
+    for other in [
+        "",
+        "\n",
+        "[]",
+        "{}",
+        "{\"schema\":\"stopgap.run/1\"}",
+        " [1,\n2]\n",
+    ] {
+        let path = file(folder.path(), "other.json", other);
+        let expected = ["other.json", "stopgap.snapshot/1", "stopgap.trace/1"];
+        replay_refused(&[path.to_str().unwrap()], &expected);
+    }
     replay_refused(&[folder.path().to_str().unwrap()], &["directory"]);
     replay_refused(&["/dev/zero"], &["a pipe or a device"]);
 }
@@ -373,12 +393,68 @@ fn a_snapshot_is_a_memory_with_assumptions() {
     let large = [path, "--size", "128M"];
     replay_refused(&large, &["128M", "box.json has 64 MiB"]);
     let other = file(folder.path(), "arm.json", &snapshot(16_384));
-    replay_refused(&[other.to_str().unwrap()], &["arm.json", "16 KiB", "4 KiB"]);
+    replay_refused(
+        &[other.to_str().unwrap()],
+        &["arm.json", "16 KiB", "the model knows 4 KiB pages only"],
+    );
     let whole = snapshot(4_096);
     for length in [40, whole.len() / 2, whole.len() - 1] {
         let cut = file(folder.path(), "cut.json", &whole[..length]);
-        replay_refused(&[cut.to_str().unwrap()], &["cut.json"]);
+        replay_refused(&[cut.to_str().unwrap()], &["cut.json", "cut short"]);
     }
+}
+
+/// What a command says that is interrupted after 1.5 s, and how long it takes to hear it.
+fn interrupted(run: &Run, words: &[&str]) -> (std::process::Output, std::time::Duration) {
+    let child = run
+        .command(words)
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(1_500));
+    let began = std::time::Instant::now();
+    let pid = child.id().to_string();
+    let kill = std::process::Command::new("kill")
+        .args(["-INT", &pid])
+        .status();
+    assert!(kill.unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    (output, began.elapsed())
+}
+
+/// The policy that Ctrl-C found at work is not the best for being the only one.
+#[test]
+fn an_interrupted_advice_names_no_policy() {
+    let run = Run::new();
+    let device = ["--device", "4K,64K,2M", "--access", "rotate-90"];
+    let words = [
+        &["advise", "chunks", "--buffers", "1m", "--json"],
+        &device[..],
+    ]
+    .concat();
+    let (output, _) = interrupted(&run, &words);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let document = valid("stopgap.advise-1.json", &text(&output.stdout));
+    let advice = &document["advice"];
+    assert_eq!(advice["verdict"]["word"], "inconclusive");
+    assert_eq!(advice["policy"], Value::Null);
+    assert_eq!(
+        advice["verdict"]["text"],
+        "inconclusive: interrupted, 0 of 13 policies compared"
+    );
+}
+
+/// One buffer of 1 GiB by `old` takes minutes of ours in `thread`.
+#[test]
+fn an_interrupt_is_heard_within_a_buffer() {
+    let run = Run::new();
+    let words = ["replay", "chunks", "--size", "1G", "--policy", "old"];
+    let (output, after) = interrupted(&run, &words);
+    assert!(after.as_secs() < 10, "{after:?}");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let line = text(&output.stderr);
+    assert!(line.contains("interrupted before anything"), "{line}");
 }
 
 /// Ctrl-C reports what was built until then.
@@ -386,18 +462,7 @@ fn a_snapshot_is_a_memory_with_assumptions() {
 fn an_interrupt_loses_nothing() {
     let run = Run::new();
     let words = ["replay", "chunks", "--buffers", "1m", "--json"];
-    let child = run
-        .command(&words)
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(1_500));
-    let pid = child.id().to_string();
-    let kill = std::process::Command::new("kill")
-        .args(["-INT", &pid])
-        .status();
-    assert!(kill.unwrap().success());
-    let output = child.wait_with_output().unwrap();
+    let (output, _) = interrupted(&run, &words);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let document = valid("stopgap.replay-1.json", &text(&output.stdout));
     assert_eq!(document["interrupted"], true);

@@ -98,29 +98,31 @@ impl FromStr for PageSizes {
             .and_then(|rest| rest.strip_suffix('}'));
         let sizes = inner.unwrap_or(text).split(',').map(|word| {
             let word = word.trim();
-            size(word).ok_or_else(|| {
-                format!("'{word}' of the page sizes '{text}' is no power of two, as 4096, 4K or 2M")
-            })
+            size(word).map_err(|why| format!("'{word}' of the page sizes '{text}' {why}"))
         });
         let sizes: Vec<u64> = sizes.collect::<Result<_, String>>()?;
         PageSizes::new(&sizes).map_err(|error| format!("{error}"))
     }
 }
 
-/// A power of two, or `None`.
-fn size(word: &str) -> Option<u64> {
+/// A power of two, or why it is none.
+fn size(word: &str) -> Result<u64, &'static str> {
+    const NO_POWER: &str = "is no power of two, as 4096, 4K or 2M";
+    const TOO_LARGE: &str = "is more than 64 bits hold";
     let letter = |c: char| {
         UNITS
             .iter()
             .position(|unit| unit.starts_with(c.to_ascii_uppercase()))
     };
     let (digits, thousands) = match word.char_indices().next_back() {
-        Some((at, last)) if !last.is_ascii_digit() => (&word[..at], letter(last)?),
+        Some((at, last)) if !last.is_ascii_digit() => (&word[..at], letter(last).ok_or(NO_POWER)?),
         _ => (word, 0),
     };
-    let size = digits
-        .parse::<u64>()
-        .ok()?
-        .checked_mul(1 << (10 * thousands))?;
-    size.is_power_of_two().then_some(size)
+    if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return Err(NO_POWER);
+    }
+    // Digits alone fail in one way only.
+    let number: u64 = digits.parse().map_err(|_| TOO_LARGE)?;
+    let size = number.checked_mul(1 << (10 * thousands)).ok_or(TOO_LARGE)?;
+    size.is_power_of_two().then_some(size).ok_or(NO_POWER)
 }

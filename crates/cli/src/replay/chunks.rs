@@ -5,6 +5,7 @@
 mod input;
 mod trace;
 
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -60,6 +61,8 @@ pub(crate) struct Outcome {
     pub(crate) setting: ChunksSetting,
     pub(crate) rows: Vec<ChunksRow>,
     pub(crate) interrupted: bool,
+    /// Policies that were carried out to their end, and those that were to be.
+    pub(crate) compared: (usize, usize),
     /// When it began, in seconds since 1970.
     pub(crate) started: u64,
     /// The directory for the record.
@@ -84,11 +87,16 @@ pub(crate) fn outcome(flags: &ChunksInput, device: &Device) -> Result<Outcome, F
         seed: flags.seed,
     };
     let wrong = |error: &MachineError| Failure::error(format!("{}: {error}", input.workload));
-    let alone = experiment
-        .alone(&signals::interrupted)
-        .map_err(|error| wrong(&error))?;
+    // A policy was carried out to its end unless Ctrl-C was heard while it was.
+    let cut = Cell::new(false);
+    let stop = || {
+        cut.set(cut.get() || signals::interrupted());
+        cut.get()
+    };
+    let alone = experiment.alone(&stop).map_err(|error| wrong(&error))?;
     let bar = session::progress_bar();
     let mut rows = Vec::new();
+    let mut compared = 0;
     for (index, &policy) in policies.iter().enumerate() {
         bar.set_message(policy.word());
         let progress = |share: f64| {
@@ -100,15 +108,16 @@ pub(crate) fn outcome(flags: &ChunksInput, device: &Device) -> Result<Outcome, F
             bar.set_position(((index as f64 + share) / policies.len() as f64 * 1_000.0) as u64);
         };
         let row = experiment
-            .row(policy, &signals::interrupted, &progress)
+            .row(policy, &stop, &progress)
             .map_err(|error| wrong(&error))?;
         rows.extend(row.map(|mut row| {
             row.missing.extend_from_slice(&input.missing);
             row
         }));
-        if signals::interrupted() {
+        if cut.get() {
             break;
         }
+        compared += 1;
     }
     bar.finish_and_clear();
     if rows.is_empty() {
@@ -138,7 +147,8 @@ pub(crate) fn outcome(flags: &ChunksInput, device: &Device) -> Result<Outcome, F
     Ok(Outcome {
         setting,
         rows,
-        interrupted: signals::interrupted(),
+        interrupted: cut.get(),
+        compared: (compared, policies.len()),
         started,
         records,
     })

@@ -33,6 +33,7 @@ impl Bytes {
     pub fn short(self) -> String {
         let whole = |shift: u32| self.0 > 0 && self.0.trailing_zeros() >= shift;
         match () {
+            () if whole(40) => format!("{}T", self.0 >> 40),
             () if whole(30) => format!("{}G", self.0 >> 30),
             () if whole(20) => format!("{}M", self.0 >> 20),
             () if whole(10) => format!("{}K", self.0 >> 10),
@@ -103,6 +104,14 @@ mod tests {
         for wrong in ["", "M", "-1", "4X", "1.5G", "99999999999T", "4 M", "4MM"] {
             assert!(wrong.parse::<Bytes>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn sizes_are_told_in_the_largest_unit() {
+        for text in ["1T", "1G", "1025G", "64K", "1000"] {
+            assert_eq!(text.parse::<Bytes>().map(Bytes::short), Ok(text.to_owned()));
+        }
+        assert_eq!(Bytes(1 << 40).short(), "1T");
     }
 
     #[test]

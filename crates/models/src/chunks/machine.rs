@@ -105,6 +105,9 @@ pub enum MachineError {
     /// What the policy says, memory at its end among it.
     #[error("{0}")]
     Build(BuildError),
+    /// The caller of [`Machine::build_until`] wanted no more.
+    #[error("stopped within a buffer")]
+    Stopped,
 }
 
 /// A buffer, and what it cost.
@@ -214,6 +217,20 @@ impl Machine {
     /// A request in other pages or larger than the memory, and those of the policy; nothing is held then, but time has
     /// passed for the memory.
     pub fn build(&mut self, policy: Name, request: &Request) -> Result<Outcome, MachineError> {
+        self.build_until(policy, request, &|| false)
+    }
+
+    /// The same, given up as soon as `stop` says so, which is asked before each call of the allocator: on fragmented
+    /// memory one buffer may take minutes of ours. It should cost no more than a look at a flag.
+    ///
+    /// # Errors
+    /// As [`Machine::build`], and [`MachineError::Stopped`]; nothing is held then.
+    pub fn build_until(
+        &mut self,
+        policy: Name,
+        request: &Request,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Outcome, MachineError> {
         let &Request { pages, page, .. } = request;
         if page != self.page {
             let (asked, page) = (page, self.page);
@@ -225,7 +242,17 @@ impl Machine {
         }
         self.rest();
         let (before, large) = (self.counts, self.free_of_order_3());
-        let built = policy.build(request, self).map_err(MachineError::Build)?;
+        let mut until = Until {
+            machine: self,
+            stop,
+            stopped: false,
+        };
+        let built = policy.build(request, &mut until);
+        let stopped = until.stopped;
+        let built = match built {
+            Err(_) if stopped => return Err(MachineError::Stopped),
+            built => built.map_err(MachineError::Build)?,
+        };
         self.clear(built.pages());
         let large_blocks = large.cast_signed() - self.free_of_order_3().cast_signed();
         let bystanders = self.stand_by();
@@ -343,5 +370,27 @@ impl Source for Machine {
 
     fn give(&mut self, chunk: Chunk) {
         self.give_back(chunk.frame, chunk.order);
+    }
+}
+
+/// A machine that has nothing more to give once somebody said to stop: whatever the policy then tries, it soon gives up,
+/// and gives back what it has.
+struct Until<'a> {
+    machine: &'a mut Machine,
+    stop: &'a dyn Fn() -> bool,
+    stopped: bool,
+}
+
+impl Source for Until<'_> {
+    fn take(&mut self, order: u32, effort: Effort) -> Option<u64> {
+        self.stopped = self.stopped || (self.stop)();
+        if self.stopped {
+            return None;
+        }
+        self.machine.take(order, effort)
+    }
+
+    fn give(&mut self, chunk: Chunk) {
+        self.machine.give(chunk);
     }
 }

@@ -12,7 +12,7 @@ fn the_sentence_comes_first_and_who_is_set_aside_says_why() {
         row("list", 20.0, [16.0, 63.0], 40),
     ];
     let setting = replay(Vec::new()).chunks.unwrap();
-    let advice = advise(&rows, &setting.bystanders_alone, "linear", 60);
+    let advice = advise(&rows, &setting, "linear", 60);
     let advise = Advise {
         schema: SCHEMA.to_owned(),
         version: String::new(),
@@ -38,6 +38,10 @@ fn the_sentence_comes_first_and_who_is_set_aside_says_why() {
         found.unwrap_or_else(|| panic!("no '{word}' in\n{text}"))
     };
     assert!(line("no: dwc2").starts_with("list"), "{text}");
+    assert!(line("dwc2:3 %").starts_with("policy"), "{text}");
+    assert!(line("no: dwc2").contains("40.0  no:"), "{text}");
+    assert!(line("(nothing)").ends_with("2.00"), "{text}");
+    assert!(line("were it otherwise").contains("use"), "{text}");
     assert!(line("reclaim a page x1/2").contains("stands"));
     assert!(line("Interrupted").contains("not every policy"), "{text}");
     for line in text.lines() {

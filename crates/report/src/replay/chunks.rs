@@ -173,11 +173,7 @@ fn mappings(rows: &[&ChunksRow], setting: &ChunksSetting, style: Style) -> Strin
     head.push("tables".to_owned());
     head.extend(setting.access.iter().map(|access| format!("{access} %")));
     let others = rows.first().map_or(&[][..], |row| &row.bystanders);
-    head.extend(
-        others
-            .iter()
-            .map(|other| format!("{}:{} %", plain(&other.name), other.order)),
-    );
+    head.extend(others.iter().map(|other| format!("{} %", named(other))));
     head.push("blocks/MiB".to_owned());
     let cells = rows.iter().map(|row| {
         let built = !row.entries.is_empty();
@@ -199,27 +195,67 @@ fn mappings(rows: &[&ChunksRow], setting: &ChunksSetting, style: Style) -> Strin
             let of = row.tlb.iter().find(|tlb| tlb.access == *access);
             percent(of.map(|tlb| tlb.misses_per_access))
         }));
-        cells.extend(
-            row.bystanders
-                .iter()
-                .map(|other| percent(share(other.failures, other.tries))),
-        );
+        cells.extend(row.bystanders.iter().map(failing));
         cells.push(figure(row.large_blocks_per_mib));
         cells
     });
     let mut cells: Vec<Vec<String>> = cells.collect();
     if !others.is_empty() {
-        // Nothing is built: of all columns only those of the others have something to say.
-        let mut alone = vec!["(nothing)".to_owned()];
-        alone.resize(head.len() - 1 - others.len(), String::new());
-        let failing = |other: &Bystander| percent(share(other.failures, other.tries));
-        alone.extend(setting.bystanders_alone.iter().map(failing));
-        alone.resize(head.len(), String::new());
-        cells.push(alone);
+        let before = head.len() - 1 - others.len();
+        cells.push(nothing_built(setting, before, head.len()));
     }
     let head: Vec<&str> = head.iter().map(String::as_str).collect();
-    let right: Vec<bool> = (0..head.len()).map(|column| column > 0).collect();
-    plain_table(&head, cells, &right, false, style)
+    in_parts(&head, &cells, style)
+}
+
+/// A table of figures, in several one below the other where its columns are wider than the screen: each has the first
+/// column.
+fn in_parts(head: &[&str], cells: &[Vec<String>], style: Style) -> String {
+    let width = |column: usize| {
+        let below = cells.iter().filter_map(|row| row.get(column));
+        let below = below.map(|cell| cell.chars().count()).max().unwrap_or(0);
+        2 + below.max(head[column].chars().count())
+    };
+    let mut parts = vec![vec![0]];
+    let mut used = width(0);
+    for column in 1..head.len() {
+        if used + width(column) > usize::from(style.width) {
+            parts.push(vec![0]);
+            used = width(0);
+        }
+        used += width(column);
+        parts.last_mut().unwrap_or(&mut vec![]).push(column);
+    }
+    let table = |columns: &Vec<usize>| {
+        let head: Vec<&str> = columns.iter().map(|&column| head[column]).collect();
+        let rows = cells.iter().map(|row| {
+            let cell = |&column: &usize| row.get(column).cloned().unwrap_or_default();
+            columns.iter().map(cell).collect()
+        });
+        let right: Vec<bool> = columns.iter().map(|&column| column > 0).collect();
+        plain_table(&head, rows.collect(), &right, false, style)
+    };
+    parts.iter().map(table).collect::<Vec<_>>().join("\n")
+}
+
+/// `dwc2:3`.
+pub(crate) fn named(other: &Bystander) -> String {
+    format!("{}:{}", plain(&other.name), other.order)
+}
+
+/// Of 100 tries of a bystander, so many fail.
+pub(crate) fn failing(other: &Bystander) -> String {
+    percent(share(other.failures, other.tries))
+}
+
+/// The line of a table for what is where nothing is built: of its `columns` only those of the others, after the first
+/// `before`, have something to say.
+pub(crate) fn nothing_built(setting: &ChunksSetting, before: usize, columns: usize) -> Vec<String> {
+    let mut cells = vec!["(nothing)".to_owned()];
+    cells.resize(before, String::new());
+    cells.extend(setting.bystanders_alone.iter().map(failing));
+    cells.resize(columns, String::new());
+    cells
 }
 
 /// The unusable index by order. All policies find the same memory, so one line tells how it was before.
@@ -380,7 +416,7 @@ fn legend(replay: &Replay, setting: &ChunksSetting, style: Style) -> String {
                 let others = row
                     .bystanders
                     .iter()
-                    .map(|other| format!("{}:{} %", plain(&other.name), other.order));
+                    .map(|other| format!("{} %", named(other)));
                 let others = others.collect::<Vec<_>>().join(", ");
                 if others.is_empty() {
                     others

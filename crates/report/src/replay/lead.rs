@@ -3,7 +3,7 @@
 use stopgap_stats::replay::{ChunksRow, ChunksSetting};
 
 use super::chunks::{digits, share, time};
-use crate::text::{number, plain};
+use crate::text::{number, plain, thousands};
 
 /// Which policy takes least and which most time, which needs fewest entries, beside which the others fail
 /// least. One policy alone is told as it is.
@@ -11,7 +11,7 @@ pub(super) fn sentence(rows: &[&ChunksRow], setting: &ChunksSetting) -> String {
     let mut parts = Vec::new();
     let timed = Ends::of(rows, |row| row.time_ms);
     match &timed {
-        None => parts.push("no policy could build a buffer".to_owned()),
+        None => parts.push(format!("no policy could build a buffer{}", why(setting))),
         Some(ends) if ends.same() => {
             parts.push(format!(
                 "{} a buffer with {}",
@@ -28,6 +28,7 @@ pub(super) fn sentence(rows: &[&ChunksRow], setting: &ChunksSetting) -> String {
             number(ends.most / ends.least)
         )),
     }
+    parts.extend(timed.and_then(|_| not_built(rows, setting)));
     let entries =
         |row: &ChunksRow| (!row.entries.is_empty()).then(|| row.entries.values().sum::<f64>());
     if let Some(ends) = Ends::of(rows, entries) {
@@ -59,6 +60,33 @@ pub(super) fn sentence(rows: &[&ChunksRow], setting: &ChunksSetting) -> String {
         });
     }
     format!("{}: {}", plain(&setting.memory), parts.join("; "))
+}
+
+/// How many buffers could not be built, and why where that is plain: figures of the others are of those that could.
+fn not_built(rows: &[&ChunksRow], setting: &ChunksSetting) -> Option<String> {
+    let failed: Vec<&&ChunksRow> = rows.iter().filter(|row| row.failures > 0).collect();
+    let least = failed.iter().map(|row| row.failures).min()?;
+    let most = failed.iter().map(|row| row.failures).max()?;
+    let count = if least == most {
+        thousands(most)
+    } else {
+        format!("{} to {}", thousands(least), thousands(most))
+    };
+    let whose = if failed.len() == rows.len() {
+        String::new()
+    } else {
+        let policies: Vec<&str> = failed.iter().map(|row| row.policy.as_str()).collect();
+        format!(" with {}", names(&policies))
+    };
+    let all = thousands(setting.buffers);
+    let why = why(setting);
+    Some(format!("{count} of {all} buffers NOT built{whose}{why}"))
+}
+
+/// Why buffers cannot be built, in brackets; nothing where it is not plain.
+fn why(setting: &ChunksSetting) -> String {
+    let why = setting.too_much();
+    why.map_or_else(String::new, |why| format!(" ({why})"))
 }
 
 /// The least and the most of a figure, and whose they are.

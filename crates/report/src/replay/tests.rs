@@ -198,3 +198,43 @@ fn one_policy_and_none_that_builds() {
     );
     assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
 }
+
+/// 2 of 50 is too late at the bottom; and four of 512 MiB in 1 GiB can be no surprise.
+#[test]
+fn what_could_not_be_built_is_said_at_once() {
+    let broken = ChunksRow {
+        failures: 37,
+        ..row("list", 39.4, [16.0, 63.0], 0)
+    };
+    let mut replay = replay(vec![broken, row("old", 24_000.0, [16.0, 63.0], 0)]);
+    if let Some(setting) = &mut replay.chunks {
+        setting.size_bytes = Some(1 << 30);
+    }
+    let text = screen(&replay, STYLE);
+    let lead = text.split("50 buffers of").next().unwrap();
+    let lead = lead.split_whitespace().collect::<Vec<_>>().join(" ");
+    let words = "37 of 50 buffers NOT built with list (4 held at a time are 4 GiB, and the memory has 2 GiB)";
+    assert!(lead.contains(words), "{lead}");
+}
+
+/// Eleven sizes, each with a column of its own.
+#[test]
+fn a_device_of_many_page_sizes_keeps_to_the_width() {
+    let mut replay = replay(vec![row("one-page", 250.0, [1_024.0, 0.0], 0)]);
+    if let Some(setting) = &mut replay.chunks {
+        setting.device = (0..11).map(|at| format!("{}K", 4_u64 << at)).collect();
+        setting.device[10] = "LAST-SIZE".to_owned();
+    }
+    let text = screen(&replay, STYLE);
+    for line in text.lines() {
+        assert!(line.chars().count() <= 110, "{} in\n{text}", line.len());
+    }
+    for words in ["LAST-SIZE", "2048K", "blocks/MiB"] {
+        let tables = text.lines().filter(|line| line.starts_with("policy"));
+        assert_eq!(
+            tables.filter(|line| line.contains(words)).count(),
+            1,
+            "{text}"
+        );
+    }
+}

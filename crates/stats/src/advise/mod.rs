@@ -27,7 +27,8 @@ pub struct Advise {
     pub question: Question,
     /// Seed of every random choice.
     pub seed: u64,
-    /// Whether it was interrupted: only the policies of `rows` were compared.
+    /// Whether it was interrupted: not every policy was compared, so none is advised. The last of `rows` may be
+    /// cut short.
     pub interrupted: bool,
     /// What was the same for every policy.
     pub chunks: ChunksSetting,
@@ -44,15 +45,15 @@ pub struct Advice {
     pub verdict: AdviceVerdict,
     /// How often the device goes over a buffer while it lives.
     pub passes: u64,
-    /// The policy; absent where none can build the buffers. It costs least, or as good as least.
+    /// The policy; absent where none can build the buffers or not all were compared. It costs least, or as good as least.
     pub policy: Option<String>,
     /// Others whose buffers cost at most [`rule::AS_GOOD`] more.
     pub as_good: Vec<String>,
-    /// The best of the rest; where there is none, the next best.
+    /// The cheapest of those that are not as good; absent where all are.
     pub runner_up: Option<String>,
     /// What would be used if bystanders did not count, where that is another.
     pub without_bystanders: Option<String>,
-    /// The least cost by passes, from 0 on: what would change the choice.
+    /// What would be used by passes, from 0 on, by the same rule as `policy`.
     pub stretches: Vec<Stretch>,
     /// Every policy, the cheapest first, those that are set aside last.
     pub candidates: Vec<Candidate>,
@@ -75,7 +76,8 @@ pub struct AdviceVerdict {
 pub enum AdviceWord {
     /// Use [`Advice::policy`].
     Use,
-    /// An assumption, halved or doubled, gives another policy; or none can build the buffers.
+    /// An assumption, halved or doubled, gives another policy; or none can build the buffers; or not all were
+    /// compared.
     Inconclusive,
 }
 
@@ -90,13 +92,14 @@ pub struct Candidate {
     pub pass_ms: Option<f64>,
     /// Both together, over all passes.
     pub life_ms: Option<f64>,
-    /// Share of bystanders' tries that failed beside it; absent where there was none.
+    /// Share of the tries of all bystanders together that failed beside it, so who tries more often counts for more;
+    /// by bystander in the rows. Absent where there was none.
     pub bystanders_failing: Option<f64>,
     /// Why it is not to be used, whatever it costs.
     pub set_aside: Option<String>,
 }
 
-/// From so many passes on, a policy costs least or is as good as that which does, until the next stretch.
+/// From so many passes on, until the next stretch, a policy would be used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Stretch {
     /// Passes from which on.
@@ -116,7 +119,7 @@ pub struct Variant {
     pub policy: String,
     /// Whether the advice stands: what is advised costs at most twice [`rule::AS_GOOD`] more than that.
     pub holds: bool,
-    /// The least cost by passes then.
+    /// What would be used by passes then.
     pub stretches: Vec<Stretch>,
 }
 

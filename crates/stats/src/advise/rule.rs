@@ -24,12 +24,17 @@
 //! **Sensitivity.** Costs are compared again with each assumption halved and doubled. Where what was chosen
 //! then costs more than twice [`AS_GOOD`] above the least, the answer is `inconclusive`.
 //!
-//! Pure arithmetic on rows. Cost: policies^2 a variant.
+//! Every policy that is named by passes, or under an assumption, is chosen by that same rule. The runner-up alone is the
+//! cheapest of those that are not as good.
+//!
+//! Pure arithmetic on rows. Cost: policies^3 a variant.
 
-use crate::replay::ChunksRow;
+use std::collections::BTreeSet;
+
 use crate::replay::chunks::{Bystander, Sensitivity};
+use crate::replay::{ChunksRow, ChunksSetting};
 
-use super::{Advice, Candidate, Stretch, Variant, sentence};
+use super::{Advice, AdviceVerdict, Candidate, Stretch, Variant, sentence};
 
 /// What is at most this share more costly is as good.
 pub const AS_GOOD: f64 = 0.05;
@@ -41,39 +46,30 @@ pub const BYSTANDERS: f64 = 0.01;
 const MOST_PASSES: f64 = 2e11;
 
 /// Chooses among `rows` for a device that goes over each buffer `passes` times in the pattern `access`;
-/// `alone` is how the bystanders fare without any buffer.
+/// `setting` says how the bystanders fare without any buffer.
 #[must_use]
-pub fn advise(rows: &[ChunksRow], alone: &[Bystander], access: &str, passes: u64) -> Advice {
-    let aside = set_aside(rows, alone);
+pub fn advise(rows: &[ChunksRow], setting: &ChunksSetting, access: &str, passes: u64) -> Advice {
+    let aside = set_aside(rows, &setting.bystanders_alone);
     let usable = |row: &&ChunksRow| !aside.iter().any(|(policy, _)| *policy == row.policy);
     let usable: Vec<&ChunksRow> = rows.iter().filter(usable).collect();
     let lines = lines(&usable, access, None);
     let Some(best) = choice(&lines, passes) else {
-        return Advice {
-            verdict: sentence::nobody(),
-            passes,
-            policy: None,
-            as_good: Vec::new(),
-            runner_up: None,
-            without_bystanders: None,
-            stretches: Vec::new(),
-            candidates: candidates(rows, access, passes, &aside),
-            variants: Vec::new(),
-        };
+        let candidates = candidates(rows, access, passes, &aside);
+        return no_choice(sentence::nobody(setting), candidates, passes);
     };
     let life = least(&lines, passes).map_or(0.0, |line| line.life(passes));
     let (as_good, others): (Vec<Line<'_>>, Vec<Line<'_>>) = lines
         .iter()
         .filter(|line| line.policy != best.policy)
         .partition(|line| is_as_good(line.life(passes), life));
-    let runner_up = least(&others, passes).or_else(|| least(&as_good, passes));
+    let runner_up = least(&others, passes);
     let able: Vec<&ChunksRow> = rows.iter().filter(|row| row.failures == 0).collect();
     let able = self::lines(&able, access, None);
-    let without_bystanders =
-        least(&able, passes).filter(|line| !is_as_good(life, line.life(passes)));
+    let cheaper = least(&able, passes).filter(|line| !is_as_good(life, line.life(passes)));
+    let without_bystanders = cheaper.and_then(|_| choice(&able, passes));
     let word = |line: &Line<'_>| line.policy.to_owned();
     let mut advice = Advice {
-        verdict: sentence::nobody(),
+        verdict: sentence::nobody(setting),
         passes,
         policy: Some(word(&best)),
         as_good: as_good.iter().map(word).collect(),
@@ -83,8 +79,38 @@ pub fn advise(rows: &[ChunksRow], alone: &[Bystander], access: &str, passes: u64
         candidates: candidates(rows, access, passes, &aside),
         variants: variants(&usable, access, passes, best.policy),
     };
-    advice.verdict = sentence::verdict(&advice, access);
+    advice.verdict = sentence::verdict(&advice, setting, access);
     advice
+}
+
+/// What is said where only `compared` of `planned` policies were carried out to their end: none is advised, because
+/// those that are missing may be the best. `rows` may hold one more, cut short.
+#[must_use]
+pub fn interrupted(
+    rows: &[ChunksRow],
+    setting: &ChunksSetting,
+    access: &str,
+    passes: u64,
+    (compared, planned): (usize, usize),
+) -> Advice {
+    let aside = set_aside(rows, &setting.bystanders_alone);
+    let candidates = candidates(rows, access, passes, &aside);
+    no_choice(sentence::interrupted(compared, planned), candidates, passes)
+}
+
+/// Advice that names no policy.
+fn no_choice(verdict: AdviceVerdict, candidates: Vec<Candidate>, passes: u64) -> Advice {
+    Advice {
+        verdict,
+        passes,
+        policy: None,
+        as_good: Vec::new(),
+        runner_up: None,
+        without_bystanders: None,
+        stretches: Vec::new(),
+        candidates,
+        variants: Vec::new(),
+    }
 }
 
 /// A policy's cost over passes.
@@ -139,7 +165,8 @@ fn least<'a>(lines: &[Line<'a>], passes: u64) -> Option<Line<'a>> {
     lines.iter().min_by(cheaper).copied()
 }
 
-/// Of the lines that are as good as the cheapest, the one that tries least at worst; of equal ones the cheapest.
+/// Of the lines that are as good as the cheapest, the one that tries least at worst; of equal ones the cheapest,
+/// then the one that walks less.
 fn choice<'a>(lines: &[Line<'a>], passes: u64) -> Option<Line<'a>> {
     let least = least(lines, passes)?.life(passes);
     let good = lines
@@ -147,7 +174,8 @@ fn choice<'a>(lines: &[Line<'a>], passes: u64) -> Option<Line<'a>> {
         .filter(|line| is_as_good(line.life(passes), least));
     let better = |a: &&Line<'_>, b: &&Line<'_>| {
         let tries = a.tries.cmp(&b.tries);
-        tries.then(a.life(passes).total_cmp(&b.life(passes)))
+        let cost = a.life(passes).total_cmp(&b.life(passes));
+        tries.then(cost).then(a.pass.total_cmp(&b.pass))
     };
     good.min_by(better).copied()
 }
@@ -229,46 +257,35 @@ fn share(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
-/// Of the lines that are as good as `line` at any number of passes, the one that tries least at worst.
-fn stand_in<'a>(line: &Line<'a>, lines: &[Line<'a>]) -> Line<'a> {
-    let good = lines
-        .iter()
-        .filter(|other| is_as_good(other.build, line.build) && is_as_good(other.pass, line.pass));
-    good.min_by_key(|other| other.tries)
-        .copied()
-        .unwrap_or(*line)
-}
-
-/// The lower envelope of the lines, from 0 passes on.
+/// The [`choice`] by passes, from 0 on. It can change only where two costs are equal, or where one is as good as the
+/// other for the last time; it is asked for at the first whole number of passes at and after each of these.
 #[allow(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss
 )] // passes are at most MOST_PASSES
 fn stretches(lines: &[Line<'_>]) -> Vec<Stretch> {
+    let mut turns = BTreeSet::from([0]);
+    for (one, other) in lines.iter().flat_map(|a| lines.iter().map(move |b| (a, b))) {
+        for share in [1.0, 1.0 + AS_GOOD] {
+            let passes = (share * other.build - one.build) / (one.pass - share * other.pass);
+            // Those that never meet give no number, or none that is finite.
+            if (0.0..=MOST_PASSES).contains(&passes) {
+                turns.extend([passes.ceil() as u64, passes.floor() as u64 + 1]);
+            }
+        }
+    }
     let mut stretches: Vec<Stretch> = Vec::new();
-    let cheapest = |a: &&Line<'_>, b: &&Line<'_>| {
-        let build = a.build.total_cmp(&b.build);
-        build.then(a.pass.total_cmp(&b.pass))
-    };
-    let mut now = lines.iter().min_by(cheapest).map(|line| (0, line));
-    while let Some((from_passes, line)) = now {
-        // Two that take turns within one pass: the later one is there at a whole number of passes.
-        stretches.pop_if(|last| last.from_passes == from_passes);
-        let policy = stand_in(line, lines).policy;
+    for from_passes in turns {
+        let Some(policy) = choice(lines, from_passes).map(|line| line.policy) else {
+            break;
+        };
         if stretches.last().is_none_or(|last| last.policy != policy) {
             stretches.push(Stretch {
                 from_passes,
                 policy: policy.to_owned(),
             });
         }
-        now = lines
-            .iter()
-            .filter(|other| other.pass < line.pass)
-            .map(|other| ((other.build - line.build) / (line.pass - other.pass), other))
-            .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.pass.total_cmp(&b.1.pass)))
-            .filter(|(passes, _)| *passes <= MOST_PASSES)
-            .map(|(passes, other)| (passes.max(0.0).ceil() as u64, other));
     }
     stretches
 }

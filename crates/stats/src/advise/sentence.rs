@@ -1,21 +1,35 @@
 //! Advice in a sentence.
 
+use crate::replay::ChunksSetting;
+
 use super::{Advice, AdviceVerdict, AdviceWord, Candidate, Stretch, Variant};
 
 /// What is said where there is nothing to choose from.
-pub(super) fn nobody() -> AdviceVerdict {
+pub(super) fn nobody(setting: &ChunksSetting) -> AdviceVerdict {
+    let why = setting
+        .too_much()
+        .map_or_else(String::new, |why| format!(" ({why})"));
     AdviceVerdict {
         word: AdviceWord::Inconclusive,
-        text: "inconclusive: no policy built all buffers, so there is nothing to choose from"
-            .to_owned(),
+        text: format!(
+            "inconclusive: no policy built all buffers{why}, so there is nothing to choose from"
+        ),
+    }
+}
+
+/// What is said where not every policy was compared.
+pub(super) fn interrupted(compared: usize, planned: usize) -> AdviceVerdict {
+    AdviceVerdict {
+        word: AdviceWord::Inconclusive,
+        text: format!("inconclusive: interrupted, {compared} of {planned} policies compared"),
     }
 }
 
 /// `use list: 312 ms in a buffer's life of 60 passes (rotate-90), 250 ms to build it and 62 ms of walks;
 /// then one-page, 410 ms. By passes: one-page, from 12 on list`.
-pub(super) fn verdict(advice: &Advice, access: &str) -> AdviceVerdict {
+pub(super) fn verdict(advice: &Advice, setting: &ChunksSetting, access: &str) -> AdviceVerdict {
     let Some(policy) = &advice.policy else {
-        return nobody();
+        return nobody(setting);
     };
     let of = |policy: &str| advice.candidates.iter().find(|one| one.policy == policy);
     let life = |one: &Candidate| ms(one.life_ms.unwrap_or_default());
@@ -23,9 +37,9 @@ pub(super) fn verdict(advice: &Advice, access: &str) -> AdviceVerdict {
     if let Some(one) = of(policy) {
         let build = one.build_ms.unwrap_or_default();
         parts.push(format!(
-            "{} in a buffer's life of {} passes ({access}), {} to build it and {} of walks",
+            "{} in a buffer's life of {} ({access}), {} to build it and {} of walks",
             life(one),
-            advice.passes,
+            passes(advice.passes),
             ms(build),
             ms(one.life_ms.unwrap_or_default() - build)
         ));
@@ -63,6 +77,12 @@ pub(super) fn verdict(advice: &Advice, access: &str) -> AdviceVerdict {
         word,
         text: format!("{start}: {parts}"),
     }
+}
+
+/// `60 passes`, `1 pass`.
+#[must_use]
+pub fn passes(passes: u64) -> String {
+    format!("{passes} pass{}", if passes == 1 { "" } else { "es" })
 }
 
 /// `one-page, from 12 on list`.

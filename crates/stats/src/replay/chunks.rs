@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stopgap_events::machine::Missing;
+use stopgap_events::units::Bytes;
 
 /// What was the same for every policy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -39,6 +40,22 @@ pub struct ChunksSetting {
     pub bystanders_alone: Vec<Bystander>,
     /// What is not known and was chosen, with why; [`ChunksRow::sensitivity`] varies it.
     pub assumptions: Vec<Assumption>,
+}
+
+impl ChunksSetting {
+    /// Why not every buffer can be built, where those that are held at a time are larger than the memory.
+    #[must_use]
+    pub fn too_much(&self) -> Option<String> {
+        let (live, size) = (self.live?, self.size_bytes?);
+        let all = live.checked_mul(size)?;
+        (all > self.memory_bytes).then(|| {
+            format!(
+                "{live} held at a time are {}, and the memory has {}",
+                Bytes(all),
+                Bytes(self.memory_bytes)
+            )
+        })
+    }
 }
 
 /// A figure that no source gives exactly.

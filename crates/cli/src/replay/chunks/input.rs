@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::Path;
 
 use stopgap_events::machine::Missing;
-use stopgap_events::snapshot::Snapshot;
+use stopgap_events::snapshot::{self as snapshot_file, Snapshot};
 use stopgap_events::units::Bytes;
 use stopgap_models::chunks::buddy::Use;
 use stopgap_models::chunks::experiment::{Device, Step, mail, videos};
@@ -36,6 +36,15 @@ pub(super) const PAGE: u64 = 4_096;
 
 /// What begins a snapshot's file, near its start.
 const SNAPSHOT: &[u8] = b"stopgap.snapshot/";
+
+/// What begins a trace of JSON lines.
+const TRACE: &[u8] = b"stopgap.trace/";
+
+/// What each event has.
+const EVENT: &[u8] = b"\"kind\"";
+
+/// What can be read.
+const EITHER: &str = "give a snapshot (stopgap.snapshot/1) or a trace (stopgap.trace/1)";
 
 /// What is carried out.
 pub(super) struct Input {
@@ -77,7 +86,8 @@ pub(super) fn input(flags: &ChunksInput, device: &Device) -> Result<Input, Failu
             "{unknown}; and there is no such file"
         )));
     }
-    if is_snapshot(path).map_err(|error| Failure::error(format!("{word}: {error}")))? {
+    let form = form(path).map_err(|error| Failure::error(format!("{word}: {error}")))?;
+    if form == Form::Snapshot {
         let memory = Memory::of_snapshot(path, &word, flags)?;
         memory.check(device)?;
         return memory.videos(flags, false);
@@ -101,15 +111,33 @@ pub(super) fn input(flags: &ChunksInput, device: &Device) -> Result<Input, Failu
     })
 }
 
-/// Whether the file begins as a snapshot does; whatever else it is, a trace's reader tells.
-fn is_snapshot(path: &Path) -> std::io::Result<bool> {
+/// What a file can be.
+#[derive(PartialEq)]
+enum Form {
+    Snapshot,
+    /// Or nothing that is known: its reader tells.
+    Trace,
+}
+
+/// What the file is by its start. JSON that is neither, not even an event without a header, is refused here: a trace's
+/// reader would look for events in it.
+fn form(path: &Path) -> std::io::Result<Form> {
     let mut start = Vec::new();
     input_file::open(path)?
         .take(4_096)
         .read_to_end(&mut start)?;
-    Ok(start
-        .windows(SNAPSHOT.len())
-        .any(|window| window == SNAPSHOT))
+    let names = |schema: &[u8]| start.windows(schema.len()).any(|window| window == schema);
+    if names(SNAPSHOT) {
+        return Ok(Form::Snapshot);
+    }
+    let refuse = |why: &str| Err(std::io::Error::other(format!("{why}; {EITHER}")));
+    match start.trim_ascii_start().first() {
+        None => refuse("it is empty"),
+        Some(b'{' | b'[') if !names(TRACE) => {
+            refuse("JSON that names no schema in its first 4 KiB")
+        }
+        Some(_) => Ok(Form::Trace),
+    }
 }
 
 /// A memory to build buffers from.
@@ -156,7 +184,19 @@ impl Memory {
     fn of_snapshot(path: &Path, word: &str, flags: &ChunksInput) -> Result<Memory, Failure> {
         let fail = |why: &dyn std::fmt::Display| Failure::error(format!("{word}: {why}"));
         let file = input_file::open(path).map_err(|error| fail(&error))?;
-        let snapshot = Snapshot::read(file).map_err(|error| fail(&error))?;
+        let snapshot = Snapshot::read(file).map_err(|error| match error {
+            snapshot_file::Error::Json(why) if why.starts_with("EOF ") => {
+                fail(&format_args!("a snapshot that is cut short: {why}"))
+            }
+            error => fail(&error),
+        })?;
+        if snapshot.page_bytes != Bytes(PAGE) {
+            return Err(fail(&format_args!(
+                "a snapshot of {} pages; the model knows {} pages only",
+                snapshot.page_bytes,
+                Bytes(PAGE)
+            )));
+        }
         // A machine of today, as the synthetic memories have it.
         let mut setting = Scenario::Unfragmented.setting(flags.seed);
         setting.kernel = flags.kernel.unwrap_or(setting.kernel);
@@ -213,10 +253,18 @@ impl Memory {
         }
     }
 
-    /// Whether the device can map a base page.
+    /// Whether a base page is the smallest that the device can map.
     fn check(&self, device: &Device) -> Result<(), Failure> {
-        if device.sizes.smallest() <= PAGE {
+        let smallest = device.sizes.smallest();
+        if smallest == PAGE {
             return Ok(());
+        }
+        if smallest < PAGE {
+            return Err(Failure::error(format!(
+                "--device {}: the model knows no pages below {}, and no IOMMU of such is known",
+                device.sizes,
+                Bytes(PAGE).short()
+            )));
         }
         Err(Failure::error(format!(
             "--device {}: without {} among them it could not map a single base page of {}",

@@ -23,6 +23,7 @@ mod tally;
 use std::collections::BTreeMap;
 
 use stopgap_chunks::policy::{BuildError, Built, Chunk, Effort, Name, Request, Source};
+use stopgap_events::machine::Missing;
 use stopgap_stats::replay::chunks::{Bystander, ChunksRow};
 
 pub use assumptions::assumptions;
@@ -57,7 +58,7 @@ pub struct Experiment<'a> {
 
 impl<'a> Experiment<'a> {
     /// Carries all steps out by `policy`; the row of what was done until `stop` said so, or `None` where that was
-    /// before the first buffer. `progress` hears the share that is done.
+    /// before the first buffer was built. It is asked within buffers too. `progress` hears the share that is done.
     ///
     /// # Errors
     /// Those of a request that makes no sense; that memory ends is a figure of the row.
@@ -133,7 +134,7 @@ impl<'a> Experiment<'a> {
                 }
                 Step::Build { id, pages } => {
                     let request = self.request(pages);
-                    match machine.build(policy, &request) {
+                    match machine.build_until(policy, &request, stop) {
                         Ok(outcome) => {
                             tally.built(&request, &outcome);
                             held.insert(id, outcome.built);
@@ -141,6 +142,8 @@ impl<'a> Experiment<'a> {
                         Err(MachineError::Build(BuildError::Exhausted { tries, .. })) => {
                             tally.failed(&tries);
                         }
+                        // What was tried of this buffer is nobody's figure.
+                        Err(MachineError::Stopped) => break,
                         Err(error) => return Err(error),
                     }
                 }
@@ -173,7 +176,15 @@ impl<'a> Experiment<'a> {
     fn finish(&self, policy: Name, tally: Tally<'_>, machine: &Machine) -> ChunksRow {
         let large_blocks_per_mib = tally.large_blocks_per_mib(self.machine.page());
         let fared = machine.bystanders();
-        let row = tally.row(self.workload, &machine.costs());
+        let mut row = tally.row(self.workload, &machine.costs());
+        let before = tally::unusable(self.machine.buddy());
+        let after = tally::unusable(machine.buddy());
+        for (what, index) in [("unusable_before", &before), ("unusable_after", &after)] {
+            if index.iter().all(Option::is_none) {
+                row.missing
+                    .push(Missing::new(what, "not a single page is free"));
+            }
+        }
         let time = row.time_ms.filter(|_| self.beside_mail);
         ChunksRow {
             tries_at_worst: self.tries_at_worst(policy),
@@ -181,8 +192,8 @@ impl<'a> Experiment<'a> {
             bystander_failures: fared.total_failed(),
             bystanders: bystanders(&fared),
             large_blocks_per_mib,
-            unusable_before: tally::unusable(self.machine.buddy()),
-            unusable_after: tally::unusable(machine.buddy()),
+            unusable_before: before,
+            unusable_after: after,
             mail: time.map(|ms| mail::beside(policy, ms)),
             ..row
         }

@@ -37,6 +37,8 @@ pub(super) struct Tally<'a> {
     pages: u64,
     tries: Tries,
     times: Histogram,
+    /// The longest as it is: the histogram ends at an hour.
+    worst_ns: f64,
     counts: Counts,
     entries: BTreeMap<u64, u64>,
     table_bytes: Option<u64>,
@@ -57,6 +59,7 @@ impl<'a> Tally<'a> {
             pages: 0,
             tries: Tries::default(),
             times: Histogram::new(),
+            worst_ns: 0.0,
             counts: Counts::default(),
             entries: BTreeMap::new(),
             table_bytes: Some(0),
@@ -82,6 +85,7 @@ impl<'a> Tally<'a> {
         self.pages += built.pages();
         self.large_blocks += outcome.large_blocks;
         self.counts = self.counts + outcome.counts;
+        self.worst_ns = self.worst_ns.max(outcome.time_ns);
         // Below 584 years, and never negative.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         self.times.record(outcome.time_ns.round() as u64);
@@ -138,6 +142,10 @@ impl<'a> Tally<'a> {
             none("time_ms", "no buffer was built");
         }
         let p99 = quantile(&self.times, 0.99);
+        let an_hour = |ns: &u64| *ns >= Histogram::HIGHEST;
+        if p99.as_ref().is_ok_and(an_hour) {
+            none("time_p99_ms", "an hour or more, where counting ends");
+        }
         if let (Err(error), true) = (&p99, built > 0) {
             none("time_p99_ms", &error.to_string());
         }
@@ -190,8 +198,12 @@ impl<'a> Tally<'a> {
             tries_by_order: self.tries.tries.to_vec(),
             failed_by_order: self.tries.failed.to_vec(),
             time_ms: mean(by_cause.total_ns() / 1e6),
-            time_p99_ms: p99.ok().map(|ns| float(ns) / 1e6),
-            time_worst_ms: self.times.max().map(|ns| float(ns) / 1e6),
+            // A bucket may end beyond the longest in it.
+            time_p99_ms: p99
+                .ok()
+                .filter(|ns| !an_hour(ns))
+                .map(|ns| float(ns).min(self.worst_ns) / 1e6),
+            time_worst_ms: (built > 0).then_some(self.worst_ns / 1e6),
             time_by_cause_ms: causes.collect(),
             entries,
             table_bytes: self.table_bytes.and_then(|sum| mean(float(sum))),

@@ -197,7 +197,8 @@ fn an_end_in_the_middle() {
         seed: 1,
     };
     let after = |buffers: u32| {
-        let left = std::cell::Cell::new(buffers);
+        // Asked before each buffer, and before each of the two chunks that it has.
+        let left = std::cell::Cell::new(3 * buffers);
         let stop = move || left.replace(left.get().saturating_sub(1)) == 0;
         experiment.row(Name::List, &stop, &|_| ()).unwrap()
     };
@@ -224,4 +225,75 @@ fn a_request_that_makes_no_sense() {
         seed: 1,
     };
     assert!(experiment.row(Name::List, &|| false, &|_| ()).is_err());
+}
+
+/// At 100 s a call a buffer of 1,024 pages takes 28 hours, longer than any histogram counts: its longest is still no
+/// shorter than its mean.
+#[test]
+fn the_worst_is_no_better_than_the_mean() {
+    let mut setting = Scenario::NoContiguous.setting(1);
+    setting.costs.call_ns = 1e11;
+    let machine = Scenario::NoContiguous.machine(&setting).unwrap();
+    let experiment = Experiment {
+        workload: "here",
+        machine: &machine,
+        otherwise: &[],
+        steps: &videos(PAGES, 2, 2),
+        device: &device(&[Pattern::Linear]),
+        beside_mail: false,
+        seed: 1,
+    };
+    let row = experiment.row(Name::OnePage, &|| false, &|_| ());
+    let row = row.unwrap().unwrap();
+    let (mean, worst) = (row.time_ms.unwrap(), row.time_worst_ms.unwrap());
+    assert!(mean >= 1_024.0 * 1e5, "{mean}");
+    assert!(worst >= mean * (1.0 - 1e-9), "{worst} < {mean}");
+}
+
+/// In `thread` all memory is used when it begins, and the row says that this is why an index is not there.
+#[test]
+fn an_index_that_is_not_there_has_a_reason() {
+    let row = row(
+        Scenario::Thread,
+        &videos(16, 1, 1),
+        &device(&[Pattern::Linear]),
+        Name::OnePage,
+    );
+    assert!(row.unusable_before.iter().all(Option::is_none));
+    let said = |one: &Missing| one.what == "unusable_before" && one.why.contains("free");
+    assert!(row.missing.iter().any(said), "{:?}", row.missing);
+}
+
+/// Buffers of 1,024 pages in single pages: Ctrl-C after 500 of the first, and after 500 of the second.
+#[test]
+fn a_stop_is_heard_within_a_buffer() {
+    let scenario = Scenario::Unfragmented;
+    let machine = scenario.machine(&scenario.setting(1)).unwrap();
+    let device = device(&[Pattern::Linear]);
+    let experiment = Experiment {
+        workload: "here",
+        machine: &machine,
+        otherwise: &[],
+        steps: &videos(PAGES, 3, 3),
+        device: &device,
+        beside_mail: false,
+        seed: 1,
+    };
+    let until = |most: u32| {
+        let asked = std::cell::Cell::new(0);
+        let stop = || {
+            asked.set(asked.get() + 1);
+            asked.get() > most
+        };
+        let row = experiment.row(Name::OnePage, &stop, &|_| ()).unwrap();
+        assert!(asked.get() <= most + 2, "asked {} times", asked.get());
+        row.map(|row| (row.operations, row.failures, row.tries))
+    };
+    assert_eq!(until(500), None);
+    assert_eq!(until(1_524), Some((1, 0, 1_024)));
+
+    let mut stopped = machine.clone();
+    let stop = stopped.build_until(Name::List, &experiment.request(PAGES), &|| true);
+    assert_eq!(stop, Err(MachineError::Stopped));
+    assert_eq!(stopped.buddy().free_pages(), machine.buddy().free_pages());
 }

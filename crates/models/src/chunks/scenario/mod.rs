@@ -143,7 +143,13 @@ impl FromStr for Scenario {
             let pinned = of.len() < kept.len();
             return match of.parse() {
                 Ok(of) if (2..=512).contains(&of) => Ok(Scenario::Kept { of, pinned }),
-                _ => Err(format!("'{word}': one page of 2 to 512 can be kept")),
+                _ if !of.is_empty() && of.bytes().all(|digit| digit.is_ascii_digit()) => {
+                    Err(format!("'{word}': one page of 2 to 512 can be kept"))
+                }
+                _ => Err(format!(
+                    "unknown scenario '{word}'; of kept there are kept-1/4 and kept-1/4-pinned, with any number from 2 \
+                     to 512 in place of 4"
+                )),
             };
         }
         let words: Vec<String> = Scenario::ALL.iter().map(Scenario::to_string).collect();
@@ -151,5 +157,25 @@ impl FromStr for Scenario {
         Err(format!(
             "unknown scenario '{word}'; there are {words}, and other ratios of kept"
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_read_back_and_wrong_ones_say_what_is_wrong() {
+        for scenario in Scenario::ALL {
+            assert_eq!(scenario.to_string().parse(), Ok(*scenario));
+        }
+        let error = |word: &str| word.parse::<Scenario>().unwrap_err();
+        for word in ["kept-1/1", "kept-1/513-pinned", "kept-1/99999999999"] {
+            assert!(error(word).contains("2 to 512 can be kept"), "{word}");
+        }
+        for word in ["kept-1/4-pined", "kept-1/", "kept-1/x", "kept-1/-pinned"] {
+            assert!(error(word).contains("unknown scenario"), "{word}");
+            assert!(error(word).contains("kept-1/4-pinned"), "{word}");
+        }
     }
 }

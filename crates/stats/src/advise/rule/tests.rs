@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use stopgap_events::random::Random;
+
 use super::*;
 use crate::advise::AdviceWord;
 use crate::advise::sentence::by_passes;
@@ -54,9 +56,27 @@ fn usb(tries: u64, failures: u64) -> Bystander {
     }
 }
 
+/// Four buffers of 4 MiB at a time in 1 GiB.
+fn setting(alone: Vec<Bystander>) -> ChunksSetting {
+    ChunksSetting {
+        memory: "thread".to_owned(),
+        memory_bytes: 1 << 30,
+        kernel: "6.12".to_owned(),
+        page_bytes: 4_096,
+        size_bytes: Some(4 << 20),
+        buffers: 100,
+        live: Some(4),
+        device: Vec::new(),
+        access: vec!["linear".to_owned()],
+        single_pages: true,
+        bystanders_alone: alone,
+        assumptions: Vec::new(),
+    }
+}
+
 /// The advice where nobody fails who is alone.
 fn advise(rows: &[ChunksRow], access: &str, passes: u64) -> Advice {
-    super::advise(rows, &[usb(1_000, 0)], access, passes)
+    super::advise(rows, &setting(vec![usb(1_000, 0)]), access, passes)
 }
 
 fn walk(mut row: ChunksRow, factor: f64) -> ChunksRow {
@@ -139,7 +159,7 @@ fn who_harms_others_is_set_aside_and_that_is_said() {
             .contains("without regard to bystanders list")
     );
     // Who fails as often alone is not harmed.
-    let advice = super::advise(&rows, &[usb(1_000, 300)], "linear", 1_000);
+    let advice = super::advise(&rows, &setting(vec![usb(1_000, 300)]), "linear", 1_000);
     assert_eq!(advice.policy.as_deref(), Some("list"));
     // Where nobody else tries, nobody is harmed.
     let nobody = rows.map(|row| ChunksRow {
@@ -148,7 +168,7 @@ fn who_harms_others_is_set_aside_and_that_is_said() {
         bystanders: Vec::new(),
         ..row
     });
-    let advice = super::advise(&nobody, &[], "linear", 1_000);
+    let advice = super::advise(&nobody, &setting(Vec::new()), "linear", 1_000);
     assert_eq!(advice.policy.as_deref(), Some("list"));
     assert_eq!(advice.candidates[0].bystanders_failing, None);
 }
@@ -161,7 +181,7 @@ fn a_few_tries_prove_nothing() {
         ..row("list", 700.0, 1.0, 0)
     };
     let rows = [row("one-page", 250.0, 13.0, 0), few];
-    let advice = super::advise(&rows, &[usb(20, 0)], "linear", 1_000);
+    let advice = super::advise(&rows, &setting(vec![usb(20, 0)]), "linear", 1_000);
     assert_eq!(advice.policy.as_deref(), Some("list"));
 }
 
@@ -228,4 +248,97 @@ fn who_cannot_build_is_not_chosen() {
 
 fn advise_nothing() -> Advice {
     advise(&[], "linear", 1)
+}
+
+/// The one policy that was compared may be the worst of all: it is not advised.
+#[test]
+fn an_interrupted_comparison_advises_nothing() {
+    let rows = [row("old", 24_000.0, 10.0, 0)];
+    let setting = setting(vec![usb(1_000, 0)]);
+    let advice = interrupted(&rows, &setting, "linear", 60, (1, 13));
+    assert_eq!(advice.verdict.word, AdviceWord::Inconclusive);
+    assert_eq!(
+        advice.verdict.text,
+        "inconclusive: interrupted, 1 of 13 policies compared"
+    );
+    assert_eq!((advice.policy, advice.runner_up), (None, None));
+    assert_eq!(advice.candidates.len(), 1);
+}
+
+/// Who is as good is no runner-up.
+#[test]
+fn where_all_are_as_good_there_is_no_runner_up() {
+    let rows = [row("old", 100.0, 1.0, 0), row("list", 101.0, 1.0, 0)];
+    let advice = advise(&rows, "linear", 1);
+    assert_eq!(advice.policy.as_deref(), Some("old"));
+    assert_eq!(advice.as_good, ["list"]);
+    assert_eq!(advice.runner_up, None);
+    assert!(!advice.verdict.text.contains("runner-up"));
+    assert!(advice.verdict.text.contains("life of 1 pass ("));
+}
+
+/// Lines that cross at odd places and whose tries go against their costs: at every number of passes what is said to
+/// be used by passes is what is used, also under each assumption.
+#[test]
+fn by_passes_tells_what_is_used_at_each_number_of_passes() {
+    let mut random = Random::new(7);
+    for _ in 0..50 {
+        let mut any = |most: u32| f64::from(u32::try_from(random.below(u64::from(most))).unwrap());
+        let rows: Vec<ChunksRow> = (0..6)
+            .map(|at| {
+                let one = row(&format!("p{at}"), 50.0 + any(60), any(8) / 4.0, 0);
+                let tries_at_worst = any(4) as u64;
+                walk(
+                    ChunksRow {
+                        tries_at_worst,
+                        ..one
+                    },
+                    0.5,
+                )
+            })
+            .collect();
+        let used = |stretches: &[Stretch], passes: u64| {
+            let before = stretches.iter().rev();
+            let mut before = before.filter(|one| one.from_passes <= passes);
+            before.next().map(|one| one.policy.clone())
+        };
+        let (stretches, half) = {
+            let mut advice = advise(&rows, "linear", 0);
+            (advice.stretches, advice.variants.remove(0).stretches)
+        };
+        for passes in 0..200 {
+            let advice = advise(&rows, "linear", passes);
+            assert_eq!(
+                advice.policy,
+                used(&stretches, passes),
+                "{passes}: {rows:?}"
+            );
+            let variant = &advice.variants[0].policy;
+            assert_eq!(Some(variant), used(&half, passes).as_ref(), "{passes}");
+        }
+    }
+}
+
+/// Four buffers of 512 MiB do not fit into 1 GiB, and nobody need guess why none could be built.
+#[test]
+fn what_cannot_fit_is_said() {
+    let broken = ChunksRow {
+        failures: 1,
+        ..row("a", 1.0, 1.0, 0)
+    };
+    let small = setting(Vec::new());
+    let large = ChunksSetting {
+        size_bytes: Some(512 << 20),
+        ..small.clone()
+    };
+    let text = |setting: &ChunksSetting| {
+        let rows = [broken.clone()];
+        super::advise(&rows, setting, "linear", 1).verdict.text
+    };
+    assert!(
+        text(&large).contains("(4 held at a time are 2 GiB, and the memory has 1 GiB)"),
+        "{}",
+        text(&large)
+    );
+    assert!(!text(&small).contains("held at a time"));
 }
