@@ -9,6 +9,7 @@
 //! each 2 MiB block: only how many there are of each), and whether references pin a page. Both
 //! stand in [`Snapshot::missing`]; whoever needs them assumes them, and says so.
 
+mod agree;
 mod free;
 mod kind;
 mod layout;
@@ -16,6 +17,7 @@ mod read;
 #[cfg(test)]
 mod tests;
 
+pub use agree::{Apart, LAYOUT_OF_SAME_MOMENT, TYPES_OF_SAME_MOMENT};
 pub use free::{Block, blocks_in, unusable_index};
 pub use kind::Kind;
 pub use layout::{Builder, Layout, Run, Runs};

@@ -6,7 +6,8 @@ use std::io::{self, Read};
 
 use serde::Deserialize;
 
-use super::{Kind, SCHEMA, Snapshot, Zone};
+use super::agree::two_largest;
+use super::{Apart, Kind, LAYOUT_OF_SAME_MOMENT, SCHEMA, Snapshot, TYPES_OF_SAME_MOMENT, Zone};
 use crate::units::{Bytes, Pages};
 
 /// The largest file that is read, 256 MiB: the layout of 400 GiB of which no two neighbouring pages
@@ -124,8 +125,8 @@ impl Snapshot {
         serde_json::to_writer_pretty(out, self).map_err(io::Error::from)
     }
 
-    /// Whether what it says can be: no more free than there is, sections that add up, letters
-    /// that are kinds. Every snapshot that was read has passed it.
+    /// Whether what it says can be: no more free than is managed, sections that add up, letters
+    /// that are kinds, and nothing that contradicts itself without saying so. Every snapshot that was read has passed it.
     ///
     /// # Errors
     /// [`Error::Wrong`], [`Error::Schema`].
@@ -157,7 +158,20 @@ impl Snapshot {
             let name = shown(&zone.name);
             why.map_err(|why| Error::Wrong(format!("node {}, zone {name}: {why}", zone.node)))?;
         }
-        Ok(())
+        self.check_agreement()
+    }
+
+    /// Refuses what contradicts itself and does not say so.
+    fn check_agreement(&self) -> Result<(), Error> {
+        let unsaid = |apart: Option<Apart>, what| apart.filter(|_| !self.says_missing(what));
+        let apart = unsaid(self.layout_apart(), LAYOUT_OF_SAME_MOMENT)
+            .or_else(|| unsaid(self.types_apart(), TYPES_OF_SAME_MOMENT));
+        match apart {
+            None => Ok(()),
+            Some(apart) => Err(Error::Wrong(format!(
+                "{apart}: it contradicts itself; take it again"
+            ))),
+        }
     }
 }
 
@@ -180,7 +194,7 @@ fn json(error: &serde_json::Error) -> Error {
 }
 
 /// Words of a file on one line of a sane length.
-fn shown(words: &str) -> String {
+pub(super) fn shown(words: &str) -> String {
     let all: Vec<char> = words.chars().flat_map(char::escape_debug).collect();
     if all.len() <= 2 * LONGEST {
         return all.into_iter().collect();
@@ -202,12 +216,19 @@ fn check_zone(zone: &Zone, snapshot: &Snapshot) -> Result<(), String> {
     }
     at_most("present", zone.present, "spanned", zone.pages)?;
     at_most("managed", zone.managed, "present", zone.present)?;
-    let Pages(present) = zone.present;
+    let Pages(managed) = zone.managed;
     let marks = &zone.watermarks;
     if marks.min > marks.low || marks.low > marks.high {
         return Err(format!(
             "watermarks min {}, low {}, high {} do not rise",
             marks.min.0, marks.low.0, marks.high.0
+        ));
+    }
+    // A tiny zone's min is 32 pages all the same, and a boosted mark lies a pageblock higher.
+    if marks.high.0 > managed.saturating_add(two_largest(zone)) {
+        return Err(format!(
+            "watermark high is {} pages, but only {managed} are managed",
+            marks.high.0
         ));
     }
     if let Some(per_cpu) = zone.per_cpu {
@@ -220,14 +241,14 @@ fn check_zone(zone: &Zone, snapshot: &Snapshot) -> Result<(), String> {
         ));
     }
     let some: Vec<Option<u64>> = zone.free_blocks.iter().copied().map(Some).collect();
-    check_blocks(&some, present)?;
+    check_blocks(&some, managed)?;
     for of_type in zone.by_type.iter().flatten() {
         let wrong = |why: String| format!("migrate type {}: {why}", shown(&of_type.name));
         let (orders, expected) = (of_type.free_blocks.len(), zone.free_blocks.len());
         if orders != expected {
             return Err(wrong(format!("{orders} orders instead of {expected}")));
         }
-        check_blocks(&of_type.free_blocks, present).map_err(wrong)?;
+        check_blocks(&of_type.free_blocks, managed).map_err(wrong)?;
         let pages = |order| u128::from(of_type.pageblocks) << order;
         // The first and the last may be the zone's in part.
         let room = |order| u128::from(zone.pages.0) + (2u128 << order);
@@ -249,17 +270,17 @@ fn at_most(what: &str, one: Pages, of: &str, other: Pages) -> Result<(), String>
     Err(format!("{} pages {what}, but only {} {of}", one.0, other.0))
 }
 
-/// Whether free blocks by order, as far as they are known, fit into `present` pages.
-fn check_blocks(blocks: &[Option<u64>], present: u64) -> Result<(), String> {
+/// Whether free blocks by order, as far as they are known, fit into `managed` pages.
+fn check_blocks(blocks: &[Option<u64>], managed: u64) -> Result<(), String> {
     let mut pages: u128 = 0;
     for (order, &count) in blocks.iter().enumerate() {
         // Fewer than 2^64 blocks of fewer than 2^64 pages each, 64 times.
         let of_order = u128::from(count.unwrap_or(0)) << order.min(MOST_ORDERS - 1);
         pages = pages.saturating_add(of_order);
-        if pages > u128::from(present) {
+        if pages > u128::from(managed) {
             return Err(format!(
-                "free blocks up to order {order} add up to {pages} pages, but only {present} are \
-                 present"
+                "free blocks up to order {order} add up to {pages} pages, but only {managed} are \
+                 managed"
             ));
         }
     }
@@ -283,5 +304,5 @@ fn check_layout(zone: &Zone) -> Result<(), String> {
     }
     let free = runs.filter(|run| run.kind == Kind::Free);
     let free: Pages = free.map(|run| run.pages).sum();
-    at_most("free", free, "present", zone.present).map_err(wrong)
+    at_most("free", free, "managed", zone.managed).map_err(wrong)
 }

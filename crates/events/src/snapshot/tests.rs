@@ -70,6 +70,7 @@ fn zones_of_different_orders_add_up() {
     other["node"] = json!(1);
     other["free_blocks"] = json!([3]);
     other["by_type"] = Value::Null;
+    other["layout"] = Value::Null;
     two["zones"].as_array_mut().unwrap().push(other);
     assert_eq!(read(&two).unwrap().free_blocks(), [3, 1, 2]);
 }
@@ -120,9 +121,21 @@ fn what_cannot_be_is_told_with_its_zone() {
         (zone("free_blocks", json!(vec![0; 65])), "65 orders"),
         (
             zone("free_blocks", json!([0, 0, 5])),
-            "add up to 20 pages, but only 16",
+            "add up to 20 pages, but only 15",
         ),
-        (zone("free_blocks", json!([0, 0, u64::MAX])), "but only 16"),
+        (zone("free_blocks", json!([0, 0, u64::MAX])), "but only 15"),
+        (
+            zone("managed", json!(0)),
+            "add up to 2 pages, but only 0 are managed",
+        ),
+        (
+            zone("watermarks", json!({"min": 1, "low": 2, "high": 24})),
+            "watermark high is 24 pages, but only 15 are managed",
+        ),
+        (
+            zone("watermarks", json!({"min": 1, "low": 2, "high": u64::MAX})),
+            "but only 15 are managed",
+        ),
         (
             zone(
                 "by_type",
@@ -243,6 +256,95 @@ fn a_file_without_end_is_refused() {
     let error = read::up_to(std::io::repeat(b' '), 1_000).unwrap_err();
     assert!(matches!(error, Error::TooLarge), "{error}");
     assert_eq!(read::up_to(&[7; 1_000][..], 1_000).unwrap(), [7; 1_000]);
+}
+
+/// What a zone of 15,000 managed pages says twice: each of the two may be 300 pages and 8 apart.
+mod twice {
+    use super::*;
+
+    fn zone_of(free: u64, by_type: Value, layout: &str, missing: &str) -> Value {
+        json!({
+            "schema": SCHEMA, "version": "0", "taken_unix_s": 1, "kernel": null,
+            "page_bytes": 4096, "pageblock_order": 2,
+            "zones": [{
+                "node": 0, "name": "Normal", "start_frame": 0,
+                "pages": 16000, "present": 16000, "managed": 15000,
+                "watermarks": {"min": 1, "low": 2, "high": 3}, "per_cpu": 9000,
+                "free_blocks": [0, 0, free],
+                "by_type": [
+                    {"name": "Unmovable", "free_blocks": [0, 0, by_type], "pageblocks": 100},
+                    {"name": "Movable", "free_blocks": [0, 0, 1000], "pageblocks": 100},
+                ],
+                "layout": [layout], "mapped": null,
+            }],
+            "missing": [{"what": missing, "why": "memory changed"}],
+        })
+    }
+
+    #[test]
+    fn what_time_explains_is_taken() {
+        let whole = "f8000k8000";
+        for (free, by_type, layout) in [
+            (2000, json!(1000), whole),
+            (2077, json!(1000), whole),
+            (1923, json!(1000), whole),
+            (2000, json!(1077), whole),
+            (2000, Value::Null, whole),
+            (2000, json!(1000), "f8300k7700"),
+        ] {
+            read(&zone_of(free, by_type, layout, "pins")).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_no_time_explains_is_refused_unless_it_is_said() {
+        for (free, by_type, layout, told, figures) in [
+            // Free blocks changed, or the layout.
+            (
+                100,
+                Value::Null,
+                "f8000k8000",
+                LAYOUT_OF_SAME_MOMENT,
+                "8000 pages are free in blocks of order 2 and larger by its layout, 400 by free_blocks",
+            ),
+            (
+                2000,
+                Value::Null,
+                "k16000",
+                LAYOUT_OF_SAME_MOMENT,
+                "0 pages are free in blocks of order 2 and larger by its layout, 8000 by free_blocks",
+            ),
+            // All single pages: as much free, no block of order 1 and 2.
+            (
+                250,
+                Value::Null,
+                &"f1k1".repeat(1_000).to_owned(),
+                LAYOUT_OF_SAME_MOMENT,
+                "0 pages are free in blocks of order 2 and larger by its layout, 1000 by free_blocks",
+            ),
+            (
+                2000,
+                json!(0),
+                "f8000k8000",
+                TYPES_OF_SAME_MOMENT,
+                "4000 pages are free in blocks of order 2 and larger by its migrate types, 8000 by free_blocks",
+            ),
+        ] {
+            let layout = if layout.starts_with("f1k1") {
+                format!("{layout}k14000")
+            } else {
+                layout.to_owned()
+            };
+            let document = |missing| zone_of(free, by_type.clone(), &layout, missing);
+            let error = read(&document("pins")).unwrap_err().to_string();
+            assert!(
+                error.starts_with("node 0, zone Normal: ") && error.contains(figures),
+                "{error}"
+            );
+            let said = read(&document(told)).unwrap();
+            assert!(said.says_missing(told));
+        }
+    }
 }
 
 mod hostile {

@@ -13,7 +13,9 @@ use std::ops::Range;
 use std::path::Path;
 
 use stopgap_events::machine::Missing;
-use stopgap_events::snapshot::{self, SCHEMA, Snapshot, TypeBlocks, Watermarks, Zone};
+use stopgap_events::snapshot::{
+    LAYOUT_OF_SAME_MOMENT, SCHEMA, Snapshot, TYPES_OF_SAME_MOMENT, TypeBlocks, Watermarks, Zone,
+};
 use stopgap_events::units::{Bytes, Pages};
 
 use crate::clock::Clock;
@@ -23,10 +25,6 @@ use crate::memory::Memory;
 use crate::proc::buddyinfo::{self, FreeBlocks};
 use crate::proc::pagetypeinfo::{self, PageTypes};
 use crate::proc::zoneinfo;
-
-/// How far the unusable indices of the layout and of the counted free blocks may be apart before
-/// the snapshot says that memory changed between the two.
-const APART: f64 = 0.02;
 
 /// Takes a snapshot; `version` is the caller's. `progress` is told now and then which share is
 /// done (0 to 1), and says whether to go on: `None` where it did not.
@@ -170,29 +168,21 @@ fn note_per_cpu(snapshot: &mut Snapshot) {
     snapshot.missing.push(Missing::new(what, why));
 }
 
-/// Says where the layout is not of the same moment as the free blocks.
+/// Says where the layout or the migrate types are not of the same moment as the free blocks.
 fn note_changes(snapshot: &mut Snapshot) {
-    let Some(blocks) = snapshot.free_blocks_of_layout() else {
-        return;
-    };
-    let layout = snapshot::unusable_index(&blocks);
-    let counted = snapshot.unusable_index();
-    let apart = layout.iter().zip(&counted);
-    let worst = apart.max_by(|(a, b), (c, d)| {
-        let (one, other) = ((a.index - b.index).abs(), (c.index - d.index).abs());
-        one.total_cmp(&other)
-    });
-    let Some((layout, counted)) = worst.filter(|(a, b)| (a.index - b.index).abs() > APART) else {
-        return;
-    };
-    let why = format!(
-        "memory changed while pages were read: the unusable index of order {} is {:.2} by the \
-         layout, {:.2} by /proc/buddyinfo; take it again when the machine is quieter (before \
-         Linux 4.6 only the first page of a free block is told to be free)",
-        layout.order, layout.index, counted.index
-    );
-    let what = "layout and free blocks of the same moment";
-    snapshot.missing.push(Missing::new(what, why));
+    if let Some(apart) = snapshot.layout_apart() {
+        let why = format!(
+            "memory changed while pages were read: {apart}; take it again when the machine is \
+             quieter (before Linux 4.6 only the first page of a free block is told to be free)"
+        );
+        let missing = Missing::new(LAYOUT_OF_SAME_MOMENT, why);
+        snapshot.missing.push(missing);
+    }
+    if let Some(apart) = snapshot.types_apart() {
+        let why = format!("memory changed while it was read: {apart}");
+        let missing = Missing::new(TYPES_OF_SAME_MOMENT, why);
+        snapshot.missing.push(missing);
+    }
 }
 
 #[cfg(all(test, feature = "fake"))]
