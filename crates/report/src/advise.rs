@@ -1,6 +1,7 @@
 //! Advice, for people: the sentence, the policies by what a buffer's life costs, and what would change
 //! the choice.
 
+use stopgap_stats::advise::rule::AS_GOOD;
 use stopgap_stats::advise::sentence::{by_passes, change, passes};
 use stopgap_stats::advise::{Advice, Advise};
 
@@ -100,17 +101,19 @@ fn legend(advise: &Advise, style: Style) -> String {
         String::new()
     } else {
         format!(
-            " {}: failures in 100 tries of others at that order, (nothing): without any buffer; beside a policy that is \
-             used they are hardly more often than without.",
+            " {}: failures in 100 tries of others at that order, (nothing): without any buffer; a policy beside which \
+             they fail clearly more often than that is not used.",
             names.join(", ")
         )
     };
     let mut text = format!(
         "A buffer's life: to build it, and the page-table walks of all passes over it ({}). Up to {:.0} % more than the \
          least is as good; of what is as good, that is used which would try least were no two free pages adjacent, by \
-         passes and under each assumption too.{others} Modelled, not measured; assumed: {}. seed {}",
+         passes and under each assumption too. stands: what is advised costs at most {:.0} % more than the least \
+         then.{others} Modelled, not measured; assumed: {}. seed {}",
         advise.chunks.access.join(", "),
-        stopgap_stats::advise::rule::AS_GOOD * 100.0,
+        AS_GOOD * 100.0,
+        2.0 * AS_GOOD * 100.0,
         assumptions(&advise.chunks),
         advise.seed
     );

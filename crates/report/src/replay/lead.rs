@@ -48,10 +48,10 @@ pub(super) fn sentence(rows: &[&ChunksRow], setting: &ChunksSetting) -> String {
     if let Some(ends) = Ends::of(rows, failing) {
         let percent = |share: f64| format!("{} %", digits(share * 100.0));
         parts.push(if ends.same() {
-            format!("others fail in {} of their tries", percent(ends.least))
+            format!("others fail in {} of all their tries", percent(ends.least))
         } else {
             format!(
-                "others fail in {} of their tries beside {}, in {} beside {}",
+                "others fail in {} of all their tries beside {}, in {} beside {}",
                 percent(ends.least),
                 ends.least_names(),
                 percent(ends.most),

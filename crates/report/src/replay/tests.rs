@@ -145,7 +145,7 @@ fn a_replay_of_chunks_leads_with_a_sentence() {
         "thread: 250 ms a buffer with one-page",
         "24 s with old (96.0x)",
         "79.0 IOMMU entries with old, 1,024 with one-page",
-        "others fail in 0 % of their tries beside one-page",
+        "others fail in 0 % of all their tries beside one-page",
         "in 40.0 % beside old",
         "50 buffers of 4 MiB",
     ] {

@@ -133,9 +133,8 @@ fn form(path: &Path) -> std::io::Result<Form> {
     let refuse = |why: &str| Err(std::io::Error::other(format!("{why}; {EITHER}")));
     match start.trim_ascii_start().first() {
         None => refuse("it is empty"),
-        Some(b'{' | b'[') if !names(TRACE) => {
-            refuse("JSON that names no schema in its first 4 KiB")
-        }
+        Some(b'[') => refuse("it is JSON of another kind"),
+        Some(b'{') if !names(TRACE) && !names(EVENT) => refuse("it is JSON of another kind"),
         Some(_) => Ok(Form::Trace),
     }
 }
