@@ -27,6 +27,9 @@ pub struct Ranking {
     pub disagree: Option<(Strategy, Strategy)>,
 }
 
+/// Each run's number and its nanoseconds a buffer.
+type Runs = Vec<(u32, f64)>;
+
 impl Ranking {
     /// Of the buffers of this size; `None` where fewer than two strategies took one.
     #[must_use]
