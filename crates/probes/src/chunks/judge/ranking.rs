@@ -98,9 +98,6 @@ impl Ranking {
     }
 }
 
-/// Nanoseconds a buffer, by run.
-type Runs = Vec<(u32, f64)>;
-
 /// Those of one strategy.
 #[allow(clippy::cast_precision_loss)] // counts of blocks and buffers
 fn runs(series: &Series) -> Option<Runs> {
