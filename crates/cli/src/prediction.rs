@@ -9,7 +9,7 @@ use stopgap_events::units::{Bytes, Nanos};
 use stopgap_models::chunks::faults::Faults;
 use stopgap_models::chunks::machine::Setting;
 use stopgap_models::chunks::scenario::Scenario;
-use stopgap_models::chunks::scenario::snapshot::{Assumptions, machine};
+use stopgap_models::chunks::scenario::snapshot::{Assumptions, Frames, machine};
 use stopgap_probes::chunks::{Ranking, Strategy};
 use stopgap_stats::record::{Answer, Block, Parameter, Series};
 
@@ -132,7 +132,8 @@ fn predict(
         ..Scenario::Unfragmented.setting(1)
     };
     let mut fresh = machine(snapshot, assumptions, &setting).map_err(|error| error.to_string())?;
-    for &frame in pinned {
+    let frames = Frames::of(snapshot).map_err(|error| error.to_string())?;
+    for frame in pinned.iter().filter_map(|&frame| frames.model_frame(frame)) {
         fresh.pin(frame);
     }
     let mut predicted = Vec::new();

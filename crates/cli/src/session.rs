@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use stopgap_events::machine::Environment;
+use stopgap_events::machine::{Environment, Missing};
 use stopgap_events::snapshot::Snapshot;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::clock::Clock;
@@ -121,6 +121,12 @@ impl Session {
             .unwrap_or(0)
             .max(measured.peak_resident);
         self.run.peak_memory = Some(peak);
+        if let Some(why) = self.system.oom_score_fixed() {
+            measured.missing.push(Missing::new(
+                "what dies first when memory ends (it should be our load children)",
+                format!("{why}; make the binary readable to its user"),
+            ));
+        }
         let snapshots = std::mem::take(&mut measured.snapshots);
         let answer = probe.judge(measured, self.seed, self.run.environment.privilege);
         self.add(answer);

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use stopgap_events::snapshot::Snapshot;
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::{Linux, signals, snapshot};
+use stopgap_models::chunks::scenario::snapshot::Frames;
 use stopgap_report::snapshot::screen;
 
 use crate::args;
@@ -27,20 +28,29 @@ pub(crate) fn run(args: &args::Snapshot) -> Result<ExitCode, Failure> {
     };
     let name = path.display().to_string();
     // Before the work: a place that cannot be written to is said at once.
-    let (whole, file) = WholeFile::create(&path, None).map_err(|error| cannot(&name, &error))?;
+    let (whole, file) = WholeFile::private(&path).map_err(|error| cannot(&name, &error))?;
     let snapshot = take()?;
     let out = BufWriter::with_capacity(64 << 10, &file);
     write(&snapshot, out)
         .and_then(|()| whole.finish(&file))
         .map_err(|error| cannot(&name, &error))?;
     output::print(&screen(&snapshot, &name, session::style()))?;
+    if let Some(why) = no_model(&snapshot) {
+        output::print(&format!("note: {why}\n"))?;
+    }
     Ok(ExitCode::from(DONE))
+}
+
+/// Why no replay can start from it; `None` where one can.
+fn no_model(snapshot: &Snapshot) -> Option<String> {
+    let why = Frames::of(snapshot).err()?;
+    Some(format!("replay chunks cannot start from it: {why}"))
 }
 
 /// Writes a snapshot that a probe took to `path`.
 pub(crate) fn save(snapshot: &Snapshot, path: &Path) -> Result<(), Failure> {
-    let (whole, file) = WholeFile::create(path, None)
-        .map_err(|error| cannot(&path.display().to_string(), &error))?;
+    let (whole, file) =
+        WholeFile::private(path).map_err(|error| cannot(&path.display().to_string(), &error))?;
     let mut out = BufWriter::with_capacity(64 << 10, &file);
     snapshot
         .write(&mut out)
@@ -88,4 +98,29 @@ fn write(snapshot: &Snapshot, mut out: impl Write) -> io::Result<()> {
         return Err(io::Error::other("interrupted"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_than_the_model_holds_is_said_when_it_is_taken() {
+        let said = |pages: u64| {
+            let text = format!(
+                r#"{{"schema":"stopgap.snapshot/1","version":"0","taken_unix_s":1,"kernel":null,
+                "page_bytes":4096,"pageblock_order":9,"zones":[{{"node":0,"name":"Normal",
+                "start_frame":134217728,"pages":{pages},"present":{pages},"managed":{pages},
+                "watermarks":{{"min":1,"low":2,"high":3}},"per_cpu":null,"free_blocks":[1],
+                "by_type":null,"layout":null,"mapped":null}}],"missing":[]}}"#
+            );
+            no_model(&Snapshot::from_json(text.as_bytes()).unwrap())
+        };
+        assert_eq!(said(1 << 24), None);
+        let why = said((1 << 24) + 1).unwrap();
+        assert!(
+            why.contains("replay chunks cannot") && why.contains("64 GiB"),
+            "{why}"
+        );
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// A file on its way. What replaces a regular file, or nothing, is written beside it and renamed
@@ -14,8 +14,19 @@ pub(crate) struct WholeFile {
 }
 
 impl WholeFile {
-    /// Begins what will be `path`. Refused where `path` is the file `input`.
+    /// Begins what will be `path`. Refused where `path` is the file `input`. What it replaces gives it its
+    /// permissions.
     pub(crate) fn create(path: &Path, input: Option<&File>) -> io::Result<(WholeFile, File)> {
+        WholeFile::begin(path, input, 0o666)
+    }
+
+    /// The same for what is nobody else's business: where it replaces nothing, its owner alone may read it.
+    pub(crate) fn private(path: &Path) -> io::Result<(WholeFile, File)> {
+        WholeFile::begin(path, None, 0o600)
+    }
+
+    /// `mode` is that of a new file, before the umask.
+    fn begin(path: &Path, input: Option<&File>, mode: u32) -> io::Result<(WholeFile, File)> {
         let existing = match fs::metadata(path) {
             Ok(existing) => Some(existing),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -37,7 +48,8 @@ impl WholeFile {
             return Ok((WholeFile { rename: None }, file));
         }
         // Through a link, the file that it leads to is replaced.
-        let path = match existing {
+        let kept = existing.map(|there| there.permissions().mode() & 0o777);
+        let path = match kept {
             Some(_) => fs::canonicalize(path)?,
             None => path.to_owned(),
         };
@@ -48,9 +60,16 @@ impl WholeFile {
         let file = OpenOptions::new()
             .write(true)
             .create_new(true)
+            // Never more than it will have.
+            .mode(kept.unwrap_or(mode))
             .open(&partial)?;
-        let rename = Some((partial, path));
-        Ok((WholeFile { rename }, file))
+        let whole = WholeFile {
+            rename: Some((partial, path)),
+        };
+        if let Some(mode) = kept {
+            file.set_permissions(fs::Permissions::from_mode(mode))?; // the umask took of it
+        }
+        Ok((whole, file))
     }
 
     /// All is written: from now on it is there.
@@ -104,6 +123,30 @@ mod tests {
         whole.finish(&file).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(names(folder.path()), ["link", "out"]);
+    }
+
+    #[test]
+    fn what_is_private_is_its_owners_and_what_is_replaced_keeps_its_mode() {
+        let folder = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let path = folder.path().join("snapshot");
+        let (whole, file) = WholeFile::private(&path).unwrap();
+        let partial = whole.rename.as_ref().unwrap().0.clone();
+        assert_eq!(mode(&partial), 0o600);
+        whole.finish(&file).unwrap();
+        assert_eq!(mode(&path), 0o600);
+        for kept in [0o666, 0o640, 0o600, 0o400] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(kept)).unwrap();
+            for private in [true, false] {
+                let (whole, file) = match private {
+                    true => WholeFile::private(&path),
+                    false => WholeFile::create(&path, None),
+                }
+                .unwrap();
+                whole.finish(&file).unwrap();
+                assert_eq!(mode(&path), kept);
+            }
+        }
     }
 
     #[test]

@@ -143,7 +143,7 @@ pub trait Tasks {
     /// Runs each of `bodies` in a guarded child process of its own, all at once, and waits for
     /// them; the outcomes are in the order of the bodies. A child dies with the thread that
     /// called (`PR_SET_PDEATHSIG`), is the first that the kernel kills when memory ends
-    /// (`oom_score_adj` 1000), and is killed when its time is over. What `body` returns comes
+    /// (`oom_score_adj` 1000, where [`Tasks::oom_score_fixed`] says nothing), and is killed when its time is over. What `body` returns comes
     /// back through a pipe. The child sees this process's memory as it was, keeps the handler
     /// of Ctrl-C, and ends without running destructors.
     ///
@@ -168,6 +168,11 @@ pub trait Tasks {
     /// # Errors
     /// As fork(2).
     fn start_child(&self, limits: &ChildLimits, body: ChildBody<'_>) -> Result<Running>;
+
+    /// Why a child is *not* the first that the kernel kills when memory ends; `None` where it is. A
+    /// process that is not dumpable may not write to its own `/proc/self` (proc_pid(5)): one whose
+    /// binary its user cannot read, or that changed its user.
+    fn oom_score_fixed(&self) -> Option<Error>;
 
     /// How often the calling thread left its CPU since it began, by getrusage(2)
     /// (`RUSAGE_THREAD`). [`status_switches`] and [`SwitchEvents`] count the same otherwise.

@@ -39,9 +39,21 @@ pub fn answer(answer: &Answer, style: Style) -> String {
     for advice in answer.advice.iter().take(ADVICE) {
         text.push_str(&wrap(&format!("  try: {}", plain(advice)), style.width, 2));
     }
-    for group in groups(&answer.series) {
+    let (none, some): (Vec<_>, Vec<_>) = groups(&answer.series)
+        .into_iter()
+        .partition(|group| counted_nothing(group));
+    for group in some {
         text.push('\n');
         text.push_str(&table(&group, style));
+    }
+    if !none.is_empty() {
+        let names: Vec<String> = none.iter().map(|group| plain(&group[0].name)).collect();
+        text.push('\n');
+        text.push_str(&wrap(
+            &format!("0 throughout: {}", names.join(", ")),
+            style.width,
+            2,
+        ));
     }
     if !answer.series.is_empty() {
         text.push_str(
@@ -77,6 +89,15 @@ fn groups(series: &[Series]) -> Vec<Vec<&Series>> {
         }
     }
     groups
+}
+
+/// Whether a group is a count a buffer that was measured everywhere and was 0 everywhere.
+fn counted_nothing(group: &[&Series]) -> bool {
+    group.iter().all(|series| {
+        let mut blocks = series.blocks.iter();
+        let counted = series.unit.ends_with("/buffer") && series.error.is_none();
+        counted && !series.blocks.is_empty() && blocks.all(|block| block.value == 0.0)
+    })
 }
 
 /// The table of one quantity. A parameter that all its series share stands in the title.
@@ -254,5 +275,37 @@ mod tests {
         );
         assert!(lines[3].starts_with("64M"), "{text}");
         assert_eq!(lines[4], "4M mthp: needs root");
+    }
+
+    #[test]
+    fn counts_that_are_0_throughout_have_a_line_and_no_table() {
+        let count = |name: &str, strategy: &str, value| Series {
+            name: name.to_owned(),
+            unit: "pages/buffer".to_owned(),
+            ..series(strategy, "4M", value)
+        };
+        let answer = Answer {
+            series: vec![
+                count("moved", "base", Some(0.0)),
+                count("moved", "thp", Some(0.0)),
+                count("reclaimed", "base", Some(0.0)),
+                count("scanned", "base", Some(0.0)),
+                count("scanned", "thp", Some(2.0)),
+                count("not known", "base", None),
+            ],
+            ..Answer::default()
+        };
+        let style = Style {
+            width: 100,
+            colour: false,
+        };
+        let text = super::answer(&answer, style);
+        assert!(
+            text.contains("\n0 throughout: moved, reclaimed\n"),
+            "{text}"
+        );
+        assert!(text.contains("\nscanned, pages/buffer"), "{text}");
+        assert!(text.contains("\nnot known, pages/buffer"), "{text}");
+        assert!(!text.contains("moved, pages"), "{text}");
     }
 }

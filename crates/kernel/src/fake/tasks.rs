@@ -41,6 +41,10 @@ impl Tasks for Fake {
         Err(Error::call("fork", "load child", none))
     }
 
+    fn oom_score_fixed(&self) -> Option<Error> {
+        None
+    }
+
     /// None: there is nobody to switch to.
     fn switches(&self) -> Result<Switches> {
         Ok(Switches::default())

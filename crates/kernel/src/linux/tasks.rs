@@ -18,6 +18,8 @@ use crate::tasks::{ChildBody, ChildLimits, ChildOutcome, End, Running, Switches,
 const PANICKED: i32 = 101;
 /// Exit status of a child that could not set its limits; it sends why.
 const NO_LIMITS: i32 = 102;
+/// The score that the kernel adds to when it looks whom to kill, -1000 to 1000.
+const OOM_SCORE: &str = "/proc/self/oom_score_adj";
 
 impl Tasks for Linux {
     fn cpus(&self) -> Result<Vec<u32>> {
@@ -72,6 +74,14 @@ impl Tasks for Linux {
             let [child] = child;
             child?.reap(time)
         }))
+    }
+
+    fn oom_score_fixed(&self) -> Option<Error> {
+        // A child is dumpable where we are. Opened and closed, it stays as it is.
+        let opened = std::fs::OpenOptions::new().write(true).open(OOM_SCORE);
+        opened
+            .err()
+            .map(|error| Error::call("open", OOM_SCORE, error))
     }
 
     fn switches(&self) -> Result<Switches> {
@@ -206,8 +216,12 @@ fn set_limits(parent: rustix::process::Pid, limits: &ChildLimits) -> Result<()> 
     let seconds = (limits.time.0.div_ceil(1_000_000_000) + 2).min(u64::from(u32::MAX)) as u32;
     // SAFETY: alarm(2) takes an integer. SIGALRM's default is to end the process.
     unsafe { libc::alarm(seconds) };
-    // Raising one's own score needs no privilege.
-    Linux.write("/proc/self/oom_score_adj".as_ref(), b"1000")?;
+    // Raising one's own score needs no privilege, but a process that is not dumpable may not even open it; it is
+    // said by `oom_score_fixed`, and all other limits hold.
+    match Linux.write(OOM_SCORE.as_ref(), b"1000") {
+        Err(error) if !error.is_refused() => return Err(error),
+        _ => {}
+    }
     if let Some(cgroup) = &limits.cgroup {
         Linux.write(&cgroup.join("cgroup.procs"), b"0")?; // 0 stands for the writer
     }
@@ -417,6 +431,32 @@ mod tests {
             })
             .unwrap();
         assert_eq!(outcome.output, b"1000\n");
+    }
+
+    /// An ordinary user's process is not dumpable where its binary is mode 111: then `/proc/self` is root's.
+    #[test]
+    fn a_process_that_is_not_dumpable_has_children_all_the_same() {
+        let mut nested = || {
+            // SAFETY: both take integers. The first succeeds for root alone, and must: root may write to any file.
+            let other = unsafe {
+                libc::setuid(65_534);
+                libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0)
+            };
+            assert_eq!(other, 0);
+            let why = Linux.oom_score_fixed().map(|why| why.to_string());
+            let inner = Linux.run_child(&limits(Nanos::secs(10)), &mut || b"done".to_vec());
+            let inner = inner.map(|inner| inner.output);
+            format!("{why:?} {inner:?}").into_bytes()
+        };
+        let outcome = Linux.run_child(&limits(Nanos::secs(20)), &mut nested);
+        let said = String::from_utf8(outcome.unwrap().output).unwrap();
+        let done = format!("{:?}", b"done");
+        assert!(
+            said.contains(OOM_SCORE) && said.contains("denied"),
+            "{said}"
+        );
+        assert!(said.ends_with(&format!("Ok({done})")), "{said}");
+        assert!(Linux.oom_score_fixed().is_none());
     }
 
     #[test]

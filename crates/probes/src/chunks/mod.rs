@@ -40,7 +40,7 @@ use std::collections::BTreeMap;
 
 use stopgap_events::machine::{Missing, Privilege};
 use stopgap_events::question::Question;
-use stopgap_events::units::Bytes;
+use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::budget::meminfo;
 use stopgap_kernel::hugetlb;
 use stopgap_kernel::thp::Thp;
@@ -283,6 +283,19 @@ impl Probe for Chunks {
                 recipe.eat
             ));
         }
+        let time = match &recipe {
+            None => context.time,
+            Some(recipe) => {
+                let states = u64::from(self.runs) * machine.strategies.len() as u64;
+                let fitting = recipe.fitting(states, context.time);
+                let each = Nanos::secs(recipe.time().0.div_ceil(1_000_000_000));
+                what.push_str(&format!("; {states} times, about {each} each"));
+                if fitting < states {
+                    what.push_str(&format!(", of which {fitting} fit into {}", context.time));
+                }
+                Nanos(each.0.saturating_mul(fitting))
+            }
+        };
         Ok(Plan {
             what,
             touches: touches
@@ -290,7 +303,7 @@ impl Probe for Chunks {
                 .map(|(knob, text)| format!("{}: {text}", knob.display()))
                 .collect(),
             memory: self.held(context.budget) + recipe.map_or(Bytes(0), |recipe| recipe.peak()),
-            time: context.time,
+            time,
             missing,
         })
     }

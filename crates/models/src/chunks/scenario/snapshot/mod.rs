@@ -6,7 +6,10 @@
 //! migrate type of each 2 MiB block, pins, and for zones without a layout what the used pages are. A caller tries
 //! others to see what hangs on them.
 //!
-//! **Cost.** O(frames up to the highest zone's end), at most 2^24.
+//! **Numbering.** The zones lie side by side ([`Frames`]), wherever they are in the machine: what counts is what they
+//! span. At most 2^24 pages (64 GiB of 4 KiB).
+//!
+//! **Cost.** O(frames).
 //!
 //! Zones are one here, but what the kernel protects of a lower zone against requests that would rather have a higher
 //! one (`lowmem_reserve`) is not free in the model: on a full machine large blocks stay free there that nobody gets.
@@ -15,6 +18,7 @@
 //! several of order 10, and a migrate type is always that of 512 pages.
 
 mod assumptions;
+mod frames;
 mod spread;
 #[cfg(test)]
 mod tests;
@@ -28,6 +32,7 @@ use super::super::machine::{Machine, MachineError, Setting};
 use super::super::watermarks::Watermarks;
 
 pub use assumptions::{Assumptions, BlockRule};
+pub use frames::Frames;
 
 /// A machine in the state of `snapshot`.
 ///
@@ -44,18 +49,38 @@ pub fn machine(
     snapshot
         .require_page(Bytes(setting.page))
         .map_err(|error| MachineError::Snapshot(error.to_string()))?;
-    let ends = snapshot.zones.iter().map(end);
-    let pages = ends.max().unwrap_or(0);
+    let frames = Frames::of(snapshot)?;
     let mut memory = Memory {
-        buddy: Buddy::new(pages, Use::Hole)?,
+        buddy: Buddy::new(frames.pages(), Use::Hole)?,
         random: Random::new(setting.seed),
         assumptions,
     };
     let mut free = Vec::new();
-    for zone in &snapshot.zones {
+    for (place, zone) in snapshot.zones.iter().enumerate() {
+        let ours = |frame: u64| {
+            frames.in_zone(place, frame).ok_or_else(|| {
+                let (node, name) = (zone.node, &zone.name);
+                MachineError::Snapshot(format!("node {node}, zone {name}: no frame {frame}"))
+            })
+        };
         let mut blocks = match zone.runs() {
-            Some(runs) => memory.take_over(runs.map(|run| (run.start, run.pages.0, run.kind)))?,
-            None => memory.spread(zone)?,
+            Some(runs) => {
+                let lower = &snapshot.zones[..place];
+                let elsewhere = |frame| lower.iter().any(|zone| spans(zone, frame));
+                let memory_runs = runs.filter(|run| run.kind != Kind::Hole);
+                let mut blocks = Vec::new();
+                for run in memory_runs {
+                    let start = ours(run.start)?;
+                    // Nobody knows whose they are: once is enough.
+                    let shared = run.kind == Kind::Unknown && elsewhere(run.start);
+                    if !shared {
+                        blocks.extend(memory.take_over(start, run.pages.0, run.kind)?);
+                    }
+                }
+                blocks
+            }
+            None if zone.present.0 == 0 => Vec::new(),
+            None => memory.spread(zone, ours(frames::memory(zone).start)?)?,
         };
         for (frame, order) in kept_back(&mut blocks, protection(snapshot, zone)) {
             for frame in frame..frame + (1 << order) {
@@ -102,8 +127,8 @@ fn kept_back(blocks: &mut Vec<Block>, mut pages: u64) -> Vec<Block> {
     std::mem::replace(blocks, rest)
 }
 
-fn end(zone: &Zone) -> u64 {
-    zone.start_frame.saturating_add(zone.pages.0)
+fn spans(zone: &Zone, frame: u64) -> bool {
+    frame >= zone.start_frame && frame - zone.start_frame < zone.pages.0
 }
 
 fn marks(snapshot: &Snapshot) -> Watermarks {
@@ -113,9 +138,9 @@ fn marks(snapshot: &Snapshot) -> Watermarks {
         high: 0,
     };
     for zone in &snapshot.zones {
-        sum.min += zone.watermarks.min.0;
-        sum.low += zone.watermarks.low.0;
-        sum.high += zone.watermarks.high.0;
+        sum.min = sum.min.saturating_add(zone.watermarks.min.0);
+        sum.low = sum.low.saturating_add(zone.watermarks.low.0);
+        sum.high = sum.high.saturating_add(zone.watermarks.high.0);
     }
     sum
 }
@@ -130,24 +155,22 @@ struct Memory<'a> {
 }
 
 impl Memory<'_> {
-    /// Pages as the layout has them; free ones are used for now.
+    /// A run of the layout, `start` in the model; free pages are used for now.
     fn take_over(
         &mut self,
-        runs: impl Iterator<Item = (u64, u64, Kind)>,
+        start: u64,
+        pages: u64,
+        kind: Kind,
     ) -> Result<Vec<Block>, MachineError> {
-        let mut free = Vec::new();
-        for (start, pages, kind) in runs {
-            for frame in start..start + pages {
-                let of = self.use_of(kind);
-                self.buddy.set_use(frame, of)?;
-            }
-            if kind == Kind::Free {
-                let most = ORDERS as u32 - 1;
-                let blocks = stopgap_events::snapshot::blocks_in(start, pages, most);
-                free.extend(blocks.map(|block| (block.frame, block.order)));
-            }
+        for frame in start..start + pages {
+            let of = self.use_of(kind);
+            self.buddy.set_use(frame, of)?;
         }
-        Ok(free)
+        if kind != Kind::Free {
+            return Ok(Vec::new());
+        }
+        let blocks = stopgap_events::snapshot::blocks_in(start, pages, ORDERS as u32 - 1);
+        Ok(blocks.map(|block| (block.frame, block.order)).collect())
     }
 
     fn use_of(&mut self, kind: Kind) -> Use {
@@ -185,18 +208,20 @@ impl Memory<'_> {
         ((self.random.bits() >> 11) as f64) < share * (1u64 << 53) as f64
     }
 
-    /// A zone of which the free blocks are only counted. Pages that it does not manage are its first ones.
-    fn spread(&mut self, zone: &Zone) -> Result<Vec<Block>, MachineError> {
-        let reserved = zone.pages.0.saturating_sub(zone.managed.0);
-        let first = zone.start_frame.saturating_add(reserved);
-        for frame in zone.start_frame..first {
+    /// A zone of which the free blocks are only counted, `start` in the model. Pages that it does not manage are
+    /// its first ones.
+    fn spread(&mut self, zone: &Zone, start: u64) -> Result<Vec<Block>, MachineError> {
+        let memory = frames::memory(zone);
+        let end = start + (memory.end - memory.start);
+        let first = end.saturating_sub(zone.managed.0).max(start);
+        for frame in start..first {
             self.buddy.set_use(frame, Use::Unmovable)?;
         }
-        for frame in first..end(zone) {
+        for frame in first..end {
             let of = self.used();
             self.buddy.set_use(frame, of)?;
         }
-        let frames = first..end(zone);
+        let frames = first..end;
         spread::spread(frames, &zone.free_blocks, &mut self.random).map_err(|order| {
             MachineError::Snapshot(format!(
                 "node {}, zone {}: its free blocks of order {order} do not fit into its {} pages",

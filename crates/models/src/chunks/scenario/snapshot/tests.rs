@@ -169,3 +169,118 @@ fn what_is_protected_in_a_lower_zone_is_not_free() {
     let elsewhere = Zone { node: 1, ..high };
     assert_eq!(free(vec![low(&lower), elsewhere])[9..], [1, 1]);
 }
+
+fn with_layout(start_frame: u64, runs: &[(Kind, u64)]) -> Zone {
+    let mut layout = Builder::new();
+    for &(kind, pages) in runs {
+        layout.push(kind, pages);
+    }
+    let pages = Pages(runs.iter().map(|run| run.1).sum());
+    Zone {
+        start_frame,
+        pages,
+        present: pages,
+        managed: pages,
+        layout: Some(layout.finish()),
+        ..zone(&[])
+    }
+}
+
+/// Two zones of 4 KiB pages, far apart, the second with a hole of 1 GiB and 5 pages:
+///
+/// ```text
+/// machine   512 GiB: a1500 f548       544 GiB: f1024 k1019 n262149 f1024
+/// model     0:       a1500 f548       2048:    f1024 k1019 n5      f1024
+/// ```
+#[test]
+fn zones_lie_side_by_side_wherever_they_are() {
+    const GIB: u64 = 1 << 18;
+    let low = with_layout(512 * GIB, &[(Kind::Anonymous, 1_500), (Kind::Free, 548)]);
+    let runs = [
+        (Kind::Free, 1_024),
+        (Kind::Kernel, 1_019),
+        (Kind::Hole, GIB + 5),
+        (Kind::Free, 1_024),
+    ];
+    let high = Zone {
+        node: 1,
+        ..with_layout(544 * GIB, &runs)
+    };
+    let snapshot = snapshot(vec![low, high]);
+    let frames = Frames::of(&snapshot).unwrap();
+    assert_eq!(frames.pages(), 5 * 1_024);
+    let hole = 544 * GIB + 2_043;
+    for (machine, model) in [
+        (0, None),
+        (512 * GIB - 1, None),
+        (512 * GIB, Some(0)),
+        (512 * GIB + 2_047, Some(2_047)),
+        (512 * GIB + 2_048, None),
+        (544 * GIB + 1, Some(2_049)),
+        (hole, Some(2_048 + 2_043)),
+        (hole + 1_000, None),
+        (hole + GIB + 5, Some(2_048 + 2_048)),
+        (u64::MAX, None),
+    ] {
+        assert_eq!(frames.model_frame(machine), model, "{machine}");
+    }
+    let setting = Setting::default();
+    let mut machine = super::machine(&snapshot, &Assumptions::default(), &setting).unwrap();
+    machine.buddy().check().unwrap();
+    assert_eq!(machine.buddy().free_pages(), 548 + 2 * 1_024);
+    assert_eq!(machine.buddy().free_blocks(10), 2);
+    // A frame of the machine is pinned by its number there.
+    assert!(machine.pin(frames.model_frame(512 * GIB + 1_499).unwrap()));
+    assert!(!machine.pin(frames.model_frame(512 * GIB + 1_500).unwrap()));
+    assert_eq!(machine.buddy().used_pages(Use::Pinned), 1);
+}
+
+/// Present pages alone count, where nothing tells which of the spanned ones they are.
+#[test]
+fn a_zone_without_a_layout_is_as_large_as_it_is_present() {
+    let far = Zone {
+        start_frame: 1 << 27,
+        pages: Pages(1 << 30),
+        ..zone(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4])
+    };
+    let machine = from(vec![far], 1).unwrap();
+    machine.buddy().check().unwrap();
+    assert_eq!(machine.buddy().pages(), 9 * 1_024);
+    assert_eq!(machine.buddy().free_blocks(10), 4);
+}
+
+#[test]
+fn more_than_the_model_holds_is_said_in_gib() {
+    let pages = Pages(1 << 24);
+    let most = Zone {
+        start_frame: 0,
+        pages,
+        present: pages,
+        ..zone(&[])
+    };
+    let fits = Frames::of(&snapshot(vec![most.clone()])).unwrap();
+    assert_eq!(fits.pages(), 1 << 24);
+    let one_more = Zone {
+        node: 1,
+        ..zone(&[])
+    };
+    let error = Frames::of(&snapshot(vec![most, one_more])).unwrap_err();
+    let error = error.to_string();
+    assert!(error.contains("up to 64 GiB"), "{error}");
+}
+
+/// Nothing tells whose the shared frames are, so they are there once.
+#[test]
+fn frames_of_two_zones_are_there_once() {
+    let low = with_layout(0, &[(Kind::Free, 1_024), (Kind::Unknown, 100)]);
+    let high = Zone {
+        node: 1,
+        ..with_layout(1_024, &[(Kind::Unknown, 100), (Kind::Free, 924)])
+    };
+    let machine = from(vec![low, high], 1).unwrap();
+    let buddy = machine.buddy();
+    assert_eq!(
+        buddy.pages() - buddy.used_pages(Use::Hole),
+        1_024 + 100 + 924
+    );
+}
