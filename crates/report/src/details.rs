@@ -227,7 +227,11 @@ fn row(series: &Series, own: &[&str], tails: &[f64]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
+    use stopgap_events::machine::Privilege;
+    use stopgap_events::question::Question;
     use stopgap_stats::record::Block;
+    use stopgap_stats::verdict::Verdict;
 
     fn series(strategy: &str, size: &str, value: Option<f64>) -> Series {
         let blocks = value.map(|value| Block {
@@ -285,6 +289,16 @@ mod tests {
             ..series(strategy, "4M", value)
         };
         let answer = Answer {
+            question: Question::Chunks,
+            parameters: BTreeMap::new(),
+            verdict: Verdict::inconclusive("not fragmented"),
+            figure: None,
+            evidence: Vec::new(),
+            advice: Vec::new(),
+            privilege: Privilege::Root,
+            counters: Vec::new(),
+            losses: Vec::new(),
+            missing: Vec::new(),
             series: vec![
                 count("moved", "base", Some(0.0)),
                 count("moved", "thp", Some(0.0)),
@@ -293,7 +307,6 @@ mod tests {
                 count("scanned", "thp", Some(2.0)),
                 count("not known", "base", None),
             ],
-            ..Answer::default()
         };
         let style = Style {
             width: 100,
