@@ -291,7 +291,7 @@ impl Probe for Chunks {
                 let each = Nanos::secs(recipe.time().0.div_ceil(1_000_000_000));
                 what.push_str(&format!("; {states} times, about {each} each"));
                 if fitting < states {
-                    what.push_str(&format!(", of which {fitting} fit into {}", context.time));
+                    what.push_str(&format!(": {fitting} of them in {}", context.time));
                 }
                 Nanos(each.0.saturating_mul(fitting))
             }
