@@ -103,7 +103,7 @@ fn measured(answer: &Answer) -> BTreeMap<u64, Vec<Strategy>> {
 
 /// How faults carry a strategy out; `None`: not by faults alone.
 fn faults(strategy: Strategy, page: Bytes) -> Option<Faults> {
-    let order = |size: Bytes| Some((size.0 / page.0).checked_ilog2()?);
+    let order = |size: Bytes| (size.0 / page.0).checked_ilog2();
     // A table of the page's size with 8-byte entries, as the probe has it.
     let pmd = order(Bytes(page.0 * (page.0 / 8)))?;
     let (orders, effort) = match strategy {

@@ -22,7 +22,7 @@ fn may() -> bool {
             false
         }
         (false, _) => {
-            skip(&"record: needs root");
+            skip("record: needs root");
             false
         }
     }
@@ -228,9 +228,7 @@ fn a_full_disk_leaves_what_was_captured() {
         .output()
         .unwrap();
     if output.status.code() == Some(77) || !output.status.success() {
-        skip(&format!(
-            "a small file system cannot be mounted: {output:?}"
-        ));
+        skip(format!("a small file system cannot be mounted: {output:?}"));
         return;
     }
     let (said, told) = (text(&output.stdout), text(&output.stderr));

@@ -262,7 +262,7 @@ fn a_file_without_end_is_refused() {
 mod twice {
     use super::*;
 
-    fn zone_of(free: u64, by_type: Value, layout: &str, missing: &str) -> Value {
+    fn zone_of(free: u64, by_type: &Value, layout: &str, missing: &str) -> Value {
         json!({
             "schema": SCHEMA, "version": "0", "taken_unix_s": 1, "kernel": null,
             "page_bytes": 4096, "pageblock_order": 2,
@@ -292,7 +292,7 @@ mod twice {
             (2000, Value::Null, whole),
             (2000, json!(1000), "f8300k7700"),
         ] {
-            read(&zone_of(free, by_type, layout, "pins")).unwrap();
+            read(&zone_of(free, &by_type, layout, "pins")).unwrap();
         }
     }
 
@@ -318,7 +318,7 @@ mod twice {
             (
                 250,
                 Value::Null,
-                &"f1k1".repeat(1_000).to_owned(),
+                &format!("{}k14000", "f1k1".repeat(1_000)),
                 LAYOUT_OF_SAME_MOMENT,
                 "0 pages are free in blocks of order 2 and larger by its layout, 1000 by free_blocks",
             ),
@@ -330,12 +330,7 @@ mod twice {
                 "4000 pages are free in blocks of order 2 and larger by its migrate types, 8000 by free_blocks",
             ),
         ] {
-            let layout = if layout.starts_with("f1k1") {
-                format!("{layout}k14000")
-            } else {
-                layout.to_owned()
-            };
-            let document = |missing| zone_of(free, by_type.clone(), &layout, missing);
+            let document = |missing| zone_of(free, &by_type, layout, missing);
             let error = read(&document("pins")).unwrap_err().to_string();
             assert!(
                 error.starts_with("node 0, zone Normal: ") && error.contains(figures),

@@ -27,12 +27,15 @@ pub struct Ranking {
     pub disagree: Option<(Strategy, Strategy)>,
 }
 
+/// Each run's number and its nanoseconds a buffer.
+type Runs = Vec<(u32, f64)>;
+
 impl Ranking {
     /// Of the buffers of this size; `None` where fewer than two strategies took one.
     #[must_use]
     pub fn of(series: &[Series], size: Bytes) -> Option<Ranking> {
         let blocks = |series: &&Series| series.name == BLOCK && size_of(series) == Some(size);
-        let mut rows: Vec<(Strategy, f64, Vec<(u32, f64)>)> = series
+        let mut rows: Vec<(Strategy, f64, Runs)> = series
             .iter()
             .filter(blocks)
             .filter_map(|series| {
@@ -97,7 +100,7 @@ impl Ranking {
 
 /// Nanoseconds a buffer in each run.
 #[allow(clippy::cast_precision_loss)] // counts of blocks and buffers
-fn runs(series: &Series) -> Option<Vec<(u32, f64)>> {
+fn runs(series: &Series) -> Option<Runs> {
     let buffers = series.number("buffers")?.max(1) as f64;
     let time = |block: &Block| {
         let mean = block.histogram.as_ref()?.mean()?;
