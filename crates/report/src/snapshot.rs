@@ -160,7 +160,7 @@ mod tests {
             "start_frame":16,"pages":16,"present":16,"managed":15,
             "watermarks":{{"min":1,"low":2,"high":3}},"per_cpu":1,"free_blocks":[4,1,1],
             "by_type":null,"layout":{layout},"mapped":4}}],
-            "missing":[{{"what":"pins","why":"no kernel tells"}}]}}"#
+            "missing":[{{"what":"layout and free blocks of the same moment","why":"memory changed"}}]}}"#
         );
         Snapshot::from_json(text.as_bytes()).unwrap()
     }
@@ -180,7 +180,7 @@ order   block  Nor\\u{1b}mal  unusable  by layout
 unusable: share of free memory in blocks too small for the order; per CPU: free, but in no block
 
 pages: free 40 KiB, anonymous 16 KiB, kernel 8 KiB; mapped 16 KiB
-unknown: pins: no kernel tells
+unknown: layout and free blocks of the same moment: memory changed
 snapshot a/b
 ";
         assert_eq!(screen(&snapshot(r#"["f4a4k2f6"]"#), "a/b", STYLE), expected);
