@@ -9,8 +9,8 @@
 //! * [`contender`]: what can carry operations out: a policy, a peer's allocator, or [`Driver`], which
 //!   decides nothing and shows what the loop itself costs.
 //! * [`lane`]: one contender with its slots, counts and limits.
-//! * [`rung`]: all contenders on one workload at one N, interleaved, repeated, and the rows of it.
-//! * [`growth`]: how rows grow over N. [`mail`]: the model held against mail 000.
+//! * [`mod@rung`]: all contenders on one workload at one N, interleaved, repeated, and the rows of it.
+//! * [`mod@growth`]: how rows grow over N. [`mod@mail`]: the model held against mail 000.
 
 pub mod contender;
 pub mod growth;
