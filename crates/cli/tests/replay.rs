@@ -12,17 +12,7 @@ use stopgap_events::workload::Workload;
 
 /// Fails unless the document fits the schema that is checked in.
 fn valid(json: &str) -> Value {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema");
-    let schema = std::fs::read_to_string(path.join("stopgap.replay-1.json")).unwrap();
-    let schema: Value = serde_json::from_str(&schema).unwrap();
-    let document: Value = serde_json::from_str(json).unwrap();
-    let validator = jsonschema::validator_for(&schema).unwrap();
-    let errors: Vec<String> = validator
-        .iter_errors(&document)
-        .map(|error| format!("{error} at {}", error.instance_path()))
-        .collect();
-    assert!(errors.is_empty(), "{errors:#?}");
-    document
+    common::valid("stopgap.replay-1.json", json)
 }
 
 fn replay(run: &Run, words: &[&str]) -> Value {

@@ -5,23 +5,8 @@ mod common;
 
 use std::path::{Path, PathBuf};
 
-use common::{Run, text};
+use common::{Run, text, valid};
 use serde_json::{Value, json};
-
-/// Fails unless the document fits the schema that is checked in.
-fn valid(schema: &str, document: &str) -> Value {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema");
-    let schema = std::fs::read_to_string(path.join(schema)).unwrap();
-    let schema: Value = serde_json::from_str(&schema).unwrap();
-    let document: Value = serde_json::from_str(document).unwrap();
-    let validator = jsonschema::validator_for(&schema).unwrap();
-    let errors: Vec<String> = validator
-        .iter_errors(&document)
-        .map(|error| format!("{error} at {}", error.instance_path()))
-        .collect();
-    assert!(errors.is_empty(), "{errors:#?}");
-    document
-}
 
 fn document(command: &str, words: &[&str]) -> Value {
     let run = Run::new();

@@ -89,11 +89,16 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Fails unless the document fits the schema that is checked in.
+/// Fails unless the run record fits the schema that is checked in.
 pub(crate) fn assert_valid(json: &str) -> serde_json::Value {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema/stopgap.run-1.json");
+    valid("stopgap.run-1.json", json)
+}
+
+/// Fails unless the document fits the schema of that file, as it is checked in.
+pub(crate) fn valid(schema: &str, json: &str) -> serde_json::Value {
+    let schemas = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema");
     let schema: serde_json::Value =
-        serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        serde_json::from_str(&std::fs::read_to_string(schemas.join(schema)).unwrap()).unwrap();
     let document: serde_json::Value = serde_json::from_str(json).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
     let errors: Vec<String> = validator
