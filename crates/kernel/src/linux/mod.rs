@@ -6,12 +6,13 @@ mod files;
 mod holds;
 mod ipc;
 mod memory;
+pub mod perf;
 mod switches;
 mod tasks;
 mod trace_pipe;
 
 pub use command::{Child, Ended, Held, Watched};
-pub(crate) use switches::Ring;
+pub(crate) use perf::Ring;
 pub use trace_pipe::TracePipe;
 
 /// The running kernel. It has no state of its own.
