@@ -11,7 +11,11 @@
 //! buffer new events replace old ones that were not read in time: each page says how many.
 
 mod instance;
+mod maps;
+mod perf;
 mod threads;
+
+pub use perf::PerfSpool;
 
 use std::path::{Path, PathBuf};
 
