@@ -131,6 +131,9 @@ fn capture(args: &args::Record, path: &Path) -> Result<(Spool, Finish, Nanos), F
     let started = Capture::prepare(&Linux, &journal, &options)
         .map_err(Failure::from)
         .and_then(|mut capture| {
+            if let Some(hz) = args.samples {
+                capture.sample(hz)?;
+            }
             let target = start(&mut capture, args, watched)?;
             Ok((capture, target))
         });

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! prepare: instance (journalled) -> clock, buffers, events, filters, stack trigger -> spool.json
+//! sample:  rings of perf (where samples are wanted)
 //! start:   set_event_pid; what they fork is followed by the kernel (event-fork) -> tracing_on
-//! pump:    full pages of each CPU -> cpuN.raw, by splice(2)
+//! pump:    full pages of each CPU -> cpuN.raw, by splice(2); records of perf -> perfN.raw
 //! stop:    tracing_on 0 -> the rest of the pages -> losses -> pipes closed -> instance removed, looked for
 //! ```
 //!
@@ -23,6 +24,7 @@ use stopgap_events::machine::Missing;
 use stopgap_events::trace::{Clock, Loss, Metadata};
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::journal::{Journal, Scope};
+use stopgap_kernel::linux::perf::Wanted;
 use stopgap_kernel::linux::{TracePipe, Watched};
 use stopgap_kernel::tracefs::Tracefs;
 use stopgap_kernel::{System, budget};
@@ -74,6 +76,7 @@ pub struct Capture<'j, 's> {
     instance: Instance<'s>,
     // Before the scope: an open pipe would keep the instance.
     pipes: Vec<TracePipe>,
+    perf: Option<PerfSpool>,
     scope: Option<Scope<'j, 's>>,
     cpus: Vec<u32>,
     description: Description,
@@ -132,6 +135,7 @@ impl<'j, 's> Capture<'j, 's> {
             system,
             instance,
             pipes: Vec::new(),
+            perf: None,
             scope: Some(scope),
             cpus,
             description,
@@ -146,6 +150,31 @@ impl<'j, 's> Capture<'j, 's> {
         Ok(capture)
     }
 
+    /// Samples too: where each thread is, and through which calls it came there, `hz` times (1 to
+    /// 100,000) in each second that it has a CPU. To be called before [`Capture::start`]. Where perf
+    /// is refused, the samples are `missing`.
+    ///
+    /// # Errors
+    /// Where the spool's files cannot be made.
+    pub fn sample(&mut self, hz: u32) -> Result<()> {
+        let wanted = Wanted {
+            switches: false,
+            samples: Some(Nanos(1_000_000_000 / u64::from(hz.max(1)))),
+        };
+        match PerfSpool::open(self.system, &self.folder, wanted) {
+            Ok(perf) => self.perf = Some(perf),
+            Err(Error::System(error)) => self.lacks_samples(&error),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn lacks_samples(&mut self, why: &stopgap_kernel::Error) {
+        self.perf = None;
+        let missing = &mut self.description.metadata.missing;
+        missing.push(Missing::new("samples", why.to_string()));
+    }
+
     /// Captures from now on every thread of the process `pid`, and what they fork.
     ///
     /// # Errors
@@ -153,6 +182,13 @@ impl<'j, 's> Capture<'j, 's> {
     /// cannot be written; as write(2).
     pub fn start(&mut self, pid: u32) -> Result<()> {
         self.follow(pid)?;
+        if let Some(mut perf) = self.perf.take() {
+            perf.start(self.system, pid)?;
+            let description = &mut self.description;
+            description.metadata.missing.extend(perf.missing());
+            description.perf = Some(perf.description().clone());
+            self.perf = Some(perf);
+        }
         let path = self.folder.join(DESCRIPTION);
         write_json(self.system, &path, &self.description)?;
         self.instance.switch(true)
@@ -171,7 +207,17 @@ impl<'j, 's> Capture<'j, 's> {
             if fresh.is_empty() {
                 return Ok(());
             }
-            self.instance.follow(fresh.iter().map(|task| task.tid))?;
+            let tids = fresh.iter().map(|task| task.tid);
+            self.instance.follow(tids.clone())?;
+            match self
+                .perf
+                .as_mut()
+                .map(|perf| perf.follow(self.system, tids))
+            {
+                Some(Err(Error::System(error))) => self.lacks_samples(&error),
+                Some(other) => other?,
+                None => {}
+            }
             self.description.tasks.extend(fresh);
         }
     }
@@ -184,6 +230,9 @@ impl<'j, 's> Capture<'j, 's> {
         TracePipe::wait(&self.pipes, watched.map(Watched::end), longest);
         for pipe in &mut self.pipes {
             pipe.drain()?;
+        }
+        if let Some(perf) = &mut self.perf {
+            perf.drain()?;
         }
         Ok(())
     }
@@ -203,6 +252,7 @@ impl<'j, 's> Capture<'j, 's> {
         if let Err(error) = self.instance.switch(false) {
             lacks("the end of the recording", error.to_string());
         }
+        let perf = self.perf.take().map(PerfSpool::stop);
         for (cpu, pipe) in self.cpus.iter().zip(std::mem::take(&mut self.pipes)) {
             if let Err(error) = pipe.finish() {
                 lacks(&format!("the last pages of CPU {cpu}"), error.to_string());
@@ -216,6 +266,10 @@ impl<'j, 's> Capture<'j, 's> {
                 Ok(count) => losses.push(Loss { what, count }),
                 Err(error) => lacks(&format!("how much of {what} was lost"), error.to_string()),
             }
+        }
+        if let Some((lost, missing)) = perf {
+            losses.extend(lost);
+            end.missing.extend(missing);
         }
         end.losses = losses;
         // A disk that is full has no room for it: the reader then says that the end is not known.

@@ -55,21 +55,17 @@ impl PerfSpool {
         })
     }
 
-    /// Records these threads of the process `pid` and what they will fork.
+    /// Records these threads and what they will fork.
     ///
     /// # Errors
     /// As [`Recorder::follow`]. A thread that has ended is none.
     pub fn follow(
         &mut self,
         system: &dyn System,
-        pid: u32,
-        tids: impl Iterator<Item = u32>,
+        tids: impl IntoIterator<Item = u32>,
     ) -> Result<()> {
         for tid in tids {
             self.recorder.follow(system, tid)?;
-        }
-        if self.description.period.is_some() {
-            self.description.mappings = maps::executable(system, pid)?;
         }
         Ok(())
     }
@@ -88,12 +84,17 @@ impl PerfSpool {
         missing.into_iter().collect()
     }
 
-    /// From now on it is recorded.
+    /// From now on it is recorded. For the sake of samples it is noted what the process `pid` has
+    /// mapped: what it maps from now on the records tell.
     ///
     /// # Errors
-    /// As ioctl(2).
-    pub fn start(&mut self) -> Result<()> {
-        Ok(self.recorder.start()?)
+    /// As ioctl(2); where the mappings may not be read.
+    pub fn start(&mut self, system: &dyn System, pid: u32) -> Result<()> {
+        self.recorder.start()?;
+        if self.description.period.is_some() {
+            self.description.mappings = maps::executable(system, pid)?;
+        }
+        Ok(())
     }
 
     /// Moves what has come into the files.
