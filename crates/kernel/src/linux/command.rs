@@ -8,6 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use stopgap_events::units::Nanos;
+
 use crate::error::{Error, Result};
 use crate::tasks::Switches;
 
@@ -81,6 +83,8 @@ pub struct Ended {
     pub how: std::result::Result<i32, i32>,
     /// What it and those of its children that it waited for left the CPU, by wait4(2).
     pub switches: Switches,
+    /// Time that those had a CPU, in user and kernel mode.
+    pub cpu: Nanos,
 }
 
 /// A command that was started and stands before its exec. Dropped before [`Held::release`], it never
@@ -244,7 +248,10 @@ impl Child {
             voluntary: usage.ru_nvcsw as u64,
             involuntary: usage.ru_nivcsw as u64,
         };
-        Ok(Some(Ended { how, switches }))
+        let micros = |time: libc::timeval| time.tv_sec * 1_000_000 + time.tv_usec;
+        let micros = micros(usage.ru_utime) + micros(usage.ru_stime);
+        let cpu = Nanos::micros(u64::try_from(micros).unwrap_or(0));
+        Ok(Some(Ended { how, switches, cpu }))
     }
 }
 

@@ -19,3 +19,6 @@ pub use mappings::File;
 pub use names::{ElfNames, Names, NoNames};
 pub(crate) use records::losses_of;
 pub use records::{Records, records_of};
+
+#[cfg(test)]
+mod tests;
