@@ -32,7 +32,8 @@ pub fn of_group(
     };
     let path = format!("/proc/{pid}/cgroup");
     let text = files.read(path.as_ref())?;
-    let groups = ProcessCGroups::from_buf_read(text.as_slice()).map_err(|e| Error::parse(&path, e))?;
+    let groups =
+        ProcessCGroups::from_buf_read(text.as_slice()).map_err(|e| Error::parse(&path, e))?;
     let group = groups
         .0
         .into_iter()
@@ -75,6 +76,9 @@ mod tests {
         assert_eq!((of(8), of(9)), (None, None));
         assert_eq!(of_group(&fake, 7, "io").unwrap(), None);
         assert!(of_group(&fake, 6, "io").is_err(), "no such process");
-        assert_eq!(total(&fake, Path::new(file)).unwrap(), Nanos(14_877_828_000));
+        assert_eq!(
+            total(&fake, Path::new(file)).unwrap(),
+            Nanos(14_877_828_000)
+        );
     }
 }

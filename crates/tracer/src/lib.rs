@@ -13,6 +13,7 @@
 //! | [`description`] | what must be known of a capture to read its pages later |
 //! | [`spool`] | the folder of pages and description |
 //! | [`trace`] | the pages of all CPUs as one trace |
+//! | [`slow_calls`] | system calls that take too long, seen while they happen |
 //!
 //! All but the capture is pure: bytes in, events out. What is wrong with the bytes is an error or a
 //! `missing` with its name and place, never a panic.
@@ -25,6 +26,7 @@ pub mod events;
 pub mod format;
 pub mod page;
 pub mod print;
+pub mod slow_calls;
 pub mod spool;
 pub mod symbols;
 pub mod trace;

@@ -12,6 +12,7 @@
 
 mod instance;
 mod threads;
+mod window;
 
 use std::path::{Path, PathBuf};
 
@@ -29,6 +30,9 @@ use crate::events::EventSet;
 use crate::page::PageLayout;
 use crate::spool::{DESCRIPTION, END, End, Spool, pages_of};
 use instance::Instance;
+
+pub(crate) use window::exclude_ourselves;
+pub use window::{Taken, Window, complete_from};
 
 /// What is to be captured, and where to.
 #[derive(Debug, Clone)]
@@ -88,6 +92,23 @@ impl<'j, 's> Capture<'j, 's> {
         journal: &'j Journal<'s>,
         options: &Options,
     ) -> Result<Capture<'j, 's>> {
+        let mut capture = Capture::instance(system, journal, options)?;
+        let page = capture.layout()?.page_bytes();
+        system.make_dir(&options.spool)?;
+        for &cpu in &capture.cpus {
+            let spool = capture.folder.join(pages_of(cpu));
+            let raw = capture.instance.raw_pipe(cpu);
+            capture.pipes.push(TracePipe::open(&raw, &spool, page)?);
+        }
+        Ok(capture)
+    }
+
+    /// The instance alone, with nobody who reads.
+    fn instance(
+        system: &'s dyn System,
+        journal: &'j Journal<'s>,
+        options: &Options,
+    ) -> Result<Capture<'j, 's>> {
         if cfg!(target_endian = "big") {
             let advice = "its pages are read on little-endian machines only";
             let error = stopgap_kernel::Error::unsupported("the trace buffer", advice);
@@ -122,9 +143,7 @@ impl<'j, 's> Capture<'j, 's> {
         };
         instance.choose(options.events, &mut description, &mut missing)?;
         description.metadata.missing = missing;
-        let page = PageLayout::parse("header_page", &description.header_page)?.page_bytes();
-        system.make_dir(&options.spool)?;
-        let mut capture = Capture {
+        Ok(Capture {
             system,
             instance,
             pipes: Vec::new(),
@@ -133,13 +152,11 @@ impl<'j, 's> Capture<'j, 's> {
             description,
             folder: options.spool.clone(),
             _tracefs: tracefs,
-        };
-        for &cpu in &capture.cpus {
-            let spool = capture.folder.join(pages_of(cpu));
-            let raw = capture.instance.raw_pipe(cpu);
-            capture.pipes.push(TracePipe::open(&raw, &spool, page)?);
-        }
-        Ok(capture)
+        })
+    }
+
+    fn layout(&self) -> Result<PageLayout> {
+        PageLayout::parse("header_page", &self.description.header_page)
     }
 
     /// Captures from now on every thread of the process `pid`, and what they fork.
