@@ -106,7 +106,9 @@ fn parts(slow: &Slow, (begin, end): (u64, u64)) -> impl Iterator<Item = Lost<'_>
 fn choose<'f>(sums: &BTreeMap<&'f str, f64>, all: f64, trigger: Option<&Trigger>) -> &'f str {
     let greatest = |fits: &dyn Fn(&str) -> bool| {
         let fitting = sums.iter().filter(|(word, ns)| fits(word) && **ns > 0.0);
-        fitting.max_by(|a, b| a.1.total_cmp(b.1)).map(|(word, ns)| (*word, *ns))
+        fitting
+            .max_by(|a, b| a.1.total_cmp(b.1))
+            .map(|(word, ns)| (*word, *ns))
     };
     let memory = |word: &str| MEMORY.contains(&word);
     let pressure = match trigger.map(|trigger| trigger.kind) {
@@ -240,7 +242,12 @@ mod tests {
     /// ```
     #[test]
     fn what_overlaps_counts_and_a_wait_before_work() {
-        let mut waiter = slow("waiter", "mmap", 2_100, &[("mmap_lock", 150), ("run-queue", 10)]);
+        let mut waiter = slow(
+            "waiter",
+            "mmap",
+            2_100,
+            &[("mmap_lock", 150), ("run-queue", 10)],
+        );
         waiter.woken_by = Some(Waker {
             task: "holder".to_owned(),
             call: Some("mmap".to_owned()),
@@ -253,8 +260,16 @@ mod tests {
         ]);
         let found = cause(&findings, &stall(TriggerKind::SlowCall, 2_000, 2_500));
         assert_eq!(found.word, "mmap_lock", "{}", found.text);
-        assert!(found.text.contains("most by waiter (7) in mmap: 160 ms"), "{}", found.text);
-        assert!(found.text.ends_with("ended by holder in mmap"), "{}", found.text);
+        assert!(
+            found.text.contains("most by waiter (7) in mmap: 160 ms"),
+            "{}",
+            found.text
+        );
+        assert!(
+            found.text.ends_with("ended by holder in mmap"),
+            "{}",
+            found.text
+        );
         assert!((found.share.unwrap() - 150.0 / 460.0).abs() < 1e-9);
         let before = cause(&findings, &stall(TriggerKind::Request, 0, 1_900));
         assert_eq!(before.word, "io");
@@ -268,10 +283,21 @@ mod tests {
         let word = |kind| cause(&found, &stall(kind, 0, 2_000)).word;
         assert_eq!(word(TriggerKind::MemoryPressure), "memcg-reclaim");
         assert_eq!(word(TriggerKind::IoPressure), "io");
-        let thrash = findings(vec![slow("eater", "fault", 100, &[("io", 300), ("on-cpu", 9)])]);
-        assert_eq!(cause(&thrash, &stall(TriggerKind::MemoryPressure, 0, 900)).word, "io");
+        let thrash = findings(vec![slow(
+            "eater",
+            "fault",
+            100,
+            &[("io", 300), ("on-cpu", 9)],
+        )]);
+        assert_eq!(
+            cause(&thrash, &stall(TriggerKind::MemoryPressure, 0, 900)).word,
+            "io"
+        );
         let busy = findings(vec![slow("x", "munmap", 0, &[("on-cpu", 90), ("lock", 1)])]);
-        assert_eq!(cause(&busy, &stall(TriggerKind::SlowCall, 0, 900)).word, "on-cpu");
+        assert_eq!(
+            cause(&busy, &stall(TriggerKind::SlowCall, 0, 900)).word,
+            "on-cpu"
+        );
     }
 
     #[test]
@@ -294,6 +320,10 @@ mod tests {
         };
         let found = cause(&nothing, &stall(TriggerKind::MemoryPressure, 0, 5_000));
         assert_eq!(found.word, "memcg-reclaim");
-        assert!(found.text.contains("by cat: 200 ms in 40 times"), "{}", found.text);
+        assert!(
+            found.text.contains("by cat: 200 ms in 40 times"),
+            "{}",
+            found.text
+        );
     }
 }

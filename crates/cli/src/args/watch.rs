@@ -89,7 +89,9 @@ fn psi(text: &str) -> Result<Psi, String> {
         return Err(format!("a window is of 500ms to 10s, not of {window}"));
     }
     if stall == Nanos(0) || stall > window {
-        return Err(format!("no task can wait for {stall} within {window}, or it always does"));
+        return Err(format!(
+            "no task can wait for {stall} within {window}, or it always does"
+        ));
     }
     Ok(Psi::On(resource, stall, window))
 }
@@ -170,7 +172,15 @@ mod tests {
         let io = Psi::On(Some(Resource::Io), ms(700), ms(2_000));
         assert_eq!(psi("io=700ms/2s"), Ok(io));
         assert_eq!(psi("off"), Ok(Psi::Off));
-        for wrong in ["150ms", "cpu=1ms/1s", "2s/1s", "0s/1s", "1ms/100ms", "1ms/11s", "x/1s"] {
+        for wrong in [
+            "150ms",
+            "cpu=1ms/1s",
+            "2s/1s",
+            "0s/1s",
+            "1ms/100ms",
+            "1ms/11s",
+            "x/1s",
+        ] {
             assert!(psi(wrong).is_err(), "{wrong}");
         }
     }

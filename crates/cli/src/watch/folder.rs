@@ -26,7 +26,9 @@ pub(super) fn name(directory: &Path, unix_s: u64) -> String {
     let taken = |name: &str| {
         let is = |there: &String| {
             let there = there.strip_prefix('.').unwrap_or(there);
-            there.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'))
+            there
+                .strip_prefix(name)
+                .is_some_and(|rest| rest.starts_with('.'))
         };
         names.iter().any(is)
     };
@@ -154,6 +156,10 @@ mod tests {
         assert_eq!(names.len(), 5, "{names:?}");
         assert!(names.contains(&"mine.parquet".to_owned()));
         assert!(names[1].contains("0103"), "{names:?}");
-        assert_eq!(bound(folder.path(), Bytes(0)).unwrap(), 1, "the newest stays");
+        assert_eq!(
+            bound(folder.path(), Bytes(0)).unwrap(),
+            1,
+            "the newest stays"
+        );
     }
 }

@@ -68,7 +68,11 @@ mod tests {
         assert_eq!(pace.written(at(1)), 0);
         assert!(!pace.allows(at(15)));
         assert!(pace.allows(at(16)));
-        assert_eq!(pace.written(at(16)), 1, "one fired between: 30 s from now on");
+        assert_eq!(
+            pace.written(at(16)),
+            1,
+            "one fired between: 30 s from now on"
+        );
         assert!(!pace.allows(at(45)) && pace.allows(at(46)));
         assert_eq!(pace.written(at(46)), 1);
         assert!(!pace.allows(at(105)) && pace.allows(at(106)), "60 s");
