@@ -9,7 +9,7 @@
 //! | `args` | every flag, once |
 //! | `places` | where records and the journal go |
 //! | `session` | what each run sets up first and undoes last |
-//! | `check`, `probe`, `record`, `replay`, `advise`, `explain`, `export`, `snapshot`, `doctor`, `restore` | the commands |
+//! | `check`, `probe`, `record`, `replay`, `advise`, `explain`, `export`, `watch`, `snapshot`, `doctor`, `restore` | the commands |
 //! | `output` | writing the record and printing, with nothing lost |
 //! | `whole_file` | writing a file that is there whole or not at all |
 //! | `failure` | one line on standard error and the exit status |
@@ -33,6 +33,7 @@ mod restore;
 mod schemas;
 mod session;
 mod snapshot;
+mod watch;
 mod whole_file;
 
 use std::process::ExitCode;
@@ -51,6 +52,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Probe(args) => probe::run(args),
         Command::Record(args) => record::run(&args),
+        Command::Watch(args) => watch::run(&args),
         Command::Replay(args) => match args.question {
             ReplayQuestion::Placement(flags) => replay::placement(&flags, &[]),
             ReplayQuestion::Chunks(flags) => replay::chunks::run(&flags),

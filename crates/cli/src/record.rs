@@ -240,7 +240,7 @@ fn words(args: &args::Record) -> String {
 }
 
 /// The command line of a process, or its number.
-fn source_of(pid: u32) -> String {
+pub(crate) fn source_of(pid: u32) -> String {
     let line = Linux.read(format!("/proc/{pid}/cmdline").as_ref());
     let line = line.unwrap_or_default();
     let words: Vec<_> = line
@@ -269,7 +269,7 @@ fn write(spool: &Spool, file: &File) -> Result<Written, String> {
 }
 
 /// Names of kernel functions, where the recording is of this boot.
-fn symbols(spool: &Spool) -> Symbols {
+pub(crate) fn symbols(spool: &Spool) -> Symbols {
     let boot = read_text(&Linux, "/proc/sys/kernel/random/boot_id").ok();
     if boot != spool.description().metadata.boot_id {
         return Symbols::default();

@@ -7,6 +7,7 @@
 //!                     -> operation    slow calls and faults, time taken apart (why, interval, stack)
 //!                     -> memory       mappings over time, reclaim
 //!           finish() -> findings     the record, with verdict and advice
+//!                          -> around   the cause of one stall of it
 //! ```
 //!
 //! One pass: events are looked at once and dropped. Memory grows with threads that live at a time (about 1 KiB
@@ -16,6 +17,7 @@
 //! of events that were not captured: each is said (`unknown`, `None` with a line in `missing`), never taken to be 0.
 
 mod advice;
+pub mod around;
 mod call;
 mod explainer;
 mod findings;

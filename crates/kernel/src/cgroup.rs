@@ -190,7 +190,7 @@ impl Site {
 
 /// The directory of the group `name` below `mount`, which may show only a part of the
 /// hierarchy (a container); a group outside of it is seen as its root.
-fn directory(mount: &MountInfo, name: &str) -> PathBuf {
+pub(crate) fn directory(mount: &MountInfo, name: &str) -> PathBuf {
     let inside = Path::new(name).strip_prefix(&mount.root);
     match inside {
         Ok(rest) if !name.contains("/..") => mount.mount_point.join(rest),

@@ -33,6 +33,28 @@ pub fn install() {
     }
 }
 
+static REQUESTED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn raise_request(_: libc::c_int) {
+    REQUESTED.store(true, Ordering::Relaxed);
+}
+
+/// From now on SIGUSR1 is a request, see [`requested`], and ends this process no more.
+pub fn take_requests() {
+    // SAFETY: as in `install`; the handler stores to an atomic.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = raise_request as extern "C" fn(libc::c_int) as usize;
+        libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut());
+    }
+}
+
+/// Whether SIGUSR1 came since this was last asked.
+#[must_use]
+pub fn requested() -> bool {
+    REQUESTED.swap(false, Ordering::Relaxed)
+}
+
 /// Whether the flag is up.
 #[must_use]
 pub fn interrupted() -> bool {

@@ -4,6 +4,7 @@
 //! * [`replay`]: the record of a replay (JSON `stopgap.replay/1`): a row a policy, workload and N.
 //! * [`advise`]: which policy to use (JSON `stopgap.advise/1`), and the rule.
 //! * [`explain`]: the record of an explained trace (JSON `stopgap.explain/1`).
+//! * [`watch`]: what a watch says (JSON `stopgap.watch/1`), a document a stall.
 //! * [`histogram`]: latency histograms, HdrHistogram V2 in base64 inside the record.
 //! * [`quantile`]: quantiles that refuse when there are too few samples.
 //! * [`bootstrap`]: intervals over runs.
@@ -23,3 +24,4 @@ pub mod quantile;
 pub mod record;
 pub mod replay;
 pub mod verdict;
+pub mod watch;

@@ -12,6 +12,9 @@ use crate::perf::PerfDescription;
 /// The version of the description, as spools name it.
 pub const SCHEMA: &str = "stopgap.spool/1";
 
+/// The most threads whose names a description has.
+pub(crate) const DESCRIPTION_TASKS: usize = 65_536;
+
 /// A capture's description.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

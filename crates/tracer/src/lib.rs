@@ -14,6 +14,7 @@
 //! | [`perf`] | records of perf: scheduling without root, samples |
 //! | [`spool`] | the folder of pages and description |
 //! | [`trace`] | all that was captured as one trace |
+//! | [`slow_calls`] | system calls that take too long, seen while they happen |
 //!
 //! All but the capture is pure (names of functions are read from the files that [`perf::ElfNames`] is
 //! told): bytes in, events out. What is wrong with the bytes is an error or a
@@ -28,6 +29,7 @@ pub mod format;
 pub mod page;
 pub mod perf;
 pub mod print;
+pub mod slow_calls;
 pub mod spool;
 pub mod symbols;
 pub mod trace;

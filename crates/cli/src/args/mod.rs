@@ -9,6 +9,7 @@ mod record;
 mod replay;
 mod roundtrip;
 mod values;
+mod watch;
 
 use std::path::PathBuf;
 
@@ -30,6 +31,7 @@ pub(crate) use replay::{Replay, ReplayQuestion};
 pub(crate) use roundtrip::ReplayRoundtrip;
 pub use values::count;
 use values::{pid, size};
+pub(crate) use watch::{Resource, Watch};
 
 /// Find the stall, name its cause, try the fix, before you patch the kernel.
 #[derive(Debug, Parser)]
@@ -50,6 +52,9 @@ pub(crate) enum Command {
     Probe(Probe),
     /// A program's scheduling, system calls, memory, locks and I/O, as a trace file (root).
     Record(Record),
+    /// The flight recorder: keeps the last seconds, writes them out when a stall comes, names its
+    /// cause (root).
+    Watch(Watch),
     /// What if: a workload or a recorded trace through every policy.
     Replay(Replay),
     /// Which policy to use for a device, and why.

@@ -7,14 +7,29 @@ mod holds;
 mod ipc;
 mod memory;
 pub mod perf;
+mod pressure_trigger;
 mod switches;
 mod tasks;
 mod trace_pipe;
+mod trace_reader;
 
 pub use command::{Child, Ended, Held, Watched};
 pub(crate) use perf::Ring;
+pub use pressure_trigger::PressureTrigger;
 pub use trace_pipe::TracePipe;
+pub use trace_reader::TraceReader;
 
 /// The running kernel. It has no state of its own.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Linux;
+
+impl Linux {
+    /// From now on this process, and what it starts, runs where others leave the CPU (nice 19).
+    ///
+    /// # Errors
+    /// As setpriority(2).
+    pub fn be_nice(self) -> crate::Result<()> {
+        rustix::process::setpriority_process(None, 19)
+            .map_err(|e| crate::Error::call("setpriority", "this process", e))
+    }
+}

@@ -39,6 +39,11 @@ impl<'s> Instance<'s> {
         Ok(self.system.write(&self.path.join(file), text.as_bytes())?)
     }
 
+    /// Its folder.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     pub(super) fn switch(&self, on: bool) -> Result<()> {
         self.write("tracing_on", if on { "1" } else { "0" })
     }

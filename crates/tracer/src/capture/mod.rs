@@ -15,6 +15,7 @@ mod instance;
 mod maps;
 mod perf;
 mod threads;
+mod window;
 
 pub use perf::PerfSpool;
 
@@ -35,6 +36,9 @@ use crate::events::EventSet;
 use crate::page::PageLayout;
 use crate::spool::{DESCRIPTION, END, End, Spool, pages_of};
 use instance::Instance;
+
+pub(crate) use window::exclude_ourselves;
+pub use window::{Taken, Window, complete_from};
 
 /// What is to be captured, and where to.
 #[derive(Debug, Clone)]
@@ -95,6 +99,23 @@ impl<'j, 's> Capture<'j, 's> {
         journal: &'j Journal<'s>,
         options: &Options,
     ) -> Result<Capture<'j, 's>> {
+        let mut capture = Capture::instance(system, journal, options)?;
+        let page = capture.layout()?.page_bytes();
+        system.make_dir(&options.spool)?;
+        for &cpu in &capture.cpus {
+            let spool = capture.folder.join(pages_of(cpu));
+            let raw = capture.instance.raw_pipe(cpu);
+            capture.pipes.push(TracePipe::open(&raw, &spool, page)?);
+        }
+        Ok(capture)
+    }
+
+    /// The instance alone, with nobody who reads.
+    fn instance(
+        system: &'s dyn System,
+        journal: &'j Journal<'s>,
+        options: &Options,
+    ) -> Result<Capture<'j, 's>> {
         if cfg!(target_endian = "big") {
             let advice = "its pages are read on little-endian machines only";
             let error = stopgap_kernel::Error::unsupported("the trace buffer", advice);
@@ -129,9 +150,7 @@ impl<'j, 's> Capture<'j, 's> {
         };
         instance.choose(options.events, &mut description, &mut missing)?;
         description.metadata.missing = missing;
-        let page = PageLayout::parse("header_page", &description.header_page)?.page_bytes();
-        system.make_dir(&options.spool)?;
-        let mut capture = Capture {
+        Ok(Capture {
             system,
             instance,
             pipes: Vec::new(),
@@ -141,13 +160,11 @@ impl<'j, 's> Capture<'j, 's> {
             description,
             folder: options.spool.clone(),
             _tracefs: tracefs,
-        };
-        for &cpu in &capture.cpus {
-            let spool = capture.folder.join(pages_of(cpu));
-            let raw = capture.instance.raw_pipe(cpu);
-            capture.pipes.push(TracePipe::open(&raw, &spool, page)?);
-        }
-        Ok(capture)
+        })
+    }
+
+    fn layout(&self) -> Result<PageLayout> {
+        PageLayout::parse("header_page", &self.description.header_page)
     }
 
     /// Samples too: where each thread is, and through which calls it came there, `hz` times (1 to

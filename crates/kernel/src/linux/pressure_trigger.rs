@@ -1,0 +1,88 @@
+//! Being woken when tasks wait too long for memory or I/O: triggers of pressure stall information
+//! (Documentation/accounting/psi.rst, Linux 5.2 on).
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use stopgap_events::units::Nanos;
+
+use crate::error::{Error, Result};
+
+/// A trigger; it goes with its descriptor, so that nothing is left behind.
+#[derive(Debug)]
+pub struct PressureTrigger {
+    file: File,
+}
+
+impl PressureTrigger {
+    /// Fires when, within any `window`, some task waited for `stall` altogether. `path` is a file of
+    /// `/proc/pressure` or a cgroup's `*.pressure`. The kernel looks ten times a window and fires at
+    /// most once a window.
+    ///
+    /// # Errors
+    /// As open(2) and write(2): `EOPNOTSUPP` where pressure is not kept (`psi=0`), `EINVAL` for a
+    /// window that is not of 500 ms to 10 s or shorter than the stall, `EPERM` for who is not root where
+    /// it is no multiple of 2 s.
+    pub fn new(path: &Path, stall: Nanos, window: Nanos) -> Result<PressureTrigger> {
+        let opened = OpenOptions::new().read(true).write(true).open(path);
+        let mut file = opened.map_err(|e| Error::call("open", path.display(), e))?;
+        // With its closing NUL: the kernel overwrites the last byte (psi_write()).
+        let text = format!("some {} {}\0", stall.0 / 1_000, window.0 / 1_000);
+        file.write_all(text.as_bytes())
+            .map_err(|e| Error::call("write", path.display(), e))?;
+        Ok(PressureTrigger { file })
+    }
+
+    /// Waits until a trigger fires, `end` becomes readable (a process that ends), a signal comes or the
+    /// time is over; for each of `triggers` whether it has fired.
+    pub fn wait(
+        triggers: &[&PressureTrigger],
+        end: Option<BorrowedFd<'_>>,
+        longest: Nanos,
+    ) -> Vec<bool> {
+        let mut fds: Vec<PollFd<'_>> = triggers
+            .iter()
+            .map(|trigger| PollFd::from_borrowed_fd(trigger.file.as_fd(), PollFlags::PRI))
+            .chain(end.map(|end| PollFd::from_borrowed_fd(end, PollFlags::IN)))
+            .collect();
+        let longest = rustix::time::Timespec {
+            #[allow(clippy::cast_possible_wrap)] // 2^63 s are longer than any wait
+            tv_sec: (longest.0 / 1_000_000_000) as i64,
+            tv_nsec: (longest.0 % 1_000_000_000) as _,
+        };
+        let woken = poll(&mut fds, Some(&longest)).is_ok();
+        let fired = |fd: &PollFd<'_>| woken && fd.revents().contains(PollFlags::PRI);
+        fds[..triggers.len()].iter().map(fired).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_refuses_names_the_file() {
+        let path = Path::new("/nonexistent/pressure");
+        let error = PressureTrigger::new(path, Nanos::millis(1), Nanos::secs(1)).unwrap_err();
+        assert!(error.is_absent() && error.to_string().contains("/nonexistent/pressure"));
+    }
+
+    /// A window that no kernel takes.
+    #[test]
+    fn a_window_that_is_too_short_is_invalid() {
+        let path = Path::new("/proc/pressure/memory");
+        let made = PressureTrigger::new(path, Nanos::millis(1), Nanos::millis(2));
+        assert!(made.is_err());
+    }
+
+    #[test]
+    fn a_wait_for_nothing_ends_in_time() {
+        let begin = std::time::Instant::now();
+        let fired = PressureTrigger::wait(&[], None, Nanos::millis(30));
+        assert!(fired.is_empty());
+        assert!(begin.elapsed() >= std::time::Duration::from_millis(30));
+    }
+}

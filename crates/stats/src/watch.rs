@@ -1,0 +1,167 @@
+//! What `stopgap watch` says, JSON `stopgap.watch/1`: one document a stall, one at the end.
+//!
+//! All times are nanoseconds on the trace's clock (`CLOCK_MONOTONIC`), but for `unix_s`.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::explain::Findings;
+
+/// The name and version of the documents' form.
+pub const SCHEMA: &str = "stopgap.watch/1";
+
+/// One document, a line of standard output with `--json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Document {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Version of the tool that wrote it.
+    pub version: String,
+    /// What it tells.
+    #[serde(flatten)]
+    pub told: Told,
+}
+
+/// What a document tells.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", tag = "told")]
+#[allow(clippy::large_enum_variant)] // one at a time
+pub enum Told {
+    /// A stall was caught.
+    Stall(Page),
+    /// The watch is over.
+    End(End),
+}
+
+/// A stall that was caught.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Page {
+    /// When and why it was written.
+    #[serde(flatten)]
+    pub stall: Stall,
+    /// What explains it.
+    pub cause: Cause,
+    /// The trace file; null where it could not be written.
+    pub trace: Option<String>,
+    /// The page for people; null where it could not be written.
+    pub page: Option<String>,
+    /// What the trace shows, from [`Stall::from_ns`] of what was in the buffers on.
+    pub findings: Findings,
+}
+
+/// When and why a window was written.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Stall {
+    /// When, in seconds since 1970, UTC.
+    pub unix_s: u64,
+    /// What fired, the first first; never empty.
+    pub triggers: Vec<Trigger>,
+    /// The window that the stall is looked for in.
+    pub begin_ns: u64,
+    /// Its end.
+    pub end_ns: u64,
+    /// The trace has nothing from before.
+    pub from_ns: u64,
+    /// When tracing was switched off to take the window out.
+    pub taken_ns: u64,
+    /// For how long it was off.
+    pub gap_ns: u64,
+    /// Triggers since the window before that were too near to it to write another.
+    pub suppressed: u64,
+}
+
+/// What fires.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum TriggerKind {
+    /// Tasks waited for memory.
+    MemoryPressure,
+    /// Tasks waited for block I/O.
+    IoPressure,
+    /// A watched call took too long.
+    SlowCall,
+    /// Somebody asked (SIGUSR1).
+    Request,
+}
+
+/// What has fired.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Trigger {
+    /// What.
+    pub kind: TriggerKind,
+    /// When it was seen.
+    pub at_ns: u64,
+    /// Of pressure: how long some task waited within the window; of a call: how long it took, or had
+    /// taken so far. Null of a request, and where it could not be measured.
+    pub measured_ns: Option<u64>,
+    /// From when on it fires; null of a request.
+    pub threshold_ns: Option<u64>,
+    /// Of pressure: the window.
+    pub window_ns: Option<u64>,
+    /// Of pressure: its file, where it is a cgroup's.
+    pub group: Option<String>,
+    /// Of a call: its name.
+    pub call: Option<String>,
+    /// Of a call: its thread.
+    pub tid: Option<u32>,
+    /// Of a call: its thread's name, where it could be read.
+    pub task: Option<String>,
+    /// Of a call: whether it had not ended.
+    pub open: bool,
+}
+
+/// What explains a stall.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Cause {
+    /// As `cause` of a part in `stopgap.explain/1`: `memcg-reclaim`, `mmap_lock`, ...; `unknown` where
+    /// nothing in the trace explains it.
+    pub word: String,
+    /// In words, with its numbers.
+    pub text: String,
+    /// Of the time that operations lost within the window, 0 to 1; null where there were none.
+    pub share: Option<f64>,
+}
+
+/// How a watch went.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct End {
+    /// Stalls that were written.
+    pub stalls: u64,
+    /// Triggers that were too near to the one before.
+    pub suppressed: u64,
+    /// Stalls of which no window or page could be written.
+    pub failed: u64,
+    /// How long it watched.
+    pub watched_ns: u64,
+    /// Why it ended.
+    pub why: String,
+}
+
+impl Document {
+    /// `told` by this `version`.
+    #[must_use]
+    pub fn new(version: &str, told: Told) -> Document {
+        Document {
+            schema: SCHEMA.to_owned(),
+            version: version.to_owned(),
+            told,
+        }
+    }
+
+    /// The document as one line of JSON, without a line feed.
+    ///
+    /// # Panics
+    /// Never: strings, finite numbers and lists have a JSON form.
+    #[must_use]
+    pub fn to_line(&self) -> String {
+        serde_json::to_string(self).expect("strings, numbers and lists have a JSON form")
+    }
+}
+
+/// The JSON Schema of [`Document`], generated from the types.
+#[must_use]
+pub fn schema() -> serde_json::Value {
+    schemars::schema_for!(Document).to_value()
+}
