@@ -9,8 +9,10 @@ mod memory;
 mod switches;
 mod tasks;
 mod trace_pipe;
+mod x11;
+mod xvfb;
 
-pub use command::{Child, Ended, Held, Watched};
+pub use command::{Child, Conditions, Ended, Held, Watched};
 pub(crate) use switches::Ring;
 pub use trace_pipe::TracePipe;
 
