@@ -12,6 +12,7 @@
 //! | [`tasks::Tasks`] | affinity, guarded children, context-switch counts |
 //! | [`ipc::Ipc`] | socket pairs and waiting for them |
 //! | [`holds::Holds`] | locking memory (mlock, `SHM_LOCK`) and pinning it (page references) |
+//! | [`x11::X11`] | an X server of our own and what is asked of it |
 //!
 //! On top of the seam, and so testable without a kernel: [`environment`] and [`now`] read what
 //! the machine is and shows, [`snapshot`] how its physical memory lies, [`journal`] puts back
@@ -53,6 +54,7 @@ pub mod syscalls;
 pub mod tasks;
 pub mod thp;
 pub mod tracefs;
+pub mod x11;
 
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
@@ -62,7 +64,15 @@ pub use linux::Linux;
 
 /// The system: the running one, or a fake.
 pub trait System:
-    clock::Clock + files::Files + memory::Memory + tasks::Tasks + ipc::Ipc + holds::Holds + Send + Sync
+    clock::Clock
+    + files::Files
+    + memory::Memory
+    + tasks::Tasks
+    + ipc::Ipc
+    + holds::Holds
+    + x11::X11
+    + Send
+    + Sync
 {
 }
 
@@ -73,6 +83,7 @@ impl<T> System for T where
         + tasks::Tasks
         + ipc::Ipc
         + holds::Holds
+        + x11::X11
         + Send
         + Sync
         + ?Sized

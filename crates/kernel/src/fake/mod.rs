@@ -11,6 +11,7 @@ mod ipc;
 mod memory;
 mod refusal;
 mod tasks;
+mod x11;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -6,7 +6,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use stopgap_events::units::Nanos;
 
 use stopgap_events::units::Nanos;
 
@@ -66,14 +68,41 @@ impl Watched {
     /// Whether it has ended.
     #[must_use]
     pub fn has_ended(&self) -> bool {
+        self.ends_within(Nanos(0))
+    }
+
+    /// Sleeps until it has ended, `longest` at most; whether it has.
+    #[must_use]
+    pub fn ends_within(&self, longest: Nanos) -> bool {
         use rustix::event::{PollFd, PollFlags, poll};
         let mut fds = [PollFd::new(&self.end, PollFlags::IN)];
-        let now = rustix::time::Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
+        let longest = rustix::time::Timespec {
+            #[allow(clippy::cast_possible_wrap)] // below 2^63
+            tv_sec: (longest.0 / 1_000_000_000) as i64,
+            #[allow(clippy::cast_possible_wrap)]
+            tv_nsec: (longest.0 % 1_000_000_000) as _,
         };
-        poll(&mut fds, Some(&now)).is_ok_and(|count| count > 0)
+        poll(&mut fds, Some(&longest)).is_ok_and(|count| count > 0)
     }
+}
+
+/// Under what conditions a command is started, beside those of every one.
+#[derive(Debug, Default)]
+pub struct Conditions {
+    /// CPUs that it may use; empty: ours.
+    pub cpus: Vec<u32>,
+    /// Whether it is under `SCHED_BATCH`.
+    pub batch: bool,
+    /// Its standard output; `None`: ours.
+    pub output: Option<OwnedFd>,
+    /// Whether its standard error goes nowhere.
+    pub silent: bool,
+    /// Files that it gets open under the same numbers.
+    pub keeps: Vec<OwnedFd>,
+    /// Variables that its environment has beside ours.
+    pub environment: Vec<(String, String)>,
+    /// What it is sent when the thread ends that started it; `None`: nothing.
+    pub dies_by: Option<Signal>,
 }
 
 /// How a command ended.
@@ -109,6 +138,15 @@ impl Held {
     /// # Errors
     /// As fork(2) and pipe(2); a word with a NUL in it.
     pub fn start(words: &[OsString]) -> Result<Held> {
+        Held::start_under(words, Conditions::default())
+    }
+
+    /// As [`Held::start`], under conditions. They hold from the start on, so that what it does before its
+    /// first instruction is under them, too.
+    ///
+    /// # Errors
+    /// As there; [`Held::release`] says which condition could not be had.
+    pub fn start_under(words: &[OsString], conditions: Conditions) -> Result<Held> {
         let name = words
             .first()
             .map_or(String::new(), |word| word.to_string_lossy().into_owned());
@@ -124,12 +162,32 @@ impl Held {
             let empty = io::Error::from(io::ErrorKind::InvalidInput);
             return Err(Error::call("exec", "no command", empty));
         };
+        let environment = environment(&conditions)?;
+        let mut variables: Vec<*const libc::c_char> = environment
+            .iter()
+            .map(|variable| variable.as_ptr())
+            .collect();
+        variables.push(std::ptr::null());
+        let mut set = CpuSet::new();
+        for &cpu in &conditions.cpus {
+            if cpu as usize >= CpuSet::MAX_CPU {
+                let none = io::Error::from_raw_os_error(libc::EINVAL);
+                return Err(Error::call("sched_setaffinity", format!("CPU {cpu}"), none));
+            }
+            set.set(cpu as usize);
+        }
+        let nowhere = conditions
+            .silent
+            .then(|| std::fs::File::options().write(true).open("/dev/null"));
+        let nowhere = nowhere
+            .transpose()
+            .map_err(|e| Error::call("open", "/dev/null", e))?;
         let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|e| Error::call("pipe", &name, e));
         let (wait, go) = pipe()?;
         let (failed, fail) = pipe()?;
         // SAFETY: until its exec or _exit the child makes only calls that are safe after fork(2):
-        // close, read, signal, execvp (which allocates nothing in glibc), write, _exit. All it reads
-        // was made before the fork.
+        // close, read, signal, execvpe (which allocates nothing in glibc), write, _exit, and those of
+        // `take_on`. All it reads was made before the fork.
         let pid = unsafe { libc::fork() };
         match pid {
             -1 => Err(Error::call("fork", &name, io::Error::last_os_error())),
@@ -137,6 +195,7 @@ impl Held {
                 // SAFETY: as above; the descriptors are this process's own copies.
                 unsafe {
                     libc::close(go.as_raw_fd()); // or our own copy would keep us waiting
+                    let bad = take_on(&conditions, &set, nowhere.as_ref().map(AsRawFd::as_raw_fd));
                     let mut byte = 0_u8;
                     let read = libc::read(wait.as_raw_fd(), (&raw mut byte).cast(), 1);
                     if read != 1 {
@@ -145,8 +204,13 @@ impl Held {
                     for ignored in [libc::SIGPIPE, libc::SIGXFSZ] {
                         libc::signal(ignored, libc::SIG_DFL);
                     }
-                    libc::execvp(program.as_ptr(), pointers.as_ptr());
-                    let errno = *libc::__errno_location();
+                    let errno = match bad {
+                        Err(errno) => errno.raw_os_error(),
+                        Ok(()) => {
+                            libc::execvpe(program.as_ptr(), pointers.as_ptr(), variables.as_ptr());
+                            *libc::__errno_location()
+                        }
+                    };
                     libc::write(fail.as_raw_fd(), (&raw const errno).cast(), 4);
                     libc::_exit(127)
                 }
@@ -203,6 +267,62 @@ impl Held {
     }
 }
 
+/// The variables of a command, ours and what it has beside them.
+fn environment(conditions: &Conditions) -> Result<Vec<CString>> {
+    let given = |name: &OsString| {
+        conditions
+            .environment
+            .iter()
+            .any(|(other, _)| name == other.as_str())
+    };
+    let ours = std::env::vars_os().filter(|(name, _)| !given(name));
+    let theirs = conditions.environment.iter();
+    let theirs = theirs.map(|(name, value)| (OsString::from(name), OsString::from(value)));
+    ours.chain(theirs)
+        .map(|(name, value)| {
+            let text = [name.as_bytes(), b"=", value.as_bytes()].concat();
+            let invalid = |_| {
+                Error::call(
+                    "exec",
+                    name.to_string_lossy(),
+                    io::Error::from(io::ErrorKind::InvalidInput),
+                )
+            };
+            CString::new(text).map_err(invalid)
+        })
+        .collect()
+}
+
+/// In the child: makes the conditions so. Calls alone that are safe after fork(2).
+fn take_on(
+    conditions: &Conditions,
+    cpus: &CpuSet,
+    nowhere: Option<i32>,
+) -> std::result::Result<(), rustix::io::Errno> {
+    use rustix::io::{FdFlags, fcntl_setfd};
+    use rustix::stdio::{dup2_stderr, dup2_stdout};
+    if let Some(signal) = conditions.dies_by {
+        rustix::process::set_parent_process_death_signal(Some(signal))?;
+    }
+    if !conditions.cpus.is_empty() {
+        sched_setaffinity(None, cpus)?;
+    }
+    if conditions.batch {
+        super::tasks::set_batch()?;
+    }
+    if let Some(output) = &conditions.output {
+        dup2_stdout(output)?;
+    }
+    if let Some(nowhere) = nowhere {
+        // SAFETY: it is open for as long as this process is before its exec.
+        dup2_stderr(unsafe { BorrowedFd::borrow_raw(nowhere) })?;
+    }
+    for file in &conditions.keeps {
+        fcntl_setfd(file, FdFlags::empty())?;
+    }
+    Ok(())
+}
+
 impl Child {
     /// The process.
     #[must_use]
@@ -216,6 +336,20 @@ impl Child {
     /// As wait4(2).
     pub fn ended(&self) -> Result<Option<Ended>> {
         self.wait(false)
+    }
+
+    /// Asks it to end (`SIGTERM`), gives it `patience` for that, then ends it; how it ended. Asked in place of
+    /// [`Child::ended`].
+    ///
+    /// # Errors
+    /// As wait4(2).
+    pub fn end(&self, patience: Nanos) -> Result<Option<Ended>> {
+        // It is ours and not yet reaped, so these can only fail where it has just ended.
+        let _ = pidfd_send_signal(&self.watched.end, Signal::TERM);
+        if !self.watched.ends_within(patience) {
+            let _ = pidfd_send_signal(&self.watched.end, Signal::KILL);
+        }
+        self.wait(true)
     }
 
     fn wait(&self, block: bool) -> Result<Option<Ended>> {

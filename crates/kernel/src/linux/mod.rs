@@ -12,8 +12,10 @@ mod switches;
 mod tasks;
 mod trace_pipe;
 mod trace_reader;
+mod x11;
+mod xvfb;
 
-pub use command::{Child, Ended, Held, Watched};
+pub use command::{Child, Conditions, Ended, Held, Watched};
 pub(crate) use perf::Ring;
 pub use pressure_trigger::PressureTrigger;
 pub use trace_pipe::TracePipe;

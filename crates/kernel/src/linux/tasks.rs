@@ -106,16 +106,7 @@ impl Tasks for Linux {
     }
 
     fn set_batch(&self) -> Result<()> {
-        let parameters = libc::sched_param { sched_priority: 0 };
-        // SAFETY: the parameters outlive the call; 0 is the calling thread.
-        let status =
-            unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters) };
-        if status == 0 {
-            Ok(())
-        } else {
-            let error = io::Error::last_os_error();
-            Err(Error::call("sched_setscheduler", "SCHED_BATCH", error))
-        }
+        set_batch().map_err(|e| Error::call("sched_setscheduler", "SCHED_BATCH", e))
     }
 
     fn set_timer_slack(&self, slack: Nanos) -> Result<()> {
@@ -130,6 +121,20 @@ impl Tasks for Linux {
 
     fn pid(&self) -> u32 {
         rustix::process::getpid().as_raw_pid().cast_unsigned()
+    }
+}
+
+/// Puts the calling thread under `SCHED_BATCH`. Safe after fork(2).
+pub(super) fn set_batch() -> std::result::Result<(), rustix::io::Errno> {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the parameters outlive the call; 0 is the calling thread. errno is this thread's own.
+    unsafe {
+        match libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters) {
+            0 => Ok(()),
+            _ => Err(rustix::io::Errno::from_raw_os_error(
+                *libc::__errno_location(),
+            )),
+        }
     }
 }
 
