@@ -1,12 +1,15 @@
-//! Our placement policies beside the peers, the soaks of ours, and what a second thread brings. No ordinary build compiles it.
+//! Our placement policies beside the peers, the soaks of ours, what a second thread brings, and what being
+//! recorded costs. No ordinary build compiles it.
 //!
 //! ```text
 //! cargo run --release -p stopgap-bench -- frag            # ours and theirs, one table
 //! cargo run --release -p stopgap-bench -- soak --ops 110m # every policy against its oracle
 //! cargo run --release -p stopgap-bench -- soak chunks     # the memory model against its oracle
 //! cargo run --release -p stopgap-bench -- threads         # two threads over one
+//! cargo run --release -p stopgap-bench -- overhead        # what being recorded costs
 //! ```
 
+mod overhead;
 mod peers;
 mod soak;
 mod threads;
@@ -39,6 +42,9 @@ enum Command {
     Soak(soak::Flags),
     /// The speed-up of two threads over one: a Stopgap each, one `Shared`, one under a lock.
     Threads(threads::Flags),
+    /// What `stopgap record` costs a client and a server, and what it does to their switches; status 2 where a
+    /// bound is broken.
+    Overhead(overhead::Flags),
 }
 
 fn main() -> ExitCode {
@@ -52,11 +58,15 @@ fn main() -> ExitCode {
             ..
         } => threads::run(&flags),
         Args {
+            command: Some(Command::Overhead(flags)),
+            ..
+        } => overhead::run(&flags),
+        Args {
             replay: Some(flags),
             ..
         } => replay::placement(&flags, peers::ALL),
         Args { .. } => Err(Failure::error(
-            "give a workload, a trace, soak or threads; see --help",
+            "give a workload, a trace, soak, threads or overhead; see --help",
         )),
     });
     result.unwrap_or_else(Failure::report)
@@ -78,6 +88,8 @@ mod tests {
         let threads =
             Args::try_parse_from(["stopgap-bench", "threads", "--repetitions", "3"]).unwrap();
         assert!(matches!(threads.command, Some(Command::Threads(_))));
+        let overhead = Args::try_parse_from(["stopgap-bench", "overhead", "--pairs", "3"]).unwrap();
+        assert!(matches!(overhead.command, Some(Command::Overhead(_))));
         let replay = Args::try_parse_from(["stopgap-bench", "frag", "--n", "1k"]).unwrap();
         assert!(replay.command.is_none() && replay.replay.is_some());
     }

@@ -23,7 +23,7 @@ use stopgap_tracer::symbols::Symbols;
 use crate::args;
 use crate::failure::{DONE, ERROR, Failure};
 use crate::session::{put_back, tell};
-use crate::whole_file::WholeFile;
+use crate::whole_file::{self, WholeFile};
 use crate::{output, places};
 use summary::Summary;
 
@@ -212,6 +212,7 @@ fn recover(folder: &Path) -> Result<Spool, Failure> {
             "{folder}: process {recorder} still records into it; wait for its end"
         )));
     }
+    whole_file::remove_abandoned(&folder.with_extension("partial"));
     Ok(spool)
 }
 
@@ -271,7 +272,8 @@ fn write(spool: &Spool, file: &File) -> Result<Written, String> {
 /// Names of kernel functions, where the recording is of this boot.
 pub(crate) fn symbols(spool: &Spool) -> Symbols {
     let boot = read_text(&Linux, "/proc/sys/kernel/random/boot_id").ok();
-    if boot != spool.description().metadata.boot_id {
+    // Of two that are not known nobody can say that they are the same.
+    if boot.is_none() || boot != spool.description().metadata.boot_id {
         return Symbols::default();
     }
     let text = Linux.read(Path::new("/proc/kallsyms")).unwrap_or_default();

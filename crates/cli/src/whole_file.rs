@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FlockOperation, flock};
+
 /// A file on its way. What replaces a regular file, or nothing, is written beside it and renamed
 /// at the end; a device or a pipe is written to as it is, a disk never. Dropped before [`WholeFile::finish`], it
 /// leaves nothing behind.
@@ -53,6 +55,7 @@ impl WholeFile {
             Some(_) => fs::canonicalize(path)?,
             None => path.to_owned(),
         };
+        remove_siblings(&path);
         let mut name = std::ffi::OsString::from(".");
         name.push(path.file_name().ok_or(io::ErrorKind::InvalidInput)?);
         name.push(format!(".{}.partial", std::process::id()));
@@ -63,6 +66,9 @@ impl WholeFile {
             // Never more than it will have.
             .mode(kept.unwrap_or(mode))
             .open(&partial)?;
+        // For who asks whether somebody still writes it; it goes with the descriptor. A file system
+        // without locks refuses it, and there nobody removes another's.
+        let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
         let whole = WholeFile {
             rename: Some((partial, path)),
         };
@@ -89,6 +95,52 @@ impl Drop for WholeFile {
         if let Some((partial, _)) = &self.rename {
             let _ = fs::remove_file(partial); // of no use to anybody
         }
+    }
+}
+
+/// Removes what killed runs left of files on their way to `path`.
+fn remove_siblings(path: &Path) {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return;
+    };
+    let folder = if folder.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        folder
+    };
+    let Ok(entries) = fs::read_dir(folder) else {
+        return; // what is wrong with it is said when the file is made
+    };
+    let begin = format!(".{}.", name.to_string_lossy());
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let number = name
+            .to_str()
+            .and_then(|name| name.strip_prefix(&begin)?.strip_suffix(".partial"));
+        if number.is_some_and(|number| number.parse::<u32>().is_ok()) {
+            remove_abandoned(&entry.path());
+        }
+    }
+}
+
+/// Removes a file on its way, `.NAME.PID.partial`, whose process is gone. One that somebody writes, here
+/// or in another PID namespace, is locked by him.
+pub(crate) fn remove_abandoned(partial: &Path) {
+    let stem = partial.file_stem().and_then(|stem| stem.to_str());
+    let Some((_, pid)) = stem.and_then(|stem| stem.rsplit_once('.')) else {
+        return;
+    };
+    let lives = pid
+        .parse::<u32>()
+        .map_or(true, |pid| Path::new(&format!("/proc/{pid}")).exists());
+    let regular = fs::symlink_metadata(partial).is_ok_and(|there| there.is_file());
+    if lives || !regular {
+        return;
+    }
+    if let Ok(file) = File::open(partial)
+        && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
+    {
+        let _ = fs::remove_file(partial); // not ours to remove: then it stays
     }
 }
 
@@ -123,6 +175,32 @@ mod tests {
         whole.finish(&file).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(names(folder.path()), ["link", "out"]);
+    }
+
+    #[test]
+    fn what_a_killed_run_left_is_removed_and_what_is_written_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out");
+        let partial = |pid: &str| folder.path().join(format!(".out.{pid}.partial"));
+        // No process has such a number; of two of them one is still written, as from elsewhere.
+        let (left, written) = (partial("4194999"), partial("4194998"));
+        fs::write(&left, "").unwrap();
+        let writer = File::create(&written).unwrap();
+        flock(&writer, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let others = [
+            folder.path().join(".other.4194999.partial"),
+            partial("1"),
+            partial("x"),
+        ];
+        for other in &others {
+            fs::write(other, "").unwrap();
+        }
+        drop(WholeFile::create(&path, None).unwrap());
+        assert!(!left.exists());
+        assert!(written.exists() && others.iter().all(|other| other.exists()));
+        drop(writer);
+        drop(WholeFile::create(&path, None).unwrap());
+        assert!(!written.exists());
     }
 
     #[test]

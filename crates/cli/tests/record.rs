@@ -8,7 +8,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use common::{Run, STOPGAP, root, text};
-use stopgap_events::trace::{Event, Input, Metadata};
+use stopgap_events::trace::{Event, Input, Kind, Metadata};
 use stopgap_kernel::Linux;
 use stopgap_kernel::fake::skipped as skip;
 use stopgap_kernel::files::Files;
@@ -91,6 +91,8 @@ fn a_command_is_recorded_and_only_its_file_is_left() {
     assert_eq!(names(folder.folder.path()), ["trace.parquet"]);
     let (metadata, events) = read(&folder.file());
     assert_eq!(metadata.losses, Some(Vec::new()));
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    assert!(metadata.kernel.unwrap().starts_with(release.trim()));
     assert!(metadata.boot_id.is_some() && metadata.source.unwrap().starts_with("sh -c"));
     assert!(
         events
@@ -164,6 +166,166 @@ fn what_is_forked_is_followed() {
     assert_eq!(events.iter().find(unknown), None);
 }
 
+/// Two at once, each on its own program: each file has its own alone, and nothing is left of either.
+#[test]
+fn two_at_once_do_not_meet() {
+    if !may() {
+        return;
+    }
+    let folders = [Folder::new(), Folder::new()];
+    let programs = ["/bin/true", "/bin/echo"];
+    let mut children: Vec<_> = folders
+        .iter()
+        .zip(programs)
+        .map(|(folder, program)| {
+            let script = format!(
+                "i=0; while [ $i -lt 30 ]; do {program} >/dev/null; sleep 0.02; i=$((i+1)); done"
+            );
+            let file = folder.file();
+            let file = file.to_str().unwrap();
+            let words = ["record", "-o", file, "--", "sh", "-c", &script];
+            let mut command = folder.run.command(&words);
+            command
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    // Both are at work at the same time: two instances.
+    let pids: Vec<u32> = children.iter().map(std::process::Child::id).collect();
+    let end = Instant::now() + Duration::from_secs(15);
+    while pids.iter().any(|&pid| instances(pid) == 0) {
+        assert!(
+            Instant::now() < end,
+            "they are not at work at the same time"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    for (child, folder) in children.drain(..).zip(&folders) {
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert_eq!(names(folder.folder.path()), ["trace.parquet"]);
+    }
+    assert_eq!(pids.iter().map(|&pid| instances(pid)).sum::<usize>(), 0);
+    for (number, folder) in folders.iter().enumerate() {
+        let (metadata, events) = read(&folder.file());
+        assert_eq!(metadata.losses, Some(Vec::new()));
+        let executed = |program: &str| {
+            let is = |event: &&Event| match &event.kind {
+                Kind::Exec { filename, .. } => filename.as_deref() == Some(program),
+                _ => false,
+            };
+            events.iter().filter(is).count()
+        };
+        assert_eq!(
+            (executed(programs[number]), executed(programs[1 - number])),
+            (30, 0)
+        );
+    }
+}
+
+/// A thread that does not lead its process execs: the process goes on as its leader's id.
+#[test]
+fn an_exec_from_another_thread_is_followed() {
+    const SAID: &str = "STOPGAP_TEST_EXECS";
+    if std::env::var_os(SAID).is_some() {
+        // Each test runs in a thread of its own.
+        use std::os::unix::process::CommandExt;
+        let error = std::process::Command::new("/bin/sh")
+            .args(["-c", "/bin/true"])
+            .exec();
+        panic!("{error}");
+    }
+    if !may() {
+        return;
+    }
+    let folder = Folder::new();
+    let this = std::env::current_exe().unwrap();
+    let file = folder.file();
+    let words = [
+        "record",
+        "-o",
+        file.to_str().unwrap(),
+        "--",
+        this.to_str().unwrap(),
+    ];
+    let mut command = folder.run.command(&words);
+    let name = "an_exec_from_another_thread_is_followed";
+    // With two test threads the harness runs it in a thread of its own, with one perhaps in the first.
+    let command = command.args([name, "--exact", "--test-threads=2"]);
+    let output = command.env(SAID, "1").output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let (metadata, events) = read(&file);
+    assert_eq!(metadata.losses, Some(Vec::new()));
+    let from_another = events.iter().find_map(|event| match &event.kind {
+        Kind::Exec {
+            filename,
+            old_tid: Some(old),
+        } => Some((
+            filename.as_deref().map(str::to_owned),
+            *old,
+            event.pid,
+            event.tid,
+        )),
+        _ => None,
+    });
+    let (filename, old, pid, tid) = from_another.expect("an exec from another thread");
+    assert_eq!(filename.as_deref(), Some("/bin/sh"));
+    assert!(pid.is_some() && pid == tid && Some(old) != tid);
+    // What the new program does is in it, to its end, under the leader's id.
+    let ends = |event: &Event| event.kind.word() == "exit" && event.tid == tid;
+    assert!(events.iter().any(ends));
+    let comm = events
+        .iter()
+        .rev()
+        .find(|event| event.tid == tid)
+        .and_then(|event| event.comm.clone());
+    assert!(matches!(comm.as_deref(), Some("sh" | "true")), "{comm:?}");
+}
+
+/// A recording of another machine: its addresses are not looked up in this kernel.
+#[test]
+fn functions_of_another_machine_keep_their_addresses() {
+    let folder = Folder::new();
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tracer/fixtures");
+    for boot in ["\"00000000-0000-0000-0000-000000000000\"", "null"] {
+        let spool = folder.folder.path().join("spool");
+        std::fs::create_dir(&spool).unwrap();
+        for name in ["cpu0.raw", "cpu1.raw"] {
+            std::fs::copy(fixtures.join(name), spool.join(name)).unwrap();
+        }
+        let description = std::fs::read_to_string(fixtures.join("spool.json")).unwrap();
+        let metadata = "\"metadata\": {";
+        assert!(description.contains(metadata));
+        let said = format!("{metadata} \"boot_id\": {boot},");
+        let changed = description.replace(metadata, &said);
+        std::fs::write(spool.join("spool.json"), changed).unwrap();
+        let output = folder.record(&["--recover", spool.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let (metadata, events) = read(&folder.file());
+        let unnamed = metadata
+            .missing
+            .iter()
+            .any(|missing| missing.what.contains("kernel functions"));
+        assert!(unnamed, "{:?}", metadata.missing);
+        let mut stacks = 0;
+        for event in &events {
+            if let Kind::Switch {
+                stack: Some(stack), ..
+            } = &event.kind
+            {
+                assert!(
+                    stack.frames().all(|frame| frame.starts_with("0xffff")),
+                    "{stack:?}"
+                );
+                stacks += 1;
+            }
+        }
+        assert!(stacks > 0);
+    }
+}
+
 /// Killed in the middle: the next run removes the instance, and the file is made of what there is.
 #[test]
 fn a_killed_recording_is_recovered() {
@@ -200,7 +362,7 @@ fn a_killed_recording_is_recovered() {
         text(&output.stdout).contains("it was cut off"),
         "{output:?}"
     );
-    assert!(!spool.exists());
+    assert_eq!(names(folder.folder.path()), ["trace.parquet"]);
     let (metadata, _) = read(&file);
     assert_eq!(
         metadata.losses, None,

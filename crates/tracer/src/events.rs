@@ -41,7 +41,7 @@ const SCHEDULING: &[EventName] = names! {
     "task": "task_newtask";
 };
 
-/// What [`EventSet::All`] has more.
+/// What [`EventSet::All`] has more. Of kswapd nothing: it is nobody's child, and processes are followed.
 const MORE: &[EventName] = names! {
     "raw_syscalls": "sys_enter" "sys_exit";
     "mmap": "vm_unmapped_area";
@@ -49,7 +49,7 @@ const MORE: &[EventName] = names! {
     "vmscan": "mm_vmscan_direct_reclaim_begin" "mm_vmscan_direct_reclaim_end"
         "mm_vmscan_memcg_reclaim_begin" "mm_vmscan_memcg_reclaim_end"
         "mm_shrink_slab_start" "mm_shrink_slab_end" "mm_vmscan_throttled";
-    "compaction": "mm_compaction_begin" "mm_compaction_end";
+    "compaction": "mm_compaction_try_to_compact_pages" "mm_compaction_begin" "mm_compaction_end";
     "kmem": "mm_page_alloc_extfrag";
     "mmap_lock": "mmap_lock_start_locking" "mmap_lock_acquire_returned" "mmap_lock_released";
     "lock": "contention_begin" "contention_end";

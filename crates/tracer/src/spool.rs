@@ -107,6 +107,12 @@ impl Spool {
         std::fs::remove_dir(&self.folder).map_err(|error| Error::file(&self.folder, error))
     }
 
+    /// How its capture ended; `None` where it was cut off.
+    #[must_use]
+    pub fn end(&self) -> Option<&End> {
+        self.end.as_ref()
+    }
+
     /// Whether its capture came to an end and could say so.
     #[must_use]
     pub fn has_ended(&self) -> bool {

@@ -148,21 +148,34 @@ fn a_short_command_is_recorded_from_its_exec_to_its_end() {
             assert!(event.pid.is_some() && event.comm.is_some(), "{event:?}");
         }
     }
-    // Who waits has a stack with the scheduler at its end.
-    let waits = recorded.events.iter().find_map(|event| match &event.kind {
-        Kind::Switch {
+    // Who waits uninterruptibly has a stack, with the scheduler at its end; who waits otherwise has
+    // one where nobody else wants the CPU.
+    let (mut deep, mut light) = (0, 0);
+    for event in &recorded.events {
+        let Kind::Switch {
             state: Some(state),
-            stack: Some(stack),
+            next_tid,
+            stack,
             ..
-        } if &**state == "S" => Some(stack.clone()),
-        _ => None,
-    });
-    let waits = waits.expect("sh waits for its children");
-    assert_eq!(
-        waits.frames().next_back(),
-        Some("__schedule_[k]"),
-        "{waits:?}"
-    );
+        } = &event.kind
+        else {
+            continue;
+        };
+        let waits = match &**state {
+            "D" => true,
+            "S" => *next_tid == Some(0),
+            _ => false,
+        };
+        assert_eq!(stack.is_some(), waits, "{event:?}");
+        if let Some(stack) = stack {
+            let last = stack.frames().next_back();
+            assert_eq!(last, Some("__schedule_[k]"), "{stack:?}");
+        }
+        deep += u64::from(&**state == "D");
+        light += u64::from(&**state == "S");
+    }
+    println!("{deep} uninterruptible waits, {light} others");
+    assert!(deep + light > 0, "sh waits for its children");
 }
 
 /// Two processes that answer each other: the kernel counts their switches in two ways.

@@ -45,6 +45,8 @@ pub struct Metadata {
     pub clock: Option<Clock>,
     /// The kernel's id of the boot in which it was recorded.
     pub boot_id: Option<String>,
+    /// The kernel it was recorded on: its release and its version, as `uname -rv` prints them.
+    pub kernel: Option<String>,
     /// What it is a trace of: a command line, or a workload with its parameters.
     pub source: Option<String>,
     /// Size of a base page there.

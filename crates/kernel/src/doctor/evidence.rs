@@ -116,6 +116,12 @@ fn tracefs(machine: &Machine<'_>) -> Check {
     if let Some(place) = places.iter().find(|place| list(place).is_ok()) {
         return ok(WHAT, *place);
     }
+    if machine.system.tracefs().is_ok() {
+        return ok(
+            WHAT,
+            "not mounted where it belongs; record mounts it for itself",
+        );
+    }
     match list(places[0]) {
         Ok(_) => ok(WHAT, places[0]),
         Err(error) => {

@@ -118,6 +118,36 @@ pub(super) fn ask(
     Ok(asked)
 }
 
+/// Asks exactly as often as the order says at most, in one window without records; no longer than
+/// half an hour.
+pub(super) fn fixed_count(
+    system: &dyn System,
+    order: &Order<'_>,
+    server: &Endpoint,
+) -> Result<Asked, Error> {
+    const FOREVER: Nanos = Nanos::secs(1_800);
+    let mut meter = Meter::new(system);
+    let mut client = Client::new(system, order, server)?;
+    client.closed_loop(WARM_UP, Nanos(0), &mut meter)?;
+    client.tell(command::OPEN)?;
+    meter.open(false)?;
+    let start = system.now();
+    let lengths = client.closed_loop(order.most, FOREVER, &mut meter)?;
+    let elapsed = system.now().saturating_sub(start);
+    let window = meter.close()?;
+    client.tell(command::CLOSE)?;
+    let counted = |window| Counted {
+        round_trips: lengths.len(),
+        elapsed,
+        window,
+    };
+    Ok(Asked {
+        start,
+        windows: window.map(counted).into_iter().collect(),
+        ..Asked::default()
+    })
+}
+
 struct Client<'c> {
     system: &'c dyn System,
     order: &'c Order<'c>,

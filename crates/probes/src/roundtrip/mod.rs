@@ -19,10 +19,12 @@
 //! much they had is measured beside, and a busy machine is never `clean`.
 //!
 //! `cell` says what is varied, `server` and `client` are the two processes, `meter` counts
-//! their switches, `run` starts them, `judge` answers.
+//! their switches, `run` starts them, `judge` answers. `fixed` has them do a given number of round trips,
+//! for who measures something else by it.
 
 mod cell;
 mod client;
+mod fixed;
 mod judge;
 mod meter;
 mod run;
@@ -36,6 +38,7 @@ use stopgap_kernel::ipc::{MOST_GATHERED, MOST_SELECTED};
 use stopgap_stats::record::Answer;
 
 pub use cell::{Cell, ClientWait, Cpus, Policy, Reply};
+pub use fixed::{Cost, fixed};
 pub use stopgap_kernel::ipc::Wait;
 
 use crate::contract::{Context, Measured, Plan, Probe, ProbeError};

@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use stopgap_events::machine::{Counter, Missing};
 use stopgap_events::random::Random;
 use stopgap_events::units::Nanos;
+use stopgap_kernel::ipc::Endpoint;
 use stopgap_kernel::tasks::{ChildBody, ChildLimits, ChildOutcome, Switches};
 use stopgap_kernel::{Error, System};
 use stopgap_stats::record::{Block, Parameter, Series};
@@ -110,10 +111,23 @@ pub(super) fn run(
     Ok(measured)
 }
 
-type Outcomes = [Result<ChildOutcome, Error>; 2];
+pub(super) type Outcomes = [Result<ChildOutcome, Error>; 2];
+
+/// What the client does.
+type Ask = fn(&dyn System, &Order<'_>, &Endpoint) -> Result<Asked, Error>;
 
 /// A client and a server at work. Gives how they ended, the server first.
 fn pair(system: &dyn System, order: &Order<'_>, cpus: &[u32]) -> Result<Outcomes, Error> {
+    pair_with(system, order, cpus, ask)
+}
+
+/// The same with a client that asks otherwise.
+pub(super) fn pair_with(
+    system: &dyn System,
+    order: &Order<'_>,
+    cpus: &[u32],
+    ask: Ask,
+) -> Result<Outcomes, Error> {
     let cell = order.cell;
     // All phases together take a share; a machine that others use may take many times that.
     let limits = ChildLimits {
@@ -170,6 +184,17 @@ fn reported<T: DeserializeOwned>(outcome: &Result<ChildOutcome, Error>) -> Resul
     load::decode(outcome).unwrap_or_else(|error| Err(error.to_string()))
 }
 
+/// What server and client sent, or who of them did not.
+pub(super) fn both(outcomes: &Outcomes) -> Result<(Served, Asked), String> {
+    match (reported(&outcomes[0]), reported(&outcomes[1])) {
+        (Ok(served), Ok(asked)) => Ok((served, asked)),
+        // Who fails takes the other with him; which was first, the two texts tell.
+        (Err(server), Err(client)) => Err(format!("server: {server}; client: {client}")),
+        (Err(why), Ok(_)) => Err(format!("server: {why}")),
+        (Ok(_), Err(why)) => Err(format!("client: {why}")),
+    }
+}
+
 /// What all pairs said so far.
 struct Gathered {
     measured: Measured,
@@ -187,16 +212,9 @@ impl Gathered {
             let peak = self.measured.peak_resident.max(outcome.peak_resident);
             self.measured.peak_resident = peak;
         }
-        let served: Result<Served, String> = reported(&outcomes[0]);
-        let asked: Result<Asked, String> = reported(&outcomes[1]);
-        let (served, asked) = match (served, asked) {
-            (Ok(served), Ok(asked)) => (served, asked),
-            // Who fails takes the other with him; which was first, the two texts tell.
-            (Err(server), Err(client)) => {
-                return self.failed(order, &format!("server: {server}; client: {client}"));
-            }
-            (Err(why), _) => return self.failed(order, &format!("server: {why}")),
-            (_, Err(why)) => return self.failed(order, &format!("client: {why}")),
+        let (served, asked) = match both(outcomes) {
+            Ok(said) => said,
+            Err(why) => return self.failed(order, &why),
         };
         for missing in served.missing.into_iter().chain(asked.missing) {
             self.note(missing);

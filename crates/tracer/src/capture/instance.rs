@@ -20,9 +20,11 @@ pub(super) struct Instance<'s> {
     path: PathBuf,
 }
 
-/// States in which a thread does not run on: with a stack that says for what it waits. What is
-/// pre-empted is ready (bits above), and who woke the other says why.
-const STACK_TRIGGER: &str = "stacktrace if prev_state & 255";
+/// When a thread that waits leaves its stack: one costs as much as nine other events
+/// (docs/record.md). Of who sleeps uninterruptibly (2) nothing else says why; of who sleeps interruptibly (1)
+/// the open system call, a lock's contention or a fence's own events mostly do, so the stack is taken
+/// where the CPU has nothing else to do.
+const STACK_TRIGGER: &str = "stacktrace if prev_state & 2 || (prev_state & 1 && next_pid == 0)";
 /// Readers are woken when so much of a buffer is full.
 const BUFFER_PERCENT: &str = "20";
 

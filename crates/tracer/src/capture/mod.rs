@@ -142,6 +142,7 @@ impl<'j, 's> Capture<'j, 's> {
                     "/proc/sys/kernel/random/boot_id",
                 )
                 .ok(),
+                kernel: kernel(system),
                 source: Some(options.source.clone()),
                 page_size: Some(system.page_size()),
                 ..Metadata::default()
@@ -307,6 +308,19 @@ impl<'j, 's> Capture<'j, 's> {
     pub fn missing(&self) -> &[Missing] {
         &self.description.metadata.missing
     }
+}
+
+/// Release and version of the running kernel, as `uname -rv` prints them.
+fn kernel(system: &dyn System) -> Option<String> {
+    let word = |name: &str| {
+        let path = format!("/proc/sys/kernel/{name}");
+        stopgap_kernel::files::read_text(system, path).ok()
+    };
+    let release = word("osrelease")?;
+    Some(match word("version") {
+        Some(version) => format!("{release} {version}"),
+        None => release,
+    })
 }
 
 fn write_json(system: &dyn System, path: &Path, what: &impl serde::Serialize) -> Result<()> {

@@ -15,6 +15,13 @@ pub(super) struct Task {
     pub(super) comm: Option<Text>,
 }
 
+/// An allocation that could not be served.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Allocation {
+    pub(super) order: Option<u32>,
+    pub(super) gfp: Option<Text>,
+}
+
 /// Texts that are kept once; what comes beyond is made anew each time.
 const TEXTS: usize = 1 << 16;
 /// Length of a thread's name (`TASK_COMM_LEN` less its NUL).
@@ -32,6 +39,8 @@ pub(super) struct Context {
     pub(super) threads: HashMap<u32, bool>,
     /// Objects that a shrinker was to look at, by thread.
     pub(super) to_scan: HashMap<u32, u64>,
+    /// For what a thread compacts memory, by thread.
+    pub(super) compacts: HashMap<u32, Allocation>,
     syscalls: HashMap<u32, Text>,
     migrate_types: Vec<Text>,
     symbols: Symbols,
@@ -53,6 +62,7 @@ impl Context {
             tasks: tasks.collect(),
             threads: HashMap::new(),
             to_scan: HashMap::new(),
+            compacts: HashMap::new(),
             syscalls: syscalls
                 .map(|(&number, name)| (number, Text::from(name.as_str())))
                 .collect(),

@@ -4,7 +4,7 @@ use stopgap_events::trace::{Kind, Reclaimer, Text};
 use stopgap_events::units::Nanos;
 
 use super::Made;
-use super::context::Context;
+use super::context::{Allocation, Context};
 use super::source::{Fields, Number, Source, source};
 use crate::print::Names;
 
@@ -34,6 +34,11 @@ pub(super) fn make(event: &str, fields: &mut Fields<'_>) -> Option<Box<dyn Sourc
             let fields = ThrottledFields::of(fields)?;
             Box::new(Throttled { fields, reasons })
         }
+        "mm_compaction_try_to_compact_pages" => {
+            let gfp = Names::of(&fields.format.print, "gfp_mask");
+            let fields = CompactFields::of(fields)?;
+            Box::new(Compact { fields, gfp })
+        }
         "mm_compaction_begin" => Box::new(CompactionBegin::of(fields)?),
         "mm_compaction_end" => {
             let statuses = Names::of(&fields.format.print, "status");
@@ -49,6 +54,7 @@ source!(EndFields { ; nr_reclaimed });
 source!(ShrinkFields { ; shrink nid gfp_flags total_scan });
 source!(ShrinkEnd { ; shrink nid retval total_scan });
 source!(ThrottledFields { ; nid usec_delayed reason });
+source!(CompactFields { ; order gfp_mask });
 source!(CompactionBegin { ; sync });
 source!(CompactionEndFields { ; status });
 
@@ -186,11 +192,33 @@ impl Source for Throttled {
     }
 }
 
+struct Compact {
+    fields: CompactFields,
+    gfp: Names,
+}
+
+/// An allocation compacts zone by zone (`try_to_compact_pages()`): this comes once, begin and end with
+/// each zone.
+impl Source for Compact {
+    fn kind(&self, record: &[u8], context: &mut Context) -> Made {
+        let allocation = Allocation {
+            order: self.fields.order.u32(record),
+            gfp: gfp(&self.gfp, self.fields.gfp_mask.u64(record), context),
+        };
+        if let Some(tid) = context.tid {
+            context.compacts.insert(tid, allocation);
+        }
+        Ok(None)
+    }
+}
+
 impl Source for CompactionBegin {
-    fn kind(&self, record: &[u8], _: &mut Context) -> Made {
+    fn kind(&self, record: &[u8], context: &mut Context) -> Made {
+        let allocation = context.tid.and_then(|tid| context.compacts.get(&tid));
+        let Allocation { order, gfp } = allocation.cloned().unwrap_or_default();
         Ok(Some(Kind::CompactionBegin {
-            order: None,
-            gfp: None,
+            order,
+            gfp,
             node: None,
             synchronous: self.sync.flag(record),
         }))

@@ -154,6 +154,7 @@ impl Source for Exit {
         let comm = context.text(&self.comm, record);
         if let Some(tid) = context.tid {
             context.name(tid, comm.as_ref());
+            context.compacts.remove(&tid); // another thread may get its number
         }
         Ok(Some(Kind::Exit {
             priority: self.prio.i32(record),

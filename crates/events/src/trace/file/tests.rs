@@ -11,6 +11,7 @@ fn metadata() -> Metadata {
     Metadata {
         clock: Some(Clock::Monotonic),
         boot_id: Some("4fd9".to_owned()),
+        kernel: Some("6.18.44-amd64 #1 SMP PREEMPT_DYNAMIC".to_owned()),
         losses: Some(vec![Loss {
             what: "CPU 1".to_owned(),
             count: 3,
