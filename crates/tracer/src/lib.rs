@@ -11,6 +11,7 @@
 //! | [`events`] | which events are captured |
 //! | [`decode`] | records become events of a trace |
 //! | [`description`] | what must be known of a capture to read its pages later |
+//! | [`layout`] | what was mapped when the capture began, as events |
 //! | [`spool`] | the folder of pages and description |
 //! | [`trace`] | the pages of all CPUs as one trace |
 //!
@@ -23,6 +24,7 @@ pub mod description;
 mod error;
 pub mod events;
 pub mod format;
+pub mod layout;
 pub mod page;
 pub mod print;
 pub mod spool;

@@ -1,7 +1,7 @@
 //! The pages of all CPUs as one trace, in the order of time.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::io::{Read, Write};
 
 use stopgap_events::machine::Missing;
@@ -10,6 +10,7 @@ use stopgap_events::trace::{Event, Loss, Metadata, file};
 use crate::decode::Decoder;
 use crate::description::Description;
 use crate::error::{Error, Result};
+use crate::layout;
 use crate::page::{Lost, PageLayout};
 use crate::spool::{End, pages_of, read_page};
 use crate::symbols::Symbols;
@@ -19,8 +20,10 @@ use crate::symbols::Symbols;
 /// What is damaged is passed over and told by [`Trace::metadata`]: of a page the rest, of a record
 /// that record.
 pub struct Trace<R> {
-    layout: PageLayout,
+    pages: PageLayout,
     decoder: Decoder,
+    /// What was mapped before the first event.
+    layout: VecDeque<Event>,
     cpus: Vec<Cpu<R>>,
     /// The next record of each CPU, earliest first.
     heads: BinaryHeap<Reverse<(u64, usize)>>,
@@ -104,8 +107,9 @@ impl<R: Read> Trace<R> {
         });
         let mut trace = Trace {
             cpus: cpus.collect(),
-            layout,
+            pages: layout,
             decoder,
+            layout: VecDeque::new(),
             heads: BinaryHeap::new(),
             metadata,
             end,
@@ -114,6 +118,10 @@ impl<R: Read> Trace<R> {
         for index in 0..trace.cpus.len() {
             trace.advance(index)?;
         }
+        let first = trace.heads.peek().map(|Reverse((time, _))| *time);
+        let (layout, missing) = layout::events(description, first);
+        trace.layout = layout.into();
+        trace.metadata.missing.extend(missing);
         Ok(trace)
     }
 
@@ -122,6 +130,9 @@ impl<R: Read> Trace<R> {
     /// # Errors
     /// What the system says of reading.
     pub fn next_event(&mut self) -> Result<Option<Event>> {
+        if let Some(event) = self.layout.pop_front() {
+            return Ok(Some(event));
+        }
         while let Some(Reverse((_, index))) = self.heads.pop() {
             let Some(head) = self.cpus[index].head.take() else {
                 continue;
@@ -244,7 +255,7 @@ impl<R: Read> Trace<R> {
             let place = format!("CPU {}, page {}", cpu.number, cpu.pages);
             cpu.pages += 1;
             let bytes = &cpu.page[..length];
-            let page = match self.layout.page(bytes) {
+            let page = match self.pages.page(bytes) {
                 Ok(page) => page,
                 Err(why) => {
                     self.damage.add(place, why);
