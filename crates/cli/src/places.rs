@@ -14,7 +14,10 @@ use stopgap_kernel::tasks::Tasks;
 use crate::failure::Failure;
 
 /// The directory for records: it exists and can be written to.
-pub(crate) fn records(explicit: Option<&Path>) -> Result<PathBuf, Failure> {
+///
+/// # Errors
+/// Where it cannot be made or written to.
+pub fn records(explicit: Option<&Path>) -> Result<PathBuf, Failure> {
     if let Some(directory) = explicit {
         return usable(directory).map_err(|why| {
             Failure::error(format!(
@@ -103,7 +106,10 @@ pub(crate) fn private() -> Result<PathBuf, Failure> {
 
 /// The directory of the journal. An ordinary user's is where the next run looks for it, or where
 /// there is no such place, beside the `records` of this one.
-pub(crate) fn journal(given: Option<&Path>) -> Result<PathBuf, Failure> {
+///
+/// # Errors
+/// Where it could not be used.
+pub fn journal(given: Option<&Path>) -> Result<PathBuf, Failure> {
     if Linux.uid() == 0 {
         return Ok(PathBuf::from("/run/stopgap"));
     }

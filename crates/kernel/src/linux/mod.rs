@@ -8,6 +8,7 @@ mod ipc;
 mod memory;
 mod switches;
 mod tasks;
+pub(crate) mod taskstats;
 mod trace_pipe;
 
 pub use command::{Child, Ended, Held, Watched};
