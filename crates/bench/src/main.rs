@@ -7,8 +7,10 @@
 //! cargo run --release -p stopgap-bench -- soak chunks     # the memory model against its oracle
 //! cargo run --release -p stopgap-bench -- threads         # two threads over one
 //! cargo run --release -p stopgap-bench -- overhead        # what being recorded costs
+//! cargo run --release -p stopgap-bench -- delays          # explain beside the kernel's delay accounting
 //! ```
 
+mod delays;
 mod overhead;
 mod peers;
 mod soak;
@@ -45,6 +47,13 @@ enum Command {
     /// What `stopgap record` costs a client and a server, and what it does to their switches; status 2 where a
     /// bound is broken.
     Overhead(overhead::Flags),
+    /// Reclaim as `explain` sums it of a recording, beside the kernel's own delay accounting (taskstats), of one task
+    /// alone in a memory cgroup; exit status 2 where they differ by more than 25 %. Root. Makes a cgroup and a swap
+    /// file and switches `kernel.task_delayacct` on while it runs.
+    Delays(delays::Flags),
+    /// What `delays` records.
+    #[command(hide = true)]
+    DelaysTask(delays::TaskFlags),
 }
 
 fn main() -> ExitCode {
@@ -62,11 +71,19 @@ fn main() -> ExitCode {
             ..
         } => overhead::run(&flags),
         Args {
+            command: Some(Command::Delays(flags)),
+            ..
+        } => delays::run(&flags),
+        Args {
+            command: Some(Command::DelaysTask(flags)),
+            ..
+        } => delays::task(&flags),
+        Args {
             replay: Some(flags),
             ..
         } => replay::placement(&flags, peers::ALL),
         Args { .. } => Err(Failure::error(
-            "give a workload, a trace, soak, threads or overhead; see --help",
+            "give a workload, a trace, or a command; see --help",
         )),
     });
     result.unwrap_or_else(Failure::report)
@@ -90,6 +107,8 @@ mod tests {
         assert!(matches!(threads.command, Some(Command::Threads(_))));
         let overhead = Args::try_parse_from(["stopgap-bench", "overhead", "--pairs", "3"]).unwrap();
         assert!(matches!(overhead.command, Some(Command::Overhead(_))));
+        let delays = Args::try_parse_from(["stopgap-bench", "delays", "--runs", "1"]).unwrap();
+        assert!(matches!(delays.command, Some(Command::Delays(_))));
         let replay = Args::try_parse_from(["stopgap-bench", "frag", "--n", "1k"]).unwrap();
         assert!(replay.command.is_none() && replay.replay.is_some());
     }

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use stopgap_cli::replay::count;
-use stopgap_cli::{Failure, journal_folder, print, progress_bar, put_back, tell};
+use stopgap_cli::{Failure, journal, print, progress_bar, put_back, tell};
 use stopgap_kernel::tasks::Tasks;
 use stopgap_kernel::{Linux, signals};
 use stopgap_probes::roundtrip::{Cell, ClientWait, Cpus};
@@ -75,7 +75,7 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
         ));
     }
     let folder = scratch()?;
-    let journal = journal_folder(None)?;
+    let journal = journal(None)?;
     put_back(&Linux, &journal);
     let recorder = Recorder::new(&journal, folder.clone(), flags.round_trips)?;
     let tables = measure(flags, &recorder);

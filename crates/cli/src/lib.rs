@@ -43,7 +43,7 @@ use args::{AdviseQuestion, Args, Command, ReplayQuestion};
 pub use args::parse;
 pub use failure::Failure;
 pub use output::print;
-pub use places::journal as journal_folder;
+pub use places::{journal, records};
 pub use session::{progress_bar, put_back, tell};
 
 /// The command: reads the command line, does it, gives the exit status.

@@ -14,7 +14,10 @@ use stopgap_kernel::tasks::Tasks;
 use crate::failure::Failure;
 
 /// The directory for records: it exists and can be written to.
-pub(crate) fn records(explicit: Option<&Path>) -> Result<PathBuf, Failure> {
+///
+/// # Errors
+/// Where it cannot be made or written to.
+pub fn records(explicit: Option<&Path>) -> Result<PathBuf, Failure> {
     if let Some(directory) = explicit {
         return usable(directory).map_err(|why| {
             Failure::error(format!(

@@ -158,7 +158,7 @@ fn start(
     watched: Option<Watched>,
 ) -> Result<Target, Failure> {
     if let Some(watched) = watched {
-        capture.start(watched.pid())?;
+        capture.start_running(watched.pid())?;
         return Ok(Target::Process(watched));
     }
     let held = Held::start(&args.command)?;

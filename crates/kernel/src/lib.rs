@@ -52,6 +52,7 @@ pub mod swap;
 pub mod switches;
 pub mod syscalls;
 pub mod tasks;
+pub mod taskstats;
 pub mod thp;
 pub mod tracefs;
 pub mod x11;

@@ -33,6 +33,8 @@ pub struct Description {
     pub migrate_types: Vec<String>,
     /// Threads that were there when the capture began.
     pub tasks: Vec<TaskName>,
+    /// What processes had mapped when the capture began.
+    pub layouts: Vec<Layout>,
     /// CPUs of which there are pages.
     pub cpus: Vec<u32>,
     /// What there is of perf's records.
@@ -51,6 +53,17 @@ pub struct TaskName {
     pub pid: u32,
     /// Its name, where it could be read.
     pub comm: Option<String>,
+}
+
+/// What a process has mapped.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layout {
+    /// The process.
+    pub pid: u32,
+    /// The text of `/proc/PID/maps`.
+    pub maps: String,
+    /// When it had been read, on the trace's clock.
+    pub time_ns: u64,
 }
 
 impl Description {

@@ -12,6 +12,7 @@
 //! | [`decode`] | records become events of a trace |
 //! | [`description`] | what must be known of a capture to read its pages later |
 //! | [`perf`] | records of perf: scheduling without root, samples |
+//! | [`layout`] | what was mapped when the capture began, as events |
 //! | [`spool`] | the folder of pages and description |
 //! | [`trace`] | all that was captured as one trace |
 //! | [`slow_calls`] | system calls that take too long, seen while they happen |
@@ -26,6 +27,7 @@ pub mod description;
 mod error;
 pub mod events;
 pub mod format;
+pub mod layout;
 pub mod page;
 pub mod perf;
 pub mod print;

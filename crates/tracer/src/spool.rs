@@ -153,7 +153,8 @@ impl Spool {
             let records = Records::new(perf, &description.tasks, symbols, names, files)?;
             sources.push(Box::new(records));
         }
-        Trace::new(description.metadata.clone(), self.end.clone(), sources)
+        let trace = Trace::new(description.metadata.clone(), self.end.clone(), sources)?;
+        Ok(trace.led_by(description))
     }
 
     /// The files of these CPUs, those that are there.

@@ -6,13 +6,15 @@
 mod pages;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::io::Write;
 
 use stopgap_events::machine::Missing;
 use stopgap_events::trace::{Event, Loss, Metadata, file};
 
+use crate::description::Description;
 use crate::error::Result;
+use crate::layout;
 use crate::spool::End;
 
 pub use pages::Pages;
@@ -44,6 +46,8 @@ pub struct Trace {
     sources: Vec<Box<dyn Source>>,
     /// The next event of each source, which waits in `next`.
     heads: BinaryHeap<Reverse<(u64, usize)>>,
+    /// What was mapped before the first event.
+    layout: VecDeque<Event>,
     next: Vec<Option<Event>>,
     metadata: Metadata,
     end: Option<End>,
@@ -91,6 +95,7 @@ impl Trace {
     ) -> Result<Trace> {
         let mut trace = Trace {
             heads: BinaryHeap::new(),
+            layout: VecDeque::new(),
             next: sources.iter().map(|_| None).collect(),
             sources,
             metadata,
@@ -102,11 +107,24 @@ impl Trace {
         Ok(trace)
     }
 
+    /// The same, led by what `description` says that was mapped before its first event.
+    #[must_use]
+    pub fn led_by(mut self, description: &Description) -> Trace {
+        let first = self.heads.peek().map(|Reverse((time, _))| *time);
+        let (layout, missing) = layout::events(description, first);
+        self.layout = layout.into();
+        self.metadata.missing.extend(missing);
+        self
+    }
+
     /// The next event; `None` after the last.
     ///
     /// # Errors
     /// What the system says of reading.
     pub fn next_event(&mut self) -> Result<Option<Event>> {
+        if let Some(event) = self.layout.pop_front() {
+            return Ok(Some(event));
+        }
         let Some(Reverse((_, index))) = self.heads.pop() else {
             return Ok(None);
         };

@@ -5,6 +5,7 @@
 //! * [`Column`] and [`KINDS`]: where each field stands in a file; `docs/trace.md` is held against
 //!   them by a test.
 //! * [`Check`]: whether a trace's memory events make sense together.
+//! * [`AddressSpaces`]: what each process has mapped, by its system calls.
 //! * [`Recorded`]: what a recorded program asked of its memory map, as memory events.
 //! * [`file`]: the Parquet file, one row an event.
 //! * [`lines`]: JSON lines, one event a line, with the same names; the form for what other tools
@@ -14,6 +15,7 @@
 //!
 //! Readers take nothing on trust: what is wrong is an [`Error`] with its row or line and a reason.
 
+mod address_space;
 mod cell;
 mod check;
 mod column;
@@ -28,6 +30,7 @@ mod memory;
 mod metadata;
 mod recorded;
 
+pub use address_space::{AddressSpace, AddressSpaces, HEAP_END, Holes};
 pub use cell::Text;
 pub use check::Check;
 pub use column::{Column, ColumnType};

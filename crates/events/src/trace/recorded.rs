@@ -7,19 +7,21 @@ mod tests;
 
 use std::collections::{HashMap, VecDeque};
 
+use super::address_space::{AddressSpaces, HEAP_END};
 use super::{Event, Kind};
 use crate::machine::Missing;
 use crate::memory::{MapId, MemoryEvent, Merge, Phase, Placing, Protection};
 use crate::range::AddressRange;
 use crate::units::Bytes;
-use call::{Call, Mapping};
+pub(super) use call::{Call, Mapping};
 use space::{Piece, Space};
 
 /// Turns the system calls of one process into memory events that a policy can carry out.
 ///
 /// Its threads share its memory map; a call counts where it ends, if it did not fail. `map` rows of
 /// the process with an address that come before its first call are what was mapped when the recording
-/// began: they are given back as the layout, each at its address.
+/// began: they are given back as the layout, each at its address. A process that was forked within the
+/// trace has what its parent had mapped then as its layout, unless it runs another program.
 ///
 /// A recording may do what memory events cannot say, and each is counted ([`Recorded::missing`]):
 /// * a part of a mapping is unmapped: the mapping goes, and what is left of it is mapped again;
@@ -47,6 +49,12 @@ pub struct Recorded {
     /// Whether layout came, whether a call.
     layout: bool,
     begun: bool,
+    /// Whether it ran another program.
+    exec: bool,
+    /// The other processes, until this one has begun.
+    others: Option<AddressSpaces>,
+    /// What it had from its parent.
+    inherited: Vec<(AddressRange, Protection, Merge)>,
     counts: Counts,
 }
 
@@ -77,6 +85,9 @@ impl Recorded {
             heap: None,
             layout: false,
             begun: false,
+            exec: false,
+            others: process.map(|_| AddressSpaces::new(Bytes(page))),
+            inherited: Vec::new(),
             counts: Counts::default(),
         }
     }
@@ -90,6 +101,7 @@ impl Recorded {
     /// Adds what the event asks, if it is of the process, to `to`.
     pub fn event(&mut self, event: &Event, to: &mut VecDeque<MemoryEvent>) {
         if event.pid != self.process {
+            self.other(event);
             return;
         }
         match &event.kind {
@@ -103,12 +115,10 @@ impl Recorded {
                     },
                 range: Some(range),
             } if !self.begun => {
-                if !std::mem::replace(&mut self.layout, true) {
-                    to.push_back(MemoryEvent::Begin(Phase::Layout));
-                }
-                self.clear(*range, to);
-                let placing = at(range.start);
-                self.map(*range, *length, (*protection, *merge), placing, to);
+                self.lay_out(*range, *length, (*protection, *merge), to);
+            }
+            Kind::Counter { name, value } if **name == *HEAP_END && !self.begun => {
+                self.heap = u64::try_from(*value).ok();
             }
             Kind::SyscallEnter {
                 name: Some(name),
@@ -125,9 +135,7 @@ impl Recorded {
                 result,
                 ..
             } if Call::is_one(name) => {
-                if !std::mem::replace(&mut self.begun, true) && self.layout {
-                    to.push_back(MemoryEvent::Begin(Phase::Steady));
-                }
+                self.begin(to);
                 let call = self
                     .entered
                     .remove(&event.tid)
@@ -152,9 +160,55 @@ impl Recorded {
                     to,
                 );
                 self.heap = None;
+                self.inherited.clear();
+                self.exec = true;
             }
             _ => {}
         }
+    }
+
+    /// What another process does, whose child this one may be.
+    fn other(&mut self, event: &Event) {
+        let Some(others) = &mut self.others else {
+            return;
+        };
+        others.event(event);
+        if let Kind::Fork { target_pid, .. } = event.kind
+            && target_pid == self.process
+            && !self.layout
+            && let Some(parent) = others.of(event.pid)
+        {
+            self.inherited = parent.layout().collect();
+            self.heap = parent.heap();
+        }
+    }
+
+    /// The first call has come.
+    fn begin(&mut self, to: &mut VecDeque<MemoryEvent>) {
+        if std::mem::replace(&mut self.begun, true) {
+            return;
+        }
+        self.others = None;
+        for (range, protection, merge) in std::mem::take(&mut self.inherited) {
+            self.lay_out(range, range.length(), (protection, merge), to);
+        }
+        if self.layout {
+            to.push_back(MemoryEvent::Begin(Phase::Steady));
+        }
+    }
+
+    fn lay_out(
+        &mut self,
+        range: AddressRange,
+        length: Bytes,
+        kind: (Protection, Merge),
+        to: &mut VecDeque<MemoryEvent>,
+    ) {
+        if !std::mem::replace(&mut self.layout, true) {
+            to.push_back(MemoryEvent::Begin(Phase::Layout));
+        }
+        self.clear(range, to);
+        self.map(range, length, kind, at(range.start), to);
     }
 
     /// What the events so far say otherwise than it was, and what not at all.
@@ -202,7 +256,12 @@ impl Recorded {
             "calls whose range is none",
             "left out: they leave the address space or have no byte",
         );
-        if !self.layout {
+        if self.exec {
+            all.push(Missing::new(
+                "what exec mapped",
+                "the program, its loader, its stack, the start of its heap and the vdso: the kernel maps them itself, and no system call tells",
+            ));
+        } else if !self.layout {
             all.push(Missing::new(
                 "what was mapped before",
                 "the trace has no map rows with an address before the first call, so the replay begins with nothing mapped",
@@ -271,6 +330,7 @@ impl Recorded {
                 start,
                 length,
                 protection,
+                ..
             } => {
                 let Some(range) = self.range(*start, *length) else {
                     return;

@@ -10,8 +10,6 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use stopgap_events::units::Nanos;
 
-use stopgap_events::units::Nanos;
-
 use crate::error::{Error, Result};
 use crate::tasks::Switches;
 

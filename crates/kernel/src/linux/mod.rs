@@ -10,6 +10,7 @@ pub mod perf;
 mod pressure_trigger;
 mod switches;
 mod tasks;
+pub(crate) mod taskstats;
 mod trace_pipe;
 mod trace_reader;
 mod x11;

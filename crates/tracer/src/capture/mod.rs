@@ -3,7 +3,8 @@
 //! ```text
 //! prepare: instance (journalled) -> clock, buffers, events, filters, stack trigger -> spool.json
 //! sample:  rings of perf (where samples are wanted)
-//! start:   set_event_pid; what they fork is followed by the kernel (event-fork) -> tracing_on
+//! start:   set_event_pid; what they fork is followed by the kernel (event-fork) -> tracing_on; where the
+//!          process already runs, what it has mapped (/proc/PID/maps)
 //! pump:    full pages of each CPU -> cpuN.raw, by splice(2); records of perf -> perfN.raw
 //! stop:    tracing_on 0 -> the rest of the pages -> losses -> pipes closed -> instance removed, looked for
 //! ```
@@ -33,6 +34,7 @@ use stopgap_kernel::{System, budget};
 use crate::description::{Description, SCHEMA, TaskName};
 use crate::error::{Error, Result};
 use crate::events::EventSet;
+use crate::layout;
 use crate::page::PageLayout;
 use crate::spool::{DESCRIPTION, END, End, Spool, pages_of};
 use instance::Instance;
@@ -200,6 +202,33 @@ impl<'j, 's> Capture<'j, 's> {
     /// cannot be written; as write(2).
     pub fn start(&mut self, pid: u32) -> Result<()> {
         self.follow(pid)?;
+        self.start_samples(pid)?;
+        self.describe()?;
+        self.instance.switch(true)
+    }
+
+    /// As [`Capture::start`], of a process that has run for a while: what it has mapped is read, so that
+    /// the trace begins with it. A process whose maps we may not read is captured without.
+    ///
+    /// # Errors
+    /// As [`Capture::start`].
+    pub fn start_running(&mut self, pid: u32) -> Result<()> {
+        self.follow(pid)?;
+        self.start_samples(pid)?;
+        // What it maps while its maps are read is in both, and does no harm; were they read before, what
+        // it maps in between would be in neither.
+        self.instance.switch(true)?;
+        match layout::read(self.system, pid) {
+            Ok(layout) => self.description.layouts.push(layout),
+            Err(error) => self.description.metadata.missing.push(Missing::new(
+                format!("what process {pid} had mapped before"),
+                error.to_string(),
+            )),
+        }
+        self.describe()
+    }
+
+    fn start_samples(&mut self, pid: u32) -> Result<()> {
         if let Some(mut perf) = self.perf.take() {
             perf.start(self.system, pid)?;
             let description = &mut self.description;
@@ -207,9 +236,12 @@ impl<'j, 's> Capture<'j, 's> {
             description.perf = Some(perf.description().clone());
             self.perf = Some(perf);
         }
+        Ok(())
+    }
+
+    fn describe(&self) -> Result<()> {
         let path = self.folder.join(DESCRIPTION);
-        write_json(self.system, &path, &self.description)?;
-        self.instance.switch(true)
+        write_json(self.system, &path, &self.description)
     }
 
     fn follow(&mut self, pid: u32) -> Result<()> {

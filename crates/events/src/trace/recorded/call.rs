@@ -4,7 +4,7 @@ use crate::range::AddressRange;
 /// A system call that changes a memory map, as it begins. Numbers: include/uapi/asm-generic/mman*.h,
 /// which x86-64 and arm64 use.
 #[derive(Debug)]
-pub(super) enum Call {
+pub(in crate::trace) enum Call {
     Map(Mapping),
     Unmap {
         start: u64,
@@ -21,18 +21,22 @@ pub(super) enum Call {
         start: u64,
         length: u64,
         protection: Protection,
+        /// As in `PROT_*`.
+        access: u8,
     },
     Heap,
 }
 
 #[derive(Debug)]
-pub(super) struct Mapping {
-    pub(super) length: u64,
-    pub(super) protection: Protection,
-    pub(super) merge: Merge,
-    pub(super) placing: Placing,
+pub(in crate::trace) struct Mapping {
+    pub(in crate::trace) length: u64,
+    pub(in crate::trace) protection: Protection,
+    /// As in `PROT_*`.
+    pub(in crate::trace) access: u8,
+    pub(in crate::trace) merge: Merge,
+    pub(in crate::trace) placing: Placing,
     /// Whether it is put where it is said, whatever is there.
-    pub(super) fixed: bool,
+    pub(in crate::trace) fixed: bool,
 }
 
 const MAP_PRIVATE: u64 = 0x2;
@@ -50,12 +54,12 @@ const MREMAP_DONTUNMAP: u64 = 4;
 
 impl Call {
     /// Whether a call of that name is one of these.
-    pub(super) fn is_one(name: &str) -> bool {
+    pub(in crate::trace) fn is_one(name: &str) -> bool {
         matches!(name, "mmap" | "munmap" | "mremap" | "mprotect" | "brk")
     }
 
     /// Its name.
-    pub(super) fn word(&self) -> &'static str {
+    pub(in crate::trace) fn word(&self) -> &'static str {
         match self {
             Call::Map(_) => "mmap",
             Call::Unmap { .. } => "munmap",
@@ -67,7 +71,7 @@ impl Call {
 
     /// The call of that name; `None` where it is another, or an argument that tells what it does is
     /// not known.
-    pub(super) fn of(name: &str, arguments: &[Option<u64>; 6]) -> Option<Call> {
+    pub(in crate::trace) fn of(name: &str, arguments: &[Option<u64>; 6]) -> Option<Call> {
         let [a, b, c, d, ..] = *arguments;
         Some(match name {
             "mmap" => {
@@ -76,6 +80,7 @@ impl Call {
                 Call::Map(Mapping {
                     length: b?,
                     protection: protection(c?),
+                    access: access(c?),
                     merge: match flags & plain == plain {
                         true => Merge::May,
                         false => Merge::Never,
@@ -103,11 +108,17 @@ impl Call {
                 start: a?,
                 length: b?,
                 protection: protection(c?),
+                access: access(c?),
             },
             "brk" => Call::Heap,
             _ => return None,
         })
     }
+}
+
+/// Read, write, execute.
+fn access(bits: u64) -> u8 {
+    (bits & 7) as u8
 }
 
 /// `PROT_READ` is 1, `PROT_WRITE` 2, `PROT_EXEC` 4.

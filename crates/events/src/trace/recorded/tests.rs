@@ -259,7 +259,56 @@ fn what_was_mapped_before_is_the_layout() {
         },
     ));
     assert_eq!(run.said(), "-1");
-    assert!(run.missing().is_empty());
+    assert_eq!(run.missing(), ["what exec mapped"]);
+}
+
+/// A child has its parent's mappings and heap, at their addresses.
+#[test]
+fn a_child_begins_with_what_its_parent_had() {
+    for exec in [false, true] {
+        let mut run = Run::new();
+        let parent = |mut event: Event| {
+            event.pid = Some(799);
+            event
+        };
+        let of_parent = [
+            row(
+                9,
+                Kind::Counter {
+                    name: HEAP_END.into(),
+                    value: (70 * PAGE).cast_signed(),
+                },
+            ),
+            enter(9, "mmap", &[0, 3 * PAGE, 3, ANONYMOUS]),
+            exit(9, "mmap", 4_096 * 30),
+            row(
+                9,
+                Kind::Fork {
+                    target_tid: 800,
+                    target_pid: Some(800),
+                    target_comm: None,
+                },
+            ),
+            enter(9, "munmap", &[30 * PAGE, 3 * PAGE]),
+            exit(9, "munmap", 0),
+        ];
+        for event in of_parent {
+            run.see(&parent(event));
+        }
+        if exec {
+            run.see(&row(
+                1,
+                Kind::Exec {
+                    filename: None,
+                    old_tid: None,
+                },
+            ));
+        }
+        run.call("brk", &[71 * PAGE], 71 * PAGE);
+        let expected = ["layout +0:3@30 steady +1:1@70", ""];
+        assert_eq!(run.said(), expected[usize::from(exec)]);
+        assert_eq!(run.missing().is_empty(), !exec);
+    }
 }
 
 /// Whatever the calls say, what comes out makes sense; and what is live is what the calls left

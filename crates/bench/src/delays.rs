@@ -1,0 +1,278 @@
+//! `stopgap-bench delays`: the reclaim that `explain` sums of a recording, beside what the kernel's own
+//! delay accounting says of the same task in the same time.
+//!
+//! ```text
+//! memory cgroup, limit 128 MiB      task: before -> touches 192 MiB, twice -> after
+//!                                         |  taskstats                         |
+//! recorded:  reclaim-begin .. reclaim-end, each; explain adds them up
+//! ```
+//!
+//! One task, so that nothing is a union over tasks; alone in its cgroup, so that it does its own reclaim.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use stopgap_cli::{Failure, journal, put_back, records, tell};
+use stopgap_events::memory::Protection;
+use stopgap_events::units::{Bytes, Nanos};
+use stopgap_explain::{Explainer, Options};
+use stopgap_kernel::cgroup::{MemoryGroup, Site};
+use stopgap_kernel::journal::Journal;
+use stopgap_kernel::linux::Held;
+use stopgap_kernel::memory::{MapKind, MapRequest, Memory};
+use stopgap_kernel::tasks::Tasks;
+use stopgap_kernel::taskstats::{Delay, SETTING, of_thread};
+use stopgap_kernel::{Linux, signals, swap};
+use stopgap_stats::explain::Findings;
+use stopgap_tracer::capture::{self, Capture};
+use stopgap_tracer::events::EventSet;
+use stopgap_tracer::symbols::Symbols;
+
+/// What the task may have.
+const LIMIT: Bytes = Bytes::mib(128);
+/// What it touches, each page twice.
+const TOUCHED: Bytes = Bytes::mib(192);
+/// Room for what is reclaimed of it.
+const SWAP: Bytes = Bytes::mib(256);
+/// By which the two figures may differ.
+const TOLERANCE: f64 = 0.25;
+/// A run that takes longer does not end.
+const LONGEST: Nanos = Nanos::secs(120);
+
+/// Exit statuses, as of a gate.
+const BEYOND: u8 = 2;
+const INCONCLUSIVE: u8 = 4;
+
+#[derive(clap::Args)]
+pub(crate) struct Flags {
+    /// Runs, each with a task of its own.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct TaskFlags {
+    /// The cgroup to enter.
+    group: PathBuf,
+    /// Where to say what was delayed.
+    answer: PathBuf,
+}
+
+/// What one run found.
+struct Found {
+    /// Direct and memcg reclaim by `explain`.
+    explained: Delay,
+    /// Events that were lost.
+    lost: Option<u64>,
+    freepages: Delay,
+    swapin: Delay,
+    thrashing: Option<Delay>,
+    /// `some` of the cgroup, or on version 1 of the machine.
+    pressure: Option<Nanos>,
+}
+
+impl Found {
+    /// What `explain` says, over what taskstats says.
+    #[allow(clippy::cast_precision_loss)] // times
+    fn ratio(&self) -> f64 {
+        self.explained.total.0 as f64 / self.freepages.total.0 as f64
+    }
+}
+
+/// Measures and prints.
+pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
+    signals::install();
+    let folder = journal(None)?;
+    put_back(&Linux, &folder);
+    let records = records(None)?;
+    let journal = Journal::new(&Linux, &folder);
+    let scope = journal.scope();
+    journal.set(Path::new(SETTING), "1")?;
+    let site = Site::find(&Linux)?;
+    let pid = Linux.pid();
+    let (_, there) = swap::in_use(&Linux)?;
+    if there < SWAP {
+        let path = records.join(format!("stopgap-{pid}-swap"));
+        swap::make(&Linux, &journal, &path, SWAP)?;
+    }
+    println!(
+        "one task touches {TOUCHED} twice in a cgroup of {LIMIT}; wall-clock time in ms\n\
+         run  explain: reclaims      time   taskstats freepages      time   ratio    swapin  thrashing  PSI some"
+    );
+    let mut status = 0;
+    for run in 1..=flags.runs {
+        if signals::interrupted() {
+            break;
+        }
+        let name = format!("stopgap-{pid}-{run}");
+        let one = journal.scope();
+        let group = MemoryGroup::make(&Linux, &journal, &site, &name, LIMIT)?;
+        let found = measure(&journal, &group, &records)?;
+        for error in one.undo() {
+            tell(&error.to_string());
+        }
+        println!("{}", row(run, &found));
+        if (found.ratio() - 1.0).abs() > TOLERANCE || found.ratio().is_nan() {
+            status = status.max(BEYOND);
+        }
+        if found.lost != Some(0) {
+            tell(&format!("run {run}: events were lost"));
+            status = status.max(INCONCLUSIVE);
+        }
+    }
+    for error in scope.undo() {
+        tell(&error.to_string());
+    }
+    Ok(ExitCode::from(status))
+}
+
+fn row(run: u32, found: &Found) -> String {
+    let ms = |time: Nanos| {
+        #[allow(clippy::cast_precision_loss)] // a time to print
+        let ms = time.0 as f64 / 1e6;
+        format!("{ms:.2}")
+    };
+    let or = |time: Option<Nanos>| time.map_or_else(|| "-".to_owned(), ms);
+    format!(
+        "{run:3}  {:17}  {:>8}  {:20}  {:>8}  {:6.3}  {:>8}  {:>9}  {:>8}",
+        found.explained.count,
+        ms(found.explained.total),
+        found.freepages.count,
+        ms(found.freepages.total),
+        found.ratio(),
+        ms(found.swapin.total),
+        or(found.thrashing.map(|delay| delay.total)),
+        or(found.pressure),
+    )
+}
+
+/// One task, recorded.
+fn measure(journal: &Journal<'_>, group: &MemoryGroup, records: &Path) -> Result<Found, Failure> {
+    let fail =
+        |what: &str, error: &dyn std::fmt::Display| Failure::error(format!("{what}: {error}"));
+    let folder = tempfile::tempdir_in(records).map_err(|error| fail("a folder", &error))?;
+    let answer = folder.path().join("answer");
+    let options = capture::Options {
+        events: EventSet::All,
+        buffer: None,
+        spool: folder.path().join("spool"),
+        source: "stopgap-bench delays".to_owned(),
+    };
+    let mut capture = Capture::prepare(&Linux, journal, &options)?;
+    let own = std::env::current_exe().map_err(|error| fail("own path", &error))?;
+    let words = [
+        own.into(),
+        "delays-task".into(),
+        group.path().as_os_str().to_owned(),
+        answer.clone().into(),
+    ];
+    let before = group.stalled(&Linux).ok();
+    let held = Held::start(&words)?;
+    capture.start(held.pid())?;
+    let child = held.release()?;
+    let deadline = stopgap_kernel::clock::Clock::now(&Linux) + LONGEST;
+    let ended = loop {
+        capture.pump(Some(child.watched()), Nanos::millis(100))?;
+        if let Some(ended) = child.ended()? {
+            break ended;
+        }
+        if stopgap_kernel::clock::Clock::now(&Linux) > deadline {
+            return Err(Failure::error("the task does not end"));
+        }
+    };
+    let pressure = group.stalled(&Linux).ok().zip(before);
+    let spool = capture.stop(None)?;
+    if ended.how != Ok(0) {
+        return Err(Failure::error(format!(
+            "the task ended with {:?}",
+            ended.how
+        )));
+    }
+    let findings = explain(&spool)?;
+    let text =
+        std::fs::read_to_string(&answer).map_err(|error| fail("the task's answer", &error))?;
+    let numbers: Vec<u64> = text.split_whitespace().flat_map(str::parse).collect();
+    let [free, free_ns, swapin, swapin_ns, rest @ ..] = numbers.as_slice() else {
+        return Err(Failure::error(format!(
+            "the task answered '{}'",
+            text.trim()
+        )));
+    };
+    let delay = |count: u64, ns: u64| Delay {
+        count,
+        total: Nanos(ns),
+    };
+    Ok(Found {
+        explained: reclaim(&findings),
+        lost: findings.losses.lost,
+        freepages: delay(*free, *free_ns),
+        swapin: delay(*swapin, *swapin_ns),
+        thrashing: match rest {
+            [count, ns] => Some(delay(*count, *ns)),
+            _ => None,
+        },
+        pressure: pressure.map(|(after, before)| after.saturating_sub(before)),
+    })
+}
+
+fn explain(spool: &stopgap_tracer::spool::Spool) -> Result<Findings, Failure> {
+    // Of functions only the names would be missing: reclaim has events of its own.
+    let mut trace = spool.trace(Symbols::default())?;
+    let options = || Options {
+        top: 1,
+        frame_marker: None,
+    };
+    let mut events = Vec::new();
+    while let Some(event) = trace.next_event()? {
+        events.push(event);
+    }
+    let mut explainer = Explainer::new(&trace.metadata(), options());
+    for event in &events {
+        explainer.event(event);
+    }
+    Ok(explainer.finish())
+}
+
+/// Direct and memcg reclaim; kswapd is another task, and a shrinker's lies within.
+fn reclaim(findings: &Findings) -> Delay {
+    let rows = findings.memory.reclaim.iter().flatten();
+    let own = rows.filter(|row| matches!(&*row.by, "direct" | "memcg"));
+    own.fold(Delay::default(), |sum, row| Delay {
+        count: sum.count + row.count,
+        total: sum.total + Nanos(row.wall_ns),
+    })
+}
+
+/// The task: enters its cgroup, makes memory short, says what the kernel has counted of that.
+pub(crate) fn task(flags: &TaskFlags) -> Result<ExitCode, Failure> {
+    let file = flags.group.join("cgroup.procs");
+    let failed = |file: &Path, error: &dyn std::fmt::Display| {
+        Failure::error(format!("{}: {error}", file.display()))
+    };
+    std::fs::write(&file, Linux.pid().to_string()).map_err(|error| failed(&file, &error))?;
+    let memory = Linux.map(&MapRequest {
+        length: TOUCHED,
+        protection: Protection::Write,
+        kind: MapKind::Anonymous,
+        align: Bytes(0),
+    })?;
+    let own = Linux.pid(); // its only thread has the process's number
+    let before = of_thread(own)?;
+    for _ in 0..2 {
+        Linux.touch(&memory, Bytes(0), TOUCHED)?;
+    }
+    let delays = of_thread(own)?.since(before);
+    let Some(freepages) = delays.freepages else {
+        return Err(Failure::error(
+            "this kernel does not count the delay of reclaim",
+        ));
+    };
+    let all = [Some(freepages), Some(delays.swapin), delays.thrashing];
+    let words = all
+        .into_iter()
+        .flatten()
+        .map(|delay| format!("{} {}", delay.count, delay.total.0));
+    let text = words.collect::<Vec<_>>().join(" ");
+    std::fs::write(&flags.answer, text).map_err(|error| failed(&flags.answer, &error))?;
+    Ok(ExitCode::SUCCESS)
+}
