@@ -42,6 +42,7 @@ pub mod now;
 pub mod own;
 pub mod pagemap;
 mod proc;
+pub mod process;
 pub mod shortage;
 pub mod signals;
 pub mod snapshot;

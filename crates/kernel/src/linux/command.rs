@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use stopgap_events::units::{Bytes, Nanos};
 
 use crate::error::{Error, Result};
 use crate::tasks::Switches;
@@ -81,6 +82,16 @@ pub struct Ended {
     pub how: std::result::Result<i32, i32>,
     /// What it and those of its children that it waited for left the CPU, by wait4(2).
     pub switches: Switches,
+    /// Page faults of theirs that needed no disk.
+    pub minor_faults: u64,
+    /// Page faults of theirs that did.
+    pub major_faults: u64,
+    /// The most memory that one of them had resident.
+    pub most_resident: Bytes,
+    /// CPU time of theirs in user mode.
+    pub user_time: Nanos,
+    /// CPU time of theirs in the kernel.
+    pub system_time: Nanos,
 }
 
 /// A command that was started and stands before its exec. Dropped before [`Held::release`], it never
@@ -239,12 +250,23 @@ impl Child {
         } else {
             Ok(libc::WEXITSTATUS(status))
         };
-        #[allow(clippy::cast_sign_loss)] // counts
-        let switches = Switches {
-            voluntary: usage.ru_nvcsw as u64,
-            involuntary: usage.ru_nivcsw as u64,
+        let count = |count: libc::c_long| u64::try_from(count).unwrap_or(0); // none is negative
+        let time = |time: libc::timeval| {
+            let micros = u64::try_from(time.tv_usec).unwrap_or(0);
+            Nanos(u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + micros * 1_000)
         };
-        Ok(Some(Ended { how, switches }))
+        Ok(Some(Ended {
+            how,
+            switches: Switches {
+                voluntary: count(usage.ru_nvcsw),
+                involuntary: count(usage.ru_nivcsw),
+            },
+            minor_faults: count(usage.ru_minflt),
+            major_faults: count(usage.ru_majflt),
+            most_resident: Bytes(count(usage.ru_maxrss) * 1024),
+            user_time: time(usage.ru_utime),
+            system_time: time(usage.ru_stime),
+        }))
     }
 }
 
@@ -268,6 +290,7 @@ mod tests {
         let ended = child.wait(true).unwrap().unwrap();
         assert_eq!(ended.how, Ok(7));
         assert!(ended.switches.total() > 0 && file.exists());
+        assert!(ended.minor_faults > 0 && ended.most_resident > Bytes(0));
         assert!(child.watched().has_ended());
     }
 

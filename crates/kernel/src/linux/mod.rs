@@ -5,12 +5,14 @@ mod command;
 mod files;
 mod holds;
 mod ipc;
+mod mapping_count;
 mod memory;
 mod switches;
 mod tasks;
 mod trace_pipe;
 
 pub use command::{Child, Ended, Held, Watched};
+pub use mapping_count::MappingCount;
 pub(crate) use switches::Ring;
 pub use trace_pipe::TracePipe;
 
