@@ -12,12 +12,14 @@
 //! | [`decode`] | records become events of a trace |
 //! | [`description`] | what must be known of a capture to read its pages later |
 //! | [`spool`] | the folder of pages and description |
+//! | [`counters`] | numbers that are read from time to time: mappings, switches, pressure |
 //! | [`trace`] | the pages of all CPUs as one trace |
 //!
-//! All but the capture is pure: bytes in, events out. What is wrong with the bytes is an error or a
+//! All but the capture and the counters is pure: bytes in, events out. What is wrong with the bytes is an error or a
 //! `missing` with its name and place, never a panic.
 
 pub mod capture;
+pub mod counters;
 pub mod decode;
 pub mod description;
 mod error;
