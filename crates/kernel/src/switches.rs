@@ -61,8 +61,7 @@ impl SwitchEvents {
     /// Takes the records out of the ring and gives the count so far. To be called before the
     /// ring is full: it holds at least [`SwitchEvents::room`] records, two a switch.
     pub fn read(&mut self) -> SwitchRecords {
-        self.ring
-            .drain(&mut |records| count(records, &mut self.seen));
+        count(self.ring.drain(), &mut self.seen);
         self.seen
     }
 

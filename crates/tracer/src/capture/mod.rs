@@ -19,10 +19,11 @@ use stopgap_events::machine::Missing;
 use stopgap_events::trace::{Clock, Loss, Metadata};
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::journal::{Journal, Scope};
-use stopgap_kernel::linux::{TracePipe, Watched};
+use stopgap_kernel::linux::{Ended, TracePipe, Watched};
 use stopgap_kernel::tracefs::Tracefs;
 use stopgap_kernel::{System, budget};
 
+use crate::counters::Counters;
 use crate::description::{Description, SCHEMA, TaskName};
 use crate::error::{Error, Result};
 use crate::events::EventSet;
@@ -74,6 +75,7 @@ pub struct Capture<'j, 's> {
     cpus: Vec<u32>,
     description: Description,
     folder: PathBuf,
+    counters: Option<Counters<'s>>,
     _tracefs: Tracefs,
 }
 
@@ -132,6 +134,7 @@ impl<'j, 's> Capture<'j, 's> {
             cpus,
             description,
             folder: options.spool.clone(),
+            counters: None,
             _tracefs: tracefs,
         };
         for &cpu in &capture.cpus {
@@ -142,6 +145,15 @@ impl<'j, 's> Capture<'j, 's> {
         Ok(capture)
     }
 
+    /// Reads counters too while it runs ([`crate::counters`]).
+    ///
+    /// # Errors
+    /// Where their file in the spool cannot be made.
+    pub fn count(&mut self) -> Result<()> {
+        self.counters = Some(Counters::create(self.system, &self.folder)?);
+        Ok(())
+    }
+
     /// Captures from now on every thread of the process `pid`, and what they fork.
     ///
     /// # Errors
@@ -149,6 +161,9 @@ impl<'j, 's> Capture<'j, 's> {
     /// cannot be written; as write(2).
     pub fn start(&mut self, pid: u32) -> Result<()> {
         self.follow(pid)?;
+        if let Some(counters) = &mut self.counters {
+            counters.follow(pid);
+        }
         let path = self.folder.join(DESCRIPTION);
         write_json(self.system, &path, &self.description)?;
         self.instance.switch(true)
@@ -181,7 +196,16 @@ impl<'j, 's> Capture<'j, 's> {
         for pipe in &mut self.pipes {
             pipe.drain()?;
         }
-        Ok(())
+        self.counters.as_mut().map_or(Ok(()), Counters::step)
+    }
+
+    /// The command that was captured, process `pid`, has ended so: its rusage are the last counters.
+    ///
+    /// # Errors
+    /// As write(2) to the spool.
+    pub fn ended(&mut self, pid: u32, ended: &Ended) -> Result<()> {
+        let counters = self.counters.as_mut();
+        counters.map_or(Ok(()), |counters| counters.ended(pid, ended))
     }
 
     /// Ends the capture: what is still in the buffers goes to the folder, and the instance goes.
@@ -203,6 +227,13 @@ impl<'j, 's> Capture<'j, 's> {
             if let Err(error) = pipe.finish() {
                 lacks(&format!("the last pages of CPU {cpu}"), error.to_string());
             }
+        }
+        match self.counters.as_mut().map(Counters::finish) {
+            None => {}
+            Some(Ok(missing)) => missing
+                .into_iter()
+                .for_each(|missing| lacks(&missing.what, missing.why)),
+            Some(Err(error)) => lacks("the last counters", error.to_string()),
         }
         let mut losses = Vec::new();
         for &cpu in &self.cpus {
