@@ -13,6 +13,7 @@
 //! | [`description`] | what must be known of a capture to read its pages later |
 //! | [`spool`] | the folder of pages and description |
 //! | [`counters`] | numbers that are read from time to time: mappings, switches, pressure |
+//! | [`unprivileged`] | what can be recorded without root: switches by perf, and counters |
 //! | [`trace`] | the pages of all CPUs as one trace |
 //!
 //! All but the capture and the counters is pure: bytes in, events out. What is wrong with the bytes is an error or a
@@ -30,5 +31,6 @@ pub mod print;
 pub mod spool;
 pub mod symbols;
 pub mod trace;
+pub mod unprivileged;
 
 pub use error::{Error, Result};

@@ -65,13 +65,22 @@ impl Watched {
     /// Whether it has ended.
     #[must_use]
     pub fn has_ended(&self) -> bool {
+        self.ends_within(Nanos(0))
+    }
+
+    /// Waits until it ends or the time is over; a signal may end it early.
+    pub fn wait(&self, longest: Nanos) {
+        self.ends_within(longest);
+    }
+
+    fn ends_within(&self, longest: Nanos) -> bool {
         use rustix::event::{PollFd, PollFlags, poll};
         let mut fds = [PollFd::new(&self.end, PollFlags::IN)];
-        let now = rustix::time::Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
+        let longest = rustix::time::Timespec {
+            tv_sec: (longest.0 / 1_000_000_000).cast_signed(),
+            tv_nsec: (longest.0 % 1_000_000_000).cast_signed(),
         };
-        poll(&mut fds, Some(&now)).is_ok_and(|count| count > 0)
+        poll(&mut fds, Some(&longest)).is_ok_and(|count| count > 0)
     }
 }
 

@@ -31,6 +31,7 @@ use stopgap_kernel::linux::{Ended, MappingCount};
 use stopgap_kernel::{System, environment, process as proc};
 
 use crate::error::{Error, Result};
+use crate::trace::{Source, Told};
 pub use names::NAMES;
 use process::Process;
 use share::Share;
@@ -313,17 +314,47 @@ impl<'s> Counters<'s> {
     }
 }
 
-/// The rows of a spool, in the order of time; `None` where it has none. A row that is cut off, as by
-/// a full disk, is an error, and nothing comes after it.
-///
-/// # Errors
-/// As open(2); where the file is of another version.
-pub fn read(spool: &Path) -> Result<Option<lines::Reader<BufReader<File>>>> {
-    let path = spool.join(COUNTERS);
-    match File::open(&path) {
-        Ok(file) => Ok(Some(lines::Reader::new(BufReader::new(file))?)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Error::file(&path, error)),
+/// The rows of a spool as a source of its trace. A row that is cut off, as by a full disk, is told, and
+/// nothing comes after it.
+pub struct Rows {
+    reader: lines::Reader<BufReader<File>>,
+    missing: Vec<Missing>,
+}
+
+impl Rows {
+    /// Those of the folder `spool`; `None` where it has none.
+    ///
+    /// # Errors
+    /// As open(2); where the file is of another version.
+    pub fn open(spool: &Path) -> Result<Option<Rows>> {
+        let path = spool.join(COUNTERS);
+        match File::open(&path) {
+            Ok(file) => Ok(Some(Rows {
+                reader: lines::Reader::new(BufReader::new(file))?,
+                missing: Vec::new(),
+            })),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::file(&path, error)),
+        }
+    }
+}
+
+impl Source for Rows {
+    fn next_event(&mut self) -> Result<Option<Event>> {
+        Ok(self.reader.next().and_then(|row| {
+            row.map_err(|error| {
+                let missing = Missing::new("later counters", format!("{COUNTERS}, {error}"));
+                self.missing.push(missing);
+            })
+            .ok()
+        }))
+    }
+
+    fn tell(&self) -> Told {
+        Told {
+            losses: Vec::new(),
+            missing: self.missing.clone(),
+        }
     }
 }
 

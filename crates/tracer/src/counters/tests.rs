@@ -33,10 +33,19 @@ fn machine() -> Fake {
         .with_file(format!("/proc/{child}/task/{child}/children"), "")
 }
 
+fn all(folder: &Path) -> (Vec<Event>, Vec<Missing>) {
+    let mut rows = Rows::open(folder).unwrap().unwrap();
+    let mut events = Vec::new();
+    while let Some(event) = rows.next_event().unwrap() {
+        events.push(event);
+    }
+    (events, rows.tell().missing)
+}
+
 /// Rows as `(pid, name, value)`.
 fn rows(folder: &Path) -> Vec<(Option<u32>, String, i64)> {
-    let reader = read(folder).unwrap().unwrap();
-    let events: Vec<Event> = reader.map(|event| event.unwrap()).collect();
+    let (events, missing) = all(folder);
+    assert!(missing.is_empty(), "{missing:?}");
     assert!(events.is_sorted_by_key(|event| event.time));
     let row = |event: Event| match event.kind {
         Kind::Counter { name, value } => (event.pid, name.to_string(), value),
@@ -121,11 +130,10 @@ fn a_row_that_is_cut_off_ends_the_rows_with_its_line() {
     let path = folder.path().join(COUNTERS);
     let text = std::fs::read(&path).unwrap();
     std::fs::write(&path, &text[..text.len() - 9]).unwrap();
-    let all: Vec<_> = read(folder.path()).unwrap().unwrap().collect();
-    let (last, before) = all.split_last().unwrap();
-    assert!(before.iter().all(std::result::Result::is_ok) && before.len() > 3);
-    let line = format!("line {}", before.len() + 2);
-    assert!(last.as_ref().unwrap_err().to_string().starts_with(&line));
+    let (events, missing) = all(folder.path());
+    assert!(events.len() > 3);
+    let line = format!("{COUNTERS}, line {}:", events.len() + 2);
+    assert!(missing[0].why.starts_with(&line), "{missing:?} {line}");
 }
 
 /// A shell with a child, which both wait until this is dropped.
