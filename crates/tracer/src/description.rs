@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use stopgap_events::trace::Metadata;
 
 use crate::error::{Error, Result};
+use crate::perf::PerfDescription;
 
 /// The version of the description, as spools name it.
 pub const SCHEMA: &str = "stopgap.spool/1";
@@ -31,6 +32,9 @@ pub struct Description {
     pub tasks: Vec<TaskName>,
     /// CPUs of which there are pages.
     pub cpus: Vec<u32>,
+    /// What there is of perf's records.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub perf: Option<PerfDescription>,
     /// What the trace will say of itself; its losses come at the end.
     pub metadata: Metadata,
 }

@@ -11,12 +11,14 @@
 //! | [`events`] | which events are captured |
 //! | [`decode`] | records become events of a trace |
 //! | [`description`] | what must be known of a capture to read its pages later |
+//! | [`perf`] | records of perf: scheduling without root, samples |
 //! | [`spool`] | the folder of pages and description |
 //! | [`counters`] | numbers that are read from time to time: mappings, switches, pressure |
 //! | [`unprivileged`] | what can be recorded without root: switches by perf, and counters |
-//! | [`trace`] | the pages of all CPUs as one trace |
+//! | [`trace`] | all that was captured as one trace |
 //!
-//! All but the capture and the counters is pure: bytes in, events out. What is wrong with the bytes is an error or a
+//! All but the capture and the counters is pure (names of functions are read from the files that [`perf::ElfNames`] is
+//! told): bytes in, events out. What is wrong with the bytes is an error or a
 //! `missing` with its name and place, never a panic.
 
 pub mod capture;
@@ -27,6 +29,7 @@ mod error;
 pub mod events;
 pub mod format;
 pub mod page;
+pub mod perf;
 pub mod print;
 pub mod spool;
 pub mod symbols;

@@ -2,9 +2,11 @@
 //! which it can still be written after a crash or a full disk.
 //!
 //! ```text
-//! spool.json   the description, written before the first page
-//! cpu0.raw ... pages of each CPU, one after the other
-//! end.json     how the capture ended and what was lost; not there after a crash
+//! spool.json      the description, written before the first page
+//! cpu0.raw ...    pages of each CPU, one after the other
+//! perf0.raw ..    records of perf of each CPU
+//! counters.jsonl  counters, a row a line
+//! end.json        how the capture ended and what was lost; not there after a crash
 //! ```
 
 use std::fs::File;
@@ -15,11 +17,13 @@ use serde::{Deserialize, Serialize};
 use stopgap_events::machine::Missing;
 use stopgap_events::trace::Loss;
 
+use crate::counters::{COUNTERS, Rows};
 use crate::description::Description;
 use crate::error::{Error, Result};
 use crate::page::PageLayout;
+use crate::perf::{ElfNames, Records, records_of};
 use crate::symbols::Symbols;
-use crate::trace::Trace;
+use crate::trace::{Pages, Source, Trace};
 
 /// The description's file.
 pub const DESCRIPTION: &str = "spool.json";
@@ -89,6 +93,9 @@ impl Spool {
             .iter()
             .map(|&cpu| pages_of(cpu))
             .collect();
+        let perf = self.description.perf.iter().flat_map(|perf| &perf.cpus);
+        files.extend(perf.map(|&cpu| records_of(cpu)));
+        files.push(COUNTERS.to_owned());
         // Last of all, so that a spool without it is one that nobody needs.
         files.extend([END.to_owned(), DESCRIPTION.to_owned()]);
         for file in files {
@@ -125,25 +132,43 @@ impl Spool {
     ///
     /// # Errors
     /// Where a format or a file cannot be understood or opened.
-    pub fn trace(&self, symbols: Symbols) -> Result<Trace<BufReader<File>>> {
-        let layout = PageLayout::parse("header_page", &self.description.header_page)?;
-        let mut sources = Vec::new();
-        for &cpu in &self.description.cpus {
-            let path = self.folder.join(pages_of(cpu));
+    pub fn trace(&self, symbols: Symbols) -> Result<Trace> {
+        let description = &self.description;
+        let mut sources: Vec<Box<dyn Source>> = Vec::new();
+        if !description.header_page.is_empty() {
+            let layout = PageLayout::parse("header_page", &description.header_page)?;
+            let pages = self.files(&description.cpus, pages_of)?;
+            let pages = Pages::new(description, layout, symbols.clone(), pages)?;
+            sources.push(Box::new(pages));
+        }
+        if let Some(perf) = &description.perf {
+            let files = self.files(&perf.cpus, records_of)?;
+            let written = files
+                .iter()
+                .filter_map(|(_, file)| file.get_ref().metadata().ok()?.modified().ok());
+            let names = Box::new(ElfNames::new(written.max()));
+            let records = Records::new(perf, &description.tasks, symbols, names, files)?;
+            sources.push(Box::new(records));
+        }
+        if let Some(rows) = Rows::open(&self.folder)? {
+            sources.push(Box::new(rows));
+        }
+        Trace::new(description.metadata.clone(), self.end.clone(), sources)
+    }
+
+    /// The files of these CPUs, those that are there.
+    fn files(&self, cpus: &[u32], name: fn(u32) -> String) -> Result<Vec<(u32, BufReader<File>)>> {
+        let mut files = Vec::new();
+        for &cpu in cpus {
+            let path = self.folder.join(name(cpu));
             match File::open(&path) {
-                Ok(file) => sources.push((cpu, BufReader::with_capacity(1 << 18, file))),
-                // Killed before it was made: this CPU has no pages yet.
+                Ok(file) => files.push((cpu, BufReader::with_capacity(1 << 18, file))),
+                // Killed before it was made: this CPU has none yet.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 Err(error) => return Err(Error::file(&path, error)),
             }
         }
-        Trace::new(
-            &self.description,
-            layout,
-            symbols,
-            sources,
-            self.end.clone(),
-        )
+        Ok(files)
     }
 }
 

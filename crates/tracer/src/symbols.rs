@@ -1,13 +1,14 @@
 //! Names of kernel functions by address: `/proc/kallsyms`.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use stopgap_events::trace::{Stack, Text};
 
 /// Kernel functions, sorted by address.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Symbols {
-    functions: Vec<(u64, Text)>,
+    functions: Arc<[(u64, Text)]>,
     stacks: HashMap<Vec<u64>, Stack>,
 }
 
@@ -35,7 +36,7 @@ impl Symbols {
         functions.sort_by_key(|&(address, _)| address);
         functions.dedup_by_key(|&mut (address, _)| address);
         Symbols {
-            functions,
+            functions: functions.into(),
             stacks: HashMap::new(),
         }
     }

@@ -11,7 +11,11 @@
 //! buffer new events replace old ones that were not read in time: each page says how many.
 
 mod instance;
+mod maps;
+mod perf;
 pub(crate) mod threads;
+
+pub use perf::PerfSpool;
 
 use std::path::{Path, PathBuf};
 
@@ -265,7 +269,11 @@ impl<'j, 's> Capture<'j, 's> {
     }
 }
 
-pub(crate) fn write_json(system: &dyn System, path: &Path, what: &impl serde::Serialize) -> Result<()> {
+pub(crate) fn write_json(
+    system: &dyn System,
+    path: &Path,
+    what: &impl serde::Serialize,
+) -> Result<()> {
     let text = serde_json::to_vec_pretty(what)
         .map_err(|error| Error::description(path.display().to_string(), error.to_string()))?;
     Ok(system.create(path, &text)?)

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::*;
 use crate::spool::Spool;
-use crate::trace::Trace;
+use crate::trace::{Pages, Trace};
+use stopgap_events::trace::Metadata;
 
 /// As counted in the kernel's own text; `task_newtask` is of use to the decoder alone.
 const COUNTS: [(&str, usize); 11] = [
@@ -30,7 +31,7 @@ fn description() -> Description {
     Spool::open(&fixtures()).unwrap().description().clone()
 }
 
-fn events_of<R: std::io::Read>(mut trace: Trace<R>) -> (Vec<Event>, Vec<Missing>) {
+fn events_of(mut trace: Trace) -> (Vec<Event>, Vec<Missing>) {
     let mut events = Vec::new();
     while let Some(event) = trace.next_event().unwrap() {
         events.push(event);
@@ -269,7 +270,8 @@ fn damage_is_told_and_passed_over() {
     bytes[4096 + 8..4096 + 12].copy_from_slice(&0x000f_ffff_u32.to_le_bytes());
     bytes.truncate(bytes.len() - 4096 - 5000);
     let sources = vec![(1, std::io::Cursor::new(bytes))];
-    let trace = Trace::new(&description, layout(), Symbols::default(), sources, None).unwrap();
+    let pages = Pages::new(&description, layout(), Symbols::default(), sources).unwrap();
+    let trace = Trace::new(Metadata::default(), None, vec![Box::new(pages)]).unwrap();
     let (events, missing) = events_of(trace);
     assert!(events.len() > 400, "{}", events.len());
     let said = format!("{missing:?}");

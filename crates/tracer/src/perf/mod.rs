@@ -1,0 +1,21 @@
+//! Records of perf: who runs (without tracefs, and without root), and samples of what runs.
+//!
+//! ```text
+//! kernel::linux::perf::Recorder -> perfN.raw of each CPU -> record -> cpu (in order) -> records (events)
+//!                                                                tasks, mappings -> stacks <- names
+//! ```
+
+mod cpu;
+mod description;
+mod mappings;
+mod names;
+pub mod record;
+mod records;
+mod stacks;
+mod tasks;
+
+pub use description::{Mapping, PerfDescription};
+pub use mappings::File;
+pub use names::{ElfNames, Names, NoNames};
+pub(crate) use records::losses_of;
+pub use records::{Records, records_of};

@@ -1,0 +1,109 @@
+//! Call chains as text.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use stopgap_events::trace::{Stack, Text};
+
+use super::mappings::File;
+use super::names::Names;
+use super::tasks::Tasks;
+use crate::symbols::Symbols;
+
+/// What a sample's stack is where the kernel could follow no frame.
+const UNKNOWN: &str = "[unknown]";
+/// Frames that are kept as text; beyond that they are made anew each time.
+const FRAMES: usize = 1 << 18;
+
+/// Makes text of call chains.
+pub(super) struct Stacks {
+    symbols: Symbols,
+    names: Box<dyn Names>,
+    kernel: HashMap<u64, Text>,
+    user: HashMap<(Rc<File>, u64), Text>,
+}
+
+impl Stacks {
+    pub(super) fn new(symbols: Symbols, names: Box<dyn Names>) -> Stacks {
+        Stacks {
+            symbols,
+            names,
+            kernel: HashMap::new(),
+            user: HashMap::new(),
+        }
+    }
+
+    /// The stack of a thread of `pid`: `kernel` and `user` are innermost first.
+    pub(super) fn stack(
+        &mut self,
+        tasks: &Tasks,
+        pid: Option<u32>,
+        kernel: &[u64],
+        user: &[u64],
+    ) -> Stack {
+        let mut frames = Vec::with_capacity(kernel.len() + user.len());
+        for (depth, &address) in user.iter().enumerate().rev() {
+            frames.push(self.user(tasks, pid, address, depth));
+        }
+        for (depth, &address) in kernel.iter().enumerate().rev() {
+            frames.push(self.kernel(address, depth));
+        }
+        if frames.is_empty() {
+            frames.push(Text::from(UNKNOWN));
+        }
+        Stack::new(frames.iter().map(|frame| &**frame))
+    }
+
+    fn kernel(&mut self, address: u64, depth: usize) -> Text {
+        let at = call(address, depth);
+        if let Some(frame) = self.kernel.get(&at) {
+            return Text::clone(frame);
+        }
+        let frame: Text = match self.symbols.function(at) {
+            Some(name) => format!("{name}_[k]"),
+            None => format!("{address:#x}_[k]"),
+        }
+        .into();
+        if self.kernel.len() < FRAMES {
+            self.kernel.insert(at, Text::clone(&frame));
+        }
+        frame
+    }
+
+    fn user(&mut self, tasks: &Tasks, pid: Option<u32>, address: u64, depth: usize) -> Text {
+        let at = call(address, depth);
+        let Some((file, offset)) = tasks.find(pid, at) else {
+            return format!("{address:#x}").into();
+        };
+        let key = (Rc::clone(file), offset);
+        if let Some(frame) = self.user.get(&key) {
+            return Text::clone(frame);
+        }
+        let frame = match self.names.function(file, offset) {
+            Some(name) => name,
+            None => format!("{}+{offset:#x}", short(file)).into(),
+        };
+        if self.user.len() < FRAMES {
+            self.user.insert(key, Text::clone(&frame));
+        }
+        frame
+    }
+}
+
+/// Of all but the innermost frame the address is that of the return: the call stands before it, and
+/// may be the last of its function.
+fn call(address: u64, depth: usize) -> u64 {
+    if depth == 0 {
+        address
+    } else {
+        address.wrapping_sub(1)
+    }
+}
+
+/// A file without its folders; what is none by what it is.
+fn short(file: &File) -> &str {
+    match &*file.name {
+        "" | "//anon" => "[anon]",
+        name => name.rsplit('/').next().unwrap_or(name),
+    }
+}

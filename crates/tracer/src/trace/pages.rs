@@ -1,0 +1,206 @@
+//! The pages of all CPUs' ring buffers as one source of events.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io::Read;
+
+use stopgap_events::machine::Missing;
+use stopgap_events::trace::{Event, Loss};
+
+use super::{Damage, Source, Told};
+use crate::decode::Decoder;
+use crate::description::Description;
+use crate::error::{Error, Result};
+use crate::page::{Lost, PageLayout};
+use crate::spool::{pages_of, read_page};
+use crate::symbols::Symbols;
+
+/// Events of the kernel's ring-buffer pages. Of each CPU a page is in memory.
+///
+/// What is damaged is passed over and told: of a page the rest, of a record that record.
+pub struct Pages<R> {
+    layout: PageLayout,
+    decoder: Decoder,
+    cpus: Vec<Cpu<R>>,
+    /// The next record of each CPU, earliest first.
+    heads: BinaryHeap<Reverse<(u64, usize)>>,
+    missing: Vec<Missing>,
+    damage: Damage,
+}
+
+/// One CPU's pages.
+struct Cpu<R> {
+    number: u32,
+    source: R,
+    page: Vec<u8>,
+    pages: u64,
+    /// Records of the page, from the last to the next: when, and where in `page`.
+    records: Vec<(u64, std::ops::Range<usize>)>,
+    /// The record that is next in turn, and its stack.
+    head: Option<Head>,
+    lost: u64,
+    lost_unknown: bool,
+}
+
+struct Head {
+    time: u64,
+    record: Vec<u8>,
+    stack: Option<Vec<u8>>,
+}
+
+impl<R: Read> Pages<R> {
+    /// The events of the pages in `sources`, each with the number of its CPU.
+    ///
+    /// # Errors
+    /// Where a format cannot be understood, or a source cannot be read.
+    pub fn new(
+        description: &Description,
+        layout: PageLayout,
+        symbols: Symbols,
+        sources: Vec<(u32, R)>,
+    ) -> Result<Pages<R>> {
+        let unnamed = symbols.is_empty();
+        let (decoder, mut missing) = Decoder::new(description, symbols)?;
+        if unnamed && description.formats.contains_key("ftrace:kernel_stack") {
+            missing.push(Missing::new(
+                "names of kernel functions",
+                "/proc/kallsyms of the machine and boot of the recording says none; stacks are addresses",
+            ));
+        }
+        let page = vec![0; layout.page_bytes()];
+        let cpus = sources.into_iter().map(|(number, source)| Cpu {
+            number,
+            source,
+            page: page.clone(),
+            pages: 0,
+            records: Vec::new(),
+            head: None,
+            lost: 0,
+            lost_unknown: false,
+        });
+        let mut pages = Pages {
+            cpus: cpus.collect(),
+            layout,
+            decoder,
+            heads: BinaryHeap::new(),
+            missing,
+            damage: Damage::default(),
+        };
+        for index in 0..pages.cpus.len() {
+            pages.advance(index)?;
+        }
+        Ok(pages)
+    }
+
+    /// Makes the next record of a CPU its head.
+    fn advance(&mut self, index: usize) -> Result<()> {
+        let Some((time, record)) = self.take(index)? else {
+            return Ok(());
+        };
+        let mut stack = None;
+        if self.decoder.is_switch(&record)
+            && self.fill(index)?
+            && let cpu = &self.cpus[index]
+            && let Some((_, range)) = cpu.records.last()
+            && self.decoder.belongs(&record, &cpu.page[range.clone()])
+        {
+            stack = self.take(index)?.map(|(_, stack)| stack);
+        }
+        self.cpus[index].head = Some(Head {
+            time,
+            record,
+            stack,
+        });
+        self.heads.push(Reverse((time, index)));
+        Ok(())
+    }
+
+    /// Takes the next record of a CPU.
+    fn take(&mut self, index: usize) -> Result<Option<(u64, Vec<u8>)>> {
+        if !self.fill(index)? {
+            return Ok(None);
+        }
+        let cpu = &mut self.cpus[index];
+        let next = cpu.records.pop();
+        Ok(next.map(|(time, range)| (time, cpu.page[range].to_vec())))
+    }
+
+    /// Reads pages until there is a record; whether there is one.
+    fn fill(&mut self, index: usize) -> Result<bool> {
+        let cpu = &mut self.cpus[index];
+        while cpu.records.is_empty() {
+            let read = read_page(&mut cpu.source, &mut cpu.page);
+            let length = read.map_err(|source| Error::File {
+                file: pages_of(cpu.number),
+                source,
+            })?;
+            if length == 0 {
+                return Ok(false);
+            }
+            let place = format!("CPU {}, page {}", cpu.number, cpu.pages);
+            cpu.pages += 1;
+            let bytes = &cpu.page[..length];
+            let page = match self.layout.page(bytes) {
+                Ok(page) => page,
+                Err(why) => {
+                    self.damage.add(place, why);
+                    continue;
+                }
+            };
+            match page.lost {
+                Some(Lost::Events(count)) => cpu.lost = cpu.lost.saturating_add(count),
+                Some(Lost::Unknown) => cpu.lost_unknown = true,
+                None => {}
+            }
+            for record in page.records() {
+                match record {
+                    Ok(record) => {
+                        let range = record.offset..record.offset + record.data.len();
+                        cpu.records.push((record.time, range));
+                    }
+                    Err(why) => self.damage.add(place.clone(), why),
+                }
+            }
+            cpu.records.reverse();
+        }
+        Ok(true)
+    }
+}
+
+impl<R: Read> Source for Pages<R> {
+    fn next_event(&mut self) -> Result<Option<Event>> {
+        while let Some(Reverse((_, index))) = self.heads.pop() {
+            let Some(head) = self.cpus[index].head.take() else {
+                continue;
+            };
+            let number = self.cpus[index].number;
+            self.advance(index)?;
+            let (record, stack) = (&head.record, head.stack.as_deref());
+            match self.decoder.decode(number, head.time, record, stack) {
+                Ok(Some(event)) => return Ok(Some(event)),
+                Ok(None) => {}
+                Err(why) => self.damage.add(format!("a record of CPU {number}"), why),
+            }
+        }
+        Ok(None)
+    }
+
+    fn tell(&self) -> Told {
+        let mut missing = self.missing.clone();
+        for cpu in self.cpus.iter().filter(|cpu| cpu.lost_unknown) {
+            let what = format!("how many events of CPU {} were lost", cpu.number);
+            let why = "the kernel had no room to say it in the page";
+            missing.push(Missing::new(what, why));
+        }
+        self.damage.tell(&mut missing);
+        let lost = self.cpus.iter().filter(|cpu| cpu.lost > 0);
+        let losses = lost.map(|cpu| Loss {
+            what: format!("CPU {}", cpu.number),
+            count: cpu.lost,
+        });
+        Told {
+            losses: losses.collect(),
+            missing,
+        }
+    }
+}
