@@ -196,11 +196,12 @@ impl<'j, 's> Capture<'j, 's> {
     /// # Errors
     /// A full disk among them: what was captured before is in the folder.
     pub fn pump(&mut self, watched: Option<&Watched>, longest: Nanos) -> Result<()> {
+        self.counters.as_mut().map_or(Ok(()), Counters::step)?;
         TracePipe::wait(&self.pipes, watched.map(Watched::end), longest);
         for pipe in &mut self.pipes {
             pipe.drain()?;
         }
-        self.counters.as_mut().map_or(Ok(()), Counters::step)
+        Ok(())
     }
 
     /// The command that was captured, process `pid`, has ended so: its rusage are the last counters.

@@ -114,11 +114,12 @@ impl<'s> Unprivileged<'s> {
     /// # Errors
     /// A full disk among them: what was recorded before is in the folder.
     pub fn pump(&mut self, watched: &Watched, longest: Nanos) -> Result<()> {
+        self.counters.step()?;
         match &mut self.switches {
             Some(switches) => switches.pump(Some(watched), longest)?,
             None => watched.wait(longest),
         }
-        self.counters.step()
+        Ok(())
     }
 
     /// The command that was recorded, process `pid`, has ended so.
