@@ -80,8 +80,8 @@ pub(crate) fn run(args: &args::Record) -> Result<ExitCode, Failure> {
         }
     };
     // Before the work: a place that cannot be written to is said at once.
-    let (whole, file) = WholeFile::create(&path, None)
-        .map_err(|error| Failure::error(format!("cannot write {}: {error}", path.display())))?;
+    let (whole, file) =
+        WholeFile::create(&path, None).map_err(|error| cannot_write(&path, &error))?;
     let (spool, finish, took) = match &args.recover {
         Some(folder) => (recover(folder)?, None, None),
         None => {
@@ -174,7 +174,39 @@ fn start(
         let _ = held.give_up(); // what is wrong with the recording is said
         return Err(error.into());
     }
-    Ok(Target::Command(held.release()?))
+    let released = held.release();
+    released
+        .map(Target::Command)
+        .map_err(|error| cannot_start(&args.command, error))
+}
+
+/// Why there is no trace file, with what to do.
+fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
+    use std::io::ErrorKind;
+    let advice = match error.kind() {
+        ErrorKind::IsADirectory => "; name a file in it",
+        ErrorKind::NotFound => "; its folder is to be there",
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            "; name another place with -o"
+        }
+        _ => "",
+    };
+    Failure::error(format!("cannot write {}: {error}{advice}", path.display()))
+}
+
+/// Why there is no command, with what to do.
+fn cannot_start(command: &[std::ffi::OsString], error: stopgap_kernel::Error) -> Failure {
+    let name = command.first().map(|word| word.to_string_lossy());
+    let name = name.unwrap_or_default();
+    let path = if name.contains('/') { "" } else { " in $PATH" };
+    if error.is_absent() {
+        return Failure::error(format!("{error}: there is no such program{path}"));
+    }
+    if error.is_refused() {
+        let why = "it is a folder, or no program, or not yours to run";
+        return Failure::error(format!("{error}: {why}{path}"));
+    }
+    error.into()
 }
 
 fn follow(way: &mut Way<'_, '_>, target: &Target, duration: Option<Nanos>) -> Finish {

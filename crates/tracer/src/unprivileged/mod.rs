@@ -14,7 +14,7 @@ use stopgap_events::units::Nanos;
 use stopgap_kernel::System;
 use stopgap_kernel::files::read_text;
 use stopgap_kernel::linux::perf::Wanted;
-use stopgap_kernel::linux::{Ended, MappingCount, Watched};
+use stopgap_kernel::linux::{Ended, Watched};
 
 use crate::capture::{PerfSpool, threads, write_json};
 use crate::counters::Counters;
@@ -86,9 +86,13 @@ impl<'s> Unprivileged<'s> {
     /// [`stopgap_kernel::Error::Unsupported`] where it is another user's; as write(2) to the spool.
     pub fn start(&mut self, pid: u32) -> Result<()> {
         let tasks = threads::of(self.system, pid)?;
-        if MappingCount::begin(pid).is_err_and(|error| error.is_refused()) {
+        // As ptrace(2) allows it, which is what perf asks too.
+        if let Err(error) = self.system.link(format!("/proc/{pid}/exe").as_ref())
+            && error.is_refused()
+        {
             let what = format!("process {pid}");
-            let advice = "it is another user's, or may more than you; record it as root";
+            let advice =
+                "it is the kernel's or another user's, or may more than you; record it as root";
             return Err(stopgap_kernel::Error::unsupported(what, advice).into());
         }
         if let Some(switches) = &mut self.switches {
