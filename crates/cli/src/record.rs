@@ -4,6 +4,7 @@
 //! them at the end, or later by `--recover`.
 
 mod summary;
+mod way;
 
 use std::fs::{self, File};
 use std::io::BufWriter;
@@ -16,7 +17,7 @@ use stopgap_kernel::files::{Files, read_text};
 use stopgap_kernel::journal::Journal;
 use stopgap_kernel::linux::{Child, Ended, Held, Watched};
 use stopgap_kernel::{Linux, signals};
-use stopgap_tracer::capture::{Capture, Options, instance_of};
+use stopgap_tracer::capture::Options;
 use stopgap_tracer::spool::Spool;
 use stopgap_tracer::symbols::Symbols;
 
@@ -26,6 +27,7 @@ use crate::session::{put_back, tell};
 use crate::whole_file::{self, WholeFile};
 use crate::{output, places};
 use summary::Summary;
+use way::Way;
 
 /// How often the buffers are looked at where none is full enough to say so itself.
 const STEP: Nanos = Nanos::millis(100);
@@ -64,6 +66,11 @@ pub(crate) fn run(args: &args::Record) -> Result<ExitCode, Failure> {
             "nothing to record: give a command after --, or a process with -p",
         ));
     }
+    if args.pid == Some(std::process::id()) {
+        return Err(Failure::error(
+            "that is this recorder itself, which does not record what it does; name another process",
+        ));
+    }
     let path = match &args.output {
         Some(path) => path.clone(),
         None => {
@@ -73,8 +80,8 @@ pub(crate) fn run(args: &args::Record) -> Result<ExitCode, Failure> {
         }
     };
     // Before the work: a place that cannot be written to is said at once.
-    let (whole, file) = WholeFile::create(&path, None)
-        .map_err(|error| Failure::error(format!("cannot write {}: {error}", path.display())))?;
+    let (whole, file) =
+        WholeFile::create(&path, None).map_err(|error| cannot_write(&path, &error))?;
     let (spool, finish, took) = match &args.recover {
         Some(folder) => (recover(folder)?, None, None),
         None => {
@@ -128,48 +135,81 @@ fn capture(args: &args::Record, path: &Path) -> Result<(Spool, Finish, Nanos), F
         spool: folder.clone(),
         source,
     };
-    let started = Capture::prepare(&Linux, &journal, &options)
+    let started = Way::prepare(&journal, &options, args.samples)
         .map_err(Failure::from)
-        .and_then(|mut capture| {
-            if let Some(hz) = args.samples {
-                capture.sample(hz)?;
-            }
-            let target = start(&mut capture, args, watched)?;
-            Ok((capture, target))
+        .and_then(|mut way| {
+            let target = start(&mut way, args, watched)?;
+            Ok((way, target))
         });
-    let (mut capture, target) = started.inspect_err(|_| {
+    let (mut way, target) = started.inspect_err(|_| {
         let _ = fs::remove_dir_all(&folder); // ours, and nothing is in it yet
     })?;
     let began = Linux.now();
-    let finish = follow(&mut capture, &target, args.duration);
+    let finish = follow(&mut way, &target, args.duration);
     let took = Linux.now().saturating_sub(began);
     let cut = match &finish {
         Finish::Cut(why) => Some(why.clone()),
+        Finish::Ended(Some(ended)) => {
+            let kept = way.ended(target.watched().pid(), ended);
+            kept.err().map(|error| error.to_string())
+        }
         _ => None,
     };
-    let spool = capture.stop(cut)?;
+    let spool = way.stop(cut)?;
     Ok((spool, finish, took))
 }
 
-/// Starts the capture, then what is captured.
+/// Starts the recording, then what is recorded.
 fn start(
-    capture: &mut Capture<'_, '_>,
+    way: &mut Way<'_, '_>,
     args: &args::Record,
     watched: Option<Watched>,
 ) -> Result<Target, Failure> {
     if let Some(watched) = watched {
-        capture.start_running(watched.pid())?;
+        way.start_running(watched.pid())?;
         return Ok(Target::Process(watched));
     }
     let held = Held::start(&args.command)?;
-    if let Err(error) = capture.start(held.pid()) {
-        let _ = held.give_up(); // what is wrong with the capture is said
+    if let Err(error) = way.start(held.pid()) {
+        let _ = held.give_up(); // what is wrong with the recording is said
         return Err(error.into());
     }
-    Ok(Target::Command(held.release()?))
+    let released = held.release();
+    released
+        .map(Target::Command)
+        .map_err(|error| cannot_start(&args.command, error))
 }
 
-fn follow(capture: &mut Capture<'_, '_>, target: &Target, duration: Option<Nanos>) -> Finish {
+/// Why there is no trace file, with what to do.
+fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
+    use std::io::ErrorKind;
+    let advice = match error.kind() {
+        ErrorKind::IsADirectory => "; name a file in it",
+        ErrorKind::NotFound => "; its folder is to be there",
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            "; name another place with -o"
+        }
+        _ => "",
+    };
+    Failure::error(format!("cannot write {}: {error}{advice}", path.display()))
+}
+
+/// Why there is no command, with what to do.
+fn cannot_start(command: &[std::ffi::OsString], error: stopgap_kernel::Error) -> Failure {
+    let name = command.first().map(|word| word.to_string_lossy());
+    let name = name.unwrap_or_default();
+    let path = if name.contains('/') { "" } else { " in $PATH" };
+    if error.is_absent() {
+        return Failure::error(format!("{error}: there is no such program{path}"));
+    }
+    if error.is_refused() {
+        let why = "it is a folder, or no program, or not yours to run";
+        return Failure::error(format!("{error}: {why}{path}"));
+    }
+    error.into()
+}
+
+fn follow(way: &mut Way<'_, '_>, target: &Target, duration: Option<Nanos>) -> Finish {
     let deadline = duration.map(|duration| Linux.now() + duration);
     loop {
         let now = Linux.now();
@@ -178,7 +218,7 @@ fn follow(capture: &mut Capture<'_, '_>, target: &Target, duration: Option<Nanos
             return Finish::Time;
         }
         let wait = Nanos(left.0.min(STEP.0));
-        if let Err(error) = capture.pump(Some(target.watched()), wait) {
+        if let Err(error) = way.pump(target.watched(), wait) {
             return Finish::Cut(error.to_string());
         }
         if signals::interrupted() {
@@ -200,12 +240,9 @@ fn follow(capture: &mut Capture<'_, '_>, target: &Target, duration: Option<Nanos
 fn recover(folder: &Path) -> Result<Spool, Failure> {
     put_back(&Linux, &places::journal(None)?);
     let spool = Spool::open(folder)?;
-    // The instance of one that was killed is gone by now: it is of a recorder that still works.
-    if let (Some(recorder), Ok(tracefs)) = (spool.description().recorder, Linux.tracefs())
-        && Linux
-            .list(&tracefs.instance(&instance_of(recorder)))
-            .is_ok()
+    if let Some(recorder) = spool.description().recorder
         && !spool.has_ended()
+        && way::records_into(recorder, folder)
     {
         let folder = folder.display();
         return Err(Failure::error(format!(

@@ -438,14 +438,6 @@ fn what_cannot_be_recorded_is_said_in_one_line() {
         1,
         "cannot write /nonexistent/t",
     );
-    if root() {
-        let output = folder
-            .run
-            .as_nobody(&["record", "--", "true"])
-            .output()
-            .unwrap();
-        error(&output, 3, "needs root");
-    }
     if may() {
         error(
             &folder.record(&["--", "/nonexistent"]),
@@ -458,4 +450,35 @@ fn what_cannot_be_recorded_is_said_in_one_line() {
         Vec::<String>::new(),
         "nothing is left"
     );
+}
+
+/// Of the command and of what it forks, whichever events are wanted.
+#[test]
+fn counters_stand_beside_the_events() {
+    if !may() {
+        return;
+    }
+    for set in ["all", "scheduling"] {
+        let folder = Folder::new();
+        let output = folder.record(&["--events", set, "--", "sh", "-c", "sleep 0.4; :"]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let (_, events) = read(&folder.file());
+        assert!(events.is_sorted_by_key(|event| event.time));
+        let mut mapped = std::collections::BTreeSet::new();
+        let mut names = std::collections::BTreeSet::new();
+        for event in &events {
+            if let Kind::Counter { name, value } = &event.kind {
+                names.insert(name.to_string());
+                if &**name == "mappings" {
+                    assert!(*value > 0);
+                    mapped.insert(event.pid.unwrap());
+                }
+            }
+        }
+        assert_eq!(mapped.len(), 2, "sh and sleep: {events:?}");
+        for name in stopgap_tracer::counters::NAMES {
+            let here = names.contains(name) || name.contains("pressure");
+            assert!(here, "{name} of {names:?}");
+        }
+    }
 }

@@ -47,6 +47,8 @@ pub struct Explainer {
     pub(crate) disordered: u64,
     pub(crate) contradictions: u64,
     pub(crate) cut_short: Option<String>,
+    /// Switches say who leaves or who arrives, not both (`PERF_RECORD_SWITCH`): the last leave of a thread has none.
+    pub(crate) one_sided: bool,
 }
 
 /// Which kinds of events came at all: what never came is not known.
@@ -100,6 +102,7 @@ impl Explainer {
             disordered: 0,
             contradictions: 0,
             cut_short: None,
+            one_sided: false,
         }
     }
 
@@ -121,7 +124,9 @@ impl Explainer {
             | Kind::Exec { .. }
             | Kind::Exit { .. } => self.scheduling(event),
             Kind::Memory { event, .. } => self.mappings.event(self.at(), event),
-            Kind::Counter { name, value } => self.mappings.counter(self.at(), name, *value),
+            Kind::Counter { name, value } => {
+                self.mappings.counter(self.at(), event.pid, name, *value)
+            }
             Kind::Mark { .. } => {}
             _ => self.action(event),
         }

@@ -1,6 +1,7 @@
 //! Mappings over time, and reclaim by who did it.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 
 use stopgap_events::memory::MemoryEvent;
 use stopgap_events::trace::Text;
@@ -10,6 +11,8 @@ use crate::interval::What;
 
 /// Points of a curve that are kept; of more, each stands for a stretch of time twice as long.
 const POINTS: usize = 256;
+/// Processes whose mappings are followed by counters.
+const PROCESSES: usize = 1024;
 
 /// A curve with a bounded number of points, of each stretch of time the largest value.
 #[derive(Debug, Default)]
@@ -57,8 +60,8 @@ pub(crate) struct Mappings {
     calls: Option<(u64, u64)>,
     live: i64,
     of_events: Followed,
-    of_counter: Followed,
-    counter: Option<Text>,
+    /// Of each process, as far as there are no more than [`PROCESSES`].
+    of_counters: HashMap<(Option<u32>, Text), Followed>,
     reclaim: BTreeMap<(Text, &'static str, Option<Text>), Sum>,
 }
 
@@ -128,12 +131,27 @@ impl Mappings {
         }
     }
 
-    /// A counter; the first one that counts mappings is followed.
-    pub(crate) fn counter(&mut self, at: u64, name: &Text, value: i64) {
-        let counts_mappings = name.contains("mappings");
-        if counts_mappings && *self.counter.get_or_insert_with(|| Text::clone(name)) == *name {
-            self.of_counter.add(at, value);
+    /// A counter of `pid`; those that count mappings are followed.
+    pub(crate) fn counter(&mut self, at: u64, pid: Option<u32>, name: &Text, value: i64) {
+        let key = (pid, Text::clone(name));
+        let room = self.of_counters.len() < PROCESSES;
+        if name.contains("mappings") && (room || self.of_counters.contains_key(&key)) {
+            self.of_counters.entry(key).or_default().add(at, value);
         }
+    }
+
+    /// What a counter says of the process that had the most.
+    fn of_counter(&self) -> Option<Live> {
+        let most = self
+            .of_counters
+            .iter()
+            .max_by_key(|((pid, name), followed)| {
+                // Of several with as many the same one each time.
+                (followed.most, Reverse(pid), Reverse(name))
+            });
+        let ((pid, name), followed) = most?;
+        let of = pid.map_or(String::new(), |pid| format!(" of process {pid}"));
+        followed.to_record(&format!("{name}{of}"))
     }
 
     /// Reclaim or compaction has ended after `wall` ns.
@@ -167,8 +185,6 @@ impl Mappings {
         let counted = self.events.or(self.calls);
         let seconds = duration_ns.filter(|&ns| ns > 0).map(|ns| ns as f64 / 1e9);
         let rate = |count: u64| seconds.map(|seconds| count as f64 / seconds);
-        let counter = self.counter.as_deref().unwrap_or_default();
-        let of_counter = self.of_counter.to_record(counter);
         let mut reclaim: Vec<Reclaim> = self.reclaim.iter().map(sum_to_record).collect();
         reclaim.sort_by_key(|reclaim| std::cmp::Reverse(reclaim.wall_ns));
         Memory {
@@ -176,7 +192,9 @@ impl Mappings {
             unmaps: counted.map(|(_, unmaps)| unmaps),
             maps_per_s: counted.and_then(|(maps, _)| rate(maps)),
             unmaps_per_s: counted.and_then(|(_, unmaps)| rate(unmaps)),
-            live: of_counter.or_else(|| self.of_events.to_record("memory events")),
+            live: self
+                .of_counter()
+                .or_else(|| self.of_events.to_record("memory events")),
             reclaim: reclaim_seen.then_some(reclaim),
             explained_by: None,
             search_at_most_ns: None,

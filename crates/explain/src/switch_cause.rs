@@ -68,6 +68,10 @@ impl Because {
                 Some(by) => format!("pre-empted in user mode by {by}, which had been woken"),
                 None => "pre-empted in user mode (end of its slice)".to_owned(),
             },
+            CauseKind::Preempted => match &self.by {
+                Some(by) => format!("pre-empted by {by}, which had been woken"),
+                None => "pre-empted, it is not known where".to_owned(),
+            },
             CauseKind::Yielded => "yielded (sched_yield)".to_owned(),
             CauseKind::Ended => "ended".to_owned(),
             CauseKind::Unknown => "not known".to_owned(),
@@ -104,7 +108,10 @@ fn preempted(thread: &Thread, now: u64, next: Option<u32>, next_name: Option<&Te
             by,
             ..Because::in_call(CauseKind::PreemptedInCall, &call.name)
         },
-        Where::Unknown => Because::new(CauseKind::Unknown),
+        Where::Unknown => Because {
+            by,
+            ..Because::new(CauseKind::Preempted)
+        },
         Where::User => {
             let ended = thread.ended.as_ref().filter(|ended| {
                 let woke_in_it = woke.is_some_and(|woke| woke.call.as_ref() == Some(&ended.name));
@@ -127,7 +134,7 @@ fn preempted(thread: &Thread, now: u64, next: Option<u32>, next_name: Option<&Te
 fn blocked(thread: &Thread) -> Because {
     let call = match &thread.place {
         Where::In(call) => call,
-        Where::Unknown => return Because::new(CauseKind::Unknown),
+        Where::Unknown => return Because::new(CauseKind::Blocked),
         // Outside of a call a thread sleeps in a fault, or where a signal stops it.
         Where::User if thread.operation.is_some() => {
             return Because::in_call(CauseKind::Blocked, &"a page fault".into());

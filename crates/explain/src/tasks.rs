@@ -21,6 +21,23 @@ struct Folded {
     causes: HashMap<Because, u64>,
 }
 
+impl Folded {
+    fn add(&mut self, more: Folded) {
+        let (task, other) = (&mut self.task, more.task);
+        task.threads += other.threads;
+        task.switches += other.switches;
+        task.running_ns += other.running_ns;
+        task.runnable_ns += other.runnable_ns;
+        task.blocked_ns += other.blocked_ns;
+        task.unknown_ns += other.unknown_ns;
+        task.wall_ns += other.wall_ns;
+        self.involuntary += more.involuntary;
+        for (because, count) in more.causes {
+            *self.causes.entry(because).or_default() += count;
+        }
+    }
+}
+
 /// Threads that are over: those that the recorder was asked for, and others of which it shows some switches.
 #[derive(Default)]
 pub(crate) struct Tasks {
@@ -65,11 +82,12 @@ impl Tasks {
     /// are counted.
     pub(crate) fn totals(self, act: bool) -> Totals {
         let mut totals = Totals::default();
-        let (counted, others) = if act {
-            (self.traced, self.others)
-        } else {
-            (self.others, self.traced)
-        };
+        let (mut counted, mut others) = (self.traced, self.others);
+        if !act {
+            for (name, folded) in std::mem::take(&mut others) {
+                counted.entry(name).or_default().add(folded);
+            }
+        }
         totals.others = others.values().map(|folded| folded.task.switches).sum();
         for (name, folded) in counted {
             totals.switches += folded.task.switches;

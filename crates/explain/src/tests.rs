@@ -2,6 +2,7 @@
 
 mod builder;
 mod memory;
+mod one_sided;
 mod roundtrips;
 mod slow;
 mod states;

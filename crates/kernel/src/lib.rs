@@ -45,6 +45,7 @@ pub mod own;
 pub mod pagemap;
 pub mod pressure;
 mod proc;
+pub mod process;
 pub mod shortage;
 pub mod signals;
 pub mod snapshot;

@@ -143,6 +143,8 @@ pub enum CauseKind {
     PreemptedInCall,
     /// Pre-empted while its own code ran.
     PreemptedInUser,
+    /// Pre-empted; the trace does not say whether in a system call or in its own code.
+    Preempted,
     /// It gave up the CPU (`sched_yield`).
     Yielded,
     /// It ended.

@@ -14,14 +14,17 @@
 //! | [`perf`] | records of perf: scheduling without root, samples |
 //! | [`layout`] | what was mapped when the capture began, as events |
 //! | [`spool`] | the folder of pages and description |
+//! | [`counters`] | numbers that are read from time to time: mappings, switches, pressure |
+//! | [`unprivileged`] | what can be recorded without root: switches by perf, and counters |
 //! | [`trace`] | all that was captured as one trace |
 //! | [`slow_calls`] | system calls that take too long, seen while they happen |
 //!
-//! All but the capture is pure (names of functions are read from the files that [`perf::ElfNames`] is
+//! All but the capture and the counters is pure (names of functions are read from the files that [`perf::ElfNames`] is
 //! told): bytes in, events out. What is wrong with the bytes is an error or a
 //! `missing` with its name and place, never a panic.
 
 pub mod capture;
+pub mod counters;
 pub mod decode;
 pub mod description;
 mod error;
@@ -35,5 +38,6 @@ pub mod slow_calls;
 pub mod spool;
 pub mod symbols;
 pub mod trace;
+pub mod unprivileged;
 
 pub use error::{Error, Result};

@@ -2,10 +2,11 @@
 //! which it can still be written after a crash or a full disk.
 //!
 //! ```text
-//! spool.json   the description, written before the first page
-//! cpu0.raw ... pages of each CPU, one after the other
-//! perf0.raw .. records of perf of each CPU
-//! end.json     how the capture ended and what was lost; not there after a crash
+//! spool.json      the description, written before the first page
+//! cpu0.raw ...    pages of each CPU, one after the other
+//! perf0.raw ..    records of perf of each CPU
+//! counters.jsonl  counters, a row a line
+//! end.json        how the capture ended and what was lost; not there after a crash
 //! ```
 
 use std::fs::File;
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use stopgap_events::machine::Missing;
 use stopgap_events::trace::Loss;
 
+use crate::counters::{COUNTERS, Rows};
 use crate::description::Description;
 use crate::error::{Error, Result};
 use crate::page::PageLayout;
@@ -93,6 +95,7 @@ impl Spool {
             .collect();
         let perf = self.description.perf.iter().flat_map(|perf| &perf.cpus);
         files.extend(perf.map(|&cpu| records_of(cpu)));
+        files.push(COUNTERS.to_owned());
         // Last of all, so that a spool without it is one that nobody needs.
         files.extend([END.to_owned(), DESCRIPTION.to_owned()]);
         for file in files {
@@ -152,6 +155,9 @@ impl Spool {
             let names = Box::new(ElfNames::new(written.max()));
             let records = Records::new(perf, &description.tasks, symbols, names, files)?;
             sources.push(Box::new(records));
+        }
+        if let Some(rows) = Rows::open(&self.folder)? {
+            sources.push(Box::new(rows));
         }
         let trace = Trace::new(description.metadata.clone(), self.end.clone(), sources)?;
         Ok(trace.led_by(description))

@@ -252,7 +252,7 @@ fn as_many_samples_as_the_cpu_time_says() {
         }
     }
     let samples = stacks.len() as u64;
-    let expected = ended.cpu.0 * HZ / 1_000_000_000;
+    let expected = (ended.user_time.0 + ended.system_time.0) * HZ / 1_000_000_000;
     let having = |part: &str| {
         let has = |stack: &&&stopgap_events::trace::Stack| {
             stack.frames().any(|frame| frame.contains(part))

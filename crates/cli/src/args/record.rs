@@ -11,7 +11,9 @@ use super::values::{pid, size, time};
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "A recording that was killed, or that found the disk full, leaves a folder \
-                        .NAME.PID.spool beside the file; --recover makes the file of it."
+                        .NAME.PID.spool beside the file; --recover makes the file of it. Without root \
+                        (or tracefs) switches of your own processes and counters are recorded, and \
+                        the summary says what is missing; docs/record-privilege.md."
 )]
 pub(crate) struct Record {
     /// Record this process, all its threads and what they start, until it ends.

@@ -74,6 +74,14 @@ impl<W: Write> Writer<W> {
         self.out.write_all(b"\n")
     }
 
+    /// Flushes what was written so far.
+    ///
+    /// # Errors
+    /// What the operating system says of writing.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+
     /// Flushes; gives back what was written to.
     ///
     /// # Errors

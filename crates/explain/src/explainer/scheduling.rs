@@ -24,6 +24,7 @@ impl Explainer {
             } => {
                 self.seen.switches = true;
                 self.seen.stacks |= stack.is_some();
+                self.one_sided |= event.tid.is_none() && next_tid.is_some();
                 if let Some(tid) = event.tid.filter(|&tid| tid != 0) {
                     let leaves = Leaves {
                         state: state.as_deref(),
@@ -84,6 +85,9 @@ impl Explainer {
             _ => {
                 if let Some(tid) = self.acts(event) {
                     self.thread(tid, None).exiting = true;
+                    if self.one_sided {
+                        self.end_thread(tid);
+                    }
                 }
             }
         }

@@ -21,7 +21,8 @@ pub(super) const CHECKS: &[Checker] = &[
 /// their own (`kernel/events/core.c`); 3 and 4 are additions of Debian and Ubuntu.
 fn switch_records(machine: &Machine<'_>) -> Check {
     const WHAT: &str = "switch records (perf_event_open)";
-    const COSTS: &str = "the time of each switch; rusage still counts them";
+    const COSTS: &str =
+        "the time of each switch, in record without root too; rusage still counts them";
     let path = "/proc/sys/kernel/perf_event_paranoid";
     let level: i32 = match read_number(machine.system, path) {
         Ok(level) => level,
@@ -110,7 +111,8 @@ fn readable(machine: &Machine<'_>, what: &str, path: &str, costs: &str) -> Check
 
 fn tracefs(machine: &Machine<'_>) -> Check {
     const WHAT: &str = "trace events (tracefs)";
-    const COSTS: &str = "who woke, pre-empted or reclaimed whom: no trace can be recorded";
+    const COSTS: &str =
+        "who woke, pre-empted or reclaimed whom: record has switches and counters alone";
     let places = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
     let list = |place: &str| machine.system.list(format!("{place}/events").as_ref());
     if let Some(place) = places.iter().find(|place| list(place).is_ok()) {

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::thread::{CpuSet, sched_setaffinity};
-use stopgap_events::units::Nanos;
+use stopgap_events::units::{Bytes, Nanos};
 
 use crate::error::{Error, Result};
 use crate::tasks::Switches;
@@ -69,16 +69,13 @@ impl Watched {
         self.ends_within(Nanos(0))
     }
 
-    /// Sleeps until it has ended, `longest` at most; whether it has.
-    #[must_use]
+    /// Sleeps until it has ended, `longest` at most, or a signal came; whether it has ended.
     pub fn ends_within(&self, longest: Nanos) -> bool {
         use rustix::event::{PollFd, PollFlags, poll};
         let mut fds = [PollFd::new(&self.end, PollFlags::IN)];
         let longest = rustix::time::Timespec {
-            #[allow(clippy::cast_possible_wrap)] // below 2^63
-            tv_sec: (longest.0 / 1_000_000_000) as i64,
-            #[allow(clippy::cast_possible_wrap)]
-            tv_nsec: (longest.0 % 1_000_000_000) as _,
+            tv_sec: (longest.0 / 1_000_000_000).cast_signed(),
+            tv_nsec: (longest.0 % 1_000_000_000).cast_signed(),
         };
         poll(&mut fds, Some(&longest)).is_ok_and(|count| count > 0)
     }
@@ -110,8 +107,16 @@ pub struct Ended {
     pub how: std::result::Result<i32, i32>,
     /// What it and those of its children that it waited for left the CPU, by wait4(2).
     pub switches: Switches,
-    /// Time that those had a CPU, in user and kernel mode.
-    pub cpu: Nanos,
+    /// Page faults of theirs that needed no disk.
+    pub minor_faults: u64,
+    /// Page faults of theirs that did.
+    pub major_faults: u64,
+    /// The most memory that one of them had resident.
+    pub most_resident: Bytes,
+    /// CPU time of theirs in user mode.
+    pub user_time: Nanos,
+    /// CPU time of theirs in the kernel.
+    pub system_time: Nanos,
 }
 
 /// A command that was started and stands before its exec. Dropped before [`Held::release`], it never
@@ -375,15 +380,23 @@ impl Child {
         } else {
             Ok(libc::WEXITSTATUS(status))
         };
-        #[allow(clippy::cast_sign_loss)] // counts
-        let switches = Switches {
-            voluntary: usage.ru_nvcsw as u64,
-            involuntary: usage.ru_nivcsw as u64,
+        let count = |count: libc::c_long| u64::try_from(count).unwrap_or(0); // none is negative
+        let time = |time: libc::timeval| {
+            let micros = u64::try_from(time.tv_usec).unwrap_or(0);
+            Nanos(u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + micros * 1_000)
         };
-        let micros = |time: libc::timeval| time.tv_sec * 1_000_000 + time.tv_usec;
-        let micros = micros(usage.ru_utime) + micros(usage.ru_stime);
-        let cpu = Nanos::micros(u64::try_from(micros).unwrap_or(0));
-        Ok(Some(Ended { how, switches, cpu }))
+        Ok(Some(Ended {
+            how,
+            switches: Switches {
+                voluntary: count(usage.ru_nvcsw),
+                involuntary: count(usage.ru_nivcsw),
+            },
+            minor_faults: count(usage.ru_minflt),
+            major_faults: count(usage.ru_majflt),
+            most_resident: Bytes(count(usage.ru_maxrss) * 1024),
+            user_time: time(usage.ru_utime),
+            system_time: time(usage.ru_stime),
+        }))
     }
 }
 
@@ -407,6 +420,7 @@ mod tests {
         let ended = child.wait(true).unwrap().unwrap();
         assert_eq!(ended.how, Ok(7));
         assert!(ended.switches.total() > 0 && file.exists());
+        assert!(ended.minor_faults > 0 && ended.most_resident > Bytes(0));
         assert!(child.watched().has_ended());
     }
 

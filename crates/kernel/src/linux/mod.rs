@@ -5,6 +5,7 @@ mod command;
 mod files;
 mod holds;
 mod ipc;
+mod mapping_count;
 mod memory;
 pub mod perf;
 mod pressure_trigger;
@@ -17,6 +18,7 @@ mod x11;
 mod xvfb;
 
 pub use command::{Child, Conditions, Ended, Held, Watched};
+pub use mapping_count::MappingCount;
 pub(crate) use perf::Ring;
 pub use pressure_trigger::PressureTrigger;
 pub use trace_pipe::TracePipe;

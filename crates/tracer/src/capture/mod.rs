@@ -15,7 +15,7 @@
 mod instance;
 mod maps;
 mod perf;
-mod threads;
+pub(crate) mod threads;
 mod window;
 
 pub use perf::PerfSpool;
@@ -27,10 +27,11 @@ use stopgap_events::trace::{Clock, Loss, Metadata};
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::journal::{Journal, Scope};
 use stopgap_kernel::linux::perf::Wanted;
-use stopgap_kernel::linux::{TracePipe, Watched};
+use stopgap_kernel::linux::{Ended, TracePipe, Watched};
 use stopgap_kernel::tracefs::Tracefs;
 use stopgap_kernel::{System, budget};
 
+use crate::counters::Counters;
 use crate::description::{Description, SCHEMA, TaskName};
 use crate::error::{Error, Result};
 use crate::events::EventSet;
@@ -87,6 +88,7 @@ pub struct Capture<'j, 's> {
     cpus: Vec<u32>,
     description: Description,
     folder: PathBuf,
+    counters: Option<Counters<'s>>,
     _tracefs: Tracefs,
 }
 
@@ -162,6 +164,7 @@ impl<'j, 's> Capture<'j, 's> {
             cpus,
             description,
             folder: options.spool.clone(),
+            counters: None,
             _tracefs: tracefs,
         })
     }
@@ -195,6 +198,15 @@ impl<'j, 's> Capture<'j, 's> {
         missing.push(Missing::new("samples", why.to_string()));
     }
 
+    /// Reads counters too while it runs ([`crate::counters`]).
+    ///
+    /// # Errors
+    /// Where their file in the spool cannot be made.
+    pub fn count(&mut self) -> Result<()> {
+        self.counters = Some(Counters::create(self.system, &self.folder)?);
+        Ok(())
+    }
+
     /// Captures from now on every thread of the process `pid`, and what they fork.
     ///
     /// # Errors
@@ -202,7 +214,7 @@ impl<'j, 's> Capture<'j, 's> {
     /// cannot be written; as write(2).
     pub fn start(&mut self, pid: u32) -> Result<()> {
         self.follow(pid)?;
-        self.start_samples(pid)?;
+        self.start_others(pid)?;
         self.describe()?;
         self.instance.switch(true)
     }
@@ -214,7 +226,7 @@ impl<'j, 's> Capture<'j, 's> {
     /// As [`Capture::start`].
     pub fn start_running(&mut self, pid: u32) -> Result<()> {
         self.follow(pid)?;
-        self.start_samples(pid)?;
+        self.start_others(pid)?;
         // What it maps while its maps are read is in both, and does no harm; were they read before, what
         // it maps in between would be in neither.
         self.instance.switch(true)?;
@@ -228,7 +240,11 @@ impl<'j, 's> Capture<'j, 's> {
         self.describe()
     }
 
-    fn start_samples(&mut self, pid: u32) -> Result<()> {
+    /// Starts what is captured beside the kernel's trace events.
+    fn start_others(&mut self, pid: u32) -> Result<()> {
+        if let Some(counters) = &mut self.counters {
+            counters.follow(pid);
+        }
         if let Some(mut perf) = self.perf.take() {
             perf.start(self.system, pid)?;
             let description = &mut self.description;
@@ -277,6 +293,7 @@ impl<'j, 's> Capture<'j, 's> {
     /// # Errors
     /// A full disk among them: what was captured before is in the folder.
     pub fn pump(&mut self, watched: Option<&Watched>, longest: Nanos) -> Result<()> {
+        self.counters.as_mut().map_or(Ok(()), Counters::step)?;
         TracePipe::wait(&self.pipes, watched.map(Watched::end), longest);
         for pipe in &mut self.pipes {
             pipe.drain()?;
@@ -285,6 +302,15 @@ impl<'j, 's> Capture<'j, 's> {
             perf.drain()?;
         }
         Ok(())
+    }
+
+    /// The command that was captured, process `pid`, has ended so: its rusage are the last counters.
+    ///
+    /// # Errors
+    /// As write(2) to the spool.
+    pub fn ended(&mut self, pid: u32, ended: &Ended) -> Result<()> {
+        let counters = self.counters.as_mut();
+        counters.map_or(Ok(()), |counters| counters.ended(pid, ended))
     }
 
     /// Ends the capture: what is still in the buffers goes to the folder, and the instance goes.
@@ -307,6 +333,13 @@ impl<'j, 's> Capture<'j, 's> {
             if let Err(error) = pipe.finish() {
                 lacks(&format!("the last pages of CPU {cpu}"), error.to_string());
             }
+        }
+        match self.counters.as_mut().map(Counters::finish) {
+            None => {}
+            Some(Ok(missing)) => missing
+                .into_iter()
+                .for_each(|missing| lacks(&missing.what, missing.why)),
+            Some(Err(error)) => lacks("the last counters", error.to_string()),
         }
         let mut losses = Vec::new();
         for &cpu in &self.cpus {
@@ -355,7 +388,11 @@ fn kernel(system: &dyn System) -> Option<String> {
     })
 }
 
-fn write_json(system: &dyn System, path: &Path, what: &impl serde::Serialize) -> Result<()> {
+pub(crate) fn write_json(
+    system: &dyn System,
+    path: &Path,
+    what: &impl serde::Serialize,
+) -> Result<()> {
     let text = serde_json::to_vec_pretty(what)
         .map_err(|error| Error::description(path.display().to_string(), error.to_string()))?;
     Ok(system.create(path, &text)?)

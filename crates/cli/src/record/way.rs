@@ -1,0 +1,97 @@
+//! How a recording is made: by the kernel's trace events, or with what a user may see.
+
+use std::path::Path;
+
+use stopgap_events::units::Nanos;
+use stopgap_kernel::Linux;
+use stopgap_kernel::journal::Journal;
+use stopgap_kernel::linux::{Ended, Watched};
+use stopgap_tracer::capture::{Capture, Options};
+use stopgap_tracer::spool::Spool;
+use stopgap_tracer::unprivileged::Unprivileged;
+use stopgap_tracer::{Error, Result};
+
+/// A recording under way.
+pub(super) enum Way<'j, 's> {
+    Events(Box<Capture<'j, 's>>),
+    User(Box<Unprivileged<'s>>),
+}
+
+impl<'j> Way<'j, 'static> {
+    /// The best that this machine lets us have. Nothing is recorded yet.
+    pub(super) fn prepare(
+        journal: &'j Journal<'static>,
+        options: &Options,
+        samples: Option<u32>,
+    ) -> Result<Self> {
+        match Capture::prepare(&Linux, journal, options) {
+            Ok(mut capture) => {
+                capture.count()?;
+                if let Some(hz) = samples {
+                    capture.sample(hz)?;
+                }
+                Ok(Way::Events(Box::new(capture)))
+            }
+            Err(Error::System(error @ stopgap_kernel::Error::Unsupported { .. })) => {
+                let (spool, source) = (&options.spool, options.source.clone());
+                let user =
+                    Unprivileged::prepare(&Linux, spool, source, samples, &error.to_string())?;
+                Ok(Way::User(Box::new(user)))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Way<'_, '_> {
+    pub(super) fn start(&mut self, pid: u32) -> Result<()> {
+        match self {
+            Way::Events(capture) => capture.start(pid),
+            Way::User(user) => user.start(pid),
+        }
+    }
+
+    /// As `start`, of a process that has run for a while.
+    pub(super) fn start_running(&mut self, pid: u32) -> Result<()> {
+        match self {
+            Way::Events(capture) => capture.start_running(pid),
+            Way::User(user) => user.start(pid),
+        }
+    }
+
+    pub(super) fn pump(&mut self, watched: &Watched, longest: Nanos) -> Result<()> {
+        match self {
+            Way::Events(capture) => capture.pump(Some(watched), longest),
+            Way::User(user) => user.pump(watched, longest),
+        }
+    }
+
+    /// What wait4(2) said of the command becomes its last counters.
+    pub(super) fn ended(&mut self, pid: u32, ended: &Ended) -> Result<()> {
+        match self {
+            Way::Events(capture) => capture.ended(pid, ended),
+            Way::User(user) => user.ended(pid, ended),
+        }
+    }
+
+    pub(super) fn stop(self, cut: Option<String>) -> Result<Spool> {
+        match self {
+            Way::Events(capture) => capture.stop(cut),
+            Way::User(user) => user.stop(cut),
+        }
+    }
+}
+
+/// Whether the process `recorder` has a file of the folder `spool` open.
+pub(super) fn records_into(recorder: u32, spool: &Path) -> bool {
+    use stopgap_kernel::files::Files;
+    let Ok(spool) = std::fs::canonicalize(spool) else {
+        return false;
+    };
+    let folder = format!("/proc/{recorder}/fd");
+    let open = Linux.list(folder.as_ref()).unwrap_or_default();
+    let link = |name: &String| Linux.link(format!("{folder}/{name}").as_ref()).ok();
+    open.iter()
+        .filter_map(link)
+        .any(|path| path.starts_with(&spool))
+}

@@ -1,0 +1,362 @@
+//! Numbers that are read from time to time while a recording runs: mappings, faults, switches and
+//! memory of each process that is followed, and the machine's pressure.
+//!
+//! ```text
+//! a round: pressure, then of each process its usage, its threads (switches, children), its mappings
+//! ```
+//!
+//! A round begins 100 ms after the one before, or later: all of it takes at most one hundredth of
+//! the time, so that a process with very many mappings is read seldom, and in pieces between which
+//! the recorder does its other work. A number gets a row when it is not what it was. Rows stand in
+//! the spool as JSON lines as soon as they are read.
+//!
+//! Children are found in `/proc/PID/task/TID/children`, once a round: one that begins and ends
+//! between two rounds is not counted by itself, nor one whose parent ended before it was found.
+//! Nothing here needs a privilege for processes of the same user.
+
+mod names;
+mod process;
+mod share;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fs::{File, OpenOptions};
+use std::io::{BufReader, BufWriter};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use stopgap_events::machine::Missing;
+use stopgap_events::trace::{Event, Kind, Metadata, lines};
+use stopgap_events::units::{Bytes, Nanos};
+use stopgap_kernel::linux::{Ended, MappingCount};
+use stopgap_kernel::{System, environment, process as proc};
+
+use crate::error::{Error, Result};
+use crate::trace::{Source, Told};
+pub use names::NAMES;
+use process::Process;
+use share::Share;
+
+/// The file of the rows in a spool.
+pub const COUNTERS: &str = "counters.jsonl";
+
+/// From the beginning of a round to that of the next at least.
+const ROUND: Nanos = Nanos::millis(100);
+/// The longest that a last look at everything may take.
+const LAST_LOOK: Nanos = Nanos::millis(100);
+/// Faults that are told one by one.
+const FAULTS: usize = 10;
+
+/// Counters of a recording that runs.
+pub struct Counters<'s> {
+    system: &'s dyn System,
+    path: PathBuf,
+    out: lines::Writer<BufWriter<File>>,
+    processes: BTreeMap<u32, Process>,
+    work: VecDeque<Job>,
+    next_round: Nanos,
+    share: Share,
+    /// What each has been last, by process.
+    known: HashMap<(Option<u32>, &'static str), i64>,
+    missing: Vec<Missing>,
+}
+
+/// A piece of a round.
+#[derive(Debug)]
+enum Job {
+    Pressure,
+    Usage(u32),
+    /// Threads of a process that are still to be read.
+    Threads(u32, Vec<u32>),
+    /// Its mappings, counted so far.
+    Mappings(u32, Option<MappingCount>),
+}
+
+impl<'s> Counters<'s> {
+    /// Counters that are kept in the folder `spool`.
+    ///
+    /// # Errors
+    /// As open(2) of a new file there.
+    pub fn create(system: &'s dyn System, spool: &Path) -> Result<Counters<'s>> {
+        let path = spool.join(COUNTERS);
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600);
+        let failed = |error| Error::file(&path, error);
+        let file = BufWriter::new(options.open(&path).map_err(failed)?);
+        let out = lines::Writer::new(file, &Metadata::default()).map_err(failed)?;
+        let now = system.now();
+        Ok(Counters {
+            system,
+            out,
+            path,
+            processes: BTreeMap::new(),
+            work: VecDeque::new(),
+            next_round: now,
+            share: Share::new(now),
+            known: HashMap::new(),
+            missing: Vec::new(),
+        })
+    }
+
+    /// Follows the process `pid` and what it forks.
+    pub fn follow(&mut self, pid: u32) {
+        if let std::collections::btree_map::Entry::Vacant(place) = self.processes.entry(pid) {
+            place.insert(Process::default());
+            self.work
+                .extend([Job::Usage(pid), Job::Mappings(pid, None)]);
+        }
+    }
+
+    /// Reads what is due and what there is time for; to be called often.
+    ///
+    /// # Errors
+    /// What the system says of writing to the spool.
+    pub fn step(&mut self) -> Result<()> {
+        let mut now = self.system.now();
+        if self.work.is_empty() && now >= self.next_round {
+            self.begin_round();
+            self.next_round = now + ROUND;
+        }
+        while self.share.may(now)
+            && let Some(job) = self.work.pop_front()
+        {
+            let began = now;
+            self.carry_out(job)?;
+            now = self.system.now();
+            self.share.spend(now.saturating_sub(began));
+        }
+        self.flush()
+    }
+
+    /// Looks at everything a last time, as far as that is soon done. What could not be counted.
+    ///
+    /// # Errors
+    /// What the system says of writing to the spool.
+    pub fn finish(&mut self) -> Result<Vec<Missing>> {
+        self.work.clear();
+        self.begin_round();
+        let deadline = self.system.now() + LAST_LOOK;
+        while let Some(job) = self.work.pop_front() {
+            if self.system.now() >= deadline {
+                break;
+            }
+            self.carry_out(job)?;
+        }
+        self.flush()?;
+        Ok(std::mem::take(&mut self.missing))
+    }
+
+    /// The command `pid` has ended: what wait4(2) said of it and of its children that it waited for.
+    ///
+    /// # Errors
+    /// What the system says of writing to the spool.
+    pub fn ended(&mut self, pid: u32, ended: &Ended) -> Result<()> {
+        for (name, value) in [
+            (names::RUSAGE_VOLUNTARY, ended.switches.voluntary),
+            (names::RUSAGE_INVOLUNTARY, ended.switches.involuntary),
+            (names::RUSAGE_MINOR_FAULTS, ended.minor_faults),
+            (names::RUSAGE_MAJOR_FAULTS, ended.major_faults),
+            (names::RUSAGE_RESIDENT, ended.most_resident.0),
+            (names::RUSAGE_USER, ended.user_time.0),
+            (names::RUSAGE_SYSTEM, ended.system_time.0),
+        ] {
+            self.row(Some(pid), name, value)?;
+        }
+        self.flush()
+    }
+
+    fn begin_round(&mut self) {
+        self.work.push_back(Job::Pressure);
+        for &pid in self.processes.keys() {
+            self.work
+                .extend([Job::Usage(pid), Job::Mappings(pid, None)]);
+        }
+    }
+
+    fn carry_out(&mut self, job: Job) -> Result<()> {
+        match job {
+            Job::Pressure => self.pressure(),
+            Job::Usage(pid) => self.usage(pid),
+            Job::Threads(pid, left) => self.threads(pid, left),
+            Job::Mappings(pid, count) => self.mappings(pid, count),
+        }
+    }
+
+    fn pressure(&mut self) -> Result<()> {
+        let (all, missing) = environment::pressure(self.system);
+        for missing in missing {
+            self.lacks(missing.what, missing.why);
+        }
+        for (resource, some, full) in names::PRESSURE {
+            let Some(pressure) = all.iter().find(|one| one.resource == resource) else {
+                continue;
+            };
+            self.row(None, some, pressure.some.total_us)?;
+            if let Some(line) = &pressure.full {
+                self.row(None, full, line.total_us)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn usage(&mut self, pid: u32) -> Result<()> {
+        let usage = match proc::usage(self.system, pid) {
+            Ok(usage) => usage,
+            Err(error) => {
+                self.lacks(format!("counters of process {pid}"), error.to_string());
+                None
+            }
+        };
+        let Some(process) = self.processes.get_mut(&pid) else {
+            return Ok(());
+        };
+        let same = |usage: &proc::Usage| process.start.is_none_or(|start| start == usage.start);
+        let Some(usage) = usage.filter(same) else {
+            self.processes.remove(&pid);
+            return Ok(());
+        };
+        process.start = Some(usage.start);
+        self.row(Some(pid), names::MINOR_FAULTS, usage.minor_faults)?;
+        self.row(Some(pid), names::MAJOR_FAULTS, usage.major_faults)?;
+        let Bytes(resident) = usage.resident;
+        self.row(Some(pid), names::RESIDENT, resident)?;
+        match proc::threads(self.system, pid) {
+            Ok(tids) => {
+                if let Some(process) = self.processes.get_mut(&pid) {
+                    process.has(&tids);
+                }
+                self.work.push_front(Job::Threads(pid, tids));
+            }
+            Err(error) => self.lacks(format!("threads of process {pid}"), error.to_string()),
+        }
+        Ok(())
+    }
+
+    /// One thread more; after the last the sum of all.
+    fn threads(&mut self, pid: u32, mut left: Vec<u32>) -> Result<()> {
+        let Some(tid) = left.pop() else {
+            return match self.processes.get(&pid).map(Process::switches) {
+                Some(sum) if sum.total() > 0 => {
+                    self.row(Some(pid), names::VOLUNTARY, sum.voluntary)?;
+                    self.row(Some(pid), names::INVOLUNTARY, sum.involuntary)
+                }
+                _ => Ok(()),
+            };
+        };
+        match proc::switches(self.system, pid, tid) {
+            Ok(Some(switches)) => {
+                if let Some(process) = self.processes.get_mut(&pid) {
+                    process.thread(tid, switches);
+                }
+            }
+            Ok(None) => {}
+            Err(error) => self.lacks(format!("switches of thread {tid}"), error.to_string()),
+        }
+        self.work.push_front(Job::Threads(pid, left));
+        match proc::children(self.system, pid, tid) {
+            Ok(children) => children.into_iter().for_each(|child| self.follow(child)),
+            Err(error) if error.is_absent() => {
+                let why = "this kernel does not list children (CONFIG_PROC_CHILDREN)";
+                self.lacks("counters of what the processes fork".into(), why.into());
+            }
+            Err(error) => self.lacks(format!("children of thread {tid}"), error.to_string()),
+        }
+        Ok(())
+    }
+
+    /// A piece more of its mappings.
+    fn mappings(&mut self, pid: u32, count: Option<MappingCount>) -> Result<()> {
+        if !self.processes.contains_key(&pid) {
+            return Ok(());
+        }
+        let began = count.map_or_else(|| MappingCount::begin(pid), Ok);
+        let stepped = began.and_then(|mut count| Ok((count.step()?, count)));
+        match stepped {
+            Ok((None, count)) => self.work.push_front(Job::Mappings(pid, Some(count))),
+            Ok((Some(0), _)) => {} // it has no memory of its own (any more)
+            Ok((Some(mappings), _)) => self.row(Some(pid), names::MAPPINGS, mappings)?,
+            Err(error) if error.is_absent() => {}
+            Err(error) => self.lacks(format!("mappings of process {pid}"), error.to_string()),
+        }
+        Ok(())
+    }
+
+    fn row(&mut self, pid: Option<u32>, name: &'static str, value: u64) -> Result<()> {
+        let value = i64::try_from(value).unwrap_or(i64::MAX);
+        if self.known.insert((pid, name), value) == Some(value) {
+            return Ok(());
+        }
+        let event = Event {
+            time: self.system.now(),
+            cpu: None,
+            pid,
+            tid: None,
+            comm: None,
+            kind: Kind::Counter {
+                name: name.into(),
+                value,
+            },
+        };
+        let written = self.out.write(&event);
+        written.map_err(|error| Error::file(&self.path, error))
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let flushed = self.out.flush();
+        flushed.map_err(|error| Error::file(&self.path, error))
+    }
+
+    /// Each is told once; of very many the first.
+    fn lacks(&mut self, what: String, why: String) {
+        let said = self.missing.iter().any(|missing| missing.what == what);
+        if !said && self.missing.len() < FAULTS {
+            self.missing.push(Missing::new(what, why));
+        }
+    }
+}
+
+/// The rows of a spool as a source of its trace. A row that is cut off, as by a full disk, is told, and
+/// nothing comes after it.
+pub struct Rows {
+    reader: lines::Reader<BufReader<File>>,
+    missing: Vec<Missing>,
+}
+
+impl Rows {
+    /// Those of the folder `spool`; `None` where it has none.
+    ///
+    /// # Errors
+    /// As open(2); where the file is of another version.
+    pub fn open(spool: &Path) -> Result<Option<Rows>> {
+        let path = spool.join(COUNTERS);
+        match File::open(&path) {
+            Ok(file) => Ok(Some(Rows {
+                reader: lines::Reader::new(BufReader::new(file))?,
+                missing: Vec::new(),
+            })),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::file(&path, error)),
+        }
+    }
+}
+
+impl Source for Rows {
+    fn next_event(&mut self) -> Result<Option<Event>> {
+        Ok(self.reader.next().and_then(|row| {
+            row.map_err(|error| {
+                let missing = Missing::new("later counters", format!("{COUNTERS}, {error}"));
+                self.missing.push(missing);
+            })
+            .ok()
+        }))
+    }
+
+    fn tell(&self) -> Told {
+        Told {
+            losses: Vec::new(),
+            missing: self.missing.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
