@@ -7,6 +7,7 @@
 //!                     -> operation    slow calls and faults, time taken apart (why, interval, stack)
 //!                     -> memory       mappings over time, reclaim
 //!           finish() -> findings     the record, with verdict and advice
+//! events -> Exchanges -> exchange     how each pair talks, for a model of it (a second pass)
 //! ```
 //!
 //! One pass: events are looked at once and dropped. Memory grows with threads that live at a time (about 1 KiB
@@ -17,6 +18,7 @@
 
 mod advice;
 mod call;
+mod exchange;
 mod explainer;
 mod findings;
 mod interval;
@@ -31,6 +33,7 @@ mod thread;
 mod verdict;
 mod why;
 
+pub use exchange::{Exchange, Exchanges};
 pub use explainer::Explainer;
 pub use stopgap_stats::explain::Findings;
 
