@@ -137,6 +137,12 @@ impl Explainer {
         self.cut_short = Some(why.into());
     }
 
+    /// The threads that asked and answered each other so far: client and server.
+    #[must_use]
+    pub fn pairs(&self) -> &[(u32, u32)] {
+        self.roundtrips.made()
+    }
+
     /// All events were given: what they show.
     #[must_use]
     pub fn finish(mut self) -> Findings {

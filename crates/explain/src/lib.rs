@@ -8,6 +8,7 @@
 //!                     -> memory       mappings over time, reclaim
 //!           finish() -> findings     the record, with verdict and advice
 //!                          -> around   the cause of one stall of it
+//! events -> Exchanges -> exchange     how each pair talks, for a model of it (a second pass)
 //! ```
 //!
 //! One pass: events are looked at once and dropped. Memory grows with threads that live at a time (about 1 KiB
@@ -19,6 +20,7 @@
 mod advice;
 pub mod around;
 mod call;
+mod exchange;
 mod explainer;
 mod findings;
 mod interval;
@@ -33,6 +35,7 @@ mod thread;
 mod verdict;
 mod why;
 
+pub use exchange::{Exchange, Exchanges};
 pub use explainer::Explainer;
 pub use stopgap_stats::explain::Findings;
 

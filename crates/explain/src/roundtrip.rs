@@ -83,6 +83,8 @@ pub(crate) struct RoundTrips {
     /// With whom a thread is paired.
     partners: HashMap<u32, Vec<u32>>,
     done: BTreeMap<(Text, Text), (Totals, Cpus)>,
+    /// Client and server of each pair there was.
+    made: Vec<(u32, u32)>,
 }
 
 struct Asked {
@@ -93,6 +95,8 @@ struct Asked {
 
 /// Links and pairs that are followed at a time; of a trace with more, the rest is not.
 const MOST: usize = 65_536;
+/// Pairs whose threads are remembered after they ended.
+const MADE: usize = 1_024;
 
 fn key(a: u32, b: u32) -> (u32, u32) {
     (a.min(b), a.max(b))
@@ -133,6 +137,9 @@ impl RoundTrips {
                 totals: Totals::default(),
             };
             if self.pairs.insert(key(tid, to), pair).is_none() {
+                if self.made.len() < MADE && !self.made.contains(&(client, server)) {
+                    self.made.push((client, server));
+                }
                 self.partners.entry(to).or_default().push(tid);
                 self.partners.entry(tid).or_default().push(to);
                 new = true;
@@ -209,6 +216,11 @@ impl RoundTrips {
                 *on = Cpus::Several;
             }
         }
+    }
+
+    /// Client and server of each pair there was, in the order of their first answers.
+    pub(crate) fn made(&self) -> &[(u32, u32)] {
+        &self.made
     }
 
     /// The threads that are followed, in order.

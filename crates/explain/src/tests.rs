@@ -1,6 +1,7 @@
 //! Traces that a builder writes, with answers that are known.
 
 mod builder;
+mod exchange;
 mod memory;
 mod one_sided;
 mod roundtrips;

@@ -1,8 +1,9 @@
 use std::io::{BufReader, Read, Seek, SeekFrom};
 
-use super::{Error, Event, Metadata, Place, file, lines};
+use super::{Error, Event, Metadata, Place, file, lines, text};
 
-/// A trace in either form: Parquet if it begins as such, JSON lines otherwise.
+/// A trace in any of its forms: Parquet if it begins as such, the text of `perf script` or of ftrace if its first line
+/// is one of theirs, JSON lines otherwise.
 ///
 /// ```
 /// use stopgap_events::trace::Input;
@@ -17,26 +18,38 @@ pub enum Input<R: Read> {
     File(Box<file::Reader<R>>),
     /// JSON lines.
     Lines(Box<lines::Reader<BufReader<R>>>),
+    /// What another tool printed.
+    Text(Box<text::Reader<BufReader<R>>>),
 }
 
+/// Bytes that are read at a time.
+const BUFFER: usize = 64 << 10;
+
 impl<R: Read + Seek> Input<R> {
-    /// Looks at how it begins, and reads what it says of itself.
+    /// Looks at how it begins, and reads what it says of itself. A text of another tool is read to its end for that:
+    /// what it lost stands where it was lost.
     ///
     /// # Errors
     /// Those of [`file::Reader::new`] and [`lines::Reader::new`].
     pub fn new(mut source: R) -> Result<Input<R>, Error> {
         let system = |error: std::io::Error| Error::new(Place::File, error.to_string());
-        let mut magic = Vec::new();
+        let mut head = Vec::new();
         source
             .by_ref()
-            .take(4)
-            .read_to_end(&mut magic)
+            .take(text::HEAD)
+            .read_to_end(&mut head)
             .map_err(system)?;
         source.seek(SeekFrom::Start(0)).map_err(system)?;
-        if magic == file::MAGIC {
+        if head.starts_with(&file::MAGIC[..]) {
             return file::Reader::new(source).map(|reader| Input::File(Box::new(reader)));
         }
-        let reader = lines::Reader::new(BufReader::with_capacity(64 << 10, source))?;
+        if text::is_text(&head) {
+            let metadata = text::survey(BufReader::with_capacity(BUFFER, &mut source));
+            source.seek(SeekFrom::Start(0)).map_err(system)?;
+            let source = BufReader::with_capacity(BUFFER, source);
+            return Ok(Input::Text(Box::new(text::Reader::new(source, metadata))));
+        }
+        let reader = lines::Reader::new(BufReader::with_capacity(BUFFER, source))?;
         Ok(Input::Lines(Box::new(reader)))
     }
 
@@ -46,6 +59,7 @@ impl<R: Read + Seek> Input<R> {
         match self {
             Input::File(reader) => reader.metadata(),
             Input::Lines(reader) => reader.metadata(),
+            Input::Text(reader) => reader.metadata(),
         }
     }
 
@@ -55,6 +69,7 @@ impl<R: Read + Seek> Input<R> {
         match self {
             Input::File(reader) => reader.place(),
             Input::Lines(reader) => reader.place(),
+            Input::Text(reader) => reader.place(),
         }
     }
 }
@@ -66,6 +81,7 @@ impl<R: Read + Seek> Iterator for Input<R> {
         match self {
             Input::File(reader) => reader.next(),
             Input::Lines(reader) => reader.next(),
+            Input::Text(reader) => reader.next(),
         }
     }
 }

@@ -10,7 +10,8 @@
 //! * [`file`]: the Parquet file, one row an event.
 //! * [`lines`]: JSON lines, one event a line, with the same names; the form for what other tools
 //!   recorded.
-//! * [`Input`]: either, whichever it is.
+//! * [`text`]: what `perf script`, `trace-cmd report` and the kernel print.
+//! * [`Input`]: any of them, whichever it is.
 //! * `export` (feature `exporters`): the forms of other tools, to look at.
 //!
 //! Readers take nothing on trust: what is wrong is an [`Error`] with its row or line and a reason.
@@ -29,6 +30,7 @@ pub mod lines;
 mod memory;
 mod metadata;
 mod recorded;
+pub mod text;
 
 pub use address_space::{AddressSpace, AddressSpaces, HEAP_END, Holes};
 pub use cell::Text;
