@@ -5,11 +5,13 @@
 //! cargo run --release -p stopgap-bench -- soak --ops 110m # every policy against its oracle
 //! cargo run --release -p stopgap-bench -- soak chunks     # the memory model against its oracle
 //! cargo run --release -p stopgap-bench -- threads         # two threads over one
+//! cargo run --release -p stopgap-bench -- x11             # a real X server, explained
 //! ```
 
 mod peers;
 mod soak;
 mod threads;
+mod x11;
 
 use std::process::ExitCode;
 
@@ -39,6 +41,9 @@ enum Command {
     Soak(soak::Flags),
     /// The speed-up of two threads over one: a Stopgap each, one `Shared`, one under a lock.
     Threads(threads::Flags),
+    /// Runs of a real X server and its client on one CPU, recorded and explained: status 2 where what is said of
+    /// their switches does not hold.
+    X11(x11::Flags),
 }
 
 fn main() -> ExitCode {
@@ -51,6 +56,10 @@ fn main() -> ExitCode {
             command: Some(Command::Threads(flags)),
             ..
         } => threads::run(&flags),
+        Args {
+            command: Some(Command::X11(flags)),
+            ..
+        } => x11::run(&flags),
         Args {
             replay: Some(flags),
             ..
@@ -78,6 +87,8 @@ mod tests {
         let threads =
             Args::try_parse_from(["stopgap-bench", "threads", "--repetitions", "3"]).unwrap();
         assert!(matches!(threads.command, Some(Command::Threads(_))));
+        let x11 = Args::try_parse_from(["stopgap-bench", "x11", "--runs", "3"]).unwrap();
+        assert!(matches!(x11.command, Some(Command::X11(_))));
         let replay = Args::try_parse_from(["stopgap-bench", "frag", "--n", "1k"]).unwrap();
         assert!(replay.command.is_none() && replay.replay.is_some());
     }

@@ -42,7 +42,8 @@ use args::{AdviseQuestion, Args, Command, ReplayQuestion};
 pub use args::parse;
 pub use failure::Failure;
 pub use output::print;
-pub use session::{progress_bar, tell};
+pub use places::journal as journal_folder;
+pub use session::{progress_bar, put_back, tell};
 
 /// The command: reads the command line, does it, gives the exit status.
 #[must_use]

@@ -103,7 +103,10 @@ pub(crate) fn private() -> Result<PathBuf, Failure> {
 
 /// The directory of the journal. An ordinary user's is where the next run looks for it, or where
 /// there is no such place, beside the `records` of this one.
-pub(crate) fn journal(given: Option<&Path>) -> Result<PathBuf, Failure> {
+///
+/// # Errors
+/// Where there is no place for records.
+pub fn journal(given: Option<&Path>) -> Result<PathBuf, Failure> {
     if Linux.uid() == 0 {
         return Ok(PathBuf::from("/run/stopgap"));
     }

@@ -188,7 +188,7 @@ pub(crate) fn command() -> Vec<String> {
 }
 
 /// Undoes what killed runs left, and says so.
-pub(crate) fn put_back(system: &Linux, directory: &Path) {
+pub fn put_back(system: &Linux, directory: &Path) {
     match journal::restore(system, directory) {
         Ok(restored) => {
             for done in restored.done {

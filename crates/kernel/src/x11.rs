@@ -59,7 +59,7 @@ pub trait X11 {
     fn x_programs(&self) -> Result<()>;
 
     /// Starts a server on a display of its own, which only we may enter, and makes `windows` windows in it: up
-    /// to 25 in each child of the root. It ends with the thread that called.
+    /// to 10 in each child of the root. It ends with the thread that called.
     ///
     /// # Errors
     /// As [`X11::x_programs`]; [`crate::Error::Child`] where it does not begin to serve within 20 s.

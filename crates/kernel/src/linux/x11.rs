@@ -25,7 +25,7 @@ use crate::tasks::Switches;
 use crate::x11::{Placing, X11, XRun, XServer};
 
 /// Windows in each child of the root, that child counted.
-const BRANCH: u32 = 25;
+const BRANCH: u32 = 10;
 /// What one client may take.
 const CLIENT_TIME: Nanos = Nanos::secs(30);
 /// How long a server may take to sleep again.

@@ -19,7 +19,7 @@
 //! much they had is measured beside, and a busy machine is never `clean`.
 //!
 //! `cell` says what is varied, `server` and `client` are the two processes, `meter` counts
-//! their switches, `run` starts them, `judge` answers.
+//! their switches, `run` starts them, `judge` answers. `x11` asks the same of a real X server.
 
 mod cell;
 mod client;
@@ -27,6 +27,7 @@ mod judge;
 mod meter;
 mod run;
 mod server;
+mod x11;
 
 use stopgap_events::machine::{Missing, Privilege};
 use stopgap_events::question::Question;
@@ -37,6 +38,7 @@ use stopgap_stats::record::Answer;
 
 pub use cell::{Cell, ClientWait, Cpus, Policy, Reply};
 pub use stopgap_kernel::ipc::Wait;
+pub use x11::X11;
 
 use crate::contract::{Context, Measured, Plan, Probe, ProbeError};
 
