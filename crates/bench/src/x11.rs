@@ -1,7 +1,7 @@
 //! `stopgap-bench x11`: whether what is said of switches is true of a real X server.
 //!
 //! Runs of Xvfb and `xwininfo -root -tree` on one CPU, recorded and explained, the client as it is and under
-//! `SCHED_BATCH`, in turn. Held against bounds: the trace against the kernel's own counts, the causes against
+//! `SCHED_BATCH`, in turn; and beside each of them one that is not recorded, because being recorded costs switches. Held against bounds: the trace against the kernel's own counts, the causes against
 //! their total, who is said to pre-empt the server, the advice, and what following the advice brings.
 
 mod bounds;
@@ -54,6 +54,7 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     println!("{}", Recorded::HEAD);
     let bar = progress_bar();
     let mut all: [Vec<Recorded>; 2] = [Vec::new(), Vec::new()];
+    let mut free: [Vec<f64>; 2] = [Vec::new(), Vec::new()];
     'runs: for run in 0..flags.runs {
         for batch in [false, true] {
             if signals::interrupted() {
@@ -67,7 +68,9 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
                 batch,
             };
             let recorded = recorded::record(&journal, &placing)?;
-            bar.suspend(|| println!("{}", recorded.line(run, batch)));
+            let unrecorded = recorded::unrecorded(&placing)?;
+            bar.suspend(|| println!("{}", recorded.line(run, batch, unrecorded)));
+            free[usize::from(batch)].extend(unrecorded);
             all[usize::from(batch)].push(recorded);
         }
     }
@@ -78,7 +81,7 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     }
     println!("\n{}", bounds::causes("default", usual));
     println!("{}", bounds::causes("SCHED_BATCH", batch));
-    let bounds = bounds::of(usual, batch);
+    let bounds = bounds::of(usual, batch, &free);
     for bound in &bounds {
         println!("{bound}");
     }

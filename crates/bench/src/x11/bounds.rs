@@ -37,9 +37,35 @@ impl fmt::Display for Bound {
     }
 }
 
+/// Medians of the default and of SCHED_BATCH; `None` of too few.
+struct Ratio(Option<[f64; 2]>);
+
+impl Ratio {
+    fn of([usual, batch]: [Vec<f64>; 2]) -> Ratio {
+        Ratio(median(usual).zip(median(batch)).map(<[f64; 2]>::from))
+    }
+
+    fn is_enough(&self) -> bool {
+        self.0.is_some_and(|[usual, batch]| usual >= RATIO * batch)
+    }
+}
+
+impl fmt::Display for Ratio {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some([usual, batch]) => write!(
+                f,
+                "default {usual:.2}, SCHED_BATCH {batch:.2}, {:.2}x",
+                usual / batch
+            ),
+            None => f.write_str("not known"),
+        }
+    }
+}
+
 /// All bounds.
 #[allow(clippy::cast_precision_loss)] // counts
-pub(super) fn of(usual: &[Recorded], batch: &[Recorded]) -> Vec<Bound> {
+pub(super) fn of(usual: &[Recorded], batch: &[Recorded], unrecorded: &[Vec<f64>; 2]) -> Vec<Bound> {
     let all = || usual.iter().chain(batch);
     let bound = |holds: bool, text: String| Bound { holds, text };
     let off = all().map(Recorded::off).fold(0.0, f64::max);
@@ -54,9 +80,9 @@ pub(super) fn of(usual: &[Recorded], batch: &[Recorded]) -> Vec<Bound> {
     let pre_empted: u64 = usual.iter().map(Recorded::pre_empted).sum();
     let by_its_answer: u64 = usual.iter().map(Recorded::by_its_answer).sum();
     let share = by_its_answer as f64 / pre_empted.max(1) as f64;
-    let middle = |runs: &[Recorded]| median(runs.iter().map(Recorded::per_flush).collect());
-    let (before, after) = (middle(usual).unwrap_or(0.0), middle(batch).unwrap_or(0.0));
-    let ratio = before / after.max(f64::MIN_POSITIVE);
+    let recorded = [usual, batch].map(|runs| runs.iter().map(Recorded::per_flush).collect());
+    let recorded = Ratio::of(recorded);
+    let free = Ratio::of(unrecorded.clone());
     let costly = || usual.iter().filter(|run| run.per_flush() >= WORTH_ADVICE);
     let advised = costly().filter(|run| run.advice().next() == Some("sched-batch"));
     let (advised, costly) = (advised.count(), costly().count());
@@ -88,9 +114,9 @@ pub(super) fn of(usual: &[Recorded], batch: &[Recorded]) -> Vec<Bound> {
             ),
         ),
         bound(
-            ratio >= RATIO,
+            free.is_enough(),
             format!(
-                "ratio: medians of switches a flush, default {before:.2}, SCHED_BATCH {after:.2}, {ratio:.2}x ({RATIO}x)"
+                "ratio: medians of switches a flush, not recorded: {free} ({RATIO}x); recorded: {recorded}"
             ),
         ),
         bound(

@@ -72,6 +72,15 @@ pub(super) fn record(journal: &Journal<'_>, placing: &Placing) -> Result<Recorde
     })
 }
 
+/// Switch-outs a flush of a fresh server and a client that nobody records; `None` where flushes are not counted.
+#[allow(clippy::cast_precision_loss)] // counts
+pub(super) fn unrecorded(placing: &Placing) -> Result<Option<f64>, Failure> {
+    let counted = Linux.start_x(WINDOWS)?.ask(placing, &mut |_| Ok(()))?;
+    let switches = counted.client.total() + counted.server.total();
+    let flushes = counted.flushes.filter(|&flushes| flushes > 0);
+    Ok(flushes.map(|flushes| switches as f64 / flushes as f64))
+}
+
 /// Whether a call begins by which the client sends requests. What it prints goes to descriptor 1.
 fn is_send(event: &Event) -> bool {
     let Kind::SyscallEnter {
@@ -84,21 +93,24 @@ fn is_send(event: &Event) -> bool {
         name.as_deref(),
         Some("write" | "writev" | "sendto" | "sendmsg")
     );
-    sends && arguments.first().is_some_and(|to| to.is_some_and(|to| to > 2))
+    sends
+        && arguments
+            .first()
+            .is_some_and(|to| to.is_some_and(|to| to > 2))
 }
 
 impl Recorded {
     /// Of the columns of [`Recorded::line`].
     pub(super) const HEAD: &str = "run  policy   flushes (trace)  switches: trace  rusage  off  per flush  \
-                                   server pre-empted  by whom it answered  advice";
+                                   unrecorded  server pre-empted  by whom it answered  advice";
 
     /// A line of figures.
-    pub(super) fn line(&self, run: u32, batch: bool) -> String {
+    pub(super) fn line(&self, run: u32, batch: bool, unrecorded: Option<f64>) -> String {
         let (trace, kernel) = self.switches();
         let policy = if batch { "batch" } else { "default" };
         let advice: Vec<&str> = self.advice().collect();
         format!(
-            "{:3}  {policy:7}  {:7} {:7}  {trace:15}  {kernel:6}  {:.1} %  {:9.2}  {:17}  {:19}  {}",
+            "{:3}  {policy:7}  {:7} {:7}  {trace:15}  {kernel:6}  {:.1} %  {:9.2}  {:>10}  {:17}  {:19}  {}",
             run + 1,
             self.counted
                 .flushes
@@ -106,6 +118,7 @@ impl Recorded {
             self.sends,
             self.off() * 100.0,
             self.per_flush(),
+            unrecorded.map_or("?".to_owned(), |n| format!("{n:.2}")),
             self.pre_empted(),
             self.by_its_answer(),
             if advice.is_empty() {
