@@ -38,7 +38,7 @@ pub(super) fn record(journal: &Journal<'_>, placing: &Placing) -> Result<Recorde
         spool: folder.path().join("spool"),
         source: "xwininfo -root -tree".to_owned(),
     };
-    let x = Linux.start_x(WINDOWS)?;
+    let x = Linux.start_x(WINDOWS, &placing.server)?;
     let mut capture = Capture::prepare(&Linux, journal, &options)?;
     let server = x.pid();
     let mut client = 0;
@@ -75,7 +75,9 @@ pub(super) fn record(journal: &Journal<'_>, placing: &Placing) -> Result<Recorde
 /// Switch-outs a flush of a fresh server and a client that nobody records; `None` where flushes are not counted.
 #[allow(clippy::cast_precision_loss)] // counts
 pub(super) fn unrecorded(placing: &Placing) -> Result<Option<f64>, Failure> {
-    let counted = Linux.start_x(WINDOWS)?.ask(placing, &mut |_| Ok(()))?;
+    let counted = Linux
+        .start_x(WINDOWS, &placing.server)?
+        .ask(placing, &mut |_| Ok(()))?;
     let switches = counted.client.total() + counted.server.total();
     let flushes = counted.flushes.filter(|&flushes| flushes > 0);
     Ok(flushes.map(|flushes| switches as f64 / flushes as f64))

@@ -56,9 +56,9 @@ impl X11 for Linux {
         Err(Error::unsupported(what, "install xvfb and x11-utils"))
     }
 
-    fn start_x(&self, windows: u32) -> Result<Box<dyn XServer>> {
+    fn start_x(&self, windows: u32, cpus: &[u32]) -> Result<Box<dyn XServer>> {
         self.x_programs()?;
-        let server = Xvfb::start()?;
+        let server = Xvfb::start(cpus)?;
         let connection = connect(&server)?;
         make(&connection, windows).map_err(|why| spoken(&why))?;
         Ok(Box::new(Tree {

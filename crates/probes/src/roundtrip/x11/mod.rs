@@ -205,9 +205,10 @@ impl Probe for X11 {
                 (context.progress)(done, &cell.to_string());
                 let start_ns = system.now().0;
                 // A server of its own: a run is what a fresh pair of processes does.
+                let placing = cell.placing(&cpus);
                 let counted = system
-                    .start_x(WINDOWS)
-                    .and_then(|x| x.ask(&cell.placing(&cpus), &mut |_| Ok(())));
+                    .start_x(WINDOWS, &placing.server)
+                    .and_then(|x| x.ask(&placing, &mut |_| Ok(())));
                 match counted {
                     Ok(counted) => take(&mut measured, *cell, run, start_ns, &counted),
                     Err(_) if (context.interrupted)() => {} // Ctrl-C reaches them, too
