@@ -7,7 +7,7 @@ use stopgap_probes::Probe;
 use stopgap_probes::chunks::{Chunks, Fragment, Strategy};
 use stopgap_probes::placement::Placement;
 use stopgap_probes::reclaim::{Mode, Reclaim, RefaultParameters};
-use stopgap_probes::roundtrip::{Matrix, Roundtrip};
+use stopgap_probes::roundtrip::{Matrix, Roundtrip, X11};
 use stopgap_report::{details, screen};
 use stopgap_stats::record::Answer;
 
@@ -82,6 +82,12 @@ fn placement(flags: PlacementFlags, session: &Session) -> Box<dyn Probe> {
 }
 
 fn roundtrip(flags: RoundtripFlags) -> Box<dyn Probe> {
+    let cpus = flags.common.common.cpus.clone().unwrap_or_default();
+    if flags.x11 {
+        // On one CPU it is bistable: only a distribution says something.
+        let runs = flags.common.runs.unwrap_or(30);
+        return Box::new(X11 { cpus, runs });
+    }
     let whole = Matrix::default();
     let matrix = Matrix {
         clients: or(flags.client, whole.clients),
@@ -96,7 +102,7 @@ fn roundtrip(flags: RoundtripFlags) -> Box<dyn Probe> {
     Box::new(Roundtrip {
         cells: matrix.cells(),
         runs: flags.common.runs(),
-        cpus: flags.common.common.cpus.unwrap_or_default(),
+        cpus,
         round_trips: flags.round_trips,
     })
 }

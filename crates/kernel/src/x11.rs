@@ -58,10 +58,10 @@ pub trait X11 {
     /// [`crate::Error::Unsupported`]: which are not, and what to install.
     fn x_programs(&self) -> Result<()>;
 
-    /// Starts a server on a display of its own, which only we may enter, and makes `windows` windows in it: up
-    /// to 25 in each child of the root. It ends with the thread that called.
+    /// Starts a server on `cpus` (empty: ours), on a display of its own, which only we may enter, and makes `windows` windows in it: up
+    /// to 10 in each child of the root. It ends with the thread that called.
     ///
     /// # Errors
     /// As [`X11::x_programs`]; [`crate::Error::Child`] where it does not begin to serve within 20 s.
-    fn start_x(&self, windows: u32) -> Result<Box<dyn XServer>>;
+    fn start_x(&self, windows: u32, cpus: &[u32]) -> Result<Box<dyn XServer>>;
 }

@@ -39,7 +39,8 @@ pub(crate) struct ProbeCommon {
     /// [default: 60s; chunks --fragment: 9m].
     #[arg(short, long, value_name = "TIME", value_parser = time)]
     pub(crate) duration: Option<Nanos>,
-    /// Runs; the unit of evidence. Fewer than 3 give no interval [default: 10; chunks --fragment: 3].
+    /// Runs; the unit of evidence. Fewer than 3 give no interval [default: 10; chunks --fragment: 3;
+    /// roundtrip --x11: 30].
     #[arg(long, value_name = "N")]
     pub(crate) runs: Option<u32>,
     #[command(flatten)]
@@ -124,6 +125,11 @@ pub(crate) struct RoundtripFlags {
     /// The client's scheduling policy: other, batch [default: other].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) policy: Vec<Policy>,
+    /// Ask a real X server instead: Xvfb with 500 windows, xwininfo -root -tree, 30 runs on one CPU, on two
+    /// and placed freely (packages xvfb and x11-utils).
+    #[arg(long, conflicts_with_all = ["client", "server", "k", "work", "batch", "reply", "on",
+          "policy", "round_trips"])]
+    pub(crate) x11: bool,
     /// Round trips in each phase of a run at most; fewer where the time is short.
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     pub(crate) round_trips: u64,

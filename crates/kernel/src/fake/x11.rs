@@ -14,7 +14,7 @@ impl X11 for Fake {
         absent()
     }
 
-    fn start_x(&self, _: u32) -> Result<Box<dyn XServer>> {
+    fn start_x(&self, _: u32, _: &[u32]) -> Result<Box<dyn XServer>> {
         absent()
     }
 }

@@ -25,7 +25,7 @@ use crate::tasks::Switches;
 use crate::x11::{Placing, X11, XRun, XServer};
 
 /// Windows in each child of the root, that child counted.
-const BRANCH: u32 = 25;
+const BRANCH: u32 = 10;
 /// What one client may take.
 const CLIENT_TIME: Nanos = Nanos::secs(30);
 /// How long a server may take to sleep again.
@@ -56,9 +56,9 @@ impl X11 for Linux {
         Err(Error::unsupported(what, "install xvfb and x11-utils"))
     }
 
-    fn start_x(&self, windows: u32) -> Result<Box<dyn XServer>> {
+    fn start_x(&self, windows: u32, cpus: &[u32]) -> Result<Box<dyn XServer>> {
         self.x_programs()?;
-        let server = Xvfb::start()?;
+        let server = Xvfb::start(cpus)?;
         let connection = connect(&server)?;
         make(&connection, windows).map_err(|why| spoken(&why))?;
         Ok(Box::new(Tree {

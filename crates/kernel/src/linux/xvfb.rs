@@ -43,14 +43,14 @@ impl Xvfb {
     pub(super) const PATIENCE: Nanos = Nanos::secs(2);
 
     /// Starts one and waits until it serves.
-    pub(super) fn start() -> Result<Xvfb> {
+    pub(super) fn start(cpus: &[u32]) -> Result<Xvfb> {
         let mut cookie = [0; 16];
         rustix::rand::getrandom(&mut cookie, rustix::rand::GetRandomFlags::empty())
             .map_err(|e| Error::call("getrandom", "a cookie", e))?;
         let access = file_of(&cookie)?;
         let mut last = None;
         for display in free().take(TRIES as usize) {
-            match serve(display, &access) {
+            match serve(display, &access, cpus) {
                 Ok(child) => {
                     return Ok(Xvfb {
                         child,
@@ -141,7 +141,7 @@ fn file_of(cookie: &[u8]) -> Result<OwnedFd> {
 
 /// Starts a server on `display` and waits until it listens. (`-displayfd`, which would say so, makes it take no
 /// lock, and a server without one takes another's socket away.)
-fn serve(display: u32, access: &OwnedFd) -> Result<Child> {
+fn serve(display: u32, access: &OwnedFd, cpus: &[u32]) -> Result<Child> {
     let copy = copy_of(access)?;
     let (name, cookie) = (format!(":{display}"), path_of(&copy));
     let words = [
@@ -159,6 +159,7 @@ fn serve(display: u32, access: &OwnedFd) -> Result<Child> {
     ];
     let words = words.map(OsString::from);
     let conditions = Conditions {
+        cpus: cpus.to_vec(),
         keeps: vec![copy],
         silent: true,
         dies_by: Some(Signal::TERM),
@@ -225,7 +226,7 @@ mod tests {
         if !is_here() {
             return;
         }
-        let mut server = Xvfb::start().unwrap();
+        let mut server = Xvfb::start(&[]).unwrap();
         let pid = server.child().watched().pid();
         let display = server.display;
         assert!(lock(display).exists() && socket(display).exists());
@@ -254,7 +255,7 @@ mod tests {
         if !is_here() {
             return;
         }
-        let x = Linux.start_x(60).unwrap();
+        let x = Linux.start_x(60, &[]).unwrap();
         let pid = x.pid();
         let cpus = Linux.cpus().unwrap();
         let last = vec![*cpus.last().unwrap()];

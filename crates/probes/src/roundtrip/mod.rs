@@ -20,7 +20,7 @@
 //!
 //! `cell` says what is varied, `server` and `client` are the two processes, `meter` counts
 //! their switches, `run` starts them, `judge` answers. `fixed` has them do a given number of round trips,
-//! for who measures something else by it.
+//! for who measures something else by it. `x11` asks the same of a real X server.
 
 mod cell;
 mod client;
@@ -29,6 +29,7 @@ mod judge;
 mod meter;
 mod run;
 mod server;
+mod x11;
 
 use stopgap_events::machine::{Missing, Privilege};
 use stopgap_events::question::Question;
@@ -40,6 +41,7 @@ use stopgap_stats::record::Answer;
 pub use cell::{Cell, ClientWait, Cpus, Policy, Reply};
 pub use fixed::{Cost, fixed};
 pub use stopgap_kernel::ipc::Wait;
+pub use x11::X11;
 
 use crate::contract::{Context, Measured, Plan, Probe, ProbeError};
 

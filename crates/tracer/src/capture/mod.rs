@@ -213,8 +213,18 @@ impl<'j, 's> Capture<'j, 's> {
     /// [`stopgap_kernel::Error::NoProcess`] where there is no such process; where the description
     /// cannot be written; as write(2).
     pub fn start(&mut self, pid: u32) -> Result<()> {
-        self.follow(pid)?;
-        self.start_others(pid)?;
+        self.start_all(&[pid])
+    }
+
+    /// As [`Capture::start`], of several processes at once.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn start_all(&mut self, pids: &[u32]) -> Result<()> {
+        for &pid in pids {
+            self.follow(pid)?;
+            self.start_others(pid)?;
+        }
         self.describe()?;
         self.instance.switch(true)
     }

@@ -1,0 +1,297 @@
+//! The pattern on real programs: an X server with 500 windows, and `xwininfo`, which asks for all of them.
+//!
+//! The client sends many requests at a time (a *flush*), the server writes each reply by itself, and each such
+//! write may wake the client: mail 002, 2010. What is counted is switch-outs of client plus server a flush, over
+//! a client's whole run. On one CPU one and the same pair takes 2 in one run and 10 in the next, because a
+//! sleeper that came back behind stays behind: distributions are compared, never single runs. Each run has a
+//! server of its own.
+
+mod judge;
+
+use std::collections::BTreeMap;
+
+use stopgap_events::machine::{Counter, Missing, Privilege};
+use stopgap_events::question::Question;
+use stopgap_events::random::Random;
+use stopgap_events::units::Bytes;
+use stopgap_kernel::x11::{Placing, XRun};
+use stopgap_kernel::{Error, System};
+use stopgap_stats::record::{Answer, Block, Parameter, Series};
+
+use super::cell::{Cpus, Policy};
+use crate::contract::{Context, Measured, Plan, Probe, ProbeError};
+
+/// Windows that `xwininfo` asks for.
+const WINDOWS: u32 = 500;
+/// What a server and a client use.
+const MEMORY: Bytes = Bytes::mib(128);
+
+/// Names of series. Of the first three the unit is a flush; a run's switches are those of the whole run.
+const SWITCHES: &str = "switches";
+const CLIENT: [&str; 2] = ["client blocked", "client pre-empted"];
+const SERVER: [&str; 2] = ["server blocked", "server pre-empted"];
+const OF_A_RUN: &str = "switches of a run";
+const PER_FLUSH: &str = "switches/flush";
+
+/// The probe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct X11 {
+    /// CPUs to use, the server's first; empty: those that we may use, from the last one down.
+    pub cpus: Vec<u32>,
+    /// Runs of each cell. An interval takes 3.
+    pub runs: u32,
+}
+
+/// Where both run, and the client's policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Cell {
+    cpus: Cpus,
+    policy: Policy,
+}
+
+/// All of them; each under `SCHED_BATCH` behind the one that is not.
+const CELLS: [Cell; 5] = [
+    Cell {
+        cpus: Cpus::One,
+        policy: Policy::Other,
+    },
+    Cell {
+        cpus: Cpus::One,
+        policy: Policy::Batch,
+    },
+    Cell {
+        cpus: Cpus::Two,
+        policy: Policy::Other,
+    },
+    Cell {
+        cpus: Cpus::Free,
+        policy: Policy::Other,
+    },
+    Cell {
+        cpus: Cpus::Free,
+        policy: Policy::Batch,
+    },
+];
+
+impl Cell {
+    fn parameters(self) -> BTreeMap<String, Parameter> {
+        [
+            ("client", Parameter::from("xwininfo")),
+            ("server", "Xvfb".into()),
+            ("windows", WINDOWS.into()),
+            ("on", self.cpus.word().into()),
+            ("policy", self.policy.word().into()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
+    }
+
+    fn placing(self, cpus: &[u32]) -> Placing {
+        let (server, client) = match self.cpus {
+            Cpus::One => (&cpus[..1], &cpus[..1]),
+            Cpus::Two => (&cpus[..1], &cpus[1..2]),
+            Cpus::Free => (cpus, cpus),
+        };
+        Placing {
+            server: server.to_vec(),
+            client: client.to_vec(),
+            batch: self.policy == Policy::Batch,
+        }
+    }
+}
+
+impl std::fmt::Display for Cell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self.cpus {
+            Cpus::One => "one CPU",
+            Cpus::Two => "two CPUs",
+            Cpus::Free => "placed freely",
+        })?;
+        match self.policy {
+            Policy::Other => Ok(()),
+            Policy::Batch => f.write_str(", client under SCHED_BATCH"),
+        }
+    }
+}
+
+impl X11 {
+    /// The CPUs to use, the server's first.
+    fn cpus(&self, system: &dyn System) -> Result<Vec<u32>, ProbeError> {
+        if self.runs == 0 {
+            let why = "0 runs measure nothing; give at least 1";
+            return Err(ProbeError::Parameter(why.to_owned()));
+        }
+        if self.cpus.is_empty() {
+            let mut allowed = system.cpus()?;
+            allowed.reverse();
+            return Ok(allowed);
+        }
+        Ok(self.cpus.clone())
+    }
+
+    /// The cells that this many CPUs can run, and what is missing of the others.
+    fn possible(cpus: &[u32]) -> (Vec<Cell>, Vec<Missing>) {
+        let (cells, impossible): (Vec<Cell>, Vec<Cell>) = CELLS
+            .iter()
+            .partition(|cell| cell.cpus == Cpus::One || cpus.len() > 1);
+        let missing = impossible
+            .iter()
+            .map(|cell| Missing::new(cell.to_string(), "there is only one CPU to use"));
+        (cells, missing.collect())
+    }
+}
+
+fn unsupported(error: Error) -> ProbeError {
+    match error {
+        Error::Unsupported { what, advice } => {
+            ProbeError::Unsupported(format!("unsupported: {advice}; it takes {what}"))
+        }
+        error => error.into(),
+    }
+}
+
+impl Probe for X11 {
+    fn question(&self) -> Question {
+        Question::Roundtrip
+    }
+
+    fn plan(&self, context: &Context<'_>) -> Result<Plan, ProbeError> {
+        let cpus = self.cpus(context.system)?;
+        context.system.x_programs().map_err(unsupported)?;
+        let (cells, missing) = X11::possible(&cpus);
+        if MEMORY > context.budget {
+            return Err(ProbeError::Parameter(format!(
+                "an X server and its client use about {MEMORY}, more than the budget of {}; give a larger --memory",
+                context.budget
+            )));
+        }
+        Ok(Plan {
+            what: format!(
+                "Xvfb on a display of its own with {WINDOWS} windows, and xwininfo -root -tree, {} ways, {} runs \
+                 each, on CPUs {cpus:?}",
+                cells.len(),
+                self.runs
+            ),
+            touches: vec![
+                "a socket and a lock of an X display (/tmp/.X11-unix, /tmp/.X*-lock)".to_owned(),
+            ],
+            memory: MEMORY,
+            time: context.time,
+            missing,
+        })
+    }
+
+    fn run(&self, context: &Context<'_>) -> Result<Measured, ProbeError> {
+        let system = context.system;
+        system.x_programs().map_err(unsupported)?;
+        let cpus = self.cpus(system)?;
+        let (mut cells, missing) = X11::possible(&cpus);
+        let mut measured = Measured {
+            missing,
+            ..Measured::default()
+        };
+        let total = cells.len() * self.runs as usize;
+        let begin = system.now();
+        let mut random = Random::new(context.seed);
+        'runs: for run in 0..self.runs {
+            random.shuffle(&mut cells);
+            for (index, cell) in cells.iter().enumerate() {
+                if (context.interrupted)() {
+                    measured.interrupted = true;
+                    break 'runs;
+                }
+                #[allow(clippy::cast_precision_loss)] // few
+                let done = (run as usize * cells.len() + index) as f64 / total as f64;
+                (context.progress)(done, &cell.to_string());
+                let start_ns = system.now().0;
+                // A server of its own: a run is what a fresh pair of processes does.
+                let placing = cell.placing(&cpus);
+                let counted = system
+                    .start_x(WINDOWS, &placing.server)
+                    .and_then(|x| x.ask(&placing, &mut |_| Ok(())));
+                match counted {
+                    Ok(counted) => take(&mut measured, *cell, run, start_ns, &counted),
+                    Err(_) if (context.interrupted)() => {} // Ctrl-C reaches them, too
+                    Err(error) => note(&mut measured, cell.to_string(), error.to_string()),
+                }
+            }
+            // Three runs are the least that an interval can be had from.
+            let over = system.now().saturating_sub(begin) > context.time;
+            if run >= 2 && run + 1 < self.runs && over {
+                let what = format!("runs {} to {}", run + 2, self.runs);
+                let why = format!("the time of {} was over", context.time);
+                note(&mut measured, what, why);
+                break;
+            }
+        }
+        Ok(measured)
+    }
+
+    fn judge(&self, measured: Measured, seed: u64, privilege: Privilege) -> Answer {
+        judge::judge(self, measured, seed, privilege)
+    }
+}
+
+fn note(measured: &mut Measured, what: String, why: String) {
+    let missing = Missing::new(what, why);
+    if !measured.missing.contains(&missing) {
+        measured.missing.push(missing);
+    }
+}
+
+/// Adds what a run took.
+fn take(measured: &mut Measured, cell: Cell, run: u32, start_ns: u64, counted: &XRun) {
+    if counted.windows < u64::from(WINDOWS) {
+        let why = format!("xwininfo named {} of {WINDOWS} windows", counted.windows);
+        return note(measured, cell.to_string(), why);
+    }
+    let mut add = |name: &str, unit: &str, samples: u64, value: f64| {
+        measured.add(Series {
+            name: name.to_owned(),
+            unit: unit.to_owned(),
+            parameters: cell.parameters(),
+            blocks: vec![Block {
+                run,
+                start_ns,
+                samples,
+                value,
+                histogram: None,
+                stalls: None,
+            }],
+            error: None,
+        });
+    };
+    let [client, server] = [counted.client, counted.server];
+    let all = client.total() + server.total();
+    let Some(flushes) = counted.flushes.filter(|&flushes| flushes > 0) else {
+        add(OF_A_RUN, "switches", 1, count(all));
+        let why = "the kernel does not say how often a process wrote (/proc/PID/io)";
+        return note(measured, "client flushes".to_owned(), why.to_owned());
+    };
+    let of = |switches: u64| count(switches) / count(flushes);
+    add(SWITCHES, PER_FLUSH, flushes, of(all));
+    for (names, switches) in [(CLIENT, client), (SERVER, server)] {
+        add(names[0], PER_FLUSH, flushes, of(switches.voluntary));
+        add(names[1], PER_FLUSH, flushes, of(switches.involuntary));
+    }
+    add(OF_A_RUN, "switches", 1, count(all));
+    add("flushes", "flushes", 1, count(flushes));
+    add("duration", "ns", 1, count(counted.elapsed.0));
+    let name = "flushes";
+    let sum = measured.counters.iter_mut().find(|sum| sum.name == name);
+    match sum {
+        Some(sum) => sum.value += flushes,
+        None => measured.counters.push(Counter {
+            name: name.to_owned(),
+            value: flushes,
+        }),
+    }
+}
+
+#[allow(clippy::cast_precision_loss)] // counts below 2^53
+fn count(n: u64) -> f64 {
+    n as f64
+}
+
+#[cfg(test)]
+mod tests;
