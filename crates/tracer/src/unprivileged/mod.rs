@@ -163,3 +163,6 @@ impl<'s> Unprivileged<'s> {
         Ok(spool)
     }
 }
+
+#[cfg(test)]
+mod tests;
