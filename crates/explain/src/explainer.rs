@@ -125,7 +125,7 @@ impl Explainer {
             | Kind::Exit { .. } => self.scheduling(event),
             Kind::Memory { event, .. } => self.mappings.event(self.at(), event),
             Kind::Counter { name, value } => {
-                self.mappings.counter(self.at(), event.pid, name, *value)
+                self.mappings.counter(self.at(), event.pid, name, *value);
             }
             Kind::Mark { .. } => {}
             _ => self.action(event),

@@ -44,9 +44,9 @@ mod tests {
             let mut share = Share::new(Nanos::secs(5));
             let mut now = Nanos::secs(5);
             while now < Nanos::secs(65) {
-                now = now + Nanos::micros(100);
+                now += Nanos::micros(100);
                 while share.may(now) {
-                    now = now + piece;
+                    now += piece;
                     share.spend(piece);
                 }
             }

@@ -168,3 +168,6 @@ impl<'s> Unprivileged<'s> {
         Ok(spool)
     }
 }
+
+#[cfg(test)]
+mod tests;
