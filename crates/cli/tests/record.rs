@@ -306,10 +306,13 @@ fn a_running_process_is_replayed_from_what_it_had_mapped() {
     }
     // More than the C library ever takes from its heap: a map and an unmap each time.
     let script = "while (1) { my $x = 'x' x 40e6; undef $x; select undef, undef, undef, 0.02 }";
-    let mut child = std::process::Command::new("perl")
+    let perl = std::process::Command::new("perl")
         .args(["-e", script])
-        .spawn()
-        .unwrap();
+        .spawn();
+    let mut child = match perl {
+        Ok(child) => child,
+        Err(error) => return skip(format_args!("perl: {error}")),
+    };
     let pid = child.id();
     let folder = Folder::new();
     let output = folder.record(&["-d", "700ms", "-p", &pid.to_string()]);

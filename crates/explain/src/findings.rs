@@ -197,7 +197,7 @@ fn memory(all: &Explainer, duration_ns: Option<u64>, missing: &mut Vec<Missing>)
     }
     memory.search_at_most_ns = all.operations.search_ns;
     let slow = all.operations.slow_memory();
-    memory.slow = all.operations.slow_memory_record();
+    memory.slow = all.operations.slow_memory_record(&all.seen);
     memory.explained_by = slow.to_record().into_iter().next().map(|part| Explained {
         operations: all
             .operations

@@ -7,6 +7,7 @@ use stopgap_events::trace::Text;
 use stopgap_stats::explain::{Calls, Slow, SlowMemory, Waker};
 
 use crate::call::Family;
+use crate::explainer::Seen;
 use crate::why::{Parts, Why};
 
 /// An operation with this excess or more is slow: some 300 times an mmap with its fault.
@@ -235,7 +236,7 @@ impl Operations {
 
     /// What placement, reclaim and compaction have of the slow memory operations.
     #[allow(clippy::cast_precision_loss)] // shares
-    pub(crate) fn slow_memory_record(&self) -> Option<SlowMemory> {
+    pub(crate) fn slow_memory_record(&self, seen: &Seen) -> Option<SlowMemory> {
         let parts = self.slow_memory();
         let total = parts.sum();
         let of_memory = self.sums.iter().filter(|(family, _)| family.is_memory());
@@ -249,10 +250,10 @@ impl Operations {
             operations,
             total_ns: total,
             placement_at_most: self.search_ns.map(|_| share(self.slow_search_ns)),
-            reclaim: of(|why| {
-                matches!(why, Why::Throttled) || why.is_reclaim() && *why != Why::Compaction
+            reclaim: seen.reclaim.then(|| {
+                of(|why| *why == Why::Throttled || why.is_reclaim() && *why != Why::Compaction)
             }),
-            compaction: of(|why| *why == Why::Compaction),
+            compaction: seen.compaction.then(|| of(|why| *why == Why::Compaction)),
         })
     }
 

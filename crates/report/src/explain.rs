@@ -383,6 +383,7 @@ fn address_space(space: &AddressSpace) -> String {
 /// Whether placement, reclaim or compaction explains the slow ones.
 fn slow_memory(slow: &SlowMemory, memory: &Memory) -> String {
     let percent = |share: f64| format!("{} %", number(share * 100.0));
+    let or_unknown = |share: Option<f64>| share.map_or_else(|| UNKNOWN.to_owned(), percent);
     let placement = slow.placement_at_most.map_or_else(
         || UNKNOWN.to_owned(),
         |share| format!("at most {}", percent(share)),
@@ -391,8 +392,8 @@ fn slow_memory(slow: &SlowMemory, memory: &Memory) -> String {
         "  the slow ones ({}, {}): placement {placement}, reclaim {}, compaction {}",
         thousands(slow.operations),
         Nanos(slow.total_ns),
-        percent(slow.reclaim),
-        percent(slow.compaction)
+        or_unknown(slow.reclaim),
+        or_unknown(slow.compaction)
     );
     if let Some(explained) = &memory.explained_by {
         line.push_str(&format!(

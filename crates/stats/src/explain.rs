@@ -333,10 +333,10 @@ pub struct SlowMemory {
     /// Of that time, at most so much was the search for a hole (their CPU time until the kernel said which one it
     /// took); null where no event says when a hole was found.
     pub placement_at_most: Option<f64>,
-    /// Direct and memcg reclaim, shrinkers, and being made to wait by reclaim.
-    pub reclaim: f64,
-    /// Compaction.
-    pub compaction: f64,
+    /// Direct and memcg reclaim, shrinkers, and being made to wait by reclaim; null where the trace has no such events.
+    pub reclaim: Option<f64>,
+    /// Compaction; null where the trace has no such events.
+    pub compaction: Option<f64>,
 }
 
 /// What a process had mapped.
