@@ -482,3 +482,44 @@ fn counters_stand_beside_the_events() {
         }
     }
 }
+
+/// A process that runs already: the trace begins with what it had mapped, and a replay with that layout.
+#[test]
+fn a_running_process_is_replayed_from_what_it_had_mapped() {
+    if !may() {
+        return;
+    }
+    // More than the C library ever takes from its heap: a map and an unmap each time.
+    let script = "while (1) { my $x = 'x' x 40e6; undef $x; select undef, undef, undef, 0.02 }";
+    let perl = std::process::Command::new("perl")
+        .args(["-e", script])
+        .spawn();
+    let mut child = match perl {
+        Ok(child) => child,
+        Err(error) => return skip(format_args!("perl: {error}")),
+    };
+    let pid = child.id();
+    let folder = Folder::new();
+    let output = folder.record(&["-d", "700ms", "-p", &pid.to_string()]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let (_, events) = read(&folder.file());
+    let layout = events.iter().take_while(|event| event.kind.word() == "map");
+    assert!(layout.clone().count() > 10, "{:?}", events.first());
+    assert!(layout.clone().all(|event| event.pid == Some(pid)));
+    let file = folder.file();
+    let file = file.to_str().unwrap();
+    let words = [
+        "replay",
+        "placement",
+        file,
+        "--policy",
+        "linux-6.12",
+        "--json",
+    ];
+    let output = folder.run.output(&words);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let said = text(&output.stdout);
+    assert!(!said.contains("what was mapped before"), "{said}");
+}

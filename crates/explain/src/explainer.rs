@@ -14,6 +14,7 @@ use crate::findings;
 use crate::memory::Mappings;
 use crate::operation::{Ending, Operations};
 use crate::roundtrip::RoundTrips;
+use crate::space::Spaces;
 use crate::spread::Counts;
 use crate::tasks::{Tasks, name};
 use crate::thread::{State, Thread};
@@ -39,6 +40,7 @@ pub struct Explainer {
     pub(crate) roundtrips: RoundTrips,
     pub(crate) operations: Operations,
     pub(crate) mappings: Mappings,
+    pub(crate) spaces: Spaces,
     pub(crate) frames: Frames,
     pub(crate) seen: Seen,
     pub(crate) first: Option<u64>,
@@ -94,6 +96,7 @@ impl Explainer {
             tasks: Tasks::default(),
             roundtrips: RoundTrips::default(),
             mappings: Mappings::default(),
+            spaces: Spaces::new(metadata.page_size),
             frames: Frames::default(),
             seen: Seen::default(),
             first: None,
@@ -116,6 +119,7 @@ impl Explainer {
         }
         self.now = self.now.max(time);
         self.marks(&event.kind);
+        self.spaces.event(self.at(), event);
         match &event.kind {
             Kind::Switch { .. }
             | Kind::Waking { .. }
@@ -125,7 +129,7 @@ impl Explainer {
             | Kind::Exit { .. } => self.scheduling(event),
             Kind::Memory { event, .. } => self.mappings.event(self.at(), event),
             Kind::Counter { name, value } => {
-                self.mappings.counter(self.at(), event.pid, name, *value);
+                self.mappings.counter(self.at(), name, event.pid, *value);
             }
             Kind::Mark { .. } => {}
             _ => self.action(event),

@@ -184,9 +184,11 @@ fn switches(
 #[allow(clippy::cast_precision_loss)] // shares
 fn memory(all: &Explainer, duration_ns: Option<u64>, missing: &mut Vec<Missing>) -> Memory {
     let reclaim_seen = all.seen.reclaim || all.seen.compaction;
-    let mut memory = all.mappings.to_record(duration_ns, reclaim_seen);
+    let mut memory = all
+        .mappings
+        .to_record(duration_ns, reclaim_seen, &all.spaces);
     if memory.live.is_none() {
-        let why = "nobody counted them: no map and unmap events, no counter of mappings";
+        let why = "nobody counted them: no such calls or events, no counter of mappings";
         missing.push(Missing::new("live mappings over time", why));
     }
     if !all.mappings.counted() {
@@ -195,6 +197,7 @@ fn memory(all: &Explainer, duration_ns: Option<u64>, missing: &mut Vec<Missing>)
     }
     memory.search_at_most_ns = all.operations.search_ns;
     let slow = all.operations.slow_memory();
+    memory.slow = all.operations.slow_memory_record(&all.seen);
     memory.explained_by = slow.to_record().into_iter().next().map(|part| Explained {
         operations: all
             .operations

@@ -27,6 +27,7 @@ mod interval;
 mod memory;
 mod operation;
 mod roundtrip;
+mod space;
 mod spread;
 mod stack;
 mod switch_cause;

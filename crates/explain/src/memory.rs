@@ -8,6 +8,7 @@ use stopgap_events::trace::Text;
 use stopgap_stats::explain::{Live, Memory, Reclaim};
 
 use crate::interval::What;
+use crate::space::Spaces;
 
 /// Points of a curve that are kept; of more, each stands for a stretch of time twice as long.
 const POINTS: usize = 256;
@@ -60,13 +61,13 @@ pub(crate) struct Mappings {
     calls: Option<(u64, u64)>,
     live: i64,
     of_events: Followed,
-    /// Of each process, as far as there are no more than [`PROCESSES`].
-    of_counters: HashMap<(Option<u32>, Text), Followed>,
+    /// By a counter's name and its process.
+    counters: BTreeMap<(Text, Option<u32>), Followed>,
     reclaim: BTreeMap<(Text, &'static str, Option<Text>), Sum>,
 }
 
 #[derive(Default)]
-struct Followed {
+pub(crate) struct Followed {
     curve: Curve,
     first: Option<i64>,
     last: i64,
@@ -83,14 +84,14 @@ struct Sum {
 }
 
 impl Followed {
-    fn add(&mut self, at: u64, value: i64) {
+    pub(crate) fn add(&mut self, at: u64, value: i64) {
         self.most = self.first.map_or(value, |_| self.most.max(value));
         self.first.get_or_insert(value);
         self.last = value;
         self.curve.add(at, value);
     }
 
-    fn to_record(&self, source: &str) -> Option<Live> {
+    pub(crate) fn to_record(&self, source: &str) -> Option<Live> {
         Some(Live {
             source: source.to_owned(),
             first: self.first?,
@@ -131,12 +132,23 @@ impl Mappings {
         }
     }
 
-    /// A counter of `pid`; those that count mappings are followed.
-    pub(crate) fn counter(&mut self, at: u64, pid: Option<u32>, name: &Text, value: i64) {
-        let key = (pid, Text::clone(name));
-        let room = self.of_counters.len() < PROCESSES;
-        if name.contains("mappings") && (room || self.of_counters.contains_key(&key)) {
-            self.of_counters.entry(key).or_default().add(at, value);
+    /// A counter; those that count mappings are followed.
+    pub(crate) fn counter(&mut self, at: u64, name: &Text, pid: Option<u32>, value: i64) {
+        let key = (Text::clone(name), pid);
+        let room = self.counters.len() < PROCESSES;
+        if name.contains("mappings") && (room || self.counters.contains_key(&key)) {
+            self.counters.entry(key).or_default().add(at, value);
+        }
+    }
+
+    /// The counter that reached most.
+    fn of_counter(&self) -> Option<Live> {
+        let ((name, pid), followed) = self.counters.iter().max_by_key(|(_, one)| one.most)?;
+        match pid {
+            Some(pid) if self.counters.len() > 1 => {
+                followed.to_record(&format!("{name} of process {pid}"))
+            }
+            _ => followed.to_record(name),
         }
     }
 
@@ -181,10 +193,17 @@ impl Mappings {
 
     /// All but what explains the slow ones.
     #[allow(clippy::cast_precision_loss)] // rates
-    pub(crate) fn to_record(&self, duration_ns: Option<u64>, reclaim_seen: bool) -> Memory {
-        let counted = self.events.or(self.calls);
+    pub(crate) fn to_record(
+        &self,
+        duration_ns: Option<u64>,
+        reclaim_seen: bool,
+        spaces: &Spaces,
+    ) -> Memory {
+        // Where there are calls, memory events are what was there before.
+        let counted = self.calls.or(self.events);
         let seconds = duration_ns.filter(|&ns| ns > 0).map(|ns| ns as f64 / 1e9);
         let rate = |count: u64| seconds.map(|seconds| count as f64 / seconds);
+        let live = self.of_counter().or_else(|| spaces.live());
         let mut reclaim: Vec<Reclaim> = self.reclaim.iter().map(sum_to_record).collect();
         reclaim.sort_by_key(|reclaim| std::cmp::Reverse(reclaim.wall_ns));
         Memory {
@@ -192,12 +211,12 @@ impl Mappings {
             unmaps: counted.map(|(_, unmaps)| unmaps),
             maps_per_s: counted.and_then(|(maps, _)| rate(maps)),
             unmaps_per_s: counted.and_then(|(_, unmaps)| rate(unmaps)),
-            live: self
-                .of_counter()
-                .or_else(|| self.of_events.to_record("memory events")),
+            live: live.or_else(|| self.of_events.to_record("memory events")),
             reclaim: reclaim_seen.then_some(reclaim),
             explained_by: None,
             search_at_most_ns: None,
+            slow: None,
+            spaces: spaces.to_record(),
         }
     }
 
@@ -251,7 +270,7 @@ mod tests {
         mappings.call("mmap", Some(0x7f00_0000_0000));
         mappings.call("munmap", Some(0));
         mappings.call("munmap", Some(-22));
-        let memory = mappings.to_record(Some(2_000_000_000), false);
+        let memory = mappings.to_record(Some(2_000_000_000), false, &Spaces::new(None));
         assert_eq!((memory.maps, memory.unmaps), (Some(1), Some(1)));
         assert_eq!(memory.maps_per_s, Some(0.5));
         assert_eq!((memory.live, memory.reclaim), (None, None));

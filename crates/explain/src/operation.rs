@@ -4,9 +4,10 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use stopgap_events::trace::Text;
-use stopgap_stats::explain::{Calls, Slow, Waker};
+use stopgap_stats::explain::{Calls, Slow, SlowMemory, Waker};
 
 use crate::call::Family;
+use crate::explainer::Seen;
 use crate::why::{Parts, Why};
 
 /// An operation with this excess or more is slow: some 300 times an mmap with its fault.
@@ -108,6 +109,8 @@ pub(crate) struct Operations {
     /// In how many slow memory operations a cause was, by its word.
     pub(crate) with_cause: BTreeMap<&'static str, u64>,
     pub(crate) search_ns: Option<u64>,
+    /// Of slow memory operations alone.
+    slow_search_ns: u64,
     pub(crate) functions: BTreeMap<Text, u64>,
 }
 
@@ -146,6 +149,7 @@ impl Operations {
             sums: BTreeMap::new(),
             with_cause: BTreeMap::new(),
             search_ns: None,
+            slow_search_ns: 0,
             functions: BTreeMap::new(),
         }
     }
@@ -168,6 +172,10 @@ impl Operations {
         }
         if excess >= SLOW_NS {
             sum.slow += 1;
+            if operation.family.is_memory() {
+                let ns = operation.search_ns.unwrap_or(0);
+                self.slow_search_ns = self.slow_search_ns.saturating_add(ns);
+            }
             for (why, ns) in operation.parts.each() {
                 sum.slow_parts.add(why, ns);
                 if operation.family.is_memory() {
@@ -224,6 +232,29 @@ impl Operations {
             })
         };
         Family::ALL.iter().filter_map(of).collect()
+    }
+
+    /// What placement, reclaim and compaction have of the slow memory operations.
+    #[allow(clippy::cast_precision_loss)] // shares
+    pub(crate) fn slow_memory_record(&self, seen: &Seen) -> Option<SlowMemory> {
+        let parts = self.slow_memory();
+        let total = parts.sum();
+        let of_memory = self.sums.iter().filter(|(family, _)| family.is_memory());
+        let operations = of_memory.map(|(_, sum)| sum.slow).sum();
+        let share = |ns: u64| ns as f64 / total as f64;
+        let of = |wanted: fn(&Why) -> bool| {
+            let wanted = parts.each().filter(|(why, _)| wanted(why));
+            share(wanted.map(|(_, ns)| ns).sum())
+        };
+        (operations > 0 && total > 0).then(|| SlowMemory {
+            operations,
+            total_ns: total,
+            placement_at_most: self.search_ns.map(|_| share(self.slow_search_ns)),
+            reclaim: seen.reclaim.then(|| {
+                of(|why| *why == Why::Throttled || why.is_reclaim() && *why != Why::Compaction)
+            }),
+            compaction: seen.compaction.then(|| of(|why| *why == Why::Compaction)),
+        })
     }
 
     /// The slow memory operations' time by cause.

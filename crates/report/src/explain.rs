@@ -1,8 +1,10 @@
 //! An explained trace, for people: the verdict, switches and their causes, slow operations, memory, advice, and
 //! what is not known.
 
-use stopgap_events::units::Nanos;
-use stopgap_stats::explain::{Calls, Findings, Part, Slow, Spread, Switches};
+use stopgap_events::units::{Bytes, Nanos};
+use stopgap_stats::explain::{
+    AddressSpace, Calls, Findings, Memory, Part, Slow, SlowMemory, Spread, Switches,
+};
 
 use crate::screen::{Style, plain_table};
 use crate::text::{number, plain, thousands, wrap};
@@ -311,14 +313,11 @@ fn memory(findings: &Findings, style: Style) -> String {
         );
         text.push_str(&wrap(&line, style.width, 2));
     }
-    if let Some(explained) = &memory.explained_by {
-        let line = format!(
-            "  the slow ones: {} is {} % of their time, in {} of them",
-            explained.cause,
-            number(explained.share * 100.0),
-            thousands(explained.operations)
-        );
-        text.push_str(&wrap(&line, style.width, 2));
+    for space in memory.spaces.iter().flatten() {
+        text.push_str(&wrap(&address_space(space), style.width, 2));
+    }
+    if let Some(slow) = &memory.slow {
+        text.push_str(&wrap(&slow_memory(slow, memory), style.width, 2));
     }
     if let Some(ns) = memory.search_at_most_ns {
         let line = format!(
@@ -354,6 +353,57 @@ fn memory(findings: &Findings, style: Style) -> String {
         text.push_str(&plain_table(&head, rows.collect(), &right, false, style));
     }
     text
+}
+
+/// `  process 812 (python3) at its end: 96 mappings, 412 MiB; 12 holes of 3.1 MiB, the largest 1.0 MiB`.
+fn address_space(space: &AddressSpace) -> String {
+    let pid = space
+        .pid
+        .map_or_else(|| "a process".to_owned(), |pid| format!("process {pid}"));
+    let task = space.task.as_deref();
+    let task = task.map_or_else(String::new, |task| format!(" ({})", plain(task)));
+    let holes = match &space.holes {
+        None => "the kernel placed none of them".to_owned(),
+        Some(holes) if holes.count == 0 => "no holes between them".to_owned(),
+        Some(holes) => format!(
+            "{} holes of {} together, the largest {}",
+            thousands(holes.count),
+            Bytes(holes.bytes),
+            Bytes(holes.largest)
+        ),
+    };
+    format!(
+        "  {pid}{task} after {} calls: {} mappings of {}; {holes}",
+        thousands(space.calls),
+        thousands(space.mappings),
+        Bytes(space.bytes)
+    )
+}
+
+/// Whether placement, reclaim or compaction explains the slow ones.
+fn slow_memory(slow: &SlowMemory, memory: &Memory) -> String {
+    let percent = |share: f64| format!("{} %", number(share * 100.0));
+    let or_unknown = |share: Option<f64>| share.map_or_else(|| UNKNOWN.to_owned(), percent);
+    let placement = slow.placement_at_most.map_or_else(
+        || UNKNOWN.to_owned(),
+        |share| format!("at most {}", percent(share)),
+    );
+    let mut line = format!(
+        "  the slow ones ({}, {}): placement {placement}, reclaim {}, compaction {}",
+        thousands(slow.operations),
+        Nanos(slow.total_ns),
+        or_unknown(slow.reclaim),
+        or_unknown(slow.compaction)
+    );
+    if let Some(explained) = &memory.explained_by {
+        line.push_str(&format!(
+            "; most of it is {} ({}, in {} of them)",
+            explained.cause,
+            percent(explained.share),
+            thousands(explained.operations)
+        ));
+    }
+    line
 }
 
 fn advice(findings: &Findings, style: Style) -> String {

@@ -317,12 +317,62 @@ pub struct Memory {
     /// At most so much of the time of all mmap calls went into the search for a hole: their CPU time until the kernel
     /// said which one it took.
     pub search_at_most_ns: Option<u64>,
+    /// Whether placement, reclaim or compaction explains the slow memory operations; null where there are none.
+    pub slow: Option<SlowMemory>,
+    /// What processes had mapped at their end or the trace's, by their system calls, the most calls first; null where
+    /// the trace has none. What exec maps itself (the program, its loader, its stack) is in none of them, unless the
+    /// process was already there when the recording began.
+    pub spaces: Option<Vec<AddressSpace>>,
+}
+
+/// Slow memory operations together.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SlowMemory {
+    /// How many.
+    pub operations: u64,
+    /// Their time.
+    pub total_ns: u64,
+    /// Of that time, at most so much was the search for a hole (their CPU time until the kernel said which one it
+    /// took); null where no event says when a hole was found.
+    pub placement_at_most: Option<f64>,
+    /// Direct and memcg reclaim, shrinkers, and being made to wait by reclaim; null where the trace has no such events.
+    pub reclaim: Option<f64>,
+    /// Compaction; null where the trace has no such events.
+    pub compaction: Option<f64>,
+}
+
+/// What a process had mapped.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AddressSpace {
+    /// The process.
+    pub pid: Option<u32>,
+    /// Its name.
+    pub task: Option<String>,
+    /// Calls of it that mapped, unmapped, moved or protected something.
+    pub calls: u64,
+    /// Mappings, as the kernel keeps them apart.
+    pub mappings: u64,
+    /// Bytes mapped.
+    pub bytes: u64,
+    /// Holes between what the kernel itself placed; null where it placed nothing.
+    pub holes: Option<Holes>,
+}
+
+/// Holes between neighbouring mappings, from the lowest to the highest address at which the kernel itself put one.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Holes {
+    /// How many.
+    pub count: u64,
+    /// Bytes in all of them.
+    pub bytes: u64,
+    /// Bytes in the largest.
+    pub largest: u64,
 }
 
 /// Live mappings over time.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Live {
-    /// `memory events`, or the counter's name.
+    /// `memory events`, `calls of process 812 (name)`: the one with the most calls, or the counter's name.
     pub source: String,
     /// At the first count.
     pub first: i64,

@@ -40,6 +40,11 @@ const PROGRAM: &str = r#"
 fn capture(
     run: impl FnOnce(&mut Capture<'_, '_>) -> (u32, String),
 ) -> Option<(u32, String, Vec<Event>)> {
+    // Every Debian has it (perl-base); elsewhere it may be absent.
+    if let Err(error) = Command::new("perl").arg("-e1").status() {
+        skipped(format_args!("perl: {error}"));
+        return None;
+    }
     let folder = tempfile::tempdir().unwrap();
     let journal = Journal::new(&Linux, &folder.path().join("journal"));
     let options = Options {

@@ -124,6 +124,22 @@ impl Builder {
         )
     }
 
+    /// With these arguments; the rest is 0.
+    pub(super) fn enter_with(&mut self, tid: u32, call: &str, arguments: &[u64]) -> &mut Builder {
+        let mut all = [Some(0); 6];
+        for (to, from) in all.iter_mut().zip(arguments) {
+            *to = Some(*from);
+        }
+        self.event(
+            tid,
+            Kind::SyscallEnter {
+                number: 0,
+                name: Some(call.into()),
+                arguments: all,
+            },
+        )
+    }
+
     pub(super) fn exit(&mut self, tid: u32, call: &str, result: i64) -> &mut Builder {
         self.event(
             tid,

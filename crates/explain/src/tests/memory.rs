@@ -107,6 +107,11 @@ fn compaction_explains_slow_maps() {
     assert_eq!((&*explained.cause, explained.operations), ("compaction", 3));
     assert!((explained.share - 0.8).abs() < 1e-9);
     assert_eq!(findings.memory.search_at_most_ns, Some(3 * MS));
+    let slow = findings.memory.slow.as_ref().unwrap();
+    assert_eq!((slow.operations, slow.total_ns), (3, 30 * MS));
+    assert!((slow.placement_at_most.unwrap() - 0.1).abs() < 1e-9);
+    assert!((slow.compaction.unwrap() - 0.8).abs() < 1e-9);
+    assert_eq!(slow.reclaim, None, "nobody recorded it");
     assert_eq!(findings.memory.maps, Some(3));
     assert_eq!(findings.advice[0].word, "compaction");
     let reclaim = findings.memory.reclaim.unwrap();
@@ -133,4 +138,69 @@ fn a_cut_trace_is_inconclusive() {
         findings.verdict.text,
         "inconclusive: the trace is cut short (row 7: it ends)"
     );
+}
+
+const PAGE: u64 = 4_096;
+
+/// Where the kernel puts them, in pages: a mapping, a hole of one, a mapping of two, a hole of three, a mapping.
+///
+/// ```text
+/// 0         1
+/// 0123456789012
+///     A BB   C
+/// ```
+#[test]
+fn calls_tell_live_mappings_and_holes() {
+    let mut b = Builder::new();
+    let map = |b: &mut Builder, page: u64, pages: u64| {
+        // Private, of a file: never joined.
+        b.after(MS)
+            .enter_with(CLIENT, "mmap", &[0, pages * PAGE, 1, 2]);
+        b.exit(CLIENT, "mmap", (page * PAGE).cast_signed());
+    };
+    for (page, pages) in [(4, 1), (6, 2), (11, 1), (20, 5)] {
+        map(&mut b, page, pages);
+    }
+    b.after(MS)
+        .enter_with(CLIENT, "munmap", &[20 * PAGE, 5 * PAGE]);
+    b.exit(CLIENT, "munmap", 0);
+    let memory = b.explain().memory;
+    let live = memory.live.unwrap();
+    assert_eq!(live.source, "calls (client)"); // the builder names no process
+    assert_eq!((live.first, live.most, live.last), (1, 4, 3));
+    assert_eq!(live.points.len(), 5);
+    let space = &memory.spaces.unwrap()[0];
+    assert_eq!((space.calls, space.mappings, space.bytes), (5, 3, 4 * PAGE));
+    let holes = space.holes.as_ref().unwrap();
+    assert_eq!(
+        (holes.count, holes.bytes, holes.largest),
+        (2, 4 * PAGE, 3 * PAGE)
+    );
+}
+
+/// A process's maps from before, as a recorder writes them, are no maps that were made.
+#[test]
+fn what_was_there_before_is_not_counted_as_made() {
+    use stopgap_events::memory::{MapId, MemoryEvent, Merge, Placing, Protection};
+    use stopgap_events::range::AddressRange;
+    let mut b = Builder::new();
+    for page in [100, 200] {
+        let event = MemoryEvent::Map {
+            id: MapId(page),
+            length: Bytes(PAGE),
+            protection: Protection::Read,
+            merge: Merge::Never,
+            placing: Placing::ANYWHERE,
+        };
+        let range = AddressRange::new(u64::from(page) * PAGE, Bytes(PAGE));
+        b.event(CLIENT, Kind::Memory { event, range });
+    }
+    b.after(MS).enter_with(CLIENT, "mmap", &[0, PAGE, 1, 2]);
+    b.exit(CLIENT, "mmap", 0x1000);
+    let memory = b.explain().memory;
+    assert_eq!((memory.maps, memory.unmaps), (Some(1), Some(0)));
+    assert_eq!(memory.live.unwrap().first, 3);
+    let space = &memory.spaces.unwrap()[0];
+    assert_eq!((space.calls, space.mappings), (1, 3));
+    assert_eq!(space.holes.as_ref().unwrap().count, 0);
 }

@@ -1,7 +1,9 @@
 //! A recorded trace as the input of a replay.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use stopgap_events::memory::MemoryEvent;
 use stopgap_events::trace::{self, Recorded};
 use stopgap_events::workload::Workload;
 use stopgap_kernel::signals;
@@ -15,6 +17,9 @@ use super::input::{Input, PAGE};
 use crate::failure::Failure;
 use crate::replay::memory_events::MemoryEvents;
 use crate::session::tell;
+
+/// Memory events of a recording that are kept: 100 MiB of them. A longer one is read again each time.
+const MOST_KEPT: usize = 1 << 20;
 
 /// The trace in `path`, read through once: what is wrong with it is said before anything is measured, and
 /// how much is live at a time is known. Where it has system calls that change a memory map, those of one process
@@ -49,10 +54,17 @@ pub(super) fn input(path: &Path, direction: Direction, pid: Option<u32>) -> Resu
         events = open(path).map_err(|why| fail(&why))?;
         calls::tell_which(&named, process, &calls);
     }
+    // Of a recording most rows are of other kinds: what is replayed of it is kept, and read only once.
+    let mut kept = process.map(|_| Vec::new());
     let mut compiler = Compiler::new(space, direction);
     let (mut batch, mut any, mut measured) = (Batch::default(), false, false);
     loop {
-        match compiler.fill(&mut events, &mut batch) {
+        let mut seen = events.by_ref().inspect(|event| {
+            if let (Some(list), Ok(event)) = (&mut kept, event) {
+                list.push(*event);
+            }
+        });
+        match compiler.fill(&mut seen, &mut batch) {
             Ok(false) => break,
             Ok(true) => {}
             // It ends at the event that came last, whose row tells more than its number.
@@ -62,6 +74,9 @@ pub(super) fn input(path: &Path, direction: Direction, pid: Option<u32>) -> Resu
                     what => fail(&trace::Error::new(events.input.place(), what.to_string())),
                 });
             }
+        }
+        if kept.as_ref().is_some_and(|list| list.len() > MOST_KEPT) {
+            kept = None;
         }
         any |= !batch.operations.is_empty();
         measured |= any && batch.measured;
@@ -85,12 +100,21 @@ pub(super) fn input(path: &Path, direction: Direction, pid: Option<u32>) -> Resu
         return Err(fail(&"all of it is layout, which is not measured"));
     }
     let path: PathBuf = path.to_owned();
+    let kept: Option<Arc<[MemoryEvent]>> = kept.map(Arc::from);
     Ok(Input {
         workload: named,
         n: None,
         space,
         live: Some(compiler.slots() as u64),
         missing,
-        events: Box::new(move || Ok(Box::new(open(&path)?) as Events)),
+        events: Box::new(move || {
+            Ok(match &kept {
+                Some(kept) => {
+                    let kept = Arc::clone(kept);
+                    Box::new((0..kept.len()).map(move |index| Ok(kept[index]))) as Events
+                }
+                None => Box::new(open(&path)?) as Events,
+            })
+        }),
     })
 }
