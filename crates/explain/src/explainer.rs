@@ -63,6 +63,8 @@ pub(crate) struct Seen {
     pub(crate) compaction: bool,
     pub(crate) locks: bool,
     pub(crate) samples: bool,
+    /// Switches that say only who comes, as perf's records do.
+    pub(crate) arrivals: bool,
 }
 
 /// Switch-outs between marks.
