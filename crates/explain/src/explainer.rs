@@ -49,8 +49,6 @@ pub struct Explainer {
     pub(crate) disordered: u64,
     pub(crate) contradictions: u64,
     pub(crate) cut_short: Option<String>,
-    /// Switches say who leaves or who arrives, not both (`PERF_RECORD_SWITCH`): the last leave of a thread has none.
-    pub(crate) one_sided: bool,
 }
 
 /// Which kinds of events came at all: what never came is not known.
@@ -67,6 +65,8 @@ pub(crate) struct Seen {
     pub(crate) compaction: bool,
     pub(crate) locks: bool,
     pub(crate) samples: bool,
+    /// Switches that say only who comes, as perf's records do.
+    pub(crate) arrivals: bool,
 }
 
 /// Switch-outs between marks.
@@ -105,7 +105,6 @@ impl Explainer {
             disordered: 0,
             contradictions: 0,
             cut_short: None,
-            one_sided: false,
         }
     }
 

@@ -143,25 +143,11 @@ impl Mappings {
 
     /// The counter that reached most.
     fn of_counter(&self) -> Option<Live> {
-        let ((name, pid), followed) = self.counters.iter().max_by_key(|(_, one)| one.most)?;
-        match pid {
-            Some(pid) if self.counters.len() > 1 => {
-                followed.to_record(&format!("{name} of process {pid}"))
-            }
-            _ => followed.to_record(name),
-        }
-    }
-
-    /// What a counter says of the process that had the most.
-    fn of_counter(&self) -> Option<Live> {
-        let most = self
-            .of_counters
-            .iter()
-            .max_by_key(|((pid, name), followed)| {
-                // Of several with as many the same one each time.
-                (followed.most, Reverse(pid), Reverse(name))
-            });
-        let ((pid, name), followed) = most?;
+        let most = self.counters.iter().max_by_key(|((name, pid), followed)| {
+            // Of several with as many the same one each time.
+            (followed.most, Reverse(pid), Reverse(name))
+        });
+        let ((name, pid), followed) = most?;
         let of = pid.map_or(String::new(), |pid| format!(" of process {pid}"));
         followed.to_record(&format!("{name}{of}"))
     }

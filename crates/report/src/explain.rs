@@ -270,12 +270,16 @@ fn slow(findings: &Findings, style: Style) -> String {
         text.push('\n');
         text.push_str(&plain_table(&head, rows.collect(), &right, false, style));
     }
-    if let Some(functions) = findings.functions.as_ref().filter(|list| !list.is_empty()) {
+    if let Some(functions) = &findings.functions {
         let list: Vec<String> = functions
             .iter()
             .map(|one| format!("{} {}", plain(&one.function), thousands(one.samples)))
             .collect();
-        let line = format!("  samples in slow operations: {}", list.join(", "));
+        let list = match list.is_empty() {
+            true => "none".to_owned(),
+            false => list.join(", "),
+        };
+        let line = format!("  samples in slow operations: {list}");
         text.push_str(&wrap(&line, style.width, 2));
     }
     text.push_str(&wrap(

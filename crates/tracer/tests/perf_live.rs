@@ -67,6 +67,7 @@ fn record(words: &[&str], wanted: Wanted) -> Option<(Vec<Event>, Metadata, u32, 
         }
         assert!(Linux.now() < deadline, "it does not end");
     };
+    println!("{:?}", spool.missing());
     let description = spool.description().clone();
     let (losses, missing) = spool.stop();
     assert_eq!((losses.as_slice(), missing.as_slice()), (&[][..], &[][..]));
@@ -147,7 +148,7 @@ fn lives_and_names_are_told() {
     let script = format!("i=0; while [ $i -lt {CHILDREN} ]; do sleep 0.001; i=$((i+1)); done");
     let wanted = Wanted {
         switches: true,
-        samples: None,
+        samples: Some(Nanos::micros(200)),
     };
     let Some((events, _, pid, _)) = record(&["sh", "-c", &script], wanted) else {
         return;
@@ -157,6 +158,8 @@ fn lives_and_names_are_told() {
     assert!(events.is_sorted_by_key(|event| event.time));
     assert_eq!((counts["fork"], counts["exit"]), (CHILDREN, CHILDREN + 1));
     assert_eq!(counts["exec"], CHILDREN + 1);
+    // Each runs for more than two of these, of itself or in the kernel.
+    assert!(counts["sample"] > CHILDREN);
     let all = events.iter().filter(|event| event.kind.word() != "switch");
     for event in all {
         assert!(event.pid.is_some() && event.tid.is_some(), "{event:?}");

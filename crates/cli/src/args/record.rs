@@ -35,7 +35,7 @@ pub(crate) struct Record {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) buffer: Option<Bytes>,
     /// Sample what runs, so often in each second on a CPU: functions of the kernel and the program,
-    /// with their callers; 999 costs about 1 percent, 1 to 10000.
+    /// with their callers; 999 costs about 3 percent [1 to 10000].
     #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) samples: Option<u32>,
     /// Make the file of a recording that was cut off, from its folder.

@@ -23,8 +23,8 @@ impl Explainer {
                 ..
             } => {
                 self.seen.switches = true;
+                self.seen.arrivals |= event.tid.is_none() && next_tid.is_some();
                 self.seen.stacks |= stack.is_some();
-                self.one_sided |= event.tid.is_none() && next_tid.is_some();
                 if let Some(tid) = event.tid.filter(|&tid| tid != 0) {
                     let leaves = Leaves {
                         state: state.as_deref(),
@@ -83,11 +83,15 @@ impl Explainer {
                 }
             }
             _ => {
-                if let Some(tid) = self.acts(event) {
-                    self.thread(tid, None).exiting = true;
-                    if self.one_sided {
+                match self.acts(event) {
+                    // Records of perf end here: the last switch of who ends has none.
+                    Some(tid) if self.seen.arrivals => {
+                        let now = self.now;
+                        self.thread(tid, None).advance(now);
                         self.end_thread(tid);
                     }
+                    Some(tid) => self.thread(tid, None).exiting = true,
+                    None => {}
                 }
             }
         }

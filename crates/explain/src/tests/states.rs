@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use stopgap_events::trace::{Event, Kind, Metadata, Reclaimer};
 use stopgap_stats::explain::{CauseKind, Findings};
 
-use super::builder::{Builder, CLIENT, SERVER, count, explain, options};
+use super::builder::{Builder, CLIENT, SERVER, count, explain, name, options};
 
 /// What holds of any trace, however wrong.
 fn adds_up(findings: &Findings) {
@@ -227,6 +227,55 @@ fn threads_end_and_their_numbers_come_again() {
         .unwrap();
     assert_eq!((children.threads, children.running_ns), (1_000, 10_000));
     assert_eq!(count(&findings, "t50", CauseKind::Ended), 1_000);
+}
+
+/// Records of perf: a switch says one side, and who ends has no last one.
+///
+/// ```text
+///   client  in -- 10 -- fork -- out                  in -- 100
+///   t50                             in -- 30 -- exit
+/// ```
+#[test]
+fn switches_of_one_side() {
+    let mut b = Builder::new();
+    let one_side = |b: &mut Builder, leaves: Option<u32>, comes: Option<u32>| {
+        let kind = Kind::Switch {
+            state: None,
+            preempted: leaves.map(|_| false),
+            priority: None,
+            next_tid: comes,
+            next_comm: comes.map(name),
+            next_priority: None,
+            stack: None,
+        };
+        b.event(leaves.unwrap_or(0), kind);
+        b.events.last_mut().unwrap().tid = leaves;
+    };
+    one_side(&mut b, None, Some(CLIENT));
+    let fork = Kind::Fork {
+        target_tid: 50,
+        target_pid: Some(50),
+        target_comm: Some(name(50)),
+    };
+    b.after(10).event(CLIENT, fork);
+    one_side(&mut b, Some(CLIENT), None);
+    one_side(&mut b, None, Some(50));
+    b.after(30).event(50, Kind::Exit { priority: None });
+    b.after(1_000);
+    one_side(&mut b, None, Some(CLIENT));
+    b.after(100);
+    one_side(&mut b, Some(CLIENT), None);
+    let findings = b.explain();
+    adds_up(&findings);
+    let task = |name: &str| {
+        let mut tasks = findings.tasks.iter();
+        tasks.find(|task| task.task == name).unwrap().clone()
+    };
+    assert_eq!((task("t50").running_ns, task("t50").wall_ns), (30, 30));
+    assert_eq!(
+        (task("client").running_ns, task("client").switches),
+        (110, 2)
+    );
 }
 
 /// Without scheduling events nothing is known of switches, and it is said.

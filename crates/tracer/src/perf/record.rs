@@ -223,7 +223,7 @@ impl Words<'_> {
     }
 
     fn comm(&mut self, misc: u16) -> Option<Body> {
-        (self.u32()?, self.u32()?);
+        self.u64()?; // process and thread, as at its end
         Some(Body::Comm {
             comm: self.text(),
             exec: misc & MISC_EXEC != 0,
@@ -235,7 +235,7 @@ impl Words<'_> {
         self.u32()?;
         let (start, length, offset) = (self.u64()?, self.u64()?, self.u64()?);
         let device = (self.u32()?, self.u32()?, self.u64()?, self.u64()?);
-        (self.u32()?, self.u32()?); // protection, flags
+        self.u64()?; // protection, flags
         Some(Body::Mapped(Mapped {
             pid,
             start,

@@ -424,4 +424,18 @@ mod tests {
         // A page on each CPU holds at most 128 records; 150 children make five each and more.
         assert!(lost > 0, "{lost}");
     }
+
+    #[cfg(feature = "fake")]
+    #[test]
+    fn a_kernel_that_refuses_is_named() {
+        // The filter lasts as long as its thread.
+        std::thread::spawn(|| {
+            crate::fake::refuse_switch_records().unwrap();
+            let error = Recorder::open(&Linux, Wanted::default(), Bytes::kib(64)).unwrap_err();
+            assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
+            assert!(error.to_string().contains("CAP_PERFMON"), "{error}");
+        })
+        .join()
+        .unwrap();
+    }
 }
