@@ -225,7 +225,7 @@ fn the_pairs_of_a_trace_are_replayed_as_they_were_seen_to_talk() {
     }
     let screen = text(&run.output(&["replay", "roundtrip", path]).stdout);
     assert!(
-        screen.contains("measured") && screen.contains("2 (2..2)"),
+        screen.contains("measured") && screen.contains("2.00 (2.00..2.00)"),
         "{screen}"
     );
     // What if the kernel were another.
