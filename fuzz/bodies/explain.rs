@@ -93,7 +93,7 @@ fn event(bytes: &[u8], now: &mut u64) -> Event {
         cpu: (cpu % 5 != 4).then(|| u32::from(cpu % 5)),
         pid: None,
         tid: (thread % 64 != 63).then_some(tid),
-        comm: (b % 8 != 0).then(|| Text::from(format!("t{}", tid / 2))),
+        comm: (!b.is_multiple_of(8)).then(|| Text::from(format!("t{}", tid / 2))),
         kind: kind(*what, *a, *b),
     }
 }
@@ -108,7 +108,7 @@ fn kind(what: u8, a: u8, b: u8) -> Kind {
     let by = one(&RECLAIMERS, a);
     let shrinker = (by == Reclaimer::Shrinker).then(|| Text::from("shrink"));
     let address = Some(u64::from(b % 3));
-    let lock = (a % 2 == 0).then(|| Text::from("mmap"));
+    let lock = a.is_multiple_of(2).then(|| Text::from("mmap"));
     match what % 24 {
         0..=5 => Kind::Switch {
             state: (b % 16 != 14).then(|| Text::from(one(&STATES, b))),
@@ -117,7 +117,9 @@ fn kind(what: u8, a: u8, b: u8) -> Kind {
             next_tid: (b % 32 != 31).then_some(other),
             next_comm: None,
             next_priority: None,
-            stack: (b % 3 == 0).then(|| Stack(Text::from(one(&STACKS, b / 3)))),
+            stack: b
+                .is_multiple_of(3)
+                .then(|| Stack(Text::from(one(&STACKS, b / 3)))),
         },
         6 | 7 => Kind::Waking {
             target_tid: other,
@@ -139,7 +141,7 @@ fn kind(what: u8, a: u8, b: u8) -> Kind {
             address: u64::from(a),
             instruction_pointer: None,
             error_code: None,
-            user: (b % 3 != 2).then_some(b % 3 == 0),
+            user: (b % 3 != 2).then_some(b.is_multiple_of(3)),
         },
         17 => Kind::ReclaimBegin {
             by,
@@ -156,7 +158,7 @@ fn kind(what: u8, a: u8, b: u8) -> Kind {
             reclaimed: None,
             shrinker,
             reason: None,
-            duration: (b % 2 == 0).then(|| Nanos(u64::from(b) << (a % 57))),
+            duration: b.is_multiple_of(2).then(|| Nanos(u64::from(b) << (a % 57))),
         },
         19 => Kind::LockBegin {
             lock,

@@ -150,3 +150,36 @@ fn a_damaged_trace_is_explained_as_far_as_it_goes() {
         assert!(line.contains(part), "{line}");
     }
 }
+
+/// As they are: no step between `perf script > file` and this.
+#[test]
+fn text_of_other_tools_is_a_trace() {
+    let texts = concat!(env!("CARGO_MANIFEST_DIR"), "/../events/fixtures/text");
+    for (name, source) in [
+        ("perf.txt", "text of perf script"),
+        ("trace-cmd.txt", "text of ftrace"),
+    ] {
+        let run = Run::new();
+        let output = run.output(&["explain", &format!("{texts}/{name}"), "--json"]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(document["trace"]["source"], source);
+        let causes = document["switches"]["causes"].as_array().unwrap();
+        assert!(
+            causes.iter().any(|cause| cause["call"] == "read"),
+            "{causes:?}"
+        );
+    }
+    let run = Run::new();
+    let path = write(
+        &run,
+        "a-7 [000] 1.000001: sched_process_exit: comm=a pid=7 prio=1\nwhat is this\n",
+    );
+    let output = run.output(&["explain", path.to_str().unwrap()]);
+    let line = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        line.contains("trace.jsonl: line 2: neither an event"),
+        "{line}"
+    );
+}

@@ -145,3 +145,97 @@ fn bad_input_says_what() {
         );
     }
 }
+
+/// Round trips of a client that blocks in read and a server that waits by poll of 3 and works 50 us, on one CPU.
+fn trace(trips: u32) -> String {
+    use std::fmt::Write as _;
+    let mut text =
+        String::from("{\"schema\":\"stopgap.trace/1\",\"clock\":\"monotonic\",\"losses\":[]}\n");
+    let mut now = 1_000;
+    let mut event = |after: u64, tid: u32, rest: &str| {
+        now += after;
+        let comm = if tid == 11 { "asker" } else { "answerer" };
+        writeln!(
+            text,
+            "{{\"time_ns\":{now},\"cpu\":0,\"tid\":{tid},\"comm\":\"{comm}\",{rest}}}"
+        )
+        .unwrap();
+    };
+    let enter = |call: &str, second: u32| {
+        format!(
+            "\"kind\":\"syscall-enter\",\"syscall\":1,\"syscall_name\":\"{call}\",\"argument0\":5,\"argument1\":{second}"
+        )
+    };
+    let exit = |call: &str| {
+        format!("\"kind\":\"syscall-exit\",\"syscall\":1,\"syscall_name\":\"{call}\",\"result\":8")
+    };
+    let to = |next: u32| format!("\"kind\":\"switch\",\"state\":\"S\",\"next_tid\":{next}");
+    let wake = |whom: u32| format!("\"kind\":\"waking\",\"target_tid\":{whom}");
+    event(0, 0, &to(11));
+    for _ in 0..trips {
+        event(100, 11, &enter("write", 0));
+        event(1_000, 11, &wake(12));
+        event(100, 11, &exit("write"));
+        event(0, 11, &enter("read", 0));
+        event(500, 11, &to(12));
+        event(1_000, 12, &exit("poll"));
+        event(0, 12, &enter("read", 0));
+        event(500, 12, &exit("read"));
+        event(50_000, 12, &enter("write", 0));
+        event(500, 12, &wake(11));
+        event(500, 12, &exit("write"));
+        event(0, 12, &enter("poll", 3));
+        event(500, 12, &to(11));
+        event(500, 11, &exit("read"));
+    }
+    text
+}
+
+#[test]
+fn the_pairs_of_a_trace_are_replayed_as_they_were_seen_to_talk() {
+    let run = Run::new();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("trace.jsonl");
+    let path = file.to_str().unwrap();
+    std::fs::write(&file, trace(40)).unwrap();
+    let document = replay(&run, &[path]);
+    let rows = document["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2, "a row a policy");
+    for row in rows {
+        let of = |name: &str| row["parameters"][name].clone();
+        assert_eq!(
+            (of("client"), of("server"), of("on")),
+            (json!("read"), json!("poll"), json!("one"))
+        );
+        assert_eq!((of("k"), of("batch")), (json!(3), json!(1)));
+        // Less the microsecond that the model's server takes of its own.
+        assert_eq!(of("work"), json!("48950ns"));
+        assert_eq!(row["measured"]["switches"], 2.0);
+        let workload = row["workload"].as_str().unwrap();
+        assert!(
+            workload.starts_with("asker (11) asks answerer (12): "),
+            "{workload}"
+        );
+        let missing = row["missing"].as_array().unwrap();
+        let says = |what: &str| missing.iter().any(|missing| missing["what"] == what);
+        assert!(
+            says("requests a flush") && says("the client's policy"),
+            "{row}"
+        );
+    }
+    let screen = text(&run.output(&["replay", "roundtrip", path]).stdout);
+    assert!(
+        screen.contains("measured") && screen.contains("2.00 (2.00..2.00)"),
+        "{screen}"
+    );
+    // What if the kernel were another.
+    let document = replay(&run, &[path, "--keyed", "yes,no", "--policy", "linux-6.12"]);
+    assert_eq!(document["rows"].as_array().unwrap().len(), 2);
+
+    std::fs::write(&file, trace(3)).unwrap();
+    refused(&[path], &["trace.jsonl: no two threads", "stopgap record"]);
+    std::fs::write(&file, "no trace").unwrap();
+    refused(&[path], &["trace.jsonl: line 1"]);
+    refused(&["/nonexistent/trace"], &["/nonexistent/trace"]);
+    refused(&[path, "--work", "5us"], &["--work"]);
+}

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use stopgap_events::trace::{Event, Kind, Text};
 
-use crate::call::{Role, name_of, role};
+use crate::call::{Role, name_of, role, waits_for_several};
 
 /// What a pair did between its first flush and its last.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -60,6 +60,8 @@ struct Side {
     call: Option<(Text, Option<u64>)>,
     /// The descriptor on which it sends to the other.
     descriptor: Option<u64>,
+    /// When it first sent, by descriptor.
+    first: HashMap<u64, u64>,
     since: Counts,
 }
 
@@ -84,9 +86,16 @@ struct Pair {
     total: Exchange,
 }
 
+/// Descriptors of a thread that are followed.
+const DESCRIPTORS: usize = 1_024;
+
 /// Takes the events of a trace a second time; gives what each pair did. Memory grows with pairs alone.
+///
+/// The client is who sent first. That is known only when all is read, so each pair is followed both ways around. A thread
+/// that waits for several descriptors stays the server: then the trace began in the middle.
 #[derive(Debug)]
 pub struct Exchanges {
+    /// As they were given, and after each the same the other way around.
     pairs: Vec<Pair>,
     /// Thread -> its pairs, and whether it is the client there.
     of: HashMap<u32, Vec<(usize, bool)>>,
@@ -97,6 +106,8 @@ impl Exchanges {
     #[must_use]
     pub fn new(pairs: &[(u32, u32)]) -> Exchanges {
         let mut of: HashMap<u32, Vec<(usize, bool)>> = HashMap::new();
+        let ways = |&(a, b): &(u32, u32)| [(a, b), (b, a)];
+        let both: Vec<(u32, u32)> = pairs.iter().flat_map(ways).collect();
         let pair = |(index, &(client, server)): (usize, &(u32, u32))| {
             of.entry(client).or_default().push((index, true));
             of.entry(server).or_default().push((index, false));
@@ -105,7 +116,7 @@ impl Exchanges {
             pair
         };
         Exchanges {
-            pairs: pairs.iter().enumerate().map(pair).collect(),
+            pairs: both.iter().enumerate().map(pair).collect(),
             of,
         }
     }
@@ -144,7 +155,11 @@ impl Exchanges {
             one_cpu: (!pair.cpus.is_empty()).then_some(pair.cpus.len() == 1),
             ..pair.total
         };
-        let mut all: Vec<Exchange> = self.pairs.into_iter().map(of).collect();
+        let mut pairs = self.pairs.into_iter();
+        let mut all = Vec::new();
+        while let (Some(given), Some(reversed)) = (pairs.next(), pairs.next()) {
+            all.push(of(if given.is_reversed() { reversed } else { given }));
+        }
         all.retain(|exchange| exchange.roundtrips > 0);
         all.sort_by_key(|exchange| std::cmp::Reverse(exchange.roundtrips));
         all
@@ -158,6 +173,18 @@ impl Pair {
         } else {
             &mut self.server
         }
+    }
+
+    /// Whether it is the server that sent first.
+    fn is_reversed(&self) -> bool {
+        let first = |side: &Side| side.first.get(&side.descriptor?).copied();
+        let several = self.total.server_descriptors.is_some_and(|count| count > 1)
+            || (self.total.server_waits.keys()).any(|name| waits_for_several(name, None));
+        let (client, server) = (first(&self.client), first(&self.server));
+        !several
+            && server
+                .zip(client)
+                .is_some_and(|(server, client)| server < client)
     }
 
     fn acts(&mut self, client: bool, event: &Event, now: u64) {
@@ -185,9 +212,13 @@ impl Pair {
                 side.book(now);
                 side.user_since = None;
                 let name = name_of(*number, name.as_ref());
-                let sends = role(&name) == Role::Sends
-                    && arguments[0].is_some()
-                    && arguments[0] == side.descriptor;
+                let to = arguments[0].filter(|_| role(&name) == Role::Sends);
+                if let Some(descriptor) = to
+                    && side.first.len() < DESCRIPTORS
+                {
+                    side.first.entry(descriptor).or_insert(now);
+                }
+                let sends = to.is_some() && to == side.descriptor;
                 if role(&name) == Role::Waits {
                     side.waits(&name, arguments);
                 }
@@ -214,8 +245,11 @@ impl Pair {
         }
     }
 
-    /// A side begins to send to the other.
+    /// A side begins to send to the other. Nothing counts before it is known on which descriptors both do.
     fn sends(&mut self, client: bool) {
+        if self.client.descriptor.is_none() || self.server.descriptor.is_none() {
+            return;
+        }
         let flush = client && (!self.begun || self.server.since.sends > 0);
         if flush {
             let sides = [

@@ -10,6 +10,12 @@ use super::values::{count, time, yes_no};
 /// Each combination of what is given is carried out, by each policy.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReplayRoundtrip {
+    /// A recorded trace: its clients and servers are what is carried out, as they were seen to talk, and what the trace
+    /// counted stands beside [default: the cells of the flags below].
+    #[arg(value_name = "TRACE", conflicts_with_all = [
+        "client", "server", "k", "work", "think", "batch", "reply", "on", "client_policy", "beside",
+    ])]
+    pub(crate) trace: Option<PathBuf>,
     /// Whose wake-up rules: linux-2.6.35, linux-6.12, or all [default: all].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) policy: Vec<String>,

@@ -1,5 +1,7 @@
 //! `stopgap replay roundtrip`: a client and a server by the wake-up rules of two kernels.
 
+mod trace;
+
 use std::fs;
 use std::io::Read;
 use std::path::Path;
@@ -30,7 +32,14 @@ const MOST_RECORD: u64 = 256 << 20;
 pub(crate) fn run(flags: &ReplayRoundtrip) -> Result<ExitCode, Failure> {
     signals::install();
     let rules = rules(&flags.policy)?;
-    let cells = cells(flags);
+    let mut seen = match &flags.trace {
+        Some(path) => trace::read(path)?,
+        None => Vec::new(),
+    };
+    let cells = match seen.is_empty() {
+        true => cells(flags),
+        false => trace::cells(&mut seen, flags),
+    };
     if flags.round_trips == 0 || flags.round_trips > MOST_ROUND_TRIPS {
         return Err(Failure::error(format!(
             "{} round trips: give 1 to {MOST_ROUND_TRIPS}",
@@ -51,7 +60,7 @@ pub(crate) fn run(flags: &ReplayRoundtrip) -> Result<ExitCode, Failure> {
     let bar = session::progress_bar();
     let all = cells.len() * rules.len();
     let mut rows = Vec::new();
-    for cell in &cells {
+    for (index, cell) in cells.iter().enumerate() {
         for &rules in &rules {
             if signals::interrupted() {
                 break;
@@ -66,12 +75,11 @@ pub(crate) fn run(flags: &ReplayRoundtrip) -> Result<ExitCode, Failure> {
             )
             .map_err(|error| Failure::error(error.to_string()))?;
             if outcome.round_trips() > 0 {
-                rows.push(Row::Roundtrip(row(
-                    cell,
-                    rules,
-                    &outcome,
-                    measured.as_ref(),
-                )));
+                let mut row = row(cell, rules, &outcome, measured.as_ref());
+                if let Some(seen) = seen.get(index) {
+                    seen.stands_beside(&mut row);
+                }
+                rows.push(Row::Roundtrip(row));
             }
             bar.set_position((rows.len() * 1_000 / all) as u64);
         }
@@ -95,7 +103,9 @@ pub(crate) fn run(flags: &ReplayRoundtrip) -> Result<ExitCode, Failure> {
         chunks: None,
         roundtrip: Some(RoundtripSetting {
             prices: prices(&costs),
-            beside: flags.beside.as_ref().map(|path| path.display().to_string()),
+            beside: (flags.beside.as_ref())
+                .or(flags.trace.as_ref())
+                .map(|path| path.display().to_string()),
         }),
     };
     let name = output::name("replay-roundtrip", started);
@@ -117,23 +127,21 @@ fn rules(words: &[String]) -> Result<Vec<Rules>, Failure> {
     Ok(Rules::ALL.iter().copied().filter(wanted).collect())
 }
 
+/// `cells` with each of `values` in turn.
+fn vary<T: Copy>(cells: &mut Vec<Cell>, values: &[T], set: impl Fn(&mut Cell, T)) {
+    let set = &set;
+    let with = |cell: Cell| {
+        values.iter().map(move |&value| {
+            let mut cell = cell;
+            set(&mut cell, value);
+            cell
+        })
+    };
+    *cells = cells.iter().copied().flat_map(with).collect();
+}
+
 /// All combinations, each once. One request has one reply: how many are answered is then no parameter.
 fn cells(flags: &ReplayRoundtrip) -> Vec<Cell> {
-    fn vary<T: Copy>(cells: &mut Vec<Cell>, values: &[T], set: impl Fn(&mut Cell, T)) {
-        *cells = cells
-            .iter()
-            .flat_map(|&cell| {
-                values.iter().map({
-                    let set = &set;
-                    move |&value| {
-                        let mut cell = cell;
-                        set(&mut cell, value);
-                        cell
-                    }
-                })
-            })
-            .collect();
-    }
     fn or<T: Copy>(given: &[T], usual: &[T]) -> Vec<T> {
         if given.is_empty() { usual } else { given }.to_vec()
     }

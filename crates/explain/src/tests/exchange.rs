@@ -41,7 +41,7 @@ fn a_round_trip_is_taken_apart() {
     assert_eq!(all.len(), 1);
     let exchange = &all[0];
     assert_eq!((exchange.client, exchange.server), (CLIENT, SERVER));
-    let trips = TRIPS - 1; // the last one is not over
+    let trips = TRIPS - 2; // the first tells who they are, and the last one is not over
     assert_eq!(exchange.roundtrips, trips);
     assert_eq!(
         (exchange.switches, exchange.sends, exchange.replies),
@@ -58,6 +58,29 @@ fn a_round_trip_is_taken_apart() {
     let findings = b.explain();
     let pair = &findings.switches.pairs[0];
     assert_eq!(pair.per_roundtrip.p50, Some(2), "as explain counts them");
+}
+
+/// The first requests woke nobody, so that the first waking is the reply's: the client is who sent first nevertheless.
+#[test]
+fn the_client_is_who_sent_first() {
+    let mut b = Builder::new();
+    b.switch(0, "R", CLIENT);
+    for trip in 0..9 {
+        b.enter(CLIENT, "write", 5).after(1_000);
+        if trip > 3 {
+            b.wake(CLIENT, SERVER);
+        }
+        b.exit(CLIENT, "write", 8).enter(CLIENT, "read", 5);
+        b.switch(CLIENT, "S", SERVER).exit(SERVER, "read", 8);
+        b.after(2_000).enter(SERVER, "write", 6);
+        b.wake(SERVER, CLIENT).exit(SERVER, "write", 8);
+        b.enter(SERVER, "read", 6);
+        b.switch(SERVER, "S", CLIENT).exit(CLIENT, "read", 8);
+    }
+    let all = exchanges(&b);
+    assert_eq!((all[0].client, all[0].server), (CLIENT, SERVER));
+    assert_eq!((all[0].roundtrips, all[0].switches), (4, 8));
+    assert_eq!(all[0].server_user_ns, 4 * 2_000);
 }
 
 #[test]
