@@ -134,7 +134,11 @@ fn measure(flags: &Flags, recorder: &Recorder<'_>) -> Result<Vec<Table>, Failure
             order.rotate_left(done as usize % MODES.len());
             let mut runs = [None; MODES.len()];
             for at in order {
-                runs[at] = Some(recorder.run(cell, MODES[at])?);
+                match recorder.run(cell, MODES[at]) {
+                    Ok(run) => runs[at] = Some(run),
+                    Err(_) if signals::interrupted() => break, // Ctrl-C ends the pair too
+                    Err(failure) => return Err(failure),
+                }
             }
             if let [Some(none), Some(scheduling), Some(all)] = runs {
                 repetitions.push([none, scheduling, all]);

@@ -151,6 +151,55 @@ fn memory_is_decoded() {
     );
 }
 
+/// `mm_compaction_try_to_compact_pages` says for what, then begins and ends come zone by zone.
+#[test]
+fn a_compaction_is_of_the_allocation_that_asked_for_it() {
+    const COMMON: &str = "format:\n\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+        \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n";
+    let compact = format!(
+        "name: mm_compaction_try_to_compact_pages\nID: 668\n{COMMON}\
+         \tfield:int order;\toffset:8;\tsize:4;\tsigned:1;\n\
+         \tfield:unsigned long gfp_mask;\toffset:16;\tsize:8;\tsigned:0;\n\n\
+         print fmt: \"order=%d gfp_mask=%s\", REC->order, \
+         __print_flags(REC->gfp_mask, \"|\", {{ 0x40, \"__GFP_IO\" }}, {{ 0x80, \"__GFP_FS\" }})\n"
+    );
+    let begin = format!(
+        "name: mm_compaction_begin\nID: 670\n{COMMON}\
+         \tfield:bool sync;\toffset:40;\tsize:1;\tsigned:0;\n\n\
+         print fmt: \"mode=%s\", REC->sync ? \"sync\" : \"async\"\n"
+    );
+    let formats = [
+        ("compaction:mm_compaction_try_to_compact_pages", compact),
+        ("compaction:mm_compaction_begin", begin),
+    ];
+    let description = Description {
+        formats: formats.map(|(name, text)| (name.to_owned(), text)).into(),
+        ..Description::default()
+    };
+    let (mut decoder, missing) = Decoder::new(&description, Symbols::default()).unwrap();
+    assert_eq!(missing, []);
+    let record = |id: u16, tid: u32| {
+        let mut record = vec![0; 41];
+        record[..2].copy_from_slice(&id.to_le_bytes());
+        record[4..8].copy_from_slice(&tid.to_le_bytes());
+        record
+    };
+    let mut asked = record(668, 7);
+    asked[8] = 9;
+    asked[16] = 0xc0;
+    assert_eq!(decoder.decode(0, 1, &asked, None), Ok(None));
+    let mut said = |tid| {
+        let event = decoder.decode(0, 2, &record(670, tid), None).unwrap();
+        match event.unwrap().kind {
+            Kind::CompactionBegin { order, gfp, .. } => (order, gfp.map(|gfp| gfp.to_string())),
+            other => panic!("{other:?}"),
+        }
+    };
+    let known = (Some(9), Some("__GFP_IO|__GFP_FS".to_owned()));
+    assert_eq!((said(7), said(7)), (known.clone(), known));
+    assert_eq!(said(8), (None, None), "another thread asked for nothing");
+}
+
 #[test]
 fn stacks_have_names_and_begin_at_the_scheduler() {
     let stack = |symbols: Symbols| {
