@@ -5,11 +5,13 @@
 //! cargo run --release -p stopgap-bench -- soak --ops 110m # every policy against its oracle
 //! cargo run --release -p stopgap-bench -- soak chunks     # the memory model against its oracle
 //! cargo run --release -p stopgap-bench -- threads         # two threads over one
+//! cargo run --release -p stopgap-bench -- watch           # ten minutes, five stalls: caught?
 //! ```
 
 mod peers;
 mod soak;
 mod threads;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -39,6 +41,11 @@ enum Command {
     Soak(soak::Flags),
     /// The speed-up of two threads over one: a Stopgap each, one `Shared`, one under a lock.
     Threads(threads::Flags),
+    /// Whether `stopgap watch` catches the stalls that are injected into a load, and names their causes (root).
+    Watch(watch::Flags),
+    /// The load of `watch`, commanded through standard input.
+    #[command(hide = true)]
+    WatchLoad,
 }
 
 fn main() -> ExitCode {
@@ -52,11 +59,19 @@ fn main() -> ExitCode {
             ..
         } => threads::run(&flags),
         Args {
+            command: Some(Command::Watch(flags)),
+            ..
+        } => watch::run(&flags),
+        Args {
+            command: Some(Command::WatchLoad),
+            ..
+        } => watch::load(),
+        Args {
             replay: Some(flags),
             ..
         } => replay::placement(&flags, peers::ALL),
         Args { .. } => Err(Failure::error(
-            "give a workload, a trace, soak or threads; see --help",
+            "give a workload, a trace, soak, threads or watch; see --help",
         )),
     });
     result.unwrap_or_else(Failure::report)
