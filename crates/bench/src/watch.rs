@@ -360,7 +360,8 @@ fn sleep(time: Nanos) -> Result<(), Failure> {
     Ok(())
 }
 
-/// CPU time of a process and of its children that have ended, in the kernel and outside; in steps of 10 ms.
+/// CPU time of a process, in the kernel and outside; in steps of 10 ms. Without its children: those of a
+/// watch make pages, which is not nothing that happens.
 fn cpu_time(pid: u32) -> Result<u64, Failure> {
     let path = format!("/proc/{pid}/stat");
     let text = read_text(&Linux, &path)?;
