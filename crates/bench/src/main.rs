@@ -9,6 +9,7 @@
 //! cargo run --release -p stopgap-bench -- overhead        # what being recorded costs
 //! cargo run --release -p stopgap-bench -- delays          # explain beside the kernel's delay accounting
 //! cargo run --release -p stopgap-bench -- x11             # a real X server, explained
+//! cargo run --release -p stopgap-bench -- watch           # ten minutes, five stalls: caught?
 //! ```
 
 mod delays;
@@ -16,6 +17,7 @@ mod overhead;
 mod peers;
 mod soak;
 mod threads;
+mod watch;
 mod x11;
 
 use std::process::ExitCode;
@@ -59,6 +61,11 @@ enum Command {
     /// Runs of a real X server and its client on one CPU, recorded and explained: status 2 where what is said of
     /// their switches does not hold.
     X11(x11::Flags),
+    /// Whether `stopgap watch` catches the stalls that are injected into a load, and names their causes (root).
+    Watch(watch::Flags),
+    /// The load of `watch`, commanded through standard input.
+    #[command(hide = true)]
+    WatchLoad,
 }
 
 impl Command {
@@ -70,6 +77,8 @@ impl Command {
             Command::Delays(flags) => delays::run(&flags),
             Command::DelaysTask(flags) => delays::task(&flags),
             Command::X11(flags) => x11::run(&flags),
+            Command::Watch(flags) => watch::run(&flags),
+            Command::WatchLoad => watch::load(),
         }
     }
 }

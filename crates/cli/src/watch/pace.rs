@@ -8,12 +8,15 @@ const SHORTEST: Nanos = Nanos::secs(15);
 /// The most, while it fires again and again.
 const LONGEST: Nanos = Nanos::secs(600);
 
-/// When the next window may be written. The distance doubles each time that something fired within
-/// it, and is the shortest again when nothing did.
+/// When the next window may be written. The distance doubles each time that it still fired shortly
+/// before a window, and is the shortest again when it did not: a stall that fires for a few seconds
+/// is one stall, and the next one after it is another.
 #[derive(Debug)]
 pub(super) struct Pace {
     next: Nanos,
     distance: Nanos,
+    /// When something fired last that had no window.
+    last: Option<Nanos>,
     /// Triggers since the last window.
     suppressed: u64,
     /// And before it.
@@ -25,6 +28,7 @@ impl Pace {
         Pace {
             next: Nanos(0),
             distance: SHORTEST,
+            last: None,
             suppressed: 0,
             all: 0,
         }
@@ -33,7 +37,10 @@ impl Pace {
     /// Whether what fires at `now` may have a window; else it is counted.
     pub(super) fn allows(&mut self, now: Nanos) -> bool {
         let allowed = now >= self.next;
-        self.suppressed += u64::from(!allowed);
+        if !allowed {
+            self.suppressed += 1;
+            self.last = Some(now);
+        }
         allowed
     }
 
@@ -41,7 +48,8 @@ impl Pace {
     pub(super) fn written(&mut self, now: Nanos) -> u64 {
         let suppressed = std::mem::take(&mut self.suppressed);
         self.all += suppressed;
-        self.distance = if suppressed > 0 {
+        let goes_on = self.last.take().is_some_and(|last| now < last + SHORTEST);
+        self.distance = if goes_on {
             Nanos((self.distance.0 * 2).min(LONGEST.0))
         } else {
             SHORTEST
@@ -66,27 +74,31 @@ mod tests {
         let mut pace = Pace::new();
         assert!(pace.allows(at(1)));
         assert_eq!(pace.written(at(1)), 0);
-        assert!(!pace.allows(at(15)));
-        assert!(pace.allows(at(16)));
+        assert!(!pace.allows(at(3)));
+        assert!(pace.allows(at(40)));
+        assert_eq!(pace.written(at(40)), 1, "long ago: another stall");
+        assert!(!pace.allows(at(54)) && pace.allows(at(55)));
         assert_eq!(
-            pace.written(at(16)),
+            pace.written(at(55)),
             1,
-            "one fired between: 30 s from now on"
+            "the same goes on: 30 s from now on"
         );
-        assert!(!pace.allows(at(45)) && pace.allows(at(46)));
-        assert_eq!(pace.written(at(46)), 1);
-        assert!(!pace.allows(at(105)) && pace.allows(at(106)), "60 s");
-        let mut now = 106;
+        assert!(!pace.allows(at(84)) && pace.allows(at(85)));
+        let mut now = 85;
         for _ in 0..9 {
             pace.written(at(now));
-            assert!(!pace.allows(at(now + 1)));
-            now += 600;
-            assert!(pace.allows(at(now)), "never longer than 10 minutes");
+            assert!(!pace.allows(at(now + 14)));
+            let mut next = now + 15;
+            while !pace.allows(at(next)) {
+                next += 10;
+            }
+            assert!(next <= now + 610, "never longer than 10 minutes");
+            now = next;
         }
+        assert!(pace.distance > at(400), "{:?}", pace.distance);
         pace.written(at(now));
-        assert!(pace.allows(at(now + 600)));
-        assert_eq!(pace.written(at(now + 600)), 0);
-        assert!(pace.allows(at(now + 616)), "quiet: the shortest again");
-        assert_eq!(pace.suppressed(), 12);
+        assert_eq!(pace.written(at(now + 2_000)), 0);
+        assert!(pace.allows(at(now + 2_015)), "quiet: the shortest again");
+        assert!(pace.suppressed() > 12);
     }
 }

@@ -72,7 +72,7 @@ impl<'j, 's> Window<'j, 's> {
         match pid {
             Some(pid) => self.capture.follow(pid)?,
             None => {
-                let path = &self.capture.instance.path();
+                let path = self.capture.instance.path();
                 exclude_ourselves(self.capture.system, path)?;
             }
         }
