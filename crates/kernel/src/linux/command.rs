@@ -141,7 +141,7 @@ impl Held {
     /// # Errors
     /// As fork(2) and pipe(2); a word with a NUL in it.
     pub fn start(words: &[OsString]) -> Result<Held> {
-        Held::start_under(words, Conditions::default())
+        Held::start_under(words, &Conditions::default())
     }
 
     /// As [`Held::start`], under conditions. They hold from the start on, so that what it does before its
@@ -149,7 +149,7 @@ impl Held {
     ///
     /// # Errors
     /// As there; [`Held::release`] says which condition could not be had.
-    pub fn start_under(words: &[OsString], conditions: Conditions) -> Result<Held> {
+    pub fn start_under(words: &[OsString], conditions: &Conditions) -> Result<Held> {
         let name = words
             .first()
             .map_or(String::new(), |word| word.to_string_lossy().into_owned());
@@ -165,7 +165,7 @@ impl Held {
             let empty = io::Error::from(io::ErrorKind::InvalidInput);
             return Err(Error::call("exec", "no command", empty));
         };
-        let environment = environment(&conditions)?;
+        let environment = environment(conditions)?;
         let mut variables: Vec<*const libc::c_char> = environment
             .iter()
             .map(|variable| variable.as_ptr())
@@ -198,7 +198,7 @@ impl Held {
                 // SAFETY: as above; the descriptors are this process's own copies.
                 unsafe {
                     libc::close(go.as_raw_fd()); // or our own copy would keep us waiting
-                    let bad = take_on(&conditions, &set, nowhere.as_ref().map(AsRawFd::as_raw_fd));
+                    let bad = take_on(conditions, &set, nowhere.as_ref().map(AsRawFd::as_raw_fd));
                     let mut byte = 0_u8;
                     let read = libc::read(wait.as_raw_fd(), (&raw mut byte).cast(), 1);
                     if read != 1 {

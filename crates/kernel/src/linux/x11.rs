@@ -190,7 +190,7 @@ impl Tree {
             silent: true,
             dies_by: Some(Signal::KILL),
         };
-        Ok((Held::start_under(&words, conditions)?, output))
+        Ok((Held::start_under(&words, &conditions)?, output))
     }
 }
 

@@ -165,7 +165,7 @@ fn serve(display: u32, access: &OwnedFd, cpus: &[u32]) -> Result<Child> {
         dies_by: Some(Signal::TERM),
         ..Conditions::default()
     };
-    let child = Held::start_under(&words, conditions)?.release()?;
+    let child = Held::start_under(&words, &conditions)?.release()?;
     let pid = child.watched().pid();
     let deadline = Instant::now() + START;
     let in_time = loop {
