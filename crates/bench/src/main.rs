@@ -1,13 +1,16 @@
-//! Our placement policies beside the peers, the soaks of ours, and what a second thread brings. No ordinary build compiles it.
+//! Our placement policies beside the peers, the soaks of ours, what a second thread brings, and what the tests of a
+//! comparison are worth. No ordinary build compiles it.
 //!
 //! ```text
 //! cargo run --release -p stopgap-bench -- frag            # ours and theirs, one table
 //! cargo run --release -p stopgap-bench -- soak --ops 110m # every policy against its oracle
 //! cargo run --release -p stopgap-bench -- soak chunks     # the memory model against its oracle
 //! cargo run --release -p stopgap-bench -- threads         # two threads over one
+//! cargo run --release -p stopgap-bench -- simulate        # compare's tests where the truth is known
 //! ```
 
 mod peers;
+mod simulate;
 mod soak;
 mod threads;
 
@@ -39,6 +42,9 @@ enum Command {
     Soak(soak::Flags),
     /// The speed-up of two threads over one: a Stopgap each, one `Shared`, one under a lock.
     Threads(threads::Flags),
+    /// How often the tests of `compare`, and those of others, call two sides different where nothing changed and where
+    /// something did, and how often intervals hold the truth.
+    Simulate(simulate::Flags),
 }
 
 fn main() -> ExitCode {
@@ -52,11 +58,15 @@ fn main() -> ExitCode {
             ..
         } => threads::run(&flags),
         Args {
+            command: Some(Command::Simulate(flags)),
+            ..
+        } => simulate::run(&flags),
+        Args {
             replay: Some(flags),
             ..
         } => replay::placement(&flags, peers::ALL),
         Args { .. } => Err(Failure::error(
-            "give a workload, a trace, soak or threads; see --help",
+            "give a workload, a trace, soak, threads or simulate; see --help",
         )),
     });
     result.unwrap_or_else(Failure::report)
@@ -78,6 +88,9 @@ mod tests {
         let threads =
             Args::try_parse_from(["stopgap-bench", "threads", "--repetitions", "3"]).unwrap();
         assert!(matches!(threads.command, Some(Command::Threads(_))));
+        let simulate =
+            Args::try_parse_from(["stopgap-bench", "simulate", "--runs", "10,30"]).unwrap();
+        assert!(matches!(simulate.command, Some(Command::Simulate(_))));
         let replay = Args::try_parse_from(["stopgap-bench", "frag", "--n", "1k"]).unwrap();
         assert!(replay.command.is_none() && replay.replay.is_some());
     }
