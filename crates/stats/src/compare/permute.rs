@@ -100,7 +100,7 @@ pub(super) fn permutation(blocks: &mut [Scores], draws: u32, seed: u64) -> Proba
         }
         let far = sums.iter().filter(|&&sum| as_far(sum)).count();
         return Probability {
-            p: far as u32 as f64 / f64::from(sums.len() as u32),
+            p: f64::from(far as u32) / f64::from(sums.len() as u32),
             arrangements: sums.len() as u32,
             exact: true,
         };

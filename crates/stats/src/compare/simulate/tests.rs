@@ -1,7 +1,8 @@
 use super::*;
 use stopgap_events::random::Random;
 
-/// The shares that a count of `n` may have where the probability is between `least` and `most`: five standard errors beyond.
+/// The shares that a count of `n` may have where the probability is from `least` to `most`: up to four standard errors
+/// beyond.
 fn assert_share(counts: &Counts, column: usize, n: u32, least: f64, most: f64) {
     let share = f64::from(counts.counts[column].expect("it is counted")) / f64::from(n);
     let beyond = |p: f64| 4.0 * (p * (1.0 - p) / f64::from(n)).sqrt();
