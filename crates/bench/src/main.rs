@@ -1,5 +1,5 @@
-//! Our placement policies beside the peers, the soaks of ours, what a second thread brings, and what being
-//! recorded costs. No ordinary build compiles it.
+//! Ours beside the peers, the soaks of ours, and whether what a document says of stopgap holds here. No ordinary build
+//! compiles it.
 //!
 //! ```text
 //! cargo run --release -p stopgap-bench -- frag            # ours and theirs, one table
@@ -10,11 +10,13 @@
 //! cargo run --release -p stopgap-bench -- delays          # explain beside the kernel's delay accounting
 //! cargo run --release -p stopgap-bench -- x11             # a real X server, explained
 //! cargo run --release -p stopgap-bench -- watch           # ten minutes, five stalls: caught?
+//! cargo run --release -p stopgap-bench -- simulate        # compare's tests where the truth is known
 //! ```
 
 mod delays;
 mod overhead;
 mod peers;
+mod simulate;
 mod soak;
 mod threads;
 mod watch;
@@ -66,6 +68,9 @@ enum Command {
     /// The load of `watch`, commanded through standard input.
     #[command(hide = true)]
     WatchLoad,
+    /// How often the tests of `compare`, and those of others, call two sides different where nothing changed and where
+    /// something did, and how often intervals hold the truth.
+    Simulate(simulate::Flags),
 }
 
 impl Command {
@@ -79,6 +84,7 @@ impl Command {
             Command::X11(flags) => x11::run(&flags),
             Command::Watch(flags) => watch::run(&flags),
             Command::WatchLoad => watch::load(),
+            Command::Simulate(flags) => simulate::run(&flags),
         }
     }
 }

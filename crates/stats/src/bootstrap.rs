@@ -117,7 +117,7 @@ fn widening(runs: usize) -> f64 {
 }
 
 /// The 97.5 % point of the normal distribution.
-const Z_975: f64 = 1.959_963_985;
+pub(crate) const Z_975: f64 = 1.959_963_985;
 
 /// The 97.5 % point of Student's distribution with `freedom` degrees of freedom (at least 1);
 /// within 0.1 %. Tabulated up to 10, beyond that by Cornish and Fisher's expansion.

@@ -8,6 +8,7 @@
 //! * [`histogram`]: latency histograms, HdrHistogram V2 in base64 inside the record.
 //! * [`quantile`]: quantiles that refuse when there are too few samples.
 //! * [`bootstrap`]: intervals over runs.
+//! * [`compare`]: whether two sides of runs differ (JSON `stopgap.compare/1`), and what its tests are worth.
 //! * [`growth`]: how cost grows over N.
 //! * [`verdict`]: the words.
 //!
@@ -15,6 +16,7 @@
 
 pub mod advise;
 pub mod bootstrap;
+pub mod compare;
 pub mod explain;
 pub mod growth;
 pub mod histogram;

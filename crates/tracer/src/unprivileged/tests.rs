@@ -17,7 +17,7 @@ fn counters_are_what_is_left_where_perf_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let spool = folder.path().join("spool");
         let source = "sleep".to_owned();
-        let mut user = Unprivileged::prepare(&Linux, &spool, source, "no tracefs").unwrap();
+        let mut user = Unprivileged::prepare(&Linux, &spool, source, None, "no tracefs").unwrap();
         let held = Held::start(&["sleep", "0.3"].map(Into::into)).unwrap();
         let pid = held.pid();
         user.start(pid).unwrap();
@@ -73,9 +73,9 @@ fn counters_are_what_is_left_where_perf_is_refused() {
 fn a_process_that_is_gone_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let spool = folder.path().join("spool");
-    let mut user = Unprivileged::prepare(&Linux, &spool, String::new(), "").unwrap();
+    let mut user = Unprivileged::prepare(&Linux, &spool, String::new(), None, "").unwrap();
     let error = user.start(5_000_000).unwrap_err().to_string();
     assert_eq!(error, "no process 5000000");
-    let again = Unprivileged::prepare(&Linux, &spool, String::new(), "");
+    let again = Unprivileged::prepare(&Linux, &spool, String::new(), None, "");
     assert!(again.is_err(), "the folder is there");
 }

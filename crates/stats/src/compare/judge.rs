@@ -1,0 +1,123 @@
+//! From endpoints to one word.
+//!
+//! An endpoint is *worse* or *better* where its probability, adjusted by Holm, is at most [`LEVEL`] and its effect points
+//! the same way; worse only where its interval does not end below the margin, because a difference that is certain and
+//! does not matter is no regression. It is *not worse* where the upper end of its interval is below the margin.
+//!
+//! | the endpoints | the verdict |
+//! |---|---|
+//! | one is worse | `regression` |
+//! | else one is better | `improvement` |
+//! | else one cannot be tested, or all together cannot reach [`LEVEL`] | `inconclusive` |
+//! | else all are not worse, or nothing was seen on either side | `not worse` |
+//! | else | `no difference proven` |
+
+use super::LEVEL;
+use super::adjust::{benjamini_hochberg, holm};
+use super::permute::arrangements;
+use super::record::{Row, RowWord, Scale, Verdict, Word};
+
+/// Gives each row its adjusted probabilities and, where it could be tested and is `no difference proven` so far, its word;
+/// and says what they come to. `sizes` are the runs of both sides by block.
+pub(super) fn judge(rows: &mut [Row], margin: f64, sizes: &[(usize, usize)]) -> Verdict {
+    let p: Vec<f64> = rows.iter().filter_map(|row| row.p).collect();
+    let adjusted = holm(&p).into_iter().zip(benjamini_hochberg(&p));
+    let tested = rows.iter_mut().filter(|row| row.p.is_some());
+    for (row, (p_holm, p_bh)) in tested.zip(adjusted) {
+        (row.p_holm, row.p_bh) = (Some(p_holm), Some(p_bh));
+        if row.word == RowWord::NoDifferenceProven {
+            row.word = word(row, p_holm, margin);
+        }
+    }
+    let with =
+        |word: RowWord| -> Vec<&Row> { rows.iter().filter(|row| row.word == word).collect() };
+    let names = |rows: &[&Row]| -> String {
+        let each = rows.iter().map(|row| format!("{} {}", row.name, row.text));
+        each.collect::<Vec<_>>().join(", ")
+    };
+    let just = |rows: &[&Row]| -> String {
+        let each: Vec<&str> = rows.iter().map(|row| &*row.name).collect();
+        each.join(", ")
+    };
+    let [worse, better, not_worse, open, nothing, untold] = [
+        RowWord::Worse,
+        RowWord::Better,
+        RowWord::NotWorse,
+        RowWord::NoDifferenceProven,
+        RowWord::NothingSeen,
+        RowWord::Inconclusive,
+    ]
+    .map(with);
+    let verdict = |word: Word, text: String| Verdict {
+        word,
+        text: format!("{word}: {text}"),
+    };
+
+    if !worse.is_empty() {
+        let but = if better.is_empty() {
+            String::new()
+        } else {
+            format!("; better: {}", names(&better))
+        };
+        return verdict(Word::Regression, names(&worse) + &but);
+    }
+    if !better.is_empty() {
+        let but = if open.is_empty() && untold.is_empty() {
+            String::new()
+        } else {
+            let rest: Vec<&Row> = open.into_iter().chain(untold).collect();
+            format!("; of {} nothing is proven", just(&rest))
+        };
+        return verdict(Word::Improvement, names(&better) + &but);
+    }
+    if rows.is_empty() {
+        return verdict(Word::Inconclusive, "there is nothing to compare".to_owned());
+    }
+    if let Some(first) = untold.first() {
+        let text = format!("{}: {}", first.name, first.text);
+        return verdict(Word::Inconclusive, text);
+    }
+    #[allow(clippy::cast_precision_loss)] // a handful
+    let least = 2.0 / arrangements(sizes.iter().copied()) * p.len() as f64;
+    if least > LEVEL {
+        let text = format!(
+            "n too small: of {} endpoints together so few runs cannot give a p below {:.2}",
+            p.len(),
+            least.min(1.0)
+        );
+        return verdict(Word::Inconclusive, text);
+    }
+    if open.is_empty() && !not_worse.is_empty() {
+        let but = if nothing.is_empty() {
+            String::new()
+        } else {
+            format!("; {}: {}", just(&nothing), nothing[0].text)
+        };
+        let per_cent = (margin * 1e5).round() / 1e3;
+        let text = format!("by {per_cent} % or more: {}{but}", names(&not_worse));
+        return verdict(Word::NotWorse, text);
+    }
+    let left = if open.is_empty() { nothing } else { open };
+    let text = format!("nor that there is none: {}", names(&left));
+    verdict(Word::NoDifferenceProven, text)
+}
+
+fn word(row: &Row, p: f64, margin: f64) -> RowWord {
+    let Some(effect) = row.effect else {
+        return RowWord::Inconclusive;
+    };
+    let (same, limit) = match effect.scale {
+        Scale::Ratio => (1.0, 1.0 + margin),
+        Scale::Difference => (0.0, margin * row.before.map_or(0.0, f64::abs)),
+    };
+    // An infinite ratio has no value, and is more.
+    let more = effect.value.is_none_or(|value| value > same);
+    let less = effect.value.is_some_and(|value| value < same);
+    let within = effect.high.is_some_and(|high| high < limit);
+    match p <= LEVEL {
+        true if less => RowWord::Better,
+        _ if within => RowWord::NotWorse,
+        true if more => RowWord::Worse,
+        _ => RowWord::NoDifferenceProven,
+    }
+}

@@ -1,0 +1,260 @@
+//! Is it different? Two sides of runs, held against each other.
+//!
+//! # Contract
+//!
+//! [`compare`] takes two sides of [`Run`]s and gives a [`Comparison`] (JSON `stopgap.compare/1`): for each endpoint the level
+//! of both sides, the effect with its 95 % interval, a probability, and one word for all. The unit of evidence is a *run* (a
+//! process or a boot), never a sample: samples of one run resemble each other, and a test of pooled samples calls identical
+//! runs different in 80 % of cases ([`simulate`] shows it). The same runs, options and seed give the same answer for ever.
+//! It never panics, whatever the figures are: a figure that is missing, NaN or infinite, a side without runs, runs that are
+//! too few are said in the endpoint's row, and make the verdict `inconclusive` where no other endpoint decides it.
+//! No outlier is removed. The maximum is described, never tested.
+//!
+//! # Endpoints
+//!
+//! Fixed before the data is seen; less is better in all of them.
+//!
+//! | endpoint | of a run | test statistic | effect |
+//! |---|---|---|---|
+//! | `median` | its median | sum of ranks | Hodges and Lehmann's ratio |
+//! | `p99` | its p99 | sum of ranks | the same |
+//! | `p99.9` | its p99.9 | sum of ranks | the same |
+//! | `stall rate` | stall episodes a second | sum of rates | Mantel and Haenszel's ratio of rates |
+//! | `stall time` | ms in stalls a second | sum of ranks | the same |
+//! | a number | itself | sum of ranks | Hodges and Lehmann's ratio, or difference where one is 0 or less |
+//!
+//! `p99.9` is an endpoint only where the runs of both sides together have at least [`EPISODES`] independent stall episodes a
+//! run on average: below that a run's p99.9 is one or two bursts under a name that it did not earn. Both sides count together,
+//! so the rule cannot favour a side. Stalls are compared only at one threshold.
+//!
+//! # Method and lineage
+//!
+//! * The test: a permutation of the side's labels within blocks (Fisher, *The Design of Experiments*, 1935; of ranks:
+//!   Wilcoxon 1945, in blocks with their levels taken out first: Hodges and Lehmann 1962). Exact up to 20,000 arrangements,
+//!   else a seeded sample, of which the seen arrangement is one. Its level holds without any assumption on the shape of the
+//!   data, if runs could have been made in any order within their block.
+//! * The effect: Hodges and Lehmann 1963, on logarithms; rates: Mantel and Haenszel 1959. No single run decides them.
+//! * The interval: a percentile bootstrap over runs (Efron 1979), widened as Student's distribution is (see
+//!   [`crate::bootstrap`]).
+//! * Several endpoints: Holm 1979 for the verdict, Benjamini and Hochberg 1995 beside it, for looking around.
+//! * `not worse` is what a non-inferiority trial shows: the upper end of the 95 % interval is below 1 + margin.
+//!
+//! [`Verdict`] is told from the endpoints by the table in `judge.rs`. How often the tests are wrong, what they find, and how
+//! often the intervals hold the truth is measured by [`simulate`] and stands in `docs/compare.md`.
+//!
+//! # What it leaves out
+//!
+//! Drift of the machine between the sides, unless runs are in blocks: sides that were measured one after the other differ by
+//! whatever happened in between. Anything about single samples; the shape of a distribution beyond its quantiles; equality:
+//! absence of proof is `no difference proven`, and only an interval within the margin is more. Reading files and gathering
+//! runs are elsewhere.
+
+mod adjust;
+mod judge;
+mod permute;
+mod record;
+mod resample;
+mod row;
+mod shift;
+mod side;
+pub mod simulate;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use stopgap_events::machine::Missing;
+
+pub use adjust::{benjamini_hochberg, holm};
+pub use permute::EXACT;
+pub use record::{
+    Comparison, Decile, Difference, Effect, Row, RowWord, SCHEMA, Scale, Summary, Verdict, Word,
+    schema,
+};
+pub use resample::BLOCKS;
+pub use side::{Endpoint, Run, RunStalls, Side};
+
+/// The probability of a false alarm that is accepted.
+pub const LEVEL: f64 = 0.05;
+
+/// Independent stall episodes a run, on average over both sides, that make p99.9 an endpoint.
+pub const EPISODES: u64 = 10;
+
+/// More runs on a side are refused: they are samples under another name.
+pub const MOST_RUNS: usize = 5_000;
+
+/// How to compare.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    /// Seed of arrangements and draws.
+    pub seed: u64,
+    /// Arrangements to draw where there are more than [`EXACT`]. The least probability is 1 / (`permutations` + 1).
+    pub permutations: u32,
+    /// Draws behind each interval.
+    pub resamples: u32,
+    /// By what share the later side may be worse and still be `not worse`: 0.05 is 5 %.
+    pub margin: f64,
+    /// What is tested; empty for all that the runs have.
+    pub endpoints: Vec<Endpoint>,
+    /// From what length on it is a stall, nanoseconds; `None` for what the first run says. Runs with another are refused.
+    pub stall_threshold_ns: Option<u64>,
+    /// Unit of median, p99, p99.9, deciles and maximum.
+    pub unit: String,
+    /// Unit of numbers.
+    pub number_unit: String,
+    /// The command line, for the record.
+    pub command: Vec<String>,
+}
+
+impl Default for Options {
+    /// Seed 1, 9,999 arrangements, 2,000 draws, a margin of 5 %, every endpoint, nanoseconds.
+    fn default() -> Options {
+        Options {
+            seed: 1,
+            permutations: 9_999,
+            resamples: 2_000,
+            margin: 0.05,
+            endpoints: Vec::new(),
+            stall_threshold_ns: None,
+            unit: "ns".to_owned(),
+            number_unit: String::new(),
+            command: Vec::new(),
+        }
+    }
+}
+
+/// Compares the runs of two sides.
+///
+/// 60 runs take some 0.1 s, most of it intervals; time grows with runs times ([`Options::permutations`] +
+/// [`Options::resamples`]).
+#[must_use]
+pub fn compare(before: &Side, after: &Side, options: &Options) -> Comparison {
+    let mut missing = Vec::new();
+    let asked = endpoints(before, after, options, &mut missing);
+    let mut endpoints: Vec<Row> = asked
+        .iter()
+        .map(|endpoint| row::row(endpoint, before, after, options))
+        .collect();
+    let sizes = sizes(before, after);
+    let both: Vec<(usize, usize)> = sizes
+        .values()
+        .copied()
+        .filter(|&(a, b)| a * b > 0)
+        .collect();
+    let verdict = judge::judge(&mut endpoints, options.margin, &both);
+
+    let mut warnings = Vec::new();
+    for (block, &(a, b)) in &sizes {
+        if a * b == 0 && !both.is_empty() {
+            let block = block.map_or("no block".to_owned(), |block| format!("block {block}"));
+            warnings.push(format!(
+                "{block} has runs of one side only, which are not compared"
+            ));
+        }
+    }
+    for row in &endpoints {
+        let ends = row.effect.and_then(|effect| effect.low.zip(effect.high));
+        if ends.is_some_and(|(low, high)| low >= high) {
+            warnings.push(format!(
+                "{}: the interval is a point, because runs are equal to each other: is it measured finely enough?",
+                row.name
+            ));
+        }
+    }
+    let threshold = |run: &Run| run.stalls.map(|stalls| stalls.threshold_ns);
+    let runs = || before.runs.iter().chain(&after.runs);
+    let thresholds: BTreeSet<u64> = runs().filter_map(threshold).collect();
+    Comparison {
+        schema: SCHEMA.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        command: options.command.clone(),
+        seed: options.seed,
+        permutations: options.permutations,
+        resamples: options.resamples,
+        level: LEVEL,
+        margin: options.margin,
+        unit: options.unit.clone(),
+        stall_threshold_ns: thresholds
+            .first()
+            .copied()
+            .filter(|_| thresholds.len() == 1),
+        before: summary(before),
+        after: summary(after),
+        verdict,
+        endpoints,
+        deciles: (1..=9)
+            .filter_map(|tenth| row::Shift::of_decile(tenth, before, after, options))
+            .collect(),
+        environment: Vec::new(),
+        warnings,
+        missing,
+    }
+}
+
+fn summary(side: &Side) -> Summary {
+    let longest = side.runs.iter().filter_map(|run| run.max);
+    Summary {
+        name: side.name.clone(),
+        runs: side.runs.len(),
+        max: longest.filter(|max| max.is_finite()).max_by(f64::total_cmp),
+    }
+}
+
+/// How many runs of both sides each block has.
+fn sizes(before: &Side, after: &Side) -> BTreeMap<Option<u32>, (usize, usize)> {
+    let mut sizes: BTreeMap<_, (usize, usize)> = BTreeMap::new();
+    for run in &before.runs {
+        sizes.entry(run.block).or_default().0 += 1;
+    }
+    for run in &after.runs {
+        sizes.entry(run.block).or_default().1 += 1;
+    }
+    sizes
+}
+
+/// What is tested: what was asked for, or all that any run has. Looks at no figure, but at which there are, and for p99.9 at
+/// how many episodes both sides have together.
+fn endpoints(
+    before: &Side,
+    after: &Side,
+    options: &Options,
+    missing: &mut Vec<Missing>,
+) -> Vec<Endpoint> {
+    let runs = || before.runs.iter().chain(&after.runs);
+    let mut asked = Vec::new();
+    if options.endpoints.is_empty() {
+        let usual = Endpoint::USUAL.into_iter();
+        asked.extend(usual.filter(|endpoint| runs().any(|run| endpoint.is_in(run))));
+        let numbers: BTreeSet<&String> = runs().flat_map(|run| run.numbers.keys()).collect();
+        asked.extend(numbers.into_iter().cloned().map(Endpoint::Number));
+    } else {
+        for endpoint in &options.endpoints {
+            if !asked.contains(endpoint) {
+                asked.push(endpoint.clone());
+            }
+        }
+    }
+    if let Some(at) = asked
+        .iter()
+        .position(|endpoint| *endpoint == Endpoint::P999)
+    {
+        let episodes = runs().map(|run| run.episodes);
+        let sum = episodes.fold(Some(0u64), |sum, some| Some(sum?.saturating_add(some?)));
+        let n = (before.runs.len() + after.runs.len()) as u64;
+        let why = match sum {
+            None => {
+                Some("not every run knows how many independent stall episodes it had".to_owned())
+            }
+            Some(sum) if sum < EPISODES.saturating_mul(n) => Some(format!(
+                "{sum} independent stall episodes in {n} runs; it needs {EPISODES} a run"
+            )),
+            Some(_) => None,
+        };
+        if let Some(why) = why {
+            asked.remove(at);
+            missing.push(Missing::new("p99.9", why));
+        }
+    }
+    asked
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,244 @@
+//! The record of a comparison, JSON `stopgap.compare/1`.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use stopgap_events::machine::Missing;
+
+use crate::bootstrap::Interval;
+
+/// The name and version of the record's form.
+pub const SCHEMA: &str = "stopgap.compare/1";
+
+/// Whether two sides differ, by how much, and how certain that is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Comparison {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Version of the tool that wrote it.
+    pub version: String,
+    /// The command line, program name first; empty where it was no command.
+    pub command: Vec<String>,
+    /// Seed of the arrangements and draws; each endpoint begins with it anew.
+    pub seed: u64,
+    /// Arrangements that were drawn where there are too many to go through all.
+    pub permutations: u32,
+    /// Draws behind each interval.
+    pub resamples: u32,
+    /// The probability of a false alarm that is accepted: 0.05.
+    pub level: f64,
+    /// By what share the later side may be worse and still be `not worse`.
+    pub margin: f64,
+    /// Unit of median, p99, p99.9, deciles and maximum, as `ns`.
+    pub unit: String,
+    /// From what length on it was a stall, nanoseconds; absent where no run has stalls, or not all the same.
+    pub stall_threshold_ns: Option<u64>,
+    /// The earlier side.
+    pub before: Summary,
+    /// The later side.
+    pub after: Summary,
+    /// The answer.
+    pub verdict: Verdict,
+    /// What was tested, in the order in which it was fixed.
+    pub endpoints: Vec<Row>,
+    /// The shift function: what each tenth of the samples did. Described, not tested.
+    pub deciles: Vec<Decile>,
+    /// In what the machines of the sides differ; filled in by whoever read their records.
+    pub environment: Vec<Difference>,
+    /// What makes the comparison less sure than it looks, most important first.
+    pub warnings: Vec<String>,
+    /// What was not compared, and why.
+    pub missing: Vec<Missing>,
+}
+
+/// What is known of one side as a whole.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Summary {
+    /// What it is called.
+    pub name: String,
+    /// How many runs it has.
+    pub runs: usize,
+    /// The longest sample of all runs: described, never tested, since it grows with every sample that is taken.
+    pub max: Option<f64>,
+}
+
+/// The answer in a word, and in a sentence.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Verdict {
+    /// For scripts.
+    pub word: Word,
+    /// For people, beginning with the word.
+    pub text: String,
+}
+
+/// The answer's word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Word {
+    /// An endpoint is worse, whatever became of the others.
+    #[serde(rename = "regression")]
+    Regression,
+    /// An endpoint is better, and none is known to be worse.
+    #[serde(rename = "improvement")]
+    Improvement,
+    /// Every endpoint is worse by less than the margin, if at all.
+    #[serde(rename = "not worse")]
+    NotWorse,
+    /// None of these. That they are the same is not proven either.
+    #[serde(rename = "no difference proven")]
+    NoDifferenceProven,
+    /// The runs cannot tell: there are too few, or their figures cannot be compared.
+    #[serde(rename = "inconclusive")]
+    Inconclusive,
+}
+
+impl fmt::Display for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Word::Regression => "regression",
+            Word::Improvement => "improvement",
+            Word::NotWorse => "not worse",
+            Word::NoDifferenceProven => "no difference proven",
+            Word::Inconclusive => "inconclusive",
+        })
+    }
+}
+
+/// One endpoint.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Row {
+    /// `median`, `p99`, `p99.9`, `stall rate`, `stall time`, or a number's name.
+    pub name: String,
+    /// Unit of `before` and `after`.
+    pub unit: String,
+    /// The earlier side: the median of its runs, of a rate all amounts over all time. Absent where no run has it.
+    pub before: Option<f64>,
+    /// Its 95 % interval over runs; absent where the data does not bound it.
+    pub before_interval: Option<Interval>,
+    /// The later side.
+    pub after: Option<f64>,
+    /// Its 95 % interval over runs; absent where the data does not bound it.
+    pub after_interval: Option<Interval>,
+    /// What the later side is of the earlier one.
+    pub effect: Option<Effect>,
+    /// The probability of a difference at least as large, had nothing changed. For this endpoint alone.
+    pub p: Option<f64>,
+    /// The same, adjusted by Holm for all endpoints: what the verdict goes by.
+    pub p_holm: Option<f64>,
+    /// The same, adjusted by Benjamini and Hochberg: for looking around.
+    pub p_bh: Option<f64>,
+    /// From how many arrangements `p` is.
+    pub arrangements: Option<u32>,
+    /// Whether those are all that there are.
+    pub exact: bool,
+    /// What became of it.
+    pub word: RowWord,
+    /// The effect in words, or why there is none.
+    pub text: String,
+}
+
+/// What became of one endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum RowWord {
+    /// Proven worse, and not known to be within the margin.
+    #[serde(rename = "worse")]
+    Worse,
+    /// Proven better.
+    #[serde(rename = "better")]
+    Better,
+    /// Its interval ends below the margin.
+    #[serde(rename = "not worse")]
+    NotWorse,
+    /// None of these.
+    #[serde(rename = "no difference proven")]
+    NoDifferenceProven,
+    /// There was nothing on either side: no stall. It says nothing for or against.
+    #[serde(rename = "nothing seen")]
+    NothingSeen,
+    /// The runs cannot tell.
+    #[serde(rename = "inconclusive")]
+    Inconclusive,
+}
+
+impl fmt::Display for RowWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            RowWord::Worse => "worse",
+            RowWord::Better => "better",
+            RowWord::NotWorse => "not worse",
+            RowWord::NoDifferenceProven => "no difference proven",
+            RowWord::NothingSeen => "nothing seen",
+            RowWord::Inconclusive => "inconclusive",
+        })
+    }
+}
+
+/// What the later side is of the earlier one.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Effect {
+    /// A ratio (1 is the same) or a difference (0 is the same). Absent where it is infinite.
+    pub value: Option<f64>,
+    /// Lower end of its 95 % interval; absent where the data does not bound it.
+    pub low: Option<f64>,
+    /// Upper end of its 95 % interval; absent where the data does not bound it.
+    pub high: Option<f64>,
+    /// Which of the two.
+    pub scale: Scale,
+    /// Whether the ratio is infinite: something came where nothing was.
+    pub infinite: bool,
+}
+
+/// How sides are held against each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Scale {
+    /// Later over earlier.
+    Ratio,
+    /// Later less earlier, where a figure is zero or negative and has no ratio.
+    Difference,
+}
+
+/// One tenth of the samples.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Decile {
+    /// The share of a run's samples at or below: 0.1 to 0.9.
+    pub share: f64,
+    /// The median over the earlier runs.
+    pub before: Option<f64>,
+    /// Its 95 % interval over runs.
+    pub before_interval: Option<Interval>,
+    /// The median over the later runs.
+    pub after: Option<f64>,
+    /// Its 95 % interval over runs.
+    pub after_interval: Option<Interval>,
+    /// What the later side is of the earlier one.
+    pub effect: Option<Effect>,
+}
+
+/// In what the machines differ.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Difference {
+    /// The setting or property, by its name in the run record.
+    pub what: String,
+    /// What the earlier side's records say.
+    pub before: String,
+    /// What the later side's records say.
+    pub after: String,
+}
+
+impl Comparison {
+    /// The record as indented JSON, without a line feed at the end.
+    ///
+    /// # Panics
+    /// Never: strings, finite numbers and lists have a JSON form.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("strings, numbers and lists have a JSON form")
+    }
+}
+
+/// The JSON Schema of [`Comparison`], generated from the types.
+#[must_use]
+pub fn schema() -> serde_json::Value {
+    schemars::schema_for!(Comparison).to_value()
+}

@@ -1,0 +1,226 @@
+//! Intervals of two sides, by a bootstrap over runs.
+//!
+//! As [`crate::bootstrap`], of which this is the form for two sides: runs are drawn as wholes, with replacement, each side
+//! of each block by itself; from [`BLOCKS`] blocks on whole blocks are drawn instead, because then they are what varies. Both
+//! ends are moved away from the estimate by
+//!
+//! ```text
+//! t(0.975, freedom) / 1.96 * sqrt(m / (m - 1))
+//! ```
+//!
+//! with `m` the size of the smallest group that is drawn from, and `freedom` the runs less the groups (for blocks: the blocks
+//! less one). A draw whose ratio is 0 or infinite counts as that, and one of 0 to 0, which tells nothing, against both
+//! ends: an end that then is at 0 or infinity is given up, it is not bounded by the data.
+
+use stopgap_events::random::Random;
+
+use super::shift::Rate;
+use crate::bootstrap::{LEAST_RUNS, Z_975, t_975};
+
+/// From so many blocks on, whole blocks are drawn.
+pub const BLOCKS: usize = 6;
+
+/// The runs of one block, a figure each. Figures that have an order are ascending.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Cell<T> {
+    pub(super) before: Vec<T>,
+    pub(super) after: Vec<T>,
+}
+
+/// The ends of a 95 % interval; what the data does not bound is infinite.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Ends {
+    pub(super) low: f64,
+    pub(super) high: f64,
+}
+
+/// The ends around `value`, which is finite and what `statistic` gives for `cells`; `None` where there are too few runs.
+/// A statistic of NaN is one that the draw does not tell.
+pub(super) fn two_sides<T: Copy>(
+    cells: &[Cell<T>],
+    value: f64,
+    draws: u32,
+    seed: u64,
+    statistic: impl Fn(&[Cell<T>]) -> f64,
+) -> Option<Ends> {
+    let widening = widening(cells)?;
+    let mut random = Random::new(seed);
+    let mut drawn = cells.to_vec();
+    let mut counts = Vec::new();
+    let values = (0..draws).map(|_| {
+        if cells.len() >= BLOCKS {
+            for place in &mut drawn {
+                place.clone_from(&cells[random.index(cells.len())]);
+            }
+        } else {
+            for (place, cell) in drawn.iter_mut().zip(cells) {
+                draw(&cell.before, &mut place.before, &mut counts, &mut random);
+                draw(&cell.after, &mut place.after, &mut counts, &mut random);
+            }
+        }
+        statistic(&drawn)
+    });
+    Some(ends(values.collect(), value, widening))
+}
+
+/// The ends around `value`, the median of these runs, which are finite and ascending.
+pub(super) fn of_median(runs: &[f64], draws: u32, seed: u64) -> Option<Ends> {
+    one_side(runs, median(runs), draws, seed, median)
+}
+
+/// The ends around the logarithm of the rate of these runs.
+pub(super) fn of_rate(runs: &[Rate], draws: u32, seed: u64) -> Option<Ends> {
+    let log = |runs: &[Rate]| Rate::of(runs).ln();
+    one_side(runs, log(runs), draws, seed, log)
+}
+
+fn one_side<T: Copy>(
+    runs: &[T],
+    value: f64,
+    draws: u32,
+    seed: u64,
+    statistic: impl Fn(&[T]) -> f64,
+) -> Option<Ends> {
+    if runs.len() < LEAST_RUNS || !value.is_finite() {
+        return None;
+    }
+    let mut random = Random::new(seed);
+    let (mut drawn, mut counts) = (Vec::new(), Vec::new());
+    let values = (0..draws).map(|_| {
+        draw(runs, &mut drawn, &mut counts, &mut random);
+        statistic(&drawn)
+    });
+    let values = values.collect();
+    Some(ends(values, value, factor(runs.len() - 1, runs.len())))
+}
+
+/// The middle one, or the mean of the two in the middle; NaN of none.
+pub(super) fn median(ascending: &[f64]) -> f64 {
+    match ascending.len() {
+        0 => f64::NAN,
+        n => f64::midpoint(ascending[(n - 1) / 2], ascending[n / 2]),
+    }
+}
+
+/// As many of `from` as there are, with replacement and in their order.
+fn draw<T: Copy>(from: &[T], into: &mut Vec<T>, counts: &mut Vec<u32>, random: &mut Random) {
+    counts.clear();
+    counts.resize(from.len(), 0);
+    for _ in from {
+        counts[random.index(from.len())] += 1;
+    }
+    into.clear();
+    for (&value, &count) in from.iter().zip(&*counts) {
+        into.extend((0..count).map(|_| value));
+    }
+}
+
+/// By what factor the percentile bootstrap of these is too narrow; `None` where they are too few for any.
+fn widening<T>(cells: &[Cell<T>]) -> Option<f64> {
+    if cells.len() >= BLOCKS {
+        return Some(factor(cells.len() - 1, cells.len()));
+    }
+    let sizes = cells
+        .iter()
+        .flat_map(|cell| [cell.before.len(), cell.after.len()]);
+    let least = sizes.clone().min()?;
+    let [before, after] = [0, 1].map(|side| sizes.clone().skip(side).step_by(2).sum::<usize>());
+    if least < 2 || before.min(after) < LEAST_RUNS {
+        return None;
+    }
+    Some(factor(before + after - 2 * cells.len(), least))
+}
+
+#[allow(clippy::cast_precision_loss)] // as many runs as fit into memory
+fn factor(freedom: usize, least: usize) -> f64 {
+    let m = least as f64;
+    t_975(freedom) / Z_975 * (m / (m - 1.0)).sqrt()
+}
+
+/// The percentiles of `values`, outermost where they fall between two, moved away from `value`.
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss
+)] // 0 <= place < values.len()
+fn ends(mut values: Vec<f64>, value: f64, widening: f64) -> Ends {
+    let Some(last) = values.len().checked_sub(1) else {
+        return Ends {
+            low: f64::NEG_INFINITY,
+            high: f64::INFINITY,
+        };
+    };
+    let unknown = values.iter().filter(|value| value.is_nan()).count();
+    // In this order NaN is greater than infinity. Should any NaN have a sign, it is one all the same.
+    for value in values.iter_mut().filter(|value| value.is_nan()) {
+        *value = f64::NAN.abs();
+    }
+    values.sort_unstable_by(f64::total_cmp);
+    // For the lower end those that are not known would stand first.
+    let low = ((0.025 * last as f64).floor() as usize)
+        .checked_sub(unknown)
+        .map_or(f64::NEG_INFINITY, |place| values[place]);
+    let high = values[(0.975 * last as f64).ceil() as usize];
+    let high = if high.is_nan() { f64::INFINITY } else { high };
+    Ends {
+        low: value - widening * (value - low).max(0.0),
+        high: value + widening * (high - value).max(0.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_and_what_is_not_known() {
+        let mut values: Vec<f64> = (0..=1_000).map(f64::from).collect();
+        let of = |values: &[f64]| {
+            let ends = ends(values.to_vec(), 500.0, 1.0);
+            (ends.low, ends.high)
+        };
+        assert_eq!(of(&values), (25.0, 975.0));
+        // Ten draws that tell nothing count against both ends.
+        values[491..501].fill(-f64::NAN);
+        assert_eq!(of(&values), (15.0, 985.0));
+        values[480..520].fill(f64::NAN);
+        assert_eq!(of(&values), (f64::NEG_INFINITY, f64::INFINITY));
+        values.fill(500.0);
+        assert_eq!(of(&values), (500.0, 500.0));
+        assert_eq!(of(&[]), (f64::NEG_INFINITY, f64::INFINITY));
+    }
+
+    #[test]
+    fn too_few_runs_give_no_ends() {
+        let cell = |before: usize, after: usize| Cell {
+            before: vec![1.0; before],
+            after: vec![1.0; after],
+        };
+        let some = |cells: &[Cell<f64>]| two_sides(cells, 0.0, 10, 1, |_| 0.0).is_some();
+        assert!(some(&[cell(3, 3)]));
+        assert!(!some(&[cell(2, 9)]));
+        assert!(!some(&[cell(1, 1), cell(9, 9)]));
+        assert!(some(&vec![cell(1, 1); BLOCKS]));
+        assert!(!some(&[]));
+        assert!(of_median(&[1.0, 2.0], 10, 1).is_none());
+    }
+
+    /// Two blocks that differ by much, sides that differ by a tenth: the difference of blocks is not in the interval,
+    /// whether runs are drawn or blocks.
+    #[test]
+    fn the_level_of_a_block_is_not_in_the_interval() {
+        let cell = |level: f64| Cell {
+            before: vec![level, level + 0.01, level + 0.02],
+            after: vec![level + 0.1, level + 0.11, level + 0.12],
+        };
+        for blocks in [2, BLOCKS] {
+            let cells: Vec<_> = (0..blocks).map(|block| cell(block as f64)).collect();
+            let statistic = |cells: &[Cell<f64>]| super::super::shift::hodges_lehmann(cells);
+            let value = statistic(&cells).unwrap();
+            let ends = two_sides(&cells, value, 500, 1, |drawn| statistic(drawn).unwrap());
+            let ends = ends.unwrap();
+            assert!(0.05 < ends.low && ends.low <= 0.1, "{blocks}: {ends:?}");
+            assert!(0.1 <= ends.high && ends.high < 0.15, "{blocks}: {ends:?}");
+        }
+    }
+}
