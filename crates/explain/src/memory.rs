@@ -1,7 +1,7 @@
 //! Mappings over time, and reclaim by who did it.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use stopgap_events::memory::MemoryEvent;
 use stopgap_events::trace::Text;
