@@ -32,8 +32,7 @@ pub struct Explainer {
     pub(crate) metadata: Metadata,
     pub(crate) options: Options,
     pub(crate) threads: HashMap<u32, Thread>,
-    /// Who has a CPU, as far as the switches say.
-    on_cpu: HashMap<u32, u32>,
+    cpus: HashMap<u32, Cpu>,
     /// Requests to block devices that are not complete, and who issued them.
     requests: HashMap<(Text, u64), u32>,
     pub(crate) tasks: Tasks,
@@ -49,6 +48,14 @@ pub struct Explainer {
     pub(crate) disordered: u64,
     pub(crate) contradictions: u64,
     pub(crate) cut_short: Option<String>,
+}
+
+/// Who has a CPU, as far as the switches say.
+#[derive(Debug, Clone, Copy)]
+struct Cpu {
+    has: u32,
+    /// Who left it for that, as long as nothing was heard there from who came.
+    left: Option<u32>,
 }
 
 /// Which kinds of events came at all: what never came is not known.
@@ -91,7 +98,7 @@ impl Explainer {
             operations: Operations::new(options.top),
             options,
             threads: HashMap::new(),
-            on_cpu: HashMap::new(),
+            cpus: HashMap::new(),
             requests: HashMap::new(),
             tasks: Tasks::default(),
             roundtrips: RoundTrips::default(),
@@ -238,9 +245,25 @@ impl Explainer {
         Some(tid)
     }
 
+    /// Whether `event` is of a thread that has just left the CPU. `__schedule()` (kernel/sched/core.c) tells of the
+    /// switch before it makes it, and until then all is booked on who leaves: the contention of a lock inside the
+    /// switch, an NMI's sample. Interrupts are off, so nothing else can come.
+    fn inside_a_switch(&self, event: &Event) -> bool {
+        let possible = matches!(
+            event.kind,
+            Kind::LockBegin { .. } | Kind::LockEnd { .. } | Kind::Sample { .. }
+        );
+        let left = || self.cpus.get(&event.cpu?)?.left;
+        possible && event.tid.is_some() && left() == event.tid
+    }
+
     /// `tid` has `cpu`: whoever was believed to have it has gone unseen.
     fn has_cpu(&mut self, cpu: u32, tid: u32) {
-        let before = self.on_cpu.insert(cpu, tid);
+        let here = Cpu {
+            has: tid,
+            left: None,
+        };
+        let before = self.cpus.insert(cpu, here).map(|cpu| cpu.has);
         let Some(before) = before.filter(|&before| before != tid && before != 0) else {
             return;
         };

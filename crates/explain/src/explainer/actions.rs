@@ -17,6 +17,11 @@ type Freed = (Option<u64>, Option<u64>);
 
 impl Explainer {
     pub(super) fn action(&mut self, event: &Event) {
+        if self.inside_a_switch(event) {
+            self.seen.locks |= !matches!(event.kind, Kind::Sample { .. });
+            self.seen.samples |= matches!(event.kind, Kind::Sample { .. });
+            return; // the thread's time is that of its new state
+        }
         let Some(tid) = self.acts(event) else {
             if let Kind::BlockComplete { device, sector, .. } = &event.kind {
                 self.completes(device, *sector);

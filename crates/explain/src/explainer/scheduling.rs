@@ -3,7 +3,7 @@
 use stopgap_events::trace::{Event, Kind, Stack, Text};
 use stopgap_stats::explain::Waker;
 
-use super::{Explainer, outs};
+use super::{Cpu, Explainer, outs};
 use crate::call::Role;
 use crate::stack;
 use crate::switch_cause::because;
@@ -37,7 +37,8 @@ impl Explainer {
                     self.arrives(next, next_comm.as_ref(), event.cpu);
                 }
                 if let (Some(cpu), Some(next)) = (event.cpu, *next_tid) {
-                    self.on_cpu.insert(cpu, next);
+                    let left = event.tid.filter(|&tid| tid != 0);
+                    self.cpus.insert(cpu, Cpu { has: next, left });
                 }
             }
             Kind::Waking {

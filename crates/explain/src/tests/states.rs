@@ -149,6 +149,67 @@ fn a_signal_is_no_contradiction() {
     assert_eq!(b.explain().losses.contradictions, 1);
 }
 
+/// The kernel tells of a switch before it makes it: a lock's contention inside is booked on who leaves.
+///
+/// ```text
+///   cpu 0   poll ..switch to t50 .. lock .. locked | t50: read ........... switch back, exit of poll
+///   client  #####|asleep                                        woken r|
+/// ```
+#[test]
+fn a_lock_inside_the_switch_is_of_nobody() {
+    for (state, asleep, waits) in [("S", 240_000_000, 1_000), ("R", 0, 240_001_000)] {
+        let mut b = Builder::new();
+        b.switch(0, "R", CLIENT).enter(CLIENT, "poll", 5);
+        b.after(1_000).switch(CLIENT, state, 50);
+        b.event(
+            CLIENT,
+            Kind::Sample {
+                stack: stopgap_events::trace::Stack("a_[k]".into()),
+            },
+        );
+        b.lock(CLIENT, "spin", 1).locked(CLIENT, "spin", 1);
+        b.enter(50, "read", 5);
+        b.after(240_000_000).wake(50, CLIENT);
+        b.after(1_000).exit(50, "read", 0).enter(50, "read", 5);
+        b.switch(50, "S", CLIENT).exit(CLIENT, "poll", 1);
+        let findings = b.explain();
+        adds_up(&findings);
+        assert_eq!(findings.losses.contradictions, 0, "{state}");
+        let client = findings
+            .tasks
+            .iter()
+            .find(|task| task.task == "client")
+            .unwrap();
+        let times = (client.runnable_ns, client.blocked_ns, client.unknown_ns);
+        assert_eq!(times, (waits, asleep, 0), "{state}");
+    }
+}
+
+/// Of what cannot happen in a switch, and once the next thread was heard of, it stays a contradiction.
+#[test]
+fn what_no_switch_does_contradicts_it() {
+    let mut b = Builder::new();
+    b.switch(0, "R", CLIENT).enter(CLIENT, "poll", 5);
+    b.switch(CLIENT, "S", SERVER);
+    let mut called = Builder::new();
+    called.events = b.events.clone();
+    called.now = b.now;
+    assert_eq!(
+        called
+            .exit(CLIENT, "poll", 1)
+            .explain()
+            .losses
+            .contradictions,
+        1
+    );
+    b.enter(SERVER, "read", 5).lock(CLIENT, "spin", 1);
+    assert_eq!(
+        b.explain().losses.contradictions,
+        2,
+        "the sleeper acts, and the server has no CPU"
+    );
+}
+
 /// A reader that is woken by room to write, scans, and sleeps again in the same call.
 #[test]
 fn a_write_space_wake() {
