@@ -279,7 +279,7 @@ impl Watch<'_, '_, '_> {
                 triggers: pending.triggers,
                 begin_ns,
                 end_ns,
-                from_ns: 0, // known when the pages are read
+                from_ns: taken.since.0, // when the pages are read, what they have
                 taken_ns: taken.end.0,
                 gap_ns: taken.gap.0,
                 suppressed,

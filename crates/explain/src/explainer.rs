@@ -9,15 +9,15 @@ use stopgap_events::trace::{Event, Kind, Metadata, Text};
 use stopgap_stats::explain::Findings;
 
 use crate::Options;
-use crate::call::name_of;
+use crate::call::{Call, Family, name_of, role};
 use crate::findings;
 use crate::memory::Mappings;
-use crate::operation::{Ending, Operations};
+use crate::operation::{Ending, Operation, Operations};
 use crate::roundtrip::RoundTrips;
 use crate::space::Spaces;
 use crate::spread::Counts;
 use crate::tasks::{Tasks, name};
-use crate::thread::{State, Thread};
+use crate::thread::{State, Thread, Where};
 
 /// Takes events, in the order of the trace; gives [`Findings`].
 ///
@@ -142,6 +142,27 @@ impl Explainer {
         }
     }
 
+    /// Before the first event: the thread `tid` has been in `call` since before `from`, from which on the trace has
+    /// every event of its. What of the call lies after `from` becomes an operation that took at least so long.
+    pub fn is_in_call(&mut self, tid: u32, call: &str, from: u64) {
+        self.first.get_or_insert(from);
+        self.now = self.now.max(from);
+        let thread = self.thread(tid, None);
+        thread.whole = true;
+        thread.traced = true;
+        let name: Text = call.into();
+        thread.operation = Family::of(call).map(|family| {
+            let mut operation = Operation::new(family, Text::clone(&name), from);
+            operation.before = true;
+            operation
+        });
+        thread.place = Where::In(Call {
+            role: role(call),
+            name,
+            first: None,
+        });
+    }
+
     /// The rest of the trace cannot be read, because of `why`.
     pub fn cut_short(&mut self, why: impl Into<String>) {
         self.cut_short = Some(why.into());
@@ -226,6 +247,7 @@ impl Explainer {
         let now = self.now;
         let scheduled = self.seen.switches;
         let thread = self.thread(tid, event.comm.as_ref());
+        thread.was(State::Running);
         let missed = scheduled && matches!(thread.state, State::Blocked | State::Runnable);
         if missed {
             thread.doubt(now);

@@ -19,6 +19,8 @@ pub(crate) struct Operation {
     pub(crate) family: Family,
     pub(crate) name: Text,
     pub(crate) begin: u64,
+    /// Whether it had begun before.
+    pub(crate) before: bool,
     pub(crate) length_bytes: Option<u64>,
     parts: Parts,
     /// Of a fault: time since the last sign that it had not ended.
@@ -36,6 +38,7 @@ impl Operation {
             family,
             name,
             begin,
+            before: false,
             length_bytes: None,
             parts: Parts::default(),
             pending: Parts::default(),
@@ -203,7 +206,7 @@ impl Operations {
             tid: ending.tid,
             begin_ns: operation.begin,
             length_ns: operation.length(),
-            at_least: is_fault || ending.open,
+            at_least: is_fault || ending.open || operation.before,
             excess_ns: excess,
             length_bytes: operation.length_bytes,
             result: ending.result,

@@ -116,6 +116,8 @@ pub(crate) struct Thread {
     pub(crate) slept: Option<(u64, Why)>,
     /// A recorder that was asked for it made events of its own doing, not only of its switches.
     pub(crate) traced: bool,
+    /// Its first event is the first there was: the trace is whole from its begin on.
+    pub(crate) whole: bool,
     pub(crate) exiting: bool,
     /// It has waited for several descriptors at once.
     pub(crate) multiplexes: bool,
@@ -154,6 +156,7 @@ impl Thread {
             asleep: None,
             slept: None,
             traced: false,
+            whole: false,
             exiting: false,
             multiplexes: false,
             switches: 0,
@@ -166,6 +169,14 @@ impl Thread {
     /// Books the time up to `now`.
     pub(crate) fn advance(&mut self, now: u64) {
         self.book(now, self.state);
+    }
+
+    /// An event says that it was in `state`: where it is its first, and no one before can be missing, it was so from
+    /// the begin on.
+    pub(crate) fn was(&mut self, state: State) {
+        if std::mem::take(&mut self.whole) && self.state == State::Unknown {
+            self.state = state;
+        }
     }
 
     /// Books the time up to `now` as unknown: what was believed of it turns out wrong.

@@ -13,7 +13,7 @@ use stopgap_kernel::Linux;
 use stopgap_kernel::local_time::LocalTime;
 use stopgap_report::explain::screen;
 use stopgap_report::text::{plain, wrap};
-use stopgap_stats::watch::{Cause, Document, Page, Stall, Told};
+use stopgap_stats::watch::{Cause, Document, Page, Stall, Told, Trigger, TriggerKind};
 use stopgap_tracer::capture::complete_from;
 use stopgap_tracer::spool::Spool;
 
@@ -50,10 +50,11 @@ pub(super) fn finish(folder: &Path, json: bool) -> Result<ExitCode, Failure> {
     let directory = folder.parent().unwrap_or_else(|| Path::new("."));
 
     let complete = complete_from(&spool)?.unwrap_or(Nanos(0)).0;
-    stall.from_ns = stall.begin_ns.saturating_sub(BEFORE.0).max(complete);
+    let begin = stall.begin_ns.saturating_sub(BEFORE.0);
+    stall.from_ns = stall.from_ns.max(begin).max(complete);
     let path = directory.join(&name);
     let trace = path.with_extension(TRACE);
-    let (mut findings, written) = explain(&spool, stall.from_ns, &trace)?;
+    let (mut findings, written) = explain(&spool, &mut stall, &trace)?;
     let mut whole = true;
     let mut said = |what: &Path, result: Result<(), String>| match result {
         Ok(()) => Some(what.display().to_string()),
@@ -64,10 +65,10 @@ pub(super) fn finish(folder: &Path, json: bool) -> Result<ExitCode, Failure> {
         }
     };
     let trace = said(&trace, written);
-    let cause = around::cause(&findings, &stall);
+    let (trigger, cause) = around::headline(&findings, &stall);
+    let line = line(&stall, trigger, &cause);
     inside_first(&mut findings, &stall);
     let page = path.with_extension(PAGE);
-    let line = line(&stall, &cause);
     let text = text(&stall, &line, &cause, trace.as_deref(), &findings);
     let written = write(&page, &text).map_err(|error| error.to_string());
     let page = said(&page, written);
@@ -91,11 +92,11 @@ pub(super) fn finish(folder: &Path, json: bool) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(if whole { DONE } else { ERROR }))
 }
 
-/// Writes the events from `from` on to `path`, and explains them. That they could not be written does
-/// not keep them from being explained.
+/// Writes the events of the stall's trace to `path`, and explains them. That they could not be written does
+/// not keep them from being explained. Threads whose names were not known when they fired get them.
 fn explain(
     spool: &Spool,
-    from: u64,
+    stall: &mut Stall,
     path: &Path,
 ) -> Result<(Findings, Result<(), String>), Failure> {
     let mut trace = spool.trace(symbols(spool))?;
@@ -104,8 +105,31 @@ fn explain(
         frame_marker: None,
     };
     let mut explainer = Explainer::new(&trace.metadata(), options);
+    let from = stall.from_ns;
+    // What fired may have begun before there is a trace of it.
+    for trigger in &stall.triggers {
+        let begin = (trigger.at_ns).saturating_sub(trigger.measured_ns.unwrap_or(0));
+        if let (TriggerKind::SlowCall, Some(tid), Some(call)) =
+            (trigger.kind, trigger.tid, &trigger.call)
+            && begin < from
+        {
+            explainer.is_in_call(tid, call, from);
+        }
+    }
+    let mut nameless: Vec<&mut Trigger> = (stall.triggers.iter_mut())
+        .filter(|trigger| trigger.tid.is_some() && trigger.task.is_none())
+        .collect();
     let mut out = Out::create(path);
     while let Some(event) = trace.next_event()? {
+        for trigger in &mut nameless {
+            if event.tid == trigger.tid
+                && let Some(comm) = &event.comm
+                && event.time.0 <= trigger.at_ns
+                && trigger.task.as_deref() != Some(&**comm)
+            {
+                trigger.task = Some(comm.to_string());
+            }
+        }
         // The decoder has learned names from what came before.
         if event.time.0 >= from {
             explainer.event(&event);
@@ -166,10 +190,10 @@ fn inside_first(findings: &mut Findings, stall: &Stall) {
 }
 
 /// `14:02:11 memory pressure 162 ms in 1 s: memcg-reclaim, 71 % of ...`.
-fn line(stall: &Stall, cause: &Cause) -> String {
+fn line(stall: &Stall, trigger: Option<&Trigger>, cause: &Cause) -> String {
     let clock =
         LocalTime::at(stall.unix_s).map_or_else(|| stall.unix_s.to_string(), LocalTime::clock);
-    let trigger = stall.triggers.first().map_or_else(String::new, words);
+    let trigger = trigger.map_or_else(String::new, words);
     format!("{clock} {trigger}: {}", cause.text)
 }
 

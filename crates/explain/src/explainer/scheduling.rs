@@ -113,6 +113,7 @@ impl Explainer {
         let now = self.now;
         let thread = self.thread(tid, event.comm.as_ref());
         thread.notes_cpu(event.cpu);
+        thread.was(State::Running);
         let missed = matches!(thread.state, State::Blocked | State::Runnable);
         if missed {
             thread.doubt(now);
@@ -159,6 +160,7 @@ impl Explainer {
         let now = self.now;
         let thread = self.thread(tid, comm);
         thread.notes_cpu(cpu);
+        thread.was(State::Runnable);
         let missed = thread.state == State::Running;
         if missed {
             thread.doubt(now);
@@ -196,6 +198,7 @@ impl Explainer {
             }
         }
         let thread = self.thread(target, comm);
+        thread.was(State::Blocked);
         if matches!(thread.state, State::Blocked | State::Unknown) {
             thread.advance(now);
             thread.wakes_up(now, Some(&by));

@@ -3,7 +3,7 @@
 use stopgap_events::trace::{Kind, Reclaimer, Stack};
 use stopgap_stats::explain::{Findings, Slow};
 
-use super::builder::{Builder, CLIENT, SERVER};
+use super::builder::{Builder, CLIENT, SERVER, options};
 
 const MS: u64 = 1_000_000;
 
@@ -297,4 +297,60 @@ fn samples_inside_slow_calls_by_function() {
         .collect();
     assert_eq!(told, [("unmapped_area", 2), ("clear_page", 1)]);
     assert_eq!(in_mmap().explain().functions, None);
+}
+
+/// A call that began before the trace, of whose thread the trace has all: its first event says what it did before.
+///
+/// ```text
+///   mmap ..[trace begins        first event
+///          <----- 5 ms -----> | switched in: it waited for the CPU; woken: it slept; switched out: it ran
+/// ```
+#[test]
+fn a_call_that_began_before_the_trace() {
+    let told = |first: &dyn Fn(&mut Builder)| {
+        let mut b = Builder::new();
+        let from = b.now;
+        first(b.after(5_000_000));
+        b.after(1_000_000).exit(CLIENT, "mmap", 4_096);
+        let mut explainer = crate::Explainer::new(&b.metadata, options());
+        explainer.is_in_call(CLIENT, "mmap", from);
+        b.events.iter().for_each(|event| explainer.event(event));
+        let findings = explainer.finish();
+        assert_eq!(findings.losses.contradictions, 0);
+        let slow = findings.slow[0].clone();
+        assert_eq!(
+            (&*slow.call, slow.at_least, slow.begin_ns),
+            ("mmap", true, from)
+        );
+        let parts = slow
+            .parts
+            .iter()
+            .map(|part| (part.cause.clone(), part.ns / 1_000));
+        parts.collect::<Vec<_>>()
+    };
+    let part = |cause: &str, us| (cause.to_owned(), us);
+    let arrives = told(&|b| {
+        b.switch(SERVER, "R", CLIENT);
+    });
+    assert_eq!(arrives, [part("run-queue", 5_000), part("on-cpu", 1_000)]);
+    let runs = told(&|b| {
+        b.switch(CLIENT, "R", SERVER)
+            .after(500_000)
+            .switch(SERVER, "R", CLIENT);
+    });
+    assert_eq!(runs, [part("on-cpu", 6_000), part("run-queue", 500)]);
+    let wakes = told(&|b| {
+        b.wake(SERVER, CLIENT)
+            .after(500_000)
+            .switch(SERVER, "R", CLIENT);
+    });
+    assert_eq!(
+        wakes,
+        [
+            part("unknown", 5_000),
+            part("on-cpu", 1_000),
+            part("run-queue", 500)
+        ]
+    );
+    assert_eq!(told(&|b| b.now -= 2_000_000), [part("on-cpu", 4_000)]);
 }

@@ -30,6 +30,8 @@ pub struct Window<'j, 's> {
     page: usize,
     /// Losses of each CPU when the last one was taken out.
     lost: Vec<u64>,
+    /// When tracing was switched on.
+    since: Nanos,
 }
 
 /// A window that was taken out.
@@ -37,6 +39,8 @@ pub struct Window<'j, 's> {
 pub struct Taken {
     /// Its pages.
     pub spool: Spool,
+    /// When tracing was switched on: nothing is in it from before.
+    pub since: Nanos,
     /// When tracing was switched off for it: nothing is in it from then on.
     pub end: Nanos,
     /// For how long nothing was traced.
@@ -60,6 +64,7 @@ impl<'j, 's> Window<'j, 's> {
             capture,
             page,
             lost,
+            since: Nanos(0),
         })
     }
 
@@ -76,7 +81,9 @@ impl<'j, 's> Window<'j, 's> {
                 exclude_ourselves(self.capture.system, path)?;
             }
         }
-        self.capture.instance.switch(true)
+        self.capture.instance.switch(true)?;
+        self.since = self.capture.system.now();
+        Ok(())
     }
 
     /// What is already known not to be captured.
@@ -103,7 +110,9 @@ impl<'j, 's> Window<'j, 's> {
         self.capture.instance.switch(false)?;
         let moved = self.move_pages(folder);
         let on = self.capture.instance.switch(true);
-        let gap = system.now().saturating_sub(end);
+        let again = system.now();
+        let since = std::mem::replace(&mut self.since, again);
+        let gap = again.saturating_sub(end);
         moved?;
         on?;
         let losses = self.losses();
@@ -117,7 +126,12 @@ impl<'j, 's> Window<'j, 's> {
         };
         write_json(system, &folder.join(END), &end_file)?;
         let spool = Spool::open(folder)?;
-        Ok(Taken { spool, end, gap })
+        Ok(Taken {
+            spool,
+            since,
+            end,
+            gap,
+        })
     }
 
     fn move_pages(&self, folder: &Path) -> Result<()> {
