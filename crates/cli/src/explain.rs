@@ -43,7 +43,11 @@ pub(crate) fn run(args: &args::Explain) -> Result<ExitCode, Failure> {
     for event in input {
         match event {
             Ok(event) => explainer.event(&event),
-            Err(error) if events == 0 => return Err(wrong(&error)),
+            Err(error) if events == 0 => {
+                return Err(wrong(&format!(
+                    "{error}; there is nothing before it to explain"
+                )));
+            }
             Err(error) => {
                 explainer.cut_short(error.to_string());
                 damaged = Some(wrong(&format!(

@@ -138,7 +138,16 @@ fn a_damaged_trace_is_explained_as_far_as_it_goes() {
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(document["verdict"]["word"], "inconclusive");
     assert_eq!(document["switches"]["roundtrips"], 20);
-    for (content, part) in [("no trace", "line 1"), ("PAR1 cut off", "trace.jsonl: ")] {
+    for (content, part) in [
+        ("", "trace.jsonl: it is empty"),
+        (
+            "no trace",
+            "trace.jsonl: it is no trace: neither Parquet, nor",
+        ),
+        ("{no trace", "trace.jsonl: line 1: "),
+        ("PAR1 cut off", "stopgap record --recover"),
+        ("PAR1 cut off", "none of it can be read"),
+    ] {
         write(&run, content);
         let output = run.output(&["explain", path]);
         let line = text(&output.stderr);

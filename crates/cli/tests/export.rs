@@ -177,7 +177,7 @@ fn files_that_are_no_traces() {
     refused(
         &run,
         &[&["words"], &to[..]].concat(),
-        &["words: line 1: expected value"],
+        &["words: it is no trace"],
     );
     let lines = "{\"time_ns\":1,\"kind\":\"unmap\",\"id\":1}\n{\"time_ns\":2,\"kind\":\"unmap\"}\n";
     fs::write(path(&run, "lines"), lines).unwrap();

@@ -2,12 +2,14 @@
 
 use stopgap_events::machine::Missing;
 use stopgap_events::trace::Clock;
+use stopgap_events::units::Nanos;
 use stopgap_stats::explain::{
     Explained, Findings, Frames, Function, Losses, Memory, Switches, Trace,
 };
 
 use crate::LOSS_LIMIT;
 use crate::advice;
+use crate::call::Family;
 use crate::explainer::Explainer;
 use crate::operation::Operations;
 use crate::verdict;
@@ -18,6 +20,7 @@ const FUNCTIONS: usize = 20;
 pub(crate) fn of(mut all: Explainer) -> Findings {
     let mut missing = all.metadata.missing.clone();
     missing.extend(never_seen(&all));
+    missing.extend(unexplained(&all));
     let trace = trace(&all);
     let losses = losses(&all, &mut missing);
     let (tasks, switches) = switches(&mut all, &mut missing);
@@ -127,6 +130,24 @@ fn never_seen(all: &Explainer) -> Vec<Missing> {
         "no switch has a kernel stack",
     );
     missing
+}
+
+/// Less sleep than this in all slow operations of a kind is not worth a line.
+const UNEXPLAINED_NS: u64 = 1_000_000;
+
+/// Sleeps in slow operations of which neither an event nor a stack says why, where other sleeps have stacks.
+fn unexplained(all: &Explainer) -> Vec<Missing> {
+    let by_family = all.operations.unexplained.iter();
+    let told = by_family.filter(|(_, (_, ns))| all.seen.stacks && *ns >= UNEXPLAINED_NS);
+    let line = |(family, (count, ns)): (&Family, &(u64, u64))| {
+        let (word, time) = (family.word(), Nanos(*ns));
+        let what = format!("what {count} slow {word} slept for, {time} in all");
+        let why = "no event says so, and the switch has no kernel stack that does: record takes those of uninterruptible \
+                   waits, and of others where the CPU goes idle. perf record -g -e sched:sched_switch -e \
+                   raw_syscalls:sys_enter -e raw_syscalls:sys_exit takes all; explain reads the text of perf script";
+        Missing::new(what, why)
+    };
+    told.map(line).collect()
 }
 
 fn switches(

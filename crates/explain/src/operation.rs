@@ -28,6 +28,8 @@ pub(crate) struct Operation {
     /// CPU time until the kernel had found a hole.
     pub(crate) search_ns: Option<u64>,
     pub(crate) longest_sleep: Option<Waker>,
+    /// Time asleep, of which nothing says why.
+    pub(crate) unexplained_ns: u64,
     /// Samples by innermost kernel function.
     pub(crate) samples: BTreeMap<Text, u64>,
 }
@@ -44,6 +46,7 @@ impl Operation {
             pending: Parts::default(),
             search_ns: None,
             longest_sleep: None,
+            unexplained_ns: 0,
             samples: BTreeMap::new(),
         }
     }
@@ -115,6 +118,8 @@ pub(crate) struct Operations {
     /// Of slow memory operations alone.
     slow_search_ns: u64,
     pub(crate) functions: BTreeMap<Text, u64>,
+    /// Slow operations with time asleep of which nothing says why: how many, and how long.
+    pub(crate) unexplained: BTreeMap<Family, (u64, u64)>,
 }
 
 struct Ranked {
@@ -154,6 +159,7 @@ impl Operations {
             search_ns: None,
             slow_search_ns: 0,
             functions: BTreeMap::new(),
+            unexplained: BTreeMap::new(),
         }
     }
 
@@ -184,6 +190,11 @@ impl Operations {
                 if operation.family.is_memory() {
                     *self.with_cause.entry(why.word()).or_default() += 1;
                 }
+            }
+            if operation.unexplained_ns > 0 {
+                let of_family = self.unexplained.entry(operation.family).or_default();
+                of_family.0 += 1;
+                of_family.1 = of_family.1.saturating_add(operation.unexplained_ns);
             }
             for (function, count) in &operation.samples {
                 *self.functions.entry(Text::clone(function)).or_default() += count;

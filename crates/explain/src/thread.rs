@@ -192,6 +192,9 @@ impl Thread {
         if self.operation.is_some() {
             let why = self.why(state);
             if let Some(operation) = &mut self.operation {
+                if state == State::Blocked && why == Why::Unknown {
+                    operation.unexplained_ns = operation.unexplained_ns.saturating_add(ns);
+                }
                 operation.charge(&why, ns);
             }
         }

@@ -112,6 +112,7 @@ fn explain(
         if let (TriggerKind::SlowCall, Some(tid), Some(call)) =
             (trigger.kind, trigger.tid, &trigger.call)
             && begin < from
+            && from < trigger.at_ns
         {
             explainer.is_in_call(tid, call, from);
         }

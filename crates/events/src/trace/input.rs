@@ -30,7 +30,7 @@ impl<R: Read + Seek> Input<R> {
     /// what it lost stands where it was lost.
     ///
     /// # Errors
-    /// Those of [`file::Reader::new`] and [`lines::Reader::new`].
+    /// Where it is empty, or none of these, and those of [`file::Reader::new`] and [`lines::Reader::new`].
     pub fn new(mut source: R) -> Result<Input<R>, Error> {
         let system = |error: std::io::Error| Error::new(Place::File, error.to_string());
         let mut head = Vec::new();
@@ -48,6 +48,16 @@ impl<R: Read + Seek> Input<R> {
             source.seek(SeekFrom::Start(0)).map_err(system)?;
             let source = BufReader::with_capacity(BUFFER, source);
             return Ok(Input::Text(Box::new(text::Reader::new(source, metadata))));
+        }
+        let wrong = |why: &str| Err(Error::new(Place::File, why));
+        match head.trim_ascii_start().first() {
+            None if head.is_empty() => return wrong("it is empty"),
+            None | Some(b'{') => {}
+            Some(_) => {
+                return wrong(
+                    "it is no trace: neither Parquet, nor JSON lines, nor text of perf script, trace-cmd report or ftrace",
+                );
+            }
         }
         let reader = lines::Reader::new(BufReader::with_capacity(BUFFER, source))?;
         Ok(Input::Lines(Box::new(reader)))

@@ -299,6 +299,40 @@ fn samples_inside_slow_calls_by_function() {
     assert_eq!(in_mmap().explain().functions, None);
 }
 
+/// A driver's own wait, on a CPU that had something else to do: no stack. It is no cause that is not seen, and what to
+/// do is said; with a stack it is told.
+#[test]
+fn a_wait_of_which_nothing_tells() {
+    for (stack, cause, lines) in [
+        (None, "unknown", 1),
+        (Some("drm_ioctl_[k];dma_fence_default_wait_[k]"), "fence", 0),
+    ] {
+        let mut b = Builder::new();
+        b.switch_at(SERVER, "S", CLIENT, Some("do_poll_[k]"));
+        b.enter(CLIENT, "ioctl", 5)
+            .switch_at(CLIENT, "S", SERVER, stack);
+        b.after(30_000_000)
+            .wake(SERVER, CLIENT)
+            .switch(SERVER, "R", CLIENT);
+        b.exit(CLIENT, "ioctl", 0);
+        let findings = b.explain();
+        let slow = &findings.slow[0];
+        assert_eq!(
+            (&*slow.parts[0].cause, slow.parts[0].ns),
+            (cause, 30_000_000)
+        );
+        let told = findings.missing.iter();
+        let told =
+            told.filter(|missing| missing.what == "what 1 slow ioctl slept for, 30 ms in all");
+        let told: Vec<_> = told.collect();
+        assert_eq!(told.len(), lines, "{:?}", findings.missing);
+        assert!(
+            told.iter()
+                .all(|missing| missing.why.contains("perf record -g"))
+        );
+    }
+}
+
 /// A call that began before the trace, of whose thread the trace has all: its first event says what it did before.
 ///
 /// ```text

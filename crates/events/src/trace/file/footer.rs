@@ -68,7 +68,8 @@ impl Footer {
         source.read_exact(&mut ends).map_err(system)?;
         if ends[4..] != MAGIC {
             return Err(wrong(
-                "it does not end as a Parquet file: it is cut off, or still being written",
+                "it does not end as a Parquet file, and without its end none of it can be read: it is cut off, or still \
+                 being written; of a recording that was killed, stopgap record --recover FOLDER makes it",
             ));
         }
         let length = u64::from(u32::from_le_bytes([ends[0], ends[1], ends[2], ends[3]]));
