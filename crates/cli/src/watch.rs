@@ -43,6 +43,8 @@ const SETTLE: Nanos = Nanos::millis(500);
 const OPEN: Nanos = Nanos::secs(2);
 /// A CPU's buffer by default: ten seconds of a busy desktop, and 0.1 s to take out and write.
 const LARGEST_BUFFER: Bytes = Bytes::mib(16);
+/// Some pages: the events of a millisecond.
+const LEAST_BUFFER: Bytes = Bytes::kib(64);
 /// Windows that wait to be made into pages; a page takes seconds, windows are 15 s apart.
 const MOST_WAITING: usize = 3;
 /// Writing a page waits for the disk; so long after it, I/O pressure may be ours.
@@ -54,6 +56,16 @@ pub(crate) fn run(args: &args::Watch) -> Result<ExitCode, Failure> {
     signals::install();
     if let Some(folder) = &args.finish {
         return page::finish(folder, args.json);
+    }
+    if args.duration == Some(Nanos(0)) {
+        return Err(Failure::error(
+            "-d 0: there is nothing to watch for no time".to_owned(),
+        ));
+    }
+    if let Some(buffer) = args.buffer.filter(|buffer| *buffer < LEAST_BUFFER) {
+        return Err(Failure::error(format!(
+            "--buffer {buffer}: a CPU's window takes at least {LEAST_BUFFER}"
+        )));
     }
     signals::take_requests();
     let watched = args.pid.map(Watched::open).transpose()?;
@@ -93,10 +105,10 @@ pub(crate) fn run(args: &args::Watch) -> Result<ExitCode, Failure> {
             .iter()
             .map(|limit| format!("{} {}", limit.call, limit.time)),
     );
+    fires.push(format!("kill -USR1 {}", std::process::id()));
     tell(&format!(
-        "watching {source}; fires: {}, kill -USR1 {}; stalls go to {}; Ctrl-C ends",
+        "watching {source}; fires: {}; stalls go to {}; Ctrl-C ends",
         fires.join(", "),
-        std::process::id(),
         directory.display()
     ));
     let mut watch = Watch {
@@ -362,8 +374,7 @@ impl Watch<'_, '_, '_> {
         } else {
             let count = |n: u64, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
             output::print(&format!(
-                "watched for {:.0} s, {why}: {} in {}, {} too near to the one before, {failed} not written",
-                watched.0 as f64 / 1e9,
+                "watched for {watched}, {why}: {} in {}, {} too near to the one before, {failed} not written",
                 count(stalls, "stall"),
                 self.directory.display(),
                 count(suppressed, "trigger"),

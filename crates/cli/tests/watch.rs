@@ -122,6 +122,10 @@ fn a_request_is_a_page_and_the_end_leaves_only_that() {
     let told = watching.told();
     let (output, _run, folder) = watching.end();
     assert_eq!(output.status.code(), Some(0), "{output:?} {told}");
+    assert!(
+        told.contains(&format!("fires: kill -USR1 {own}; ")),
+        "{told}"
+    );
     let said = text(&output.stdout);
     let lines: Vec<Value> = said
         .lines()
@@ -168,10 +172,12 @@ fn a_slow_call_fires_and_the_whole_system_is_seen() {
     let (output, _run, folder) = watching.end();
     let said = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{said}");
+    // By its name, though it may have ended before it was looked at; and no other's time is its cause.
     assert!(
-        said.contains("nanosleep of ") && said.contains("-> "),
+        said.contains("nanosleep of sleep (") && said.contains("-> "),
         "{said}"
     );
+    assert!(said.contains("nanosleep is not taken apart"), "{said}");
     assert!(said.contains("interrupted"), "{said}");
     assert_eq!(names(&folder).len() % 2, 0);
 }
@@ -253,6 +259,12 @@ fn what_cannot_be_watched_is_said_in_one_line() {
         &run.output(&["watch", "--slow", "nosuch=1s"]),
         1,
         "'nosuch' is none of",
+    );
+    error(&run.output(&["watch", "-d", "0s"]), 1, "-d 0");
+    error(
+        &run.output(&["watch", "--buffer", "1"]),
+        1,
+        "at least 64 KiB",
     );
     error(
         &run.output(&["watch", "--finish", "/nonexistent"]),

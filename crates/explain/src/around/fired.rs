@@ -140,9 +140,15 @@ fn not_there(stall: &Stall, trigger: &Trigger, found: &[(&Trigger, &Slow)]) -> C
         ));
     }
     if trigger.at_ns < stall.from_ns {
+        // Of one that was open, the end has not come.
+        let how = if trigger.open {
+            "was still going on"
+        } else {
+            "was over"
+        };
         let since = (stall.from_ns - trigger.at_ns) as f64;
         return unknown(&format!(
-            "it was over {} before the trace begins (a larger --buffer keeps more)",
+            "it {how} {} before the trace begins, and is not in it (a larger --buffer keeps more)",
             ms(since)
         ));
     }
