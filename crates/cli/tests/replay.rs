@@ -269,7 +269,7 @@ fn a_trace_that_makes_no_sense_names_file_row_and_reason() {
     let path = lines("empty.jsonl", &[header]);
     refused(&[&path], &["empty.jsonl", "no map"]);
     let path = lines("noise.jsonl", &["not a trace"]);
-    refused(&[&path], &["noise.jsonl", "line 1"]);
+    refused(&[&path], &["noise.jsonl", "it is no trace"]);
     let path = lines("good.jsonl", &[header, map, unmap]);
     refused(&[&path, "--n", "5"], &["good.jsonl", "leave out --n"]);
     refused(&[folder.path().to_str().unwrap()], &["directory"]);

@@ -235,7 +235,7 @@ fn the_pairs_of_a_trace_are_replayed_as_they_were_seen_to_talk() {
     std::fs::write(&file, trace(3)).unwrap();
     refused(&[path], &["trace.jsonl: no two threads", "stopgap record"]);
     std::fs::write(&file, "no trace").unwrap();
-    refused(&[path], &["trace.jsonl: line 1"]);
+    refused(&[path], &["trace.jsonl: it is no trace"]);
     refused(&["/nonexistent/trace"], &["/nonexistent/trace"]);
     refused(&[path, "--work", "5us"], &["--work"]);
 }
