@@ -9,6 +9,7 @@
 //! * [`quantile`]: quantiles that refuse when there are too few samples.
 //! * [`bootstrap`]: intervals over runs.
 //! * [`compare`]: whether two sides of runs differ (JSON `stopgap.compare/1`), and what its tests are worth.
+//! * [`ministat`]: whether means of columns differ, as FreeBSD's program says it.
 //! * [`growth`]: how cost grows over N.
 //! * [`verdict`]: the words.
 //!
@@ -20,6 +21,7 @@ pub mod compare;
 pub mod explain;
 pub mod growth;
 pub mod histogram;
+pub mod ministat;
 #[cfg(test)]
 mod noise;
 pub mod quantile;
