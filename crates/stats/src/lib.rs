@@ -10,6 +10,7 @@
 //! * [`bootstrap`]: intervals over runs.
 //! * [`compare`]: whether two sides of runs differ (JSON `stopgap.compare/1`), and what its tests are worth.
 //! * [`ministat`]: whether means of columns differ, as FreeBSD's program says it.
+//! * [`read`]: other tools' results, and ours, to runs that can be compared.
 //! * [`growth`]: how cost grows over N.
 //! * [`verdict`]: the words.
 //!
@@ -25,6 +26,7 @@ pub mod ministat;
 #[cfg(test)]
 mod noise;
 pub mod quantile;
+pub mod read;
 pub mod record;
 pub mod replay;
 pub mod verdict;
