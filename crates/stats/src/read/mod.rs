@@ -78,9 +78,9 @@ pub struct Options {
     pub format: Option<Format>,
     /// Which question of a record; `None` for the only one that has figures.
     pub question: Option<Question>,
-    /// Which series: a record's by its name (the first that is a latency, and of that name the last in the record, which is
-    /// the one of the most load), a log's tag, hyperfine's command (the only one), rtla's column without its CPU (`Thr` where
-    /// there is one).
+    /// Which series: of a record its name and parameters (`map backend=memfd n=200`; without them the first latency, of its
+    /// workload, under the largest `n`), a log's tag, hyperfine's command (the only one), rtla's column without its CPU (`Thr`
+    /// where there is one).
     pub series: Option<String>,
     /// From what length on a sample is a stall, nanoseconds. `None` for what a record says, and no stalls of others.
     pub stall_threshold_ns: Option<u64>,

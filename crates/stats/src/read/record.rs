@@ -40,6 +40,7 @@ struct Series {
     unit: String,
     parameters: BTreeMap<String, Parameter>,
     blocks: Vec<Block>,
+    error: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -111,31 +112,65 @@ fn said(parameter: &Parameter) -> String {
     }
 }
 
-/// The series of that name, else the first one that is a latency, else the first one; of several with a name the last.
+/// The series that is asked for: its name, and after it parameters that it must have (`map backend=memfd n=200`). Without a
+/// name that of the first one that is a latency, with its workload. Of several the one of the largest `n`, then the one whose
+/// parameters come first by their text: the order of a record's series is chance. One that failed is not passed over for
+/// another.
 fn series<'a>(answer: &'a Answer, wanted: Option<&str>) -> Result<&'a Series, ReadError> {
-    let measured = || {
-        answer
-            .series
-            .iter()
-            .filter(|series| !series.blocks.is_empty())
-    };
-    let name = match wanted {
-        Some(name) => name,
-        None => {
-            let latency =
-                |series: &&Series| series.blocks.iter().any(|block| block.histogram.is_some());
-            let first = measured().find(latency).or_else(|| measured().next());
-            first.map_or("", |series| &*series.name)
+    let (mut name, mut parameters) = (Vec::new(), Vec::new());
+    for word in wanted.unwrap_or_default().split(' ') {
+        match word.split_once('=') {
+            Some(parameter) => parameters.push(parameter),
+            None => name.push(word),
         }
+    }
+    let mut name = name.join(" ");
+    let first = answer.series.iter().find(|series| series.unit == "ns");
+    let first = first.or(answer.series.first());
+    let workload = first
+        .and_then(|series| series.parameters.get("workload"))
+        .map(said);
+    if name.is_empty() {
+        name = first.map_or_else(String::new, |series| series.name.clone());
+        if let (None, Some(workload)) = (wanted, &workload) {
+            parameters.push(("workload", workload));
+        }
+    }
+    let asked = answer.series.iter().filter(|series| {
+        let has = |(key, value): &(&str, &str)| {
+            let own = series.parameters.get(*key).map(said);
+            own.is_some_and(|own| own == *value)
+        };
+        series.name == name && parameters.iter().all(has)
+    });
+    let order = |series: &&Series| {
+        let n = match series.parameters.get("n") {
+            Some(Parameter::Number(n)) => Some(*n),
+            _ => None,
+        };
+        (std::cmp::Reverse(n), label(series))
     };
-    measured()
-        .rfind(|series| series.name == name)
-        .ok_or_else(|| {
-            let mut names: Vec<&str> = measured().map(|series| &*series.name).collect();
-            names.dedup();
-            names.truncate(20);
-            ReadError::whole(format!("no series '{name}'; there is {}", names.join(", ")))
-        })
+    let series = asked.min_by_key(order).ok_or_else(|| {
+        let mut all: Vec<String> = answer.series.iter().map(label).collect();
+        all.truncate(8);
+        let wanted = wanted.unwrap_or(&name);
+        ReadError::whole(format!("no series '{wanted}'; there is {}", all.join(", ")))
+    })?;
+    if series.blocks.is_empty() {
+        let why = series.error.as_deref().unwrap_or("nobody says why");
+        let label = label(series);
+        return Err(ReadError::whole(format!(
+            "series {label} has no figure: {why}"
+        )));
+    }
+    Ok(series)
+}
+
+/// A series as it is asked for.
+fn label(series: &Series) -> String {
+    let parameters = series.parameters.iter();
+    let each = parameters.map(|(key, value)| format!(" {key}={}", said(value)));
+    each.fold(series.name.clone(), |label, parameter| label + &parameter)
 }
 
 fn run(

@@ -244,8 +244,9 @@ fn record(runs: u32, samples: u64) -> String {
     let series = serde_json::json!([
         {"name": "switches", "unit": "switches/rt", "parameters": {"n": 1},
          "blocks": [{"run": 0, "start_ns": 0, "samples": 5, "value": 2.5, "histogram": null, "stalls": null}], "error": null},
-        {"name": "map", "unit": "ns", "parameters": {"n": 7}, "blocks": [], "error": "no memory"},
-        {"name": "map", "unit": "ns", "parameters": {"n": 9}, "blocks": blocks, "error": null},
+        {"name": "map", "unit": "ns", "parameters": {"n": 7, "workload": "frag"}, "blocks": [], "error": "no memory"},
+        {"name": "map", "unit": "ns", "parameters": {"n": 9, "workload": "frag"}, "blocks": blocks, "error": null},
+        {"name": "map", "unit": "ns", "parameters": {"n": 99, "workload": "agua"}, "blocks": blocks, "error": null},
     ]);
     serde_json::json!({
         "schema": "stopgap.run/1", "environment": environment,
@@ -290,7 +291,14 @@ fn a_records_blocks_are_runs() {
     assert_eq!(numbers.runs[0].numbers.get("switches").copied(), Some(2.5));
     assert_eq!(numbers.number_unit, "switches/rt");
     let why = refused(text.as_bytes(), &series("fault"));
-    assert_eq!(why, "no series 'fault'; there is switches, map");
+    assert_eq!(
+        why,
+        "no series 'fault'; there is switches n=1, map n=7 workload=frag, map n=9 workload=frag, map n=99 workload=agua"
+    );
+    let why = refused(text.as_bytes(), &series("map n=7"));
+    assert_eq!(why, "series map n=7 workload=frag has no figure: no memory");
+    let agua = super::read(text.as_bytes(), &series("map workload=agua")).unwrap();
+    assert_eq!(agua.parameters["n"], "99");
     let chunks = Options {
         question: Some(Question::Chunks),
         ..Options::default()
