@@ -9,6 +9,8 @@
 //! * [`quantile`]: quantiles that refuse when there are too few samples.
 //! * [`bootstrap`]: intervals over runs.
 //! * [`compare`]: whether two sides of runs differ (JSON `stopgap.compare/1`), and what its tests are worth.
+//! * [`ministat`]: whether means of columns differ, as FreeBSD's program says it.
+//! * [`read`]: other tools' results, and ours, to runs that can be compared.
 //! * [`growth`]: how cost grows over N.
 //! * [`verdict`]: the words.
 //!
@@ -20,9 +22,11 @@ pub mod compare;
 pub mod explain;
 pub mod growth;
 pub mod histogram;
+pub mod ministat;
 #[cfg(test)]
 mod noise;
 pub mod quantile;
+pub mod read;
 pub mod record;
 pub mod replay;
 pub mod verdict;

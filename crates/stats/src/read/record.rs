@@ -1,0 +1,222 @@
+//! A run record of ours: the blocks of one series, each of which was a process.
+//!
+//! Histograms are decoded one at a time: in text one may be 4,000 times smaller than in memory.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
+use serde::de::value::Error as ValueError;
+use stopgap_events::machine::{Environment, Missing};
+use stopgap_events::question::Question;
+
+use super::{Format, Options, Read, ReadError, choose};
+use crate::compare::{MOST_RUNS, Run, RunStalls};
+use crate::histogram::Histogram;
+use crate::record::{Parameter, SCHEMA, Stalls};
+
+/// Parameters that say nothing of what was measured: how often, and by which dice.
+const PASSING: [&str; 2] = ["runs", "seed"];
+
+#[derive(Deserialize)]
+struct Record {
+    schema: String,
+    environment: Environment,
+    answers: Vec<Answer>,
+    #[serde(default)]
+    interrupted: bool,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    question: Question,
+    parameters: BTreeMap<String, Parameter>,
+    series: Vec<Series>,
+}
+
+#[derive(Deserialize)]
+struct Series {
+    name: String,
+    unit: String,
+    parameters: BTreeMap<String, Parameter>,
+    blocks: Vec<Block>,
+    error: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Block {
+    run: u32,
+    value: f64,
+    /// Base64, not decoded yet.
+    histogram: Option<String>,
+    stalls: Option<Stalls>,
+}
+
+pub(super) fn read(text: &str, options: &Options) -> Result<Read, ReadError> {
+    let record: Record =
+        serde_json::from_str(text).map_err(|error| ReadError::json("a run record", &error))?;
+    if record.schema != SCHEMA {
+        let found = &record.schema;
+        return Err(ReadError::whole(format!(
+            "the document's schema is '{found}', expected '{SCHEMA}'"
+        )));
+    }
+    let answers: Vec<(String, Answer)> = record
+        .answers
+        .into_iter()
+        .filter(|answer| answer.series.iter().any(|series| !series.blocks.is_empty()))
+        .map(|answer| (answer.question.to_string(), answer))
+        .collect();
+    let wanted = options.question.map(Question::word);
+    let answer = choose("question with figures", &answers, wanted)?;
+    let series = series(answer, options.series.as_deref())?;
+
+    let mut read = Read::new(Format::Stopgap);
+    read.question = Some(answer.question.to_string());
+    read.environment = Some(record.environment);
+    read.parameters
+        .insert("series".to_owned(), series.name.clone());
+    for (name, value) in answer.parameters.iter().chain(&series.parameters) {
+        if !PASSING.contains(&&**name) {
+            read.parameters.insert(name.clone(), said(value));
+        }
+    }
+    if record.interrupted {
+        let why = "the run was interrupted: it has fewer samples than were planned";
+        read.missing.push(Missing::new("the rest of the run", why));
+    }
+    if series.blocks.len() > MOST_RUNS {
+        let many = series.blocks.len();
+        return Err(ReadError::whole(format!(
+            "{many} runs, at most {MOST_RUNS}"
+        )));
+    }
+    if series.blocks.iter().any(|block| block.histogram.is_some()) {
+        read.unit = "ns".to_owned();
+    } else {
+        read.number_unit.clone_from(&series.unit);
+    }
+    for block in &series.blocks {
+        let name = format!("run {}", block.run);
+        let run = run(&name, series, block, options, &mut read.missing)
+            .map_err(|why| ReadError::whole(format!("series {}, {name}: {why}", series.name)))?;
+        read.runs.push(run);
+    }
+    Ok(read)
+}
+
+fn said(parameter: &Parameter) -> String {
+    match parameter {
+        Parameter::Number(number) => number.to_string(),
+        Parameter::Word(word) => word.clone(),
+    }
+}
+
+/// The series that is asked for: its name, and after it parameters that it must have (`map backend=memfd n=200`). Without a
+/// name that of the first one that is a latency, with its workload. Of several the one of the largest `n`, then the one whose
+/// parameters come first by their text: the order of a record's series is chance. One that failed is not passed over for
+/// another.
+fn series<'a>(answer: &'a Answer, wanted: Option<&str>) -> Result<&'a Series, ReadError> {
+    let (mut name, mut parameters) = (Vec::new(), Vec::new());
+    for word in wanted.unwrap_or_default().split(' ') {
+        match word.split_once('=') {
+            Some(parameter) => parameters.push(parameter),
+            None => name.push(word),
+        }
+    }
+    let mut name = name.join(" ");
+    let first = answer.series.iter().find(|series| series.unit == "ns");
+    let first = first.or(answer.series.first());
+    let workload = first
+        .and_then(|series| series.parameters.get("workload"))
+        .map(said);
+    if name.is_empty() {
+        name = first.map_or_else(String::new, |series| series.name.clone());
+        if let (None, Some(workload)) = (wanted, &workload) {
+            parameters.push(("workload", workload));
+        }
+    }
+    let asked = answer.series.iter().filter(|series| {
+        let has = |(key, value): &(&str, &str)| {
+            let own = series.parameters.get(*key).map(said);
+            own.is_some_and(|own| own == *value)
+        };
+        series.name == name && parameters.iter().all(has)
+    });
+    let order = |series: &&Series| {
+        let n = match series.parameters.get("n") {
+            Some(Parameter::Number(n)) => Some(*n),
+            _ => None,
+        };
+        (std::cmp::Reverse(n), label(series))
+    };
+    let series = asked.min_by_key(order).ok_or_else(|| {
+        let mut all: Vec<String> = answer.series.iter().map(label).collect();
+        all.truncate(8);
+        let wanted = wanted.unwrap_or(&name);
+        ReadError::whole(format!("no series '{wanted}'; there is {}", all.join(", ")))
+    })?;
+    if series.blocks.is_empty() {
+        let why = series.error.as_deref().unwrap_or("nobody says why");
+        let label = label(series);
+        return Err(ReadError::whole(format!(
+            "series {label} has no figure: {why}"
+        )));
+    }
+    Ok(series)
+}
+
+/// A series as it is asked for.
+fn label(series: &Series) -> String {
+    let parameters = series.parameters.iter();
+    let each = parameters.map(|(key, value)| format!(" {key}={}", said(value)));
+    each.fold(series.name.clone(), |label, parameter| label + &parameter)
+}
+
+fn run(
+    name: &str,
+    series: &Series,
+    block: &Block,
+    options: &Options,
+    missing: &mut Vec<Missing>,
+) -> Result<Run, String> {
+    let Some(text) = &block.histogram else {
+        return Ok(Run::of_number(name, &*series.name, block.value));
+    };
+    let text = IntoDeserializer::<ValueError>::into_deserializer(&**text);
+    let histogram = Histogram::deserialize(text).map_err(|error| error.to_string())?;
+    if histogram.is_empty() {
+        return Err("its histogram is empty".to_owned());
+    }
+    let run = Run::of_histogram(name, &histogram);
+    let Some(stalls) = &block.stalls else {
+        return Ok(run);
+    };
+    // Samples follow each other: all of them together are the time in which a stall could be seen.
+    let looked = looked(&histogram);
+    let threshold = options.stall_threshold_ns.unwrap_or(stalls.threshold_ns);
+    if threshold == stalls.threshold_ns {
+        return Ok(run.with_stalls(RunStalls::of_record(stalls, looked)));
+    }
+    if threshold > stalls.threshold_ns && stalls.episodes.len() as u64 == stalls.count {
+        let mut longer = stalls.clone();
+        longer.episodes.retain(|stall| stall.length_ns >= threshold);
+        longer.count = longer.episodes.len() as u64;
+        longer.threshold_ns = threshold;
+        return Ok(run.with_stalls(RunStalls::of_record(&longer, looked)));
+    }
+    let why = format!(
+        "{name} kept its stalls from {} ns on, and not every one of them: from {threshold} ns on they cannot be told",
+        stalls.threshold_ns
+    );
+    missing.push(Missing::new("stalls", why));
+    Ok(run)
+}
+
+/// The sum of all samples, nanoseconds.
+fn looked(histogram: &Histogram) -> u64 {
+    let each = histogram.buckets();
+    each.fold(0, |sum: u64, (ns, count)| {
+        sum.saturating_add(ns.saturating_mul(count))
+    })
+}
