@@ -303,7 +303,10 @@ fn named(text: &str) -> Result<String, serde_json::Error> {
 }
 
 fn side(name: &str, label: Label, runs: &[Measured]) -> Side {
-    let of = runs.iter().enumerate().filter(|(_, run)| run.label == label);
+    let of = runs
+        .iter()
+        .enumerate()
+        .filter(|(_, run)| run.label == label);
     Side {
         name: name.to_owned(),
         runs: of

@@ -48,7 +48,11 @@ fn noisy(n: u32, effect: f64, random: &mut Random) -> Vec<Measured> {
         let level: f64 = *block_of
             .entry(block)
             .or_insert_with(|| 0.2 * normal(random));
-        let shift = if label == Label::After { effect.ln() } else { 0.0 };
+        let shift = if label == Label::After {
+            effect.ln()
+        } else {
+            0.0
+        };
         measured(label, block, (level + shift + 0.03 * normal(random)).exp())
     };
     runs.into_iter().map(&mut take).collect()
@@ -59,7 +63,10 @@ fn blocks_are_abba_or_baab_by_a_draw() {
     for n in [1, 2, 5, 30] {
         let order = order(n, &mut Random::new(3));
         for label in [Label::Before, Label::After] {
-            assert_eq!(order.iter().filter(|run| run.1 == label).count(), n as usize);
+            assert_eq!(
+                order.iter().filter(|run| run.1 == label).count(),
+                n as usize
+            );
         }
         for four in order.chunks(4) {
             assert!(four.iter().all(|run| run.0 == four[0].0));
@@ -98,7 +105,12 @@ fn gathered_runs_read_back_and_are_compared_by_block() {
         .map(|row| (&*row.name, &*row.unit))
         .collect();
     assert_eq!(names, TESTED.map(|name| (name, "s")));
-    assert!(compared.endpoints.iter().all(|row| row.word == RowWord::Worse));
+    assert!(
+        compared
+            .endpoints
+            .iter()
+            .all(|row| row.word == RowWord::Worse)
+    );
     // Blocks differ by 20 %, sides by 10 %: without blocks the interval would be too wide to tell.
     let effect = compared.endpoints[0].effect.expect("a ratio");
     let (low, high) = (effect.low.expect("bounded"), effect.high.expect("bounded"));
@@ -129,7 +141,9 @@ fn the_floor_says_what_can_be_seen() {
     assert!((0.02..0.045).contains(&spread), "{spread}");
     assert_eq!(super::spread(&floor, "major faults"), None);
     let gathered = gathered(Vec::new(), floor, 30);
-    let floor = gathered.floor(&Options::default()).expect("runs of both labels");
+    let floor = gathered
+        .floor(&Options::default())
+        .expect("runs of both labels");
     assert_eq!(floor.comparison.before.name, floor.comparison.after.name);
     assert_eq!(floor.noise.len(), 3);
     assert!((floor.noise[0].spread - spread).abs() < 1e-12);
