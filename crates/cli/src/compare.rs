@@ -20,7 +20,7 @@ use stopgap_kernel::clock::Clock;
 use stopgap_report::compare::{Beside, screen};
 use stopgap_report::gate::{self, Standing};
 use stopgap_stats::compare::{Comparison, Endpoint, Options, Side, Word, compare};
-use stopgap_stats::gather::Gathered;
+use stopgap_stats::gather::{Floor, Gathered};
 
 use crate::args;
 use crate::failure::{BISECT_BAD, BISECT_SKIP, CANNOT_TELL, DONE, Failure, REGRESSION};
@@ -72,8 +72,12 @@ pub(crate) fn run(args: &args::Compare) -> Result<ExitCode, Failure> {
     let mut comparison = compare(&input.before, &input.after, &input.options);
     machines::differ(&mut comparison, &input.machines);
     let gathered = input.gathered.as_ref();
+    let floor = gathered.and_then(|(gathered, _)| gathered.floor(&input.options));
     if let Some((gathered, _)) = gathered {
         unfinished(&mut comparison, gathered);
+    }
+    if let Some(floor) = &floor {
+        loud(&mut comparison, floor);
     }
     if let Some(file) = junit {
         file.write(&gate::junit(&comparison))?;
@@ -81,7 +85,7 @@ pub(crate) fn run(args: &args::Compare) -> Result<ExitCode, Failure> {
     if let Some(file) = openmetrics {
         file.write(&gate::openmetrics(&comparison))?;
     }
-    report(args, &comparison, &input, &directory)?;
+    report(args, &comparison, &input, floor.as_ref(), &directory)?;
     Ok(ExitCode::from(status(args, comparison.verdict.word)))
 }
 
@@ -163,14 +167,27 @@ fn unfinished(comparison: &mut Comparison, gathered: &Gathered) {
     }
 }
 
+/// One command against itself should show nothing.
+fn loud(comparison: &mut Comparison, floor: &Floor) {
+    let said = &floor.comparison.verdict;
+    if matches!(said.word, Word::Regression | Word::Improvement) {
+        let warning = format!(
+            "the first command differs from itself ({}), as one of twenty does by chance: else something besides the commands \
+             changed between runs",
+            said.text
+        );
+        comparison.warnings.insert(0, warning);
+    }
+}
+
 fn report(
     args: &args::Compare,
     comparison: &Comparison,
     input: &Input,
+    floor: Option<&Floor>,
     directory: &Path,
 ) -> Result<ExitCode, Failure> {
     let gathered = input.gathered.as_ref();
-    let floor = gathered.and_then(|(gathered, _)| gathered.floor(&input.options));
     let described = gathered.map(|(gathered, _)| gathered.described(&input.options.endpoints));
     let runs = gathered.map(|(_, path)| path.display().to_string());
     let name = output::name("compare", Linux.unix_seconds());
@@ -184,7 +201,7 @@ fn report(
                 return gate::ktap(comparison);
             }
             let beside = Beside {
-                floor: floor.as_ref(),
+                floor,
                 described: described.as_deref().unwrap_or_default(),
                 runs: runs.as_deref(),
                 record,

@@ -182,12 +182,22 @@ fn noise(floor: &Floor) -> String {
     });
     let each = each.collect::<Vec<_>>().join(", ");
     let seen = if each.is_empty() {
-        "how much could be seen is unknown".to_owned()
+        String::new()
     } else {
-        format!("a change that four comparisons of five would show: {each}")
+        format!("; a change that four comparisons of five would show: {each}")
+    };
+    let tested = floor.comparison.endpoints.iter().map(|row| &*row.name);
+    let unknown: Vec<&str> = tested
+        .filter(|name| floor.noise.iter().all(|noise| noise.name != *name))
+        .collect();
+    let unknown = if unknown.is_empty() {
+        String::new()
+    } else {
+        let names = unknown.join(", ");
+        format!("; unknown of {names}, which some runs had none of")
     };
     format!(
-        "noise floor, the first command against itself, {} runs each: {}; {seen}",
+        "noise floor, the first command against itself, {} runs each: {}{seen}{unknown}",
         floor.comparison.before.runs, floor.comparison.verdict.word
     )
 }

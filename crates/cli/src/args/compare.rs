@@ -38,7 +38,8 @@ pub(crate) struct Compare {
           value_parser = clap::value_parser!(u32).range(2..=5_000))]
     pub(crate) n: u32,
     /// By what share the later side may be worse and still be "not worse".
-    #[arg(long, value_name = "SHARE", value_parser = margin, default_value = "5%")]
+    #[arg(long, value_name = "SHARE", value_parser = margin, default_value = "5%",
+          allow_hyphen_values = true)]
     pub(crate) margin: f64,
     /// From what length on it is a stall, as 1ms; runs that counted with another are refused [default: what the runs say].
     #[arg(long, value_name = "TIME", value_parser = time)]

@@ -96,3 +96,60 @@ fn said(side: &[serde_json::Map<String, Value>], name: &str) -> String {
         .collect();
     each.into_iter().collect::<Vec<_>>().join(" or ")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use stopgap_stats::compare::{Options, Side, compare};
+
+    fn machine(with: &[(&str, Value)]) -> Environment {
+        let mut fields = json!({
+            "host": "box", "kernel": "6.1", "cpu": "x", "uptime_s": 7, "boot_id": "a", "memory": 1024,
+            "page_size": 4096, "cpus": [0, 1], "mitigations": [], "privilege": "none",
+            "capabilities": [], "pressure_before": [], "pressure_after": [], "missing": [],
+        });
+        for (name, value) in with {
+            fields[*name] = value.clone();
+        }
+        serde_json::from_value(fields).unwrap()
+    }
+
+    fn compared(before: Environment, after: &[Environment]) -> Comparison {
+        let mut comparison = compare(&Side::default(), &Side::default(), &Options::default());
+        comparison.warnings.push("another".to_owned());
+        differ(&mut comparison, &[vec![before], after.to_vec()]);
+        comparison
+    }
+
+    #[test]
+    fn another_kernel_is_told_and_another_machine_is_warned_of() {
+        let same = compared(
+            machine(&[]),
+            &[machine(&[("boot_id", json!("b")), ("uptime_s", json!(9))])],
+        );
+        assert!(same.environment.is_empty());
+        assert_eq!(same.warnings, ["another"]);
+
+        let kernel = compared(machine(&[]), &[machine(&[("kernel", json!("6.12"))])]);
+        let told = &kernel.environment[0];
+        assert_eq!(
+            (&*told.what, &*told.before, &*told.after),
+            ("kernel", "6.1", "6.12")
+        );
+        assert_eq!(kernel.warnings, ["another"]);
+
+        let other = [
+            machine(&[("cpu", json!("y")), ("cpus", json!([0]))]),
+            machine(&[("cpu", Value::Null)]),
+        ];
+        let other = compared(machine(&[]), &other);
+        assert_eq!(other.warnings.len(), 2);
+        assert!(
+            other.warnings[0].ends_with("there is: cpu x and unknown or y; cpus 0,1 and 0 or 0,1"),
+            "{}",
+            other.warnings[0]
+        );
+        assert_eq!(compared(machine(&[]), &[]).environment, []);
+    }
+}

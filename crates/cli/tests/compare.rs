@@ -1,0 +1,560 @@
+//! `stopgap compare` through the command: sides, gates, gathering, and what is no comparison.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Run, STOPGAP, text, valid};
+use serde_json::Value;
+
+/// Runs of `level` and up to 2 % more, a line each.
+fn numbers(folder: &Path, name: &str, level: f64) -> PathBuf {
+    let path = folder.join(name);
+    let line = |run: u32| format!("{}\n", level * (1.0 + f64::from(run * 7 % 20) / 1_000.0));
+    std::fs::write(&path, (0..20).map(line).collect::<String>()).unwrap();
+    path
+}
+
+fn word(output: &Output) -> String {
+    let json = text(&output.stdout);
+    let document = valid("stopgap.compare-1.json", &json);
+    document["verdict"]["word"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn the_gate_says_by_its_status_what_it_came_to() {
+    let run = Run::new();
+    let folder = run.directory.path();
+    let base = numbers(folder, "base", 100.0);
+    let few = folder.join("few");
+    std::fs::write(&few, "100\n").unwrap();
+    let noise = folder.join("noise");
+    std::fs::write(&noise, "70\n80\n90\n100\n110\n120\n130\n140\n75\n99\n105\n").unwrap();
+    for (after, expected, gate, bisect) in [
+        (numbers(folder, "worse", 120.0), "regression", 2, 1),
+        (numbers(folder, "better", 80.0), "improvement", 0, 0),
+        (numbers(folder, "same", 100.1), "not worse", 0, 0),
+        (noise, "no difference proven", 4, 125),
+        (few, "inconclusive", 4, 125),
+    ] {
+        let (base, after) = (base.to_str().unwrap(), after.to_str().unwrap());
+        let plain = run.output(&["compare", base, after, "--json"]);
+        assert_eq!(word(&plain), expected, "{after}");
+        assert_eq!(plain.status.code(), Some(0), "{plain:?}");
+        let status = |flags: &[&str]| {
+            let words = [&["compare", "--before", base, "--after", after][..], flags].concat();
+            run.output(&words).status.code()
+        };
+        assert_eq!(status(&["--fail-on", "regression"]), Some(gate), "{after}");
+        assert_eq!(status(&["--bisect"]), Some(bisect), "{after}");
+        let screen = text(&run.output(&["compare", base, after]).stdout);
+        assert!(screen.starts_with(&format!("{expected}: ")), "{screen}");
+        assert!(
+            screen
+                .lines()
+                .all(|line| line.chars().count() <= 100 || line.contains('/')),
+            "{screen}"
+        );
+    }
+    // A difference that is certain and within the margin is no regression.
+    let slightly = numbers(folder, "slightly", 103.0);
+    let slightly = slightly.to_str().unwrap();
+    let of = |margin| {
+        let words = [
+            "compare",
+            base.to_str().unwrap(),
+            slightly,
+            "--margin",
+            margin,
+            "--fail-on",
+            "regression",
+        ];
+        run.output(&words).status.code()
+    };
+    assert_eq!((of("1%"), of("0.05")), (Some(2), Some(0)));
+}
+
+#[test]
+fn the_same_runs_and_seed_give_the_same_record() {
+    let run = Run::new();
+    let folder = run.directory.path();
+    let (a, b) = (numbers(folder, "a", 100.0), numbers(folder, "b", 101.0));
+    let [a, b] = [&a, &b].map(|path| path.to_str().unwrap());
+    let of = |seed| {
+        text(
+            &run.output(&["compare", a, b, "--json", "--seed", seed])
+                .stdout,
+        )
+    };
+    assert_eq!(of("7"), of("7"));
+    assert_ne!(of("7"), of("8"));
+    // What was printed is what was kept.
+    let kept = run.records();
+    let kept: Vec<String> = kept
+        .iter()
+        .map(|path| std::fs::read_to_string(path).unwrap())
+        .collect();
+    assert!(kept.iter().any(|record| *record == of("7").trim_end()));
+}
+
+#[test]
+fn a_directory_is_a_side() {
+    let run = Run::new();
+    let folder = run.directory.path();
+    let [old, new] = ["old", "new"].map(|name| folder.join(name));
+    for (side, level) in [(&old, 100.0), (&new, 130.0)] {
+        std::fs::create_dir_all(side.join("inner")).unwrap();
+        for run in 0..6 {
+            std::fs::write(
+                side.join(format!("{run}.txt")),
+                format!("{}\n", level + f64::from(run)),
+            )
+            .unwrap();
+        }
+        std::fs::write(side.join(".hidden"), "not a run\n").unwrap();
+    }
+    let [old, new] = [&old, &new].map(|path| path.to_str().unwrap());
+    let output = run.output(&["compare", old, new, "--json"]);
+    let document = valid("stopgap.compare-1.json", &text(&output.stdout));
+    assert_eq!(
+        (&document["before"]["runs"], &document["after"]["runs"]),
+        (&Value::from(6), &Value::from(6))
+    );
+    assert_eq!(document["verdict"]["word"], "regression");
+}
+
+#[test]
+fn what_is_no_comparison_is_said_in_one_line() {
+    let run = Run::new();
+    let folder = run.directory.path();
+    let write = |name: &str, text: &[u8]| {
+        let path = folder.join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let good = numbers(folder, "good", 100.0);
+    let good = good.to_str().unwrap();
+    let link = folder.join("link");
+    std::os::unix::fs::symlink(good, &link).unwrap();
+    let empty = folder.join("empty");
+    std::fs::create_dir(&empty).unwrap();
+    let many = folder.join("many");
+    std::fs::create_dir(&many).unwrap();
+    for n in 0..5_001 {
+        std::fs::write(many.join(n.to_string()), "").unwrap();
+    }
+    let lines = "1\n".repeat(5_001);
+    for (after, says) in [
+        (good, "the same file"),
+        (link.to_str().unwrap(), "the same file"),
+        ("/nonexistent/runs", "No such file"),
+        (&write("nothing", b""), "it is empty"),
+        (&write("blank", b" \n\n"), "it is empty"),
+        (&write("nan", b"1\nNaN\n"), "NaN"),
+        (&write("words", b"1\ntwo\n"), "two"),
+        (&write("bytes", b"\xff\xfe\x00"), "bytes"),
+        (
+            &write("gathered", br#"{"schema": "stopgap.gather/1"}"#),
+            "give it alone",
+        ),
+        (&write("samples", lines.as_bytes()), "5000 runs"),
+        (empty.to_str().unwrap(), "no file of runs"),
+        (many.to_str().unwrap(), "5000 runs"),
+        ("/dev/zero", "more than 256 MiB"),
+    ] {
+        for (words, status) in [
+            (vec!["compare", good, after], 1),
+            (vec!["compare", good, after, "--fail-on", "regression"], 1),
+            (vec!["compare", "--bisect", good, after], 125),
+        ] {
+            if words.len() > 3 && after == "/dev/zero" {
+                continue; // once is slow enough
+            }
+            let output = run.output(&words);
+            let error = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(status), "{after}: {error}");
+            assert!(error.contains(says), "{after}: {error}");
+            assert_eq!(error.lines().count(), 1, "{error}");
+            assert!(output.stdout.is_empty());
+        }
+    }
+    let broken = write("broken", br#"{"schema": "stopgap.gather/1", "version": 1}"#);
+    for (words, says) in [
+        (&["compare"][..], "give BEFORE and AFTER"),
+        (&["compare", good], "one side only"),
+        (&["compare", &broken], "not gathered runs: invalid type"),
+        (
+            &["compare", good, good, good],
+            "--before FILE... --after FILE...",
+        ),
+        (&["compare", "--before", good], "--after"),
+        (&["compare", "--run", "true"], "given twice"),
+        (
+            &["compare", "--run", "true", "--run", "true", "-n", "1"],
+            "1",
+        ),
+        (&["compare", good, "--run", "true"], "--run"),
+        (&["compare", good, good, "--margin", "-5%"], "5% or 0.05"),
+        (
+            &["compare", good, good, "--junit", "/nonexistent/j.xml"],
+            "cannot write /nonexistent/j.xml",
+        ),
+        (
+            &["compare", good, good, "--fail-on", "improvement"],
+            "improvement",
+        ),
+    ] {
+        let output = run.output(words);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {error}");
+        assert!(error.contains(says), "{words:?}: {error}");
+    }
+    // An unknown flag is no verdict either.
+    assert_eq!(
+        run.output(&["compare", "--bisect", "--colour"])
+            .status
+            .code(),
+        Some(125)
+    );
+}
+
+#[test]
+fn the_other_forms_are_files_or_take_the_screens_place() {
+    let run = Run::new();
+    let folder = run.directory.path();
+    let (a, b) = (numbers(folder, "a", 100.0), numbers(folder, "b", 150.0));
+    let [a, b] = [&a, &b].map(|path| path.to_str().unwrap());
+    let out = folder.join("out");
+    std::fs::create_dir(&out).unwrap();
+    let [junit, metrics] =
+        ["j.xml", "m.prom"].map(|name| out.join(name).to_str().unwrap().to_owned());
+    let words = [
+        "compare",
+        a,
+        b,
+        "--junit",
+        &junit,
+        "--openmetrics",
+        &metrics,
+        "--annotations",
+    ];
+    let output = run.output(&words);
+    let screen = text(&output.stdout);
+    assert!(screen.starts_with("regression: "), "{screen}");
+    assert!(
+        screen.contains("\n::error title=stopgap compare::regression: "),
+        "{screen}"
+    );
+    let read = |path: &str| std::fs::read_to_string(path).unwrap();
+    assert!(read(&junit).contains("<failure type=\"regression\""));
+    assert!(read(&metrics).ends_with("# EOF\n"));
+    assert_eq!(
+        std::fs::read_dir(&out).unwrap().count(),
+        2,
+        "only the two files"
+    );
+    let ktap = text(&run.output(&["compare", a, b, "--ktap"]).stdout);
+    assert!(ktap.starts_with("KTAP version 1\n1..1\n"), "{ktap}");
+    assert!(
+        ktap.lines()
+            .last()
+            .unwrap()
+            .starts_with("not ok 1 compare # regression: "),
+        "{ktap}"
+    );
+}
+
+#[test]
+fn commands_are_run_in_turn_and_kept() {
+    let run = Run::new();
+    let folder = run.directory.path();
+    let log = folder.join("log");
+    let quick = format!("echo A >> {}", log.display());
+    let slow = format!("echo B >> {}; sleep 0.1", log.display());
+    let words = [
+        "compare", "--run", &quick, "--run", &slow, "-n", "7", "--json", "--seed", "3",
+    ];
+    let output = run.output(&words);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let told = text(&output.stderr);
+    assert!(
+        told.contains("26 runs, about ") && told.contains("seed 3"),
+        "{told}"
+    );
+    assert_eq!(word(&output), "regression");
+    let record = valid("stopgap.compare-1.json", &text(&output.stdout));
+    assert_eq!(record["endpoints"][0]["name"], "elapsed time");
+    assert_eq!(record["endpoints"][0]["unit"], "s");
+    let after = record["endpoints"][0]["after"].as_f64().unwrap();
+    assert!((0.1..60.0).contains(&after), "{after}");
+
+    // One run of each first, then A against A, then blocks of four.
+    let log = std::fs::read_to_string(&log).unwrap().replace('\n', "");
+    assert_eq!(log[..14], format!("AB{}", "A".repeat(12)));
+    let runs = &log[14..];
+    assert_eq!((runs.len(), runs.matches('A').count()), (14, 7));
+    for four in runs.as_bytes().chunks(4) {
+        assert!(
+            [&b"ABBA"[..], b"BAAB", b"AB", b"BA"].contains(&four),
+            "{log}"
+        );
+    }
+    let kept = run.records();
+    let kept = kept
+        .iter()
+        .find(|path| path.to_str().unwrap().contains("gather-"))
+        .unwrap();
+    let gathered = valid(
+        "stopgap.gather-1.json",
+        &std::fs::read_to_string(kept).unwrap(),
+    );
+    assert_eq!(gathered["floor"].as_array().unwrap().len(), 12);
+    for (made, letter) in gathered["runs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .zip(runs.chars())
+    {
+        assert_eq!(
+            made["label"],
+            if letter == 'A' { "before" } else { "after" }
+        );
+        assert!(made["minor_faults"].as_u64().unwrap() > 0);
+        assert!(made["most_resident"].as_u64().unwrap() > 0);
+    }
+    // Read again, the runs give the same figures.
+    let again = run.output(&["compare", kept.to_str().unwrap(), "--json"]);
+    let mut again = valid("stopgap.compare-1.json", &text(&again.stdout));
+    again["command"] = record["command"].clone();
+    assert_eq!(again, record);
+    let screen = text(&run.output(&["compare", kept.to_str().unwrap()]).stdout);
+    assert!(
+        screen.contains("noise floor, the first command against itself, 6 runs each: "),
+        "{screen}"
+    );
+    assert!(screen.contains("voluntary switches"), "{screen}");
+    let words = [
+        "compare",
+        kept.to_str().unwrap(),
+        "--endpoint",
+        "minor faults",
+        "--json",
+    ];
+    let other = valid("stopgap.compare-1.json", &text(&run.output(&words).stdout));
+    assert_eq!(other["endpoints"][0]["name"], "minor faults");
+}
+
+#[test]
+fn a_command_that_fails_is_named_with_its_last_words() {
+    let run = Run::new();
+    let fails = "for i in 1 2 3 4 5 6 7; do echo line $i; done; echo no such thing >&2; exit 9";
+    let output = run.output(&["compare", "--run", "true", "--run", fails]);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("failed with exit status 9; it printed: line 4 | line 5 | line 6 | line 7 | no such thing\n"), "{error}");
+    let output = run.output(&[
+        "compare",
+        "--bisect",
+        "--run",
+        "kill -SEGV $$",
+        "--run",
+        "true",
+    ]);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{error}");
+    assert!(
+        error.contains("was killed by signal 11; it printed nothing"),
+        "{error}"
+    );
+    // It fails later: what was measured is kept.
+    let count = run.directory.path().join("count");
+    let later = format!("echo >> {0}; test $(wc -l < {0}) -lt 4", count.display());
+    let output = run.output(&["compare", "--run", "true", "--run", &later, "-n", "6"]);
+    let error = text(&output.stderr);
+    assert!(error.contains("failed with exit status 1"), "{error}");
+    let kept = error
+        .rsplit_once("the runs before it are in ")
+        .unwrap()
+        .1
+        .trim_end();
+    let words = ["compare", kept, "--fail-on", "regression"];
+    let again = run.output(&words);
+    assert_eq!(again.status.code(), Some(4));
+    assert!(
+        text(&again.stdout).contains("inconclusive: interrupted after "),
+        "{again:?}"
+    );
+}
+
+#[test]
+fn a_command_that_prints_without_end_fills_nothing() {
+    let run = Run::new();
+    let loud = "timeout 1 cat /dev/zero; true";
+    let output = run.output(&["compare", "--run", loud, "--run", "echo last; exit 1"]);
+    assert!(
+        text(&output.stderr).contains("it printed: last\n"),
+        "{output:?}"
+    );
+}
+
+/// Ends with what was measured, and with everything that was started.
+#[test]
+fn ctrl_c_reports_what_was_measured() {
+    let run = Run::new();
+    let pid = run.directory.path().join("pid");
+    let hangs = format!(
+        "test -e {0} && {{ sleep 300 & echo $! > {0}.new; mv {0}.new {0}.pid; wait; }}; true",
+        pid.display()
+    );
+    let start = |first: &str, second: &str| {
+        run.command(&[
+            "compare",
+            "--run",
+            first,
+            "--run",
+            second,
+            "-n",
+            "2000",
+            "--fail-on",
+            "regression",
+        ])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+    };
+    let mut child = start("sleep 0.005", &hangs);
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    stderr.read_line(&mut line).unwrap();
+    assert!(line.contains("4020 runs"), "{line}");
+    std::thread::sleep(Duration::from_millis(700));
+    std::fs::write(&pid, "").unwrap();
+    let started = Instant::now();
+    let sleeper = loop {
+        match std::fs::read_to_string(pid.with_extension("pid")) {
+            Ok(text) => break text.trim().to_owned(),
+            Err(_) => assert!(started.elapsed() < Duration::from_secs(60), "it never ran"),
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    let kill = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status()
+        .unwrap();
+    assert!(kill.success());
+    let mut screen = String::new();
+    child
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut screen)
+        .unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(4), "{screen}");
+    assert!(
+        screen.contains("inconclusive: interrupted after "),
+        "{screen}"
+    );
+    let gone = Instant::now();
+    while Path::new(&format!("/proc/{sleeper}/stat")).exists() {
+        let state = std::fs::read_to_string(format!("/proc/{sleeper}/stat")).unwrap_or_default();
+        if state.contains(") Z ") {
+            break; // nobody reaps here
+        }
+        assert!(
+            gone.elapsed() < Duration::from_secs(20),
+            "left behind: {state}"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(
+        run.records()
+            .iter()
+            .any(|path| path.to_str().unwrap().contains("gather-"))
+    );
+}
+
+#[test]
+fn nobody_may_gather() {
+    let run = Run::new();
+    if !common::root() {
+        println!("skipped: who is not root tests it by every other test here");
+        return;
+    }
+    let output = run
+        .as_nobody(&["compare", "--run", "true", "--run", "true", "-n", "2"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(
+        text(&output.stdout).starts_with("inconclusive: elapsed time: n too small"),
+        "{output:?}"
+    );
+}
+
+/// Eight commits; from the sixth on it is slower; the fourth cannot be measured.
+#[test]
+fn git_bisect_run_finds_the_commit() {
+    let run = Run::new();
+    let folder = run.directory.path();
+    let base = numbers(folder, "base", 100.0);
+    let repository = folder.join("repository");
+    std::fs::create_dir(&repository).unwrap();
+    let git = |words: &[&str]| -> Option<Output> {
+        Command::new("git")
+            .args([
+                "-c",
+                "user.name=a",
+                "-c",
+                "user.email=a@localhost",
+                "-c",
+                "commit.gpgsign=false",
+            ])
+            .args(words)
+            .current_dir(&repository)
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .env("GIT_CONFIG_SYSTEM", "/dev/null")
+            .output()
+            .ok()
+    };
+    if git(&["init", "-q"]).is_none() {
+        println!("skipped: git is not installed");
+        return;
+    }
+    let git = |words: &[&str]| {
+        let output = git(words).unwrap();
+        assert!(output.status.success(), "{words:?}: {output:?}");
+        text(&output.stdout)
+    };
+    for commit in 1..=8 {
+        numbers(
+            &repository,
+            "runs",
+            if commit < 6 { 100.2 } else { 115.0 } + f64::from(commit) / 100.0,
+        );
+        if commit == 4 {
+            std::fs::write(repository.join("runs"), "it does not build\n").unwrap();
+        }
+        git(&["add", "runs"]);
+        git(&["commit", "-q", "-m", &format!("commit {commit}")]);
+    }
+    git(&["bisect", "start", "HEAD", "HEAD~7"]);
+    let records = folder.to_str().unwrap();
+    let found = git(&[
+        "bisect",
+        "run",
+        STOPGAP,
+        "compare",
+        "--bisect",
+        "-o",
+        records,
+        base.to_str().unwrap(),
+        "runs",
+    ]);
+    assert!(found.contains("is the first bad commit"), "{found}");
+    let subject = git(&["log", "-1", "--format=%s", "refs/bisect/bad"]);
+    assert_eq!(subject.trim(), "commit 6", "{found}");
+}
