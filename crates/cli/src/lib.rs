@@ -9,7 +9,7 @@
 //! | `args` | every flag, once |
 //! | `places` | where records and the journal go |
 //! | `session` | what each run sets up first and undoes last |
-//! | `check`, `probe`, `record`, `replay`, `advise`, `explain`, `compare`, `export`, `watch`, `snapshot`, `doctor`, `restore` | the commands |
+//! | `check`, `probe`, `record`, `replay`, `advise`, `explain`, `compare`, `export`, `ministat`, `watch`, `snapshot`, `doctor`, `restore` | the commands |
 //! | `output` | writing the record and printing, with nothing lost |
 //! | `whole_file` | writing a file that is there whole or not at all |
 //! | `failure` | one line on standard error and the exit status |
@@ -23,6 +23,7 @@ mod explain;
 mod export;
 mod failure;
 mod input_file;
+mod ministat;
 mod output;
 mod places;
 mod prediction;
@@ -66,6 +67,7 @@ pub fn main() -> ExitCode {
         Command::Explain(args) => explain::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Export(args) => export::run(&args),
+        Command::Ministat(args) => ministat::run(&args),
         Command::Snapshot(args) => snapshot::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Restore(args) => restore::run(&args),

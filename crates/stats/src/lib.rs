@@ -10,6 +10,7 @@
 //! * [`bootstrap`]: intervals over runs.
 //! * [`compare`]: whether two sides of runs differ (JSON `stopgap.compare/1`), and what its tests are worth.
 //! * [`gather`]: runs of two commands that were made to be compared (JSON `stopgap.gather/1`), and in which order.
+//! * [`ministat`]: whether means of columns differ, as FreeBSD's program says it.
 //! * [`growth`]: how cost grows over N.
 //! * [`verdict`]: the words.
 //!
@@ -22,6 +23,7 @@ pub mod explain;
 pub mod gather;
 pub mod growth;
 pub mod histogram;
+pub mod ministat;
 #[cfg(test)]
 mod noise;
 pub mod quantile;
