@@ -211,6 +211,12 @@ fn check(bytes: &[u8]) -> Result<(), String> {
         ));
     }
 
+    walk(payload, BINS)
+}
+
+/// Whether `payload`, the counts of a V2 encoding, can be given to the decoder: it ends with a whole number, is of at most
+/// `bins` bins, and counts no more samples than can be added up.
+pub(crate) fn walk(payload: &[u8], bins: usize) -> Result<(), String> {
     let mut rest = payload;
     let mut bin = 0;
     let mut samples: u64 = 0;
@@ -226,10 +232,10 @@ fn check(bytes: &[u8]) -> Result<(), String> {
             bin += 1;
         } else {
             // -(half + 1) is the number that was written.
-            bin += usize::try_from(half).unwrap_or(BINS).min(BINS) + 1;
+            bin += usize::try_from(half).unwrap_or(bins).min(bins) + 1;
         }
-        if bin > BINS {
-            return Err(format!("more than {BINS} counts"));
+        if bin > bins {
+            return Err(format!("more than {bins} counts"));
         }
     }
     if samples > SAMPLES {

@@ -11,6 +11,7 @@
 //! * [`compare`]: whether two sides of runs differ (JSON `stopgap.compare/1`), and what its tests are worth.
 //! * [`gather`]: runs of two commands that were made to be compared (JSON `stopgap.gather/1`), and in which order.
 //! * [`ministat`]: whether means of columns differ, as FreeBSD's program says it.
+//! * [`read`]: other tools' results, and ours, to runs that can be compared.
 //! * [`growth`]: how cost grows over N.
 //! * [`verdict`]: the words.
 //!
@@ -27,6 +28,7 @@ pub mod ministat;
 #[cfg(test)]
 mod noise;
 pub mod quantile;
+pub mod read;
 pub mod record;
 pub mod replay;
 pub mod verdict;

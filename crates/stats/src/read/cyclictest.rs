@@ -1,0 +1,343 @@
+//! What cyclictest prints and writes (rt-tests 1.0 to 2.8).
+//!
+//! ```text
+//! T: 0 (  792) P: 0 I:500 C:   6801 Min:     26 Act:   88 Avg:  175 Max:   35377     -q
+//!
+//! # Histogram                                                                        -h
+//! 000017 000003	000000
+//! # Total: 000003795 000002507
+//! # Max Latencies: 11849 265566
+//! # Histogram Overflows: 00051 00123
+//! ```
+//!
+//! Microseconds; with `--ns` (`-N`) nanoseconds, which of its texts only the command line in `--json` tells. All threads of a
+//! file are one run: they were held up together. `Total` counts samples within the histogram.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use stopgap_events::machine::Missing;
+
+use super::counts::Counts;
+use super::{Format, Options, Read, ReadError};
+use crate::compare::Run;
+
+const QUESTION: &str = "cyclictest wake-up latency";
+
+pub(super) fn read(text: &str, options: &Options) -> Result<Read, ReadError> {
+    if text.trim_start().starts_with('{') {
+        return json(text, options);
+    }
+    if text.lines().any(|line| line.starts_with("# Histogram")) {
+        histogram(text, options)
+    } else {
+        summary(text)
+    }
+}
+
+fn new() -> Read {
+    let mut read = Read::new(Format::Cyclictest);
+    read.question = Some(QUESTION.to_owned());
+    read.unit = "us".to_owned();
+    read
+}
+
+/// The number that follows `label` in a line of `-q`.
+fn field(line: &str, label: &str) -> Option<u64> {
+    let rest = &line[line.find(label)? + label.len()..];
+    let rest = rest.trim_start();
+    let end = rest.find(|letter: char| !letter.is_ascii_digit());
+    rest[..end.unwrap_or(rest.len())].parse().ok()
+}
+
+fn summary(text: &str) -> Result<Read, ReadError> {
+    let mut read = new();
+    let mut threads = BTreeMap::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') || line.starts_with("policy:") {
+            continue;
+        }
+        let told = || {
+            let thread = field(line.strip_prefix("T:")?, "")?;
+            let [cycles, average, max] = ["C:", "Avg:", "Max:"].map(|label| field(line, label));
+            Some((thread, (cycles?, average?, max?)))
+        };
+        let Some((thread, told)) = told() else {
+            return Err(ReadError::at(
+                number,
+                "it is no line of a thread: it is cut off or damaged",
+            ));
+        };
+        // Without -q it is printed again and again; the last one holds.
+        threads.insert(thread, told);
+    }
+    let cycles = |&(cycles, ..): &(u64, u64, u64)| u128::from(cycles);
+    let all: u128 = threads.values().map(cycles).sum();
+    if all == 0 {
+        return Err(ReadError::whole("there is no cycle in it"));
+    }
+    let sum: f64 = threads
+        .values()
+        .map(|&(cycles, average, _)| to_f64(cycles) * to_f64(average))
+        .sum();
+    #[allow(clippy::cast_precision_loss)] // rounded
+    let average = sum / all as f64;
+    let max = threads.values().map(|&(.., max)| max).max();
+    let run = Run {
+        max: max.map(to_f64),
+        ..Run::of_number("", "average", average)
+    };
+    read.runs.push(run);
+    read.number_unit = "us".to_owned();
+    read.parameters
+        .insert("threads".to_owned(), threads.len().to_string());
+    let why = "without -h cyclictest prints least, average and longest only";
+    read.missing
+        .push(Missing::new("median, p99 and stalls", why));
+    Ok(read)
+}
+
+#[allow(clippy::cast_precision_loss)] // rounded
+fn to_f64(value: u64) -> f64 {
+    value as f64
+}
+
+fn histogram(text: &str, options: &Options) -> Result<Read, ReadError> {
+    let mut read = new();
+    let mut rows: Vec<(u64, Vec<u64>)> = Vec::new();
+    let mut totals = None;
+    let mut beyond = Vec::new();
+    let mut max = None;
+    for (number, line) in (1..).zip(text.lines()) {
+        let all = |text: &str| -> Result<Vec<u64>, ReadError> {
+            let words = text.split_whitespace().map(|word| {
+                let why = || ReadError::at(number, format!("'{word}' is no count"));
+                word.parse::<u64>().map_err(|_| why())
+            });
+            words.collect()
+        };
+        if let Some(rest) = line.strip_prefix("# Total:") {
+            totals = Some(all(rest)?);
+        } else if let Some(rest) = line.strip_prefix("# Histogram Overflows:") {
+            beyond = all(rest)?;
+        } else if let Some(rest) = line.strip_prefix("# Max Latencies:") {
+            max = all(rest)?.into_iter().max();
+        } else if line.starts_with(['#', 'T'])
+            || line.trim().is_empty()
+            || line.starts_with("policy:")
+        {
+            // Headings, and what it prints without -q.
+        } else {
+            let mut row = all(line)?;
+            let (width, index) = (row.len(), row.first().copied().unwrap_or(0));
+            if width < 2
+                || rows
+                    .first()
+                    .is_some_and(|(_, first)| first.len() + 1 != width)
+            {
+                return Err(ReadError::at(
+                    number,
+                    "a row of another width: it is cut off",
+                ));
+            }
+            if rows.last().is_some_and(|(before, _)| *before >= index) {
+                return Err(ReadError::at(number, "the latency does not grow"));
+            }
+            row.remove(0);
+            rows.push((index, row));
+        }
+    }
+    let totals = totals.ok_or_else(|| ReadError::whole("no line '# Total:': it is cut off"))?;
+    let width = rows.first().map_or(0, |(_, row)| row.len());
+    let mut sums = vec![0u64; width];
+    for (_, row) in &rows {
+        for (sum, count) in sums.iter_mut().zip(row) {
+            *sum = sum.saturating_add(*count);
+        }
+    }
+    if sums != totals {
+        return Err(ReadError::whole(format!(
+            "it has {sums:?} samples, and says {totals:?}: it is cut off or damaged"
+        )));
+    }
+    // With --histofall the last column is the sum of the others.
+    let sum_of_all = |row: &[u64]| match row {
+        [threads @ .., last] if threads.len() > 1 => {
+            threads
+                .iter()
+                .fold(0, |sum: u64, count| sum.saturating_add(*count))
+                == *last
+        }
+        _ => false,
+    };
+    let threads = if sum_of_all(&totals) && rows.iter().all(|(_, row)| sum_of_all(row)) {
+        width - 1
+    } else {
+        width
+    };
+    let mut counts = Counts::default();
+    let mut add = || {
+        for (value, row) in &rows {
+            row.iter()
+                .take(threads)
+                .try_for_each(|&count| counts.add(*value, count))?;
+        }
+        beyond
+            .iter()
+            .take(threads)
+            .try_for_each(|&count| counts.add_beyond(count))
+    };
+    add().map_err(ReadError::whole)?;
+    read.parameters
+        .insert("threads".to_owned(), threads.to_string());
+    finish(read, &counts, max, 1_000, None, options)
+}
+
+/// The run of a histogram.
+fn finish(
+    mut read: Read,
+    counts: &Counts,
+    max: Option<u64>,
+    unit_ns: u64,
+    duration_ns: Option<u64>,
+    options: &Options,
+) -> Result<Read, ReadError> {
+    if counts.total() == 0 {
+        return Err(ReadError::whole("there is no sample in it"));
+    }
+    let mut run = counts.run("", max.map(to_f64), &mut read.missing);
+    if let Some(threshold) = options.stall_threshold_ns {
+        run.stalls = duration_ns.and_then(|time| counts.stalls(unit_ns, threshold, time));
+        if run.stalls.is_none() {
+            let why =
+                "for how long it ran is only in --json, or the threshold is beyond the histogram";
+            read.missing.push(Missing::new("stalls", why));
+        }
+    }
+    read.runs.push(run);
+    Ok(read)
+}
+
+#[derive(Deserialize)]
+struct Document {
+    #[serde(rename = "cmdline:", alias = "cmdline")]
+    command: Option<String>,
+    start_time: Option<String>,
+    end_time: Option<String>,
+    resolution_in_ns: Option<u64>,
+    thread: BTreeMap<String, Thread>,
+}
+
+#[derive(Deserialize)]
+struct Thread {
+    #[serde(default)]
+    histogram: BTreeMap<String, u64>,
+    cycles: u64,
+    max: Option<u64>,
+    avg: Option<f64>,
+}
+
+fn json(text: &str, options: &Options) -> Result<Read, ReadError> {
+    let document: Document =
+        serde_json::from_str(text).map_err(|error| ReadError::json("cyclictest's JSON", &error))?;
+    let mut read = new();
+    let unit_ns = if document.resolution_in_ns == Some(1) {
+        read.unit = "ns".to_owned();
+        1
+    } else {
+        1_000
+    };
+    let threads = &document.thread;
+    read.parameters
+        .insert("threads".to_owned(), threads.len().to_string());
+    if let Some(interval) = document.command.as_deref().and_then(interval) {
+        read.parameters.insert("interval".to_owned(), interval);
+    }
+    let max = threads.values().filter_map(|thread| thread.max).max();
+    if threads.values().all(|thread| thread.histogram.is_empty()) {
+        return averages(read, threads, max);
+    }
+    let mut counts = Counts::default();
+    for (name, thread) in threads {
+        let wrong = |why: &str| ReadError::whole(format!("thread {name}: {why}"));
+        let mut within: u64 = 0;
+        for (value, &count) in &thread.histogram {
+            let length: u64 = value
+                .parse()
+                .map_err(|_| wrong(&format!("'{value}' is no latency")))?;
+            within = within.saturating_add(count);
+            counts.add(length, count).map_err(|why| wrong(&why))?;
+        }
+        let beyond = thread
+            .cycles
+            .checked_sub(within)
+            .ok_or_else(|| wrong("its histogram has more samples than cycles"))?;
+        counts.add_beyond(beyond).map_err(|why| wrong(&why))?;
+    }
+    let ends = document
+        .start_time
+        .as_deref()
+        .zip(document.end_time.as_deref());
+    let duration = ends.and_then(|(start, end)| {
+        let seconds = clock(end)?.checked_sub(clock(start)?)?;
+        // A day more would be another day's clock.
+        let seconds = u64::try_from(seconds.rem_euclid(86_400)).ok()?;
+        seconds.checked_mul(1_000_000_000).filter(|&time| time > 0)
+    });
+    finish(read, &counts, max, unit_ns, duration, options)
+}
+
+fn averages(
+    mut read: Read,
+    threads: &BTreeMap<String, Thread>,
+    max: Option<u64>,
+) -> Result<Read, ReadError> {
+    let (mut sum, mut cycles) = (0.0, 0.0);
+    for thread in threads.values() {
+        let average = thread
+            .avg
+            .ok_or_else(|| ReadError::whole("a thread has no average"))?;
+        sum += average * to_f64(thread.cycles);
+        cycles += to_f64(thread.cycles);
+    }
+    let average = sum / cycles;
+    if !average.is_finite() {
+        return Err(ReadError::whole("there is no cycle in it"));
+    }
+    read.number_unit.clone_from(&read.unit);
+    read.runs.push(Run {
+        max: max.map(to_f64),
+        ..Run::of_number("", "average", average)
+    });
+    let why = "without -h cyclictest keeps least, average and longest only";
+    read.missing
+        .push(Missing::new("median, p99 and stalls", why));
+    Ok(read)
+}
+
+/// The interval of a command line, microseconds, as it was given.
+fn interval(command: &str) -> Option<String> {
+    let mut words = command.split_whitespace();
+    while let Some(word) = words.next() {
+        if word == "-i" || word == "--interval" {
+            return words.next().map(str::to_owned);
+        }
+        let joined = word.strip_prefix("--interval=").or(word.strip_prefix("-i"));
+        if let Some(value) = joined.filter(|value| value.parse::<u64>().is_ok()) {
+            return Some(value.to_owned());
+        }
+    }
+    None
+}
+
+/// `Sat, 21 Nov 2026 23:37:26 +0000`: the time of day in seconds.
+fn clock(time: &str) -> Option<i64> {
+    let time = time.split_whitespace().find(|word| word.contains(':'))?;
+    let mut seconds: i64 = 0;
+    for part in time.split(':').take(3) {
+        let part: u8 = part.parse().ok()?;
+        seconds = seconds * 60 + i64::from(part);
+    }
+    Some(seconds)
+}

@@ -1,0 +1,300 @@
+//! Files of results to runs that can be compared: ours, and those of the tools that people have.
+//!
+//! # Contract
+//!
+//! [`read`] takes a file's bytes and gives [`Read`]: the runs, and what must be the same for two files to be compared
+//! ([`compatible`]). It is pure. Bytes may be anything: what is wrong is an error with its line, never a panic; what is
+//! cut off is an error, never fewer samples. Memory taken is some three times the file's size, and 100 MB at most for one
+//! histogram of a log at a time.
+//!
+//! | format | a run is | figures |
+//! |---|---|---|
+//! | `stopgap` | a block of a series: a process | quantiles, stall episodes; or a number |
+//! | `hdr-log` | the file: its intervals together | quantiles, in nanoseconds |
+//! | `cyclictest` | the file: its threads together | quantiles (`-h`, `--json`); of `-q` alone the average, as a number |
+//! | `rtla` | the file: its CPUs together | quantiles |
+//! | `hyperfine` | each time of one command: a process | elapsed seconds, and memory where it is there |
+//! | `numbers` | a line | the number |
+//!
+//! Quantiles are given where there are enough samples ([`needed`](crate::quantile::needed)) and where they fall within the
+//! histogram: samples beyond its end are counted, but of what length they were nobody knows.
+//!
+//! A histogram's samples above a threshold are counted as stalls where [`Options::stall_threshold_ns`] is given and the
+//! file says for how long it was looked. They are samples, not episodes, so [`Run::episodes`] stays unknown.
+
+mod compatible;
+mod counts;
+mod cyclictest;
+mod hdr;
+mod hyperfine;
+mod numbers;
+mod record;
+mod rtla;
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use stopgap_events::machine::{Environment, Missing};
+use stopgap_events::question::Question;
+use stopgap_events::words;
+use thiserror::Error;
+
+use crate::compare::Run;
+
+pub use compatible::{Incompatible, compatible};
+
+/// What kind of file it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Format {
+    /// A run record of ours, `stopgap.run/1`.
+    Stopgap,
+    /// A log of HdrHistogram's, V2 encodings, compressed or not.
+    HdrLog,
+    /// What cyclictest prints or writes: `-q`, `-h`, `--json`.
+    Cyclictest,
+    /// What `rtla timerlat hist` and `rtla osnoise hist` print.
+    Rtla,
+    /// What hyperfine exports as JSON.
+    Hyperfine,
+    /// A number a line.
+    Numbers,
+}
+
+words!(
+    Format, "format",
+    Stopgap "stopgap",
+    HdrLog "hdr-log",
+    Cyclictest "cyclictest",
+    Rtla "rtla",
+    Hyperfine "hyperfine",
+    Numbers "numbers",
+);
+
+/// How to read.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Options {
+    /// What it is; `None` to recognise it by its content.
+    pub format: Option<Format>,
+    /// Which question of a record; `None` for the only one that has figures.
+    pub question: Option<Question>,
+    /// Which series: a record's by its name (the first that is a latency, and of that name the last in the record, which is
+    /// the one of the most load), a log's tag, hyperfine's command (the only one), rtla's column without its CPU (`Thr` where
+    /// there is one).
+    pub series: Option<String>,
+    /// From what length on a sample is a stall, nanoseconds. `None` for what a record says, and no stalls of others.
+    pub stall_threshold_ns: Option<u64>,
+}
+
+/// What a file holds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Read {
+    /// What kind of file it is.
+    pub format: Format,
+    /// What was asked, in the tool's words; `None` where the file does not say.
+    pub question: Option<String>,
+    /// Unit of quantiles and maximum.
+    pub unit: String,
+    /// Unit of numbers; empty where the file does not say.
+    pub number_unit: String,
+    /// What must be the same where runs are compared, by name.
+    pub parameters: BTreeMap<String, String>,
+    /// The machine, where the file says it.
+    pub environment: Option<Environment>,
+    /// The runs, at least one.
+    pub runs: Vec<Run>,
+    /// What the file does not tell, and why.
+    pub missing: Vec<Missing>,
+}
+
+impl Read {
+    fn new(format: Format) -> Read {
+        Read {
+            format,
+            question: None,
+            unit: String::new(),
+            number_unit: String::new(),
+            parameters: BTreeMap::new(),
+            environment: None,
+            runs: Vec::new(),
+            missing: Vec::new(),
+        }
+    }
+}
+
+/// Why a file cannot be read. Whoever knows its name puts that before it.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{}{why}", place(*line))]
+pub struct ReadError {
+    /// Where, from 1; `None` where it is the whole.
+    pub line: Option<usize>,
+    /// What is wrong, on one line and without control characters.
+    pub why: String,
+}
+
+fn place(line: Option<usize>) -> String {
+    line.map_or_else(String::new, |line| format!("line {line}: "))
+}
+
+impl ReadError {
+    fn whole(why: impl AsRef<str>) -> ReadError {
+        ReadError {
+            line: None,
+            why: plain(why.as_ref()),
+        }
+    }
+
+    fn at(line: usize, why: impl AsRef<str>) -> ReadError {
+        ReadError {
+            line: Some(line),
+            why: plain(why.as_ref()),
+        }
+    }
+
+    fn json(what: &str, error: &serde_json::Error) -> ReadError {
+        ReadError::whole(format!("not {what}: {error}"))
+    }
+}
+
+/// Words from a file, which do not paint the screen and do not fill it.
+fn plain(words: &str) -> String {
+    let letters = words.chars().take(300);
+    letters
+        .map(|letter| if letter.is_control() { '?' } else { letter })
+        .collect()
+}
+
+/// Reads a file.
+///
+/// # Errors
+/// [`ReadError`]: it is empty, of no known kind, damaged, cut off, or has no run or several of which none is chosen.
+pub fn read(bytes: &[u8], options: &Options) -> Result<Read, ReadError> {
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        return Err(ReadError::whole("it is empty"));
+    }
+    let format = match options.format {
+        Some(format) => format,
+        None => recognise(bytes)?,
+    };
+    let read = match format {
+        Format::Stopgap => record::read(text(bytes)?, options),
+        Format::HdrLog => hdr::read(bytes, options),
+        Format::Cyclictest => cyclictest::read(text(bytes)?, options),
+        Format::Rtla => rtla::read(text(bytes)?, options),
+        Format::Hyperfine => hyperfine::read(text(bytes)?, options),
+        Format::Numbers => numbers::read(text(bytes)?),
+    }?;
+    if read.runs.is_empty() {
+        return Err(ReadError::whole("there is no run in it"));
+    }
+    Ok(read)
+}
+
+/// What kind of file it is, by its content. Text that is no other is numbers.
+///
+/// # Errors
+/// JSON that is damaged, or of no known tool.
+pub fn recognise(bytes: &[u8]) -> Result<Format, ReadError> {
+    let begin = bytes.trim_ascii_start();
+    if begin.starts_with(b"{") {
+        return json(text(bytes)?);
+    }
+    // Headings stand at the beginning, a log's first interval soon after.
+    for line in begin.split(|&byte| byte == b'\n').take(200) {
+        let has = |part: &[u8]| line.windows(part.len()).any(|some| some == part);
+        if line.starts_with(b"# RTLA") {
+            return Ok(Format::Rtla);
+        }
+        if line.starts_with(b"# Histogram") || line.starts_with(b"T:") {
+            return Ok(Format::Cyclictest);
+        }
+        let log = b"#[Histogram log format version";
+        if line.starts_with(log) || line.starts_with(b"\"StartTimestamp\"") || has(b",HIST") {
+            return Ok(Format::HdrLog);
+        }
+    }
+    Ok(Format::Numbers)
+}
+
+fn json(text: &str) -> Result<Format, ReadError> {
+    #[derive(Deserialize)]
+    struct Keys {
+        schema: Option<String>,
+        results: Option<IgnoredAny>,
+        thread: Option<IgnoredAny>,
+    }
+    let keys: Keys =
+        serde_json::from_str(text).map_err(|error| ReadError::json("whole JSON", &error))?;
+    match keys {
+        Keys {
+            schema: Some(schema),
+            ..
+        } if schema == crate::record::SCHEMA => Ok(Format::Stopgap),
+        Keys {
+            schema: Some(schema),
+            ..
+        } => Err(ReadError::whole(format!(
+            "the document's schema is '{}', expected '{}'",
+            schema.chars().take(80).collect::<String>(),
+            crate::record::SCHEMA
+        ))),
+        Keys {
+            results: Some(_), ..
+        } => Ok(Format::Hyperfine),
+        Keys {
+            thread: Some(_), ..
+        } => Ok(Format::Cyclictest),
+        _ => Err(ReadError::whole(
+            "JSON of no known tool: neither a run record, nor of cyclictest or hyperfine",
+        )),
+    }
+}
+
+fn text(bytes: &[u8]) -> Result<&str, ReadError> {
+    std::str::from_utf8(bytes).map_err(|error| {
+        let before = &bytes[..error.valid_up_to()];
+        ReadError::at(line_of(before), "it is no text")
+    })
+}
+
+/// The line that follows `before`, from 1.
+fn line_of(before: &[u8]) -> usize {
+    1 + before.iter().filter(|&&byte| byte == b'\n').count()
+}
+
+/// The chosen one of several, by name; without a choice the only one.
+fn choose<'a, T>(
+    what: &str,
+    all: &'a [(String, T)],
+    wanted: Option<&str>,
+) -> Result<&'a T, ReadError> {
+    let names = || {
+        let names: Vec<String> = all
+            .iter()
+            .take(10)
+            .map(|(name, _)| format!("'{name}'"))
+            .collect();
+        let rest = all.len().saturating_sub(names.len());
+        match rest {
+            0 => names.join(", "),
+            _ => format!("{} and {rest} more", names.join(", ")),
+        }
+    };
+    match (all, wanted) {
+        ([], _) => Err(ReadError::whole(format!("there is no {what} in it"))),
+        (_, Some(wanted)) => all
+            .iter()
+            .find(|(name, _)| name == wanted)
+            .map(|(_, one)| one)
+            .ok_or_else(|| ReadError::whole(format!("no {what} '{wanted}'; there is {}", names()))),
+        ([(_, only)], None) => Ok(only),
+        (_, None) => Err(ReadError::whole(format!(
+            "{} of {what}, and none is chosen: {}",
+            all.len(),
+            names()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests;

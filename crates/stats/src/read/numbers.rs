@@ -1,0 +1,34 @@
+//! A number a line: each is a run.
+
+use super::{Format, Read, ReadError};
+use crate::compare::{MOST_RUNS, Run};
+
+/// What they are called.
+const VALUE: &str = "value";
+
+/// What follows a number sign is passed over, and so are empty lines.
+pub(super) fn read(text: &str) -> Result<Read, ReadError> {
+    let mut read = Read::new(Format::Numbers);
+    for (number, line) in (1..).zip(text.lines()) {
+        let word = line.split('#').next().unwrap_or_default().trim();
+        if word.is_empty() {
+            continue;
+        }
+        let value: f64 = word.parse().map_err(|_| {
+            let word: String = word.chars().take(40).collect();
+            ReadError::at(number, format!("'{word}' is no number"))
+        })?;
+        if !value.is_finite() {
+            return Err(ReadError::at(number, format!("{value} cannot be compared")));
+        }
+        if read.runs.len() == MOST_RUNS {
+            return Err(ReadError::at(
+                number,
+                format!("more than {MOST_RUNS} runs: are these samples of few runs?"),
+            ));
+        }
+        let name = format!("line {number}");
+        read.runs.push(Run::of_number(name, VALUE, value));
+    }
+    Ok(read)
+}
