@@ -6,7 +6,6 @@
 
 mod gather;
 mod machines;
-mod read;
 mod sides;
 
 use std::fs::File;
@@ -33,6 +32,8 @@ struct Input {
     after: Side,
     /// The machines of each side, where they are known.
     machines: [Vec<Environment>; 2],
+    /// What makes the files unsure, most important first.
+    warnings: Vec<String>,
     options: Options,
     /// The document that the runs are from, where they were gathered, and where it is.
     gathered: Option<(Gathered, PathBuf)>,
@@ -55,7 +56,7 @@ pub(crate) fn run(args: &args::Compare) -> Result<ExitCode, Failure> {
         }
         Asked::One(path) => of_gathered((sides::gathered(path)?, path.to_owned()), args),
         Asked::Two(before, after) => {
-            let read = sides::read([before, after])?;
+            let read = sides::read([before, after], args)?;
             let mut options = options(args);
             options.unit = read.unit;
             options.number_unit = read.number_unit;
@@ -64,13 +65,18 @@ pub(crate) fn run(args: &args::Compare) -> Result<ExitCode, Failure> {
                 before,
                 after,
                 machines: read.machines,
+                warnings: read.warnings,
                 options,
                 gathered: None,
             }
         }
     };
     let mut comparison = compare(&input.before, &input.after, &input.options);
-    machines::differ(&mut comparison, &input.machines);
+    let [before, after] = &input.machines;
+    comparison.environment = machines::differences(before, after);
+    comparison
+        .warnings
+        .splice(..0, input.warnings.iter().cloned());
     let gathered = input.gathered.as_ref();
     let floor = gathered.and_then(|(gathered, _)| gathered.floor(&input.options));
     if let Some((gathered, _)) = gathered {
@@ -146,6 +152,7 @@ fn of_gathered((gathered, path): (Gathered, PathBuf), args: &args::Compare) -> I
         before,
         after,
         machines: [Vec::new(), Vec::new()],
+        warnings: Vec::new(),
         options,
         gathered: Some((gathered, path)),
     }

@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{Run, STOPGAP, text, valid};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Runs of `level` and up to 2 % more, a line each.
 fn numbers(folder: &Path, name: &str, level: f64) -> PathBuf {
@@ -155,7 +155,7 @@ fn what_is_no_comparison_is_said_in_one_line() {
         (&write("blank", b" \n\n"), "it is empty"),
         (&write("nan", b"1\nNaN\n"), "NaN"),
         (&write("words", b"1\ntwo\n"), "two"),
-        (&write("bytes", b"\xff\xfe\x00"), "bytes"),
+        (&write("bytes", b"\xff\xfe\x00"), "no text"),
         (
             &write("gathered", br#"{"schema": "stopgap.gather/1"}"#),
             "give it alone",
@@ -557,4 +557,121 @@ fn git_bisect_run_finds_the_commit() {
     assert!(found.contains("is the first bad commit"), "{found}");
     let subject = git(&["log", "-1", "--format=%s", "refs/bisect/bad"]);
     assert_eq!(subject.trim(), "commit 6", "{found}");
+}
+
+/// A run record of ten processes that took some switches a round trip.
+fn record(folder: &Path, name: &str, level: f64, change: impl Fn(&mut Value)) -> String {
+    let blocks: Vec<Value> = (0..10u32)
+        .map(|run| {
+            let value = level * (1.0 + f64::from(run * 7 % 10) / 500.0);
+            json!({"run": run, "start_ns": 0, "samples": 100, "value": value, "histogram": null, "stalls": null})
+        })
+        .collect();
+    let mut record = json!({
+        "schema": "stopgap.run/1", "version": "0.1.0", "command": ["stopgap"], "started_unix_s": 1, "duration_ms": 1,
+        "seed": 1, "memory_budget": 1, "now": null, "interrupted": false, "peak_memory": null,
+        "environment": {
+            "host": "box", "kernel": "6.1", "cpu": "x", "page_size": 4096, "cpus": [0, 1], "mitigations": [],
+            "privilege": "none", "capabilities": [], "pressure_before": [], "pressure_after": [], "missing": [],
+        },
+        "answers": [{
+            "question": "roundtrip", "parameters": {"k": 1, "runs": 10}, "verdict": {"word": "flat", "text": "flat"},
+            "figure": null, "evidence": [], "advice": [], "privilege": "none", "counters": [], "losses": [], "missing": [],
+            "series": [{"name": "switches", "unit": "switches/rt", "parameters": {"client": "poll"}, "blocks": blocks, "error": null}],
+        }],
+    });
+    change(&mut record);
+    let path = folder.join(name);
+    std::fs::write(&path, record.to_string()).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn records_are_compared_where_they_answer_the_same_question() {
+    let run = Run::new();
+    let folder = run.directory.path();
+    let before = record(folder, "before", 2.0, |_| {});
+    let after = record(folder, "after", 3.8, |record| {
+        record["environment"]["kernel"] = json!("6.12");
+        record["answers"][0]["parameters"]["runs"] = json!(11);
+    });
+    let output = run.output(&["compare", &before, &after, "--json"]);
+    let document = valid("stopgap.compare-1.json", &text(&output.stdout));
+    assert_eq!(document["verdict"]["word"], "regression", "{output:?}");
+    assert_eq!(
+        document["environment"],
+        json!([{"what": "kernel", "before": "6.1", "after": "6.12"}])
+    );
+    assert_eq!(document["warnings"], json!([]));
+    assert_eq!(document["endpoints"][0]["unit"], "switches/rt");
+
+    // Another machine is compared all the same, and that leads the report.
+    let other = record(folder, "other", 3.8, |record| {
+        record["environment"]["host"] = json!("else\u{1b}[2J")
+    });
+    let output = run.output(&["compare", &before, &other]);
+    let screen = text(&output.stdout);
+    assert!(
+        screen.starts_with("warning: ") && screen.contains("different machines"),
+        "{screen}"
+    );
+    assert!(
+        screen.contains("\nregression: ") && !screen.contains('\u{1b}'),
+        "{screen}"
+    );
+
+    let whole = std::fs::read_to_string(&before).unwrap();
+    let cut = folder.join("cut");
+    std::fs::write(&cut, &whole[..whole.len() / 2]).unwrap();
+    let numbers = numbers(folder, "numbers", 2.0);
+    for (after, says) in [
+        (
+            record(folder, "k", 2.0, |record| {
+                record["answers"][0]["parameters"]["k"] = json!(7)
+            }),
+            "the parameter k is 7",
+        ),
+        (
+            record(folder, "series", 2.0, |record| {
+                record["answers"][0]["series"][0]["parameters"]["client"] = json!("read")
+            }),
+            "client is read",
+        ),
+        (
+            record(folder, "question", 2.0, |record| {
+                record["answers"][0]["question"] = json!("reclaim")
+            }),
+            "the question is reclaim",
+        ),
+        (
+            record(folder, "unit", 2.0, |record| {
+                record["answers"][0]["series"][0]["unit"] = json!("ms")
+            }),
+            "the unit is ms",
+        ),
+        (
+            record(folder, "null", 2.0, |record| {
+                record["answers"][0]["series"][0]["blocks"][3]["value"] = Value::Null
+            }),
+            "null",
+        ),
+        (
+            record(folder, "none", 2.0, |record| record["answers"] = json!([])),
+            "no question",
+        ),
+        (cut.to_str().unwrap().to_owned(), "EOF"),
+        (numbers.to_str().unwrap().to_owned(), "the form"),
+    ] {
+        let output = run.output(&["compare", &before, &after]);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{after}: {error}");
+        assert!(error.contains(says), "{after}: {error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+    let words = ["compare", &*before, &after, "--series", "naps"];
+    let error = text(&run.output(&words).stderr);
+    assert!(
+        error.contains("no series 'naps'; there is switches"),
+        "{error}"
+    );
 }

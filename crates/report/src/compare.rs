@@ -222,7 +222,7 @@ fn level(value: f64, unit: &str) -> String {
         let time = Nanos(ns.round() as u64);
         return format!("{}{time}", if value < 0.0 { "-" } else { "" });
     }
-    let value = if value.abs() < 9.995 {
+    let value = if value.abs() < 999.5 {
         digits(value, 3)
     } else {
         number(value)

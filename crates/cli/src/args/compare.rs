@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use stopgap_events::question::Question;
 use stopgap_events::units::Nanos;
 
 use super::values::{margin, time};
@@ -21,7 +22,8 @@ three endpoints. How it is tested, and how often that is wrong: docs/compare.md.
 Exit status: 0 compared, 1 error. With --fail-on regression: 0 improvement or not worse, 1 error, 2 regression, 4 no \
 difference proven or inconclusive. With --bisect: 0 good, 1 bad, 125 cannot tell (errors, too).")]
 pub(crate) struct Compare {
-    /// BEFORE and AFTER: a file or a directory (all files in it) of runs each; or one file of runs that --run gathered.
+    /// BEFORE and AFTER: a file or a directory (all files in it) of runs each: run records, HdrHistogram logs, cyclictest and
+    /// rtla histograms, hyperfine's JSON, a number a line; or one file of runs that --run gathered.
     #[arg(value_name = "RUNS", conflicts_with_all = ["before", "after", "commands"])]
     pub(crate) sides: Vec<PathBuf>,
     /// Files and directories of the earlier side.
@@ -41,13 +43,21 @@ pub(crate) struct Compare {
     #[arg(long, value_name = "SHARE", value_parser = margin, default_value = "5%",
           allow_hyphen_values = true)]
     pub(crate) margin: f64,
-    /// From what length on it is a stall, as 1ms; runs that counted with another are refused [default: what the runs say].
+    /// From what length on a sample is a stall, as 1ms; records that counted with another are refused [default: what records
+    /// say, and no stalls of other tools' files].
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) threshold: Option<Nanos>,
     /// What is tested: median, p99, p99.9, stall rate, stall time, or a number that runs have, as "voluntary switches"; choose
     /// before looking [default: all; of --run elapsed time, user time and system time].
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) endpoint: Vec<String>,
+    /// Of run records: which question's answers are compared [default: the only one].
+    #[arg(long, value_name = "QUESTION")]
+    pub(crate) question: Option<Question>,
+    /// Which series of a file: a record's by its name, a log's tag, hyperfine's command, rtla's column [default: the only one;
+    /// of a record the first latency under the most load].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) series: Option<String>,
     /// Seed of arrangements, intervals and the order of runs [default: 1; of --run from the clock, and kept with the runs].
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,

@@ -4,17 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 use stopgap_events::machine::Environment;
-use stopgap_stats::compare::{Comparison, Difference};
-
-/// What makes it another machine. A kernel or a setting is what people compare.
-const MACHINE: [&str; 6] = [
-    "host",
-    "architecture",
-    "cpu",
-    "cpus",
-    "memory",
-    "hypervisor",
-];
+use stopgap_stats::compare::Difference;
 
 /// What differs from run to run of one machine, or is no property of it.
 const PASSING: [&str; 6] = [
@@ -26,29 +16,11 @@ const PASSING: [&str; 6] = [
     "missing",
 ];
 
-/// Adds to the comparison in what the sides' machines differ; that they are different machines leads its warnings.
-pub(super) fn differ(comparison: &mut Comparison, machines: &[Vec<Environment>; 2]) {
-    let [before, after] = machines;
+/// In what the machines of two sides differ: nothing where one side's are not known.
+pub(super) fn differences(before: &[Environment], after: &[Environment]) -> Vec<Difference> {
     if before.is_empty() || after.is_empty() {
-        return;
+        return Vec::new();
     }
-    let differences = differences(before, after);
-    let other: Vec<String> = differences
-        .iter()
-        .filter(|of| MACHINE.contains(&&*of.what))
-        .map(|of| format!("{} {} and {}", of.what, of.before, of.after))
-        .collect();
-    if !other.is_empty() {
-        let warning = format!(
-            "the sides were measured on different machines, which may be all the difference there is: {}",
-            other.join("; ")
-        );
-        comparison.warnings.insert(0, warning);
-    }
-    comparison.environment = differences;
-}
-
-fn differences(before: &[Environment], after: &[Environment]) -> Vec<Difference> {
     let fields = |of: &[Environment]| -> Vec<serde_json::Map<String, Value>> {
         let values = of.iter().map(serde_json::to_value);
         values
@@ -101,7 +73,6 @@ fn said(side: &[serde_json::Map<String, Value>], name: &str) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
-    use stopgap_stats::compare::{Options, Side, compare};
 
     fn machine(with: &[(&str, Value)]) -> Environment {
         let mut fields = json!({
@@ -115,41 +86,28 @@ mod tests {
         serde_json::from_value(fields).unwrap()
     }
 
-    fn compared(before: Environment, after: &[Environment]) -> Comparison {
-        let mut comparison = compare(&Side::default(), &Side::default(), &Options::default());
-        comparison.warnings.push("another".to_owned());
-        differ(&mut comparison, &[vec![before], after.to_vec()]);
-        comparison
+    fn told(after: &[Environment]) -> Vec<String> {
+        let differences = differences(&[machine(&[])], after);
+        let told = differences.iter();
+        told.map(|of| format!("{} {} -> {}", of.what, of.before, of.after))
+            .collect()
     }
 
     #[test]
-    fn another_kernel_is_told_and_another_machine_is_warned_of() {
-        let same = compared(
-            machine(&[]),
-            &[machine(&[("boot_id", json!("b")), ("uptime_s", json!(9))])],
-        );
-        assert!(same.environment.is_empty());
-        assert_eq!(same.warnings, ["another"]);
-
-        let kernel = compared(machine(&[]), &[machine(&[("kernel", json!("6.12"))])]);
-        let told = &kernel.environment[0];
+    fn what_differs_is_told_and_what_passes_is_not() {
+        assert!(told(&[machine(&[("boot_id", json!("b")), ("uptime_s", json!(9))])]).is_empty());
         assert_eq!(
-            (&*told.what, &*told.before, &*told.after),
-            ("kernel", "6.1", "6.12")
+            told(&[machine(&[("kernel", json!("6.12"))])]),
+            ["kernel 6.1 -> 6.12"]
         );
-        assert_eq!(kernel.warnings, ["another"]);
-
         let other = [
             machine(&[("cpu", json!("y")), ("cpus", json!([0]))]),
             machine(&[("cpu", Value::Null)]),
         ];
-        let other = compared(machine(&[]), &other);
-        assert_eq!(other.warnings.len(), 2);
-        assert!(
-            other.warnings[0].ends_with("there is: cpu x and unknown or y; cpus 0,1 and 0 or 0,1"),
-            "{}",
-            other.warnings[0]
+        assert_eq!(
+            told(&other),
+            ["cpu x -> unknown or y", "cpus 0,1 -> 0 or 0,1"]
         );
-        assert_eq!(compared(machine(&[]), &[]).environment, []);
+        assert!(told(&[]).is_empty());
     }
 }

@@ -1,16 +1,17 @@
 //! Files and directories to two sides of runs that answer the same question.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::read::{self, Read};
 use stopgap_events::machine::Environment;
-use stopgap_stats::compare::{MOST_RUNS, Side};
+use stopgap_stats::compare::{MOST_RUNS, Run, Side};
 use stopgap_stats::gather::Gathered;
+use stopgap_stats::read::{self, Read, compatible};
 
+use crate::args;
 use crate::failure::Failure;
 
 /// A larger file holds no runs that anybody made.
@@ -23,6 +24,8 @@ pub(super) struct Sides {
     pub(super) machines: [Vec<Environment>; 2],
     pub(super) unit: String,
     pub(super) number_unit: String,
+    /// What makes them unsure, most important first.
+    pub(super) warnings: Vec<String>,
 }
 
 /// Reads the gathered runs of a file, which are both sides.
@@ -39,17 +42,21 @@ pub(super) fn gathered(path: &Path) -> Result<Gathered, Failure> {
 }
 
 /// Reads the files and directories of both sides.
-pub(super) fn read(given: [&[PathBuf]; 2]) -> Result<Sides, Failure> {
+pub(super) fn read(given: [&[PathBuf]; 2], args: &args::Compare) -> Result<Sides, Failure> {
+    let options = read::Options {
+        format: None,
+        question: args.question,
+        series: args.series.clone(),
+        stall_threshold_ns: args.threshold.map(|time| time.0),
+    };
     let mut seen = BTreeMap::new();
-    let mut first: Option<(PathBuf, Read)> = None;
-    let mut machines = [Vec::new(), Vec::new()];
-    let mut sides = [Side::default(), Side::default()];
-    for ((paths, side), machines) in given.into_iter().zip(&mut sides).zip(&mut machines) {
-        side.name = name(paths);
+    let mut sides: [Vec<(String, Read)>; 2] = [Vec::new(), Vec::new()];
+    for (paths, side) in given.into_iter().zip(&mut sides) {
         let mut files = Vec::new();
         for path in paths {
             files_of(path, &mut files)?;
         }
+        let mut runs = 0;
         for file in files {
             let there = fs::metadata(&file).map_err(|error| wrong(&file, &error))?;
             let id = (there.dev(), there.ino());
@@ -60,91 +67,62 @@ pub(super) fn read(given: [&[PathBuf]; 2]) -> Result<Sides, Failure> {
                     file.display()
                 )));
             }
-            let mut read = one(&file)?;
-            if side.runs.len() + read.runs.len() > MOST_RUNS {
+            let read = one(&file, &options)?;
+            runs += read.runs.len();
+            if runs > MOST_RUNS {
                 return Err(too_many(&file));
             }
-            let shown = file.display().to_string();
-            for mut run in read.runs.drain(..) {
-                run.name = if run.name.is_empty() || run.name == shown {
-                    shown.clone()
-                } else {
-                    format!("{shown}: {}", run.name)
-                };
-                side.runs.push(run);
-            }
-            machines.extend(read.environment.take());
-            match &first {
-                None => first = Some((file, read)),
-                Some((other, reference)) => same_question(other, reference, &file, &read)?,
-            }
+            side.push((file.display().to_string(), read));
         }
     }
-    let (unit, number_unit) =
-        first.map_or_else(Default::default, |(_, read)| (read.unit, read.number_unit));
+    let all: Vec<(&str, &Read)> = sides
+        .iter()
+        .flatten()
+        .map(|(name, read)| (&**name, read))
+        .collect();
+    let warnings = compatible(&all).map_err(|error| Failure::error(error.to_string()))?;
+    let units = all.first().map_or_else(Default::default, |(_, read)| {
+        (read.unit.clone(), read.number_unit.clone())
+    });
+    let machines = [0, 1].map(|side: usize| {
+        let known = sides[side].iter();
+        known
+            .filter_map(|(_, read)| read.environment.clone())
+            .collect()
+    });
+    let mut names = given.map(name).into_iter();
     Ok(Sides {
-        sides,
+        sides: sides.map(|files| Side {
+            name: names.next().unwrap_or_default(),
+            runs: files.into_iter().flat_map(runs).collect(),
+        }),
         machines,
-        unit,
-        number_unit,
+        unit: units.0,
+        number_unit: units.1,
+        warnings,
     })
 }
 
-/// One file's runs.
-fn one(file: &Path) -> Result<Read, Failure> {
-    let bytes = contents(file)?;
-    if bytes.iter().all(u8::is_ascii_whitespace) {
-        return Err(wrong(file, &"it is empty"));
-    }
-    if bytes.starts_with(b"{") && Gathered::is_named_in(&String::from_utf8_lossy(&bytes)) {
-        return Err(wrong(
-            file,
-            &"it holds both sides of a comparison: give it alone, as stopgap compare FILE",
-        ));
-    }
-    let name = file.display().to_string();
-    let read = read::read(&name, &bytes).map_err(|error| wrong(file, &error))?;
-    if read.runs.is_empty() {
-        return Err(wrong(file, &"there is no run in it"));
-    }
-    Ok(read)
+/// A file's runs, called after it.
+fn runs((file, read): (String, Read)) -> impl Iterator<Item = Run> {
+    read.runs.into_iter().map(move |mut run| {
+        run.name = if run.name.is_empty() {
+            file.clone()
+        } else {
+            format!("{file}: {}", run.name)
+        };
+        run
+    })
 }
 
-/// Refuses what answers another question, or the same under other parameters.
-fn same_question(first: &Path, a: &Read, file: &Path, b: &Read) -> Result<(), Failure> {
-    let differ = |what: &str, before: &str, after: &str| {
-        Err(Failure::error(format!(
-            "{}: {what} is {after}, and in {} {before}: they cannot be compared",
-            file.display(),
-            first.display()
-        )))
-    };
-    for (what, before, after) in [
-        ("the form", a.kind.to_string(), b.kind.to_string()),
-        (
-            "the question",
-            a.question.clone().unwrap_or_default(),
-            b.question.clone().unwrap_or_default(),
-        ),
-        ("the unit", a.unit.clone(), b.unit.clone()),
-        ("the unit", a.number_unit.clone(), b.number_unit.clone()),
-    ] {
-        if before != after {
-            return differ(what, &before, &after);
-        }
+/// What one file holds.
+fn one(file: &Path, options: &read::Options) -> Result<Read, Failure> {
+    let bytes = contents(file)?;
+    if bytes.starts_with(b"{") && Gathered::is_named_in(&String::from_utf8_lossy(&bytes)) {
+        let alone = "it holds both sides of a comparison: give it alone, as stopgap compare FILE";
+        return Err(wrong(file, &alone));
     }
-    let names: BTreeSet<&String> = a.parameters.keys().chain(b.parameters.keys()).collect();
-    for name in names {
-        let [before, after] = [a, b].map(|read| {
-            read.parameters
-                .get(name)
-                .map_or("not given", |value| &**value)
-        });
-        if before != after {
-            return differ(&format!("the parameter {name}"), before, after);
-        }
-    }
-    Ok(())
+    read::read(&bytes, options).map_err(|error| wrong(file, &error))
 }
 
 /// The file, or the files of the directory, in the order of their names; hidden ones are left out.
