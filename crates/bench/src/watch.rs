@@ -30,7 +30,7 @@ pub(crate) struct Flags {
     /// How long the load runs, in seconds; 40 a stall at least.
     #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = count)]
     seconds: u64,
-    /// Stalls to inject, of all kinds in turn.
+    /// Stalls to inject: memory and locks in turn.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=100))]
     stalls: u64,
     /// Seed of their times and order.
@@ -54,7 +54,7 @@ const CALM: Nanos = Nanos::secs(14);
 /// What the squeezed child may have.
 const LIMIT: Bytes = Bytes::mib(48);
 /// Swap for what it may not.
-const SWAP: Bytes = Bytes::mib(384);
+const SWAP: Bytes = Bytes::mib(512);
 /// How long the load runs before it is watched, for how fast it is then.
 const ALONE: Nanos = Nanos::secs(5);
 
@@ -65,7 +65,7 @@ pub(crate) enum Kind {
     Populate,
     /// A thread unmaps 400 MiB and holds mmap_lock.
     Unmap,
-    /// A child wants 256 MiB in a cgroup of 48 MiB.
+    /// A child wants 448 MiB in a cgroup of 48 MiB.
     Squeeze,
 }
 
@@ -252,8 +252,11 @@ fn watch(
     let first = load.ask("count")?;
     let began = Linux.now();
     let mut random = Random::new(seed);
-    let mut kinds = [Kind::Squeeze, Kind::Populate, Kind::Unmap];
-    random.shuffle(&mut kinds);
+    // Memory and locks in turn, so that two stalls are of both.
+    let mut locks = [Kind::Populate, Kind::Unmap];
+    random.shuffle(&mut locks);
+    let mut kinds = [[Kind::Squeeze, locks[0]], [Kind::Squeeze, locks[1]]].concat();
+    kinds.rotate_left(random.index(2));
     let slot = Nanos::secs(flags.seconds).0 / flags.stalls;
     for (number, kind) in (0..flags.stalls).zip(kinds.iter().copied().cycle()) {
         // Within its slot, with quiet before it and time for its page after it.

@@ -13,7 +13,7 @@ mod pace;
 mod page;
 mod triggers;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -105,7 +105,7 @@ pub(crate) fn run(args: &args::Watch) -> Result<ExitCode, Failure> {
         directory,
         window,
         triggers,
-        pace: Pace::new(),
+        paces: BTreeMap::new(),
         pending: None,
         writing: None,
         quiet_after: Nanos(0),
@@ -163,13 +163,21 @@ impl Pending {
     }
 }
 
+/// How many times its limit it is; 1 where it cannot be told.
+fn severity(trigger: &Trigger) -> f64 {
+    match (trigger.measured_ns, trigger.threshold_ns) {
+        (Some(measured), Some(limit)) if limit > 0 => measured as f64 / limit as f64,
+        _ => 1.0,
+    }
+}
+
 struct Watch<'a, 'j, 's> {
     args: &'a args::Watch,
     directory: PathBuf,
     // Before the window: what was made last is undone first.
     triggers: Triggers<'j, 's>,
     window: Window<'j, 's>,
-    pace: Pace,
+    paces: BTreeMap<TriggerKind, Pace>,
     pending: Option<Pending>,
     /// Windows that are to be made into pages, and the one that is.
     waiting: VecDeque<PathBuf>,
@@ -221,7 +229,7 @@ impl Watch<'_, '_, '_> {
         }
         if let Some(pending) = &mut self.pending {
             pending.add(trigger);
-        } else if trigger.kind == TriggerKind::Request || self.pace.allows(now) {
+        } else if self.may(&trigger, now) {
             let due = match trigger.kind {
                 TriggerKind::Request => now,
                 _ if trigger.open => now + OPEN,
@@ -234,13 +242,28 @@ impl Watch<'_, '_, '_> {
         }
     }
 
+    /// Whether it may have a window. Each kind has a pace of its own, and a request needs none.
+    fn may(&mut self, trigger: &Trigger, now: Nanos) -> bool {
+        let pace = self.paces.entry(trigger.kind).or_insert_with(Pace::new);
+        trigger.kind == TriggerKind::Request || pace.allows(now, severity(trigger))
+    }
+
     /// Takes the window out.
     fn take(&mut self) {
         let Some(pending) = self.pending.take() else {
             return;
         };
         let unix_s = Linux.unix_seconds();
-        let suppressed = self.pace.written(Linux.now());
+        let mut suppressed = 0;
+        let mut worst: BTreeMap<TriggerKind, f64> = BTreeMap::new();
+        for trigger in &pending.triggers {
+            let worst = worst.entry(trigger.kind).or_default();
+            *worst = worst.max(severity(trigger));
+        }
+        for (kind, worst) in worst {
+            let pace = self.paces.entry(kind).or_insert_with(Pace::new);
+            suppressed += pace.written(Linux.now(), worst);
+        }
         if self.waiting.len() >= MOST_WAITING {
             self.failed += 1;
             tell("a stall is not written: the pages of those before are not ready");
@@ -325,7 +348,7 @@ impl Watch<'_, '_, '_> {
                 _ => self.failed += 1,
             }
         }
-        let suppressed = self.pace.suppressed();
+        let suppressed = self.paces.values().map(Pace::suppressed).sum();
         let (stalls, failed) = (self.stalls, self.failed);
         if self.args.json {
             let told = Told::End(End {

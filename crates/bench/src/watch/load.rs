@@ -29,7 +29,7 @@ const NOTED: Nanos = Nanos::millis(9);
 /// What is populated, or unmapped, in one call: long under any lock.
 const LARGE: Bytes = Bytes::mib(400);
 /// What the squeezed child wants, of what its cgroup lets it have a part.
-const WANTED: Bytes = Bytes::mib(256);
+const WANTED: Bytes = Bytes::mib(448);
 /// A squeeze that takes longer is over.
 const LONGEST: Nanos = Nanos::secs(60);
 

@@ -8,13 +8,21 @@ const SHORTEST: Nanos = Nanos::secs(15);
 /// The most, while it fires again and again.
 const LONGEST: Nanos = Nanos::secs(600);
 
-/// When the next window may be written. The distance doubles each time that it still fired shortly
+/// So many times worse than what the last window was for, and it may have one of its own at once: a call
+/// that waited 12 ms for a CPU must not hide one that waits a second for a lock.
+const WORSE: f64 = 4.0;
+/// But not sooner: the window before is being taken out.
+const SOONEST: Nanos = Nanos::secs(2);
+
+/// When the next window for one kind of trigger may be written. The distance doubles each time that it still fired shortly
 /// before a window, and is the shortest again when it did not: a stall that fires for a few seconds
 /// is one stall, and the next one after it is another.
 #[derive(Debug)]
 pub(super) struct Pace {
     next: Nanos,
     distance: Nanos,
+    /// When the last window was written, and how far beyond its limit what it was for was.
+    written: Option<(Nanos, f64)>,
     /// When something fired last that had no window.
     last: Option<Nanos>,
     /// Triggers since the last window.
@@ -28,15 +36,17 @@ impl Pace {
         Pace {
             next: Nanos(0),
             distance: SHORTEST,
+            written: None,
             last: None,
             suppressed: 0,
             all: 0,
         }
     }
 
-    /// Whether what fires at `now` may have a window; else it is counted.
-    pub(super) fn allows(&mut self, now: Nanos) -> bool {
-        let allowed = now >= self.next;
+    /// Whether what fires at `now`, `severity` times its limit, may have a window; else it is counted.
+    pub(super) fn allows(&mut self, now: Nanos, severity: f64) -> bool {
+        let worse = |(at, before): (Nanos, f64)| now >= at + SOONEST && severity >= before * WORSE;
+        let allowed = now >= self.next || self.written.is_some_and(worse);
         if !allowed {
             self.suppressed += 1;
             self.last = Some(now);
@@ -44,8 +54,10 @@ impl Pace {
         allowed
     }
 
-    /// A window is written at `now`; how many triggers had none since the one before.
-    pub(super) fn written(&mut self, now: Nanos) -> u64 {
+    /// A window is written at `now` for what was `severity` times its limit; how many triggers had none
+    /// since the one before.
+    pub(super) fn written(&mut self, now: Nanos, severity: f64) -> u64 {
+        self.written = Some((now, severity));
         let suppressed = std::mem::take(&mut self.suppressed);
         self.all += suppressed;
         let goes_on = self.last.take().is_some_and(|last| now < last + SHORTEST);
@@ -72,33 +84,50 @@ mod tests {
     fn it_slows_down_while_it_fires_and_recovers() {
         let at = Nanos::secs;
         let mut pace = Pace::new();
-        assert!(pace.allows(at(1)));
-        assert_eq!(pace.written(at(1)), 0);
-        assert!(!pace.allows(at(3)));
-        assert!(pace.allows(at(40)));
-        assert_eq!(pace.written(at(40)), 1, "long ago: another stall");
-        assert!(!pace.allows(at(54)) && pace.allows(at(55)));
+        assert!(pace.allows(at(1), 1.0));
+        assert_eq!(pace.written(at(1), 1.0), 0);
+        assert!(!pace.allows(at(3), 1.0));
+        assert!(pace.allows(at(40), 1.0));
+        assert_eq!(pace.written(at(40), 1.0), 1, "long ago: another stall");
+        assert!(!pace.allows(at(54), 1.0) && pace.allows(at(55), 1.0));
         assert_eq!(
-            pace.written(at(55)),
+            pace.written(at(55), 1.0),
             1,
             "the same goes on: 30 s from now on"
         );
-        assert!(!pace.allows(at(84)) && pace.allows(at(85)));
+        assert!(!pace.allows(at(84), 1.0) && pace.allows(at(85), 1.0));
         let mut now = 85;
         for _ in 0..9 {
-            pace.written(at(now));
-            assert!(!pace.allows(at(now + 14)));
+            pace.written(at(now), 1.0);
+            assert!(!pace.allows(at(now + 14), 1.0));
             let mut next = now + 15;
-            while !pace.allows(at(next)) {
+            while !pace.allows(at(next), 1.0) {
                 next += 10;
             }
             assert!(next <= now + 610, "never longer than 10 minutes");
             now = next;
         }
         assert!(pace.distance > at(400), "{:?}", pace.distance);
-        pace.written(at(now));
-        assert_eq!(pace.written(at(now + 2_000)), 0);
-        assert!(pace.allows(at(now + 2_015)), "quiet: the shortest again");
+        pace.written(at(now), 1.0);
+        assert_eq!(pace.written(at(now + 2_000), 1.0), 0);
+        assert!(
+            pace.allows(at(now + 2_015), 1.0),
+            "quiet: the shortest again"
+        );
         assert!(pace.suppressed() > 12);
+    }
+    #[test]
+    fn what_is_much_worse_does_not_wait() {
+        let at = Nanos::secs;
+        let mut pace = Pace::new();
+        assert!(pace.allows(at(1), 1.2));
+        pace.written(at(1), 1.2);
+        assert!(!pace.allows(at(2), 40.0), "too soon");
+        assert!(!pace.allows(at(4), 4.0) && pace.allows(at(4), 40.0));
+        pace.written(at(4), 40.0);
+        assert!(
+            !pace.allows(at(9), 50.0),
+            "not much worse than the last one"
+        );
     }
 }

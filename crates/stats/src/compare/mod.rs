@@ -239,8 +239,8 @@ fn endpoints(
         .iter()
         .position(|endpoint| *endpoint == Endpoint::P999)
     {
-        let episodes = runs().map(|run| run.episodes);
-        let sum = episodes.fold(Some(0u64), |sum, some| Some(sum?.saturating_add(some?)));
+        let mut episodes = runs().map(|run| run.episodes);
+        let sum = episodes.try_fold(0u64, |sum, some| Some(sum.saturating_add(some?)));
         let n = (before.runs.len() + after.runs.len()) as u64;
         let why = match sum {
             None => {

@@ -165,7 +165,7 @@ fn shift(mut cells: Vec<Cell<f64>>, options: &Options) -> Result<Shift, String> 
         Scale::Difference => value,
     };
     let level = |side: fn(&Cell<f64>) -> &Vec<f64>| {
-        let mut all: Vec<f64> = cells.iter().flat_map(|cell| side(cell)).copied().collect();
+        let mut all: Vec<f64> = cells.iter().flat_map(side).copied().collect();
         all.sort_unstable_by(f64::total_cmp);
         let ends = of_median(&all, options.resamples, options.seed);
         let value = back(median(&all));
@@ -230,7 +230,7 @@ fn rates(
     };
     let cells = gather([before, after], figure)?;
     let level = |side: fn(&Cell<Rate>) -> &Vec<Rate>| {
-        let all: Vec<Rate> = cells.iter().flat_map(|cell| side(cell)).copied().collect();
+        let all: Vec<Rate> = cells.iter().flat_map(side).copied().collect();
         let ends = of_rate(&all, options.resamples, options.seed);
         let value = Some(Rate::of(&all)).filter(|value| value.is_finite());
         (value, interval(value, ends, f64::exp))

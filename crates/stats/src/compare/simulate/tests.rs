@@ -68,9 +68,10 @@ fn figures_of_a_run() {
     assert_eq!((figures.long, figures.episodes), (4, 2));
     assert!((figures.stalled - 15e6).abs() < 1e-6);
     samples.sort_unstable_by(f64::total_cmp);
+    let bits = |values: [f64; 3]| values.map(f64::to_bits);
     assert_eq!(
-        [figures.median, figures.p99, figures.p999],
-        [samples[999], samples[1_979], samples[1_997]]
+        bits([figures.median, figures.p99, figures.p999]),
+        bits([samples[999], samples[1_979], samples[1_997]])
     );
     let again = super::figures(&mut shuffled);
     assert!((again.mean - figures.mean).abs() < 1e-6);
