@@ -209,7 +209,7 @@ fn openmetrics_follows_its_rules() {
                     }
                     // A unit is the end of its metric's name.
                     Some("UNIT") => {
-                        assert!(name.ends_with(&format!("_{}", words.next().expect(line))))
+                        assert!(name.ends_with(&format!("_{}", words.next().expect(line))));
                     }
                     Some("HELP") => assert_eq!(name, family),
                     _ => panic!("{line}"),
