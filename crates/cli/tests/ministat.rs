@@ -46,7 +46,7 @@ fn values(random: &mut Random) -> Vec<f64> {
     };
     let level = [0.0, 7.0, 1e3, -250.0, 1e9][random.index(5)];
     let kind = random.below(9);
-    let uniform = |random: &mut Random| random.below(1 << 30) as f64 / (1 << 30) as f64;
+    let uniform = |random: &mut Random| random.below(1 << 30) as f64 / f64::from(1 << 30);
     (0..n)
         .map(|_| match kind {
             0 => level,

@@ -157,6 +157,7 @@ const INFINITE: [f64; 6] = [1.282, 1.645, 1.960, 2.326, 2.576, 3.090];
 
 /// Two-sided critical values of Student's distribution at 80, 90, 95, 98, 99 and 99.8 %, for [`LEAST`] to 100 degrees of
 /// freedom (NIST/SEMATECH, *e-Handbook of Statistical Methods*, 1.3.6.7.2).
+#[allow(clippy::approx_constant)] // one of them is near e
 #[rustfmt::skip]
 const TABLE: [[f64; 6]; 97] = [
     [1.533, 2.132, 2.776, 3.747, 4.604, 7.173], // 4
