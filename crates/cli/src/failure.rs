@@ -10,6 +10,14 @@ use crate::session::tell;
 pub(crate) const DONE: u8 = 0;
 /// 1: an error.
 pub(crate) const ERROR: u8 = 1;
+/// 2: a regression, where a gate was asked for.
+pub(crate) const REGRESSION: u8 = 2;
+/// 4: nothing proven, where a gate was asked for.
+pub(crate) const CANNOT_TELL: u8 = 4;
+/// 1: the later side is bad, for `git bisect run`.
+pub(crate) const BISECT_BAD: u8 = 1;
+/// 125: not to be told, for `git bisect run`.
+pub(crate) const BISECT_SKIP: u8 = 125;
 /// 3: unsupported here; of `check`: not one question could be answered.
 pub(crate) const UNSUPPORTED: u8 = 3;
 

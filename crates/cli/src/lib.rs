@@ -9,7 +9,7 @@
 //! | `args` | every flag, once |
 //! | `places` | where records and the journal go |
 //! | `session` | what each run sets up first and undoes last |
-//! | `check`, `probe`, `record`, `replay`, `advise`, `explain`, `export`, `ministat`, `watch`, `snapshot`, `doctor`, `restore` | the commands |
+//! | `check`, `probe`, `record`, `replay`, `advise`, `explain`, `compare`, `export`, `ministat`, `watch`, `snapshot`, `doctor`, `restore` | the commands |
 //! | `output` | writing the record and printing, with nothing lost |
 //! | `whole_file` | writing a file that is there whole or not at all |
 //! | `failure` | one line on standard error and the exit status |
@@ -17,6 +17,7 @@
 mod advise;
 mod args;
 mod check;
+mod compare;
 mod doctor;
 mod explain;
 mod export;
@@ -64,11 +65,13 @@ pub fn main() -> ExitCode {
             AdviseQuestion::Chunks(flags) => advise::chunks(&flags),
         },
         Command::Explain(args) => explain::run(&args),
+        Command::Compare(args) => compare::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Ministat(args) => ministat::run(&args),
         Command::Snapshot(args) => snapshot::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Restore(args) => restore::run(&args),
     });
+    let result = result.map_err(compare::for_bisect);
     result.unwrap_or_else(Failure::report)
 }

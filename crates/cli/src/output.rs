@@ -15,7 +15,7 @@ use crate::places;
 /// A directory that has become full or unwritable meanwhile does not lose what was measured:
 /// the record goes to the private folder under the temporary directory instead, and where
 /// that fails too, to standard output. Both are an error in the end.
-fn record(text: &str, name: &str, directory: &Path) -> Result<PathBuf, Failure> {
+pub(crate) fn record(text: &str, name: &str, directory: &Path) -> Result<PathBuf, Failure> {
     let path = directory.join(name);
     let Err(first) = write_whole(&path, text) else {
         return Ok(path);

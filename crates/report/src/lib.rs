@@ -4,16 +4,20 @@
 //! * [`now`]: what the machine shows before any load, and what of it to watch.
 //! * [`details`]: one answer in depth, a row a series.
 //! * [`advise`]: which policy to use, and why.
+//! * [`compare`]: two sides of runs, held against each other.
 //! * [`doctor`]: what a machine allows.
 //! * [`explain`]: a trace, explained.
+//! * [`gate`]: a comparison for continuous integration: KTAP, JUnit, annotations, OpenMetrics.
 //! * [`replay`]: a replay, as tables.
 //! * [`snapshot`]: physical memory, its zones and free blocks.
 //! * [`text`]: numbers as people write them.
 
 pub mod advise;
+pub mod compare;
 pub mod details;
 pub mod doctor;
 pub mod explain;
+pub mod gate;
 pub mod now;
 pub mod replay;
 pub mod screen;

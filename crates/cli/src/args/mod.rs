@@ -4,6 +4,7 @@
 //! The commands of a few flags are here; `probe` and `replay` have a file each.
 
 mod chunks;
+mod compare;
 mod ministat;
 mod probe;
 mod record;
@@ -23,6 +24,7 @@ use crate::export::Form;
 use crate::failure::{DONE, ERROR, Failure};
 
 pub(crate) use chunks::{Advise, AdviseChunks, AdviseQuestion, ChunksInput, ReplayChunks};
+pub(crate) use compare::{Compare, FailOn};
 pub(crate) use ministat::Ministat;
 pub(crate) use probe::{
     ChunksFlags, PlacementFlags, Probe, ProbeCommon, ProbeQuestion, ReclaimFlags, RoundtripFlags,
@@ -43,7 +45,8 @@ pub(crate) struct Args {
     pub(crate) command: Command,
 }
 
-const EXIT: &str = "Exit status: 0 done; 1 error; 3 unsupported here (check: not one question \
+const EXIT: &str = "Exit status: 0 done; 1 error; compare's gates: 2 regression, 4 cannot tell, \
+                    with --bisect 0, 1, 125; 3 unsupported here (check: not one question \
                     could be answered).\nStart with: stopgap check";
 
 #[derive(Debug, Subcommand)]
@@ -63,6 +66,8 @@ pub(crate) enum Command {
     Advise(Advise),
     /// A recorded trace: who switched, waited, reclaimed, compacted, and because of what.
     Explain(Explain),
+    /// Is it different? Two sides of runs, or two commands run in turn: by how much, how sure; exit status for CI.
+    Compare(Compare),
     /// A trace or a built-in workload in another form: to look at (Perfetto, Chrome), to calculate
     /// with (CSV), to keep (Parquet, JSON lines).
     Export(Export),

@@ -44,6 +44,16 @@ pub fn count(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("'{text}' is more than 64 bits hold"))
 }
 
+/// A share, as `5%` or `0.05`: 0 to less than 10.
+pub(super) fn margin(text: &str) -> Result<f64, String> {
+    let (number, whole) = text.strip_suffix('%').map_or((text, 1.0), |n| (n, 100.0));
+    let share = number.trim().parse::<f64>().map(|number| number / whole);
+    share
+        .ok()
+        .filter(|share| (0.0..10.0).contains(share))
+        .ok_or_else(|| format!("'{text}' is no margin; write it as 5% or 0.05"))
+}
+
 pub(super) fn pid(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| {
         format!("'{text}' is no process id; give a number, as pidof or pgrep prints it for a name")
@@ -76,6 +86,16 @@ pub(super) fn direction(text: &str) -> Result<Direction, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn margins_read_as_people_write_them() {
+        assert_eq!(margin("5%"), Ok(0.05));
+        assert_eq!(margin("0.05"), Ok(0.05));
+        assert_eq!(margin("0"), Ok(0.0));
+        for wrong in ["", "%", "five", "-1%", "nan", "inf", "1000%", "5%%"] {
+            assert!(margin(wrong).unwrap_err().contains("5% or 0.05"), "{wrong}");
+        }
+    }
 
     #[test]
     fn counts_read_as_people_write_them() {

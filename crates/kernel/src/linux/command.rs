@@ -6,7 +6,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal, setpgid,
+};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use stopgap_events::units::{Bytes, Nanos};
 
@@ -98,6 +100,9 @@ pub struct Conditions {
     pub environment: Vec<(String, String)>,
     /// What it is sent when the thread ends that started it; `None`: nothing.
     pub dies_by: Option<Signal>,
+    /// Whether it leads a process group of its own: [`Child::end`] then ends what it started, too, and a Ctrl-C
+    /// of the terminal does not reach it.
+    pub group: bool,
 }
 
 /// How a command ended.
@@ -124,6 +129,7 @@ pub struct Ended {
 #[derive(Debug)]
 pub struct Held {
     watched: Watched,
+    group: bool,
     name: String,
     go: OwnedFd,
     failed: OwnedFd,
@@ -133,6 +139,7 @@ pub struct Held {
 #[derive(Debug)]
 pub struct Child {
     watched: Watched,
+    group: bool,
 }
 
 impl Held {
@@ -220,6 +227,7 @@ impl Held {
             }
             _ => Ok(Held {
                 watched: Watched::open(pid.cast_unsigned())?,
+                group: conditions.group,
                 name,
                 go,
                 failed,
@@ -240,6 +248,7 @@ impl Held {
     pub fn release(self) -> Result<Child> {
         let child = Child {
             watched: self.watched,
+            group: self.group,
         };
         let failed = |e: io::Error| Error::call("exec", &self.name, e);
         rustix::io::write(&self.go, b"!").map_err(|e| failed(e.into()))?;
@@ -264,6 +273,7 @@ impl Held {
     pub fn give_up(self) -> Result<()> {
         let child = Child {
             watched: self.watched,
+            group: self.group,
         };
         drop(self.go);
         child.wait(true).map(drop)
@@ -307,6 +317,9 @@ fn take_on(
     if let Some(signal) = conditions.dies_by {
         rustix::process::set_parent_process_death_signal(Some(signal))?;
     }
+    if conditions.group {
+        setpgid(None, None)?;
+    }
     if !conditions.cpus.is_empty() {
         sched_setaffinity(None, cpus)?;
     }
@@ -341,16 +354,21 @@ impl Child {
         self.wait(false)
     }
 
-    /// Asks it to end (`SIGTERM`), gives it `patience` for that, then ends it; how it ended. Asked in place of
-    /// [`Child::ended`].
+    /// Asks it to end (`SIGTERM`), gives it `patience` for that, then ends it, and what is left of its group where it leads
+    /// one; how it ended. Asked in place of [`Child::ended`].
     ///
     /// # Errors
     /// As wait4(2).
     pub fn end(&self, patience: Nanos) -> Result<Option<Ended>> {
-        // It is ours and not yet reaped, so these can only fail where it has just ended.
-        let _ = pidfd_send_signal(&self.watched.end, Signal::TERM);
-        if !self.watched.ends_within(patience) {
-            let _ = pidfd_send_signal(&self.watched.end, Signal::KILL);
+        // It is ours and not yet reaped, so these can only fail where it has just ended, and its id is no other group's.
+        let leads = Pid::from_raw(self.watched.pid.cast_signed()).filter(|_| self.group);
+        let send = |signal| match leads {
+            Some(leader) => kill_process_group(leader, signal),
+            None => pidfd_send_signal(&self.watched.end, signal),
+        };
+        let _ = send(Signal::TERM);
+        if !self.watched.ends_within(patience) || leads.is_some() {
+            let _ = send(Signal::KILL);
         }
         self.wait(true)
     }
@@ -444,6 +462,33 @@ mod tests {
         let held = Held::start(&words(&["sh", "-c", "kill -KILL $$"])).unwrap();
         let child = held.release().unwrap();
         assert_eq!(child.wait(true).unwrap().unwrap().how, Err(libc::SIGKILL));
+    }
+
+    #[test]
+    fn a_group_is_ended_as_a_whole() {
+        let conditions = Conditions {
+            group: true,
+            ..Conditions::default()
+        };
+        // The shell ends at once; its child takes no notice of SIGTERM.
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("pid");
+        let script = format!(
+            "sh -c 'trap \"\" TERM; echo $$ > {0}.new; mv {0}.new {0}; sleep 60' & wait",
+            file.display()
+        );
+        let held = Held::start_under(&words(&["sh", "-c", &script]), &conditions).unwrap();
+        let child = held.release().unwrap();
+        let pid: u32 = loop {
+            if let Ok(text) = std::fs::read_to_string(&file) {
+                break text.trim().parse().unwrap();
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        };
+        let grandchild = Watched::open(pid).unwrap();
+        let ended = child.end(Nanos::secs(5)).unwrap().unwrap();
+        assert_eq!(ended.how, Err(libc::SIGTERM));
+        assert!(grandchild.ends_within(Nanos::secs(5)));
     }
 
     #[test]

@@ -189,6 +189,7 @@ impl Tree {
             environment,
             silent: true,
             dies_by: Some(Signal::KILL),
+            group: false,
         };
         Ok((Held::start_under(&words, &conditions)?, output))
     }

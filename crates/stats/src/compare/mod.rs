@@ -100,6 +100,8 @@ pub struct Options {
     pub unit: String,
     /// Unit of numbers.
     pub number_unit: String,
+    /// Units of single numbers that have another, by name.
+    pub number_units: BTreeMap<String, String>,
     /// The command line, for the record.
     pub command: Vec<String>,
 }
@@ -116,6 +118,7 @@ impl Default for Options {
             stall_threshold_ns: None,
             unit: "ns".to_owned(),
             number_unit: String::new(),
+            number_units: BTreeMap::new(),
             command: Vec::new(),
         }
     }

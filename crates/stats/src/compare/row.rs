@@ -30,7 +30,10 @@ pub(super) fn row(endpoint: &Endpoint, before: &Side, after: &Side, options: &Op
             Endpoint::StallRate => "1/s".to_owned(),
             Endpoint::StallTime => "ms/s".to_owned(),
             Endpoint::Median | Endpoint::P99 | Endpoint::P999 => options.unit.clone(),
-            Endpoint::Number(_) => options.number_unit.clone(),
+            Endpoint::Number(name) => {
+                let own = options.number_units.get(name);
+                own.unwrap_or(&options.number_unit).clone()
+            }
         },
         before: None,
         before_interval: None,

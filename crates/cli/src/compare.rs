@@ -1,0 +1,274 @@
+//! `stopgap compare`: two sides of runs, read from files or made here, held against each other; and the gate.
+//!
+//! * `sides`: files and directories to two sides of runs.
+//! * `gather`: two commands, run in turn.
+//! * `machines`: in what the machines of the sides differ.
+
+mod gather;
+mod machines;
+mod sides;
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use stopgap_events::machine::Environment;
+use stopgap_kernel::Linux;
+use stopgap_kernel::clock::Clock;
+use stopgap_report::compare::{Beside, screen};
+use stopgap_report::gate::{self, Standing};
+use stopgap_stats::compare::{Comparison, Endpoint, Options, Side, Word, compare};
+use stopgap_stats::gather::{Floor, Gathered};
+
+use crate::args;
+use crate::failure::{BISECT_BAD, BISECT_SKIP, CANNOT_TELL, DONE, Failure, REGRESSION};
+use crate::whole_file::WholeFile;
+use crate::{output, places, session};
+
+/// What is compared.
+struct Input {
+    before: Side,
+    after: Side,
+    /// The machines of each side, where they are known.
+    machines: [Vec<Environment>; 2],
+    /// What makes the files unsure, most important first.
+    warnings: Vec<String>,
+    options: Options,
+    /// The document that the runs are from, where they were gathered, and where it is.
+    gathered: Option<(Gathered, PathBuf)>,
+}
+
+pub(crate) fn run(args: &args::Compare) -> Result<ExitCode, Failure> {
+    let asked = Asked::of(args)?;
+    let directory = places::records(args.output.as_deref())?;
+    // Before the work: a place that cannot be written to is said at once.
+    let junit = args.junit.as_deref().map(begin).transpose()?;
+    let openmetrics = args.openmetrics.as_deref().map(begin).transpose()?;
+
+    let input = match asked {
+        Asked::Commands(commands) => {
+            let seed = args
+                .seed
+                .unwrap_or_else(|| Linux.unix_seconds() << 20 ^ u64::from(std::process::id()));
+            let gathered = gather::gather(commands, args.n, seed, &directory)?;
+            of_gathered(gathered, args)
+        }
+        Asked::One(path) => of_gathered((sides::gathered(path)?, path.to_owned()), args),
+        Asked::Two(before, after) => {
+            let read = sides::read([before, after], args)?;
+            let mut options = options(args);
+            options.unit = read.unit;
+            options.number_unit = read.number_unit;
+            let [before, after] = read.sides;
+            Input {
+                before,
+                after,
+                machines: read.machines,
+                warnings: read.warnings,
+                options,
+                gathered: None,
+            }
+        }
+    };
+    let mut comparison = compare(&input.before, &input.after, &input.options);
+    let [before, after] = &input.machines;
+    comparison.environment = machines::differences(before, after);
+    comparison
+        .warnings
+        .splice(..0, input.warnings.iter().cloned());
+    let gathered = input.gathered.as_ref();
+    let floor = gathered.and_then(|(gathered, _)| gathered.floor(&input.options));
+    if let Some((gathered, _)) = gathered {
+        unfinished(&mut comparison, gathered);
+    }
+    if let Some(floor) = &floor {
+        loud(&mut comparison, floor);
+    }
+    if let Some(file) = junit {
+        file.write(&gate::junit(&comparison))?;
+    }
+    if let Some(file) = openmetrics {
+        file.write(&gate::openmetrics(&comparison))?;
+    }
+    report(args, &comparison, &input, floor.as_ref(), &directory)?;
+    Ok(ExitCode::from(status(args, comparison.verdict.word)))
+}
+
+/// Where the runs come from.
+enum Asked<'a> {
+    Commands([&'a str; 2]),
+    /// A file of gathered runs.
+    One(&'a Path),
+    Two(&'a [PathBuf], &'a [PathBuf]),
+}
+
+impl<'a> Asked<'a> {
+    fn of(args: &'a args::Compare) -> Result<Asked<'a>, Failure> {
+        match (&args.commands[..], &args.sides[..]) {
+            ([before, after], _) => Ok(Asked::Commands([before, after])),
+            ([], []) if !args.before.is_empty() => Ok(Asked::Two(&args.before, &args.after)),
+            ([], [one]) => Ok(Asked::One(one)),
+            ([], [before, after]) => Ok(Asked::Two(
+                std::slice::from_ref(before),
+                std::slice::from_ref(after),
+            )),
+            ([], []) => Err(Failure::error(
+                "nothing to compare: give BEFORE and AFTER, or two commands with --run; see stopgap compare --help",
+            )),
+            ([], more) => Err(Failure::error(format!(
+                "{} files: which are before, which after? stopgap compare --before FILE... --after FILE...",
+                more.len()
+            ))),
+            (commands, _) => Err(Failure::error(format!(
+                "--run is to be given twice, the earlier side first; it was given {} times",
+                commands.len()
+            ))),
+        }
+    }
+}
+
+fn options(args: &args::Compare) -> Options {
+    Options {
+        seed: args.seed.unwrap_or(1),
+        margin: args.margin,
+        endpoints: args
+            .endpoint
+            .iter()
+            .map(|name| Endpoint::from(&**name))
+            .collect(),
+        stall_threshold_ns: args.threshold.map(|time| time.0),
+        command: session::command(),
+        ..Options::default()
+    }
+}
+
+fn of_gathered((gathered, path): (Gathered, PathBuf), args: &args::Compare) -> Input {
+    let mut options = Gathered::options(&options(args));
+    // The same runs give the same answer when they are read again.
+    options.seed = args.seed.unwrap_or(gathered.seed);
+    let [before, after] = gathered.sides();
+    Input {
+        before,
+        after,
+        machines: [Vec::new(), Vec::new()],
+        warnings: Vec::new(),
+        options,
+        gathered: Some((gathered, path)),
+    }
+}
+
+/// The number of runs is fixed beforehand, because to stop when it looks good is to be wrong more often than is said. An
+/// answer from fewer is shown, and counts as none.
+fn unfinished(comparison: &mut Comparison, gathered: &Gathered) {
+    if gathered.interrupted {
+        let (before, after) = (comparison.before.runs, comparison.after.runs);
+        let verdict = &mut comparison.verdict;
+        verdict.text = format!(
+            "{}: interrupted after {before} and {after} of {} runs a side; so far {}",
+            Word::Inconclusive,
+            gathered.planned,
+            verdict.text
+        );
+        verdict.word = Word::Inconclusive;
+    }
+}
+
+/// One command against itself should show nothing.
+fn loud(comparison: &mut Comparison, floor: &Floor) {
+    let said = &floor.comparison.verdict;
+    if matches!(said.word, Word::Regression | Word::Improvement) {
+        let warning = format!(
+            "the first command differs from itself ({}), as one of twenty does by chance: else something besides the commands \
+             changed between runs",
+            said.text
+        );
+        comparison.warnings.insert(0, warning);
+    }
+}
+
+fn report(
+    args: &args::Compare,
+    comparison: &Comparison,
+    input: &Input,
+    floor: Option<&Floor>,
+    directory: &Path,
+) -> Result<ExitCode, Failure> {
+    let gathered = input.gathered.as_ref();
+    let described = gathered.map(|(gathered, _)| gathered.described(&input.options.endpoints));
+    let runs = gathered.map(|(_, path)| path.display().to_string());
+    let name = output::name("compare", Linux.unix_seconds());
+    output::document(
+        &comparison.to_json(),
+        &name,
+        directory,
+        args.json,
+        |record| {
+            if args.ktap {
+                return gate::ktap(comparison);
+            }
+            let beside = Beside {
+                floor,
+                described: described.as_deref().unwrap_or_default(),
+                runs: runs.as_deref(),
+                record,
+            };
+            let mut text = screen(comparison, &beside, session::style());
+            if args.annotations {
+                text.push_str(&gate::annotations(comparison));
+            }
+            text
+        },
+    )
+}
+
+fn status(args: &args::Compare, word: Word) -> u8 {
+    let (bad, cannot_tell) = match (args.bisect, args.fail_on) {
+        (true, _) => (BISECT_BAD, BISECT_SKIP),
+        (_, Some(args::FailOn::Regression)) => (REGRESSION, CANNOT_TELL),
+        (_, None) => return DONE,
+    };
+    match Standing::from(word) {
+        Standing::Good => DONE,
+        Standing::Bad => bad,
+        Standing::CannotTell => cannot_tell,
+    }
+}
+
+/// An error is no verdict: to `git bisect run`, which takes 1 for "bad", it is "cannot tell".
+pub(crate) fn for_bisect(mut failure: Failure) -> Failure {
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == "compare") && words.any(|word| word == "--bisect") {
+        let (Failure::Told { status, .. } | Failure::Silent { status }) = &mut failure;
+        if *status != DONE {
+            *status = BISECT_SKIP;
+        }
+    }
+    failure
+}
+
+/// A file beside the record that is there whole or not at all.
+struct Extra<'a> {
+    path: &'a Path,
+    whole: WholeFile,
+    file: File,
+}
+
+fn begin(path: &Path) -> Result<Extra<'_>, Failure> {
+    let begun = WholeFile::create(path, None);
+    let (whole, file) = begun.map_err(|error| cannot_write(path, &error))?;
+    Ok(Extra { path, whole, file })
+}
+
+impl Extra<'_> {
+    fn write(mut self, text: &str) -> Result<(), Failure> {
+        let written = self.file.write_all(text.as_bytes());
+        written
+            .and_then(|()| self.whole.finish(&self.file))
+            .map_err(|error| cannot_write(self.path, &error))
+    }
+}
+
+fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::error(format!("cannot write {}: {error}", path.display()))
+}

@@ -1,0 +1,188 @@
+//! Files and directories to two sides of runs that answer the same question.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use stopgap_events::machine::Environment;
+use stopgap_stats::compare::{MOST_RUNS, Run, Side};
+use stopgap_stats::gather::Gathered;
+use stopgap_stats::read::{self, Read, compatible};
+
+use crate::args;
+use crate::failure::Failure;
+
+/// A larger file holds no runs that anybody made.
+const LARGEST: u64 = 256 << 20;
+
+/// Two sides, and what they have in common.
+pub(super) struct Sides {
+    pub(super) sides: [Side; 2],
+    /// The machines, where the files say them.
+    pub(super) machines: [Vec<Environment>; 2],
+    pub(super) unit: String,
+    pub(super) number_unit: String,
+    /// What makes them unsure, most important first.
+    pub(super) warnings: Vec<String>,
+}
+
+/// Reads the gathered runs of a file, which are both sides.
+pub(super) fn gathered(path: &Path) -> Result<Gathered, Failure> {
+    let text = contents(path)?;
+    let text = String::from_utf8_lossy(&text);
+    if !Gathered::is_named_in(&text) {
+        return Err(Failure::error(format!(
+            "{}: one side only; give BEFORE and AFTER, or one file of runs that compare --run gathered",
+            path.display()
+        )));
+    }
+    Gathered::from_json(&text).map_err(|error| wrong(path, &error))
+}
+
+/// Reads the files and directories of both sides.
+pub(super) fn read(given: [&[PathBuf]; 2], args: &args::Compare) -> Result<Sides, Failure> {
+    let options = read::Options {
+        format: None,
+        question: args.question,
+        series: args.series.clone(),
+        stall_threshold_ns: args.threshold.map(|time| time.0),
+    };
+    let mut seen = BTreeMap::new();
+    let mut sides: [Vec<(String, Read)>; 2] = [Vec::new(), Vec::new()];
+    for (paths, side) in given.into_iter().zip(&mut sides) {
+        let mut files = Vec::new();
+        for path in paths {
+            files_of(path, &mut files)?;
+        }
+        let mut runs = 0;
+        for file in files {
+            let there = fs::metadata(&file).map_err(|error| wrong(&file, &error))?;
+            let id = (there.dev(), there.ino());
+            if let Some(other) = seen.insert(id, file.clone()) {
+                return Err(Failure::error(format!(
+                    "{} and {} are the same file: a run counts once",
+                    other.display(),
+                    file.display()
+                )));
+            }
+            let read = one(&file, &options)?;
+            runs += read.runs.len();
+            if runs > MOST_RUNS {
+                return Err(too_many(&file));
+            }
+            side.push((file.display().to_string(), read));
+        }
+    }
+    let all: Vec<(&str, &Read)> = sides
+        .iter()
+        .flatten()
+        .map(|(name, read)| (&**name, read))
+        .collect();
+    let warnings = compatible(&all).map_err(|error| Failure::error(error.to_string()))?;
+    let units = all.first().map_or_else(Default::default, |(_, read)| {
+        (read.unit.clone(), read.number_unit.clone())
+    });
+    let machines = [0, 1].map(|side: usize| {
+        let known = sides[side].iter();
+        known
+            .filter_map(|(_, read)| read.environment.clone())
+            .collect()
+    });
+    let mut names = given.map(name).into_iter();
+    Ok(Sides {
+        sides: sides.map(|files| Side {
+            name: names.next().unwrap_or_default(),
+            runs: files.into_iter().flat_map(runs).collect(),
+        }),
+        machines,
+        unit: units.0,
+        number_unit: units.1,
+        warnings,
+    })
+}
+
+/// A file's runs, called after it.
+fn runs((file, read): (String, Read)) -> impl Iterator<Item = Run> {
+    read.runs.into_iter().map(move |mut run| {
+        run.name = if run.name.is_empty() {
+            file.clone()
+        } else {
+            format!("{file}: {}", run.name)
+        };
+        run
+    })
+}
+
+/// What one file holds.
+fn one(file: &Path, options: &read::Options) -> Result<Read, Failure> {
+    let bytes = contents(file)?;
+    if bytes.starts_with(b"{") && Gathered::is_named_in(&String::from_utf8_lossy(&bytes)) {
+        let alone = "it holds both sides of a comparison: give it alone, as stopgap compare FILE";
+        return Err(wrong(file, &alone));
+    }
+    read::read(&bytes, options).map_err(|error| wrong(file, &error))
+}
+
+/// The file, or the files of the directory, in the order of their names; hidden ones are left out.
+fn files_of(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), Failure> {
+    let there = fs::metadata(path).map_err(|error| wrong(path, &error))?;
+    if !there.is_dir() {
+        files.push(path.to_owned());
+        return Ok(());
+    }
+    let mut found = Vec::new();
+    for entry in fs::read_dir(path).map_err(|error| wrong(path, &error))? {
+        let entry = entry.map_err(|error| wrong(path, &error))?;
+        let file = entry.path();
+        let hidden = entry.file_name().to_string_lossy().starts_with('.');
+        if hidden || !fs::metadata(&file).is_ok_and(|there| there.is_file()) {
+            continue;
+        }
+        found.push(file);
+        if files.len() + found.len() > MOST_RUNS {
+            return Err(too_many(path));
+        }
+    }
+    if found.is_empty() {
+        return Err(wrong(path, &"there is no file of runs in it"));
+    }
+    found.sort();
+    files.append(&mut found);
+    Ok(())
+}
+
+fn too_many(path: &Path) -> Failure {
+    wrong(
+        path,
+        &format!(
+            "more than {MOST_RUNS} runs a side: those are samples under another name; a run is a process or a boot"
+        ),
+    )
+}
+
+fn contents(path: &Path) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(LARGEST + 1).read_to_end(&mut bytes));
+    let whole = read.and_then(|_| {
+        let fits = bytes.len() as u64 <= LARGEST;
+        fits.then_some(())
+            .ok_or_else(|| io::Error::other(format!("more than {} MiB", LARGEST >> 20)))
+    });
+    whole.map_err(|error| wrong(path, &error))?;
+    Ok(bytes)
+}
+
+/// What a side is called.
+fn name(paths: &[PathBuf]) -> String {
+    match paths {
+        [] => String::new(),
+        [one] => one.display().to_string(),
+        [first, rest @ ..] => format!("{} and {} more", first.display(), rest.len()),
+    }
+}
+
+fn wrong(path: &Path, why: &dyn std::fmt::Display) -> Failure {
+    Failure::error(format!("{}: {why}", path.display()))
+}
