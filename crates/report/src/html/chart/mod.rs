@@ -1,0 +1,165 @@
+//! Charts: what is to be seen, as data; [`draw`] makes a picture of it.
+//!
+//! A chart is an SVG in the page. Its colours are *inks*: the page's style sheet says what each looks like on light
+//! and on dark paper, by the colour that stands in the SVG.
+
+mod axis;
+mod draw;
+
+use super::write::{Table, attribute, escaped};
+
+pub(super) use axis::{Axis, Scale, Span};
+
+/// Inks of series, by number: Okabe and Ito's colours, which people with any kind of colour vision can tell apart, those
+/// first that stand out on white.
+pub(super) const INKS: [&str; 6] = [
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#010101",
+];
+
+/// Series that a chart can hold.
+pub(super) const MOST: usize = INKS.len();
+
+/// Something drawn. Coordinates are values, x first.
+#[derive(Debug, Clone)]
+pub(super) enum Shape {
+    /// A line through points.
+    Line(Vec<(f64, f64)>),
+    /// A broken line through points.
+    Dashed(Vec<(f64, f64)>),
+    /// The series' mark at points.
+    Marks(Vec<(f64, f64)>),
+    /// An interval along y: x, low, high.
+    Upright(f64, f64, f64),
+    /// An interval along x: low, high, y.
+    Level(f64, f64, f64),
+    /// A bar of a row along x: from, to, y.
+    Bar(f64, f64, f64),
+    /// A column along y, whose foot is the axis: x, height.
+    Column(f64, f64),
+}
+
+/// What belongs together: one ink, one mark, one entry of the legend.
+#[derive(Debug, Clone)]
+pub(super) struct Layer {
+    /// Its name in the legend.
+    pub(super) name: String,
+    /// Index of its ink, and of its mark; beyond [`MOST`] they begin again.
+    pub(super) ink: usize,
+    /// What is drawn.
+    pub(super) shapes: Vec<Shape>,
+}
+
+/// A chart with its words and its figures.
+#[derive(Debug, Clone)]
+pub(super) struct Chart {
+    /// Heading.
+    pub(super) title: String,
+    /// What is to be seen, in a sentence or two: under the picture, and instead of it for who cannot see it.
+    pub(super) about: String,
+    /// Along the bottom.
+    pub(super) x: Axis,
+    /// Along the left side.
+    pub(super) y: Axis,
+    /// Labels of rows, where y has rows; from the top.
+    pub(super) rows: Vec<String>,
+    /// What is drawn, in this order.
+    pub(super) layers: Vec<Layer>,
+    /// A line across at this x, with its label.
+    pub(super) rule: Option<(f64, String)>,
+    /// The same figures to read.
+    pub(super) table: Table,
+    /// Spans of both axes, where other charts are to have the same.
+    pub(super) spans: Option<(Span, Span)>,
+}
+
+impl Chart {
+    /// Spans of both axes that hold all that is drawn; `None` where nothing can be.
+    fn needs(&self) -> Option<(Span, Span)> {
+        let mut points: Vec<(f64, f64)> = self.layers.iter().flat_map(Layer::points).collect();
+        // A rule shows what the data is held against; it has a y of the data.
+        if let (Some((x, _)), Some(&(_, y))) = (&self.rule, points.first()) {
+            points.push((*x, y));
+        }
+        let placed = |points: &[(f64, f64)]| -> Vec<(f64, f64)> {
+            points
+                .iter()
+                .filter_map(|&(x, y)| Some((self.x.place(x)?, self.y.place(y)?)))
+                .collect()
+        };
+        let places = placed(&points);
+        let x = self.x.span(places.iter().map(|place| place.0))?;
+        let y = self.y.span(places.iter().map(|place| place.1))?;
+        Some((x, y))
+    }
+
+    /// The chart as part of a page; empty where there is nothing to draw.
+    pub(super) fn html(&self) -> String {
+        let Some(needs) = self.needs() else {
+            return String::new();
+        };
+        let (x, y) = self.spans.unwrap_or(needs);
+        let picture = draw::svg(self, x, y);
+        format!(
+            "<figure class=\"chart\"><figcaption><b>{}</b></figcaption>\n{picture}{}<p class=\"about\">{}</p>\n\
+             <details><summary>Figures<span class=\"away\"> of {0}</span></summary>{}</details></figure>\n",
+            escaped(&self.title),
+            self.legend(),
+            escaped(&self.about),
+            self.table.html(&self.title),
+        )
+    }
+
+    /// Names beside marks; empty where there is one without a name.
+    fn legend(&self) -> String {
+        let named: Vec<&Layer> = self.layers.iter().filter(|l| !l.name.is_empty()).collect();
+        if named.is_empty() {
+            return String::new();
+        }
+        let entry = |layer: &&Layer| {
+            let sign = draw::sign(layer);
+            format!("<li>{sign}{}</li>", escaped(&layer.name))
+        };
+        let entries: String = named.iter().map(entry).collect();
+        format!(
+            "<ul class=\"legend\" aria-label=\"{}\">{entries}</ul>\n",
+            attribute("Legend")
+        )
+    }
+}
+
+/// Gives all charts the spans that hold each of them, so that they can be compared by eye.
+pub(super) fn alike(charts: &mut [Chart]) {
+    let join = |a: Span, b: Span| Span {
+        low: a.low.min(b.low),
+        high: a.high.max(b.high),
+    };
+    let all = charts
+        .iter()
+        .filter_map(Chart::needs)
+        .reduce(|(ax, ay), (bx, by)| (join(ax, bx), join(ay, by)));
+    for chart in charts {
+        chart.spans = all;
+    }
+}
+
+impl Layer {
+    /// A series of no shape yet.
+    pub(super) fn new(name: impl Into<String>, ink: usize) -> Layer {
+        Layer {
+            name: name.into(),
+            ink,
+            shapes: Vec::new(),
+        }
+    }
+
+    /// Corners of all that is drawn.
+    fn points(&self) -> Vec<(f64, f64)> {
+        let corners = |shape: &Shape| match shape {
+            Shape::Line(points) | Shape::Dashed(points) | Shape::Marks(points) => points.clone(),
+            &Shape::Upright(x, low, high) => vec![(x, low), (x, high)],
+            &Shape::Level(low, high, y) | &Shape::Bar(low, high, y) => vec![(low, y), (high, y)],
+            &Shape::Column(x, high) => vec![(x, high)],
+        };
+        self.shapes.iter().flat_map(corners).collect()
+    }
+}
