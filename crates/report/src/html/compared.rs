@@ -129,7 +129,7 @@ fn effects(comparison: &Comparison) -> Option<Chart> {
                 has an interval that the runs do not bound."
             .to_owned(),
         x: Axis::new("after over before", "ratio", Scale::Log),
-        y: Axis::new("a row an endpoint", "", Scale::Rows),
+        y: Axis::new("rows", "", Scale::Rows),
         rows,
         layers: vec![layer],
         rule: Some((1.0, "no change".to_owned())),

@@ -25,8 +25,15 @@ pub(super) fn chart(
     sides: &[Side<'_>],
     rule: Option<(f64, &str)>,
 ) -> Option<Chart> {
-    let with_runs: Vec<&&Measured<'_>> = group.iter().filter(|one| one.any()).collect();
-    let first = with_runs.first()?;
+    let mut with_runs: Vec<&&Measured<'_>> = group.iter().filter(|one| one.any()).collect();
+    let first = *with_runs.first()?;
+    if with_runs.len() > MOST_ROWS {
+        let middle = |one: &Measured<'_>| {
+            let values = (0..sides.len()).flat_map(|side| one.values(side)).collect();
+            median(values).unwrap_or(f64::NEG_INFINITY)
+        };
+        with_runs.sort_by(|a, b| middle(b).total_cmp(&middle(a)));
+    }
     let unit = first.series.unit.clone();
     let shown = &with_runs[..with_runs.len().min(MOST_ROWS)];
     let all: Vec<f64> = shown
@@ -59,9 +66,12 @@ pub(super) fn chart(
     let mut about = format!(
         "{about} A mark is a run, a line the 95 % interval of their median (from 3 runs on)."
     );
+    if !first.told_by.is_empty() {
+        about.push_str(&format!(" A row is a set of: {}.", first.told_by));
+    }
     if with_runs.len() > shown.len() {
         about.push_str(&format!(
-            " {} of {} rows; the rest is in the record.",
+            " {} of {} rows, the largest first; the rest is in the record.",
             shown.len(),
             with_runs.len()
         ));
@@ -73,7 +83,7 @@ pub(super) fn chart(
         title: title.to_owned(),
         about,
         x: Axis::new(&first.series.name, &unit, scale),
-        y: Axis::new("a row a set of parameters", "", Scale::Rows),
+        y: Axis::new("rows", "", Scale::Rows),
         rows: shown.iter().map(|one| one.label.clone()).collect(),
         layers,
         rule: rule.map(|(at, label)| (at, label.to_owned())),

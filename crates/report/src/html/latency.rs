@@ -49,7 +49,7 @@ pub(super) fn charts(what: &str, group: &[&Measured<'_>], sides: &[Side<'_>]) ->
              the top is a tail."
                 .to_owned(),
             Axis::new("latency", "ns", Scale::Log),
-            Axis::new("share of samples at or below", "", Scale::Linear),
+            Axis::new("share of samples at or below", "%", Scale::Linear),
             shown.iter().enumerate().map(|(ink, one)| ecdf(one, ink)).collect(),
         ));
         tails.push(chart(
@@ -115,15 +115,15 @@ fn ecdf((measured, histogram): &(&Measured<'_>, Histogram), ink: usize) -> Layer
     let mut line = Vec::with_capacity(2 * steps.len());
     let mut share = 0.0;
     for &(ns, at) in &steps {
-        line.push((ns, share));
-        line.push((ns, at));
+        line.push((ns, 100.0 * share));
+        line.push((ns, 100.0 * at));
         share = at;
     }
     layer.shapes.push(Shape::Line(line));
     // One mark a quarter tells lines apart that cross.
     let quarters = [0.25, 0.5, 0.75].into_iter().filter_map(|quarter| {
         let (ns, _) = steps.iter().find(|(_, share)| *share >= quarter)?;
-        Some((*ns, quarter))
+        Some((*ns, 100.0 * quarter))
     });
     layer.shapes.push(Shape::Marks(quarters.collect()));
     layer

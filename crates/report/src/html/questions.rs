@@ -3,12 +3,14 @@
 use stopgap_events::question::Question;
 use stopgap_stats::quantile::median;
 use stopgap_stats::record::Answer;
+use stopgap_stats::verdict::format_interval;
 
 use super::chart::Chart;
 use super::side::{Measured, Side, measured};
 use super::write::{Table, escaped, list};
 use super::{dots, growth, latency, mails, stack};
 use crate::details::figure;
+use crate::text::number;
 
 /// Sentences of evidence that are shown of a run.
 const EVIDENCE: usize = 12;
@@ -34,26 +36,21 @@ pub(super) fn section(question: Question, sides: &[Side<'_>]) -> Option<String> 
         "<section id=\"{question}\"><h2>{question}: {}</h2>\n",
         asks(question)
     );
-    let mut verdicts = Table::new(&["record", "machine", "verdict", "figure"]);
-    for (side, name, answer) in &asked {
-        let figure = answer.figure.as_ref().map_or_else(
-            || "none".to_owned(),
-            |f| match (f.low, f.high) {
-                (Some(low), Some(high)) => {
-                    stopgap_stats::verdict::format_interval(f.value, low, high, &f.unit)
-                }
-                _ => format!("{} {} (no interval)", crate::text::number(f.value), f.unit),
-            },
-        );
-        let cells = [
-            (*name).to_owned(),
-            side.name.clone(),
-            answer.verdict.text.clone(),
-            figure,
-        ];
-        verdicts.rows.push(cells.to_vec());
+    if let [(_, _, answer)] = asked[..] {
+        let text = format!("{}; figure: {}", answer.verdict.text, figure_of(answer));
+        html.push_str(&format!("<p class=\"verdict\">{}</p>\n", escaped(&text)));
+    } else {
+        let mut verdicts = Table::new(&["verdict", "figure", "record", "machine"]);
+        for (side, name, answer) in &asked {
+            verdicts.rows.push(vec![
+                answer.verdict.text.clone(),
+                figure_of(answer),
+                (*name).to_owned(),
+                side.name.clone(),
+            ]);
+        }
+        html.push_str(&verdicts.html(&format!("Verdicts on {question}")));
     }
-    html.push_str(&verdicts.html(&format!("Verdicts on {question}")));
     for (_, name, answer) in asked.iter().take(IN_FULL) {
         if answer.evidence.is_empty() && answer.advice.is_empty() {
             continue;
@@ -85,6 +82,17 @@ pub(super) fn section(question: Question, sides: &[Side<'_>]) -> Option<String> 
     html.push_str(&all(question, &groups, sides));
     html.push_str("</section>\n");
     Some(html)
+}
+
+/// The answer as a number.
+fn figure_of(answer: &Answer) -> String {
+    let Some(figure) = &answer.figure else {
+        return "none".to_owned();
+    };
+    match (figure.low, figure.high) {
+        (Some(low), Some(high)) => format_interval(figure.value, low, high, &figure.unit),
+        _ => format!("{} {} (no interval)", number(figure.value), figure.unit),
+    }
 }
 
 /// What is asked.

@@ -7,7 +7,7 @@ use stopgap_events::question::Question;
 use stopgap_events::units::Bytes;
 use stopgap_stats::bootstrap::{Interval, over_runs};
 use stopgap_stats::quantile::median;
-use stopgap_stats::record::{Answer, Block, Run, Series};
+use stopgap_stats::record::{Answer, Block, Parameter, Run, Series};
 
 use crate::details;
 use crate::text::{plain, thousands};
@@ -134,6 +134,8 @@ pub(super) struct Measured<'a> {
     pub(super) series: &'a Series,
     /// In what it differs from others of its group.
     pub(super) label: String,
+    /// The names of what its label says, in order.
+    pub(super) told_by: String,
     /// Runs by side, of all its records.
     pub(super) blocks: Vec<Vec<&'a Block>>,
 }
@@ -177,6 +179,7 @@ pub(super) fn measured<'a>(sides: &[Side<'a>], question: Question) -> Vec<Vec<Me
                 group.push(Measured {
                     series,
                     label: String::new(),
+                    told_by: String::new(),
                     blocks: vec![Vec::new(); sides.len()],
                 });
                 group.len() - 1
@@ -190,28 +193,55 @@ pub(super) fn measured<'a>(sides: &[Side<'a>], question: Question) -> Vec<Vec<Me
     groups
 }
 
+/// Parameters that people know a measurement by, best known first.
+const KNOWN_BY: [&str; 10] = [
+    "strategy", "mode", "workload", "size", "n", "client", "server", "work", "reply", "batch",
+];
+
+/// Keys that tell the members of a group apart, as few as it takes: a row has room for a few words.
+fn telling<'k>(group: &[Measured<'_>], keys: &'k BTreeSet<String>) -> Vec<&'k str> {
+    let known = |key: &&str| KNOWN_BY.iter().position(|known| known == key);
+    let mut all: Vec<&str> = keys.iter().map(String::as_str).collect();
+    all.sort_by_key(|key| known(key).unwrap_or(KNOWN_BY.len()));
+    let apart = |keys: &[&str]| {
+        let of = |one: &Measured<'_>| -> Vec<String> {
+            let word = |key: &&str| one.series.parameters.get(*key).map(details::word);
+            keys.iter()
+                .map(|key| word(key).unwrap_or_default())
+                .collect()
+        };
+        group.iter().map(of).collect::<BTreeSet<_>>().len()
+    };
+    let mut chosen = Vec::new();
+    for key in all {
+        let before = apart(&chosen);
+        chosen.push(key);
+        if apart(&chosen) == before {
+            chosen.pop();
+        }
+    }
+    chosen
+}
+
 /// Sorts a group by what its members differ in, and calls them by that.
 fn label(group: &mut [Measured<'_>]) {
     let keys: BTreeSet<String> = group
         .iter()
         .flat_map(|one| one.series.parameters.keys().cloned())
         .collect();
-    let differs = |key: &&String| {
-        let first = group[0].series.parameters.get(*key);
-        group
-            .iter()
-            .any(|one| one.series.parameters.get(*key) != first)
-    };
-    let own: Vec<String> = keys.iter().filter(differs).cloned().collect();
-    let keys: Vec<&str> = own.iter().map(String::as_str).collect();
+    let keys = telling(group, &keys);
     group.sort_by(|a, b| details::compare(a.series, b.series, &keys));
+    let told_by: Vec<String> = keys.iter().map(|key| plain(key)).collect();
     for one in group.iter_mut() {
         let value = |key: &&str| {
             let value = one.series.parameters.get(*key)?;
-            Some(match (*key, value) {
-                ("strategy" | "mode" | "workload", value) => details::word(value),
-                ("size", value) => details::word(value),
-                (key, value) => format!("{} {}", plain(key), details::word(value)),
+            let shown = details::word(value);
+            // A word mostly says what it is; a number and a yes do not.
+            let alone = matches!(value, Parameter::Word(word) if word != "yes" && word != "no");
+            Some(if alone {
+                shown
+            } else {
+                format!("{} {shown}", plain(key))
             })
         };
         let words: Vec<String> = keys.iter().filter_map(value).collect();
@@ -219,6 +249,7 @@ fn label(group: &mut [Measured<'_>]) {
             true => plain(&one.series.name),
             false => words.join(", "),
         };
+        one.told_by = told_by.join(", ");
     }
 }
 

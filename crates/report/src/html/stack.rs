@@ -57,7 +57,12 @@ pub(super) fn chart(words: &Words<'_>, rows: &[Row]) -> Option<Chart> {
     if rest {
         layers.push(Layer::new("all others", MOST - 1));
     }
-    let shown = &rows[..rows.len().min(MOST_ROWS)];
+    let mut chosen: Vec<&Row> = rows.iter().collect();
+    if rows.len() > MOST_ROWS {
+        let all = |row: &Row| -> f64 { row.1.iter().map(|(_, amount)| amount).sum() };
+        chosen.sort_by(|a, b| all(b).total_cmp(&all(a)));
+    }
+    let shown = &chosen[..rows.len().min(MOST_ROWS)];
     for (index, (_, parts)) in shown.iter().enumerate() {
         #[allow(clippy::cast_precision_loss)] // some dozens
         let y = index as f64;
@@ -81,7 +86,7 @@ pub(super) fn chart(words: &Words<'_>, rows: &[Row]) -> Option<Chart> {
     let mut about = words.about.to_owned();
     if rows.len() > shown.len() {
         about.push_str(&format!(
-            " {} of {} rows; the rest is in the record.",
+            " {} of {} rows, the largest first; the rest is in the record.",
             shown.len(),
             rows.len()
         ));
@@ -97,7 +102,7 @@ pub(super) fn chart(words: &Words<'_>, rows: &[Row]) -> Option<Chart> {
         title: words.title.to_owned(),
         about,
         x: Axis::new(words.axis, words.unit, Scale::Linear),
-        y: Axis::new(words.row, "", Scale::Rows),
+        y: Axis::new("rows", "", Scale::Rows),
         rows: shown.iter().map(|(label, _)| label.clone()).collect(),
         layers,
         rule: None,

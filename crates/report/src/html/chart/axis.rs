@@ -39,6 +39,17 @@ pub(crate) struct Span {
     pub(crate) high: f64,
 }
 
+impl Span {
+    /// Stretched towards `ends`, by half of itself on each side at most, or by one (a power of ten) where that is more.
+    pub(crate) fn reaching(self, ends: impl Iterator<Item = f64>) -> Span {
+        let most = ((self.high - self.low) / 2.0).max(1.0);
+        ends.fold(self, |span, end| Span {
+            low: span.low.min(end.max(self.low - most)),
+            high: span.high.max(end.min(self.high + most)),
+        })
+    }
+}
+
 /// Marks of an axis: places with labels, and places of the fine mesh.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Ticks {

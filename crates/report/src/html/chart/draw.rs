@@ -18,17 +18,17 @@ const WIDTH: u32 = 960;
 /// Height of a chart without rows.
 const HEIGHT: u32 = 640;
 /// Height of a row: its label, and what it shows below that.
-const ROW: u32 = 76;
+const ROW: u32 = 80;
 /// What rows have around them.
-const AROUND_ROWS: u32 = 110;
+const AROUND_ROWS: u32 = 118;
 /// Size of letters.
-const LETTERS: u32 = 28;
+const LETTERS: u32 = 31;
 /// `plotters` writes sizes divided by this.
 const LETTER_FACTOR: f64 = 1.24;
 /// Letters of a row's label that fit.
-const ROW_LABEL: usize = 60;
+const ROW_LABEL: usize = 56;
 /// Letters of an axis title that fit.
-const AXIS_TITLE: usize = 50;
+const AXIS_TITLE: usize = 44;
 /// Parts of a span that two points of a line lie apart at least.
 const FINE: f64 = 400.0;
 
@@ -136,8 +136,8 @@ fn paint(
         .margin_top(16)
         .margin_right(34)
         .margin_left(4)
-        .x_label_area_size(84)
-        .y_label_area_size(if rows { 44 } else { 124 })
+        .x_label_area_size(92)
+        .y_label_area_size(if rows { 48 } else { 158 })
         .build_cartesian_2d(laid(&chart.x, x), laid(&chart.y, y))?;
     let mut mesh = context.configure_mesh();
     mesh.x_desc(titles[0].clone())
@@ -151,14 +151,11 @@ fn paint(
         mesh.disable_y_mesh();
     }
     mesh.draw()?;
-    if let Some((at, label)) = &chart.rule
+    if let Some((at, _)) = &chart.rule
         && let Some(at) = chart.x.place(*at)
     {
         let line = vec![(at, y.low), (at, y.high)];
         context.draw_series(DashedLineSeries::new(line, 8, 8, stroke(TEXT, 2)))?;
-        let style = letters(TEXT, LETTERS - 4).pos(Pos::new(HPos::Left, VPos::Bottom));
-        let label = crate::text::plain(&short(label, ROW_LABEL));
-        context.draw_series([EmptyElement::at((at, y.low)) + Text::new(label, (8, -6), style)])?;
     }
     for (index, label) in chart.rows.iter().enumerate() {
         #[allow(clippy::cast_precision_loss)] // some dozens
@@ -208,6 +205,8 @@ fn shape(
         0.0
     };
     let at = |(a, b): (f64, f64)| Some((chart.x.place(a)?, chart.y.place(b)? - below));
+    // Beyond the edge nothing is drawn.
+    let cut = |(a, b): (f64, f64)| (a.clamp(x.low, x.high), b.clamp(y.low, y.high));
     let thin = |points: &[(f64, f64)]| thinned(points.iter().filter_map(|&p| at(p)), x, y);
     match shape {
         Shape::Line(points) => {
@@ -223,12 +222,12 @@ fn shape(
         }
         &Shape::Upright(place, low, high) => {
             if let (Some(low), Some(high)) = (at((place, low)), at((place, high))) {
-                interval(context, colour, low, high, (8, 0))?;
+                interval(context, colour, cut(low), cut(high), (8, 0))?;
             }
         }
         &Shape::Level(low, high, place) => {
             if let (Some(low), Some(high)) = (at((low, place)), at((high, place))) {
-                interval(context, colour, low, high, (0, 8))?;
+                interval(context, colour, cut(low), cut(high), (0, 8))?;
             }
         }
         &Shape::Bar(from, to, place) => {
@@ -354,4 +353,10 @@ pub(super) fn sign(layer: &Layer) -> String {
     format!(
         "<svg class=\"sign\" viewBox=\"0 0 24 12\" width=\"24\" height=\"12\" aria-hidden=\"true\">{inner}</svg>"
     )
+}
+
+/// The sign of a rule for the legend.
+pub(super) fn rule_sign() -> &'static str {
+    "<svg class=\"sign\" viewBox=\"0 0 24 12\" width=\"24\" height=\"12\" aria-hidden=\"true\"><path d=\"M12 0V12\" \
+     stroke=\"#111111\" stroke-width=\"2\" stroke-dasharray=\"3 2\"/></svg>"
 }

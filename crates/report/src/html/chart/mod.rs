@@ -64,7 +64,7 @@ pub(super) struct Chart {
     pub(super) rows: Vec<String>,
     /// What is drawn, in this order.
     pub(super) layers: Vec<Layer>,
-    /// A line across at this x, with its label.
+    /// A broken line at this x, with its name in the legend.
     pub(super) rule: Option<(f64, String)>,
     /// The same figures to read.
     pub(super) table: Table,
@@ -73,23 +73,24 @@ pub(super) struct Chart {
 }
 
 impl Chart {
-    /// Spans of both axes that hold all that is drawn; `None` where nothing can be.
+    /// Spans of both axes that hold all that is drawn; `None` where nothing can be. An interval that few runs leave very
+    /// wide does not press all else together: it is cut at the edge.
     fn needs(&self) -> Option<(Span, Span)> {
-        let mut points: Vec<(f64, f64)> = self.layers.iter().flat_map(Layer::points).collect();
-        // A rule shows what the data is held against; it has a y of the data.
-        if let (Some((x, _)), Some(&(_, y))) = (&self.rule, points.first()) {
-            points.push((*x, y));
-        }
-        let placed = |points: &[(f64, f64)]| -> Vec<(f64, f64)> {
-            points
+        let places = |ends: bool| -> Vec<(f64, f64)> {
+            self.layers
                 .iter()
-                .filter_map(|&(x, y)| Some((self.x.place(x)?, self.y.place(y)?)))
+                .flat_map(|layer| layer.points(ends))
+                .filter_map(|(x, y)| Some((self.x.place(x)?, self.y.place(y)?)))
                 .collect()
         };
-        let places = placed(&points);
-        let x = self.x.span(places.iter().map(|place| place.0))?;
-        let y = self.y.span(places.iter().map(|place| place.1))?;
-        Some((x, y))
+        let (data, ends) = (places(false), places(true));
+        let rule = self.rule.as_ref().and_then(|(x, _)| self.x.place(*x));
+        let x = data.iter().map(|place| place.0).chain(rule);
+        let y = data.iter().map(|place| place.1);
+        Some((
+            self.x.span(x)?.reaching(ends.iter().map(|place| place.0)),
+            self.y.span(y)?.reaching(ends.iter().map(|place| place.1)),
+        ))
     }
 
     /// The chart as part of a page; empty where there is nothing to draw.
@@ -112,14 +113,17 @@ impl Chart {
     /// Names beside marks; empty where there is one without a name.
     fn legend(&self) -> String {
         let named: Vec<&Layer> = self.layers.iter().filter(|l| !l.name.is_empty()).collect();
-        if named.is_empty() {
+        if named.is_empty() && self.rule.is_none() {
             return String::new();
         }
         let entry = |layer: &&Layer| {
             let sign = draw::sign(layer);
             format!("<li>{sign}{}</li>", escaped(&layer.name))
         };
-        let entries: String = named.iter().map(entry).collect();
+        let mut entries: String = named.iter().map(entry).collect();
+        if let Some((_, label)) = &self.rule {
+            entries.push_str(&format!("<li>{}{}</li>", draw::rule_sign(), escaped(label)));
+        }
         format!(
             "<ul class=\"legend\" aria-label=\"{}\">{entries}</ul>\n",
             attribute("Legend")
@@ -152,12 +156,15 @@ impl Layer {
         }
     }
 
-    /// Corners of all that is drawn.
-    fn points(&self) -> Vec<(f64, f64)> {
+    /// Corners of what is drawn: ends of intervals, or of all else.
+    fn points(&self, ends: bool) -> Vec<(f64, f64)> {
         let corners = |shape: &Shape| match shape {
+            &Shape::Upright(x, low, high) if ends => vec![(x, low), (x, high)],
+            &Shape::Level(low, high, y) if ends => vec![(low, y), (high, y)],
+            Shape::Upright(..) | Shape::Level(..) => Vec::new(),
+            _ if ends => Vec::new(),
             Shape::Line(points) | Shape::Dashed(points) | Shape::Marks(points) => points.clone(),
-            &Shape::Upright(x, low, high) => vec![(x, low), (x, high)],
-            &Shape::Level(low, high, y) | &Shape::Bar(low, high, y) => vec![(low, y), (high, y)],
+            &Shape::Bar(low, high, y) => vec![(low, y), (high, y)],
             &Shape::Column(x, high) => vec![(x, high)],
         };
         self.shapes.iter().flat_map(corners).collect()
