@@ -88,7 +88,7 @@ pub(crate) fn of_run(run: &Run, directory: &Path, record: &str) -> Result<PathBu
 fn write(place: &Path, text: &str) -> Result<(), Failure> {
     let wrong = |error: std::io::Error| {
         Failure::error(format!(
-            "cannot write {}: {error}; give another file with -o",
+            "cannot write {}: {error}; give another place with -o",
             place.display()
         ))
     };

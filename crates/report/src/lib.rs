@@ -1,4 +1,4 @@
-//! Run records in, text for people out. Pure: a record gives the same text on every machine.
+//! Records in, text and pages for people out. Pure: a record gives the same text on every machine.
 //!
 //! * [`screen`]: the first screen of `check`, in five parts.
 //! * [`html`]: one self-contained page of any records, with pictures.
