@@ -1,7 +1,7 @@
 //! What-if: replays of workloads through policies.
 
 use stopgap_events::question::Question;
-use stopgap_stats::replay::{ChunksRow, PlacementRow, Replay, RoundtripRow};
+use stopgap_stats::replay::{ChunksRow, PlacementRow, Quantity, Replay, RoundtripRow};
 
 use super::chart::{Axis, Chart, Layer, MOST, Scale, Shape};
 use super::stack;
@@ -21,7 +21,16 @@ pub(super) fn section(id: &str, name: &str, replay: &Replay) -> String {
     let growth: Vec<String> = replay
         .growth
         .iter()
-        .map(|growth| format!("{}, {}: {}", growth.workload, growth.policy, growth.text))
+        .map(|growth| {
+            let quantity = match growth.quantity {
+                Quantity::WorkPerMap => "work a map",
+                Quantity::Time => "time",
+            };
+            format!(
+                "{}, {}, {quantity}: {}",
+                growth.workload, growth.policy, growth.text
+            )
+        })
         .collect();
     html.push_str(&list(&growth, "evidence"));
     let charts = match replay.question {

@@ -223,7 +223,7 @@ fn decades(low: f64, high: f64) -> (Vec<f64>, Vec<f64>) {
 fn nines(span: Span) -> Vec<(f64, String)> {
     let all = [
         (0.0, "0"),
-        (0.301_03, "50"),
+        (std::f64::consts::LOG10_2, "50"),
         (1.0, "90"),
         (2.0, "99"),
         (3.0, "99.9"),
@@ -236,7 +236,7 @@ fn nines(span: Span) -> Vec<(f64, String)> {
     let wide = span.high > 4.5;
     all.into_iter()
         .filter(|(place, _)| (span.low..=span.high).contains(place))
-        .filter(|(place, _)| !(wide && *place == 0.301_03))
+        .filter(|(_, label)| !(wide && *label == "50"))
         .map(|(place, label)| (place, label.to_owned()))
         .collect()
 }
