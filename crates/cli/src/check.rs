@@ -18,6 +18,7 @@ use stopgap_stats::verdict::Verdict;
 use crate::args;
 use crate::failure::{DONE, Failure, UNSUPPORTED};
 use crate::output;
+use crate::report;
 use crate::session::{self, Session};
 
 /// How long each question may take, so that all four and NOW end within 75 s, quick 15 s.
@@ -57,6 +58,8 @@ pub(crate) fn run(args: &args::Check) -> Result<ExitCode, Failure> {
     }
     session.end();
     let none = !args.passive && !session.run.answers.iter().any(Answer::answered);
+    let record = output::name("check", session.run.started_unix_s);
+    let report = report::of_run(&session.run, &session.records, &record);
     let status = output::finish(
         &session.run,
         "check",
@@ -64,9 +67,14 @@ pub(crate) fn run(args: &args::Check) -> Result<ExitCode, Failure> {
         args.common.json,
         |run, place| {
             let style = session::style();
-            screen::first(run, style) + &screen::foot(run, place)
+            let mut text = screen::first(run, style) + &screen::foot(run, place);
+            if let Ok(report) = &report {
+                text.push_str(&format!("report {}\n", report.display()));
+            }
+            text
         },
     )?;
+    report?;
     if none {
         return Err(Failure::Silent {
             status: UNSUPPORTED,

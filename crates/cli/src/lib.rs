@@ -9,7 +9,7 @@
 //! | `args` | every flag, once |
 //! | `places` | where records and the journal go |
 //! | `session` | what each run sets up first and undoes last |
-//! | `check`, `probe`, `record`, `replay`, `advise`, `explain`, `compare`, `export`, `ministat`, `watch`, `snapshot`, `doctor`, `restore` | the commands |
+//! | `check`, `probe`, `record`, `replay`, `advise`, `explain`, `compare`, `export`, `ministat`, `watch`, `snapshot`, `report`, `doctor`, `restore` | the commands |
 //! | `output` | writing the record and printing, with nothing lost |
 //! | `whole_file` | writing a file that is there whole or not at all |
 //! | `failure` | one line on standard error and the exit status |
@@ -30,6 +30,7 @@ mod prediction;
 mod probe;
 mod record;
 pub mod replay;
+mod report;
 mod restore;
 #[cfg(test)]
 mod schemas;
@@ -69,6 +70,7 @@ pub fn main() -> ExitCode {
         Command::Export(args) => export::run(&args),
         Command::Ministat(args) => ministat::run(&args),
         Command::Snapshot(args) => snapshot::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Restore(args) => restore::run(&args),
     });

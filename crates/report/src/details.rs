@@ -155,7 +155,7 @@ fn table(group: &[&Series], style: Style) -> String {
     text
 }
 
-fn word(value: &Parameter) -> String {
+pub(crate) fn word(value: &Parameter) -> String {
     match value {
         Parameter::Number(number) => thousands(*number),
         Parameter::Word(word) => plain(word),
@@ -170,7 +170,7 @@ fn cell(series: &Series, key: &str) -> String {
 }
 
 /// By parameter; numbers, sizes and durations by value.
-fn compare(a: &Series, b: &Series, keys: &[&str]) -> Ordering {
+pub(crate) fn compare(a: &Series, b: &Series, keys: &[&str]) -> Ordering {
     let value = |series: &Series, key: &str| match series.parameters.get(key) {
         None => (0, String::new()),
         Some(Parameter::Number(number)) => (*number, String::new()),
@@ -190,7 +190,7 @@ fn compare(a: &Series, b: &Series, keys: &[&str]) -> Ordering {
 }
 
 /// A figure in its unit: times in the unit that suits each.
-fn figure(value: f64, unit: &str) -> String {
+pub(crate) fn figure(value: f64, unit: &str) -> String {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // of three digits
     if unit == "ns" && value >= 100.0 {
         Nanos(value.round() as u64).to_string()

@@ -1,6 +1,7 @@
-//! Run records in, text for people out. Pure: a record gives the same text on every machine.
+//! Records in, text and pages for people out. Pure: a record gives the same text on every machine.
 //!
 //! * [`screen`]: the first screen of `check`, in five parts.
+//! * [`html`]: one self-contained page of any records, with pictures.
 //! * [`now`]: what the machine shows before any load, and what of it to watch.
 //! * [`details`]: one answer in depth, a row a series.
 //! * [`advise`]: which policy to use, and why.
@@ -10,6 +11,7 @@
 //! * [`gate`]: a comparison for continuous integration: KTAP, JUnit, annotations, OpenMetrics.
 //! * [`replay`]: a replay, as tables.
 //! * [`snapshot`]: physical memory, its zones and free blocks.
+//! * [`terminal`]: records of any kind in short.
 //! * [`text`]: numbers as people write them.
 
 pub mod advise;
@@ -18,10 +20,12 @@ pub mod details;
 pub mod doctor;
 pub mod explain;
 pub mod gate;
+pub mod html;
 pub mod now;
 pub mod replay;
 pub mod screen;
 pub mod snapshot;
+pub mod terminal;
 pub mod text;
 
 pub use screen::Style;

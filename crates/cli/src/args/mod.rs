@@ -75,6 +75,8 @@ pub(crate) enum Command {
     Ministat(Ministat),
     /// This machine's physical memory: zones, free blocks, as root each page; input for a replay.
     Snapshot(Snapshot),
+    /// Records as one HTML page with pictures: nothing is loaded, no script; or in short on the terminal.
+    Report(Report),
     /// What this machine and this user allow, and what each limit costs in evidence.
     Doctor(Doctor),
     /// Put back what a killed run left changed (the next run does it too).
@@ -176,6 +178,21 @@ pub(crate) struct Snapshot {
     /// directory].
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Report {
+    /// Records (JSON) of check, probe, replay, explain --json and compare, up to 200; several runs of one
+    /// question are shown together, different machines side by side.
+    #[arg(value_name = "RUN", required = true)]
+    pub(crate) records: Vec<PathBuf>,
+    /// File to write; - is standard output. What is there is replaced [default: of one record beside it, with
+    /// .html; of several report.html beside the first].
+    #[arg(short, long, value_name = "FILE", conflicts_with = "terminal")]
+    pub(crate) output: Option<PathBuf>,
+    /// Print a short form instead.
+    #[arg(long)]
+    pub(crate) terminal: bool,
 }
 
 #[derive(Debug, clap::Args)]

@@ -1,0 +1,179 @@
+//! `stopgap report`: records of any kind in, one HTML file out, or a short form on the terminal.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde::Deserialize;
+use stopgap_report::html::{self, Document, Source};
+use stopgap_report::terminal;
+use stopgap_stats::record::Run;
+use stopgap_stats::{compare, explain, record, replay};
+
+use crate::args;
+use crate::failure::{DONE, Failure};
+use crate::whole_file::WholeFile;
+use crate::{input_file, output, session};
+
+/// Bytes of one record that are read: a run of an hour has some megabytes.
+const LARGEST: u64 = 256 << 20;
+
+/// Bytes of all records of a report: what they decode to must fit into memory.
+const LARGEST_ALL: u64 = 512 << 20;
+
+/// Records of one report. Who has more asks `compare`, which holds sides against each other.
+const MOST: usize = 200;
+
+pub(crate) fn run(args: &args::Report) -> Result<ExitCode, Failure> {
+    if args.records.len() > MOST {
+        return Err(Failure::error(format!(
+            "{} records; a report shows at most {MOST}",
+            args.records.len()
+        )));
+    }
+    let mut sources = Vec::new();
+    let mut left = LARGEST_ALL;
+    for path in &args.records {
+        let wrong = |why: String| Failure::error(format!("{}: {why}", path.display()));
+        let text = text(path, left).map_err(wrong)?;
+        left -= text.len() as u64;
+        let document = document(&text).map_err(wrong)?;
+        sources.push(Source {
+            name: name(path),
+            document,
+        });
+    }
+    if args.terminal {
+        output::print(&terminal::screen(&sources, session::style()))?;
+        return Ok(ExitCode::from(DONE));
+    }
+    let place = match &args.output {
+        Some(path) => path.clone(),
+        None => beside(&args.records[0], args.records.len()),
+    };
+    let text = html::page(&sources);
+    if place == Path::new("-") {
+        output::print(&text)?;
+        return Ok(ExitCode::from(DONE));
+    }
+    for path in &args.records {
+        if same(path, &place) {
+            return Err(Failure::error(format!(
+                "{}: it is one of the records; give another file with -o",
+                place.display()
+            )));
+        }
+    }
+    write(&place, &text)?;
+    output::print(&format!("report {}", place.display()))?;
+    Ok(ExitCode::from(DONE))
+}
+
+/// Writes the page of one run beside its record; gives its path.
+///
+/// # Errors
+/// Where it cannot be written.
+pub(crate) fn of_run(run: &Run, directory: &Path, record: &str) -> Result<PathBuf, Failure> {
+    let source = Source {
+        name: record.to_owned(),
+        document: Document::Run(Box::new(run.clone())),
+    };
+    let place = directory.join(record).with_extension("html");
+    write(&place, &html::page(&[source]))?;
+    Ok(place)
+}
+
+/// Records tell of their machine: a page that is new is its owner's.
+fn write(place: &Path, text: &str) -> Result<(), Failure> {
+    let wrong = |error: std::io::Error| {
+        Failure::error(format!(
+            "cannot write {}: {error}; give another place with -o",
+            place.display()
+        ))
+    };
+    let (whole, mut file) = WholeFile::private(place).map_err(wrong)?;
+    file.write_all(text.as_bytes()).map_err(wrong)?;
+    whole.finish(&file).map_err(wrong)
+}
+
+fn same(a: &Path, b: &Path) -> bool {
+    match (fs::canonicalize(a), fs::canonicalize(b)) {
+        (Ok(a), Ok(b)) => a == b,
+        _ => false, // what is not there yet is no record
+    }
+}
+
+/// What a record is called in a report: its file's name.
+fn name(path: &Path) -> String {
+    let file = path.file_name().unwrap_or(path.as_os_str());
+    file.to_string_lossy().into_owned()
+}
+
+/// Where a report goes of itself: beside the record, of several beside the first.
+fn beside(first: &Path, records: usize) -> PathBuf {
+    match records {
+        1 => first.with_extension("html"),
+        _ => first.with_file_name("report.html"),
+    }
+}
+
+/// Reads a record's text, of at most `left` bytes.
+fn text(path: &Path, left: u64) -> Result<String, String> {
+    let file = input_file::open(path).map_err(|error| error.to_string())?;
+    let there = file.metadata().map_err(|error| error.to_string())?;
+    if there.is_dir() {
+        return Err("it is a directory; name the records in it, as DIR/*.json".to_owned());
+    }
+    let most = LARGEST.min(left);
+    let mut bytes = Vec::new();
+    file.take(most + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| error.to_string())?;
+    if bytes.len() as u64 > most {
+        return Err(format!(
+            "with it, the records have more than {} MiB; a report shows fewer or smaller ones",
+            if left < LARGEST {
+                LARGEST_ALL >> 20
+            } else {
+                LARGEST >> 20
+            }
+        ));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        format!(
+            "it is no text (byte {}); a report is made of records, which are JSON",
+            error.utf8_error().valid_up_to()
+        )
+    })
+}
+
+/// Reads a record by the schema that it names.
+fn document(text: &str) -> Result<Document, String> {
+    #[derive(Deserialize)]
+    struct Named {
+        schema: String,
+    }
+    let Named { schema } = serde_json::from_str(text)
+        .map_err(|error| format!("not a record of stopgap's: {error}"))?;
+    let wrong = |error: serde_json::Error| format!("not a record of '{schema}': {error}");
+    Ok(match schema.as_str() {
+        record::SCHEMA => {
+            let run = Run::from_json(text).map_err(|error| error.to_string())?;
+            Document::Run(Box::new(run))
+        }
+        replay::SCHEMA => Document::Replay(serde_json::from_str(text).map_err(wrong)?),
+        explain::SCHEMA => Document::Explain(serde_json::from_str(text).map_err(wrong)?),
+        compare::SCHEMA => Document::Compare(serde_json::from_str(text).map_err(wrong)?),
+        other => {
+            let other: String = other.chars().take(80).collect();
+            return Err(format!(
+                "its schema is '{other}'; a report is made of {}, {}, {} and {}",
+                record::SCHEMA,
+                replay::SCHEMA,
+                explain::SCHEMA,
+                compare::SCHEMA
+            ));
+        }
+    })
+}

@@ -1,0 +1,242 @@
+//! Two sides compared: the verdict's endpoints, and what each tenth of the samples did.
+
+use stopgap_stats::bootstrap::Interval;
+use stopgap_stats::compare::{Comparison, Effect, Scale as Held};
+
+use super::chart::{Axis, Chart, Layer, Scale, Shape};
+use super::write::{Table, escaped, list};
+use crate::details::figure;
+use crate::text::number;
+
+/// The section of a comparison.
+pub(super) fn section(id: &str, name: &str, comparison: &Comparison) -> String {
+    let mut html = format!(
+        "<section id=\"{id}\"><h2>compared: {} with {}</h2>\n<p class=\"verdict\">{}</p>\n<p>{}: {} and {} runs, seed {}, \
+         margin {} %.</p>\n",
+        escaped(&comparison.before.name),
+        escaped(&comparison.after.name),
+        escaped(&comparison.verdict.text),
+        escaped(name),
+        comparison.before.runs,
+        comparison.after.runs,
+        comparison.seed,
+        number(comparison.margin * 100.0)
+    );
+    html.push_str(&list(&comparison.warnings, "warnings"));
+    let charts: Vec<Chart> = [effects(comparison), shift(comparison), deciles(comparison)]
+        .into_iter()
+        .flatten()
+        .collect();
+    html.push_str(&endpoints(comparison).html("Endpoints"));
+    html.push_str("<div class=\"charts\">");
+    html.extend(charts.iter().map(Chart::html));
+    html.push_str("</div>\n");
+    if !comparison.environment.is_empty() {
+        let mut table = Table::new(&["setting", "before", "after"]);
+        table.rows = comparison
+            .environment
+            .iter()
+            .map(|d| vec![d.what.clone(), d.before.clone(), d.after.clone()])
+            .collect();
+        table.marked = (0..table.rows.len()).collect();
+        html.push_str("<h3>In what the machines differ</h3>");
+        html.push_str(&table.html("In what the machines differ"));
+    }
+    html.push_str("</section>\n");
+    html
+}
+
+fn shown(effect: Option<&Effect>) -> String {
+    let Some(effect) = effect else {
+        return "none".to_owned();
+    };
+    if effect.infinite {
+        return "infinite".to_owned();
+    }
+    let end = |end: Option<f64>| end.map_or_else(|| "unbounded".to_owned(), number);
+    let value = effect.value.map_or_else(|| "unknown".to_owned(), number);
+    let sign = match effect.scale {
+        Held::Ratio => "x",
+        Held::Difference => "",
+    };
+    format!(
+        "{value}{sign} ({} .. {})",
+        end(effect.low),
+        end(effect.high)
+    )
+}
+
+fn endpoints(comparison: &Comparison) -> Table {
+    let mut table = Table::new(&[
+        "endpoint",
+        "before",
+        "after",
+        "after over before (95 %)",
+        "p",
+        "p, Holm",
+        "answer",
+    ]);
+    let probability = |p: Option<f64>| p.map_or_else(String::new, |p| format!("{p:.4}"));
+    for row in &comparison.endpoints {
+        let level = |value: Option<f64>| {
+            value.map_or_else(
+                || "none".to_owned(),
+                |value| match row.unit.as_str() {
+                    "ns" => figure(value, "ns"),
+                    unit => format!("{} {unit}", number(value)),
+                },
+            )
+        };
+        table.rows.push(vec![
+            row.name.clone(),
+            level(row.before),
+            level(row.after),
+            shown(row.effect.as_ref()),
+            probability(row.p),
+            probability(row.p_holm),
+            format!("{}: {}", row.word, row.text),
+        ]);
+    }
+    table
+}
+
+/// Ratios of the endpoints with their intervals; 1 is no change.
+#[allow(clippy::cast_precision_loss)] // a handful of rows
+fn effects(comparison: &Comparison) -> Option<Chart> {
+    let mut layer = Layer::new("", 0);
+    let (mut rows, mut table) = (
+        Vec::new(),
+        Table::new(&["endpoint", "after over before (95 %)"]),
+    );
+    for row in &comparison.endpoints {
+        let Some(effect) = row.effect.filter(|effect| effect.scale == Held::Ratio) else {
+            continue;
+        };
+        let Some(value) = effect.value else { continue };
+        let y = rows.len() as f64;
+        if let (Some(low), Some(high)) = (effect.low, effect.high) {
+            layer.shapes.push(Shape::Level(low, high, y));
+        }
+        layer.shapes.push(Shape::Marks(vec![(value, y)]));
+        rows.push(format!("{}: {}", row.name, row.word));
+        table
+            .rows
+            .push(vec![row.name.clone(), shown(Some(&effect))]);
+    }
+    (!rows.is_empty()).then(|| Chart {
+        title: "What changed, endpoint by endpoint".to_owned(),
+        about: "After over before with the 95 % interval over runs: left of 1 is less, which is better. A mark without a line \
+                has an interval that the runs do not bound."
+            .to_owned(),
+        x: Axis::new("after over before", "ratio", Scale::Log),
+        y: Axis::new("rows", "", Scale::Rows),
+        rows,
+        layers: vec![layer],
+        rule: Some((1.0, "no change".to_owned())),
+        table,
+        spans: None,
+    })
+}
+
+/// The shift function: the ratio of each tenth.
+fn shift(comparison: &Comparison) -> Option<Chart> {
+    let mut layer = Layer::new("", 0);
+    let (mut line, mut table) = (
+        Vec::new(),
+        Table::new(&["tenth", "after over before (95 %)"]),
+    );
+    let mut unit = "ratio";
+    for decile in &comparison.deciles {
+        let Some(effect) = decile.effect else {
+            continue;
+        };
+        if effect.scale == Held::Difference {
+            unit = comparison.unit.as_str();
+        }
+        let Some(value) = effect.value else { continue };
+        let share = decile.share * 100.0;
+        line.push((share, value));
+        if let (Some(low), Some(high)) = (effect.low, effect.high) {
+            layer.shapes.push(Shape::Upright(share, low, high));
+        }
+        table
+            .rows
+            .push(vec![format!("{share:.0} %"), shown(Some(&effect))]);
+    }
+    if line.is_empty() {
+        return None;
+    }
+    let (low, high) = (0.0, 100.0);
+    let (same, scale) = match unit {
+        "ratio" => (1.0, Scale::Log),
+        _ => (0.0, Scale::Linear),
+    };
+    layer.shapes.push(Shape::Line(line.clone()));
+    layer.shapes.push(Shape::Marks(line));
+    let mut none = Layer::new("no change", 5);
+    none.shapes
+        .push(Shape::Dashed(vec![(low, same), (high, same)]));
+    layer.name = "after over before".to_owned();
+    Some(Chart {
+        title: "Shift function".to_owned(),
+        about: "What each tenth of a run's samples did, from the fastest to the slowest, with 95 % intervals over runs. \
+                Described, not tested."
+            .to_owned(),
+        x: Axis::new("share of samples at or below", "%", Scale::Linear),
+        y: Axis::new("after against before", unit, scale),
+        rows: Vec::new(),
+        layers: vec![none, layer],
+        rule: None,
+        table,
+        spans: None,
+    })
+}
+
+/// The tenths of both sides.
+fn deciles(comparison: &Comparison) -> Option<Chart> {
+    let sides = [&comparison.before.name, &comparison.after.name];
+    let mut layers: Vec<Layer> = sides
+        .iter()
+        .enumerate()
+        .map(|(ink, name)| Layer::new(*name, ink))
+        .collect();
+    let mut lines = [Vec::new(), Vec::new()];
+    let mut table = Table::new(&["tenth", "before", "after"]);
+    let unit = &comparison.unit;
+    for decile in &comparison.deciles {
+        let share = decile.share * 100.0;
+        let figures: [(Option<f64>, Option<Interval>); 2] = [
+            (decile.before, decile.before_interval),
+            (decile.after, decile.after_interval),
+        ];
+        let mut cells = vec![format!("{share:.0} %")];
+        for (side, (value, interval)) in figures.into_iter().enumerate() {
+            // Side by side, so that bars do not hide each other.
+            let x = share + if side == 0 { -0.8 } else { 0.8 };
+            lines[side].extend(value.map(|value| (x, value)));
+            layers[side]
+                .shapes
+                .extend(interval.map(|i| Shape::Upright(x, i.low, i.high)));
+            cells.push(value.map_or_else(String::new, |value| figure(value, unit)));
+        }
+        table.rows.push(cells);
+    }
+    if lines.iter().all(Vec::is_empty) {
+        return None;
+    }
+    for (layer, line) in layers.iter_mut().zip(lines) {
+        layer.shapes.push(Shape::Line(line.clone()));
+        layer.shapes.push(Shape::Marks(line));
+    }
+    Some(Chart {
+        title: "Tenths of both sides".to_owned(),
+        about: "Medians over runs with their 95 % intervals.".to_owned(),
+        x: Axis::new("share of samples at or below", "%", Scale::Linear),
+        y: Axis::new("figure", unit, Scale::Log),
+        rows: Vec::new(),
+        layers,
+        rule: None,
+        table,
+        spans: None,
+    })
+}

@@ -1,0 +1,263 @@
+//! The page in a real browser (Debian's package `chromium`): it says nothing on its console, asks nobody for anything, each
+//! chart shows marks and axis titles with units, and nothing is cut or lies over something else, wide, narrow and dark.
+//!
+//! Pictures of it are left in the target directory, for people to look at.
+
+mod common;
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use stopgap_report::html::page;
+
+use common::sources;
+
+/// A browser on a busy machine takes seconds to begin.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Measures the laid-out page from within; its findings become the text of the page.
+const LOOK: &str = r#"<script>
+addEventListener('load', () => {
+  const found = {charts: [], faults: []};
+  const fault = (what) => found.faults.push(what);
+  const shown = (box) => box.width > 0 && box.height > 0;
+  const over = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
+  const light = (colour) => {
+    const [r, g, b] = colour.match(/[\d.]+/g).map((v) => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const paper = light(getComputedStyle(document.documentElement).backgroundColor);
+  const contrast = (colour) => { const it = light(colour); return (Math.max(it, paper) + 0.05) / (Math.min(it, paper) + 0.05); };
+  found.paper = paper;
+  found.resources = performance.getEntriesByType('resource').map((e) => e.name);
+  if (document.documentElement.scrollWidth > innerWidth) fault('the page is ' + document.documentElement.scrollWidth + ' wide');
+  for (const svg of document.querySelectorAll('svg[role=img]')) {
+    const name = svg.getAttribute('aria-label').split('.')[0];
+    const box = svg.getBoundingClientRect();
+    const texts = [...svg.querySelectorAll('text')];
+    const words = texts.map((t) => t.textContent.trim());
+    const inked = [...svg.querySelectorAll('*')].filter((e) => ['fill', 'stroke'].some((a) =>
+      /^#(0072B2|D55E00|009E73|CC79A7|E69F00|010101)$/.test(e.getAttribute(a) || '')));
+    found.charts.push({name, marks: inked.length, x: svg.dataset.x, y: svg.dataset.y,
+      titled: words.includes(svg.dataset.x) && words.includes(svg.dataset.y),
+      rows: svg.closest('figure').querySelectorAll('tbody tr').length});
+    if (box.width < 250 || box.width > innerWidth) fault(name + ': ' + box.width + ' wide');
+    texts.forEach((text, i) => {
+      const b = text.getBoundingClientRect();
+      if (b.left < box.left - 1 || b.right > box.right + 1 || b.top < box.top - 1 || b.bottom > box.bottom + 1)
+        fault(name + ': cut: ' + words[i]);
+      if (b.height < 5 || parseFloat(getComputedStyle(text).fontSize) * box.width / svg.viewBox.baseVal.width < 8.5)
+        fault(name + ': small: ' + words[i]);
+      if (contrast(getComputedStyle(text).fill) < 4.5) fault(name + ': pale: ' + words[i]);
+      texts.slice(i + 1).forEach((other, j) => {
+        if (over(b, other.getBoundingClientRect())) fault(name + ': ' + words[i] + ' lies over ' + words[i + 1 + j]);
+      });
+    });
+    for (const e of inked) {
+      const style = getComputedStyle(e);
+      const colour = style.fill !== 'none' && e.getAttribute('fill') !== 'none' && e.hasAttribute('fill') ? style.fill : style.stroke;
+      if (contrast(colour) < 3) { fault(name + ': pale ink ' + colour); break; }
+    }
+  }
+  for (const e of document.querySelectorAll('p,li,summary,th,td,h1,h2,h3,a')) {
+    const b = e.getBoundingClientRect();
+    if (shown(b) && !e.closest('.scroll') && !e.matches('.skip') && b.right > innerWidth + 1) fault('beyond the edge: ' + e.textContent.slice(0, 60));
+    if (shown(b) && !e.matches('tr.differs *') && contrast(getComputedStyle(e).color) < 4.5) fault('pale: ' + e.textContent.slice(0, 60));
+  }
+  const keys = [...document.querySelectorAll('.scroll,pre')].filter((e) => e.tabIndex !== 0).length;
+  if (keys) fault(keys + ' regions that keys cannot reach');
+  document.documentElement.textContent = 'FOUND' + JSON.stringify(found) + 'END';
+});
+</script>"#;
+
+/// Runs the browser on a page; standard output and standard error. `None` where it is not installed.
+fn chromium(folder: &Path, page: &Path, flags: &[&str]) -> Option<(String, String)> {
+    let (out, err) = (folder.join("stdout"), folder.join("stderr"));
+    let file = |path: &PathBuf| Stdio::from(fs::File::create(path).expect("a folder of ours"));
+    let begun = Command::new("chromium")
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            "--no-first-run",
+        ])
+        .args([
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--enable-logging=stderr",
+        ])
+        .arg(format!(
+            "--user-data-dir={}",
+            folder.join("profile").display()
+        ))
+        .args(flags)
+        .arg(format!("file://{}", page.display()))
+        .stdout(file(&out))
+        .stderr(file(&err))
+        .spawn();
+    let mut child = match begun {
+        Ok(child) => child,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+        Err(error) => panic!("chromium: {error}"),
+    };
+    let begin = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("it is our child") {
+            break status;
+        }
+        if begin.elapsed() > PATIENCE {
+            let _ = child.kill(); // it may have ended just now
+            let _ = child.wait();
+            panic!("chromium has not ended after {PATIENCE:?}");
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    let read = |path: &PathBuf| {
+        String::from_utf8_lossy(&fs::read(path).expect("it was written")).into_owned()
+    };
+    let (out, err) = (read(&out), read(&err));
+    assert!(status.success(), "chromium: {status}\n{err}");
+    Some((out, err))
+}
+
+/// What [`LOOK`] found.
+fn look(folder: &Path, html: &str, flags: &[&str]) -> Value {
+    // The page forbids scripts; here, one is asked for.
+    let begin = html
+        .find("<meta http-equiv=\"Content-Security-Policy\"")
+        .expect("a policy");
+    let end = begin + html[begin..].find('>').expect("its end") + 1;
+    let with = format!("{}{LOOK}{}", &html[..begin], &html[end..]);
+    let place = folder.join("looked-at.html");
+    fs::write(&place, with).expect("a folder of ours");
+    let mut all = vec!["--virtual-time-budget=5000", "--dump-dom"];
+    all.extend(flags);
+    let (out, _) = chromium(folder, &place, &all).expect("it ran before");
+    let found = out
+        .split_once("FOUND")
+        .and_then(|(_, rest)| rest.rsplit_once("END"))
+        .unwrap_or_else(|| panic!("no findings in: {}", &out[..out.len().min(500)]));
+    let text = found
+        .0
+        .replace("&lt;", "<")
+        .replace("&gt;", ">")
+        .replace("&amp;", "&");
+    serde_json::from_str(&text).expect("JSON of our own")
+}
+
+#[test]
+fn a_browser_shows_every_chart_and_asks_nobody() {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("report");
+    let _ = fs::remove_dir_all(&folder); // of the last time
+    fs::create_dir_all(&folder).expect("the target directory is ours");
+    let place = folder.join("report.html");
+    let mut all = sources();
+    all[0].name = "https://stopgap.invalid/<img src=https://stopgap.invalid/y>.json".to_owned();
+    let html = page(&all);
+    fs::write(&place, &html).expect("a folder of ours");
+
+    let net = folder.join("net.json");
+    let log = format!("--log-net-log={}", net.display());
+    let wide = folder.join("1280.png");
+    let shot = format!("--screenshot={}", wide.display());
+    let Some((_, said)) = chromium(&folder, &place, &[&log, &shot, "--window-size=1280,9000"])
+    else {
+        let _ = writeln!(std::io::stderr(), "skipped: chromium is not installed"); // past the harness's capture
+        return;
+    };
+    let console: Vec<&str> = said
+        .lines()
+        .filter(|line| line.contains("CONSOLE"))
+        .collect();
+    assert!(console.is_empty(), "{console:?}");
+    // The browser itself asks for updates; nothing in the page is asked for.
+    let asked = fs::read_to_string(&net).expect("a log was written");
+    assert!(
+        !asked.contains("stopgap.invalid"),
+        "a request left the page"
+    );
+
+    let narrow = folder.join("390.png");
+    let dark = folder.join("dark.png");
+    for (picture, flags) in [
+        (&narrow, vec!["--window-size=390,16000"]),
+        (
+            &dark,
+            vec![
+                "--window-size=1280,9000",
+                "--blink-settings=preferredColorScheme=0",
+            ],
+        ),
+    ] {
+        let shot = format!("--screenshot={}", picture.display());
+        let mut all = vec![shot.as_str()];
+        all.extend(&flags);
+        chromium(&folder, &place, &all);
+    }
+    for picture in [&wide, &narrow, &dark] {
+        let bytes = fs::metadata(picture).map_or(0, |there| there.len());
+        assert!(bytes > 50_000, "{}: {bytes} bytes", picture.display());
+    }
+    // Dark is as wide as light is; light is as light when narrow.
+    for (how, flags) in [
+        ("narrow", vec!["--window-size=390,9000"]),
+        (
+            "dark",
+            vec![
+                "--window-size=1280,9000",
+                "--blink-settings=preferredColorScheme=0",
+            ],
+        ),
+    ] {
+        let found = look(&folder, &html, &flags);
+        let faults = found["faults"].as_array().expect("a list");
+        assert!(
+            faults.is_empty(),
+            "{how}: {} faults: {faults:#?}",
+            faults.len()
+        );
+        let resources = found["resources"].as_array().expect("a list");
+        assert!(resources.is_empty(), "{how}: {resources:?}");
+        let paper = found["paper"].as_f64().expect("a number");
+        assert!((how == "dark") == (paper < 0.2), "{how}: paper {paper}");
+        let charts = found["charts"].as_array().expect("a list");
+        assert!(charts.len() > 20, "{how}: {} charts", charts.len());
+        for chart in charts {
+            assert!(
+                chart["marks"].as_u64() > Some(0),
+                "{how}: no mark in {chart}"
+            );
+            assert!(
+                chart["rows"].as_u64() > Some(0),
+                "{how}: no table of {chart}"
+            );
+            assert_eq!(chart["titled"], true, "{how}: {chart}");
+            let x = chart["x"].as_str().expect("a title");
+            let y = chart["y"].as_str().expect("a title");
+            // N is a number of mappings; rows are words.
+            assert!(x.contains(", "), "{how}: no unit in '{x}' of {chart}");
+            assert!(
+                y.contains(", ") || y == "rows",
+                "{how}: no unit in '{y}' of {chart}"
+            );
+        }
+    }
+    // What is left is what people look at.
+    for (name, is) in [
+        ("profile", true),
+        ("net.json", false),
+        ("looked-at.html", false),
+    ] {
+        let place = folder.join(name);
+        let _ = if is {
+            fs::remove_dir_all(place)
+        } else {
+            fs::remove_file(place)
+        };
+    }
+}

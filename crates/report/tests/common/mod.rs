@@ -1,0 +1,326 @@
+//! Records of every kind, made by hand: what pages are made of in tests.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use stopgap_events::machine::Privilege;
+use stopgap_events::question::Question;
+use stopgap_report::html::{Document, Source};
+use stopgap_stats::compare::{self, Side};
+use stopgap_stats::histogram::Recorder;
+use stopgap_stats::record::{Answer, Block, Figure, Parameter, Run, SCHEMA, Series};
+use stopgap_stats::verdict::{Verdict, Word};
+
+/// Numbers that look random and are the same for ever (xorshift).
+struct Noise(u64);
+
+impl Noise {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+}
+
+/// Some hundred samples around `middle`, a hundredth of them a thousand times as long.
+fn latency(run: u32, middle: u64, noise: &mut Noise) -> Block {
+    let mut recorder = Recorder::new(10_000_000);
+    for at in 0..2_000 {
+        let slow = if noise.next().is_multiple_of(100) {
+            1_000
+        } else {
+            1
+        };
+        recorder.record(
+            at * 1_000_000,
+            slow * (middle + noise.next() % (middle / 2)),
+        );
+    }
+    recorder.into_block(run, 0).expect("it has samples")
+}
+
+fn count(run: u32, value: f64) -> Block {
+    Block {
+        run,
+        start_ns: 0,
+        samples: 100,
+        value,
+        histogram: None,
+        stalls: None,
+    }
+}
+
+fn series(name: &str, unit: &str, parameters: &[(&str, Parameter)], blocks: Vec<Block>) -> Series {
+    let parameters = parameters
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), value.clone()));
+    Series {
+        name: name.to_owned(),
+        unit: unit.to_owned(),
+        parameters: parameters.collect(),
+        blocks,
+        error: None,
+    }
+}
+
+fn answer(question: Question, word: Word, text: &str, series: Vec<Series>) -> Answer {
+    Answer {
+        question,
+        parameters: BTreeMap::new(),
+        verdict: Verdict::new(word, text),
+        figure: Some(Figure {
+            value: 1.2,
+            unit: "x".to_owned(),
+            low: Some(1.1),
+            high: Some(1.3),
+        }),
+        evidence: vec!["3.6 -> 4.1 us per map".to_owned()],
+        advice: vec!["poll instead".to_owned()],
+        privilege: Privilege::None,
+        series,
+        counters: Vec::new(),
+        losses: Vec::new(),
+        missing: vec![stopgap_events::machine::Missing::new(
+            "layout",
+            "needs root",
+        )],
+    }
+}
+
+/// A run of `check` on a kernel: all four questions, three runs each.
+pub(crate) fn run(kernel: &str, seed: u64) -> Run {
+    let mut noise = Noise(seed);
+    let environment = json!({
+        "host": "box", "kernel": kernel, "page_size": 4096, "cpus": [0, 1], "mitigations": ["spectre: met"],
+        "privilege": "none", "capabilities": [], "pressure_before": [], "pressure_after": [],
+        "missing": [{"what": "microcode", "why": "not readable"}],
+    });
+    let mut placement = Vec::new();
+    for n in [100_u64, 1_000, 10_000, 40_000] {
+        let at = [
+            ("n", n.into()),
+            ("backend", "memfd".into()),
+            ("workload", "pbobench".into()),
+        ];
+        for name in ["map", "first touch", "unmap"] {
+            let blocks = (0..3).map(|run| latency(run, 3_000, &mut noise)).collect();
+            placement.push(series(name, "ns", &at, blocks));
+        }
+        let control = [("n", n.into()), ("workload", "control".into())];
+        let blocks = (0..3)
+            .map(|run| latency(run, n * 150, &mut noise))
+            .collect();
+        placement.push(series("read /proc/self/maps", "ns", &control, blocks));
+    }
+    let mut roundtrip = Vec::new();
+    for client in ["poll", "epoll", "read"] {
+        let at = [("client", client.into()), ("server", "poll".into())];
+        let more = if client == "read" { 1.8 } else { 0.0 };
+        let figures = |base: f64| {
+            (0..3)
+                .map(|run| count(run, base + 0.01 * f64::from(run)))
+                .collect::<Vec<_>>()
+        };
+        roundtrip.push(series("switches", "switches/rt", &at, figures(2.0 + more)));
+        roundtrip.push(series(
+            "client blocked",
+            "switches/rt",
+            &at,
+            figures(1.0 + more / 2.0),
+        ));
+        roundtrip.push(series("server blocked", "switches/rt", &at, figures(1.0)));
+        roundtrip.push(series(
+            "server pre-empted",
+            "switches/rt",
+            &at,
+            figures(more / 2.0),
+        ));
+        let blocks = (0..3).map(|run| latency(run, 20_000, &mut noise)).collect();
+        roundtrip.push(series("latency", "ns", &at, blocks));
+    }
+    let mut chunks = Vec::new();
+    for (strategy, entries) in [("base", 1_024.0), ("mthp-64K", 64.0), ("thp-direct", 2.0)] {
+        let at = [("strategy", strategy.into()), ("size", "4M".into())];
+        let blocks = (0..3)
+            .map(|run| latency(run, 400_000, &mut noise))
+            .collect::<Vec<_>>();
+        chunks.push(series("take", "ns", &at, blocks.clone()));
+        chunks.push(series("block", "ns", &at, blocks));
+        chunks.push(series(
+            "entries {4K,64K,2M}",
+            "entries/buffer",
+            &at,
+            vec![count(0, entries)],
+        ));
+    }
+    let mut reclaim = Vec::new();
+    for (mode, scanned) in [("none", 1.0), ("vmsplice", 2.4), ("mlock", 1.02)] {
+        let at = [("mode", mode.into())];
+        let blocks = (0..3).map(|run| count(run, scanned)).collect();
+        reclaim.push(series("scanned per reclaimed", "pages/page", &at, blocks));
+        let blocks = (0..3)
+            .map(|run| latency(run, 600_000, &mut noise))
+            .collect();
+        reclaim.push(series("populate a block", "ns", &at, blocks));
+    }
+    Run {
+        schema: SCHEMA.to_owned(),
+        version: "0.1.0".to_owned(),
+        command: ["stopgap", "check", "--only", "it's"]
+            .map(str::to_owned)
+            .to_vec(),
+        started_unix_s: 1_700_000_000,
+        duration_ms: 61_000,
+        seed,
+        memory_budget: 2 << 30,
+        environment: serde_json::from_value(environment).expect("all options may be absent"),
+        now: None,
+        answers: vec![
+            answer(
+                Question::Placement,
+                Word::Flat,
+                "flat 1.2x (1.1..1.3)",
+                placement,
+            ),
+            answer(
+                Question::Roundtrip,
+                Word::Excess,
+                "excess 1.9x: blocking-read client",
+                roundtrip,
+            ),
+            answer(
+                Question::Chunks,
+                Word::Inconclusive,
+                "inconclusive: not fragmented",
+                chunks,
+            ),
+            answer(
+                Question::Reclaim,
+                Word::Excess,
+                "excess 2.4x pages scanned",
+                reclaim,
+            ),
+        ],
+        interrupted: false,
+        peak_memory: Some(1 << 20),
+    }
+}
+
+/// A replay of placement, one of chunks, one of roundtrip.
+fn replays() -> Vec<Document> {
+    let replay = |question: &str, rows: serde_json::Value, growth: serde_json::Value| {
+        let all = json!({
+            "schema": "stopgap.replay/1", "version": "0.1.0", "command": ["stopgap", "replay", question],
+            "question": question, "seed": 1, "repetitions": 5, "interrupted": false, "rows": rows, "growth": growth,
+        });
+        Document::Replay(serde_json::from_value(all).expect("a replay"))
+    };
+    let placement = |policy: &str, n: u64, ns: f64| {
+        json!({
+            "workload": "pbobench", "policy": policy, "n": n, "operations": 1000, "maps": 500, "ns_per_operation": ns,
+            "spread": {"low": ns * 0.9, "high": ns * 1.1}, "work_per_map": ns / 20.0, "failures": 0, "live": n,
+            "missing": [{"what": "p99.99", "why": "too few"}],
+        })
+    };
+    let mut placements = Vec::new();
+    for n in [100_u64, 1_000, 10_000] {
+        placements.push(placement("linux-2.6.35", n, n as f64 * 4.0));
+        placements.push(placement("stopgap", n, 6.0));
+    }
+    let growth = json!([{
+        "workload": "pbobench", "policy": "linux-2.6.35", "quantity": "time", "word": "grows",
+        "exponent": {"value": 1.0, "low": 0.9, "high": 1.1}, "text": "grows ~N^1.00",
+    }]);
+    let chunk = |policy: &str, entries: serde_json::Value| {
+        json!({
+            "workload": "two-thirds", "policy": policy, "operations": 10, "failures": 0, "tries": 100,
+            "failed_tries": 4, "tries_at_worst": 1000, "tries_by_order": [], "failed_by_order": [],
+            "time_by_cause_ms": {"reclaim": 20.0, "zeroing": 1.5}, "entries": entries, "tlb": [],
+            "bystander_tries": 10, "bystander_failures": 1, "bystanders": [], "unusable_before": [],
+            "unusable_after": [], "sensitivity": [], "missing": [],
+        })
+    };
+    let chunks = json!([
+        chunk("one-page", json!({"4K": 1024.0})),
+        chunk("landed", json!({"64K": 30.0, "2M": 1.0, "4K": 40.0})),
+    ]);
+    let roundtrip = json!([{
+        "workload": "poll client", "policy": "linux-6.12", "operations": 1000, "parameters": {"client": "poll"},
+        "switches_per_request": 2.0, "causes": {"client blocked": 1.0, "server blocked": 1.0}, "missing": [],
+    }]);
+    vec![
+        replay("placement", json!(placements), growth),
+        replay("chunks", chunks, json!([])),
+        replay("roundtrip", roundtrip, json!([])),
+    ]
+}
+
+fn explain() -> Document {
+    let part = |cause: &str, ns: u64| json!({"cause": cause, "ns": ns, "share": 0.5});
+    let spread = json!({"p50": 2, "p90": 9, "mean": 3.1, "most": 12, "distribution": [[2, 80], [4, 15], [12, 5]]});
+    let all = json!({
+        "schema": "stopgap.explain/1", "version": "0.1.0", "command": ["stopgap", "explain", "a.trace"],
+        "trace": {"source": "cc <main.c>", "events": 9000, "duration_ns": 3_000_000_000_u64},
+        "losses": {"lost": 0, "share": 0.0, "limit": 0.01, "contradictions": 0, "disordered": 0},
+        "verdict": {"word": "stalls", "text": "stalls: 2 operations above 10 ms"},
+        "switches": {"roundtrips": 100, "total": 310, "per_roundtrip": spread, "pairs": [], "causes": [
+            {"task": "client", "cause": "blocked in poll", "count": 200, "kind": "blocked"},
+            {"task": "server", "cause": "pre-empted on the way out of writev", "count": 110,
+             "kind": "preempted-on-the-way-out"},
+        ]},
+        "tasks": [], "slow": [{
+            "call": "mmap", "task": "cc", "tid": 7, "begin_ns": 5, "length_ns": 30_000_000, "at_least": false,
+            "excess_ns": 30_000_000, "parts": [part("direct-reclaim", 20_000_000), part("on-cpu", 10_000_000)],
+        }],
+        "calls": [{"kind": "mmap", "count": 90, "slow": 1, "total_ns": 40_000_000, "most_ns": 30_000_000,
+                   "slow_parts": [part("direct-reclaim", 20_000_000)]}],
+        "memory": {}, "functions": null,
+        "advice": [{"word": "reclaim", "text": "hold less", "evidence": "66 % of the time"}],
+        "missing": [{"what": "locks", "why": "not captured"}],
+    });
+    Document::Explain(serde_json::from_value(all).expect("an explained trace"))
+}
+
+fn comparison() -> Document {
+    let side = |name: &str, middle: u64, seed: u64| {
+        let mut noise = Noise(seed);
+        let run = |index: u32| {
+            let block = latency(index, middle + u64::from(index % 5) * 20, &mut noise);
+            let histogram = block.histogram.expect("a latency");
+            compare::Run::of_histogram(format!("{name} {index}"), &histogram)
+        };
+        Side {
+            name: name.to_owned(),
+            runs: (0..12).map(run).collect(),
+        }
+    };
+    let options = compare::Options::default();
+    let mut compared = compare::compare(&side("6.12", 3_000, 3), &side("6.18", 2_400, 4), &options);
+    compared.environment.push(compare::Difference {
+        what: "kernel".to_owned(),
+        before: "6.12".to_owned(),
+        after: "6.18".to_owned(),
+    });
+    compared
+        .warnings
+        .push("the machines differ: kernel".to_owned());
+    Document::Compare(Box::new(compared))
+}
+
+/// A record of every kind, of two machines.
+pub(crate) fn sources() -> Vec<Source> {
+    let mut documents = vec![
+        Document::Run(Box::new(run("6.12.1", 11))),
+        Document::Run(Box::new(run("6.12.1", 12))),
+        Document::Run(Box::new(run("6.18.44", 13))),
+    ];
+    documents.extend(replays());
+    documents.push(explain());
+    documents.push(comparison());
+    let named = |(index, document)| Source {
+        name: format!("record-{index}.json"),
+        document,
+    };
+    documents.into_iter().enumerate().map(named).collect()
+}
