@@ -271,7 +271,7 @@ fn drawings_need_times() {
             &["frag", "clock order", "--to csv"],
         );
     }
-    for content in ["", "{\"schema\":\"stopgap.trace/1\"}\n"] {
+    for content in ["\n", "{\"schema\":\"stopgap.trace/1\"}\n"] {
         fs::write(path(&run, "empty"), content).unwrap();
         for form in ["perfetto", "chrome", "csv"] {
             refused(
