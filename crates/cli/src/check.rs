@@ -69,7 +69,7 @@ pub(crate) fn run(args: &args::Check) -> Result<ExitCode, Failure> {
             let style = session::style();
             let mut text = screen::first(run, style) + &screen::foot(run, place);
             if let Ok(report) = &report {
-                text.push_str(&format!("report {}\n", report.display()));
+                text.push_str(&report::line(report));
             }
             text
         },

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use serde::Deserialize;
 use stopgap_report::html::{self, Document, Source};
 use stopgap_report::terminal;
+use stopgap_report::text::plain;
 use stopgap_stats::record::Run;
 use stopgap_stats::{compare, explain, record, replay};
 
@@ -66,7 +67,7 @@ pub(crate) fn run(args: &args::Report) -> Result<ExitCode, Failure> {
         }
     }
     write(&place, &text)?;
-    output::print(&format!("report {}", place.display()))?;
+    output::print(&line(&place))?;
     Ok(ExitCode::from(DONE))
 }
 
@@ -82,6 +83,11 @@ pub(crate) fn of_run(run: &Run, directory: &Path, record: &str) -> Result<PathBu
     let place = directory.join(record).with_extension("html");
     write(&place, &html::page(&[source]))?;
     Ok(place)
+}
+
+/// Where the page is, as a line. A path may hold anything.
+pub(crate) fn line(place: &Path) -> String {
+    format!("report {}\n", plain(&place.display().to_string()))
 }
 
 /// Records tell of their machine: a page that is new is its owner's.
