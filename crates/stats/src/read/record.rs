@@ -15,8 +15,9 @@ use crate::compare::{MOST_RUNS, Run, RunStalls};
 use crate::histogram::Histogram;
 use crate::record::{Parameter, SCHEMA, Stalls};
 
-/// Parameters that say nothing of what was measured: how often, and by which dice.
-const PASSING: [&str; 2] = ["runs", "seed"];
+/// An answer's parameters that say nothing of what a series measured: how often, by which dice, and how many threads its
+/// contended part had, which is the machine's number of CPUs; a series of that part has them itself.
+const PASSING: [&str; 3] = ["runs", "seed", "threads"];
 
 #[derive(Deserialize)]
 struct Record {
@@ -76,10 +77,10 @@ pub(super) fn read(text: &str, options: &Options) -> Result<Read, ReadError> {
     read.environment = Some(record.environment);
     read.parameters
         .insert("series".to_owned(), series.name.clone());
-    for (name, value) in answer.parameters.iter().chain(&series.parameters) {
-        if !PASSING.contains(&&**name) {
-            read.parameters.insert(name.clone(), said(value));
-        }
+    let of_all = answer.parameters.iter();
+    let of_all = of_all.filter(|(name, _)| !PASSING.contains(&&***name));
+    for (name, value) in of_all.chain(&series.parameters) {
+        read.parameters.insert(name.clone(), said(value));
     }
     if record.interrupted {
         let why = "the run was interrupted: it has fewer samples than were planned";
