@@ -38,6 +38,23 @@ pub(crate) fn why(stack: &Stack) -> Option<Why> {
     Some(if of_mm { Why::MmapLock } else { first })
 }
 
+/// Whether the thread came there by a system call.
+pub(crate) fn in_call(stack: &Stack) -> bool {
+    // x86 (arch/x86/entry), arm64 (arch/arm64/kernel/syscall.c).
+    let entry = |function: &str| {
+        function.starts_with("entry_SYSCALL")
+            || matches!(
+                function,
+                "do_syscall_64"
+                    | "do_int80_syscall_32"
+                    | "do_fast_syscall_32"
+                    | "el0_svc"
+                    | "invoke_syscall"
+            )
+    };
+    stack.frames().filter_map(kernel_function).any(entry)
+}
+
 /// The function of a kernel frame.
 pub(crate) fn kernel_function(frame: &str) -> Option<&str> {
     let function = frame.strip_suffix("_[k]")?;

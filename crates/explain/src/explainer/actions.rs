@@ -28,6 +28,11 @@ impl Explainer {
             }
             return;
         };
+        if is_of_a_fault(&event.kind)
+            && let Some(operation) = &mut self.thread(tid, None).operation
+        {
+            operation.goes_on();
+        }
         match &event.kind {
             Kind::SyscallEnter {
                 number,
@@ -190,19 +195,12 @@ impl Explainer {
 
     fn begins(&mut self, tid: u32, what: What) {
         let now = self.now;
-        let thread = self.thread(tid, None);
-        if let Some(operation) = &mut thread.operation {
-            operation.goes_on();
-        }
-        thread.intervals.begin(what, now);
+        self.thread(tid, None).intervals.begin(what, now);
     }
 
     fn ends(&mut self, tid: u32, what: &What, (scanned, reclaimed): Freed, told: Option<Nanos>) {
         let now = self.now;
         let thread = self.thread(tid, None);
-        if let Some(operation) = &mut thread.operation {
-            operation.goes_on();
-        }
         let begun = thread.intervals.end(what);
         // The kernel tells of throttling when it is over; the sleep was booked on what it looked like.
         if let (What::Reclaim(Reclaimer::Throttled, _), Some(told)) = (what, told)
@@ -243,6 +241,23 @@ impl Explainer {
 /// It brings back the registers of before the signal, so that its end has the number -1, or none is told.
 fn is_sigreturn(name: &str) -> bool {
     matches!(name, "rt_sigreturn" | "sigreturn")
+}
+
+/// Whether a thread that is in a fault is still there. An interrupt contends for spinning locks and wakes others in the
+/// midst of the program's own code.
+fn is_of_a_fault(kind: &Kind) -> bool {
+    match kind {
+        Kind::ReclaimBegin { .. }
+        | Kind::ReclaimEnd { .. }
+        | Kind::CompactionBegin { .. }
+        | Kind::CompactionEnd { .. }
+        | Kind::FenceWaitBegin { .. }
+        | Kind::FenceWaitEnd { .. } => true,
+        // The end of a wait (contention_end) does not say of what; it slept, or it spun.
+        Kind::LockBegin { lock, .. } => lock.as_ref().is_some_and(|lock| !lock.contains("SPIN")),
+        Kind::LockEnd { lock, .. } => lock.is_some(),
+        _ => false,
+    }
 }
 
 fn what_lock(lock: Option<&Text>, address: Option<u64>) -> What {

@@ -4,7 +4,7 @@ use stopgap_events::trace::{Event, Kind, Stack, Text};
 use stopgap_stats::explain::Waker;
 
 use super::{Cpu, Explainer, outs};
-use crate::call::Role;
+use crate::call::{Family, Role};
 use crate::stack;
 use crate::switch_cause::because;
 use crate::tasks::name;
@@ -140,16 +140,24 @@ impl Explainer {
             Some(false) => State::Blocked,
             None => State::Unknown,
         };
+        let mut strayed = false;
         if could_run_on == Some(false) {
             thread.slept_in_call = true;
             thread.asleep = Some((now, thread.why_asleep()));
-            if let Some(operation) = &mut thread.operation {
-                operation.goes_on();
+            match &mut thread.operation {
+                Some(operation) if operation.family == Family::Fault && leaves.is_in_a_call() => {
+                    strayed = true;
+                }
+                Some(operation) => operation.goes_on(),
+                None => {}
             }
         }
         let traced = thread.traced;
         self.contradictions += u64::from(contradicts);
         self.frames.outs += u64::from(traced);
+        if strayed {
+            self.end_operation(tid, None, false);
+        }
         if ends {
             self.end_thread(tid);
         }
@@ -237,6 +245,15 @@ impl Leaves<'_> {
             (Some(true), _) => Some(true),
             (_, Some(state)) => Some(state.starts_with('R')),
             (preempted, None) => preempted,
+        }
+    }
+
+    /// Whether it sleeps in a call, though none was seen to begin: not all are recorded. Without a stack it is the
+    /// interruptible sleep that says so; a fault's is not, but for userfaultfd.
+    fn is_in_a_call(&self) -> bool {
+        match self.stack {
+            Some(stack) => stack::in_call(stack),
+            None => self.state.is_some_and(|state| state.starts_with('S')),
         }
     }
 

@@ -226,6 +226,48 @@ fn a_fault_lasts_at_least() {
     assert_eq!((faults.count, faults.slow), (1, 1));
 }
 
+/// What a thread does after a fault is not the fault: its own code, in which interrupts spin for locks and wake
+/// others; a call that is not recorded.
+#[test]
+fn what_follows_a_fault_is_not_of_it() {
+    let mut b = Builder::new();
+    b.switch(0, "R", CLIENT).exit(CLIENT, "mmap", 0);
+    b.fault(CLIENT).after(200 * MS);
+    b.wake(CLIENT, SERVER).after(200 * MS);
+    b.lock(CLIENT, "SPIN", 1).after(MS).event(
+        CLIENT,
+        Kind::LockEnd {
+            lock: None,
+            address: Some(1),
+            write: None,
+            result: None,
+        },
+    );
+    b.after(100 * MS).switch(CLIENT, "R", SERVER).after(50 * MS);
+    b.switch(SERVER, "S", CLIENT).after(MS).fault(CLIENT);
+    let sync = "entry_SYSCALL_64_after_hwframe_[k];do_syscall_64_[k];ksys_sync_[k];io_schedule_[k]";
+    b.switch_at(CLIENT, "D", SERVER, Some(sync)).after(600 * MS);
+    b.wake(SERVER, CLIENT).after(MS).switch(SERVER, "S", CLIENT);
+    b.after(MS).fault(CLIENT).after(MS);
+    // An interruptible sleep without a stack.
+    b.switch(CLIENT, "S", SERVER).after(300 * MS);
+    b.wake(SERVER, CLIENT).switch(SERVER, "S", CLIENT);
+    b.after(MS).enter(CLIENT, "brk", 0).exit(CLIENT, "brk", 0);
+    let findings = b.explain();
+    assert!(findings.slow.is_empty(), "{:?}", findings.slow);
+    // One that sleeps on its own account is told.
+    let fault =
+        "asm_exc_page_fault_[k];handle_mm_fault_[k];folio_wait_bit_common_[k];io_schedule_[k]";
+    b.fault(CLIENT).switch_at(CLIENT, "D", SERVER, Some(fault));
+    b.after(30 * MS)
+        .wake(SERVER, CLIENT)
+        .switch(SERVER, "S", CLIENT);
+    b.after(MS).enter(CLIENT, "brk", 0).exit(CLIENT, "brk", 0);
+    let findings = b.explain();
+    assert_eq!(&*findings.slow[0].call, "fault");
+    assert_eq!(parts(&findings), [("io", 30)]);
+}
+
 #[test]
 fn a_call_that_is_still_open_is_told() {
     let mut b = in_mmap();
