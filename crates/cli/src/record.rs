@@ -3,6 +3,7 @@
 //! The pages of the kernel's buffers are spooled to a folder beside the file; the file is made of
 //! them at the end, or later by `--recover`.
 
+pub(crate) mod spools;
 mod summary;
 mod way;
 
@@ -18,7 +19,8 @@ use stopgap_kernel::journal::Journal;
 use stopgap_kernel::linux::{Child, Ended, Held, Watched};
 use stopgap_kernel::{Linux, signals};
 use stopgap_tracer::capture::Options;
-use stopgap_tracer::spool::Spool;
+use stopgap_tracer::events::EventSet;
+use stopgap_tracer::spool::{DESCRIPTION, Spool};
 use stopgap_tracer::symbols::Symbols;
 
 use crate::args;
@@ -59,6 +61,14 @@ enum Finish {
     Cut(String),
 }
 
+/// A recording that is over.
+struct Done {
+    finish: Finish,
+    took: Nanos,
+    /// The command's process, where it runs still.
+    goes_on: Option<u32>,
+}
+
 pub(crate) fn run(args: &args::Record) -> Result<ExitCode, Failure> {
     signals::install();
     if args.recover.is_none() && args.pid.is_none() && args.command.is_empty() {
@@ -71,8 +81,19 @@ pub(crate) fn run(args: &args::Record) -> Result<ExitCode, Failure> {
             "that is this recorder itself, which does not record what it does; name another process",
         ));
     }
-    let path = match &args.output {
-        Some(path) => path.clone(),
+    if args.duration == Some(Nanos(0)) {
+        return Err(Failure::error(
+            "in no time nothing is recorded; give -d a longer one",
+        ));
+    }
+    if args.output.as_deref() == Some(Path::new("-")) {
+        return Err(Failure::error(
+            "a trace file is no stream; name a file, and let stopgap export write that to standard output",
+        ));
+    }
+    let beside = args.recover.as_deref().and_then(spools::file_of);
+    let path = match args.output.clone().or(beside) {
+        Some(path) => path,
         None => {
             let name = output::name("trace", Linux.unix_seconds());
             let name = Path::new(&name).with_extension("parquet");
@@ -80,13 +101,12 @@ pub(crate) fn run(args: &args::Record) -> Result<ExitCode, Failure> {
         }
     };
     // Before the work: a place that cannot be written to is said at once.
-    let (whole, file) =
-        WholeFile::create(&path, None).map_err(|error| cannot_write(&path, &error))?;
-    let (spool, finish, took) = match &args.recover {
-        Some(folder) => (recover(folder)?, None, None),
+    let (whole, file) = WholeFile::private(&path).map_err(|error| cannot_write(&path, &error))?;
+    let (spool, done) = match &args.recover {
+        Some(folder) => (recover(folder)?, None),
         None => {
-            let (spool, finish, took) = capture(args, &path)?;
-            (spool, Some(finish), Some(took))
+            let (spool, done) = capture(args, &path)?;
+            (spool, Some(done))
         }
     };
     let written = write(&spool, &file).and_then(|written| {
@@ -106,12 +126,11 @@ pub(crate) fn run(args: &args::Record) -> Result<ExitCode, Failure> {
     if let Err(error) = spool.remove() {
         tell(&format!("the trace is written; its pages stay: {error}"));
     }
-    let cut = matches!(finish, Some(Finish::Cut(_)));
+    let cut = matches!(done.as_ref().map(|done| &done.finish), Some(Finish::Cut(_)));
     let summary = Summary {
         metadata: &metadata,
         counts: &counts,
-        finish: finish.as_ref(),
-        took,
+        done: done.as_ref(),
         path: &path,
     };
     output::print(&summary.text())?;
@@ -119,23 +138,35 @@ pub(crate) fn run(args: &args::Record) -> Result<ExitCode, Failure> {
 }
 
 /// Records until the end, whichever comes first.
-fn capture(args: &args::Record, path: &Path) -> Result<(Spool, Finish, Nanos), Failure> {
+fn capture(args: &args::Record, path: &Path) -> Result<(Spool, Done), Failure> {
     let journal_folder = places::journal(None)?;
     put_back(&Linux, &journal_folder);
     let journal = Journal::new(&Linux, &journal_folder);
     let folder = spool_folder(path)?;
+    if let Some(recorder) = spools::writer_of(path) {
+        let path = path.display();
+        return Err(Failure::error(format!(
+            "{path}: process {recorder} records into it; name another file"
+        )));
+    }
+    spools::tell_of(folder.parent().unwrap_or(Path::new(".")));
+    signals::leaves(&format!(
+        "ended by a later signal; what was recorded is in {0}: stopgap record --recover {0}; stopgap \
+         restore puts back the rest",
+        folder.display()
+    ));
     let source = match args.pid {
         Some(pid) => source_of(pid),
         None => words(args),
     };
     let watched = args.pid.map(Watched::open).transpose()?;
     let options = Options {
-        events: args.events,
+        events: args.events.unwrap_or(EventSet::All),
         buffer: args.buffer,
         spool: folder.clone(),
         source,
     };
-    let started = Way::prepare(&journal, &options, args.samples)
+    let started = Way::prepare(&journal, &options, args)
         .map_err(Failure::from)
         .and_then(|mut way| {
             let target = start(&mut way, args, watched)?;
@@ -156,7 +187,16 @@ fn capture(args: &args::Record, path: &Path) -> Result<(Spool, Finish, Nanos), F
         _ => None,
     };
     let spool = way.stop(cut)?;
-    Ok((spool, finish, took))
+    let goes_on = match &target {
+        Target::Command(child) if matches!(child.ended(), Ok(None)) => Some(child.watched().pid()),
+        _ => None,
+    };
+    let done = Done {
+        finish,
+        took,
+        goes_on,
+    };
+    Ok((spool, done))
 }
 
 /// Starts the recording, then what is recorded.
@@ -239,6 +279,14 @@ fn follow(way: &mut Way<'_, '_>, target: &Target, duration: Option<Nanos>) -> Fi
 /// The spool of a recording that was cut off.
 fn recover(folder: &Path) -> Result<Spool, Failure> {
     put_back(&Linux, &places::journal(None)?);
+    let description = folder.join(DESCRIPTION);
+    if !description.exists() {
+        return Err(Failure::error(format!(
+            "{}: no folder of a recording: {} is not there",
+            folder.display(),
+            description.display()
+        )));
+    }
     let spool = Spool::open(folder)?;
     if let Some(recorder) = spool.description().recorder
         && !spool.has_ended()
@@ -286,6 +334,11 @@ pub(crate) fn source_of(pid: u32) -> String {
         .filter(|word| !word.is_empty())
         .map(String::from_utf8_lossy)
         .collect();
+    if words.is_empty() {
+        // Of the kernel.
+        let name = read_text(&Linux, format!("/proc/{pid}/comm")).unwrap_or_default();
+        return format!("process {pid}: [{}]", name.trim());
+    }
     format!("process {pid}: {}", words.join(" "))
 }
 

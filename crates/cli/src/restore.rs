@@ -1,5 +1,6 @@
 //! `stopgap restore`: puts back what a killed run left changed.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use schemars::JsonSchema;
@@ -9,6 +10,7 @@ use stopgap_report::text::plain;
 
 use crate::args;
 use crate::failure::{DONE, ERROR, Failure};
+use crate::record::spools;
 use crate::{output, places};
 
 /// What `restore --json` prints.
@@ -27,6 +29,10 @@ pub(crate) struct Restored {
 pub(crate) fn run(args: &args::Restore) -> Result<ExitCode, Failure> {
     let directory = places::journal(None)?;
     let restored = journal::restore(&Linux, &directory)?;
+    // Where recordings usually are: here, and where records go.
+    for folder in [PathBuf::from("."), places::would_be(None)] {
+        spools::tell_of(&folder);
+    }
     let status = if restored.failed.is_empty() {
         DONE
     } else {

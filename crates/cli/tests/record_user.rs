@@ -111,6 +111,24 @@ fn switches_are_those_of_rusage() {
     #[allow(clippy::cast_precision_loss)]
     let ratio = left.0 as f64 / counted as f64;
     assert!((0.98..=1.02).contains(&ratio), "{left:?} of {counted}");
+    // What perf did not see of the exits is said, by the number that explain and rusage differ by.
+    let exits = metadata
+        .missing
+        .iter()
+        .find(|one| one.what.starts_with("switches in the exit"));
+    match counted.checked_sub(left.0) {
+        Some(lacks @ 1..) => {
+            let said = format!(
+                "counts {counted} switches, the trace has {}: {lacks} at least are",
+                left.0
+            );
+            assert!(
+                exits.is_some_and(|one| one.why.contains(&said)),
+                "{said}: {exits:?}"
+            );
+        }
+        _ => assert_eq!(exits, None),
+    }
     let words = |word: &str| events.iter().filter(|e| e.kind.word() == word).count();
     assert_eq!(words("exec"), 5, "sh, mkfifo and three times dd");
     assert_eq!((words("fork"), words("exit")), (4, 5));
@@ -134,6 +152,183 @@ fn switches_are_those_of_rusage() {
 
 fn thousands(number: u64) -> String {
     format!("{},{:03}", number / 1000, number % 1000)
+}
+
+/// Flags of what only root has are not passed over in silence; samples a user may have, of his own code.
+#[test]
+fn flags_are_heeded_or_it_is_said_that_they_are_not() {
+    let user = User::new();
+    let spin = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+    let flags = [
+        "--events",
+        "scheduling",
+        "--buffer",
+        "8M",
+        "--samples",
+        "999",
+    ];
+    let output = user.record(&[&flags[..], &["--", "sh", "-c", spin]].concat());
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let said = text(&output.stdout);
+    let (metadata, events) = user.trace();
+    for flag in ["--events", "--buffer"] {
+        let line = format!("missing   what {flag} asks for: ");
+        assert_eq!(said.matches(&line).count(), 1, "{said}");
+    }
+    assert!(metadata.kernel.is_some());
+    if lacks_switches(&metadata) {
+        return;
+    }
+    let stacks = events.iter().filter_map(|event| match &event.kind {
+        Kind::Sample { stack } => Some(stack),
+        _ => None,
+    });
+    let of_user = |stack: &&stopgap_events::trace::Stack| {
+        stack.frames().any(|frame| !frame.ends_with("_[k]"))
+    };
+    let (total, own) = (
+        stacks.clone().count(),
+        stacks.clone().filter(of_user).count(),
+    );
+    println!("{total} samples, {own} with a user's frame");
+    assert!(total > 20 && own * 10 > total * 9, "{own} of {total}");
+    let level = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
+    if level.trim() == "2" {
+        let kernel = |stack: &stopgap_events::trace::Stack| {
+            stack.frames().any(|frame| frame.ends_with("_[k]"))
+        };
+        assert!(!stacks.clone().any(kernel), "a user may not see them");
+        assert!(
+            said.contains("missing   samples of time in the kernel: "),
+            "{said}"
+        );
+    }
+}
+
+/// Ends the processes that a test left alone.
+struct Ends(u32);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").arg(self.0.to_string()).status();
+    }
+}
+
+fn until<T>(what: &str, mut there: impl FnMut() -> Option<T>) -> T {
+    let end = std::time::Instant::now() + Duration::from_secs(20);
+    loop {
+        if let Some(there) = there() {
+            return there;
+        }
+        assert!(std::time::Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// `timeout` sends its signal twice. The command, which is sent none, goes on, and that is said.
+#[test]
+fn two_signals_end_it_once_and_the_command_goes_on() {
+    let user = User::new();
+    let (file, pid) = (user.file(), user.folder().join("pid"));
+    let script = format!(
+        "exec >/dev/null 2>&1; echo $$ >{}; exec sleep 30",
+        pid.display()
+    );
+    let words = [
+        "record",
+        "-o",
+        file.to_str().unwrap(),
+        "--",
+        "sh",
+        "-c",
+        &script,
+    ];
+    let mut command = user.command(&words);
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid: u32 = until("it does not begin", || {
+        std::fs::read_to_string(&pid).ok()?.trim().parse().ok()
+    });
+    let sleeper = Ends(pid);
+    // Meanwhile nobody else may record into the same file.
+    let second = user.record(&["--", "true"]);
+    assert_eq!(second.status.code(), Some(1), "{second:?}");
+    let told = text(&second.stderr);
+    assert!(
+        told.contains("records into it; name another file"),
+        "{told}"
+    );
+    for _ in 0..2 {
+        Command::new("kill")
+            .arg(child.id().to_string())
+            .status()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let said = text(&output.stdout);
+    assert!(said.contains("ended     interrupted after "), "{said}");
+    let line = format!("command   goes on as process {pid}, not recorded");
+    assert!(said.contains(&line), "{said}");
+    drop(sleeper);
+    let mode = std::os::unix::fs::MetadataExt::mode(&file.metadata().unwrap());
+    assert_eq!(
+        mode & 0o777,
+        0o600,
+        "what others' processes did is nobody else's business"
+    );
+    let left = std::fs::read_dir(user.folder()).unwrap();
+    let left = left.filter(|entry| {
+        entry
+            .as_ref()
+            .unwrap()
+            .file_name()
+            .to_string_lossy()
+            .starts_with(".t.")
+    });
+    assert_eq!(left.count(), 0);
+}
+
+/// Killed: the next recording and `restore` say so, and the file is made where it was to be.
+#[test]
+fn a_killed_recording_is_told_of_and_recovered_beside() {
+    let user = User::new();
+    let file = user.file();
+    let words = ["record", "-o", file.to_str().unwrap(), "--", "sleep", "0.5"];
+    let mut child = user.command(&words).stdout(Stdio::null()).spawn().unwrap();
+    let spool = user
+        .folder()
+        .join(format!(".t.parquet.{}.spool", child.id()));
+    until("it does not begin", || {
+        let counters = std::fs::metadata(spool.join("counters.jsonl")).ok()?;
+        (spool.join("spool.json").exists() && counters.len() > 0).then_some(())
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let advice = format!("stopgap record --recover {}", spool.display());
+    let next = user.folder().join("next.parquet");
+    let words = ["record", "-o", next.to_str().unwrap(), "--", "true"];
+    let output = user.command(&words).output().unwrap();
+    assert!(text(&output.stderr).contains(&advice), "{output:?}");
+    let output = user
+        .command(&["restore"])
+        .current_dir(user.folder())
+        .output()
+        .unwrap();
+    assert!(
+        text(&output.stderr).contains(".spool makes t.parquet of it"),
+        "{output:?}"
+    );
+    let output = user
+        .command(&["record", "--recover", spool.to_str().unwrap()])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(file.exists() && !spool.exists());
 }
 
 /// A process that is there already, of the same user: what it forks is seen, and it is left alone.
@@ -212,6 +407,14 @@ fn what_is_not_ours_is_refused_and_nothing_is_left() {
             .unwrap()
     };
     error(&at(&directory), 1, "name a file in it");
+    error(&at("-"), 1, "name a file");
+    error(
+        &user.record(&["-d", "0", "--", "true"]),
+        1,
+        "nothing is recorded",
+    );
+    let other = user.record(&["--recover", &directory]);
+    error(&other, 1, "no folder of a recording");
     error(&at("/proc/1/t"), 1, "cannot write /proc/1/t");
     error(&at("/nonexistent/t"), 1, "its folder is to be there");
     let recorder = format!("exec \"$0\" record -o {directory}/t -p $$ -d 100ms");

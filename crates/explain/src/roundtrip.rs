@@ -1,7 +1,8 @@
 //! Round trips: from a client's flush to its last reply.
 //!
 //! Who talks to whom is told by wakings: a thread that wakes another inside a call that sends, on a descriptor, has
-//! a *link* to it. Two threads with links both ways are a *pair*; the client is who sent first, unless it alone waits
+//! a *link* to it. Two threads with links both ways are a *pair*; the client is who first sent on the link's descriptor (which may have
+//! woken nobody), unless it alone waits
 //! for several descriptors, as servers do: then the trace began in the middle. A round trip begins with a send of the client, goes on while it sends more before a reply, and its switches are those of both
 //! until the next flush, so that what happens after the last reply (the server goes back to sleep) is in it.
 //!
@@ -78,6 +79,8 @@ pub(crate) struct RoundTrips {
     links: HashMap<(u32, u64), u32>,
     /// (from, to) -> the last send that is not answered, where there is no pair yet.
     asked: HashMap<(u32, u32), Asked>,
+    /// (thread, descriptor) -> when it first sent on it.
+    first: HashMap<(u32, u64), u64>,
     /// By their threads, the lower first.
     pairs: HashMap<(u32, u32), Following>,
     /// With whom a thread is paired.
@@ -89,6 +92,8 @@ pub(crate) struct RoundTrips {
 
 struct Asked {
     at: u64,
+    /// On which descriptor.
+    on: u64,
     /// Switch-outs of who asks and of who is asked.
     outs: Outs,
 }
@@ -105,8 +110,11 @@ fn key(a: u32, b: u32) -> (u32, u32) {
 impl RoundTrips {
     /// `tid` begins to send on `descriptor`. `outs` gives a thread's switch-outs so far.
     pub(crate) fn sends(&mut self, tid: u32, descriptor: u64, now: u64, outs: impl Fn(u32) -> u64) {
+        if self.first.len() < MOST {
+            self.first.entry((tid, descriptor)).or_insert(now);
+        }
         if let Some(&to) = self.links.get(&(tid, descriptor)) {
-            self.sent(tid, to, now, outs);
+            self.sent((tid, descriptor), to, now, outs);
         }
     }
 
@@ -128,7 +136,14 @@ impl RoundTrips {
         let mut new = false;
         // Where the other one has asked before, this is the answer, and the two are a pair.
         if let Some(asked) = self.asked.remove(&(to, tid)) {
-            let asks = !waits_for_several(to) || waits_for_several(tid);
+            let theirs = self.first.get(&(to, asked.on));
+            let mine = self.first.get(&(tid, descriptor));
+            let mine_first = mine.zip(theirs).is_some_and(|(mine, theirs)| mine < theirs);
+            let asks = match (waits_for_several(to), waits_for_several(tid)) {
+                (true, false) => false,
+                (false, true) => true,
+                _ => !mine_first,
+            };
             let (client, server) = if asks { (to, tid) } else { (tid, to) };
             let pair = Following {
                 client,
@@ -145,14 +160,14 @@ impl RoundTrips {
                 new = true;
             }
         }
-        self.sent(tid, to, now, outs);
+        self.sent((tid, descriptor), to, now, outs);
         new
     }
 
-    fn sent(&mut self, from: u32, to: u32, now: u64, outs: impl Fn(u32) -> u64) {
+    fn sent(&mut self, (from, on): (u32, u64), to: u32, now: u64, outs: impl Fn(u32) -> u64) {
         let Some(pair) = self.pairs.get_mut(&key(from, to)) else {
             let outs = (outs(from), outs(to));
-            self.asked.insert((from, to), Asked { at: now, outs });
+            self.asked.insert((from, to), Asked { at: now, on, outs });
             return;
         };
         if from == pair.server {
@@ -198,6 +213,7 @@ impl RoundTrips {
     ) {
         self.links
             .retain(|&(from, _), &mut to| from != tid && to != tid);
+        self.first.retain(|&(from, _), _| from != tid);
         self.asked.retain(|&(from, to), _| from != tid && to != tid);
         for partner in self.partners.remove(&tid).unwrap_or_default() {
             if let Some(theirs) = self.partners.get_mut(&partner) {

@@ -160,7 +160,13 @@ impl Spool {
             sources.push(Box::new(rows));
         }
         let trace = Trace::new(description.metadata.clone(), self.end.clone(), sources)?;
-        Ok(trace.led_by(description))
+        let perf = description.perf.as_ref();
+        let perf_alone =
+            description.header_page.is_empty() && perf.is_some_and(|perf| perf.scheduling);
+        Ok(match perf_alone {
+            true => trace.led_by(description).balanced(),
+            false => trace.led_by(description),
+        })
     }
 
     /// The files of these CPUs, those that are there.

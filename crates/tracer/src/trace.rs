@@ -3,6 +3,7 @@
 //! What captures makes a [`Source`] of its own bytes: pages of the ring buffers ([`Pages`]), records
 //! of perf ([`crate::perf::Records`]). Each is in order by itself; here they are merged.
 
+mod balance;
 mod pages;
 
 use std::cmp::Reverse;
@@ -17,6 +18,7 @@ use crate::error::Result;
 use crate::layout;
 use crate::spool::End;
 
+use balance::Balance;
 pub use pages::Pages;
 
 /// Events of one origin.
@@ -51,6 +53,8 @@ pub struct Trace {
     next: Vec<Option<Event>>,
     metadata: Metadata,
     end: Option<End>,
+    /// Where perf alone tells of switches.
+    balance: Option<Balance>,
 }
 
 /// What was passed over.
@@ -100,6 +104,7 @@ impl Trace {
             sources,
             metadata,
             end,
+            balance: None,
         };
         for index in 0..trace.sources.len() {
             trace.advance(index)?;
@@ -117,6 +122,13 @@ impl Trace {
         self
     }
 
+    /// The same, whose switches perf alone tells of: what rusage counts more is said to be missing.
+    #[must_use]
+    pub fn balanced(mut self) -> Trace {
+        self.balance = Some(Balance::default());
+        self
+    }
+
     /// The next event; `None` after the last.
     ///
     /// # Errors
@@ -129,6 +141,9 @@ impl Trace {
             return Ok(None);
         };
         let event = self.next[index].take();
+        if let (Some(balance), Some(event)) = (&mut self.balance, &event) {
+            balance.event(event);
+        }
         self.advance(index)?;
         Ok(event)
     }
@@ -167,6 +182,8 @@ impl Trace {
             }
             metadata.missing.extend(told.missing);
         }
+        let lacks = self.balance.as_ref().and_then(Balance::missing);
+        metadata.missing.extend(lacks);
         // Of a recording that was cut off, none that is known is not none.
         metadata.losses = (self.end.is_some() || !losses.is_empty()).then_some(losses);
         metadata

@@ -13,7 +13,8 @@ use super::values::{pid, size, time};
     after_help = "A recording that was killed, or that found the disk full, leaves a folder \
                         .NAME.PID.spool beside the file; --recover makes the file of it. Without root \
                         (or tracefs) switches of your own processes and counters are recorded, and \
-                        the summary says what is missing; docs/record-privilege.md."
+                        the summary says what is missing; docs/record-privilege.md. A second Ctrl-C, two \
+                        seconds after the first or later, ends it at once and leaves that folder."
 )]
 pub(crate) struct Record {
     /// Record this process, all its threads and what they start, until it ends.
@@ -28,17 +29,19 @@ pub(crate) struct Record {
     /// ~/.local/state/stopgap, else a private folder under the temporary directory].
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// What to capture: all, or scheduling (who runs, who wakes whom), which costs about half.
-    #[arg(long, value_name = "SET", default_value = "all")]
-    pub(crate) events: EventSet,
-    /// Size of the buffer of each CPU, as 16M [default: 64M, or the CPU's share of 1/32 of memory].
+    /// What to capture: all, or scheduling (who runs, who wakes whom), which costs about half. Not
+    /// without root [default: all].
+    #[arg(long, value_name = "SET")]
+    pub(crate) events: Option<EventSet>,
+    /// Size of the buffer of each CPU, as 16M; not without root [default: 64M, or the CPU's share of
+    /// 1/32 of memory].
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) buffer: Option<Bytes>,
     /// Sample what runs, so often in each second on a CPU: functions of the kernel and the program,
     /// with their callers; 999 costs about 3 percent [1 to 10000].
     #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) samples: Option<u32>,
-    /// Make the file of a recording that was cut off, from its folder.
+    /// Make the file of a recording that was cut off, from its folder [default of -o: beside it].
     #[arg(long, value_name = "DIR",
           conflicts_with_all = ["pid", "command", "duration", "events", "buffer", "samples"])]
     pub(crate) recover: Option<PathBuf>,

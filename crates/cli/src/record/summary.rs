@@ -4,16 +4,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use stopgap_events::trace::Metadata;
-use stopgap_events::units::Nanos;
 use stopgap_report::text::plain;
 
-use super::Finish;
+use super::{Done, Finish};
 
 pub(super) struct Summary<'s> {
     pub(super) metadata: &'s Metadata,
     pub(super) counts: &'s BTreeMap<&'static str, u64>,
-    pub(super) finish: Option<&'s Finish>,
-    pub(super) took: Option<Nanos>,
+    pub(super) done: Option<&'s Done>,
     pub(super) path: &'s Path,
 }
 
@@ -23,12 +21,17 @@ impl Summary<'_> {
         let mut line = |what: &str, text: &str| lines.push(format!("{what:<10}{}\n", plain(text)));
         let source = self.metadata.source.as_deref().unwrap_or("unknown");
         line("recorded", source);
-        if let Some(finish) = self.finish {
-            let took = self.took.map(|took| format!(" after {took}"));
+        if let Some(done) = self.done {
             line(
                 "ended",
-                &format!("{}{}", end(finish), took.unwrap_or_default()),
+                &format!("{} after {}", end(&done.finish), done.took),
             );
+            if let Some(pid) = done.goes_on {
+                line(
+                    "command",
+                    &format!("goes on as process {pid}, not recorded"),
+                );
+            }
         }
         let total: u64 = self.counts.values().sum();
         let mut kinds: Vec<_> = self.counts.iter().collect();

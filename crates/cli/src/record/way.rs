@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use stopgap_events::machine::Missing;
 use stopgap_events::units::Nanos;
 use stopgap_kernel::Linux;
 use stopgap_kernel::journal::Journal;
@@ -10,6 +11,8 @@ use stopgap_tracer::capture::{Capture, Options};
 use stopgap_tracer::spool::Spool;
 use stopgap_tracer::unprivileged::Unprivileged;
 use stopgap_tracer::{Error, Result};
+
+use crate::args;
 
 /// A recording under way.
 pub(super) enum Way<'j, 's> {
@@ -22,8 +25,9 @@ impl<'j> Way<'j, 'static> {
     pub(super) fn prepare(
         journal: &'j Journal<'static>,
         options: &Options,
-        samples: Option<u32>,
+        args: &args::Record,
     ) -> Result<Self> {
+        let samples = args.samples;
         match Capture::prepare(&Linux, journal, options) {
             Ok(mut capture) => {
                 capture.count()?;
@@ -34,8 +38,17 @@ impl<'j> Way<'j, 'static> {
             }
             Err(Error::System(error @ stopgap_kernel::Error::Unsupported { .. })) => {
                 let (spool, source) = (&options.spool, options.source.clone());
-                let user =
+                let mut user =
                     Unprivileged::prepare(&Linux, spool, source, samples, &error.to_string())?;
+                for flag in [
+                    args.events.map(|_| "--events"),
+                    args.buffer.map(|_| "--buffer"),
+                ] {
+                    if let Some(flag) = flag {
+                        let why = "it is for kernel events, of which there are none here";
+                        user.lacks(Missing::new(format!("what {flag} asks for"), why));
+                    }
+                }
                 Ok(Way::User(Box::new(user)))
             }
             Err(error) => Err(error),

@@ -81,6 +81,11 @@ fn the_client_is_who_sent_first() {
     assert_eq!((all[0].client, all[0].server), (CLIENT, SERVER));
     assert_eq!((all[0].roundtrips, all[0].switches), (4, 8));
     assert_eq!(all[0].server_user_ns, 4 * 2_000);
+    let findings = b.explain();
+    let pair = &findings.switches.pairs[0];
+    let names = (&*pair.client, &*pair.server);
+    assert_eq!(names, ("client", "server"), "as the exchanges have them");
+    assert_eq!((pair.roundtrips, pair.switches), (5, 10));
 }
 
 #[test]

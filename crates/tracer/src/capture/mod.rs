@@ -386,7 +386,7 @@ impl<'j, 's> Capture<'j, 's> {
 }
 
 /// Release and version of the running kernel, as `uname -rv` prints them.
-fn kernel(system: &dyn System) -> Option<String> {
+pub(crate) fn kernel(system: &dyn System) -> Option<String> {
     let word = |name: &str| {
         let path = format!("/proc/sys/kernel/{name}");
         stopgap_kernel::files::read_text(system, path).ok()

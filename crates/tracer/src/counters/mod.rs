@@ -33,6 +33,7 @@ use stopgap_kernel::{System, environment, process as proc};
 use crate::error::{Error, Result};
 use crate::trace::{Source, Told};
 pub use names::NAMES;
+pub(crate) use names::{RUSAGE_INVOLUNTARY, RUSAGE_VOLUNTARY};
 use process::Process;
 use share::Share;
 

@@ -18,8 +18,8 @@ pub(super) const PRESSURE: [(&str, &str, &str); 3] = [
     ("io", "io pressure some us", "io pressure full us"),
 ];
 
-pub(super) const RUSAGE_VOLUNTARY: &str = "rusage voluntary switches";
-pub(super) const RUSAGE_INVOLUNTARY: &str = "rusage involuntary switches";
+pub(crate) const RUSAGE_VOLUNTARY: &str = "rusage voluntary switches";
+pub(crate) const RUSAGE_INVOLUNTARY: &str = "rusage involuntary switches";
 pub(super) const RUSAGE_MINOR_FAULTS: &str = "rusage minor faults";
 pub(super) const RUSAGE_MAJOR_FAULTS: &str = "rusage major faults";
 pub(super) const RUSAGE_RESIDENT: &str = "rusage most resident bytes";

@@ -16,7 +16,7 @@ use stopgap_kernel::files::read_text;
 use stopgap_kernel::linux::perf::Wanted;
 use stopgap_kernel::linux::{Ended, Watched};
 
-use crate::capture::{PerfSpool, threads, write_json};
+use crate::capture::{PerfSpool, kernel, threads, write_json};
 use crate::counters::Counters;
 use crate::description::{Description, SCHEMA};
 use crate::error::{Error, Result};
@@ -66,6 +66,7 @@ impl<'s> Unprivileged<'s> {
                 metadata: Metadata {
                     clock: Some(Clock::Monotonic),
                     boot_id: read_text(system, "/proc/sys/kernel/random/boot_id").ok(),
+                    kernel: kernel(system),
                     source: Some(source),
                     page_size: Some(system.page_size()),
                     missing,
@@ -78,6 +79,11 @@ impl<'s> Unprivileged<'s> {
             switches,
             folder: spool.to_owned(),
         })
+    }
+
+    /// Says that this is missing too; before [`Unprivileged::start`].
+    pub fn lacks(&mut self, missing: Missing) {
+        self.description.metadata.missing.push(missing);
     }
 
     /// Records from now on every thread of the process `pid`, and what they fork.
