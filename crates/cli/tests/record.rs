@@ -523,3 +523,33 @@ fn a_running_process_is_replayed_from_what_it_had_mapped() {
     let said = text(&output.stdout);
     assert!(!said.contains("what was mapped before"), "{said}");
 }
+
+/// There, the ids that tracefs wants are others than those that processes have: none of a stranger's is recorded.
+#[test]
+fn in_a_pid_namespace_it_is_recorded_without_tracefs() {
+    if !may() {
+        return;
+    }
+    let folder = Folder::new();
+    let mut command = std::process::Command::new("unshare");
+    command.args(["-p", "-f", "--mount-proc"]);
+    command
+        .arg(STOPGAP)
+        .env("XDG_STATE_HOME", folder.run.directory.path());
+    command.args(["record", "-o"]).arg(folder.file());
+    command.args(["--", "sh", "-c", "sleep 0.05; sleep 0.05"]);
+    let output = match command.output() {
+        Ok(output) => output,
+        Err(error) => return skip(format_args!("unshare: {error}")),
+    };
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let (metadata, events) = read(&folder.file());
+    let said = |missing: &stopgap_events::machine::Missing| missing.why.contains("PID namespace");
+    assert!(metadata.missing.iter().any(said), "{metadata:?}");
+    assert!(events.iter().any(|event| event.kind.word() == "switch"));
+    assert!(
+        events
+            .iter()
+            .all(|event| event.kind.word() != "syscall-enter")
+    );
+}

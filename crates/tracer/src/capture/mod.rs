@@ -60,6 +60,8 @@ pub struct Options {
 const LARGEST_BUFFER: Bytes = Bytes::mib(64);
 /// The part of memory that all buffers together have at most by default: one in so many.
 const PART_OF_MEMORY: u64 = 32;
+/// The PID namespace in which the kernel counts (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
+const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 /// The kernel has a few pages at least.
 const SMALLEST_BUFFER: Bytes = Bytes::kib(64);
 
@@ -123,6 +125,15 @@ impl<'j, 's> Capture<'j, 's> {
         if cfg!(target_endian = "big") {
             let advice = "its pages are read on little-endian machines only";
             let error = stopgap_kernel::Error::unsupported("the trace buffer", advice);
+            return Err(error.into());
+        }
+        if let Ok(namespace) = system.link("/proc/self/ns/pid".as_ref())
+            && namespace != Path::new(FIRST_NAMESPACE)
+        {
+            // Written to set_event_pid, ours would be those of other processes.
+            let advice = "in a PID namespace processes have other ids than those that it knows them by; \
+                          record from outside of it";
+            let error = stopgap_kernel::Error::unsupported("the kernel's tracing", advice);
             return Err(error.into());
         }
         let tracefs = system.tracefs()?;
