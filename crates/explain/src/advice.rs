@@ -65,7 +65,7 @@ fn sched_batch(pair: &Pair, causes: &[Cause]) -> Option<Advice> {
     Some(Advice {
         word: "sched-batch".to_owned(),
         text: format!(
-            "run {client} as SCHED_BATCH (chrt -b 0 {client}): then waking it pre-empts nobody"
+            "run {client} as SCHED_BATCH (chrt -b 0 {client}): then waking it pre-empts nobody; on a busy CPU that may not be enough: measure both"
         ),
         evidence: format!(
             "{server} was pre-empted {count} times, {share:.2} a round trip, by {client}, which it had woken in {}",

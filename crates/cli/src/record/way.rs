@@ -40,14 +40,11 @@ impl<'j> Way<'j, 'static> {
                 let (spool, source) = (&options.spool, options.source.clone());
                 let mut user =
                     Unprivileged::prepare(&Linux, spool, source, samples, &error.to_string())?;
-                for flag in [
-                    args.events.map(|_| "--events"),
-                    args.buffer.map(|_| "--buffer"),
-                ] {
-                    if let Some(flag) = flag {
-                        let why = "it is for kernel events, of which there are none here";
-                        user.lacks(Missing::new(format!("what {flag} asks for"), why));
-                    }
+                let events = args.events.map(|_| "--events");
+                let buffer = args.buffer.map(|_| "--buffer");
+                for flag in events.into_iter().chain(buffer) {
+                    let why = "it is for kernel events, of which there are none here";
+                    user.lacks(Missing::new(format!("what {flag} asks for"), why));
                 }
                 Ok(Way::User(Box::new(user)))
             }
