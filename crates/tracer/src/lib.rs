@@ -29,6 +29,7 @@ pub mod decode;
 pub mod description;
 mod error;
 pub mod events;
+mod filter;
 pub mod format;
 pub mod layout;
 pub mod page;

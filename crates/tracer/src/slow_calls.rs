@@ -17,6 +17,7 @@ use stopgap_kernel::{System, syscalls};
 
 use crate::capture::{exclude_ourselves, instance_of};
 use crate::error::{Error, Result};
+use crate::filter;
 use crate::format::{Field, Format};
 use crate::page::PageLayout;
 
@@ -113,8 +114,8 @@ impl<'j, 's> SlowCalls<'j, 's> {
         write("tracing_on", "0")?;
         write("trace_clock", "mono")?;
         write("buffer_size_kb", &(BUFFER.0 / 1024).to_string())?;
-        let filter: Vec<String> = numbers.iter().map(|(n, ..)| format!("id=={n}")).collect();
-        let filter = filter.join("||");
+        let watched: Vec<u32> = numbers.iter().map(|(number, ..)| *number).collect();
+        let filter = filter::of(&watched);
         let event = |name: &str| -> Result<Call> {
             let folder = format!("events/raw_syscalls/{name}");
             let file = path.join(&folder).join("format");

@@ -11,6 +11,7 @@ use stopgap_kernel::{System, syscalls};
 use crate::description::Description;
 use crate::error::{Error, Result};
 use crate::events::{EventName, EventSet, STACK, SWITCH};
+use crate::filter;
 
 /// An instance that was made.
 pub(super) struct Instance<'s> {
@@ -116,11 +117,8 @@ impl<'s> Instance<'s> {
             }
             if event.system == "raw_syscalls" {
                 let chosen = syscalls::chosen();
-                let filter: Vec<String> = chosen
-                    .iter()
-                    .map(|(number, _)| format!("id=={number}"))
-                    .collect();
-                self.write(&format!("{folder}/filter"), &filter.join("||"))?;
+                let numbers: Vec<u32> = chosen.iter().map(|(number, _)| *number).collect();
+                self.write(&format!("{folder}/filter"), &filter::of(&numbers))?;
                 let names = chosen.into_iter();
                 description.syscalls = names.map(|(n, name)| (n, name.to_owned())).collect();
             }
