@@ -8,11 +8,13 @@ use stopgap_probes::chunks::{Chunks, Fragment, Strategy};
 use stopgap_probes::placement::Placement;
 use stopgap_probes::reclaim::{Mode, Reclaim, RefaultParameters};
 use stopgap_probes::roundtrip::{Matrix, Roundtrip, X11};
+use stopgap_probes::wakeup::Wakeup;
 use stopgap_report::{details, screen};
 use stopgap_stats::record::Answer;
 
 use crate::args::{
     self, ChunksFlags, PlacementFlags, ProbeCommon, ProbeQuestion, ReclaimFlags, RoundtripFlags,
+    WakeupFlags,
 };
 use crate::failure::{DONE, Failure, UNSUPPORTED};
 use crate::output;
@@ -42,6 +44,10 @@ pub(crate) fn run(args: args::Probe) -> Result<ExitCode, Failure> {
         ProbeQuestion::Reclaim(flags) => {
             let common = flags.common.clone();
             ask(&common, |_| reclaim(flags))
+        }
+        ProbeQuestion::Wakeup(flags) => {
+            let common = flags.common.clone();
+            ask(&common, |_| wakeup(&flags))
         }
     }
 }
@@ -125,6 +131,16 @@ fn reclaim(flags: ReclaimFlags) -> Box<dyn Probe> {
         passes: flags.passes,
         refault: (!flags.no_refault).then_some(refault),
         swap: flags.swap,
+    })
+}
+
+fn wakeup(flags: &WakeupFlags) -> Box<dyn Probe> {
+    Box::new(Wakeup {
+        interval: flags.interval,
+        policy: flags.policy,
+        priority: flags.priority,
+        stall: flags.stall,
+        runs: flags.common.runs(),
     })
 }
 

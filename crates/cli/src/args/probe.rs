@@ -7,8 +7,8 @@ use stopgap_probes::placement::Backend;
 use stopgap_probes::reclaim::{Mode, Way};
 use stopgap_probes::roundtrip::{ClientWait, Cpus, Policy, Reply, Wait};
 
-use super::Common;
 use super::values::{size, time};
+use super::{Common, WakeupFlags};
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -30,6 +30,8 @@ pub(crate) enum ProbeQuestion {
     Chunks(ChunksFlags),
     /// Do held buffers make everyone else wait when memory is short?
     Reclaim(ReclaimFlags),
+    /// How late does a thread wake? As cyclictest, but a missed period is a sample.
+    Wakeup(WakeupFlags),
 }
 
 /// Flags of every probe.
