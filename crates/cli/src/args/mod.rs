@@ -5,6 +5,7 @@
 
 mod chunks;
 mod compare;
+mod gem_syslatency;
 mod ministat;
 mod probe;
 mod record;
@@ -26,6 +27,7 @@ use crate::failure::{DONE, ERROR, Failure};
 
 pub(crate) use chunks::{Advise, AdviseChunks, AdviseQuestion, ChunksInput, ReplayChunks};
 pub(crate) use compare::{Compare, FailOn};
+pub(crate) use gem_syslatency::GemSyslatencyFlags;
 pub(crate) use ministat::Ministat;
 pub(crate) use probe::{
     ChunksFlags, PlacementFlags, Probe, ProbeCommon, ProbeQuestion, ReclaimFlags, RoundtripFlags,

@@ -8,7 +8,7 @@ use stopgap_probes::reclaim::{Mode, Way};
 use stopgap_probes::roundtrip::{ClientWait, Cpus, Policy, Reply, Wait};
 
 use super::values::{size, time};
-use super::{Common, WakeupFlags};
+use super::{Common, GemSyslatencyFlags, WakeupFlags};
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -183,6 +183,8 @@ pub(crate) struct ReclaimFlags {
     /// Make a swap file of this size for the time of the probe (root) [default: none].
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) swap: Option<Bytes>,
+    #[command(flatten)]
+    pub(crate) gem: GemSyslatencyFlags,
     #[command(flatten)]
     pub(crate) common: ProbeCommon,
 }

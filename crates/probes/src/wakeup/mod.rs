@@ -108,7 +108,7 @@ impl Wakeup {
     }
 
     fn keep(&self, measured: &mut Measured, run: u32, reports: Vec<Report>) {
-        let (mut all, mut slept) = (Vec::new(), Vec::new());
+        let (mut all, mut slept, mut each) = (Vec::new(), Vec::new(), Vec::new());
         let mut policy = Policy::Fifo;
         for report in reports {
             for missing in report.missing {
@@ -121,12 +121,8 @@ impl Wakeup {
             }
             let mut parameters = self.parameters(report.policy);
             parameters.insert("cpu".to_owned(), report.cpu.into());
-            measured.add(series(
-                OF_A_CPU,
-                &parameters,
-                report.all.clone(),
-                report.error,
-            ));
+            let block = report.all.clone();
+            each.push(series(OF_A_CPU, &parameters, block, report.error));
             all.extend(report.all);
             slept.extend(report.slept);
             count(measured, report.missed);
@@ -137,6 +133,7 @@ impl Wakeup {
                 measured.add(series(name, &parameters, Some(block), None));
             }
         }
+        each.into_iter().for_each(|series| measured.add(series));
     }
 }
 
@@ -171,7 +168,7 @@ fn series(
 
 /// The block of all CPUs of a run: they were held up together or not, so they are one run.
 #[allow(clippy::cast_precision_loss)] // an hour in nanoseconds is below 2^53
-fn together(run: u32, blocks: Vec<Block>) -> Option<Block> {
+pub(crate) fn together(run: u32, blocks: Vec<Block>) -> Option<Block> {
     let start_ns = blocks.iter().map(|block| block.start_ns).min()?;
     let mut histogram = Histogram::new();
     let mut stalls: Option<Stalls> = None;
