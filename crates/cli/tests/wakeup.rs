@@ -22,7 +22,7 @@ fn probe(run: &Run, name: &str) -> String {
     let folder = run.directory.path().join(name);
     let words = ["probe", "wakeup", "-d", "1s", "--runs", "3", "-o"];
     let output = run.command(&words).arg(&folder).output().unwrap();
-    let screen = text(&succeeds(&output).stdout).to_owned();
+    let screen = text(&succeeds(&output).stdout);
     assert!(screen.contains("\nwakeup: "), "{screen}");
     let mut all = std::fs::read_dir(&folder).unwrap();
     let record = all.find_map(|entry| {
@@ -75,7 +75,7 @@ fn records_are_whole_compared_and_drawn() {
         );
     }
     let terminal = run.output(&["report", "--terminal", &before]);
-    let terminal = text(&succeeds(&terminal).stdout).to_owned();
+    let terminal = text(&succeeds(&terminal).stdout);
     assert!(
         terminal.contains("wakeup: ") && terminal.contains("wake-up"),
         "{terminal}"
@@ -85,7 +85,7 @@ fn records_are_whole_compared_and_drawn() {
 #[test]
 fn check_asks_it_only_when_told() {
     let run = Run::new();
-    let of = |words: &[&str]| text(&succeeds(&run.output(words)).stdout).to_owned();
+    let of = |words: &[&str]| text(&succeeds(&run.output(words)).stdout);
     assert!(!of(&["check", "--dry-run"]).contains("wakeup"));
     let only = of(&["check", "--dry-run", "--only", "wakeup"]);
     assert!(only.contains("wakeup Wakes a thread on each"), "{only}");
@@ -108,7 +108,7 @@ fn numbers_of_the_mails_protocol_are_for_ministat() {
                 field,
             ];
             let output = run.output(&words);
-            let number = text(&succeeds(&output).stdout).to_owned();
+            let number = text(&succeeds(&output).stdout);
             assert!(
                 number
                     .trim()
@@ -130,8 +130,9 @@ fn numbers_of_the_mails_protocol_are_for_ministat() {
             .all(|line| line.contains('.')),
         "%.3f"
     );
-    succeeds(&run.output(&["ministat", &means, &means]));
-    succeeds(&run.output(&["compare", &means, &means]));
+    let again = file("again", "1");
+    succeeds(&run.output(&["ministat", &means, &again]));
+    succeeds(&run.output(&["compare", &means, &again]));
     let record = run.records().pop().expect("a record");
     let record: Value =
         serde_json::from_str(&std::fs::read_to_string(Path::new(&record)).unwrap()).unwrap();
