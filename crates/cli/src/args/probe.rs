@@ -7,8 +7,8 @@ use stopgap_probes::placement::Backend;
 use stopgap_probes::reclaim::{Mode, Way};
 use stopgap_probes::roundtrip::{ClientWait, Cpus, Policy, Reply, Wait};
 
-use super::Common;
 use super::values::{size, time};
+use super::{Common, GemSyslatencyFlags, WakeupFlags};
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -30,6 +30,8 @@ pub(crate) enum ProbeQuestion {
     Chunks(ChunksFlags),
     /// Do held buffers make everyone else wait when memory is short?
     Reclaim(ReclaimFlags),
+    /// How late does a thread wake? As cyclictest, but a missed period is a sample.
+    Wakeup(WakeupFlags),
 }
 
 /// Flags of every probe.
@@ -181,6 +183,8 @@ pub(crate) struct ReclaimFlags {
     /// Make a swap file of this size for the time of the probe (root) [default: none].
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) swap: Option<Bytes>,
+    #[command(flatten)]
+    pub(crate) gem: GemSyslatencyFlags,
     #[command(flatten)]
     pub(crate) common: ProbeCommon,
 }

@@ -12,6 +12,7 @@
 
 mod cost;
 mod gather;
+pub mod gem_syslatency;
 mod judge;
 mod parameters;
 mod refault;
