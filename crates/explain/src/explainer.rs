@@ -47,6 +47,8 @@ pub struct Explainer {
     pub(crate) events: u64,
     pub(crate) disordered: u64,
     pub(crate) contradictions: u64,
+    /// Arrivals of followed threads that no switch told, from threads that are not followed.
+    pub(crate) untold: u64,
     pub(crate) cut_short: Option<String>,
 }
 
@@ -111,6 +113,7 @@ impl Explainer {
             events: 0,
             disordered: 0,
             contradictions: 0,
+            untold: 0,
             cut_short: None,
         }
     }
@@ -244,6 +247,7 @@ impl Explainer {
     /// is not known or nobody (idle).
     fn acts(&mut self, event: &Event) -> Option<u32> {
         let tid = event.tid.filter(|&tid| tid != 0)?;
+        self.takes_over(event, tid);
         let now = self.now;
         let scheduled = self.seen.switches;
         let thread = self.thread(tid, event.comm.as_ref());
@@ -259,8 +263,9 @@ impl Explainer {
         }
         thread.notes_cpu(event.cpu);
         // Of threads that were not asked for, a recorder shows some of their switches only.
-        let contradicts = missed && thread.traced;
-        self.contradictions += u64::from(contradicts);
+        if missed && thread.traced {
+            self.came_untold(event.cpu);
+        }
         if scheduled && let Some(cpu) = event.cpu {
             self.has_cpu(cpu, tid);
         }
@@ -277,6 +282,47 @@ impl Explainer {
         );
         let left = || self.cpus.get(&event.cpu?)?.left;
         possible && event.tid.is_some() && left() == event.tid
+    }
+
+    /// A thread that the trace follows is on `cpu`, and no switch told how it came there. Where a followed one had the
+    /// CPU, or still has it, that is an event that cannot follow. A switch from a thread that is not followed is told in
+    /// that thread's name, and a kernel may keep quiet of threads of its host's.
+    fn came_untold(&mut self, cpu: Option<u32>) {
+        let had = cpu.and_then(|cpu| self.cpus.get(&cpu)).map(|cpu| cpu.has);
+        let had = had.and_then(|tid| self.threads.get(&tid));
+        if cpu.is_none() || had.is_some_and(|thread| thread.traced) {
+            self.contradictions += 1;
+        } else {
+            self.untold += 1;
+        }
+    }
+
+    /// An exec of a thread that is not its process's first ends the others and takes the number of the first
+    /// (`de_thread()`, fs/exec.c): from then on, and before the exec is told, it acts under that. It goes on as `tid`
+    /// where `event` is the first of that.
+    fn takes_over(&mut self, event: &Event, tid: u32) {
+        let old = match &event.kind {
+            Kind::Exec { old_tid, .. } => *old_tid,
+            _ => event.cpu.and_then(|cpu| Some(self.cpus.get(&cpu)?.has)),
+        };
+        let Some(old) = old.filter(|&old| old != tid) else {
+            return;
+        };
+        let leads = event.pid.is_none_or(|pid| pid == tid);
+        if !leads || self.threads.contains_key(&tid) {
+            return;
+        }
+        let execs = |thread: &Thread| {
+            matches!(event.kind, Kind::Exec { .. })
+                || (thread.state == State::Running
+                    && thread.call().is_some_and(|call| &*call.name == "execve"))
+        };
+        if self.threads.get(&old).is_some_and(execs) {
+            self.end_pairs(old);
+            if let Some(thread) = self.threads.remove(&old) {
+                self.threads.insert(tid, thread);
+            }
+        }
     }
 
     /// `tid` has `cpu`: whoever was believed to have it has gone unseen.

@@ -11,6 +11,7 @@ use crate::LOSS_LIMIT;
 use crate::advice;
 use crate::call::Family;
 use crate::explainer::Explainer;
+use crate::lacks;
 use crate::operation::Operations;
 use crate::verdict;
 
@@ -18,8 +19,9 @@ use crate::verdict;
 const FUNCTIONS: usize = 20;
 
 pub(crate) fn of(mut all: Explainer) -> Findings {
+    all.seen.learn(all.metadata.events.as_deref());
     let mut missing = all.metadata.missing.clone();
-    missing.extend(never_seen(&all));
+    missing.extend(lacks::never_seen(&all));
     missing.extend(unexplained(&all));
     let trace = trace(&all);
     let losses = losses(&all, &mut missing);
@@ -77,59 +79,20 @@ fn losses(all: &Explainer, missing: &mut Vec<Missing>) -> Losses {
             lost as f64 / (captured + lost as f64)
         }
     });
+    if all.untold > 0 {
+        let what = format!("when a recorded thread got its CPU, {} times", all.untold);
+        let why = "a thread that is not recorded had it before, and the kernel did not tell of its leaving: time since the \
+                   recorded one was last seen is unknown";
+        missing.push(Missing::new(what, why));
+    }
     Losses {
         lost,
         share,
         limit: LOSS_LIMIT,
         contradictions: all.contradictions,
+        untold: all.untold,
         disordered: all.disordered,
     }
-}
-
-/// What a kind of event that never came would have told.
-fn never_seen(all: &Explainer) -> Vec<Missing> {
-    let seen = &all.seen;
-    let mut missing = Vec::new();
-    let mut say = |known: bool, what: &str, why: &str| {
-        if !known {
-            missing.push(Missing::new(what, why));
-        }
-    };
-    say(
-        seen.switches,
-        "switches, time by state, time on the CPU and on the run queue",
-        "the trace has no scheduling events (switch)",
-    );
-    say(
-        seen.wakings || !seen.switches,
-        "who woke whom, round trips, time on the run queue after a sleep",
-        "the trace has no waking events",
-    );
-    say(
-        seen.calls,
-        "slow calls, round trips, calls in which a thread sleeps",
-        "the trace has no system calls (syscall-enter, syscall-exit)",
-    );
-    say(
-        !seen.nameless_calls,
-        "what some system calls are",
-        "the trace has only their numbers, which differ between architectures",
-    );
-    say(
-        seen.faults,
-        "slow page faults",
-        "the trace has no page-fault events",
-    );
-    let either = "the trace has no such events: there was none, or nobody recorded it";
-    say(seen.reclaim, "reclaim", either);
-    say(seen.compaction, "compaction", either);
-    say(seen.locks, "waits for locks", either);
-    say(
-        seen.stacks || !seen.switches,
-        "in which lock, I/O or fence a thread sleeps where no event says so",
-        "no switch has a kernel stack",
-    );
-    missing
 }
 
 /// Less sleep than this in all slow operations of a kind is not worth a line.

@@ -24,6 +24,7 @@ mod exchange;
 mod explainer;
 mod findings;
 mod interval;
+mod lacks;
 mod memory;
 mod operation;
 mod roundtrip;

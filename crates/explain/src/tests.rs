@@ -2,6 +2,7 @@
 
 mod builder;
 mod exchange;
+mod lacks;
 mod memory;
 mod one_sided;
 mod roundtrips;

@@ -32,11 +32,11 @@ pub(crate) fn of(findings: &Findings, seen: &Seen) -> Verdict {
             losses.limit * 100.0
         ));
     }
-    let doubtful = losses.contradictions + losses.disordered;
+    let doubtful = losses.contradictions + losses.disordered + losses.untold;
     let events = findings.trace.events as f64;
     if doubtful as f64 > losses.limit * events {
         return Verdict::inconclusive(&format!(
-            "{doubtful} of {events:.0} events contradict those before them or are out of order, more than {:.0} %",
+            "{doubtful} of {events:.0} events contradict those before them, are out of order or come without a switch, more than {:.0} %",
             losses.limit * 100.0
         ));
     }

@@ -83,6 +83,10 @@ pub struct Losses {
     /// Events that cannot follow those before them (a traced thread acts that had not got a CPU): a sign of losses
     /// that nobody counted.
     pub contradictions: u64,
+    /// Times that a traced thread was found on a CPU to which no switch had brought it, where a thread that is not
+    /// traced had the CPU before: what that one does the kernel may not tell.
+    #[serde(default)]
+    pub untold: u64,
     /// Events earlier than the one before; they were taken to be at its time.
     pub disordered: u64,
 }
@@ -309,8 +313,8 @@ pub struct Memory {
     pub unmaps_per_s: Option<f64>,
     /// Live mappings over time; null where nobody counted.
     pub live: Option<Live>,
-    /// Reclaim and compaction, by who did it; the longest first. Null where the trace has no such events, which it
-    /// also has not where nothing was reclaimed.
+    /// Reclaim and compaction, by who did it; the longest first. Null where the trace has no such events and does not
+    /// say that they were recorded.
     pub reclaim: Option<Vec<Reclaim>>,
     /// What explains most of the time in slow memory operations; null where there are none.
     pub explained_by: Option<Explained>,

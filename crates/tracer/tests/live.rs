@@ -135,6 +135,13 @@ fn a_short_command_is_recorded_from_its_exec_to_its_end() {
     assert_eq!(recorded.ended.how, Ok(0));
     assert!(recorded.events.is_sorted_by_key(|event| event.time));
     assert_eq!(recorded.metadata.losses, Some(Vec::new()));
+    let on = recorded.metadata.events.as_deref().expect("it says which");
+    let lacking = |event: &stopgap_tracer::events::EventName| {
+        let name = event.to_string();
+        let lack = format!("event {name}");
+        !on.contains(&name) && !recorded.metadata.missing.iter().any(|m| m.what == lack)
+    };
+    assert_eq!(EventSet::All.events().find(lacking), None, "{on:?}");
     // sh, true, true and cat: each runs, and all but the first are forked.
     assert!(counts["exec"] >= 4, "{counts:?}");
     assert!(counts["exit"] >= 4 && counts["fork"] >= 3, "{counts:?}");

@@ -55,6 +55,10 @@ pub struct Metadata {
     pub window: Option<AddressRange>,
     /// What was lost; an empty list where nothing was.
     pub losses: Option<Vec<Loss>>,
+    /// Events that were switched on, by their kernel's names (`sched:sched_switch`, `PERF_RECORD_SWITCH`): of them, none
+    /// in the trace means that there was none. Those that were wanted and are not here are in `missing`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub events: Option<Vec<String>>,
     /// What could not be captured, and why.
     pub missing: Vec<Missing>,
 }

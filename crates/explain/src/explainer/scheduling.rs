@@ -107,14 +107,19 @@ impl Explainer {
         next: Option<u32>,
         next_name: Option<&Text>,
     ) {
-        if let Some(cpu) = event.cpu {
-            self.has_cpu(cpu, tid);
-        }
+        self.takes_over(event, tid);
         let now = self.now;
         let thread = self.thread(tid, event.comm.as_ref());
         thread.notes_cpu(event.cpu);
         thread.was(State::Running);
         let missed = matches!(thread.state, State::Blocked | State::Runnable);
+        if missed && thread.traced {
+            self.came_untold(event.cpu);
+        }
+        if let Some(cpu) = event.cpu {
+            self.has_cpu(cpu, tid);
+        }
+        let thread = self.thread(tid, None);
         if missed {
             thread.doubt(now);
         } else if thread.state == State::Unknown {
@@ -123,7 +128,6 @@ impl Explainer {
         } else {
             thread.advance(now);
         }
-        let contradicts = missed && thread.traced;
         let ends = leaves.ends(thread.exiting);
         thread.exiting = ends;
         let could_run_on = leaves.could_run_on();
@@ -153,7 +157,6 @@ impl Explainer {
             }
         }
         let traced = thread.traced;
-        self.contradictions += u64::from(contradicts);
         self.frames.outs += u64::from(traced);
         if strayed {
             self.end_operation(tid, None, false);

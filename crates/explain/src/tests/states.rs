@@ -194,13 +194,11 @@ fn what_no_switch_does_contradicts_it() {
     let mut called = Builder::new();
     called.events = b.events.clone();
     called.now = b.now;
+    let losses = called.exit(CLIENT, "poll", 1).explain().losses;
     assert_eq!(
-        called
-            .exit(CLIENT, "poll", 1)
-            .explain()
-            .losses
-            .contradictions,
-        1
+        (losses.contradictions, losses.untold),
+        (0, 1),
+        "the server may have left: nothing is told of it"
     );
     b.enter(SERVER, "read", 5).lock(CLIENT, "spin", 1);
     assert_eq!(
@@ -208,6 +206,93 @@ fn what_no_switch_does_contradicts_it() {
         2,
         "the sleeper acts, and the server has no CPU"
     );
+}
+
+/// A kernel may tell nothing of what some threads do: t88 gets CPUs and leaves them unseen.
+///
+/// ```text
+///   cpu 0   client: read .. switch to t88 ..(t88 leaves: not told).. client: exit of read, fault
+///   client  ######|asleep                                           ?######
+/// ```
+#[test]
+fn who_follows_a_thread_that_is_never_told_of_contradicts_nothing() {
+    let mut b = Builder::new();
+    b.switch(0, "R", CLIENT).enter(CLIENT, "read", 5);
+    b.after(1_000).switch(CLIENT, "S", 88);
+    b.after(5_000).exit(CLIENT, "read", 1).fault(CLIENT);
+    b.after(2_000).switch(CLIENT, "R", 88);
+    // And a switch itself may be the first that is heard of it again.
+    b.after(5_000).switch(CLIENT, "S", 0);
+    // On a CPU of which nothing was told yet.
+    b.after(1_000).on(1).enter(CLIENT, "poll", 5);
+    let findings = b.explain();
+    adds_up(&findings);
+    let losses = &findings.losses;
+    assert_eq!((losses.contradictions, losses.untold), (0, 3));
+    let task = findings.tasks.iter().find(|t| t.task == "client").unwrap();
+    assert_eq!((task.running_ns, task.unknown_ns), (3_000, 11_000));
+    let told = |m: &stopgap_events::machine::Missing| m.what.ends_with("got its CPU, 3 times");
+    assert!(findings.missing.iter().any(told), "{:?}", findings.missing);
+}
+
+/// It is no excuse where a followed thread had the CPU, or too often.
+#[test]
+fn untold_arrivals_count_for_the_verdict() {
+    let mut b = Builder::new();
+    b.switch(0, "R", CLIENT).enter(CLIENT, "read", 5);
+    b.switch(CLIENT, "S", SERVER).enter(SERVER, "poll", 5);
+    b.exit(CLIENT, "read", 1);
+    let losses = b.explain().losses;
+    assert_eq!((losses.contradictions, losses.untold), (2, 0));
+
+    let mut b = Builder::new();
+    b.switch(0, "R", CLIENT).enter(CLIENT, "read", 5);
+    for _ in 0..10 {
+        b.after(5).switch(CLIENT, "R", 88).after(5).fault(CLIENT);
+    }
+    let verdict = b.explain().verdict.text;
+    assert!(verdict.contains("10 of 22 events"), "{verdict}");
+}
+
+/// An exec of another thread than the first goes on under the first one's number (`de_thread()`), before it is told.
+///
+/// ```text
+///   cpu 0   t50: execve, asleep | client is killed: ends | t50 as client: locks, exec, end of execve
+/// ```
+#[test]
+fn an_exec_of_another_thread_takes_the_number_of_the_first() {
+    for calls in [true, false] {
+        let mut b = Builder::new();
+        b.switch(0, "R", 50);
+        if calls {
+            b.enter(50, "execve", 0);
+        }
+        b.after(1_000).wake(50, CLIENT).switch(50, "D", CLIENT);
+        if calls {
+            b.exit(CLIENT, "futex", -512);
+        }
+        b.after(10).event(CLIENT, Kind::Exit { priority: None });
+        b.wake(CLIENT, 50).switch(CLIENT, "Z", 50);
+        if calls {
+            b.lock(CLIENT, "mmap", 1).locked(CLIENT, "mmap", 1);
+        }
+        let exec = Kind::Exec {
+            filename: None,
+            old_tid: Some(50),
+        };
+        b.after(500).event(CLIENT, exec);
+        if calls {
+            b.exit(CLIENT, "execve", 0);
+        }
+        b.after(100).enter(CLIENT, "brk", 0).switch(CLIENT, "S", 0);
+        let findings = b.explain();
+        adds_up(&findings);
+        let losses = &findings.losses;
+        assert_eq!((losses.contradictions, losses.untold), (0, 0), "{calls}");
+        // The first thread before it was woken; without calls nothing says that it is recorded.
+        let unknown: u64 = findings.tasks.iter().map(|task| task.unknown_ns).sum();
+        assert_eq!(unknown, if calls { 1_000 } else { 0 });
+    }
 }
 
 /// A reader that is woken by room to write, scans, and sleeps again in the same call.

@@ -127,6 +127,7 @@ impl<'s> Instance<'s> {
             }
             self.write(&format!("{folder}/enable"), "1")?;
         }
+        description.metadata.events = Some(description.formats.keys().cloned().collect());
         description.migrate_types = self.migrate_types().unwrap_or_default();
         Ok(())
     }

@@ -22,6 +22,19 @@ use crate::description::{Description, SCHEMA};
 use crate::error::{Error, Result};
 use crate::spool::{DESCRIPTION, END, End, Spool};
 
+/// What perf is asked to record of a process, as perf_event_open(2) calls it.
+const RECORDS: [&str; 4] = [
+    "PERF_RECORD_SWITCH",
+    "PERF_RECORD_FORK",
+    "PERF_RECORD_COMM",
+    "PERF_RECORD_EXIT",
+];
+
+fn recorded(by_perf: bool) -> Vec<String> {
+    let records = RECORDS.iter().filter(|_| by_perf);
+    records.map(|&record| record.to_owned()).collect()
+}
+
 /// A recording that is prepared or runs. Dropped before [`Unprivileged::stop`] it leaves what was
 /// recorded so far.
 pub struct Unprivileged<'s> {
@@ -69,6 +82,7 @@ impl<'s> Unprivileged<'s> {
                     kernel: kernel(system),
                     source: Some(source),
                     page_size: Some(system.page_size()),
+                    events: Some(recorded(switches.is_some())),
                     missing,
                     ..Metadata::default()
                 },

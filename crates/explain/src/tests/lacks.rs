@@ -1,0 +1,71 @@
+//! What never came: there was none, or it was not recorded.
+
+use stopgap_stats::explain::Findings;
+
+use super::builder::*;
+use stopgap_events::machine::Missing;
+
+fn with(events: Option<&[&str]>, missing: Vec<Missing>) -> Findings {
+    let mut b = Builder::new();
+    b.switch(0, "R", CLIENT).enter(CLIENT, "mmap", 0);
+    b.after(2_000_000).exit(CLIENT, "mmap", 0);
+    b.metadata.events = events.map(|events| events.iter().map(|&e| e.to_owned()).collect());
+    b.metadata.missing = missing;
+    b.explain()
+}
+
+fn why<'f>(findings: &'f Findings, what: &str) -> Option<&'f str> {
+    let found = findings.missing.iter().find(|m| m.what == what);
+    found.map(|m| &*m.why)
+}
+
+#[test]
+fn what_was_switched_on_and_never_came_is_known() {
+    let findings = with(
+        Some(&[
+            "compaction:mm_compaction_begin",
+            "sched:sched_switch",
+            "sched:sched_waking",
+            "vmscan:mm_vmscan_direct_reclaim_begin",
+        ]),
+        Vec::new(),
+    );
+    assert_eq!(why(&findings, "reclaim"), None);
+    assert_eq!(why(&findings, "compaction"), None);
+    assert_eq!(findings.memory.reclaim.as_deref().map(<[_]>::len), Some(0));
+    let locks = why(&findings, "waits for locks").expect("not recorded");
+    assert_eq!(
+        locks,
+        "mmap_lock:mmap_lock_start_locking, lock:contention_begin: the recording did not have it switched on"
+    );
+    let wakings = why(
+        &findings,
+        "who woke whom, round trips, time on the run queue after a sleep",
+    );
+    assert_eq!(
+        wakings,
+        Some("sched:sched_waking was recorded, and there was none")
+    );
+}
+
+#[test]
+fn what_was_not_switched_on_says_why() {
+    let lack = Missing::new(
+        "event compaction:mm_compaction_begin",
+        "this kernel does not have it",
+    );
+    let findings = with(Some(&["sched:sched_switch"]), vec![lack]);
+    assert_eq!(
+        why(&findings, "compaction"),
+        Some("compaction:mm_compaction_begin: this kernel does not have it")
+    );
+    assert_eq!(findings.memory.reclaim, None, "null, not 0");
+}
+
+#[test]
+fn a_trace_that_does_not_say_is_not_guessed_at() {
+    let findings = with(None, Vec::new());
+    let reclaim = why(&findings, "reclaim").expect("not known");
+    assert!(reclaim.ends_with("does not say whether they were recorded"));
+    assert_eq!(findings.memory.reclaim, None);
+}
