@@ -8,8 +8,10 @@ mod gather;
 mod machines;
 mod sides;
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -23,6 +25,7 @@ use stopgap_stats::gather::{Floor, Gathered};
 
 use crate::args;
 use crate::failure::{BISECT_BAD, BISECT_SKIP, CANNOT_TELL, DONE, Failure, REGRESSION};
+use crate::session::tell;
 use crate::whole_file::WholeFile;
 use crate::{output, places, session};
 
@@ -30,8 +33,12 @@ use crate::{output, places, session};
 struct Input {
     before: Side,
     after: Side,
+    /// Of records: what was compared of them.
+    series: Option<String>,
     /// The machines of each side, where they are known.
     machines: [Vec<Environment>; 2],
+    /// The files that were read, by device and inode.
+    files: BTreeSet<(u64, u64)>,
     /// What makes the files unsure, most important first.
     warnings: Vec<String>,
     options: Options,
@@ -54,7 +61,11 @@ pub(crate) fn run(args: &args::Compare) -> Result<ExitCode, Failure> {
             let gathered = gather::gather(commands, args.n, seed, &directory)?;
             of_gathered(gathered, args)
         }
-        Asked::One(path) => of_gathered((sides::gathered(path)?, path.to_owned()), args),
+        Asked::One(path) => {
+            let mut input = of_gathered((sides::gathered(path)?, path.to_owned()), args);
+            input.files = identity(path).into_iter().collect();
+            input
+        }
         Asked::Two(before, after) => {
             let read = sides::read([before, after], args)?;
             let mut options = options(args);
@@ -64,7 +75,9 @@ pub(crate) fn run(args: &args::Compare) -> Result<ExitCode, Failure> {
             Input {
                 before,
                 after,
+                series: read.series,
                 machines: read.machines,
+                files: read.files,
                 warnings: read.warnings,
                 options,
                 gathered: None,
@@ -74,6 +87,7 @@ pub(crate) fn run(args: &args::Compare) -> Result<ExitCode, Failure> {
     let mut comparison = compare(&input.before, &input.after, &input.options);
     let [before, after] = &input.machines;
     comparison.environment = machines::differences(before, after);
+    comparison.series.clone_from(&input.series);
     comparison
         .warnings
         .splice(..0, input.warnings.iter().cloned());
@@ -86,12 +100,20 @@ pub(crate) fn run(args: &args::Compare) -> Result<ExitCode, Failure> {
         loud(&mut comparison, floor);
     }
     if let Some(file) = junit {
-        file.write(&gate::junit(&comparison))?;
+        file.write(&gate::junit(&comparison), &input.files)?;
     }
     if let Some(file) = openmetrics {
-        file.write(&gate::openmetrics(&comparison))?;
+        file.write(&gate::openmetrics(&comparison), &input.files)?;
     }
     report(args, &comparison, &input, floor.as_ref(), &directory)?;
+    if (args.bisect || args.fail_on.is_some())
+        && comparison.verdict.word == Word::NoDifferenceProven
+    {
+        tell(
+            "cannot tell: neither that it is worse, nor that it is not. Name with --endpoint what the question is, take a \
+             --margin that is wider than the noise and smaller than what is looked for, or make more runs",
+        );
+    }
     Ok(ExitCode::from(status(args, comparison.verdict.word)))
 }
 
@@ -151,7 +173,9 @@ fn of_gathered((gathered, path): (Gathered, PathBuf), args: &args::Compare) -> I
     Input {
         before,
         after,
+        series: None,
         machines: [Vec::new(), Vec::new()],
+        files: BTreeSet::new(),
         warnings: Vec::new(),
         options,
         gathered: Some((gathered, path)),
@@ -261,12 +285,23 @@ fn begin(path: &Path) -> Result<Extra<'_>, Failure> {
 }
 
 impl Extra<'_> {
-    fn write(mut self, text: &str) -> Result<(), Failure> {
+    /// Refused where it would replace one of the `inputs`.
+    fn write(mut self, text: &str, inputs: &BTreeSet<(u64, u64)>) -> Result<(), Failure> {
+        if identity(self.path).is_some_and(|file| inputs.contains(&file)) {
+            let error = std::io::Error::other("it is one of the files that are compared");
+            return Err(cannot_write(self.path, &error));
+        }
         let written = self.file.write_all(text.as_bytes());
         written
             .and_then(|()| self.whole.finish(&self.file))
             .map_err(|error| cannot_write(self.path, &error))
     }
+}
+
+/// A file's device and inode; `None` of what is not there.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let there = std::fs::metadata(path).ok()?;
+    Some((there.dev(), there.ino()))
 }
 
 fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {

@@ -1,6 +1,5 @@
 //! `stopgap ministat`: FreeBSD's program, with what its t-test cannot say. `docs/ministat.md` is its manual.
 
-use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -9,6 +8,7 @@ use stopgap_stats::ministat::{Column, Confidence, MOST_SETS, Options, Report, Se
 
 use crate::args;
 use crate::failure::{DONE, Failure};
+use crate::input_file;
 
 /// Exit status of wrong flags and wrong data.
 pub(crate) const WRONG: u8 = 2;
@@ -135,7 +135,7 @@ fn read(path: &Path) -> Result<(String, Vec<u8>), Failure> {
         let input = io::stdin().lock().take(MOST_BYTES + 1);
         ("<stdin>", { input }.read_to_end(&mut bytes))
     } else {
-        let file = File::open(path).map_err(failed)?;
+        let file = input_file::open_once(path).map_err(failed)?;
         (&*shown, file.take(MOST_BYTES + 1).read_to_end(&mut bytes))
     };
     if length.map_err(failed)? as u64 > MOST_BYTES {

@@ -126,7 +126,7 @@ fn beside(first: &Path, records: usize) -> PathBuf {
 
 /// Reads a record's text, of at most `left` bytes.
 fn text(path: &Path, left: u64) -> Result<String, String> {
-    let file = input_file::open(path).map_err(|error| error.to_string())?;
+    let file = input_file::open_once(path).map_err(|error| error.to_string())?;
     let there = file.metadata().map_err(|error| error.to_string())?;
     if there.is_dir() {
         return Err("it is a directory; name the records in it, as DIR/*.json".to_owned());

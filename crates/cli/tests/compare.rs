@@ -113,6 +113,7 @@ fn a_directory_is_a_side() {
             .unwrap();
         }
         std::fs::write(side.join(".hidden"), "not a run\n").unwrap();
+        std::fs::write(side.join("check-1.html"), "<!DOCTYPE html>\n").unwrap();
     }
     let [old, new] = [&old, &new].map(|path| path.to_str().unwrap());
     let output = run.output(&["compare", old, new, "--json"]);
@@ -145,6 +146,17 @@ fn what_is_no_comparison_is_said_in_one_line() {
         std::fs::write(many.join(n.to_string()), "").unwrap();
     }
     let lines = "1\n".repeat(5_001);
+    let large = folder.join("large");
+    let sparse = std::fs::File::create(&large).unwrap();
+    sparse.set_len((256 << 20) + 1).unwrap();
+    let pipe = folder.join("pipe"); // nobody writes to it
+    assert!(
+        Command::new("mkfifo")
+            .arg(&pipe)
+            .status()
+            .unwrap()
+            .success()
+    );
     for (after, says) in [
         (good, "the same file"),
         (link.to_str().unwrap(), "the same file"),
@@ -161,14 +173,16 @@ fn what_is_no_comparison_is_said_in_one_line() {
         (&write("samples", lines.as_bytes()), "5000 runs"),
         (empty.to_str().unwrap(), "no file of runs"),
         (many.to_str().unwrap(), "5000 runs"),
-        ("/dev/zero", "more than 256 MiB"),
+        ("/dev/zero", "a device"),
+        (large.to_str().unwrap(), "more than 256 MiB"),
+        (pipe.to_str().unwrap(), "a named pipe"),
     ] {
         for (words, status) in [
             (vec!["compare", good, after], 1),
             (vec!["compare", good, after, "--fail-on", "regression"], 1),
             (vec!["compare", "--bisect", good, after], 125),
         ] {
-            if words.len() > 3 && after == "/dev/zero" {
+            if words.len() > 3 && Path::new(after) == large {
                 continue; // once is slow enough
             }
             let output = run.output(&words);
@@ -183,6 +197,9 @@ fn what_is_no_comparison_is_said_in_one_line() {
     for (words, says) in [
         (&["compare"][..], "give BEFORE and AFTER"),
         (&["compare", good], "one side only"),
+        (&["compare", folder.to_str().unwrap()], "one side only"),
+        (&["ministat", pipe.to_str().unwrap()], "a named pipe"),
+        (&["report", pipe.to_str().unwrap()], "a named pipe"),
         (&["compare", &broken], "not gathered runs: invalid type"),
         (
             &["compare", good, good, good],
@@ -265,40 +282,187 @@ fn the_other_forms_are_files_or_take_the_screens_place() {
     );
 }
 
+/// A file that is compared is nobody's to write.
+#[test]
+fn an_input_is_not_replaced() {
+    let run = Run::new();
+    let folder = run.directory.path();
+    let (a, b) = (numbers(folder, "a", 100.0), numbers(folder, "b", 150.0));
+    let side = folder.join("side");
+    std::fs::create_dir(&side).unwrap();
+    let inner = numbers(&side, "inner", 150.0);
+    let link = folder.join("link");
+    std::os::unix::fs::symlink(&b, &link).unwrap();
+    let before = std::fs::read(&b).unwrap();
+    for (after, over) in [(&b, &b), (&b, &link), (&side, &inner)] {
+        for flag in ["--junit", "--openmetrics"] {
+            let [a, after, over] = [&a, after, over].map(|path| path.to_str().unwrap());
+            let output = run.output(&["compare", a, after, flag, over]);
+            let error = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{error}");
+            assert!(
+                error.contains("one of the files that are compared"),
+                "{error}"
+            );
+        }
+        assert_eq!(std::fs::read(over).unwrap(), before);
+    }
+}
+
+/// A record of placement with these series of `map`, by N, and one that is no answer to the question; their order is turned.
+fn by_n(folder: &Path, name: &str, level: f64, ns: &[u32], turned: usize) -> PathBuf {
+    let block = |run: u32, level: f64| json!({"run": run, "start_ns": 0, "samples": 5, "value": level + f64::from(run), "histogram": null, "stalls": null});
+    let of = |name: &str, n: u32, workload: &str| {
+        let blocks: Vec<Value> = (0..6).map(|run| block(run, level + f64::from(n))).collect();
+        json!({"name": name, "unit": "ns", "parameters": {"n": n, "workload": workload}, "blocks": blocks, "error": null})
+    };
+    let mut series = vec![of("fault", 5_000, "threads")];
+    series.extend(ns.iter().map(|&n| of("map", n, "pbobench")));
+    series.rotate_left(turned);
+    let environment = json!({
+        "host": "a", "page_size": 4096, "cpus": [0, 1], "mitigations": [], "privilege": "none",
+        "capabilities": [], "pressure_before": [], "pressure_after": [], "missing": [],
+    });
+    let record = json!({
+        "schema": "stopgap.run/1", "environment": environment,
+        "answers": [{"question": "placement", "parameters": {"backend": "memfd,anonymous"}, "series": series}],
+    });
+    let path = folder.join(name);
+    std::fs::write(&path, record.to_string()).unwrap();
+    path
+}
+
+/// A run that ended by time lacks loads that another has, and the order of series is chance: the largest load that both have is
+/// compared, and said.
+#[test]
+fn records_are_compared_by_what_all_of_them_have() {
+    let run = Run::new();
+    let folder = run.directory.path();
+    let whole = by_n(folder, "whole.json", 100.0, &[100, 1_000, 40_000], 1);
+    let short = by_n(folder, "short.json", 3_000.0, &[1_000, 100], 0);
+    let [whole, short] = [&whole, &short].map(|path| path.to_str().unwrap());
+    for sides in [[whole, short], [short, whole]] {
+        let output = run.output(&["compare", sides[0], sides[1], "--json"]);
+        let document = valid("stopgap.compare-1.json", &text(&output.stdout));
+        assert_eq!(
+            document["series"], "placement: map n=1000 workload=pbobench",
+            "{output:?}"
+        );
+        let warning = document["warnings"][0].as_str().unwrap();
+        assert!(
+            warning.contains("there is no 'map n=40000 workload=pbobench' in")
+                && warning.ends_with("short.json"),
+            "{warning}"
+        );
+        assert_eq!(document["endpoints"].as_array().unwrap().len(), 1);
+    }
+    let output = run.output(&["compare", whole, short]);
+    let screen = text(&output.stdout);
+    assert!(
+        screen.contains("\nof placement: map n=1000 workload=pbobench\n"),
+        "{screen}"
+    );
+    // What they have not in common is refused by name.
+    let other = by_n(folder, "other.json", 100.0, &[7], 0);
+    let output = run.output(&["compare", whole, other.to_str().unwrap()]);
+    let error = text(&output.stderr);
+    assert!(error.contains("the parameter n is 7"), "{error}");
+}
+
+/// A git repository in `folder`; `None` where there is no git.
+fn repository(folder: &Path) -> Option<impl Fn(&[&str]) -> String> {
+    let repository = folder.join("repository");
+    std::fs::create_dir(&repository).unwrap();
+    let git = move |words: &[&str]| {
+        let user = [
+            "user.name=a",
+            "user.email=a@localhost",
+            "commit.gpgsign=false",
+        ];
+        Command::new("git")
+            .args(user.iter().flat_map(|user| ["-c", user]))
+            .args(words)
+            .current_dir(&repository)
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .env("GIT_CONFIG_SYSTEM", "/dev/null")
+            .output()
+    };
+    if git(&["init", "-q"]).is_err() {
+        println!("skipped: git is not installed");
+        return None;
+    }
+    Some(move |words: &[&str]| {
+        let output = git(words).unwrap();
+        assert!(output.status.success(), "{words:?}: {output:?}");
+        text(&output.stdout)
+    })
+}
+
+/// The manual's way: each commit is built and run beside the good build. Page faults stand for the time, which a busy machine
+/// would move.
+#[test]
+fn git_bisect_run_with_commands_finds_the_commit() {
+    let run = Run::new();
+    let folder = run.directory.path();
+    let Some(git) = repository(folder) else {
+        return;
+    };
+    let source = folder.join("repository/source");
+    let good = "x=$(head -c 100000 /dev/zero | tr '\\0' a)";
+    for commit in 1..=8 {
+        let twice = if commit < 6 {
+            ""
+        } else {
+            "; y=$x$x$x$x$x$x$x$x$x$x"
+        };
+        std::fs::write(&source, format!("{good}{twice} # {commit}\n")).unwrap();
+        git(&["add", "source"]);
+        git(&["commit", "-q", "-m", &format!("commit {commit}")]);
+    }
+    git(&["bisect", "start", "HEAD", "HEAD~7"]);
+    let good_build = folder.join("good-build");
+    std::fs::write(&good_build, format!("{good}\n")).unwrap();
+    let step = format!(
+        "cp source build || exit 125; {STOPGAP} compare --bisect -o {} --endpoint 'minor faults' --margin 25% -n 6 \
+         --run 'sh {}' --run 'sh ./build'",
+        folder.display(),
+        good_build.display()
+    );
+    let found = git(&["bisect", "run", "sh", "-c", &step]);
+    assert!(found.contains("is the first bad commit"), "{found}");
+    let subject = git(&["log", "-1", "--format=%s", "refs/bisect/bad"]);
+    assert_eq!(subject.trim(), "commit 6", "{found}");
+}
+
+/// A gate that cannot tell says what would help.
+#[test]
+fn a_gate_that_cannot_tell_says_what_helps() {
+    let run = Run::new();
+    let folder = run.directory.path();
+    let base = numbers(folder, "base", 100.0);
+    let noise = folder.join("noise");
+    std::fs::write(&noise, "70\n80\n90\n100\n110\n120\n130\n140\n75\n99\n105\n").unwrap();
+    let [base, noise] = [&base, &noise].map(|path| path.to_str().unwrap());
+    let said = |flags: &[&str]| {
+        let words = [&["compare", base, noise][..], flags].concat();
+        text(&run.output(&words).stderr)
+    };
+    for flags in [&["--bisect"][..], &["--fail-on", "regression"]] {
+        assert!(said(flags).contains("--margin"), "{}", said(flags));
+    }
+    assert_eq!(said(&[]), "");
+}
+
 /// Eight commits; from the sixth on it is slower; the fourth cannot be measured.
 #[test]
 fn git_bisect_run_finds_the_commit() {
     let run = Run::new();
     let folder = run.directory.path();
     let base = numbers(folder, "base", 100.0);
-    let repository = folder.join("repository");
-    std::fs::create_dir(&repository).unwrap();
-    let git = |words: &[&str]| -> Option<Output> {
-        Command::new("git")
-            .args([
-                "-c",
-                "user.name=a",
-                "-c",
-                "user.email=a@localhost",
-                "-c",
-                "commit.gpgsign=false",
-            ])
-            .args(words)
-            .current_dir(&repository)
-            .env("GIT_CONFIG_GLOBAL", "/dev/null")
-            .env("GIT_CONFIG_SYSTEM", "/dev/null")
-            .output()
-            .ok()
-    };
-    if git(&["init", "-q"]).is_none() {
-        println!("skipped: git is not installed");
+    let Some(git) = repository(folder) else {
         return;
-    }
-    let git = |words: &[&str]| {
-        let output = git(words).unwrap();
-        assert!(output.status.success(), "{words:?}: {output:?}");
-        text(&output.stdout)
     };
+    let repository = folder.join("repository");
     for commit in 1..=8 {
         numbers(
             &repository,

@@ -93,6 +93,64 @@ fn records_of_several_kinds_go_into_one_page() {
     assert!(text(&output.stdout).starts_with("<!DOCTYPE html>"));
 }
 
+/// A comparison of commands that were really run, and of files: doubts lead, and times of milliseconds are no 0.00 s.
+#[test]
+fn a_comparison_has_a_page() {
+    let run = Run::new();
+    let folder = run.directory.path();
+    let place = |name: &str| folder.join(name).display().to_string();
+    let page = |record: &str| {
+        let output = run.output(&["report", record, "-o", &place("page.html")]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        fs::read_to_string(place("page.html")).unwrap()
+    };
+    let words = [
+        "compare",
+        "--run",
+        "sleep 0.002",
+        "--run",
+        "sleep 0.02",
+        "-n",
+        "6",
+        "-o",
+        &place("runs"),
+    ];
+    let output = run.output(&words);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let records = common::records(&folder.join("runs"));
+    let record = records
+        .iter()
+        .find(|path| path.to_string_lossy().contains("/compare-"));
+    let gathered = page(record.unwrap().to_str().unwrap());
+    for said in [
+        "elapsed time",
+        " ms</td>",
+        "sleep 0.02 against sleep 0.002",
+        "user time",
+    ] {
+        assert!(gathered.contains(said), "{said}\n{gathered}");
+    }
+    assert!(
+        !gathered.contains("0.00 s") && !gathered.contains("-0.00"),
+        "{gathered}"
+    );
+
+    fs::write(place("a"), "1e308\n".repeat(6)).unwrap();
+    fs::write(place("b"), "1.7e308\n".repeat(6)).unwrap();
+    let output = run.output(&["compare", &place("a"), &place("b"), "-o", &place("numbers")]);
+    let screen = text(&output.stdout);
+    assert!(
+        screen.contains("1.00e308") && screen.starts_with("warning: "),
+        "{screen}"
+    );
+    assert!(screen.lines().all(|line| line.len() < 150), "{screen}");
+    let record = common::records(&folder.join("numbers")).pop().unwrap();
+    let numbers = page(record.to_str().unwrap());
+    let [doubt, answer] =
+        ["runs are equal to each other", "regression: value"].map(|part| numbers.find(part));
+    assert!(doubt.unwrap() < answer.unwrap(), "{numbers}");
+}
+
 #[test]
 fn what_is_no_record_is_refused_with_file_and_reason() {
     let run = Run::new();
@@ -141,7 +199,7 @@ fn what_is_no_record_is_refused_with_file_and_reason() {
             folder.join("gone.json").display().to_string(),
             "No such file",
         ),
-        ("/dev/zero".to_owned(), "it is a pipe or a device"),
+        ("/dev/zero".to_owned(), "it is a named pipe or a device"),
     ];
     for (path, why) in cases {
         let output = run.output(&["report", &path]);

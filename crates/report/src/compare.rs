@@ -49,6 +49,9 @@ pub fn screen(comparison: &Comparison, beside: &Beside<'_>, style: Style) -> Str
         let s = if side.runs == 1 { "" } else { "s" };
         text.push_str(&say(&format!("{word} {}, {runs} run{s}", side.name), 7));
     }
+    if let Some(series) = &comparison.series {
+        text.push_str(&say(&format!("of {series}"), 3));
+    }
     if !comparison.endpoints.is_empty() {
         text.push('\n');
         text.push_str(&table(comparison, style));
@@ -110,8 +113,7 @@ fn effect(row: &Row) -> String {
     };
     let shown = |value: f64| match scale {
         // Ratios near 1 differ in what follows the point.
-        Scale::Ratio if (0.1..10.0).contains(&value) => format!("{value:.3}"),
-        Scale::Ratio => number(value),
+        Scale::Ratio => ratio(value),
         Scale::Difference => level(value, &row.unit),
     };
     let sign = if scale == Scale::Ratio { "x" } else { "" };
@@ -202,13 +204,24 @@ fn noise(floor: &Floor) -> String {
     )
 }
 
+/// A ratio: those near 1 differ in what follows the point, and a small one is not 0.
+pub(crate) fn ratio(value: f64) -> String {
+    if (0.1..10.0).contains(&value) {
+        format!("{value:.3}")
+    } else if value < 0.1 {
+        digits(value, 3)
+    } else {
+        number(value)
+    }
+}
+
 /// A share in per cent, with two digits that count.
-fn per_cent(share: f64) -> String {
+pub(crate) fn per_cent(share: f64) -> String {
     digits(share * 100.0, 2)
 }
 
 /// A figure with its unit: a time in the unit that reads best, anything else with three digits that count.
-fn level(value: f64, unit: &str) -> String {
+pub(crate) fn level(value: f64, unit: &str) -> String {
     let factor = match unit {
         "ns" => Some(1.0),
         "us" => Some(1e3),

@@ -42,12 +42,12 @@ pub fn screen(sources: &[Source], style: Style) -> String {
                 let row = |row: &stopgap_stats::compare::Row| {
                     format!("{}: {}: {}", plain(&row.name), row.word, plain(&row.text))
                 };
-                let mut verdicts = vec![plain(&it.verdict.text)];
-                verdicts.extend(
-                    it.warnings
-                        .iter()
-                        .map(|warning| format!("warning: {}", plain(warning))),
-                );
+                // What makes it doubtful leads.
+                let warnings = it.warnings.iter();
+                let mut verdicts: Vec<String> = warnings
+                    .map(|warning| format!("warning: {}", plain(warning)))
+                    .collect();
+                verdicts.push(plain(&it.verdict.text));
                 verdicts.extend(it.endpoints.iter().map(row));
                 (sides, verdicts)
             }

@@ -25,7 +25,7 @@ pub fn uptime(seconds: u64) -> String {
     }
 }
 
-/// A number with three significant digits, larger ones whole with commas.
+/// A number with three significant digits, larger ones whole with commas, and what no one reads digit by digit as `1.80e308`.
 #[must_use]
 pub fn number(value: f64) -> String {
     let size = value.abs();
@@ -37,6 +37,9 @@ pub fn number(value: f64) -> String {
         } else {
             whole
         };
+    }
+    if size.is_finite() && size >= 1e15 {
+        return format!("{value:.2e}");
     }
     let digits = if size >= 99.95 {
         0
@@ -114,6 +117,7 @@ mod tests {
         assert_eq!(number(41.53), "41.5");
         assert_eq!(number(1_030.0), "1,030");
         assert_eq!(number(-1_030.0), "-1,030");
+        assert_eq!(number(-1.797e308), "-1.80e308");
         assert_eq!(uptime(7_300), "2 h");
         assert_eq!(uptime(800_000), "9 d");
     }

@@ -109,7 +109,7 @@ fn with_unit(value: f64, digits: usize, unit: &str) -> String {
 
 /// Decimals that show `value` with three significant digits; at most six, since what is smaller
 /// has the wrong unit.
-fn decimals(value: f64) -> usize {
+pub(crate) fn decimals(value: f64) -> usize {
     // Rounding may add a digit: 9.996 is shown as 10.0.
     let mut least = 99.95;
     let mut digits = 0;

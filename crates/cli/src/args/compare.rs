@@ -55,7 +55,7 @@ pub(crate) struct Compare {
     #[arg(long, value_name = "QUESTION")]
     pub(crate) question: Option<Question>,
     /// Which series of a file: a record's by its name, a log's tag, hyperfine's command, rtla's column [default: the only one;
-    /// of a record the first latency under the most load].
+    /// of a record the question's latency under the most load that all files have].
     #[arg(long, value_name = "NAME")]
     pub(crate) series: Option<String>,
     /// Seed of arrangements, intervals and the order of runs [default: 1; of --run from the clock, and kept with the runs].

@@ -1,7 +1,7 @@
 //! Files and directories to two sides of runs that answer the same question.
 
-use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use stopgap_stats::read::{self, Read, compatible};
 
 use crate::args;
 use crate::failure::Failure;
+use crate::input_file;
 
 /// A larger file holds no runs that anybody made.
 const LARGEST: u64 = 256 << 20;
@@ -24,13 +25,21 @@ pub(super) struct Sides {
     pub(super) machines: [Vec<Environment>; 2],
     pub(super) unit: String,
     pub(super) number_unit: String,
+    /// Of records: what was compared of them, as `placement: map n=200`.
+    pub(super) series: Option<String>,
     /// What makes them unsure, most important first.
     pub(super) warnings: Vec<String>,
+    /// The files, by device and inode.
+    pub(super) files: BTreeSet<(u64, u64)>,
 }
 
 /// Reads the gathered runs of a file, which are both sides.
 pub(super) fn gathered(path: &Path) -> Result<Gathered, Failure> {
-    let text = contents(path)?;
+    let text = if path.is_dir() {
+        Vec::new()
+    } else {
+        contents(path)?
+    };
     let text = String::from_utf8_lossy(&text);
     if !Gathered::is_named_in(&text) {
         return Err(Failure::error(format!(
@@ -50,7 +59,7 @@ pub(super) fn read(given: [&[PathBuf]; 2], args: &args::Compare) -> Result<Sides
         stall_threshold_ns: args.threshold.map(|time| time.0),
     };
     let mut seen = BTreeMap::new();
-    let mut sides: [Vec<(String, Read)>; 2] = [Vec::new(), Vec::new()];
+    let mut sides: [Vec<(PathBuf, Read)>; 2] = [Vec::new(), Vec::new()];
     for (paths, side) in given.into_iter().zip(&mut sides) {
         let mut files = Vec::new();
         for path in paths {
@@ -72,15 +81,22 @@ pub(super) fn read(given: [&[PathBuf]; 2], args: &args::Compare) -> Result<Sides
             if runs > MOST_RUNS {
                 return Err(too_many(&file));
             }
-            side.push((file.display().to_string(), read));
+            side.push((file, read));
         }
     }
-    let all: Vec<(&str, &Read)> = sides
+    let passed_over = agree(&mut sides, &options)?;
+    let called: Vec<(String, &Read)> = sides
         .iter()
         .flatten()
-        .map(|(name, read)| (&**name, read))
+        .map(|(file, read)| (file.display().to_string(), read))
         .collect();
-    let warnings = compatible(&all).map_err(|error| Failure::error(error.to_string()))?;
+    let all: Vec<(&str, &Read)> = called.iter().map(|(name, read)| (&**name, *read)).collect();
+    let mut warnings = compatible(&all).map_err(|error| Failure::error(error.to_string()))?;
+    warnings.extend(passed_over);
+    let series = all.first().and_then(|(_, read)| {
+        let question = read.question.as_deref()?;
+        Some(format!("{question}: {}", read.series.first()?))
+    });
     let units = all.first().map_or_else(Default::default, |(_, read)| {
         (read.unit.clone(), read.number_unit.clone())
     });
@@ -99,12 +115,62 @@ pub(super) fn read(given: [&[PathBuf]; 2], args: &args::Compare) -> Result<Sides
         machines,
         unit: units.0,
         number_unit: units.1,
+        series,
         warnings,
+        files: seen.into_keys().collect(),
     })
 }
 
+/// Which series of records are compared was chosen file by file, each its largest load. A run that ended by time may lack that
+/// one: then the largest load that every file has is read instead. Gives the warning that says so. Where files have none in
+/// common they stay as they are, and what differs is said by who asks whether they can be compared.
+fn agree(
+    sides: &mut [Vec<(PathBuf, Read)>; 2],
+    options: &read::Options,
+) -> Result<Option<String>, Failure> {
+    let chosen = |read: &Read| read.series.first().cloned();
+    let each: BTreeSet<Option<String>> = sides
+        .iter()
+        .flatten()
+        .map(|(_, read)| chosen(read))
+        .collect();
+    if each.len() < 2 {
+        return Ok(None);
+    }
+    let all = || sides.iter().flatten();
+    let has = |series: &&String| all().all(|(_, read)| read.series.contains(*series));
+    let Some(common) = all()
+        .next()
+        .and_then(|(_, read)| read.series.iter().find(has))
+        .cloned()
+    else {
+        return Ok(None);
+    };
+    let mut larger = each
+        .into_iter()
+        .flatten()
+        .filter(|series| *series != common);
+    let larger = larger.next().unwrap_or_default();
+    let without = all().find(|(_, read)| !read.series.contains(&larger));
+    let without = without.map_or_else(String::new, |(file, _)| {
+        format!("; there is no '{larger}' in {}", file.display())
+    });
+    let warning = format!("compared is '{common}', which every file has{without}");
+    let options = read::Options {
+        series: Some(common.clone()),
+        ..options.clone()
+    };
+    for (file, read) in sides.iter_mut().flatten() {
+        if read.series.first() != Some(&common) {
+            *read = one(file, &options)?;
+        }
+    }
+    Ok(Some(warning))
+}
+
 /// A file's runs, called after it.
-fn runs((file, read): (String, Read)) -> impl Iterator<Item = Run> {
+fn runs((file, read): (PathBuf, Read)) -> impl Iterator<Item = Run> {
+    let file = file.display().to_string();
     read.runs.into_iter().map(move |mut run| {
         run.name = if run.name.is_empty() {
             file.clone()
@@ -125,7 +191,8 @@ fn one(file: &Path, options: &read::Options) -> Result<Read, Failure> {
     read::read(&bytes, options).map_err(|error| wrong(file, &error))
 }
 
-/// The file, or the files of the directory, in the order of their names; hidden ones are left out.
+/// The file, or the files of the directory, in the order of their names; hidden ones and pages, which `check` puts beside its
+/// records, are left out.
 fn files_of(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), Failure> {
     let there = fs::metadata(path).map_err(|error| wrong(path, &error))?;
     if !there.is_dir() {
@@ -137,7 +204,8 @@ fn files_of(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), Failure> {
         let entry = entry.map_err(|error| wrong(path, &error))?;
         let file = entry.path();
         let hidden = entry.file_name().to_string_lossy().starts_with('.');
-        if hidden || !fs::metadata(&file).is_ok_and(|there| there.is_file()) {
+        let page = file.extension().is_some_and(|end| end == "html");
+        if hidden || page || !fs::metadata(&file).is_ok_and(|there| there.is_file()) {
             continue;
         }
         found.push(file);
@@ -164,7 +232,8 @@ fn too_many(path: &Path) -> Failure {
 
 fn contents(path: &Path) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(LARGEST + 1).read_to_end(&mut bytes));
+    let read =
+        input_file::open_once(path).and_then(|file| file.take(LARGEST + 1).read_to_end(&mut bytes));
     let whole = read.and_then(|_| {
         let fits = bytes.len() as u64 <= LARGEST;
         fits.then_some(())

@@ -1,15 +1,14 @@
 //! Two sides compared: the verdict's endpoints, and what each tenth of the samples did.
 
 use stopgap_stats::bootstrap::Interval;
-use stopgap_stats::compare::{Comparison, Effect, Scale as Held};
+use stopgap_stats::compare::{Comparison, Effect, RowWord, Scale as Held};
 
 use super::chart::{Axis, Chart, Layer, Scale, Shape};
 use super::write::{Table, escaped, list};
-use crate::details::figure;
-use crate::text::number;
+use crate::compare::{level, per_cent, ratio};
 
-/// The section of a comparison.
-pub(super) fn section(id: &str, name: &str, comparison: &Comparison) -> String {
+/// The section of a comparison. Its warnings stand in it where it is not `alone` in the page, which has them at its top.
+pub(super) fn section(id: &str, name: &str, comparison: &Comparison, alone: bool) -> String {
     let mut html = format!(
         "<section id=\"{id}\"><h2>compared: {} with {}</h2>\n<p class=\"verdict\">{}</p>\n<p>{}: {} and {} runs, seed {}, \
          margin {} %.</p>\n",
@@ -20,14 +19,27 @@ pub(super) fn section(id: &str, name: &str, comparison: &Comparison) -> String {
         comparison.before.runs,
         comparison.after.runs,
         comparison.seed,
-        number(comparison.margin * 100.0)
+        per_cent(comparison.margin)
     );
-    html.push_str(&list(&comparison.warnings, "warnings"));
+    if let Some(series) = &comparison.series {
+        html.push_str(&format!("<p>Of {}.</p>\n", escaped(series)));
+    }
+    if !alone {
+        html.push_str(&list(&comparison.warnings, "warnings"));
+    }
     let charts: Vec<Chart> = [effects(comparison), shift(comparison), deciles(comparison)]
         .into_iter()
         .flatten()
         .collect();
     html.push_str(&endpoints(comparison).html("Endpoints"));
+    if let (Some(before), Some(after)) = (comparison.before.max, comparison.after.max) {
+        let [before, after] = [before, after].map(|max| level(max, &comparison.unit));
+        html.push_str(&format!(
+            "<p>Longest of all samples, not tested: {} before, {} after.</p>\n",
+            escaped(&before),
+            escaped(&after)
+        ));
+    }
     html.push_str("<div class=\"charts\">");
     html.extend(charts.iter().map(Chart::html));
     html.push_str("</div>\n");
@@ -46,15 +58,22 @@ pub(super) fn section(id: &str, name: &str, comparison: &Comparison) -> String {
     html
 }
 
-fn shown(effect: Option<&Effect>) -> String {
+fn shown(effect: Option<&Effect>, unit: &str) -> String {
     let Some(effect) = effect else {
         return "none".to_owned();
     };
+    let figure = |value: f64| match effect.scale {
+        Held::Ratio => ratio(value),
+        Held::Difference => level(value, unit),
+    };
     if effect.infinite {
-        return "infinite".to_owned();
+        return match effect.low {
+            Some(low) => format!("infinite (more than {}x)", ratio(low)),
+            None => "infinite".to_owned(),
+        };
     }
-    let end = |end: Option<f64>| end.map_or_else(|| "unbounded".to_owned(), number);
-    let value = effect.value.map_or_else(|| "unknown".to_owned(), number);
+    let end = |end: Option<f64>| end.map_or_else(|| "unbounded".to_owned(), figure);
+    let value = effect.value.map_or_else(|| "unknown".to_owned(), figure);
     let sign = match effect.scale {
         Held::Ratio => "x",
         Held::Difference => "",
@@ -78,23 +97,21 @@ fn endpoints(comparison: &Comparison) -> Table {
     ]);
     let probability = |p: Option<f64>| p.map_or_else(String::new, |p| format!("{p:.4}"));
     for row in &comparison.endpoints {
-        let level = |value: Option<f64>| {
-            value.map_or_else(
-                || "none".to_owned(),
-                |value| match row.unit.as_str() {
-                    "ns" => figure(value, "ns"),
-                    unit => format!("{} {unit}", number(value)),
-                },
-            )
+        let level =
+            |value: Option<f64>| value.map_or_else(|| "none".to_owned(), |v| level(v, &row.unit));
+        // Where there is an effect it stands in its own column.
+        let answer = match row.effect {
+            Some(_) if row.word != RowWord::Inconclusive => row.word.to_string(),
+            _ => format!("{}: {}", row.word, row.text),
         };
         table.rows.push(vec![
             row.name.clone(),
             level(row.before),
             level(row.after),
-            shown(row.effect.as_ref()),
+            shown(row.effect.as_ref(), &row.unit),
             probability(row.p),
             probability(row.p_holm),
-            format!("{}: {}", row.word, row.text),
+            answer,
         ]);
     }
     table
@@ -121,7 +138,7 @@ fn effects(comparison: &Comparison) -> Option<Chart> {
         rows.push(format!("{}: {}", row.name, row.word));
         table
             .rows
-            .push(vec![row.name.clone(), shown(Some(&effect))]);
+            .push(vec![row.name.clone(), shown(Some(&effect), &row.unit)]);
     }
     (!rows.is_empty()).then(|| Chart {
         title: "What changed, endpoint by endpoint".to_owned(),
@@ -159,9 +176,10 @@ fn shift(comparison: &Comparison) -> Option<Chart> {
         if let (Some(low), Some(high)) = (effect.low, effect.high) {
             layer.shapes.push(Shape::Upright(share, low, high));
         }
-        table
-            .rows
-            .push(vec![format!("{share:.0} %"), shown(Some(&effect))]);
+        table.rows.push(vec![
+            format!("{share:.0} %"),
+            shown(Some(&effect), &comparison.unit),
+        ]);
     }
     if line.is_empty() {
         return None;
@@ -217,7 +235,7 @@ fn deciles(comparison: &Comparison) -> Option<Chart> {
             layers[side]
                 .shapes
                 .extend(interval.map(|i| Shape::Upright(x, i.low, i.high)));
-            cells.push(value.map_or_else(String::new, |value| figure(value, unit)));
+            cells.push(value.map_or_else(String::new, |value| level(value, unit)));
         }
         table.rows.push(cells);
     }

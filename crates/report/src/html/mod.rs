@@ -94,10 +94,17 @@ pub fn page(sources: &[Source]) -> String {
     for (index, source) in sources.iter().enumerate() {
         let id = format!("record-{index}");
         let (link, html) = match &source.document {
-            Document::Compare(it) => ("comparison", compared::section(&id, &source.name, it)),
+            Document::Compare(it) => (
+                format!(
+                    "{} against {}",
+                    short(&it.after.name),
+                    short(&it.before.name)
+                ),
+                compared::section(&id, &source.name, it, sources.len() == 1),
+            ),
             _ => continue,
         };
-        sections.push((id, link.to_owned(), html));
+        sections.push((id, link, html));
     }
     for &question in Question::ALL {
         if let Some(html) = questions::section(question, &sides) {
@@ -148,7 +155,7 @@ pub fn page(sources: &[Source]) -> String {
          href=\"#content\">To the answers</a>\n<header><h1>{title}</h1></header>\n<main id=\"content\">\n{}{}\n\
          <nav aria-label=\"Sections\"><ul>{links}</ul></nav>\n{body}</main></body></html>\n",
         include_str!("style.css"),
-        list(&warnings(&sides), "warnings"),
+        list(&warnings(&sides, sources), "warnings"),
         answers(sources),
         title = escaped(&title),
     )
@@ -166,22 +173,48 @@ fn title(sides: &[Side<'_>], sources: &[Source]) -> String {
     }
 }
 
-/// What makes everything below it doubtful.
-fn warnings(sides: &[Side<'_>]) -> Vec<String> {
-    if sides.len() < 2 {
-        return Vec::new();
+/// A side's name in a link: its end tells most, as of a path.
+fn short(name: &str) -> String {
+    const MOST: usize = 40;
+    let skip = name.chars().count().saturating_sub(MOST);
+    if skip == 0 {
+        return name.to_owned();
     }
-    let names: Vec<&str> = sides
-        .iter()
-        .take(chart::MOST)
-        .map(|side| side.name.as_str())
-        .collect();
-    vec![format!(
-        "these runs are of {} different machines or settings ({}): what differs between them stands under Environment, and \
-         any of it may be why figures differ",
-        sides.len(),
-        names.join("; ")
-    )]
+    let end: String = name.chars().skip(skip + 1).collect();
+    format!("\u{2026}{end}")
+}
+
+/// Warnings of comparisons that are shown at the top.
+const MOST_WARNINGS: usize = 20;
+
+/// What makes everything below it doubtful.
+fn warnings(sides: &[Side<'_>], sources: &[Source]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if sides.len() > 1 {
+        let names: Vec<&str> = sides
+            .iter()
+            .take(chart::MOST)
+            .map(|side| side.name.as_str())
+            .collect();
+        warnings.push(format!(
+            "these runs are of {} different machines or settings ({}): what differs between them stands under Environment, \
+             and any of it may be why figures differ",
+            sides.len(),
+            names.join("; ")
+        ));
+    }
+    for Source { name, document } in sources {
+        let Document::Compare(it) = document else {
+            continue;
+        };
+        let whose = match sources.len() {
+            1 => String::new(),
+            _ => format!("{name}: "),
+        };
+        let each = it.warnings.iter().take(MOST_WARNINGS);
+        warnings.extend(each.map(|warning| format!("{whose}{warning}")));
+    }
+    warnings
 }
 
 /// Answers in words that are shown at the top; the rest is in its section.

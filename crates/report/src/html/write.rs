@@ -55,6 +55,9 @@ pub(super) struct Table {
     pub(super) marked: Vec<usize>,
 }
 
+/// Bytes from which on a cell is read as a sentence, and is not squeezed on a narrow screen.
+const SENTENCE: usize = 40;
+
 impl Table {
     pub(super) fn new(head: &[&str]) -> Table {
         Table {
@@ -71,7 +74,13 @@ impl Table {
                     ("td", 0) => ("th", " scope=\"row\""),
                     _ => (tag, scope),
                 };
-                let class = if is_figure(text) { " class=\"n\"" } else { "" };
+                let class = if is_figure(text) {
+                    " class=\"n\""
+                } else if !scope.contains("col") && text.len() > SENTENCE {
+                    " class=\"w\""
+                } else {
+                    ""
+                };
                 format!("<{tag}{scope}{class}>{}</{tag}>", escaped(text))
             };
             cells

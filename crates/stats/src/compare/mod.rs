@@ -174,6 +174,7 @@ pub fn compare(before: &Side, after: &Side, options: &Options) -> Comparison {
         resamples: options.resamples,
         level: LEVEL,
         margin: options.margin,
+        series: None,
         unit: options.unit.clone(),
         stall_threshold_ns: thresholds
             .first()

@@ -30,6 +30,9 @@ pub struct Comparison {
     pub level: f64,
     /// By what share the later side may be worse and still be `not worse`.
     pub margin: f64,
+    /// What of run records was compared, as `placement: map n=200`; filled in by whoever read them. Absent of other files.
+    #[serde(default)]
+    pub series: Option<String>,
     /// Unit of median, p99, p99.9, deciles and maximum, as `ns`.
     pub unit: String,
     /// From what length on it was a stall, nanoseconds; absent where no run has stalls, or not all the same.

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use stopgap_events::units::Nanos;
+
 use super::permute::{self, Probability, Scores, permutation, ranks};
 use super::record::{Effect, Row, RowWord, Scale};
 use super::resample::{Cell, Ends, median, of_median, of_rate, two_sides};
@@ -411,28 +413,77 @@ fn interval(value: Option<f64>, ends: Option<Ends>, back: impl Fn(f64) -> f64) -
         })
 }
 
-/// `0.91x (0.88..0.94)`, `infinite (at least 1.00x)`, `0x (n too small for a bound)`, `+12 ns (3..21)`.
+/// `0.91x (0.88..0.94)`, `infinite (more than 1.00x)`, `0x (n too small for a bound)`, `12 ns (3 ns..21 ns)`.
 fn text(effect: &Effect, unit: &str) -> String {
-    let unit = match effect.scale {
-        Scale::Ratio => "x",
-        Scale::Difference => unit,
-    };
     let Some(value) = effect.value else {
         return match effect.low {
             Some(low) => format!("infinite (more than {low:.2}x)"),
             None => "infinite (n too small for a bound)".to_owned(),
         };
     };
-    let figure = crate::record::Figure {
-        value,
-        unit: unit.to_owned(),
-        low: effect.low,
-        high: effect.high,
+    let largest = [Some(value), effect.low, effect.high]
+        .into_iter()
+        .flatten()
+        .fold(0.0, |largest: f64, value| largest.max(value.abs()));
+    let ends = (effect.low, effect.high);
+    let shown = if effect.scale == Scale::Difference || largest >= READABLE {
+        let unit = match effect.scale {
+            Scale::Ratio => "x",
+            Scale::Difference => unit,
+        };
+        let amount = |value| amount(value, unit);
+        match ends {
+            (Some(low), Some(high)) => {
+                format!("{} ({}..{})", amount(value), amount(low), amount(high))
+            }
+            (Some(low), None) => format!("{} (at least {})", amount(value), amount(low)),
+            (None, Some(high)) => format!("{} (at most {})", amount(value), amount(high)),
+            (None, None) => amount(value),
+        }
+    } else {
+        crate::verdict::figure_text(&crate::record::Figure {
+            value,
+            unit: "x".to_owned(),
+            low: effect.low,
+            high: effect.high,
+        })
     };
-    let shown = crate::verdict::figure_text(&figure);
-    if effect.low.is_none() && effect.high.is_none() {
+    if ends == (None, None) {
         format!("{shown} (n too small for a bound)")
     } else {
         shown
     }
+}
+
+/// From here on a number is not read digit by digit.
+const READABLE: f64 = 1e15;
+
+/// A number with its unit: a time in the unit that reads best, anything else with three digits that count.
+fn amount(value: f64, unit: &str) -> String {
+    let factor = match unit {
+        "ns" => 1.0,
+        "us" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        _ => f64::NAN,
+    };
+    let ns = (value * factor).abs();
+    if (1.0..1e18).contains(&ns) {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // in range
+        let time = Nanos(ns.round() as u64);
+        return format!("{}{time}", if value < 0.0 { "-" } else { "" });
+    }
+    let (size, value) = (value.abs(), value + 0.0); // -0 is 0
+    let number = if size >= READABLE || (size > 0.0 && size < 1e-6) {
+        format!("{value:.2e}")
+    } else {
+        let places = crate::verdict::decimals(value);
+        format!("{value:.places$}")
+    };
+    let space = if unit.is_empty() || unit == "x" {
+        ""
+    } else {
+        " "
+    };
+    format!("{number}{space}{unit}")
 }

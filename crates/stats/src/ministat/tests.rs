@@ -98,3 +98,19 @@ fn what_is_not_asked_for_is_not_printed() {
     };
     assert!(Report::new(&sets, wide).to_string().len() < 100_000);
 }
+
+/// As Debian's program reads them.
+#[test]
+fn white_space_at_a_lines_end_is_no_field() {
+    let column = |delimiters: &str| Column {
+        number: 1,
+        delimiters: delimiters.to_owned(),
+    };
+    let set = Set::read("a", b"1 \r\n2\t\n3 4\r\n4\r\n", &column(" \t")).unwrap();
+    assert_eq!(
+        set,
+        Set::read("a", b"1\n2\n3\n4\n", &column(" \t")).unwrap()
+    );
+    let by_comma = Set::read("a", b"1 \n2\t\n3\r\n4\n", &column(",")).unwrap();
+    assert_eq!(set, by_comma);
+}

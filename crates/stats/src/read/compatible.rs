@@ -1,6 +1,6 @@
 //! Whether files can be compared: the same question under the same parameters, on whatever machine.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use stopgap_events::machine::Environment;
 use thiserror::Error;
@@ -107,15 +107,28 @@ fn warnings(files: &[(&str, &Read)]) -> Vec<String> {
             "of {silent} of {all} files the machine is not known"
         ));
     }
-    let mut missing = BTreeSet::new();
-    for (_, read) in files {
-        missing.extend(
-            read.missing
-                .iter()
-                .map(|one| format!("{}: {}", one.what, one.why)),
-        );
+    // What lacks in many files is said once, as the first of them says it.
+    let mut missing: BTreeMap<&str, BTreeMap<&str, &str>> = BTreeMap::new();
+    for (name, read) in files {
+        for one in &read.missing {
+            missing
+                .entry(&one.what)
+                .or_default()
+                .entry(name)
+                .or_insert(&one.why);
+        }
     }
-    warnings.extend(missing.into_iter().take(20));
+    for (what, of) in missing {
+        let Some((name, why)) = of.first_key_value() else {
+            continue; // of each what there is one at least
+        };
+        let (some, all) = (of.len(), files.len());
+        let same = of.values().all(|other| other == why);
+        warnings.push(match (same, some == all) {
+            (true, true) => format!("{what}: {why}"),
+            _ => format!("{what}: of {some} of {all} files, as {name}: {why}"),
+        });
+    }
     warnings
 }
 

@@ -44,6 +44,10 @@ pub(super) fn read(text: &str, options: &Options) -> Result<Read, ReadError> {
             "{many} runs, at most {MOST_RUNS}"
         )));
     }
+    if let Some(at) = times.iter().position(|&time| time < 0.0) {
+        let (run, time) = (at + 1, times[at]);
+        return Err(ReadError::whole(format!("run {run} took {time} s")));
+    }
     let mut read = Read::new(Format::Hyperfine);
     read.question = Some("elapsed time of a command".to_owned());
     read.number_unit = "s".to_owned();

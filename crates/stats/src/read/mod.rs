@@ -78,8 +78,8 @@ pub struct Options {
     pub format: Option<Format>,
     /// Which question of a record; `None` for the only one that has figures.
     pub question: Option<Question>,
-    /// Which series: of a record its name and parameters (`map backend=memfd n=200`; without them the first latency, of its
-    /// workload, under the largest `n`), a log's tag, hyperfine's command (the only one), rtla's column without its CPU (`Thr`
+    /// Which series: of a record its name and parameters (`map backend=memfd n=200`; without them the question's usual latency
+    /// under the largest `n`), a log's tag, hyperfine's command (the only one), rtla's column without its CPU (`Thr`
     /// where there is one).
     pub series: Option<String>,
     /// From what length on a sample is a stall, nanoseconds. `None` for what a record says, and no stalls of others.
@@ -99,6 +99,9 @@ pub struct Read {
     pub number_unit: String,
     /// What must be the same where runs are compared, by name.
     pub parameters: BTreeMap<String, String>,
+    /// Of a record the series that were asked for, as [`Options::series`] asks for them; the first one is what the runs are of.
+    /// Empty of other files.
+    pub series: Vec<String>,
     /// The machine, where the file says it.
     pub environment: Option<Environment>,
     /// The runs, at least one.
@@ -115,6 +118,7 @@ impl Read {
             unit: String::new(),
             number_unit: String::new(),
             parameters: BTreeMap::new(),
+            series: Vec::new(),
             environment: None,
             runs: Vec::new(),
             missing: Vec::new(),
@@ -172,10 +176,13 @@ pub fn read(bytes: &[u8], options: &Options) -> Result<Read, ReadError> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Err(ReadError::whole("it is empty"));
     }
+    // What Windows' programs begin a text with.
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let format = match options.format {
         Some(format) => format,
         None => recognise(bytes)?,
     };
+    asked(format, options)?;
     let read = match format {
         Format::Stopgap => record::read(text(bytes)?, options),
         Format::HdrLog => hdr::read(bytes, options),
@@ -188,6 +195,22 @@ pub fn read(bytes: &[u8], options: &Options) -> Result<Read, ReadError> {
         return Err(ReadError::whole("there is no run in it"));
     }
     Ok(read)
+}
+
+/// A choice that the file does not offer is a mistake, and not to be passed over.
+fn asked(format: Format, options: &Options) -> Result<(), ReadError> {
+    let has_series = !matches!(format, Format::Numbers | Format::Cyclictest);
+    if let (Some(question), false) = (options.question, format == Format::Stopgap) {
+        return Err(ReadError::whole(format!(
+            "it is of format {format}, which has no question '{question}'"
+        )));
+    }
+    match &options.series {
+        Some(series) if !has_series => Err(ReadError::whole(format!(
+            "it is of format {format}, which has no series '{series}'"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// What kind of file it is, by its content. Text that is no other is numbers.

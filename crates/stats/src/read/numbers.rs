@@ -19,7 +19,8 @@ pub(super) fn read(text: &str) -> Result<Read, ReadError> {
             ReadError::at(number, format!("'{word}' is no number"))
         })?;
         if !value.is_finite() {
-            return Err(ReadError::at(number, format!("{value} cannot be compared")));
+            let word: String = word.chars().take(40).collect();
+            return Err(ReadError::at(number, format!("{word} cannot be compared")));
         }
         if read.runs.len() == MOST_RUNS {
             return Err(ReadError::at(

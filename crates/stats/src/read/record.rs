@@ -70,9 +70,11 @@ pub(super) fn read(text: &str, options: &Options) -> Result<Read, ReadError> {
         .collect();
     let wanted = options.question.map(Question::word);
     let answer = choose("question with figures", &answers, wanted)?;
-    let series = series(answer, options.series.as_deref())?;
+    let asked = series(answer, options.series.as_deref())?;
+    let series = asked[0];
 
     let mut read = Read::new(Format::Stopgap);
+    read.series = asked.into_iter().map(label).collect();
     read.question = Some(answer.question.to_string());
     read.environment = Some(record.environment);
     read.parameters
@@ -113,11 +115,21 @@ fn said(parameter: &Parameter) -> String {
     }
 }
 
-/// The series that is asked for: its name, and after it parameters that it must have (`map backend=memfd n=200`). Without a
-/// name that of the first one that is a latency, with its workload. Of several the one of the largest `n`, then the one whose
-/// parameters come first by their text: the order of a record's series is chance. One that failed is not passed over for
+/// What a question's record is compared by unless told otherwise: series and workload. One that has many samples a run, so that a
+/// run has quantiles.
+const USUAL: [(Question, &str, Option<&str>); 4] = [
+    (Question::Placement, "map", Some("pbobench")),
+    (Question::Roundtrip, "latency", None),
+    (Question::Chunks, "block", None),
+    (Question::Reclaim, "populate a block", None),
+];
+
+/// The series that are asked for, the one to compare first: those of the name, and after it parameters that they must have
+/// (`map backend=memfd n=200`). Without a name the question's [usual](USUAL) one where the record has it, else the latency whose
+/// name and workload come first by their text. Of these the one of the largest `n` leads, then the one whose parameters come
+/// first by their text. Nothing goes by the order of a record's series, which is chance. One that failed is not passed over for
 /// another.
-fn series<'a>(answer: &'a Answer, wanted: Option<&str>) -> Result<&'a Series, ReadError> {
+fn series<'a>(answer: &'a Answer, wanted: Option<&str>) -> Result<Vec<&'a Series>, ReadError> {
     let (mut name, mut parameters) = (Vec::new(), Vec::new());
     for word in wanted.unwrap_or_default().split(' ') {
         match word.split_once('=') {
@@ -126,45 +138,67 @@ fn series<'a>(answer: &'a Answer, wanted: Option<&str>) -> Result<&'a Series, Re
         }
     }
     let mut name = name.join(" ");
-    let first = answer.series.iter().find(|series| series.unit == "ns");
-    let first = first.or(answer.series.first());
-    let workload = first
-        .and_then(|series| series.parameters.get("workload"))
-        .map(said);
+    let workload = |series: &Series| series.parameters.get("workload").map(said);
+    let of_all = || answer.series.iter();
+    let usual = USUAL.iter().find(|(question, name, on)| {
+        let is = |series: &Series| {
+            series.name == *name && on.is_none_or(|on| workload(series).as_deref() == Some(on))
+        };
+        *question == answer.question && of_all().any(is)
+    });
+    let latencies = of_all().filter(|series| series.unit == "ns");
+    let first = latencies.min_by_key(|series| (&series.name, workload(series)));
+    let first = first.or(of_all().min_by_key(|series| (&series.name, workload(series))));
+    let (usual, on) = match (usual, first) {
+        (Some((_, name, on)), _) => ((*name).to_owned(), on.map(str::to_owned)),
+        (None, Some(first)) => (first.name.clone(), workload(first)),
+        (None, None) => (String::new(), None),
+    };
     if name.is_empty() {
-        name = first.map_or_else(String::new, |series| series.name.clone());
-        if let (None, Some(workload)) = (wanted, &workload) {
-            parameters.push(("workload", workload));
+        name = usual;
+        if let (None, Some(on)) = (wanted, &on) {
+            parameters.push(("workload", on));
         }
     }
-    let asked = answer.series.iter().filter(|series| {
+    let asked = of_all().filter(|series| {
         let has = |(key, value): &(&str, &str)| {
             let own = series.parameters.get(*key).map(said);
             own.is_some_and(|own| own == *value)
         };
         series.name == name && parameters.iter().all(has)
     });
-    let order = |series: &&Series| {
+    let mut asked: Vec<&Series> = asked.collect();
+    asked.sort_by_cached_key(|series| {
         let n = match series.parameters.get("n") {
             Some(Parameter::Number(n)) => Some(*n),
             _ => None,
         };
         (std::cmp::Reverse(n), label(series))
-    };
-    let series = asked.min_by_key(order).ok_or_else(|| {
-        let mut all: Vec<String> = answer.series.iter().map(label).collect();
+    });
+    let Some(series) = asked.first() else {
+        let mut all: Vec<String> = of_all().map(label).collect();
         all.truncate(8);
         let wanted = wanted.unwrap_or(&name);
-        ReadError::whole(format!("no series '{wanted}'; there is {}", all.join(", ")))
-    })?;
+        return Err(ReadError::whole(format!(
+            "no series '{wanted}'; there is {}",
+            all.join(", ")
+        )));
+    };
+    let label = label(series);
     if series.blocks.is_empty() {
         let why = series.error.as_deref().unwrap_or("nobody says why");
-        let label = label(series);
         return Err(ReadError::whole(format!(
             "series {label} has no figure: {why}"
         )));
     }
-    Ok(series)
+    // An amount a second, of which more is better.
+    if series.unit.ends_with("/s") {
+        return Err(ReadError::whole(format!(
+            "series {label} is {}, of which more is better; compare takes less for better",
+            series.unit
+        )));
+    }
+    Ok(asked)
 }
 
 /// A series as it is asked for.

@@ -244,8 +244,8 @@ fn record(runs: u32, samples: u64) -> String {
     let series = serde_json::json!([
         {"name": "switches", "unit": "switches/rt", "parameters": {"n": 1},
          "blocks": [{"run": 0, "start_ns": 0, "samples": 5, "value": 2.5, "histogram": null, "stalls": null}], "error": null},
-        {"name": "map", "unit": "ns", "parameters": {"n": 7, "workload": "frag"}, "blocks": [], "error": "no memory"},
-        {"name": "map", "unit": "ns", "parameters": {"n": 9, "workload": "frag"}, "blocks": blocks, "error": null},
+        {"name": "map", "unit": "ns", "parameters": {"n": 7, "workload": "pbobench"}, "blocks": [], "error": "no memory"},
+        {"name": "map", "unit": "ns", "parameters": {"n": 9, "workload": "pbobench"}, "blocks": blocks, "error": null},
         {"name": "map", "unit": "ns", "parameters": {"n": 99, "workload": "agua"}, "blocks": blocks, "error": null},
     ]);
     serde_json::json!({
@@ -265,7 +265,7 @@ fn a_records_blocks_are_runs() {
         .iter()
         .map(|(k, v)| format!("{k}={v}"))
         .collect();
-    assert_eq!(parameters, ["n=9", "series=map", "workload=frag"]);
+    assert_eq!(parameters, ["n=9", "series=map", "workload=pbobench"]);
     assert_eq!(read.runs.len(), 3);
     let stalls = read.runs[2].stalls.unwrap();
     assert_eq!((stalls.count, stalls.threshold_ns), (4, 100_000));
@@ -293,10 +293,13 @@ fn a_records_blocks_are_runs() {
     let why = refused(text.as_bytes(), &series("fault"));
     assert_eq!(
         why,
-        "no series 'fault'; there is switches n=1, map n=7 workload=frag, map n=9 workload=frag, map n=99 workload=agua"
+        "no series 'fault'; there is switches n=1, map n=7 workload=pbobench, map n=9 workload=pbobench, map n=99 workload=agua"
     );
     let why = refused(text.as_bytes(), &series("map n=7"));
-    assert_eq!(why, "series map n=7 workload=frag has no figure: no memory");
+    assert_eq!(
+        why,
+        "series map n=7 workload=pbobench has no figure: no memory"
+    );
     let agua = super::read(text.as_bytes(), &series("map workload=agua")).unwrap();
     assert_eq!(agua.parameters["n"], "99");
     let chunks = Options {
@@ -325,6 +328,73 @@ fn periodic_samples_were_looked_at_all_the_time() {
         other.runs[0].stalls.unwrap().duration_ns < 4_000_000,
         "calls that follow each other"
     );
+}
+
+/// A record's series in any order: the same one is compared, and the others of its name are told after it.
+#[test]
+fn which_series_is_compared_is_no_chance() {
+    let document: serde_json::Value = serde_json::from_str(&record(3, 2_000)).unwrap();
+    let all = document["answers"][0]["series"].as_array().unwrap().clone();
+    let with = |series: &str, n: u32, workload: &str| {
+        let mut one = all[2].clone();
+        one["name"] = series.into();
+        one["parameters"] = serde_json::json!({"n": n, "workload": workload});
+        one
+    };
+    let mut series = vec![
+        with("read /proc/self/maps", 64_000, "control"),
+        with("fault", 64_000, "threads"),
+        with("map", 9, "pbobench"),
+        with("map", 99, "agua"),
+        with("map", 100, "pbobench"),
+    ];
+    let order = ["map n=100 workload=pbobench", "map n=9 workload=pbobench"];
+    for _ in 0..series.len() {
+        series.rotate_left(1);
+        let mut record = document.clone();
+        record["answers"][0]["series"] = series.clone().into();
+        let text = record.to_string();
+        let read = usual(text.as_bytes());
+        assert_eq!(read.series, order);
+        assert_eq!(read.parameters["n"], "100");
+        let asked = super::read(text.as_bytes(), &self::series(order[1])).unwrap();
+        assert_eq!(asked.parameters["n"], "9");
+    }
+}
+
+/// Of GiB read a second more is better: to compare them as if less were would turn the answer round.
+#[test]
+fn what_more_is_better_of_is_not_compared() {
+    let text = record(3, 2_000).replace("switches/rt", "GiB/s");
+    let why = refused(text.as_bytes(), &series("switches"));
+    assert_eq!(
+        why,
+        "series switches n=1 is GiB/s, of which more is better; compare takes less for better"
+    );
+}
+
+#[test]
+fn a_byte_order_mark_is_no_part_of_a_file() {
+    for file in [CYCLICTEST_H, CYCLICTEST_JSON, TIMERLAT, b"1\n2\n"] {
+        let with = [b"\xef\xbb\xbf", file].concat();
+        assert_eq!(usual(&with), usual(file));
+    }
+}
+
+#[test]
+fn a_choice_that_a_file_does_not_have_is_refused() {
+    let placement = Options {
+        question: Some(Question::Placement),
+        ..Options::default()
+    };
+    assert_eq!(
+        refused(b"1\n2\n", &placement),
+        "it is of format numbers, which has no question 'placement'"
+    );
+    assert!(refused(HYPERFINE, &placement).contains("no question 'placement'"));
+    for file in [CYCLICTEST_Q, b"1\n2\n"] {
+        assert!(refused(file, &series("map")).contains("no series 'map'"));
+    }
 }
 
 #[test]
@@ -462,7 +532,7 @@ fn other_questions_and_parameters_are_refused_by_name() {
         warnings[0].starts_with("measured on 2 different machines"),
         "{warnings:?}"
     );
-    assert_eq!(warnings[1], "p99: too far");
+    assert_eq!(warnings[1], "p99: of 1 of 2 files, as b: too far");
     let mut kernel = base.clone();
     kernel.environment.as_mut().unwrap().kernel = Some("6.18".to_owned());
     assert_eq!(compatible(&[("a", &base), ("b", &kernel)]), Ok(Vec::new()));
