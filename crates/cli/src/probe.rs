@@ -117,7 +117,10 @@ fn reclaim(flags: ReclaimFlags) -> Box<dyn Probe> {
     let (costs, beside) = match modes.is_empty() {
         true => (Mode::COSTS.to_vec(), Mode::LOADED.to_vec()),
         false => {
-            let costs = modes.iter().copied().filter(|mode| Mode::COSTS.contains(mode));
+            let costs = modes
+                .iter()
+                .copied()
+                .filter(|mode| Mode::COSTS.contains(mode));
             (costs.collect(), modes.clone())
         }
     };

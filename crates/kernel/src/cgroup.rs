@@ -202,9 +202,11 @@ pub fn left_in_own(files: &(impl Files + ?Sized)) -> Result<Option<Bytes>> {
     let mut least = None;
     for mount in mounts(files)? {
         let (controller, limit, usage) = match mount.fs_type.as_str() {
-            "cgroup" if mount.super_options.contains_key("memory") => {
-                (Some("memory"), "memory.limit_in_bytes", "memory.usage_in_bytes")
-            }
+            "cgroup" if mount.super_options.contains_key("memory") => (
+                Some("memory"),
+                "memory.limit_in_bytes",
+                "memory.usage_in_bytes",
+            ),
             "cgroup2" => (None, "memory.max", "memory.current"),
             _ => continue,
         };
@@ -214,7 +216,10 @@ pub fn left_in_own(files: &(impl Files + ?Sized)) -> Result<Option<Bytes>> {
         });
         let Some(group) = group else { continue };
         let group = directory(&mount, &group.pathname);
-        for group in group.ancestors().take_while(|at| at.starts_with(&mount.mount_point)) {
+        for group in group
+            .ancestors()
+            .take_while(|at| at.starts_with(&mount.mount_point))
+        {
             // `max` on version 2 is no number, and no limit.
             let number = |file| read_number::<_, u64>(files, group.join(file)).ok();
             if let (Some(limit), Some(usage)) = (number(limit), number(usage)) {
@@ -325,7 +330,10 @@ impl MemoryGroup {
             let advice = "cgroup version 2 has none: set vm.swappiness, or leave it as it is";
             return Err(Error::unsupported("a swappiness of its own", advice));
         }
-        files.write(&self.path.join("memory.swappiness"), swappiness.to_string().as_bytes())
+        files.write(
+            &self.path.join("memory.swappiness"),
+            swappiness.to_string().as_bytes(),
+        )
     }
 
     /// Its `memory.stat`.
@@ -558,7 +566,10 @@ mod tests {
             let folder = format!("/sys/fs/cgroup/memory{group}");
             [
                 (format!("{folder}/memory.limit_in_bytes"), limit.to_owned()),
-                (format!("{folder}/memory.usage_in_bytes"), usage.0.to_string()),
+                (
+                    format!("{folder}/memory.usage_in_bytes"),
+                    usage.0.to_string(),
+                ),
             ]
         };
         let none = "9223372036854771712";

@@ -25,7 +25,7 @@
 
 use stopgap_events::random::Random;
 
-use crate::bootstrap::{Interval, LEAST_RUNS, RESAMPLES, widening, percentile};
+use crate::bootstrap::{Interval, LEAST_RUNS, RESAMPLES, percentile, widening};
 
 /// How well a figure tells runs of one kind from runs of another.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -42,16 +42,26 @@ impl Separation {
     #[must_use]
     pub fn of(higher: &[f64], lower: &[f64], seed: u64) -> Option<Separation> {
         let sides = [higher, lower];
-        let finite = sides.iter().all(|runs| runs.iter().all(|run| run.is_finite()));
+        let finite = sides
+            .iter()
+            .all(|runs| runs.iter().all(|run| run.is_finite()));
         if !finite || sides.iter().any(|runs| runs.len() < LEAST_RUNS) {
             return None;
         }
         let value = auc(higher, lower);
         if value == 0.0 || value == 1.0 {
             // The lower kind is the one whose runs come first.
-            let (first, last) = if value == 1.0 { (lower, higher) } else { (higher, lower) };
+            let (first, last) = if value == 1.0 {
+                (lower, higher)
+            } else {
+                (higher, lower)
+            };
             let end = least_area(first.len(), last.len());
-            let (low, high) = if value == 1.0 { (end, 1.0) } else { (0.0, 1.0 - end) };
+            let (low, high) = if value == 1.0 {
+                (end, 1.0)
+            } else {
+                (0.0, 1.0 - end)
+            };
             return Some(Separation {
                 auc: Interval { value, low, high },
             });

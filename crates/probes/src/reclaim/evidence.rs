@@ -81,7 +81,9 @@ impl Evidence<'_> {
             words.push_str("; swap on zram");
         }
         if self.lru() == Some("multi-generational") {
-            words.push_str("; multi-generational LRU: this probe was not validated on such a kernel");
+            words.push_str(
+                "; multi-generational LRU: this probe was not validated on such a kernel",
+            );
         }
         if self.measured.facts.get(CGROUP) == Some(&2.0) {
             words.push_str("; cgroup version 2: this probe was not validated on a live one");
@@ -107,7 +109,8 @@ impl Evidence<'_> {
                 self.cost("forced reclaim", name),
                 "for a forced reclaim of its group",
             );
-            (!parts.is_empty()).then(|| format!("{}: ns a page: {}", mode.words(), parts.join(", ")))
+            (!parts.is_empty())
+                .then(|| format!("{}: ns a page: {}", mode.words(), parts.join(", ")))
         };
         // What is pinned is what the question is about.
         let mut modes = modes.to_vec();
@@ -116,7 +119,11 @@ impl Evidence<'_> {
             Mode::Held(_) => 1,
             _ => 2,
         });
-        modes.iter().filter_map(line).chain(self.proportions()).collect()
+        modes
+            .iter()
+            .filter_map(line)
+            .chain(self.proportions())
+            .collect()
     }
 
     /// How the ways compare, in the words of mail 004.
@@ -147,16 +154,28 @@ impl Evidence<'_> {
                 1 => String::new(),
                 _ => format!("{} of {}: ", share.pinned, share.limit()),
             };
-            let of_share = METRICS.iter().filter_map(|metric| self.line(metric, asked, share));
+            let of_share = METRICS
+                .iter()
+                .filter_map(|metric| self.line(metric, asked, share));
             lines.extend(of_share.map(|line| format!("{title}{line}")));
-            lines.extend(self.longest(asked, share).map(|line| format!("{title}{line}")));
-            lines.extend(self.lists(asked, share).map(|line| format!("{title}{line}")));
+            lines.extend(
+                self.longest(asked, share)
+                    .map(|line| format!("{title}{line}")),
+            );
+            lines.extend(
+                self.lists(asked, share)
+                    .map(|line| format!("{title}{line}")),
+            );
         }
         lines
     }
 
     fn modes(asked: &PressureParameters) -> impl Iterator<Item = Mode> + '_ {
-        let others = asked.modes.iter().copied().filter(|mode| *mode != Mode::None);
+        let others = asked
+            .modes
+            .iter()
+            .copied()
+            .filter(|mode| *mode != Mode::None);
         std::iter::once(Mode::None).chain(others)
     }
 
@@ -173,7 +192,13 @@ impl Evidence<'_> {
         let median = |mode: Mode| self.find(name, mode, share).and_then(Series::median);
         let digits = if matches!(name, RATIO | STEADY) { 2 } else { 1 };
         let parts: Vec<String> = Evidence::modes(asked)
-            .filter_map(|mode| Some(format!("{:.digits$} {}", median(mode)? / divisor, mode.word())))
+            .filter_map(|mode| {
+                Some(format!(
+                    "{:.digits$} {}",
+                    median(mode)? / divisor,
+                    mode.word()
+                ))
+            })
             .collect();
         if parts.is_empty() {
             return None;
@@ -181,7 +206,11 @@ impl Evidence<'_> {
         let apart = |one: Mode, other: Mode| {
             let found = Separation::of(&runs(one)?, &runs(other)?, self.seed)?;
             let auc = found.auc;
-            let word = if found.separates() { "separated" } else { "not separated" };
+            let word = if found.separates() {
+                "separated"
+            } else {
+                "not separated"
+            };
             Some(format!(
                 "; {one} against {other} AUC {:.2} ({:.2}..{:.2}): {word}",
                 auc.value, auc.low, auc.high
@@ -201,13 +230,17 @@ impl Evidence<'_> {
     fn longest(&self, asked: &PressureParameters, share: Share) -> Option<String> {
         let longest = |mode: Mode| {
             let blocks = &self.find(BLOCK, mode, share)?.blocks;
-            let most = blocks.iter().filter_map(|b| b.histogram.as_ref()?.max()).max()?;
+            let most = blocks
+                .iter()
+                .filter_map(|b| b.histogram.as_ref()?.max())
+                .max()?;
             #[allow(clippy::cast_precision_loss)] // 2^53 ns are 104 days
             let ms = most as f64 / 1e6;
             Some(format!("{ms:.1} {}", mode.word()))
         };
         let parts: Vec<String> = Evidence::modes(asked).filter_map(longest).collect();
-        (!parts.is_empty()).then(|| format!("longest wait to populate a block: {} ms", parts.join(", ")))
+        (!parts.is_empty())
+            .then(|| format!("longest wait to populate a block: {} ms", parts.join(", ")))
     }
 
     /// Where the pages were, and what reclaim did about them.
@@ -235,7 +268,11 @@ impl Evidence<'_> {
         } else {
             ""
         };
-        let swappiness = self.measured.series.iter().find_map(|s| s.number("swappiness"));
+        let swappiness = self
+            .measured
+            .series
+            .iter()
+            .find_map(|s| s.number("swappiness"));
         let swappiness = swappiness.map_or(String::new(), |s| format!(", swappiness {s}"));
         Some(format!("{lru} LRU, swap: {swap}{swapless}{swappiness}"))
     }

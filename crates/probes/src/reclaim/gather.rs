@@ -157,7 +157,12 @@ impl Gathered {
         let out = &mut self.collector;
         let mut pages = |name: &str, pages: Option<u64>| match pages {
             Some(pages) => out.number(name, "pages", &parameters, block(1), pages as f64),
-            None => out.fail(name, "pages", &parameters, "this kernel does not count them"),
+            None => out.fail(
+                name,
+                "pages",
+                &parameters,
+                "this kernel does not count them",
+            ),
         };
         pages(SCANNED, Some(sample.scanned));
         pages(RECLAIMED, Some(sample.reclaimed));

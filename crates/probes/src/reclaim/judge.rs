@@ -96,7 +96,9 @@ fn met(evidence: &Evidence<'_>, mode: Mode, share: Share) -> Result<(), String> 
     }
     let page = evidence.measured.facts.get("page_size").copied();
     let pages = share.pinned.0 as f64 / page.unwrap_or(4096.0);
-    let scanned = evidence.find(ANONYMOUS, mode, share).and_then(|s| s.median());
+    let scanned = evidence
+        .find(ANONYMOUS, mode, share)
+        .and_then(|s| s.median());
     match scanned {
         Some(scanned) if scanned >= pages => Ok(()),
         Some(scanned) => Err(format!(
@@ -109,7 +111,10 @@ fn met(evidence: &Evidence<'_>, mode: Mode, share: Share) -> Result<(), String> 
 
 fn interval(ratio: &Interval) -> String {
     let digits = if ratio.value < 1.5 { 2 } else { 1 };
-    format!("{:.digits$}x ({:.digits$}..{:.digits$})", ratio.value, ratio.low, ratio.high)
+    format!(
+        "{:.digits$}x ({:.digits$}..{:.digits$})",
+        ratio.value, ratio.low, ratio.high
+    )
 }
 
 /// `; locked (mlock) 1.0x`, for what is not the subject.
@@ -211,11 +216,18 @@ fn of_shrinker(measured: &Measured) -> (Verdict, Option<Figure>) {
         .max_by(|(_, a), (_, b)| a.total_cmp(b));
     let Some((name, value)) = slowest else {
         let error = measured.series.iter().find_map(|s| s.error.clone());
-        let missing = measured.missing.first().map(|m| format!("{}: {}", m.what, m.why));
-        let why = missing.or(error).unwrap_or_else(|| "nothing was scanned".to_owned());
+        let missing = measured
+            .missing
+            .first()
+            .map(|m| format!("{}: {}", m.what, m.why));
+        let why = missing
+            .or(error)
+            .unwrap_or_else(|| "nothing was scanned".to_owned());
         return (Verdict::inconclusive(&why), None);
     };
-    let why = format!("shrinker {name} took {value:.0} ns an object, in one scan: there is nothing to compare it with");
+    let why = format!(
+        "shrinker {name} took {value:.0} ns an object, in one scan: there is nothing to compare it with"
+    );
     let figure = Figure {
         value,
         unit: "ns/object".to_owned(),

@@ -367,7 +367,10 @@ mod tests {
                 "nothing to do",
             ),
             (pinned(120), "raise"),
-            (pinned(300), "300 MiB pinned do not fit into a limit of 128 MiB"),
+            (
+                pinned(300),
+                "300 MiB pinned do not fit into a limit of 128 MiB",
+            ),
             (pinned(0), "0 bytes"),
             (
                 with(PressureParameters {

@@ -173,7 +173,8 @@ impl Turnovers {
     fn see(&mut self, now: Reclaimed) {
         let since = now.since(self.from);
         if since.reclaimed >= self.pages {
-            self.ratios.push(since.scanned as f64 / since.reclaimed as f64);
+            self.ratios
+                .push(since.scanned as f64 / since.reclaimed as f64);
             self.from = now;
         }
     }
@@ -200,7 +201,9 @@ fn watch(
         }
         let over = match filled {
             Some(filled) => now.saturating_sub(filled).0 >= beside.time.0 / 3,
-            None => now.saturating_sub(begun) >= FILLING.min(Nanos(beside.time.0.saturating_mul(10))),
+            None => {
+                now.saturating_sub(begun) >= FILLING.min(Nanos(beside.time.0.saturating_mul(10)))
+            }
         };
         if over || pages.reclaimed >= WARM_UP * room {
             break Counts::read(system, group, threads)?;

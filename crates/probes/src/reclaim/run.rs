@@ -7,8 +7,8 @@ use stopgap_events::question::Question;
 use stopgap_events::random::Random;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::cgroup::{self, MemoryGroup, Site, Version};
-use stopgap_kernel::{System, budget, swap};
 use stopgap_kernel::tasks::ChildLimits;
+use stopgap_kernel::{System, budget, swap};
 use stopgap_stats::record::Answer;
 
 use super::cost::{self, Task, memlock_limit};
@@ -72,7 +72,8 @@ fn load_site(
             context.scratch.display()
         ));
     }
-    let swapless = !makes_swap && swap::in_use(context.system).is_ok_and(|(kind, _)| kind == "none");
+    let swapless =
+        !makes_swap && swap::in_use(context.system).is_ok_and(|(kind, _)| kind == "none");
     if asked.load == Load::Populate && swapless {
         let why = "no swap: blocks alone, of which nothing can be reclaimed, would end out of memory; make \
                    some with --swap, or take another load";
@@ -237,7 +238,11 @@ impl Reclaim {
             Ok(site) => site,
             Err(why) => return out.missing.push(Missing::new(LOAD, why)),
         };
-        let version = if site.version == Version::V2 { 2.0 } else { 1.0 };
+        let version = if site.version == Version::V2 {
+            2.0
+        } else {
+            1.0
+        };
         out.facts.insert(CGROUP.to_owned(), version);
         let mut cells = cells(asked, self.load_time(context, asked));
         let mut random = Random::new(context.seed ^ 1);
@@ -293,7 +298,9 @@ impl Probe for Reclaim {
         self.check_parameters(context)?;
         if let Some(name) = &self.shrinker {
             let folders = shrinker::find(context, name)?;
-            let touch = |folder: &PathBuf| format!("{}: frees what it holds (not put back)", folder.display());
+            let touch = |folder: &PathBuf| {
+                format!("{}: frees what it holds (not put back)", folder.display())
+            };
             return Ok(Plan {
                 what: "Has a shrinker scan all that it has, once, and times it.".to_owned(),
                 touches: folders.iter().map(touch).collect(),

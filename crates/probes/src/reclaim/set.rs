@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::holds::{Held, Segment, Way};
-use stopgap_kernel::memory::Mapping;
+use stopgap_kernel::memory::{Advice, Mapping};
 use stopgap_kernel::{Result, System};
 
 use super::cost::{base_pages, hold, map, populate};
@@ -25,6 +25,14 @@ pub(super) enum Set {
     Locked(Vec<Segment>),
     /// Segments, to be locked and unlocked.
     Churned(Vec<Segment>),
+}
+
+/// Has reclaim meet all of a locked segment once, which moves it off the lists. A kernel that knows no such
+/// advice (before 5.4) moves it when the load's reclaim meets it.
+fn cull(system: &dyn System, segment: &Segment) {
+    let mapping = segment.mapping();
+    let length = mapping.range().length();
+    let _ = system.advise(mapping, Bytes(0), length, Advice::PageOut);
 }
 
 impl Set {
@@ -55,12 +63,20 @@ impl Set {
         }
     }
 
-    /// Holds it until what is returned is dropped.
+    /// Holds it until what is returned is dropped. What is locked lazily is met by reclaim here already: the
+    /// price of that is the cost experiment's, and the load is about what comes after.
     pub(super) fn hold<'a>(&'a self, system: &'a dyn System) -> Result<Vec<Held<'a>>> {
         match self {
             Set::Nothing | Set::Mapped(_, None) | Set::Churned(_) => Ok(Vec::new()),
             Set::Mapped(mapping, Some(way)) => Ok(vec![hold(system, mapping, *way)?]),
-            Set::Locked(segments) => segments.iter().map(|one| system.shm_lock(one)).collect(),
+            Set::Locked(segments) => segments
+                .iter()
+                .map(|segment| {
+                    let held = system.shm_lock(segment)?;
+                    cull(system, segment);
+                    Ok(held)
+                })
+                .collect(),
         }
     }
 

@@ -86,7 +86,12 @@ fn count(system: &dyn System, folder: &Path) -> Result<Vec<Objects>, Error> {
         let wrong = || Error::parse(path.display(), format!("'{line}' is no inode with counts"));
         let numbers = numbers.map_err(|_| wrong())?;
         let (&group, counts) = numbers.split_first().ok_or_else(wrong)?;
-        all.extend(counts.iter().enumerate().map(|(node, &count)| Objects { group, node, count }));
+        all.extend(
+            counts
+                .iter()
+                .enumerate()
+                .map(|(node, &count)| Objects { group, node, count }),
+        );
     }
     Ok(all)
 }
@@ -170,6 +175,9 @@ mod tests {
         let folder = Path::new(FOLDER).join("x-1");
         let fake = Fake::default().with_file(folder.join("count"), "1 many\n");
         let error = count(&fake, &folder).unwrap_err().to_string();
-        assert!(error.contains("x-1/count") && error.contains("'1 many'"), "{error}");
+        assert!(
+            error.contains("x-1/count") && error.contains("'1 many'"),
+            "{error}"
+        );
     }
 }

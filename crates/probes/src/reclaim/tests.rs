@@ -174,13 +174,23 @@ fn a_small_host_is_never_driven_out_of_memory() {
     let four = Bytes::gib(4);
     let host = with_group(machine().with_file("/proc/meminfo", "MemAvailable: 4194304 kB\n"));
     let group = with_group(machine().with_file("/proc/meminfo", "MemAvailable: 67108864 kB\n"))
-        .with_file("/sys/fs/cgroup/memory/memory.limit_in_bytes", four.0.to_string())
+        .with_file(
+            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+            four.0.to_string(),
+        )
         .with_file("/sys/fs/cgroup/memory/memory.usage_in_bytes", "0");
     for (fake, whose) in [(&host, "this host"), (&group, "cgroup that this runs in")] {
         let large = loaded(|load| load.limit = Bytes::gib(3));
         let why = missing_load(&large, fake);
-        assert!(why.contains("more than half of the 4 GiB") && why.contains(whose), "{why}");
-        assert_eq!(missing_load(&loaded(|_| {}), fake), "", "128 MiB can be spared");
+        assert!(
+            why.contains("more than half of the 4 GiB") && why.contains(whose),
+            "{why}"
+        );
+        assert_eq!(
+            missing_load(&loaded(|_| {}), fake),
+            "",
+            "128 MiB can be spared"
+        );
         let costs = Reclaim {
             bytes: Some(Bytes::gib(3)),
             ..Reclaim::check(true)
@@ -215,9 +225,11 @@ fn a_kernel_without_shrinker_debugfs_is_unsupported_and_named_ones_are_found() {
         ..Reclaim::check(true)
     };
     let refusal = |fake: &Fake, privilege| {
-        with_context(fake, Path::new("/run"), privilege, |context| match probe.plan(context) {
-            Err(ProbeError::Unsupported(why)) => why,
-            other => panic!("{other:?}"),
+        with_context(fake, Path::new("/run"), privilege, |context| {
+            match probe.plan(context) {
+                Err(ProbeError::Unsupported(why)) => why,
+                other => panic!("{other:?}"),
+            }
         })
     };
     let why = refusal(&machine(), Privilege::Root);
@@ -232,10 +244,22 @@ fn a_kernel_without_shrinker_debugfs_is_unsupported_and_named_ones_are_found() {
         .with_file(format!("{folder}/i915-3/count"), "1 100\n")
         .with_file(format!("{folder}/i915-3/scan"), "");
     let answer = on_fake(&probe, &fake, Privilege::Root);
-    assert_eq!(fake.content(format!("{folder}/i915-3/scan")).unwrap(), "1 0 100");
+    assert_eq!(
+        fake.content(format!("{folder}/i915-3/scan")).unwrap(),
+        "1 0 100"
+    );
     assert_eq!(answer.verdict.word, Word::Inconclusive);
-    assert!(answer.verdict.text.contains("not one was freed"), "{}", answer.verdict.text);
-    assert!(answer.series.iter().all(|series| series.word("shrinker") == Some("i915-3")));
+    assert!(
+        answer.verdict.text.contains("not one was freed"),
+        "{}",
+        answer.verdict.text
+    );
+    assert!(
+        answer
+            .series
+            .iter()
+            .all(|series| series.word("shrinker") == Some("i915-3"))
+    );
 }
 
 #[test]
@@ -245,10 +269,17 @@ fn zram_and_what_was_not_validated_stand_in_the_verdict() {
     let mut other = measured("zram", ALL_MET, ratios);
     other.facts.insert(CGROUP.to_owned(), 2.0);
     for series in &mut other.series {
-        series.parameters.insert("lru".to_owned(), "multi-generational".into());
+        series
+            .parameters
+            .insert("lru".to_owned(), "multi-generational".into());
     }
     let (_, text) = verdict(other);
-    for words in ["swap on zram", "multi-generational LRU", "cgroup version 2", "not validated"] {
+    for words in [
+        "swap on zram",
+        "multi-generational LRU",
+        "cgroup version 2",
+        "not validated",
+    ] {
         assert!(text.contains(words), "{text}");
     }
     let (_, text) = verdict(measured("file", ALL_MET, ratios));
@@ -348,11 +379,7 @@ fn measured(swap: &str, anonymous: f64, ratios: &[(&str, &[f64])]) -> Measured {
     let mut measured = Measured::default();
     measured.facts.insert("page_size".to_owned(), 4096.0);
     for (mode, values) in ratios {
-        let held = if *mode == "none" {
-            0
-        } else {
-            Bytes::mib(64).0
-        };
+        let held = if *mode == "none" { 0 } else { Bytes::mib(64).0 };
         let parameters = [
             ("mode", Parameter::from(*mode)),
             ("swap", swap.into()),
@@ -414,7 +441,11 @@ fn an_excess_is_told_with_its_interval_and_beside_the_lock() {
     ));
     assert_eq!(word, Word::Excess, "{text}");
     assert!(text.starts_with("excess 2.4x (2."), "{text}");
-    assert!(text.contains("while 64 MiB of 128 MiB are pinned (vmsplice references); locked (mlock) 1.0x"));
+    assert!(
+        text.contains(
+            "while 64 MiB of 128 MiB are pinned (vmsplice references); locked (mlock) 1.0x"
+        )
+    );
 }
 
 #[test]
