@@ -137,8 +137,8 @@ fn references_are_told_from_a_lock() {
     };
     let (pinned, locked) = (ratios("vmsplice"), ratios("mlock"));
     let found = stopgap_stats::separation::Separation::of(&pinned, &locked, 1).unwrap();
-    // Somebody else's reclaim at the same time counts as ours here: one run of four may be spoilt.
-    assert!(found.auc.value >= 0.8, "{pinned:?} against {locked:?}");
+    // Somebody else's reclaim at the same time counts as ours here: one run of three may be spoilt.
+    assert!(found.auc.value >= 0.66, "{pinned:?} against {locked:?}");
     let lines = answer["evidence"].to_string();
     assert!(lines.contains("vmsplice against mlock AUC"), "{lines}");
 }
