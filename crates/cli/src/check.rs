@@ -10,6 +10,7 @@ use stopgap_probes::chunks::Chunks;
 use stopgap_probes::placement::Placement;
 use stopgap_probes::reclaim::Reclaim;
 use stopgap_probes::roundtrip::Roundtrip;
+use stopgap_probes::wakeup::Wakeup;
 use stopgap_probes::{Probe, ProbeError};
 use stopgap_report::screen;
 use stopgap_stats::record::Answer;
@@ -28,6 +29,7 @@ fn time(question: Question, quick: bool) -> Nanos {
         (Question::Roundtrip, false) => Nanos::secs(14),
         (Question::Chunks, false) => Nanos::secs(14),
         (Question::Reclaim, false) => Nanos::secs(16),
+        (Question::Wakeup, false) => Nanos::secs(10),
         (_, true) => Nanos::secs(3),
     }
 }
@@ -86,7 +88,13 @@ pub(crate) fn run(args: &args::Check) -> Result<ExitCode, Failure> {
 /// The probes in the order in which they are asked.
 fn probes(session: &Session, args: &args::Check, mappings: Option<u64>) -> Vec<Box<dyn Probe>> {
     let system = session.system();
-    let asked = |question: &Question| args.only.is_empty() || args.only.contains(question);
+    let asked = |question: &Question| {
+        if args.only.is_empty() {
+            Question::FOUR.contains(question)
+        } else {
+            args.only.contains(question)
+        }
+    };
     let make = |question| -> Box<dyn Probe> {
         match question {
             Question::Placement => {
@@ -97,6 +105,7 @@ fn probes(session: &Session, args: &args::Check, mappings: Option<u64>) -> Vec<B
             Question::Chunks => Box::new(Chunks::check(args.quick)),
             Question::Roundtrip => Box::new(Roundtrip::check(args.quick)),
             Question::Reclaim => Box::new(Reclaim::check(args.quick)),
+            Question::Wakeup => Box::new(Wakeup::check(args.quick)),
         }
     };
     Question::ALL

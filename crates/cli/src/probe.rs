@@ -6,13 +6,16 @@ use stopgap_events::units::{Bytes, Nanos};
 use stopgap_probes::Probe;
 use stopgap_probes::chunks::{Chunks, Fragment, Strategy};
 use stopgap_probes::placement::Placement;
+use stopgap_probes::reclaim::gem_syslatency::{Field, GemSyslatency};
 use stopgap_probes::reclaim::{Mode, PressureParameters, Reclaim};
 use stopgap_probes::roundtrip::{Matrix, Roundtrip, X11};
+use stopgap_probes::wakeup::Wakeup;
 use stopgap_report::{details, screen};
 use stopgap_stats::record::Answer;
 
 use crate::args::{
     self, ChunksFlags, PlacementFlags, ProbeCommon, ProbeQuestion, ReclaimFlags, RoundtripFlags,
+    WakeupFlags,
 };
 use crate::failure::{DONE, Failure, UNSUPPORTED};
 use crate::output;
@@ -44,8 +47,16 @@ pub(crate) fn run(args: args::Probe) -> Result<ExitCode, Failure> {
         }
         ProbeQuestion::Reclaim(flags) => {
             let mut common = flags.common.clone();
+            if flags.gem.as_gem_syslatency {
+                let field = flags.gem.field;
+                return ask_and_print(&common, |_| gem_syslatency(&flags), field);
+            }
             common.duration = common.duration.or(Some(RECLAIM_TIME));
             ask(&common, |_| reclaim(flags))
+        }
+        ProbeQuestion::Wakeup(flags) => {
+            let common = flags.common.clone();
+            ask(&common, |_| wakeup(&flags))
         }
     }
 }
@@ -147,6 +158,25 @@ fn reclaim(flags: ReclaimFlags) -> Box<dyn Probe> {
     })
 }
 
+fn gem_syslatency(flags: &ReclaimFlags) -> Box<dyn Probe> {
+    Box::new(GemSyslatency {
+        time: Nanos::secs(flags.gem.seconds.unwrap_or(10)),
+        background: flags.gem.background.then(|| "/".into()),
+        memory: flags.gem.memory_mode,
+        stall: flags.stall,
+    })
+}
+
+fn wakeup(flags: &WakeupFlags) -> Box<dyn Probe> {
+    Box::new(Wakeup {
+        interval: flags.interval,
+        policy: flags.policy,
+        priority: flags.priority,
+        stall: flags.stall,
+        runs: flags.common.runs(),
+    })
+}
+
 fn chunks(flags: ChunksFlags) -> Box<dyn Probe> {
     let fragment = flags.fragment.map(|keep| Fragment {
         keep,
@@ -181,6 +211,15 @@ fn ask(
     flags: &ProbeCommon,
     probe: impl FnOnce(&Session) -> Box<dyn Probe>,
 ) -> Result<ExitCode, Failure> {
+    ask_and_print(flags, probe, None)
+}
+
+/// Prints the answers, or of gem_syslatency's the one number that is asked for.
+fn ask_and_print(
+    flags: &ProbeCommon,
+    probe: impl FnOnce(&Session) -> Box<dyn Probe>,
+    field: Option<Field>,
+) -> Result<ExitCode, Failure> {
     let mut session = Session::begin(&flags.common)?;
     let probe = probe(&session);
     if flags.common.dry_run {
@@ -198,6 +237,12 @@ fn ask(
         &session.records,
         flags.common.json,
         |run, place| {
+            if let Some(field) = field {
+                let mut numbers = run.answers.iter().filter_map(|answer| field.print(answer));
+                return numbers
+                    .next()
+                    .map_or_else(String::new, |number| number + "\n");
+            }
             let style = session::style();
             let head = screen::environment_line(&run.environment, style);
             let answers = run.answers.iter().map(|a| details::answer(a, style));

@@ -1,11 +1,12 @@
-//! The four questions. One word each, everywhere: modules, sub-commands, reports, documents.
+//! The four questions, and the measurement alone that goes with them. One word each, everywhere: modules, sub-commands,
+//! reports, documents.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::words;
 
-/// What stopgap can be asked, in the order in which `check` asks.
+/// What stopgap can be asked. A record names by it what was asked.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -19,6 +20,18 @@ pub enum Question {
     Chunks,
     /// Do held buffers make everyone else wait when memory is short?
     Reclaim,
+    /// How late does a thread wake? It blames nobody: none of the four.
+    Wakeup,
+}
+
+impl Question {
+    /// The four questions, in the order in which `check` asks.
+    pub const FOUR: [Question; 4] = [
+        Question::Placement,
+        Question::Roundtrip,
+        Question::Chunks,
+        Question::Reclaim,
+    ];
 }
 
 words!(
@@ -27,11 +40,17 @@ words!(
     Roundtrip "roundtrip",
     Chunks "chunks",
     Reclaim "reclaim",
+    Wakeup "wakeup",
 );
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_four_are_among_all_in_the_same_order() {
+        assert_eq!(Question::FOUR, Question::ALL[..4]);
+    }
 
     #[test]
     fn words_read_back() {

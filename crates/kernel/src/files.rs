@@ -8,6 +8,26 @@ use stopgap_events::units::Bytes;
 use crate::error::{Error, Result};
 use crate::tracefs::Tracefs;
 
+/// What kind of file it is, and on which file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// What it is.
+    pub kind: Kind,
+    /// Number of the device of its file system.
+    pub device: u64,
+}
+
+/// A kind of file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A directory.
+    Directory,
+    /// A regular file.
+    Regular,
+    /// A link, a device, a socket, a pipe.
+    Other,
+}
+
 /// Files, whole and in one call. Nothing here creates a file except [`Files::create`].
 pub trait Files {
     /// The whole content.
@@ -58,6 +78,20 @@ pub trait Files {
     /// # Errors
     /// As opendir(3).
     fn list(&self, path: &Path) -> Result<Vec<String>>;
+
+    /// What has that name; of a link the link itself.
+    ///
+    /// # Errors
+    /// As lstat(2).
+    fn entry(&self, path: &Path) -> Result<Entry>;
+
+    /// Brings a regular file into the page cache, piece by piece (64 MiB), by mapping it shared and populated, and
+    /// unmapping it; stops early when `go_on`, asked before each piece, says so. Changes nothing, its time of access
+    /// at most, and follows no link. Bytes that were mapped.
+    ///
+    /// # Errors
+    /// As open(2) and mmap(2).
+    fn populate(&self, path: &Path, go_on: &dyn Fn() -> bool) -> Result<Bytes>;
 
     /// Where a symbolic link points.
     ///

@@ -12,6 +12,7 @@
 //! | [`tasks::Tasks`] | affinity, guarded children, context-switch counts |
 //! | [`ipc::Ipc`] | socket pairs and waiting for them |
 //! | [`holds::Holds`] | locking memory (mlock, `SHM_LOCK`) and pinning it (page references) |
+//! | [`realtime::Realtime`] | what a thread needs that must wake on time |
 //! | [`x11::X11`] | an X server of our own and what is asked of it |
 //!
 //! On top of the seam, and so testable without a kernel: [`environment`] and [`now`] read what
@@ -46,6 +47,7 @@ pub mod pagemap;
 pub mod pressure;
 mod proc;
 pub mod process;
+pub mod realtime;
 pub mod shortage;
 pub mod signals;
 pub mod snapshot;
@@ -72,6 +74,7 @@ pub trait System:
     + tasks::Tasks
     + ipc::Ipc
     + holds::Holds
+    + realtime::Realtime
     + x11::X11
     + Send
     + Sync
@@ -85,6 +88,7 @@ impl<T> System for T where
         + tasks::Tasks
         + ipc::Ipc
         + holds::Holds
+        + realtime::Realtime
         + x11::X11
         + Send
         + Sync

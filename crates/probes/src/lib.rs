@@ -1,4 +1,4 @@
-//! Live experiments, one a question, each through one contract:
+//! Live experiments, one a question (and `wakeup`, which blames nobody), each through one contract:
 //!
 //! ```text
 //! plan   -> what it will touch and use        (nothing is done; `--dry-run` prints it)
@@ -16,5 +16,6 @@ mod load;
 pub mod placement;
 pub mod reclaim;
 pub mod roundtrip;
+pub mod wakeup;
 
 pub use contract::{Context, Measured, Plan, Probe, ProbeError};

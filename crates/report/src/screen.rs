@@ -183,9 +183,8 @@ fn not_tested(run: &Run) -> Vec<(String, String)> {
         "the GPU driver, fences, block I/O, your program".to_owned(),
     )];
     let asked = |question| run.answers.iter().any(|a| a.question == question);
-    let left: Vec<&str> = Question::ALL
-        .iter()
-        .copied()
+    let left: Vec<&str> = Question::FOUR
+        .into_iter()
         .filter(|&question| !asked(question))
         .map(Question::word)
         .collect();
@@ -216,7 +215,7 @@ fn command(question: Question) -> String {
         Question::Roundtrip => {
             " --client poll,read --server poll --k 1 --work 0,50us --batch 1,32 --reply together,each"
         }
-        Question::Placement | Question::Chunks | Question::Reclaim => "",
+        Question::Placement | Question::Chunks | Question::Reclaim | Question::Wakeup => "",
     };
     format!("stopgap probe {question}{flags}")
 }

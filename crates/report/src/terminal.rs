@@ -103,6 +103,7 @@ fn led_by(question: Question) -> &'static str {
         Question::Roundtrip => "latency",
         Question::Chunks => "block",
         Question::Reclaim => "populate a block",
+        Question::Wakeup => "wake-up",
     }
 }
 

@@ -5,12 +5,14 @@
 
 mod chunks;
 mod compare;
+mod gem_syslatency;
 mod ministat;
 mod probe;
 mod record;
 mod replay;
 mod roundtrip;
 mod values;
+mod wakeup;
 mod watch;
 
 use std::path::PathBuf;
@@ -25,6 +27,7 @@ use crate::failure::{DONE, ERROR, Failure};
 
 pub(crate) use chunks::{Advise, AdviseChunks, AdviseQuestion, ChunksInput, ReplayChunks};
 pub(crate) use compare::{Compare, FailOn};
+pub(crate) use gem_syslatency::GemSyslatencyFlags;
 pub(crate) use ministat::Ministat;
 pub(crate) use probe::{
     ChunksFlags, PlacementFlags, Probe, ProbeCommon, ProbeQuestion, ReclaimFlags, RoundtripFlags,
@@ -35,6 +38,7 @@ pub(crate) use replay::{Replay, ReplayQuestion};
 pub(crate) use roundtrip::ReplayRoundtrip;
 pub use values::count;
 use values::{pid, size};
+pub(crate) use wakeup::WakeupFlags;
 pub(crate) use watch::{Resource, Watch};
 
 /// Find the stall, name its cause, try the fix, before you patch the kernel.
@@ -119,7 +123,7 @@ pub(crate) struct Check {
     /// Ask about this process: its mappings, its tasks; and place beside as many mappings.
     #[arg(short, long, value_name = "PID", value_parser = pid)]
     pub(crate) pid: Option<u32>,
-    /// Questions to ask, as placement,chunks [default: all four].
+    /// Questions to ask, as placement,chunks; wakeup, too [default: all four].
     #[arg(long, value_name = "QUESTION", value_delimiter = ',')]
     pub(crate) only: Vec<Question>,
     #[command(flatten)]

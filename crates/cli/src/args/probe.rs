@@ -7,8 +7,8 @@ use stopgap_probes::placement::Backend;
 use stopgap_probes::reclaim::{Load, Mode};
 use stopgap_probes::roundtrip::{ClientWait, Cpus, Policy, Reply, Wait};
 
-use super::Common;
 use super::values::{size, time};
+use super::{Common, GemSyslatencyFlags, WakeupFlags};
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -30,6 +30,8 @@ pub(crate) enum ProbeQuestion {
     Chunks(ChunksFlags),
     /// Do held buffers make everyone else wait when memory is short?
     Reclaim(ReclaimFlags),
+    /// How late does a thread wake? As cyclictest, but a missed period is a sample.
+    Wakeup(WakeupFlags),
 }
 
 /// Flags of every probe.
@@ -188,6 +190,8 @@ pub(crate) struct ReclaimFlags {
     /// CONFIG_SHRINKER_DEBUG). What it holds is freed: do not do this in production.
     #[arg(long, value_name = "NAME")]
     pub(crate) shrinker: Option<String>,
+    #[command(flatten)]
+    pub(crate) gem: GemSyslatencyFlags,
     #[command(flatten)]
     pub(crate) common: ProbeCommon,
 }

@@ -5,7 +5,7 @@ use stopgap_events::units::{Bytes, Nanos};
 
 use super::{Fake, State};
 use crate::error::{Error, Result};
-use crate::files::Files;
+use crate::files::{Entry, Files, Kind};
 use crate::tracefs::{PLACES, Tracefs};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,6 +136,32 @@ impl Files for Fake {
             Some(_) => Err(fail("read", path, libc::EISDIR)),
             None => Err(fail("open", path, libc::ENOENT)),
         }
+    }
+
+    fn entry(&self, path: &Path) -> Result<Entry> {
+        self.state().refuse_read("lstat", path)?;
+        let kind = match self.state().files.get(path) {
+            Some(Node::File(_)) => Kind::Regular,
+            Some(Node::Directory) => Kind::Directory,
+            Some(Node::Link(_)) => Kind::Other,
+            None => return Err(fail("lstat", path, libc::ENOENT)),
+        };
+        // A file system of its own begins at a top folder that is called as one of the kernel's.
+        let own = ["/proc", "/sys"].iter().any(|at| path.starts_with(at));
+        Ok(Entry {
+            kind,
+            device: u64::from(own),
+        })
+    }
+
+    /// A millisecond a file.
+    fn populate(&self, path: &Path, go_on: &dyn Fn() -> bool) -> Result<Bytes> {
+        let content = self.read(path)?;
+        if !go_on() {
+            return Ok(Bytes(0));
+        }
+        self.pass(Nanos::millis(1));
+        Ok(Bytes(content.len() as u64))
     }
 
     fn read_at(&self, path: &Path, offset: u64, length: usize) -> Result<Vec<u8>> {

@@ -9,6 +9,7 @@ mod files;
 mod holds;
 mod ipc;
 mod memory;
+mod realtime;
 mod refusal;
 mod tasks;
 mod x11;
@@ -38,6 +39,7 @@ struct State {
     later: Vec<files::Change>,
     memory: memory::Space,
     holds: holds::Ledger,
+    ordinary: bool,
 }
 
 impl Default for Fake {

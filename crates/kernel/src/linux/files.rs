@@ -9,11 +9,36 @@ use stopgap_events::units::Bytes;
 
 use super::Linux;
 use crate::error::{Error, Result};
-use crate::files::Files;
+use crate::files::{Entry, Files, Kind};
 use crate::tracefs::{PLACES, Tracefs};
 
 fn on<T>(call: &'static str, path: &Path, result: io::Result<T>) -> Result<T> {
     result.map_err(|e| Error::call(call, path.display(), e))
+}
+
+/// Of a file, at most so much is mapped at once.
+const PIECE: Bytes = Bytes::mib(64);
+
+/// Maps, populates and unmaps `length` bytes (at most [`PIECE`]) from `offset` on.
+fn populate_piece(file: &fs::File, offset: u64, length: u64) -> io::Result<()> {
+    use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+    #[allow(clippy::cast_possible_truncation)] // at most PIECE
+    let length = length as usize;
+    let flags = MapFlags::SHARED | MapFlags::POPULATE;
+    // SAFETY: without MAP_FIXED the kernel chooses addresses that nothing else uses; the mapping is never
+    // touched, so it does not matter what becomes of the file, and is gone before anyone else knows of it.
+    unsafe {
+        let address = mmap(
+            std::ptr::null_mut(),
+            length,
+            ProtFlags::READ,
+            flags,
+            file,
+            offset,
+        )?;
+        munmap(address, length)?;
+    }
+    Ok(())
 }
 
 impl Files for Linux {
@@ -96,6 +121,37 @@ impl Files for Linux {
             names.push(name.to_string_lossy().into_owned());
         }
         Ok(names)
+    }
+
+    fn entry(&self, path: &Path) -> Result<Entry> {
+        let found = on("lstat", path, fs::symlink_metadata(path))?;
+        let kind = match found.file_type() {
+            kind if kind.is_dir() => Kind::Directory,
+            kind if kind.is_file() => Kind::Regular,
+            _ => Kind::Other,
+        };
+        Ok(Entry {
+            kind,
+            device: found.dev(),
+        })
+    }
+
+    fn populate(&self, path: &Path, go_on: &dyn Fn() -> bool) -> Result<Bytes> {
+        let mut options = fs::OpenOptions::new();
+        // Whatever it has become since: no link is followed, no pipe waited for.
+        options
+            .read(true)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY);
+        let file = on("open", path, options.open(path))?;
+        let found = on("fstat", path, file.metadata())?;
+        let length = if found.is_file() { found.len() } else { 0 };
+        let mut at = 0;
+        while at < length && go_on() {
+            let piece = (length - at).min(PIECE.0);
+            on("mmap", path, populate_piece(&file, at, piece))?;
+            at += piece;
+        }
+        Ok(Bytes(at.min(length)))
     }
 
     fn link(&self, path: &Path) -> Result<PathBuf> {
@@ -182,5 +238,37 @@ impl Files for Linux {
                 io::Error::last_os_error(),
             ))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regular_files_are_brought_in_and_others_are_not_touched() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("file"), vec![7u8; 10_000]).unwrap();
+        fs::write(at("empty"), "").unwrap();
+        std::os::unix::fs::symlink(at("file"), at("link")).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), 0o600.into()).unwrap();
+        let populate = |name: &str| Linux.populate(&at(name), &|| true);
+        assert_eq!(populate("file").unwrap(), Bytes(10_000));
+        assert_eq!(populate("empty").unwrap(), Bytes(0));
+        assert_eq!(Linux.populate(&at("file"), &|| false).unwrap(), Bytes(0));
+        let followed = populate("link").unwrap_err();
+        assert_eq!(followed.errno(), Some(libc::ELOOP), "{followed}");
+        // Nobody writes to it: waiting for one would be for ever.
+        assert_eq!(populate("pipe").unwrap(), Bytes(0));
+        let kind = |name: &str| Linux.entry(&at(name)).unwrap().kind;
+        assert_eq!(kind("file"), Kind::Regular);
+        assert_eq!((kind("link"), kind("pipe")), (Kind::Other, Kind::Other));
+        let here = Linux.entry(folder.path()).unwrap();
+        assert_eq!(
+            (here.kind, here.device),
+            (Kind::Directory, Linux.entry(&at("file")).unwrap().device)
+        );
+        assert!(Linux.entry(&at("none")).unwrap_err().is_absent());
     }
 }

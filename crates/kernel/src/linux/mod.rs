@@ -9,6 +9,7 @@ mod mapping_count;
 mod memory;
 pub mod perf;
 mod pressure_trigger;
+mod realtime;
 mod switches;
 mod tasks;
 pub(crate) mod taskstats;

@@ -7,6 +7,7 @@ use stopgap_stats::separation::Separation;
 
 use super::gather::{
     ANONYMOUS, BLOCK, CGROUP, CULLED, RATIO, STALLED, STEADY, SYSTEM_CPU, UNEVICTABLE,
+    WAKE_ORDINARY, WAKE_REALTIME,
 };
 use super::parameters::{Mode, PressureParameters};
 use crate::contract::Measured;
@@ -27,12 +28,24 @@ impl Share {
 
 /// What tells modes apart, or does not: the series, what it is, its unit, and what its numbers are divided
 /// by to be shown so.
-const METRICS: [(&str, &str, &str, f64); 5] = [
+const METRICS: [(&str, &str, &str, f64); 7] = [
     (RATIO, "pages scanned per page reclaimed", "", 1.0),
     (STEADY, "the same between storms", "", 1.0),
     (STALLED, "memory stall (PSI, some)", " ms per GiB read", 1.0),
     (SYSTEM_CPU, "system CPU", " ms per GiB read", 1.0),
     (BLOCK, "median wait to populate a block", " ms", 1e6),
+    (
+        WAKE_REALTIME,
+        "median wake-up of a real-time thread",
+        " us",
+        1e3,
+    ),
+    (
+        WAKE_ORDINARY,
+        "median wake-up of an ordinary thread",
+        " us",
+        1e3,
+    ),
 ];
 
 pub(super) struct Evidence<'a> {

@@ -44,6 +44,8 @@ pub(super) const SCANNED: &str = "pages scanned";
 pub(super) const RECLAIMED: &str = "pages reclaimed";
 pub(super) const UNEVICTABLE: &str = "unevictable at the end";
 pub(super) const CULLED: &str = "culled by reclaim";
+pub(super) const WAKE_REALTIME: &str = "wake-up of a real-time thread";
+pub(super) const WAKE_ORDINARY: &str = "wake-up of an ordinary thread";
 pub(super) const STALLED: &str = "memory stall per GiB read";
 pub(super) const SYSTEM_CPU: &str = "system CPU per GiB read";
 pub(super) const ANONYMOUS: &str = "anonymous pages scanned";
@@ -205,14 +207,34 @@ impl Gathered {
                 }
             }
         }
-        if asked.load.populates() {
+        let populated = asked
+            .load
+            .populates()
+            .then_some((BLOCK, Ok(&sample.blocks)));
+        let woken = [
+            (WAKE_REALTIME, sample.realtime.as_ref()),
+            (WAKE_ORDINARY, Ok(&sample.ordinary)),
+        ];
+        for (name, lengths) in populated.into_iter().chain(woken) {
             let mut recorder = Recorder::new(asked.stall.0);
-            for &(start, length) in &sample.blocks {
+            let lengths = match lengths {
+                Ok(lengths) => lengths,
+                Err(why) => {
+                    out.fail(name, "ns", &parameters, why);
+                    continue;
+                }
+            };
+            for &(start, length) in lengths {
                 recorder.record(start, length);
             }
             match recorder.into_block(run, sample.start_ns) {
-                Some(block) => out.add(BLOCK, "ns", &parameters, block),
-                None => out.fail(BLOCK, "ns", &parameters, "no block was populated in time"),
+                Some(block) => out.add(name, "ns", &parameters, block),
+                None => out.fail(
+                    name,
+                    "ns",
+                    &parameters,
+                    "not once in the time that was counted",
+                ),
             }
         }
         self.loads += 1;

@@ -13,6 +13,7 @@
 mod cost;
 mod evidence;
 mod gather;
+pub mod gem_syslatency;
 mod judge;
 mod parameters;
 mod pressure;

@@ -51,7 +51,7 @@ use stopgap_stats::quantile::median;
 
 use super::parameters::{Load, Mode};
 use super::set::Set;
-use super::threads::{self, Threads};
+use super::threads::{self, Lengths, Threads};
 use crate::contract::Context;
 use crate::load;
 
@@ -123,7 +123,11 @@ pub(super) struct Sample {
     /// Bytes read.
     pub(super) read: u64,
     /// Start and length of each block's populating.
-    pub(super) blocks: Vec<(u64, u64)>,
+    pub(super) blocks: Lengths,
+    /// Intended start and lateness of each wake-up of a real-time thread, or why there is none.
+    pub(super) realtime: std::result::Result<Lengths, String>,
+    /// The same of an ordinary thread.
+    pub(super) ordinary: Lengths,
 }
 
 /// What is counted from one point in time to another.
@@ -226,14 +230,11 @@ fn body(system: &dyn System, group: &MemoryGroup, file: &Path, beside: &Beside) 
     // Released at the end of this function; the process ends soon after.
     let held = set.hold(system)?;
     let threads = Threads::default();
-    let (watched, blocks) = std::thread::scope(|scope| {
-        let blocks = threads::start(scope, system, &threads, file, beside, &set);
+    let (watched, timed) = std::thread::scope(|scope| {
+        let at_work = threads::start(scope, system, &threads, file, beside, &set);
         let watched = watch(system, group, beside, &threads);
         threads.stop();
-        let blocks = blocks
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        (watched, blocks)
+        (watched, at_work.join())
     });
     let unevictable = group.stat(system).ok().and_then(|stat| {
         let bytes = Bytes(*stat.get("unevictable")?);
@@ -242,6 +243,10 @@ fn body(system: &dyn System, group: &MemoryGroup, file: &Path, beside: &Beside) 
     drop(held);
     let (before, after, turnovers) = watched?;
     let counts = after.pages.since(before.pages);
+    let counted = |lengths: Lengths| -> Lengths {
+        let begun = |&(start, _): &(u64, u64)| start >= before.at.0;
+        lengths.into_iter().filter(begun).collect()
+    };
     let since = |before: Result<Nanos>, after: Result<Nanos>| match (before, after) {
         (Ok(before), Ok(after)) => Ok(after.saturating_sub(before).0),
         (Err(error), _) | (_, Err(error)) => Err(error.to_string()),
@@ -262,10 +267,9 @@ fn body(system: &dyn System, group: &MemoryGroup, file: &Path, beside: &Beside) 
             .map(|(after, before)| after.saturating_sub(before)),
         unevictable,
         read: after.read.saturating_sub(before.read),
-        blocks: blocks
-            .into_iter()
-            .filter(|&(start, _)| start >= before.at.0)
-            .collect(),
+        blocks: counted(timed.blocks),
+        realtime: timed.realtime.map(counted),
+        ordinary: counted(timed.ordinary),
     })
 }
 

@@ -1,4 +1,4 @@
-//! The four questions: of each its verdict by run, and the pictures that a person of its field looks at.
+//! The questions: of each its verdict by run, and the pictures that a person of its field looks at.
 
 use stopgap_events::question::Question;
 use stopgap_stats::quantile::median;
@@ -104,6 +104,7 @@ pub(super) fn asks(question: Question) -> &'static str {
         }
         Question::Chunks => "does building a big buffer stall, and can the IOMMU map it well?",
         Question::Reclaim => "do held buffers make everyone else wait when memory is short?",
+        Question::Wakeup => "how late does a thread wake?",
     }
 }
 
@@ -119,6 +120,7 @@ fn charts(question: Question, groups: &[Vec<Measured<'_>>], sides: &[Side<'_>]) 
         Question::Roundtrip => roundtrip(groups, sides),
         Question::Chunks => chunks(groups, sides),
         Question::Reclaim => reclaim(groups, sides),
+        Question::Wakeup => wakeup(groups, sides),
     }
 }
 
@@ -252,6 +254,24 @@ fn reclaim(groups: &[Vec<Measured<'_>>], sides: &[Side<'_>]) -> Vec<Chart> {
     charts.extend(latency::charts(
         "Populating a block",
         &named(groups, "populate a block"),
+        sides,
+    ));
+    charts
+}
+
+fn wakeup(groups: &[Vec<Measured<'_>>], sides: &[Side<'_>]) -> Vec<Chart> {
+    let all = named(groups, "wake-up");
+    let mut charts = latency::charts("A wake-up", &all, sides);
+    charts.extend(dots::chart(
+        "A wake-up, by run",
+        "Median lateness of a run.",
+        &all,
+        sides,
+        None,
+    ));
+    charts.extend(latency::charts(
+        "A wake-up, by CPU",
+        &named(groups, "wake-up of a CPU"),
         sides,
     ));
     charts

@@ -37,7 +37,7 @@ pub(super) fn section(id: &str, name: &str, replay: &Replay) -> String {
         Question::Placement => placement(replay),
         Question::Chunks => chunks(replay),
         Question::Roundtrip => roundtrip(replay),
-        Question::Reclaim => Vec::new(),
+        Question::Reclaim | Question::Wakeup => Vec::new(),
     };
     html.push_str("<div class=\"charts\">");
     html.extend(charts.iter().map(Chart::html));
@@ -243,7 +243,7 @@ fn roundtrip(replay: &Replay) -> Vec<Chart> {
 fn table(replay: &Replay) -> String {
     let optional = |value: Option<f64>| value.map_or_else(|| "unknown".to_owned(), number);
     let mut table = match replay.question {
-        Question::Placement | Question::Reclaim => Table::new(&[
+        Question::Placement | Question::Reclaim | Question::Wakeup => Table::new(&[
             "workload",
             "policy",
             "N",

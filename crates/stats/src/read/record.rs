@@ -193,8 +193,12 @@ fn run(
     let Some(stalls) = &block.stalls else {
         return Ok(run);
     };
-    // Samples follow each other: all of them together are the time in which a stall could be seen.
-    let looked = looked(&histogram);
+    let looked = match series.parameters.get("interval-ns") {
+        // A sample every interval, of however many CPUs: it was looked all the time.
+        Some(Parameter::Number(interval)) => histogram.len().saturating_mul(*interval),
+        // Samples follow each other: all of them together are the time in which a stall could be seen.
+        _ => looked(&histogram),
+    };
     let threshold = options.stall_threshold_ns.unwrap_or(stalls.threshold_ns);
     if threshold == stalls.threshold_ns {
         return Ok(run.with_stalls(RunStalls::of_record(stalls, looked)));

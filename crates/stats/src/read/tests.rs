@@ -312,6 +312,21 @@ fn a_records_blocks_are_runs() {
     );
 }
 
+/// Wake-ups a millisecond apart were looked at for all of that time, not for the sum of their lateness.
+#[test]
+fn periodic_samples_were_looked_at_all_the_time() {
+    let text = record(3, 2_000).replace("\"n\":9,", "\"interval-ns\":1000000,\"n\":9,");
+    let by_n = series("map n=9");
+    let read = super::read(text.as_bytes(), &by_n).unwrap();
+    assert_eq!(read.parameters["interval-ns"], "1000000");
+    assert_eq!(read.runs[0].stalls.unwrap().duration_ns, 2_000_000_000);
+    let other = super::read(record(3, 2_000).as_bytes(), &by_n).unwrap();
+    assert!(
+        other.runs[0].stalls.unwrap().duration_ns < 4_000_000,
+        "calls that follow each other"
+    );
+}
+
 #[test]
 fn what_is_damaged_is_said_with_its_line() {
     let cut = |bytes: &[u8], share: usize| bytes[..bytes.len() * share / 100].to_vec();

@@ -1,0 +1,300 @@
+//! What each CPU's measuring thread and busy thread do.
+
+use serde::{Deserialize, Serialize};
+use stopgap_events::memory::Protection;
+use stopgap_events::random::Random;
+use stopgap_events::units::{Bytes, Nanos};
+use stopgap_kernel::memory::{Advice, MapKind, MapRequest};
+use stopgap_kernel::{Error, System};
+use stopgap_stats::histogram::Recorder;
+use stopgap_stats::record::Block;
+
+/// Priority of measuring threads.
+const PRIORITY: u32 = 99;
+/// A timer expires so much ahead, and [`SPREAD`] at most beyond that.
+const AHEAD: Nanos = Nanos::micros(100);
+const SPREAD: Nanos = Nanos::millis(1);
+/// What is mapped and touched with `-m`.
+pub(super) const ALLOCATION: Bytes = Bytes::mib(2);
+/// What a busy thread drops and makes anew with `-m`.
+pub(super) const OBJECT: Bytes = Bytes::mib(16);
+/// CPU time of one pass of a busy thread beside that.
+const PASS: Nanos = Nanos::micros(20);
+/// Readings of the clock whose cost is taken off.
+const READINGS: u64 = 1_024;
+
+/// When they work, and who may stop them.
+#[derive(Clone, Copy)]
+pub(super) struct Times<'a> {
+    pub(super) begin: Nanos,
+    pub(super) end: Nanos,
+    pub(super) interrupted: &'a dyn Fn() -> bool,
+}
+
+impl Times<'_> {
+    pub(super) fn go_on(&self, system: &dyn System) -> bool {
+        system.now() < self.end && !(self.interrupted)()
+    }
+}
+
+/// What a thread of one CPU gives.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Report {
+    /// Every sample.
+    pub(super) all: Option<Block>,
+    /// Mean of all less the clock's cost, microseconds.
+    pub(super) mean_us: Option<f64>,
+    /// The same without periods that were missed, as the original counts.
+    pub(super) original_us: Option<f64>,
+    /// The longest, microseconds.
+    pub(super) max_us: Option<f64>,
+    /// Periods that passed while it slept for an earlier one.
+    pub(super) missed: u64,
+    /// Passes of a busy thread.
+    pub(super) cycles: u64,
+    /// Why it ran as an ordinary thread.
+    pub(super) ordinary: Option<String>,
+    /// Why it ended before its time.
+    pub(super) error: Option<String>,
+}
+
+/// What a reading of the clock costs, nanoseconds.
+#[allow(clippy::cast_precision_loss)] // small
+fn overhead(system: &dyn System) -> f64 {
+    let begin = system.now();
+    let end = (0..READINGS).fold(begin, |_, _| system.now());
+    (end.saturating_sub(begin)).0 as f64 / READINGS as f64
+}
+
+/// A measuring thread: of a timer, or with `allocate` of 2 MiB that are mapped, touched and unmapped.
+pub(super) fn measure(
+    system: &dyn System,
+    (cpu, seed): (u32, u64),
+    stall: Nanos,
+    allocate: bool,
+    times: Times<'_>,
+) -> Report {
+    let mut report = Report::default();
+    if let Err(error) = system.set_cpus(&[cpu]) {
+        report.error = Some(error.to_string());
+        return report;
+    }
+    if let Err(error) = system.set_fifo(PRIORITY) {
+        report.ordinary = Some(error.to_string());
+    }
+    let cost = overhead(system);
+    system.sleep_until(times.begin);
+    let mut taken = Taken {
+        all: Recorder::new(stall.0),
+        slept: (0, 0),
+    };
+    if allocate {
+        if let Err(error) = allocations(system, times, &mut taken) {
+            report.error = Some(error.to_string());
+        }
+    } else {
+        report.missed = timers(system, &mut Random::new(seed), times, &mut taken);
+    }
+    #[allow(clippy::cast_precision_loss)] // rounded
+    let micros = |ns: f64| (ns - cost).max(0.0) / 1_000.0;
+    report.mean_us = taken.all.histogram().mean().map(micros);
+    #[allow(clippy::cast_precision_loss)] // rounded
+    let slept = (taken.slept.1 > 0).then(|| taken.slept.0 as f64 / taken.slept.1 as f64);
+    report.original_us = slept.map(micros);
+    #[allow(clippy::cast_precision_loss)] // an hour in nanoseconds is below 2^53
+    let max = taken.all.histogram().max().map(|ns| ns as f64 / 1_000.0);
+    report.max_us = max;
+    report.all = taken.all.into_block(0, times.begin.0);
+    report
+}
+
+/// What was measured.
+struct Taken {
+    all: Recorder,
+    /// Nanoseconds and samples that the original counts.
+    slept: (u128, u64),
+}
+
+impl Taken {
+    fn record(&mut self, intended: Nanos, late: Nanos, missed: bool) {
+        self.all.record(intended.0, late.0);
+        if !missed {
+            self.slept.0 += u128::from(late.0);
+            self.slept.1 += 1;
+        }
+    }
+}
+
+/// Sleeps until timers expire, each 100 us to 1.1 ms after the one before. The original sets the next one when it wakes,
+/// and so leaves out those that would have expired while it was held up; here they were to expire all the same. How many
+/// of them that are.
+fn timers(system: &dyn System, random: &mut Random, times: Times<'_>, taken: &mut Taken) -> u64 {
+    let (mut expires, mut missed) = (system.now(), 0);
+    let mut next = || AHEAD + Nanos(random.below(SPREAD.0));
+    expires += next();
+    while expires < times.end && times.go_on(system) {
+        system.sleep_until(expires);
+        let now = system.now();
+        let mut first = true;
+        while expires <= now {
+            taken.record(expires, now.saturating_sub(expires), !first);
+            missed += u64::from(!first);
+            first = false;
+            expires += next();
+        }
+    }
+    missed
+}
+
+/// Maps, touches and unmaps. Between two it sleeps as long as one took, unlike the original: a thread of the highest
+/// priority that never sleeps would take the CPU from everyone, us included.
+fn allocations(system: &dyn System, times: Times<'_>, taken: &mut Taken) -> Result<(), Error> {
+    let request = MapRequest {
+        length: ALLOCATION,
+        protection: Protection::Write,
+        kind: MapKind::Anonymous,
+        align: Bytes(0),
+    };
+    while times.go_on(system) {
+        let begin = system.now();
+        let mapping = system.map(&request)?;
+        // Without transparent huge pages it is refused, and pages are small ones.
+        let _ = system.advise(&mapping, Bytes(0), ALLOCATION, Advice::HugePage);
+        system.touch(&mapping, Bytes(0), ALLOCATION)?;
+        system.unmap(mapping)?;
+        let took = system.now().saturating_sub(begin);
+        taken.record(begin, took, false);
+        system.sleep_until(system.now() + took);
+    }
+    Ok(())
+}
+
+/// A busy thread, which stands for one that submits to a GPU: computes, and with `objects` makes an object of 16 MiB in
+/// shared memory, fills it and drops it, pass by pass.
+pub(super) fn be_busy(system: &dyn System, cpu: u32, objects: bool, times: Times<'_>) -> Report {
+    let mut report = Report::default();
+    let passes = || -> Result<u64, Error> {
+        system.set_cpus(&[cpu])?;
+        system.sleep_until(times.begin);
+        let mut cycles = 0;
+        while times.go_on(system) {
+            system.spin(PASS);
+            if objects {
+                object(system)?;
+            }
+            cycles += 1;
+        }
+        Ok(cycles)
+    };
+    match passes() {
+        Ok(cycles) => report.cycles = cycles,
+        Err(error) => report.error = Some(error.to_string()),
+    }
+    report
+}
+
+fn object(system: &dyn System) -> Result<(), Error> {
+    let mapping = system.map(&MapRequest {
+        length: OBJECT,
+        protection: Protection::Write,
+        kind: MapKind::AnonymousAlone,
+        align: Bytes(0),
+    })?;
+    system.touch(&mapping, Bytes(0), OBJECT)?;
+    system.unmap(mapping)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stopgap_kernel::clock::Clock;
+    use stopgap_kernel::fake::Fake;
+
+    #[test]
+    fn timers_on_time_are_a_sample_each_and_none_is_missed() {
+        let fake = Fake::default();
+        let times = Times {
+            begin: Nanos::secs(1),
+            end: Nanos::secs(2),
+            interrupted: &|| false,
+        };
+        let report = measure(&fake, (0, 7), Nanos::millis(10), false, times);
+        assert_eq!(report.error, None);
+        let all = report.all.unwrap();
+        // 1 s in steps of 100 us to 1.1 ms, 600 us in the mean.
+        assert!((1_500..1_850).contains(&all.samples), "{}", all.samples);
+        assert_eq!((report.missed, report.max_us), (0, Some(0.0)));
+        assert_eq!((report.mean_us, report.original_us), (Some(0.0), Some(0.0)));
+        assert!(fake.now() <= Nanos::secs(2) + SPREAD);
+    }
+
+    /// Held up for 100 ms in the middle: what would have expired then is there, and the original's mean is less.
+    #[test]
+    fn timers_that_expire_in_a_stall_are_samples() {
+        let fake = Fake::default();
+        let mut taken = Taken {
+            all: Recorder::new(Nanos::millis(10).0),
+            slept: (0, 0),
+        };
+        let stalled = std::cell::Cell::new(false);
+        let hold_up = || {
+            if fake.now() > Nanos::millis(50) && !stalled.replace(true) {
+                fake.pass(Nanos::millis(100));
+            }
+            false
+        };
+        let times = Times {
+            begin: Nanos(0),
+            end: Nanos::millis(300),
+            interrupted: &hold_up,
+        };
+        let missed = timers(&fake, &mut Random::new(3), times, &mut taken);
+        // 100 ms in steps of 600 us.
+        assert!((120..220).contains(&missed), "{missed}");
+        assert_eq!(taken.all.histogram().len(), taken.slept.1 + missed);
+        let max = taken.all.histogram().max().unwrap();
+        assert!((98_000_000..=101_000_000).contains(&max), "{max}");
+        assert_eq!(taken.all.stalls().count, 1, "one episode");
+        let all = taken.all.histogram().mean().unwrap();
+        #[allow(clippy::cast_precision_loss)]
+        let original = taken.slept.0 as f64 / taken.slept.1 as f64;
+        assert!(all > 20.0 * original, "{all} against {original}");
+    }
+
+    #[test]
+    fn allocations_leave_the_cpu_for_as_long_as_they_took() {
+        let fake = Fake::default();
+        let times = Times {
+            begin: Nanos(0),
+            end: Nanos::millis(100),
+            interrupted: &|| false,
+        };
+        let report = measure(&fake, (0, 7), Nanos::millis(10), true, times);
+        let all = report.all.unwrap();
+        let busy: u64 = all
+            .histogram
+            .unwrap()
+            .buckets()
+            .map(|(ns, count)| ns * count)
+            .sum();
+        assert!(
+            (40_000_000..60_000_000).contains(&busy),
+            "{busy}: half of the time"
+        );
+        assert_eq!(report.error, None);
+    }
+
+    #[test]
+    fn busy_threads_count_their_passes() {
+        let fake = Fake::default();
+        let times = Times {
+            begin: Nanos(0),
+            end: Nanos::millis(10),
+            interrupted: &|| false,
+        };
+        let report = be_busy(&fake, 0, false, times);
+        assert_eq!((report.cycles, report.error), (500, None));
+        let none = be_busy(&fake, 9, false, times);
+        assert!(none.error.unwrap().contains("sched_setaffinity"));
+    }
+}

@@ -1,0 +1,441 @@
+//! Mail 004's own benchmark on machines without i915: IGT's `benchmarks/gem_syslatency`.
+//!
+//! A measuring thread on each CPU, of the highest priority, looks how late a timer is, or with *memory* how long it takes
+//! to map 2 MiB, ask for huge pages, touch each page and unmap. Beside it, on each CPU, a busy thread stands for one that
+//! submits to the GPU; with *memory* it makes and drops objects of 16 MiB in shared memory. In the *background* a file
+//! system is walked, and each file mapped.
+//!
+//! What is not the original's: without a GPU no object can be purged by a driver's shrinker; between two
+//! allocations a measuring thread leaves the CPU; timers that would have expired while it was held up are samples, too; and
+//! the true maximum stands beside the folded one ([`fold`]). It always ends.
+
+mod fold;
+mod measure;
+mod walk;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use stopgap_events::machine::{Counter, Missing, Privilege};
+use stopgap_events::question::Question;
+use stopgap_events::random::Random;
+use stopgap_events::units::{Bytes, Nanos};
+use stopgap_events::words;
+use stopgap_kernel::realtime::CPU_LATENCY;
+use stopgap_kernel::tasks::{ChildBody, ChildLimits};
+use stopgap_stats::record::{Answer, Block, Parameter, Series};
+use stopgap_stats::verdict::Verdict;
+
+use crate::contract::{Context, Measured, Plan, Probe, ProbeError};
+use crate::load;
+use measure::{Report, Times};
+use walk::Walked;
+
+/// Lateness of timers of all CPUs, nanoseconds.
+pub const TIMER: &str = "timer";
+/// Time of allocations of all CPUs, nanoseconds.
+pub const ALLOCATE: &str = "2 MiB allocation";
+/// Counter of timers that expired while a thread slept for an earlier one.
+const MISSED: &str = "missed timers";
+/// Microseconds of the true maximum, and of the mean as the original counts: among the facts.
+const TRUE_MAX: &str = "true-max-us";
+const ORIGINAL: &str = "original-mean-us";
+/// Facts of the background walk.
+const WALKED_FILES: &str = "walked-files";
+const WALKED_BYTES: &str = "walked-bytes";
+
+/// What a child takes beside what it maps.
+const CHILD: Bytes = Bytes::mib(8);
+/// How long the walk goes on before anything is measured.
+const HEAD_START: Nanos = Nanos::secs(5);
+/// How long a child that waits for memory or a disk may end after the others.
+const GRACE: Nanos = Nanos::secs(20);
+/// The longest that it may be asked to take.
+const LONGEST: Nanos = Nanos::secs(24 * 3_600);
+
+/// One of the three numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Field {
+    /// Passes of busy threads, the mean over CPUs.
+    Cycles,
+    /// Mean over CPUs of their mean latencies less the cost of reading the clock, microseconds.
+    Mean,
+    /// Maxima of CPUs folded: trimean of more than 9, median of more than 5, else mean; microseconds.
+    Max,
+}
+
+words!(Field, "field", Cycles "0", Mean "1", Max "2");
+
+impl Field {
+    /// Name of its series.
+    #[must_use]
+    pub fn series(self) -> &'static str {
+        match self {
+            Field::Cycles => "cycles",
+            Field::Mean => "latency mean",
+            Field::Max => "latency max",
+        }
+    }
+
+    fn unit(self) -> &'static str {
+        match self {
+            Field::Cycles => "passes",
+            Field::Mean | Field::Max => "us",
+        }
+    }
+
+    /// The number as the original prints it: `%.0f`, `%.3f`, `%.0f`; `None` where the answer does not have it.
+    #[must_use]
+    pub fn print(self, answer: &Answer) -> Option<String> {
+        let series = answer.series.iter().find(|one| one.name == self.series())?;
+        let value = series.median()?;
+        Some(match self {
+            Field::Mean => format!("{value:.3}"),
+            Field::Cycles | Field::Max => format!("{value:.0}"),
+        })
+    }
+}
+
+/// The line that the original prints; `None` where a number is not there.
+#[must_use]
+pub fn line(answer: &Answer) -> Option<String> {
+    let [cycles, mean, max] =
+        [Field::Cycles, Field::Mean, Field::Max].map(|field| field.print(answer));
+    Some(format!(
+        "gem_syslatency: cycles={}, latency mean={}us max={}us",
+        cycles?, mean?, max?
+    ))
+}
+
+/// The probe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GemSyslatency {
+    /// How long it measures (`-t`).
+    pub time: Nanos,
+    /// Walk this file system meanwhile, and from 5 s before (`-b`); `None`: do not.
+    pub background: Option<PathBuf>,
+    /// Measure allocations instead of timers, beside busy threads that allocate (`-m`).
+    pub memory: bool,
+    /// From what latency on a sample counts as a stall.
+    pub stall: Nanos,
+}
+
+/// What a child is, and sends.
+enum Child {
+    Measuring,
+    Busy,
+    Walk,
+}
+
+impl GemSyslatency {
+    fn name(&self) -> &'static str {
+        if self.memory { ALLOCATE } else { TIMER }
+    }
+
+    fn needs(&self, cpus: usize) -> Bytes {
+        let own = if self.memory {
+            measure::ALLOCATION + measure::OBJECT
+        } else {
+            Bytes(0)
+        };
+        let each = CHILD + CHILD + own;
+        Bytes(each.0 * cpus as u64 + CHILD.0)
+    }
+
+    fn head_start(&self) -> Nanos {
+        self.background.as_ref().map_or(Nanos(0), |_| HEAD_START)
+    }
+
+    fn parameters(&self, cpus: usize) -> BTreeMap<String, Parameter> {
+        let yes = |is: bool| Parameter::from(if is { "yes" } else { "no" });
+        [
+            ("time-ns", self.time.0.into()),
+            ("background", yes(self.background.is_some())),
+            ("memory", yes(self.memory)),
+            ("cpus", (cpus as u64).into()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
+    }
+
+    /// Puts together what the measuring and the busy threads gave.
+    #[allow(clippy::cast_precision_loss)] // counts of passes
+    fn gather(
+        &self,
+        measured: &mut Measured,
+        cpus: usize,
+        measuring: Vec<Report>,
+        busy: &[Report],
+    ) {
+        for report in measuring.iter().chain(busy) {
+            if let Some(error) = &report.error {
+                note(measured, "a thread to its end", error);
+            }
+            if let Some(error) = &report.ordinary {
+                note(measured, "real-time priority of measuring threads", error);
+            }
+        }
+        let parameters = self.parameters(cpus);
+        let values = |of: fn(&Report) -> Option<f64>| -> Vec<f64> {
+            measuring.iter().filter_map(of).collect()
+        };
+        let cycles: Vec<f64> = busy
+            .iter()
+            .filter(|report| report.error.is_none())
+            .map(|report| report.cycles as f64)
+            .collect();
+        let maxima = values(|report| report.max_us);
+        let means = values(|report| report.mean_us);
+        let original = fold::mean(&values(|report| report.original_us));
+        if let Some(max) = maxima.iter().copied().reduce(f64::max) {
+            measured.facts.insert(TRUE_MAX.to_owned(), max);
+        }
+        if let Some(mean) = original {
+            measured.facts.insert(ORIGINAL.to_owned(), mean);
+        }
+        measured.counters.push(Counter {
+            name: MISSED.to_owned(),
+            value: measuring.iter().map(|report| report.missed).sum(),
+        });
+        let start_ns = measuring
+            .iter()
+            .filter_map(|report| report.all.as_ref().map(|block| block.start_ns))
+            .min();
+        let blocks: Vec<Block> = measuring
+            .into_iter()
+            .filter_map(|report| report.all)
+            .collect();
+        let samples = blocks.iter().map(|block| block.samples).sum();
+        if let Some(block) = crate::wakeup::together(0, blocks) {
+            measured.add(one(self.name(), "ns", &parameters, block));
+        }
+        for (field, value) in [
+            (Field::Cycles, fold::mean(&cycles)),
+            (Field::Mean, fold::mean(&means)),
+            (Field::Max, fold::fold(&maxima)),
+        ] {
+            let Some(value) = value else { continue };
+            let block = Block {
+                run: 0,
+                start_ns: start_ns.unwrap_or(0),
+                samples,
+                value,
+                histogram: None,
+                stalls: None,
+            };
+            measured.add(one(field.series(), field.unit(), &parameters, block));
+        }
+    }
+}
+
+fn note(measured: &mut Measured, what: &str, why: &str) {
+    let missing = Missing::new(what, why);
+    if !measured.missing.contains(&missing) {
+        measured.missing.push(missing);
+    }
+}
+
+fn one(name: &str, unit: &str, parameters: &BTreeMap<String, Parameter>, block: Block) -> Series {
+    Series {
+        name: name.to_owned(),
+        unit: unit.to_owned(),
+        parameters: parameters.clone(),
+        blocks: vec![block],
+        error: None,
+    }
+}
+
+impl Probe for GemSyslatency {
+    fn question(&self) -> Question {
+        Question::Reclaim
+    }
+
+    fn plan(&self, context: &Context<'_>) -> Result<Plan, ProbeError> {
+        let wrong = |why: String| Err(ProbeError::Parameter(why));
+        if self.time.0 == 0 || self.time > LONGEST {
+            return wrong(format!(
+                "{} to measure: give 1 to {} seconds; it always ends",
+                self.time,
+                LONGEST.0 / 1_000_000_000
+            ));
+        }
+        let cpus = context.system.cpus()?.len();
+        let memory = self.needs(cpus);
+        if memory > context.budget {
+            return wrong(format!(
+                "{cpus} CPUs need {memory}, the memory budget is {}: name fewer with --cpus, or raise it with --memory",
+                context.budget
+            ));
+        }
+        let what = if self.memory {
+            "how long it takes to map, touch and unmap 2 MiB, beside threads that make and drop objects of 16 MiB"
+        } else {
+            "how late a timer is, beside busy threads"
+        };
+        let walk = self.background.as_ref().map_or(String::new(), |root| {
+            format!(
+                "; walks {} and maps each file, reading only",
+                root.display()
+            )
+        });
+        Ok(Plan {
+            what: format!("Measures on each of {cpus} CPUs {what}{walk}."),
+            touches: vec![format!(
+                "{CPU_LATENCY}, held at 0 while it runs, where it may be"
+            )],
+            memory,
+            time: self.head_start() + self.time,
+            missing: Vec::new(),
+        })
+    }
+
+    fn run(&self, context: &Context<'_>) -> Result<Measured, ProbeError> {
+        let system = context.system;
+        let cpus = system.cpus()?;
+        let mut measured = Measured::default();
+        let awake = system.stay_awake();
+        if let Err(error) = &awake {
+            note(
+                &mut measured,
+                "CPUs that are kept from sleeping deeply",
+                &error.to_string(),
+            );
+        }
+        let begin = system.now() + self.head_start();
+        let times = Times {
+            begin,
+            end: begin + self.time,
+            interrupted: context.interrupted,
+        };
+        let mut random = Random::new(context.seed);
+        let mut kinds = Vec::new();
+        let mut bodies: Vec<ChildBody<'_>> = Vec::new();
+        for &cpu in &cpus {
+            let (stall, memory, seed) = (self.stall, self.memory, random.bits());
+            kinds.push(Child::Measuring);
+            bodies.push(Box::new(move || {
+                load::encode(&measure::measure(system, (cpu, seed), stall, memory, times))
+            }));
+            kinds.push(Child::Busy);
+            bodies.push(Box::new(move || {
+                load::encode(&measure::be_busy(system, cpu, memory, times))
+            }));
+        }
+        if let Some(root) = &self.background {
+            kinds.push(Child::Walk);
+            bodies.push(Box::new(move || {
+                load::encode(&walk::walk(system, root, times))
+            }));
+        }
+        (context.progress)(0.1, "the mail's protocol");
+        let limits = ChildLimits {
+            time: self.head_start() + self.time + GRACE,
+            cgroup: None,
+        };
+        let (mut measuring, mut busy) = (Vec::new(), Vec::new());
+        for (kind, outcome) in kinds.iter().zip(system.run_children(&limits, bodies)) {
+            let kept = outcome.and_then(|outcome| {
+                measured.peak_resident = measured.peak_resident.max(outcome.peak_resident);
+                match kind {
+                    Child::Measuring => measuring.push(load::decode(&outcome)?),
+                    Child::Busy => busy.push(load::decode(&outcome)?),
+                    Child::Walk => walked(&mut measured, &load::decode(&outcome)?),
+                }
+                Ok(())
+            });
+            match kept {
+                Err(_) if (context.interrupted)() => {}
+                Err(error) => note(&mut measured, "a thread to its end", &error.to_string()),
+                Ok(()) => {}
+            }
+        }
+        drop(awake);
+        self.gather(&mut measured, cpus.len(), measuring, &busy);
+        measured.interrupted = (context.interrupted)();
+        Ok(measured)
+    }
+
+    /// One run says nothing of another: what it measured, and that it takes several.
+    fn judge(&self, measured: Measured, _seed: u64, privilege: Privilege) -> Answer {
+        let mut answer = Answer {
+            question: Question::Reclaim,
+            parameters: [
+                ("time-ns", self.time.0.into()),
+                ("protocol", Parameter::from("gem_syslatency")),
+                ("stall-ns", self.stall.0.into()),
+            ]
+            .map(|(name, value)| (name.to_owned(), value))
+            .into(),
+            verdict: Verdict::inconclusive("one run by mail 004's protocol: compare several"),
+            figure: None,
+            evidence: Vec::new(),
+            advice: Vec::new(),
+            privilege,
+            series: measured.series.clone(),
+            counters: measured.counters.clone(),
+            losses: measured.losses.clone(),
+            missing: measured.missing.clone(),
+        };
+        if let Some(nothing) = measured.without_figures() {
+            answer.verdict = nothing;
+        }
+        answer.evidence.extend(line(&answer));
+        answer.evidence.extend(beside(&measured));
+        let help = "five or more runs a side, in turn: stopgap compare BEFORE AFTER; of one number (-f 1): stopgap ministat";
+        answer.advice.push(help.to_owned());
+        answer
+    }
+}
+
+#[allow(clippy::cast_precision_loss)] // for sentences
+fn walked(measured: &mut Measured, walked: &Walked) {
+    measured
+        .facts
+        .insert(WALKED_FILES.to_owned(), walked.files as f64);
+    measured
+        .facts
+        .insert(WALKED_BYTES.to_owned(), walked.bytes as f64);
+    if let Some(error) = &walked.error {
+        note(measured, "the walk in the background", error);
+    }
+    if walked.waits > 0 {
+        let why = format!(
+            "it waited {} times because little memory was available",
+            walked.waits
+        );
+        note(measured, "the walk in the background without pauses", &why);
+    }
+}
+
+/// What the original does not say.
+fn beside(measured: &Measured) -> Vec<String> {
+    let fact = |name: &str| measured.facts.get(name).copied();
+    let mut lines = Vec::new();
+    lines.extend(fact(TRUE_MAX).map(|max| {
+        format!(
+            "the true maximum of all CPUs is {max:.0} us; the line above folds the CPUs' maxima"
+        )
+    }));
+    let missed = measured
+        .counters
+        .iter()
+        .find(|counter| counter.name == MISSED);
+    let missed = missed.map_or(0, |counter| counter.value);
+    if let Some(mean) = fact(ORIGINAL).filter(|_| missed > 0) {
+        lines.push(format!(
+            "{missed} timers expired while a thread still slept for an earlier one: each is a sample; without them, as \
+             the original counts, the mean is {mean:.3} us"
+        ));
+    }
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // counts
+    if let (Some(files), Some(bytes)) = (fact(WALKED_FILES), fact(WALKED_BYTES)) {
+        lines.push(format!(
+            "in the background {} of {files:.0} files were mapped",
+            Bytes(bytes as u64)
+        ));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,263 @@
+//! The answer, from the samples alone.
+//!
+//! | what the runs show | verdict |
+//! |---|---|
+//! | stalls in two runs or more | `stalls` so many a second, with the interval over runs |
+//! | stalls in one run | `inconclusive`: not repeated |
+//! | none, in 3 runs or more | `clean`, and how many a second there are at most |
+
+use std::collections::BTreeMap;
+
+use stopgap_events::machine::Privilege;
+use stopgap_events::question::Question;
+use stopgap_events::units::Nanos;
+use stopgap_stats::bootstrap::over_runs;
+use stopgap_stats::histogram::Histogram;
+use stopgap_stats::quantile::{label, quantile};
+use stopgap_stats::record::{Answer, Block, Figure, Parameter, Series};
+use stopgap_stats::verdict::{Verdict, Word, format_interval};
+
+use super::measure::{LOCKED, REALTIME};
+use super::{CPUS, LEAST_RUNS, MISSED, OF_A_CPU, Policy, SLEPT_FOR, WAKE_UP, Wakeup};
+use crate::contract::Measured;
+
+/// CPUs of which each has a sentence; of more, the latest alone.
+const CPUS_TOLD: usize = 8;
+
+/// Where no event was seen in a time T, there are at most 3/T with 95 % confidence (the Poisson distribution's
+/// -ln 0.05).
+const RULE_OF_THREE: f64 = 3.0;
+
+pub(super) fn judge(probe: &Wakeup, measured: Measured, seed: u64, privilege: Privilege) -> Answer {
+    let seen = Seen {
+        probe,
+        measured: &measured,
+    };
+    let (verdict, figure) = match measured.without_figures() {
+        Some(nothing) => (nothing, None),
+        None => seen.verdict(seed),
+    };
+    Answer {
+        question: Question::Wakeup,
+        parameters: parameters(probe),
+        evidence: seen.evidence(),
+        advice: seen.advice(verdict.word),
+        verdict,
+        figure,
+        privilege,
+        series: measured.series,
+        counters: measured.counters,
+        losses: measured.losses,
+        missing: measured.missing,
+    }
+}
+
+fn parameters(probe: &Wakeup) -> BTreeMap<String, Parameter> {
+    [
+        ("interval-ns", probe.interval.0.into()),
+        ("asked-policy", probe.policy.word().into()),
+        ("priority", probe.priority.into()),
+        ("stall-ns", probe.stall.0.into()),
+        ("runs", probe.runs.into()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
+}
+
+struct Seen<'a> {
+    probe: &'a Wakeup,
+    measured: &'a Measured,
+}
+
+impl Seen<'_> {
+    fn series(&self, name: &str) -> Option<&Series> {
+        let mut all = self.measured.series.iter();
+        all.find(|series| series.name == name && !series.blocks.is_empty())
+    }
+
+    /// Seconds that a block looked, as a clock on the wall shows them.
+    #[allow(clippy::cast_precision_loss)] // rounded
+    fn seconds(&self, block: &Block) -> f64 {
+        let cpus = self.measured.facts.get(CPUS).copied().unwrap_or(1.0);
+        block.samples as f64 * self.probe.interval.as_secs_f64() / cpus.max(1.0)
+    }
+
+    fn policy(&self) -> String {
+        let series = self.series(WAKE_UP);
+        match series.and_then(|series| series.word("policy")) {
+            Some(word) if word == Policy::Fifo.word() => {
+                format!("SCHED_FIFO {}", self.probe.priority)
+            }
+            _ => "SCHED_OTHER".to_owned(),
+        }
+    }
+
+    #[allow(clippy::cast_precision_loss)] // counts of stalls
+    fn verdict(&self, seed: u64) -> (Verdict, Option<Figure>) {
+        let Some(series) = self.series(WAKE_UP) else {
+            let failed = self.measured.series.iter().find_map(|s| s.error.clone());
+            let why = failed.unwrap_or_else(|| "no thread woke once".to_owned());
+            return (Verdict::unsupported(&why), None);
+        };
+        let runs: Vec<(f64, f64)> = series
+            .blocks
+            .iter()
+            .map(|block| {
+                let count = block.stalls.as_ref().map_or(0, |stalls| stalls.count);
+                (count as f64, self.seconds(block))
+            })
+            .collect();
+        let stalled = runs.iter().filter(|(count, _)| *count > 0.0).count();
+        let count: f64 = runs.iter().map(|(count, _)| count).sum();
+        let seconds: f64 = runs.iter().map(|(_, seconds)| seconds).sum();
+        let late = format!("above {}", self.probe.stall);
+        let longest = series.pooled().max().unwrap_or(0);
+        let about = format!("longest {}, {}", Nanos(longest), self.policy());
+        let figure = |value, low, high| {
+            Some(Figure {
+                value,
+                unit: "/s".to_owned(),
+                low,
+                high,
+            })
+        };
+        match (stalled, runs.len()) {
+            (0, many) if many >= LEAST_RUNS as usize => {
+                let most = RULE_OF_THREE / seconds;
+                let text = format!(
+                    "clean: no wake-up {late} in {many} runs, {seconds:.0} s (at most {most:.2}/s); {about}"
+                );
+                (
+                    Verdict::new(Word::Clean, text),
+                    figure(0.0, None, Some(most)),
+                )
+            }
+            (0, many) => {
+                let why = format!("{many} runs are too few to say that nothing stalls ({about})");
+                (Verdict::inconclusive(&why), None)
+            }
+            (1, many) => {
+                let why = format!(
+                    "{count:.0} stalls {late} in one run of {many}: not repeated ({about})"
+                );
+                (
+                    Verdict::inconclusive(&why),
+                    figure(count / seconds, None, None),
+                )
+            }
+            _ => {
+                let rate = |runs: &[&(f64, f64)]| {
+                    let count: f64 = runs.iter().map(|run| run.0).sum();
+                    let seconds: f64 = runs.iter().map(|run| run.1).sum();
+                    Some(count / seconds)
+                };
+                let interval = over_runs(&runs, seed, rate);
+                let value = count / seconds;
+                let shown = interval.as_ref().map_or(format!("{value:.2} /s"), |i| {
+                    format_interval(value, i.low.max(0.0), i.high, "/s")
+                });
+                let text = format!("stalls {} {late}: {about}", shown.replacen(" /s", "/s", 1));
+                let low = interval.as_ref().map(|interval| interval.low.max(0.0));
+                let high = interval.as_ref().map(|interval| interval.high);
+                (Verdict::new(Word::Stalls, text), figure(value, low, high))
+            }
+        }
+    }
+
+    fn evidence(&self) -> Vec<String> {
+        let Some(all) = self.series(WAKE_UP) else {
+            return Vec::new();
+        };
+        let pooled = all.pooled();
+        let mut lines = vec![format!(
+            "every {} under {}: {}",
+            self.probe.interval,
+            self.policy(),
+            spread(&pooled)
+        )];
+        lines.push(self.missed(&pooled));
+        let cpus: Vec<(&Series, Histogram)> = self
+            .measured
+            .series
+            .iter()
+            .filter(|series| series.name == OF_A_CPU && !series.blocks.is_empty())
+            .map(|series| (series, series.pooled()))
+            .collect();
+        let line = |(series, histogram): &(&Series, Histogram)| {
+            let cpu = series
+                .number("cpu")
+                .map_or("?".to_owned(), |cpu| cpu.to_string());
+            format!("CPU {cpu}: {}", spread(histogram))
+        };
+        if cpus.len() <= CPUS_TOLD {
+            lines.extend(cpus.iter().filter(|_| cpus.len() > 1).map(line));
+        } else {
+            let latest = cpus.iter().max_by_key(|(_, histogram)| histogram.max());
+            lines.extend(latest.map(|one| format!("latest, {}", line(one))));
+        }
+        lines
+    }
+
+    /// What cyclictest would have left out.
+    fn missed(&self, all: &Histogram) -> String {
+        let counters = self.measured.counters.iter();
+        let missed = counters.filter(|counter| counter.name == MISSED);
+        let missed: u64 = missed.map(|counter| counter.value).sum();
+        if missed == 0 {
+            return "no period was missed: cyclictest would count the same".to_owned();
+        }
+        let slept = self.series(SLEPT_FOR).map(Series::pooled);
+        let means = slept.and_then(|slept| {
+            let (with, without) = (all.mean()?, slept.mean()?);
+            Some(format!(
+                ": mean {} instead of {}",
+                time(with),
+                time(without)
+            ))
+        });
+        format!(
+            "{missed} of {} periods passed while a thread still slept for an earlier one; each is a sample here, cyclictest \
+             leaves them out{}",
+            all.len(),
+            means.unwrap_or_default()
+        )
+    }
+
+    fn advice(&self, word: Word) -> Vec<String> {
+        let lacks = |what: &str| self.measured.missing.iter().any(|one| one.what == what);
+        let mut advice = Vec::new();
+        if lacks(REALTIME) || lacks(LOCKED) {
+            advice.push(
+                "run as root (or with RLIMIT_RTPRIO and RLIMIT_MEMLOCK): SCHED_FIFO and locked memory then keep out what is \
+                 this probe's own"
+                    .to_owned(),
+            );
+        }
+        if word == Word::Stalls {
+            let watch = "stopgap watch (root): writes down what the machine did at the next stall, and names its cause";
+            advice.push(watch.to_owned());
+        }
+        advice
+    }
+}
+
+/// `mean 12.3 us, p50 5.10 us, p99 41.0 us, p99.9 80.2 us, longest 1.20 ms`; a quantile only where there are samples
+/// enough.
+fn spread(histogram: &Histogram) -> String {
+    let mut parts: Vec<String> = histogram
+        .mean()
+        .map(|ns| format!("mean {}", time(ns)))
+        .into_iter()
+        .collect();
+    parts.extend([0.5, 0.99, 0.999].into_iter().filter_map(|q| {
+        let ns = quantile(histogram, q).ok()?;
+        Some(format!("{} {}", label(q), Nanos(ns)))
+    }));
+    parts.extend(histogram.max().map(|ns| format!("longest {}", Nanos(ns))));
+    parts.join(", ")
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a time
+fn time(ns: f64) -> Nanos {
+    Nanos(ns.round() as u64)
+}

@@ -1,0 +1,313 @@
+//! How late does a thread wake?
+//!
+//! A thread pinned to each CPU sleeps until an absolute time on the monotonic clock
+//! (clock_nanosleep(2)), an interval later again, and so on: the schedule of cyclictest (rt-tests,
+//! `timerthread()`). Lateness is counted from the intended start. What cyclictest leaves out, the periods that pass
+//! while the thread still sleeps for an earlier one, are samples here ([`schedule`]).
+//!
+//! The threads are guarded children, one a CPU, all at once; a run is a set of them.
+
+mod judge;
+mod measure;
+pub(crate) mod schedule;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use stopgap_events::machine::{Counter, Missing, Privilege};
+use stopgap_events::question::Question;
+use stopgap_events::units::{Bytes, Nanos};
+use stopgap_events::words;
+use stopgap_kernel::realtime::CPU_LATENCY;
+use stopgap_kernel::tasks::{ChildBody, ChildLimits};
+use stopgap_stats::histogram::Histogram;
+use stopgap_stats::record::{Answer, Block, Parameter, Series, Stalls};
+
+use crate::contract::{Context, Measured, Plan, Probe, ProbeError};
+use crate::load;
+use measure::Report;
+
+/// Lateness of every period, all CPUs together; nanoseconds.
+pub const WAKE_UP: &str = "wake-up";
+/// The same, a series a CPU.
+pub const OF_A_CPU: &str = "wake-up of a CPU";
+/// Lateness of the periods that were slept for, all CPUs together: what cyclictest counts.
+pub const SLEPT_FOR: &str = "wake-up slept for";
+/// Counter of periods that passed while a thread slept for an earlier one.
+pub const MISSED: &str = "missed periods";
+
+/// How many CPUs were looked at, among the facts.
+const CPUS: &str = "cpus";
+/// What a child takes beside what it shares with us: its memory is locked, so it has all of it.
+const CHILD: Bytes = Bytes::mib(8);
+/// Below that a run is more beginning than run.
+const SHORTEST: Nanos = Nanos::millis(250);
+/// Runs that an interval needs.
+const LEAST_RUNS: u32 = 3;
+/// Intervals that make sense: a shorter one is a busy loop that starves its CPU, a longer one sees nothing.
+const INTERVALS: (Nanos, Nanos) = (Nanos::micros(50), Nanos::secs(1));
+
+/// A thread's scheduling policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Policy {
+    /// `SCHED_FIFO`.
+    Fifo,
+    /// `SCHED_OTHER`, whose sleeps may end 50 us late by the kernel's own choice (timer slack).
+    Other,
+}
+
+words!(Policy, "policy", Fifo "fifo", Other "other");
+
+/// The probe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wakeup {
+    /// Between two intended wake-ups, 50 us to 1 s.
+    pub interval: Nanos,
+    /// What policy is asked for; where `SCHED_FIFO` is refused, it is measured under the other and that is said.
+    pub policy: Policy,
+    /// Priority under `SCHED_FIFO`, 1 to 99.
+    pub priority: u32,
+    /// From what lateness on it is a stall.
+    pub stall: Nanos,
+    /// Runs that the time is divided into; fewer where it is short, down to 3.
+    pub runs: u32,
+}
+
+impl Wakeup {
+    /// As `check --only wakeup` asks it; `quick`: with fewer runs.
+    #[must_use]
+    pub fn check(quick: bool) -> Wakeup {
+        Wakeup {
+            interval: Nanos::millis(1),
+            policy: Policy::Fifo,
+            priority: 80,
+            stall: Nanos::millis(10),
+            runs: if quick { 3 } else { 10 },
+        }
+    }
+
+    /// Runs, and how long each takes.
+    fn division(&self, time: Nanos) -> (u32, Nanos) {
+        let fit = u32::try_from(time.0 / SHORTEST.0).unwrap_or(u32::MAX);
+        let runs = self.runs.min(fit.max(LEAST_RUNS));
+        let each = Nanos(time.0 / u64::from(runs));
+        // At least one wake-up, even where that takes longer than was asked for.
+        (runs, each.max(self.interval))
+    }
+
+    fn parameters(&self, policy: Policy) -> BTreeMap<String, Parameter> {
+        let mut parameters = BTreeMap::from([
+            ("interval-ns".to_owned(), self.interval.0.into()),
+            ("policy".to_owned(), policy.word().into()),
+        ]);
+        if policy == Policy::Fifo {
+            parameters.insert("priority".to_owned(), self.priority.into());
+        }
+        parameters
+    }
+
+    fn keep(&self, measured: &mut Measured, run: u32, reports: Vec<Report>) {
+        let (mut all, mut slept, mut each) = (Vec::new(), Vec::new(), Vec::new());
+        let mut policy = Policy::Fifo;
+        for report in reports {
+            for missing in report.missing {
+                if !measured.missing.contains(&missing) {
+                    measured.missing.push(missing);
+                }
+            }
+            if report.policy == Policy::Other {
+                policy = Policy::Other; // one ordinary thread and the whole is no real-time figure
+            }
+            let mut parameters = self.parameters(report.policy);
+            parameters.insert("cpu".to_owned(), report.cpu.into());
+            let block = report.all.clone();
+            each.push(series(OF_A_CPU, &parameters, block, report.error));
+            all.extend(report.all);
+            slept.extend(report.slept);
+            count(measured, report.missed);
+        }
+        let parameters = self.parameters(policy);
+        for (name, blocks) in [(WAKE_UP, all), (SLEPT_FOR, slept)] {
+            if let Some(block) = together(run, blocks) {
+                measured.add(series(name, &parameters, Some(block), None));
+            }
+        }
+        each.into_iter().for_each(|series| measured.add(series));
+    }
+}
+
+fn count(measured: &mut Measured, missed: u64) {
+    match measured
+        .counters
+        .iter_mut()
+        .find(|counter| counter.name == MISSED)
+    {
+        Some(counter) => counter.value += missed,
+        None => measured.counters.push(Counter {
+            name: MISSED.to_owned(),
+            value: missed,
+        }),
+    }
+}
+
+fn series(
+    name: &str,
+    parameters: &BTreeMap<String, Parameter>,
+    block: Option<Block>,
+    error: Option<String>,
+) -> Series {
+    Series {
+        name: name.to_owned(),
+        unit: "ns".to_owned(),
+        parameters: parameters.clone(),
+        blocks: block.into_iter().collect(),
+        error,
+    }
+}
+
+/// The block of all CPUs of a run: they were held up together or not, so they are one run.
+#[allow(clippy::cast_precision_loss)] // an hour in nanoseconds is below 2^53
+pub(crate) fn together(run: u32, blocks: Vec<Block>) -> Option<Block> {
+    let start_ns = blocks.iter().map(|block| block.start_ns).min()?;
+    let mut histogram = Histogram::new();
+    let mut stalls: Option<Stalls> = None;
+    for block in blocks {
+        if let Some(one) = &block.histogram {
+            histogram.merge(one);
+        }
+        let Some(of) = block.stalls else { continue };
+        match &mut stalls {
+            None => stalls = Some(of),
+            Some(stalls) => {
+                stalls.count += of.count;
+                stalls.episodes.extend(of.episodes);
+            }
+        }
+    }
+    if let Some(stalls) = &mut stalls {
+        stalls.episodes.sort_by_key(|stall| stall.start_ns);
+        stalls.episodes.truncate(Stalls::KEPT);
+    }
+    Some(Block {
+        run,
+        start_ns,
+        samples: histogram.len(),
+        value: histogram.median()? as f64,
+        histogram: Some(histogram),
+        stalls,
+    })
+}
+
+impl Probe for Wakeup {
+    fn question(&self) -> Question {
+        Question::Wakeup
+    }
+
+    fn plan(&self, context: &Context<'_>) -> Result<Plan, ProbeError> {
+        let wrong = |why: String| Err(ProbeError::Parameter(why));
+        if !(INTERVALS.0..=INTERVALS.1).contains(&self.interval) {
+            return wrong(format!(
+                "an interval of {}: give {} to {}",
+                self.interval, INTERVALS.0, INTERVALS.1
+            ));
+        }
+        if self.runs == 0 {
+            return wrong("0 runs measure nothing: give at least 1".to_owned());
+        }
+        if !(1..=99).contains(&self.priority) {
+            return wrong(format!("priority {}: give 1 to 99", self.priority));
+        }
+        if self.stall.0 == 0 {
+            return wrong("every wake-up is 0 ns late or more: give a longer --stall".to_owned());
+        }
+        let cpus = context.system.cpus()?;
+        let memory = Bytes(CHILD.0 * cpus.len() as u64);
+        if memory > context.budget {
+            return wrong(format!(
+                "a thread on each of {} CPUs needs {memory}, the memory budget is {}: name fewer with --cpus, or raise \
+                 it with --memory",
+                cpus.len(),
+                context.budget
+            ));
+        }
+        let policy = match self.policy {
+            Policy::Fifo => format!("under SCHED_FIFO {} where it may be", self.priority),
+            Policy::Other => "under SCHED_OTHER".to_owned(),
+        };
+        let (runs, each) = self.division(context.time);
+        Ok(Plan {
+            what: format!(
+                "Wakes a thread on each of {} CPUs every {}, {policy}, and looks how late it is; its memory is locked.",
+                cpus.len(),
+                self.interval
+            ),
+            touches: vec![format!(
+                "{CPU_LATENCY}, held at 0 while it runs, where it may be"
+            )],
+            memory,
+            time: Nanos(each.0 * u64::from(runs)),
+            missing: Vec::new(),
+        })
+    }
+
+    fn run(&self, context: &Context<'_>) -> Result<Measured, ProbeError> {
+        let system = context.system;
+        let cpus = system.cpus()?;
+        let mut measured = Measured::default();
+        #[allow(clippy::cast_precision_loss)] // few
+        measured.facts.insert(CPUS.to_owned(), cpus.len() as f64);
+        let awake = system.stay_awake();
+        if let Err(error) = &awake {
+            let what = "wake-ups of CPUs that are kept from sleeping deeply";
+            measured.missing.push(Missing::new(what, error.to_string()));
+        }
+        let (runs, each) = self.division(context.time);
+        let limits = ChildLimits {
+            // A machine that stalls for so long is what is looked for.
+            time: each + each + Nanos::secs(30),
+            cgroup: None,
+        };
+        for run in 0..runs {
+            if (context.interrupted)() {
+                measured.interrupted = true;
+                break;
+            }
+            (context.progress)(f64::from(run) / f64::from(runs), "waking on time");
+            let body = |&cpu: &u32| -> ChildBody<'_> {
+                let interrupted = context.interrupted;
+                Box::new(move || {
+                    let place = (run, cpu);
+                    load::encode(&measure::carry_out(system, self, place, each, interrupted))
+                })
+            };
+            let outcomes = system.run_children(&limits, cpus.iter().map(body).collect());
+            let mut reports = Vec::new();
+            for (cpu, outcome) in cpus.iter().zip(outcomes) {
+                let report = outcome.and_then(|outcome| {
+                    measured.peak_resident = measured.peak_resident.max(outcome.peak_resident);
+                    load::decode::<Report>(&outcome)
+                });
+                match report {
+                    Ok(report) => reports.push(report),
+                    Err(_) if (context.interrupted)() => {}
+                    Err(error) => {
+                        let what = format!("CPU {cpu}, run {run}");
+                        measured.missing.push(Missing::new(what, error.to_string()));
+                    }
+                }
+            }
+            self.keep(&mut measured, run, reports);
+        }
+        measured.interrupted |= (context.interrupted)();
+        drop(awake);
+        Ok(measured)
+    }
+
+    fn judge(&self, measured: Measured, seed: u64, privilege: Privilege) -> Answer {
+        judge::judge(self, measured, seed, privilege)
+    }
+}
+
+#[cfg(test)]
+mod tests;
