@@ -49,19 +49,16 @@ impl Separation {
             return None;
         }
         let value = auc(higher, lower);
-        if value == 0.0 || value == 1.0 {
-            // The lower kind is the one whose runs come first.
-            let (first, last) = if value == 1.0 {
-                (lower, higher)
-            } else {
-                (higher, lower)
-            };
-            let end = least_area(first.len(), last.len());
-            let (low, high) = if value == 1.0 {
-                (end, 1.0)
-            } else {
-                (0.0, 1.0 - end)
-            };
+        let parted = |first: &[f64], last: &[f64]| first.iter().all(|a| last.iter().all(|b| a < b));
+        // Not one pair disagrees, one way or the other.
+        let clean = if parted(lower, higher) {
+            Some((least_area(lower.len(), higher.len()), 1.0))
+        } else if parted(higher, lower) {
+            Some((0.0, 1.0 - least_area(higher.len(), lower.len())))
+        } else {
+            None
+        };
+        if let Some((low, high)) = clean {
             return Some(Separation {
                 auc: Interval { value, low, high },
             });

@@ -5,7 +5,7 @@ use stopgap_events::question::Question;
 use stopgap_events::units::Bytes;
 use stopgap_kernel::holds::Way;
 use stopgap_stats::bootstrap::{Interval, over_runs};
-use stopgap_stats::record::{Answer, Figure};
+use stopgap_stats::record::{Answer, Figure, Series};
 use stopgap_stats::separation::Separation;
 use stopgap_stats::verdict::{Verdict, Word};
 
@@ -98,7 +98,7 @@ fn met(evidence: &Evidence<'_>, mode: Mode, share: Share) -> Result<(), String> 
     let pages = share.pinned.0 as f64 / page.unwrap_or(4096.0);
     let scanned = evidence
         .find(ANONYMOUS, mode, share)
-        .and_then(|s| s.median());
+        .and_then(Series::median);
     match scanned {
         Some(scanned) if scanned >= pages => Ok(()),
         Some(scanned) => Err(format!(

@@ -109,7 +109,7 @@ fn scan(system: &dyn System, folder: &Path) -> Result<(Nanos, u64, u64), Error> 
         let order = format!("{} {} {}", one.group, one.node, one.count);
         let start = system.now();
         system.write(&folder.join("scan"), order.as_bytes())?;
-        took = took + system.now().saturating_sub(start);
+        took += system.now().saturating_sub(start);
     }
     let after = count(system, folder)?;
     Ok((took, sum(&before), sum(&after)))
