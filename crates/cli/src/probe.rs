@@ -7,7 +7,7 @@ use stopgap_probes::Probe;
 use stopgap_probes::chunks::{Chunks, Fragment, Strategy};
 use stopgap_probes::placement::Placement;
 use stopgap_probes::reclaim::gem_syslatency::{Field, GemSyslatency};
-use stopgap_probes::reclaim::{Mode, Reclaim, RefaultParameters};
+use stopgap_probes::reclaim::{Mode, PressureParameters, Reclaim};
 use stopgap_probes::roundtrip::{Matrix, Roundtrip, X11};
 use stopgap_probes::wakeup::Wakeup;
 use stopgap_report::{details, screen};
@@ -24,6 +24,9 @@ use crate::session::{self, Session};
 
 /// Within ten minutes with all that comes before and after.
 const FRAGMENTED_TIME: Nanos = Nanos::secs(540);
+
+/// Four modes six times each, within two minutes with all that comes before and after.
+const RECLAIM_TIME: Nanos = Nanos::secs(110);
 
 pub(crate) fn run(args: args::Probe) -> Result<ExitCode, Failure> {
     match args.question {
@@ -43,11 +46,12 @@ pub(crate) fn run(args: args::Probe) -> Result<ExitCode, Failure> {
             ask(&common, |_| chunks(flags))
         }
         ProbeQuestion::Reclaim(flags) => {
-            let common = flags.common.clone();
+            let mut common = flags.common.clone();
             if flags.gem.as_gem_syslatency {
                 let field = flags.gem.field;
                 return ask_and_print(&common, |_| gem_syslatency(&flags), field);
             }
+            common.duration = common.duration.or(Some(RECLAIM_TIME));
             ask(&common, |_| reclaim(flags))
         }
         ProbeQuestion::Wakeup(flags) => {
@@ -119,23 +123,38 @@ fn roundtrip(flags: RoundtripFlags) -> Box<dyn Probe> {
 }
 
 fn reclaim(flags: ReclaimFlags) -> Box<dyn Probe> {
-    let refault = RefaultParameters {
-        ways: or(flags.way, Vec::new()),
+    let runs = flags.common.runs.unwrap_or(6);
+    let modes = or(flags.mode, Vec::new());
+    let (costs, beside) = match modes.is_empty() {
+        true => (Mode::COSTS.to_vec(), Mode::LOADED.to_vec()),
+        false => {
+            let costs = modes
+                .iter()
+                .copied()
+                .filter(|mode| Mode::COSTS.contains(mode));
+            (costs.collect(), modes.clone())
+        }
+    };
+    let pressure = PressureParameters {
+        modes: beside,
+        load: flags.load,
         limit: flags.limit,
-        held: flags.held,
+        pinned: or(flags.pinned, Vec::new()),
         file: flags.file,
         block: flags.block,
-        runs: flags.common.runs(),
+        runs,
         time: flags.each,
         stall: flags.stall,
+        swappiness: flags.swappiness,
     };
     Box::new(Reclaim {
-        modes: or(flags.mode, Mode::ALL.to_vec()),
+        modes: costs,
         bytes: flags.bytes,
-        runs: flags.common.runs(),
+        runs,
         passes: flags.passes,
-        refault: (!flags.no_refault).then_some(refault),
+        pressure: (!flags.no_load).then_some(pressure),
         swap: flags.swap,
+        shrinker: flags.shrinker,
     })
 }
 

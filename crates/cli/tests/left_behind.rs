@@ -90,6 +90,60 @@ fn ours() -> Vec<u32> {
 /// Tests of this file change the same settings: one at a time.
 static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
+/// System V segments that nobody has attached: of a killed run they would stay for ever.
+fn forgotten_segments() -> Vec<String> {
+    let table = std::fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default();
+    let attached = |line: &&str| line.split_whitespace().nth(6) != Some("0");
+    let forgotten = table.lines().skip(1).filter(|line| !attached(line));
+    forgotten.map(str::to_owned).collect()
+}
+
+/// Ten times at moments that nobody chose, with a swap file in use and each way to hold memory.
+#[test]
+fn reclaim_with_swap_killed_ten_times() {
+    if !root() {
+        return skip("kill -9 in probe reclaim --swap as root: only root makes swap");
+    }
+    let _alone = ALONE
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let run = Run::new();
+    let (before, segments) = (traces(&run, 0), forgotten_segments());
+    let seed = u64::from(std::process::id());
+    eprintln!("seed {seed}");
+    let mut random = stopgap_events::random::Random::new(seed);
+    for _ in 0..10 {
+        let milliseconds = 60 + random.below(1_400);
+        let modes = "none,plain,mlock,shm-lock,shm-churn,vmsplice,io-uring";
+        let words = [
+            "probe", "reclaim", "--swap", "64M", "--mode", modes, "--limit", "64M", "--pinned",
+            "24M", "--bytes", "2M", "--runs", "1", "--each", "200ms",
+        ];
+        let mut child = run
+            .command(&words)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let pid = child.id();
+        std::thread::sleep(Duration::from_millis(milliseconds));
+        child.kill().unwrap(); // SIGKILL
+        child.wait().unwrap();
+        std::thread::sleep(Duration::from_millis(300)); // its children die with it
+        let restored = run.output(&["restore"]);
+        assert!(restored.status.success(), "{}", text(&restored.stdout));
+        let after = traces(&run, pid);
+        assert_eq!(before, after, "killed after {milliseconds} ms, seed {seed}");
+        assert_eq!(
+            segments,
+            forgotten_segments(),
+            "killed after {milliseconds} ms, seed {seed}"
+        );
+    }
+    let children = ours();
+    assert!(children.is_empty(), "{children:?} still run");
+}
+
 fn killed_in_the_middle(question: &str) {
     if !root() {
         return skip(format!(

@@ -188,6 +188,49 @@ impl Site {
     }
 }
 
+/// What may still be charged to our own memory group and to each group above it, the least of them; `None`
+/// where no group limits us. A group that cannot be read counts as one without a limit.
+///
+/// # Errors
+/// As the files of `/proc/self`.
+pub fn left_in_own(files: &(impl Files + ?Sized)) -> Result<Option<Bytes>> {
+    let path = Path::new("/proc/self/cgroup");
+    let text = files.read(path)?;
+    let own = ProcessCGroups::from_buf_read(text.as_slice())
+        .map_err(|e| Error::parse(path.display(), e))?
+        .0;
+    let mut least = None;
+    for mount in mounts(files)? {
+        let (controller, limit, usage) = match mount.fs_type.as_str() {
+            "cgroup" if mount.super_options.contains_key("memory") => (
+                Some("memory"),
+                "memory.limit_in_bytes",
+                "memory.usage_in_bytes",
+            ),
+            "cgroup2" => (None, "memory.max", "memory.current"),
+            _ => continue,
+        };
+        let group = own.iter().find(|group| match controller {
+            Some(name) => group.controllers.iter().any(|c| c == name),
+            None => group.hierarchy == 0 && group.controllers.is_empty(),
+        });
+        let Some(group) = group else { continue };
+        let group = directory(&mount, &group.pathname);
+        for group in group
+            .ancestors()
+            .take_while(|at| at.starts_with(&mount.mount_point))
+        {
+            // `max` on version 2 is no number, and no limit.
+            let number = |file| read_number::<_, u64>(files, group.join(file)).ok();
+            if let (Some(limit), Some(usage)) = (number(limit), number(usage)) {
+                let left = Bytes(limit.saturating_sub(usage));
+                least = Some(least.map_or(left, |least: Bytes| least.min(left)));
+            }
+        }
+    }
+    Ok(least)
+}
+
 /// The directory of the group `name` below `mount`, which may show only a part of the
 /// hierarchy (a container); a group outside of it is seen as its root.
 pub(crate) fn directory(mount: &MountInfo, name: &str) -> PathBuf {
@@ -275,6 +318,22 @@ impl MemoryGroup {
     #[must_use]
     pub fn counts_alone(&self) -> bool {
         self.version == Version::V2
+    }
+
+    /// Has reclaim of it weigh anonymous against file pages as `swappiness` says, 0 to 200, instead of as
+    /// the machine does.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on version 2, which has it for the whole machine alone; else as write(2).
+    pub fn set_swappiness(&self, files: &(impl Files + ?Sized), swappiness: u32) -> Result<()> {
+        if self.version == Version::V2 {
+            let advice = "cgroup version 2 has none: set vm.swappiness, or leave it as it is";
+            return Err(Error::unsupported("a swappiness of its own", advice));
+        }
+        files.write(
+            &self.path.join("memory.swappiness"),
+            swappiness.to_string().as_bytes(),
+        )
     }
 
     /// Its `memory.stat`.
@@ -494,6 +553,52 @@ mod tests {
             Nanos::micros(90)
         );
         assert_eq!(group(Version::V2).stalled(&fake).unwrap(), Nanos::micros(7));
+    }
+
+    /// ```text
+    ///  /     limit: none      used 9 GiB
+    ///  /a    limit 4 GiB      used 1 GiB    <- the least is left here
+    ///  /a/b  limit 8 GiB      used 0
+    /// ```
+    #[test]
+    fn what_is_left_is_the_least_of_all_groups_above() {
+        let at = |group: &str, limit: &str, usage: Bytes| {
+            let folder = format!("/sys/fs/cgroup/memory{group}");
+            [
+                (format!("{folder}/memory.limit_in_bytes"), limit.to_owned()),
+                (
+                    format!("{folder}/memory.usage_in_bytes"),
+                    usage.0.to_string(),
+                ),
+            ]
+        };
+        let none = "9223372036854771712";
+        let (four, eight) = (Bytes::gib(4).0.to_string(), Bytes::gib(8).0.to_string());
+        let mut fake = machine(V1_MOUNT, "4:memory:/a/b\n");
+        for (path, content) in [
+            at("", none, Bytes::gib(9)),
+            at("/a", &four, Bytes::gib(1)),
+            at("/a/b", &eight, Bytes(0)),
+        ]
+        .concat()
+        {
+            fake = fake.with_file(path, content);
+        }
+        assert_eq!(left_in_own(&fake).unwrap(), Some(Bytes::gib(3)));
+
+        let v2 = machine(V2_MOUNT, "0::/s\n")
+            .with_file("/sys/fs/cgroup/s/memory.max", "max\n")
+            .with_file("/sys/fs/cgroup/s/memory.current", "7\n");
+        assert_eq!(left_in_own(&v2).unwrap(), None);
+        assert_eq!(left_in_own(&machine("", "0::/\n")).unwrap(), None);
+    }
+
+    #[test]
+    fn a_swappiness_of_its_own_is_version_1s() {
+        let fake = Fake::default().with_file("/cg/memory.swappiness", "60");
+        group(Version::V1).set_swappiness(&fake, 100).unwrap();
+        assert_eq!(fake.content("/cg/memory.swappiness").unwrap(), "100");
+        assert!(why(group(Version::V2).set_swappiness(&fake, 100)).contains("vm.swappiness"));
     }
 
     #[test]

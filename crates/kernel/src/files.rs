@@ -66,11 +66,12 @@ pub trait Files {
     fn extend(&self, path: &Path, length: Bytes, allocated: bool) -> Result<()>;
 
     /// Reads a file from its start to its end through one descriptor and throws away what it
-    /// reads; stops early when `go_on`, asked before each read, says so. Bytes read.
+    /// reads; stops early when `go_on`, asked before each read with what was read so far, says so. Bytes
+    /// read.
     ///
     /// # Errors
     /// As open(2) and read(2).
-    fn stream(&self, path: &Path, go_on: &dyn Fn() -> bool) -> Result<Bytes>;
+    fn stream(&self, path: &Path, go_on: &dyn Fn(Bytes) -> bool) -> Result<Bytes>;
 
     /// Names in a directory, in no order.
     ///

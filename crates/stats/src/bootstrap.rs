@@ -111,7 +111,7 @@ pub fn over_runs<T>(
 
 /// By what factor a percentile bootstrap of `runs` runs is too narrow.
 #[allow(clippy::cast_precision_loss)] // as many runs as fit into memory
-fn widening(runs: usize) -> f64 {
+pub(crate) fn widening(runs: usize) -> f64 {
     let n = runs as f64;
     t_975(runs - 1) / Z_975 * (n / (n - 1.0)).sqrt()
 }
@@ -141,7 +141,7 @@ pub(crate) fn t_975(freedom: usize) -> f64 {
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss
 )] // 0 <= place <= len - 1
-fn percentile(sorted: &[f64], share: f64) -> f64 {
+pub(crate) fn percentile(sorted: &[f64], share: f64) -> f64 {
     let place = share * (sorted.len() - 1) as f64;
     let (below, above) = (
         sorted[place.floor() as usize],

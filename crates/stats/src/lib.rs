@@ -12,6 +12,7 @@
 //! * [`gather`]: runs of two commands that were made to be compared (JSON `stopgap.gather/1`), and in which order.
 //! * [`ministat`]: whether means of columns differ, as FreeBSD's program says it.
 //! * [`read`]: other tools' results, and ours, to runs that can be compared.
+//! * [`separation`]: whether runs of two kinds can be told apart by a figure.
 //! * [`growth`]: how cost grows over N.
 //! * [`verdict`]: the words.
 //!
@@ -31,5 +32,6 @@ pub mod quantile;
 pub mod read;
 pub mod record;
 pub mod replay;
+pub mod separation;
 pub mod verdict;
 pub mod watch;

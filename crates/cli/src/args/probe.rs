@@ -4,7 +4,7 @@ use clap::Subcommand;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_probes::chunks::{Ratio, Strategy};
 use stopgap_probes::placement::Backend;
-use stopgap_probes::reclaim::{Mode, Way};
+use stopgap_probes::reclaim::{Load, Mode};
 use stopgap_probes::roundtrip::{ClientWait, Cpus, Policy, Reply, Wait};
 
 use super::values::{size, time};
@@ -38,11 +38,12 @@ pub(crate) enum ProbeQuestion {
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct ProbeCommon {
     /// How long it should take, as 60s; runs that do not fit are left out, down to three
-    /// [default: 60s; chunks --fragment: 9m].
+    /// [default: 60s; reclaim: 110s; chunks --fragment:
+    /// 9m].
     #[arg(short, long, value_name = "TIME", value_parser = time)]
     pub(crate) duration: Option<Nanos>,
-    /// Runs; the unit of evidence. Fewer than 3 give no interval [default: 10; chunks --fragment: 3;
-    /// roundtrip --x11: 30].
+    /// Runs; the unit of evidence. Fewer than 3 give no interval [default: 10; reclaim: 6; chunks
+    /// --fragment: 3; roundtrip --x11: 30].
     #[arg(long, value_name = "N")]
     pub(crate) runs: Option<u32>,
     #[command(flatten)]
@@ -141,7 +142,9 @@ pub(crate) struct RoundtripFlags {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReclaimFlags {
-    /// What costs are measured of: plain, mlock, shm-lock, vmsplice, io-uring [default: all].
+    /// What is done with memory: none, plain, mlock, shm-lock, shm-churn (locked and unlocked over and
+    /// over), vmsplice, io-uring. Costs a page are measured of all but none and shm-churn; beside the load
+    /// none always stands [default: costs of all, the load beside none, vmsplice, mlock, shm-lock].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) mode: Vec<Mode>,
     /// Memory of each mode [default: 32M as root, else 4M, within RLIMIT_MEMLOCK].
@@ -150,39 +153,43 @@ pub(crate) struct ReclaimFlags {
     /// Passes of reclaim over each set.
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(crate) passes: u32,
-    /// Leave out the refault load (root and a memory cgroup).
+    /// Leave out the load (root and a memory cgroup): costs alone.
     #[arg(long)]
-    pub(crate) no_refault: bool,
-    /// Refault load: what is compared with holding nothing: vmsplice, mlock, io-uring.
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        default_value = "vmsplice,mlock"
-    )]
-    pub(crate) way: Vec<Way>,
-    /// Refault load: limit of the memory cgroup, the held set included.
-    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size)]
-    pub(crate) limit: Bytes,
-    /// Refault load: the held set.
+    pub(crate) no_load: bool,
+    /// What makes memory short: refault (a file slightly larger than its room, round and round), stream (a
+    /// file that never ends), populate (blocks, slightly more than the room; needs swap), mixed (refault, and
+    /// a block at a time).
+    #[arg(long, value_name = "LOAD", default_value = "mixed")]
+    pub(crate) load: Load,
+    /// Load: limit of the memory cgroup, the held set included.
     #[arg(long, value_name = "SIZE", default_value = "128M", value_parser = size)]
-    pub(crate) held: Bytes,
-    /// Refault load: the file that is read [default: an eighth more than the limit leaves].
+    pub(crate) limit: Bytes,
+    /// Load: the held set; several in turn, as 32M,64M.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "64M", value_parser = size)]
+    pub(crate) pinned: Vec<Bytes>,
+    /// Load: the file that is read [default: an eighth more than the limit leaves].
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) file: Option<Bytes>,
-    /// Refault load: what the bystander populates at a time.
+    /// Load: what is populated at a time.
     #[arg(long, value_name = "SIZE", default_value = "2M", value_parser = size)]
     pub(crate) block: Bytes,
-    /// Refault load: how long one run of one way takes [default: what the time leaves, 250ms
-    /// to 4s].
+    /// Load: how long one run of one mode takes once its room is full, the warm-up included [default: what
+    /// the time leaves, 250ms to 4s].
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) each: Option<Nanos>,
-    /// Refault load: from what length on populating a block counts as a stall.
+    /// Load: from what length on populating a block counts as a stall.
     #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = time)]
     pub(crate) stall: Nanos,
+    /// Load: swappiness of its cgroup, 0 to 200 (cgroup version 1) [default: the machine's].
+    #[arg(long, value_name = "N")]
+    pub(crate) swappiness: Option<u32>,
     /// Make a swap file of this size for the time of the probe (root) [default: none].
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) swap: Option<Bytes>,
+    /// Nothing of the above: have this shrinker scan what it has, once, and time it an object (root,
+    /// CONFIG_SHRINKER_DEBUG). What it holds is freed: do not do this in production.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) shrinker: Option<String>,
     #[command(flatten)]
     pub(crate) gem: GemSyslatencyFlags,
     #[command(flatten)]

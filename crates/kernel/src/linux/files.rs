@@ -98,11 +98,11 @@ impl Files for Linux {
         }
     }
 
-    fn stream(&self, path: &Path, go_on: &dyn Fn() -> bool) -> Result<Bytes> {
+    fn stream(&self, path: &Path, go_on: &dyn Fn(Bytes) -> bool) -> Result<Bytes> {
         let mut file = on("open", path, fs::File::open(path))?;
         let mut buffer = vec![0; 1 << 18];
         let mut total = 0;
-        while go_on() {
+        while go_on(Bytes(total)) {
             match file.read(&mut buffer) {
                 Ok(0) => break,
                 Ok(count) => total += count as u64,

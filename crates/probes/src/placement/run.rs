@@ -227,7 +227,7 @@ fn control(
     let mut least: Option<Nanos> = None;
     for _ in 0..CONTROL_READS {
         let before = system.now();
-        system.stream(MAPS.as_ref(), &|| true)?;
+        system.stream(MAPS.as_ref(), &|_| true)?;
         let took = system.now().saturating_sub(before);
         least = Some(least.map_or(took, |least| least.min(took)));
     }

@@ -90,7 +90,7 @@ pub(super) fn map(system: &dyn System, bytes: Bytes) -> Result<Mapping> {
     Ok(mapping)
 }
 
-fn base_pages(system: &dyn System, mapping: &Mapping) {
+pub(super) fn base_pages(system: &dyn System, mapping: &Mapping) {
     // A kernel without huge pages refuses, and then there is nothing to ask for.
     let _ = system.advise(
         mapping,
@@ -206,7 +206,7 @@ impl Experiment<'_> {
 
         let before = self.unevictable();
         let taken = match (task.mode, memory) {
-            (Mode::Plain, _) => None,
+            (Mode::None | Mode::Plain | Mode::ShmChurn, _) => None,
             (Mode::Held(_), Memory::Segment(segment)) => {
                 self.timed("take", || system.shm_lock(segment))
             }

@@ -2,14 +2,14 @@
 
 use stopgap_events::machine::{Counter, Missing};
 use stopgap_events::units::Nanos;
-use stopgap_kernel::holds::Way;
+use stopgap_kernel::files::read_number;
 use stopgap_kernel::{System, environment, swap};
 use stopgap_stats::histogram::Recorder;
 use stopgap_stats::record::Parameter;
 
 use super::cost::{Row, Task};
-use super::parameters::RefaultParameters;
-use super::refault::{Load, Sample};
+use super::parameters::PressureParameters;
+use super::pressure::{Beside, Sample};
 use super::series::{Collector, Parameters};
 use crate::contract::{Context, Measured};
 
@@ -34,26 +34,41 @@ fn machine(system: &dyn System) -> Parameters {
     parameters
 }
 
-/// Names of what the refault load gives; the judgement looks for them.
-pub(super) const REFAULT: &str = "refault load";
+/// Names of what the load gives; the judgement, and a replay that stands beside it, look for them.
+pub(super) const LOAD: &str = "load";
+/// The fact that says which version of the cgroup interface there is.
+pub(super) const CGROUP: &str = "cgroup_version";
 pub(super) const RATIO: &str = "scanned per reclaimed";
+pub(super) const STEADY: &str = "steady scanned per reclaimed";
+pub(super) const SCANNED: &str = "pages scanned";
+pub(super) const RECLAIMED: &str = "pages reclaimed";
+pub(super) const UNEVICTABLE: &str = "unevictable at the end";
+pub(super) const CULLED: &str = "culled by reclaim";
+pub(super) const WAKE_REALTIME: &str = "wake-up of a real-time thread";
+pub(super) const WAKE_ORDINARY: &str = "wake-up of an ordinary thread";
 pub(super) const STALLED: &str = "memory stall per GiB read";
 pub(super) const SYSTEM_CPU: &str = "system CPU per GiB read";
 pub(super) const ANONYMOUS: &str = "anonymous pages scanned";
 pub(super) const BLOCK: &str = "populate a block";
 
-pub(super) fn load_parameters(system: &dyn System, load: &Load) -> Parameters {
+/// Under what a load ran. `limit` is its group's: of `none` it is lower by the set that is not there, so
+/// that `room` is the same for all modes of one share.
+pub(super) fn load_parameters(system: &dyn System, beside: &Beside) -> Parameters {
     let mut parameters = machine(system);
-    let mode = load.way.map_or("none", Way::word);
-    let held = load.way.map_or(0, |_| load.held.0);
     for (name, value) in [
-        ("mode", Parameter::from(mode)),
-        ("held", held.into()),
-        ("room", load.room.0.into()),
-        ("file", load.file.0.into()),
-        ("block", load.block.0.into()),
+        ("mode", Parameter::from(beside.mode.word())),
+        ("load", beside.load.word().into()),
+        ("pinned", beside.set().0.into()),
+        ("limit", beside.limit().0.into()),
+        ("room", beside.room.0.into()),
+        ("file", beside.file.0.into()),
+        ("block", beside.block.0.into()),
     ] {
         parameters.insert(name.to_owned(), value);
+    }
+    let machines = read_number::<_, u32>(system, "/proc/sys/vm/swappiness").ok();
+    if let Some(swappiness) = beside.swappiness.or(machines) {
+        parameters.insert("swappiness".to_owned(), swappiness.into());
     }
     parameters
 }
@@ -66,6 +81,7 @@ pub(super) struct Gathered {
     loads: u32,
     totals: [u64; 3],
     pub(super) peak: u64,
+    pub(super) facts: std::collections::BTreeMap<String, f64>,
     interrupted: bool,
 }
 
@@ -133,63 +149,93 @@ impl Gathered {
         &mut self,
         system: &dyn System,
         run: u32,
-        asked: &RefaultParameters,
-        load: &Load,
+        asked: &PressureParameters,
+        beside: &Beside,
         sample: &Sample,
     ) {
-        let parameters = load_parameters(system, load);
+        let parameters = load_parameters(system, beside);
         let block = |samples| (run, sample.start_ns, samples);
         let gib = sample.read as f64 / (1u64 << 30) as f64;
         let out = &mut self.collector;
-        if sample.reclaimed == 0 {
-            let why = "nothing was reclaimed: no pressure came about";
-            out.fail(RATIO, "pages/page", &parameters, why);
-        } else {
-            let ratio = sample.scanned as f64 / sample.reclaimed as f64;
-            out.number(
-                RATIO,
-                "pages/page",
-                &parameters,
-                block(sample.reclaimed),
-                ratio,
-            );
-        }
-        let elapsed = sample.length_ns as f64 / 1e9;
-        out.number("read", "GiB/s", &parameters, block(1), gib / elapsed);
-        for (name, time) in [
-            (STALLED, &sample.stalled_ns),
-            (SYSTEM_CPU, &sample.system_ns),
-        ] {
-            match time {
-                Ok(_) if gib == 0.0 => out.fail(name, "ms/GiB", &parameters, "nothing was read"),
-                Ok(ns) => {
-                    let value = *ns as f64 / 1e6 / gib;
-                    out.number(name, "ms/GiB", &parameters, block(1), value);
-                }
-                Err(why) => {
-                    out.fail(name, "ms/GiB", &parameters, why);
-                    if self.missing.iter().all(|missing| missing.what != name) {
-                        self.missing.push(Missing::new(name, why));
-                    }
-                }
-            }
-        }
-        match sample.anonymous {
-            Some(pages) => out.number(ANONYMOUS, "pages", &parameters, block(1), pages as f64),
+        let mut pages = |name: &str, pages: Option<u64>| match pages {
+            Some(pages) => out.number(name, "pages", &parameters, block(1), pages as f64),
             None => out.fail(
-                ANONYMOUS,
+                name,
                 "pages",
                 &parameters,
                 "this kernel does not count them",
             ),
+        };
+        pages(SCANNED, Some(sample.scanned));
+        pages(RECLAIMED, Some(sample.reclaimed));
+        pages(ANONYMOUS, sample.anonymous);
+        pages(CULLED, sample.culled);
+        pages(UNEVICTABLE, sample.unevictable);
+        let ratio = (sample.reclaimed > 0).then(|| sample.scanned as f64 / sample.reclaimed as f64);
+        let few = "the room was never reclaimed once over: give it more time";
+        let nothing = "nothing was reclaimed: no pressure came about";
+        for (name, samples, value, why) in [
+            (RATIO, sample.reclaimed, ratio, nothing),
+            (STEADY, sample.turnovers, sample.steady, few),
+        ] {
+            match value {
+                Some(value) => out.number(name, "pages/page", &parameters, block(samples), value),
+                None => out.fail(name, "pages/page", &parameters, why),
+            }
         }
-        let mut recorder = Recorder::new(asked.stall.0);
-        for &(start, length) in &sample.blocks {
-            recorder.record(start, length);
+        if asked.load.reads() {
+            let elapsed = sample.length_ns as f64 / 1e9;
+            out.number("read", "GiB/s", &parameters, block(1), gib / elapsed);
+            for (name, time) in [
+                (STALLED, &sample.stalled_ns),
+                (SYSTEM_CPU, &sample.system_ns),
+            ] {
+                match time {
+                    Ok(_) if gib == 0.0 => {
+                        out.fail(name, "ms/GiB", &parameters, "nothing was read");
+                    }
+                    Ok(ns) => {
+                        let value = *ns as f64 / 1e6 / gib;
+                        out.number(name, "ms/GiB", &parameters, block(1), value);
+                    }
+                    Err(why) => {
+                        out.fail(name, "ms/GiB", &parameters, why);
+                        if self.missing.iter().all(|missing| missing.what != name) {
+                            self.missing.push(Missing::new(name, why));
+                        }
+                    }
+                }
+            }
         }
-        match recorder.into_block(run, sample.start_ns) {
-            Some(block) => out.add(BLOCK, "ns", &parameters, block),
-            None => out.fail(BLOCK, "ns", &parameters, "no block was populated in time"),
+        let populated = asked
+            .load
+            .populates()
+            .then_some((BLOCK, Ok(&sample.blocks)));
+        let woken = [
+            (WAKE_REALTIME, sample.realtime.as_ref()),
+            (WAKE_ORDINARY, Ok(&sample.ordinary)),
+        ];
+        for (name, lengths) in populated.into_iter().chain(woken) {
+            let mut recorder = Recorder::new(asked.stall.0);
+            let lengths = match lengths {
+                Ok(lengths) => lengths,
+                Err(why) => {
+                    out.fail(name, "ns", &parameters, why);
+                    continue;
+                }
+            };
+            for &(start, length) in lengths {
+                recorder.record(start, length);
+            }
+            match recorder.into_block(run, sample.start_ns) {
+                Some(block) => out.add(name, "ns", &parameters, block),
+                None => out.fail(
+                    name,
+                    "ns",
+                    &parameters,
+                    "not once in the time that was counted",
+                ),
+            }
         }
         self.loads += 1;
         self.totals[0] += sample.scanned;
@@ -202,7 +248,7 @@ impl Gathered {
         for (what, why) in partly {
             self.missing.push(Missing::new(what, why));
         }
-        let mut facts = std::collections::BTreeMap::new();
+        let mut facts = std::mem::take(&mut self.facts);
         #[allow(clippy::cast_precision_loss)]
         facts.insert("page_size".to_owned(), system.page_size().0 as f64);
         let names = ["pages_scanned", "pages_reclaimed", "bytes_read"];

@@ -11,15 +11,19 @@
 //! Words: *locked* is mlock and `SHM_LOCK` (it may still migrate), *pinned* is page references.
 
 mod cost;
+mod evidence;
 mod gather;
 pub mod gem_syslatency;
 mod judge;
 mod parameters;
-mod refault;
+mod pressure;
 mod run;
 mod series;
+mod set;
+mod shrinker;
+mod threads;
 
-pub use parameters::{Mode, Reclaim, RefaultParameters};
+pub use parameters::{Load, Mode, PressureParameters, Reclaim};
 pub use stopgap_kernel::holds::Way;
 
 #[cfg(test)]

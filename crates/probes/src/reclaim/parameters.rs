@@ -4,20 +4,36 @@ use std::fmt;
 use std::str::FromStr;
 
 use stopgap_events::units::{Bytes, Nanos};
+use stopgap_events::words;
 use stopgap_kernel::holds::Way;
 
-/// What is done with the memory whose cost is measured.
+/// What is done with memory whose cost is measured, or that lies beside the load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mode {
+    /// There is no such memory: the reference of each load. It has no cost a page.
+    None,
     /// Nothing: it may be reclaimed.
     Plain,
     /// It is held.
     Held(Way),
+    /// Objects are locked by `SHM_LOCK` and unlocked, over and over. A load's alone.
+    ShmChurn,
 }
 
 impl Mode {
     /// All of them.
-    pub const ALL: [Mode; 5] = [
+    pub const ALL: [Mode; 7] = [
+        Mode::None,
+        Mode::Plain,
+        Mode::Held(Way::Mlock),
+        Mode::Held(Way::ShmLock),
+        Mode::ShmChurn,
+        Mode::Held(Way::Vmsplice),
+        Mode::Held(Way::IoUring),
+    ];
+
+    /// Those that have a cost a page.
+    pub const COSTS: [Mode; 5] = [
         Mode::Plain,
         Mode::Held(Way::Mlock),
         Mode::Held(Way::ShmLock),
@@ -25,13 +41,41 @@ impl Mode {
         Mode::Held(Way::IoUring),
     ];
 
-    /// Its one word: `plain`, or the way's.
+    /// Those that stand beside the load where nothing else is said: a driver's page references, what
+    /// would replace them, and nothing.
+    pub const LOADED: [Mode; 4] = [
+        Mode::None,
+        Mode::Held(Way::Vmsplice),
+        Mode::Held(Way::Mlock),
+        Mode::Held(Way::ShmLock),
+    ];
+
+    /// Its one word: `none`, `plain`, `shm-churn`, or the way's.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
+            Mode::None => "none",
             Mode::Plain => "plain",
+            Mode::ShmChurn => "shm-churn",
             Mode::Held(way) => way.word(),
         }
+    }
+
+    /// What it does to memory, in words.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Mode::None => "none",
+            Mode::Plain => "not held",
+            Mode::ShmChurn => "locked and unlocked (SHM_LOCK)",
+            Mode::Held(way) => way.words(),
+        }
+    }
+
+    /// Whether it keeps page references, so that reclaim meets its pages on every pass.
+    #[must_use]
+    pub fn pins(self) -> bool {
+        matches!(self, Mode::Held(way) if !way.locks())
     }
 }
 
@@ -54,13 +98,50 @@ impl FromStr for Mode {
     }
 }
 
+/// What makes memory short.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Load {
+    /// A file slightly larger than its room is read round and round: each page is gone when its turn
+    /// comes again, and the kernel sees that.
+    Refault,
+    /// A file is read that never ends: what is gone is never missed.
+    Stream,
+    /// Blocks of anonymous memory, together slightly larger than the room, are populated; the oldest is
+    /// unmapped for each new one. Needs swap.
+    Populate,
+    /// [`Load::Refault`], and beside it one block at a time is populated and unmapped.
+    Mixed,
+}
+
+words!(
+    Load, "load",
+    Refault "refault",
+    Stream "stream",
+    Populate "populate",
+    Mixed "mixed",
+);
+
+impl Load {
+    /// Whether a file is read.
+    #[must_use]
+    pub fn reads(self) -> bool {
+        self != Load::Populate
+    }
+
+    /// Whether blocks are populated.
+    #[must_use]
+    pub fn populates(self) -> bool {
+        matches!(self, Load::Populate | Load::Mixed)
+    }
+}
+
 /// Most passes: each is a line in the record, and one is like the other.
 pub(super) const MOST_PASSES: u32 = 1_000;
 
 /// The probe of the question `reclaim`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reclaim {
-    /// What costs are measured of.
+    /// What costs are measured of: of [`Mode::COSTS`].
     pub modes: Vec<Mode>,
     /// Memory of each mode. `None`: 32 MiB as root; else 4 MiB, and of what is charged to
     /// `RLIMIT_MEMLOCK` no more than that allows.
@@ -69,64 +150,103 @@ pub struct Reclaim {
     pub runs: u32,
     /// Passes of reclaim over each set, 1 to 1,000.
     pub passes: u32,
-    /// The refault load; `None`: it is not run.
-    pub refault: Option<RefaultParameters>,
+    /// The load; `None`: it is not run.
+    pub pressure: Option<PressureParameters>,
     /// Swap file to make for the time of the probe (root only); `None`: none is made.
     pub swap: Option<Bytes>,
+    /// The one experiment with a shrinker, which takes the place of all else; `None`: none.
+    pub shrinker: Option<String>,
 }
 
-/// The refault load.
+/// The load.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RefaultParameters {
-    /// What is compared with holding nothing; `shm-lock` is not: in the steady state it cannot
-    /// be told from mlock.
-    pub ways: Vec<Way>,
+pub struct PressureParameters {
+    /// What stands beside it; [`Mode::None`] always does.
+    pub modes: Vec<Mode>,
+    /// What makes memory short.
+    pub load: Load,
     /// Limit of the memory cgroup, the held set included.
     pub limit: Bytes,
-    /// The held set.
-    pub held: Bytes,
+    /// The held set, several in turn: each over `limit` is a *share*.
+    pub pinned: Vec<Bytes>,
     /// The file that is read; `None`: an eighth more than the limit leaves. The larger it is,
     /// the later the kernel turns to anonymous pages.
     pub file: Option<Bytes>,
-    /// What the bystander populates at a time.
+    /// What is populated at a time.
     pub block: Bytes,
     /// Runs of each, at least 1; a verdict needs 3.
     pub runs: u32,
-    /// How long one run of one mode takes, its warm-up (not counted) included; `None`: what the
-    /// probe's time leaves, 250 ms to 4 s, and 4 s where a swap file is made. The kernel weighs
-    /// anonymous against file pages by what reclaim of each has cost; it took 1 to 3 s on a
-    /// Linux 6.18 with 2 CPUs before it scanned a pinned set.
+    /// How long one run of one mode is counted at most, its warm-up included and the filling of its room
+    /// not; `None`: what the probe's time leaves, 250 ms to 4 s.
     pub time: Option<Nanos>,
     /// From what length on populating a block counts as a stall.
     pub stall: Nanos,
+    /// Of the cgroup (version 1 alone has it); `None`: the machine's.
+    pub swappiness: Option<u32>,
 }
 
-impl Default for RefaultParameters {
-    fn default() -> RefaultParameters {
-        RefaultParameters {
-            ways: vec![Way::Vmsplice, Way::Mlock],
-            limit: Bytes::mib(256),
-            held: Bytes::mib(128),
+impl Default for PressureParameters {
+    fn default() -> PressureParameters {
+        PressureParameters {
+            modes: Mode::LOADED.to_vec(),
+            load: Load::Mixed,
+            limit: Bytes::mib(128),
+            pinned: vec![Bytes::mib(64)],
             file: None,
             block: Bytes::mib(2),
-            runs: 5,
+            runs: 6,
             time: None,
             stall: Nanos::millis(10),
+            swappiness: None,
         }
     }
 }
 
-impl RefaultParameters {
-    /// What the limit leaves beside the held set.
+/// An endless file: sparse, so that it costs no block, and longer than anybody reads in a run.
+const ENDLESS: Bytes = Bytes::gib(256);
+
+impl PressureParameters {
+    /// What the limit leaves beside a held set.
     #[must_use]
-    pub fn room(&self) -> Bytes {
-        self.limit.saturating_sub(self.held)
+    pub fn room(&self, pinned: Bytes) -> Bytes {
+        self.limit.saturating_sub(pinned)
     }
 
-    /// The file's size.
+    /// The file's size beside a held set.
     #[must_use]
-    pub fn file_size(&self) -> Bytes {
-        self.file.unwrap_or(self.room() + Bytes(self.room().0 / 8))
+    pub fn file_size(&self, pinned: Bytes) -> Bytes {
+        let room = self.room(pinned);
+        let usual = match self.load {
+            Load::Stream => ENDLESS,
+            Load::Refault | Load::Populate | Load::Mixed => room + Bytes(room.0 / 8),
+        };
+        self.file.unwrap_or(usual)
+    }
+
+    /// Why a load beside this set makes no sense.
+    fn wrong(&self, pinned: Bytes) -> Option<String> {
+        let (limit, room) = (self.limit, self.room(pinned));
+        if pinned >= limit {
+            return Some(format!(
+                "{pinned} pinned do not fit into a limit of {limit}: raise the limit or pin less"
+            ));
+        }
+        // Each thread of the load needs some pages besides, and pipes need theirs.
+        let least = self.block + self.block + Bytes::mib(8);
+        if room < least {
+            return Some(format!(
+                "a limit of {limit} leaves {room} beside {pinned} pinned: the load needs {least}; raise the \
+                 limit or pin less"
+            ));
+        }
+        if self.file_size(pinned) <= room {
+            return Some(format!(
+                "a file of {} fits into the {room} that the limit leaves and would never refault: \
+                 give a larger one",
+                self.file_size(pinned),
+            ));
+        }
+        None
     }
 }
 
@@ -136,15 +256,17 @@ impl Reclaim {
     pub fn check(quick: bool) -> Reclaim {
         let runs = if quick { 3 } else { 5 };
         Reclaim {
-            modes: Mode::ALL.to_vec(),
+            modes: Mode::COSTS.to_vec(),
             bytes: None,
             runs,
             passes: 3,
-            refault: Some(RefaultParameters {
+            pressure: Some(PressureParameters {
+                modes: vec![Mode::Held(Way::Vmsplice), Mode::Held(Way::Mlock)],
                 runs,
-                ..RefaultParameters::default()
+                ..PressureParameters::default()
             }),
             swap: None,
+            shrinker: None,
         }
     }
 
@@ -157,48 +279,23 @@ impl Reclaim {
             let passes = self.passes;
             return Some(format!("{passes} passes: give at most {MOST_PASSES}"));
         }
-        if self.modes.is_empty() && self.refault.is_none() {
-            return Some(
-                "neither a mode nor the refault load is asked for: nothing to do".to_owned(),
-            );
+        if self.modes.is_empty() && self.pressure.is_none() && self.shrinker.is_none() {
+            return Some("neither a mode nor the load is asked for: nothing to do".to_owned());
         }
         if self.bytes == Some(Bytes(0)) {
             return Some("0 bytes hold no page: give at least one page".to_owned());
         }
-        let refault = self.refault.as_ref()?;
-        if refault.runs == 0 {
-            return Some("0 runs of the refault load measure nothing: give at least 1".to_owned());
+        let asked = self.pressure.as_ref()?;
+        if asked.runs == 0 {
+            return Some("0 runs of the load measure nothing: give at least 1".to_owned());
         }
-        if refault.ways.contains(&Way::ShmLock) {
-            return Some(
-                "the refault load does not take shm-lock, which reclaim cannot tell from mlock: \
-                 give mlock, vmsplice, io-uring"
-                    .to_owned(),
-            );
+        if asked.block.0 == 0 || asked.pinned.is_empty() || asked.pinned.contains(&Bytes(0)) {
+            return Some("a block or a pinned set of 0 bytes loads nothing".to_owned());
         }
-        if refault.block.0 == 0 || refault.held.0 == 0 {
-            return Some("a block or a held set of 0 bytes loads nothing".to_owned());
+        if asked.swappiness.is_some_and(|swappiness| swappiness > 200) {
+            return Some("swappiness goes from 0 to 200".to_owned());
         }
-        // Each thread of the load needs some pages besides, and pipes need theirs.
-        let least = refault.block + refault.block + Bytes::mib(8);
-        if refault.room() < least {
-            return Some(format!(
-                "a limit of {} leaves {} beside {} held: the load needs {least}; raise the limit \
-                 or hold less",
-                refault.limit,
-                refault.room(),
-                refault.held,
-            ));
-        }
-        if refault.file_size() <= refault.room() {
-            return Some(format!(
-                "a file of {} fits into the {} that the limit leaves and would never refault: \
-                 give a larger one",
-                refault.file_size(),
-                refault.room()
-            ));
-        }
-        None
+        asked.pinned.iter().find_map(|&pinned| asked.wrong(pinned))
     }
 }
 
@@ -212,6 +309,15 @@ mod tests {
             assert_eq!(mode.to_string().parse::<Mode>(), Ok(mode));
         }
         assert!("pinned".parse::<Mode>().unwrap_err().contains("io-uring"));
+        for &load in Load::ALL {
+            assert_eq!(load.to_string().parse::<Load>(), Ok(load));
+        }
+    }
+
+    #[test]
+    fn only_references_pin() {
+        let pins: Vec<_> = Mode::ALL.into_iter().filter(|mode| mode.pins()).collect();
+        assert_eq!(pins, [Mode::Held(Way::Vmsplice), Mode::Held(Way::IoUring)]);
     }
 
     #[test]
@@ -219,10 +325,16 @@ mod tests {
         let sane = Reclaim::check(false);
         assert_eq!(sane.wrong(), None);
         assert_eq!(Reclaim::check(true).wrong(), None);
-        let refault = RefaultParameters::default();
-        let with = |refault| Reclaim {
-            refault: Some(refault),
+        let usual = PressureParameters::default();
+        let with = |pressure| Reclaim {
+            pressure: Some(pressure),
             ..sane.clone()
+        };
+        let pinned = |mib| {
+            with(PressureParameters {
+                pinned: vec![Bytes::mib(64), Bytes::mib(mib)],
+                ..usual.clone()
+            })
         };
         for (probe, word) in [
             (
@@ -249,42 +361,45 @@ mod tests {
             (
                 Reclaim {
                     modes: vec![],
-                    refault: None,
+                    pressure: None,
                     ..sane.clone()
                 },
                 "nothing to do",
             ),
+            (pinned(120), "raise"),
             (
-                with(RefaultParameters {
-                    held: Bytes::mib(250),
-                    ..refault.clone()
-                }),
-                "raise",
+                pinned(300),
+                "300 MiB pinned do not fit into a limit of 128 MiB",
             ),
+            (pinned(0), "0 bytes"),
             (
-                with(RefaultParameters {
-                    held: Bytes::mib(300),
-                    ..refault.clone()
-                }),
-                "raise",
-            ),
-            (
-                with(RefaultParameters {
+                with(PressureParameters {
                     file: Some(Bytes::mib(1)),
-                    ..refault.clone()
+                    ..usual.clone()
                 }),
                 "larger",
             ),
             (
-                with(RefaultParameters {
-                    ways: vec![Way::ShmLock],
-                    ..refault
+                with(PressureParameters {
+                    swappiness: Some(201),
+                    ..usual.clone()
                 }),
-                "mlock",
+                "200",
             ),
         ] {
             let why = probe.wrong().unwrap_or_default();
             assert!(why.contains(word), "'{why}' does not say '{word}'");
         }
+    }
+
+    #[test]
+    fn a_stream_does_not_come_round() {
+        let stream = PressureParameters {
+            load: Load::Stream,
+            ..PressureParameters::default()
+        };
+        assert_eq!(stream.file_size(Bytes::mib(128)), ENDLESS);
+        let mixed = PressureParameters::default();
+        assert_eq!(mixed.file_size(Bytes::mib(64)), Bytes::mib(72));
     }
 }

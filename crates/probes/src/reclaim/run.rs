@@ -6,16 +6,16 @@ use stopgap_events::machine::{Missing, Privilege};
 use stopgap_events::question::Question;
 use stopgap_events::random::Random;
 use stopgap_events::units::{Bytes, Nanos};
-use stopgap_kernel::cgroup::{self, MemoryGroup, Site};
-use stopgap_kernel::holds::Way;
-use stopgap_kernel::swap;
+use stopgap_kernel::cgroup::{self, MemoryGroup, Site, Version};
 use stopgap_kernel::tasks::ChildLimits;
+use stopgap_kernel::{System, budget, swap};
 use stopgap_stats::record::Answer;
 
 use super::cost::{self, Task, memlock_limit};
-use super::gather::{Gathered, RATIO, REFAULT, load_parameters, lru};
-use super::parameters::{Mode, Reclaim, RefaultParameters};
-use super::refault::{self, Load};
+use super::gather::{CGROUP, Gathered, LOAD, RATIO, load_parameters, lru};
+use super::parameters::{Load, Mode, PressureParameters, Reclaim};
+use super::pressure::{self, Beside};
+use super::shrinker;
 use crate::contract::{Context, Measured, Plan, Probe, ProbeError};
 use crate::load;
 
@@ -24,13 +24,33 @@ const ROOT_BYTES: Bytes = Bytes::mib(32);
 const USER_BYTES: Bytes = Bytes::mib(4);
 /// Time that the cost experiment takes.
 const COST_TIME: Nanos = Nanos::millis(1_500);
-/// Time that a load needs beside its run: the group, the file, the set, the first round.
-const AROUND_A_LOAD: Nanos = Nanos::millis(120);
+/// Time that a load needs beside its run: the group, the file, the set, filling its room.
+const AROUND_A_LOAD: Nanos = Nanos::millis(300);
 /// What a child needs beside its memory.
 const CHILD: Bytes = Bytes::mib(32);
 
-/// Where the refault load would run, or why it cannot.
-fn refault_site(context: &Context<'_>, asked: &RefaultParameters) -> Result<Site, String> {
+/// Why `bytes` would be more than this host, or the group that we run in, can spare: of what is available
+/// one half stays for everybody else, whatever budget was given.
+fn too_much(system: &dyn System, bytes: Bytes) -> Option<String> {
+    let host = budget::meminfo(system, "MemAvailable").ok();
+    let group = cgroup::left_in_own(system).ok().flatten();
+    let (left, whose) = match (host, group) {
+        (Some(host), Some(group)) if group < host => (group, "the memory cgroup that this runs in"),
+        (None, Some(group)) => (group, "the memory cgroup that this runs in"),
+        (Some(host), _) => (host, "this host"),
+        (None, None) => return Some("how much memory is available is not known".to_owned()),
+    };
+    (bytes.0 > left.0 / 2).then(|| {
+        format!("{bytes} are more than half of the {left} that {whose} has left: lower --limit or --bytes")
+    })
+}
+
+/// Where the load would run, or why it cannot.
+fn load_site(
+    context: &Context<'_>,
+    asked: &PressureParameters,
+    makes_swap: bool,
+) -> Result<Site, String> {
     if context.privilege != Privilege::Root {
         return Err("no memory cgroup: no pressure could be made (needs root)".to_owned());
     }
@@ -41,6 +61,9 @@ fn refault_site(context: &Context<'_>, asked: &RefaultParameters) -> Result<Site
             asked.limit, context.budget
         ));
     }
+    if let Some(why) = too_much(context.system, use_at_most) {
+        return Err(why);
+    }
     let kind = cgroup::file_system(context.system, context.scratch);
     let kind = kind.map_err(|e| e.to_string())?;
     if matches!(kind.as_str(), "tmpfs" | "ramfs") {
@@ -49,7 +72,34 @@ fn refault_site(context: &Context<'_>, asked: &RefaultParameters) -> Result<Site
             context.scratch.display()
         ));
     }
+    let swapless =
+        !makes_swap && swap::in_use(context.system).is_ok_and(|(kind, _)| kind == "none");
+    if asked.load == Load::Populate && swapless {
+        let why = "no swap: blocks alone, of which nothing can be reclaimed, would end out of memory; make \
+                   some with --swap, or take another load";
+        return Err(why.to_owned());
+    }
     Site::find(context.system).map_err(|e| format!("{e}: no pressure could be made"))
+}
+
+/// Every share with what stands beside it, [`Mode::None`] included.
+fn cells(asked: &PressureParameters, time: Nanos) -> Vec<Beside> {
+    let mut modes = vec![Mode::None];
+    modes.extend(asked.modes.iter().filter(|mode| **mode != Mode::None));
+    let beside = |pinned: Bytes, mode: Mode| Beside {
+        load: asked.load,
+        mode,
+        pinned,
+        room: asked.room(pinned),
+        file: asked.file_size(pinned),
+        block: asked.block,
+        time,
+        swappiness: asked.swappiness,
+    };
+    let of_share = |&pinned: &Bytes| modes.iter().map(move |&mode| (pinned, mode)).collect();
+    let cells: Vec<Vec<(Bytes, Mode)>> = asked.pinned.iter().map(of_share).collect();
+    let cells = cells.into_iter().flatten();
+    cells.map(|(pinned, mode)| beside(pinned, mode)).collect()
 }
 
 /// A group for the cost experiment: only for what the group alone can tell.
@@ -99,8 +149,8 @@ impl Reclaim {
     }
 
     /// How long one load takes, warm-up included.
-    fn load_time(&self, context: &Context<'_>, asked: &RefaultParameters) -> Nanos {
-        let loads = (asked.ways.len() as u64 + 1) * u64::from(asked.runs);
+    fn load_time(&self, context: &Context<'_>, asked: &PressureParameters) -> Nanos {
+        let loads = cells(asked, Nanos(0)).len() as u64 * u64::from(asked.runs);
         let cost = if self.modes.is_empty() {
             Nanos(0)
         } else {
@@ -108,13 +158,9 @@ impl Reclaim {
         };
         let each = context.time.saturating_sub(cost).0 / loads;
         let left = Nanos(each).saturating_sub(AROUND_A_LOAD);
-        let longest = Nanos::secs(4);
-        let shortest = if self.swap.is_some() {
-            longest
-        } else {
-            Nanos::millis(250)
-        };
-        asked.time.unwrap_or(left.clamp(shortest, longest))
+        asked
+            .time
+            .unwrap_or(left.clamp(Nanos::millis(250), Nanos::secs(4)))
     }
 
     fn swap_file(&self, context: &Context<'_>) -> Option<(PathBuf, Bytes)> {
@@ -131,6 +177,11 @@ impl Reclaim {
                 "{bytes} a mode are beyond the memory budget of {}: give less or raise the budget",
                 context.budget
             )));
+        }
+        let largest = self.tasks(context).iter().map(|task| task.bytes).max();
+        let too_much = largest.and_then(|largest| too_much(context.system, largest + CHILD));
+        if let Some(why) = too_much.filter(|_| self.shrinker.is_none()) {
+            return Err(ProbeError::Unsupported(why));
         }
         if self.swap.is_some() && context.privilege != Privilege::Root {
             let why = "a swap file needs root: run as root or leave it out";
@@ -179,67 +230,61 @@ impl Reclaim {
         out.left_behind(scope.undo());
     }
 
-    fn measure_refault(&self, context: &Context<'_>, out: &mut Gathered) {
-        let Some(asked) = &self.refault else {
+    fn measure_load(&self, context: &Context<'_>, out: &mut Gathered) {
+        let Some(asked) = &self.pressure else {
             return;
         };
-        let site = match refault_site(context, asked) {
+        let site = match load_site(context, asked, self.swap.is_some()) {
             Ok(site) => site,
-            Err(why) => return out.missing.push(Missing::new(REFAULT, why)),
+            Err(why) => return out.missing.push(Missing::new(LOAD, why)),
         };
-        let time = self.load_time(context, asked);
-        // Without swap the steady state is there as soon as the room is full. With it the
-        // scanning of a pinned set sets in late, and in bursts: few of them must be missed.
-        let swapless = swap::in_use(context.system).is_ok_and(|(kind, _)| kind == "none");
-        let warm_up = Nanos(time.0 / if swapless { 5 } else { 4 });
-        let mut ways: Vec<_> = std::iter::once(None)
-            .chain(asked.ways.iter().copied().map(Some))
-            .collect();
+        let version = if site.version == Version::V2 {
+            2.0
+        } else {
+            1.0
+        };
+        out.facts.insert(CGROUP.to_owned(), version);
+        let mut cells = cells(asked, self.load_time(context, asked));
         let mut random = Random::new(context.seed ^ 1);
-        let loads = ways.len() * asked.runs as usize;
+        let loads = cells.len() * asked.runs as usize;
         let mut number = 0;
         let begun = context.system.now();
         for run in 0..asked.runs {
-            if out.over(context, REFAULT, begun, run, asked.runs) {
+            if out.over(context, LOAD, begun, run, asked.runs) {
                 return;
             }
-            random.shuffle(&mut ways);
-            for way in ways.clone() {
+            random.shuffle(&mut cells);
+            let mut failed = Vec::new();
+            for beside in &cells {
                 if out.stop(context) {
                     return;
                 }
                 #[allow(clippy::cast_precision_loss)]
                 let done = 0.1 + 0.9 * f64::from(number) / loads as f64;
-                let held = way.map_or("nothing held", Way::words);
-                (context.progress)(done, &format!("memory pressure, {held}"));
-                let load = Load {
-                    way,
-                    held: asked.held,
-                    room: asked.room(),
-                    file: asked.file_size(),
-                    block: asked.block,
-                    warm_up,
-                    time: time.saturating_sub(warm_up),
-                };
+                let doing = format!("memory pressure, {}", beside.mode.words());
+                (context.progress)(done, &doing);
                 number += 1;
-                match refault::run(context, &site, number, &load) {
+                match pressure::run(context, &site, number, beside) {
                     Ok((sample, peak, left)) => {
                         out.peak = out.peak.max(peak);
                         out.left_behind(left);
-                        out.keep_sample(context.system, run, asked, &load, &sample);
+                        out.keep_sample(context.system, run, asked, beside, &sample);
                     }
                     Err(stopgap_kernel::Error::Child { ended }) => {
-                        // What cannot be held now will not be in the next run either.
-                        ways.retain(|other| *other != way || way.is_none());
-                        let parameters = load_parameters(context.system, &load);
+                        let parameters = load_parameters(context.system, beside);
                         out.collector.fail(RATIO, "pages/page", &parameters, &ended);
+                        failed.push((beside.mode, beside.pinned));
                     }
                     Err(error) => {
                         let why = format!("{error}: no pressure could be made");
-                        return out.missing.push(Missing::new(REFAULT, why));
+                        return out.missing.push(Missing::new(LOAD, why));
                     }
                 }
             }
+            // What cannot be held now will not be in the next run either.
+            cells.retain(|cell| {
+                cell.mode == Mode::None || !failed.contains(&(cell.mode, cell.pinned))
+            });
         }
     }
 }
@@ -251,6 +296,17 @@ impl Probe for Reclaim {
 
     fn plan(&self, context: &Context<'_>) -> Result<Plan, ProbeError> {
         self.check_parameters(context)?;
+        if let Some(name) = &self.shrinker {
+            let folders = shrinker::find(context, name)?;
+            let touch = |folder: &PathBuf| {
+                format!("{}: frees what it holds (not put back)", folder.display())
+            };
+            return Ok(Plan {
+                what: "Has a shrinker scan all that it has, once, and times it.".to_owned(),
+                touches: folders.iter().map(touch).collect(),
+                ..Plan::default()
+            });
+        }
         let mut plan = Plan {
             what: "Takes, reclaims and releases memory that is locked, pinned or neither, and \
                    times each step."
@@ -274,14 +330,14 @@ impl Probe for Reclaim {
                     .push(format!("memory cgroup {}", group.display()));
             }
         }
-        let Some(asked) = &self.refault else {
+        let Some(asked) = &self.pressure else {
             return Ok(plan);
         };
-        match refault_site(context, asked) {
+        match load_site(context, asked, self.swap.is_some()) {
             Ok(site) => {
-                let loads = (asked.ways.len() as u64 + 1) * u64::from(asked.runs);
-                let each = self.load_time(context, asked) + AROUND_A_LOAD;
-                plan.time += Nanos(each.0.saturating_mul(loads));
+                let cells = cells(asked, self.load_time(context, asked));
+                let each: u64 = cells.iter().map(|cell| (cell.time + AROUND_A_LOAD).0).sum();
+                plan.time += Nanos(each.saturating_mul(u64::from(asked.runs)));
                 plan.memory = plan.memory.max(asked.limit + CHILD);
                 plan.what.push_str(
                     " Then makes memory short in a cgroup of its own, beside held memory and \
@@ -294,19 +350,25 @@ impl Probe for Reclaim {
                     asked.limit
                 ));
                 let file = context.scratch.join(format!("stopgap-{pid}-*"));
+                let largest = cells.iter().map(|cell| cell.file).max().unwrap_or_default();
                 plan.touches.push(format!(
-                    "sparse file {}, one a load, {} (no block on the disk)",
+                    "sparse file {}, one a load, {largest} (no block on the disk)",
                     file.display(),
-                    asked.file_size()
                 ));
             }
-            Err(why) => plan.missing.push(Missing::new(REFAULT, why)),
+            Err(why) => plan.missing.push(Missing::new(LOAD, why)),
         }
         Ok(plan)
     }
 
     fn run(&self, context: &Context<'_>) -> Result<Measured, ProbeError> {
         self.check_parameters(context)?;
+        if let Some(name) = &self.shrinker {
+            let folders = shrinker::find(context, name)?;
+            let mut out = Gathered::default();
+            shrinker::measure(context, &folders, &mut out);
+            return Ok(out.finish(context.system));
+        }
         let scope = context.journal.scope();
         if let Some((path, size)) = self.swap_file(context) {
             swap::make(context.system, context.journal, &path, size)?;
@@ -316,7 +378,7 @@ impl Probe for Reclaim {
             out.missing_once("kind of LRU", "/sys/kernel/mm/lru_gen/enabled does not say");
         }
         self.measure_costs(context, &mut out);
-        self.measure_refault(context, &mut out);
+        self.measure_load(context, &mut out);
         out.left_behind(scope.undo());
         Ok(out.finish(context.system))
     }

@@ -11,8 +11,9 @@ use stopgap_kernel::{Error, Linux, System, swap};
 use stopgap_stats::record::{Answer, Block, Parameter, Series};
 use stopgap_stats::verdict::Word;
 
-use super::gather::{ANONYMOUS, RATIO};
-use super::{Mode, Reclaim, RefaultParameters};
+use super::gather::{ANONYMOUS, CGROUP, LOAD, RATIO};
+use super::parameters::Load;
+use super::{Mode, PressureParameters, Reclaim};
 use crate::contract::{Context, Measured, Probe, ProbeError};
 
 fn with_context<T>(
@@ -45,6 +46,7 @@ fn answer(probe: &Reclaim, system: &dyn System, scratch: &Path, privilege: Privi
 fn machine() -> Fake {
     Fake::default()
         .with_file("/proc/vmstat", "nr_unevictable 0\n")
+        .with_file("/proc/meminfo", "MemAvailable: 8388608 kB\n")
         .with_file("/proc/swaps", "Filename Type Size Used Priority\n")
         .with_file(
             "/proc/self/mountinfo",
@@ -78,7 +80,7 @@ fn the_time_ends_the_runs() {
         runs: 1_000_000,
         modes: vec![Mode::Plain],
         bytes: Some(Bytes::kib(64)),
-        refault: None,
+        pressure: None,
         ..Reclaim::check(true)
     };
     let fake = machine();
@@ -134,6 +136,164 @@ fn a_cgroup_that_cannot_be_made_leaves_the_costs() {
         "{text}"
     );
     assert!(cost(&answer, "release", Mode::Held(Way::Mlock)).is_ok());
+}
+
+/// A machine on which a memory cgroup can be made, as far as that can be seen.
+fn with_group(fake: Fake) -> Fake {
+    let mounts = "20 1 254:0 / / rw - ext4 /dev/vda rw\n\
+                  30 20 0:26 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
+    fake.with_file("/proc/self/mountinfo", mounts)
+        .with_file("/proc/self/cgroup", "4:memory:/\n")
+        .with_file("/sys/fs/cgroup/memory/tasks", "")
+}
+
+fn missing_load(probe: &Reclaim, fake: &Fake) -> String {
+    with_context(fake, Path::new("/run"), Privilege::Root, |context| {
+        let context = Context {
+            budget: Bytes::gib(8), // what a user may say, whatever there is
+            ..*context
+        };
+        let plan = probe.plan(&context).unwrap();
+        let load = plan.missing.iter().find(|missing| missing.what == LOAD);
+        load.map_or(String::new(), |missing| missing.why.clone())
+    })
+}
+
+fn loaded(change: impl Fn(&mut PressureParameters)) -> Reclaim {
+    let mut pressure = PressureParameters::default();
+    change(&mut pressure);
+    Reclaim {
+        pressure: Some(pressure),
+        ..Reclaim::check(true)
+    }
+}
+
+/// 4 GiB free, of the host or of the group that we are in: a load of more than half is not begun.
+#[test]
+fn a_small_host_is_never_driven_out_of_memory() {
+    let four = Bytes::gib(4);
+    let host = with_group(machine().with_file("/proc/meminfo", "MemAvailable: 4194304 kB\n"));
+    let group = with_group(machine().with_file("/proc/meminfo", "MemAvailable: 67108864 kB\n"))
+        .with_file(
+            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+            four.0.to_string(),
+        )
+        .with_file("/sys/fs/cgroup/memory/memory.usage_in_bytes", "0");
+    for (fake, whose) in [(&host, "this host"), (&group, "cgroup that this runs in")] {
+        let large = loaded(|load| load.limit = Bytes::gib(3));
+        let why = missing_load(&large, fake);
+        assert!(
+            why.contains("more than half of the 4 GiB") && why.contains(whose),
+            "{why}"
+        );
+        assert_eq!(
+            missing_load(&loaded(|_| {}), fake),
+            "",
+            "128 MiB can be spared"
+        );
+        let costs = Reclaim {
+            bytes: Some(Bytes::gib(3)),
+            ..Reclaim::check(true)
+        };
+        with_context(fake, Path::new("/run"), Privilege::Root, |context| {
+            let context = Context {
+                budget: Bytes::gib(8),
+                ..*context
+            };
+            let refused = costs.plan(&context).unwrap_err();
+            assert!(matches!(refused, ProbeError::Unsupported(_)), "{refused}");
+        });
+    }
+}
+
+#[test]
+fn blocks_alone_need_swap() {
+    let populate = loaded(|load| load.load = Load::Populate);
+    let why = missing_load(&populate, &with_group(machine()));
+    assert!(why.contains("no swap") && why.contains("--swap"), "{why}");
+    let made = Reclaim {
+        swap: Some(Bytes::gib(1)),
+        ..populate
+    };
+    assert_eq!(missing_load(&made, &with_group(machine())), "");
+}
+
+#[test]
+fn a_kernel_without_shrinker_debugfs_is_unsupported_and_named_ones_are_found() {
+    let probe = Reclaim {
+        shrinker: Some("i915".to_owned()),
+        ..Reclaim::check(true)
+    };
+    let refusal = |fake: &Fake, privilege| {
+        with_context(fake, Path::new("/run"), privilege, |context| {
+            match probe.plan(context) {
+                Err(ProbeError::Unsupported(why)) => why,
+                other => panic!("{other:?}"),
+            }
+        })
+    };
+    let why = refusal(&machine(), Privilege::Root);
+    assert!(why.contains("CONFIG_SHRINKER_DEBUG"), "{why}");
+    assert!(refusal(&machine(), Privilege::None).contains("root"));
+    let folder = "/sys/kernel/debug/shrinker";
+    let other = machine().with_file(format!("{folder}/sb-ext4:vda-7/count"), "1 3\n");
+    assert!(refusal(&other, Privilege::Root).contains("there are sb-ext4:vda-7"));
+
+    // The fake kernel frees nothing: that is said, and is no time an object.
+    let fake = machine()
+        .with_file(format!("{folder}/i915-3/count"), "1 100\n")
+        .with_file(format!("{folder}/i915-3/scan"), "");
+    let answer = on_fake(&probe, &fake, Privilege::Root);
+    assert_eq!(
+        fake.content(format!("{folder}/i915-3/scan")).unwrap(),
+        "1 0 100"
+    );
+    assert_eq!(answer.verdict.word, Word::Inconclusive);
+    assert!(
+        answer.verdict.text.contains("not one was freed"),
+        "{}",
+        answer.verdict.text
+    );
+    assert!(
+        answer
+            .series
+            .iter()
+            .all(|series| series.word("shrinker") == Some("i915-3"))
+    );
+}
+
+#[test]
+fn zram_and_what_was_not_validated_stand_in_the_verdict() {
+    let none: &[f64] = &[1.01, 1.00, 1.02];
+    let ratios: &[(&str, &[f64])] = &[("none", none), ("vmsplice", &[2.38, 2.45, 2.40])];
+    let mut other = measured("zram", ALL_MET, ratios);
+    other.facts.insert(CGROUP.to_owned(), 2.0);
+    for series in &mut other.series {
+        series
+            .parameters
+            .insert("lru".to_owned(), "multi-generational".into());
+    }
+    let (_, text) = verdict(other);
+    for words in [
+        "swap on zram",
+        "multi-generational LRU",
+        "cgroup version 2",
+        "not validated",
+    ] {
+        assert!(text.contains(words), "{text}");
+    }
+    let (_, text) = verdict(measured("file", ALL_MET, ratios));
+    assert!(!text.contains("validated"), "{text}");
+}
+
+/// Without swap it should cost nothing; where it does, that is said.
+#[test]
+fn a_cost_without_swap_is_said_to_be_unexpected() {
+    let none: &[f64] = &[1.01, 1.00, 1.02];
+    let ratios: &[(&str, &[f64])] = &[("none", none), ("vmsplice", &[2.38, 2.45, 2.40])];
+    let (word, text) = verdict(measured("none", 0.0, ratios));
+    assert_eq!(word, Word::Excess);
+    assert!(text.contains("without swap"), "{text}");
 }
 
 #[test]
@@ -219,16 +379,13 @@ fn measured(swap: &str, anonymous: f64, ratios: &[(&str, &[f64])]) -> Measured {
     let mut measured = Measured::default();
     measured.facts.insert("page_size".to_owned(), 4096.0);
     for (mode, values) in ratios {
-        let held = if *mode == "none" {
-            0
-        } else {
-            Bytes::mib(128).0
-        };
+        let held = if *mode == "none" { 0 } else { Bytes::mib(64).0 };
         let parameters = [
             ("mode", Parameter::from(*mode)),
             ("swap", swap.into()),
             ("lru", "classic".into()),
-            ("held", held.into()),
+            ("pinned", held.into()),
+            ("room", Bytes::mib(64).0.into()),
         ];
         let series = |name: &str, values: &[f64]| Series {
             name: name.to_owned(),
@@ -284,7 +441,11 @@ fn an_excess_is_told_with_its_interval_and_beside_the_lock() {
     ));
     assert_eq!(word, Word::Excess, "{text}");
     assert!(text.starts_with("excess 2.4x (2."), "{text}");
-    assert!(text.contains("while 128 MiB are pinned (vmsplice references); locked (mlock) 1.0x"));
+    assert!(
+        text.contains(
+            "while 64 MiB of 128 MiB are pinned (vmsplice references); locked (mlock) 1.0x"
+        )
+    );
 }
 
 #[test]
@@ -323,12 +484,13 @@ fn small() -> Reclaim {
     Reclaim {
         bytes: None,
         runs: 1,
-        refault: Some(RefaultParameters {
+        pressure: Some(PressureParameters {
             limit: Bytes::mib(64),
-            held: Bytes::mib(24),
+            pinned: vec![Bytes::mib(24)],
             runs: 1,
             time: Some(Nanos::millis(150)),
-            ..RefaultParameters::default()
+            modes: vec![Mode::Held(Way::Vmsplice), Mode::Held(Way::Mlock)],
+            ..PressureParameters::default()
         }),
         ..Reclaim::check(true)
     }
@@ -393,8 +555,8 @@ fn what_a_killed_run_left_is_put_back() {
     let privilege = our_privilege();
     let mut probe = small();
     probe.modes.clear();
-    if let Some(refault) = &mut probe.refault {
-        refault.time = Some(Nanos::secs(30));
+    if let Some(pressure) = &mut probe.pressure {
+        pressure.time = Some(Nanos::secs(30));
     }
     // Not as root in a container, or where the folder is in memory.
     let swap_works = with_context(&Linux, folder.path(), privilege, |context| {

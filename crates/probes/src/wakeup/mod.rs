@@ -9,7 +9,7 @@
 
 mod judge;
 mod measure;
-mod schedule;
+pub(crate) mod schedule;
 
 use std::collections::BTreeMap;
 

@@ -16,25 +16,25 @@ use stopgap_events::units::Nanos;
 
 /// The intended starts of one thread, on the monotonic clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Schedule {
+pub(crate) struct Schedule {
     next: Nanos,
     interval: Nanos,
 }
 
 /// A period that is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Period {
+pub(crate) struct Period {
     /// When it should have begun.
-    pub(super) intended: Nanos,
+    pub(crate) intended: Nanos,
     /// How much later that was.
-    pub(super) late: Nanos,
+    pub(crate) late: Nanos,
     /// Whether nobody slept for it: it passed while the thread was still asleep for an earlier one.
-    pub(super) missed: bool,
+    pub(crate) missed: bool,
 }
 
 impl Schedule {
     /// The first start is an interval (at least 1 ns) after `now`.
-    pub(super) fn new(now: Nanos, interval: Nanos) -> Schedule {
+    pub(crate) fn new(now: Nanos, interval: Nanos) -> Schedule {
         let interval = interval.max(Nanos(1));
         Schedule {
             next: now + interval,
@@ -43,12 +43,12 @@ impl Schedule {
     }
 
     /// What to sleep for.
-    pub(super) fn next(self) -> Nanos {
+    pub(crate) fn next(self) -> Nanos {
         self.next
     }
 
     /// The periods that are over `now`, oldest first; none where it woke too early.
-    pub(super) fn over(&mut self, now: Nanos) -> impl Iterator<Item = Period> {
+    pub(crate) fn over(&mut self, now: Nanos) -> impl Iterator<Item = Period> {
         let mut missed = false;
         std::iter::from_fn(move || {
             // A start that is due this very moment is slept for: it returns at once.

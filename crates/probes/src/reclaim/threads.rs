@@ -1,0 +1,191 @@
+//! What makes memory short inside the group: threads of the load child, until they are told.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread::{Scope, ScopedJoinHandle};
+
+use stopgap_events::units::{Bytes, Nanos};
+use stopgap_kernel::{Error, Result, System};
+
+use super::cost::{map, populate};
+use super::parameters::Load;
+use super::pressure::Beside;
+use super::set::Set;
+use crate::wakeup::schedule::Schedule;
+
+/// What the threads and who watches them have in common.
+#[derive(Default)]
+pub(super) struct Threads {
+    stop: AtomicBool,
+    read: AtomicU64,
+    failed: Mutex<Option<Error>>,
+}
+
+impl Threads {
+    /// Bytes read so far.
+    pub(super) fn read(&self) -> u64 {
+        self.read.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// What went wrong in one of them, first.
+    pub(super) fn check(&self) -> Result<()> {
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.take().map_or(Ok(()), Err)
+    }
+
+    fn keep(&self, result: Result<()>) {
+        if let Err(error) = result {
+            let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+            failed.get_or_insert(error);
+        }
+    }
+}
+
+/// Reads the file round and round.
+fn reader(system: &dyn System, threads: &Threads, file: &Path) -> Result<()> {
+    while !threads.stopped() {
+        let before = threads.read();
+        let once = system.stream(file, &|so_far| {
+            threads.read.store(before + so_far.0, Ordering::Relaxed);
+            !threads.stopped()
+        })?;
+        threads.read.store(before + once.0, Ordering::Relaxed);
+        if once.0 == 0 && !threads.stopped() {
+            let advice = "it was cut short while it was read";
+            return Err(Error::parse(file.display(), advice));
+        }
+    }
+    Ok(())
+}
+
+/// Populates blocks and unmaps the oldest where they are more than `most`; start and length of each.
+fn populater(
+    system: &dyn System,
+    threads: &Threads,
+    block: Bytes,
+    most: u64,
+) -> (Lengths, Result<()>) {
+    let mut blocks = Vec::with_capacity(1 << 14);
+    let mut live = VecDeque::new();
+    let mut one = || {
+        let start = system.now();
+        let mapping = map(system, block)?;
+        let populated = populate(system, &mapping);
+        blocks.push((start.0, system.now().saturating_sub(start).0));
+        live.push_back(mapping);
+        if live.len() as u64 >= most
+            && let Some(oldest) = live.pop_front()
+        {
+            system.unmap(oldest)?;
+        }
+        populated
+    };
+    let mut result = Ok(());
+    while !threads.stopped() && result.is_ok() {
+        result = one();
+    }
+    (blocks, result)
+}
+
+/// Points in time and lengths, both in ns: blocks populated, wake-ups.
+pub(super) type Lengths = Vec<(u64, u64)>;
+
+/// What the threads that are timed gave.
+pub(super) struct Timed {
+    /// Start and length of each block's populating.
+    pub(super) blocks: Lengths,
+    /// Intended start and lateness of each wake-up of a thread under `SCHED_FIFO`, or why there is none.
+    pub(super) realtime: std::result::Result<Lengths, String>,
+    /// The same of an ordinary thread.
+    pub(super) ordinary: Lengths,
+}
+
+/// How often the bystanders wake.
+const WAKE: Nanos = Nanos::millis(2);
+/// Priority of the one under `SCHED_FIFO`: above what a desktop's audio has.
+const PRIORITY: u32 = 80;
+
+/// Wakes periodically and does nothing: what a bystander's thread waits that needs no memory. Each period
+/// that passed while it was asleep is late, too.
+fn waker(system: &dyn System, threads: &Threads) -> Lengths {
+    let mut lates = Vec::with_capacity(1 << 13);
+    let mut schedule = Schedule::new(system.now(), WAKE);
+    while !threads.stopped() {
+        system.sleep_until(schedule.next());
+        let over = schedule.over(system.now());
+        lates.extend(over.map(|period| (period.intended.0, period.late.0)));
+    }
+    lates
+}
+
+/// The timed threads at work.
+pub(super) struct AtWork<'scope> {
+    blocks: ScopedJoinHandle<'scope, Lengths>,
+    realtime: ScopedJoinHandle<'scope, std::result::Result<Lengths, String>>,
+    ordinary: ScopedJoinHandle<'scope, Lengths>,
+}
+
+impl AtWork<'_> {
+    /// Waits until they have seen that they are to stop.
+    pub(super) fn join(self) -> Timed {
+        fn of<T>(handle: ScopedJoinHandle<'_, T>) -> T {
+            handle
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        }
+        Timed {
+            blocks: of(self.blocks),
+            realtime: of(self.realtime),
+            ordinary: of(self.ordinary),
+        }
+    }
+}
+
+/// Starts what the load and the mode ask for, and the bystanders.
+pub(super) fn start<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    system: &'scope dyn System,
+    threads: &'scope Threads,
+    file: &'scope Path,
+    beside: &'scope Beside,
+    set: &'scope Set,
+) -> AtWork<'scope> {
+    if matches!(set, Set::Churned(_)) {
+        scope.spawn(|| threads.keep(set.churn(system, &threads.stop)));
+    }
+    if beside.load.reads() {
+        scope.spawn(|| threads.keep(reader(system, threads, file)));
+    }
+    let most = match beside.load {
+        Load::Refault | Load::Stream => 0,
+        Load::Mixed => 1,
+        Load::Populate => (beside.room.0 + beside.room.0 / 8).div_ceil(beside.block.0),
+    };
+    AtWork {
+        blocks: scope.spawn(move || {
+            if most == 0 {
+                return Vec::new();
+            }
+            let (blocks, result) = populater(system, threads, beside.block, most);
+            threads.keep(result);
+            blocks
+        }),
+        realtime: scope.spawn(move || {
+            system
+                .set_fifo(PRIORITY)
+                .map_err(|error| error.to_string())?;
+            Ok(waker(system, threads))
+        }),
+        ordinary: scope.spawn(move || waker(system, threads)),
+    }
+}
