@@ -7,6 +7,7 @@ mod chunks;
 mod compare;
 mod ministat;
 mod probe;
+mod reclaim;
 mod record;
 mod replay;
 mod roundtrip;
@@ -29,6 +30,7 @@ pub(crate) use ministat::Ministat;
 pub(crate) use probe::{
     ChunksFlags, PlacementFlags, Probe, ProbeCommon, ProbeQuestion, ReclaimFlags, RoundtripFlags,
 };
+pub(crate) use reclaim::ReplayReclaim;
 pub(crate) use record::Record;
 pub use replay::ReplayPlacement;
 pub(crate) use replay::{Replay, ReplayQuestion};
@@ -297,6 +299,19 @@ mod tests {
         let chunks = help("chunks");
         for policy in stopgap_chunks::policy::Name::ALL {
             assert!(chunks.contains(policy.word()), "{policy}");
+        }
+        let reclaim = help("reclaim");
+        let policies = stopgap_models::reclaim::Policy::ALL
+            .iter()
+            .map(|policy| policy.word());
+        let releases = stopgap_models::reclaim::Release::ALL
+            .iter()
+            .map(|release| release.word());
+        let loads = stopgap_models::reclaim::Load::ALL
+            .iter()
+            .map(|load| load.word());
+        for word in policies.chain(releases).chain(loads) {
+            assert!(reclaim.contains(word), "{word}");
         }
         for scenario in stopgap_models::chunks::scenario::Scenario::ALL {
             assert!(chunks.contains(&scenario.to_string()), "{scenario}");
