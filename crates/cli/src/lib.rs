@@ -61,6 +61,7 @@ pub fn main() -> ExitCode {
             ReplayQuestion::Placement(flags) => replay::placement(&flags, &[]),
             ReplayQuestion::Chunks(flags) => replay::chunks::run(&flags),
             ReplayQuestion::Roundtrip(flags) => replay::roundtrip::run(&flags),
+            ReplayQuestion::Reclaim(flags) => replay::reclaim::run(&flags),
         },
         Command::Advise(args) => match args.question {
             AdviseQuestion::Chunks(flags) => advise::chunks(&flags),

@@ -6,6 +6,7 @@
 
 pub mod chunks;
 pub mod placement;
+pub mod reclaim;
 pub mod roundtrip;
 
 use schemars::JsonSchema;
@@ -14,6 +15,7 @@ use stopgap_events::question::Question;
 
 pub use chunks::{ChunksRow, ChunksSetting};
 pub use placement::{Growth, MailFit, MailPoint, PlacementRow, Quantity, Spread};
+pub use reclaim::{Allocation, MeasuredScans, OutOfMemory, ReclaimRow, ReclaimSetting};
 pub use roundtrip::{Beside, RoundtripRow, RoundtripSetting};
 
 /// The name and version of the record's form.
@@ -51,6 +53,9 @@ pub struct Replay {
     /// Of a replay of roundtrip: what was the same for every row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub roundtrip: Option<RoundtripSetting>,
+    /// Of a replay of reclaim: what was the same for every row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reclaim: Option<ReclaimSetting>,
 }
 
 /// A row; which kind, its question says, and a reader sees by its fields.
@@ -63,6 +68,8 @@ pub enum Row {
     Chunks(ChunksRow),
     /// One policy on one cell of client and server.
     Roundtrip(RoundtripRow),
+    /// One policy under one load.
+    Reclaim(ReclaimRow),
 }
 
 impl Row {
@@ -71,7 +78,7 @@ impl Row {
     pub fn placement(&self) -> Option<&PlacementRow> {
         match self {
             Row::Placement(row) => Some(row),
-            Row::Chunks(_) | Row::Roundtrip(_) => None,
+            Row::Chunks(_) | Row::Roundtrip(_) | Row::Reclaim(_) => None,
         }
     }
 
@@ -80,7 +87,7 @@ impl Row {
     pub fn chunks(&self) -> Option<&ChunksRow> {
         match self {
             Row::Chunks(row) => Some(row),
-            Row::Placement(_) | Row::Roundtrip(_) => None,
+            Row::Placement(_) | Row::Roundtrip(_) | Row::Reclaim(_) => None,
         }
     }
 
@@ -89,7 +96,16 @@ impl Row {
     pub fn roundtrip(&self) -> Option<&RoundtripRow> {
         match self {
             Row::Roundtrip(row) => Some(row),
-            Row::Placement(_) | Row::Chunks(_) => None,
+            Row::Placement(_) | Row::Chunks(_) | Row::Reclaim(_) => None,
+        }
+    }
+
+    /// The row of `reclaim`, if it is one.
+    #[must_use]
+    pub fn reclaim(&self) -> Option<&ReclaimRow> {
+        match self {
+            Row::Reclaim(row) => Some(row),
+            Row::Placement(_) | Row::Chunks(_) | Row::Roundtrip(_) => None,
         }
     }
 }

@@ -8,6 +8,7 @@ mod compare;
 mod gem_syslatency;
 mod ministat;
 mod probe;
+mod reclaim;
 mod record;
 mod replay;
 mod roundtrip;
@@ -32,6 +33,7 @@ pub(crate) use ministat::Ministat;
 pub(crate) use probe::{
     ChunksFlags, PlacementFlags, Probe, ProbeCommon, ProbeQuestion, ReclaimFlags, RoundtripFlags,
 };
+pub(crate) use reclaim::ReplayReclaim;
 pub(crate) use record::Record;
 pub use replay::ReplayPlacement;
 pub(crate) use replay::{Replay, ReplayQuestion};
@@ -301,6 +303,19 @@ mod tests {
         let chunks = help("chunks");
         for policy in stopgap_chunks::policy::Name::ALL {
             assert!(chunks.contains(policy.word()), "{policy}");
+        }
+        let reclaim = help("reclaim");
+        let policies = stopgap_models::reclaim::Policy::ALL
+            .iter()
+            .map(|policy| policy.word());
+        let releases = stopgap_models::reclaim::Release::ALL
+            .iter()
+            .map(|release| release.word());
+        let loads = stopgap_models::reclaim::Load::ALL
+            .iter()
+            .map(|load| load.word());
+        for word in policies.chain(releases).chain(loads) {
+            assert!(reclaim.contains(word), "{word}");
         }
         for scenario in stopgap_models::chunks::scenario::Scenario::ALL {
             assert!(chunks.contains(&scenario.to_string()), "{scenario}");

@@ -8,7 +8,7 @@ use stopgap_events::units::Bytes;
 use stopgap_placement::Direction;
 
 use super::values::{count, direction, pid, size};
-use super::{ReplayChunks, ReplayRoundtrip};
+use super::{ReplayChunks, ReplayReclaim, ReplayRoundtrip};
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -28,6 +28,8 @@ pub(crate) enum ReplayQuestion {
     Chunks(ReplayChunks),
     /// How often would a client and a server switch, by which rules of waking up?
     Roundtrip(Box<ReplayRoundtrip>),
+    /// What would memory that must stay cost everyone else, held or released in another way?
+    Reclaim(Box<ReplayReclaim>),
 }
 
 /// Flags of `replay placement`, and of `stopgap-bench`.

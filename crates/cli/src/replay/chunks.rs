@@ -47,6 +47,7 @@ pub(crate) fn run(flags: &ReplayChunks) -> Result<ExitCode, Failure> {
         mail: None,
         chunks: Some(outcome.setting),
         roundtrip: None,
+        reclaim: None,
     };
     let name = output::name("replay-chunks", outcome.started);
     let json = flags.input.json;

@@ -126,6 +126,7 @@ pub fn run(flags: &Flags, peers: &[fn() -> Entry]) -> Result<ExitCode, Failure> 
             .collect(),
         chunks: None,
         roundtrip: None,
+        reclaim: None,
     };
     let name = output::name("replay-placement", started);
     output::document(&replay.to_json(), &name, &records, flags.json, |place| {

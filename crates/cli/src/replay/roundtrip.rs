@@ -2,9 +2,6 @@
 
 mod trace;
 
-use std::fs;
-use std::io::Read;
-use std::path::Path;
 use std::process::ExitCode;
 
 use stopgap_events::question::Question;
@@ -14,19 +11,17 @@ use stopgap_kernel::{Linux, signals};
 use stopgap_models::roundtrip::{Cell, ClientWait, Prices, Rules, prices, row, run as model};
 use stopgap_report::replay as tables;
 use stopgap_report::text::plain;
-use stopgap_stats::record::{Answer, Run};
 use stopgap_stats::replay::{Replay, RoundtripSetting, Row, SCHEMA};
 
+use super::measured::measured;
 use crate::args::ReplayRoundtrip;
 use crate::failure::Failure;
-use crate::{input_file, output, places, session};
+use crate::{output, places, session};
 
 /// Most rows: more are no table.
 const MOST_ROWS: usize = 10_000;
 /// Most round trips of a row: 4 MB, and some ten seconds.
 const MOST_ROUND_TRIPS: u64 = 1_000_000;
-/// Most bytes of a record: a matrix of a few hundred cells is some 10 MB.
-const MOST_RECORD: u64 = 256 << 20;
 
 /// Replays what `flags` say, writes the record and prints it.
 pub(crate) fn run(flags: &ReplayRoundtrip) -> Result<ExitCode, Failure> {
@@ -53,7 +48,9 @@ pub(crate) fn run(flags: &ReplayRoundtrip) -> Result<ExitCode, Failure> {
             rules.len()
         )));
     }
-    let measured = flags.beside.as_deref().map(measured).transpose()?;
+    let measured = (flags.beside.as_deref())
+        .map(|path| measured(path, Question::Roundtrip))
+        .transpose()?;
     let directory = places::records(flags.output.as_deref())?;
     let started = Linux.unix_seconds();
     let costs = Prices::default();
@@ -107,6 +104,7 @@ pub(crate) fn run(flags: &ReplayRoundtrip) -> Result<ExitCode, Failure> {
                 .or(flags.trace.as_ref())
                 .map(|path| path.display().to_string()),
         }),
+        reclaim: None,
     };
     let name = output::name("replay-roundtrip", started);
     output::document(&replay.to_json(), &name, &directory, flags.json, |place| {
@@ -171,27 +169,4 @@ fn cells(flags: &ReplayRoundtrip) -> Vec<Cell> {
         }
     }
     once
-}
-
-/// What a probe's record says of the question.
-fn measured(path: &Path) -> Result<Answer, Failure> {
-    let name = plain(&path.display().to_string());
-    let failed = |why: &dyn std::fmt::Display| Failure::error(format!("{name}: {why}"));
-    let mut text = String::new();
-    let file = input_file::open(path).map_err(|error| failed(&error))?;
-    let length = fs::metadata(path).map_err(|error| failed(&error))?.len();
-    if length > MOST_RECORD {
-        return Err(failed(&"more than a run record ever is"));
-    }
-    file.take(MOST_RECORD)
-        .read_to_string(&mut text)
-        .map_err(|error| failed(&error))?;
-    let run = Run::from_json(&text).map_err(|error| failed(&error))?;
-    let answers = run.answers.into_iter();
-    answers
-        .filter(|answer| answer.question == Question::Roundtrip)
-        .reduce(|first, _| first)
-        .ok_or_else(|| {
-            failed(&"a run record without roundtrip; make one with stopgap probe roundtrip")
-        })
 }

@@ -128,6 +128,7 @@ pub(super) fn missing(sources: &[Source]) -> String {
                         stopgap_stats::replay::Row::Placement(row) => (&row.policy, &row.missing),
                         stopgap_stats::replay::Row::Chunks(row) => (&row.policy, &row.missing),
                         stopgap_stats::replay::Row::Roundtrip(row) => (&row.policy, &row.missing),
+                        stopgap_stats::replay::Row::Reclaim(row) => (&row.policy, &row.missing),
                     };
                     for missing in missing {
                         add(name, policy, &missing.what, &missing.why);

@@ -243,7 +243,18 @@ fn roundtrip(replay: &Replay) -> Vec<Chart> {
 fn table(replay: &Replay) -> String {
     let optional = |value: Option<f64>| value.map_or_else(|| "unknown".to_owned(), number);
     let mut table = match replay.question {
-        Question::Placement | Question::Reclaim | Question::Wakeup => Table::new(&[
+        Question::Reclaim => Table::new(&[
+            "load",
+            "policy",
+            "release",
+            "scanned/reclaimed",
+            "reclaim, ms a GiB",
+            "2 MiB, mean, us",
+            "longest unpre-empted, us",
+            "measured, median",
+            "model over measured",
+        ]),
+        Question::Placement | Question::Wakeup => Table::new(&[
             "workload",
             "policy",
             "N",
@@ -312,6 +323,26 @@ fn table(replay: &Replay) -> String {
                 measured.map_or_else(
                     || "not measured".to_owned(),
                     |beside| number(beside.switches),
+                ),
+                measured
+                    .and_then(|beside| beside.factor)
+                    .map_or_else(String::new, number),
+            ]
+        } else if let Some(row) = row.reclaim() {
+            let measured = row.measured.as_ref();
+            vec![
+                row.workload.clone(),
+                row.policy.clone(),
+                row.release.clone().unwrap_or_default(),
+                optional(row.scanned_per_reclaimed),
+                optional(row.reclaim_ms_per_gib),
+                row.allocation
+                    .as_ref()
+                    .map_or_else(String::new, |times| number(times.mean_us)),
+                number(row.longest_unpreempted_us),
+                measured.map_or_else(
+                    || "not measured".to_owned(),
+                    |beside| number(beside.scanned_per_reclaimed),
                 ),
                 measured
                     .and_then(|beside| beside.factor)

@@ -3,6 +3,7 @@
 pub(crate) mod chunks;
 mod lead;
 mod placement;
+mod reclaim;
 mod roundtrip;
 
 use stopgap_stats::replay::Replay;
@@ -16,6 +17,8 @@ pub fn screen(replay: &Replay, style: Style) -> String {
         chunks::screen(replay, style)
     } else if let Some(setting) = &replay.roundtrip {
         roundtrip::screen(replay, setting, style)
+    } else if let Some(setting) = &replay.reclaim {
+        reclaim::screen(replay, setting, style)
     } else {
         placement::screen(replay, style)
     }

@@ -299,6 +299,7 @@ mod tests {
             }),
             chunks: None,
             roundtrip: None,
+            reclaim: None,
         };
         let style = Style {
             width: 120,

@@ -252,6 +252,7 @@ mod tests {
                 prices: Vec::new(),
                 beside: Some("a\u{1b}file".to_owned()),
             }),
+            reclaim: None,
         };
         let style = Style {
             width: 120,

@@ -91,6 +91,7 @@ pub(crate) fn replay(rows: Vec<ChunksRow>) -> Replay {
         growth: Vec::new(),
         mail: None,
         roundtrip: None,
+        reclaim: None,
         chunks: Some(ChunksSetting {
             memory: "thread".to_owned(),
             memory_bytes: 2 << 30,

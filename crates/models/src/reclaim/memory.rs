@@ -1,0 +1,374 @@
+//! The memory that is short: pages come, are used, and go.
+//!
+//! **Contract.** [`Memory::take`] gives a page or says that memory is out; before that it reclaims, in the time of the
+//! task whose clock [`Meter::now`] is. Pages used never exceed the limit. A page that goes tells its owner.
+//!
+//! **Lineage.** `try_charge_memcg()` (mm/memcontrol.c, 6.12) for a group: 16 attempts without progress, then out of
+//! memory. `__alloc_pages_slowpath()` and `balance_pgdat()` for a machine: below the low mark kswapd is woken, at the
+//! lowest each task reclaims for itself. Left out: charging ahead by 64 pages, zones, compaction, larger folios.
+
+use super::balance::Balance;
+use super::driver::Driver;
+use super::meter::{Cause, Meter};
+use super::mglru::Generations;
+use super::pages::{
+    ACTIVE_ANON, ACTIVE_FILE, INACTIVE_ANON, INACTIVE_FILE, Kind, ListId, NONE, Owner, Page,
+    PageId, Pages, UNEVICTABLE,
+};
+use super::prices::Prices;
+use super::setting::{BLOCK, Kernel, Load, Lru, PAGE, Policy, Setting};
+use super::workingset::{Shadow, Sizes, WorkingSet};
+
+/// Pages that one call of reclaim wants: `SWAP_CLUSTER_MAX`.
+pub(super) const BATCH: u64 = 32;
+/// Calls of reclaim that free nothing before memory is out: `MAX_RECLAIM_RETRIES`.
+const ATTEMPTS: u32 = 16;
+
+/// Who reclaims.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    /// The task that needs memory.
+    Task,
+    /// kswapd.
+    Kswapd,
+}
+
+/// No page could be reclaimed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct OutOfMemory;
+
+/// What reclaim did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) scanned: u64,
+    pub(super) scanned_anon: u64,
+    pub(super) reclaimed: u64,
+    pub(super) written: u64,
+    pub(super) culled: u64,
+    pub(super) read: u64,
+    pub(super) shrunk: u64,
+    pub(super) reclaim_ns: u64,
+}
+
+/// A machine's marks, in free pages.
+#[derive(Debug, Clone, Copy)]
+struct Marks {
+    min: u64,
+    low: u64,
+    high: u64,
+}
+
+/// The file that is read round and round: which of its pages are here, and what the others left.
+#[derive(Debug, Clone)]
+struct Place {
+    page: PageId,
+    shadow: Option<Shadow>,
+}
+
+/// See the module.
+pub(super) struct Memory {
+    pub(super) setting: Setting,
+    pub(super) prices: Prices,
+    pub(super) pages: Pages,
+    pub(super) meter: Meter,
+    pub(super) counts: Counts,
+    pub(super) balance: Balance,
+    pub(super) working: WorkingSet,
+    pub(super) generations: Generations,
+    pub(super) driver: Driver,
+    /// Free places in swap.
+    pub(super) swap: u64,
+    /// Pages that became active as they were read again; and what it was as reclaim last ended.
+    pub(super) activated: u64,
+    pub(super) activated_before: u64,
+    /// Whether kswapd has been woken.
+    pub(super) kswapd: bool,
+    /// When reclaim was first needed.
+    pub(super) first_reclaim: Option<u64>,
+    limit: u64,
+    marks: Option<Marks>,
+    file: Vec<Place>,
+    blocks: Vec<Vec<PageId>>,
+}
+
+impl Memory {
+    /// Empty memory, and so many blocks to populate.
+    pub(super) fn new(setting: &Setting, prices: &Prices, blocks: usize) -> Memory {
+        let machine = setting.load == Load::GemSyslatency;
+        let less = match setting.policy {
+            Policy::None if !machine => setting.pinned.0,
+            _ => 0,
+        };
+        let limit = (setting.limit.0 - less) / PAGE;
+        // `__setup_per_zone_wmarks()`: 4 * sqrt(KiB of memory) KiB; low and high a quarter more each.
+        let min = (limit * (PAGE >> 10) * 16).isqrt() / (PAGE >> 10);
+        let marks = machine.then_some(Marks {
+            min,
+            low: min + min / 4,
+            high: min + min / 2,
+        });
+        let looped = matches!(
+            setting.load,
+            Load::Refault | Load::Mixed | Load::GemSyslatency
+        );
+        let places = if looped {
+            setting.file_size().0 / PAGE
+        } else {
+            0
+        };
+        let place = Place {
+            page: NONE,
+            shadow: None,
+        };
+        #[allow(clippy::cast_possible_truncation)] // 512, and at most 2^28
+        let (block, places) = ((BLOCK.0 / PAGE) as usize, places as usize);
+        Memory {
+            setting: *setting,
+            prices: *prices,
+            pages: Pages::new(),
+            meter: Meter::default(),
+            counts: Counts::default(),
+            balance: Balance::new(setting.kernel),
+            working: WorkingSet::default(),
+            generations: Generations::new(),
+            driver: Driver::default(),
+            swap: setting.swap.0 / PAGE,
+            activated: 0,
+            activated_before: 0,
+            kswapd: false,
+            first_reclaim: None,
+            limit,
+            marks,
+            file: vec![place; places],
+            blocks: vec![vec![NONE; block]; blocks],
+        }
+    }
+
+    /// Whether this is a machine, with kswapd and a driver that shrinks, and not a group.
+    pub(super) fn machine(&self) -> bool {
+        self.marks.is_some()
+    }
+
+    /// Pages that no limit forbids.
+    pub(super) fn free(&self) -> u64 {
+        self.limit - self.pages.used()
+    }
+
+    /// `file_is_tiny`: a machine whose file pages would not bring it above the high mark looks at anonymous ones alone.
+    pub(super) fn file_is_tiny(&self) -> bool {
+        let file = self.sizes()[1];
+        self.marks
+            .is_some_and(|marks| file + self.free() <= marks.high)
+    }
+
+    /// Whether kswapd has done enough.
+    pub(super) fn balanced(&self) -> bool {
+        self.marks.is_none_or(|marks| self.free() >= marks.high)
+    }
+
+    /// Whether `pages` are free beyond what kswapd keeps.
+    pub(super) fn room_for(&self, pages: u64) -> bool {
+        self.free() >= self.marks.map_or(0, |marks| marks.high) + pages
+    }
+
+    /// Whether a page can be had without reclaiming first.
+    pub(super) fn plenty(&self) -> bool {
+        self.free() > self.marks.map_or(0, |marks| marks.min)
+    }
+
+    /// Whether anonymous pages can go anywhere.
+    pub(super) fn swappable(&self) -> bool {
+        self.swap > 0
+    }
+
+    /// Pages of anonymous and of file lists.
+    pub(super) fn sizes(&self) -> [u64; 2] {
+        let of = |a, b| self.pages.len(a) + self.pages.len(b);
+        match self.setting.lru {
+            Lru::Classic => [
+                of(INACTIVE_ANON, ACTIVE_ANON),
+                of(INACTIVE_FILE, ACTIVE_FILE),
+            ],
+            Lru::Mglru => self.generations.sizes(&self.pages),
+        }
+    }
+
+    /// A page for `owner`; with `unevictable` on no list that is scanned.
+    pub(super) fn take(
+        &mut self,
+        kind: Kind,
+        owner: Owner,
+        unevictable: bool,
+    ) -> Result<PageId, OutOfMemory> {
+        let mut left = ATTEMPTS;
+        if self.marks.is_some_and(|marks| self.free() < marks.low) {
+            self.kswapd = true;
+        }
+        while !self.plenty() {
+            let got = self.reclaim(BATCH, By::Task);
+            if got == 0 {
+                left -= 1;
+                if left == 0 {
+                    return Err(OutOfMemory);
+                }
+            } else {
+                left = ATTEMPTS;
+            }
+        }
+        let active = kind == Kind::Anon && self.setting.kernel == Kernel::Linux4_19;
+        let list = self.place(kind, active);
+        let list = if unevictable { UNEVICTABLE } else { list };
+        let mut page = Page::new(kind, owner);
+        page.young = kind == Kind::Anon;
+        Ok(self.pages.insert(page, list))
+    }
+
+    /// The list that a page belongs on.
+    pub(super) fn place(&self, kind: Kind, active: bool) -> ListId {
+        match (self.setting.lru, kind, active) {
+            (Lru::Mglru, ..) => self.generations.place(kind, active),
+            (_, Kind::File, false) => INACTIVE_FILE,
+            (_, Kind::File, true) => ACTIVE_FILE,
+            (_, _, false) => INACTIVE_ANON,
+            (_, _, true) => ACTIVE_ANON,
+        }
+    }
+
+    /// Reclaims until `want` pages went or there is no hope; how many went, the driver's included.
+    pub(super) fn reclaim(&mut self, want: u64, by: By) -> u64 {
+        let start = self.meter.now;
+        self.first_reclaim.get_or_insert(start);
+        self.meter.spend(Cause::Freed, self.prices.call);
+        let got = match self.setting.lru {
+            Lru::Classic => self.reclaim_classic(want, by),
+            Lru::Mglru => self.reclaim_generations(want, by),
+        };
+        self.activated_before = self.activated;
+        self.counts.reclaim_ns += self.meter.now - start;
+        got
+    }
+
+    /// A page goes, its owner learns of it.
+    pub(super) fn evict(&mut self, id: PageId) {
+        let page = self.pages.remove(id);
+        let shadow = self.working.evict(page.workingset);
+        self.counts.reclaimed += 1;
+        match page.owner {
+            Owner::Looped(place) => {
+                self.file[place as usize] = Place {
+                    page: NONE,
+                    shadow: Some(shadow),
+                };
+            }
+            Owner::Streamed => {}
+            Owner::Block { task, slot } => self.blocks[task as usize][slot as usize] = NONE,
+            Owner::Object { object, slot } => self.driver.lost(object, slot),
+        }
+        if page.kind == Kind::File {
+            self.meter.spend(Cause::Freed, self.prices.clean);
+        } else {
+            self.swap -= 1;
+            self.counts.written += 1;
+            self.meter.spend(Cause::Freed, self.prices.written);
+        }
+    }
+
+    /// Reads the page at `place` of the looped file.
+    pub(super) fn read_looped(&mut self, place: u32) -> Result<(), OutOfMemory> {
+        self.counts.read += 1;
+        let Place { page, shadow } = self.file[place as usize].clone();
+        if page != NONE {
+            self.meter.spend(Cause::Read, self.prices.hit);
+            self.accessed(page);
+            return Ok(());
+        }
+        let id = self.take(Kind::File, Owner::Looped(place), false)?;
+        self.file[place as usize] = Place {
+            page: id,
+            shadow: None,
+        };
+        if let Some(shadow) = shadow {
+            self.refault(id, shadow);
+        }
+        self.meter.spend(Cause::Read, self.prices.read);
+        self.accessed(id);
+        Ok(())
+    }
+
+    /// Reads a page that is never read again.
+    pub(super) fn read_streamed(&mut self) -> Result<(), OutOfMemory> {
+        self.counts.read += 1;
+        let id = self.take(Kind::File, Owner::Streamed, false)?;
+        self.meter.spend(Cause::Read, self.prices.read);
+        self.accessed(id);
+        Ok(())
+    }
+
+    /// `workingset_refault()`.
+    fn refault(&mut self, id: PageId, shadow: Shadow) {
+        if self.setting.lru == Lru::Mglru {
+            // Generations only count it: who decides is the type that is scanned less.
+            self.generations.refaulted();
+            return;
+        }
+        let sizes = self.sizes();
+        let room = Sizes {
+            anon: sizes[0],
+            active_file: self.pages.len(ACTIVE_FILE),
+        };
+        let kernel = self.setting.kernel;
+        if !self.working.recent(shadow, room, self.swappable(), kernel) {
+            return;
+        }
+        self.working.age();
+        self.activated += 1;
+        self.pages.to_head(id, ACTIVE_FILE);
+        if shadow.workingset {
+            self.pages.get_mut(id).workingset = true;
+            self.balance.refault(sizes);
+        }
+    }
+
+    /// `folio_mark_accessed()`: the second use makes a page active.
+    fn accessed(&mut self, id: PageId) {
+        let page = self.pages.get_mut(id);
+        if !page.referenced {
+            page.referenced = true;
+        } else if self.setting.lru == Lru::Classic && page.list() == INACTIVE_FILE {
+            page.referenced = false;
+            self.pages.to_head(id, ACTIVE_FILE);
+            self.working.age();
+        }
+    }
+
+    /// Populates a page of a task's block.
+    pub(super) fn populate(&mut self, task: u32, slot: u32) -> Result<(), OutOfMemory> {
+        let owner = Owner::Block { task, slot };
+        let id = self.take(Kind::Anon, owner, false)?;
+        self.blocks[task as usize][slot as usize] = id;
+        self.meter.spend(Cause::Populate, self.prices.fault);
+        Ok(())
+    }
+
+    /// Unmaps a task's block, of which `populated` pages were populated; the price is in that of populating.
+    pub(super) fn unmap(&mut self, task: u32, populated: u32) {
+        for slot in 0..populated as usize {
+            match std::mem::replace(&mut self.blocks[task as usize][slot], NONE) {
+                NONE => self.swap += 1,
+                id => {
+                    self.pages.remove(id);
+                }
+            }
+        }
+    }
+
+    /// Whether the page must stay by a lock of its own or a mark of its mapping.
+    pub(super) fn unevictable(&self, id: PageId) -> bool {
+        let page = self.pages.get(id);
+        page.locked
+            || match page.owner {
+                Owner::Object { object, .. } => self.driver.marked(object),
+                _ => false,
+            }
+    }
+}

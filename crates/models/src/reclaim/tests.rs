@@ -1,0 +1,338 @@
+//! Figures of the probe and of mail 004, what always holds, and small cases by hand.
+
+use proptest::prelude::*;
+use stopgap_events::units::{Bytes, Nanos};
+
+use super::*;
+
+fn outcome(setting: &Setting) -> Outcome {
+    run(setting, &Prices::RECENT, 1, &|| false).expect("a setting that makes sense")
+}
+
+/// Small: 64 MiB, of which 32 are held.
+fn small(policy: Policy) -> Setting {
+    Setting {
+        policy,
+        pinned: Bytes::mib(32),
+        limit: Bytes::mib(64),
+        time: Nanos::millis(300),
+        warm_up: Nanos::millis(100),
+        ..Setting::default()
+    }
+}
+
+fn ratio(setting: &Setting) -> f64 {
+    let ratio = outcome(setting).scanned_per_reclaimed();
+    ratio.expect("a load that reclaims")
+}
+
+/// Linux 6.18, 512 MiB pinned of a limit of 1 GiB, an 800 MiB file, mixed load: 1.01 with nothing held, 1.02 locked,
+/// 2.38 held. Nothing here is fitted to these three: the counts are the kernel's rules.
+#[test]
+fn the_measured_scans_within_30_per_cent() {
+    let measured = [
+        (Policy::None, 1.01),
+        (Policy::Mlock, 1.02),
+        (Policy::Held, 2.38),
+    ];
+    for (policy, measured) in measured {
+        let setting = Setting {
+            policy,
+            file: Some(Bytes::mib(800)),
+            time: Nanos::millis(1_000),
+            warm_up: Nanos::millis(700),
+            ..Setting::default()
+        };
+        let modelled = ratio(&setting);
+        let factor = modelled / measured;
+        assert!(
+            (0.77..1.3).contains(&factor),
+            "{policy}: {modelled}, measured {measured}"
+        );
+    }
+}
+
+/// none < mlock ~ mapping ~ mapping-late < held, at each share; and the more is held, the more is scanned.
+#[test]
+fn only_references_make_reclaim_scan_more_and_more() {
+    let mut before = 1.3;
+    for pinned in [16, 32, 40, 48] {
+        let of = |policy| {
+            ratio(&Setting {
+                pinned: Bytes::mib(pinned),
+                ..small(policy)
+            })
+        };
+        let none = of(Policy::None);
+        for policy in [Policy::Mlock, Policy::Mapping, Policy::MappingLate] {
+            assert!(
+                (of(policy) / none - 1.0).abs() < 0.1,
+                "{policy} at {pinned} MiB"
+            );
+        }
+        let held = of(Policy::Held);
+        assert!(held > before, "{held} at {pinned} MiB, {before} before");
+        before = held;
+    }
+}
+
+/// One list of which a share p is held: 1 / (1 - p) scans a page, whatever p.
+///
+/// ```text
+/// head  F F F H  tail    F free to go, H held: a turn scans 4 and frees 3
+/// ```
+#[test]
+fn on_one_list_a_share_p_held_scans_one_over_one_minus_p() {
+    for held in 1..=3_u64 {
+        let (scanned, reclaimed) = load::one_turn(held, 4 - held);
+        assert_eq!(scanned * (4 - held), reclaimed * 4, "{held} of 4 held");
+    }
+}
+
+#[test]
+fn without_swap_or_refaults_holding_costs_nothing() {
+    let swapless = Setting {
+        swap: Bytes(0),
+        ..small(Policy::Held)
+    };
+    let stream = Setting {
+        load: Load::Stream,
+        ..small(Policy::Held)
+    };
+    for setting in [swapless, stream] {
+        let outcome = outcome(&setting);
+        assert_eq!(outcome.scanned_anon, 0, "{setting:?}");
+        assert_eq!(outcome.scanned, outcome.reclaimed, "{setting:?}");
+    }
+}
+
+/// "No page that is held is met twice": by the mark, once a page; by a lock, never.
+#[test]
+fn a_marked_page_is_met_at_most_once() {
+    let setting = Setting {
+        warm_up: Nanos(0),
+        ..small(Policy::MappingLate)
+    };
+    let late = outcome(&setting);
+    let pages = setting.pinned.0 / PAGE;
+    assert!(
+        (1..=pages).contains(&late.culled),
+        "{} of {pages}",
+        late.culled
+    );
+    for policy in [Policy::Mlock, Policy::Mapping] {
+        assert_eq!(
+            outcome(&Setting { policy, ..setting }).culled,
+            0,
+            "{policy}"
+        );
+    }
+}
+
+/// Mail 004's machine, means of three seeds, in milliseconds.
+fn mail(policy: Policy, release: Release, prices: &Prices) -> f64 {
+    let setting = Setting {
+        policy,
+        release,
+        pinned: Bytes::mib(928),
+        load: Load::GemSyslatency,
+        kernel: Kernel::Linux4_19,
+        time: Nanos::millis(400),
+        warm_up: Nanos::millis(200),
+        ..Setting::default()
+    };
+    let mean = |seed| {
+        let outcome = run(&setting, prices, seed, &|| false).expect("a setting that makes sense");
+        assert_eq!(outcome.out_of_memory, None);
+        outcome.allocations.mean().expect("allocations") / 1e6
+    };
+    (1..=3).map(mean).sum::<f64>() / 3.0
+}
+
+/// "0.8, 1.4, 9.6, 14.7 ms": the order, and that only the release path separates the last from a repair.
+#[test]
+fn mail_004s_order_and_the_release_path_as_its_cause() {
+    let of = |policy, release| mail(policy, release, &Prices::MAIL);
+    let idle = of(Policy::None, Release::Batch);
+    let locked = of(Policy::Mlock, Release::Batch);
+    let stock = of(Policy::Held, Release::Batch);
+    let second_pass = of(Policy::Mapping, Release::SecondPass);
+    let batch = of(Policy::Mapping, Release::Batch);
+    let resched = of(Policy::Mapping, Release::BatchResched);
+    let all = format!("{idle} {locked} {stock} {second_pass}; {batch} {resched}");
+    assert!((0.7..0.9).contains(&idle), "{all}");
+    assert!(idle * 1.03 < locked, "{all}");
+    assert!(locked * 1.03 < stock, "{all}");
+    assert!(stock * 1.03 < second_pass, "{all}");
+    // Nothing but the way of release differs: it is as good as locking again.
+    for repaired in [batch, resched] {
+        assert!(repaired < stock && repaired < locked * 1.1, "{all}");
+    }
+    // Without the second look-up the second pass is a batch: that is what it costs.
+    let free = mail(
+        Policy::Mapping,
+        Release::SecondPass,
+        &Prices {
+            walk: 0,
+            ..Prices::MAIL
+        },
+    );
+    assert!(free < stock, "{free}; {all}");
+}
+
+/// The longest stretch is an object's pages, unless others may run after each batch.
+#[test]
+fn a_chance_to_run_after_each_batch_shortens_the_longest_stretch() {
+    let of = |release| {
+        let setting = Setting {
+            release,
+            ..small(Policy::Mapping)
+        };
+        outcome(&setting).longest_unpreempted_ns
+    };
+    let prices = Prices::RECENT;
+    let pages = OBJECT.0 / PAGE;
+    assert_eq!(
+        of(Release::Batch),
+        pages * (prices.move_back + prices.unpin)
+    );
+    assert_eq!(of(Release::Single), pages * (prices.unlock + prices.unpin));
+    assert!(
+        of(Release::BatchResched) < 20_000,
+        "{}",
+        of(Release::BatchResched)
+    );
+}
+
+/// 6.18, thread CPU time: references 80 to take; locking 341 more, 182 back; a mark next to nothing.
+#[test]
+fn taking_and_releasing_cost_what_was_measured() {
+    let of = |policy| outcome(&small(policy));
+    let held = of(Policy::Held);
+    assert_eq!(held.take_ns_per_page, Some(80.0));
+    let mark = of(Policy::Mapping).take_ns_per_page.unwrap() - 80.0;
+    let lock = of(Policy::Mlock).take_ns_per_page.unwrap() - 80.0;
+    assert!(lock > 100.0 * mark, "{lock} {mark}");
+    assert!(held.release_ns_per_page < of(Policy::Mlock).release_ns_per_page);
+}
+
+/// Yang's case (64e3d12f769d): all inactive anonymous pages are held, the active ones could be swapped, and 4.19 kills;
+/// since 5.5 active pages are made inactive rather than that; marked pages are out of the way in both.
+#[test]
+fn all_inactive_anonymous_pages_held_is_out_of_memory_on_4_19() {
+    let of = |policy, kernel| {
+        outcome(&Setting {
+            load: Load::Populate,
+            pinned: Bytes::mib(48),
+            kernel,
+            ..small(policy)
+        })
+    };
+    let stock = of(Policy::Held, Kernel::Linux4_19);
+    let point = stock.out_of_memory.expect("nothing can be reclaimed");
+    assert_eq!(point.used * PAGE, Bytes::mib(64).0);
+    assert_eq!(point.held * PAGE, Bytes::mib(48).0);
+    for (policy, kernel) in [
+        (Policy::Held, Kernel::Linux6_12),
+        (Policy::Mlock, Kernel::Linux4_19),
+        (Policy::Mapping, Kernel::Linux4_19),
+    ] {
+        let outcome = of(policy, kernel);
+        assert_eq!(outcome.out_of_memory, None, "{policy} {kernel}");
+        assert!(outcome.written > 0, "{policy} {kernel}");
+    }
+}
+
+/// Not validated live: only that what is modelled does what its contract says.
+#[test]
+fn generations_meet_a_held_page_once_a_generation() {
+    let of = |policy, lru| {
+        ratio(&Setting {
+            lru,
+            ..small(policy)
+        })
+    };
+    let none = of(Policy::None, Lru::Mglru);
+    let held = of(Policy::Held, Lru::Mglru);
+    assert!(none < 1.1, "{none}");
+    assert!(held >= none, "{held} {none}");
+    assert!(held < of(Policy::Held, Lru::Classic), "{held}");
+}
+
+#[test]
+fn what_makes_no_sense_is_named() {
+    let wrong = |setting: Setting| {
+        run(&setting, &Prices::RECENT, 1, &|| false)
+            .unwrap_err()
+            .to_string()
+    };
+    let usual = small(Policy::Held);
+    let pinned = Bytes::mib(60);
+    assert!(wrong(Setting { pinned, ..usual }).contains("raise the limit"));
+    let pinned = Bytes::mib(600);
+    assert!(
+        wrong(Setting { pinned, ..usual }).contains("600 MiB"),
+        "{}",
+        wrong(Setting { pinned, ..usual })
+    );
+    let file = Some(Bytes::mib(1));
+    assert!(wrong(Setting { file, ..usual }).contains("never refaults"));
+    assert!(
+        wrong(Setting {
+            swappiness: 201,
+            ..usual
+        })
+        .contains("200")
+    );
+    assert!(
+        wrong(Setting {
+            time: Nanos(0),
+            ..usual
+        })
+        .contains("more than 0")
+    );
+    let load = Load::GemSyslatency;
+    assert!(wrong(Setting { load, ..usual }).contains("256 MiB"));
+}
+
+#[test]
+fn interrupted_it_tells_what_it_counted() {
+    let outcome = run(&small(Policy::Held), &Prices::RECENT, 1, &|| true).unwrap();
+    assert_eq!(outcome.scanned, 0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Whatever is asked: pages are on one list each and no more than may be, nobody frees what is held, and no more is
+    /// reclaimed than was scanned.
+    #[test]
+    fn what_always_holds(
+        policy in prop::sample::select(Policy::ALL),
+        release in prop::sample::select(Release::ALL),
+        load in prop::sample::select(&Load::ALL[..4]),
+        lru in prop::sample::select(Lru::ALL),
+        kernel in prop::sample::select(Kernel::ALL),
+        pinned in 1_u64..24,
+        swap in prop::sample::select(&[0_u64, 4, 1_024][..]),
+        swappiness in 0_u64..=200,
+        seed: u64,
+    ) {
+        let setting = Setting {
+            policy, release, load, lru, kernel, swappiness,
+            pinned: Bytes::mib(pinned),
+            limit: Bytes::mib(32),
+            swap: Bytes::mib(swap),
+            time: Nanos::millis(20),
+            warm_up: Nanos(0),
+            file: None,
+        };
+        let outcome = load::checked(&setting, seed);
+        prop_assert!(outcome.scanned >= outcome.reclaimed);
+        prop_assert!(outcome.scanned >= outcome.scanned_anon);
+        prop_assert!(outcome.reclaimed >= outcome.written);
+        let again = run(&setting, &Prices::RECENT, seed, &|| false).unwrap();
+        prop_assert_eq!(again.scanned, outcome.scanned);
+        prop_assert_eq!(again.elapsed_ns, outcome.elapsed_ns);
+    }
+}
