@@ -362,6 +362,22 @@ fn records_are_compared_by_what_all_of_them_have() {
         screen.contains("\nof placement: map n=1000 workload=pbobench\n"),
         "{screen}"
     );
+    // Whatever the record is read by says what was compared.
+    let record = run.records().pop().unwrap().display().to_string();
+    let output = run.output(&["report", "--terminal", &record]);
+    let terminal = text(&output.stdout);
+    assert!(
+        terminal.contains("\nof placement: map n=1000 workload=pbobench\n"),
+        "{terminal}"
+    );
+    let output = run.output(&["report", &record, "-o", "-"]);
+    let page = text(&output.stdout);
+    for said in [
+        "<p>Of placement: map n=1000 workload=pbobench.</p>",
+        "\">placement, ",
+    ] {
+        assert!(page.contains(said), "{said}");
+    }
     // What they have not in common is refused by name.
     let other = by_n(folder, "other.json", 100.0, &[7], 0);
     let output = run.output(&["compare", whole, other.to_str().unwrap()]);

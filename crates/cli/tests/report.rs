@@ -126,6 +126,7 @@ fn a_comparison_has_a_page() {
         "elapsed time",
         " ms</td>",
         "sleep 0.02 against sleep 0.002",
+        "elapsed time, run by run",
         "user time",
     ] {
         assert!(gathered.contains(said), "{said}\n{gathered}");

@@ -34,11 +34,14 @@ pub fn screen(sources: &[Source], style: Style) -> String {
                 (machine, verdicts.map(verdict).collect())
             }
             Document::Compare(it) => {
-                let sides = format!(
+                let mut sides = format!(
                     "{} against {}\n",
                     plain(&it.after.name),
                     plain(&it.before.name)
                 );
+                if let Some(series) = &it.series {
+                    sides.push_str(&format!("of {}\n", plain(series)));
+                }
                 let row = |row: &stopgap_stats::compare::Row| {
                     format!("{}: {}: {}", plain(&row.name), row.word, plain(&row.text))
                 };

@@ -1,7 +1,7 @@
 //! Two sides compared: the verdict's endpoints, and what each tenth of the samples did.
 
 use stopgap_stats::bootstrap::Interval;
-use stopgap_stats::compare::{Comparison, Effect, RowWord, Scale as Held};
+use stopgap_stats::compare::{Comparison, Effect, Row, RowWord, Scale as Held};
 
 use super::chart::{Axis, Chart, Layer, Scale, Shape};
 use super::write::{Table, escaped, list};
@@ -27,10 +27,11 @@ pub(super) fn section(id: &str, name: &str, comparison: &Comparison, alone: bool
     if !alone {
         html.push_str(&list(&comparison.warnings, "warnings"));
     }
-    let charts: Vec<Chart> = [effects(comparison), shift(comparison), deciles(comparison)]
-        .into_iter()
-        .flatten()
-        .collect();
+    let mut charts: Vec<Chart> = effects(comparison).into_iter().collect();
+    let rows = comparison.endpoints.iter().take(MOST_DOTTED);
+    charts.extend(rows.filter_map(|row| dots(comparison, row)));
+    charts.extend(shift(comparison));
+    charts.extend(deciles(comparison));
     html.push_str(&endpoints(comparison).html("Endpoints"));
     if let (Some(before), Some(after)) = (comparison.before.max, comparison.after.max) {
         let [before, after] = [before, after].map(|max| level(max, &comparison.unit));
@@ -150,6 +151,73 @@ fn effects(comparison: &Comparison) -> Option<Chart> {
         rows,
         layers: vec![layer],
         rule: Some((1.0, "no change".to_owned())),
+        table,
+        spans: None,
+    })
+}
+
+/// Endpoints whose runs are drawn.
+const MOST_DOTTED: usize = 8;
+
+/// Runs of a side that are drawn; of more every so many-th by its figure.
+const MOST_DOTS: usize = 200;
+
+/// A dot a run, as ministat draws them.
+fn dots(comparison: &Comparison, row: &Row) -> Option<Chart> {
+    // Axes find the unit of a time that reads best, from nanoseconds.
+    let (unit, factor) = match row.unit.as_str() {
+        "us" => ("ns", 1e3),
+        "ms" => ("ns", 1e6),
+        "s" => ("ns", 1e9),
+        unit => (unit, 1.0),
+    };
+    let sides = [
+        (&comparison.before, &row.before_runs, row.before_interval),
+        (&comparison.after, &row.after_runs, row.after_interval),
+    ];
+    let mut table = Table::new(&["side", "runs", "least", "median", "most"]);
+    let (mut layers, mut least, mut most) = (Vec::new(), f64::INFINITY, 0.0_f64);
+    for (index, (side, runs, interval)) in sides.into_iter().enumerate() {
+        let mut runs: Vec<f64> = runs.iter().map(|run| run * factor).collect();
+        runs.sort_by(f64::total_cmp);
+        let (first, last) = (*runs.first()?, *runs.last()?);
+        if !(first.is_finite() && last.is_finite()) {
+            return None;
+        }
+        (least, most) = (least.min(first), most.max(last));
+        let y = if index == 0 { 0.0 } else { 1.0 };
+        let mut layer = Layer::new(&side.name, index);
+        if let Some(interval) = interval {
+            layer.shapes.push(Shape::Level(
+                interval.low * factor,
+                interval.high * factor,
+                y,
+            ));
+        }
+        let step = runs.len().div_ceil(MOST_DOTS);
+        let drawn = runs.iter().step_by(step).chain((step > 1).then_some(&last));
+        layer
+            .shapes
+            .push(Shape::Marks(drawn.map(|&run| (run, y)).collect()));
+        layers.push(layer);
+        let median = stopgap_stats::quantile::median(runs.clone())?;
+        let mut cells = vec![side.name.clone(), runs.len().to_string()];
+        cells.extend([first, median, last].map(|value| level(value / factor, &row.unit)));
+        table.rows.push(cells);
+    }
+    let scale = match least > 0.0 && most / least > 8.0 {
+        true => Scale::Log,
+        false => Scale::Linear,
+    };
+    Some(Chart {
+        title: format!("{}, run by run", row.name),
+        about: "A mark is a run, the unit of evidence; a line the 95 % interval of the side."
+            .to_owned(),
+        x: Axis::new(&row.name, unit, scale),
+        y: Axis::new("rows", "", Scale::Rows),
+        rows: ["before", "after"].map(str::to_owned).into(),
+        layers,
+        rule: None,
         table,
         spans: None,
     })

@@ -95,11 +95,7 @@ pub fn page(sources: &[Source]) -> String {
         let id = format!("record-{index}");
         let (link, html) = match &source.document {
             Document::Compare(it) => (
-                format!(
-                    "{} against {}",
-                    short(&it.after.name),
-                    short(&it.before.name)
-                ),
+                called(it),
                 compared::section(&id, &source.name, it, sources.len() == 1),
             ),
             _ => continue,
@@ -171,6 +167,15 @@ fn title(sides: &[Side<'_>], sources: &[Source]) -> String {
         [one] => format!("stopgap: {}, {records}", one.name),
         several => format!("stopgap: {} machines or settings, {records}", several.len()),
     }
+}
+
+/// What a link to a comparison says: of records their question, and the sides.
+fn called(comparison: &Comparison) -> String {
+    let [after, before] = [&comparison.after, &comparison.before].map(|side| short(&side.name));
+    let question = comparison.series.as_deref();
+    let question = question.and_then(|series| Some(series.split_once(':')?.0));
+    let question = question.map_or_else(String::new, |question| format!("{question}, "));
+    format!("{question}{after} against {before}")
 }
 
 /// A side's name in a link: its end tells most, as of a path.

@@ -122,6 +122,12 @@ pub struct Row {
     pub after: Option<f64>,
     /// Its 95 % interval over runs; absent where the data does not bound it.
     pub after_interval: Option<Interval>,
+    /// Each earlier run's figure, block by block; empty where one has none.
+    #[serde(default)]
+    pub before_runs: Vec<f64>,
+    /// Each later run's figure, block by block; empty where one has none.
+    #[serde(default)]
+    pub after_runs: Vec<f64>,
     /// What the later side is of the earlier one.
     pub effect: Option<Effect>,
     /// The probability of a difference at least as large, had nothing changed. For this endpoint alone.

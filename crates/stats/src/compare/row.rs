@@ -41,6 +41,8 @@ pub(super) fn row(endpoint: &Endpoint, before: &Side, after: &Side, options: &Op
         before_interval: None,
         after: None,
         after_interval: None,
+        before_runs: Vec::new(),
+        after_runs: Vec::new(),
         effect: None,
         p: None,
         p_holm: None,
@@ -87,8 +89,10 @@ fn levels(
             Err(format!("{endpoint} is {value}"))
         }
     };
-    let cells = gather([before, after], figure);
-    let shift = shift(cells?, options)?;
+    let cells = gather([before, after], figure)?;
+    let each = |side: fn(&Cell<f64>) -> &Vec<f64>| cells.iter().flat_map(side).copied().collect();
+    (row.before_runs, row.after_runs) = (each(|cell| &cell.before), each(|cell| &cell.after));
+    let shift = shift(cells, options)?;
     (row.before, row.before_interval) = shift.before;
     (row.after, row.after_interval) = shift.after;
     let (effect, cells) = (shift.effect, shift.both);
@@ -231,6 +235,11 @@ fn rates(
         })
     };
     let cells = gather([before, after], figure)?;
+    let each = |side: fn(&Cell<Rate>) -> &Vec<Rate>| {
+        let rates = cells.iter().flat_map(side);
+        rates.map(|rate| rate.amount / rate.duration).collect()
+    };
+    (row.before_runs, row.after_runs) = (each(|cell| &cell.before), each(|cell| &cell.after));
     let level = |side: fn(&Cell<Rate>) -> &Vec<Rate>| {
         let all: Vec<Rate> = cells.iter().flat_map(side).copied().collect();
         let ends = of_rate(&all, options.resamples, options.seed);
