@@ -9,9 +9,11 @@
 //! server over the same round trips, measured by themselves. The recorder's own stands beside.
 
 mod pair;
+mod parts;
 mod peers;
 mod recording;
 mod table;
+mod work;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -37,6 +39,12 @@ pub(crate) struct Flags {
     /// Leave other tools (strace, perf) out.
     #[arg(long)]
     no_peers: bool,
+    /// What each part of the capture costs, instead.
+    #[arg(long, conflicts_with = "work")]
+    parts: bool,
+    /// Switches of a client that blocks, not recorded, by the work of its server, instead.
+    #[arg(long)]
+    work: bool,
     /// Be the client and the server, as `client,placement`, and write what it cost to the file.
     #[arg(long, hide = true, num_args = 2, value_names = ["CELL", "FILE"])]
     pair: Option<Vec<String>>,
@@ -78,6 +86,15 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     let journal = journal(None)?;
     put_back(&Linux, &journal);
     let recorder = Recorder::new(&journal, folder.clone(), flags.round_trips)?;
+    if flags.parts || flags.work {
+        let text = match flags.parts {
+            true => parts::run(&recorder, flags.pairs),
+            false => work::run(&recorder, flags.pairs),
+        };
+        let _ = std::fs::remove_dir_all(&folder); // ours; what is left in it is nobody's
+        print(text?.trim_end())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let tables = measure(flags, &recorder);
     let peers = match &tables {
         Ok(tables) if !flags.no_peers && !signals::interrupted() => {

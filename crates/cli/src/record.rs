@@ -12,12 +12,13 @@ use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use stopgap_events::units::Nanos;
+use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::files::{Files, read_text};
 use stopgap_kernel::journal::Journal;
 use stopgap_kernel::linux::{Child, Ended, Held, Watched};
-use stopgap_kernel::{Linux, signals};
+use stopgap_kernel::tasks::Tasks;
+use stopgap_kernel::{Linux, budget, signals};
 use stopgap_tracer::capture::Options;
 use stopgap_tracer::events::EventSet;
 use stopgap_tracer::spool::{DESCRIPTION, Spool};
@@ -137,8 +138,25 @@ pub(crate) fn run(args: &args::Record) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(if cut { ERROR } else { DONE }))
 }
 
+/// Refuses buffers that would leave no memory for what is recorded.
+pub(crate) fn affordable(buffer: Option<Bytes>) -> Result<(), Failure> {
+    let Some(buffer) = buffer else {
+        return Ok(());
+    };
+    let cpus = Linux.cpus()?.len().max(1) as u64;
+    let memory = budget::meminfo(&Linux, "MemTotal")?;
+    let most = Bytes(memory.0 / 2 / cpus);
+    if buffer <= most {
+        return Ok(());
+    }
+    Err(Failure::error(format!(
+        "--buffer {buffer}: each of {cpus} CPUs has one, and memory is {memory}; at most {most}"
+    )))
+}
+
 /// Records until the end, whichever comes first.
 fn capture(args: &args::Record, path: &Path) -> Result<(Spool, Done), Failure> {
+    affordable(args.buffer)?;
     let journal_folder = places::journal(None)?;
     put_back(&Linux, &journal_folder);
     let journal = Journal::new(&Linux, &journal_folder);

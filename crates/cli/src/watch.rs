@@ -29,7 +29,7 @@ use stopgap_tracer::events::EventSet;
 use stopgap_tracer::slow_calls::SlowCalls;
 
 use crate::failure::{DONE, ERROR, Failure};
-use crate::record::source_of;
+use crate::record::{affordable, source_of};
 use crate::session::{put_back, tell};
 use crate::{args, output, places};
 use pace::Pace;
@@ -37,6 +37,8 @@ use triggers::Triggers;
 
 /// How often is looked at what does not wake us: calls, pressure so far.
 const TICK: Nanos = Nanos::millis(250);
+/// The trace and the page of a short stall.
+const LEAST_DISK: Bytes = Bytes::mib(1);
 /// What comes after a trigger belongs to its stall.
 const SETTLE: Nanos = Nanos::millis(500);
 /// A call that has not ended is waited for so long: its end is in the trace then.
@@ -65,6 +67,22 @@ pub(crate) fn run(args: &args::Watch) -> Result<ExitCode, Failure> {
     if let Some(buffer) = args.buffer.filter(|buffer| *buffer < LEAST_BUFFER) {
         return Err(Failure::error(format!(
             "--buffer {buffer}: a CPU's window takes at least {LEAST_BUFFER}"
+        )));
+    }
+    affordable(args.buffer)?;
+    if args.disk < LEAST_DISK {
+        return Err(Failure::error(format!(
+            "--disk {}: stalls take at least {LEAST_DISK}",
+            args.disk
+        )));
+    }
+    if let Some(parent) = args.output.as_deref().and_then(Path::parent)
+        && !parent.as_os_str().is_empty()
+        && !parent.is_dir()
+    {
+        return Err(Failure::error(format!(
+            "cannot write to {}: its folder is to be there",
+            args.output.as_deref().unwrap_or(parent).display()
         )));
     }
     signals::take_requests();

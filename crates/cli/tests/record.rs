@@ -7,26 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use common::{Run, STOPGAP, root, text};
+use common::{Run, STOPGAP, may, text};
 use stopgap_events::trace::{Event, Input, Kind, Metadata};
 use stopgap_kernel::Linux;
 use stopgap_kernel::fake::skipped as skip;
 use stopgap_kernel::files::Files;
-
-/// Whether this machine lets us capture.
-fn may() -> bool {
-    match (root(), Linux.tracefs()) {
-        (true, Ok(_)) => true,
-        (true, Err(error)) => {
-            skip(&error);
-            false
-        }
-        (false, _) => {
-            skip("record: needs root");
-            false
-        }
-    }
-}
 
 fn read(path: &Path) -> (Metadata, Vec<Event>) {
     let mut input = Input::new(File::open(path).unwrap()).unwrap();
@@ -79,7 +64,7 @@ impl Folder {
 
 #[test]
 fn a_command_is_recorded_and_only_its_file_is_left() {
-    if !may() {
+    if !may("record") {
         return;
     }
     let folder = Folder::new();
@@ -105,7 +90,7 @@ fn a_command_is_recorded_and_only_its_file_is_left() {
 
 #[test]
 fn it_stops_in_time_and_leaves_the_command_alone() {
-    if !may() {
+    if !may("record") {
         return;
     }
     let folder = Folder::new();
@@ -146,7 +131,7 @@ fn it_stops_in_time_and_leaves_the_command_alone() {
 /// A thousand children, each of them seen.
 #[test]
 fn what_is_forked_is_followed() {
-    if !may() {
+    if !may("record") {
         return;
     }
     let folder = Folder::new();
@@ -169,7 +154,7 @@ fn what_is_forked_is_followed() {
 /// Two at once, each on its own program: each file has its own alone, and nothing is left of either.
 #[test]
 fn two_at_once_do_not_meet() {
-    if !may() {
+    if !may("record") {
         return;
     }
     let folders = [Folder::new(), Folder::new()];
@@ -237,7 +222,7 @@ fn an_exec_from_another_thread_is_followed() {
             .exec();
         panic!("{error}");
     }
-    if !may() {
+    if !may("record") {
         return;
     }
     let folder = Folder::new();
@@ -329,7 +314,7 @@ fn functions_of_another_machine_keep_their_addresses() {
 /// Killed in the middle: the next run removes the instance, and the file is made of what there is.
 #[test]
 fn a_killed_recording_is_recovered() {
-    if !may() {
+    if !may("record") {
         return;
     }
     let folder = Folder::new();
@@ -374,7 +359,7 @@ fn a_killed_recording_is_recovered() {
 /// read back elsewhere.
 #[test]
 fn a_full_disk_leaves_what_was_captured() {
-    if !may() {
+    if !may("record") {
         return;
     }
     let folder = Folder::new();
@@ -438,7 +423,7 @@ fn what_cannot_be_recorded_is_said_in_one_line() {
         1,
         "cannot write /nonexistent/t",
     );
-    if may() {
+    if may("record") {
         error(
             &folder.record(&["--", "/nonexistent"]),
             1,
@@ -455,7 +440,7 @@ fn what_cannot_be_recorded_is_said_in_one_line() {
 /// Of the command and of what it forks, whichever events are wanted.
 #[test]
 fn counters_stand_beside_the_events() {
-    if !may() {
+    if !may("record") {
         return;
     }
     for set in ["all", "scheduling"] {
@@ -486,7 +471,7 @@ fn counters_stand_beside_the_events() {
 /// A process that runs already: the trace begins with what it had mapped, and a replay with that layout.
 #[test]
 fn a_running_process_is_replayed_from_what_it_had_mapped() {
-    if !may() {
+    if !may("record") {
         return;
     }
     // More than the C library ever takes from its heap: a map and an unmap each time.
@@ -527,7 +512,7 @@ fn a_running_process_is_replayed_from_what_it_had_mapped() {
 /// There, the ids that tracefs wants are others than those that processes have: none of a stranger's is recorded.
 #[test]
 fn in_a_pid_namespace_it_is_recorded_without_tracefs() {
-    if !may() {
+    if !may("record") {
         return;
     }
     let folder = Folder::new();
@@ -552,4 +537,66 @@ fn in_a_pid_namespace_it_is_recorded_without_tracefs() {
             .iter()
             .all(|event| event.kind.word() != "syscall-enter")
     );
+}
+
+/// In a mount namespace of its own, so that nobody else misses it.
+#[test]
+fn tracefs_may_be_nowhere_elsewhere_or_in_debugfs() {
+    if !may("record") {
+        return;
+    }
+    let unshare = |script: &str, words: &[&std::ffi::OsStr]| {
+        let mut command = std::process::Command::new("unshare");
+        command.args(["-m", "sh", "-c", script, "sh"]).args(words);
+        command.stdin(Stdio::null());
+        command
+    };
+    match unshare("umount --help", &[]).output() {
+        Ok(output) if output.status.success() => {}
+        Ok(output) => return skip(text(&output.stderr)),
+        Err(error) => return skip(format!("unshare: {error}")),
+    }
+    const GONE: &str = "for place in tracing debug/tracing debug; do \
+                        while umount /sys/kernel/$place 2>/dev/null; do :; done; done; ";
+    for (place, mount) in [
+        ("nowhere", ""),
+        ("elsewhere", "mkdir $2 && mount -t tracefs tracefs $2 && "),
+        ("debugfs", "mount -t debugfs debugfs /sys/kernel/debug && "),
+        ("hidden", "mount -t tmpfs tmpfs /sys/kernel/tracing && "),
+    ] {
+        let folder = Folder::new();
+        let (file, other) = (folder.file(), folder.folder.path().join("other"));
+        let words = [STOPGAP.as_ref(), other.as_os_str(), file.as_os_str()];
+        // No fork on the way: the process is the one that we start.
+        let script = format!("{GONE}{mount}exec $1 record -o $3 -- true");
+        let script = script.replace("$1", "\"$1\"").replace("$2", "\"$2\"");
+        let child = unshare(&script, &words)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = child.id();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{place}: {output:?}");
+        let said = text(&output.stdout);
+        assert!(said.contains("lost      none"), "{place}: {said}");
+        let (metadata, events) = read(&file);
+        let kernel = |one: &stopgap_events::machine::Missing| one.what == "kernel events";
+        assert!(
+            !metadata.missing.iter().any(kernel),
+            "{place}: {metadata:?}"
+        );
+        assert!(events.iter().any(|event| event.kind.word() == "exec"));
+        assert_eq!(instances(pid), 0, "{place}");
+    }
+    let script = format!("{GONE}exec \"$1\" watch -d 500ms -o \"$2\"");
+    let folder = tempfile::tempdir().unwrap();
+    let stalls = folder.path().join("stalls");
+    let output = unshare(&script, &[STOPGAP.as_ref(), stalls.as_os_str()]);
+    let output = { output }.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let script = format!("{GONE}exec \"$1\" doctor");
+    let output = unshare(&script, &[STOPGAP.as_ref()]).output().unwrap();
+    let said = text(&output.stdout);
+    assert!(said.contains("record mounts it for itself"), "{said}");
 }

@@ -6,26 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Run, root, text, valid};
+use common::{Run, may, root, text, valid};
 use serde_json::Value;
 use stopgap_events::trace::Input;
 use stopgap_kernel::Linux;
 use stopgap_kernel::fake::skipped as skip;
 use stopgap_kernel::files::Files;
-
-fn may() -> bool {
-    match (root(), Linux.tracefs()) {
-        (true, Ok(_)) => true,
-        (true, Err(error)) => {
-            skip(&error);
-            false
-        }
-        (false, _) => {
-            skip("watch: needs root");
-            false
-        }
-    }
-}
 
 /// Trace instances of the process `pid`.
 fn instances(pid: u32) -> Vec<String> {
@@ -104,7 +90,7 @@ const QUIET: [&str; 4] = ["--psi", "off", "--slow", "off"];
 
 #[test]
 fn a_request_is_a_page_and_the_end_leaves_only_that() {
-    if !may() {
+    if !may("watch") {
         return;
     }
     let mut asleep = std::process::Command::new("sleep")
@@ -152,7 +138,7 @@ fn a_request_is_a_page_and_the_end_leaves_only_that() {
 /// A call that is slow without any doubt, of a process that is watched among all others.
 #[test]
 fn a_slow_call_fires_and_the_whole_system_is_seen() {
-    if !may() {
+    if !may("watch") {
         return;
     }
     let words = [
@@ -184,7 +170,7 @@ fn a_slow_call_fires_and_the_whole_system_is_seen() {
 
 #[test]
 fn what_a_killed_watch_left_is_put_back() {
-    if !may() {
+    if !may("watch") {
         return;
     }
     let mut watching = Watching::start(&["--psi", "off", "--buffer", "1M"]);
@@ -200,7 +186,7 @@ fn what_a_killed_watch_left_is_put_back() {
 /// A watch on a small file system that fills: it says so, and goes on.
 #[test]
 fn a_full_disk_is_said_and_the_watch_goes_on() {
-    if !may() {
+    if !may("watch") {
         return;
     }
     let run = Run::new();

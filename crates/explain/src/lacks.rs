@@ -40,6 +40,12 @@ pub(crate) fn never_seen(all: &Explainer) -> Vec<Missing> {
     let seen = &all.seen;
     let events = all.metadata.events.as_deref();
     let mut missing = Vec::new();
+    // A recording without the kernel's events says itself what it does not have, and what that costs.
+    let told = all
+        .metadata
+        .missing
+        .iter()
+        .any(|m| m.what == "kernel events");
     let mut say = |known: bool, what: &str, group: Group, unsaid: &str| {
         let why = || match recorded(events, group) {
             None => unsaid.to_owned(),
@@ -54,7 +60,8 @@ pub(crate) fn never_seen(all: &Explainer) -> Vec<Missing> {
                 format!("{}: {reason}", group.join(", "))
             }
         };
-        if !known {
+        let already = told && recorded(events, group) == Some(false);
+        if !known && !already {
             missing.push(Missing::new(what, why()));
         }
     };

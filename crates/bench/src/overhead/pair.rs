@@ -4,20 +4,23 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use stopgap_cli::Failure;
+use stopgap_events::units::Nanos;
 use stopgap_kernel::Linux;
 use stopgap_kernel::tasks::Tasks;
 use stopgap_probes::roundtrip::{Cell, ClientWait, Cost, Cpus, fixed};
 
 /// The word for a cell, as the process is told it.
 pub(super) fn word(cell: &Cell) -> String {
-    format!("{},{}", cell.client, cell.cpus)
+    format!("{},{},{}", cell.client, cell.cpus, cell.work.0)
 }
 
 fn cell(word: &str) -> Option<Cell> {
-    let (client, cpus) = word.split_once(',')?;
+    let mut words = word.split(',');
+    let (client, cpus, work) = (words.next()?, words.next()?, words.next()?);
     Some(Cell {
         client: client.parse::<ClientWait>().ok()?,
         cpus: cpus.parse::<Cpus>().ok()?,
+        work: Nanos(work.parse().ok()?),
         ..Cell::PLAIN
     })
 }
@@ -54,7 +57,13 @@ mod tests {
         for told in super::super::CELLS {
             assert_eq!(cell(&word(&told)), Some(told));
         }
-        assert_eq!(cell("poll"), None);
-        assert_eq!(cell("poll,here"), None);
+        let works = Cell {
+            work: Nanos(500),
+            ..Cell::PLAIN
+        };
+        assert_eq!(cell(&word(&works)), Some(works));
+        for wrong in ["poll", "poll,one", "poll,here,0", "poll,one,x"] {
+            assert_eq!(cell(wrong), None, "{wrong}");
+        }
     }
 }

@@ -50,6 +50,12 @@ impl Run {
         self.cost.switches.total() as f64 / self.round_trips()
     }
 
+    /// Bytes of pages a round trip.
+    #[allow(clippy::cast_precision_loss)] // below 2^53
+    pub(super) fn bytes(&self) -> f64 {
+        self.bytes as f64 / self.round_trips()
+    }
+
     #[allow(clippy::cast_precision_loss)] // below 2^53
     fn round_trips(&self) -> f64 {
         self.cost.round_trips.max(1) as f64
@@ -99,19 +105,34 @@ impl<'a> Recorder<'a> {
 
     /// One run.
     pub(super) fn run(&self, cell: &Cell, events: Option<EventSet>) -> Result<Run, Failure> {
+        if let Some(events) = events {
+            return self.run_with(cell, events, || Ok(()));
+        }
         let (words, file) = self.command(cell, self.round_trips);
-        let Some(events) = events else {
-            let child = Held::start(&words)?.release()?;
-            while child.ended()?.is_none() {
-                Linux.sleep_until(Linux.now() + Nanos::millis(20));
+        let child = Held::start(&words)?.release()?;
+        let ended = loop {
+            if let Some(ended) = child.ended()? {
+                break ended;
             }
-            return Ok(Run {
-                cost: pair::read(&file)?,
-                recorder: Nanos(0),
-                lost: 0,
-                bytes: 0,
-            });
+            Linux.sleep_until(Linux.now() + Nanos::millis(20));
         };
+        succeeded(&ended)?;
+        Ok(Run {
+            cost: pair::read(&file)?,
+            recorder: Nanos(0),
+            lost: 0,
+            bytes: 0,
+        })
+    }
+
+    /// One run that is recorded; `change` is called between the capture's preparation and its start.
+    pub(super) fn run_with(
+        &self,
+        cell: &Cell,
+        events: EventSet,
+        change: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<Run, Failure> {
+        let (words, file) = self.command(cell, self.round_trips);
         let spool = self.folder.join("spool");
         let journal = Journal::new(&Linux, self.journal);
         let options = Options {
@@ -122,6 +143,7 @@ impl<'a> Recorder<'a> {
         };
         let before = Linux.thread_cpu();
         let mut capture = Capture::prepare(&Linux, &journal, &options)?;
+        change()?;
         let held = Held::start(&words)?;
         capture.start(held.pid())?;
         let child = held.release()?;

@@ -83,8 +83,6 @@ impl Table {
             let interval = interval.map_or(String::new(), |interval| {
                 format!(" ({:.2}..{:.2})", interval.low, interval.high)
             });
-            #[allow(clippy::cast_precision_loss)] // below 2^53
-            let bytes = |run: &Run| run.bytes as f64 / run.cost.round_trips.max(1) as f64;
             // Writing to a string cannot fail.
             let _ = writeln!(
                 text,
@@ -104,7 +102,7 @@ impl Table {
                     format!("{:+.1} %", (switches - 1.0) * 100.0)
                 },
                 self.median(mode, Run::recorder),
-                self.median(mode, bytes),
+                self.median(mode, Run::bytes),
                 self.lost(mode),
             );
         }

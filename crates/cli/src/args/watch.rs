@@ -84,6 +84,14 @@ fn psi(text: &str) -> Result<Psi, String> {
     };
     let wrong = || format!("'{text}' is no pressure; write it as 150ms/1s or memory=150ms/1s");
     let (stall, window) = times.split_once('/').ok_or_else(wrong)?;
+    if [stall, window]
+        .iter()
+        .any(|time| time.ends_with(|c: char| c.is_ascii_digit()))
+    {
+        return Err(format!(
+            "'{text}': write both times with their unit, as 150ms/1s"
+        ));
+    }
     let (stall, window) = (time(stall)?, time(window)?);
     if !(Nanos::millis(500)..=Nanos::secs(10)).contains(&window) {
         return Err(format!("a window is of 500ms to 10s, not of {window}"));
@@ -180,6 +188,8 @@ mod tests {
             "1ms/100ms",
             "1ms/11s",
             "x/1s",
+            "1/1s",
+            "memory=150ms/1",
         ] {
             assert!(psi(wrong).is_err(), "{wrong}");
         }

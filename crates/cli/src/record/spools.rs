@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::way;
 use crate::session::tell;
+use crate::whole_file::remove_abandoned;
 
 /// A spool beside its file: `.NAME.PID.spool`.
 struct Beside {
@@ -58,8 +59,10 @@ pub(super) fn writer_of(path: &Path) -> Option<u32> {
         .map(|spool| spool.recorder)
 }
 
-/// Says on standard error which spools nobody writes to any more.
+/// Says on standard error which spools nobody writes to any more. What a recording that was killed at once left,
+/// an empty file on its way, is removed.
 pub(crate) fn tell_of(folder: &Path) {
+    remove_empty(folder);
     for spool in all(folder) {
         let folder = &spool.folder;
         if !way::records_into(spool.recorder, folder) && folder.join(super::DESCRIPTION).exists() {
@@ -72,9 +75,43 @@ pub(crate) fn tell_of(folder: &Path) {
     }
 }
 
+/// Removes empty files on their way, `.NAME.PID.partial`, that nobody writes.
+fn remove_empty(folder: &Path) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let ours = name
+            .to_str()
+            .and_then(|name| name.strip_prefix('.')?.strip_suffix(".partial"));
+        if ours.is_some() && entry.metadata().is_ok_and(|there| there.len() == 0) {
+            remove_abandoned(&entry.path());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_empty_file_of_a_killed_recording_goes_and_others_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        // No process has such a number.
+        let left = file(".k.parquet.4194999.partial", "");
+        let stay = [
+            file(".k.parquet.4194998.partial", "half"),
+            file(".k.parquet.1.partial", ""),
+            file("k.parquet.4194999.partial", ""),
+            file(".k.4194999", ""),
+        ];
+        tell_of(folder.path());
+        assert!(!left.exists());
+        assert!(stay.iter().all(|path| path.exists()), "{stay:?}");
+    }
 
     #[test]
     fn a_spool_names_its_file() {

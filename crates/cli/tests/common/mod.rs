@@ -17,6 +17,23 @@ pub(crate) fn root() -> bool {
         .any(|line| line.starts_with("Uid:\t0\t0"))
 }
 
+/// Whether this machine lets `command` capture; otherwise it is said that its test is skipped.
+pub(crate) fn may(command: &str) -> bool {
+    use stopgap_kernel::fake::skipped;
+    use stopgap_kernel::files::Files;
+    match (root(), stopgap_kernel::Linux.tracefs()) {
+        (true, Ok(_)) => true,
+        (true, Err(error)) => {
+            skipped(&error);
+            false
+        }
+        (false, _) => {
+            skipped(format!("{command}: needs root"));
+            false
+        }
+    }
+}
+
 /// A run in a directory of its own: nothing of this user's is touched.
 pub(crate) struct Run {
     pub(crate) directory: tempfile::TempDir,

@@ -69,3 +69,18 @@ fn a_trace_that_does_not_say_is_not_guessed_at() {
     assert!(reclaim.ends_with("does not say whether they were recorded"));
     assert_eq!(findings.memory.reclaim, None);
 }
+
+/// `record` without root has lines of its own.
+#[test]
+fn what_a_recording_says_itself_is_not_said_twice() {
+    let lack = Missing::new("kernel events", "needs root");
+    let findings = with(Some(&["PERF_RECORD_SWITCH"]), vec![lack]);
+    for what in [
+        "reclaim",
+        "compaction",
+        "waits for locks",
+        "slow page faults",
+    ] {
+        assert_eq!(why(&findings, what), None, "{what}");
+    }
+}
