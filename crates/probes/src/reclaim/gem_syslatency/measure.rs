@@ -32,6 +32,17 @@ pub(super) struct Times<'a> {
 }
 
 impl Times<'_> {
+    /// Sleeps until it begins. On a busy machine a thread may be there late: it then works for as long all the same.
+    fn started(self, system: &dyn System) -> Self {
+        system.sleep_until(self.begin);
+        let begin = system.now();
+        Times {
+            begin,
+            end: begin + self.end.saturating_sub(self.begin),
+            ..self
+        }
+    }
+
     pub(super) fn go_on(&self, system: &dyn System) -> bool {
         system.now() < self.end && !(self.interrupted)()
     }
@@ -83,7 +94,7 @@ pub(super) fn measure(
         report.ordinary = Some(error.to_string());
     }
     let cost = overhead(system);
-    system.sleep_until(times.begin);
+    let times = times.started(system);
     let mut taken = Taken {
         all: Recorder::new(stall.0),
         slept: (0, 0),
@@ -175,7 +186,7 @@ pub(super) fn be_busy(system: &dyn System, cpu: u32, objects: bool, times: Times
     let mut report = Report::default();
     let passes = || -> Result<u64, Error> {
         system.set_cpus(&[cpu])?;
-        system.sleep_until(times.begin);
+        let times = times.started(system);
         let mut cycles = 0;
         while times.go_on(system) {
             system.spin(PASS);
