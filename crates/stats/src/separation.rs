@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn too_widening_and_no_numbers_tell_nothing() {
+    fn too_few_runs_and_no_numbers_tell_nothing() {
         assert_eq!(Separation::of(&[1.0, 2.0], &LOW, 1), None);
         assert_eq!(Separation::of(&[1.0, 2.0, f64::NAN], &LOW, 1), None);
     }

@@ -132,11 +132,8 @@ impl Evidence<'_> {
             Mode::Held(_) => 1,
             _ => 2,
         });
-        modes
-            .iter()
-            .filter_map(line)
-            .chain(self.proportions())
-            .collect()
+        let lines = modes.iter().filter_map(line);
+        self.proportions().into_iter().chain(lines).collect()
     }
 
     /// How the ways compare, in the words of mail 004.

@@ -5,7 +5,7 @@
 //! * the **cost** of each way to hold memory, a page: to take, until it is resident, until it
 //!   is off the scanned lists, for each later pass of reclaim, to release. Needs no
 //!   privilege; within `RLIMIT_MEMLOCK` without it;
-//! * the **refault load**, which needs root and a memory cgroup: pages scanned for each page
+//! * the **load**, which needs root and a memory cgroup: pages scanned for each page
 //!   reclaimed, and what that costs bystanders, beside a set that is held and beside none.
 //!
 //! Words: *locked* is mlock and `SHM_LOCK` (it may still migrate), *pinned* is page references.
