@@ -1,0 +1,116 @@
+//! `stopgap replay reclaim`: what it prints, what stands beside it, and what it refuses.
+
+mod common;
+
+use common::{Run, text};
+use serde_json::{Value, json};
+
+const SMALL: [&str; 6] = ["--limit", "64M", "--pinned", "32M", "--time", "200ms"];
+
+fn replay(run: &Run, words: &[&str]) -> Value {
+    let words = [&["replay", "reclaim"], &SMALL[..], words, &["--json"]].concat();
+    let output = run.output(&words);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    common::valid("stopgap.replay-1.json", &text(&output.stdout))
+}
+
+/// Fails with one line on standard error that has `expected`, and nothing is written.
+fn refused(words: &[&str], expected: &str) {
+    let run = Run::new();
+    let output = run.output(&[&["replay", "reclaim"], words].concat());
+    let line = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{words:?}: {line}");
+    assert_eq!(line.trim_end().lines().count(), 1, "{words:?}: {line}");
+    assert!(
+        line.contains(expected),
+        "{words:?}: no '{expected}' in: {line}"
+    );
+    assert!(run.records().is_empty(), "{words:?}");
+}
+
+/// A record of a probe that held 32 MiB of 64.
+fn record() -> String {
+    let parameters = json!({
+        "mode": "vmsplice", "pinned": 32 << 20, "limit": 64 << 20, "room": 32 << 20, "load": "mixed",
+        "swap": "file", "lru": "classic",
+    });
+    let block = |run: u32, value: f64| json!({"run": run, "start_ns": 0, "samples": 1000, "value": value, "histogram": null, "stalls": null});
+    json!({
+        "schema": "stopgap.run/1", "version": "0.1.0", "command": ["stopgap"], "started_unix_s": 0,
+        "duration_ms": 1, "seed": 1, "memory_budget": 1, "interrupted": false, "peak_memory": null, "now": null,
+        "environment": {
+            "page_size": 4096, "cpus": [0, 1], "mitigations": [], "privilege": "root",
+            "capabilities": [], "pressure_before": [], "pressure_after": [], "missing": [],
+        },
+        "answers": [{
+            "question": "reclaim", "parameters": {},
+            "verdict": {"word": "excess", "text": "excess 2.4x"},
+            "figure": null, "evidence": [], "advice": [], "privilege": "root",
+            "series": [{
+                "name": "scanned per reclaimed", "unit": "pages/page", "parameters": parameters, "error": null,
+                "blocks": [block(0, 2.0), block(1, 2.4), block(2, 2.2)],
+            }],
+            "counters": [], "losses": [], "missing": [],
+        }],
+    })
+    .to_string()
+}
+
+#[test]
+fn the_measured_share_stands_beside_and_the_rest_says_why_not() {
+    let run = Run::new();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("probe.json");
+    std::fs::write(&file, record()).unwrap();
+    let document = replay(&run, &["--beside", file.to_str().unwrap()]);
+    assert_eq!(document["question"], "reclaim");
+    let rows = document["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 5, "a row a policy");
+    let row = |policy: &str| rows.iter().find(|row| row["policy"] == policy).unwrap();
+    let held = row("held");
+    assert_eq!(held["measured"]["scanned_per_reclaimed"], 2.2);
+    assert_eq!(held["measured"]["runs"], 3);
+    let scanned = held["scanned_per_reclaimed"].as_f64().unwrap();
+    let factor = held["measured"]["factor"].as_f64().unwrap();
+    assert!((factor - scanned / 2.2).abs() < 1e-9);
+    let mlock = row("mlock");
+    assert_eq!(mlock["measured"], Value::Null);
+    assert_eq!(mlock["missing"][0]["what"], "measured");
+    assert!(scanned > 1.2 * mlock["scanned_per_reclaimed"].as_f64().unwrap());
+    let advice = document["reclaim"]["advice"].as_str().unwrap();
+    assert!(!advice.starts_with("use held"), "{advice}");
+}
+
+#[test]
+fn the_screen_has_the_advice_and_the_prices_with_their_sources() {
+    let run = Run::new();
+    let words = [&["replay", "reclaim", "--lru", "mglru"], &SMALL[..]].concat();
+    let screen = text(&run.output(&words).stdout);
+    let told = screen.split_whitespace().collect::<Vec<_>>().join(" ");
+    for word in [
+        "use ",
+        "not validated",
+        "mapping-late",
+        "scan/recl",
+        "fault",
+        "record ",
+    ] {
+        let word = if word == "fault" {
+            "populating 500 ns a page (assumption)"
+        } else {
+            word
+        };
+        assert!(told.contains(word), "no '{word}' in {screen}");
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_in_a_line() {
+    refused(&["--policy", "pinned"], "mapping-late");
+    refused(&["--release", "never"], "batch-resched");
+    refused(&["--pinned", "2G"], "raise the limit");
+    refused(&["--load", "mixed,gem-syslatency"], "replay it alone");
+    refused(&["--limit", "100T"], "at most");
+    refused(&["--beside", "/nonexistent"], "nonexistent");
+    refused(&["--swap", "1G", "--no-swap"], "--no-swap");
+}
