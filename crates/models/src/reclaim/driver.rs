@@ -123,7 +123,7 @@ impl Memory {
             let mut ns = self.prices.pin;
             if policy == Policy::Mlock {
                 page.locked = true;
-                self.pages.to_head(id, UNEVICTABLE);
+                self.pages.move_to(id, UNEVICTABLE);
                 self.meter.irq_off(self.prices.list);
                 ns += self.prices.lock;
             }
@@ -272,14 +272,14 @@ impl Memory {
             page.pinned = false;
             page.locked = false;
             if page.list() == UNEVICTABLE {
-                self.pages.to_head(id, list);
+                self.pages.move_to(id, list);
             }
         }
         let batches = |count: u64| {
             let whole = count / PAGEVEC;
             (0..whole)
                 .map(|_| PAGEVEC)
-                .chain((count % PAGEVEC > 0).then_some(count % PAGEVEC))
+                .chain((!count.is_multiple_of(PAGEVEC)).then_some(count % PAGEVEC))
         };
         match (self.setting.policy, self.setting.release) {
             (Policy::None | Policy::Held, _) => {

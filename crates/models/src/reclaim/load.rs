@@ -121,7 +121,7 @@ pub(super) fn run(
     if !counting && out.is_none() {
         loads.count(); // interrupted in the warm-up: nothing was counted
     }
-    loads.finish(begin, take, out, end.saturating_sub(warm))
+    loads.finish(&begin, take, out, end.saturating_sub(warm))
 }
 
 impl Loads {
@@ -378,7 +378,7 @@ impl Loads {
     #[allow(clippy::cast_precision_loss)] // below 2^53
     fn finish(
         mut self,
-        hold: Meter,
+        hold: &Meter,
         (take_ns, pages): (u64, u64),
         out_of_memory: Option<OutOfMemoryPoint>,
         elapsed_ns: u64,
