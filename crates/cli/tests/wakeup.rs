@@ -131,9 +131,9 @@ fn numbers_of_the_mails_protocol_are_for_ministat() {
         "%.3f"
     );
     let again = file("again", "1");
+    let record = run.records().pop().expect("a record");
     succeeds(&run.output(&["ministat", &means, &again]));
     succeeds(&run.output(&["compare", &means, &again]));
-    let record = run.records().pop().expect("a record");
     let record: Value =
         serde_json::from_str(&std::fs::read_to_string(Path::new(&record)).unwrap()).unwrap();
     assert_eq!(

@@ -205,7 +205,7 @@ impl Memory {
                 break;
             };
             if self.unevictable(id) {
-                self.pages.move_to_head(id, UNEVICTABLE);
+                self.pages.move_to(id, UNEVICTABLE);
                 self.counts.culled += 1;
                 self.meter.spend(Cause::Moved, self.prices.cull);
                 continue;
@@ -217,10 +217,10 @@ impl Memory {
             let activate = used && (twice || self.setting.kernel == Kernel::Linux4_19);
             let full = kind != Kind::File && !self.swappable();
             if activate || (full && !used && !pinned) {
-                self.pages.move_to_head(id, active(file));
+                self.pages.move_to(id, active(file));
                 rotated += 1;
             } else if used || pinned {
-                self.pages.move_to_head(id, from);
+                self.pages.move_to(id, from);
             } else {
                 self.evict(id);
                 written += u64::from(kind != Kind::File);
@@ -246,7 +246,7 @@ impl Memory {
                 break;
             };
             if self.unevictable(id) {
-                self.pages.move_to_head(id, UNEVICTABLE);
+                self.pages.move_to(id, UNEVICTABLE);
                 self.counts.culled += 1;
                 self.meter.spend(Cause::Moved, self.prices.cull);
                 continue;
@@ -254,7 +254,7 @@ impl Memory {
             let page = self.pages.get_mut(id);
             page.young = false;
             page.workingset = true;
-            self.pages.move_to_head(id, inactive(file));
+            self.pages.move_to(id, inactive(file));
             self.meter.spend(Cause::Moved, self.prices.deactivate);
         }
         self.meter.irq_off(count * self.prices.list);

@@ -123,7 +123,7 @@ impl Memory {
             let mut ns = self.prices.pin;
             if policy == Policy::Mlock {
                 page.locked = true;
-                self.pages.move_to_head(id, UNEVICTABLE);
+                self.pages.move_to(id, UNEVICTABLE);
                 self.meter.irq_off(self.prices.list);
                 ns += self.prices.lock;
             }
@@ -272,7 +272,7 @@ impl Memory {
             page.pinned = false;
             page.locked = false;
             if page.list() == UNEVICTABLE {
-                self.pages.move_to_head(id, list);
+                self.pages.move_to(id, list);
             }
         }
         let batches = |count: u64| {

@@ -322,7 +322,7 @@ impl Memory {
         }
         self.working.age();
         self.activated += 1;
-        self.pages.move_to_head(id, ACTIVE_FILE);
+        self.pages.move_to(id, ACTIVE_FILE);
         if shadow.workingset {
             self.pages.get_mut(id).workingset = true;
             self.balance.refault(sizes);
@@ -336,7 +336,7 @@ impl Memory {
             page.referenced = true;
         } else if self.setting.lru == Lru::Classic && page.list() == INACTIVE_FILE {
             page.referenced = false;
-            self.pages.move_to_head(id, ACTIVE_FILE);
+            self.pages.move_to(id, ACTIVE_FILE);
             self.working.age();
         }
     }

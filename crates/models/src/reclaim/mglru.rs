@@ -206,7 +206,7 @@ impl Memory {
                 break;
             };
             if self.unevictable(id) {
-                self.pages.move_to_head(id, UNEVICTABLE);
+                self.pages.move_to(id, UNEVICTABLE);
                 self.counts.culled += 1;
                 self.meter.spend(Cause::Moved, self.prices.cull);
                 continue;
@@ -215,7 +215,7 @@ impl Memory {
             let used = std::mem::take(&mut page.young);
             let full = page.kind != Kind::File && self.swap == 0;
             if used || page.pinned || full {
-                self.pages.move_to_head(id, youngest);
+                self.pages.move_to(id, youngest);
                 self.meter.spend(Cause::Kept, self.prices.kept);
             } else {
                 self.generations.evicted[file] += 1;

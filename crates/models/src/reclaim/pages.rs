@@ -185,7 +185,7 @@ impl Pages {
     }
 
     /// To the head of `list`, from wherever it is.
-    pub(super) fn move_to_head(&mut self, id: PageId, list: ListId) {
+    pub(super) fn move_to(&mut self, id: PageId, list: ListId) {
         self.unlink(id);
         self.link(id, list);
     }
@@ -307,7 +307,7 @@ mod tests {
                     (1, Some(&id)) => {
                         oracle.iter_mut().for_each(|list| list.retain(|&other| other != id));
                         oracle[place].insert(0, id);
-                        pages.move_to_head(id, list);
+                        pages.move_to(id, list);
                     }
                     (2, Some(&id)) => {
                         oracle.iter_mut().for_each(|list| list.retain(|&other| other != id));
