@@ -21,8 +21,8 @@ pub(super) struct Instance<'s> {
     path: PathBuf,
 }
 
-/// When a thread that waits leaves its stack: one costs as much as nine other events
-/// (docs/record.md). Of who sleeps uninterruptibly (2) nothing else says why; of who sleeps interruptibly (1)
+/// When a thread that waits leaves its stack: one costs as much as several other events
+/// (`stopgap-bench overhead --parts`). Of who sleeps uninterruptibly (2) nothing else says why; of who sleeps interruptibly (1)
 /// the open system call, a lock's contention or a fence's own events mostly do, so the stack is taken
 /// where the CPU has nothing else to do.
 const STACK_TRIGGER: &str = "stacktrace if prev_state & 2 || (prev_state & 1 && next_pid == 0)";
