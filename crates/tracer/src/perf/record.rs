@@ -171,10 +171,15 @@ fn sample(body: &[u8]) -> Option<Record> {
     let chain = body.0.get(..count.checked_mul(8)?)?;
     let (mut kernel, mut user) = (Vec::new(), Vec::new());
     let mut to = None;
-    for word in chain.as_chunks().0 {
-        match u64::from_ne_bytes(*word) {
+    let mut words = chain
+        .as_chunks()
+        .0
+        .iter()
+        .map(|&word| u64::from_ne_bytes(word));
+    for word in words.by_ref() {
+        match word {
             CONTEXT_KERNEL => to = Some(&mut kernel),
-            CONTEXT_USER => to = Some(&mut user),
+            CONTEXT_USER => break,
             CONTEXT.. => to = None, // a guest's, a hypervisor's
             address => {
                 if let Some(to) = &mut to {
@@ -183,6 +188,8 @@ fn sample(body: &[u8]) -> Option<Record> {
             }
         }
     }
+    // The user's come last. A program without frame pointers has anything on its stack, a context's word too.
+    user.extend(words.filter(|word| *word < CONTEXT));
     Some(Record {
         time,
         cpu,

@@ -241,6 +241,7 @@ fn stacks_are_outermost_first_kernel_last() {
         sample(5, &[USER, 0x50_1000, 0x50_1000]),
         sample(6, &[USER, 0x60_0010, 0x70_0021]),
         sample(7, &[]),
+        sample(8, &[USER, 0x50_1000, KERNEL, 0x99]),
     ];
     assert_eq!(
         stacks(&records),
@@ -249,6 +250,7 @@ fn stacks_are_outermost_first_kernel_last() {
             "early;late",
             "[anon]+0x20;other.so+0x10",
             "[unknown]",
+            "0x99;late", // what lies on a user's stack is never the kernel's
         ]
     );
 }
