@@ -39,11 +39,14 @@ pub(crate) struct Flags {
     /// Leave other tools (strace, perf) out.
     #[arg(long)]
     no_peers: bool,
+    /// The one cell alone that is held to the bounds: a fifth of the time.
+    #[arg(long)]
+    judged: bool,
     /// What each part of the capture costs, instead.
-    #[arg(long, conflicts_with = "work")]
+    #[arg(long, conflicts_with_all = ["work", "judged"])]
     parts: bool,
     /// Switches of a client that blocks, not recorded, by the work of its server, instead.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "judged")]
     work: bool,
     /// Be the client and the server, as `client,placement`, and write what it cost to the file.
     #[arg(long, hide = true, num_args = 2, value_names = ["CELL", "FILE"])]
@@ -136,6 +139,7 @@ fn measure(flags: &Flags, recorder: &Recorder<'_>) -> Result<Vec<Table>, Failure
     let cpus = Linux.cpus()?;
     let cells: Vec<Cell> = CELLS
         .into_iter()
+        .take(if flags.judged { 1 } else { CELLS.len() })
         .filter(|cell| cell.cpus != Cpus::Two || cpus.len() > 1)
         .collect();
     let bar = progress_bar();
