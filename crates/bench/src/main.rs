@@ -7,16 +7,29 @@
 //! cargo run --release -p stopgap-bench -- soak chunks     # the memory model against its oracle
 //! cargo run --release -p stopgap-bench -- threads         # two threads over one
 //! cargo run --release -p stopgap-bench -- overhead        # what being recorded costs
+//! cargo run --release -p stopgap-bench -- arena           # buffers of the arena beside mmap's
 //! cargo run --release -p stopgap-bench -- delays          # explain beside the kernel's delay accounting
 //! cargo run --release -p stopgap-bench -- x11             # a real X server, explained
 //! cargo run --release -p stopgap-bench -- watch           # ten minutes, five stalls: caught?
 //! cargo run --release -p stopgap-bench -- wakeup          # probe wakeup beside cyclictest
+//! cargo run --release -p stopgap-bench -- chunked         # chunked buffers beside base pages and THP
+//! cargo run --release -p stopgap-bench -- channel         # the arena's channel beside socket and poll(2)
 //! cargo run --release -p stopgap-bench -- simulate        # compare's tests where the truth is known
+//! cargo run --release -p stopgap-bench -- locked          # locked sets: what they cost, and whether reclaim sees them
+//! cargo run --release -p stopgap-bench -- batch-client    # one wake for many replies: the writer, SCHED_BATCH, real X
+//! cargo run --release -p stopgap-bench -- preload-soak    # real programs with the preload library and without
 //! ```
 
+mod arena;
+mod batch_client;
+mod bound;
+mod channel;
+mod chunked;
 mod delays;
+mod locked;
 mod overhead;
 mod peers;
+mod preload_soak;
 mod simulate;
 mod soak;
 mod threads;
@@ -55,6 +68,9 @@ enum Command {
     /// What `stopgap record` costs a client and a server, and what it does to their switches; status 2 where a
     /// bound is broken.
     Overhead(overhead::Flags),
+    /// pbobench on the arena (`reuse`, `map_fd`) and on mmap in one run; status 2 where a bound is broken. Takes a GiB of
+    /// memory at most, and no privilege.
+    Arena(arena::Flags),
     /// Reclaim as `explain` sums it of a recording, beside the kernel's own delay accounting (taskstats), of one task
     /// alone in a memory cgroup; exit status 2 where they differ by more than 25 %. Root. Makes a cgroup and a swap
     /// file and switches `kernel.task_delayacct` on while it runs.
@@ -73,9 +89,34 @@ enum Command {
     /// `probe wakeup` beside cyclictest (package rt-tests), alternating, under a load that takes the CPU; status 2 where
     /// means, maxima or missed periods do not hold. Root.
     Wakeup(wakeup::Flags),
+    /// The arena's channel beside a Unix socket and poll(2), on one CPU, on two and free: switches, latency, wake-ups, and
+    /// when the death of the peer is known; status 2 where a bound is broken.
+    Channel(channel::Flags),
     /// How often the tests of `compare`, and those of others, call two sides different where nothing changed and where
     /// something did, and how often intervals hold the truth.
     Simulate(simulate::Flags),
+    /// The library's chunked buffer beside base pages and direct THP in memory that is fragmented on purpose (root; give
+    /// `--memory 16G`), and beside each strategy of `probe chunks` in memory as it is; status 2 where a bound is broken.
+    Chunked(chunked::Flags),
+    /// What a locked set costs beside mlock(2) and beside nothing, and the refault load beside it; status 2 where a bound
+    /// is broken. Root. Makes memory cgroups, sparse files and, where there is little swap, a swap file while it runs.
+    Locked(locked::Flags),
+    /// What `locked` puts under pressure.
+    #[command(hide = true)]
+    LockedPressure(locked::PressureFlags),
+    /// Switches that a server's replies cost one by one, through the coalescing writer, and with the client under
+    /// SCHED_BATCH; and what a client under SCHED_BATCH waits beside a busy thread. Then a real X server, its client as
+    /// it is and under SCHED_BATCH by the library, or by the command given with --through. Status 2 where a bound is broken.
+    BatchClient(batch_client::Flags),
+    /// Runs a command under SCHED_BATCH.
+    #[command(hide = true)]
+    BatchClientExec(batch_client::ExecFlags),
+    /// Real programs with the preload library and without, interleaved, each held to its own checks; status 2 where one
+    /// fails with it alone or takes more than 3 % more user and system time, 3 where one is missing that must not be.
+    PreloadSoak(preload_soak::Flags),
+    /// One run of `preload-soak`.
+    #[command(hide = true)]
+    PreloadSoakRun(preload_soak::RunFlags),
 }
 
 impl Command {
@@ -84,13 +125,22 @@ impl Command {
             Command::Soak(flags) => soak::run(&flags),
             Command::Threads(flags) => threads::run(&flags),
             Command::Overhead(flags) => overhead::run(&flags),
+            Command::Arena(flags) => arena::run(&flags),
             Command::Delays(flags) => delays::run(&flags),
             Command::DelaysTask(flags) => delays::task(&flags),
             Command::X11(flags) => x11::run(&flags),
             Command::Watch(flags) => watch::run(&flags),
             Command::WatchLoad => watch::load(),
             Command::Wakeup(flags) => wakeup::run(&flags),
+            Command::Channel(flags) => channel::run(&flags),
             Command::Simulate(flags) => simulate::run(&flags),
+            Command::Chunked(flags) => chunked::run(&flags),
+            Command::Locked(flags) => locked::run(&flags),
+            Command::LockedPressure(flags) => locked::pressure(&flags),
+            Command::BatchClient(flags) => batch_client::run(&flags),
+            Command::BatchClientExec(flags) => batch_client::exec(&flags),
+            Command::PreloadSoak(flags) => preload_soak::run(&flags),
+            Command::PreloadSoakRun(flags) => preload_soak::run_one(flags),
         }
     }
 }
@@ -130,12 +180,29 @@ mod tests {
         assert!(matches!(threads.command, Some(Command::Threads(_))));
         let overhead = Args::try_parse_from(["stopgap-bench", "overhead", "--pairs", "3"]).unwrap();
         assert!(matches!(overhead.command, Some(Command::Overhead(_))));
+        let arena = Args::try_parse_from(["stopgap-bench", "arena", "--repetitions", "5"]).unwrap();
+        assert!(matches!(arena.command, Some(Command::Arena(_))));
         let delays = Args::try_parse_from(["stopgap-bench", "delays", "--runs", "1"]).unwrap();
         assert!(matches!(delays.command, Some(Command::Delays(_))));
         let x11 = Args::try_parse_from(["stopgap-bench", "x11", "--runs", "3"]).unwrap();
         assert!(matches!(x11.command, Some(Command::X11(_))));
         let wakeup = Args::try_parse_from(["stopgap-bench", "wakeup", "--runs", "3"]).unwrap();
         assert!(matches!(wakeup.command, Some(Command::Wakeup(_))));
+        let channel = Args::try_parse_from(["stopgap-bench", "channel", "--runs", "3"]).unwrap();
+        assert!(matches!(channel.command, Some(Command::Channel(_))));
+        let chunked = Args::try_parse_from(["stopgap-bench", "chunked", "--states", "3"]).unwrap();
+        assert!(matches!(chunked.command, Some(Command::Chunked(_))));
+        let locked = Args::try_parse_from(["stopgap-bench", "locked", "--loads", "2"]).unwrap();
+        assert!(matches!(locked.command, Some(Command::Locked(_))));
+        let batch =
+            Args::try_parse_from(["stopgap-bench", "batch-client", "--x-runs", "0"]).unwrap();
+        assert!(matches!(batch.command, Some(Command::BatchClient(_))));
+        let channel = Args::try_parse_from(["stopgap-bench", "channel", "--runs", "3"]).unwrap();
+        assert!(matches!(channel.command, Some(Command::Channel(_))));
+        let preload =
+            Args::try_parse_from(["stopgap-bench", "preload-soak", "--only", "redis,jvm"]).unwrap();
+        assert!(matches!(preload.command, Some(Command::PreloadSoak(_))));
+        assert!(Args::try_parse_from(["stopgap-bench", "preload-soak", "--only", "x"]).is_err());
         let replay = Args::try_parse_from(["stopgap-bench", "frag", "--n", "1k"]).unwrap();
         assert!(replay.command.is_none() && replay.replay.is_some());
     }

@@ -8,10 +8,16 @@
 //! load   2 ms, every 8 ms .............. | 31 ms, every 124 ms .............. | ...
 //! runs   probe        cyclictest         | cyclictest     probe               | probe ...
 //! ```
+//!
+//! In a virtual machine the host may take the CPU from one of the two for tens of milliseconds. That says nothing of
+//! either tool, so a pair in which the kernel counts more than a tick of `steal` is void, and another is made of the same
+//! load: by that count alone, whatever was measured. Void pairs are shown and counted; where they are more than a third,
+//! nothing is decided.
 
 mod load;
 mod peer;
 mod sides;
+mod stolen;
 
 use std::process::ExitCode;
 
@@ -23,8 +29,9 @@ use stopgap_kernel::journal::Journal;
 use stopgap_kernel::tasks::Tasks;
 use stopgap_kernel::{Linux, signals};
 
+use crate::bound;
 use load::Load;
-use sides::{Bound, Pair, Side, Stalled};
+use sides::{Pair, Side, Stalled};
 
 /// Real-time priority of both tools' threads.
 const PRIORITY: u32 = 80;
@@ -34,8 +41,8 @@ const INTERVAL: Nanos = Nanos::millis(1);
 const TAKES: (Nanos, Nanos) = (Nanos::millis(2), Nanos::millis(40));
 /// The injected stall.
 const STALL: Nanos = Nanos::millis(200);
-/// A bound is broken.
-const BROKEN: u8 = 2;
+/// The machine was too busy elsewhere for an answer.
+const INCONCLUSIVE: u8 = 4;
 
 #[derive(clap::Args)]
 pub(crate) struct Flags {
@@ -74,7 +81,8 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     let mut random = Random::new(flags.seed);
     let time = Nanos::secs(flags.seconds);
     let mut pairs = Vec::new();
-    for number in 0..flags.runs {
+    let mut tries = Tries::new(flags.runs);
+    while let Some(number) = tries.next() {
         if signals::interrupted() {
             tell("interrupted: fewer runs");
             break;
@@ -84,11 +92,13 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
         // A load for each, from its beginning: both meet the same.
         let one = |run: &dyn Fn(Nanos) -> Result<Side, Failure>| {
             let load = Load::repeated(cpu, takes, time + Nanos::secs(20))?;
+            let before = stolen::of(&Linux, cpu);
             let side = run(time);
+            let taken = stolen::between(before, stolen::of(&Linux, cpu));
             drop(load);
-            side
+            side.map(|side| (side, taken))
         };
-        let (ours, theirs) = if number % 2 == 0 {
+        let (ours, theirs) = if tries.made.is_multiple_of(2) {
             let ours = one(&ours)?;
             (ours, one(&theirs)?)
         } else {
@@ -97,13 +107,21 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
         };
         let pair = Pair {
             takes,
-            ours,
-            theirs,
+            ours: ours.0,
+            theirs: theirs.0,
+            stolen: [ours.1, theirs.1],
         };
-        bar.suspend(|| println!("{}", pair.line(number)));
-        pairs.push(pair);
+        bar.suspend(|| println!("{}", pair.line(tries.made)));
+        tries.count(pair.is_void());
+        if !pair.is_void() {
+            pairs.push(pair);
+        }
     }
     bar.finish_and_clear();
+    println!("\n{}", tries.line());
+    if tries.too_many_void() {
+        return Ok(ExitCode::from(INCONCLUSIVE));
+    }
     if pairs.len() < 3 {
         return Err(Failure::error("interrupted before enough was measured"));
     }
@@ -118,14 +136,91 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
         ours: stalled(&ours)?,
         theirs: stalled(&theirs)?,
     };
-    println!("\n{}", stalled.line());
-    let bounds = sides::bounds(&pairs, &stalled);
-    for bound in &bounds {
-        println!("{bound}");
+    println!("{}", stalled.line());
+    Ok(bound::print(&sides::bounds(&pairs, &stalled)))
+}
+
+/// Pairs made so far, and when it is enough of them.
+struct Tries {
+    /// Pairs that are to count.
+    wanted: u32,
+    made: u32,
+    void: u32,
+}
+
+impl Tries {
+    fn new(wanted: u32) -> Tries {
+        Tries {
+            wanted,
+            made: 0,
+            void: 0,
+        }
     }
-    Ok(if bounds.iter().all(Bound::holds) {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(BROKEN)
-    })
+
+    /// The number of the pair to make: of a void one again. `None`: there are enough, or more than a third of so many
+    /// would be void.
+    fn next(&self) -> Option<u32> {
+        let number = self.made - self.void;
+        (number < self.wanted && !self.too_many_void()).then_some(number)
+    }
+
+    fn count(&mut self, void: bool) {
+        self.made += 1;
+        self.void += u32::from(void);
+    }
+
+    /// Whether, with all that are wanted, more than a third of the pairs are void.
+    fn too_many_void(&self) -> bool {
+        u64::from(self.void) * 2 > u64::from(self.wanted)
+    }
+
+    fn line(&self) -> String {
+        let (void, made) = (self.void, self.made);
+        let text = format!(
+            "{void} of {made} pairs void: the host took the CPU from one side (at most a third)"
+        );
+        if self.too_many_void() {
+            format!("inconclusive: {text}")
+        } else {
+            text
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Makes pairs, those of these numbers of tries void; the numbers of pairs in the order in which they were made.
+    fn made(wanted: u32, void: &[u32]) -> (Tries, Vec<u32>) {
+        let mut tries = Tries::new(wanted);
+        let mut numbers = Vec::new();
+        while let Some(number) = tries.next() {
+            numbers.push(number);
+            tries.count(void.contains(&tries.made));
+        }
+        (tries, numbers)
+    }
+
+    #[test]
+    fn a_void_pair_is_made_again_and_a_third_of_them_is_the_most() {
+        let (none, numbers) = made(4, &[]);
+        assert_eq!((numbers, none.too_many_void()), (vec![0, 1, 2, 3], false));
+        let (third, numbers) = made(4, &[1, 4]);
+        assert_eq!(numbers, [0, 1, 1, 2, 3, 3]);
+        assert!(!third.too_many_void());
+        assert!(
+            third.line().starts_with("2 of 6 pairs void"),
+            "{}",
+            third.line()
+        );
+        let (many, numbers) = made(4, &[0, 1, 2]);
+        assert_eq!(numbers, [0, 0, 0]);
+        assert!(many.too_many_void());
+        assert!(
+            many.line().starts_with("inconclusive: 3 of 3"),
+            "{}",
+            many.line()
+        );
+    }
 }

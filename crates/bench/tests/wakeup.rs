@@ -38,6 +38,15 @@ fn we_agree_with_cyclictest_and_keep_what_it_leaves_out() {
     let text = String::from_utf8(output.stdout).unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     println!("{text}{errors}");
+    if output.status.code() == Some(4) {
+        assert!(text.contains("inconclusive: "), "{text}");
+        use std::io::Write;
+        let _ = writeln!(
+            std::io::stderr(),
+            "skipped: the host takes the CPU too often"
+        );
+        return;
+    }
     assert!(matches!(output.status.code(), Some(0 | 2)), "{errors}");
     // Means and maxima over four seconds are the command's own matter; these hold whatever else runs.
     for bound in ["missed periods", "left out"] {

@@ -39,7 +39,7 @@ pub(crate) fn chunks(flags: &AdviseChunks) -> Result<ExitCode, Failure> {
         rows: outcome.rows,
     };
     let name = output::name("advise-chunks", outcome.started);
-    let json = flags.input.json;
+    let json = flags.input.record.json;
     output::document(&advise.to_json(), &name, &outcome.records, json, |place| {
         let screen = screen::screen(&advise, session::style());
         format!("{screen}record {}\n", plain(place))

@@ -56,6 +56,7 @@ pub(crate) fn run(args: &args::Check) -> Result<ExitCode, Failure> {
                 let privilege = session.environment().privilege;
                 session.add(unanswered(question, &error, privilege));
             }
+            session.try_fixes(args.quick);
         }
     }
     session.end();
@@ -134,6 +135,7 @@ fn unanswered(
         counters: Vec::new(),
         losses: Vec::new(),
         missing: Vec::new(),
+        fixes: Vec::new(),
     }
 }
 

@@ -4,7 +4,7 @@
 //! * `gather`: two commands, run in turn.
 //! * `machines`: in what the machines of the sides differ.
 
-mod gather;
+pub(crate) mod gather;
 mod machines;
 mod sides;
 
@@ -58,7 +58,11 @@ pub(crate) fn run(args: &args::Compare) -> Result<ExitCode, Failure> {
             let seed = args
                 .seed
                 .unwrap_or_else(|| Linux.unix_seconds() << 20 ^ u64::from(std::process::id()));
-            let gathered = gather::gather(commands, args.n, seed, &directory)?;
+            let commands = gather::Commands {
+                lines: commands,
+                batch: [false; 2],
+            };
+            let gathered = gather::gather(&commands, args.n, seed, &directory)?;
             of_gathered(gathered, args)
         }
         Asked::One(path) => {
@@ -184,7 +188,7 @@ fn of_gathered((gathered, path): (Gathered, PathBuf), args: &args::Compare) -> I
 
 /// The number of runs is fixed beforehand, because to stop when it looks good is to be wrong more often than is said. An
 /// answer from fewer is shown, and counts as none.
-fn unfinished(comparison: &mut Comparison, gathered: &Gathered) {
+pub(crate) fn unfinished(comparison: &mut Comparison, gathered: &Gathered) {
     if gathered.interrupted {
         let (before, after) = (comparison.before.runs, comparison.after.runs);
         let verdict = &mut comparison.verdict;
@@ -199,7 +203,7 @@ fn unfinished(comparison: &mut Comparison, gathered: &Gathered) {
 }
 
 /// One command against itself should show nothing.
-fn loud(comparison: &mut Comparison, floor: &Floor) {
+pub(crate) fn loud(comparison: &mut Comparison, floor: &Floor) {
     let said = &floor.comparison.verdict;
     if matches!(said.word, Word::Regression | Word::Improvement) {
         let warning = format!(
@@ -262,7 +266,10 @@ fn status(args: &args::Compare, word: Word) -> u8 {
 /// An error is no verdict: to `git bisect run`, which takes 1 for "bad", it is "cannot tell".
 pub(crate) fn for_bisect(mut failure: Failure) -> Failure {
     let mut words = std::env::args_os().skip(1);
-    if words.next().is_some_and(|word| word == "compare") && words.any(|word| word == "--bisect") {
+    let judges = words
+        .next()
+        .is_some_and(|word| word == "compare" || word == "kernels");
+    if judges && words.any(|word| word == "--bisect") {
         let (Failure::Told { status, .. } | Failure::Silent { status }) = &mut failure;
         if *status != DONE {
             *status = BISECT_SKIP;

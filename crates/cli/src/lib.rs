@@ -9,8 +9,9 @@
 //! | `args` | every flag, once |
 //! | `places` | where records and the journal go |
 //! | `session` | what each run sets up first and undoes last |
-//! | `check`, `probe`, `record`, `replay`, `advise`, `explain`, `compare`, `export`, `ministat`, `watch`, `snapshot`, `report`, `doctor`, `restore` | the commands |
+//! | `check`, `probe`, `record`, `replay`, `advise`, `explain`, `compare`, `export`, `ministat`, `kernels`, `watch`, `snapshot`, `report`, `run`, `doctor`, `restore` | the commands |
 //! | `output` | writing the record and printing, with nothing lost |
+//! | `fixes` | what the arena's fixes would bring here |
 //! | `whole_file` | writing a file that is there whole or not at all |
 //! | `failure` | one line on standard error and the exit status |
 
@@ -22,7 +23,9 @@ mod doctor;
 mod explain;
 mod export;
 mod failure;
+pub mod fixes;
 mod input_file;
+mod kernels;
 mod ministat;
 mod output;
 mod places;
@@ -32,6 +35,7 @@ mod record;
 pub mod replay;
 mod report;
 mod restore;
+mod run;
 #[cfg(test)]
 mod schemas;
 mod session;
@@ -68,10 +72,12 @@ pub fn main() -> ExitCode {
         },
         Command::Explain(args) => explain::run(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::Kernels(args) => kernels::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Ministat(args) => ministat::run(&args),
         Command::Snapshot(args) => snapshot::run(&args),
         Command::Report(args) => report::run(&args),
+        Command::Run(args) => run::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Restore(args) => restore::run(&args),
     });

@@ -4,18 +4,19 @@ use std::process::ExitCode;
 
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_probes::Probe;
+use stopgap_probes::chunks::vfio::VfioProbe;
 use stopgap_probes::chunks::{Chunks, Fragment, Strategy};
 use stopgap_probes::placement::Placement;
 use stopgap_probes::reclaim::gem_syslatency::{Field, GemSyslatency};
 use stopgap_probes::reclaim::{Mode, PressureParameters, Reclaim};
 use stopgap_probes::roundtrip::{Matrix, Roundtrip, X11};
-use stopgap_probes::wakeup::Wakeup;
+use stopgap_probes::wakeup::{Policy, Wakeup};
 use stopgap_report::{details, screen};
 use stopgap_stats::record::Answer;
 
 use crate::args::{
-    self, ChunksFlags, PlacementFlags, ProbeCommon, ProbeQuestion, ReclaimFlags, RoundtripFlags,
-    WakeupFlags,
+    self, ChunksBackend, ChunksFlags, PlacementFlags, ProbeCommon, ProbeQuestion, ReclaimFlags,
+    RoundtripFlags, WakeupFlags,
 };
 use crate::failure::{DONE, Failure, UNSUPPORTED};
 use crate::output;
@@ -40,6 +41,10 @@ pub(crate) fn run(args: args::Probe) -> Result<ExitCode, Failure> {
         }
         ProbeQuestion::Chunks(flags) => {
             let mut common = flags.common.clone();
+            if flags.backend == Some(ChunksBackend::Vfio) {
+                let probe = vfio(&flags)?;
+                return ask(&common, |_| probe);
+            }
             if flags.fragment.is_some() {
                 common.duration = common.duration.or(Some(FRAGMENTED_TIME));
             }
@@ -55,6 +60,9 @@ pub(crate) fn run(args: args::Probe) -> Result<ExitCode, Failure> {
             ask(&common, |_| reclaim(flags))
         }
         ProbeQuestion::Wakeup(flags) => {
+            if flags.policy == Policy::Other && flags.priority.is_some() {
+                return Err(Failure::error("--priority goes with --policy fifo alone"));
+            }
             let common = flags.common.clone();
             ask(&common, |_| wakeup(&flags))
         }
@@ -171,10 +179,26 @@ fn wakeup(flags: &WakeupFlags) -> Box<dyn Probe> {
     Box::new(Wakeup {
         interval: flags.interval,
         policy: flags.policy,
-        priority: flags.priority,
+        priority: flags.priority.unwrap_or(80),
         stall: flags.stall,
         runs: flags.common.runs(),
     })
+}
+
+fn vfio(flags: &ChunksFlags) -> Result<Box<dyn Probe>, Failure> {
+    let whole = VfioProbe::default();
+    let size = match flags.size[..] {
+        [] => whole.size,
+        [size] => size,
+        _ => return Err(Failure::error("--backend vfio takes one --size")),
+    };
+    Ok(Box::new(VfioProbe {
+        device: flags.device,
+        size,
+        runs: flags.common.runs(),
+        knobs: !flags.no_knobs,
+        ..whole
+    }))
 }
 
 fn chunks(flags: ChunksFlags) -> Box<dyn Probe> {

@@ -10,7 +10,7 @@ use stopgap_report::html::{self, Document, Source};
 use stopgap_report::terminal;
 use stopgap_report::text::plain;
 use stopgap_stats::record::Run;
-use stopgap_stats::{compare, explain, record, replay};
+use stopgap_stats::{compare, explain, kernels, record, replay};
 
 use crate::args;
 use crate::failure::{DONE, Failure};
@@ -171,14 +171,16 @@ fn document(text: &str) -> Result<Document, String> {
         replay::SCHEMA => Document::Replay(serde_json::from_str(text).map_err(wrong)?),
         explain::SCHEMA => Document::Explain(serde_json::from_str(text).map_err(wrong)?),
         compare::SCHEMA => Document::Compare(serde_json::from_str(text).map_err(wrong)?),
+        kernels::SCHEMA => Document::Kernels(serde_json::from_str(text).map_err(wrong)?),
         other => {
             let other: String = other.chars().take(80).collect();
             return Err(format!(
-                "its schema is '{other}'; a report is made of {}, {}, {} and {}",
+                "its schema is '{other}'; a report is made of {}, {}, {}, {} and {}",
                 record::SCHEMA,
                 replay::SCHEMA,
                 explain::SCHEMA,
-                compare::SCHEMA
+                compare::SCHEMA,
+                kernels::SCHEMA
             ));
         }
     })

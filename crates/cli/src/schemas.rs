@@ -26,12 +26,15 @@ fn schemas_are_the_types() {
     assert_checked_in("stopgap.explain-1.json", &stopgap_stats::explain::schema());
     assert_checked_in("stopgap.watch-1.json", &stopgap_stats::watch::schema());
     assert_checked_in("stopgap.compare-1.json", &stopgap_stats::compare::schema());
+    assert_checked_in("stopgap.kernels-1.json", &stopgap_stats::kernels::schema());
     assert_checked_in("stopgap.gather-1.json", &stopgap_stats::gather::schema());
     let own = |schema: schemars::Schema| schema.to_value();
     let snapshot = schemars::schema_for!(stopgap_events::snapshot::Snapshot);
     assert_checked_in("stopgap.snapshot-1.json", &own(snapshot));
     let doctor = schemars::schema_for!(crate::doctor::Diagnosis);
     assert_checked_in("stopgap.doctor-1.json", &own(doctor));
+    let run_fix = schemars::schema_for!(crate::run::RunFixed);
+    assert_checked_in("stopgap.run-fix-1.json", &own(run_fix));
     let restore = schemars::schema_for!(crate::restore::Restored);
     assert_checked_in("stopgap.restore-1.json", &own(restore));
 }

@@ -18,6 +18,7 @@ use stopgap_stats::record::{Answer, Run, SCHEMA};
 
 use crate::args::Common;
 use crate::failure::Failure;
+use crate::fixes::{self, Allowed};
 use crate::places;
 
 /// A run in progress.
@@ -136,6 +137,25 @@ impl Session {
     /// Adds an answer to the record.
     pub(crate) fn add(&mut self, answer: Answer) {
         self.run.answers.push(answer);
+    }
+
+    /// Tries the fixes of the question that was answered last.
+    pub(crate) fn try_fixes(&mut self, quick: bool) {
+        if signals::interrupted() {
+            return;
+        }
+        let allowed = Allowed {
+            memory: self.budget,
+            quick,
+            seed: self.seed,
+        };
+        let Some(answer) = self.run.answers.last_mut() else {
+            return;
+        };
+        self.bar
+            .borrow()
+            .set_message(format!("{}: what a fix would bring", answer.question));
+        answer.fixes = fixes::of(answer, allowed);
     }
 
     /// Ends the run: the record is whole.

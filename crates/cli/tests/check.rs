@@ -9,6 +9,34 @@ use stopgap_kernel::fake::skipped as skip;
 
 const QUESTIONS: [&str; 4] = ["placement", "roundtrip", "chunks", "reclaim"];
 
+/// Each question has its fixes: tried, with both figures and a factor in an interval, or not, and why.
+fn assert_fixes(record: &serde_json::Value) {
+    let leads = [
+        ("placement", "arena"),
+        ("roundtrip", "batch-client"),
+        ("chunks", "chunked"),
+        ("reclaim", "locked"),
+    ];
+    for (question, name) in leads {
+        let answers = record["answers"].as_array().unwrap();
+        let answer = answers.iter().find(|a| a["question"] == question).unwrap();
+        let fixes = answer["fixes"].as_array().unwrap();
+        assert_eq!(fixes[0]["name"], name, "{question}");
+        for fix in fixes {
+            if fix["factor"].is_null() {
+                assert!(fix["why"].is_string(), "{question}: {fix}");
+            } else {
+                let factor = |end: &str| fix["factor"][end].as_f64().unwrap();
+                assert!(factor("low") <= factor("value") && factor("value") <= factor("high"));
+                assert!(fix["before"].as_f64() > Some(0.0) && fix["after"].as_f64() > Some(0.0));
+            }
+        }
+    }
+    let factor = &record["answers"][0]["fixes"][0]["factor"];
+    // Some 20 to 150 times, also in a debug build on a busy machine.
+    assert!(factor["low"].as_f64() > Some(2.0), "the arena: {factor}");
+}
+
 /// Every question has figures or says why not; nothing is silently zero.
 fn assert_answered(record: &serde_json::Value) {
     let answers = record["answers"].as_array().unwrap();
@@ -61,6 +89,7 @@ fn quick_answers_all_four_in_time_and_within_its_budget() {
     assert_eq!(text(&output.stderr), "", "progress is for terminals");
     let record = assert_valid(&text(&output.stdout));
     assert_answered(&record);
+    assert_fixes(&record);
     // 15 s are promised of a release build on a machine of its own; the record has the figure.
     assert!(took < Duration::from_secs(40), "took {took:?}");
     let peak = record["peak_memory"].as_u64().unwrap();
@@ -85,6 +114,7 @@ fn nobody_gets_an_answer_to_every_question() {
     assert!(!said.contains("panicked"), "{said}");
     let record = assert_valid(&text(&output.stdout));
     assert_answered(&record);
+    assert_fixes(&record);
     assert_eq!(record["environment"]["privilege"], "none");
     let screen = run
         .as_nobody(&["check", "--quick", "--only", "chunks"])

@@ -98,6 +98,23 @@ fn forgotten_segments() -> Vec<String> {
     forgotten.map(str::to_owned).collect()
 }
 
+/// Starts the command, kills it after so long, and restores: the process that was killed.
+fn kill_and_restore(run: &Run, words: &[&str], milliseconds: u64) -> u32 {
+    let mut child = run
+        .command(words)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(milliseconds));
+    child.kill().unwrap(); // SIGKILL
+    child.wait().unwrap();
+    std::thread::sleep(Duration::from_millis(300)); // its children die with it
+    let restored = run.output(&["restore"]);
+    assert!(restored.status.success(), "{}", text(&restored.stdout));
+    child.id()
+}
+
 /// Ten times at moments that nobody chose, with a swap file in use and each way to hold memory.
 #[test]
 fn reclaim_with_swap_killed_ten_times() {
@@ -119,19 +136,7 @@ fn reclaim_with_swap_killed_ten_times() {
             "probe", "reclaim", "--swap", "64M", "--mode", modes, "--limit", "64M", "--pinned",
             "24M", "--bytes", "2M", "--runs", "1", "--each", "200ms",
         ];
-        let mut child = run
-            .command(&words)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let pid = child.id();
-        std::thread::sleep(Duration::from_millis(milliseconds));
-        child.kill().unwrap(); // SIGKILL
-        child.wait().unwrap();
-        std::thread::sleep(Duration::from_millis(300)); // its children die with it
-        let restored = run.output(&["restore"]);
-        assert!(restored.status.success(), "{}", text(&restored.stdout));
+        let pid = kill_and_restore(&run, &words, milliseconds);
         let after = traces(&run, pid);
         assert_eq!(before, after, "killed after {milliseconds} ms, seed {seed}");
         assert_eq!(
@@ -156,19 +161,7 @@ fn killed_in_the_middle(question: &str) {
     let run = Run::new();
     let before = traces(&run, 0); // no process has that id
     for milliseconds in [400, 1_100, 2_300] {
-        let mut child = run
-            .command(&["check", "--only", question])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let pid = child.id();
-        std::thread::sleep(Duration::from_millis(milliseconds));
-        child.kill().unwrap(); // SIGKILL
-        child.wait().unwrap();
-        std::thread::sleep(Duration::from_millis(300)); // its children die with it
-        let restored = run.output(&["restore"]);
-        assert!(restored.status.success(), "{}", text(&restored.stdout));
+        let pid = kill_and_restore(&run, &["check", "--only", question], milliseconds);
         let after = traces(&run, pid);
         assert_eq!(before, after, "{question} killed after {milliseconds} ms");
     }

@@ -171,6 +171,11 @@ fn what_cannot_be_is_refused_in_one_line() {
         (&["--load", "flood"][..], "refault"),
         (&["--mode", "held"][..], "vmsplice"),
         (&["--swappiness", "300"][..], "200"),
+        (&["--each", "0"][..], "0 s of the load"),
+        (&["--mode", "shm-churn", "--no-load"][..], "no cost a page"),
+        (&["--no-load", "--limit", "1G"][..], "--no-load"),
+        (&["--shrinker", "x", "--pinned", "1M"][..], "--shrinker"),
+        (&["--memory", "1K"][..], "--memory"),
     ] {
         let mut words = vec!["probe", "reclaim"];
         words.extend(args);
@@ -178,5 +183,43 @@ fn what_cannot_be_is_refused_in_one_line() {
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.contains(word) && !said.contains("panicked"), "{said}");
+    }
+}
+
+/// The smallest set of each mode: a page, or a page an object.
+#[test]
+fn a_set_of_one_byte_is_a_page() {
+    if Site::find(&Linux).is_err() || !root() {
+        return skip("a load beside one page: needs root and a memory cgroup");
+    }
+    let run = Run::new();
+    let output = run.output(&[
+        "probe",
+        "reclaim",
+        "--mode",
+        "mlock,shm-lock,shm-churn,vmsplice",
+        "--pinned",
+        "1",
+        "--limit",
+        "16M",
+        "--bytes",
+        "1",
+        "--runs",
+        "1",
+        "--each",
+        "250ms",
+        "--json",
+    ]);
+    let record = assert_valid(&text(&output.stdout));
+    let answer = &record["answers"][0];
+    for mode in ["mlock", "shm-lock", "shm-churn", "vmsplice"] {
+        let wanted =
+            |s: &&serde_json::Value| s["name"] == "read" && s["parameters"]["mode"] == mode;
+        let found = answer["series"].as_array().unwrap().iter().find(wanted);
+        assert!(
+            found.is_some(),
+            "no load beside {mode}: {}",
+            answer["evidence"]
+        );
     }
 }

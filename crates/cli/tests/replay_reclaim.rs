@@ -81,6 +81,40 @@ fn the_measured_share_stands_beside_and_the_rest_says_why_not() {
     assert!(!advice.starts_with("use held"), "{advice}");
 }
 
+/// The words of the mail and of the first design for the same two release paths.
+#[test]
+fn a_release_path_goes_by_both_names() {
+    let run = Run::new();
+    let words = [
+        "--policy",
+        "mapping",
+        "--release",
+        "two-pass,page",
+        "--lru",
+        "mglru",
+    ];
+    let document = replay(&run, &words);
+    let rows = document["rows"].as_array().unwrap();
+    let policies: Vec<_> = rows
+        .iter()
+        .map(|row| row["policy"].as_str().unwrap())
+        .collect();
+    assert_eq!(policies.len(), 2, "{policies:?}");
+    assert!(
+        rows.iter()
+            .any(|row| row.to_string().contains("second-pass")),
+        "{rows:?}"
+    );
+    assert!(
+        rows.iter().any(|row| row.to_string().contains("single")),
+        "{rows:?}"
+    );
+    refused(
+        &["--lru", "mglru", "--kernel", "linux-4.19"],
+        "linux-4.19 has no multi-generational lists",
+    );
+}
+
 #[test]
 fn the_screen_has_the_advice_and_the_prices_with_their_sources() {
     let run = Run::new();

@@ -83,6 +83,19 @@ fn records_are_whole_compared_and_drawn() {
 }
 
 #[test]
+fn what_says_nothing_is_refused_or_decides_nothing() {
+    let run = Run::new();
+    let of = |words: &[&str]| run.output(&[&["probe", "wakeup"], words].concat());
+    let refused = of(&["--policy", "other", "--priority", "5", "-d", "1s"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("--policy fifo alone"));
+    // Three wake-ups on each CPU: that none of them is late is no news.
+    let short = of(&["-d", "0", "--interval", "1ms"]);
+    let said = text(&succeeds(&short).stdout);
+    assert!(said.contains("inconclusive: "), "{said}");
+}
+
+#[test]
 fn check_asks_it_only_when_told() {
     let run = Run::new();
     let of = |words: &[&str]| text(&succeeds(&run.output(words)).stdout);
@@ -142,7 +155,15 @@ fn numbers_of_the_mails_protocol_are_for_ministat() {
     );
     let line = record["answers"][0]["evidence"][0].as_str().unwrap();
     assert!(line.starts_with("gem_syslatency: cycles="), "{line}");
-    for wrong in [&["-f", "3"][..], &["-t", "0"], &["--mode", "mlock"]] {
+    for wrong in [
+        &["-f", "3"][..],
+        &["-t", "0"],
+        &["--mode", "mlock"],
+        &["--limit", "1G"],
+        &["--swap", "1G"],
+        &["--shrinker", "x"],
+        &["--no-load"],
+    ] {
         let words = [&["probe", "reclaim", "--as-gem-syslatency"], wrong].concat();
         assert_eq!(run.output(&words).status.code(), Some(1), "{wrong:?}");
     }

@@ -5,6 +5,7 @@
 //!   any load ([`machine::Now`]). `kernel` reads them, `stats` keeps them, `report` prints them.
 //! * [`memory`]: memory events (map, unmap, protect, touch), the input of probes and models alike.
 //! * [`workload`]: the built-in workloads, each one definition: an iterator of memory events.
+//! * [`guest`]: what a kernel in emulation is told to do, and what it says.
 //! * [`snapshot`]: physical memory as it lies at one moment, and its file.
 //! * `trace` (feature `trace-file`): what happened on a machine, of every kind, and its file.
 //! * [`question`]: the four questions; [`words`]: one word for each thing to choose from.
@@ -13,6 +14,7 @@
 //! This crate knows nothing of the running system: no clock, no file, no call. What it reads and
 //! writes comes and goes through `std::io` traits.
 
+pub mod guest;
 pub mod machine;
 pub mod memory;
 pub mod question;

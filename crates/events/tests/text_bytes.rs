@@ -45,6 +45,10 @@ fn changed(random: &mut Random) -> Vec<u8> {
         some.for_each(|line| bytes.extend_from_slice(line.as_bytes()));
     }
     for _ in 0..random.below(4) {
+        // Cut to one byte and that one removed: an empty text, and nothing in it to change.
+        if bytes.is_empty() {
+            break;
+        }
         let at = random.index(bytes.len());
         match random.below(5) {
             0 => bytes[at] ^= 1 << random.below(8),
@@ -59,6 +63,13 @@ fn changed(random: &mut Random) -> Vec<u8> {
         }
     }
     bytes
+}
+
+/// A seed whose texts hold one that is cut to nothing before its last change.
+#[test]
+fn a_text_may_be_cut_to_nothing() {
+    let mut random = Random::new(724_449_610);
+    assert!((0..100_000).any(|_| changed(&mut random).is_empty()));
 }
 
 #[test]

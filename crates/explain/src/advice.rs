@@ -3,7 +3,10 @@
 //! Each rule rests on counts that are in the record, so that whoever doubts it can look. A pair whose round trips
 //! cost 2 switches needs none. Thresholds are a fifth of a switch a round trip: less is not worth a change.
 
-use stopgap_stats::explain::{Advice, Cause, CauseKind, Findings, Pair};
+use stopgap_events::units::Nanos;
+use stopgap_stats::explain::{Advice, Cause, CauseKind, Findings, Memory, Pair, Reclaim};
+
+use crate::verdict::named;
 
 /// Switch-outs of a cause a round trip, from which on it is worth a change.
 const WORTH: f64 = 0.2;
@@ -140,14 +143,40 @@ fn memory(findings: &Findings) -> Option<Advice> {
         ),
         _ => return None,
     };
+    let function = explained.function.as_deref();
+    let mut evidence = format!(
+        "{} is {:.0} % of the time in slow memory operations, in {} of them",
+        named(&explained.cause, function),
+        explained.share * 100.0,
+        explained.operations
+    );
+    let text = match function {
+        Some(function) => {
+            evidence.push_str(&calls_of(function, &findings.memory));
+            format!(
+                "look why {function} keeps who needs memory waiting: it belongs to whoever holds what it frees \
+                 (stopgap probe reclaim --shrinker times it alone); or {text}"
+            )
+        }
+        None => text.to_owned(),
+    };
     Some(Advice {
         word: word.to_owned(),
-        text: text.to_owned(),
-        evidence: format!(
-            "{} is {:.0} % of the time in slow memory operations, in {} of them",
-            explained.cause,
-            explained.share * 100.0,
-            explained.operations
-        ),
+        text,
+        evidence,
     })
+}
+
+/// `; it was called 23 times, 4.60 s together, the longest 200 ms`: in slow operations or not.
+fn calls_of(function: &str, memory: &Memory) -> String {
+    let of_it = |one: &&Reclaim| one.function.as_deref() == Some(function);
+    let rows = || memory.reclaim.iter().flatten().filter(of_it);
+    let count: u64 = rows().map(|one| one.count).sum();
+    let wall_ns = rows().fold(0_u64, |sum, one| sum.saturating_add(one.wall_ns));
+    let most_ns = rows().map(|one| one.most_ns).max().unwrap_or(0);
+    if count == 0 {
+        return String::new();
+    }
+    let (wall, most) = (Nanos(wall_ns), Nanos(most_ns));
+    format!("; it was called {count} times, {wall} together, the longest {most}")
 }

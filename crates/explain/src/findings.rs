@@ -14,6 +14,7 @@ use crate::explainer::Explainer;
 use crate::lacks;
 use crate::operation::Operations;
 use crate::verdict;
+use crate::why::Why;
 
 /// Functions of samples that are told.
 const FUNCTIONS: usize = 20;
@@ -182,15 +183,17 @@ fn memory(all: &Explainer, duration_ns: Option<u64>, missing: &mut Vec<Missing>)
     memory.search_at_most_ns = all.operations.search_ns;
     let slow = all.operations.slow_memory();
     memory.slow = all.operations.slow_memory_record(&all.seen);
-    memory.explained_by = slow.to_record().into_iter().next().map(|part| Explained {
-        operations: all
-            .operations
-            .with_cause
-            .get(&*part.cause)
-            .copied()
-            .unwrap_or(0),
-        cause: part.cause,
-        share: part.share,
+    memory.explained_by = slow.to_record().into_iter().next().map(|part| {
+        let mut with_cause = all.operations.with_cause.iter();
+        let same = |why: &Why| {
+            why.word() == part.cause && why.function().map(|f| &**f) == part.function.as_deref()
+        };
+        Explained {
+            operations: with_cause.find(|(why, _)| same(why)).map_or(0, |(_, n)| *n),
+            cause: part.cause,
+            function: part.function,
+            share: part.share,
+        }
     });
     memory
 }

@@ -13,6 +13,9 @@ use crate::why::{Parts, Why};
 /// An operation with this excess or more is slow: some 300 times an mmap with its fault.
 pub(crate) const SLOW_NS: u64 = 1_000_000;
 
+/// An operation with this excess or more is a stall that people notice.
+pub(crate) const STALL_NS: u64 = 10_000_000;
+
 /// An operation that has begun.
 #[derive(Debug)]
 pub(crate) struct Operation {
@@ -102,6 +105,7 @@ pub(crate) struct Ending {
 struct Sum {
     count: u64,
     slow: u64,
+    stalls: u64,
     total: u64,
     most: u64,
     slow_parts: Parts,
@@ -112,8 +116,8 @@ pub(crate) struct Operations {
     top: usize,
     slowest: BinaryHeap<Ranked>,
     sums: BTreeMap<Family, Sum>,
-    /// In how many slow memory operations a cause was, by its word.
-    pub(crate) with_cause: BTreeMap<&'static str, u64>,
+    /// In how many slow memory operations a cause was; each shrinker is one of its own.
+    pub(crate) with_cause: BTreeMap<Why, u64>,
     pub(crate) search_ns: Option<u64>,
     /// Of slow memory operations alone.
     slow_search_ns: u64,
@@ -175,6 +179,7 @@ impl Operations {
         sum.count += 1;
         sum.total = sum.total.saturating_add(operation.length());
         sum.most = sum.most.max(excess);
+        sum.stalls += u64::from(excess >= STALL_NS);
         if let Some(ns) = operation.search_ns {
             let all = self.search_ns.get_or_insert(0);
             *all = all.saturating_add(ns);
@@ -188,7 +193,7 @@ impl Operations {
             for (why, ns) in operation.parts.each() {
                 sum.slow_parts.add(why, ns);
                 if operation.family.is_memory() {
-                    *self.with_cause.entry(why.word()).or_default() += 1;
+                    *self.with_cause.entry(why.clone()).or_default() += 1;
                 }
             }
             if operation.unexplained_ns > 0 {
@@ -240,6 +245,7 @@ impl Operations {
                 kind: family.word().to_owned(),
                 count: sum.count,
                 slow: sum.slow,
+                stalls: sum.stalls,
                 total_ns: sum.total,
                 most_ns: sum.most,
                 slow_parts: sum.slow_parts.to_record(),

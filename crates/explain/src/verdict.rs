@@ -5,9 +5,6 @@ use stopgap_stats::verdict::{Verdict, Word};
 
 use crate::explainer::Seen;
 
-/// An operation with this excess is a stall that people notice.
-const STALL_NS: u64 = 10_000_000;
-
 /// Switches per round trip that are no excess: 2 and what distributions do around it.
 const NO_EXCESS: f64 = 2.5;
 
@@ -43,15 +40,12 @@ pub(crate) fn of(findings: &Findings, seen: &Seen) -> Verdict {
     if !seen.switches && !seen.calls {
         return Verdict::unsupported("the trace has neither scheduling events nor system calls");
     }
-    let stalls = findings
-        .slow
-        .iter()
-        .filter(|slow| slow.excess_ns >= STALL_NS);
-    if let (Some(worst), stalls) = (findings.slow.first(), stalls.count())
-        && stalls > 0
-    {
-        let text = format!("stalls: {}, the longest {}", count(stalls), told(worst));
-        return Verdict::new(Word::Stalls, text);
+    // Of all of them, not of those alone that are listed.
+    let stalls: u64 = findings.calls.iter().map(|calls| calls.stalls).sum();
+    if stalls > 0 {
+        let worst = findings.slow.first().map(told);
+        let worst = worst.map_or_else(String::new, |worst| format!(", the longest {worst}"));
+        return Verdict::new(Word::Stalls, format!("stalls: {}{worst}", count(stalls)));
     }
     let switches = &findings.switches;
     match (switches.roundtrips, switches.per_roundtrip.mean) {
@@ -78,7 +72,7 @@ pub(crate) fn of(findings: &Findings, seen: &Seen) -> Verdict {
     }
 }
 
-fn count(stalls: usize) -> String {
+fn count(stalls: u64) -> String {
     match stalls {
         1 => "1 operation above 10 ms".to_owned(),
         _ => format!("{stalls} operations above 10 ms"),
@@ -90,10 +84,18 @@ fn told(slow: &Slow) -> String {
     let ms = slow.excess_ns as f64 / 1e6;
     let of = slow.parts.iter().find(|part| part.cause != "event");
     let cause = of.map_or_else(String::new, |part| {
-        let cause = part.function.as_ref().unwrap_or(&part.cause);
+        let cause = named(&part.cause, part.function.as_deref());
         let share = part.ns as f64 / slow.excess_ns as f64 * 100.0;
         format!(", {share:.0} % of it {cause}")
     });
     let least = if slow.at_least { "at least " } else { "" };
     format!("{} of {}: {least}{ms:.1} ms{cause}", slow.call, slow.task)
+}
+
+/// `shrinker i915_gem_shrinker_scan`, `compaction`.
+pub(crate) fn named(cause: &str, function: Option<&str>) -> String {
+    match function {
+        Some(function) => format!("{cause} {function}"),
+        None => cause.to_owned(),
+    }
 }

@@ -48,6 +48,14 @@ impl Why {
         }
     }
 
+    /// A shrinker's function, where it is known.
+    pub(crate) fn function(&self) -> Option<&Text> {
+        match self {
+            Why::Shrinker(function) => function.as_ref(),
+            _ => None,
+        }
+    }
+
     /// Freeing memory or moving it together.
     pub(crate) fn is_reclaim(&self) -> bool {
         matches!(
@@ -115,10 +123,7 @@ impl Parts {
         parts.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
         let part = |(why, ns): &(Why, u64)| Part {
             cause: why.word().to_owned(),
-            function: match why {
-                Why::Shrinker(function) => function.as_deref().map(str::to_owned),
-                _ => None,
-            },
+            function: why.function().map(ToString::to_string),
             ns: *ns,
             share: *ns as f64 / sum,
         };

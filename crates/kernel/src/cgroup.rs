@@ -241,6 +241,9 @@ pub(crate) fn directory(mount: &MountInfo, name: &str) -> PathBuf {
     }
 }
 
+/// How often a forced reclaim that was interrupted is asked for again. One is what a closed `io_uring` takes.
+const MOST_INTERRUPTS: u32 = 8;
+
 /// Pages that reclaim looked at and took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reclaimed {
@@ -409,17 +412,33 @@ impl MemoryGroup {
     /// Reclaims what can be reclaimed of `length` charged to it: one request, which may take
     /// several passes inside the kernel. Called from within or from outside.
     ///
+    /// The kernel gives up with `EINTR` whenever something is pending for the task, which need be no signal: work that
+    /// a closed `io_uring` left for it counts, too (`signal_pending`, `mem_cgroup_force_empty`, mm/memcontrol-v1.c 6.12).
+    /// It is carried out on the way back to us, so that the same request then runs on; that a few times at most,
+    /// because real signals may come as fast as they like.
+    ///
     /// # Errors
-    /// As write(2); version 2 has `memory.reclaim` from 5.19 on. That not all of it could be
-    /// reclaimed is no error.
+    /// As write(2), `EINTR` after [`MOST_INTERRUPTS`] of them; version 2 has `memory.reclaim` from 5.19 on. That not
+    /// all of it could be reclaimed is no error.
     pub fn reclaim(&self, files: &(impl Files + ?Sized), length: Bytes) -> Result<()> {
         let (file, content) = match self.version {
             Version::V1 => ("memory.force_empty", "0".to_owned()),
             Version::V2 => ("memory.reclaim", length.0.to_string()),
         };
-        match files.write(&self.path.join(file), content.as_bytes()) {
-            Err(error) if matches!(error.errno(), Some(libc::EAGAIN | libc::EBUSY)) => Ok(()),
-            other => other,
+        let file = self.path.join(file);
+        let mut interrupts = 0;
+        loop {
+            match files.write(&file, content.as_bytes()) {
+                Err(error)
+                    if error.errno() == Some(libc::EINTR) && interrupts < MOST_INTERRUPTS =>
+                {
+                    interrupts += 1;
+                }
+                Err(error) if matches!(error.errno(), Some(libc::EAGAIN | libc::EBUSY)) => {
+                    return Ok(());
+                }
+                other => return other,
+            }
         }
     }
 }
@@ -599,6 +618,36 @@ mod tests {
         group(Version::V1).set_swappiness(&fake, 100).unwrap();
         assert_eq!(fake.content("/cg/memory.swappiness").unwrap(), "100");
         assert!(why(group(Version::V2).set_swappiness(&fake, 100)).contains("vm.swappiness"));
+    }
+
+    /// ```text
+    /// write   EINTR EINTR .. EINTR  done        eight at most, then it is the answer
+    /// ```
+    #[test]
+    fn an_interrupted_reclaim_is_asked_for_again_but_not_for_ever() {
+        let interrupted = |times| {
+            Fake::default()
+                .with_file("/cg/memory.force_empty", "")
+                .with_file("/cg/memory.reclaim", "")
+                .failing_writes("/cg", libc::EINTR, times)
+        };
+        for (version, file, written) in [
+            (Version::V1, "/cg/memory.force_empty", "0"),
+            (Version::V2, "/cg/memory.reclaim", "1048576"),
+        ] {
+            let fake = interrupted(MOST_INTERRUPTS);
+            group(version).reclaim(&fake, Bytes::mib(1)).unwrap();
+            assert_eq!(fake.content(file).unwrap(), written);
+            let fake = interrupted(MOST_INTERRUPTS + 1);
+            let error = group(version).reclaim(&fake, Bytes::mib(1)).unwrap_err();
+            assert_eq!(error.errno(), Some(libc::EINTR));
+            // What could not be reclaimed is no error, and not asked for again.
+            let fake = Fake::default()
+                .with_file(file, "")
+                .failing_writes("/cg", libc::EAGAIN, 1);
+            group(version).reclaim(&fake, Bytes::mib(1)).unwrap();
+            assert_eq!(fake.content(file).unwrap(), "");
+        }
     }
 
     #[test]

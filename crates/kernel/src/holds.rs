@@ -10,6 +10,8 @@
 //! | vmsplice | a reference a page (`get_page`) | on every pass, and keeps them | no; `fs.pipe-user-pages-*` |
 //! | `io_uring` | a long-term pin a page (`FOLL_PIN`) | on every pass, and keeps them | yes, a user |
 
+mod segments;
+
 use std::fmt;
 
 use stopgap_events::units::Bytes;
@@ -17,6 +19,9 @@ use stopgap_events::words;
 
 use crate::error::Result;
 use crate::memory::Mapping;
+#[cfg(any(test, feature = "fake"))]
+pub(crate) use segments::refusal as segment_refusal;
+pub(crate) use segments::refused as segment_refused;
 
 /// A way to hold memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -169,7 +174,8 @@ pub trait Holds {
     /// holds no page: System V offers no way to make one that has no name.
     ///
     /// # Errors
-    /// As shmget(2), shmat(2): `EINVAL` beyond `kernel.shmmax`, `ENOSYS` in a kernel without.
+    /// [`crate::Error::Unsupported`] beyond `kernel.shmmax`, `kernel.shmall` or `kernel.shmmni`, and in a kernel
+    /// without System V: it names the setting, what it is and what is needed. Else as shmget(2), shmat(2).
     fn segment(&self, length: Bytes) -> Result<Segment>;
 
     /// Locks a segment with `SHM_LOCK`. It makes nothing resident and moves nothing: what is

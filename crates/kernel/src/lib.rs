@@ -14,6 +14,7 @@
 //! | [`holds::Holds`] | locking memory (mlock, `SHM_LOCK`) and pinning it (page references) |
 //! | [`realtime::Realtime`] | what a thread needs that must wake on time |
 //! | [`x11::X11`] | an X server of our own and what is asked of it |
+//! | [`devices::Devices`] | buffer objects of drivers, PCI devices behind an IOMMU |
 //!
 //! On top of the seam, and so testable without a kernel: [`environment`] and [`now`] read what
 //! the machine is and shows, [`snapshot`] how its physical memory lies, [`journal`] puts back
@@ -29,6 +30,7 @@
 pub mod budget;
 pub mod cgroup;
 pub mod clock;
+pub mod devices;
 pub mod doctor;
 pub mod environment;
 pub mod error;
@@ -76,6 +78,7 @@ pub trait System:
     + holds::Holds
     + realtime::Realtime
     + x11::X11
+    + devices::Devices
     + Send
     + Sync
 {
@@ -90,6 +93,7 @@ impl<T> System for T where
         + holds::Holds
         + realtime::Realtime
         + x11::X11
+        + devices::Devices
         + Send
         + Sync
         + ?Sized

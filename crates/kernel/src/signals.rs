@@ -104,6 +104,12 @@ pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }
 
+/// The flag itself, for who looks at one while it waits.
+#[must_use]
+pub fn flag() -> &'static AtomicBool {
+    &INTERRUPTED
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::process::ExitStatusExt;

@@ -27,6 +27,12 @@ fn header(page: usize, pages: u32) -> Vec<u8> {
     header
 }
 
+/// The smallest swap file.
+#[must_use]
+pub fn least(system: &dyn System) -> Bytes {
+    Bytes(10 * system.page_size().0)
+}
+
 /// Makes a swap file of `size` (rounded up to whole pages) and puts it into use. Undoing the
 /// journal takes it out of use and removes it.
 ///
@@ -42,7 +48,7 @@ pub fn make(system: &dyn System, journal: &Journal<'_>, path: &Path, size: Bytes
     }
     let page = system.page_size();
     let pages = u32::try_from(size.pages(page).0).unwrap_or(u32::MAX);
-    if pages < 10 {
+    if size.page_aligned(page) < least(system) {
         let advice =
             format!("{size} is less than ten pages of {page}, the least that mkswap(8) makes");
         return Err(Error::unsupported("so small a swap file", advice));

@@ -19,6 +19,9 @@ pub struct Placing {
     pub client: Vec<u32>,
     /// Whether the client is under `SCHED_BATCH`.
     pub batch: bool,
+    /// A command that runs the client, which is added to its words; empty: it is run by itself. It should exec, so that
+    /// no process of its own is counted with the client.
+    pub through: Vec<std::ffi::OsString>,
 }
 
 /// What one client's run took.

@@ -1,6 +1,6 @@
 //! Where to put a range: policies behind one contract.
 //!
-//! Pure arithmetic: no clock, no system call, no dependency; `no_std` with `alloc`. The feature `std`, off
+//! Pure arithmetic: no clock, no system call; `no_std` with `alloc`. The feature `std`, off
 //! by default, adds `shared`, which has locks.
 //!
 //! * [`contract`]: what is asked ([`Request`]), what is answered ([`Range`] or [`PlaceError`]), and
@@ -12,6 +12,7 @@
 //! * [`gap_tree`]: Linux 3.8 to 6.0, van Riel's first form of it and Weiner's proposal.
 //! * [`linux_6`]: the kernels since 6.1, on a B-tree of ranges.
 //! * [`best_fit`]: the proposal of mail 000, with and without coalescing.
+//! * [`memory`]: where the structures of [`stopgap`] themselves lie, for those who may not call malloc.
 //! * [`registry`]: all of them by name.
 //! * [`oracle`]: a naive policy that is obviously right, a second statement of each kernel's rule, and
 //!   the runners that hold the policies against them.
@@ -29,6 +30,7 @@ pub mod gap_tree;
 pub mod linux_2_6_35;
 pub mod linux_3_4;
 pub mod linux_6;
+pub mod memory;
 pub mod oracle;
 pub mod registry;
 #[cfg(any(feature = "std", test))]

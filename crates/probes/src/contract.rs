@@ -19,7 +19,7 @@ pub struct Context<'a> {
     pub journal: &'a Journal<'a>,
     /// Memory that it may use at most, load children together.
     pub budget: Bytes,
-    /// How long it should take; it may end a little later, and may end sooner.
+    /// How long it should take; it may end later, for runs that an interval needs, and may end sooner.
     pub time: Nanos,
     /// Seed of all random choices.
     pub seed: u64,
@@ -31,6 +31,35 @@ pub struct Context<'a> {
     pub progress: &'a dyn Fn(f64, &str),
     /// Whether to stop early and report what there is.
     pub interrupted: &'a dyn Fn() -> bool,
+}
+
+/// The least that an interval can be had from: so many runs are made even where the time is over, unless they are
+/// [`Context::overdue`].
+pub(crate) const LEAST_RUNS: u32 = 3;
+/// How late a probe may be at least: a run or two of the small parts.
+const GRACE: Nanos = Nanos::secs(10);
+
+impl Context<'_> {
+    /// Whether the time is over since `begun` and enough runs are made: no further one begins.
+    pub(crate) fn enough(&self, begun: Nanos, made: u32) -> bool {
+        made >= LEAST_RUNS && self.passed(begun) > self.time
+    }
+
+    /// Whether twice the time has passed since `begun` (or 10 s more than it, where that is more): nothing further
+    /// begins, however few runs there are, and what can be stopped is. A loaded machine would else make three runs of
+    /// anything last for minutes.
+    pub(crate) fn overdue(&self, begun: Nanos) -> bool {
+        self.passed(begun) > self.time + self.time.max(GRACE)
+    }
+
+    pub(crate) fn passed(&self, begun: Nanos) -> Nanos {
+        self.system.now().saturating_sub(begun)
+    }
+
+    /// That this was left out because the time was over.
+    pub(crate) fn left_out(&self, what: impl Into<String>) -> Missing {
+        Missing::new(what, format!("the time of {} was over", self.time))
+    }
 }
 
 /// What a probe will do, before it does it.

@@ -13,6 +13,7 @@
 pub mod chunks;
 pub mod contract;
 mod load;
+pub mod meter;
 pub mod placement;
 pub mod reclaim;
 pub mod roundtrip;

@@ -5,13 +5,15 @@ use std::path::Path;
 
 use stopgap_events::machine::Privilege;
 use stopgap_events::units::{Bytes, Nanos};
-use stopgap_kernel::fake::{Fake, Search};
+use stopgap_kernel::clock::Clock;
+use stopgap_kernel::devices::{Devices, Maker, Room};
+use stopgap_kernel::fake::{Fake, FakeMaker, Search};
 use stopgap_kernel::journal::Journal;
 use stopgap_kernel::tasks::Tasks;
 use stopgap_kernel::{Linux, System};
 use stopgap_probes::placement::{Backend, Placement};
 use stopgap_probes::{Context, Probe};
-use stopgap_stats::record::Answer;
+use stopgap_stats::record::{Answer, Parameter, Series};
 use stopgap_stats::verdict::Word;
 
 fn ask(system: &dyn System, probe: &Placement, seed: u64) -> Answer {
@@ -115,6 +117,213 @@ fn threads_agua_and_freegap_are_measured() {
     }
     let agua: Vec<_> = answer.missing.iter().map(|m| m.what.as_str()).collect();
     assert!(agua.iter().all(|what| what.starts_with("agua")), "{agua:?}");
+}
+
+/// What it takes and answers within `time`, on a machine where each part takes a second.
+fn within(time: Nanos, probe: &Placement) -> (Nanos, Answer) {
+    let fake = Fake::new(Search::Constant);
+    let journal = Journal::new(&fake, Path::new("/nonexistent/stopgap"));
+    let context = Context {
+        system: &fake,
+        journal: &journal,
+        budget: Bytes::mib(512),
+        time,
+        seed: 7,
+        privilege: Privilege::None,
+        scratch: Path::new("/nonexistent"),
+        progress: &|_, _| fake.sleep_until(fake.now() + Nanos::secs(1)),
+        interrupted: &|| false,
+    };
+    let begin = fake.now();
+    let measured = probe.run(&context).unwrap();
+    let took = fake.now().saturating_sub(begin);
+    (took, probe.judge(measured, 7, Privilege::None))
+}
+
+/// ```text
+/// 14 s   ppppccccx ppppcccc ppppcccc       p, c: what the verdict stands on; x, beside it, while there is time
+///  2 s   ppppccccx ppp|                    10 s after it, the end
+/// ```
+#[test]
+fn the_time_bounds_the_probe() {
+    let mut probe = small(&[100, 200, 300, 400], 100);
+    probe.agua_loops = 1;
+    probe.agua_live = Some(100);
+    // Seconds, runs of the largest N, runs of agua, and what is said to be left out.
+    let of = |time: Nanos| -> (u64, usize, usize, Vec<String>) {
+        let (took, answer) = within(time, &probe);
+        let runs = |name: &str, of: &str, value: u32| {
+            let value = Parameter::from(value);
+            let of_it = |s: &&Series| s.name == name && s.parameters.get(of) == Some(&value);
+            let series = answer.series.iter().find(of_it);
+            series.map_or(0, |series| series.blocks.len())
+        };
+        let left_out = answer.missing.iter().map(|m| m.what.clone());
+        (
+            took.0 / 1_000_000_000,
+            runs("map", "n", 400),
+            runs("loop", "live", 100),
+            left_out.collect(),
+        )
+    };
+    let (took, runs, agua, left_out) = of(Nanos::secs(14));
+    assert!((25..28).contains(&took), "{took} s");
+    assert_eq!((runs, agua), (3, 1));
+    assert_eq!(left_out, ["some runs of threads, agua and freegap"]);
+    let (took, runs, _, left_out) = of(Nanos::secs(2));
+    assert!((12..14).contains(&took), "{took} s");
+    assert!((1..=2).contains(&runs), "{runs}");
+    assert_eq!(left_out, ["2 of 3 runs, or parts of them"]);
+}
+
+fn objects(makers: &[Maker], ladder: &[u32]) -> Placement {
+    Placement {
+        backends: makers.iter().cloned().map(Backend::Device).collect(),
+        ..small(ladder, 300)
+    }
+}
+
+/// With no machine's limits.
+const PLENTY: FakeMaker = FakeMaker {
+    most: u64::MAX,
+    errno: ENOSPC,
+    visit_ns: 0,
+};
+
+/// Error numbers, as Linux has them on every machine that we know.
+const ENOMEM: i32 = 12;
+const ENOSPC: i32 = 28;
+
+/// The search costs the same at any N, but making an object looks at all that are there.
+#[test]
+fn a_device_whose_objects_cost_more_and_more_grows_as_n() {
+    let walks = FakeMaker {
+        visit_ns: 40,
+        ..PLENTY
+    };
+    let fake = Fake::new(Search::Constant).with_maker(Maker::Vgem, walks);
+    let ladder = [100, 500, 1_000, 2_000, 4_000];
+    let answer = ask(&fake, &objects(&[Maker::Vgem], &ladder), 5);
+    assert_eq!(answer.verdict.word, Word::Grows, "{}", answer.verdict.text);
+    let evidence = answer.evidence.join("\n");
+    assert!(
+        evidence.contains("create, map, touch, unmap and destroy"),
+        "{evidence}"
+    );
+    assert!(evidence.contains("vgem at N 4000: create "), "{evidence}");
+}
+
+#[test]
+fn a_device_that_is_not_there_is_unsupported_with_its_module() {
+    let fake = Fake::new(Search::Constant);
+    let answer = ask(
+        &fake,
+        &objects(&[Maker::Udmabuf, Maker::Vgem], &[100, 1_000]),
+        5,
+    );
+    assert_eq!(answer.verdict.word, Word::Unsupported);
+    let text = &answer.verdict.text;
+    assert!(
+        text.starts_with("unsupported: udmabuf: ") && text.ends_with("modprobe udmabuf"),
+        "{text}"
+    );
+    assert!(!answer.answered());
+    assert!(answer.series.is_empty(), "nothing else was asked");
+}
+
+/// The one that is there answers; the other stands among what is missing.
+#[test]
+fn a_device_that_is_not_there_does_not_keep_others_from_answering() {
+    let fake = Fake::new(Search::Constant).with_maker(Maker::DmaHeap, PLENTY);
+    let ladder = [100, 500, 1_000, 4_000, 10_000];
+    let answer = ask(&fake, &objects(&[Maker::Vgem, Maker::DmaHeap], &ladder), 5);
+    assert_eq!(answer.verdict.word, Word::Flat, "{}", answer.verdict.text);
+    let missing: Vec<_> = answer
+        .missing
+        .iter()
+        .map(|missing| missing.what.as_str())
+        .collect();
+    assert_eq!(missing, ["vgem"]);
+}
+
+/// A heap that refuses from the first on, and handles that end on the way up the ladder.
+#[test]
+fn a_device_that_refuses_says_at_which_n() {
+    let refuses = FakeMaker {
+        most: 0,
+        errno: ENOMEM,
+        visit_ns: 0,
+    };
+    let fake = Fake::new(Search::Constant).with_maker(Maker::DmaHeap, refuses);
+    let answer = ask(&fake, &objects(&[Maker::DmaHeap], &[100, 1_000]), 5);
+    assert_eq!(
+        answer.verdict.word,
+        Word::Inconclusive,
+        "{}",
+        answer.verdict.text
+    );
+    let why = &answer.missing[0].why;
+    assert!(why.contains("Cannot allocate memory"), "{why}");
+
+    let runs_out = FakeMaker {
+        most: 1_500,
+        ..PLENTY
+    };
+    let fake = Fake::new(Search::Constant).with_maker(Maker::Vgem, runs_out);
+    let answer = ask(&fake, &objects(&[Maker::Vgem], &[100, 1_000, 2_000]), 5);
+    let out = answer
+        .missing
+        .iter()
+        .find(|missing| missing.what == "pbobench, N=2000, vgem");
+    let why = &out.expect("N = 2,000 fails").why;
+    assert!(
+        why.contains("beside 1500 objects") && why.contains("No space left"),
+        "{why}"
+    );
+}
+
+/// OpenGL buffers of whatever driver is here; Mesa's software renderer serves.
+#[test]
+fn opengl_buffers_are_measured_where_there_is_a_driver() {
+    let room = Room {
+        objects: 1,
+        largest: Bytes::kib(4),
+    };
+    if let Err(error) = Linux.objects(&Maker::Gl, room) {
+        return stopgap_kernel::fake::skipped(error);
+    }
+    let answer = ask(&Linux, &objects(&[Maker::Gl], &[100, 1_000, 4_000]), 5);
+    let names = ["create", "map", "first touch", "unmap", "destroy"];
+    for name in names {
+        let of_it = |s: &&Series| s.name == name && s.number("n") == Some(1_000);
+        let series = answer.series.iter().find(of_it);
+        let runs = series.map_or(0, |series| series.blocks.len());
+        assert_eq!(runs, 3, "{name}: {:?}", answer.missing);
+    }
+    assert!(answer.evidence[0].contains("gl"), "{:?}", answer.evidence);
+}
+
+/// A device that is mapped itself has no objects: three steps, and neighbours that never merge.
+#[test]
+fn a_character_device_is_mapped_itself() {
+    let zero = Maker::Path("/dev/zero".into());
+    let answer = ask(&Linux, &objects(&[zero], &[100, 1_000, 4_000]), 5);
+    assert!(
+        answer.evidence[0].contains("per map, touch and unmap"),
+        "{:?}",
+        answer.evidence
+    );
+    assert!(
+        answer.series.iter().all(|series| series.name != "create"),
+        "no objects"
+    );
+    let none = Maker::Path("/dev/stopgap-none".into());
+    let answer = ask(&Linux, &objects(&[none], &[100, 1_000]), 5);
+    let text = &answer.verdict.text;
+    assert!(
+        text.starts_with("unsupported: device:/dev/stopgap-none: there is no"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -9,6 +9,7 @@ use stopgap_stats::histogram::Histogram;
 use stopgap_stats::quantile::{label, quantile};
 use stopgap_stats::record::{Answer, Parameter, Series};
 
+use crate::fix;
 use crate::screen::{Style, plain_table};
 use crate::text::{number, plain, thousands, wrap};
 
@@ -35,6 +36,9 @@ pub fn answer(answer: &Answer, style: Style) -> String {
     if answer.evidence.len() > EVIDENCE {
         let more = answer.evidence.len() - EVIDENCE;
         text.push_str(&format!("  and {more} more in the record\n"));
+    }
+    for fix in answer.fixes.iter().take(ADVICE) {
+        text.push_str(&wrap(&format!("  {}", fix::sentence(fix)), style.width, 2));
     }
     for advice in answer.advice.iter().take(ADVICE) {
         text.push_str(&wrap(&format!("  try: {}", plain(advice)), style.width, 2));
@@ -307,6 +311,7 @@ mod tests {
                 count("scanned", "thp", Some(2.0)),
                 count("not known", "base", None),
             ],
+            fixes: Vec::new(),
         };
         let style = Style {
             width: 100,

@@ -400,8 +400,11 @@ fn slow_memory(slow: &SlowMemory, memory: &Memory) -> String {
         or_unknown(slow.compaction)
     );
     if let Some(explained) = &memory.explained_by {
+        let function = explained.function.as_deref();
+        let function =
+            function.map_or_else(String::new, |function| format!(" {}", plain(function)));
         line.push_str(&format!(
-            "; most of it is {} ({}, in {} of them)",
+            "; most of it is {}{function} ({}, in {} of them)",
             explained.cause,
             percent(explained.share),
             thousands(explained.operations)

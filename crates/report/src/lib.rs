@@ -9,6 +9,7 @@
 //! * [`doctor`]: what a machine allows.
 //! * [`explain`]: a trace, explained.
 //! * [`gate`]: a comparison for continuous integration: KTAP, JUnit, annotations, OpenMetrics.
+//! * [`kernels`]: which kernel is shorter.
 //! * [`replay`]: a replay, as tables.
 //! * [`snapshot`]: physical memory, its zones and free blocks.
 //! * [`terminal`]: records of any kind in short.
@@ -19,8 +20,10 @@ pub mod compare;
 pub mod details;
 pub mod doctor;
 pub mod explain;
+mod fix;
 pub mod gate;
 pub mod html;
+pub mod kernels;
 pub mod now;
 pub mod replay;
 pub mod screen;

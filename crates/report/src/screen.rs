@@ -7,6 +7,7 @@ use stopgap_events::units::Bytes;
 use stopgap_stats::record::{Answer, Run};
 use stopgap_stats::verdict::Word;
 
+use crate::fix;
 use crate::now;
 use crate::text::{plain, uptime, wrap};
 
@@ -44,9 +45,14 @@ pub fn first(run: &Run, style: Style) -> String {
             String::new(),
         ]);
     }
+    if run.answers.iter().any(|answer| !answer.fixes.is_empty()) {
+        let head = "with the fix";
+        let nothing = String::new;
+        table.add_row([section.head(), nothing(), nothing(), head.to_owned()]);
+    }
     for answer in &run.answers {
-        for (about, text) in answer_rows(answer) {
-            table.add_row([section.head(), about, text, String::new()]);
+        for (about, text, fix) in answer_rows(answer) {
+            table.add_row([section.head(), about, text, fix]);
         }
     }
     let mut section = Section::new("NOT TESTED");
@@ -165,15 +171,17 @@ fn privilege(environment: &Environment) -> String {
     }
 }
 
-/// A row a question: the verdict; then the first evidence.
-fn answer_rows(answer: &Answer) -> Vec<(String, String)> {
-    let mut rows = vec![(answer.question.to_string(), plain(&answer.verdict.text))];
-    rows.extend(
-        answer
-            .evidence
-            .first()
-            .map(|evidence| (String::new(), plain(evidence))),
-    );
+/// Rows of a question: the verdict, and in the last column what the fix that leads would bring; then the first evidence,
+/// then a line a fix.
+fn answer_rows(answer: &Answer) -> Vec<(String, String, String)> {
+    let fix = fix::lead(&answer.fixes);
+    let verdict = plain(&answer.verdict.text);
+    let mut rows = vec![(answer.question.to_string(), verdict, fix)];
+    let evidence = answer.evidence.first().map(|evidence| plain(evidence));
+    let lines = evidence
+        .into_iter()
+        .chain(answer.fixes.iter().map(fix::sentence));
+    rows.extend(lines.map(|line| (String::new(), line, String::new())));
     rows
 }
 

@@ -54,6 +54,15 @@ pub fn screen(sources: &[Source], style: Style) -> String {
                 verdicts.extend(it.endpoints.iter().map(row));
                 (sides, verdicts)
             }
+            Document::Kernels(it) => {
+                let verdicts = it.against.iter();
+                let names: Vec<String> = it.kernels.iter().map(|k| plain(&k.name)).collect();
+                let verdicts = verdicts.map(|against| plain(&against.verdict.text));
+                (
+                    format!("kernels {}\n", names.join(", ")),
+                    verdicts.collect(),
+                )
+            }
             Document::Explain(it) => {
                 let source = it
                     .findings

@@ -292,6 +292,9 @@ pub struct Calls {
     pub count: u64,
     /// Of those: with an excess of a millisecond or more.
     pub slow: u64,
+    /// Of those: with an excess of ten milliseconds or more, which people notice.
+    #[serde(default)]
+    pub stalls: u64,
     /// Their time.
     pub total_ns: u64,
     /// The longest excess.
@@ -414,6 +417,9 @@ pub struct Reclaim {
 pub struct Explained {
     /// As in [`Part::cause`].
     pub cause: String,
+    /// As in [`Part::function`].
+    #[serde(default)]
+    pub function: Option<String>,
     /// Of the time of the slow ones.
     pub share: f64,
     /// In how many slow operations.

@@ -10,6 +10,7 @@ use stopgap_events::machine::{Counter, Environment, Missing, Now, Privilege};
 use stopgap_events::question::Question;
 use thiserror::Error;
 
+use crate::fix::Fix;
 use crate::histogram::Histogram;
 use crate::quantile::median;
 use crate::verdict::{Verdict, Word};
@@ -132,6 +133,10 @@ pub struct Answer {
     pub losses: Vec<Counter>,
     /// What could not be measured, and why.
     pub missing: Vec<Missing>,
+    /// Fixes that belong to the question and what they bring here, tried in the same run; the one that leads first.
+    /// `check` tries them.
+    #[serde(default)]
+    pub fixes: Vec<Fix>,
 }
 
 impl Answer {
@@ -340,6 +345,7 @@ mod tests {
                 }],
                 losses: Vec::new(),
                 missing: vec![Missing::new("first touch", "no memory cgroup")],
+                fixes: Vec::new(),
             }],
             interrupted: false,
             peak_memory: Some(1 << 20),

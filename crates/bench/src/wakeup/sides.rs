@@ -1,6 +1,5 @@
 //! What both measured, and what must hold of it.
 
-use std::fmt;
 use std::path::Path;
 
 use stopgap_cli::Failure;
@@ -14,6 +13,7 @@ use stopgap_probes::wakeup::{MISSED, Policy, SLEPT_FOR, WAKE_UP, Wakeup};
 use stopgap_probes::{Context, Probe};
 
 use super::{INTERVAL, PRIORITY, STALL};
+use crate::bound::Bound;
 
 /// By what share means may differ.
 const MEANS: f64 = 0.15;
@@ -24,6 +24,9 @@ const LATE: Nanos = Nanos::millis(10);
 /// Of the periods that the stall holds up for [`LATE`] or more, ours must hold so many; the stall may begin
 /// a little late and the machine may take some of it.
 const HELD: f64 = 0.8;
+/// What the host may take of the CPU during a run. The kernel counts it in ticks of 10 ms: of two, more than one is taken
+/// for sure, and one may be the end of what was taken before.
+const STOLEN: Nanos = Nanos::millis(10);
 /// Cyclictest keeps the wake-up that the stall ended with; the machine may add few of its own.
 const KEPT_BY_CYCLICTEST: u64 = 5;
 
@@ -117,6 +120,8 @@ pub(super) struct Pair {
     pub(super) takes: Nanos,
     pub(super) ours: Side,
     pub(super) theirs: Side,
+    /// What the host took of the CPU during each of the two runs; `None`: this machine does not say.
+    pub(super) stolen: [Option<Nanos>; 2],
 }
 
 #[allow(clippy::cast_precision_loss)] // rounded
@@ -125,22 +130,34 @@ fn ms(ns: u64) -> f64 {
 }
 
 impl Pair {
-    pub(super) const HEAD: &str =
-        "pair  load ms  mean us: ours  cyclictest  ratio  max ms: ours  cyclictest  missed";
+    pub(super) const HEAD: &str = "pair  load ms  mean us: ours  cyclictest  ratio  max ms: ours  cyclictest  missed  \
+                                   stolen ms";
+
+    /// Whether the host took the CPU from one of the two and so made them unlike: by what the kernel says of that alone,
+    /// never by what was measured.
+    pub(super) fn is_void(&self) -> bool {
+        self.stolen.iter().flatten().any(|&time| time > STOLEN)
+    }
 
     pub(super) fn line(&self, number: u32) -> String {
         let (ours, theirs) = (&self.ours, &self.theirs);
         format!(
-            "{number:>4}{:>9.1}{:>15.1}{:>12.1}{:>7.2}{:>14.2}{:>12.2}{:>8}",
+            "{number:>4}{:>9.1}{:>15.1}{:>12.1}{:>7.2}{:>14.2}{:>12.2}{:>8}{:>11}{}",
             ms(self.takes.0),
             ours.mean_us(),
             theirs.mean_us(),
             ours.mean_us() / theirs.mean_us(),
             ms(ours.max_ns),
             ms(theirs.max_ns),
-            ours.missed
+            ours.missed,
+            self.stolen.map(stolen_ms).join("+"),
+            if self.is_void() { "  void" } else { "" }
         )
     }
+}
+
+fn stolen_ms(stolen: Option<Nanos>) -> String {
+    stolen.map_or("?".to_owned(), |time| (time.0 / 1_000_000).to_string())
 }
 
 /// Both beside one stall of [`STALL`].
@@ -161,25 +178,6 @@ impl Stalled {
             ms(self.ours.max_ns),
             ms(self.theirs.max_ns)
         )
-    }
-}
-
-/// What must hold, and whether it does.
-pub(super) struct Bound {
-    holds: bool,
-    text: String,
-}
-
-impl Bound {
-    pub(super) fn holds(&self) -> bool {
-        self.holds
-    }
-}
-
-impl fmt::Display for Bound {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = if self.holds { "holds " } else { "BROKEN" };
-        write!(f, "{word}  {}", self.text)
     }
 }
 
@@ -204,36 +202,36 @@ pub(super) fn bounds(pairs: &[Pair], stalled: &Stalled) -> Vec<Bound> {
     let expected = (STALL.0 - LATE.0) / INTERVAL.0;
     let held = (expected as f64 * HELD) as u64;
     vec![
-        Bound {
-            holds: off <= MEANS,
-            text: format!(
+        Bound::new(
+            off <= MEANS,
+            format!(
                 "means: {ours:.1} us ours, {theirs:.1} cyclictest's, over {} pairs: {:.1} % apart ({:.0} %)",
                 pairs.len(),
                 off * 100.0,
                 MEANS * 100.0
             ),
-        },
-        Bound {
-            holds: r.is_some_and(|r| r > CORRELATED),
-            text: format!(
+        ),
+        Bound::new(
+            r.is_some_and(|r| r > CORRELATED),
+            format!(
                 "maxima: r = {} ({CORRELATED})",
                 r.map_or("unknown".to_owned(), |r| format!("{r:.3}"))
             ),
-        },
-        Bound {
-            holds: stalled.ours.above_10_ms >= held,
-            text: format!(
+        ),
+        Bound::new(
+            stalled.ours.above_10_ms >= held,
+            format!(
                 "missed periods: {} of the {expected} that the stall holds up for {LATE} or more are in our histogram ({held})",
                 stalled.ours.above_10_ms
             ),
-        },
-        Bound {
-            holds: (1..=KEPT_BY_CYCLICTEST).contains(&stalled.theirs.above_10_ms),
-            text: format!(
+        ),
+        Bound::new(
+            (1..=KEPT_BY_CYCLICTEST).contains(&stalled.theirs.above_10_ms),
+            format!(
                 "left out: cyclictest's histogram holds {} of them (1 to {KEPT_BY_CYCLICTEST})",
                 stalled.theirs.above_10_ms
             ),
-        },
+        ),
     ]
 }
 
@@ -280,6 +278,29 @@ mod tests {
         }
     }
 
+    /// ```text
+    /// stolen  0+10  20+0  ?+?  ?+30     ms
+    /// void    no    yes   no   yes      whatever the maxima are
+    /// ```
+    #[test]
+    fn a_pair_is_void_by_what_was_stolen_and_by_nothing_else() {
+        let pair = |stolen: [Option<u64>; 2], theirs: u64| Pair {
+            takes: Nanos::millis(2),
+            ours: side(100.0, 5_000_000, 0),
+            theirs: side(100.0, theirs, 0),
+            stolen: stolen.map(|ms| ms.map(Nanos::millis)),
+        };
+        for theirs in [5_000_000, 300_000_000] {
+            let void = |stolen| pair(stolen, theirs).is_void();
+            assert!(!void([Some(0), Some(10)]));
+            assert!(void([Some(20), Some(0)]));
+            assert!(!void([None, None]));
+            assert!(void([None, Some(30)]));
+        }
+        let line = pair([None, Some(30)], 1).line(0);
+        assert!(line.ends_with("?+30  void"), "{line}");
+    }
+
     #[test]
     fn each_bound_can_break() {
         let pairs = |theirs: f64| -> Vec<Pair> {
@@ -288,6 +309,7 @@ mod tests {
                     takes: Nanos(n),
                     ours: side(100.0, n * 1_000, 0),
                     theirs: side(theirs, n * 1_100, 0),
+                    stolen: [None; 2],
                 })
                 .collect()
         };

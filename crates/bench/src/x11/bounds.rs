@@ -6,6 +6,7 @@ use std::fmt;
 use stopgap_stats::quantile::median;
 
 use super::recorded::Recorded;
+use crate::bound::Bound;
 
 /// By what share the trace's switches may differ from the kernel's, in any run.
 const OFF: f64 = 0.02;
@@ -17,25 +18,6 @@ const ATTRIBUTED: f64 = 0.95;
 const RATIO: f64 = 1.8;
 /// Switches a flush from which on `explain` advises.
 const WORTH_ADVICE: f64 = 2.2;
-
-/// What must hold, and whether it does.
-pub(super) struct Bound {
-    holds: bool,
-    text: String,
-}
-
-impl Bound {
-    pub(super) fn holds(&self) -> bool {
-        self.holds
-    }
-}
-
-impl fmt::Display for Bound {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = if self.holds { "holds " } else { "BROKEN" };
-        write!(f, "{word}  {}", self.text)
-    }
-}
 
 /// Medians of the default and of SCHED_BATCH; `None` of too few.
 struct Ratio(Option<[f64; 2]>);
@@ -67,7 +49,7 @@ impl fmt::Display for Ratio {
 #[allow(clippy::cast_precision_loss)] // counts
 pub(super) fn of(usual: &[Recorded], batch: &[Recorded], unrecorded: &[Vec<f64>; 2]) -> Vec<Bound> {
     let all = || usual.iter().chain(batch);
-    let bound = |holds: bool, text: String| Bound { holds, text };
+    let bound = Bound::new;
     let off = all().map(Recorded::off).fold(0.0, f64::max);
     let odd = all()
         .filter(|run| run.flushes_agree() == Some(false))

@@ -1,7 +1,6 @@
 //! Flags of `replay chunks` and `advise chunks`.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 
 use clap::Subcommand;
 use stopgap_chunks::iommu::PageSizes;
@@ -9,6 +8,7 @@ use stopgap_events::units::Bytes;
 use stopgap_models::chunks::experiment::Pattern;
 use stopgap_models::chunks::kernel::Kernel;
 
+use super::replay::RecordFlags;
 use super::values::{count, page_sizes, size};
 
 /// What both have.
@@ -37,13 +37,8 @@ pub(crate) struct ChunksInput {
     /// Seed of every random choice.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Print the record (JSON) instead of the tables.
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Directory for the record [default: $XDG_STATE_HOME/stopgap or ~/.local/state/stopgap, else a
-    /// private folder under the temporary directory].
-    #[arg(short, long, value_name = "DIR")]
-    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) record: RecordFlags,
 }
 
 /// Flags of `replay chunks`.

@@ -6,7 +6,8 @@ use stopgap_probes::reclaim::gem_syslatency::Field;
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct GemSyslatencyFlags {
     /// Mail 004's protocol instead, without its GPU: IGT's gem_syslatency, its lines and letters.
-    #[arg(long, conflicts_with_all = ["mode", "bytes", "swap", "duration", "runs"])]
+    #[arg(long, conflicts_with_all = ["mode", "bytes", "passes", "no_load", "load", "limit", "pinned", "file",
+          "block", "each", "swappiness", "swap", "shrinker", "duration", "runs"])]
     pub(crate) as_gem_syslatency: bool,
     /// As gem_syslatency: how long it measures; it always ends [default: 10].
     #[arg(short = 't', value_name = "SECONDS", requires = "as_gem_syslatency",

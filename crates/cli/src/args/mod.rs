@@ -6,12 +6,14 @@
 mod chunks;
 mod compare;
 mod gem_syslatency;
+mod kernels;
 mod ministat;
 mod probe;
 mod reclaim;
 mod record;
 mod replay;
 mod roundtrip;
+mod run;
 mod values;
 mod wakeup;
 mod watch;
@@ -29,15 +31,18 @@ use crate::failure::{DONE, ERROR, Failure};
 pub(crate) use chunks::{Advise, AdviseChunks, AdviseQuestion, ChunksInput, ReplayChunks};
 pub(crate) use compare::{Compare, FailOn};
 pub(crate) use gem_syslatency::GemSyslatencyFlags;
+pub(crate) use kernels::{Cells, Kernels};
 pub(crate) use ministat::Ministat;
 pub(crate) use probe::{
-    ChunksFlags, PlacementFlags, Probe, ProbeCommon, ProbeQuestion, ReclaimFlags, RoundtripFlags,
+    ChunksBackend, ChunksFlags, PlacementFlags, Probe, ProbeCommon, ProbeQuestion, ReclaimFlags,
+    RoundtripFlags,
 };
 pub(crate) use reclaim::ReplayReclaim;
 pub(crate) use record::Record;
 pub use replay::ReplayPlacement;
 pub(crate) use replay::{Replay, ReplayQuestion};
 pub(crate) use roundtrip::ReplayRoundtrip;
+pub(crate) use run::RunFix;
 pub use values::count;
 use values::{pid, size};
 pub(crate) use wakeup::WakeupFlags;
@@ -51,7 +56,7 @@ pub(crate) struct Args {
     pub(crate) command: Command,
 }
 
-const EXIT: &str = "Exit status: 0 done; 1 error; compare's gates: 2 regression, 4 cannot tell, \
+const EXIT: &str = "Exit status: 0 done; 1 error; gates of compare and kernels: 2 regression, 4 cannot tell, \
                     with --bisect 0, 1, 125; 3 unsupported here (check: not one question \
                     could be answered).\nStart with: stopgap check";
 
@@ -74,6 +79,8 @@ pub(crate) enum Command {
     Explain(Explain),
     /// Is it different? Two sides of runs, or two commands run in turn: by how much, how sure; exit status for CI.
     Compare(Compare),
+    /// Which kernel is shorter? Exact counts of guest instructions in emulation: no root, no KVM; exit status for CI and bisects.
+    Kernels(Kernels),
     /// A trace or a built-in workload in another form: to look at (Perfetto, Chrome), to calculate
     /// with (CSV), to keep (Parquet, JSON lines).
     Export(Export),
@@ -83,6 +90,8 @@ pub(crate) enum Command {
     Snapshot(Snapshot),
     /// Records as one HTML page with pictures: nothing is loaded, no script; or in short on the terminal.
     Report(Report),
+    /// A program that nobody may rebuild, with a fix; with --measure, with and without in turn.
+    Run(RunFix),
     /// What this machine and this user allow, and what each limit costs in evidence.
     Doctor(Doctor),
     /// Put back what a killed run left changed (the next run does it too).
@@ -285,6 +294,16 @@ mod tests {
         let help = export.render_long_help().to_string();
         for workload in stopgap_events::workload::Workload::ALL {
             assert!(help.contains(workload.word()), "{workload}");
+        }
+    }
+
+    #[test]
+    fn the_help_of_kernels_names_every_workload() {
+        let mut command = Args::command();
+        let kernels = command.find_subcommand_mut("kernels").unwrap();
+        let help = kernels.render_long_help().to_string();
+        for word in stopgap_events::guest::words() {
+            assert!(help.contains(word), "{word}");
         }
     }
 

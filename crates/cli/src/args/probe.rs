@@ -2,6 +2,7 @@
 
 use clap::Subcommand;
 use stopgap_events::units::{Bytes, Nanos};
+use stopgap_kernel::devices::pci::PciAddress;
 use stopgap_probes::chunks::{Ratio, Strategy};
 use stopgap_probes::placement::Backend;
 use stopgap_probes::reclaim::{Load, Mode};
@@ -37,9 +38,8 @@ pub(crate) enum ProbeQuestion {
 /// Flags of every probe.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct ProbeCommon {
-    /// How long it should take, as 60s; runs that do not fit are left out, down to three
-    /// [default: 60s; reclaim: 110s; chunks --fragment:
-    /// 9m].
+    /// How long it should take, as 60s; runs that do not fit are left out, down to three, and after twice the
+    /// time (at least 10 s more than it) also those [default: 60s; reclaim: 110s; chunks --fragment: 9m].
     #[arg(short, long, value_name = "TIME", value_parser = time)]
     pub(crate) duration: Option<Nanos>,
     /// Runs; the unit of evidence. Fewer than 3 give no interval [default: 10; reclaim: 6; chunks
@@ -68,7 +68,9 @@ pub(crate) struct PlacementFlags {
     /// 20,000, 40,000 and just under vm.max_map_count].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) n: Vec<u32>,
-    /// What backs the mappings: memfd, anonymous.
+    /// What backs the mappings: memfd, anonymous; or whose buffer objects are made, mapped, touched, unmapped and
+    /// destroyed: vgem, dma-heap, udmabuf, gl (OpenGL ES pixel-buffer objects); or a character device that is
+    /// mapped itself: device:PATH.
     #[arg(
         long,
         value_name = "LIST",
@@ -154,7 +156,7 @@ pub(crate) struct ReclaimFlags {
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(crate) passes: u32,
     /// Leave out the load (root and a memory cgroup): costs alone.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["load", "limit", "pinned", "file", "block", "each", "stall", "swappiness"])]
     pub(crate) no_load: bool,
     /// What makes memory short: refault (a file slightly larger than its room, round and round), stream (a
     /// file that never ends), populate (blocks, slightly more than the room; needs swap), mixed (refault, and
@@ -188,7 +190,8 @@ pub(crate) struct ReclaimFlags {
     pub(crate) swap: Option<Bytes>,
     /// Nothing of the above: have this shrinker scan what it has, once, and time it an object (root,
     /// CONFIG_SHRINKER_DEBUG). What it holds is freed: do not do this in production.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["mode", "bytes", "passes", "no_load", "load", "limit",
+          "pinned", "file", "block", "each", "stall", "swappiness", "swap", "duration", "runs"])]
     pub(crate) shrinker: Option<String>,
     #[command(flatten)]
     pub(crate) gem: GemSyslatencyFlags,
@@ -196,9 +199,23 @@ pub(crate) struct ReclaimFlags {
     pub(crate) common: ProbeCommon,
 }
 
+/// What stands in for the strategies of `chunks`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum ChunksBackend {
+    /// Mapping for a device.
+    Vfio,
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct ChunksFlags {
-    /// Buffer sizes, as 4M,64M [default: 4M,64M; with --fragment 64M].
+    /// Ask another side: vfio maps a buffer of 4K, 64K and 2M pages for a PCI device that is bound to vfio-pci, and
+    /// counts the IOMMU entries; QEMU's edu also copies through the mapping.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["strategy", "buffers", "fragment", "pinned"])]
+    pub(crate) backend: Option<ChunksBackend>,
+    /// With --backend vfio: the device's address, as 0000:00:04.0 [default: the first edu, else the first].
+    #[arg(long, value_name = "ADDRESS", requires = "backend")]
+    pub(crate) device: Option<PciAddress>,
+    /// Buffer sizes, as 4M,64M [default: 4M,64M; with --fragment 64M; with --backend vfio one, 4M].
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = size)]
     pub(crate) size: Vec<Bytes>,
     /// Strategies: base, mthp (every size that the kernel has) or one as mthp-64K, mthp-to-64K (all

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_models::reclaim::{Kernel, Load, Lru, Release};
 
+use super::replay::RecordFlags;
 use super::values::{size, time};
 
 /// Each combination of what is given is carried out.
@@ -14,9 +15,9 @@ pub(crate) struct ReplayReclaim {
     /// pages are on a list), or all [default: all].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) policy: Vec<String>,
-    /// How pages of a marked mapping are released: second-pass, batch, batch-resched, single [default: batch-resched;
-    /// of gem-syslatency all].
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    /// How pages of a marked mapping are released: second-pass (or two-pass), batch, batch-resched, single (or page)
+    /// [default: batch-resched; of gem-syslatency all].
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = release)]
     pub(crate) release: Vec<Release>,
     /// What is held [default: half of the limit; of gem-syslatency 29 of 32 parts, in use by a GPU].
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = size)]
@@ -48,9 +49,14 @@ pub(crate) struct ReplayReclaim {
     /// Which lists: classic, mglru (not validated against a live kernel).
     #[arg(long, value_name = "LISTS", default_value = "classic")]
     pub(crate) lru: Lru,
-    /// Whose rules: linux-4.19, linux-6.12 [default: linux-6.12; of gem-syslatency linux-4.19].
+    /// Whose rules: linux-4.19 (which has no mglru), linux-6.12 [default: linux-6.12; of gem-syslatency on classic
+    /// lists linux-4.19].
     #[arg(long, value_name = "KERNEL")]
     pub(crate) kernel: Option<Kernel>,
+    /// How often the group's statistics are summed up, by which Linux 6.12 judges its lists: by itself each 2s; whoever
+    /// reads memory.stat, as the probe does each 15 ms, does it then. 0: always exact.
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "15ms")]
+    pub(crate) statistics: Nanos,
     /// Simulated time that counts, of each row; a third of it passes before.
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "1s")]
     pub(crate) time: Nanos,
@@ -60,11 +66,30 @@ pub(crate) struct ReplayReclaim {
     /// Seed of how far apart the tasks begin.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Print the record (JSON, schema stopgap.replay/1) instead of the tables.
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Directory for the record [default: $XDG_STATE_HOME/stopgap or ~/.local/state/stopgap, else a
-    /// private folder under the temporary directory].
-    #[arg(short, long, value_name = "DIR")]
-    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) record: RecordFlags,
+}
+
+/// A release path by its word, or by the other that it goes by.
+fn release(text: &str) -> Result<Release, String> {
+    match text {
+        "two-pass" => Ok(Release::SecondPass),
+        "page" => Ok(Release::Single),
+        _ => text.parse(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_path_has_two_names_where_people_use_two() {
+        assert_eq!(release("two-pass"), Ok(Release::SecondPass));
+        assert_eq!(release("page"), Ok(Release::Single));
+        for &path in Release::ALL {
+            assert_eq!(release(path.word()), Ok(path));
+        }
+        assert!(release("pages").unwrap_err().contains("second-pass"));
+    }
 }

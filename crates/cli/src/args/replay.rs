@@ -73,3 +73,16 @@ pub struct ReplayPlacement {
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
 }
+
+/// Where the record of a model goes. Not part of [`ReplayPlacement`]: bench has that as an optional whole, which clap
+/// does not see where there is another inside.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RecordFlags {
+    /// Print the record (JSON, schema stopgap.replay/1, of advise stopgap.advise/1) instead of the tables.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Directory for the record [default: $XDG_STATE_HOME/stopgap or ~/.local/state/stopgap, else a
+    /// private folder under the temporary directory].
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+}

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use stopgap_events::units::Nanos;
 use stopgap_models::roundtrip::{ClientPolicy, ClientWait, Cpus, Reply, ServerWait};
 
+use super::replay::RecordFlags;
 use super::values::{count, time, yes_no};
 
 /// Each combination of what is given is carried out, by each policy.
@@ -84,11 +85,6 @@ pub(crate) struct ReplayRoundtrip {
     /// Seed of how much more or less each step takes.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Print the record (JSON, schema stopgap.replay/1) instead of the tables.
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Directory for the record [default: $XDG_STATE_HOME/stopgap or ~/.local/state/stopgap, else a
-    /// private folder under the temporary directory].
-    #[arg(short, long, value_name = "DIR")]
-    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) record: RecordFlags,
 }

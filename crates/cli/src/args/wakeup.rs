@@ -18,9 +18,9 @@ pub(crate) struct WakeupFlags {
     /// other (SCHED_OTHER).
     #[arg(long, value_name = "POLICY", default_value = "fifo")]
     pub(crate) policy: Policy,
-    /// Priority under fifo, 1 to 99.
-    #[arg(long, value_name = "N", default_value_t = 80, value_parser = value_parser!(u32).range(1..=99))]
-    pub(crate) priority: u32,
+    /// Priority under fifo, 1 to 99 [default: 80].
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=99))]
+    pub(crate) priority: Option<u32>,
     /// From what lateness on a wake-up counts as a stall.
     #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = time)]
     pub(crate) stall: Nanos,

@@ -29,15 +29,25 @@ const KEPT: u64 = 4 << 20;
 const SHOWN_LINES: usize = 5;
 const SHOWN_CHARS: usize = 500;
 
+/// Two commands, the earlier side's first.
+#[derive(Clone, Copy)]
+pub(crate) struct Commands<'a> {
+    /// For `sh -c`.
+    pub(crate) lines: [&'a str; 2],
+    /// Which are under `SCHED_BATCH`.
+    pub(crate) batch: [bool; 2],
+}
+
 /// Runs both commands, `n` runs each, after the noise floor of the first; keeps the runs in a file in `directory`. Ctrl-C
 /// ends it with what was measured.
-pub(super) fn gather(
-    [before, after]: [&str; 2],
+pub(crate) fn gather(
+    commands: &Commands<'_>,
     n: u32,
     seed: u64,
     directory: &Path,
 ) -> Result<(Gathered, PathBuf), Failure> {
     signals::install();
+    let [before, after] = commands.lines;
     let mut gathered = Gathered {
         schema: SCHEMA.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -58,8 +68,8 @@ pub(super) fn gather(
     let shell = Shell::new()?;
     // Caches are filled and mistakes found before anything counts.
     let mut first = [Nanos(0); 2];
-    for (command, took) in [before, after].into_iter().zip(&mut first) {
-        match shell.run(command)? {
+    for (side, took) in first.iter_mut().enumerate() {
+        match shell.run(commands.lines[side], commands.batch[side])? {
             Some(run) => *took = run.elapsed,
             None => return Err(Failure::error("interrupted before the first run")),
         }
@@ -74,10 +84,10 @@ pub(super) fn gather(
         runs.len()
     ));
     let mut progress = Progress::new(floor.len() + runs.len());
-    let mut stage = |order: &[(u32, Label)], commands: [&str; 2], into: &mut Vec<Measured>| {
+    let mut stage = |order: &[(u32, Label)], itself: bool, into: &mut Vec<Measured>| {
         for &(block, label) in order {
-            let command = commands[usize::from(label == Label::After)];
-            match shell.run(command)? {
+            let side = usize::from(label == Label::After && !itself);
+            match shell.run(commands.lines[side], commands.batch[side])? {
                 Some(run) => into.push(run.measured(label, block)),
                 None => return Ok(false),
             }
@@ -85,8 +95,8 @@ pub(super) fn gather(
         }
         Ok(true)
     };
-    let ended = match stage(&floor, [before; 2], &mut gathered.floor) {
-        Ok(true) => stage(&runs, [before, after], &mut gathered.runs),
+    let ended = match stage(&floor, true, &mut gathered.floor) {
+        Ok(true) => stage(&runs, false, &mut gathered.runs),
         other => other,
     };
     progress.bar.finish_and_clear();
@@ -147,7 +157,7 @@ impl Shell {
     }
 
     /// Runs a command to its end; `None` where that is Ctrl-C's.
-    fn run(&self, command: &str) -> Result<Option<Timed>, Failure> {
+    fn run(&self, command: &str, batch: bool) -> Result<Option<Timed>, Failure> {
         if signals::interrupted() {
             return Ok(None);
         }
@@ -158,6 +168,7 @@ impl Shell {
         let conditions = Conditions {
             output: Some(output),
             group: true,
+            batch,
             ..Conditions::default()
         };
         let script = format!("exec 2>&1 </dev/null\n{command}");

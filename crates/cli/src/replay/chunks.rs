@@ -50,7 +50,7 @@ pub(crate) fn run(flags: &ReplayChunks) -> Result<ExitCode, Failure> {
         reclaim: None,
     };
     let name = output::name("replay-chunks", outcome.started);
-    let json = flags.input.json;
+    let json = flags.input.record.json;
     output::document(&replay.to_json(), &name, &outcome.records, json, |place| {
         let screen = tables::screen(&replay, session::style());
         format!("{screen}record {}\n", plain(place))
@@ -76,7 +76,7 @@ pub(crate) fn outcome(flags: &ChunksInput, device: &Device) -> Result<Outcome, F
     let policies = policies(&flags.policy)?;
     let input = input::input(flags, device)?;
     let memory = &input.memory;
-    let records = places::records(flags.output.as_deref())?;
+    let records = places::records(flags.record.output.as_deref())?;
     let started = Linux.unix_seconds();
     let experiment = Experiment {
         workload: &input.workload,

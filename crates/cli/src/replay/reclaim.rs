@@ -7,8 +7,8 @@ use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::{Linux, signals};
 use stopgap_models::reclaim::{
-    self as model, Kernel, Load, Policy, Prices, Release, Setting, advice, not_validated, prices,
-    row,
+    self as model, Kernel, Load, Lru, Policy, Prices, Release, Setting, advice, not_validated,
+    prices, row,
 };
 use stopgap_report::replay as tables;
 use stopgap_report::text::plain;
@@ -31,7 +31,7 @@ pub(crate) fn run(flags: &ReplayReclaim) -> Result<ExitCode, Failure> {
     let question = Question::Reclaim;
     let path = flags.beside.as_deref();
     let beside = path.map(|path| measured(path, question)).transpose()?;
-    let directory = places::records(flags.output.as_deref())?;
+    let directory = places::records(flags.record.output.as_deref())?;
     let started = Linux.unix_seconds();
     let bar = session::progress_bar();
     let mut rows = Vec::new();
@@ -82,10 +82,16 @@ pub(crate) fn run(flags: &ReplayReclaim) -> Result<ExitCode, Failure> {
         rows: rows.into_iter().map(Row::Reclaim).collect(),
     };
     let name = output::name("replay-reclaim", started);
-    output::document(&replay.to_json(), &name, &directory, flags.json, |place| {
-        let screen = tables::screen(&replay, session::style());
-        format!("{screen}record {}\n", plain(place))
-    })
+    output::document(
+        &replay.to_json(),
+        &name,
+        &directory,
+        flags.record.json,
+        |place| {
+            let screen = tables::screen(&replay, session::style());
+            format!("{screen}record {}\n", plain(place))
+        },
+    )
 }
 
 /// The mail's load at the mail's prices.
@@ -120,6 +126,11 @@ fn settings(flags: &ReplayReclaim) -> Result<Vec<Setting>, Failure> {
             "gem-syslatency has prices of its own: replay it alone",
         ));
     }
+    if flags.lru == Lru::Mglru && flags.kernel == Some(Kernel::Linux4_19) {
+        return Err(Failure::error(
+            "linux-4.19 has no multi-generational lists: leave out --kernel, or take --lru classic",
+        ));
+    }
     if flags.limit > MOST_MEMORY {
         return Err(Failure::error(format!(
             "a limit of {}: give at most {MOST_MEMORY}",
@@ -141,7 +152,7 @@ fn settings(flags: &ReplayReclaim) -> Result<Vec<Setting>, Failure> {
             _ => Bytes(flags.limit.0 / 2),
         };
         let kernel = match load {
-            Load::GemSyslatency => Kernel::Linux4_19,
+            Load::GemSyslatency if flags.lru == Lru::Classic => Kernel::Linux4_19,
             _ => Kernel::Linux6_12,
         };
         for pinned in or(&flags.pinned, &[usual]) {
@@ -162,6 +173,7 @@ fn settings(flags: &ReplayReclaim) -> Result<Vec<Setting>, Failure> {
                         swappiness: flags.swappiness,
                         lru: flags.lru,
                         kernel: flags.kernel.unwrap_or(kernel),
+                        statistics: flags.statistics,
                         time: flags.time,
                         warm_up: Nanos(flags.time.0 / 3),
                     };

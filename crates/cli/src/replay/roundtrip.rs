@@ -51,7 +51,7 @@ pub(crate) fn run(flags: &ReplayRoundtrip) -> Result<ExitCode, Failure> {
     let measured = (flags.beside.as_deref())
         .map(|path| measured(path, Question::Roundtrip))
         .transpose()?;
-    let directory = places::records(flags.output.as_deref())?;
+    let directory = places::records(flags.record.output.as_deref())?;
     let started = Linux.unix_seconds();
     let costs = Prices::default();
     let bar = session::progress_bar();
@@ -107,10 +107,16 @@ pub(crate) fn run(flags: &ReplayRoundtrip) -> Result<ExitCode, Failure> {
         reclaim: None,
     };
     let name = output::name("replay-roundtrip", started);
-    output::document(&replay.to_json(), &name, &directory, flags.json, |place| {
-        let screen = tables::screen(&replay, session::style());
-        format!("{screen}record {}\n", plain(place))
-    })
+    output::document(
+        &replay.to_json(),
+        &name,
+        &directory,
+        flags.record.json,
+        |place| {
+            let screen = tables::screen(&replay, session::style());
+            format!("{screen}record {}\n", plain(place))
+        },
+    )
 }
 
 /// The policies that were asked for, each once, and all of them where none was.

@@ -1,10 +1,11 @@
 //! Mappings over time, and what explains slow memory operations.
 
-use stopgap_events::trace::{Clock, Event, Kind, Metadata};
+use stopgap_events::trace::{Clock, Event, Kind, Metadata, Reclaimer};
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_events::workload::Workload;
 
 use super::builder::{Builder, CLIENT, explain, options};
+use crate::Options;
 
 const MS: u64 = 1_000_000;
 
@@ -203,4 +204,62 @@ fn what_was_there_before_is_not_counted_as_made() {
     let space = &memory.spaces.unwrap()[0];
     assert_eq!((space.calls, space.mappings), (1, 3));
     assert_eq!(space.holes.as_ref().unwrap().count, 0);
+}
+
+/// Each fault twice asks a shrinker that sleeps, and each time before it one that has nothing to do. Three of the faults
+/// are told one by one; what is said of all is of all.
+#[test]
+fn a_shrinker_that_sleeps_is_named_with_its_count() {
+    const FAULTS: u64 = 23;
+    let mut b = Builder::new();
+    b.switch(0, "R", CLIENT);
+    for _ in 0..FAULTS {
+        b.fault(CLIENT).reclaim(CLIENT, Reclaimer::Memcg, None);
+        for _ in 0..2 {
+            b.reclaim(CLIENT, Reclaimer::Shrinker, Some("idle_scan"))
+                .after(MS / 1_000)
+                .reclaimed(CLIENT, Reclaimer::Shrinker, Some("idle_scan"), None)
+                .reclaim(CLIENT, Reclaimer::Shrinker, Some("sleepy_scan"))
+                .switch(CLIENT, "D", 0)
+                .after(100 * MS)
+                .wake(0, CLIENT)
+                .switch(0, "R", CLIENT)
+                .reclaimed(CLIENT, Reclaimer::Shrinker, Some("sleepy_scan"), None);
+        }
+        b.reclaimed(CLIENT, Reclaimer::Memcg, None, None).after(MS);
+    }
+    let options = |top| Options { top, ..options() };
+    let findings = b.explain_with(options(3));
+    assert_eq!(findings.slow.len(), 3);
+    let calls = findings.calls.iter().find(|calls| calls.kind == "fault");
+    assert_eq!(
+        calls.map(|calls| (calls.slow, calls.stalls)),
+        Some((FAULTS, FAULTS))
+    );
+    assert_eq!(
+        findings.verdict.text,
+        "stalls: 23 operations above 10 ms, the longest fault of client: at least 200.0 ms, 100 % of it shrinker \
+         sleepy_scan"
+    );
+    let explained = findings.memory.explained_by.as_ref().unwrap();
+    assert_eq!(
+        (
+            &*explained.cause,
+            explained.function.as_deref(),
+            explained.operations
+        ),
+        ("shrinker", Some("sleepy_scan"), FAULTS)
+    );
+    let advice = &findings.advice[0];
+    assert_eq!(advice.word, "reclaim");
+    assert!(
+        advice.text.contains("look why sleepy_scan keeps"),
+        "{advice:?}"
+    );
+    let of_it = "; it was called 46 times, 4.60 s together, the longest 100 ms";
+    assert!(advice.evidence.ends_with(of_it), "{advice:?}");
+
+    // Where none is listed, they were there all the same.
+    let findings = b.explain_with(options(0));
+    assert_eq!(findings.verdict.text, "stalls: 23 operations above 10 ms");
 }

@@ -23,7 +23,28 @@ pub(super) struct Change {
     content: Option<Vec<u8>>,
 }
 
+/// Writes that fail for a while.
+#[derive(Debug)]
+pub(super) struct Failing {
+    pub(super) path: PathBuf,
+    pub(super) errno: i32,
+    /// How often still.
+    pub(super) times: u32,
+}
+
 impl State {
+    /// The error of this write, where it is one of those that fail.
+    fn fail_write(&mut self, path: &Path) -> Result<()> {
+        let fails = |failing: &&mut Failing| failing.times > 0 && path.starts_with(&failing.path);
+        match self.failing_writes.iter_mut().find(fails) {
+            Some(failing) => {
+                failing.times -= 1;
+                Err(fail("write", path, failing.errno))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Carries out what was to change by now.
     pub(super) fn change_due_files(&mut self) {
         let now = Nanos(self.now_ns);
@@ -176,6 +197,7 @@ impl Files for Fake {
     fn write(&self, path: &Path, content: &[u8]) -> Result<()> {
         let mut state = self.state();
         state.refuse("write", path)?;
+        state.fail_write(path)?;
         match state.files.get_mut(path) {
             Some(Node::File(old)) => {
                 let chosen = choose(old, content);

@@ -9,7 +9,7 @@ use stopgap_events::units::Bytes;
 use super::files::Node;
 use super::{Fake, State};
 use crate::error::{Error, Result};
-use crate::holds::{Held, Holds, Part, Segment, Way};
+use crate::holds::{Held, Holds, Part, Segment, Way, segment_refusal, segment_refused};
 use crate::memory::{MapKind, MapRequest, Mapping, Memory};
 
 /// What the fake charges, ns a page: the figures measured on Linux 6.18 with swap.
@@ -183,7 +183,14 @@ impl Holds for Fake {
         self.hold(Way::Mlock, "mlock", mapping, mapping.range().length())
     }
 
+    /// Within `/proc/sys/kernel/shm{max,all,mni}` and beside what `/proc/sysvipc/shm` lists, where the machine has
+    /// these files. Its own segments are not listed.
     fn segment(&self, length: Bytes) -> Result<Segment> {
+        let page = self.page_size();
+        if let Some(errno) = segment_refusal(self, length, page) {
+            let error = io::Error::from_raw_os_error(errno);
+            return Err(segment_refused(self, length, page, error));
+        }
         let mapping = self.map(&MapRequest {
             length,
             protection: Protection::Write,

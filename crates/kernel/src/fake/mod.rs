@@ -5,6 +5,7 @@
 //! takes no time at all.
 
 mod clock;
+mod devices;
 mod files;
 mod holds;
 mod ipc;
@@ -18,6 +19,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+pub use devices::{FakeMaker, FakeVfio};
 pub use holds::HoldCosts;
 pub use memory::Search;
 pub use refusal::refuse_switch_records;
@@ -36,9 +38,11 @@ struct State {
     files: BTreeMap<PathBuf, files::Node>,
     refused_writes: Vec<PathBuf>,
     refused_reads: Vec<(PathBuf, i32)>,
+    failing_writes: Vec<files::Failing>,
     later: Vec<files::Change>,
     memory: memory::Space,
     holds: holds::Ledger,
+    shelf: devices::Shelf,
     ordinary: bool,
 }
 
@@ -88,6 +92,16 @@ impl Fake {
     /// From now on refuses writes to `path` and below it.
     pub fn refuse_writes(&self, path: impl AsRef<Path>) {
         self.state().refused_writes.push(path.as_ref().to_owned());
+    }
+
+    /// With so many writes to `path` and below it failing with this error number, and those after them carried out.
+    #[must_use]
+    pub fn failing_writes(self, path: impl AsRef<Path>, errno: i32, times: u32) -> Fake {
+        let path = path.as_ref().to_owned();
+        self.state()
+            .failing_writes
+            .push(files::Failing { path, errno, times });
+        self
     }
 
     /// Puts a file there, or another content into it.

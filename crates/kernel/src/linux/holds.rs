@@ -12,7 +12,7 @@ use super::Linux;
 use super::memory::part as within;
 use crate::error::{Error, Result};
 use crate::files::read_number;
-use crate::holds::{Held, Holds, Part, Segment, Way};
+use crate::holds::{Held, Holds, Part, Segment, Way, segment_refused};
 use crate::memory::{Mapping, Memory, Origin};
 
 /// The mapping as pointer and length.
@@ -114,7 +114,8 @@ impl Holds for Linux {
         // SAFETY: takes integers only.
         let id = unsafe { libc::shmget(libc::IPC_PRIVATE, size, libc::IPC_CREAT | 0o600) };
         if id == -1 {
-            return Err(fail("shmget"));
+            let error = io::Error::last_os_error();
+            return Err(segment_refused(self, length, self.page_size(), error));
         }
         // SAFETY: with no address given the kernel chooses one that nothing else uses.
         let address = unsafe { libc::shmat(id, ptr::null(), 0) };
@@ -311,6 +312,47 @@ mod tests {
         held.release().unwrap();
         Linux.unmap(segment.into_mapping()).unwrap();
         assert!(!exists(id));
+    }
+
+    /// The kernel's own refusals, by limits of a namespace of our own: `EINVAL` beyond shmmax, `ENOSPC` beyond
+    /// shmall and beyond shmmni.
+    #[test]
+    fn a_limit_that_is_too_small_is_named_by_the_kernels_own_refusal() {
+        use crate::tasks::{ChildLimits, Tasks};
+        let limits = ChildLimits {
+            time: stopgap_events::units::Nanos::secs(10),
+            cgroup: None,
+        };
+        let outcome = Linux.run_child(&limits, &mut || {
+            // SAFETY: a plain system call; the namespace is this child's and ends with it.
+            if unsafe { libc::unshare(libc::CLONE_NEWIPC) } != 0 {
+                return b"skipped".to_vec();
+            }
+            let refused = |name: &str, value: u64| {
+                let path = format!("/proc/sys/kernel/{name}");
+                let before = std::fs::read_to_string(&path).unwrap();
+                std::fs::write(&path, value.to_string()).unwrap();
+                let segment = Linux.segment(LENGTH);
+                std::fs::write(&path, before.trim()).unwrap();
+                segment.map_or_else(|error| error.to_string(), |_| format!("{name} did nothing"))
+            };
+            let page = Linux.page_size().0;
+            let all = [
+                refused("shmmax", LENGTH.0 - page),
+                refused("shmall", LENGTH.0 / page - 1),
+                refused("shmmni", 0),
+            ];
+            all.join("\n").into_bytes()
+        });
+        let text = String::from_utf8(outcome.unwrap().output).unwrap();
+        if text == "skipped" {
+            return crate::fake::skipped("limits of System V segments: needs root");
+        }
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 3, "{text}");
+        for (line, name) in lines.iter().zip(["shmmax", "shmall", "shmmni"]) {
+            assert!(line.contains(&format!("sysctl kernel.{name}=")), "{line}");
+        }
     }
 
     fn open_files() -> usize {

@@ -18,9 +18,10 @@ impl Ipc for Linux {
         if limit.current.is_none_or(|current| current >= count) {
             return Ok(());
         }
+        // Beyond the hard limit it takes CAP_SYS_RESOURCE, which raises both; who lacks it is told EPERM.
         let raised = Rlimit {
             current: Some(count),
-            ..limit
+            maximum: limit.maximum.map(|maximum| maximum.max(count)),
         };
         setrlimit(Resource::Nofile, raised)
             .map_err(|e| Error::call("setrlimit", format!("RLIMIT_NOFILE {count}"), e))

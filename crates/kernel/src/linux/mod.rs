@@ -2,6 +2,7 @@
 
 mod clock;
 mod command;
+mod devices;
 mod files;
 mod holds;
 mod ipc;

@@ -180,7 +180,8 @@ impl Tree {
         fcntl_setpipe_size(&input, OUTPUT).map_err(pipe)?;
         rustix::fs::fcntl_setfl(&output, OFlags::NONBLOCK | OFlags::DIRECT).map_err(pipe)?;
         let (cookie, environment) = self.server.access()?;
-        let words = ["xwininfo", "-root", "-tree"].map(OsString::from);
+        let client = ["xwininfo", "-root", "-tree"].map(OsString::from);
+        let words = [placing.through.as_slice(), &client].concat();
         let conditions = Conditions {
             cpus: placing.client.clone(),
             batch: placing.batch,

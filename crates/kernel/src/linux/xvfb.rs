@@ -264,6 +264,7 @@ mod tests {
                 server: last.clone(),
                 client: last.clone(),
                 batch,
+                through: Vec::new(),
             };
             let mut client = None;
             let run = x

@@ -10,9 +10,7 @@
 
 use super::memory::{BATCH, By, Memory};
 use super::meter::Cause;
-use super::pages::{
-    ACTIVE_ANON, ACTIVE_FILE, INACTIVE_ANON, INACTIVE_FILE, Kind, ListId, UNEVICTABLE,
-};
+use super::pages::{ACTIVE_ANON, ACTIVE_FILE, INACTIVE_ANON, INACTIVE_FILE, Kind, ListId};
 use super::setting::{Kernel, PAGE};
 
 /// `DEF_PRIORITY`.
@@ -78,11 +76,7 @@ impl Memory {
     }
 
     fn low(&self, file: usize) -> bool {
-        is_low(self.pages.len(inactive(file)), self.pages.len(active(file)))
-    }
-
-    fn refaulted(&self) -> bool {
-        self.activated != self.activated_before
+        is_low(self.seen_len(inactive(file)), self.seen_len(active(file)))
     }
 
     /// Whether active pages of this type may be made inactive.
@@ -98,7 +92,7 @@ impl Memory {
 
     /// How many pages of each list to scan: inactive and active anonymous, inactive and active file.
     fn scan_counts(&self, scan: &Scan) -> [u64; 4] {
-        let inactive_file = self.pages.len(INACTIVE_FILE) >> scan.priority;
+        let inactive_file = self.seen_len(INACTIVE_FILE) >> scan.priority;
         let swappiness = self.setting.swappiness;
         // Enough file pages that do not thrash: nothing else is looked at.
         let trim = inactive_file > 0
@@ -135,6 +129,7 @@ impl Memory {
 
     /// `shrink_lruvec()`.
     fn shrink_lists(&mut self, scan: &mut Scan) {
+        self.look();
         scan.deactivate = [0, 1].map(|file| scan.force || self.may_deactivate(file));
         let targets = self.scan_counts(scan);
         let mut left = targets;
@@ -204,10 +199,7 @@ impl Memory {
             let Some(id) = self.pages.tail(from) else {
                 break;
             };
-            if self.unevictable(id) {
-                self.pages.move_to(id, UNEVICTABLE);
-                self.counts.culled += 1;
-                self.meter.spend(Cause::Moved, self.prices.cull);
+            if self.cull(id) {
                 continue;
             }
             let page = self.pages.get_mut(id);
@@ -229,9 +221,7 @@ impl Memory {
             }
             self.meter.spend(Cause::Kept, self.prices.kept);
         }
-        self.counts.scanned += count;
-        self.counts.scanned_anon += if file == 0 { count } else { 0 };
-        self.meter.irq_off(count * self.prices.list);
+        self.count_scanned(file, count);
         let sizes = self.sizes();
         self.balance
             .scanned(file, count, (count - gone, rotated, written), sizes);
@@ -245,10 +235,7 @@ impl Memory {
             let Some(id) = self.pages.tail(active(file)) else {
                 break;
             };
-            if self.unevictable(id) {
-                self.pages.move_to(id, UNEVICTABLE);
-                self.counts.culled += 1;
-                self.meter.spend(Cause::Moved, self.prices.cull);
+            if self.cull(id) {
                 continue;
             }
             let page = self.pages.get_mut(id);

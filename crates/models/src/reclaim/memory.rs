@@ -16,6 +16,7 @@ use super::pages::{
     PageId, Pages, UNEVICTABLE,
 };
 use super::prices::Prices;
+use super::seen::Seen;
 use super::setting::{BLOCK, Kernel, Load, Lru, PAGE, Policy, Setting};
 use super::workingset::{Shadow, Sizes, WorkingSet};
 
@@ -78,9 +79,10 @@ pub(super) struct Memory {
     pub(super) driver: Driver,
     /// Free places in swap.
     pub(super) swap: u64,
-    /// Pages that became active as they were read again; and what it was as reclaim last ended.
+    /// Pages that became active as they were read again; and as many of them as reclaim knew of when it last ended.
     pub(super) activated: u64,
     pub(super) activated_before: u64,
+    pub(super) seen: Seen,
     /// Whether kswapd has been woken.
     pub(super) kswapd: bool,
     /// When reclaim was first needed.
@@ -135,6 +137,7 @@ impl Memory {
             swap: setting.swap.0 / PAGE,
             activated: 0,
             activated_before: 0,
+            seen: Seen::default(),
             kswapd: false,
             first_reclaim: None,
             limit,
@@ -243,7 +246,7 @@ impl Memory {
             Lru::Classic => self.reclaim_classic(want, by),
             Lru::Mglru => self.reclaim_generations(want, by),
         };
-        self.activated_before = self.activated;
+        self.looked();
         self.counts.reclaim_ns += self.meter.now - start;
         got
     }
@@ -362,8 +365,26 @@ impl Memory {
         }
     }
 
+    /// Moves a page that reclaim met and that must stay off the lists; `false`: it need not stay.
+    pub(super) fn cull(&mut self, id: PageId) -> bool {
+        let stays = self.unevictable(id);
+        if stays {
+            self.pages.move_to(id, UNEVICTABLE);
+            self.counts.culled += 1;
+            self.meter.spend(Cause::Moved, self.prices.cull);
+        }
+        stays
+    }
+
+    /// Books `count` pages of a list that were looked at, taken off it and put back under its lock.
+    pub(super) fn count_scanned(&mut self, file: usize, count: u64) {
+        self.counts.scanned += count;
+        self.counts.scanned_anon += if file == 0 { count } else { 0 };
+        self.meter.irq_off(count * self.prices.list);
+    }
+
     /// Whether the page must stay by a lock of its own or a mark of its mapping.
-    pub(super) fn unevictable(&self, id: PageId) -> bool {
+    fn unevictable(&self, id: PageId) -> bool {
         let page = self.pages.get(id);
         page.locked
             || match page.owner {

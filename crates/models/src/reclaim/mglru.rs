@@ -11,7 +11,7 @@
 use super::classic::PRIORITY;
 use super::memory::{By, Memory};
 use super::meter::Cause;
-use super::pages::{GENERATIONS, Kind, ListId, Pages, UNEVICTABLE};
+use super::pages::{GENERATIONS, Kind, ListId, Pages};
 
 /// `MAX_NR_GENS`.
 const MOST: u64 = 4;
@@ -205,10 +205,7 @@ impl Memory {
             let Some(id) = self.pages.tail(from) else {
                 break;
             };
-            if self.unevictable(id) {
-                self.pages.move_to(id, UNEVICTABLE);
-                self.counts.culled += 1;
-                self.meter.spend(Cause::Moved, self.prices.cull);
+            if self.cull(id) {
                 continue;
             }
             let page = self.pages.get_mut(id);
@@ -223,9 +220,7 @@ impl Memory {
                 gone += 1;
             }
         }
-        self.counts.scanned += count;
-        self.counts.scanned_anon += if file == 0 { count } else { 0 };
-        self.meter.irq_off(count * self.prices.list);
+        self.count_scanned(file, count);
         gone
     }
 }

@@ -31,6 +31,7 @@ mod outcome;
 mod pages;
 mod prices;
 mod row;
+mod seen;
 mod setting;
 mod workingset;
 

@@ -121,6 +121,10 @@ pub struct Setting {
     pub lru: Lru,
     /// Whose rules.
     pub kernel: Kernel,
+    /// How often the statistics of the group are summed up, by which 6.12 judges what is low and what refaults
+    /// ([`super::seen`]): 2 s by itself, and whenever somebody reads `memory.stat`, as the probe does each 15 ms. 0:
+    /// always exact.
+    pub statistics: Nanos,
     /// Simulated time that counts.
     pub time: Nanos,
     /// Simulated time before, which does not.
@@ -141,6 +145,7 @@ impl Default for Setting {
             swappiness: 60,
             lru: Lru::Classic,
             kernel: Kernel::Linux6_12,
+            statistics: Nanos::millis(15),
             time: Nanos::secs(3),
             warm_up: Nanos::secs(1),
         }

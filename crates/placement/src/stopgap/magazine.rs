@@ -4,7 +4,7 @@
 //! either of two, and gets the one that is empty. Where both hold another size, one of them loses a range to
 //! the map, so that sizes that are no longer asked for make room.
 
-use alloc::boxed::Box;
+use crate::memory::{Memory, Vec};
 
 use super::class::EXACT;
 
@@ -103,8 +103,8 @@ impl Magazine {
 #[derive(Clone)]
 pub(super) struct Magazines {
     small: [Magazine; EXACT as usize],
-    /// Pairs. None before a larger range is freed.
-    large: Option<Box<[Magazine]>>,
+    /// Pairs. Empty before a larger range is freed.
+    large: Vec<Magazine>,
 }
 
 /// Pairs of magazines that sizes above 64 pages share.
@@ -139,14 +139,17 @@ pub(super) enum Push {
 }
 
 impl Magazines {
-    pub(super) const fn new() -> Magazines {
+    pub(super) fn new(memory: Memory) -> Magazines {
         let mut small = [Magazine::NEW; EXACT as usize];
         let mut size = 0;
         while size < small.len() {
             small[size].pages = size as u64 + 1;
             size += 1;
         }
-        Magazines { small, large: None }
+        Magazines {
+            small,
+            large: Vec::new_in(memory),
+        }
     }
 
     /// The magazine that `pages`, at least 1, has now.
@@ -157,7 +160,7 @@ impl Magazines {
             return self.small.get_mut(pages.wrapping_sub(1) as usize);
         }
         let at = pair(pages);
-        let two = self.large.as_mut()?.get_mut(at..at + 2)?;
+        let two = self.large.get_mut(at..at + 2)?;
         // Which of the two cannot be foreseen: no branch.
         let magazine = &mut two[usize::from(two[1].pages == pages)];
         (magazine.pages == pages).then_some(magazine)
@@ -176,10 +179,11 @@ impl Magazines {
     /// Keeps a range of a size that has no magazine now.
     #[inline(never)]
     fn push_new(&mut self, pages: u64, start: u64) -> Push {
-        let large = self.large.get_or_insert_with(|| {
-            let magazines = alloc::vec![Magazine::NEW; 2 * PAIRS];
-            magazines.into_boxed_slice()
-        });
+        let large = &mut self.large;
+        if large.is_empty() {
+            large.reserve_exact(2 * PAIRS);
+            large.resize(2 * PAIRS, Magazine::NEW);
+        }
         let at = pair(pages);
         let empty = (at..at + 2).find(|&at| large[at].count == 0);
         if let Some(at) = empty {
@@ -254,7 +258,7 @@ impl Magazines {
 
     /// Every range kept: pages and start.
     pub(super) fn all(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let large = self.large.iter().flat_map(|large| large.iter());
+        let large = self.large.iter();
         self.small.iter().chain(large).flat_map(|magazine| {
             let held = 0..magazine.count as usize;
             held.map(|at| (magazine.pages, magazine.start(at)))
@@ -263,7 +267,7 @@ impl Magazines {
 
     /// Bytes of memory beside its own.
     pub(super) fn memory(&self) -> usize {
-        self.large.as_ref().map_or(0, |large| size_of_val(&**large))
+        size_of_val(self.large.as_slice())
     }
 }
 
@@ -276,7 +280,7 @@ mod tests {
     fn the_least_aligned_that_does_is_popped() {
         let held = [5, 512, 64, 7, 384];
         let popped = |alignments: &[u64]| {
-            let mut magazines = Magazines::new();
+            let mut magazines = Magazines::new(Memory::GLOBAL);
             for start in held {
                 assert!(magazines.push(3, start + 16, true) == Push::Kept);
             }
@@ -295,7 +299,7 @@ mod tests {
     /// A start that is where alignment counts from is a multiple of all.
     #[test]
     fn the_origin_is_aligned_best() {
-        let mut magazines = Magazines::new();
+        let mut magazines = Magazines::new(Memory::GLOBAL);
         let origin = 0u64.wrapping_sub(16);
         for start in [1 << 31, 0] {
             assert!(magazines.push(70, start + 48, true) == Push::Kept);
@@ -316,7 +320,7 @@ mod tests {
             .filter(|&pages| pair(pages) == pair(first))
             .take(2)
             .collect();
-        let mut magazines = Magazines::new();
+        let mut magazines = Magazines::new(Memory::GLOBAL);
         assert!(magazines.push(first, 0x100, true) == Push::Kept);
         assert!(magazines.push(others[0], 0x10_000, true) == Push::Kept);
         assert_eq!(magazines.pop(others[1]), None);

@@ -19,8 +19,7 @@ mod change;
 mod index;
 mod tiles;
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
+use crate::memory::{Box, Memory, Vec};
 
 use super::class::{CLASSES, Classes};
 use super::tile::{TILE, Tile, above, below};
@@ -157,15 +156,15 @@ fn highest(bits: u64) -> usize {
 
 impl Map {
     /// One hole of `pages` pages: at least 1, at most 2^44.
-    pub(super) fn new(pages: u64) -> Map {
+    pub(super) fn new(pages: u64, memory: Memory) -> Map {
         let mut levels = 1;
         while (TILE * FAN as u64) << (6 * (levels - 1)) <= pages {
             levels += 1;
         }
         let mut map = Map {
-            tiles: Vec::new(),
-            nodes: alloc::vec![Node::new(NONE)],
-            spare: Vec::new(),
+            tiles: Vec::new_in(memory),
+            nodes: Vec::new_in(memory),
+            spare: Vec::new_in(memory),
             levels,
             pages,
             nonempty: Classes::NONE,
@@ -179,6 +178,7 @@ impl Map {
             victim: NO_VICTIM,
             propagated: 0,
         };
+        map.nodes.push(Node::new(NONE));
         let end = map.make_place(pages);
         map.tiles[end.tile].set_cut(end.bit);
         map.mark_end(end);

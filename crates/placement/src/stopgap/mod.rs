@@ -67,13 +67,12 @@ mod ranges;
 mod search;
 mod tile;
 
-use alloc::boxed::Box;
 use alloc::string::String;
-use alloc::vec::Vec;
 
 use crate::contract::{
     Direction, FreeError, PlaceError, Policy, Range, Request, Space, Statistics, Work,
 };
+use crate::memory::{Box, Memory, Vec};
 use magazine::{Magazines, Push};
 use map::{Map, Place, Start};
 use search::Want;
@@ -84,6 +83,7 @@ pub struct Stopgap {
     space: Space,
     shift: u32,
     map: Map,
+    memory: Memory,
     magazines: Magazines,
     /// What was freed at the bottom, for requests with limits; from the first of those on.
     bottom: Option<Box<Magazines>>,
@@ -106,12 +106,20 @@ impl Stopgap {
     /// An empty `space`. Takes about 6 KiB, whatever its size.
     #[must_use]
     pub fn new(space: Space) -> Stopgap {
+        Stopgap::new_in(space, Memory::GLOBAL)
+    }
+
+    /// As [`Stopgap::new`], with its structures in `memory`, the list that emptying magazines makes among them: after
+    /// this no call of [`Policy::place`] or [`Policy::free`] takes memory from the global allocator.
+    #[must_use]
+    pub fn new_in(space: Space, memory: Memory) -> Stopgap {
         let shift = space.page().trailing_zeros();
         Stopgap {
             space,
             shift,
-            map: Map::new(space.window().length() >> shift),
-            magazines: Magazines::new(),
+            map: Map::new(space.window().length() >> shift, memory),
+            magazines: Magazines::new(memory),
+            memory,
             bottom: None,
             live: 0,
             keep_from: 0,
@@ -138,9 +146,10 @@ impl Stopgap {
         let need = self.space.need(request)?;
         let want = Want::new(&need, self.space, self.shift);
         if want.goes_to_bottom() && need.hint.is_none() {
+            let memory = self.memory;
             let bottom = self
                 .bottom
-                .get_or_insert_with(|| Box::new(Magazines::new()));
+                .get_or_insert_with(|| Box::new_in(Magazines::new(memory), memory));
             if let Some(start) = bottom.pop_within(want.pages, want.low, want.high) {
                 self.live += want.pages;
                 self.work.placed += 1;
@@ -237,13 +246,14 @@ impl Stopgap {
     /// Gives the map all that magazines keep; whether that was anything.
     #[cold]
     fn flush(&mut self) -> bool {
-        let kept: Vec<(u64, u64)> = self.kept().collect();
+        let mut kept: Vec<(u64, u64)> = Vec::new_in(self.memory);
+        kept.extend(self.kept());
         if kept.is_empty() {
             return false;
         }
-        self.magazines = Magazines::new();
+        self.magazines = Magazines::new(self.memory);
         if let Some(bottom) = &mut self.bottom {
-            **bottom = Magazines::new();
+            **bottom = Magazines::new(self.memory);
         }
         for (pages, start) in kept {
             self.give_kept(start, pages);

@@ -7,16 +7,9 @@ use stopgap_kernel::snapshot;
 
 use super::fragment::recipe::Recipe;
 use super::fragment::state::State;
+use super::fragment::{Maker, fresh};
 use super::judge;
-use super::knobs;
 use super::session::{FRAGMENT_COUNTERS, Session, facts};
-
-/// Unusable index, at the first costly order and at that of huge pages, from which on a state counts as
-/// fragmented: the rest lies where faults do not reach (what lower zones protect).
-const MADE: f64 = 0.95;
-
-/// How often a state is made until it is fragmented enough.
-const TRIES: u32 = 2;
 
 impl Session<'_> {
     /// All strategies in random order, each from a fresh state, run by run, as long as the time
@@ -33,11 +26,8 @@ impl Session<'_> {
             for &strategy in &order {
                 let begun = context.system.now();
                 if done > 0 && begun.saturating_sub(start) + longest > context.time {
-                    self.measured.missing.push(Missing::new(
-                        format!("{} of {planned} strategies of all runs", planned - done),
-                        format!("the time of {} was over", context.time),
-                    ));
-                    return;
+                    let left = format!("{} of {planned} strategies of all runs", planned - done);
+                    return self.measured.missing.push(context.left_out(left));
                 }
                 #[allow(clippy::cast_precision_loss)] // a share
                 (context.progress)(done as f64 / planned as f64, &strategy.words());
@@ -80,42 +70,20 @@ impl Session<'_> {
         }
     }
 
-    /// A fresh state that is fragmented enough, at the second try perhaps.
+    /// A fresh state that is fragmented enough.
     fn state(&mut self, recipe: &Recipe) -> Result<State, String> {
-        let mut index = None;
-        for _ in 0..TRIES {
-            let state = self.make(recipe)?;
-            let facts = facts(self.context, &self.machine);
-            let indices = [judge::COSTLY_ORDER, self.pmd_order()].map(judge::index_fact);
-            let least = |name: &String| facts.get(name).copied().unwrap_or(0.0);
-            let [costly, pmd] = indices.each_ref().map(least);
-            if costly.min(pmd) >= MADE {
-                return Ok(state);
-            }
-            index = Some(costly.min(pmd));
-            state.release();
-        }
-        Err(format!(
-            "unusable index {:.2}, not {MADE}: others gave large blocks back meanwhile; ask again on a \
-             quiet machine",
-            index.unwrap_or(0.0)
-        ))
-    }
-
-    /// A fresh state, with every knob as it was.
-    fn make(&mut self, recipe: &Recipe) -> Result<State, String> {
         let context = self.context;
-        let thp = self.machine.thp.as_ref().ok_or("this kernel has no THP")?;
-        let scope = context.journal.scope();
-        for (knob, word) in knobs::any_size_that_is_free(thp) {
-            let set = context.journal.set(&knob, word);
-            set.map_err(|error| error.to_string())?;
-        }
-        let state = State::make(context.system, recipe, context.time, context.interrupted);
-        let left = scope.undo();
+        let maker = Maker {
+            system: context.system,
+            journal: context.journal,
+            time: context.time,
+            interrupted: context.interrupted,
+        };
+        let mut left = Vec::new();
+        let state = fresh(&maker, recipe, &mut left);
         let missing = left
-            .iter()
-            .map(|error| Missing::new("putting a knob back", error.to_string()));
+            .into_iter()
+            .map(|why| Missing::new("putting a knob back", why));
         self.measured.missing.extend(missing);
         state
     }

@@ -74,6 +74,7 @@ pub(super) fn judge(
         counters: measured.counters,
         losses: measured.losses,
         missing: measured.missing,
+        fixes: Vec::new(),
     }
 }
 

@@ -34,6 +34,7 @@ mod series;
 mod session;
 mod strategy;
 mod take;
+pub mod vfio;
 mod work;
 
 use std::collections::BTreeMap;

@@ -90,11 +90,8 @@ impl<'a> Session<'a> {
             // The first run took everything twice, to warm it.
             let next = if run == 1 { Nanos(last.0 / 2) } else { last };
             if run > 0 && begun.saturating_sub(start) + next > context.time {
-                self.measured.missing.push(Missing::new(
-                    format!("{} of {} runs", self.probe.runs - run, self.probe.runs),
-                    format!("the time of {} was over", context.time),
-                ));
-                return;
+                let left = format!("{} of {} runs", self.probe.runs - run, self.probe.runs);
+                return self.measured.missing.push(context.left_out(left));
             }
             random.shuffle(&mut order);
             for (number, &strategy) in order.iter().enumerate() {

@@ -20,7 +20,7 @@ use stopgap_kernel::memory::{Advice, MapKind, MapRequest};
 use stopgap_kernel::{Error, System};
 use stopgap_stats::histogram::Recorder;
 
-use super::execute::{Backend, Executor, Operation, Step};
+use super::execute::{Backend, Executor, Mapped, Operation, Step};
 use super::run::parameters;
 use super::{STALL, names, room};
 use crate::contract::Context;
@@ -168,12 +168,12 @@ fn lay_out(
     seed: u64,
 ) -> Result<
     (
-        Executor<'_>,
+        Executor<'_, Mapped<'_>>,
         impl Iterator<Item = stopgap_events::memory::MemoryEvent> + use<>,
     ),
     Error,
 > {
-    let mut executor = Executor::new(system, Backend::Memfd, names(beside))?;
+    let mut executor = Executor::mapped(system, Backend::Memfd, names(beside))?;
     let layout = Pbobench::new(beside, 0, seed).events();
     executor.carry_out(layout, &|| false, |_: Step| {})?;
     let steps = Pbobench::new(beside, u64::MAX, seed)

@@ -1,14 +1,19 @@
 //! Carries memory events out on the system, and times each call.
 
+use std::fmt;
+use std::str::FromStr;
+
 use stopgap_events::memory::{MapId, MemoryEvent, Merge, Phase, Protection};
 use stopgap_events::units::{Bytes, Nanos};
-use stopgap_events::words;
 use stopgap_events::workload::Pbobench;
+use stopgap_kernel::devices::Maker;
 use stopgap_kernel::memory::{MapKind, MapRequest, Mapping, MemFile};
 use stopgap_kernel::{Error, Result, System};
 
+use crate::meter::Step as Part;
+
 /// What stands behind a mapping that must not merge with its neighbours.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Backend {
     /// A memfd, each mapping at an offset that continues no other: what a driver's buffers
     /// look like to the kernel. The file keeps its pages, so a later first touch of the same
@@ -16,35 +21,87 @@ pub enum Backend {
     Memfd,
     /// Shared anonymous memory, whose every mapping has a file of its own inside the kernel.
     Anonymous,
+    /// Buffer objects of a device, which have a life beside their mapping ([`super::churn`]).
+    Device(Maker),
 }
 
 impl Backend {
+    /// What is measured unasked: what every machine has.
+    pub const ALL: &'static [Backend] = &[Backend::Memfd, Backend::Anonymous];
+
     /// Memory that one mapping takes, untouched: the kernel's record of it (with its file, where
     /// that is its own: 1.46 KiB of slab on Linux 6.18) and our name for it.
-    pub(super) fn a_mapping(self) -> Bytes {
+    pub(super) fn a_mapping(&self, page: Bytes) -> Bytes {
         match self {
             Backend::Memfd => Bytes(512),
             Backend::Anonymous => Bytes::kib(2),
+            Backend::Device(maker) => maker.an_object(page),
+        }
+    }
+
+    /// The device whose objects they are.
+    pub(super) fn maker(&self) -> Option<&Maker> {
+        match self {
+            Backend::Memfd | Backend::Anonymous => None,
+            Backend::Device(maker) => Some(maker),
+        }
+    }
+
+    /// The steps that one buffer costs in all: the names of their series.
+    pub(super) fn cycle(&self) -> Vec<&'static str> {
+        match self.maker() {
+            Some(maker) if maker.has_objects() => Part::OBJECT.map(Part::word).into(),
+            _ => Part::MAPPING.map(Part::word).into(),
         }
     }
 }
 
-words!(Backend, "backend", Memfd "memfd", Anonymous "anonymous");
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Backend::Memfd => f.pad("memfd"),
+            Backend::Anonymous => f.pad("anonymous"),
+            Backend::Device(maker) => maker.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Backend {
+    type Err = String;
+
+    fn from_str(word: &str) -> std::result::Result<Backend, String> {
+        match word {
+            "memfd" => Ok(Backend::Memfd),
+            "anonymous" => Ok(Backend::Anonymous),
+            word => word.parse().map(Backend::Device).map_err(|why: String| {
+                why.replace("unknown device", "unknown backend")
+                    .replace("there are", "there are memfd, anonymous,")
+            }),
+        }
+    }
+}
 
 /// A call that was timed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Timed {
-    pub(super) operation: Operation,
-    pub(super) start: Nanos,
-    pub(super) length: Nanos,
+    /// Which.
+    pub operation: Operation,
+    /// When it began, by the system's clock.
+    pub start: Nanos,
+    /// How long it took.
+    pub length: Nanos,
 }
 
 /// Which call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operation {
+    /// A buffer is made.
     Map,
+    /// It is used for the first time.
     Touch,
+    /// It is given back.
     Unmap,
+    /// Its protection is changed.
     Protect,
 }
 
@@ -67,35 +124,202 @@ impl Operation {
     }
 }
 
-/// Carries events out. Mappings are kept by their name.
-pub(super) struct Executor<'s> {
+/// Where a workload's buffers come from: the kernel's calls, or what stands in for them. Each call is timed as a whole,
+/// the look-up of its buffer too.
+pub trait Buffers {
+    /// Makes the buffer `id` of `length` bytes.
+    ///
+    /// # Errors
+    /// As mmap(2).
+    fn map(&mut self, id: MapId, length: Bytes, protection: Protection, merge: Merge)
+    -> Result<()>;
+
+    /// Uses one byte of each of its pages.
+    ///
+    /// # Errors
+    /// Where there is no such buffer.
+    fn touch(&mut self, id: MapId) -> Result<()>;
+
+    /// Changes the protection of its first `length` bytes.
+    ///
+    /// # Errors
+    /// As mprotect(2), or where there is no such buffer.
+    fn protect(&mut self, id: MapId, length: Bytes, protection: Protection) -> Result<()>;
+
+    /// Gives it back.
+    ///
+    /// # Errors
+    /// As munmap(2), or where there is no such buffer.
+    fn unmap(&mut self, id: MapId) -> Result<()>;
+
+    /// Gives back all that are left.
+    ///
+    /// # Errors
+    /// As [`Buffers::unmap`].
+    fn clear(&mut self) -> Result<()>;
+}
+
+/// Buffers by name.
+#[derive(Debug)]
+pub struct Named<T>(Vec<Option<T>>);
+
+impl<T> Default for Named<T> {
+    fn default() -> Named<T> {
+        Named(Vec::new())
+    }
+}
+
+impl<T> Named<T> {
+    /// With room for names below `names`, so that keeping one allocates nothing.
+    #[must_use]
+    pub fn with_room(names: u64) -> Named<T> {
+        Named(Vec::with_capacity(usize::try_from(names).unwrap_or(0)))
+    }
+
+    /// Keeps it under its name.
+    pub fn keep(&mut self, id: MapId, buffer: T) {
+        let index = id.0 as usize;
+        if index >= self.0.len() {
+            self.0.resize_with(index + 1, || None);
+        }
+        self.0[index] = Some(buffer);
+    }
+
+    /// The one of that name.
+    ///
+    /// # Errors
+    /// Where there is none.
+    pub fn get(&mut self, id: MapId) -> Result<&mut T> {
+        let buffer = self.0.get_mut(id.0 as usize).and_then(Option::as_mut);
+        buffer.ok_or_else(|| unknown(id))
+    }
+
+    /// Takes the one of that name out.
+    ///
+    /// # Errors
+    /// Where there is none.
+    pub fn take(&mut self, id: MapId) -> Result<T> {
+        let buffer = self.0.get_mut(id.0 as usize).and_then(Option::take);
+        buffer.ok_or_else(|| unknown(id))
+    }
+
+    /// Takes out all that are left.
+    pub fn drain(&mut self) -> impl Iterator<Item = T> + '_ {
+        self.0.drain(..).flatten()
+    }
+}
+
+/// Buffers that the kernel maps.
+pub struct Mapped<'s> {
     system: &'s dyn System,
     backend: Backend,
     file: MemFile,
     /// Bytes of the file between the starts of two names: the largest mapping and a page more,
     /// so that no mapping's end continues in the next one's start, wherever they lie.
     stride: Bytes,
-    live: Vec<Option<Mapping>>,
+    live: Named<Mapping>,
 }
 
-impl<'s> Executor<'s> {
+impl<'s> Mapped<'s> {
     /// For names below `names`.
-    pub(super) fn new(system: &'s dyn System, backend: Backend, names: u64) -> Result<Self> {
+    ///
+    /// # Errors
+    /// Where the file behind them cannot be made.
+    pub fn new(system: &'s dyn System, backend: Backend, names: u64) -> Result<Self> {
         let page = system.page_size();
         let stride = Bytes(Pbobench::LARGEST).page_aligned(page) + page;
-        Ok(Executor {
+        Ok(Mapped {
             system,
             backend,
             file: system.mem_file(Bytes(stride.0 * names.max(1)))?,
             stride,
-            live: Vec::new(),
+            live: Named::default(),
         })
+    }
+}
+
+impl Buffers for Mapped<'_> {
+    fn map(
+        &mut self,
+        id: MapId,
+        length: Bytes,
+        protection: Protection,
+        merge: Merge,
+    ) -> Result<()> {
+        let kind = match (merge, &self.backend) {
+            (Merge::May, _) => MapKind::Anonymous,
+            (Merge::Never, Backend::Anonymous) => MapKind::AnonymousAlone,
+            (Merge::Never, Backend::Device(maker)) => {
+                return Err(Error::unsupported(
+                    maker,
+                    "its buffers are objects, not mappings alone",
+                ));
+            }
+            (Merge::Never, Backend::Memfd) => MapKind::File {
+                file: &self.file,
+                offset: Bytes(u64::from(id.0) * self.stride.0),
+            },
+        };
+        let mapping = self.system.map(&MapRequest {
+            length,
+            protection,
+            kind,
+            align: Bytes(0),
+        })?;
+        self.live.keep(id, mapping);
+        Ok(())
+    }
+
+    fn touch(&mut self, id: MapId) -> Result<()> {
+        let mapping = self.live.get(id)?;
+        let length = mapping.range().length();
+        self.system.touch(mapping, Bytes(0), length)
+    }
+
+    fn protect(&mut self, id: MapId, length: Bytes, protection: Protection) -> Result<()> {
+        let mapping = self.live.get(id)?;
+        self.system.protect(mapping, Bytes(0), length, protection)
+    }
+
+    fn unmap(&mut self, id: MapId) -> Result<()> {
+        self.system.unmap(self.live.take(id)?)
+    }
+
+    fn clear(&mut self) -> Result<()> {
+        for mapping in self.live.drain() {
+            self.system.unmap(mapping)?;
+        }
+        Ok(())
+    }
+}
+
+/// Carries events out, and times each call.
+pub(super) struct Executor<'s, B> {
+    clock: &'s dyn System,
+    buffers: B,
+}
+
+impl<'s> Executor<'s, Mapped<'s>> {
+    /// On buffers that the kernel maps, for names below `names`.
+    pub(super) fn mapped(system: &'s dyn System, backend: Backend, names: u64) -> Result<Self> {
+        Ok(Executor::new(system, Mapped::new(system, backend, names)?))
+    }
+}
+
+impl<'s, B: Buffers> Executor<'s, B> {
+    /// On `buffers`, timed by `clock`.
+    pub(super) fn new(clock: &'s dyn System, buffers: B) -> Self {
+        Executor { clock, buffers }
     }
 
     /// Carries one event out; `None` where it is no call.
+    ///
+    /// # Errors
+    /// Those of [`Buffers`].
     pub(super) fn apply(&mut self, event: MemoryEvent) -> Result<Option<Timed>> {
-        let system = self.system;
-        match event {
+        let start = self.clock.now();
+        let buffers = &mut self.buffers;
+        let operation = match event {
             MemoryEvent::Map {
                 id,
                 length,
@@ -103,37 +327,32 @@ impl<'s> Executor<'s> {
                 merge,
                 placing: _, // the probe's workloads go anywhere
             } => {
-                let request = self.request(id, length, protection, merge);
-                let start = system.now();
-                let mapping = system.map(&request)?;
-                let timed = self.timed(Operation::Map, start);
-                *self.slot(id) = Some(mapping);
-                Ok(Some(timed))
+                buffers.map(id, length, protection, merge)?;
+                Operation::Map
             }
             MemoryEvent::Unmap { id } => {
-                let mapping = self.slot(id).take().ok_or_else(|| unknown(id))?;
-                let start = system.now();
-                system.unmap(mapping)?;
-                Ok(Some(self.timed(Operation::Unmap, start)))
+                buffers.unmap(id)?;
+                Operation::Unmap
             }
             MemoryEvent::Protect {
                 id,
                 length,
                 protection,
             } => {
-                let mapping = self.slot(id).as_mut().ok_or_else(|| unknown(id))?;
-                let start = system.now();
-                system.protect(mapping, Bytes(0), length, protection)?;
-                Ok(Some(self.timed(Operation::Protect, start)))
+                buffers.protect(id, length, protection)?;
+                Operation::Protect
             }
             MemoryEvent::Touch { id } => {
-                let mapping = self.slot(id).as_ref().ok_or_else(|| unknown(id))?;
-                let start = system.now();
-                system.touch(mapping, Bytes(0), mapping.range().length())?;
-                Ok(Some(self.timed(Operation::Touch, start)))
+                buffers.touch(id)?;
+                Operation::Touch
             }
-            MemoryEvent::Begin(_) => Ok(None),
-        }
+            MemoryEvent::Begin(_) => return Ok(None),
+        };
+        Ok(Some(Timed {
+            operation,
+            start,
+            length: self.clock.now().saturating_sub(start),
+        }))
     }
 
     /// Carries a workload out and hands each timed call of its steady phase, and the end of
@@ -165,51 +384,12 @@ impl<'s> Executor<'s> {
         Ok(true)
     }
 
-    /// Unmaps everything that is still live.
+    /// Gives back everything that is still live.
+    ///
+    /// # Errors
+    /// As munmap(2).
     pub(super) fn clear(&mut self) -> Result<()> {
-        for mapping in self.live.drain(..).flatten() {
-            self.system.unmap(mapping)?;
-        }
-        Ok(())
-    }
-
-    fn request(
-        &self,
-        id: MapId,
-        length: Bytes,
-        protection: Protection,
-        merge: Merge,
-    ) -> MapRequest<'_> {
-        let kind = match (merge, self.backend) {
-            (Merge::May, _) => MapKind::Anonymous,
-            (Merge::Never, Backend::Anonymous) => MapKind::AnonymousAlone,
-            (Merge::Never, Backend::Memfd) => MapKind::File {
-                file: &self.file,
-                offset: Bytes(u64::from(id.0) * self.stride.0),
-            },
-        };
-        MapRequest {
-            length,
-            protection,
-            kind,
-            align: Bytes(0),
-        }
-    }
-
-    fn slot(&mut self, id: MapId) -> &mut Option<Mapping> {
-        let index = id.0 as usize;
-        if index >= self.live.len() {
-            self.live.resize_with(index + 1, || None);
-        }
-        &mut self.live[index]
-    }
-
-    fn timed(&self, operation: Operation, start: Nanos) -> Timed {
-        Timed {
-            operation,
-            start,
-            length: self.system.now().saturating_sub(start),
-        }
+        self.buffers.clear()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use stopgap_events::machine::Privilege;
+use stopgap_events::machine::{Missing, Privilege};
 use stopgap_events::question::Question;
 use stopgap_events::workload::Form;
 use stopgap_stats::growth::{self, Growth, Point};
@@ -15,9 +15,10 @@ use super::Placement;
 use super::execute::{Backend, Operation};
 use super::run::{CONTROL, find};
 use crate::contract::Measured;
+use crate::meter::Step;
 
 /// What one map costs in all: it is mapped, used and unmapped.
-const CYCLE: [Operation; 3] = [Operation::Map, Operation::Touch, Operation::Unmap];
+pub(super) const CYCLE: [Operation; 3] = [Operation::Map, Operation::Touch, Operation::Unmap];
 
 pub(super) fn judge(
     probe: &Placement,
@@ -26,13 +27,21 @@ pub(super) fn judge(
     privilege: Privilege,
 ) -> Answer {
     let mut answers: Vec<BackendAnswer> = Vec::new();
-    for &backend in &probe.backends {
-        answers.push(judge_backend(&measured.series, backend, seed));
+    for backend in &probe.backends {
+        let absent = measured
+            .missing
+            .iter()
+            .find(|missing| missing.what == backend.to_string());
+        answers.push(match absent {
+            Some(missing) => BackendAnswer::unsupported(missing),
+            None => judge_backend(&measured.series, backend, seed),
+        });
     }
     // The worst answer leads; of equals the first, which is the one most like a driver.
     answers.sort_by_key(|answer| match answer.verdict.word {
         Word::Grows => 0,
         Word::Inconclusive => 1,
+        Word::Unsupported => 3,
         _ => 2,
     });
     let mut evidence: Vec<String> = answers.iter().flat_map(|a| a.evidence.clone()).collect();
@@ -64,6 +73,7 @@ pub(super) fn judge(
         counters: measured.counters,
         losses: measured.losses,
         missing: measured.missing,
+        fixes: Vec::new(),
     }
 }
 
@@ -101,12 +111,22 @@ struct BackendAnswer {
     evidence: Vec<String>,
 }
 
-fn judge_backend(series: &[Series], backend: Backend, seed: u64) -> BackendAnswer {
+impl BackendAnswer {
+    fn unsupported(missing: &Missing) -> BackendAnswer {
+        BackendAnswer {
+            verdict: Verdict::unsupported(&format!("{}: {}", missing.what, missing.why)),
+            figure: None,
+            evidence: Vec::new(),
+        }
+    }
+}
+
+fn judge_backend(series: &[Series], backend: &Backend, seed: u64) -> BackendAnswer {
     let pbobench = [
         ("workload", Parameter::from("pbobench")),
-        ("backend", backend.word().into()),
+        ("backend", backend.to_string().into()),
     ];
-    let cost = points(series, &pbobench, &CYCLE.map(Operation::series));
+    let cost = points(series, &pbobench, &backend.cycle());
     let control = [("workload", Parameter::from("control"))];
     let control = growth::fit(&points(series, &control, &[CONTROL]), seed).ok();
     match growth::fit(&cost, seed) {
@@ -118,7 +138,9 @@ fn judge_backend(series: &[Series], backend: Backend, seed: u64) -> BackendAnswe
                 low: Some(growth.ratio.low),
                 high: Some(growth.ratio.high),
             }),
-            evidence: vec![sentence(backend, &cost, &growth, control.as_ref())],
+            evidence: std::iter::once(sentence(backend, &cost, &growth, control.as_ref()))
+                .chain(step_evidence(series, backend, growth.largest_n))
+                .collect(),
         },
         Err(error) => BackendAnswer {
             verdict: Verdict::inconclusive(&format!("{backend}: {error}")),
@@ -129,7 +151,12 @@ fn judge_backend(series: &[Series], backend: Backend, seed: u64) -> BackendAnswe
 }
 
 /// `3.6 -> 4.1 us per map, touch and unmap, N 1,000..64,000, memfd (control ~N^1.00: ok)`.
-fn sentence(backend: Backend, cost: &[Point], growth: &Growth, control: Option<&Growth>) -> String {
+fn sentence(
+    backend: &Backend,
+    cost: &[Point],
+    growth: &Growth,
+    control: Option<&Growth>,
+) -> String {
     let control = match control.and_then(|control| control.exponent.as_ref()) {
         Some(exponent) => format!("control ~N^{:.2}", exponent.value),
         None => "control unknown".to_owned(),
@@ -140,13 +167,44 @@ fn sentence(backend: Backend, cost: &[Point], growth: &Growth, control: Option<&
             .unwrap_or(f64::NAN)
             / 1_000.0
     };
+    let cycle = match backend.cycle().len() {
+        3 => "map, touch and unmap",
+        _ => "create, map, touch, unmap and destroy",
+    };
     format!(
-        "{:.2} -> {:.2} us per map, touch and unmap, N {}..{}, {backend} ({control})",
+        "{:.2} -> {:.2} us per {cycle}, N {}..{}, {backend} ({control})",
         at(growth.reference_n),
         at(growth.largest_n),
         growth.reference_n,
         growth.largest_n,
     )
+}
+
+/// `vgem at N 40000: create 3.1, map 1.2, first touch 0.9, unmap 1.4, destroy 2.0 us (/dev/dri/card0, vgem 1.0.0)`: of
+/// objects, what each step of their life takes.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // an N
+fn step_evidence(series: &[Series], backend: &Backend, n: f64) -> Option<String> {
+    backend.maker()?;
+    let wanted = [
+        ("workload", Parameter::from("pbobench")),
+        ("backend", backend.to_string().into()),
+        ("n", (n as u64).into()),
+    ];
+    let mut steps = Vec::new();
+    let mut device = None;
+    for step in backend.cycle() {
+        let one = find(series, step, &wanted)?;
+        device = one.parameters.get("device");
+        steps.push(format!("{step} {:.2}", micros(one.pooled().median()?)));
+    }
+    let device = match device {
+        Some(Parameter::Word(name)) => format!(" ({name})"),
+        _ => String::new(),
+    };
+    Some(format!(
+        "{backend} at N {n}: {} us{device}",
+        steps.join(", ")
+    ))
 }
 
 /// Cost over N: at each N the sum of the medians of these series, a figure a run. Only runs
@@ -264,7 +322,7 @@ fn shootdown_evidence(series: &[Series]) -> Option<String> {
     let unmap = Operation::Unmap.series();
     let alone = [
         ("workload", Parameter::from("pbobench")),
-        ("backend", Backend::Memfd.word().into()),
+        ("backend", Backend::Memfd.to_string().into()),
     ];
     let threads = [("workload", Parameter::from("threads"))];
     let alone = find(series, unmap, &alone)?.pooled().median()?;
@@ -278,7 +336,7 @@ fn shootdown_evidence(series: &[Series]) -> Option<String> {
 
 /// The longest single call, because it is the one that freezes something.
 fn tail_evidence(series: &[Series]) -> Vec<String> {
-    let calls = CYCLE.map(Operation::series);
+    let calls = Step::OBJECT.map(Step::word);
     let (mut worst, mut stalls) = (None, 0);
     for one in series.iter().filter(|s| calls.contains(&s.name.as_str())) {
         for block in &one.blocks {

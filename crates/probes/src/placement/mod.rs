@@ -11,24 +11,33 @@
 //! Beside it: agua and freegap of mail 003, and N threads that map at once while one only
 //! faults, because today's stall is mmap_lock and the TLB shootdown rather than the search.
 //!
+//! A backend may also be a device's buffer objects (`vgem`, `dma-heap`, `udmabuf`, `gl`), which are what the mail is
+//! about: made, mapped, touched, unmapped and destroyed, each timed apart ([`churn`]), or a character device that is
+//! mapped itself (`device:PATH`). What is not on this machine is `unsupported`, with what to load or install.
+//!
 //! What it leaves out: address-space randomisation is as the system has it; one NUMA node.
 
+mod beside;
 mod contention;
 mod execute;
 mod judge;
+mod objects;
 mod run;
 
 use stopgap_events::machine::Privilege;
 use stopgap_events::question::Question;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_events::workload::{Agua, Form, Pbobench};
+use stopgap_kernel::devices::Maker;
 use stopgap_kernel::files::read_number;
 use stopgap_kernel::{Error, System};
 use stopgap_stats::record::Answer;
 
 use crate::contract::{Context, Measured, Plan, Probe, ProbeError};
 
-pub use execute::Backend;
+pub use beside::beside;
+pub use execute::{Backend, Buffers, Mapped, Named};
+pub use objects::{churn, room as room_for_objects};
 
 /// From what length on a map, touch or unmap counts as a stall.
 pub const STALL: Nanos = Nanos::millis(10);
@@ -38,6 +47,9 @@ pub const LADDER: [u32; 5] = [100, 1_000, 10_000, 20_000, 40_000];
 
 /// Mappings left for the process itself, the slots of pbobench and its threads' stacks.
 const MARGIN: u64 = 1_000;
+
+/// Open files left for the process itself and the slots of pbobench.
+const FILES: u64 = 200;
 
 /// No rung above this is chosen unasked, however large `vm.max_map_count` is: each mapping
 /// takes some 10 us to lay out, to list and to give back, in every run of every backend.
@@ -108,8 +120,8 @@ impl Placement {
     }
 
     /// Memory that one mapping takes: by the dearest backend.
-    fn a_mapping(&self) -> Bytes {
-        let all = self.backends.iter().map(|backend| backend.a_mapping());
+    fn a_mapping(&self, page: Bytes) -> Bytes {
+        let all = self.backends.iter().map(|backend| backend.a_mapping(page));
         all.max().unwrap_or(Bytes(0))
     }
 
@@ -117,15 +129,17 @@ impl Placement {
     /// into `budget`.
     fn rungs(&self, system: &dyn System, budget: Bytes) -> Result<Vec<u32>, ProbeError> {
         let room = room(system)?;
+        // Objects that are open files end where those do.
+        let files = self.files(system);
         let mut rungs = self.ladder.clone();
         if rungs.is_empty() {
-            let paid = budget.saturating_sub(CHILD).0 / self.a_mapping().0.max(1);
+            let paid = budget.saturating_sub(CHILD).0 / self.a_mapping(system.page_size()).0.max(1);
             if paid == 0 {
                 return Err(ProbeError::Parameter(format!(
                     "a budget of {budget} does not hold one load child; give a larger --memory"
                 )));
             }
-            let room = room.min(paid);
+            let room = room.min(paid).min(files.unwrap_or(u64::MAX));
             let wanted = |n: u32| u64::from(n) <= room && !(self.few && n > 10_000);
             rungs.extend(LADDER.into_iter().filter(|&n| wanted(n)));
             // Just under the limit, in whole thousands where there are any.
@@ -154,8 +168,25 @@ impl Placement {
                      vm.max_map_count={needed}"
                 )));
             }
+            if let Some(most) = files.filter(|&most| u64::from(n) > most) {
+                return Err(ProbeError::Parameter(format!(
+                    "N of {n} objects that are open files does not fit into RLIMIT_NOFILE: {most} do; as root: \
+                     prlimit --nofile={} --pid $$",
+                    u64::from(n) + FILES
+                )));
+            }
         }
         Ok(rungs)
+    }
+
+    /// How many objects the limit of open files has room for; `None`: no backend's objects are files, or there is no
+    /// limit.
+    fn files(&self, system: &dyn System) -> Option<u64> {
+        let mut makers = self.backends.iter().filter_map(Backend::maker);
+        let most = system
+            .most_files()
+            .filter(|_| makers.any(Maker::has_files))?;
+        Some(most.saturating_sub(FILES))
     }
 
     /// agua at the size that fits here, and what was scaled, in words.
@@ -211,7 +242,7 @@ impl Probe for Placement {
         self.agua(context.system)?;
         let rungs = self.rungs(context.system, context.budget)?;
         let most = rungs.last().copied().unwrap_or(0);
-        let memory = Bytes(u64::from(most) * self.a_mapping().0) + CHILD;
+        let memory = Bytes(u64::from(most) * self.a_mapping(context.system.page_size()).0) + CHILD;
         if memory > context.budget {
             return Err(ProbeError::Parameter(format!(
                 "N of {most} needs about {memory}, more than the budget of {}; give a smaller N \

@@ -7,20 +7,23 @@ use stopgap_events::memory::MemoryEvent;
 use stopgap_events::random::Random;
 use stopgap_events::units::Nanos;
 use stopgap_events::workload::{Form, Freegap, Pbobench};
+use stopgap_kernel::devices::Maker;
 use stopgap_kernel::{Error, System};
 use stopgap_stats::histogram::Recorder;
 use stopgap_stats::record::{Parameter, Series};
 
-use super::execute::{Backend, Executor, Operation, Step};
+use super::execute::{Backend, Executor, Mapped, Operation, Step};
+use super::objects::{churn, room};
 use super::{FORMS, Placement, STALL, contention, names};
 use crate::contract::{Context, Measured, ProbeError};
 use crate::load::{self, LoadReport};
+use crate::meter::Clock;
 
 /// Reads of `/proc/self/maps` for the control.
 const CONTROL_READS: u32 = 2;
 
 /// One part of a run, carried out by a load child of its own.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 enum Part {
     Pbobench { backend: Backend, n: u32 },
     Control { n: u32 },
@@ -30,7 +33,12 @@ enum Part {
 }
 
 impl Part {
-    fn describe(self) -> String {
+    /// Whether the verdict stands on it; the others are evidence beside it.
+    fn is_needed(&self) -> bool {
+        matches!(self, Part::Pbobench { .. } | Part::Control { .. })
+    }
+
+    fn describe(&self) -> String {
         match self {
             Part::Pbobench { backend, n } => format!("pbobench, N={n}, {backend}"),
             Part::Control { n } => format!("control, N={n}"),
@@ -49,8 +57,16 @@ pub(super) fn run(
     let system = context.system;
     let mut measured = Measured::default();
     let mut parts: Vec<Part> = rungs.iter().map(|&n| Part::Control { n }).collect();
-    for &backend in &probe.backends {
-        parts.extend(rungs.iter().map(|&n| Part::Pbobench { backend, n }));
+    let mut backends = probe.backends.clone();
+    backends.retain(|backend| is_here(backend, context, &mut measured));
+    if backends.is_empty() && !probe.backends.is_empty() {
+        return Ok(measured); // what is left would answer another question
+    }
+    for backend in &backends {
+        parts.extend(rungs.iter().map(|&n| Part::Pbobench {
+            backend: backend.clone(),
+            n,
+        }));
     }
     parts.extend(
         probe
@@ -74,31 +90,53 @@ pub(super) fn run(
     });
 
     let begin = system.now();
+    let stop = || (context.interrupted)() || context.overdue(begin);
+    let stoppable = Context {
+        interrupted: &stop,
+        ..*context
+    };
     let mut random = Random::new(context.seed);
     let total = (probe.runs as usize * parts.len()).max(1);
+    let mut short_of_time = false;
     'runs: for run in 0..probe.runs {
         random.shuffle(&mut parts);
-        for (index, &part) in parts.iter().enumerate() {
+        // What the verdict stands on comes first: it is what there is time for, where there is little.
+        parts.sort_by_key(|part| !part.is_needed());
+        for (index, part) in parts.iter().enumerate() {
             if (context.interrupted)() {
                 measured.interrupted = true;
                 break 'runs;
+            }
+            if context.overdue(begin) {
+                let left = format!(
+                    "{} of {} runs, or parts of them",
+                    probe.runs - run,
+                    probe.runs
+                );
+                measured.missing.push(context.left_out(left));
+                break 'runs;
+            }
+            if !part.is_needed() && run > 0 && context.passed(begin) > context.time {
+                short_of_time = true;
+                continue;
             }
             let done = run as usize * parts.len() + index;
             #[allow(clippy::cast_precision_loss)]
             (context.progress)(done as f64 / total as f64, &part.describe());
             let seed = random.bits();
-            load::run(context, &mut measured, &part.describe(), |report| {
-                carry_out(probe, part, run, seed, context, report)
+            load::run(&stoppable, &mut measured, &part.describe(), |report| {
+                carry_out(probe, part, run, seed, &stoppable, report)
             });
         }
-        // Three runs are the least that an interval can be had from.
-        if run >= 2 && system.now().saturating_sub(begin) > context.time && run + 1 < probe.runs {
-            measured.missing.push(Missing::new(
-                format!("{} of {} runs", probe.runs - run - 1, probe.runs),
-                format!("the time of {} was over", context.time),
-            ));
+        if context.enough(begin, run + 1) && run + 1 < probe.runs {
+            let left = format!("{} of {} runs", probe.runs - run - 1, probe.runs);
+            measured.missing.push(context.left_out(left));
             break;
         }
+    }
+    if short_of_time {
+        let what = "some runs of threads, agua and freegap";
+        measured.missing.push(context.left_out(what));
     }
     Ok(measured)
 }
@@ -106,29 +144,34 @@ pub(super) fn run(
 /// In the load child: one part.
 fn carry_out(
     probe: &Placement,
-    part: Part,
+    part: &Part,
     run: u32,
     seed: u64,
     context: &Context<'_>,
     report: &mut LoadReport,
 ) -> Result<(), Error> {
     let system = context.system;
-    match part {
-        Part::Pbobench { backend, n } => {
+    match *part {
+        Part::Pbobench {
+            backend: Backend::Device(ref maker),
+            n,
+        } => objects(maker, (n, probe.steps, seed), run, context, report),
+        Part::Pbobench { ref backend, n } => {
             let parameters = parameters([
                 ("workload", "pbobench".into()),
-                ("backend", backend.word().into()),
+                ("backend", backend.to_string().into()),
                 ("n", n.into()),
             ]);
-            let mut executor = Executor::new(system, backend, names(n))?;
+            let mut executor = Executor::mapped(system, backend.clone(), names(n))?;
             let events = Pbobench::new(n, probe.steps, seed).events();
-            time_calls(&mut executor, events, &parameters, run, context, report)?;
-            check_unmerged(system, n)?;
+            if time_calls(&mut executor, events, &parameters, run, context, report)? {
+                check_unmerged(system, n)?;
+            }
             executor.clear()
         }
         Part::Control { n } => {
             let parameters = parameters([("workload", "control".into()), ("n", n.into())]);
-            let mut executor = Executor::new(system, Backend::Memfd, names(n))?;
+            let mut executor = Executor::mapped(system, Backend::Memfd, names(n))?;
             let layout = Pbobench::new(n, 0, seed).events();
             if !executor.carry_out(layout, context.interrupted, |_| {})? {
                 return executor.clear(); // Ctrl-C: fewer mappings are no control
@@ -144,7 +187,7 @@ fn carry_out(
                 .map_err(|error| Error::unsupported("agua", error))?;
             let live = agua.ceiling();
             let parameters = parameters([("workload", "agua".into()), ("live", live.into())]);
-            let mut executor = Executor::new(system, Backend::Anonymous, 1)?;
+            let mut executor = Executor::mapped(system, Backend::Anonymous, 1)?;
             let mut recorder = Recorder::new(STALL.0);
             let start = system.now();
             let mut loop_start = start;
@@ -163,25 +206,88 @@ fn carry_out(
                 parameters([("workload", "freegap".into()), ("form", form.word().into())]);
             let rounds = probe.freegap_rounds;
             let events = Freegap::with_page_size(form, rounds, system.page_size()).events();
-            let mut executor = Executor::new(system, Backend::Anonymous, 1)?;
+            let mut executor = Executor::mapped(system, Backend::Anonymous, 1)?;
             time_calls(&mut executor, events, &parameters, run, context, report)?;
             executor.clear()
         }
     }
 }
 
-/// Carries a workload out, a series for each kind of call.
+/// Whether a backend is to be had here; if not, why is among what is missing. Asked in a load child, because a driver's
+/// library that is loaded stays.
+fn is_here(backend: &Backend, context: &Context<'_>, measured: &mut Measured) -> bool {
+    let Some(maker) = backend.maker() else {
+        return true;
+    };
+    let before = measured.missing.len();
+    let name = backend.to_string();
+    load::run(context, measured, &name, |_| {
+        context.system.objects(maker, room(0)).map(drop)
+    });
+    // Its name stands before the reason anyway.
+    for missing in &mut measured.missing[before..] {
+        if let Some(why) = missing.why.strip_prefix(&format!("{name}: ")) {
+            missing.why = why.to_owned();
+        }
+    }
+    measured.missing.len() == before
+}
+
+/// pbobench on a device's objects.
+fn objects(
+    maker: &Maker,
+    (n, steps, seed): (u32, u64, u64),
+    run: u32,
+    context: &Context<'_>,
+    report: &mut LoadReport,
+) -> Result<(), Error> {
+    let system = context.system;
+    let mut device = system.objects(maker, room(n))?;
+    let parameters = parameters([
+        ("workload", "pbobench".into()),
+        ("backend", maker.to_string().into()),
+        ("device", device.describe().into()),
+        ("n", n.into()),
+    ]);
+    let start = system.now();
+    let mut clock = Clock::new(system, STALL);
+    // A driver without a mapping of its own for each (GL's, where memory is the program's) has no lines of maps.
+    let mut check = || match maker {
+        Maker::Gl => Ok(()),
+        _ => check_unmerged(system, n),
+    };
+    let given = (n, steps, seed);
+    churn(
+        &mut *device,
+        maker.has_objects(),
+        given,
+        &mut clock,
+        context.interrupted,
+        &mut check,
+    )?;
+    for (step, recorder) in clock.recorders {
+        report.block(
+            step.word(),
+            "ns",
+            &parameters,
+            recorder.into_block(run, start.0),
+        );
+    }
+    Ok(())
+}
+
+/// Carries a workload out, a series for each kind of call. Gives back whether it came to the end.
 fn time_calls(
-    executor: &mut Executor<'_>,
+    executor: &mut Executor<'_, Mapped<'_>>,
     events: impl Iterator<Item = MemoryEvent>,
     parameters: &BTreeMap<String, Parameter>,
     run: u32,
     context: &Context<'_>,
     report: &mut LoadReport,
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
     let start = context.system.now();
     let mut recorders = Operation::ALL.map(|operation| (operation, Recorder::new(STALL.0)));
-    executor.carry_out(events, context.interrupted, |step| {
+    let whole = executor.carry_out(events, context.interrupted, |step| {
         if let Step::Call(timed) = step {
             for (operation, recorder) in &mut recorders {
                 if *operation == timed.operation {
@@ -194,7 +300,7 @@ fn time_calls(
         let block = recorder.into_block(run, start.0);
         report.block(operation.series(), "ns", parameters, block);
     }
-    Ok(())
+    Ok(whole)
 }
 
 const MAPS: &str = "/proc/self/maps";

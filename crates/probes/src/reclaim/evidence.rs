@@ -136,6 +136,28 @@ impl Evidence<'_> {
         self.proportions().into_iter().chain(lines).collect()
     }
 
+    /// A line for each mode of which a part gave nothing at all, with the reason: what is not there is else not seen.
+    pub(super) fn failed_lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for series in &self.measured.series {
+            let part = match series.name.as_str() {
+                "take" | "memory" => "its cost",
+                RATIO => "beside the load",
+                _ => continue,
+            };
+            let mode = series
+                .word("mode")
+                .and_then(|word| word.parse::<Mode>().ok());
+            if let (Some(mode), Some(why)) = (mode, &series.error) {
+                let line = format!("{}, {part}: not measured: {why}", mode.words());
+                if !lines.contains(&line) {
+                    lines.push(line); // one for both clocks
+                }
+            }
+        }
+        lines
+    }
+
     /// How the ways compare, in the words of mail 004.
     fn proportions(&self) -> Option<String> {
         let word = Way::word;

@@ -13,9 +13,6 @@ use super::pressure::{Beside, Sample};
 use super::series::{Collector, Parameters};
 use crate::contract::{Context, Measured};
 
-/// Runs that are made even where the time is over: the least that an interval can be had from.
-const LEAST_RUNS: u32 = 3;
-
 /// The kernel's LRU as a word, and whether it is the multi-generational one.
 pub(super) fn lru(system: &dyn System) -> (&'static str, Option<bool>) {
     match environment::mglru(system) {
@@ -91,8 +88,8 @@ impl Gathered {
         self.interrupted
     }
 
-    /// Whether the probe's time has passed since `begun` and enough runs are made; says which
-    /// are left out then.
+    /// Whether the probe's time has passed since `begun` and enough runs are made, or it is overdue; says what is
+    /// left out then.
     pub(super) fn over(
         &mut self,
         context: &Context<'_>,
@@ -101,12 +98,10 @@ impl Gathered {
         made: u32,
         asked: u32,
     ) -> bool {
-        let passed = context.system.now().saturating_sub(begun);
-        let over = made >= LEAST_RUNS && passed > context.time;
+        let over = context.enough(begun, made) || context.overdue(begun);
         if over {
-            let left_out = format!("{what}, {} of {asked} runs", asked - made);
-            let why = format!("the time of {} was over", context.time);
-            self.missing.push(Missing::new(left_out, why));
+            let left = format!("{what}, {} of {asked} runs", asked - made);
+            self.missing.push(context.left_out(left));
         }
         over
     }

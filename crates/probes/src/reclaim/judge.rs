@@ -356,6 +356,7 @@ pub(super) fn judge(
     let asked = probe.pressure.as_ref().filter(|_| probe.shrinker.is_none());
     let mut lines = asked.map_or(Vec::new(), |asked| evidence.load_lines(asked));
     lines.extend(evidence.cost_lines(&probe.modes));
+    lines.extend(evidence.failed_lines());
     lines.extend(evidence.machine_line());
     Answer {
         question: Question::Reclaim,
@@ -369,5 +370,6 @@ pub(super) fn judge(
         counters: measured.counters,
         losses: measured.losses,
         missing: measured.missing,
+        fixes: Vec::new(),
     }
 }

@@ -24,6 +24,7 @@ mod shrinker;
 mod threads;
 
 pub use parameters::{Load, Mode, PressureParameters, Reclaim};
+pub use pressure::{Hold, Scanned, beside_held};
 pub use stopgap_kernel::holds::Way;
 
 #[cfg(test)]

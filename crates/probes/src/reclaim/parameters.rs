@@ -280,7 +280,9 @@ impl Reclaim {
             return Some(format!("{passes} passes: give at most {MOST_PASSES}"));
         }
         if self.modes.is_empty() && self.pressure.is_none() && self.shrinker.is_none() {
-            return Some("neither a mode nor the load is asked for: nothing to do".to_owned());
+            let why = "without the load there is nothing to do: none and shm-churn have no cost a page; name another \
+                       mode";
+            return Some(why.to_owned());
         }
         if self.bytes == Some(Bytes(0)) {
             return Some("0 bytes hold no page: give at least one page".to_owned());
@@ -291,6 +293,9 @@ impl Reclaim {
         }
         if asked.block.0 == 0 || asked.pinned.is_empty() || asked.pinned.contains(&Bytes(0)) {
             return Some("a block or a pinned set of 0 bytes loads nothing".to_owned());
+        }
+        if asked.time == Some(Nanos(0)) {
+            return Some("0 s of the load measure nothing: give it a second or so".to_owned());
         }
         if asked.swappiness.is_some_and(|swappiness| swappiness > 200) {
             return Some("swappiness goes from 0 to 200".to_owned());
@@ -378,6 +383,13 @@ mod tests {
                     ..usual.clone()
                 }),
                 "larger",
+            ),
+            (
+                with(PressureParameters {
+                    time: Some(Nanos(0)),
+                    ..usual.clone()
+                }),
+                "0 s of the load",
             ),
             (
                 with(PressureParameters {

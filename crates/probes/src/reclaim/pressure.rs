@@ -40,6 +40,7 @@
 //! On cgroup version 1 scanned and reclaimed pages and PSI are the whole machine's: somebody else's
 //! reclaim at the same time counts as ours.
 
+use std::any::Any;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -224,8 +225,18 @@ fn watch(
     Ok((before, after, turnovers))
 }
 
+/// What a load's child holds beside the load, by means of its own, from before it begins until it is over.
+pub type Hold<'a> = &'a dyn Fn() -> std::result::Result<Box<dyn Any>, String>;
+
 /// The load's life inside the group.
-fn body(system: &dyn System, group: &MemoryGroup, file: &Path, beside: &Beside) -> Result<Sample> {
+fn body(
+    system: &dyn System,
+    group: &MemoryGroup,
+    file: &Path,
+    beside: &Beside,
+    hold: Hold<'_>,
+) -> Result<Sample> {
+    let _beside = hold().map_err(|ended| Error::Child { ended })?;
     let set = Set::make(system, beside.mode, beside.set())?;
     // Released at the end of this function; the process ends soon after.
     let held = set.hold(system)?;
@@ -281,10 +292,22 @@ pub(super) fn run(
     number: u32,
     beside: &Beside,
 ) -> Result<(Sample, u64, Vec<Error>)> {
+    let nothing: Hold<'_> = &|| Ok(Box::new(()));
+    run_holding(context, site, number, beside, (Bytes(0), nothing))
+}
+
+/// [`run`], the group larger by what the child holds besides.
+fn run_holding(
+    context: &Context<'_>,
+    site: &Site,
+    number: u32,
+    beside: &Beside,
+    (held, hold): (Bytes, Hold<'_>),
+) -> Result<(Sample, u64, Vec<Error>)> {
     let system = context.system;
     let scope = context.journal.scope();
     let name = format!("stopgap-{}-{number}", system.pid());
-    let group = MemoryGroup::make(system, context.journal, site, &name, beside.limit())?;
+    let group = MemoryGroup::make(system, context.journal, site, &name, beside.limit() + held)?;
     if let Some(swappiness) = beside.swappiness {
         group.set_swappiness(system, swappiness)?;
     }
@@ -299,7 +322,7 @@ pub(super) fn run(
         cgroup: Some(group.path().to_owned()),
     };
     let outcome = load::child(system, &limits, || {
-        body(system, &group, &file, beside).map_err(|error| error.to_string())
+        body(system, &group, &file, beside, hold).map_err(|error| error.to_string())
     });
     let left = scope.undo();
     let (sample, peak) = outcome?;
@@ -307,6 +330,60 @@ pub(super) fn run(
         ended: format!("could not carry the load out: {error}"),
     })?;
     Ok((sample, peak, left))
+}
+
+/// Pages scanned and reclaimed while a load ran.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Scanned {
+    /// Looked at.
+    pub scanned: u64,
+    /// Taken.
+    pub reclaimed: u64,
+    /// The median over turnovers of the one for each of the other; `None`: not one was full.
+    pub steady: Option<f64>,
+    /// Pages on the group's unevictable list at the end.
+    pub unevictable: Option<u64>,
+}
+
+impl Scanned {
+    /// Scanned for each page reclaimed; `None`: none was.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)] // a ratio
+    pub fn ratio(&self) -> Option<f64> {
+        (self.reclaimed > 0).then(|| self.scanned as f64 / self.reclaimed as f64)
+    }
+}
+
+/// The refault load of the probe, once, in a room of `room` for `time`, beside `held` bytes that the child holds by
+/// means that are not the probe's; the group's limit is the two together. What could not be removed comes with it.
+///
+/// # Errors
+/// As mkdir(2) and write(2) of the group; [`Error::Child`] where `hold` or the load fails.
+pub fn beside_held(
+    context: &Context<'_>,
+    site: &Site,
+    number: u32,
+    (room, time): (Bytes, Nanos),
+    (held, hold): (Bytes, Hold<'_>),
+) -> Result<(Scanned, Vec<Error>)> {
+    let beside = Beside {
+        load: Load::Refault,
+        mode: Mode::None,
+        pinned: Bytes(0),
+        room,
+        file: room + Bytes(room.0 / 8),
+        block: Bytes::mib(2),
+        time,
+        swappiness: None,
+    };
+    let (sample, _, left) = run_holding(context, site, number, &beside, (held, hold))?;
+    let scanned = Scanned {
+        scanned: sample.scanned,
+        reclaimed: sample.reclaimed,
+        steady: sample.steady,
+        unevictable: sample.unevictable,
+    };
+    Ok((scanned, left))
 }
 
 #[cfg(test)]

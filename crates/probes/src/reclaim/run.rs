@@ -16,7 +16,7 @@ use super::gather::{CGROUP, Gathered, LOAD, RATIO, load_parameters, lru};
 use super::parameters::{Load, Mode, PressureParameters, Reclaim};
 use super::pressure::{self, Beside};
 use super::shrinker;
-use crate::contract::{Context, Measured, Plan, Probe, ProbeError};
+use crate::contract::{Context, LEAST_RUNS, Measured, Plan, Probe, ProbeError};
 use crate::load;
 
 /// What one mode's memory is as root, and without.
@@ -128,7 +128,8 @@ impl Reclaim {
         let root = context.privilege == Privilege::Root;
         let page = context.system.page_size();
         let usual = if root { ROOT_BYTES } else { USER_BYTES };
-        let most = Bytes(context.budget.0 / 4).max(page);
+        let beside = context.budget.saturating_sub(CHILD);
+        let most = Bytes(context.budget.0 / 4).min(beside).max(page);
         let limit = memlock_limit(context.system).filter(|_| !root);
         let size = |mode: Mode| match self.bytes {
             Some(bytes) => bytes.page_aligned(page),
@@ -172,13 +173,21 @@ impl Reclaim {
         if let Some(wrong) = self.wrong() {
             return Err(ProbeError::Parameter(wrong));
         }
-        if let Some(bytes) = self.bytes.filter(|bytes| *bytes + CHILD > context.budget) {
+        let largest = self.tasks(context).iter().map(|task| task.bytes).max();
+        let beyond = largest.filter(|bytes| *bytes + CHILD > context.budget);
+        if let Some(bytes) = beyond.filter(|_| self.shrinker.is_none()) {
             return Err(ProbeError::Parameter(format!(
-                "{bytes} a mode are beyond the memory budget of {}: give less or raise the budget",
+                "{bytes} a mode and {CHILD} for the rest of a load child are beyond the memory budget of {}: give less \
+                 (--bytes) or raise the budget (--memory)",
                 context.budget
             )));
         }
-        let largest = self.tasks(context).iter().map(|task| task.bytes).max();
+        if let Some(size) = self.swap.filter(|size| *size < swap::least(context.system)) {
+            return Err(ProbeError::Parameter(format!(
+                "a swap file of {size}: give at least {}, ten pages, the least that mkswap(8) makes",
+                swap::least(context.system)
+            )));
+        }
         let too_much = largest.and_then(|largest| too_much(context.system, largest + CHILD));
         if let Some(why) = too_much.filter(|_| self.shrinker.is_none()) {
             return Err(ProbeError::Unsupported(why));
@@ -259,6 +268,14 @@ impl Reclaim {
                 if out.stop(context) {
                     return;
                 }
+                if context.overdue(begun) {
+                    let left = format!(
+                        "{LOAD}, {} of {} runs, or parts of them",
+                        asked.runs - run,
+                        asked.runs
+                    );
+                    return out.missing.push(context.left_out(left));
+                }
                 #[allow(clippy::cast_precision_loss)]
                 let done = 0.1 + 0.9 * f64::from(number) / loads as f64;
                 let doing = format!("memory pressure, {}", beside.mode.words());
@@ -337,7 +354,10 @@ impl Probe for Reclaim {
             Ok(site) => {
                 let cells = cells(asked, self.load_time(context, asked));
                 let each: u64 = cells.iter().map(|cell| (cell.time + AROUND_A_LOAD).0).sum();
-                plan.time += Nanos(each.saturating_mul(u64::from(asked.runs)));
+                let of = |runs: u32| Nanos(each.saturating_mul(u64::from(runs)));
+                // Runs that the time does not hold are left out.
+                let held = of(asked.runs.min(LEAST_RUNS)).max(context.time);
+                plan.time += of(asked.runs).min(held);
                 plan.memory = plan.memory.max(asked.limit + CHILD);
                 plan.what.push_str(
                     " Then makes memory short in a cgroup of its own, beside held memory and \

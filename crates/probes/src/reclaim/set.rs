@@ -39,7 +39,8 @@ impl Set {
     /// Makes `bytes` resident as the mode wants them.
     pub(super) fn make(system: &dyn System, mode: Mode, bytes: Bytes) -> Result<Set> {
         let segments = |count: u64| {
-            let each = Bytes(bytes.0 / count).page_aligned(system.page_size());
+            let page = system.page_size();
+            let each = Bytes(bytes.0 / count).page_aligned(page).max(page);
             (0..count)
                 .map(|_| {
                     let segment = system.segment(each)?;

@@ -327,6 +327,80 @@ fn a_limit_of_zero_and_no_ring_are_errors_in_their_series() {
     assert!(answer.counters.is_empty(), "no load ran: unknown, not 0");
 }
 
+/// What is missing stands among the lines that everybody reads, with the setting to change; the rest is measured.
+#[test]
+fn a_shmmax_that_is_too_small_is_named_and_the_other_ways_are_measured() {
+    let fake = machine().with_file("/proc/sys/kernel/shmmax", (1 << 20).to_string());
+    let answer = on_fake(&Reclaim::check(true), &fake, Privilege::None);
+    let line = "locked (SHM_LOCK), its cost: not measured: a System V segment of 4 MiB: kernel.shmmax allows 1 MiB a \
+                segment; as root: sysctl kernel.shmmax=4194304, or ask for less";
+    let said = answer.evidence.iter().filter(|said| *said == line).count();
+    assert_eq!(said, 1, "{:#?}", answer.evidence);
+    for way in [Way::Mlock, Way::Vmsplice, Way::IoUring] {
+        assert!(cost(&answer, "take", Mode::Held(way)).is_ok(), "{way}");
+    }
+    let full = machine()
+        .with_file("/proc/sys/kernel/shmall", "1023")
+        .with_file("/proc/sysvipc/shm", "key shmid perms size\n");
+    let answer = on_fake(&Reclaim::check(true), &full, Privilege::None);
+    let lines = answer.evidence.join("\n");
+    assert!(lines.contains("sysctl kernel.shmall=1024"), "{lines}");
+}
+
+#[test]
+fn a_lock_limit_that_is_too_small_stands_among_the_lines() {
+    let probe = Reclaim {
+        bytes: Some(Bytes::mib(1)),
+        ..Reclaim::check(true)
+    };
+    let fake = machine().with_memlock_limit(Bytes::kib(64));
+    let lines = on_fake(&probe, &fake, Privilege::None).evidence.join("\n");
+    for way in [Way::Mlock, Way::ShmLock, Way::IoUring] {
+        let line = format!("{}, its cost: not measured: ", way.words());
+        let said = lines.lines().find(|said| said.starts_with(&line));
+        let said = said.unwrap_or_else(|| panic!("{way} not in {lines}"));
+        assert!(said.contains("RLIMIT_MEMLOCK is 64 KiB"), "{said}");
+    }
+}
+
+/// The budget holds for the whole child: what is chosen unasked fits into it, and where not one page does it says so.
+#[test]
+fn the_budget_holds_the_set_and_the_child() {
+    let plan = |probe: &Reclaim, budget: Bytes| {
+        with_context(&machine(), Path::new("/run"), Privilege::Root, |context| {
+            let context = Context { budget, ..*context };
+            probe.plan(&context)
+        })
+    };
+    let costs = Reclaim {
+        pressure: None,
+        ..Reclaim::check(true)
+    };
+    for budget in [Bytes::mib(33), Bytes::mib(48), Bytes::mib(100)] {
+        let memory = plan(&costs, budget).unwrap().memory;
+        assert!(memory <= budget, "{memory} of {budget}");
+    }
+    let refused = plan(&costs, Bytes::kib(1)).unwrap_err();
+    assert!(matches!(&refused, ProbeError::Parameter(why) if why.contains("--memory")));
+    let small = Reclaim {
+        swap: Some(Bytes::kib(39)),
+        ..costs
+    };
+    let refused = plan(&small, Bytes::gib(1)).unwrap_err().to_string();
+    assert!(refused.contains("at least 40 KiB"), "{refused}");
+}
+
+/// Runs without end end with the time, and the plan says so.
+#[test]
+fn the_plan_knows_that_the_time_ends_the_runs() {
+    let endless = loaded(|load| load.runs = u32::MAX);
+    let fake = with_group(machine());
+    let plan = with_context(&fake, Path::new("/run"), Privilege::Root, |context| {
+        endless.plan(context).unwrap()
+    });
+    assert!(plan.time < Nanos::secs(10), "{}", plan.time);
+}
+
 #[test]
 fn what_is_charged_stays_within_the_limit() {
     let fake = machine().with_memlock_limit(Bytes::kib(64));

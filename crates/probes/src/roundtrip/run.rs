@@ -67,6 +67,15 @@ pub(super) fn run(
                 gathered.measured.interrupted = true;
                 break 'runs;
             }
+            if context.overdue(begin) {
+                let left = format!(
+                    "{} of {} runs, or parts of them",
+                    probe.runs - run,
+                    probe.runs
+                );
+                gathered.note(context.left_out(left));
+                break 'runs;
+            }
             #[allow(clippy::cast_precision_loss)] // few
             let done = (run as usize * cells.len() + index) as f64 / total as f64;
             (context.progress)(done, &cell.to_string());
@@ -84,12 +93,9 @@ pub(super) fn run(
                 Err(error) => gathered.note(Missing::new(cell.to_string(), error.to_string())),
             }
         }
-        // Three runs are the least that an interval can be had from.
-        if run >= 2 && run + 1 < probe.runs && system.now().saturating_sub(begin) > context.time {
-            gathered.note(Missing::new(
-                format!("runs {} to {}", run + 2, probe.runs),
-                format!("the time of {} was over", context.time),
-            ));
+        if context.enough(begin, run + 1) && run + 1 < probe.runs {
+            let left = format!("runs {} to {}", run + 2, probe.runs);
+            gathered.note(context.left_out(left));
             break;
         }
     }

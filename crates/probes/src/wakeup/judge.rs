@@ -24,6 +24,9 @@ use crate::contract::Measured;
 /// CPUs of which each has a sentence; of more, the latest alone.
 const CPUS_TOLD: usize = 8;
 
+/// What `clean` may leave open at most, a second: of less than 300 ms of looking it would say nothing.
+const MOST_UNSEEN: f64 = 10.0;
+
 /// Where no event was seen in a time T, there are at most 3/T with 95 % confidence (the Poisson distribution's
 /// -ln 0.05).
 const RULE_OF_THREE: f64 = 3.0;
@@ -49,6 +52,7 @@ pub(super) fn judge(probe: &Wakeup, measured: Measured, seed: u64, privilege: Pr
         counters: measured.counters,
         losses: measured.losses,
         missing: measured.missing,
+        fixes: Vec::new(),
     }
 }
 
@@ -122,19 +126,28 @@ impl Seen<'_> {
             })
         };
         match (stalled, runs.len()) {
-            (0, many) if many >= LEAST_RUNS as usize => {
+            (0, many) if many < LEAST_RUNS as usize => {
+                let runs = if many == 1 { "run is" } else { "runs are" };
+                let why = format!("{many} {runs} too few to say that nothing stalls ({about})");
+                (Verdict::inconclusive(&why), None)
+            }
+            (0, _) if seconds * MOST_UNSEEN < RULE_OF_THREE => {
+                let ms = seconds * 1e3;
+                let why = format!(
+                    "no wake-up {late}, but {ms:.0} ms are too short a look: give it more time ({about})"
+                );
+                (Verdict::inconclusive(&why), None)
+            }
+            (0, many) => {
                 let most = RULE_OF_THREE / seconds;
+                let digits = usize::from(seconds < 0.95);
                 let text = format!(
-                    "clean: no wake-up {late} in {many} runs, {seconds:.0} s (at most {most:.2}/s); {about}"
+                    "clean: no wake-up {late} in {many} runs, {seconds:.digits$} s (at most {most:.2}/s); {about}"
                 );
                 (
                     Verdict::new(Word::Clean, text),
                     figure(0.0, None, Some(most)),
                 )
-            }
-            (0, many) => {
-                let why = format!("{many} runs are too few to say that nothing stalls ({about})");
-                (Verdict::inconclusive(&why), None)
             }
             (1, many) => {
                 let why = format!(

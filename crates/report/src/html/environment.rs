@@ -117,6 +117,11 @@ pub(super) fn missing(sources: &[Source]) -> String {
                     add(name, "trace", &missing.what, &missing.why);
                 }
             }
+            Document::Kernels(kernels) => {
+                for missing in &kernels.missing {
+                    add(name, "kernels", &missing.what, &missing.why);
+                }
+            }
             Document::Compare(comparison) => {
                 for missing in &comparison.missing {
                     add(name, "comparison", &missing.what, &missing.why);

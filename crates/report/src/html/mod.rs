@@ -12,7 +12,9 @@ mod compared;
 mod dots;
 mod environment;
 mod explained;
+mod flame;
 mod growth;
+mod kernels;
 mod latency;
 mod mails;
 mod questions;
@@ -24,9 +26,12 @@ mod write;
 use stopgap_events::question::Question;
 use stopgap_stats::compare::{self, Comparison};
 use stopgap_stats::explain::Explain;
+use stopgap_stats::kernels::Kernels;
 use stopgap_stats::record::Run;
 use stopgap_stats::replay::Replay;
 use stopgap_stats::verdict::Word;
+
+use crate::fix;
 
 use side::{Side, sides};
 use write::{attribute, escaped, list};
@@ -42,6 +47,8 @@ pub enum Document {
     Explain(Box<Explain>),
     /// A comparison (`stopgap.compare/1`).
     Compare(Box<Comparison>),
+    /// Kernels compared (`stopgap.kernels/1`).
+    Kernels(Box<Kernels>),
 }
 
 /// A record and what it is called, as its file.
@@ -61,6 +68,7 @@ impl Document {
             Document::Replay(replay) => &replay.command,
             Document::Explain(explain) => &explain.command,
             Document::Compare(comparison) => &comparison.command,
+            Document::Kernels(kernels) => &kernels.command,
         }
     }
 
@@ -69,7 +77,7 @@ impl Document {
         match self {
             Document::Run(run) => Some(run.seed),
             Document::Replay(replay) => Some(replay.seed),
-            Document::Explain(_) => None,
+            Document::Explain(_) | Document::Kernels(_) => None,
             Document::Compare(comparison) => Some(comparison.seed),
         }
     }
@@ -98,6 +106,10 @@ pub fn page(sources: &[Source]) -> String {
                 called(it),
                 compared::section(&id, &source.name, it, sources.len() == 1),
             ),
+            Document::Kernels(it) => (
+                "kernels".to_owned(),
+                kernels::section(&id, &source.name, it),
+            ),
             _ => continue,
         };
         sections.push((id, link, html));
@@ -118,7 +130,7 @@ pub fn page(sources: &[Source]) -> String {
                 "trace".to_owned(),
                 explained::section(&id, &source.name, it),
             ),
-            Document::Run(_) | Document::Compare(_) => continue,
+            Document::Run(_) | Document::Compare(_) | Document::Kernels(_) => continue,
         };
         sections.push((id, link, html));
     }
@@ -263,6 +275,11 @@ fn answers(sources: &[Source]) -> String {
                         (first, 1) => first.to_owned(),
                         (first, _) => format!("{first}; {name}"),
                     };
+                    let fix = fix::lead(&answer.fixes);
+                    let more = match fix.as_str() {
+                        "" => more,
+                        fix => format!("with the fix: {fix}; {more}"),
+                    };
                     let verdict = &answer.verdict;
                     item(
                         class(verdict.word),
@@ -278,6 +295,15 @@ fn answers(sources: &[Source]) -> String {
                         "no question was put to the test",
                         name,
                     );
+                }
+            }
+            Document::Kernels(it) => {
+                for against in &it.against {
+                    let [old, new] =
+                        [against.before, against.after].map(|place| kernels::called(it, place));
+                    let class = kernels::class(against.verdict.word);
+                    let more = format!("{new} against {old}; {name}");
+                    item(class, "kernels", &against.verdict.text, &more);
                 }
             }
             Document::Explain(it) => {
@@ -349,6 +375,7 @@ fn again(sources: &[Source]) -> String {
             Document::Replay(it) => it.version.as_str(),
             Document::Explain(it) => it.version.as_str(),
             Document::Compare(it) => it.version.as_str(),
+            Document::Kernels(it) => it.version.as_str(),
         })
         .collect();
     let more = match sources.len().saturating_sub(MOST_COMMANDS) {

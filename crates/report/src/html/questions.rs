@@ -10,6 +10,7 @@ use super::side::{Measured, Side, measured};
 use super::write::{Table, escaped, list};
 use super::{dots, growth, latency, mails, stack};
 use crate::details::figure;
+use crate::fix;
 use crate::text::number;
 
 /// Sentences of evidence that are shown of a run.
@@ -52,7 +53,7 @@ pub(super) fn section(question: Question, sides: &[Side<'_>]) -> Option<String> 
         html.push_str(&verdicts.html(&format!("Verdicts on {question}")));
     }
     for (_, name, answer) in asked.iter().take(IN_FULL) {
-        if answer.evidence.is_empty() && answer.advice.is_empty() {
+        if answer.evidence.is_empty() && answer.advice.is_empty() && answer.fixes.is_empty() {
             continue;
         }
         html.push_str(&format!(
@@ -69,6 +70,7 @@ pub(super) fn section(question: Question, sides: &[Side<'_>]) -> Option<String> 
             .iter()
             .take(EVIDENCE)
             .map(|a| format!("try: {a}"))
+            .chain(answer.fixes.iter().map(fix::sentence))
             .collect();
         html.push_str(&list(&advice, "advice"));
         html.push_str("</details>\n");

@@ -5,6 +5,7 @@ use stopgap_stats::replay::roundtrip::{RoundtripRow, RoundtripSetting};
 use stopgap_stats::replay::{Replay, Row};
 
 use super::chunks::digits;
+use super::{ending, notes};
 use crate::screen::{Style, plain_table};
 use crate::text::{number, plain, wrap};
 
@@ -95,7 +96,8 @@ pub(super) fn screen(replay: &Replay, setting: &RoundtripSetting, style: Style) 
     text.push_str(&wrap(&common.join(", "), style.width, 0));
     text.push('\n');
     text.push_str(&plain_table(&head, cells, &right, false, style));
-    text.push_str(&notes(&rows, style));
+    let missing = rows.iter().flat_map(|row| &row.missing);
+    text.push_str(&notes(missing, style));
     text.push('\n');
     text.push_str(&legend(replay, setting, style));
     text
@@ -150,22 +152,6 @@ fn causes(row: &RoundtripRow) -> String {
     texts.collect::<Vec<_>>().join("; ")
 }
 
-/// What could not be told, once, with how many rows it concerns.
-fn notes(rows: &[&RoundtripRow], style: Style) -> String {
-    let mut notes: Vec<(String, usize)> = Vec::new();
-    for missing in rows.iter().flat_map(|row| &row.missing) {
-        let said = format!("{} unknown: {}", plain(&missing.what), plain(&missing.why));
-        match notes.iter_mut().find(|(text, _)| *text == said) {
-            Some((_, count)) => *count += 1,
-            None => notes.push((said, 1)),
-        }
-    }
-    notes
-        .iter()
-        .map(|(said, count)| wrap(&format!("  {count} rows: {said}"), style.width, 2))
-        .collect()
-}
-
 fn legend(replay: &Replay, setting: &RoundtripSetting, style: Style) -> String {
     let prices = setting.prices.iter().map(|price| {
         let value = price
@@ -180,15 +166,7 @@ fn legend(replay: &Replay, setting: &RoundtripSetting, style: Style) -> String {
         prices.collect::<Vec<_>>().join(", "),
         replay.seed
     );
-    if let Some(beside) = &setting.beside {
-        text.push_str(&format!(
-            ". measured: median of the runs (least..most) in {}; factor: modelled over measured",
-            plain(beside)
-        ));
-    }
-    if replay.interrupted {
-        text.push_str(". Interrupted: less than was planned");
-    }
+    text.push_str(&ending(replay, setting.beside.as_deref()));
     wrap(&text, style.width, 0)
 }
 

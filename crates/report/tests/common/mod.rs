@@ -85,6 +85,7 @@ fn answer(question: Question, word: Word, text: &str, series: Vec<Series>) -> An
             "layout",
             "needs root",
         )],
+        fixes: Vec::new(),
     }
 }
 

@@ -1,8 +1,7 @@
 //! Tiles that come and go, and the nodes above them.
 
-use alloc::boxed::Box;
-
 use super::{Map, NONE, Node, Place, RECENT, bit_of, slot, tile_number};
+use crate::memory::Box;
 use crate::stopgap::tile::Tile;
 
 impl Map {
@@ -41,7 +40,9 @@ impl Map {
             node = child;
         }
         let tile = self.tiles.len();
-        self.tiles.push(Box::new(Tile::new(number, node)));
+        let memory = *self.tiles.allocator();
+        self.tiles
+            .push(Box::new_in(Tile::new(number, node), memory));
         self.adopt(node, slot(number, 1), tile as u32);
         self.remember(number, tile);
         tile

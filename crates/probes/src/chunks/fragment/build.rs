@@ -20,22 +20,22 @@ const ENOUGH: f64 = 0.002;
 
 /// What the holder made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(in crate::chunks) struct Built {
+pub struct Built {
     /// Filled with base pages, bytes.
-    pub(in crate::chunks) filled: u64,
+    pub filled: u64,
     /// Kept of them, bytes.
-    pub(in crate::chunks) kept: u64,
+    pub kept: u64,
     /// Eaten in huge pages, bytes.
-    pub(in crate::chunks) eaten: u64,
+    pub eaten: u64,
     /// Pipes' page references to what is kept, bytes.
-    pub(in crate::chunks) pinned: u64,
+    pub pinned: u64,
 }
 
 /// Makes the state, calls `ready`, and holds everything until that returns.
 ///
 /// # Errors
 /// What went wrong, in words: a call, or memory that somebody else took meanwhile.
-pub(in crate::chunks) fn hold(
+pub(super) fn hold(
     system: &dyn System,
     recipe: &Recipe,
     interrupted: &dyn Fn() -> bool,

@@ -13,6 +13,7 @@
 //! * [`Ratio`]: which share of pages is kept.
 //! * [`recipe`]: how much to fill and to eat, and whether the machine is large enough. Pure.
 //! * [`build`]: the holder's work. [`state`]: the holder beside us, and its end.
+//! * [`fresh`]: one that is fragmented enough, with every knob as it was.
 //!
 //! **Do no harm.** At no moment less than [`recipe::RESERVE`] stays free. The holder dies with us,
 //! also by SIGKILL, and with it all that it holds; it is the first to go when memory ends.
@@ -24,8 +25,12 @@ pub mod build;
 pub mod recipe;
 pub mod state;
 
+mod fresh;
+
 use std::fmt;
 use std::str::FromStr;
+
+pub use fresh::{Maker, fresh};
 
 /// The share of page frames that is kept: one in so many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

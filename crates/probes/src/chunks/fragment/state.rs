@@ -9,9 +9,9 @@ use super::build::{self, Built};
 use super::recipe::Recipe;
 
 /// A fragmented machine; let go, the memory is given back.
-pub(in crate::chunks) struct State {
+pub struct State {
     /// What was made.
-    pub(in crate::chunks) built: Built,
+    pub built: Built,
     ours: Endpoint,
     holder: Running,
 }
@@ -22,7 +22,7 @@ impl State {
     ///
     /// # Errors
     /// What the holder said went wrong, or how it ended.
-    pub(in crate::chunks) fn make(
+    pub(super) fn make(
         system: &dyn System,
         recipe: &Recipe,
         time: Nanos,
@@ -63,7 +63,7 @@ impl State {
 
     /// Gives the memory back and waits until it is free; the holder's peak resident memory in
     /// bytes, where it ended as it should.
-    pub(in crate::chunks) fn release(self) -> Option<u64> {
+    pub fn release(self) -> Option<u64> {
         let _ = self.ours.write_all(b"!"); // a holder that has ended is what we want
         // Killed for its time or by hand, it holds nothing either.
         self.holder.finish().ok().map(|ended| ended.peak_resident)

@@ -375,6 +375,7 @@ impl Probe for GemSyslatency {
             counters: measured.counters.clone(),
             losses: measured.losses.clone(),
             missing: measured.missing.clone(),
+            fixes: Vec::new(),
         };
         if let Some(nothing) = measured.without_figures() {
             answer.verdict = nothing;

@@ -62,6 +62,7 @@ pub(super) fn judge(probe: &X11, measured: Measured, seed: u64, privilege: Privi
         counters: measured.counters,
         losses: measured.losses,
         missing: measured.missing,
+        fixes: Vec::new(),
     }
 }
 

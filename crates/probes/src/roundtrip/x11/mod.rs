@@ -96,6 +96,7 @@ impl Cell {
             server: server.to_vec(),
             client: client.to_vec(),
             batch: self.policy == Policy::Batch,
+            through: Vec::new(),
         }
     }
 }
@@ -215,12 +216,10 @@ impl Probe for X11 {
                     Err(error) => note(&mut measured, cell.to_string(), error.to_string()),
                 }
             }
-            // Three runs are the least that an interval can be had from.
-            let over = system.now().saturating_sub(begin) > context.time;
-            if run >= 2 && run + 1 < self.runs && over {
-                let what = format!("runs {} to {}", run + 2, self.runs);
-                let why = format!("the time of {} was over", context.time);
-                note(&mut measured, what, why);
+            let late = context.enough(begin, run + 1) || context.overdue(begin);
+            if run + 1 < self.runs && late {
+                let left = format!("runs {} to {}", run + 2, self.runs);
+                measured.missing.push(context.left_out(left));
                 break;
             }
         }

@@ -1,0 +1,112 @@
+//! What happens when the process forks.
+//!
+//! libc calls three functions around fork(2): before it, all locks are taken, so that no structure is half changed; after
+//! it they are opened on both sides, and in the child the numbers of the threads that are not there are free.
+//!
+//! A child that was made otherwise (clone(2) by hand, or fork(2) in a signal handler that had interrupted a call of the
+//! arena) may have locks that nobody opens. A page that the kernel wipes on fork tells: there the word that says
+//! [`SERVING`] reads as [`ORPHAN`], and the arena gives out mappings of its own from then on.
+
+#![allow(unsafe_code)]
+
+use std::cell::UnsafeCell;
+use std::sync::OnceLock;
+
+use super::lock_free::lock::Lock;
+use super::{Inner, threads};
+use crate::error::Result;
+use crate::sys::memory as sys;
+
+/// What the wiped page's word says in a child of unknown state: zero.
+pub(super) const ORPHAN: u32 = 0;
+/// All is well.
+pub(super) const SERVING: u32 = 1;
+/// The window's memory is shared with the parent, whose it is.
+pub(super) const LENT: u32 = 2;
+
+struct Registry {
+    lock: Lock,
+    arenas: UnsafeCell<Vec<*const Inner>>,
+}
+
+// SAFETY: the list is only used under the lock, and what it points to is there until it is taken out under the lock.
+unsafe impl Sync for Registry {}
+// SAFETY: likewise.
+unsafe impl Send for Registry {}
+
+static REGISTRY: OnceLock<Registry> = OnceLock::new();
+
+/// The registry, made with the first arena.
+fn registry() -> &'static Registry {
+    REGISTRY.get_or_init(|| Registry {
+        lock: Lock::new(),
+        arenas: UnsafeCell::new(Vec::new()),
+    })
+}
+
+/// Whether libc knows of us; under the registry's lock.
+static KNOWN: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
+/// From now on `arena` is right after fork.
+pub(super) fn register(arena: &Inner) -> Result<()> {
+    let registry = registry();
+    // Inside, so that a handler that forks meanwhile finds a call under way.
+    let Some(_locked) = registry.lock.lock(|| false) else {
+        return Ok(());
+    };
+    if !KNOWN.load(std::sync::atomic::Ordering::Relaxed) {
+        sys::at_fork(before, parent, child)?;
+        KNOWN.store(true, std::sync::atomic::Ordering::Relaxed);
+        threads::belong();
+    }
+    // SAFETY: under the lock.
+    unsafe { (*registry.arenas.get()).push(arena) };
+    Ok(())
+}
+
+/// `arena` goes.
+pub(super) fn forget(arena: &Inner) {
+    let registry = registry();
+    if let Some(_locked) = registry.lock.lock(|| false) {
+        // SAFETY: under the lock.
+        unsafe { (*registry.arenas.get()).retain(|&other| !std::ptr::eq(other, arena)) };
+    }
+}
+
+/// Each arena. Only while the registry is locked.
+fn each(work: impl Fn(&Inner)) {
+    let Some(registry) = REGISTRY.get() else {
+        return;
+    };
+    // SAFETY: the caller holds the lock, and those in the list are there until they are taken out under it.
+    for &arena in unsafe { &*registry.arenas.get() } {
+        // SAFETY: likewise.
+        work(unsafe { &*arena });
+    }
+}
+
+unsafe extern "C" fn before() {
+    if threads::begin_fork() {
+        registry().lock.keep_locked();
+        each(|arena| {
+            for shard in &arena.shards {
+                shard.lock.keep_locked();
+            }
+        });
+    }
+}
+
+unsafe extern "C" fn parent() {
+    threads::end_fork(|| {
+        each(|arena| arena.shards.iter().for_each(|shard| shard.lock.unlock()));
+        registry().lock.unlock();
+    });
+}
+
+unsafe extern "C" fn child() {
+    threads::end_fork(|| {
+        threads::alone();
+        each(Inner::in_child);
+        registry().lock.force_open();
+    });
+}

@@ -1,0 +1,490 @@
+//! Buffers in a window of addresses that is reserved once.
+//!
+//! ```
+//! use stopgap_arena::{Arena, Config};
+//!
+//! let arena = Arena::new(&Config { window: 1 << 30, ..Config::default() })?;
+//! let frame = arena.alloc(1920 * 1080 * 4, 4096)?;
+//! // SAFETY: it was just given out, is that long and reads as zero.
+//! let pixels = unsafe { std::slice::from_raw_parts_mut(frame.as_ptr(), 1920 * 1080 * 4) };
+//! assert!(pixels.iter().all(|&byte| byte == 0));
+//! pixels.fill(0x80);
+//! // SAFETY: `pixels` is not used any more.
+//! unsafe { arena.free(frame, 1920 * 1080 * 4) }?;
+//! # Ok::<(), stopgap_arena::Error>(())
+//! ```
+//!
+//! # Contract
+//!
+//! * What is given out is whole pages, overlaps nothing else that is given out, and is readable and writable.
+//!   [`Arena::alloc`] reads as zero. [`Arena::alloc_uninit`] may hold what this process left in buffers that it freed, and
+//!   never anything of another process.
+//! * [`Arena::free`] takes start and length exactly as they were given out. An address that was freed is
+//!   [`Error::Freed`], one that is no buffer's start is [`Error::Foreign`], another length is [`Error::Invalid`]; nothing
+//!   changes then. Of several threads that free the same buffer, one succeeds.
+//! * Any thread may free what another one got.
+//! * A buffer is refused with [`Error::NoRoom`] only where no part of the window has such a hole, but for what other
+//!   threads' caches keep, 1 MiB each at most, and for holes between files' mappings: see `shard`. A mapping is, where
+//!   no part has such a hole below its buffers.
+//!
+//! # How
+//!
+//! * **Window**: one mapping without access or reservation of memory (`PROT_NONE`, `MAP_NORESERVE`); of a memfd, where
+//!   that is the [`Backing`], mapped from its start, so that an address and an offset of the file are the same thing.
+//! * **Shards** (`shard`): parts of the window, each a [`stopgap_placement::Stopgap`] under a lock. Buffers come from a
+//!   part's top, and all from the lowest of them on is accessible: that is one VMA, however many buffers there are.
+//!   The first of them is half of the window, and no buffer can be larger.
+//! * **Caches** (`cache`): up to 16 freed ranges of each size up to 64 pages for each thread, without a lock.
+//! * **Marks** (`lock_free::marks`): a word a page says what starts there, so that a free finds the length, and an error
+//!   is exact.
+//! * **Bits** (`window`): a bit a page says which free pages hold old contents. Only those are zeroed for
+//!   [`Arena::alloc`]: by hand, but for ranges of more than 64 pages of which a quarter or more holds nothing. Those are
+//!   given back to the kernel, because by hand they would take memory that may never be needed.
+//! * **Guards**: with [`Config::guard`] the page after each buffer faults. Since Linux 6.13 (6.15 for a memfd) that costs
+//!   no VMA, before that two a buffer; what a cache keeps keeps its guard.
+//!
+//! # Signals, forks, ends
+//!
+//! No call takes memory from malloc, but for [`Arena::new`] and [`Arena::drop`]. A thread knows when it is inside of a
+//! call. A signal handler that interrupted one gets a mapping of its own, outside the window, and what it frees waits on
+//! a stack without a lock until the next call that takes a lock. Such mappings are 4,096 at most at a time.
+//!
+//! After libc's fork parent and child both go on. Private memory is copied, as ever. What lies in a memfd is *shared*: the
+//! child may read and write the buffers that there were and free them, which does nothing to the memory, but
+//! [`Arena::alloc`] is [`Error::Unsupported`] there, because both would give out the same pages. In a child that was not
+//! made by libc's fork, or by one in a signal handler that had interrupted a call, the arena gives out mappings of its
+//! own.
+//!
+//! Nothing of a thread needs a destructor: calls are right in thread-local destructors, in atexit handlers, and while
+//! other threads end. The arena itself must not have been dropped.
+//!
+//! # What is left out
+//!
+//! * A mapping of a file ([`Arena::map_fd`]) is a VMA each, and takes longer than mmap where the kernel chooses the
+//!   address: it is for kernels whose search is slow (before 6.1), and for having addresses in one place.
+//! * No thread of ours: what is due to be given back goes at a call that takes a lock, or at [`Arena::trim`].
+//! * Under `vm.overcommit_memory` = 2 the kernel charges the tables at once: 9.4 bytes a page of the window.
+//! * An address space that is full, `RLIMIT_AS` or a memory cgroup are the kernel's to enforce: the window counts in full
+//!   against `RLIMIT_AS`, and memory that is not there when it is first touched is the out-of-memory killer's business or,
+//!   with a memfd, SIGBUS, as it is with mmap.
+//!
+//! # Lineage
+//!
+//! Reserve, place inside, MAP_FIXED: r6144's libdrm patch of mail 000, without coalescing there. Magazines: Bonwick (2001).
+//! The frontier: every `sbrk`. Numbers without destructors: robust futexes find dead owners by their thread's number, too.
+
+#![allow(unsafe_code)]
+
+mod allocate;
+mod cache;
+mod config;
+mod fork;
+mod free;
+mod heap;
+pub(crate) mod lock_free;
+mod maps;
+mod shard;
+mod statistics;
+mod stray;
+mod sweep;
+mod threads;
+mod window;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use rustix::mm::MapFlags;
+
+use crate::error::{Error, Result};
+use crate::sys::memory::{self as sys, Instead, Span};
+use crate::sys::page;
+use cache::Cache;
+use fork::{LENT, ORPHAN, SERVING};
+use lock_free::marks::{Deferred, Kind};
+use shard::Shard;
+use statistics::Counts;
+use threads::Inside;
+use window::{WORD, Window};
+
+pub use config::{Backing, Config, GiveBack, Protection, Sharing};
+pub use statistics::Statistics;
+
+/// Shards at most.
+const MOST_SHARDS: usize = 64;
+/// Pages of a shard, at least, where there are several.
+const LEAST_SHARD: usize = 1 << 16;
+/// Pages up to which old contents are overwritten by hand even where few pages hold any. By hand is cheaper at any size,
+/// where all pages are there (`stopgap-bench arena --zeroing`).
+const ZERO_BY_HAND: usize = 64;
+/// See the module.
+#[derive(Debug)]
+pub struct Arena(Box<Inner>);
+
+/// What forks find.
+pub(crate) struct Inner {
+    /// Before the window, in whose tables they lie.
+    shards: Vec<Shard>,
+    /// [`fork`]'s word, in a page of its own.
+    state: &'static AtomicU32,
+    state_span: Span,
+    deferred: Deferred,
+    give_back: GiveBack,
+    /// When [`Inner::tick`] has something to do, in ns.
+    due: AtomicU64,
+    trigger: Option<OwnedFd>,
+    guard: bool,
+    /// By the page table, without a VMA.
+    guard_by_table: bool,
+    /// Of threads that have no number.
+    others: Counts,
+    maps: AtomicU64,
+    strays: AtomicU64,
+    keep: usize,
+    window: Window,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Arena")
+            .field("window", &self.window.span)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Arena {
+    /// Reserves the window. Some system calls, and some KiB of memory.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the window has no pages or too many, [`Error::Limit`] where a memfd may not be as large as
+    /// the window (`RLIMIT_FSIZE`), [`Error::Unsupported`] where pressure is asked for and the kernel does not tell, and
+    /// the kernel's: `ENOMEM` where the address space or `RLIMIT_AS` has no room for the window.
+    pub fn new(config: &Config) -> Result<Arena> {
+        let memfd = config.backing == Backing::Memfd;
+        let trigger = match config.give_back {
+            GiveBack::UnderPressure => Some(sys::pressure_trigger().map_err(|error| match error {
+                Error::Call { call: "open" | "write", errno } if errno != rustix::io::Errno::NOMEM => {
+                    Error::Unsupported {
+                        what: "memory pressure cannot be watched",
+                        advice: "the kernel needs CONFIG_PSI and psi=1, and 6.6 for users other than root",
+                    }
+                }
+                other => other,
+            })?),
+            _ => None,
+        };
+        let keep = match config.give_back {
+            GiveBack::AtOnce => 0,
+            _ => config.keep,
+        };
+        let window = Window::new(config.window, memfd, keep)?;
+        let shards = shards(&window)?;
+        let guard_by_table = config.guard && can_guard(&window)?;
+        let state_span = sys::map(page(), true)?;
+        let state = std::ptr::with_exposed_provenance::<AtomicU32>(state_span.start);
+        let mut inner = Box::new(Inner {
+            shards,
+            // SAFETY: a page of zeroes that stays until the arena goes, which is the last that uses it.
+            state: unsafe { &*state },
+            state_span,
+            deferred: Deferred::new(),
+            give_back: config.give_back,
+            due: AtomicU64::new(0),
+            trigger,
+            guard: config.guard,
+            guard_by_table,
+            others: Counts::default(),
+            maps: AtomicU64::new(0),
+            strays: AtomicU64::new(0),
+            keep,
+            window,
+        });
+        inner.state.store(SERVING, Ordering::Relaxed);
+        // Before 4.14 there is no such advice: then only libc's fork is known.
+        match sys::wipe_on_fork(state_span) {
+            Ok(())
+            | Err(Error::Call {
+                errno: rustix::io::Errno::INVAL,
+                ..
+            }) => {}
+            Err(error) => return Err(error),
+        }
+        *inner.due.get_mut() = inner.next_due();
+        threads::inside(
+            |_| fork::register(&inner),
+            || {
+                Err(Error::Unsupported {
+                    what: "an arena made by a signal handler that interrupted another's call",
+                    advice: "make it before",
+                })
+            },
+        )?;
+        Ok(Arena(inner))
+    }
+
+    /// `len` bytes, in whole pages, that read as zero, aligned to `align`, a power of two; at least to a page. No system
+    /// call and no lock where the thread freed such a range before, but zeroing it (`stopgap-bench arena`).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a length of 0 or an alignment that is no power of two, [`Error::NoRoom`] (a hole does not
+    /// count where it crosses the window's middle or another part's end, where another thread's cache keeps it, or where
+    /// it lies below the end of a file's mapping, gone or not, in a part that has one still), [`Error::Unsupported`] in a
+    /// child with a memfd, and the kernel's, where it refuses memory.
+    #[inline]
+    pub fn alloc(&self, len: usize, align: usize) -> Result<NonNull<u8>> {
+        self.0.allocate(len, align, true)
+    }
+
+    /// As [`Arena::alloc`], but holds whatever this process left there.
+    ///
+    /// # Errors
+    /// As [`Arena::alloc`].
+    #[inline]
+    pub fn alloc_uninit(&self, len: usize, align: usize) -> Result<NonNull<u8>> {
+        self.0.allocate(len, align, false)
+    }
+
+    /// Takes back what [`Arena::alloc`], [`Arena::alloc_uninit`] or [`Arena::map_fd`] gave out for `len` bytes.
+    ///
+    /// # Safety
+    /// Nothing may use it any more. What is not given out is refused, but what was freed and given out again is not.
+    ///
+    /// # Errors
+    /// [`Error::Freed`], [`Error::Foreign`], [`Error::Invalid`] for another length; of a mapping the kernel's, and then it
+    /// is still given out.
+    #[inline]
+    pub unsafe fn free(&self, address: NonNull<u8>, len: usize) -> Result<()> {
+        // SAFETY: as the caller says.
+        unsafe { self.0.free(address.addr().get(), len) }
+    }
+
+    /// Maps `len` bytes of a file or a device from `offset` on, a multiple of the page, at an address of the window. Each
+    /// costs a VMA. Takes longer than mmap(2) at an address of the kernel's choice; see the module.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a length of 0 or an offset that is no multiple of the page, [`Error::NoRoom`] where
+    /// no part of the window has such a hole below the lowest page that its buffers ever had, and mmap's.
+    pub fn map_fd(
+        &self,
+        fd: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+        protection: Protection,
+        sharing: Sharing,
+    ) -> Result<NonNull<u8>> {
+        if !offset.is_multiple_of(page() as u64) {
+            return Err(Error::Invalid {
+                what: "an offset that is no multiple of the page",
+            });
+        }
+        let flags = match sharing {
+            Sharing::Shared => MapFlags::SHARED,
+            Sharing::Private => MapFlags::PRIVATE,
+        };
+        let instead = Instead::File {
+            file: fd,
+            offset,
+            protection: protection.flags(),
+            flags,
+        };
+        self.0.map(len, &instead)
+    }
+
+    /// The file behind a buffer that starts at `address`, and where in it the buffer lies: for another process, which
+    /// maps it from there. Pages freed here later are given out again or read as zero there. The whole file is handed
+    /// over with it: who must not see other buffers must not get it.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where the arena is anonymous, [`Error::Freed`], [`Error::Foreign`].
+    pub fn export(&self, address: NonNull<u8>) -> Result<(BorrowedFd<'_>, u64)> {
+        let inner = &self.0;
+        let Some(file) = inner.window.file() else {
+            return Err(Error::Unsupported {
+                what: "anonymous memory has no file",
+                advice: "make the arena with Backing::Memfd",
+            });
+        };
+        let address = address.addr().get();
+        let foreign = Error::Foreign { address };
+        let page = inner.window.page_at(address).ok_or(foreign)?;
+        match inner.window.marks().get(page).kind() {
+            Kind::Live => Ok((file, (page as u64) << inner.window.shift)),
+            Kind::Held | Kind::Free | Kind::HeldMap => Err(Error::Freed { address }),
+            Kind::Nothing | Kind::Mapped => Err(foreign),
+        }
+    }
+
+    /// Whether an address is of the window, given out or not, or of a mapping given out outside it.
+    #[must_use]
+    pub fn contains(&self, address: NonNull<u8>) -> bool {
+        let address = address.addr().get();
+        let window = &self.0.window;
+        window.contains(address) || {
+            let strays = window.strays();
+            let mut all = strays.all();
+            all.any(|(start, bytes)| address.wrapping_sub(start) < bytes)
+        }
+    }
+
+    /// Where the window starts, and its bytes.
+    #[must_use]
+    pub fn window(&self) -> (usize, usize) {
+        (self.0.window.span.start, self.0.window.span.bytes)
+    }
+
+    /// Gives all free memory back that can be: this thread's cache, those of threads that ended, and what no cache has.
+    /// Other threads' caches stay, 1 MiB each at most. Bytes given back; 0 in a signal handler that interrupted a call.
+    ///
+    /// # Errors
+    /// The kernel's; what it refused stays kept.
+    pub fn trim(&self) -> Result<u64> {
+        threads::inside(|inside| self.0.trim(inside), || Ok(0))
+    }
+
+    /// Whether memory is short, by [`GiveBack::UnderPressure`]'s measure; if so, gives back what [`Arena::trim`] does.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where that is not this arena's policy, and the kernel's.
+    pub fn pressure(&self) -> Result<bool> {
+        let Some(trigger) = &self.0.trigger else {
+            return Err(Error::Unsupported {
+                what: "this arena does not watch memory pressure",
+                advice: "make it with GiveBack::UnderPressure",
+            });
+        };
+        let pressed = sys::is_pressed(trigger.as_fd())?;
+        if pressed {
+            self.trim()?;
+        }
+        Ok(pressed)
+    }
+
+    /// What it holds and has done. Locks each shard for a moment, and looks at the threads' caches; in a signal handler that
+    /// interrupted a call, [`Statistics::accessible`] is 0.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.0.statistics()
+    }
+}
+
+/// Whether guards go by the page table.
+fn can_guard(window: &Window) -> Result<bool> {
+    let span = window.span_of(0, 1);
+    match sys::guard(span, true).and_then(|()| sys::guard(span, false)) {
+        Ok(()) => Ok(true),
+        Err(Error::Call {
+            errno: rustix::io::Errno::INVAL,
+            ..
+        }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The parts of a window: the first half, and the rest in equal parts, so many that a CPU has one.
+fn shards(window: &Window) -> Result<Vec<Shard>> {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut count = cpus.clamp(1, MOST_SHARDS).next_power_of_two();
+    while count > 1 && window.pages / 2 / count < LEAST_SHARD {
+        count /= 2;
+    }
+    let (mut memory, _) = window.heaps();
+    let mut shards = Vec::with_capacity(count);
+    for number in 0..count {
+        let first = first_page(window.pages, count, number);
+        let end = first_page(window.pages, count, number + 1);
+        shards.push(Shard::new(window, first, end, &mut memory)?);
+    }
+    Ok(shards)
+}
+
+/// Pages of the first of `count` shards, and of each other.
+fn parts(pages: usize, count: usize) -> (usize, usize) {
+    if count == 1 {
+        return (pages, pages);
+    }
+    let half = pages / 2 / WORD * WORD;
+    (half, (pages - half) / (count - 1) / WORD * WORD)
+}
+
+/// The first page of shard `number`, of `count`.
+fn first_page(pages: usize, count: usize, number: usize) -> usize {
+    let (half, each) = parts(pages, count);
+    match number {
+        0 => 0,
+        _ if number >= count => pages,
+        _ => half + (number - 1) * each,
+    }
+}
+
+impl Inner {
+    #[inline]
+    fn cache(&self, inside: &Inside<'_>) -> Option<&Cache> {
+        self.window.cache(inside.number()?)
+    }
+
+    /// Whether a lock that is waited for will never be opened.
+    fn is_given_up(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == ORPHAN
+    }
+
+    /// Pages that a buffer of `pages` takes.
+    fn with_guard(&self, pages: usize) -> usize {
+        pages + usize::from(self.guard)
+    }
+
+    fn set_guard(&self, page: usize, install: bool) -> Result<()> {
+        let span = self.window.span_of(page, 1);
+        if self.guard_by_table {
+            sys::guard(span, install)
+        } else {
+            sys::protect(span, !install)
+        }
+    }
+
+    fn shard_of(&self, page: usize) -> usize {
+        let (half, each) = parts(self.window.pages, self.shards.len());
+        match page.checked_sub(half) {
+            Some(rest) if self.shards.len() > 1 => (1 + rest / each).min(self.shards.len() - 1),
+            _ => 0,
+        }
+    }
+
+    /// In the child of a fork, whose only thread holds all locks.
+    fn in_child(&self) {
+        for shard in &self.shards {
+            shard.lock.force_open();
+        }
+        for cache in self.window.caches(threads::numbers()) {
+            if cache.room().is_some() {
+                cache.count_again();
+            }
+        }
+        let state = if self.window.file.is_some() {
+            LENT
+        } else {
+            SERVING
+        };
+        self.state.store(state, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Arena {
+    /// Unmaps the window and what was given out outside it: no buffer may be used any more.
+    fn drop(&mut self) {
+        fork::forget(&self.0);
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        for (start, bytes) in self.window.strays().all() {
+            // SAFETY: the arena's owner says that no buffer is used any more.
+            let _ = unsafe { sys::unmap(Span { start, bytes }) };
+        }
+        // SAFETY: its word is used through this value alone, which is gone.
+        let _ = unsafe { sys::unmap(self.state_span) };
+    }
+}
+
+#[cfg(test)]
+mod tests;

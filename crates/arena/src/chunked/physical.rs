@@ -1,0 +1,124 @@
+//! What lies behind a buffer, and how many entries an IOMMU needs for it.
+
+use stopgap_chunks::iommu::{self, MapError, PageSizes, Run};
+
+use super::got::Got;
+use crate::error::{Error, Result};
+use crate::sys::{self, huge};
+
+const PRESENT: u64 = 1 << 63;
+const FRAME: u64 = (1 << 55) - 1;
+/// Words read by one call.
+const AT_ONCE: usize = 1 << 9;
+
+/// Physical memory behind a buffer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Physical {
+    /// Runs in the order of the buffer's addresses. `None` is unknown: frame numbers are hidden (they need
+    /// `CAP_SYS_ADMIN`), or some page is not resident.
+    pub runs: Option<Vec<Run>>,
+    /// Bytes that are resident.
+    pub resident: usize,
+}
+
+/// Entries that an IOMMU needs to map a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entries {
+    /// Counted from physical addresses.
+    Exactly(u64),
+    /// Counted from the sizes of the chunks, as if no two were neighbours.
+    AtMost(u64),
+}
+
+pub(super) fn read(start: usize, length: usize) -> Result<Physical> {
+    let page = sys::page();
+    let pagemap = huge::Pagemap::open()?;
+    let mut words = [0; AT_ONCE];
+    let mut builder = Builder::default();
+    let mut at = 0;
+    while at < length {
+        let count = ((length - at) / page).min(AT_ONCE);
+        let read = pagemap.read(start + at, &mut words[..count])?;
+        if read.is_empty() {
+            let what = "physical memory behind addresses";
+            let advice = "/proc/self/pagemap ends early";
+            return Err(Error::Unsupported { what, advice });
+        }
+        read.iter().for_each(|&word| builder.add(word, page));
+        at += read.len() * page;
+    }
+    Ok(Physical {
+        runs: (!builder.unknown).then_some(builder.runs),
+        resident: builder.resident,
+    })
+}
+
+#[derive(Default)]
+struct Builder {
+    runs: Vec<Run>,
+    unknown: bool,
+    resident: usize,
+}
+
+impl Builder {
+    fn add(&mut self, word: u64, page: usize) {
+        let frame = word & FRAME;
+        let present = word & PRESENT != 0;
+        self.resident += if present { page } else { 0 };
+        // Linux gives frame 0 to nobody: it stands for one that is hidden.
+        if !present || frame == 0 {
+            self.unknown = true;
+            return;
+        }
+        let (start, length) = (frame * page as u64, page as u64); // at most 2^55 x 2^18: a physical address
+        match self.runs.last_mut() {
+            Some(last) if last.start.wrapping_add(last.length) == start => last.length += length,
+            _ => self.runs.push(Run { start, length }),
+        }
+    }
+}
+
+impl Physical {
+    /// Entries that `sizes` need at a device address that is aligned to the buffer's length rounded up to a
+    /// power of two,
+    /// as `iommu-dma` aligns it. `None`: the runs are unknown.
+    ///
+    /// # Errors
+    /// As [`iommu::map`].
+    pub fn entries(&self, sizes: PageSizes) -> std::result::Result<Option<Entries>, MapError> {
+        let Some(runs) = &self.runs else {
+            return Ok(None);
+        };
+        count(runs, sizes).map(|entries| Some(Entries::Exactly(entries)))
+    }
+}
+
+impl Got {
+    /// The most entries that `sizes` can need, for whom physical addresses are hidden; aligned as in
+    /// [`Physical::entries`]. Memory that was swapped or moved since may need more.
+    ///
+    /// # Errors
+    /// As [`iommu::map`].
+    pub fn entries(&self, sizes: PageSizes) -> std::result::Result<Entries, MapError> {
+        // Each chunk alone, aligned to itself: none continues the one before, whose length is less than the gap.
+        let mut runs = Vec::new();
+        let mut next = 1_u64 << 40;
+        for &(bytes, count) in &self.chunks {
+            let length = bytes as u64;
+            for _ in 0..count {
+                runs.push(Run {
+                    start: next,
+                    length,
+                });
+                next = next.checked_add(1 << 32).ok_or(MapError::TooLong)?;
+            }
+        }
+        count(&runs, sizes).map(Entries::AtMost)
+    }
+}
+
+fn count(runs: &[Run], sizes: PageSizes) -> std::result::Result<u64, MapError> {
+    let length = runs.iter().map(|run| run.length).sum();
+    let iova = iommu::iova_alignment(length).ok_or(MapError::TooLong)?;
+    Ok(iommu::entries(runs, sizes, iova)?.values().sum())
+}

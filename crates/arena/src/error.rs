@@ -1,0 +1,91 @@
+//! What can go wrong, with the call that failed and its cause.
+
+use rustix::io::Errno;
+
+/// Result of everything in this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why something was refused. Nothing was changed then, unless a variant says otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A system call failed.
+    #[error("{call}: {errno}")]
+    Call {
+        /// The call's name.
+        call: &'static str,
+        /// Why.
+        errno: Errno,
+    },
+    /// What was asked for makes no sense: a length of 0, an alignment that is no power of two. errno `EINVAL`.
+    #[error("{what}")]
+    Invalid {
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// Nothing in the window is free that is as long as this, aligned as asked. errno `ENOMEM`.
+    #[error("no room for {bytes} bytes in the window")]
+    NoRoom {
+        /// Bytes asked for.
+        bytes: usize,
+    },
+    /// An address that was never given out, or that is not the start of what was. errno `EINVAL`.
+    #[error("{address:#x} was not given out here")]
+    Foreign {
+        /// The address.
+        address: usize,
+    },
+    /// An address that was given out and freed already. errno `EINVAL`.
+    #[error("{address:#x} is free already")]
+    Freed {
+        /// The address.
+        address: usize,
+    },
+    /// A limit that the caller or the system set would be passed. errno `ENOMEM`.
+    #[error("{asked} bytes more would pass the limit of {limit} bytes: {which}")]
+    Limit {
+        /// Bytes asked for.
+        asked: u64,
+        /// What is allowed in all.
+        limit: u64,
+        /// Whose limit: `RLIMIT_MEMLOCK`, `the budget`.
+        which: &'static str,
+    },
+    /// This kernel or this user cannot do it. errno `ENOTSUP`.
+    #[error("{what}: {advice}")]
+    Unsupported {
+        /// What is not to be had.
+        what: &'static str,
+        /// Why, or what to do.
+        advice: &'static str,
+    },
+    /// The other side of a channel broke its rules; nothing of it is believed any more. errno `EPROTO`.
+    #[error("the peer broke the channel's rules: {what}")]
+    Peer {
+        /// What it did.
+        what: &'static str,
+    },
+    /// The other side of a channel is gone. errno `EPIPE`.
+    #[error("the peer is gone")]
+    PeerGone,
+    /// Time was over first. errno `ETIMEDOUT`.
+    #[error("the time was over")]
+    TimedOut,
+}
+
+impl Error {
+    /// The number that C's `errno` gets: one of the system call's or what the variant says.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        let errno = match *self {
+            Error::Call { errno, .. } => errno,
+            Error::Invalid { .. } | Error::Foreign { .. } | Error::Freed { .. } => Errno::INVAL,
+            Error::NoRoom { .. } | Error::Limit { .. } => Errno::NOMEM,
+            Error::Unsupported { .. } => Errno::NOTSUP,
+            Error::Peer { .. } => Errno::PROTO,
+            Error::PeerGone => Errno::PIPE,
+            Error::TimedOut => Errno::TIMEDOUT,
+        };
+        errno.raw_os_error()
+    }
+}

@@ -1,0 +1,236 @@
+//! Memory of a set: a segment or a part of a memfd, mapped, locked or not.
+
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::SealFlags;
+use rustix::io::Errno;
+
+use crate::error::{Error, Result};
+use crate::sys::{self, lock, shm, signals};
+
+/// By which way memory is locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Way {
+    /// A System V segment, flagged by `SHM_LOCK`.
+    SysV,
+    /// A memfd, locked by mlock.
+    Memfd,
+}
+
+#[derive(Debug)]
+pub(super) struct Memory {
+    address: usize,
+    length: usize,
+    kind: Kind,
+    mapped: bool,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Segment {
+        id: i32,
+    },
+    File {
+        fd: OwnedFd,
+        offset: u64,
+        writable: bool,
+        /// Whether it was somebody's before, and may have pages already.
+        theirs: bool,
+    },
+}
+
+/// `length` in whole pages.
+pub(super) fn whole_pages(length: usize) -> Result<usize> {
+    if length == 0 {
+        return Err(Error::Invalid {
+            what: "a length of 0",
+        });
+    }
+    length
+        .checked_next_multiple_of(sys::page())
+        .filter(|&length| isize::try_from(length).is_ok())
+        .ok_or(Error::NoRoom { bytes: length })
+}
+
+impl Memory {
+    /// A segment of `length` bytes, whole pages, that ends with its attachment.
+    pub(super) fn segment(length: usize) -> Result<Memory> {
+        // A handler that does not come back would leave the segment without an end.
+        let _blocked = signals::Blocked::all()?;
+        let id = shm::get(length)?;
+        let attached = shm::attach(id);
+        // Removed at once where nothing is attached.
+        let removed = shm::remove(id).or_else(|_| shm::remove(id));
+        let memory = Memory {
+            address: attached?,
+            length,
+            kind: Kind::Segment { id },
+            mapped: true,
+        };
+        removed.map(|()| memory)
+    }
+
+    /// A memfd of `length` bytes, whole pages, whose size is sealed: nobody who gets it can make us fault.
+    pub(super) fn memfd(length: usize) -> Result<Memory> {
+        let fd = lock::memfd(c"stopgap-locked", length as u64)?;
+        lock::seal(fd.as_fd(), SealFlags::SHRINK | SealFlags::GROW)?;
+        Memory::map(fd, 0, length, true, false)
+    }
+
+    /// `length` bytes, whole pages, from `offset` on of somebody's memfd.
+    pub(super) fn file(fd: OwnedFd, offset: u64, length: usize) -> Result<Memory> {
+        if !offset.is_multiple_of(sys::page() as u64) {
+            return Err(Error::Invalid {
+                what: "an offset that is not of whole pages",
+            });
+        }
+        let there = lock::size(fd.as_fd())?;
+        let there = there
+            .checked_next_multiple_of(sys::page() as u64)
+            .unwrap_or(there);
+        if offset
+            .checked_add(length as u64)
+            .is_none_or(|end| end > there)
+        {
+            return Err(Error::Invalid {
+                what: "a file that is shorter than what is to be locked of it",
+            });
+        }
+        let sealed = lock::seals(fd.as_fd())?;
+        let writable = !sealed.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE);
+        Memory::map(fd, offset, length, writable, true)
+    }
+
+    fn map(
+        fd: OwnedFd,
+        offset: u64,
+        length: usize,
+        writable: bool,
+        theirs: bool,
+    ) -> Result<Memory> {
+        let (address, writable) = match lock::map(fd.as_fd(), offset, length, writable) {
+            // Opened for reading alone.
+            Err(Error::Call {
+                errno: Errno::ACCESS | Errno::PERM,
+                ..
+            }) if writable && theirs => (lock::map(fd.as_fd(), offset, length, false)?, false),
+            mapped => (mapped?, writable),
+        };
+        Ok(Memory {
+            address,
+            length,
+            kind: Kind::File {
+                fd,
+                offset,
+                writable,
+                theirs,
+            },
+            mapped: true,
+        })
+    }
+
+    pub(super) fn address(&self) -> usize {
+        self.address
+    }
+
+    pub(super) fn length(&self) -> usize {
+        self.length
+    }
+
+    pub(super) fn way(&self) -> Way {
+        match self.kind {
+            Kind::Segment { .. } => Way::SysV,
+            Kind::File { .. } => Way::Memfd,
+        }
+    }
+
+    pub(super) fn writable(&self) -> bool {
+        match self.kind {
+            Kind::Segment { .. } => true,
+            Kind::File { writable, .. } => writable,
+        }
+    }
+
+    pub(super) fn fd(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        match &self.kind {
+            Kind::Segment { .. } => None,
+            Kind::File { fd, offset, .. } => Some((fd.as_fd(), *offset)),
+        }
+    }
+
+    /// Whether locking makes all of it resident.
+    pub(super) fn locks_at_once(&self) -> bool {
+        matches!(self.kind, Kind::File { theirs: true, .. })
+    }
+
+    /// Locks it: what comes later, and of somebody's memfd all of it now, which makes it resident.
+    pub(super) fn lock(&self) -> Result<()> {
+        match self.kind {
+            Kind::Segment { id } => shm::lock(id),
+            Kind::File { theirs, .. } => {
+                lock::lock(self.address, self.length, !theirs).inspect_err(|_| {
+                    // A part may be locked, or all but not all resident.
+                    let _ = lock::unlock(self.address, self.length);
+                })
+            }
+        }
+    }
+
+    /// Unlocks a segment. Parts of files are unlocked by their addresses, several in one call.
+    pub(super) fn unlock(&self) -> Result<()> {
+        match self.kind {
+            Kind::Segment { id } => shm::unlock(id),
+            Kind::File { .. } => lock::unlock(self.address, self.length),
+        }
+    }
+
+    /// Whether [`Memory::empty`] can be done.
+    pub(super) fn check_can_be_emptied(&self) -> Result<()> {
+        let Kind::File { fd, writable, .. } = &self.kind else {
+            return Ok(());
+        };
+        let sealed = lock::seals(fd.as_fd())?;
+        if !writable || sealed.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE) {
+            return Err(Error::Invalid {
+                what: "contents that cannot go: the memfd may not be written",
+            });
+        }
+        Ok(())
+    }
+
+    /// Gives its pages back. It reads as zero then, in every mapping.
+    pub(super) fn empty(&self) -> Result<()> {
+        match &self.kind {
+            // SAFETY: the set hands out addresses alone, and its owner said that the contents may go.
+            Kind::Segment { .. } => unsafe { lock::remove_mapped(self.address, self.length) },
+            Kind::File { fd, offset, .. } => lock::remove(fd.as_fd(), *offset, self.length as u64),
+        }
+    }
+}
+
+impl Memory {
+    /// Unmaps it, which gives a segment back, and a memfd but for its descriptors elsewhere. A second time does nothing.
+    pub(super) fn unmap(&mut self) -> Result<()> {
+        if !self.mapped {
+            return Ok(());
+        }
+        // SAFETY: the set hands out addresses alone, of which whoever drops `Held` says that none is used any more.
+        unsafe {
+            match self.kind {
+                Kind::Segment { .. } => shm::detach(self.address)?,
+                Kind::File { .. } => lock::unmap(self.address, self.length)?,
+            }
+        }
+        self.mapped = false;
+        Ok(())
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // Again where it failed: there is nobody to be told.
+        let _ = self.unmap().or_else(|_| self.unmap());
+    }
+}

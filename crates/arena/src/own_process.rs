@@ -1,0 +1,44 @@
+//! Tests that need a process to themselves: limits, signals, namespaces, and counting what is left.
+
+use std::process::Command;
+
+/// Set in the process that runs the test itself.
+const MARK: &str = "STOPGAP_ARENA_OWN_PROCESS";
+
+/// Runs the test that calls it, by its full name, in a process of its own: true there, and the test goes on; false here,
+/// when that has passed.
+///
+/// # Panics
+/// Where that did not pass.
+pub(crate) fn own_process(name: &str) -> bool {
+    if std::env::var_os(MARK).is_some() {
+        return true;
+    }
+    let itself = std::env::current_exe().expect("a test has a file");
+    let output = Command::new(itself)
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(MARK, "1")
+        .output()
+        .expect("a test can be started again");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{name} in a process of its own: {}\n{text}{errors}",
+        output.status
+    );
+    for line in text
+        .lines()
+        .chain(errors.lines())
+        .filter(|line| line.contains("skipped: "))
+    {
+        skipped(line.trim_start_matches("skipped: "));
+    }
+    false
+}
+
+/// Says why a test does not test.
+pub(crate) fn skipped(why: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "skipped: {why}"); // past the harness's capture
+}

@@ -1,0 +1,220 @@
+//! Locking memory, memfds to be locked, limits of that, and triggers of memory pressure.
+
+use std::ffi::{CStr, c_void};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags};
+
+use super::call;
+use crate::error::{Error, Result};
+
+fn pointer(address: usize) -> *mut c_void {
+    address as *mut c_void
+}
+
+/// Locks `length` bytes from `address` on: all of it resident now, or with `on_fault` what is or becomes so. A range
+/// that is not mapped is an error and not a fault.
+pub(crate) fn lock(address: usize, length: usize, on_fault: bool) -> Result<()> {
+    if on_fault {
+        let asked = call("mlock2", || {
+            // SAFETY: locking changes neither what is mapped nor what it holds.
+            unsafe { rustix::mm::mlock_with(pointer(address), length, MlockFlags::ONFAULT) }
+        });
+        match asked {
+            // Before Linux 4.4.
+            Err(Error::Call {
+                errno: Errno::NOSYS | Errno::INVAL,
+                ..
+            }) => {}
+            other => return other,
+        }
+    }
+    call("mlock", || {
+        // SAFETY: as above.
+        unsafe { rustix::mm::mlock(pointer(address), length) }
+    })
+}
+
+/// Unlocks it again.
+pub(crate) fn unlock(address: usize, length: usize) -> Result<()> {
+    call("munlock", || {
+        // SAFETY: as above.
+        unsafe { rustix::mm::munlock(pointer(address), length) }
+    })
+}
+
+/// A memfd of `length` bytes that can be sealed.
+pub(crate) fn memfd(name: &CStr, length: u64) -> Result<OwnedFd> {
+    let fd = call("memfd_create", || {
+        rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+    })?;
+    call("ftruncate", || rustix::fs::ftruncate(&fd, length))?;
+    Ok(fd)
+}
+
+/// A second descriptor of the same file.
+pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
+    call("fcntl(F_DUPFD_CLOEXEC)", || {
+        rustix::io::fcntl_dupfd_cloexec(fd, 0)
+    })
+}
+
+/// Bytes of a file.
+pub(crate) fn size(fd: BorrowedFd<'_>) -> Result<u64> {
+    let stat = call("fstat", || rustix::fs::fstat(fd))?;
+    Ok(u64::try_from(stat.st_size).unwrap_or(0))
+}
+
+/// A memfd's seals; what is none cannot be sealed.
+pub(crate) fn seals(fd: BorrowedFd<'_>) -> Result<SealFlags> {
+    call("fcntl(F_GET_SEALS)", || {
+        match rustix::fs::fcntl_get_seals(fd) {
+            Err(Errno::INVAL) => Ok(SealFlags::empty()),
+            other => other,
+        }
+    })
+}
+
+/// Adds seals.
+pub(crate) fn seal(fd: BorrowedFd<'_>, seals: SealFlags) -> Result<()> {
+    call("fcntl(F_ADD_SEALS)", || {
+        rustix::fs::fcntl_add_seals(fd, seals)
+    })
+}
+
+/// Maps a part of a file, shared, where nothing else lies.
+pub(crate) fn map(fd: BorrowedFd<'_>, offset: u64, length: usize, writable: bool) -> Result<usize> {
+    let protection = if writable {
+        ProtFlags::READ | ProtFlags::WRITE
+    } else {
+        ProtFlags::READ
+    };
+    call("mmap", || {
+        // SAFETY: with no address given the kernel chooses one that nothing uses.
+        let address = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                length,
+                protection,
+                MapFlags::SHARED,
+                fd,
+                offset,
+            )
+        };
+        address.map(<*mut c_void>::addr)
+    })
+}
+
+/// Unmaps what [`map`] gave.
+///
+/// # Safety
+/// Nothing refers into it any more.
+pub(crate) unsafe fn unmap(address: usize, length: usize) -> Result<()> {
+    call("munmap", || {
+        // SAFETY: the caller's.
+        unsafe { rustix::mm::munmap(pointer(address), length) }
+    })
+}
+
+/// Gives a mapped part of a shared file's pages back: it reads as zero from then on, in every mapping.
+///
+/// # Safety
+/// The memory is handed out as addresses alone, and whoever has them knows that it may become zero.
+pub(crate) unsafe fn remove_mapped(address: usize, length: usize) -> Result<()> {
+    call("madvise(MADV_REMOVE)", || {
+        // SAFETY: the caller's.
+        unsafe { rustix::mm::madvise(pointer(address), length, Advice::LinuxRemove) }
+    })
+}
+
+/// The same by the file. Unlike [`remove_mapped`] it may be mapped locked.
+pub(crate) fn remove(fd: BorrowedFd<'_>, offset: u64, length: u64) -> Result<()> {
+    let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    call("fallocate", || {
+        rustix::fs::fallocate(fd, mode, offset, length)
+    })
+}
+
+/// `RLIMIT_MEMLOCK` in bytes; `None`: unlimited.
+pub(crate) fn memlock() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Memlock).current
+}
+
+/// Whether the limit binds this thread. A capability within a user namespace alone does not lift it; then the kernel
+/// refuses what this allows.
+pub(crate) fn bound_by_memlock() -> Result<bool> {
+    let own = call("capget", || rustix::thread::capabilities(None))?;
+    Ok(!own
+        .effective
+        .contains(rustix::thread::CapabilitySet::IPC_LOCK))
+}
+
+/// Opens a file of pressure stall information and arms a trigger in it.
+pub(crate) fn trigger(path: &Path, text: &CStr) -> Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let fd = call("open", || rustix::fs::open(path, flags, Mode::empty()))?;
+    // With its closing NUL: the kernel overwrites the last byte (psi_write()).
+    call("write", || rustix::io::write(&fd, text.to_bytes_with_nul()))?;
+    Ok(fd)
+}
+
+/// A file that one thread wakes another by.
+pub(crate) fn event() -> Result<OwnedFd> {
+    let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+    call("eventfd2", || rustix::event::eventfd(0, flags))
+}
+
+/// Makes [`event`]'s file readable.
+pub(crate) fn wake(event: BorrowedFd<'_>) -> Result<()> {
+    call("write", || {
+        match rustix::io::write(event, &1_u64.to_ne_bytes()) {
+            // It is readable already.
+            Err(Errno::AGAIN) => Ok(()),
+            other => other.map(drop),
+        }
+    })
+}
+
+/// What [`poll`] found of one file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ready {
+    /// What was waited for is there.
+    pub(crate) there: bool,
+    /// Its other end, or what it is about, is gone.
+    pub(crate) gone: bool,
+}
+
+/// Waits for `what` on each file, without end or (`wait` false) not at all. A signal ends it with nothing there.
+pub(crate) fn poll<const N: usize>(
+    fds: [(BorrowedFd<'_>, PollFlags); N],
+    wait: bool,
+) -> Result<[Ready; N]> {
+    let mut polled = fds.map(|(fd, what)| PollFd::from_borrowed_fd(fd, what));
+    let none = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    call("poll", || {
+        match rustix::event::poll(&mut polled, (!wait).then_some(&none)) {
+            Err(Errno::INTR) => Ok(0),
+            other => other,
+        }
+    })
+    .map(|count| {
+        std::array::from_fn(|i| {
+            let found = if count == 0 {
+                PollFlags::empty()
+            } else {
+                polled[i].revents()
+            };
+            Ready {
+                there: found.intersects(fds[i].1),
+                gone: found.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL),
+            }
+        })
+    })
+}

@@ -1,0 +1,40 @@
+//! Every system call of this crate, each a thin wrapper: arguments in types, the errno with the call's name.
+//!
+//! Calls go to the kernel directly (rustix without libc), never through libc's functions of the same name: whoever stands
+//! in for those functions may use this crate to do it. Each wrapper begins with [`call`], so that a test can make any of
+//! them fail.
+
+#![allow(unsafe_code)]
+// Under loom only what needs no call is compiled.
+#![cfg_attr(loom, allow(dead_code))]
+
+#[cfg(not(loom))]
+pub(crate) mod futex;
+pub(crate) mod gather;
+pub(crate) mod huge;
+pub(crate) mod lock;
+#[cfg(not(loom))]
+pub(crate) mod memory;
+pub(crate) mod sched;
+pub(crate) mod shm;
+pub(crate) mod signals;
+#[cfg(not(loom))]
+pub(crate) mod socket;
+
+use rustix::io::Errno;
+
+use crate::error::{Error, Result};
+
+/// Carries out a call named `name`, or fails in its place where a test said so.
+#[inline]
+fn call<T>(name: &'static str, work: impl FnOnce() -> std::result::Result<T, Errno>) -> Result<T> {
+    #[cfg(any(test, feature = "inject"))]
+    crate::inject::before(name).map_err(|errno| Error::Call { call: name, errno })?;
+    work().map_err(|errno| Error::Call { call: name, errno })
+}
+
+/// Bytes of a base page.
+#[inline]
+pub(crate) fn page() -> usize {
+    rustix::param::page_size()
+}

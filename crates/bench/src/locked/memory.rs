@@ -1,0 +1,153 @@
+//! Memory by the set and by its peers, filled in the same way.
+
+#![allow(unsafe_code)]
+
+use std::ops::Range;
+
+use stopgap_arena::locked::Held;
+use stopgap_events::memory::Protection;
+use stopgap_events::units::Bytes;
+use stopgap_kernel::holds::{Holds, Segment};
+use stopgap_kernel::memory::{MapKind, MapRequest, Mapping, MemFile, Memory};
+use stopgap_kernel::{Linux, Result};
+use stopgap_probes::reclaim::Way;
+
+/// Writes a byte to each page.
+fn write(address: usize, length: usize) {
+    let page = rustix::param::page_size();
+    for at in (address..address + length).step_by(page) {
+        // SAFETY: each caller's memory, mapped to be written and not referred to.
+        unsafe { std::ptr::with_exposed_provenance_mut::<u8>(at).write_volatile(1) };
+    }
+}
+
+pub(super) fn fill(held: &Held) {
+    write(held.as_ptr().addr(), held.len());
+}
+
+/// # Panics
+/// Where the part is none of it.
+pub(super) fn fill_part(held: &Held, part: Range<usize>) {
+    assert!(part.end <= held.len());
+    write(held.as_ptr().addr() + part.start, part.len());
+}
+
+/// Has the kernel make a part resident, all of it in one call.
+///
+/// # Panics
+/// Where the part is none of it.
+pub(super) fn populate_part(
+    held: &Held,
+    part: Range<usize>,
+) -> std::result::Result<(), rustix::io::Errno> {
+    assert!(part.end <= held.len());
+    let start = held.as_ptr().wrapping_add(part.start).cast();
+    // SAFETY: within its memory, whose contents it leaves.
+    unsafe { rustix::mm::madvise(start, part.len(), rustix::mm::Advice::LinuxPopulateWrite) }
+}
+
+/// Whether each page holds what [`fill`] wrote.
+pub(super) fn is_filled(held: &Held) -> bool {
+    let start = held.as_ptr().addr();
+    (start..start + held.len())
+        .step_by(rustix::param::page_size())
+        .all(|at| {
+            // SAFETY: within its memory, which is mapped and not referred to.
+            unsafe { std::ptr::with_exposed_provenance::<u8>(at).read_volatile() == 1 }
+        })
+}
+
+/// Has reclaim look at each page of it.
+pub(super) fn page_out(held: &Held) -> std::result::Result<(), rustix::io::Errno> {
+    let advice = rustix::mm::Advice::LinuxPageOut;
+    // SAFETY: what it holds stays, in memory or in swap.
+    unsafe { rustix::mm::madvise(held.as_ptr().cast(), held.len(), advice) }
+}
+
+/// Memory without the set.
+pub(super) enum Peer {
+    File(Mapping, #[allow(dead_code)] MemFile),
+    Segment(Segment),
+}
+
+impl Peer {
+    pub(super) fn memfd(length: Bytes) -> Result<Peer> {
+        let file = Linux.mem_file(length)?;
+        let mapping = Linux.map(&MapRequest {
+            length,
+            protection: Protection::Write,
+            kind: MapKind::File {
+                file: &file,
+                offset: Bytes(0),
+            },
+            align: Bytes(0),
+        })?;
+        Ok(Peer::File(mapping, file))
+    }
+
+    pub(super) fn segment(length: Bytes) -> Result<Peer> {
+        Linux.segment(length).map(Peer::Segment)
+    }
+
+    fn mapping(&self) -> &Mapping {
+        match self {
+            Peer::File(mapping, _) => mapping,
+            Peer::Segment(segment) => segment.mapping(),
+        }
+    }
+
+    /// The addresses of a part.
+    ///
+    /// # Panics
+    /// Where the part is none of it.
+    fn part(&self, part: Range<usize>) -> (usize, usize) {
+        let range = self.mapping().range();
+        assert!(part.end as u64 <= range.length().0);
+        // A mapping of this process.
+        #[allow(clippy::cast_possible_truncation)]
+        (range.start as usize + part.start, part.len())
+    }
+
+    pub(super) fn fill(&self, part: Range<usize>) {
+        let (start, length) = self.part(part);
+        write(start, length);
+    }
+
+    /// mlock(2) of a part.
+    pub(super) fn mlock(&self, part: Range<usize>) -> std::result::Result<(), rustix::io::Errno> {
+        let (start, length) = self.part(part);
+        // SAFETY: locking changes neither what is mapped nor what it holds.
+        unsafe { rustix::mm::mlock(std::ptr::with_exposed_provenance_mut(start), length) }
+    }
+
+    /// munlock(2) of all of it.
+    pub(super) fn munlock(&self) -> std::result::Result<(), rustix::io::Errno> {
+        #[allow(clippy::cast_possible_truncation)] // as above
+        let (start, length) = self.part(0..self.mapping().range().length().0 as usize);
+        // SAFETY: as for locking.
+        unsafe { rustix::mm::munlock(std::ptr::with_exposed_provenance_mut(start), length) }
+    }
+
+    pub(super) fn give_back(self) -> Result<()> {
+        match self {
+            Peer::File(mapping, file) => {
+                let unmapped = Linux.unmap(mapping);
+                drop(file);
+                unmapped
+            }
+            Peer::Segment(segment) => Linux.unmap(segment.into_mapping()),
+        }
+    }
+
+    /// A filled memfd that is held until its process ends.
+    pub(super) fn held(length: Bytes, way: Way) -> Result<Box<dyn std::any::Any>> {
+        let peer: &'static Peer = Box::leak(Box::new(Peer::memfd(length)?));
+        #[allow(clippy::cast_possible_truncation)] // a mapping of this process
+        peer.fill(0..length.0 as usize);
+        let held = match way {
+            Way::Vmsplice => Linux.vmsplice(peer.mapping())?,
+            _ => Linux.mlock(peer.mapping())?,
+        };
+        Ok(Box::new(held))
+    }
+}

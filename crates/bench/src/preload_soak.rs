@@ -1,0 +1,447 @@
+//! `stopgap-bench preload-soak`: real programs with the preload library and without, each held to its own checks, and
+//! their user and system time compared.
+//!
+//! ```text
+//! cpython          without with | with without | without with | ...   checks after every run; the same left behind?
+//! cpython-fork     ...
+//! ```
+//!
+//! Before its pairs each program runs once through `stopgap run --fix arena`, checked and not timed: a command's start is
+//! no part of what the library costs. The pairs set `LD_PRELOAD` themselves, as that command does.
+//!
+//! Everything happens on this machine, in a private folder, over Unix sockets. What the library did is counted by its own
+//! report (`STOPGAP_REPORT`): a run in which it was not loaded does not pass.
+
+mod judge;
+mod measure;
+mod place;
+mod programs;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use stopgap_cli::{Failure, print, progress_bar, tell};
+use stopgap_kernel::signals;
+use stopgap_stats::verdict::format_interval;
+
+use judge::{PILOT, Pair, Word, median, pairs_wanted, ratio};
+use place::{Fix, Place, first_missing};
+use programs::{ALL, Loads, Program};
+
+#[derive(clap::Args)]
+pub(crate) struct Flags {
+    /// These programs alone.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = ALL.iter().map(|p| p.name()).collect::<Vec<_>>())]
+    only: Vec<String>,
+    /// Pairs of runs of each program [default: as many as the spread of the first five asks for, within --seconds].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    rounds: Option<u64>,
+    /// No pair of a program begins later than this after its first, once it has five (three where a run is long).
+    #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    seconds: u64,
+    /// The library [default: libstopgap_preload.so beside this program].
+    #[arg(long, value_name = "FILE")]
+    library: Option<PathBuf>,
+    /// The stopgap through whose `run --fix arena` each program runs once, before it is timed [default: the one beside this
+    /// program, if there is one].
+    #[arg(long, value_name = "FILE")]
+    stopgap: Option<PathBuf>,
+    /// Both sides without the library: what the comparison says where there is no difference.
+    #[arg(long, conflicts_with_all = ["library", "stopgap"])]
+    peers_alone: bool,
+    /// Exit status 3 where a program is not installed.
+    #[arg(long)]
+    none_skipped: bool,
+    /// The pairs' times and what each process reported, too.
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+/// What the process in the middle is told.
+#[derive(clap::Args)]
+pub(crate) struct RunFlags {
+    name: String,
+    folder: PathBuf,
+    #[arg(long)]
+    library: Option<PathBuf>,
+    #[arg(long)]
+    stopgap: Option<PathBuf>,
+}
+
+/// A program's check failed with the library alone, or it takes more than 3 % longer.
+const BROKEN: u8 = 2;
+/// Something is not installed.
+const UNSUPPORTED: u8 = 3;
+/// Fewest pairs that have an interval.
+const LEAST: usize = 3;
+/// What `cargo build --release -p stopgap-preload` makes.
+const LIBRARY: &str = "libstopgap_preload.so";
+
+/// What became of a program.
+enum Outcome {
+    /// It is not installed.
+    Skipped(String),
+    /// It does not pass its own checks without the library: nothing can be said of the library.
+    PeerFails(String),
+    /// It passes without the library and not with it.
+    Fails(String),
+    /// It passes on both sides.
+    Passes(Vec<Pair>, String),
+}
+
+/// A program's time, and what is said of the two sides together.
+pub(crate) fn run_one(flags: RunFlags) -> Result<ExitCode, Failure> {
+    match measure::run_below(&flags.name, &flags.folder, flags.library, flags.stopgap) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(what) => {
+            print(&what)?;
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
+    signals::install();
+    let root = tempfile::Builder::new().prefix("stopgap-soak.").tempdir();
+    let root = root.map_err(|e| Failure::error(format!("a private folder: {e}")))?;
+    // PostgreSQL runs as another user; nobody but us may write here.
+    fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755))
+        .map_err(|e| Failure::error(format!("{}: {e}", root.path().display())))?;
+    let fixes = Fixes::of(flags, root.path())?;
+    if fixes.run.is_none() && !flags.peers_alone {
+        tell("no stopgap beside this program: nothing runs through stopgap run");
+    }
+    let bar = progress_bar();
+    let chosen: Vec<&dyn Program> = ALL
+        .iter()
+        .copied()
+        .filter(|program| {
+            flags.only.is_empty() || flags.only.iter().any(|name| name == program.name())
+        })
+        .collect();
+    print(&format!(
+        "{:<20} {:>5} {:>8} {:>8}  {:<24} what is said (with the library over without, 95 %)",
+        "program", "pairs", "s", "faults", "user + system time"
+    ))?;
+    let mut counts = Counts::default();
+    for (at, program) in chosen.iter().enumerate() {
+        bar.set_position(at as u64 * 1_000 / chosen.len() as u64);
+        bar.set_message(program.name());
+        let outcome = match first_missing(program.needs()) {
+            Some(file) => Outcome::Skipped(format!(
+                "{file} is not here; packages {}",
+                program.packages()
+            )),
+            None => soak(flags, *program, &fixes, root.path()),
+        };
+        if signals::interrupted() {
+            tell("interrupted: fewer programs");
+            break;
+        }
+        let text = counts.line(*program, &outcome, flags.verbose);
+        bar.suspend(|| print(&text))?;
+    }
+    bar.finish_and_clear();
+    print(&counts.text())?;
+    Ok(counts.status(flags.none_skipped))
+}
+
+/// With what the programs run.
+struct Fixes {
+    /// In the pairs.
+    preload: Fix,
+    /// Once before them.
+    run: Option<Fix>,
+}
+
+impl Fixes {
+    /// The library is copied to where every user may read it and no build replaces it while we run.
+    fn of(flags: &Flags, root: &Path) -> Result<Fixes, Failure> {
+        if flags.peers_alone {
+            return Ok(Fixes {
+                preload: Fix::None,
+                run: None,
+            });
+        }
+        let own = std::env::current_exe();
+        let own = own.map_err(|e| Failure::error(format!("the path of this program: {e}")))?;
+        let beside = |name| own.with_file_name(name);
+        let library = flags.library.clone().unwrap_or_else(|| beside(LIBRARY));
+        let copy = |from: &Path, name| {
+            let to = root.join(name);
+            fs::copy(from, &to)
+                .and_then(|_| fs::set_permissions(&to, fs::Permissions::from_mode(0o755)))
+                .map(|()| to)
+                .map_err(|e| format!("{}: {e}", from.display()))
+        };
+        let library = copy(&library, LIBRARY).map_err(|what| Failure::Told {
+            message: format!("{what}; cargo build --release -p stopgap-preload makes it"),
+            status: UNSUPPORTED,
+        })?;
+        let stopgap = match &flags.stopgap {
+            Some(stopgap) => Some(stopgap.clone()),
+            None => Some(beside("stopgap")).filter(|path| path.exists()),
+        };
+        let stopgap = stopgap.map(|from| copy(&from, "stopgap")).transpose();
+        let stopgap = stopgap.map_err(Failure::error)?;
+        Ok(Fixes {
+            run: stopgap.map(|stopgap| Fix::Run(stopgap, library.clone())),
+            preload: Fix::Preload(library),
+        })
+    }
+}
+
+/// Pairs of runs of one program.
+fn soak(flags: &Flags, program: &dyn Program, fixes: &Fixes, root: &Path) -> Outcome {
+    let folder = root.join(program.name());
+    let without = Place::new(&folder, Fix::None);
+    let with = Place::new(&folder, fixes.preload.clone());
+    if let Err(what) = without.clear().and_then(|()| program.prepare(&without)) {
+        return Outcome::PeerFails(format!("to prepare it: {what}"));
+    }
+    if let Some(run) = &fixes.run
+        && let Err(what) = measure::run(program, &Place::new(&folder, run.clone()))
+    {
+        return Outcome::Fails(format!("through stopgap run --fix arena: {what}"));
+    }
+    let begin = Instant::now();
+    let mut pairs: Vec<Pair> = Vec::new();
+    let mut wanted = PILOT;
+    let report = loop {
+        // The peer first, then the other way round: what the first run leaves warm helps both alike.
+        let first = pairs.len().is_multiple_of(2);
+        let peer = |place| measure::run(program, place).map_err(Outcome::PeerFails);
+        let ours = |place| measure::run(program, place).map_err(Outcome::Fails);
+        let runs = match first {
+            true => peer(&without).and_then(|peer| Ok((peer, ours(&with)?))),
+            false => ours(&with).and_then(|ours| Ok((peer(&without)?, ours))),
+        };
+        let (peer, ours) = match runs {
+            Ok(runs) => runs,
+            Err(outcome) => return outcome,
+        };
+        if peer.left != ours.left {
+            let differ = peer
+                .left
+                .iter()
+                .zip(&ours.left)
+                .filter(|(one, other)| one != other)
+                .count();
+            return Outcome::Fails(format!(
+                "what it leaves is not the same: {} bytes and {} with the library, {differ} of them differ",
+                peer.left.len(),
+                ours.left.len()
+            ));
+        }
+        pairs.push(Pair {
+            with: ours.cpu,
+            without: peer.cpu,
+            faults: [ours.faults, peer.faults],
+        });
+        if pairs.len() == PILOT {
+            wanted = pairs_wanted(&pairs);
+        }
+        let late = begin.elapsed() > Duration::from_secs(flags.seconds);
+        // One whose runs are long does not get all of the first five.
+        let very_late = begin.elapsed() > Duration::from_secs(flags.seconds * 3);
+        let enough = match flags.rounds {
+            Some(rounds) => pairs.len() as u64 >= rounds,
+            None => {
+                pairs.len() >= wanted
+                    || late && pairs.len() >= PILOT
+                    || very_late && pairs.len() >= LEAST
+            }
+        };
+        if enough || signals::interrupted() {
+            break ours.reports.join("\n");
+        }
+    };
+    let _ = fs::remove_dir_all(&folder); // ours; hundreds of MiB in all
+    Outcome::Passes(pairs, report)
+}
+
+/// What is said of all programs together.
+#[derive(Default)]
+struct Counts {
+    faster: Vec<&'static str>,
+    unproven: Vec<&'static str>,
+    slower: Vec<&'static str>,
+    failed: Vec<&'static str>,
+    peers_failed: Vec<&'static str>,
+    skipped: Vec<&'static str>,
+    passed: usize,
+}
+
+impl Counts {
+    /// The line of a program.
+    fn line(&mut self, program: &dyn Program, outcome: &Outcome, verbose: bool) -> String {
+        let name = program.name();
+        let (pairs, report) = match outcome {
+            Outcome::Skipped(why) => {
+                self.skipped.push(name);
+                return format!("skipped: {name}: {why}");
+            }
+            Outcome::PeerFails(what) => {
+                self.peers_failed.push(name);
+                return format!("{name:<20} fails without the library: {what}");
+            }
+            Outcome::Fails(what) => {
+                self.failed.push(name);
+                return format!("{name:<20} FAILS with the library: {what}");
+            }
+            Outcome::Passes(pairs, report) => (pairs, report),
+        };
+        self.passed += 1;
+        let interval = ratio(pairs);
+        let word = Word::of(interval);
+        match word {
+            Word::Faster => self.faster.push(name),
+            Word::Within => {}
+            Word::NotProven => self.unproven.push(name),
+            Word::Slower => self.slower.push(name),
+        }
+        let mut peers: Vec<f64> = pairs.iter().map(|pair| pair.without).collect();
+        let seconds = median(&mut peers).unwrap_or(0.0);
+        let figure = interval.map_or_else(
+            || "too few pairs".to_owned(),
+            |i| format_interval(i.value, i.low, i.high, "x"),
+        );
+        let mut faults: Vec<f64> = pairs.iter().map(Pair::faults_ratio).collect();
+        let faults = median(&mut faults).unwrap_or(0.0);
+        let mut text = format!(
+            "{name:<20} {:>5} {seconds:>8.2} {faults:>7.3}x  {figure:<24} {word}",
+            pairs.len()
+        );
+        if program.loads() == Loads::Static {
+            text += "; static: passes through, the library is not loaded (stopgap run says so)";
+        }
+        if let Some(remark) = program.remark() {
+            text += &format!("; {remark}");
+        }
+        if verbose {
+            for pair in pairs {
+                let [with, without] = pair.faults;
+                text += &format!(
+                    "\n    {:.3} s and {with} faults with, {:.3} s and {without} without",
+                    pair.with, pair.without
+                );
+            }
+            for line in report.lines() {
+                text += &format!("\n    {line}");
+            }
+        }
+        text
+    }
+
+    fn text(&self) -> String {
+        let list = |names: &[&str]| match names.is_empty() {
+            true => "none".to_owned(),
+            false => names.join(", "),
+        };
+        let mut lines = vec![
+            format!("pass their own checks on both sides: {}", self.passed),
+            format!("measurably faster: {}", list(&self.faster)),
+            format!("more than 3 % slower: {}", list(&self.slower)),
+            format!("not proven within 3 %: {}", list(&self.unproven)),
+        ];
+        for (what, names) in [
+            ("fail with the library", &self.failed),
+            ("fail without the library", &self.peers_failed),
+            ("skipped", &self.skipped),
+        ] {
+            if !names.is_empty() {
+                lines.push(format!("{what}: {}", list(names)));
+            }
+        }
+        lines.join("\n")
+    }
+
+    fn status(&self, none_skipped: bool) -> ExitCode {
+        if !self.failed.is_empty() || !self.slower.is_empty() {
+            return ExitCode::from(BROKEN);
+        }
+        if !self.peers_failed.is_empty() {
+            return ExitCode::FAILURE;
+        }
+        if none_skipped && !self.skipped.is_empty() {
+            return ExitCode::from(UNSUPPORTED);
+        }
+        ExitCode::SUCCESS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pairs(ratio: f64) -> Outcome {
+        let pair = |noise: f64| Pair {
+            with: ratio + noise,
+            without: 1.0,
+            faults: [10, 20],
+        };
+        Outcome::Passes(
+            [0.0, 0.001, -0.001, 0.002, 0.0].map(pair).to_vec(),
+            String::new(),
+        )
+    }
+
+    #[test]
+    fn the_status_says_what_became_of_them() {
+        let of = |outcomes: &[Outcome], none_skipped| {
+            let mut counts = Counts::default();
+            for (program, outcome) in ALL.iter().zip(outcomes) {
+                counts.line(*program, outcome, true);
+            }
+            format!("{:?}", counts.status(none_skipped))
+        };
+        let status = |code: u8| format!("{:?}", ExitCode::from(code));
+        let skipped = || Outcome::Skipped("gone".into());
+        assert_eq!(of(&[pairs(1.0), pairs(0.5)], true), status(0));
+        assert_eq!(of(&[pairs(1.0), skipped()], false), status(0));
+        assert_eq!(of(&[pairs(1.0), skipped()], true), status(3));
+        assert_eq!(of(&[pairs(1.1), skipped()], true), status(2));
+        assert_eq!(
+            of(&[Outcome::PeerFails("x".into()), pairs(1.0)], false),
+            status(1)
+        );
+        assert_eq!(
+            of(
+                &[Outcome::Fails("x".into()), Outcome::PeerFails("x".into())],
+                false
+            ),
+            status(2)
+        );
+        // Nothing is proven by two pairs, and nothing is broken.
+        assert_eq!(
+            of(
+                &[Outcome::Passes(
+                    vec![
+                        Pair {
+                            with: 9.0,
+                            without: 1.0,
+                            faults: [0; 2]
+                        };
+                        2
+                    ],
+                    String::new()
+                )],
+                true
+            ),
+            status(0)
+        );
+    }
+
+    #[test]
+    fn each_program_is_found_by_its_name_and_there_once() {
+        let mut names: Vec<&str> = ALL.iter().map(|program| program.name()).collect();
+        assert!(names.iter().all(|name| programs::named(name).is_some()));
+        assert!(programs::named("no such program").is_none());
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), ALL.len());
+    }
+}

@@ -1,0 +1,45 @@
+//! Flags of `run`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use crate::run::Fix;
+
+/// Runs a side, unless told otherwise.
+const RUNS: u32 = 10;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+stopgap run --fix arena -- python3 churn.py
+stopgap run --fix arena --measure -n 20 -- python3 churn.py     # with and without, in turn
+STOPGAP_REPORT=1 stopgap run --fix arena -- python3 churn.py    # what was done, at exit
+
+What each fix does, costs and cannot do: docs/fixes/run.md. Exit status: the command's; 127 where it is not found, 126 where it cannot \
+be run; 3 where the library is not there. With --measure 0, 1 an error.")]
+pub(crate) struct RunFix {
+    /// Fixes: arena (anonymous maps are served from a window, and keep their pages from use to use), chunks=POLICY (arena, and
+    /// huge pages for large maps as the policy would: a name of replay chunks), batch-client (SCHED_BATCH: being woken does not
+    /// pre-empt the other side).
+    #[arg(long, value_name = "LIST", value_delimiter = ',', required = true)]
+    pub(crate) fix: Vec<Fix>,
+    /// Run it with and without, in turn, and say what differs: times, faults, switches, memory. Its output is not shown.
+    #[arg(long)]
+    pub(crate) measure: bool,
+    /// Of --measure: runs a side, fixed before the first [2 to 5000].
+    #[arg(short, long, value_name = "N", requires = "measure", default_value_t = RUNS,
+          value_parser = clap::value_parser!(u32).range(2..=5_000))]
+    pub(crate) n: u32,
+    /// Of --measure: seed of the order of runs [default: from the clock; it is kept with the runs].
+    #[arg(long, value_name = "N", requires = "measure")]
+    pub(crate) seed: Option<u64>,
+    /// Of --measure: print JSON (schema stopgap.run-fix/1) instead of the screen.
+    #[arg(long, requires = "measure")]
+    pub(crate) json: bool,
+    /// Of --measure: directory for the record and the runs [default: $XDG_STATE_HOME/stopgap or ~/.local/state/stopgap, else a
+    /// private folder under the temporary directory].
+    #[arg(short, long, value_name = "DIR", requires = "measure")]
+    pub(crate) output: Option<PathBuf>,
+    /// The command and its arguments.
+    #[arg(value_name = "CMD", required = true, last = true)]
+    pub(crate) command: Vec<OsString>,
+}

@@ -1,0 +1,179 @@
+//! `stopgap run --fix`: a program that nobody may rebuild, with a fix.
+//!
+//! The fixes are put into the environment and the scheduling policy of this process, which then becomes the command:
+//! its signals, its output and its exit status are its own. `measure` runs it with and without them instead.
+
+mod fix;
+mod measure;
+mod program;
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use stopgap_arena::Error;
+use stopgap_arena::sched::batch_client;
+use stopgap_kernel::Linux;
+
+use crate::args;
+use crate::failure::Failure;
+use crate::session::tell;
+
+pub(crate) use fix::Fix;
+#[cfg(test)]
+pub(crate) use measure::RunFixed;
+
+/// Names the library, where it is not beside the command.
+const LIBRARY: &str = "STOPGAP_PRELOAD";
+const FILE: &str = "libstopgap_preload.so";
+const BUILD: &str = "cargo build --release -p stopgap-preload";
+
+/// Exit status of a command that cannot be run, and of one that is not found; a shell's.
+const CANNOT_RUN: u8 = 126;
+const NOT_FOUND: u8 = 127;
+
+/// What makes a run one with the fixes.
+struct Fixed {
+    /// Variables of the environment.
+    variables: Vec<(&'static str, OsString)>,
+    /// Whether under `SCHED_BATCH`.
+    batch: bool,
+    /// The library, where a fix needs it.
+    library: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &args::RunFix) -> Result<ExitCode, Failure> {
+    let fixed = Fixed::of(&args.fix)?;
+    if let (Some(_), Some(word)) = (&fixed.library, args.command.first())
+        && let Some(why) = program::passes_through(word)
+    {
+        tell(&format!(
+            "{}: {why}; it runs without the library",
+            word.to_string_lossy()
+        ));
+    }
+    // A policy of its own choice would be lost: refused, with --measure, too.
+    let batch = fixed.batch.then(batch_client).transpose();
+    let batch = batch.map_err(|error| match error {
+        Error::Unsupported { .. } => Failure::unsupported(format!("batch-client: {error}")),
+        other => Failure::error(format!("batch-client: {other}")),
+    })?;
+    if args.measure {
+        drop(batch);
+        return measure::run(args, &fixed);
+    }
+    if let Some(batch) = batch {
+        batch.stay();
+    }
+    let (program, words) = args
+        .command
+        .split_first()
+        .ok_or_else(|| Failure::error("no command"))?;
+    let mut command = Command::new(program);
+    command.args(words).envs(fixed.variables);
+    let error = command.exec();
+    let status = match error.kind() {
+        std::io::ErrorKind::NotFound => NOT_FOUND,
+        _ => CANNOT_RUN,
+    };
+    Err(Failure::Told {
+        message: format!("{}: {error}", program.to_string_lossy()),
+        status,
+    })
+}
+
+impl Fixed {
+    fn of(fixes: &[Fix]) -> Result<Fixed, Failure> {
+        let mut fixed = Fixed {
+            variables: Vec::new(),
+            batch: fixes.contains(&Fix::BatchClient),
+            library: None,
+        };
+        if fixes.iter().any(|fix| *fix != Fix::BatchClient) {
+            let library = library()?;
+            fixed.variables.push(("LD_PRELOAD", preload(&library)?));
+            fixed.library = Some(library);
+        }
+        let mut policies = fixes.iter().filter_map(|fix| match fix {
+            Fix::Chunks(policy) => Some(policy),
+            Fix::Arena | Fix::BatchClient => None,
+        });
+        if let Some(policy) = policies.next() {
+            if let Some(other) = policies.find(|other| *other != policy) {
+                return Err(Failure::error(format!(
+                    "chunks={} and chunks={}: large maps take one policy",
+                    policy.word(),
+                    other.word()
+                )));
+            }
+            let advice = fix::advice(*policy, &Linux)?;
+            if let Some(why) = advice.instead {
+                tell(&why);
+            }
+            fixed.variables.push(("STOPGAP_ADVICE", advice.word.into()));
+        }
+        Ok(fixed)
+    }
+}
+
+/// Where the library is.
+fn library() -> Result<PathBuf, Failure> {
+    let missing = |place: &str| {
+        Failure::unsupported(format!(
+            "no {FILE} {place}: build it ({BUILD}), or name it with {LIBRARY}=FILE"
+        ))
+    };
+    if let Some(given) = std::env::var_os(LIBRARY).filter(|given| !given.is_empty()) {
+        let given = PathBuf::from(given);
+        return match given.canonicalize() {
+            Ok(path) if path.is_file() => loadable(path),
+            _ => Err(missing(&format!(
+                "at {} (named by {LIBRARY})",
+                given.display()
+            ))),
+        };
+    }
+    let own = std::env::current_exe();
+    let beside = own.ok().and_then(|own| Some(own.parent()?.join(FILE)));
+    match beside {
+        Some(path) if path.is_file() => loadable(path),
+        _ => Err(missing("beside this command")),
+    }
+}
+
+/// `library`, if ld.so could load it: it says otherwise in each process of the command, and runs that without.
+fn loadable(library: PathBuf) -> Result<PathBuf, Failure> {
+    match program::cannot_load(&library) {
+        None => Ok(library),
+        Some(why) => Err(Failure::unsupported(format!(
+            "{} {why}: build {FILE} ({BUILD}), or name it with {LIBRARY}=FILE",
+            library.display()
+        ))),
+    }
+}
+
+/// `LD_PRELOAD` with the library first, once.
+fn preload(library: &std::path::Path) -> Result<OsString, Failure> {
+    let separates = |byte: &u8| *byte == b':' || *byte == b' ';
+    use std::os::unix::ffi::OsStrExt;
+    if library.as_os_str().as_bytes().iter().any(separates) {
+        return Err(Failure::error(format!(
+            "{}: a path with a colon or a space cannot be preloaded; copy the library elsewhere, or link to it",
+            library.display()
+        )));
+    }
+    let mut all = library.as_os_str().to_owned();
+    if let Some(before) = std::env::var_os("LD_PRELOAD") {
+        let words = before.as_bytes().split(|byte| separates(byte));
+        for word in words {
+            let word = std::ffi::OsStr::from_bytes(word);
+            let same = std::path::Path::new(word).canonicalize();
+            if !word.is_empty() && same.map_or(true, |path| path != library) {
+                all.push(":");
+                all.push(word);
+            }
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,203 @@
+//! The command with and without the fixes, in turn; the runs are those of `compare --run`.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use stopgap_kernel::Linux;
+use stopgap_kernel::clock::Clock;
+use stopgap_report::compare::{Beside, screen};
+use stopgap_stats::compare::{Comparison, Options, compare};
+use stopgap_stats::gather::{Gathered, Label};
+use stopgap_stats::quantile::median;
+
+use super::Fixed;
+use crate::args;
+use crate::compare::gather::{Commands, gather};
+use crate::compare::{loud, unfinished};
+use crate::failure::{DONE, Failure};
+use crate::{output, places, session};
+
+/// What `run --measure --json` prints.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct RunFixed {
+    /// `stopgap.run-fix/1`.
+    schema: &'static str,
+    /// Version of the tool that wrote it.
+    version: &'static str,
+    /// The command line, program name first.
+    command: Vec<String>,
+    /// The fixes, as they were asked for.
+    fixes: Vec<String>,
+    /// The library that was preloaded; null where no fix needs it.
+    library: Option<String>,
+    /// The runs, to be compared again (`stopgap.gather/1`).
+    runs: String,
+    /// User and system time together, seconds: the median of each side, and their ratio; null where a side has no run.
+    cpu_time: Option<Pair>,
+    /// Numbers that are told and not tested: the median of each side.
+    described: Vec<Described>,
+    /// Without the fixes (before) against with them (after); the verdict is in it.
+    comparison: Comparison,
+}
+
+/// Without and with.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Pair {
+    without: f64,
+    with: f64,
+    /// `with` in units of `without`; null where that is 0.
+    ratio: Option<f64>,
+}
+
+/// A number of both sides.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Described {
+    name: String,
+    /// `bytes`, or empty for a count.
+    unit: &'static str,
+    without: f64,
+    with: f64,
+}
+
+pub(super) fn run(args: &args::RunFix, fixed: &Fixed) -> Result<ExitCode, Failure> {
+    let directory = places::records(args.output.as_deref())?;
+    let words: Vec<String> = args
+        .command
+        .iter()
+        .map(|word| quoted(word))
+        .collect::<Result<_, _>>()?;
+    let without = format!("exec {}", words.join(" "));
+    let mut with = String::new();
+    for (name, value) in &fixed.variables {
+        with.push_str(&format!("export {name}={}\n", quoted(value)?));
+    }
+    with.push_str(&without);
+    let seed = args
+        .seed
+        .unwrap_or_else(|| Linux.unix_seconds() << 20 ^ u64::from(std::process::id()));
+    let commands = Commands {
+        lines: [&without, &with],
+        batch: [false, fixed.batch],
+    };
+    let (gathered, runs) = gather(&commands, args.n, seed, &directory)?;
+    let options = Gathered::options(&Options {
+        seed: gathered.seed,
+        command: session::command(),
+        ..Options::default()
+    });
+    let [mut before, mut after] = gathered.sides();
+    // The lines are long; that it is the same command is what matters.
+    (before.name, after.name) = ("without the fix".to_owned(), "with the fix".to_owned());
+    let mut comparison = compare(&before, &after, &options);
+    let floor = gathered.floor(&options);
+    unfinished(&mut comparison, &gathered);
+    if let Some(floor) = &floor {
+        loud(&mut comparison, floor);
+    }
+    let cpu = cpu_time(&gathered);
+    let described = gathered.described(&options.endpoints);
+    let place = runs.display().to_string();
+    let document = RunFixed {
+        schema: "stopgap.run-fix/1",
+        version: env!("CARGO_PKG_VERSION"),
+        command: session::command(),
+        fixes: args.fix.iter().map(ToString::to_string).collect(),
+        library: fixed
+            .library
+            .as_ref()
+            .map(|path| path.display().to_string()),
+        runs: place.clone(),
+        described: described
+            .iter()
+            .map(|(name, unit, without, with)| Described {
+                name: name.clone(),
+                unit,
+                without: *without,
+                with: *with,
+            })
+            .collect(),
+        comparison,
+        cpu_time: cpu,
+    };
+    let name = output::name("run-fix", Linux.unix_seconds());
+    output::document(
+        &output::json(&document),
+        &name,
+        &directory,
+        args.json,
+        |record| {
+            let beside = Beside {
+                floor: floor.as_ref(),
+                described: &described,
+                runs: Some(&place),
+                record,
+            };
+            let mut text = screen(&document.comparison, &beside, session::style());
+            text.extend(document.cpu_time.as_ref().map(Pair::line));
+            text
+        },
+    )?;
+    Ok(ExitCode::from(DONE))
+}
+
+fn cpu_time(gathered: &Gathered) -> Option<Pair> {
+    #[allow(clippy::cast_precision_loss)] // times of a run are below 2^53 ns
+    let side = |label: Label| {
+        let of = gathered.runs.iter().filter(|run| run.label == label);
+        let times = of.map(|run| (run.user_ns + run.system_ns) as f64 / 1e9);
+        median(times.collect())
+    };
+    let (without, with) = (side(Label::Before)?, side(Label::After)?);
+    Some(Pair {
+        without,
+        with,
+        ratio: (without > 0.0).then(|| with / without),
+    })
+}
+
+impl Pair {
+    fn line(&self) -> String {
+        let ratio = self
+            .ratio
+            .map_or("-".to_owned(), |ratio| format!("{ratio:.3}x"));
+        format!(
+            "user and system time together, medians: {:.3} s without, {:.3} s with: {ratio}\n",
+            self.without, self.with
+        )
+    }
+}
+
+/// A word as `sh` reads it back.
+fn quoted(word: &OsStr) -> Result<String, Failure> {
+    let text = std::str::from_utf8(word.as_bytes()).map_err(|_| {
+        Failure::error("a word of the command is not UTF-8; --measure keeps it as text")
+    })?;
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return Ok(text.to_owned());
+    }
+    Ok(format!("'{}'", text.replace('\'', r"'\''")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_come_back_from_a_shell() {
+        for word in [
+            "ls", "", "a b", "it's", "$HOME", "x;y", "\"", "ö", "a\nb", "*",
+        ] {
+            let line = format!("printf %s {}", quoted(OsStr::new(word)).unwrap());
+            let printed = std::process::Command::new("sh")
+                .args(["-c", &line])
+                .output();
+            assert_eq!(printed.unwrap().stdout, word.as_bytes(), "{line}");
+        }
+        let wrong = OsStr::from_bytes(b"\xff");
+        assert!(quoted(wrong).is_err());
+    }
+}

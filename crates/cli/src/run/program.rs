@@ -1,0 +1,135 @@
+//! What a command is, before it is run: whether the dynamic linker will load a library into it at all.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// As deep as the kernel follows scripts.
+const SCRIPTS: u32 = 4;
+const SETUID: u32 = 0o4000;
+const SETGID: u32 = 0o2000;
+
+/// Why the library will not be in `word`, found as a shell finds it; `None` where it will, or where nothing is known.
+pub(super) fn passes_through(word: &OsStr) -> Option<String> {
+    let path = find(word)?;
+    of_file(&path, SCRIPTS)
+}
+
+fn find(word: &OsStr) -> Option<PathBuf> {
+    if word.as_bytes().contains(&b'/') {
+        return Some(word.into());
+    }
+    let folders = std::env::var_os("PATH")?;
+    std::env::split_paths(&folders)
+        .map(|folder| folder.join(word))
+        .find(|path| {
+            let meta = std::fs::metadata(path);
+            meta.is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+        })
+}
+
+fn of_file(path: &Path, scripts: u32) -> Option<String> {
+    let file = File::open(path).ok()?;
+    let mut head = Vec::new();
+    Read::by_ref(&mut (&file))
+        .take(4096)
+        .read_to_end(&mut head)
+        .ok()?;
+    if let Some(line) = head.strip_prefix(b"#!") {
+        let line = line.split(|byte| *byte == b'\n').next()?;
+        let words = line.split(u8::is_ascii_whitespace);
+        let mut words = words.filter(|word| !word.is_empty());
+        let interpreter = words.next()?;
+        // `#!/usr/bin/env NAME`: who is meant is the next word.
+        let named = words.next().filter(|_| interpreter.ends_with(b"/env"));
+        let next = match named {
+            Some(name) => find(OsStr::from_bytes(name))?,
+            None => PathBuf::from(std::ffi::OsString::from_vec(interpreter.to_vec())),
+        };
+        let left = scripts.checked_sub(1)?;
+        return of_file(&next, left);
+    }
+    let meta = file.metadata().ok()?;
+    // The linker ignores the variable where somebody gains rights.
+    let gains = (meta.mode() & SETUID != 0 && meta.uid() != rustix::process::getuid().as_raw())
+        || (meta.mode() & SETGID != 0 && meta.gid() != rustix::process::getgid().as_raw())
+        || has_capabilities(path);
+    if gains {
+        return Some(format!(
+            "{} gains rights when it is run (set-user-ID, set-group-ID or file capabilities), and ld.so then ignores \
+             LD_PRELOAD",
+            path.display()
+        ));
+    }
+    let why = elf(&file, &head)?;
+    Some(format!("{} {why}", path.display()))
+}
+
+fn has_capabilities(path: &Path) -> bool {
+    let mut none = [0_u8; 0];
+    rustix::fs::getxattr(path, "security.capability", &mut none).is_ok_and(|length| length > 0)
+}
+
+/// What of an ELF file keeps the dynamic linker from loading our library into it.
+fn elf(file: &File, head: &[u8]) -> Option<String> {
+    const CLASS_64: u8 = 2;
+    const PT_INTERP: u32 = 3;
+    if !head.starts_with(b"\x7fELF") {
+        return None;
+    }
+    if *head.get(4)? != CLASS_64 {
+        return Some("is a 32-bit program, the library is not".to_owned());
+    }
+    let number = |at: usize, length: usize| -> Option<u64> {
+        let bytes = head.get(at..at + length)?;
+        let all = bytes.iter().rev();
+        Some(all.fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    };
+    let (table, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
+    for index in 0..count {
+        let mut kind = [0; 4];
+        let at = table.checked_add(index * size)?;
+        file.read_exact_at(&mut kind, at).ok()?;
+        if u32::from_le_bytes(kind) == PT_INTERP {
+            return None;
+        }
+    }
+    Some("is statically linked (its ELF file names no interpreter, PT_INTERP)".to_owned())
+}
+
+/// Why the dynamic linker could not load `library` into a program of this machine; `None` where its head says nothing
+/// against it.
+pub(super) fn cannot_load(library: &Path) -> Option<String> {
+    /// Of an ELF file's head: class and byte order, kind, machine.
+    const TELLING: [std::ops::Range<usize>; 3] = [4..6, 16..18, 18..20];
+    const SHARED: [u8; 2] = 3_u16.to_ne_bytes();
+    let head = |path: &Path| {
+        let mut head = [0_u8; 64];
+        File::open(path)?.read_exact(&mut head)?;
+        Ok::<_, std::io::Error>(head)
+    };
+    let of_library = match head(library) {
+        Ok(head) => head,
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+            return Some("is no library".to_owned());
+        }
+        Err(error) => return Some(format!("cannot be read: {error}")),
+    };
+    let [format, kind, machine] = TELLING;
+    if !of_library.starts_with(b"\x7fELF") {
+        return Some("is no library".to_owned());
+    }
+    // This command runs here, so its head says what does.
+    let own = head(Path::new("/proc/self/exe")).ok()?;
+    let same = |part: std::ops::Range<usize>| of_library[part.clone()] == own[part];
+    if !same(format) || !same(machine) {
+        return Some("is of another machine".to_owned());
+    }
+    (of_library[kind] != SHARED).then(|| "is no shared library".to_owned())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,223 @@
+//! `stopgap run --fix` through the command.
+
+mod common;
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::LazyLock;
+
+use common::{Run, STOPGAP, text, valid};
+
+/// The library, built beside the command under test.
+static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
+    let profile = std::path::Path::new(STOPGAP).parent().unwrap();
+    let mut build = Command::new(env!("CARGO"));
+    build.args([
+        "build",
+        "-q",
+        "--locked",
+        "-p",
+        "stopgap-preload",
+        "--target-dir",
+    ]);
+    build.arg(profile.parent().unwrap());
+    if !cfg!(debug_assertions) {
+        build.arg("--release");
+    }
+    let built = build.current_dir(env!("CARGO_MANIFEST_DIR")).status();
+    assert!(built.unwrap().success(), "{build:?}");
+    profile.join("libstopgap_preload.so")
+});
+
+fn run(words: &[&str]) -> Command {
+    let mut command = Command::new(STOPGAP);
+    command.args(words).env("STOPGAP_PRELOAD", &*LIBRARY);
+    command
+}
+
+#[test]
+fn the_command_runs_with_the_library_and_ends_as_itself() {
+    let shown = run(&["run", "--fix", "arena", "--", "cat", "/proc/self/maps"])
+        .output()
+        .unwrap();
+    assert!(shown.status.success(), "{shown:?}");
+    assert!(text(&shown.stdout).contains("libstopgap_preload.so"));
+    assert_eq!(text(&shown.stderr), "");
+    let status = run(&["run", "--fix", "arena", "--", "sh", "-c", "exit 7"]).status();
+    assert_eq!(status.unwrap().code(), Some(7));
+    let none = run(&["run", "--fix", "arena", "--", "/no/such/command"])
+        .output()
+        .unwrap();
+    assert_eq!(none.status.code(), Some(127), "{none:?}");
+    let folder = run(&["run", "--fix", "arena", "--", "/"]).output().unwrap();
+    assert_eq!(folder.status.code(), Some(126), "{folder:?}");
+}
+
+#[test]
+fn what_is_preloaded_already_stays_and_the_library_comes_once() {
+    let words = [
+        "run",
+        "--fix",
+        "arena",
+        "--",
+        STOPGAP,
+        "run",
+        "--fix",
+        "arena,chunks=one-page",
+        "--",
+        "env",
+    ];
+    let shown = run(&words).output().unwrap();
+    let shown = text(&shown.stdout);
+    let own = LIBRARY.canonicalize().unwrap();
+    assert!(
+        shown.contains(&format!("LD_PRELOAD={}\n", own.display())),
+        "{shown}"
+    );
+    assert!(shown.contains("STOPGAP_ADVICE=nohuge\n"), "{shown}");
+    let other = run(&["run", "--fix", "arena", "--", "env"])
+        .env("LD_PRELOAD", "libm.so.6")
+        .output();
+    let other = text(&other.unwrap().stdout);
+    assert!(
+        other.contains(&format!("LD_PRELOAD={}:libm.so.6\n", own.display())),
+        "{other}"
+    );
+}
+
+#[test]
+fn without_the_library_it_says_how_to_build_it() {
+    for given in ["/no/such/library.so", "/"] {
+        let words = ["run", "--fix", "arena", "--", "true"];
+        let output = Command::new(STOPGAP)
+            .args(words)
+            .env("STOPGAP_PRELOAD", given)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(3), "{output:?}");
+        let told = text(&output.stderr);
+        assert!(
+            told.contains("cargo build --release -p stopgap-preload"),
+            "{told}"
+        );
+    }
+    // Beside the command, where there is none.
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("stopgap");
+    std::fs::copy(STOPGAP, &copy).unwrap();
+    let output = Command::new(&copy)
+        .args(["run", "--fix", "arena", "--", "true"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    // SCHED_BATCH needs none.
+    let words = [
+        "run",
+        "--fix",
+        "batch-client",
+        "--",
+        "sh",
+        "-c",
+        "cat /proc/$$/sched | grep policy; chrt -p $$",
+    ];
+    let output = Command::new(&copy).args(words).output().unwrap();
+    assert!(text(&output.stdout).contains("SCHED_BATCH"), "{output:?}");
+}
+
+#[test]
+fn a_fix_that_is_none_is_refused() {
+    for fix in ["arean", "chunks", "chunks=no-policy", ""] {
+        let output = run(&["run", "--fix", fix, "--", "true"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{fix}: {output:?}");
+    }
+    let output = run(&["run", "--fix", "arena"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+}
+
+#[test]
+fn it_measures_with_and_without_in_turn() {
+    let here = Run::new();
+    let mut command = here.command(&[
+        "run",
+        "--fix",
+        "arena,batch-client",
+        "--measure",
+        "-n",
+        "2",
+        "--json",
+        "--",
+        "sh",
+        "-c",
+        "echo \"it's\" $0",
+        "word",
+    ]);
+    let output = command.env("STOPGAP_PRELOAD", &*LIBRARY).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let record = valid("stopgap.run-fix-1.json", &text(&output.stdout));
+    assert_eq!(
+        record["fixes"],
+        serde_json::json!(["arena", "batch-client"])
+    );
+    assert!(record["cpu_time"]["ratio"].is_number(), "{record}");
+    assert_eq!(record["comparison"]["before"]["runs"], 2);
+    let described = record["described"].as_array().unwrap();
+    assert!(
+        described.iter().any(|one| one["name"] == "minor faults"),
+        "{record}"
+    );
+    let failing = run(&[
+        "run",
+        "--fix",
+        "arena",
+        "--measure",
+        "-n",
+        "2",
+        "--",
+        "false",
+    ])
+    .output()
+    .unwrap();
+    assert_eq!(failing.status.code(), Some(1), "{failing:?}");
+}
+
+#[test]
+fn a_file_that_is_no_library_is_told_before_anything_runs() {
+    for (named, status) in [("/etc/passwd", Some(3)), ("", Some(0))] {
+        let mut command = run(&["run", "--fix", "arena", "--", "true"]);
+        // Named by nothing: the one beside the command, which is there once it was built.
+        LazyLock::force(&LIBRARY);
+        let shown = command.env("STOPGAP_PRELOAD", named).output().unwrap();
+        assert_eq!(shown.status.code(), status, "{shown:?}");
+        assert_eq!(
+            text(&shown.stderr).contains("/etc/passwd is no library"),
+            status == Some(3),
+            "{shown:?}"
+        );
+    }
+}
+
+#[test]
+fn large_maps_take_one_policy() {
+    let fix = |list: &str| run(&["run", "--fix", list, "--", "true"]).output().unwrap();
+    let two = fix("chunks=fold,chunks=one-page");
+    assert_eq!(two.status.code(), Some(1), "{two:?}");
+    assert!(text(&two.stderr).contains("one policy"), "{two:?}");
+    let same = fix("chunks=one-page,arena,chunks=one-page");
+    assert_eq!(same.status.code(), Some(0), "{same:?}");
+}
+
+/// A thread under SCHED_IDLE, which it needs no privilege for, keeps it: the command is not run.
+#[test]
+fn a_policy_of_its_own_choice_is_not_taken_away() {
+    for measure in [&["--measure", "-n", "2"][..], &[]] {
+        let mut words = vec!["--idle", "0", STOPGAP, "run", "--fix", "batch-client"];
+        words.extend(measure);
+        words.extend(["--", "true"]);
+        let shown = Command::new("chrt").args(words).output().unwrap();
+        assert_eq!(shown.status.code(), Some(3), "{shown:?}");
+        assert!(
+            text(&shown.stderr).contains("SCHED_BATCH for this thread"),
+            "{shown:?}"
+        );
+    }
+}

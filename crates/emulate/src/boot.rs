@@ -1,0 +1,433 @@
+//! Guests run side by side to their ends.
+//!
+//! One loop polls the pipes of all QEMU processes; there is no thread. Each is the leader of a process group of its own,
+//! so that a Ctrl-C reaches us and not it, and dies with us: `PR_SET_PDEATHSIG` is set before its exec, and whatever way
+//! this loop is left, what runs then is killed by its handle and waited for.
+//!
+//! ```text
+//! QEMU --stdout--> serial port --> lines: marked ones in order, of the others the last
+//!      --stderr--> what QEMU itself says
+//!      --exit----> with marks: Done or not; panic; silent; QEMU's own failure
+//! ```
+//!
+//! The ends:
+//!
+//! | end | what was seen |
+//! |---|---|
+//! | [`End::PoweredOff`] | the guest's last line, then QEMU's exit |
+//! | [`End::PoweredOffEarly`] | an exit without it |
+//! | [`End::Panicked`] | `Kernel panic` on the console |
+//! | [`End::Silent`] | not one byte on the serial port |
+//! | [`End::TimeLimit`] | none of these until the limit |
+//! | [`End::Flooded`] | more output than any guest of ours writes |
+//! | [`End::Stopped`] | the caller's flag |
+//! | [`End::QemuFailed`], [`End::QemuUnsupported`] | QEMU's own words |
+
+mod console;
+mod process;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::folder::Folder;
+use crate::machine::Machine;
+use crate::{Error, Result};
+
+pub(crate) use process::ask;
+
+use console::Console;
+use process::Process;
+
+/// After its last line, or a panic, a guest has so long to end itself.
+const GRACE: Duration = Duration::from_secs(3);
+/// The loop looks so often at what makes no pipe readable.
+const TICK: Duration = Duration::from_millis(50);
+
+/// How a boot ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum End {
+    /// The guest said that it was done, and ended. Only this one is a result.
+    PoweredOff,
+    /// The guest ended before it said that it was done.
+    PoweredOffEarly,
+    /// The guest's kernel panicked.
+    Panicked {
+        /// What follows `Kernel panic - not syncing:`.
+        reason: String,
+    },
+    /// Not one byte came from the serial port.
+    Silent,
+    /// The limit came first.
+    TimeLimit,
+    /// The guest wrote without end.
+    Flooded,
+    /// The caller asked for it.
+    Stopped,
+    /// QEMU itself failed.
+    QemuFailed {
+        /// What it said.
+        reason: String,
+    },
+    /// QEMU cannot do what is asked: too old, or built without the emulator.
+    QemuUnsupported {
+        /// What it said.
+        reason: String,
+    },
+}
+
+/// A boot that ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Boot {
+    /// How.
+    pub end: End,
+    /// The same in a sentence, with what is known of the cause. Empty of [`End::PoweredOff`].
+    pub why: String,
+    /// The guest's marked lines (`@stopgap ...`), in the order in which it wrote them.
+    pub lines: Vec<String>,
+    /// The last of its other lines, at most 60; control characters taken out.
+    pub console: Vec<String>,
+    /// QEMU's version.
+    pub qemu_version: String,
+    /// The emulated CPU, as QEMU was told.
+    pub cpu: String,
+    /// QEMU's command line. Paths of temporary files are in it.
+    pub command_line: Vec<String>,
+    /// The guest kernel's command line.
+    pub kernel_command_line: String,
+    /// SHA-256 of the kernel's file.
+    pub kernel_sha256: String,
+    /// SHA-256 of the initramfs.
+    pub initramfs_sha256: String,
+    /// The layout sample.
+    pub seed: u64,
+    /// How long it took by the host's clock. It says nothing about the guest.
+    pub host_time: Duration,
+}
+
+impl Boot {
+    /// Whether it is a result.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.end == End::PoweredOff
+    }
+}
+
+/// Boots `machines`, at most `jobs` at a time (0 counts as 1); gives their ends in the same order. `ended` hears of each as
+/// it ends. A bad end is a [`Boot`], too. Once `stop` is set, what runs is killed and what has not begun ends as
+/// [`End::Stopped`].
+///
+/// # Errors
+///
+/// [`Error::NoSpace`] and [`Error::File`] of the initramfs, [`Error::Image`] for a kernel that its QEMU does not emulate,
+/// [`Error::System`] where QEMU could not be started. No guest is left then either.
+pub fn run_all(
+    machines: &[Machine],
+    jobs: usize,
+    stop: &AtomicBool,
+    ended: &mut dyn FnMut(usize, &Boot),
+) -> Result<Vec<Boot>> {
+    let folder = Folder::new()?;
+    let mut boots: Vec<Option<Boot>> = machines.iter().map(|_| None).collect();
+    let mut waiting = machines.iter().enumerate();
+    // Dropped on every way out, and with it each process.
+    let mut guests: Vec<Guest<'_>> = Vec::new();
+    loop {
+        while guests.len() < jobs.max(1) && !stop.load(Ordering::Relaxed) {
+            let Some((number, machine)) = waiting.next() else {
+                break;
+            };
+            guests.push(Guest::start(number, machine, &folder)?);
+        }
+        if guests.is_empty() {
+            break;
+        }
+        process::wait(guests.iter_mut().map(|guest| &mut guest.process), TICK)?;
+        let stopped = stop.load(Ordering::Relaxed);
+        let mut at = 0;
+        while at < guests.len() {
+            if let Some(boot) = guests[at].turn(stopped)? {
+                let guest = guests.remove(at);
+                ended(guest.number, &boot);
+                boots[guest.number] = Some(boot);
+            } else {
+                at += 1;
+            }
+        }
+    }
+    Ok(boots
+        .into_iter()
+        .zip(machines)
+        .map(|(boot, machine)| boot.unwrap_or_else(|| not_begun(machine)))
+        .collect())
+}
+
+/// The stop came before its turn.
+fn not_begun(machine: &Machine) -> Boot {
+    report(
+        machine,
+        Vec::new(),
+        End::Stopped,
+        "stopped before it began".to_owned(),
+        Console::default(),
+        Duration::ZERO,
+    )
+}
+
+/// A guest that runs.
+struct Guest<'a> {
+    number: usize,
+    machine: &'a Machine,
+    arguments: Vec<String>,
+    process: Process,
+    console: Console,
+    began: Instant,
+    /// When we began to end it, and why.
+    ending: Option<(Instant, Reason)>,
+    /// When it said that it was done, or panicked.
+    last_word: Option<Instant>,
+}
+
+/// Why we end a guest that has not ended itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reason {
+    Limit,
+    Stop,
+    Flood,
+    /// It has had its say, and does not power off.
+    LastWord,
+}
+
+impl<'a> Guest<'a> {
+    fn start(number: usize, machine: &'a Machine, folder: &Folder) -> Result<Guest<'a>> {
+        let (kernel, emulated) = (machine.image.architecture, machine.qemu.architecture());
+        if kernel != emulated {
+            let why = format!(
+                "a kernel for {kernel}; {} emulates {emulated}",
+                machine.qemu.program().display()
+            );
+            return Err(Error::image(&machine.image.name, why));
+        }
+        let name = format!("initramfs-{}", machine.initramfs.sha256());
+        let path = folder.path().join(&name);
+        if !path.exists() {
+            folder.write(&name, machine.initramfs.bytes())?;
+        }
+        let arguments = machine.arguments(&path);
+        let process = Process::start(machine.qemu.program(), &arguments)?;
+        let program = machine.qemu.program().display().to_string();
+        let words = arguments
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned());
+        Ok(Guest {
+            number,
+            machine,
+            arguments: std::iter::once(program).chain(words).collect(),
+            process,
+            console: Console::default(),
+            began: Instant::now(),
+            ending: None,
+            last_word: None,
+        })
+    }
+
+    /// Takes what has come; gives the boot when it has ended.
+    fn turn(&mut self, stopped: bool) -> Result<Option<Boot>> {
+        // Before the reading, so that what it wrote before its end is there to be read.
+        let exit = self.process.exited()?;
+        let console = &mut self.console;
+        self.process.read(|bytes| console.take(bytes))?;
+        let now = Instant::now();
+        if let Some(exit) = exit {
+            self.process.read_rest(|bytes| console.take(bytes))?;
+            self.console.finish();
+            let (end, why) = self.judge(exit);
+            let console = std::mem::take(&mut self.console);
+            let arguments = std::mem::take(&mut self.arguments);
+            return Ok(Some(report(
+                self.machine,
+                arguments,
+                end,
+                why,
+                console,
+                self.began.elapsed(),
+            )));
+        }
+        if self.last_word.is_none() && (self.console.is_done() || self.console.panic().is_some()) {
+            self.last_word = Some(now);
+        }
+        let reason = if stopped {
+            Some(Reason::Stop)
+        } else if self.console.is_flood() {
+            Some(Reason::Flood)
+        } else if self
+            .last_word
+            .is_some_and(|at| now.duration_since(at) >= GRACE)
+        {
+            Some(Reason::LastWord)
+        } else if now.duration_since(self.began) >= self.machine.limit {
+            Some(Reason::Limit)
+        } else {
+            None
+        };
+        match (self.ending, reason) {
+            (None, Some(reason)) => {
+                self.ending = Some((now, reason));
+                // A plugin writes its counts when QEMU ends in order.
+                if reason == Reason::LastWord {
+                    self.process.terminate();
+                } else {
+                    self.process.kill();
+                }
+            }
+            // In order took too long, or the stop came meanwhile.
+            (Some((since, Reason::LastWord)), reason)
+                if now.duration_since(since) >= GRACE || reason == Some(Reason::Stop) =>
+            {
+                self.process.kill();
+            }
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    /// What its end means.
+    fn judge(&self, exit: process::Exit) -> (End, String) {
+        let console = &self.console;
+        if let Some((_, Reason::Stop)) = self.ending {
+            return (End::Stopped, "stopped".to_owned());
+        }
+        if console.is_done() {
+            return (End::PoweredOff, String::new());
+        }
+        if let Some(panic) = console.panic() {
+            let reason = panic.to_owned();
+            let why = format!("the kernel panicked: {reason}{}", self.hint(panic));
+            return (End::Panicked { reason }, why);
+        }
+        let seconds = self.machine.limit.as_secs_f64();
+        match self.ending {
+            Some((_, Reason::Flood)) => {
+                let why = format!("the guest wrote more than {} MiB", console::MOST >> 20);
+                return (End::Flooded, why);
+            }
+            Some((_, Reason::Limit)) if console.is_silent() => {
+                let why = format!(
+                    "not one byte on the serial port in {seconds:.1} s{}: {}",
+                    self.used(),
+                    self.silence()
+                );
+                return (End::Silent, why);
+            }
+            Some((_, Reason::Limit)) => {
+                let lines = console.lines().len();
+                let why = format!(
+                    "it had not ended after {seconds:.1} s{} ({lines} lines of results)",
+                    self.used()
+                );
+                return (End::TimeLimit, why);
+            }
+            Some((_, Reason::Stop | Reason::LastWord)) | None => {}
+        }
+        if !exit.success() {
+            let said = self.process.said();
+            let reason = match said.trim() {
+                "" => exit.to_string(),
+                said => format!("{exit}: {said}"),
+            };
+            let why = format!("QEMU failed: {reason}");
+            return if is_unsupported(&said) {
+                (End::QemuUnsupported { reason }, why)
+            } else {
+                (End::QemuFailed { reason }, why)
+            };
+        }
+        if console.is_silent() {
+            let why = format!(
+                "it ended without one byte on the serial port: {}",
+                self.silence()
+            );
+            return (End::Silent, why);
+        }
+        let why = "the guest powered off or reset before it was done".to_owned();
+        (End::PoweredOffEarly, why)
+    }
+
+    /// On a busy host a limit can be too short for a guest that does nothing wrong: what it had says so.
+    fn used(&self) -> String {
+        self.process.used().map_or(String::new(), |used| {
+            format!(", of which it had a CPU for {:.1} s", used.as_secs_f64())
+        })
+    }
+
+    /// What a panic's text says to who knows it.
+    fn hint(&self, panic: &str) -> String {
+        let image = &self.machine.image;
+        if panic.contains("Unable to mount root fs") || panic.contains("No working init found") {
+            return match image.option("CONFIG_BLK_DEV_INITRD") {
+                Some("y") => " (it did not start /init from the initramfs)".to_owned(),
+                Some(_) => " (no initramfs support: CONFIG_BLK_DEV_INITRD is not set)".to_owned(),
+                None => " (no initramfs support? CONFIG_BLK_DEV_INITRD=y is needed)".to_owned(),
+            };
+        }
+        if panic.contains("Attempted to kill init") {
+            return " (the guest program ended)".to_owned();
+        }
+        String::new()
+    }
+
+    /// Why nothing came, as far as the configuration tells.
+    fn silence(&self) -> String {
+        let option = match self.machine.image.architecture {
+            crate::Architecture::X86_64 => "CONFIG_SERIAL_8250_CONSOLE",
+            crate::Architecture::Aarch64 => "CONFIG_SERIAL_AMBA_PL011_CONSOLE",
+        };
+        match self.machine.image.option(option) {
+            Some("y") => {
+                "it has a serial console; it hung or reset before it could write".to_owned()
+            }
+            Some(_) => format!("a kernel without a serial console ({option} is not set)"),
+            None => format!(
+                "a kernel without a serial console ({option}=y is needed), or one that hung or reset early"
+            ),
+        }
+    }
+}
+
+fn report(
+    machine: &Machine,
+    arguments: Vec<String>,
+    end: End,
+    why: String,
+    console: Console,
+    took: Duration,
+) -> Boot {
+    let (lines, console) = console.into_lines();
+    Boot {
+        end,
+        why,
+        lines,
+        console,
+        qemu_version: machine.qemu.version().to_owned(),
+        cpu: machine.cpu().to_owned(),
+        command_line: arguments,
+        kernel_command_line: machine.kernel_command_line(),
+        kernel_sha256: machine.image.sha256.clone(),
+        initramfs_sha256: machine.initramfs.sha256().to_owned(),
+        seed: machine.seed,
+        host_time: took,
+    }
+}
+
+/// Whether QEMU refused a flag: a version without it, or a build without the emulator.
+fn is_unsupported(said: &str) -> bool {
+    let said = said.to_ascii_lowercase();
+    let property = said.contains("property '") && said.contains("not found");
+    property
+        || ["icount", "invalid accelerator", "invalid option"]
+            .iter()
+            .any(|word| said.contains(word))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,309 @@
+use std::os::unix::fs::PermissionsExt;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::testing::{arm64, bzimage, deb, module, packed};
+
+const VERSION: &str = "6.1.0-x (builder@host) #1 SMP";
+
+/// And the folder of what was given.
+fn open_kept(bytes: &[u8]) -> (tempfile::TempDir, Result<Image>) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("given");
+    fs::write(&path, bytes).unwrap();
+    let image = Image::open(path.to_str().unwrap());
+    (folder, image)
+}
+
+fn open(bytes: &[u8]) -> Result<Image> {
+    open_kept(bytes).1
+}
+
+fn refusal(bytes: &[u8]) -> String {
+    open(bytes).unwrap_err().to_string()
+}
+
+fn with_config(text: &str) -> Vec<u8> {
+    let mut kernel = b"\x7fELF code IKCFG_ST".to_vec();
+    kernel.extend_from_slice(&packed("gz", text.as_bytes()));
+    kernel.extend_from_slice(b"IKCFG_ED more code");
+    kernel
+}
+
+#[test]
+fn a_bzimage_says_its_release_and_carries_its_configuration() {
+    for how in ["gz", "xz", "zst"] {
+        let image = open(&bzimage(
+            VERSION,
+            &with_config("CONFIG_SMP=y\n# CONFIG_X is not set\n"),
+            how,
+        ))
+        .unwrap();
+        assert_eq!(image.architecture, Architecture::X86_64);
+        assert_eq!(image.release.as_deref(), Some("6.1.0-x"));
+        assert_eq!(image.version.as_deref(), Some(VERSION));
+        assert_eq!(image.config_from, "the image itself");
+        assert_eq!(image.option("CONFIG_SMP"), Some("y"));
+        assert_eq!(image.option("CONFIG_X"), Some("n"));
+        assert_eq!(image.sha256.len(), 64);
+        assert!(!image.is_unpacked());
+    }
+    let image = open(&bzimage(VERSION, b"\x7fELF", "gz")).unwrap();
+    assert_eq!(image.config, None);
+    assert!(
+        image.config_from.contains("CONFIG_IKCONFIG"),
+        "{}",
+        image.config_from
+    );
+    assert_eq!(image.option("CONFIG_SMP"), None);
+}
+
+#[test]
+fn what_lies_beside_an_image_is_taken_where_the_release_fits() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path();
+    fs::write(place.join("vmlinuz"), bzimage(VERSION, b"\x7fELF", "gz")).unwrap();
+    fs::write(place.join("config-6.1.0-x"), "CONFIG_A=y\n").unwrap();
+    fs::write(place.join("System.map-6.1.0-other"), "").unwrap();
+    let image = Image::open(place.join("vmlinuz").to_str().unwrap()).unwrap();
+    assert_eq!(image.option("CONFIG_A"), Some("y"));
+    assert_eq!(image.system_map, None);
+
+    // A tree that was built.
+    for (release, found) in [("6.1.0-x\n", true), ("6.2.0\n", false)] {
+        let tree = place.join(release.trim());
+        let boot = tree.join("arch/x86/boot");
+        fs::create_dir_all(&boot).unwrap();
+        fs::create_dir_all(tree.join("include/config")).unwrap();
+        fs::write(tree.join("include/config/kernel.release"), release).unwrap();
+        fs::write(tree.join(".config"), "CONFIG_B=m\n").unwrap();
+        fs::write(tree.join("System.map"), "").unwrap();
+        fs::write(boot.join("bzImage"), bzimage(VERSION, b"\x7fELF", "gz")).unwrap();
+        let image = Image::open(boot.join("bzImage").to_str().unwrap()).unwrap();
+        assert_eq!(image.option("CONFIG_B"), found.then_some("m"));
+        assert_eq!(image.system_map.is_some(), found);
+    }
+}
+
+#[test]
+fn arm64_in_all_its_envelopes() {
+    let plain = arm64("6.1.0-arm64 (builder) #1");
+    let zipped = packed("gz", &plain);
+    let mut efi = vec![0; 64];
+    efi[..8].copy_from_slice(b"MZ\0\0zimg");
+    efi[8..12].copy_from_slice(&64_u32.to_le_bytes());
+    let payload = packed("zst", &plain);
+    efi[12..16].copy_from_slice(&u32::try_from(payload.len()).unwrap().to_le_bytes());
+    efi.extend_from_slice(&payload);
+    let mut sums = Vec::new();
+    for bytes in [&plain, &zipped, &efi] {
+        let image = open(bytes).unwrap();
+        assert_eq!(image.architecture, Architecture::Aarch64);
+        assert_eq!(image.release.as_deref(), Some("6.1.0-arm64"));
+        assert_eq!(image.is_unpacked(), bytes != &plain);
+        if image.is_unpacked() {
+            assert_eq!(fs::read(&image.kernel).unwrap(), plain);
+        }
+        sums.push(image.sha256);
+    }
+    assert!(sums.iter().all(|sum| *sum == sums[0]));
+    assert!(refusal(&efi[..100]).contains("truncated"));
+    let mut big_endian = plain.clone();
+    big_endian[24] = 1;
+    assert!(refusal(&big_endian).contains("big-endian"));
+}
+
+#[test]
+fn a_package_is_unpacked_into_a_folder_that_only_we_may_read_and_goes() {
+    let kernel = bzimage("6.1-x (b) #1", b"\x7fELF", "gz");
+    let module = module(&["vermagic=6.1-x SMP"]);
+    let package = deb(
+        "xz",
+        &[
+            ("./boot/vmlinuz-6.1-x", &kernel),
+            ("./boot/config-6.1-x", b"CONFIG_SMP=y\n"),
+            ("./boot/System.map-6.1-x", b"0 T _text\n"),
+            ("./lib/modules/6.1-x/kernel/a.ko.xz", &packed("xz", &module)),
+        ],
+    );
+    let (_given, image) = open_kept(&package);
+    let image = image.unwrap();
+    let copy = image.clone();
+    drop(image);
+    let folder = copy.kernel.parent().unwrap().to_path_buf();
+    assert_eq!(
+        fs::metadata(&folder).unwrap().permissions().mode() & 0o777,
+        0o700
+    );
+    assert_eq!(copy.config_from, "the package's /boot/config-6.1-x");
+    assert_eq!(
+        fs::read_to_string(copy.system_map.as_ref().unwrap()).unwrap(),
+        "0 T _text\n"
+    );
+    let resolved = copy
+        .modules
+        .resolve(&["a"], copy.release.as_deref())
+        .unwrap();
+    assert_eq!(resolved.modules[0].bytes, module);
+    drop(copy);
+    assert!(!folder.exists());
+}
+
+#[test]
+fn a_map_that_only_points_elsewhere_is_none() {
+    let kernel = bzimage("6.1-x (b) #1", b"\x7fELF", "gz");
+    let map: &[u8] =
+        b"ffffffffffffffff B The real System.map is in the linux-image-<version>-dbg package\n";
+    let package = deb(
+        "xz",
+        &[
+            ("./boot/System.map-6.1-x", map),
+            ("./boot/vmlinuz-6.1-x", &kernel),
+        ],
+    );
+    assert_eq!(open_kept(&package).1.unwrap().system_map, None);
+}
+
+#[test]
+fn the_running_kernel_is_found_or_said_not_to_be() {
+    let root = tempfile::tempdir().unwrap();
+    let none = Image::host(root.path(), "6.1.0-x").unwrap_err().to_string();
+    assert!(
+        none.contains("no image of the running kernel 6.1.0-x"),
+        "{none}"
+    );
+    assert!(Image::host(root.path(), "../etc").is_err());
+
+    let boot = root.path().join("boot");
+    fs::create_dir_all(&boot).unwrap();
+    fs::write(
+        boot.join("vmlinuz-6.1.0-x"),
+        bzimage(VERSION, b"\x7fELF", "gz"),
+    )
+    .unwrap();
+    fs::create_dir_all(root.path().join("proc")).unwrap();
+    fs::write(
+        root.path().join("proc/config.gz"),
+        packed("gz", b"CONFIG_R=y\n"),
+    )
+    .unwrap();
+    let image = Image::host(root.path(), "6.1.0-x").unwrap();
+    assert_eq!(
+        (image.name.as_str(), image.option("CONFIG_R")),
+        ("host", Some("y"))
+    );
+
+    // The file was replaced by a newer kernel's, and that one does not run yet.
+    fs::write(boot.join("vmlinuz-6.0"), bzimage(VERSION, b"\x7fELF", "gz")).unwrap();
+    let other = Image::host(root.path(), "6.0").unwrap_err().to_string();
+    assert!(other.contains("is 6.1.0-x, but 6.0 runs"), "{other}");
+
+    // Debian's images are world-readable, Ubuntu's are root's.
+    let secret = boot.join("vmlinuz-6.2");
+    fs::write(&secret, "").unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o0)).unwrap();
+    let refused = Image::host(root.path(), "6.2").unwrap_err().to_string();
+    if fs::File::open(&secret).is_err() {
+        assert!(
+            refused.contains("vmlinuz-6.2") && refused.contains("denied"),
+            "{refused}"
+        );
+    }
+}
+
+#[test]
+fn everything_else_is_refused_by_its_name() {
+    let elf = |class: u8, machine: u16, text: &[u8]| {
+        let mut bytes = vec![0; 64];
+        bytes[..6].copy_from_slice(&[0x7f, b'E', b'L', b'F', class, 1]);
+        bytes[18..20].copy_from_slice(&machine.to_le_bytes());
+        bytes.extend_from_slice(text);
+        bytes
+    };
+    let mut riscv = vec![0; 4096];
+    riscv[56..60].copy_from_slice(b"RSC\x05");
+    let mut arm32 = vec![0; 4096];
+    arm32[36..40].copy_from_slice(&[0x18, 0x28, 0x6f, 0x01]);
+    let mut xen_efi = b"MZ".to_vec();
+    xen_efi.resize(4096, 0);
+    xen_efi.extend_from_slice(b"Xen version");
+    for (bytes, says) in [
+        (
+            elf(2, 62, b"Linux version 6.1 (Xen)"),
+            "a vmlinux: give the bzImage",
+        ),
+        (
+            elf(2, 183, b"Linux version 6.1"),
+            "a vmlinux: give the Image",
+        ),
+        (elf(2, 22, b"Linux version 6.1"), "a kernel for s390"),
+        (elf(1, 3, b"Xen %d.%d"), "a Xen hypervisor"),
+        (packed("gz", &elf(1, 3, b"Xen %d.%d")), "a Xen hypervisor"),
+        (xen_efi, "a Xen hypervisor"),
+        (elf(2, 62, b"hello"), "an ELF file for x86_64, not a kernel"),
+        (riscv, "a kernel for RISC-V"),
+        (arm32, "a kernel for 32-bit Arm"),
+        (b"070701".to_vec(), "an initramfs"),
+        (b"\xed\xab\xee\xdb\x03".to_vec(), "an RPM package"),
+        (vec![b'x'; 5000], "neither a bzImage"),
+        (Vec::new(), "an empty file"),
+        (packed("gz", b"text"), "a gzip file of this"),
+    ] {
+        let said = refusal(&bytes);
+        assert!(said.contains(says), "{says:?} is not in {said:?}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    assert!(
+        Image::open(folder.path().to_str().unwrap())
+            .unwrap_err()
+            .to_string()
+            .contains("not a file")
+    );
+    assert!(matches!(
+        Image::open("/nonexistent/vmlinuz"),
+        Err(Error::File { .. })
+    ));
+}
+
+#[test]
+fn a_bzimage_that_cannot_be_booted_here_is_refused() {
+    let whole = bzimage(VERSION, &[7; 3000], "");
+    assert!(open(&whole).is_ok());
+    for length in (0x240..whole.len() - 15).step_by(61) {
+        let said = refusal(&whole[..length]);
+        assert!(said.contains("truncated"), "at {length}: {said}");
+    }
+    let changed = |at: usize, to: u8| {
+        let mut bytes = whole.clone();
+        bytes[at] = to;
+        refusal(&bytes)
+    };
+    assert!(changed(0x236, 0).contains("32-bit x86"));
+    assert!(changed(0x211, 0).contains("zImage"));
+    assert!(changed(0x206, 0).contains("boot protocol 2.00"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #[test]
+    fn a_changed_image_never_panics(
+        which in 0..4_usize,
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        length in any::<prop::sample::Index>(),
+    ) {
+        let mut bytes = match which {
+            0 => bzimage(VERSION, &with_config("CONFIG_A=y\n"), "gz"),
+            1 => bzimage(VERSION, &with_config("CONFIG_A=y\n"), "xz"),
+            2 => arm64("6.1 x"),
+            _ => packed("gz", &arm64("6.1 x")),
+        };
+        for (at, to) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = to;
+        }
+        let _ = open(&bytes);
+        bytes.truncate(length.index(bytes.len()));
+        let _ = open(&bytes);
+    }
+}

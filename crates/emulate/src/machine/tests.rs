@@ -1,0 +1,81 @@
+use super::*;
+use crate::testing;
+
+fn machine(image: &[u8]) -> Machine {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kernel");
+    std::fs::write(&path, image).unwrap();
+    let image = Image::open(path.to_str().unwrap()).unwrap();
+    let qemu = testing::qemu(image.architecture, "", folder.path());
+    Machine::new(qemu, image, Initramfs::build(b"", "", &[], &[]).unwrap(), 7)
+}
+
+fn words(machine: &Machine) -> String {
+    let words = machine.arguments(Path::new("/i"));
+    let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+    words.join(" ")
+}
+
+#[test]
+fn every_flag_is_pinned() {
+    let machine = machine(&testing::bzimage("6.1 x", b"\x7fELF", "gz"));
+    let kernel = machine.image.kernel.display();
+    assert_eq!(
+        words(&machine),
+        format!(
+            "-no-user-config -nodefaults -display none -no-reboot -machine pc -cpu max,-la57,-erms,-fsrm -smp 1 \
+             -accel tcg,thread=single -icount shift=0,sleep=off -rtc base=2020-01-01T00:00:00,clock=vm -m 1024 -seed 7 \
+             -chardev stdio,id=console,signal=off -serial chardev:console -kernel {kernel} -initrd /i \
+             -append console=ttyS0,115200 quiet panic=-1 nokaslr norandmaps stopgap.seed=7"
+        )
+    );
+}
+
+#[test]
+fn devices_bring_their_machine_and_the_guests_flag() {
+    let mut machine = machine(&testing::bzimage("6.1 x", b"\x7fELF", "gz"));
+    machine.devices = vec![Device::Iommu, Device::Edu];
+    machine.append = vec!["more=1".to_owned()];
+    let words = words(&machine);
+    for part in [
+        "-machine q35,kernel-irqchip=split ",
+        "-device intel-iommu,intremap=on -device edu ",
+        " intel_iommu=on stopgap.seed=7 more=1",
+    ] {
+        assert!(words.contains(part), "{part} is not in {words}");
+    }
+}
+
+#[test]
+fn arm_has_its_own_machine_cpu_and_console() {
+    let mut machine = machine(&testing::arm64("6.1 x"));
+    let plain = words(&machine);
+    for part in [
+        "-machine virt ",
+        "-cpu cortex-a72 ",
+        "console=ttyAMA0 quiet",
+    ] {
+        assert!(plain.contains(part), "{part} is not in {plain}");
+    }
+    machine.devices = vec![Device::Iommu, Device::Edu];
+    let words = words(&machine);
+    assert!(
+        words.contains("-machine virt,iommu=smmuv3 ") && words.contains("-device edu "),
+        "{words}"
+    );
+    assert!(!words.contains("intel"), "{words}");
+}
+
+#[test]
+fn a_comma_in_a_plugins_path_or_argument_ends_nothing() {
+    let mut machine = machine(&testing::bzimage("6.1 x", b"\x7fELF", "gz"));
+    machine.plugin = Some(Plugin {
+        library: "/a,b/lib.so".into(),
+        arguments: vec!["out=/c,d".to_owned(), "every=1".to_owned()],
+    });
+    let words = words(&machine);
+    assert!(
+        words.contains("-plugin file=/a,,b/lib.so,out=/c,,d,every=1 -kernel"),
+        "{words}"
+    );
+}

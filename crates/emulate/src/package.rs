@@ -1,0 +1,256 @@
+//! A Debian package's kernel, unpacked into a folder of ours: an ar archive with a compressed tar archive in it.
+//!
+//! Only regular files with the names that a kernel package has are written, and under names of ours: an entry's own name
+//! never becomes a path. Links and devices are not made; a name that leads out of the package (`..`) is an error,
+//! because nobody packs such a thing by mistake. The package's scripts are not run. Nothing is installed.
+//!
+//! Lineage: deb(5), ar(5). Cost: the kernel's part of the archive is decompressed, and all of it once modules are asked for.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::path::{Component, Path, PathBuf};
+
+use crate::compressed::{self, Compression};
+use crate::{Error, Result};
+
+/// How an ar archive begins.
+pub(crate) const MAGIC: &[u8] = b"!<arch>\n";
+/// No kernel package takes more when unpacked, in bytes.
+const LARGEST: u64 = 4 << 30;
+/// No kernel package has more entries.
+const MOST_ENTRIES: usize = 200_000;
+
+/// What a kernel package holds beside its modules.
+#[derive(Debug)]
+pub(crate) struct Unpacked {
+    pub kernel: PathBuf,
+    /// What follows `vmlinuz-` in the kernel's name.
+    pub release: String,
+    pub config: Option<PathBuf>,
+    pub system_map: Option<PathBuf>,
+}
+
+/// Unpacks kernel, configuration and symbols of the package at `path` into `folder`; `name` is for what is said.
+///
+/// dpkg writes /boot before /lib, so that what comes after it is neither decompressed nor looked at.
+pub(crate) fn unpack(name: &str, path: &Path, folder: &Path) -> Result<Unpacked> {
+    let mut found = Found::default();
+    read(name, path, folder, &mut |parts| match parts {
+        ["boot", file] => found.place(file).map_or(Take::Skip, Take::As),
+        _ if found.kernel.is_some() => Take::Stop,
+        _ => Take::Skip,
+    })?;
+    let (Some(kernel), Some(release)) = (found.kernel, found.release) else {
+        let why = "no /boot/vmlinuz-* in it: a package that only depends on a kernel's? Give the one that has the release \
+                   in its name (linux-image-6.12.1-...)";
+        return Err(Error::image(name, why));
+    };
+    Ok(Unpacked {
+        kernel: folder.join(kernel),
+        release,
+        config: found.config.map(|file| folder.join(file)),
+        system_map: found.system_map.map(|file| folder.join(file)),
+    })
+}
+
+/// Unpacks its modules, and the kernel's lists of them, below `folder`. All of the package is decompressed.
+pub(crate) fn unpack_modules(name: &str, path: &Path, folder: &Path) -> Result<()> {
+    read(name, path, folder, &mut |parts| {
+        let (["usr", "lib", "modules", _, inside @ ..] | ["lib", "modules", _, inside @ ..]) =
+            parts
+        else {
+            return Take::Skip;
+        };
+        let wanted = inside.last().is_some_and(|name| {
+            *name == "modules.builtin" || crate::modules::name_of(name).is_some()
+        });
+        if wanted {
+            Take::As(inside.iter().collect())
+        } else {
+            Take::Skip
+        }
+    })
+}
+
+/// What becomes of an entry.
+enum Take {
+    Skip,
+    /// Written under this name below the folder.
+    As(PathBuf),
+    /// Nothing more is needed.
+    Stop,
+}
+
+/// Goes through the regular files of a package, by the parts of their names.
+fn read(
+    name: &str,
+    path: &Path,
+    folder: &Path,
+    take: &mut dyn FnMut(&[&str]) -> Take,
+) -> Result<()> {
+    let file = fs::File::open(path).map_err(|e| Error::file(path, e))?;
+    let length = file.metadata().map_err(|e| Error::file(path, e))?.len();
+    let mut file = BufReader::with_capacity(1 << 16, file);
+    let (member, size) = data_member(&mut file, length).map_err(|why| Error::image(name, why))?;
+    let mut data = BufReader::with_capacity(1 << 16, file.take(size));
+    let bad = |why: &str| Error::image(name, format!("{member}: {why}"));
+    let compression = Compression::of(data.fill_buf().map_err(|e| Error::file(path, e))?);
+    let data = compressed::reader(compression, data).map_err(|e| bad(&e.to_string()))?;
+    // The crate reads headers piece by piece.
+    let data = BufReader::with_capacity(1 << 18, data);
+    // One byte more than allowed: whoever reads it is over the limit.
+    let mut archive = tar::Archive::new(data.take(LARGEST + 1));
+    let mut bytes = 0_u64;
+    let entries = archive.entries().map_err(|e| bad(&e.to_string()))?;
+    for (number, entry) in entries.enumerate() {
+        let mut entry = entry.map_err(|e| bad(&format!("truncated or corrupted: {e}")))?;
+        bytes = bytes.saturating_add(entry.size());
+        if number >= MOST_ENTRIES || bytes > LARGEST {
+            return Err(bad("more than a kernel package holds"));
+        }
+        let inside = entry.path().map_err(|e| bad(&e.to_string()))?.into_owned();
+        let parts = parts(&inside).map_err(|why| bad(&why))?;
+        if !entry.header().entry_type().is_file() {
+            continue;
+        }
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        let target = match take(&parts) {
+            Take::Skip => continue,
+            Take::Stop => return Ok(()),
+            Take::As(inside) => folder.join(inside),
+        };
+        write(&mut entry, &target).map_err(|problem| match problem {
+            Problem::Reading(e) => bad(&format!(
+                "{}: truncated or corrupted: {e}",
+                inside.display()
+            )),
+            Problem::Writing(e) => Error::file(&target, e),
+        })?;
+    }
+    Ok(())
+}
+
+enum Problem {
+    Reading(io::Error),
+    Writing(io::Error),
+}
+
+/// Copies an entry; which side failed decides what is said.
+fn write(from: &mut impl Read, path: &Path) -> std::result::Result<(), Problem> {
+    use std::io::Write;
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(Problem::Writing)?;
+    }
+    // An entry that comes twice replaces the first, as tar(1) has it.
+    let mut to = fs::File::create(path).map_err(Problem::Writing)?;
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match from.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(read) => to.write_all(&buffer[..read]).map_err(Problem::Writing)?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(Problem::Reading(error)),
+        }
+    }
+}
+
+/// The names of an entry's folders and of itself; `./` in front does not count.
+fn parts(path: &Path) -> std::result::Result<Vec<String>, String> {
+    path.components()
+        .filter(|part| *part != Component::CurDir)
+        .map(|part| match part {
+            Component::Normal(name) => name
+                .to_str()
+                .map(str::to_owned)
+                .ok_or_else(|| format!("an entry's name is not text: {}", path.display())),
+            // Some archives have a slash in front of every name.
+            Component::RootDir => Err(format!(
+                "an entry with an absolute name: {}",
+                path.display()
+            )),
+            _ => Err(format!(
+                "an entry that leads out of the package: {}",
+                path.display()
+            )),
+        })
+        .collect()
+}
+
+#[derive(Debug, Default)]
+struct Found {
+    kernel: Option<PathBuf>,
+    release: Option<String>,
+    config: Option<PathBuf>,
+    system_map: Option<PathBuf>,
+}
+
+impl Found {
+    /// The name that a file of /boot gets; `None` for what is not needed.
+    fn place(&mut self, file: &str) -> Option<PathBuf> {
+        let (slot, ours) = if let Some(release) = file.strip_prefix("vmlinuz-") {
+            if self.kernel.is_some() {
+                return None; // the first one
+            }
+            self.release = Some(release.to_owned());
+            (&mut self.kernel, "vmlinuz")
+        } else if file.starts_with("config-") {
+            (&mut self.config, "config")
+        } else if file.starts_with("System.map-") {
+            (&mut self.system_map, "System.map")
+        } else {
+            return None;
+        };
+        *slot = Some(ours.into());
+        slot.clone()
+    }
+}
+
+/// Finds `data.tar*`: its name and size. `file` stands before its bytes then.
+fn data_member(
+    file: &mut (impl Read + Seek),
+    length: u64,
+) -> std::result::Result<(String, u64), String> {
+    const HEADER: u64 = 60;
+    let mut at = MAGIC.len() as u64;
+    let mut first = true;
+    while at < length {
+        let mut header = [0; HEADER as usize];
+        file.seek(SeekFrom::Start(at)).map_err(|e| e.to_string())?;
+        file.read_exact(&mut header)
+            .map_err(|_| "truncated: the archive ends in a member's header".to_owned())?;
+        if header[58..60] != *b"`\n" {
+            return Err("not a Debian package: an ar archive with a damaged header".to_owned());
+        }
+        let text = |range: std::ops::Range<usize>| {
+            std::str::from_utf8(&header[range])
+                .map(|text| text.trim().trim_end_matches('/').to_owned())
+        };
+        let damaged = |_| "not a Debian package: a member's header is not text".to_owned();
+        let name = text(0..16).map_err(damaged)?;
+        let size: u64 = text(48..58)
+            .map_err(damaged)?
+            .parse()
+            .map_err(|_| format!("not a Debian package: {name} has no size"))?;
+        let begin = at + HEADER;
+        let end = begin
+            .checked_add(size)
+            .ok_or_else(|| format!("{name} is larger than any file"))?;
+        if end > length {
+            return Err(format!(
+                "truncated: {name} should end at byte {end}, the file ends at {length}"
+            ));
+        }
+        if first && name != "debian-binary" {
+            return Err("an ar archive, but not a Debian package".to_owned());
+        }
+        first = false;
+        if name.starts_with("data.tar") {
+            return Ok((name, size));
+        }
+        at = end + end % 2; // members begin at even offsets
+    }
+    Err("truncated: no data.tar in it".to_owned())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use super::*;
+
+/// A folder with a QEMU of our own.
+fn place(script: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("qemu-system-x86_64");
+    fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    folder
+}
+
+fn find(script: &str) -> Result<Qemu> {
+    Qemu::find_in(Architecture::X86_64, place(script).path().as_os_str())
+}
+
+#[test]
+fn a_new_one_is_taken_and_an_old_one_refused() {
+    for (version, taken) in [
+        ("7.2.22 (Debian 1:7.2+dfsg-7+deb12u18+b3)", true),
+        ("5.2.0", true),
+        ("10.0.2", true),
+        ("5.1.92", false),
+        ("2.11.1(Debian 1:2.11)", false),
+    ] {
+        let found = find(&format!(
+            "echo 'QEMU emulator version {version}'; echo Copyright"
+        ));
+        match found {
+            Ok(qemu) => assert!(taken && qemu.version() == version),
+            Err(error) => {
+                assert!(!taken, "{error}");
+                let said = error.to_string();
+                assert!(error.is_unsupported());
+                assert!(
+                    said.contains("older than 5.2") && said.ends_with("install qemu-system-x86"),
+                    "{said}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn none_is_unsupported_with_the_package_to_install() {
+    let folder = tempfile::tempdir().unwrap();
+    // A file that may not be executed, and a folder of that name, are none.
+    fs::write(folder.path().join("qemu-system-x86_64"), "").unwrap();
+    fs::create_dir(folder.path().join("qemu-system-aarch64")).unwrap();
+    for (architecture, package) in [
+        (Architecture::X86_64, "qemu-system-x86"),
+        (Architecture::Aarch64, "qemu-system-arm"),
+    ] {
+        let error = Qemu::find_in(architecture, folder.path().as_os_str()).unwrap_err();
+        assert!(error.is_unsupported());
+        assert!(
+            error
+                .to_string()
+                .starts_with(&format!("unsupported: install {package} ")),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn something_else_of_that_name_is_refused() {
+    for script in [
+        "echo hello",
+        "exit 1",
+        "echo 'QEMU emulator version unknown'",
+        "kill -9 $$",
+    ] {
+        let error = find(script).unwrap_err();
+        assert!(error.is_unsupported(), "{script}: {error}");
+    }
+    let garbage = tempfile::tempdir().unwrap();
+    let path = garbage.path().join("qemu-system-x86_64");
+    fs::write(&path, [0, 1, 2]).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    assert!(Qemu::find_in(Architecture::X86_64, garbage.path().as_os_str()).is_err());
+}

@@ -1,0 +1,206 @@
+//! What the library costs where it brings nothing, and what it would cost to take more over.
+//!
+//! ```text
+//! cargo bench -p stopgap-preload --bench costs
+//! ```
+//!
+//! All sides of a line take turns, and its figures are medians of user and system time: others may use the machine.
+//! `-- --guest` is what the library is preloaded to; with `-- --guest COUNT` it makes as many passed pairs and nothing
+//! else, for whoever counts instructions (`valgrind --tool=callgrind`).
+
+#![allow(unsafe_code)]
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use std::ffi::{c_int, c_void};
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+const PAGE: usize = 4096;
+/// More than the library takes over.
+const LARGE: usize = 16 << 20;
+const ROUNDS: usize = 201;
+const PAIRS: u32 = 200;
+const PLAIN: c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+const READ_WRITE: c_int = libc::PROT_READ | libc::PROT_WRITE;
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        if argument == "--guest" {
+            let count = arguments.next().and_then(|count| count.parse().ok());
+            guest(count);
+            return ExitCode::SUCCESS;
+        }
+    }
+    let library = common::library();
+    println!("medians of {ROUNDS} rounds, all sides of a line in turn\n");
+    exec(&library);
+    passed(&library);
+    file_maps();
+    ExitCode::SUCCESS
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Microseconds of user and system time, and faults, of all children until now.
+fn children() -> (f64, i64) {
+    // SAFETY: getrusage fills one struct, which all zeroes are valid for.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage);
+        usage
+    };
+    let micros = |time: libc::timeval| time.tv_sec as f64 * 1e6 + time.tv_usec as f64;
+    (
+        micros(usage.ru_utime) + micros(usage.ru_stime),
+        usage.ru_minflt,
+    )
+}
+
+/// Nanoseconds of user and system time of this thread until now.
+fn cpu() -> f64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the struct is ours; the clock is there since Linux 2.6.12.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+}
+
+/// Exec of a dynamic program that does nothing.
+fn exec(library: &Path) {
+    let sides = [None, Some(library)];
+    let mut times = [const { Vec::new() }; 2];
+    let mut faults = [0; 2];
+    for _ in 0..ROUNDS {
+        for (side, preload) in sides.iter().enumerate() {
+            let mut command = Command::new("/bin/true");
+            command.env_clear();
+            if let Some(library) = preload {
+                command.env("LD_PRELOAD", library);
+            }
+            let before = children();
+            assert!(command.status().expect("/bin/true").success());
+            let after = children();
+            times[side].push(after.0 - before.0);
+            faults[side] += after.1 - before.1;
+        }
+    }
+    let [without, with] = times.map(|mut times| median(&mut times));
+    let [without_faults, with_faults] = faults.map(|faults| faults as f64 / ROUNDS as f64);
+    println!(
+        "exec of /bin/true          {without:7.1} us, {without_faults:.1} faults; with the library {with:.1} us, {with_faults:.1} faults: {:+.1} us",
+        with - without
+    );
+}
+
+/// Nanoseconds of a pair of mmap and munmap that the library passes through.
+fn guest(count: Option<u32>) {
+    let pairs = |count: u32| {
+        let begin = cpu();
+        for _ in 0..count {
+            // SAFETY: a map without an address, which nobody else knows of.
+            unsafe {
+                let at = libc::mmap(std::ptr::null_mut(), LARGE, READ_WRITE, PLAIN, -1, 0);
+                assert_ne!(at, libc::MAP_FAILED);
+                assert_eq!(libc::munmap(at, LARGE), 0);
+            }
+        }
+        (cpu() - begin) / f64::from(count)
+    };
+    if let Some(count) = count {
+        pairs(count);
+        return;
+    }
+    // A map that is taken over first: what passes through then passes a window.
+    // SAFETY: as above.
+    unsafe { libc::mmap(std::ptr::null_mut(), PAGE, READ_WRITE, PLAIN, -1, 0) };
+    pairs(PAIRS);
+    println!("{}", pairs(PAIRS));
+}
+
+fn passed(library: &Path) {
+    let own = std::env::current_exe().expect("/proc is mounted");
+    let mut times = [const { Vec::new() }; 2];
+    for _ in 0..ROUNDS {
+        for (side, preload) in [None, Some(library)].into_iter().enumerate() {
+            let mut command = Command::new(&own);
+            command.arg("--guest");
+            if let Some(library) = preload {
+                command.env("LD_PRELOAD", library);
+            }
+            let output = command.output().expect("this program");
+            assert!(output.status.success(), "{output:?}");
+            let text = String::from_utf8_lossy(&output.stdout);
+            times[side].push(text.trim().parse::<f64>().expect("nanoseconds"));
+        }
+    }
+    let [without, with] = times.map(|mut times| median(&mut times));
+    println!(
+        "a pair that passes through {without:7.0} ns; with the library {with:.0} ns: {:+.0} ns, {:.3}x",
+        with - without,
+        with / without
+    );
+}
+
+fn map(at: usize, length: usize, protection: c_int, flags: c_int, fd: c_int) -> usize {
+    // SAFETY: without an address, or within the window that this program has reserved.
+    let mapped = unsafe { libc::mmap(at as *mut c_void, length, protection, flags, fd, 0) };
+    assert_ne!(
+        mapped,
+        libc::MAP_FAILED,
+        "{}",
+        std::io::Error::last_os_error()
+    );
+    mapped as usize
+}
+
+/// A map of a file, one page read, and its end: where the kernel places it, and in a reserved window at the cheapest
+/// place that can be, always the same, without any bookkeeping.
+fn file_maps() {
+    const LENGTH: usize = 16 * PAGE;
+    // SAFETY: the name ends with a 0.
+    let fd = unsafe { libc::memfd_create(c"costs".as_ptr(), 0) };
+    assert!(fd >= 0);
+    let written = [1_u8; LENGTH];
+    // SAFETY: the buffer is as long as it says.
+    let count = unsafe { libc::write(fd, written.as_ptr().cast(), LENGTH) };
+    assert_eq!(count, LENGTH as isize);
+    let window = map(0, 1 << 30, libc::PROT_NONE, PLAIN, -1);
+    let place = window + (512 << 20);
+    let touch = |at: usize| {
+        // SAFETY: mapped for reading just now.
+        assert_eq!(unsafe { (at as *const u8).read_volatile() }, 1);
+    };
+    let by_the_kernel = || {
+        let at = map(0, LENGTH, libc::PROT_READ, libc::MAP_PRIVATE, fd);
+        touch(at);
+        // SAFETY: this program's own.
+        assert_eq!(unsafe { libc::munmap(at as *mut c_void, LENGTH) }, 0);
+    };
+    let in_the_window = || {
+        let fixed = libc::MAP_PRIVATE | libc::MAP_FIXED;
+        touch(map(place, LENGTH, libc::PROT_READ, fixed, fd));
+        map(place, LENGTH, libc::PROT_NONE, PLAIN | libc::MAP_FIXED, -1);
+    };
+    let sides: [&dyn Fn(); 2] = [&by_the_kernel, &in_the_window];
+    let mut times = [const { Vec::new() }; 2];
+    for _ in 0..ROUNDS {
+        for (side, call) in sides.iter().enumerate() {
+            let begin = cpu();
+            (0..PAIRS).for_each(|_| call());
+            times[side].push((cpu() - begin) / f64::from(PAIRS));
+        }
+    }
+    let [kernel, window] = times.map(|mut times| median(&mut times));
+    println!(
+        "a map of a file            {kernel:7.0} ns where the kernel places it; in a reserved window {window:.0} ns: {:.2}x",
+        window / kernel
+    );
+}

@@ -1,0 +1,785 @@
+//! What the interposed calls do. Each function here is one of them with the kernel's answer, `errno` aside.
+
+#![allow(unsafe_code)]
+
+mod change;
+mod forks;
+mod remap;
+
+use std::cell::UnsafeCell;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicI32, AtomicU16, AtomicU32, AtomicUsize, Ordering};
+
+use crate::inject;
+use crate::kept::{Kept, Map, Runs};
+use crate::kernel::{self, Errno, PAGE, Result};
+use crate::lock::{Lock, Refused};
+use crate::notes::{Kind, Notes};
+use crate::report::{Count, count};
+use crate::setup::{self, Settings};
+use crate::window::{Span, Window};
+
+pub(crate) use change::{madvise, mlock, mprotect, pkey_mprotect};
+pub(crate) use forks::watch_forks;
+use forks::{FORKING, notice_fork};
+pub(crate) use remap::mremap;
+
+const READ_WRITE: c_int = libc::PROT_READ | libc::PROT_WRITE;
+const RESERVED: c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+
+/// Longest map that is taken over.
+pub(crate) const LIMIT: usize = 8 << 20;
+const LIMIT_PAGES: usize = LIMIT / PAGE;
+
+/// A freed map with fewer resident pages is not kept: two changes of protection cost what they save.
+const LEAST_RESIDENT: usize = 2;
+/// Freed maps of one size in a row that were not worth it, until maps of that size pass through for a while.
+const PATIENCE: u8 = 4;
+/// Maps that then pass through first; each time twice as many.
+const FIRST_REST: u16 = 256;
+
+/// What the arena is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+enum Stage {
+    /// Nothing was mapped yet.
+    Idle = 0,
+    /// A thread makes the window.
+    Starting = 1,
+    Serving = 2,
+    /// Everything goes to the kernel, for good.
+    Aside = 3,
+}
+
+static STAGE: AtomicU32 = AtomicU32::new(Stage::Idle as u32);
+/// The window, 0 and 0 where there is none.
+static START: AtomicUsize = AtomicUsize::new(0);
+static END: AtomicUsize = AtomicUsize::new(0);
+/// A page that a fork wipes: 1 in the process that made it.
+static MARK: AtomicUsize = AtomicUsize::new(0);
+/// Forks of this process.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+static LOCK: Lock = Lock::new();
+static NOTES: Notes = Notes::new();
+/// By length in pages: maps that pass through before one is taken again.
+static REST: [AtomicU16; LIMIT_PAGES + 1] = [const { AtomicU16::new(0) }; LIMIT_PAGES + 1];
+
+/// Two pages below the end of all addresses, where no program can have a map: the kernel's answer to a call on nothing.
+const NOWHERE: usize = usize::MAX - (2 * PAGE - 1);
+
+/// For maps of a huge page and more.
+static ADVICE: AtomicI32 = AtomicI32::new(NO_ADVICE);
+const NO_ADVICE: c_int = -1;
+const HUGE: usize = 2 << 20;
+
+/// Tells the kernel about huge pages for a map that is large enough, where a policy was asked for.
+#[inline]
+fn advise(address: usize, length: usize) {
+    let advice = ADVICE.load(Ordering::Relaxed);
+    if advice != NO_ADVICE && length >= HUGE {
+        let _ = kernel::madvise(address, length.next_multiple_of(PAGE), advice);
+    }
+}
+
+struct Shelf(UnsafeCell<Option<Arena>>);
+
+// SAFETY: only who has LOCK looks inside.
+unsafe impl Sync for Shelf {}
+
+static ARENA: Shelf = Shelf(UnsafeCell::new(None));
+
+/// What the lock protects.
+struct Arena {
+    window: Window,
+    kept: Kept,
+    /// By length in pages: freed in a row that were not worth it, and how long they rest next.
+    losses: Vec<(u8, u16)>,
+    /// For mincore(2).
+    resident: Vec<u8>,
+}
+
+fn stage() -> u32 {
+    STAGE.load(Ordering::Acquire)
+}
+
+/// In words, for the report.
+pub(crate) fn state() -> &'static str {
+    match stage() {
+        0 => "idle",
+        1 => "starting",
+        2 => "serving",
+        _ => "aside",
+    }
+}
+
+/// Of the window; empty where there is none.
+#[inline]
+fn window() -> Span {
+    Span::new(START.load(Ordering::Relaxed), END.load(Ordering::Relaxed))
+}
+
+/// Whether a call on these addresses is our business; the kernel judges what is no range at all.
+#[inline]
+fn concerns(address: usize, length: usize) -> Option<Span> {
+    // The end is 0 first where the window is given up.
+    let window = window();
+    if address >= window.end || length == 0 || !address.is_multiple_of(PAGE) {
+        return None;
+    }
+    let end = address
+        .checked_add(length)?
+        .checked_next_multiple_of(PAGE)?;
+    (window.start < end).then_some(Span::new(address, end))
+}
+
+/// Works under the lock.
+fn locked<T>(work: impl FnOnce(&mut Arena) -> T) -> std::result::Result<T, Refused> {
+    notice_fork();
+    LOCK.enter()?;
+    // SAFETY: the lock is ours.
+    let arena = unsafe { &mut *ARENA.0.get() };
+    let result = match arena {
+        // The window was given up while we came here: what was reserved is anybody's by now.
+        _ if window().length() == 0 => Err(Refused::Own),
+        Some(arena) => {
+            arena.read_notes();
+            let result = work(arena);
+            arena.read_notes();
+            Ok(result)
+        }
+        // Not made yet, or never.
+        None => Err(Refused::Own),
+    };
+    LOCK.leave();
+    result
+}
+
+/// The lock was refused: who abandoned it may have left the structures half changed.
+fn refused(why: Refused) {
+    count(Count::passed_busy, 1);
+    // To fork a large process takes its time.
+    if why == Refused::Abandoned && FORKING.load(Ordering::Relaxed) == 0 {
+        abandon();
+    }
+}
+
+/// Everything is the kernel's from now on, the window's maps, too; what is reserved or kept stays reserved, and is
+/// nobody's.
+#[cold]
+fn abandon() {
+    STAGE.store(Stage::Aside as u32, Ordering::Release);
+    END.store(0, Ordering::Relaxed);
+    START.store(0, Ordering::Relaxed);
+}
+
+fn note(kind: Kind, span: Span) {
+    let span = span.with(window());
+    if span.length() > 0 && !NOTES.leave(kind, span) {
+        abandon();
+    }
+}
+
+/// Makes the window, once.
+#[cold]
+fn start() -> bool {
+    let begun = STAGE.compare_exchange(
+        Stage::Idle as u32,
+        Stage::Starting as u32,
+        Ordering::AcqRel,
+        Ordering::Relaxed,
+    );
+    if begun.is_err() {
+        return false;
+    }
+    let made = setup::settings().as_ref().and_then(make);
+    let stage = if made.is_some() {
+        Stage::Serving
+    } else {
+        Stage::Aside
+    };
+    STAGE.store(stage as u32, Ordering::Release);
+    made.is_some()
+}
+
+fn make(settings: &Settings) -> Option<()> {
+    let mark = kernel::mmap(
+        0,
+        PAGE,
+        READ_WRITE,
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+        -1,
+        0,
+    )
+    .ok()?;
+    if kernel::madvise(mark, PAGE, libc::MADV_WIPEONFORK).is_err() {
+        let _ = kernel::munmap(mark, PAGE);
+        return None;
+    }
+    // SAFETY: mapped just now, and aligned.
+    unsafe { (*(mark as *const AtomicU32)).store(1, Ordering::Relaxed) };
+    let span = setup::reserve(settings.window)?;
+    let arena = Arena {
+        window: Window::new(span)?,
+        kept: Kept::new(settings.keep),
+        losses: vec![(0, FIRST_REST); LIMIT_PAGES + 1],
+        resident: vec![0; LIMIT_PAGES],
+    };
+    if LOCK.enter().is_err() {
+        return None;
+    }
+    // SAFETY: the lock is ours.
+    unsafe { *ARENA.0.get() = Some(arena) };
+    LOCK.leave();
+    ADVICE.store(settings.advise.unwrap_or(NO_ADVICE), Ordering::Relaxed);
+    MARK.store(mark, Ordering::Relaxed);
+    START.store(span.start, Ordering::Relaxed);
+    END.store(span.end, Ordering::Relaxed);
+    Some(())
+}
+
+/// Changes the access to a map of ours.
+fn access(span: Span, protection: c_int) -> Result<()> {
+    inject::before()?;
+    kernel::mprotect(span.start, span.length(), protection)
+}
+
+/// Reserves addresses again; what lies there goes.
+fn reserve_over(span: Span) -> Result<()> {
+    inject::before()?;
+    let flags = RESERVED | libc::MAP_FIXED;
+    kernel::mmap(span.start, span.length(), libc::PROT_NONE, flags, -1, 0).map(drop)
+}
+
+/// Gives what a span without access holds back, and what was charged for it (vm.overcommit_memory 2).
+fn give_back(span: Span) {
+    if reserve_over(span).is_err() {
+        // More maps than may be: the pages at least.
+        let _ = kernel::madvise(span.start, span.length(), libc::MADV_DONTNEED);
+    }
+}
+
+/// Reserves addresses where nothing is; `false` where something is.
+fn reserve_hole(span: Span) -> bool {
+    inject::before().is_ok() && is_hole(span)
+}
+
+/// Whether nothing is there; what was nothing is reserved then.
+fn is_hole(span: Span) -> bool {
+    let flags = RESERVED | libc::MAP_FIXED_NOREPLACE;
+    kernel::mmap(span.start, span.length(), libc::PROT_NONE, flags, -1, 0).is_ok()
+}
+
+impl Arena {
+    fn read_notes(&mut self) {
+        while NOTES.any() {
+            let Some((kind, span)) = NOTES.first() else {
+                return;
+            };
+            match kind {
+                Kind::Released => self.release(span),
+                Kind::Claimed => self.claim(span),
+                Kind::Changed => self.changed(span),
+            }
+        }
+    }
+
+    /// Before something is mapped at `span`: nothing may be kept there, nor beside it.
+    fn evict(&mut self, span: Span) {
+        for map in self.kept.remove(span.wider()) {
+            self.drop_pages(map);
+        }
+    }
+
+    /// Before the program changes `span`. Beside what is not plain nothing is kept: its pages would come back as a map
+    /// that the kernel joins with a part of a range and not with all of it, and that range would be two maps to it.
+    fn changed(&mut self, span: Span) {
+        if self.window.changed(span) {
+            self.evict(self.window.around(span));
+        }
+    }
+
+    /// Nothing of `span` is live any more.
+    fn release(&mut self, span: Span) {
+        if self.window.release(span) {
+            self.evict(self.window.around(span));
+        }
+    }
+
+    /// The program has mapped `span`.
+    fn claim(&mut self, span: Span) {
+        let span = span.with(self.window.span());
+        if span.length() == 0 {
+            return;
+        }
+        for map in self.kept.remove(span) {
+            // What was kept at `span` itself is the program's already.
+            for rest in [
+                Span::new(map.span.start, map.span.end.min(span.start)),
+                Span::new(map.span.start.max(span.end), map.span.end),
+            ] {
+                if rest.length() > 0 {
+                    give_back(rest);
+                }
+            }
+            self.window.unplace(map.span);
+        }
+        self.window.claim(span);
+        self.evict(self.window.around(span));
+    }
+
+    /// Gives a kept map's pages and its place back.
+    fn drop_pages(&mut self, map: Map) {
+        give_back(map.span);
+        self.window.unplace(map.span);
+    }
+
+    /// Gives back all that is kept; `false` where nothing was.
+    fn relieve(&mut self) -> bool {
+        let any = !self.kept.is_empty();
+        while let Some(map) = self.kept.oldest() {
+            self.drop_pages(map);
+        }
+        any
+    }
+
+    /// Looks after `span` was perhaps unmapped by a call that failed, or moved away by one that did not: what is a hole
+    /// is reserved again, and not live any more. What somebody else has mapped there meanwhile stays as it is.
+    fn look_again(&mut self, span: Span) {
+        let span = span.with(self.window.span());
+        if span.length() == 0 {
+            return;
+        }
+        for part in self.window.live(span) {
+            if reserve_hole(part) {
+                self.release(part);
+            }
+        }
+        for part in self.window.gaps(span) {
+            reserve_hole(part);
+        }
+    }
+
+    /// How a freed map of so many pages fared.
+    fn learn(&mut self, pages: usize, worth: bool) {
+        let Some((losses, rest)) = self.losses.get_mut(pages) else {
+            return;
+        };
+        if worth {
+            (*losses, *rest) = (0, FIRST_REST);
+            return;
+        }
+        *losses += 1;
+        if *losses >= PATIENCE {
+            // One more try after the rest.
+            *losses = PATIENCE - 1;
+            REST[pages].store(*rest, Ordering::Relaxed);
+            *rest = rest.saturating_mul(2);
+        }
+    }
+
+    /// Unmaps a whole plain map; it was taken out of the window's live ones.
+    fn put_away(&mut self, span: Span) {
+        let pages = span.length() / PAGE;
+        // Looked at when nobody can change it any more.
+        let bytes = &mut self.resident[..pages];
+        let runs = if inject::before().is_ok() && kernel::resident(span.start, bytes) {
+            Runs::of(bytes)
+        } else {
+            Runs::default()
+        };
+        if runs.pages() < LEAST_RESIDENT {
+            give_back(span);
+            self.window.unplace(span);
+            self.learn(pages, false);
+            count(Count::unmapped_returned, 1);
+            return;
+        }
+        // What mincore calls absent may be swapped out, and would come back with its contents.
+        let mut from = 0;
+        for (start, end) in runs.iter().chain([(pages, pages)]) {
+            if from < start {
+                let (at, length) = (span.start + from * PAGE, (start - from) * PAGE);
+                let _ = kernel::madvise(at, length, libc::MADV_DONTNEED);
+            }
+            from = end;
+        }
+        self.kept.push(span, runs, FORKS.load(Ordering::Relaxed));
+        count(Count::unmapped_kept, 1);
+        while let Some(old) = self.kept.too_many() {
+            count(Count::evicted, 1);
+            self.learn(old.span.length() / PAGE, false);
+            self.drop_pages(old);
+        }
+    }
+}
+
+/// mmap(2).
+#[inline]
+pub(crate) fn mmap(
+    address: usize,
+    length: usize,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: i64,
+) -> Result<usize> {
+    const PLAIN: c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    if flags == PLAIN
+        && address == 0
+        && protection == READ_WRITE
+        && offset == 0
+        && length > 0
+        && length <= LIMIT
+    {
+        if let Some(address) = serve(length.next_multiple_of(PAGE)) {
+            return Ok(address);
+        }
+    } else if address != 0 {
+        count(Count::passed_address, 1);
+        if flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) != 0
+            && let Some(span) = concerns(address, length)
+        {
+            return map_fixed(span, protection, flags, fd, offset);
+        }
+    } else {
+        let reason = if flags & libc::MAP_ANONYMOUS == 0 {
+            Count::passed_file
+        } else if flags != PLAIN {
+            Count::passed_flags
+        } else if protection != READ_WRITE {
+            Count::passed_protection
+        } else {
+            Count::passed_size
+        };
+        count(reason, 1);
+    }
+    let mapped = kernel::mmap(address, length, protection, flags, fd, offset);
+    match mapped {
+        Ok(at) => {
+            found_in_window(at, length);
+            if flags == PLAIN && address == 0 {
+                advise(at, length);
+            }
+            Ok(at)
+        }
+        Err(Errno(libc::ENOMEM)) if relieve() => {
+            kernel::mmap(address, length, protection, flags, fd, offset)
+        }
+        mapped => mapped,
+    }
+}
+
+/// The kernel chose a place in the window: there was a hole, made by a system call that we did not see.
+#[inline]
+fn found_in_window(address: usize, length: usize) {
+    if let Some(span) = concerns(address, length)
+        && let Err(why) = locked(|arena| arena.claim(span))
+    {
+        refused(why);
+        note(Kind::Claimed, span);
+    }
+}
+
+/// The kernel had no memory or no room: gives back what is ours. `false` where nothing was.
+#[cold]
+fn relieve() -> bool {
+    if stage() != Stage::Serving as u32 {
+        return false;
+    }
+    let relieved = locked(|arena| {
+        let any = arena.relieve();
+        if setup::limited() {
+            arena.step_aside();
+            return true;
+        }
+        any
+    });
+    let relieved = relieved.unwrap_or(false);
+    count(Count::relieved, usize::from(relieved));
+    relieved
+}
+
+/// A map of ours; `None`: the kernel's.
+fn serve(length: usize) -> Option<usize> {
+    let now = stage();
+    let serving = now == Stage::Serving as u32 || (now == Stage::Idle as u32 && start());
+    if !serving {
+        count(Count::passed_aside, 1);
+        return None;
+    }
+    let pages = length / PAGE;
+    let rest = REST[pages].load(Ordering::Relaxed);
+    if rest > 0 {
+        REST[pages].store(rest - 1, Ordering::Relaxed);
+        count(Count::passed_unworthy, 1);
+        return None;
+    }
+    let found = locked(|arena| {
+        if let Some(map) = arena.kept.pop(pages) {
+            arena.window.enliven(map.span);
+            arena.learn(pages, true);
+            return Some((map.span, Some(map)));
+        }
+        let span = arena.window.place(length)?;
+        arena.window.enliven(span);
+        Some((span, None))
+    });
+    let (span, map) = match found {
+        Ok(Some(found)) => found,
+        Ok(None) => {
+            count(Count::passed_no_room, 1);
+            return None;
+        }
+        Err(why) => {
+            refused(why);
+            return None;
+        }
+    };
+    let stale = map.is_some_and(|map| map.forks != FORKS.load(Ordering::Relaxed));
+    if stale {
+        // Shared with a child: to write to a page would copy it first.
+        give_back(span);
+    }
+    if access(span, READ_WRITE).is_err() {
+        // Limits, or too many maps: as it was, and let the kernel say it.
+        let undone = locked(|arena| {
+            give_back(span);
+            arena.release(span);
+        });
+        if let Err(why) = undone {
+            refused(why);
+            note(Kind::Released, span);
+        }
+        return None;
+    }
+    count(Count::served_bytes, length);
+    match map {
+        Some(map) => {
+            count(Count::served_kept, 1);
+            if !stale {
+                for (start, end) in map.runs.iter() {
+                    // SAFETY: mapped for reading and writing just now; the program does not know of it yet.
+                    unsafe { kernel::zero(span.start + start * PAGE, (end - start) * PAGE) };
+                }
+                count(Count::faults_saved, map.runs.pages());
+            }
+        }
+        None => {
+            count(Count::served_fresh, 1);
+            advise(span.start, span.length());
+        }
+    }
+    Some(span.start)
+}
+
+/// Whether a map is rounded up to huge pages: hugetlb, by its flag or by its file.
+fn huge(flags: c_int, fd: c_int) -> bool {
+    if flags & libc::MAP_ANONYMOUS != 0 {
+        flags & libc::MAP_HUGETLB != 0
+    } else {
+        kernel::is_hugetlbfs(fd)
+    }
+}
+
+/// A map with a fixed address, some of it in the window.
+#[cold]
+fn map_fixed(span: Span, protection: c_int, flags: c_int, fd: c_int, offset: i64) -> Result<usize> {
+    count(Count::into_window, 1);
+    if huge(flags, fd) {
+        // It takes more addresses than it says.
+        step_aside();
+    }
+    let call = |flags| kernel::mmap(span.start, span.length(), protection, flags, fd, offset);
+    let noreplace = flags & libc::MAP_FIXED_NOREPLACE != 0;
+    let done = locked(|arena| {
+        if noreplace {
+            return arena.map_noreplace(span, flags, call);
+        }
+        arena.evict(span);
+        let mapped = call(flags);
+        match mapped {
+            Ok(_) => arena.claim(span),
+            Err(_) => arena.look_again(span),
+        }
+        mapped
+    });
+    match done {
+        Ok(done) => done,
+        Err(why) => {
+            refused(why);
+            let mapped = call(flags);
+            if mapped.is_ok() {
+                note(Kind::Claimed, span);
+            }
+            mapped
+        }
+    }
+}
+
+impl Arena {
+    /// `MAP_FIXED_NOREPLACE`: what is only reserved counts as free.
+    fn map_noreplace(
+        &mut self,
+        span: Span,
+        flags: c_int,
+        call: impl Fn(c_int) -> Result<usize>,
+    ) -> Result<usize> {
+        let window = self.window.span();
+        for part in self.window.live(span.with(window)) {
+            // A hole that could not be reserved again counts as live, too.
+            if !is_hole(part) {
+                // The kernel says whether that is the first error.
+                return call(flags);
+            }
+            self.release(part);
+        }
+        // What lies outside must be free, and stay so.
+        let outside = [
+            Span::new(span.start, span.end.min(window.start)),
+            Span::new(span.start.max(window.end), span.end),
+        ];
+        let mut held = Vec::new();
+        for part in outside {
+            if part.length() == 0 {
+                continue;
+            }
+            if !is_hole(part) {
+                for part in held {
+                    unmap_outside(part);
+                }
+                return call(flags);
+            }
+            held.push(part);
+        }
+        self.evict(span);
+        let mapped = call(flags & !libc::MAP_FIXED_NOREPLACE | libc::MAP_FIXED);
+        if mapped.is_ok() {
+            self.claim(span);
+        } else {
+            for part in held {
+                unmap_outside(part);
+            }
+            self.look_again(span);
+        }
+        mapped
+    }
+
+    /// Gives the window up: all that is not the program's goes.
+    fn step_aside(&mut self) {
+        STAGE.store(Stage::Aside as u32, Ordering::Release);
+        self.relieve();
+        for gap in self.window.gaps(self.window.span()) {
+            let _ = kernel::munmap(gap.start, gap.length());
+        }
+        // What is live is the program's and the kernel's now: like any other map.
+        END.store(0, Ordering::Relaxed);
+        START.store(0, Ordering::Relaxed);
+    }
+}
+
+fn unmap_outside(part: Span) {
+    let _ = kernel::munmap(part.start, part.length());
+}
+
+/// Passes everything through from now on, with nothing reserved.
+pub(crate) fn step_aside() {
+    match stage() {
+        s if s == Stage::Serving as u32 => {
+            if let Err(why) = locked(Arena::step_aside) {
+                refused(why);
+                abandon();
+            }
+        }
+        _ => {
+            // Before the first map there is nothing to give up.
+            let _ = STAGE.compare_exchange(
+                Stage::Idle as u32,
+                Stage::Aside as u32,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            );
+        }
+    }
+}
+
+/// munmap(2).
+#[inline]
+pub(crate) fn munmap(address: usize, length: usize) -> Result<()> {
+    match concerns(address, length) {
+        None => kernel::munmap(address, length),
+        Some(span) => unmap_ours(span),
+    }
+}
+
+fn unmap_ours(span: Span) -> Result<()> {
+    let done = locked(|arena| {
+        if !arena.window.beside_changed(span) && arena.window.take(span) {
+            if access(span, libc::PROT_NONE).is_ok() {
+                arena.put_away(span);
+                return Ok(());
+            }
+            arena.window.enliven(span);
+        }
+        arena.unmap(span)
+    });
+    match done {
+        Ok(done) => done,
+        Err(why) => {
+            refused(why);
+            let inside = span.with(window());
+            if inside.length() == 0 {
+                return kernel::munmap(span.start, span.length());
+            }
+            unmap_around(span, inside)?;
+            match reserve_over(inside) {
+                Ok(()) => note(Kind::Released, inside),
+                // As in `Arena::unmap`.
+                Err(Errno(libc::ENOMEM)) => {
+                    kernel::munmap(inside.start, inside.length())?;
+                    note(Kind::Changed, inside);
+                }
+                Err(errno) => return Err(errno),
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Unmaps what of `span` is not `inside`.
+fn unmap_around(span: Span, inside: Span) -> Result<()> {
+    // The end first: that is where a range can be none at all, and then nothing may have changed.
+    for part in [
+        Span::new(inside.end, span.end),
+        Span::new(span.start, inside.start),
+    ] {
+        if part.length() > 0 {
+            kernel::munmap(part.start, part.length())?;
+        }
+    }
+    Ok(())
+}
+
+impl Arena {
+    /// Unmaps what the program says, whole maps or not, in the window or around it.
+    fn unmap(&mut self, span: Span) -> Result<()> {
+        let inside = span.with(self.window.span());
+        if inside.length() == 0 {
+            // Beyond the window's end: what is shrunk had grown across it.
+            return kernel::munmap(span.start, span.length());
+        }
+        unmap_around(span, inside)?;
+        for live in self.window.live(inside) {
+            match reserve_over(live) {
+                Ok(()) => self.release(live),
+                // More maps than may be: the kernel can still take one away. What comes there then is not known to us,
+                // so it stays live.
+                Err(Errno(libc::ENOMEM)) => {
+                    kernel::munmap(live.start, live.length())?;
+                    self.changed(live);
+                }
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+}

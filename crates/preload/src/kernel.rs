@@ -1,0 +1,180 @@
+//! The kernel, called directly: never through the functions that this library stands in for, and without `errno`.
+
+#![allow(unsafe_code)]
+
+use std::ffi::c_int;
+
+use syscalls::{Sysno, syscall};
+
+/// An errno, positive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Errno(pub(crate) c_int);
+
+pub(crate) type Result<T> = std::result::Result<T, Errno>;
+
+/// Bytes of a base page. x86-64 has no other; on other machines the window is not made where it differs.
+pub(crate) const PAGE: usize = 4096;
+
+macro_rules! call {
+    ($name:ident $(, $argument:expr)*) => {
+        // SAFETY: the caller of the wrapper answers for what the call does to memory; the registers are the kernel's
+        // convention, which the crate `syscalls` carries out.
+        unsafe { syscall!(Sysno::$name $(, $argument)*) }.map_err(|errno| Errno(errno.into_raw()))
+    };
+}
+
+/// mmap(2), as it is.
+#[inline]
+pub(crate) fn mmap(
+    address: usize,
+    length: usize,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: i64,
+) -> Result<usize> {
+    call!(mmap, address, length, protection, flags, fd, offset)
+}
+
+/// munmap(2), as it is.
+#[inline]
+pub(crate) fn munmap(address: usize, length: usize) -> Result<()> {
+    call!(munmap, address, length).map(drop)
+}
+
+/// mremap(2), as it is.
+#[inline]
+pub(crate) fn mremap(
+    old: usize,
+    old_length: usize,
+    new_length: usize,
+    flags: c_int,
+    new: usize,
+) -> Result<usize> {
+    call!(mremap, old, old_length, new_length, flags, new)
+}
+
+/// mprotect(2), as it is.
+#[inline]
+pub(crate) fn mprotect(address: usize, length: usize, protection: c_int) -> Result<()> {
+    call!(mprotect, address, length, protection).map(drop)
+}
+
+/// `pkey_mprotect(2)`, as it is.
+#[inline]
+pub(crate) fn pkey_mprotect(
+    address: usize,
+    length: usize,
+    protection: c_int,
+    key: c_int,
+) -> Result<()> {
+    call!(pkey_mprotect, address, length, protection, key).map(drop)
+}
+
+/// madvise(2), as it is.
+#[inline]
+pub(crate) fn madvise(address: usize, length: usize, advice: c_int) -> Result<()> {
+    call!(madvise, address, length, advice).map(drop)
+}
+
+/// mlock(2), as it is.
+#[inline]
+pub(crate) fn mlock(address: usize, length: usize) -> Result<()> {
+    call!(mlock, address, length).map(drop)
+}
+
+/// mlock2(2), as it is.
+#[inline]
+pub(crate) fn mlock2(address: usize, length: usize, flags: c_int) -> Result<()> {
+    call!(mlock2, address, length, flags).map(drop)
+}
+
+/// munlock(2), as it is.
+#[inline]
+pub(crate) fn munlock(address: usize, length: usize) -> Result<()> {
+    call!(munlock, address, length).map(drop)
+}
+
+/// mlockall(2), as it is.
+#[inline]
+pub(crate) fn mlockall(flags: c_int) -> Result<()> {
+    call!(mlockall, flags).map(drop)
+}
+
+/// prlimit64(2), as it is; what setrlimit(3) and prlimit(3) are made of.
+#[inline]
+pub(crate) fn prlimit(
+    pid: c_int,
+    resource: u32,
+    new: *const libc::rlimit64,
+    old: *mut libc::rlimit64,
+) -> Result<()> {
+    call!(prlimit64, pid, resource, new, old).map(drop)
+}
+
+/// Whether a file is of hugetlbfs.
+pub(crate) fn is_hugetlbfs(fd: c_int) -> bool {
+    const MAGIC: libc::c_long = 0x9584_58f6;
+    // SAFETY: all zeroes are a valid statfs; the kernel fills it or fails.
+    let mut about: libc::statfs = unsafe { std::mem::zeroed() };
+    call!(fstatfs, fd, &raw mut about).is_ok() && about.f_type == MAGIC
+}
+
+/// Which pages of a range are resident, a byte a page; `false` where it cannot be said.
+#[inline]
+pub(crate) fn resident(address: usize, pages: &mut [u8]) -> bool {
+    call!(mincore, address, pages.len() * PAGE, pages.as_mut_ptr()).is_ok()
+}
+
+/// Waits until `word` is no longer `value`, `milliseconds` at most.
+pub(crate) fn wait(word: *const u32, value: u32, milliseconds: i64) {
+    let time = libc::timespec {
+        tv_sec: milliseconds / 1000,
+        tv_nsec: milliseconds % 1000 * 1_000_000,
+    };
+    let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    let _ = call!(futex, word, operation, value, &raw const time);
+}
+
+/// Wakes one who waits.
+pub(crate) fn wake(word: *const u32) {
+    let _ = call!(futex, word, libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1);
+}
+
+/// Writes to a file descriptor, all of it or what can be.
+pub(crate) fn write(fd: c_int, mut text: &[u8]) {
+    while !text.is_empty() {
+        match call!(write, fd, text.as_ptr(), text.len()) {
+            Ok(0) => return,
+            Ok(written) => text = text.get(written..).unwrap_or_default(),
+            Err(Errno(libc::EINTR)) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// Opens a file to add to its end, made where there is none; `path` ends with a 0.
+pub(crate) fn open_to_add(path: *const libc::c_char) -> Result<c_int> {
+    let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_CREAT | libc::O_CLOEXEC;
+    let opened = call!(openat, libc::AT_FDCWD, path, flags, 0o600);
+    opened.map(|fd| c_int::try_from(fd).unwrap_or(-1))
+}
+
+/// close(2).
+pub(crate) fn close(fd: c_int) {
+    let _ = call!(close, fd);
+}
+
+/// This process's id.
+pub(crate) fn pid() -> usize {
+    call!(getpid).unwrap_or(0)
+}
+
+/// Zeroes memory.
+///
+/// # Safety
+/// All of it is mapped, writable, and nobody else's.
+pub(crate) unsafe fn zero(address: usize, length: usize) {
+    // SAFETY: by this function's contract.
+    unsafe { std::ptr::write_bytes(address as *mut u8, 0, length) };
+}

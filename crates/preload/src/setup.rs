@@ -1,0 +1,161 @@
+//! What the environment asks for, what the limits allow, and the window.
+
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_char, c_int};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::kernel::{self, PAGE};
+use crate::window::Span;
+
+/// The window, unless `STOPGAP_WINDOW` says otherwise. Address space only.
+const WINDOW: usize = 64 << 30;
+/// Smaller than this it is not worth having.
+const LEAST_WINDOW: usize = 64 << 20;
+/// What may wait with its pages, unless `STOPGAP_KEEP` says otherwise.
+const KEEP: usize = 32 << 20;
+const HUGE: usize = 2 << 20;
+
+/// What was asked for.
+pub(crate) struct Settings {
+    /// Bytes of address space.
+    pub(crate) window: usize,
+    /// Most bytes of resident pages that wait for their next use.
+    pub(crate) keep: usize,
+    /// Advice to the kernel for each map (`STOPGAP_ADVICE`).
+    pub(crate) advise: Option<c_int>,
+}
+
+/// A variable of the environment; ends with a 0.
+fn variable(name: &CStr) -> Option<&'static [u8]> {
+    // SAFETY: getenv reads the environment, which nobody changes while the first map is made (POSIX asks that of
+    // programs with threads), and allocates nothing; the value stays where it is.
+    let value = unsafe { libc::getenv(name.as_ptr()) };
+    if value.is_null() {
+        return None;
+    }
+    // SAFETY: a value of the environment ends with a 0.
+    Some(unsafe { CStr::from_ptr(value) }.to_bytes())
+}
+
+/// Bytes: a number with K, M, G or T behind it.
+pub(crate) fn bytes(text: &[u8]) -> Option<usize> {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (number, unit) = text.split_at(digits);
+    let number: usize = std::str::from_utf8(number).ok()?.parse().ok()?;
+    let shift = match unit {
+        b"" => 0,
+        b"K" | b"k" => 10,
+        b"M" | b"m" => 20,
+        b"G" | b"g" => 30,
+        b"T" | b"t" => 40,
+        _ => return None,
+    };
+    number.checked_mul(1 << shift)
+}
+
+/// `None`: nothing is taken over.
+pub(crate) fn settings() -> Option<Settings> {
+    // SAFETY: sysconf reads a value that the kernel told at the start.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    if usize::try_from(page) != Ok(PAGE) || limited() {
+        return None;
+    }
+    Some(Settings {
+        window: heeded(0, bytes).unwrap_or(WINDOW),
+        keep: heeded(1, bytes).unwrap_or(KEEP),
+        advise: heeded(2, advice),
+    })
+}
+
+/// Variables that can be set to what is no value of theirs; a bit each in [`IGNORED`].
+const NAMES: [&CStr; 3] = [c"STOPGAP_WINDOW", c"STOPGAP_KEEP", c"STOPGAP_ADVICE"];
+static IGNORED: AtomicU32 = AtomicU32::new(0);
+
+/// What a variable says, if it says anything.
+fn heeded<T>(which: usize, parse: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
+    let text = variable(NAMES[which]).filter(|text| !text.is_empty())?;
+    let value = parse(text);
+    if value.is_none() {
+        IGNORED.fetch_or(1 << which, Ordering::Relaxed);
+    }
+    value
+}
+
+/// Names of variables that were set to what is no value of theirs.
+pub(crate) fn ignored() -> impl Iterator<Item = &'static str> {
+    let bits = IGNORED.load(Ordering::Relaxed);
+    let names = NAMES.iter().enumerate();
+    names.filter_map(move |(which, name)| (bits & 1 << which != 0).then(|| name.to_str().ok())?)
+}
+
+fn advice(word: &[u8]) -> Option<c_int> {
+    match word {
+        b"huge" => Some(libc::MADV_HUGEPAGE),
+        b"nohuge" => Some(libc::MADV_NOHUGEPAGE),
+        _ => None,
+    }
+}
+
+/// `STOPGAP_INJECT`: one of how many calls fails; 0: none.
+#[cfg(feature = "inject")]
+pub(crate) fn inject() -> usize {
+    variable(c"STOPGAP_INJECT").and_then(bytes).unwrap_or(0)
+}
+
+/// Whether the address space is limited: a reservation would count.
+pub(crate) fn limited() -> bool {
+    let mut limit = libc::rlimit64 {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    let read = kernel::prlimit(0, libc::RLIMIT_AS, std::ptr::null(), &raw mut limit);
+    read.is_err() || limit.rlim_cur != libc::RLIM64_INFINITY
+}
+
+/// Reserves a window of `length` bytes, or of what can be had; it starts at a multiple of a huge page.
+pub(crate) fn reserve(length: usize) -> Option<Span> {
+    let mut length = length.checked_next_multiple_of(HUGE)?.max(HUGE);
+    loop {
+        // Without access nothing is charged for it.
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let reserved = length.checked_add(HUGE).and_then(|more| {
+            Some((
+                kernel::mmap(0, more, libc::PROT_NONE, flags, -1, 0).ok()?,
+                more,
+            ))
+        });
+        if let Some((start, more)) = reserved {
+            let span = Span::new(
+                start.next_multiple_of(HUGE),
+                start.next_multiple_of(HUGE) + length,
+            );
+            for (from, to) in [(start, span.start), (span.end, start + more)] {
+                if from < to {
+                    let _ = kernel::munmap(from, to - from);
+                }
+            }
+            return Some(span);
+        }
+        if length <= LEAST_WINDOW {
+            return None;
+        }
+        length = (length / 2).next_multiple_of(HUGE);
+    }
+}
+
+/// Where the report goes: `STOPGAP_REPORT` 1 is standard error, another word a file that it is added to.
+pub(crate) fn report() -> Option<Report> {
+    match variable(c"STOPGAP_REPORT")? {
+        b"" | b"0" => None,
+        b"1" => Some(Report::Error),
+        path => Some(Report::File(path.as_ptr().cast())),
+    }
+}
+
+/// See [`report`].
+pub(crate) enum Report {
+    Error,
+    /// A path that ends with a 0.
+    File(*const c_char),
+}

@@ -1,0 +1,588 @@
+//! The library in real processes: this test again, with the library preloaded, as a guest that does one thing.
+
+#![allow(unsafe_code)]
+
+mod common;
+
+use std::ffi::{c_int, c_void};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::LazyLock;
+
+const CASE: &str = "STOPGAP_TEST_GUEST";
+const PAGE: usize = 4096;
+
+static LIBRARY: LazyLock<std::path::PathBuf> = LazyLock::new(common::library);
+
+/// This test as a guest of `case`.
+fn guest_of(case: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "guest", "--nocapture", "--test-threads=1"])
+        .env("LD_PRELOAD", &*LIBRARY)
+        .env("STOPGAP_REPORT", "1")
+        .env(CASE, case);
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs it, which must succeed; gives the lines of the reports.
+fn run(command: &mut Command) -> Vec<String> {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {output:?}");
+    reports(&output)
+}
+
+fn reports(output: &Output) -> Vec<String> {
+    let told = text(&output.stderr);
+    let lines = told
+        .lines()
+        .filter(|line| line.starts_with("stopgap-preload: "));
+    lines.map(str::to_owned).collect()
+}
+
+/// A number of a report.
+fn number(report: &str, name: &str) -> u64 {
+    let words = report.split(' ');
+    let mut found =
+        words.filter_map(|word| word.strip_prefix(name)?.strip_prefix('=')?.parse().ok());
+    found
+        .next()
+        .unwrap_or_else(|| panic!("no {name} in {report}"))
+}
+
+fn map(length: usize) -> usize {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a map without an address touches nothing that is there.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), length, 3, flags, -1, 0) };
+    assert_ne!(at, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
+    at as usize
+}
+
+fn unmap(at: usize, length: usize) -> c_int {
+    // SAFETY: the tests unmap their own maps.
+    unsafe { libc::munmap(at as *mut c_void, length) }
+}
+
+fn fill(at: usize, length: usize) {
+    // SAFETY: mapped by the test.
+    unsafe { std::ptr::write_bytes(at as *mut u8, 0xaa, length) };
+}
+
+fn is_zero(at: usize, length: usize) -> bool {
+    // SAFETY: mapped by the test, written by nobody else meanwhile.
+    unsafe { std::slice::from_raw_parts(at as *const u8, length) }
+        .iter()
+        .all(|byte| *byte == 0)
+}
+
+/// What `/proc/self/maps` says of an address.
+fn shown(at: usize) -> Option<String> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let mut lines = maps.lines().filter_map(|line| {
+        let (range, rest) = line.split_once(' ')?;
+        let (start, end) = range.split_once('-')?;
+        let number = |word| usize::from_str_radix(word, 16).unwrap();
+        (number(start) <= at && at < number(end)).then(|| rest[..4].to_owned())
+    });
+    lines.next()
+}
+
+fn rss_kib() -> u64 {
+    status_kib("VmRSS:")
+}
+
+#[test]
+fn guest() {
+    let Ok(case) = std::env::var(CASE) else {
+        return;
+    };
+    match case.as_str() {
+        "reuse" => {
+            let at = map(16 * PAGE);
+            assert_eq!(shown(at).as_deref(), Some("rw-p"));
+            fill(at, 16 * PAGE);
+            assert_eq!(unmap(at, 16 * PAGE), 0);
+            assert_eq!(shown(at).as_deref(), Some("---p"));
+            let again = map(16 * PAGE);
+            assert_eq!(again, at, "the pages that were kept");
+            assert!(is_zero(again, 16 * PAGE));
+            // Twice is no error, as with the kernel.
+            assert_eq!((unmap(again, 16 * PAGE), unmap(again, 16 * PAGE)), (0, 0));
+        }
+        "given-back" => {
+            let before = rss_kib();
+            let maps: Vec<usize> = (0..32).map(|_| map(8 << 20)).collect();
+            maps.iter().for_each(|at| fill(*at, 8 << 20));
+            assert!(rss_kib() > before + (250 << 10));
+            maps.iter()
+                .for_each(|at| assert_eq!(unmap(*at, 8 << 20), 0));
+            let kept = rss_kib().saturating_sub(before);
+            assert!(
+                kept < (32 << 10) + (12 << 10),
+                "{kept} KiB are resident yet"
+            );
+        }
+        "churn" => {
+            for round in 0..200 {
+                let at = map(64 * PAGE);
+                assert!(is_zero(at, PAGE), "round {round}");
+                fill(at, 64 * PAGE);
+                assert_eq!(unmap(at, 64 * PAGE), 0);
+            }
+        }
+        "untouched" => {
+            for _ in 0..1_000 {
+                let at = map(3 * PAGE);
+                assert_eq!(unmap(at, 3 * PAGE), 0);
+            }
+        }
+        "limit-later" => {
+            let at = map(16 * PAGE);
+            fill(at, 16 * PAGE);
+            let big = virtual_kib();
+            let limit = libc::rlimit {
+                rlim_cur: 512 << 20,
+                rlim_max: 512 << 20,
+            };
+            // SAFETY: only the limit of this process changes.
+            let set = unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) };
+            assert_eq!(set, 0);
+            assert!(
+                virtual_kib() < big - (60 << 20),
+                "the window counts against the limit"
+            );
+            // SAFETY: mapped and filled above.
+            assert_eq!(unsafe { *(at as *const u8) }, 0xaa);
+            let other = map(64 << 20);
+            assert_eq!((unmap(other, 64 << 20), unmap(at, 16 * PAGE)), (0, 0));
+            assert_eq!(shown(at), None);
+        }
+        "fork" => {
+            let at = map(16 * PAGE);
+            fill(at, 16 * PAGE);
+            assert_eq!(unmap(at, 16 * PAGE), 0);
+            // SAFETY: the child maps, looks and ends.
+            let child = unsafe { libc::fork() };
+            let mine = map(16 * PAGE);
+            let zero = is_zero(mine, 16 * PAGE);
+            fill(mine, 16 * PAGE);
+            if child == 0 {
+                // SAFETY: nothing of the parent's is run.
+                unsafe { libc::_exit(i32::from(!zero)) };
+            }
+            let mut status = 1;
+            // SAFETY: `status` is ours.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            assert!(zero && status == 0, "{zero} {status}");
+            // posix_spawn: a child in the same address space until its exec.
+            for _ in 0..20 {
+                assert!(Command::new("true").status().unwrap().success());
+            }
+        }
+        "across" => {
+            // The first map lies at the window's very end; behind it is what nobody has.
+            let at = map(PAGE);
+            // SAFETY: of this test's own map; it may not move.
+            let grow = |from: usize, to: usize| unsafe {
+                libc::mremap(at as *mut c_void, from, to, 0) as usize
+            };
+            if grow(PAGE, 64 * PAGE) != at {
+                println!("skipped: something lies behind the window");
+                return;
+            }
+            fill(at, 64 * PAGE);
+            assert_eq!(grow(64 * PAGE, 32 * PAGE), at);
+            let page = shown(at + 31 * PAGE);
+            assert_eq!(
+                (page.as_deref(), shown(at + 32 * PAGE)),
+                (Some("rw-p"), None)
+            );
+            // SAFETY: 32 pages of it are mapped and filled.
+            let all = unsafe { std::slice::from_raw_parts(at as *const u8, 32 * PAGE) };
+            assert!(all.iter().all(|byte| *byte == 0xaa));
+            assert_eq!(unmap(at, 32 * PAGE), 0);
+        }
+        "jump" => jumped_out(),
+        "beside-kept" => moved_beside_what_was_kept(),
+        "lock" => {
+            let through_the_library = locked_up_to_a_hole(map(5 * PAGE), |at, length| {
+                // SAFETY: locking changes no contents.
+                unsafe { libc::mlock(at as *const c_void, length) as isize }
+            });
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            // SAFETY: a map without an address touches nothing that is there.
+            let at = unsafe { libc::syscall(libc::SYS_mmap, 0, 5 * PAGE, 3, flags, -1, 0) };
+            let by_the_kernel = locked_up_to_a_hole(at as usize, |at, length| {
+                // SAFETY: as above.
+                unsafe { libc::syscall(libc::SYS_mlock, at, length) as isize }
+            });
+            assert_eq!(through_the_library, by_the_kernel);
+            assert_eq!(by_the_kernel, (-1, libc::ENOMEM, 8, 2));
+        }
+        other => panic!("{other}"),
+    }
+}
+
+fn status_kib(word: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(word));
+    let line = line.unwrap().trim();
+    line.trim_end_matches(" kB").trim().parse().unwrap()
+}
+
+fn virtual_kib() -> u64 {
+    status_kib("VmSize:")
+}
+
+/// Pages of maps that lie side by side.
+const SIDE_BY_SIDE: [usize; 7] = [6, 3, 5, 4, 5, 3, 6];
+
+/// Where they lie. The one in the middle has a page without access, so that what is touched before it and behind it is
+/// touched apart: the kernel never joins the two.
+fn side_by_side() -> [usize; 7] {
+    let mut all = Vec::new();
+    for _ in 0..8 {
+        all.extend(SIDE_BY_SIDE.map(|pages| (map(pages * PAGE), pages)));
+    }
+    let found = all.windows(7).find_map(|seven| {
+        let mut seven: [(usize, usize); 7] = seven.try_into().ok()?;
+        if seven[0].0 > seven[1].0 {
+            seven.reverse();
+        }
+        let close = |two: &[(usize, usize)]| two[0].0 + two[0].1 * PAGE == two[1].0;
+        let right = seven.windows(2).all(close) && seven.map(|(_, pages)| pages) == SIDE_BY_SIDE;
+        right.then(|| seven.map(|(at, _)| at))
+    });
+    let seven = found.expect("maps side by side");
+    protect(seven[3] + PAGE, PAGE, 0);
+    seven
+}
+
+/// A map at the only place of its size that was made free; others may fill what is free elsewhere.
+fn map_at(place: usize, pages: usize) {
+    let found = (0..1_000).any(|_| map(pages * PAGE) == place);
+    assert!(found, "{place:x} is not given out again");
+}
+
+fn protect(at: usize, length: usize, protection: c_int) {
+    // SAFETY: of a map of this test, which does not look at it while it may not.
+    let done = unsafe { libc::mprotect(at as *mut c_void, length, protection) };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// A map that nobody touched, with maps beside it that come and go, can be moved: to the kernel it is one.
+fn grows(at: usize, pages: usize) {
+    let (old, new) = (pages * PAGE, (pages + 8) * PAGE);
+    // SAFETY: of a map of this test.
+    let to = unsafe { libc::mremap(at as *mut c_void, old, new, libc::MREMAP_MAYMOVE) };
+    assert_ne!(to, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
+    assert!(is_zero(to as usize, new));
+    assert_eq!(unmap(to as usize, new), 0);
+}
+
+/// Two that are kept on either side of a map come back while a part of it has no access: the kernel joins each with the
+/// end of the map that it lies at, and never these two with each other.
+fn moved_beside_what_was_kept() {
+    let [_, far_before, before, middle, behind, far_behind, _] = side_by_side();
+    fill(before, 5 * PAGE);
+    fill(behind, 5 * PAGE);
+    for (at, pages) in [
+        (far_before, 3),
+        (far_behind, 3),
+        (middle, 4),
+        (before, 5),
+        (behind, 5),
+    ] {
+        assert_eq!(unmap(at, pages * PAGE), 0);
+    }
+    map_at(middle, 4);
+    protect(middle + PAGE, PAGE, 0);
+    let found = (0..1_000).filter(|_| [before, behind].contains(&map(5 * PAGE)));
+    assert_eq!(found.take(2).count(), 2);
+    protect(middle + PAGE, PAGE, 3);
+    grows(middle, 4);
+}
+
+/// A private map of a file, writable, over pages 1 and 2 of 5, page 3 unmapped: locks 1 to 4. Gives the answer, errno,
+/// KiB that count as locked, and what the file's map shows of a later write to the file: the old contents, if the pages
+/// were made present (a private page that may be written to is copied then).
+fn locked_up_to_a_hole(at: usize, lock: impl Fn(usize, usize) -> isize) -> (isize, i32, u64, u8) {
+    let before = status_kib("VmLck:");
+    // SAFETY: a string that ends with a 0; buffers as long as they say; maps of this test alone.
+    unsafe {
+        let fd = libc::memfd_create(c"lock".as_ptr(), 0);
+        let write = |byte: u8| {
+            let page = [byte; PAGE];
+            for number in 0..2 {
+                let offset = number * PAGE as i64;
+                let written = libc::pwrite(fd, page.as_ptr().cast(), PAGE, offset);
+                assert_eq!(written, PAGE as isize);
+            }
+        };
+        write(1);
+        let flags = libc::MAP_PRIVATE | libc::MAP_FIXED;
+        let over = (at + PAGE) as *mut c_void;
+        assert_eq!(libc::mmap(over, 2 * PAGE, 3, flags, fd, 0), over);
+        assert_eq!(libc::munmap((at + 3 * PAGE) as *mut c_void, PAGE), 0);
+        let answer = lock(at + PAGE, 4 * PAGE);
+        let errno = std::io::Error::last_os_error().raw_os_error();
+        write(2);
+        let shown = *((at + PAGE) as *const u8);
+        let locked = status_kib("VmLck:") - before;
+        assert_eq!(libc::munlock(over, 2 * PAGE), 0);
+        assert_eq!(libc::munmap(at as *mut c_void, 5 * PAGE), 0);
+        libc::close(fd);
+        (answer, errno.unwrap_or(0), locked, shown)
+    }
+}
+
+/// A thread that is gone from the midst of whatever it did: cancelled at a random place, again and again. Whoever comes
+/// after it must get maps, and zeroed ones.
+fn jumped_out() {
+    extern "C" fn churn(_: *mut c_void) -> *mut c_void {
+        loop {
+            let at = map(8 * PAGE);
+            fill(at, 8 * PAGE);
+            unmap(at, 8 * PAGE);
+        }
+    }
+    extern "C" fn end(_: c_int) {
+        // SAFETY: the system call ends this thread alone, wherever it is; nothing of it is cleaned up.
+        unsafe { libc::syscall(libc::SYS_exit, 0) };
+    }
+    for round in 0..15 {
+        // SAFETY: the thread touches its own maps alone; its handle is not used once it is gone.
+        unsafe {
+            libc::signal(libc::SIGUSR1, end as *const () as libc::sighandler_t);
+            let mut thread = std::mem::zeroed();
+            let made = libc::pthread_create(
+                &raw mut thread,
+                std::ptr::null(),
+                churn,
+                std::ptr::null_mut(),
+            );
+            assert_eq!(made, 0);
+            libc::usleep(1_000 + 300 * round);
+            libc::pthread_kill(thread, libc::SIGUSR1);
+            libc::usleep(1_000);
+        }
+        let at = map(8 * PAGE);
+        assert!(is_zero(at, 8 * PAGE));
+        fill(at, 8 * PAGE);
+        assert_eq!(unmap(at, 8 * PAGE), 0);
+    }
+}
+
+#[test]
+fn a_freed_map_cannot_be_touched_and_comes_back_zeroed() {
+    let told = run(&mut guest_of("reuse"));
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(
+        number(&told[0], "served_kept") >= 1 && number(&told[0], "faults_saved") >= 16,
+        "{told:?}"
+    );
+}
+
+#[test]
+fn a_map_grows_across_the_windows_end_and_shrinks_again() {
+    run(&mut guest_of("across"));
+}
+
+#[test]
+fn what_is_locked_up_to_a_hole_is_not_made_present() {
+    run(&mut guest_of("lock"));
+}
+
+#[test]
+fn a_map_stays_one_map_whatever_was_kept_beside_it() {
+    run(&mut guest_of("beside-kept"));
+}
+
+#[test]
+fn what_is_kept_is_bounded() {
+    let told = run(&mut guest_of("given-back"));
+    assert!(number(&told[0], "evicted") >= 28, "{told:?}");
+}
+
+#[test]
+fn faults_are_saved_where_pages_are_touched_and_nothing_is_taken_over_where_not() {
+    let told = run(&mut guest_of("churn"));
+    assert!(number(&told[0], "faults_saved") >= 199 * 64, "{told:?}");
+    let told = run(&mut guest_of("untouched"));
+    assert!(number(&told[0], "passed_unworthy") > 700, "{told:?}");
+}
+
+#[test]
+fn a_limited_address_space_gets_no_window() {
+    let mut command = guest_of("churn");
+    // SAFETY: setrlimit may be called between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            let limit = libc::rlimit {
+                rlim_cur: 4 << 30,
+                rlim_max: 4 << 30,
+            };
+            libc::setrlimit(libc::RLIMIT_AS, &raw const limit);
+            Ok(())
+        });
+    }
+    let told = run(&mut command);
+    assert!(told[0].contains("state=aside"), "{told:?}");
+    assert_eq!(number(&told[0], "served_fresh"), 0, "{told:?}");
+    let told = run(&mut guest_of("limit-later"));
+    assert!(told[0].contains("state=aside"), "{told:?}");
+}
+
+#[test]
+fn a_window_larger_than_the_address_space_shrinks() {
+    for window in ["100000T", "200T", "1", "no number"] {
+        let told = run(guest_of("reuse").env("STOPGAP_WINDOW", window));
+        assert!(number(&told[0], "served_kept") >= 1, "{window}: {told:?}");
+    }
+}
+
+#[test]
+fn a_forked_child_gets_zeroed_maps_and_serves_its_own() {
+    run(&mut guest_of("fork"));
+}
+
+#[test]
+fn a_thread_that_vanishes_stops_nobody() {
+    run(&mut guest_of("jump"));
+}
+
+#[test]
+fn twice_preloaded_is_preloaded_once() {
+    let folder = std::env::temp_dir().join(format!("stopgap-twice-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let copy = folder.join("copy.so");
+    std::fs::copy(&*LIBRARY, &copy).unwrap();
+    let own = LIBRARY.display();
+    for both in [format!("{own}:{own}"), format!("{own}:{}", copy.display())] {
+        let told = run(guest_of("reuse").env("LD_PRELOAD", both));
+        assert_eq!(told.len(), 1, "{told:?}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// What it stands in for, and nothing else: a symbol more would take another library's place.
+/// A library more costs each exec of a dynamic program what ours does (`benches/costs.rs`).
+#[test]
+fn nothing_but_libc_is_loaded_with_it() {
+    let tool = |name: &str, argument: &str| {
+        let mut command = Command::new(name);
+        command.arg(argument);
+        if name == "objdump" {
+            command.arg(&*LIBRARY);
+        }
+        let output = command.output().ok()?;
+        output.status.success().then(|| text(&output.stdout))
+    };
+    let unwinder = tool("cc", "-print-file-name=libgcc_eh.a");
+    if !unwinder.is_some_and(|path| path.starts_with('/')) {
+        println!("skipped: no static libgcc_eh");
+        return;
+    }
+    let Some(headers) = tool("objdump", "-p") else {
+        println!("skipped: objdump");
+        return;
+    };
+    let needed = headers
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("NEEDED"))
+        .map(str::trim);
+    let others =
+        needed.filter(|name| !name.starts_with("libc.so") && !name.starts_with("ld-linux"));
+    assert_eq!(others.collect::<Vec<_>>(), Vec::<&str>::new());
+}
+
+#[test]
+fn what_is_no_setting_is_said_in_the_report() {
+    let told = run(guest_of("reuse")
+        .env("STOPGAP_KEEP", "-1")
+        .env("STOPGAP_WINDOW", "abc"));
+    assert!(
+        told[0].ends_with(" ignored=STOPGAP_WINDOW,STOPGAP_KEEP"),
+        "{told:?}"
+    );
+    let told = run(guest_of("reuse").env("STOPGAP_KEEP", ""));
+    assert!(!told[0].contains("ignored"), "{told:?}");
+    let output = guest_of("reuse")
+        .env("STOPGAP_REPORT", "/proc/self/no/such")
+        .output()
+        .unwrap();
+    assert!(output.status.success());
+    let said = text(&output.stderr);
+    assert!(said.contains("STOPGAP_REPORT cannot be opened"), "{said}");
+}
+
+#[test]
+fn only_what_is_interposed_is_exported() {
+    let listed = match Command::new("objdump").arg("-T").arg(&*LIBRARY).output() {
+        Ok(listed) if listed.status.success() => text(&listed.stdout),
+        other => {
+            println!("skipped: objdump: {other:?}");
+            return;
+        }
+    };
+    let mut names: Vec<&str> = listed
+        .lines()
+        .filter(|line| line.contains(".text") || line.contains(".data") || line.contains(".bss"))
+        .filter_map(|line| line.split_whitespace().last())
+        .collect();
+    names.sort_unstable();
+    let all = [
+        "madvise",
+        "mlock",
+        "mlock2",
+        "mlockall",
+        "mmap",
+        "mmap64",
+        "mprotect",
+        "mremap",
+        "munmap",
+        "pkey_mprotect",
+        "prlimit",
+        "prlimit64",
+        "setrlimit",
+        "setrlimit64",
+    ];
+    assert_eq!(names, all);
+}
+
+#[test]
+fn a_program_that_gains_rights_runs_without_it() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    // SAFETY: it only reads.
+    if unsafe { libc::getuid() } != 0 {
+        println!("skipped: a set-user-ID program: needs root");
+        return;
+    }
+    let folder = std::env::temp_dir().join(format!("stopgap-setuid-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let program = folder.join("env");
+    std::fs::copy("/usr/bin/env", &program).unwrap();
+    chown(&program, Some(65_534), None).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o4755)).unwrap();
+    let maps = |program: &Path| {
+        let output = Command::new(program)
+            .args(["cat", "/proc/self/maps"])
+            .env("LD_PRELOAD", &*LIBRARY)
+            .output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{output:?}");
+        text(&output.stdout).contains("libstopgap_preload")
+    };
+    assert!(maps(Path::new("/usr/bin/env")));
+    assert!(
+        !maps(&program),
+        "the linker takes the variable from a program that gains rights, and from its children"
+    );
+    std::fs::remove_dir_all(&folder).unwrap();
+}

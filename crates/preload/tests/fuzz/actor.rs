@@ -1,0 +1,928 @@
+//! One thread's maps on both sides, and what it does to them.
+//!
+//! A slot is a map and the addresses around it that are known to be nobody else's: `a` on the library's side, where it
+//! or the kernel chose, and `b` on the kernel's, in a part of the address space of this thread's own. What was unmapped
+//! within a slot stays the slot's: the window gives a place out again only when all of it is free.
+
+use std::collections::VecDeque;
+use std::ffi::c_int;
+use std::sync::OnceLock;
+
+use crate::maps;
+use crate::random::Random;
+use crate::sides::{Errno, Side, read, write};
+
+const PAGE: usize = 4096;
+/// The kernel's side: far below where maps go by themselves.
+const BELOW: usize = 0x1000_0000_0000;
+const OF_AN_ACTOR: usize = 1 << 40;
+const OF_A_SLOT: usize = 1 << 28;
+const SLOTS: usize = 14;
+const FILE_PAGES: usize = 40;
+
+/// The window: where the library serves from. Found by what is shown beside the first map.
+pub(crate) fn window() -> (usize, usize) {
+    static WINDOW: OnceLock<(usize, usize)> = OnceLock::new();
+    *WINDOW.get_or_init(|| {
+        let plain = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let at = Side::Library
+            .mmap(0, PAGE, 3, plain, -1, 0)
+            .expect("a page");
+        let maps = maps::read();
+        let below = maps
+            .iter()
+            .find(|line| line.end == at && line.permissions == *b"---p");
+        let below = below.expect("the library is preloaded, and reserves a window");
+        assert!(below.end - below.start > 8 << 20, "no window: {below:x?}");
+        (below.start, at + PAGE)
+    })
+}
+
+struct Slot {
+    a: usize,
+    b: usize,
+    live: Vec<bool>,
+    /// What of it is unmapped may be another's: it has grown beyond the place that it was given, or a part of it moved
+    /// away.
+    grown: bool,
+}
+
+impl Slot {
+    fn pages(&self) -> usize {
+        self.live.len()
+    }
+
+    fn in_window(&self) -> bool {
+        let (start, end) = window();
+        let reserved = !cfg!(feature = "inject");
+        reserved && start <= self.a && self.a < end && !self.grown
+    }
+
+    fn all_live(&self, from: usize, pages: usize) -> bool {
+        self.live[from..from + pages].iter().all(|live| *live)
+    }
+}
+
+/// The same answer on both sides.
+fn agree(what: &str, a: Result<usize, Errno>, b: Result<usize, Errno>) -> Outcome {
+    if a == b {
+        Ok(())
+    } else {
+        Err(format!(
+            "{what}: {a:x?} through the library, {b:x?} by the kernel"
+        ))
+    }
+}
+
+/// Whether nobody else maps anything.
+fn alone() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status.contains("\nThreads:\t1\n")
+        && crate::SIGNALS.load(std::sync::atomic::Ordering::Relaxed) == 0
+}
+
+/// See the module.
+pub(crate) struct Actor {
+    random: Random,
+    slots: Vec<Slot>,
+    next_b: usize,
+    /// The same contents twice: what one side writes to its file the other must not see.
+    files: [c_int; 2],
+    calls: u64,
+    log: VecDeque<String>,
+    forks: bool,
+    number: usize,
+    /// There is no other thread.
+    only: bool,
+}
+
+type Outcome = Result<(), String>;
+
+impl Actor {
+    pub(crate) fn new(number: usize, seed: u64, forks: bool, only: bool) -> Actor {
+        window();
+        let mut random = Random::new(seed.wrapping_mul(31).wrapping_add(number as u64));
+        let contents: Vec<u8> = (0..FILE_PAGES * PAGE / 8)
+            .flat_map(|_| random.next().to_le_bytes())
+            .collect();
+        let files = [(); 2].map(|()| {
+            // SAFETY: the name is a string that ends with a 0.
+            let fd = unsafe { libc::memfd_create(c"fuzz".as_ptr(), 0) };
+            assert!(fd >= 0);
+            // SAFETY: the buffer is as long as it says.
+            let written = unsafe { libc::write(fd, contents.as_ptr().cast(), contents.len()) };
+            assert_eq!(written, contents.len() as isize);
+            fd
+        });
+        Actor {
+            random,
+            slots: Vec::new(),
+            next_b: BELOW + number * OF_AN_ACTOR,
+            files,
+            calls: 0,
+            log: VecDeque::new(),
+            forks,
+            number,
+            only,
+        }
+    }
+
+    pub(crate) fn calls(&self) -> u64 {
+        self.calls
+    }
+
+    pub(crate) fn log(&self) -> String {
+        self.log.iter().map(|line| format!("  {line}\n")).collect()
+    }
+
+    fn note(&mut self, line: String) {
+        self.calls += 1;
+        self.log.push_back(line);
+        if self.log.len() > 400 {
+            self.log.pop_front();
+        }
+    }
+
+    /// Some steps, then a comparison of everything.
+    pub(crate) fn round(&mut self, steps: usize) -> Outcome {
+        for _ in 0..steps {
+            self.step()?;
+        }
+        self.compare_all()?;
+        if self.forks && self.random.below(12) == 0 {
+            self.fork()?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self) -> Outcome {
+        let action = self.random.below(100);
+        if self.slots.is_empty() || (action < 22 && self.slots.len() < SLOTS) {
+            return self.map();
+        }
+        let slot = self.random.below(self.slots.len());
+        match action {
+            0..30 => self.write(slot),
+            30..40 => self.unmap_whole(slot),
+            40..52 => self.unmap_part(slot),
+            52..62 => self.protect(slot),
+            62..74 => self.advise(slot),
+            74..80 => self.map_fixed(slot),
+            80..83 => self.map_noreplace(slot),
+            83..85 => self.map_in_the_window(),
+            85..96 => self.remap(slot),
+            96..98 => self.lock(slot),
+            _ => self.nonsense(slot),
+        }
+    }
+
+    fn new_b(&mut self) -> usize {
+        self.next_b += OF_A_SLOT;
+        self.next_b
+    }
+
+    fn some_pages(&mut self) -> usize {
+        match self.random.below(20) {
+            0..12 => 1 + self.random.below(6),
+            12..17 => 16,
+            17 => 64 + self.random.below(200),
+            18 => 512 + self.random.below(3),
+            _ => 2047 + self.random.below(3),
+        }
+    }
+
+    /// Some pages of a slot: the first, and how many.
+    fn part(&mut self, slot: usize) -> (usize, usize) {
+        let pages = self.slots[slot].pages();
+        let from = self.random.below(pages);
+        (from, 1 + self.random.below(pages - from))
+    }
+
+    fn protection(&mut self) -> c_int {
+        self.random.pick(&[0, 1, 3, 3, 3, 5, 7, 2])
+    }
+
+    /// A map without an address.
+    fn map(&mut self) -> Outcome {
+        let plain = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let mut pages = self.some_pages();
+        let (mut protection, mut flags, mut fds, mut offset, mut length) =
+            (3, plain, [-1, -1], 0, pages * PAGE);
+        match self.random.below(30) {
+            0 => protection = self.protection(),
+            1 => flags |= libc::MAP_NORESERVE,
+            2 => flags |= libc::MAP_POPULATE,
+            3 => flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+            4 => (flags, fds) = (libc::MAP_PRIVATE, self.files),
+            5 => (flags, fds) = (libc::MAP_SHARED, self.files),
+            6 => (flags, fds, offset) = (libc::MAP_PRIVATE, self.files, 3 * PAGE as i64),
+            7 => length -= 1 + self.random.below(PAGE - 1),
+            8 => length = 0,
+            9 => offset = 12,
+            10 => flags = libc::MAP_PRIVATE,   // of no file
+            11 => flags = libc::MAP_ANONYMOUS, // neither private nor shared
+            12 => length = usize::MAX - 5000,
+            13 => flags |= libc::MAP_STACK,
+            14 => flags |= 0x4000_0000,
+            _ => {}
+        }
+        if flags & libc::MAP_ANONYMOUS == 0 {
+            pages = pages.min(100);
+            length = length.min(pages * PAGE);
+        }
+        let a = Side::Library.mmap(0, length, protection, flags, fds[0], offset);
+        let b_at = self.new_b();
+        let b = match a {
+            Ok(_) => Side::Kernel.mmap(
+                b_at,
+                length,
+                protection,
+                flags | libc::MAP_FIXED_NOREPLACE,
+                fds[1],
+                offset,
+            ),
+            Err(_) => Side::Kernel.mmap(0, length, protection, flags, fds[1], offset),
+        };
+        let what = format!(
+            "mmap({length:#x}, {protection}, {flags:#x}, offset {offset}) = {a:x?}, {b:x?}"
+        );
+        self.note(what.clone());
+        match (a, b) {
+            (Ok(a), Ok(b)) => {
+                self.slots.push(Slot {
+                    a,
+                    b,
+                    live: vec![true; length.div_ceil(PAGE)],
+                    grown: false,
+                });
+                // Zero, or the file.
+                self.compare(self.slots.len() - 1, &maps::read())
+            }
+            (a, b) => agree(&what, a, b),
+        }
+    }
+
+    fn write(&mut self, slot: usize) -> Outcome {
+        let (from, pages) = self.part(slot);
+        let pages = pages.min(20);
+        let bytes = self.random.next().to_le_bytes();
+        self.note(format!("write to slot {slot}, {from}+{pages}"));
+        for page in from..from + pages {
+            let at = page * PAGE + 8 * self.random.below(PAGE / 8);
+            let (a, b) = (self.slots[slot].a + at, self.slots[slot].b + at);
+            let (a, b) = (write(a, &bytes), write(b, &bytes));
+            agree(&format!("write to page {page}"), a, b)?;
+        }
+        Ok(())
+    }
+
+    fn unmap_whole(&mut self, slot: usize) -> Outcome {
+        if !self.slots[slot].in_window() && self.slots[slot].live.contains(&false) {
+            return self.unmap_rest(slot);
+        }
+        let slot = self.slots.swap_remove(slot);
+        let length = slot.pages() * PAGE;
+        let free = self.random.below(6) == 0 && slot.in_window();
+        if free {
+            // What it holds is anybody's guess from here on.
+            let a = Side::Library.madvise(slot.a, length, libc::MADV_FREE);
+            let b = Side::Kernel.madvise(slot.b, length, libc::MADV_FREE);
+            self.note(format!(
+                "madvise({:x}+{length:x}, MADV_FREE) = {a:x?}",
+                slot.a
+            ));
+            agree("MADV_FREE", a, b)?;
+        }
+        let a = Side::Library.munmap(slot.a, length);
+        let b = Side::Kernel.munmap(slot.b, length);
+        self.note(format!("munmap({:x}+{length:x}) = {a:x?}", slot.a));
+        agree("munmap", a, b)?;
+        for page in 0..slot.pages() {
+            let mut bytes = [0; PAGE];
+            // Another thread may have been given it, and be gone by now: only where there never was one.
+            if self.only
+                && slot.in_window()
+                && alone()
+                && read(slot.a + page * PAGE, &mut bytes).is_ok()
+            {
+                return Err(format!(
+                    "page {page} of {:x} can be read after munmap",
+                    slot.a
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn unmap_part(&mut self, slot: usize) -> Outcome {
+        let (from, pages) = self.part(slot);
+        if !self.slots[slot].in_window() {
+            return Ok(()); // the kernel would give the hole to whoever asks next
+        }
+        let less = if self.random.below(4) == 0 {
+            self.random.below(PAGE)
+        } else {
+            0
+        };
+        let at = from * PAGE;
+        let length = pages * PAGE - less;
+        let a = Side::Library.munmap(self.slots[slot].a + at, length);
+        let b = Side::Kernel.munmap(self.slots[slot].b + at, length);
+        self.note(format!(
+            "munmap of slot {slot} ({:x}), {from}+{pages} = {a:x?}",
+            self.slots[slot].a
+        ));
+        agree("munmap of a part", a, b)?;
+        if a.is_ok() {
+            self.slots[slot].live[from..from + pages].fill(false);
+            self.drop_dead(slot);
+        }
+        Ok(())
+    }
+
+    /// A slot of which nothing is mapped is nobody's.
+    fn drop_dead(&mut self, slot: usize) {
+        if !self.slots[slot].live.contains(&true) {
+            self.note(format!("slot {slot} ({:x}) is gone", self.slots[slot].a));
+            self.slots.swap_remove(slot);
+        }
+    }
+
+    /// Whether a call may go over these pages: dead ones of a map outside the window may be anybody's by now.
+    fn may(&self, slot: usize, from: usize, pages: usize) -> bool {
+        let slot = &self.slots[slot];
+        slot.in_window() || slot.all_live(from, pages)
+    }
+
+    fn protect(&mut self, slot: usize) -> Outcome {
+        let (from, pages) = self.part(slot);
+        if !self.may(slot, from, pages) {
+            return Ok(());
+        }
+        let mut protection = self.protection();
+        let mut length = pages * PAGE;
+        match self.random.below(12) {
+            0 => protection = 0x100,
+            1 => length = 0,
+            2 => length -= 9,
+            3 => protection |= libc::PROT_GROWSDOWN,
+            _ => {}
+        }
+        let at = from * PAGE;
+        let a = Side::Library.mprotect(self.slots[slot].a + at, length, protection);
+        let b = Side::Kernel.mprotect(self.slots[slot].b + at, length, protection);
+        self.note(format!(
+            "mprotect of slot {slot} ({:x}), {from}+{length:x}, {protection:x} = {a:x?}",
+            self.slots[slot].a
+        ));
+        agree("mprotect", a, b)
+    }
+
+    fn advise(&mut self, slot: usize) -> Outcome {
+        let (from, pages) = self.part(slot);
+        if !self.may(slot, from, pages) {
+            return Ok(());
+        }
+        let mut advice = self.random.pick(&[
+            libc::MADV_DONTNEED,
+            libc::MADV_DONTNEED,
+            libc::MADV_DONTNEED,
+            libc::MADV_WILLNEED,
+            libc::MADV_COLD,
+            libc::MADV_PAGEOUT,
+            libc::MADV_POPULATE_READ,
+            libc::MADV_POPULATE_WRITE,
+            libc::MADV_NORMAL,
+            libc::MADV_RANDOM,
+            libc::MADV_DONTFORK,
+            libc::MADV_WIPEONFORK,
+            libc::MADV_DONTDUMP,
+            libc::MADV_HUGEPAGE,
+            libc::MADV_NOHUGEPAGE,
+            102, // MADV_GUARD_INSTALL
+            103, // MADV_GUARD_REMOVE
+            9_999,
+        ]);
+        if advice == libc::MADV_DONTFORK && self.forks {
+            advice = libc::MADV_DONTDUMP; // its hole in the child would be anybody's
+        }
+        let mut length = pages * PAGE;
+        match self.random.below(12) {
+            0 => length = 0,
+            1 => length -= 9,
+            _ => {}
+        }
+        let at = from * PAGE;
+        let a = Side::Library.madvise(self.slots[slot].a + at, length, advice);
+        let b = Side::Kernel.madvise(self.slots[slot].b + at, length, advice);
+        self.note(format!(
+            "madvise of slot {slot} ({:x}), {from}+{length:x}, {advice} = {a:x?}",
+            self.slots[slot].a
+        ));
+        agree(&format!("madvise {advice}"), a, b)
+    }
+
+    fn lock(&mut self, slot: usize) -> Outcome {
+        let (from, pages) = self.part(slot);
+        if !self.may(slot, from, pages) || pages > 64 {
+            return Ok(());
+        }
+        let at = from * PAGE + self.random.below(2) * 100;
+        let (a, b) = (self.slots[slot].a + at, self.slots[slot].b + at);
+        let length = pages * PAGE - at % PAGE;
+        let locked = (
+            Side::Library.mlock(a, length),
+            Side::Kernel.mlock(b, length),
+        );
+        self.note(format!(
+            "mlock of slot {slot} ({a:x}), {length:x} = {:x?}",
+            locked.0
+        ));
+        agree("mlock", locked.0, locked.1)?;
+        if self.random.below(2) == 0 && self.slots[slot].all_live(from, pages) {
+            let (a, b) = (
+                Side::Library.munlock(a, length),
+                Side::Kernel.munlock(b, length),
+            );
+            self.note(format!("munlock = {a:x?}"));
+            agree("munlock", a, b)?;
+        }
+        Ok(())
+    }
+
+    /// A map at a fixed address, over what is there.
+    fn map_fixed(&mut self, slot: usize) -> Outcome {
+        let (from, pages) = self.part(slot);
+        if !self.may(slot, from, pages) {
+            return Ok(());
+        }
+        let protection = self.protection();
+        let (mut flags, mut fds) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, [-1, -1]);
+        match self.random.below(6) {
+            0 => (flags, fds) = (libc::MAP_PRIVATE, self.files),
+            1 => (flags, fds) = (libc::MAP_SHARED, self.files),
+            2 => flags = libc::MAP_PRIVATE, // of no file: nothing is unmapped
+            _ => {}
+        }
+        flags |= libc::MAP_FIXED;
+        let (at, length) = (from * PAGE, pages * PAGE);
+        let (a_at, b_at) = (self.slots[slot].a + at, self.slots[slot].b + at);
+        let a = Side::Library.mmap(a_at, length, protection, flags, fds[0], 0);
+        let b = Side::Kernel.mmap(b_at, length, protection, flags, fds[1], 0);
+        self.note(format!(
+            "mmap over slot {slot} ({a_at:x}), {from}+{pages}, {protection}, {flags:x} = {a:x?}"
+        ));
+        agree(
+            "mmap, MAP_FIXED",
+            a.map(|at| at - a_at),
+            b.map(|at| at - b_at),
+        )?;
+        if a.is_ok() {
+            self.slots[slot].live[from..from + pages].fill(true);
+        }
+        Ok(())
+    }
+
+    /// A map at a fixed address, if nothing is there.
+    fn map_noreplace(&mut self, slot: usize) -> Outcome {
+        let (from, pages) = self.part(slot);
+        if !self.may(slot, from, pages) {
+            return Ok(());
+        }
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        let (at, length) = (from * PAGE, pages * PAGE);
+        let (a_at, b_at) = (self.slots[slot].a + at, self.slots[slot].b + at);
+        let a = Side::Library.mmap(a_at, length, 3, flags, -1, 0);
+        let b = Side::Kernel.mmap(b_at, length, 3, flags, -1, 0);
+        self.note(format!(
+            "mmap at slot {slot} ({a_at:x}), {from}+{pages}, if free = {a:x?}"
+        ));
+        agree(
+            "mmap, MAP_FIXED_NOREPLACE",
+            a.map(|at| at - a_at),
+            b.map(|at| at - b_at),
+        )?;
+        if a.is_ok() {
+            self.slots[slot].live[from..from + pages].fill(true);
+        }
+        Ok(())
+    }
+
+    /// A map where the window is only reserved: to the program that is free.
+    fn map_in_the_window(&mut self) -> Outcome {
+        let (start, end) = window();
+        if self.slots.len() >= SLOTS || end - start < 32 << 30 {
+            return Ok(()); // in a small window that may be another's
+        }
+        // Each its part, far below what the library gives out.
+        let at = start + (self.number << 30) + self.random.below(1 << 12) * PAGE;
+        let pages = 1 + self.random.below(8);
+        let ours = |slot: &Slot| slot.a < at + pages * PAGE && at < slot.a + slot.pages() * PAGE;
+        if self.slots.iter().any(ours) {
+            return Ok(());
+        }
+        let how = self
+            .random
+            .pick(&[libc::MAP_FIXED, libc::MAP_FIXED_NOREPLACE]);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | how;
+        let a = Side::Library.mmap(at, pages * PAGE, 3, flags, -1, 0);
+        let b_at = self.new_b();
+        let b = Side::Kernel.mmap(b_at, pages * PAGE, 3, flags, -1, 0);
+        self.note(format!("mmap in the window at {at:x}, {pages} = {a:x?}"));
+        agree("mmap in the window", a.map(|a| a - at), b.map(|b| b - b_at))?;
+        if a.is_ok() {
+            self.slots.push(Slot {
+                a: at,
+                b: b_at,
+                live: vec![true; pages],
+                grown: false,
+            });
+        }
+        Ok(())
+    }
+
+    fn remap(&mut self, slot: usize) -> Outcome {
+        let (from, pages) = self.part(slot);
+        if !self.may(slot, from, pages) || pages > 700 {
+            return Ok(());
+        }
+        if self.cut_differently(slot, from, pages) {
+            return Ok(());
+        }
+        match self.random.below(10) {
+            0..3 => self.shrink(slot, from, pages),
+            3..5 => self.grow_in_place(slot, from, pages),
+            5..8 => self.move_and_grow(slot, from, pages),
+            8 => self.move_over(slot, from, pages),
+            _ => self.leave_behind(slot, from, pages),
+        }
+    }
+
+    /// A range of several VMAs cannot be moved; into how many it is cut, nothing promises.
+    fn cut_differently(&self, slot: usize, from: usize, pages: usize) -> bool {
+        let shown = maps::read();
+        let cut = |at: usize| maps::lines(&shown, at + from * PAGE, pages * PAGE);
+        let slot = &self.slots[slot];
+        cut(slot.a) != cut(slot.b) && slot.all_live(from, pages)
+    }
+
+    fn shrink(&mut self, slot: usize, from: usize, pages: usize) -> Outcome {
+        let fewer = self.random.below(pages + 1);
+        // Of a map that is not tight in its place only the end, which is then nobody's.
+        let tight = self.slots[slot].in_window();
+        let end = from + pages == self.slots[slot].pages();
+        if !(tight || end && self.slots[slot].all_live(from, pages)) {
+            return Ok(());
+        }
+        let flags = self.random.pick(&[0, libc::MREMAP_MAYMOVE]);
+        let at = from * PAGE;
+        let (a_at, b_at) = (self.slots[slot].a + at, self.slots[slot].b + at);
+        let a = Side::Library.mremap(a_at, pages * PAGE, fewer * PAGE, flags, 0);
+        let b = Side::Kernel.mremap(b_at, pages * PAGE, fewer * PAGE, flags, 0);
+        self.note(format!(
+            "mremap of slot {slot} ({a_at:x}), {from}+{pages} to {fewer}, {flags} = {a:x?}"
+        ));
+        if fewer == pages && a.is_ok() && b.is_ok() {
+            return Ok(());
+        }
+        agree(
+            "mremap to less",
+            a.map(|at| at - a_at),
+            b.map(|at| at - b_at),
+        )?;
+        if a.is_ok() {
+            self.slots[slot].live[from + fewer..from + pages].fill(false);
+            if !tight {
+                self.slots[slot].live.truncate(from + fewer);
+            }
+            self.drop_dead(slot);
+        }
+        Ok(())
+    }
+
+    fn grow_in_place(&mut self, slot: usize, from: usize, pages: usize) -> Outcome {
+        let more = 1 + self.random.below(4);
+        let at = from * PAGE;
+        let (a_at, b_at) = (self.slots[slot].a + at, self.slots[slot].b + at);
+        let (old, new) = (pages * PAGE, (pages + more) * PAGE);
+        let within = from + pages + more <= self.slots[slot].pages();
+        if within && !self.may(slot, from, pages + more) {
+            return Ok(());
+        }
+        // Beyond its own addresses may be another slot's hole, which would be this one's then.
+        let end = self.slots[slot].a + self.slots[slot].pages() * PAGE;
+        let beyond = |other: &Slot| other.a >= end && other.a < end + more * PAGE;
+        if !within && (!self.only || self.slots.iter().any(beyond)) {
+            return Ok(());
+        }
+        let a = Side::Library.mremap(a_at, old, new, 0, 0);
+        self.note(format!(
+            "mremap of slot {slot} ({a_at:x}), {from}+{pages} by {more} = {a:x?}"
+        ));
+        // Beyond its own addresses there may be others', or none: as with the kernel.
+        if !within && a == Err(libc::ENOMEM) {
+            return Ok(());
+        }
+        // Another thread may have been quicker with the hole.
+        let raced = within && a == Err(libc::ENOMEM) && !(self.only && alone());
+        if raced {
+            return Ok(());
+        }
+        let b = Side::Kernel.mremap(b_at, old, new, 0, 0);
+        agree(
+            "mremap to more",
+            a.map(|at| at - a_at),
+            b.map(|at| at - b_at),
+        )?;
+        if a.is_ok() {
+            let slot = &mut self.slots[slot];
+            let end = from + pages + more;
+            if slot.live.len() < end {
+                slot.live.resize(end, true);
+                slot.grown = true;
+            }
+            slot.live[from..end].fill(true);
+        }
+        Ok(())
+    }
+
+    fn move_and_grow(&mut self, slot: usize, from: usize, pages: usize) -> Outcome {
+        let more = 1 + self.random.below(70);
+        let at = from * PAGE;
+        let (a_at, b_at) = (self.slots[slot].a + at, self.slots[slot].b + at);
+        let (old, new) = (pages * PAGE, (pages + more) * PAGE);
+        let a = Side::Library.mremap(a_at, old, new, libc::MREMAP_MAYMOVE, 0);
+        self.note(format!(
+            "mremap of slot {slot} ({a_at:x}), {from}+{pages} by {more}, may move = {a:x?}"
+        ));
+        let Ok(to) = a else {
+            let b = Side::Kernel.mremap(b_at, old, new, libc::MREMAP_MAYMOVE, 0);
+            return agree("mremap that may move", a, b);
+        };
+        if to == a_at {
+            // In its place: into its own hole, or beyond its end.
+            let b = Side::Kernel.mremap(b_at, old, new, 0, 0);
+            agree("mremap that need not move", Ok(0), b.map(|at| at - b_at))?;
+            let slot = &mut self.slots[slot];
+            let end = from + pages + more;
+            if slot.live.len() < end {
+                slot.live.resize(end, true);
+                slot.grown = true;
+            }
+            slot.live[from..end].fill(true);
+            return Ok(());
+        }
+        let new_b = self.new_b();
+        let b = Side::Kernel.mremap(
+            b_at,
+            old,
+            new,
+            libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED,
+            new_b,
+        );
+        agree("mremap that moved", Ok(0), b.map(|at| at - new_b))?;
+        self.moved(slot, from, pages, to, new_b, pages + more)
+    }
+
+    /// What was at some pages of a slot is a slot of its own now.
+    fn moved(
+        &mut self,
+        slot: usize,
+        from: usize,
+        pages: usize,
+        a: usize,
+        b: usize,
+        now: usize,
+    ) -> Outcome {
+        self.slots.push(Slot {
+            a,
+            b,
+            live: vec![true; now],
+            grown: false,
+        });
+        let last = self.slots.len() - 1;
+        self.compare(last, &maps::read())?;
+        self.slots[slot].live[from..from + pages].fill(false);
+        // For a moment there was a hole, for any thread's or signal handler's map that the kernel places.
+        self.slots[slot].grown |= !(self.only && alone());
+        if !self.slots[slot].in_window() && self.slots[slot].live.contains(&true) {
+            // Its hole is the kernel's; what is left of it goes, too.
+            return self.unmap_rest(slot);
+        }
+        self.drop_dead(slot);
+        Ok(())
+    }
+
+    /// Unmaps what is live of a slot, map by map, and forgets it.
+    fn unmap_rest(&mut self, slot: usize) -> Outcome {
+        let slot = self.slots.swap_remove(slot);
+        for (page, _) in slot.live.iter().enumerate().filter(|(_, live)| **live) {
+            let a = Side::Library.munmap(slot.a + page * PAGE, PAGE);
+            let b = Side::Kernel.munmap(slot.b + page * PAGE, PAGE);
+            agree("munmap of what is left", a, b)?;
+        }
+        Ok(())
+    }
+
+    /// To a fixed address, over another slot.
+    fn move_over(&mut self, slot: usize, from: usize, pages: usize) -> Outcome {
+        let other = self.random.below(self.slots.len());
+        let (to, room) = self.part(other);
+        let pages = pages.min(room);
+        if other == slot
+            || !self.may(other, to, room)
+            || !self.slots[slot].in_window()
+            || !self.slots[slot].all_live(from, pages)
+            || self.cut_differently(slot, from, pages)
+        {
+            return Ok(());
+        }
+        let now = 1 + self.random.below(room);
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        let (a_at, b_at) = (
+            self.slots[slot].a + from * PAGE,
+            self.slots[slot].b + from * PAGE,
+        );
+        let (a_to, b_to) = (
+            self.slots[other].a + to * PAGE,
+            self.slots[other].b + to * PAGE,
+        );
+        let a = Side::Library.mremap(a_at, pages * PAGE, now * PAGE, flags, a_to);
+        let b = Side::Kernel.mremap(b_at, pages * PAGE, now * PAGE, flags, b_to);
+        self.note(format!("mremap of slot {slot} ({a_at:x}), {from}+{pages} to {now} over slot {other} ({a_to:x}) = {a:x?}"));
+        agree(
+            "mremap, MREMAP_FIXED",
+            a.map(|at| at - a_to),
+            b.map(|at| at - b_to),
+        )?;
+        self.slots[slot].grown |= !(self.only && alone());
+        // A failed one may have unmapped what is there: as the kernel's side shows it.
+        let shown = maps::read();
+        for slot in [slot, other] {
+            self.see(slot, &shown);
+        }
+        let (first, second) = (slot.max(other), slot.min(other));
+        for slot in [first, second] {
+            if !self.slots[slot].in_window() && self.slots[slot].live.contains(&false) {
+                self.unmap_rest(slot)?;
+            } else {
+                self.drop_dead(slot);
+            }
+        }
+        Ok(())
+    }
+
+    /// Which pages are mapped, by the kernel's side.
+    fn see(&mut self, slot: usize, shown: &[maps::Line]) {
+        let slot = &mut self.slots[slot];
+        for (page, live) in slot.live.iter_mut().enumerate() {
+            *live = maps::at(shown, slot.b + page * PAGE).is_some();
+        }
+    }
+
+    /// `MREMAP_DONTUNMAP`: the pages go, the map stays.
+    fn leave_behind(&mut self, slot: usize, from: usize, pages: usize) -> Outcome {
+        if !self.slots[slot].all_live(from, pages) || self.slots.len() >= SLOTS {
+            return Ok(());
+        }
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP;
+        let length = pages * PAGE;
+        let (a_at, b_at) = (
+            self.slots[slot].a + from * PAGE,
+            self.slots[slot].b + from * PAGE,
+        );
+        let a = Side::Library.mremap(a_at, length, length, flags, 0);
+        self.note(format!(
+            "mremap of slot {slot} ({a_at:x}), {from}+{pages}, leaves the map behind = {a:x?}"
+        ));
+        let new_b = self.new_b();
+        let b = match a {
+            Ok(_) => Side::Kernel.mremap(b_at, length, length, flags | libc::MREMAP_FIXED, new_b),
+            Err(_) => Side::Kernel.mremap(b_at, length, length, flags, 0),
+        };
+        match (a, b) {
+            (Ok(a), Ok(b)) => {
+                self.slots.push(Slot {
+                    a,
+                    b,
+                    live: vec![true; pages],
+                    grown: false,
+                });
+                self.compare(self.slots.len() - 1, &maps::read())
+            }
+            (a, b) => agree("mremap, MREMAP_DONTUNMAP", a, b),
+        }
+    }
+
+    /// What is no call at all.
+    fn nonsense(&mut self, slot: usize) -> Outcome {
+        let Slot { a, b, .. } = self.slots[slot];
+        let which = self.random.below(9);
+        self.note(format!("nonsense {which} about slot {slot} ({a:x})"));
+        let both = |call: &dyn Fn(Side, usize) -> Result<usize, Errno>| {
+            (call(Side::Library, a), call(Side::Kernel, b))
+        };
+        let (a, b) = match which {
+            0 => both(&|side, at| side.munmap(at + 1, PAGE)),
+            1 => both(&|side, at| side.munmap(at, 0)),
+            2 => both(&|side, at| side.munmap(at, usize::MAX - at)),
+            3 => both(&|side, at| side.mprotect(at + 7, PAGE, 1)),
+            4 => both(&|side, at| side.madvise(at + 7, PAGE, libc::MADV_DONTNEED)),
+            5 => both(&|side, at| side.mremap(at + 7, PAGE, PAGE, 0, 0)),
+            6 => both(&|side, at| side.mremap(at, PAGE, 0, 0, 0)),
+            7 => both(&|side, at| side.mremap(at, PAGE, PAGE, libc::MREMAP_FIXED, at)),
+            _ => {
+                both(&|side, at| side.mprotect(at, PAGE, libc::PROT_GROWSDOWN | libc::PROT_GROWSUP))
+            }
+        };
+        agree(&format!("nonsense {which}"), a, b)
+    }
+
+    fn compare_all(&mut self) -> Outcome {
+        let shown = maps::read();
+        for slot in 0..self.slots.len() {
+            self.compare(slot, &shown)?;
+        }
+        Ok(())
+    }
+
+    /// Permissions as they are shown, and contents.
+    fn compare(&self, slot: usize, shown: &[maps::Line]) -> Outcome {
+        let one = &self.slots[slot];
+        for page in 0..one.pages() {
+            let (a, b) = (one.a + page * PAGE, one.b + page * PAGE);
+            let permitted = (maps::at(shown, a), maps::at(shown, b));
+            let same = match permitted {
+                (a, Some(b)) => a == Some(b),
+                // Nothing there; outside the window somebody else may have it by now.
+                (None, None) => true,
+                (Some((permissions, _)), None) => permissions == *b"---p" || !one.in_window(),
+            };
+            if !same {
+                return Err(format!(
+                    "slot {slot} ({:x}), page {page}: shown as {permitted:x?}",
+                    one.a
+                ));
+            }
+            if permitted.1.is_none() && !one.in_window() {
+                continue;
+            }
+            let (mut in_a, mut in_b) = ([0; PAGE], [0; PAGE]);
+            let got = (read(a, &mut in_a), read(b, &mut in_b));
+            if got.0 != got.1 {
+                return Err(format!(
+                    "slot {slot} ({:x}), page {page}: reading gives {got:x?}",
+                    one.a
+                ));
+            }
+            if got.0.is_ok() && in_a != in_b {
+                let at = in_a.iter().zip(&in_b).position(|(a, b)| a != b);
+                return Err(format!(
+                    "slot {slot} ({:x}), page {page}: contents differ from byte {at:?} on",
+                    one.a
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// A child goes on from here, and must find what its parent has.
+    fn fork(&mut self) -> Outcome {
+        let bare = self.random.below(2) == 0;
+        self.note(format!("fork, bare {bare}"));
+        // SAFETY: the child only does what this thread does, and allocates by glibc's malloc, which a fork leaves
+        // usable; after the bare call, which repairs no lock of malloc's, only where there is no other thread.
+        let child = unsafe {
+            if bare && alone() {
+                libc::syscall(libc::SYS_fork) as c_int
+            } else {
+                libc::fork()
+            }
+        };
+        if child == 0 {
+            let mut done = self.compare_all();
+            for _ in 0..60 {
+                done = done.and_then(|()| self.step());
+            }
+            let done = done.and_then(|()| self.compare_all());
+            if let Err(why) = &done {
+                println!("in a child: {why}\nlast calls:\n{}", self.log());
+            }
+            // SAFETY: nothing of the parent's is run.
+            unsafe { libc::_exit(i32::from(done.is_err())) };
+        }
+        let mut status = 0;
+        loop {
+            // SAFETY: `status` is ours.
+            let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+            if waited == child {
+                break;
+            }
+        }
+        if status == 0 {
+            Ok(())
+        } else {
+            Err(format!("a forked child ended with status {status:#x}"))
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! A flame graph of guest instructions: callers above what they call, each as wide as its share, coloured by how two
+//! kernels differ.
+//!
+//! ```text
+//! [ entry_SYSCALL_64                                                     ]
+//! [ do_syscall_64                                              ]
+//! [ ksys_mmap_pgoff                                 ] [ do_munm ]
+//! [ do_mmap          ] [ mas_...]
+//! ```
+//!
+//! Drawn by ourselves. `inferno`, the crate for it, makes a page of its own: a script fits its texts to their frames and
+//! zooms, and our page runs none; without it texts run over their neighbours and a narrow screen shrinks them past
+//! reading. Here widths are per cent of whatever the page has and letters keep their size: a frame is an `svg` within the
+//! `svg`, which cuts its own text. Nothing zooms; each frame says its figures when pointed at, and the table beside has them.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use stopgap_stats::functions::Profile;
+
+use super::write::{attribute, escaped, short};
+use crate::text::thousands;
+
+/// Height of a frame, in CSS pixels.
+const ROW: usize = 18;
+/// The least share of the width that a frame is drawn with: a pixel and a half of a narrow screen.
+const LEAST: f64 = 0.004;
+/// The least share that gets a text: three letters of a wide screen.
+const LEAST_TEXT: f64 = 0.02;
+/// Frames below one another that are drawn.
+const MOST_ROWS: usize = 40;
+/// Frames of a picture: what they come to in bytes is some hundred times this.
+const MOST_FRAMES: usize = 1_500;
+
+/// One of a node's two figures.
+type Side<'a> = for<'n> fn(&'n mut Node<'a>) -> &'n mut f64;
+
+#[derive(Default)]
+struct Node<'a> {
+    /// Instructions an operation of it and all that it called, on either kernel.
+    before: f64,
+    after: f64,
+    calls: BTreeMap<&'a str, Node<'a>>,
+}
+
+impl<'a> Node<'a> {
+    fn add(&mut self, frames: &'a [String], amount: f64, side: Side<'a>) {
+        *side(self) += amount;
+        let mut node = self;
+        for name in frames.iter().take(MOST_ROWS) {
+            node = node.calls.entry(name).or_default();
+            *side(node) += amount;
+        }
+    }
+
+    fn add_all(&mut self, profile: &'a Profile, side: Side<'a>) {
+        if profile.operations == 0 {
+            return;
+        }
+        for stack in &profile.stacks {
+            #[allow(clippy::cast_precision_loss)] // counts below 2^53: hours of a guest
+            let each = stack.instructions as f64 / profile.operations as f64;
+            self.add(&stack.frames, each, side);
+        }
+    }
+
+    fn differs(&self) -> f64 {
+        self.after - self.before
+    }
+
+    /// The largest difference of a frame that is drawn.
+    fn most(&self, whole: f64) -> f64 {
+        let drawn = self
+            .calls
+            .values()
+            .filter(|node| node.after >= LEAST * whole);
+        drawn
+            .map(|node| node.differs().abs().max(node.most(whole)))
+            .fold(0.0, f64::max)
+    }
+}
+
+/// The picture of `after`, coloured by what it differs from `before`; `None` where nothing was executed.
+pub(super) fn figure(title: &str, before: &Profile, after: &Profile) -> Option<String> {
+    let mut root = Node::default();
+    root.add_all(before, |node| &mut node.before);
+    root.add_all(after, |node| &mut node.after);
+    if root.after <= 0.0 || before.operations == 0 {
+        return None;
+    }
+    let mut drawing = Drawing {
+        whole: root.after,
+        most: root.most(root.after),
+        frames: String::new(),
+        drawn: 0,
+        rows: 0,
+    };
+    drawing.below(&root, 0.0, 0);
+    let Drawing {
+        frames,
+        drawn,
+        rows,
+        ..
+    } = drawing;
+    let cut = if drawn >= MOST_FRAMES {
+        " Smaller frames are left out."
+    } else {
+        ""
+    };
+    let height = rows.max(1) * ROW;
+    let (old, new) = (instructions(root.before), instructions(root.after));
+    Some(format!(
+        "<figure><figcaption><b>{}</b></figcaption>\
+         <svg class=\"flame\" role=\"img\" aria-label=\"{}\" style=\"height:{height}px\">{frames}</svg>\
+         <p class=\"about\">Width: guest instructions an operation on the later kernel, {new} in all (earlier: {old}). What is \
+         called stands below its caller. <span class=\"grew\">Orange</span>: more than on the earlier kernel along the same \
+         calls, <span class=\"shrank\">blue</span>: fewer, the stronger the more; grey: the same. What only the earlier kernel \
+         executed has no width here; the table has it.{cut}</p></figure>\n",
+        escaped(title),
+        attribute(&format!(
+            "{title}: flame graph of {new} guest instructions an operation; the table below has the figures"
+        )),
+    ))
+}
+
+struct Drawing {
+    whole: f64,
+    most: f64,
+    frames: String,
+    drawn: usize,
+    rows: usize,
+}
+
+impl Drawing {
+    /// What `node` called, from `left` on.
+    fn below(&mut self, node: &Node<'_>, left: f64, row: usize) {
+        let mut left = left;
+        for (name, node) in &node.calls {
+            let share = node.after / self.whole;
+            if share >= LEAST && self.drawn < MOST_FRAMES {
+                self.frame(name, node, left, share, row);
+                self.below(node, left, row + 1);
+            }
+            left += share;
+        }
+    }
+
+    fn frame(&mut self, name: &str, node: &Node<'_>, left: f64, share: f64, row: usize) {
+        self.drawn += 1;
+        self.rows = self.rows.max(row + 1);
+        let called: f64 = node.calls.values().map(|node| node.after).sum();
+        let own = (node.after - called).max(0.0);
+        let differs = node.differs();
+        // Figures are whole numbers over a count of operations: what is smaller is rounding.
+        let (class, strength) = if differs.abs() <= 1e-6 * (1.0 + node.after) {
+            ("same", 1.0)
+        } else {
+            let strength = 0.2 + 0.6 * (differs.abs() / self.most).min(1.0);
+            (if differs > 0.0 { "grew" } else { "shrank" }, strength)
+        };
+        let sign = if differs > 0.0 { "+" } else { "" };
+        let about = format!(
+            "{name}: {} guest instructions an operation with all it calls, {} its own; {sign}{} to before",
+            instructions(node.after),
+            instructions(own),
+            instructions(differs),
+        );
+        let text = if share >= LEAST_TEXT {
+            format!(
+                "<text x=\"4\" y=\"13\">{}</text>",
+                escaped(&short(name, 60))
+            )
+        } else {
+            String::new()
+        };
+        // A string takes what is written to it.
+        let _ = write!(
+            self.frames,
+            "<svg x=\"{:.3}%\" y=\"{}\" width=\"{:.3}%\" height=\"{ROW}\"><title>{}</title>\
+             <rect class=\"{class}\" width=\"100%\" height=\"100%\" fill-opacity=\"{strength:.2}\"/>{text}</svg>",
+            left * 100.0,
+            row * ROW,
+            share * 100.0,
+            escaped(&about),
+        );
+    }
+}
+
+/// Guest instructions with two decimals at most.
+fn instructions(amount: f64) -> String {
+    let rounded = (amount * 100.0).round() / 100.0;
+    let whole = rounded.abs().trunc();
+    let rest = rounded.abs() - whole;
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    // whole, not negative, of a guest's counts
+    let text = thousands(whole as u64);
+    let decimals = if rest < 0.005 {
+        String::new()
+    } else {
+        format!("{rest:.2}")[1..].trim_end_matches('0').to_owned()
+    };
+    let sign = if rounded < 0.0 { "-" } else { "" };
+    format!("{sign}{text}{decimals}")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,207 @@
+//! What the screen says, of comparisons that are judged here.
+
+use stopgap_events::machine::Missing;
+use stopgap_stats::kernels::{Boot, Booted, Emulator, Function, Measured, Plan, Said, judge};
+
+use super::*;
+
+fn measured(name: &str, config: &str, counts: &str) -> Measured {
+    let boots = (1..=5).flat_map(|seed| [(seed, 0), (seed, 1)]);
+    let booted = |(seed, repetition)| Booted {
+        boot: Boot {
+            seed,
+            repetition,
+            whole: true,
+            end: "powered off".to_owned(),
+            last_lines: Vec::new(),
+        },
+        said: vec![Said {
+            cell: "pbobench N=1000".to_owned(),
+            operation: "churn".to_owned(),
+            counts: counts.parse().unwrap(),
+        }],
+        missing: Vec::new(),
+    };
+    Measured {
+        kernel: Kernel {
+            name: name.to_owned(),
+            release: Some("6.1.0".to_owned()),
+            architecture: "x86_64".to_owned(),
+            sha256: name.repeat(64),
+            initramfs_sha256: String::new(),
+            config_from: "the package".to_owned(),
+            modules: Vec::new(),
+            command_line: Vec::new(),
+            boots: Vec::new(),
+            cells: Vec::new(),
+        },
+        config: (!config.is_empty()).then(|| config.to_owned()),
+        boots: boots.map(booted).collect(),
+    }
+}
+
+fn judged(kernels: Vec<Measured>) -> Kernels {
+    let plan = Plan {
+        margin: 0.002,
+        seeds: (1..=5).collect(),
+        cells: vec!["pbobench N=1000".to_owned()],
+        emulator: Emulator {
+            qemu: Some("7.2.22".to_owned()),
+            cpu: Some("max,-erms".to_owned()),
+        },
+        ..Plan::default()
+    };
+    judge(&plan, kernels)
+}
+
+fn shown(record: &Kernels) -> String {
+    let style = Style {
+        width: 200,
+        colour: false,
+    };
+    let text = screen(record, "/tmp/a.json", style);
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 120),
+        "{text}"
+    );
+    text
+}
+
+fn holds(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+}
+
+#[test]
+fn the_answer_its_cause_its_rows_and_its_limits() {
+    let options: String = (0..20).map(|n| format!("CONFIG_{n:02}=y\n")).collect();
+    let before = measured("a", &options, "21888x90");
+    let after = measured("b", "CONFIG_00=m\n", "17749x90");
+    let text = shown(&judged(vec![before, after]));
+    holds(
+        &text,
+        &[
+            "A a, 6.1.0, x86_64, sha256 aaaaaaaaaaaa\n",
+            "B against A: shorter: 1 of 1 shorter by 18.91 %",
+            "a difference is of config + code: 20 options differ, 1 of which both know: CONFIG_00 y -> m, CONFIG_01 y -> (not there)",
+            "and 12 more in the record",
+            "gate, margin 0.2 %: pass: under no layout longer by more than 0.2 %",
+            "pbobench N=1000 churn  21,888  17,749  -4,139  -18.91       0         shorter",
+            "what this cannot tell\n  time: a guest instruction has no duration",
+            "SMP, contention",
+            "caches, TLB",
+            "5 layouts, each booted 2 times; QEMU 7.2.22, CPU max,-erms",
+            "record /tmp/a.json\n",
+        ],
+    );
+    // Nothing of it is called a time.
+    assert!(!text.contains(" ns") && !text.contains(" us "), "{text}");
+}
+
+#[test]
+fn three_kernels_stand_side_by_side() {
+    let kernels = [("a", "100x9"), ("b", "150x9"), ("c", "100x9")];
+    let record = judged(
+        kernels
+            .map(|(name, counts)| measured(name, "CONFIG_A=y", counts))
+            .into(),
+    );
+    let text = shown(&record);
+    holds(
+        &text,
+        &[
+            "B against A: longer: 1 of 1 longer by 50.00 %",
+            "C against A: identical: 1 of 1 identical",
+            "a difference is of code: the configurations are the same",
+            "median guest instructions",
+            "150 (+50.0 %)",
+            "gate, margin 0.2 %: fail: longer by more than 0.2 %: pbobench N=1000, churn",
+        ],
+    );
+}
+
+#[test]
+fn modes_and_means_are_named() {
+    // Two modes a side; the rare operation became longer, which the mean alone sees.
+    let before = measured("a", "", "1000x50 2000x46 9000x4");
+    let after = measured("b", "", "1000x50 2000x46 9900x4");
+    let text = shown(&judged(vec![before, after]));
+    holds(
+        &text,
+        &[
+            "2, 2  longer (mean)",
+            "pbobench N=1000, churn: the mean; the median: identical",
+            "and of configuration for all that is known: A the package; B the package",
+            "1,780",
+            "+36",
+        ],
+    );
+}
+
+#[test]
+fn a_kernel_that_did_not_boot_shows_its_last_lines() {
+    let mut broken = measured("b", "", "1x9");
+    broken.boots.truncate(1);
+    let boot = &mut broken.boots[0].boot;
+    boot.whole = false;
+    boot.end = "the kernel panicked: no init".to_owned();
+    boot.last_lines = (0..40).map(|n| format!("line {n}\u{1b}[2J")).collect();
+    broken.boots[0].said.clear();
+    broken.boots[0].missing = vec![Missing::new("vgem", "no device"); 1];
+    let mut record = judged(vec![measured("a", "", "1x9"), broken]);
+    let text = shown(&record);
+    holds(
+        &text,
+        &[
+            "B: 1 of 1 boots gave no result; layout 1: the kernel panicked: no init",
+            "| line 39\\u{1b}[2J",
+            "not measured: b: vgem: no device",
+            "B against A: inconclusive: 1 of 1 inconclusive",
+            "pbobench N=1000, churn: the later kernel gave no figures",
+        ],
+    );
+    assert!(
+        !text.contains("line 27") && text.contains("line 28"),
+        "{text}"
+    );
+    record.interrupted = true;
+    assert!(shown(&record).contains("B: 1 boots were interrupted"));
+}
+
+#[test]
+fn functions_that_grew_stand_under_the_rows() {
+    let mut record = judged(vec![measured("a", "", "1x9"), measured("b", "", "2x9")]);
+    record.functions = (0..14)
+        .map(|n| Function {
+            before_kernel: 0,
+            after_kernel: 1,
+            cell: "pbobench N=1000".to_owned(),
+            operation: "map".to_owned(),
+            function: if n == 7 {
+                "do_mmap".to_owned()
+            } else {
+                format!("f{n}")
+            },
+            before: (n > 0).then_some(100.0),
+            after: Some(100.0),
+            difference: if n == 7 { 62.0 } else { 0.0 },
+        })
+        .collect();
+    let text = shown(&record);
+    holds(&text, &["do_mmap", "+62.0", "and 2 more in the record"]);
+    let first = text.lines().position(|line| line.contains("do_mmap"));
+    let other = text.lines().position(|line| line.contains("f1 "));
+    assert!(first < other, "{text}");
+}
+
+#[test]
+fn counts_are_whole_where_they_are() {
+    assert_eq!(count(17_749.0), "17,749");
+    assert_eq!(count(17_749.96), "17,749.9");
+    assert_eq!(count(0.0), "0");
+    assert_eq!(signed(-4_139.0, count), "-4,139");
+    assert_eq!(signed(0.0, count), "0");
+    assert_eq!(letter(0), "A");
+    assert_eq!(letter(26), "#27");
+}
