@@ -38,7 +38,7 @@ pub(crate) fn own_process(name: &str) -> bool {
 }
 
 /// Says why a test does not test.
-pub(crate) fn skipped(why: &str) {
+pub(crate) fn skipped(why: impl std::fmt::Display) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "skipped: {why}"); // past the harness's capture
 }

@@ -4,7 +4,6 @@
 mod common;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Output;
 use std::time::{Duration, Instant};
@@ -47,8 +46,7 @@ impl Lab {
         };
         fs::create_dir(lab.path("bin")).unwrap();
         let program = lab.path("bin").join(qemu);
-        fs::write(&program, QEMU).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        stopgap_kernel::fake::script(&program, QEMU);
         // A static program of no content.
         let mut guest = vec![0; 64];
         guest[..6].copy_from_slice(b"\x7fELF\x02\x01");
@@ -414,11 +412,10 @@ fn arms_log_is_read_by_the_same_rules() {
     let (_, told, status) = lab.kernels(&[&a, pc.to_str().unwrap()]);
     assert_eq!(status, Some(1));
     assert!(told.contains("kernels of two architectures"), "{told}");
-    fs::copy(
-        lab.path("bin").join(lab.qemu),
-        lab.path("bin").join("qemu-system-x86_64"),
-    )
-    .unwrap();
+    stopgap_kernel::fake::install(
+        &lab.path("bin").join(lab.qemu),
+        &lab.path("bin").join("qemu-system-x86_64"),
+    );
     let pc = pc.to_str().unwrap();
     let (_, told, status) = lab.kernels(&[pc, pc]);
     assert_eq!(status, Some(3));

@@ -104,7 +104,7 @@ fn without_the_library_it_says_how_to_build_it() {
     // Beside the command, where there is none.
     let folder = tempfile::tempdir().unwrap();
     let copy = folder.path().join("stopgap");
-    std::fs::copy(STOPGAP, &copy).unwrap();
+    stopgap_kernel::fake::install(std::path::Path::new(STOPGAP), &copy);
     let output = Command::new(&copy)
         .args(["run", "--fix", "arena", "--", "true"])
         .output()

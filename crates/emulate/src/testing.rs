@@ -149,11 +149,9 @@ pub(crate) fn qemu(
     script: &str,
     folder: &std::path::Path,
 ) -> crate::qemu::Qemu {
-    use std::os::unix::fs::PermissionsExt;
     let path = folder.join(format!("qemu-system-{architecture}"));
     let version =
         "[ \"$1\" = --version ] && { echo 'QEMU emulator version 7.2.0 (a script)'; exit; }";
-    std::fs::write(&path, format!("#!/bin/bash\n{version}\n{script}\n")).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    stopgap_kernel::fake::script(&path, format!("#!/bin/bash\n{version}\n{script}\n"));
     crate::qemu::Qemu::find_in(architecture, folder.as_os_str()).unwrap()
 }

@@ -192,7 +192,7 @@ fn guest() {
                 libc::mremap(at as *mut c_void, from, to, 0) as usize
             };
             if grow(PAGE, 64 * PAGE) != at {
-                println!("skipped: something lies behind the window");
+                skipped("something lies behind the window");
                 return;
             }
             fill(at, 64 * PAGE);
@@ -485,11 +485,11 @@ fn nothing_but_libc_is_loaded_with_it() {
     };
     let unwinder = tool("cc", "-print-file-name=libgcc_eh.a");
     if !unwinder.is_some_and(|path| path.starts_with('/')) {
-        println!("skipped: no static libgcc_eh");
+        skipped("no static libgcc_eh");
         return;
     }
     let Some(headers) = tool("objdump", "-p") else {
-        println!("skipped: objdump");
+        skipped("objdump");
         return;
     };
     let needed = headers
@@ -526,7 +526,7 @@ fn only_what_is_interposed_is_exported() {
     let listed = match Command::new("objdump").arg("-T").arg(&*LIBRARY).output() {
         Ok(listed) if listed.status.success() => text(&listed.stdout),
         other => {
-            println!("skipped: objdump: {other:?}");
+            skipped(format_args!("objdump: {other:?}"));
             return;
         }
     };
@@ -560,14 +560,19 @@ fn a_program_that_gains_rights_runs_without_it() {
     use std::os::unix::fs::{PermissionsExt, chown};
     // SAFETY: it only reads.
     if unsafe { libc::getuid() } != 0 {
-        println!("skipped: a set-user-ID program: needs root");
+        skipped("a set-user-ID program: needs root");
         return;
     }
     let folder = std::env::temp_dir().join(format!("stopgap-setuid-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).unwrap();
     let program = folder.join("env");
-    std::fs::copy("/usr/bin/env", &program).unwrap();
+    // By a child: a program that was open for writing when another test's child was forked is not executed (ETXTBSY).
+    let copied = Command::new("cp")
+        .arg("/usr/bin/env")
+        .arg(&program)
+        .status();
+    assert!(copied.unwrap().success());
     chown(&program, Some(65_534), None).unwrap();
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o4755)).unwrap();
     let maps = |program: &Path| {
@@ -585,4 +590,10 @@ fn a_program_that_gains_rights_runs_without_it() {
         "the linker takes the variable from a program that gains rights, and from its children"
     );
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// Says that a test did not run here, past the harness's capture of output, so that it is seen.
+fn skipped(why: impl std::fmt::Display) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "skipped: {why}");
 }

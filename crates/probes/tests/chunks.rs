@@ -215,7 +215,7 @@ fn run_again_as_nobody(test: &str) {
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let copy = folder.path().join("test");
-    std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    stopgap_kernel::fake::install(&std::env::current_exe().unwrap(), &copy);
     let own = folder.path().join("tmp");
     std::fs::create_dir(&own).unwrap();
     std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o777)).unwrap();

@@ -2,6 +2,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use super::*;
+use crate::own_process::skipped;
 
 mod forks;
 mod injected;
@@ -305,7 +306,9 @@ fn guards_fault_and_cost_no_vma_where_the_kernel_has_them() {
         if arena.0.guard_by_table {
             assert!(vmas(arena.window()).len() <= 2 * arena.0.shards.len());
         } else {
-            println!("skipped: guards without a VMA: this kernel has none for {backing:?}");
+            skipped(format_args!(
+                "guards without a VMA: this kernel has none for {backing:?}"
+            ));
         }
         for (at, len) in all {
             free(&arena, at, len).unwrap();
@@ -770,7 +773,7 @@ fn pressure_is_watched_or_said_to_be_unsupported() {
                 assert_eq!(arena.statistics().kept, 1 << 20);
             }
         }
-        Err(Error::Unsupported { what, .. }) => println!("skipped: pressure: {what}"),
+        Err(Error::Unsupported { what, .. }) => skipped(format_args!("pressure: {what}")),
         Err(error) => panic!("{error}"),
     }
     let other = arena(1 << 20);

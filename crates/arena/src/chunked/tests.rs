@@ -8,6 +8,7 @@ use super::knobs::File;
 use super::*;
 use crate::error::Error;
 use crate::inject;
+use crate::own_process::skipped;
 
 mod model;
 
@@ -396,7 +397,7 @@ fn a_buffer_is_zeroed_resident_and_given_back() {
     match physical.entries(sizes).unwrap() {
         Some(Entries::Exactly(exact)) => assert!(0 < exact && exact <= most, "{exact} {most}"),
         Some(other) => panic!("{other:?}"),
-        None => println!("skipped: entries by frame numbers, which need root"),
+        None => skipped("entries by frame numbers, which need root"),
     }
 }
 

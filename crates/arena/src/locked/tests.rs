@@ -750,7 +750,7 @@ fn under_pressure() -> Option<Set> {
     match Set::new(options) {
         Ok(set) => Some(set),
         Err(error) => {
-            skipped(&format!("no trigger of memory pressure: {error}"));
+            skipped(format_args!("no trigger of memory pressure: {error}"));
             None
         }
     }
@@ -841,7 +841,7 @@ fn a_refused_window_is_stretched_at_the_same_share() {
                 ..Pressure::default()
             })
         ),
-        Err(error) => skipped(&format!("no trigger of memory pressure: {error}")),
+        Err(error) => skipped(format_args!("no trigger of memory pressure: {error}")),
     }
 }
 

@@ -1,5 +1,4 @@
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 
@@ -7,8 +6,7 @@ use super::*;
 fn place(script: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("qemu-system-x86_64");
-    fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    stopgap_kernel::fake::script(&path, format!("#!/bin/sh\n{script}\n"));
     folder
 }
 
@@ -77,7 +75,6 @@ fn something_else_of_that_name_is_refused() {
     }
     let garbage = tempfile::tempdir().unwrap();
     let path = garbage.path().join("qemu-system-x86_64");
-    fs::write(&path, [0, 1, 2]).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    stopgap_kernel::fake::script(&path, [0, 1, 2]);
     assert!(Qemu::find_in(Architecture::X86_64, garbage.path().as_os_str()).is_err());
 }

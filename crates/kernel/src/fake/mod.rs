@@ -10,6 +10,7 @@ mod files;
 mod holds;
 mod ipc;
 mod memory;
+mod program;
 mod realtime;
 mod refusal;
 mod tasks;
@@ -22,6 +23,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub use devices::{FakeMaker, FakeVfio};
 pub use holds::HoldCosts;
 pub use memory::Search;
+pub use program::{install, script};
 pub use refusal::refuse_switch_records;
 
 /// A machine in memory. [`Fake::new`] gives one with nothing in it; add files with
