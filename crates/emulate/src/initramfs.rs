@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::loaded::loaded;
 use crate::modules::Module;
 use crate::sha256;
 
@@ -31,7 +32,7 @@ pub struct Initramfs {
 }
 
 impl Initramfs {
-    /// `program` becomes `/init`, `plan` [`PLAN`], modules lie at [`Module::path`].
+    /// `program` becomes `/init` (of an ELF file what is loaded of it), `plan` [`PLAN`], modules lie at [`Module::path`].
     ///
     /// # Errors
     ///
@@ -57,7 +58,7 @@ impl Initramfs {
         // The kernel opens it as /init's standard input and output before anything is mounted.
         cpio.entry("/dev/console", 0o020_600, (5, 1), &[])?;
         cpio.entry("/dev/null", 0o020_666, (1, 3), &[])?;
-        cpio.entry("/init", 0o100_755, (0, 0), program)?;
+        cpio.entry("/init", 0o100_755, (0, 0), &loaded(program))?;
         cpio.entry(PLAN, 0o100_644, (0, 0), plan.as_bytes())?;
         for module in modules {
             cpio.entry(&module.path(), 0o100_644, (0, 0), &module.bytes)?;

@@ -26,6 +26,7 @@ mod folder;
 pub mod functions;
 pub mod image;
 pub mod initramfs;
+mod loaded;
 pub mod machine;
 pub mod modules;
 mod package;

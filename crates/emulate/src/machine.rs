@@ -10,6 +10,7 @@
 //! | `-no-user-config -nodefaults` | nothing of the host's configuration |
 //! | `-no-reboot` | a panic ends QEMU (`panic=-1` on the guest's side) |
 //! | `nokaslr norandmaps` | addresses mean the same in each boot; what the layout does to figures is what seeds sample |
+//! | `nolapic_timer` | x86: the kernel measures the local APIC's timer by polling for 216 million instructions, a third of a boot on the host; it ticks by the HPET instead |
 //!
 //! KASLR alone would be as repeatable: QEMU's seed is its only source. It is off so that System.map holds.
 //!
@@ -110,6 +111,9 @@ impl Machine {
         };
         let mut words = vec![console.to_owned()];
         words.extend(["quiet", "panic=-1", "nokaslr", "norandmaps"].map(str::to_owned));
+        if self.image.architecture == Architecture::X86_64 {
+            words.push("nolapic_timer".to_owned());
+        }
         if self.devices.contains(&Device::Iommu) && self.image.architecture == Architecture::X86_64
         {
             words.push("intel_iommu=on".to_owned());

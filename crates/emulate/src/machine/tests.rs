@@ -26,7 +26,7 @@ fn every_flag_is_pinned() {
             "-no-user-config -nodefaults -display none -no-reboot -machine pc -cpu max,-la57,-erms,-fsrm -smp 1 \
              -accel tcg,thread=single -icount shift=0,sleep=off -rtc base=2020-01-01T00:00:00,clock=vm -m 1024 -seed 7 \
              -chardev stdio,id=console,signal=off -serial chardev:console -kernel {kernel} -initrd /i \
-             -append console=ttyS0,115200 quiet panic=-1 nokaslr norandmaps stopgap.seed=7"
+             -append console=ttyS0,115200 quiet panic=-1 nokaslr norandmaps nolapic_timer stopgap.seed=7"
         )
     );
 }
