@@ -23,8 +23,11 @@ use stopgap_events::machine::Missing;
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::{Linux, signals};
 use stopgap_report::kernels::screen;
-use stopgap_stats::kernels::{self, Kernel, Kernels, Measured, REPETITIONS, Standing, Word, judge};
+use stopgap_stats::kernels::{
+    self, Booted, Kernel, Kernels, Measured, REPETITIONS, Standing, Word, judge,
+};
 
+use self::workloads::Driver;
 use crate::args;
 use crate::failure::{BISECT_BAD, BISECT_SKIP, CANNOT_TELL, DONE, ERROR, Failure, REGRESSION};
 use crate::session::{progress_bar, tell};
@@ -35,7 +38,10 @@ struct Ready {
     image: Image,
     initramfs: Initramfs,
     modules: Vec<Module>,
-    missing: Vec<Missing>,
+    /// Drivers that it seems to lack, and why.
+    absent: Vec<(Driver, String)>,
+    /// What is run in it.
+    cells: Vec<Cell>,
 }
 
 pub(crate) fn run(args: &args::Kernels) -> Result<ExitCode, Failure> {
@@ -130,15 +136,14 @@ impl Ready {
     fn new(image: Image, program: &[u8], cells: &[Cell]) -> Result<Ready, Failure> {
         let names = workloads::modules(cells);
         let resolved = image.modules.resolve(&names, image.release.as_deref())?;
-        // One that is not there may be built in without being listed: a kernel without a folder of modules. The guest says
-        // whether the device is there.
-        let missing = resolved.missing.into_iter().map(|name| {
-            Missing::new(
-                format!("module {name}"),
-                "it is not in the kernel's package or folder",
-            )
-        });
-        let missing = missing.collect();
+        let mut absent: Vec<(Driver, String)> = Vec::new();
+        for &driver in cells.iter().flat_map(workloads::drivers) {
+            let known = absent.iter().any(|(of, _)| *of == driver);
+            if !known && resolved.missing.iter().any(|name| name == driver.module) {
+                let why = driver.why_absent(image.option(driver.option));
+                absent.extend(why.map(|why| (driver, why)));
+            }
+        }
         let mut plan = Plan::new(cells.to_vec());
         plan.modules = resolved.modules.iter().map(Module::path).collect();
         let initramfs = Initramfs::build(program, &plan.to_json(), &resolved.modules, &[])?;
@@ -146,8 +151,25 @@ impl Ready {
             modules: resolved.modules,
             image,
             initramfs,
-            missing,
+            absent,
+            cells: cells.to_vec(),
         })
+    }
+
+    /// Drivers that are not there: of what gave figures none is missing, whatever the lists say.
+    fn lacking<'a>(&self, booted: impl Iterator<Item = &'a Booted> + Clone) -> Vec<Missing> {
+        let lacks = |driver: &Driver| {
+            let mut cells = self.cells.iter();
+            cells.any(|cell| {
+                let mut said = booted.clone().flat_map(|booted| &booted.said);
+                workloads::drivers(cell).contains(driver)
+                    && !said.any(|said| said.cell == cell.name)
+            })
+        };
+        let absent = self.absent.iter().filter(|(driver, _)| lacks(driver));
+        absent
+            .map(|(driver, why)| Missing::new(format!("module {}", driver.module), why.clone()))
+            .collect()
     }
 
     fn measured(&self, boots: &[(u32, Boot)]) -> Measured {
@@ -155,8 +177,9 @@ impl Ready {
             .iter()
             .map(|(repetition, boot)| boots::read(boot, *repetition))
             .collect();
+        let lacking = self.lacking(booted.iter().map(|read| &read.booted));
         if let Some(first) = booted.first_mut() {
-            first.booted.missing.extend(self.missing.iter().cloned());
+            first.booted.missing.extend(lacking);
         }
         let said = booted.iter().find_map(|read| read.release.clone());
         let command_line = boots.iter().map(|(_, boot)| &boot.command_line);
@@ -179,6 +202,7 @@ impl Ready {
                 }),
                 boots: Vec::new(),
                 cells: Vec::new(),
+                dma: Vec::new(),
             },
             config: self.image.config.clone(),
             boots: booted.into_iter().map(|read| read.booted).collect(),

@@ -122,8 +122,8 @@ fn bzimage(release: &str) -> Vec<u8> {
         0x1f, 0x8b, 0x08, 0x00, 0x00, 0x00, 0x00, 0x00, 0x02, 0x03, 0xab, 0x77, 0xf5, 0x71, 0x03,
         0x00, 0x51, 0xc4, 0x3a, 0xa7, 0x04, 0x00, 0x00, 0x00,
     ];
-    let mut payload = KERNEL.to_vec();
-    payload.extend(4u32.to_le_bytes());
+    // Whose own last four bytes are the length.
+    let payload = KERNEL;
     let mut bytes = vec![0; 1024];
     bytes[0x1f1] = 1;
     let paragraphs = payload.len().div_ceil(16) as u32;

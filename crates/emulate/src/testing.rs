@@ -78,10 +78,18 @@ pub(crate) fn deb_of(how: &str, tar: &[u8]) -> Vec<u8> {
     ])
 }
 
-/// A bzImage of nothing, with this version and this kernel proper, compressed.
+/// A bzImage of nothing, with this version and this kernel proper, compressed as the kernel's build does it.
 pub(crate) fn bzimage(version: &str, kernel: &[u8], how: &str) -> Vec<u8> {
     let mut payload = packed(how, kernel);
-    payload.extend_from_slice(&u32::try_from(kernel.len()).unwrap().to_le_bytes());
+    // arch/x86/boot/compressed/Makefile: `gzip`, but `xzkern_with_size`, `zstd22_with_size` and so on.
+    if how != "gz" {
+        payload.extend_from_slice(&u32::try_from(kernel.len()).unwrap().to_le_bytes());
+    }
+    bzimage_of(version, &payload)
+}
+
+/// A bzImage with this version and these bytes for its payload.
+pub(crate) fn bzimage_of(version: &str, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; 2 * 512];
     bytes[0x1f1] = 1;
     bytes[0x1f4..0x1f8].copy_from_slice(
@@ -97,7 +105,7 @@ pub(crate) fn bzimage(version: &str, kernel: &[u8], how: &str) -> Vec<u8> {
     bytes[0x236] = 1;
     bytes[0x24c..0x250].copy_from_slice(&u32::try_from(payload.len()).unwrap().to_le_bytes());
     bytes[0x300..0x300 + version.len()].copy_from_slice(version.as_bytes());
-    bytes.extend_from_slice(&payload);
+    bytes.extend_from_slice(payload);
     bytes
 }
 

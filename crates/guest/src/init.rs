@@ -9,21 +9,43 @@ use std::path::Path;
 use rustix::mount::{MountFlags, mount};
 use rustix::system::{RebootCommand, finit_module, reboot};
 use rustix::termios::{OptionalActions, tcdrain, tcgetattr, tcsetattr};
-use stopgap_events::guest::{Line, PLAN, Plan};
+use stopgap_events::guest::{Line, PLAN, Plan, Work};
 
 use crate::counter::Counter;
 use crate::run;
 use crate::voice::Voice;
 
-/// File systems: kind and place.
-const MOUNTS: [(&str, &str); 6] = [
-    ("proc", "/proc"),
-    ("sysfs", "/sys"),
-    ("devtmpfs", "/dev"),
-    ("tmpfs", "/tmp"),
-    ("tracefs", "/sys/kernel/tracing"),
-    ("cgroup2", "/sys/fs/cgroup"),
+/// File systems: kind, place, and for whom.
+const MOUNTS: [(&str, &str, Use); 6] = [
+    ("proc", "/proc", Use::All),
+    ("sysfs", "/sys", Use::All),
+    ("devtmpfs", "/dev", Use::Devices),
+    ("tmpfs", "/tmp", Use::Commands),
+    ("tracefs", "/sys/kernel/tracing", Use::Commands),
+    ("cgroup2", "/sys/fs/cgroup", Use::Commands),
 ];
+
+/// Which cells a file system is of use to. A small kernel lacks some of them, which is worth a line only where a cell
+/// could have used it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Use {
+    /// Whatever is done.
+    All,
+    /// Buffer objects, devices, programs.
+    Devices,
+    /// Programs of the initramfs, of which nobody knows what they look at.
+    Commands,
+}
+
+impl Use {
+    fn is_in(self, plan: &Plan) -> bool {
+        plan.cells.iter().any(|cell| match &cell.work {
+            Work::Command { .. } => true,
+            Work::Device { .. } | Work::Vfio { .. } => self != Use::Commands,
+            Work::Placement { .. } | Work::Roundtrip { .. } | Work::Fork { .. } => self == Use::All,
+        })
+    }
+}
 
 /// Settings of the kernel: file, value.
 const SETTINGS: [(&str, &str); 2] = [
@@ -41,7 +63,7 @@ const PRINTK: &str = "/proc/sys/kernel/printk";
 /// # Errors
 /// Where the console cannot be written to, or the kernel does not power off.
 pub fn run() -> io::Result<()> {
-    let mut missing = prepare();
+    let (mut missing, unmounted) = prepare();
     let command_line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
     let seed = Plan::seed(&command_line);
     let counter = Counter::calibrate();
@@ -56,6 +78,8 @@ pub fn run() -> io::Result<()> {
     let mut lines = Vec::new();
     match seed.and_then(|seed| Ok((seed.unwrap_or(0), run::read(Path::new(PLAN))?))) {
         Ok((seed, plan)) => {
+            let of_use = unmounted.into_iter().filter(|(of, _)| of.is_in(&plan));
+            missing.extend(of_use.map(|(_, line)| line));
             missing.extend(modules(&plan));
             run::cells(&plan, Path::new(PLAN), seed, &counter, |line| {
                 lines.push(line);
@@ -83,10 +107,11 @@ pub fn run() -> io::Result<()> {
     Ok(())
 }
 
-/// Mounts and sets what cells need; what could not be, as lines.
-fn prepare() -> Vec<Line> {
-    let mut missing = Vec::new();
-    for (kind, place) in MOUNTS {
+/// Mounts and sets what cells need; what could not be set, as lines, and what could not be mounted, with whom that is of
+/// use to.
+fn prepare() -> (Vec<Line>, Vec<(Use, Line)>) {
+    let (mut missing, mut unmounted) = (Vec::new(), Vec::new());
+    for (kind, place, of) in MOUNTS {
         // Inside sysfs the kernel makes the directories.
         let made = fs::create_dir_all(place);
         let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
@@ -96,10 +121,13 @@ fn prepare() -> Vec<Line> {
             flags
         };
         if let Err(error) = mount(kind, place, kind, flags, None) {
-            let why = made
-                .err()
-                .map_or(error.to_string(), |made| made.to_string());
-            missing.push(lacking(place, &why));
+            // Where a file system is not built in, the directory in sysfs is not there either, and nobody may make it.
+            let why = if made.is_err() || error == rustix::io::Errno::NODEV {
+                format!("the kernel has no {kind}")
+            } else {
+                error.to_string()
+            };
+            unmounted.push((of, lacking(place, &why)));
         }
     }
     for (path, value) in SETTINGS {
@@ -107,7 +135,7 @@ fn prepare() -> Vec<Line> {
             missing.push(lacking(path, &error.to_string()));
         }
     }
-    missing
+    (missing, unmounted)
 }
 
 fn lacking(what: &str, why: &str) -> Line {
@@ -181,7 +209,31 @@ fn quietly<T>(say: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
 
 #[cfg(test)]
 mod tests {
+    use stopgap_events::guest::{devices, standard};
+    use stopgap_events::units::Nanos;
+
     use super::*;
+
+    /// A kernel without tracefs is nothing to speak of where nothing could have used it.
+    #[test]
+    fn a_file_system_is_missed_only_by_who_uses_it() {
+        let program = stopgap_events::guest::Cell {
+            name: "a".to_owned(),
+            work: Work::Command {
+                argv: vec!["/bin/true".to_owned()],
+                files: Vec::new(),
+                limit: Nanos::secs(1),
+            },
+        };
+        let of_use = |cells| {
+            let plan = Plan::new(cells);
+            let kinds = MOUNTS.iter().filter(|(_, _, of)| of.is_in(&plan));
+            kinds.map(|(kind, _, _)| *kind).collect::<Vec<_>>()
+        };
+        assert_eq!(of_use(standard()), ["proc", "sysfs"]);
+        assert_eq!(of_use(devices()), ["proc", "sysfs", "devtmpfs"]);
+        assert_eq!(of_use(vec![program]).len(), MOUNTS.len());
+    }
 
     #[test]
     fn symbols_of_code_are_kept() {

@@ -1,5 +1,7 @@
 //! A comparison of kernels, for people: the answer, a row each operation, and what it cannot tell.
 
+pub(crate) mod dma;
+
 use stopgap_stats::kernels::{Against, Cause, Figure, Kernel, Kernels, Row, Word};
 
 use crate::screen::{Style, plain_table};
@@ -45,6 +47,7 @@ pub fn screen(record: &Kernels, place: &str, style: Style) -> String {
         text.push('\n');
         text.push_str(&all(record, style));
     }
+    text.push_str(&for_dma(record, style));
     text.push('\n');
     for missing in record.missing.iter().take(MISSING) {
         text.push_str(&say(
@@ -328,6 +331,30 @@ fn functions(record: &Kernels, against: &Against, style: Style) -> String {
     ));
     if let Some(more) = more(of.len(), FUNCTIONS) {
         text.push_str(&format!("  {more} in the record\n"));
+    }
+    text
+}
+
+/// What the IOMMU took, of all kernels; empty where nothing was mapped for DMA.
+fn for_dma(record: &Kernels, style: Style) -> String {
+    let (rows, unknown) = dma::rows(record, letter);
+    if rows.is_empty() {
+        return String::new();
+    }
+    let rows = rows
+        .into_iter()
+        .map(|row| row.iter().map(|cell| plain(cell)).collect());
+    let right = [false, false, false, true, true, false];
+    let mut text = String::from("\n");
+    text.push_str(&plain_table(
+        &dma::HEAD,
+        rows.collect(),
+        &right,
+        false,
+        style,
+    ));
+    for why in unknown {
+        text.push_str(&wrap(&plain(&format!("  unknown: {why}")), style.width, 2));
     }
     text
 }

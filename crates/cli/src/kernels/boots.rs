@@ -1,7 +1,7 @@
 //! What a guest said, as it is judged; a boot that says nothing to rely on says why.
 
 use stopgap_emulate::Boot;
-use stopgap_events::guest::{Transcript, Unit};
+use stopgap_events::guest::{DMA, Dma, Transcript, Unit};
 use stopgap_events::machine::Missing;
 use stopgap_stats::kernels::{self, Booted, Counts, Said};
 
@@ -25,6 +25,7 @@ pub(super) fn read(boot: &Boot, repetition: u32) -> Read {
         booted: Booted {
             boot: of,
             said: Vec::new(),
+            dma: Vec::new(),
             missing: Vec::new(),
         },
         release: None,
@@ -34,8 +35,11 @@ pub(super) fn read(boot: &Boot, repetition: u32) -> Read {
     }
     let read = Transcript::read(&boot.lines)
         .map_err(|wrong| wrong.to_string())
-        .and_then(|transcript| Ok((said(&transcript, boot.seed)?, transcript)));
-    let (said, transcript) = match read {
+        .and_then(|transcript| {
+            let figures = (said(&transcript, boot.seed)?, dma(&transcript)?);
+            Ok((figures, transcript))
+        });
+    let ((said, dma), transcript) = match read {
         Ok(read) => read,
         Err(wrong) => {
             of.end = wrong;
@@ -52,6 +56,7 @@ pub(super) fn read(boot: &Boot, repetition: u32) -> Read {
         booted: Booted {
             boot: of,
             said,
+            dma,
             missing,
         },
         release: Some(transcript.hello.release),
@@ -82,6 +87,18 @@ fn said(transcript: &Transcript, seed: u64) -> Result<Vec<Said>, String> {
         })
     });
     each.collect()
+}
+
+/// What was found of the IOMMU, by cell.
+fn dma(transcript: &Transcript) -> Result<Vec<(String, Dma)>, String> {
+    let mut all = Vec::new();
+    for ((cell, name), bytes) in &transcript.files {
+        if let (Some(cell), DMA) = (cell, name.as_str()) {
+            let read = Dma::from_json(bytes).map_err(|why| format!("{cell}: {why}"))?;
+            all.push((cell.clone(), read));
+        }
+    }
+    Ok(all)
 }
 
 /// A command line of QEMU's with words in the place of what differs from boot to boot, or is gone after it.
@@ -180,6 +197,33 @@ mod tests {
         assert_eq!((booted.boot.seed, booted.boot.repetition), (3, 1));
         assert_eq!(booted.said[0].counts.to_string(), "5x2 7x1");
         assert_eq!(booted.missing, [Missing::new("vgem N=1", "no device")]);
+    }
+
+    #[test]
+    fn what_the_iommu_took_is_read_and_what_is_no_such_file_says_so() {
+        let told = |text: &str| {
+            let mut lines = vec![hello(Unit::Instructions { per_tick: 1 }), counts()];
+            lines.extend(Line::file(Some("vfio 4K"), DMA, text.as_bytes()));
+            lines.push(Line::Done { lines: 3 });
+            read(&boot(&lines), 0).booted
+        };
+        let booted = told(
+            "{\"entries\": {\"unknown\": \"a\"}, \"physical_runs\": 4, \"table_pages\": 2, \"copied_bytes\": 32768}",
+        );
+        assert!(booted.boot.whole, "{}", booted.boot.end);
+        let [(cell, dma)] = &booted.dma[..] else {
+            panic!("{booted:?}")
+        };
+        assert_eq!(
+            (cell.as_str(), dma.physical_runs.get()),
+            ("vfio 4K", Ok(&4))
+        );
+        let booted = told("{}");
+        assert!(
+            !booted.boot.whole && booted.boot.end.starts_with("vfio 4K: vfio.json: "),
+            "{}",
+            booted.boot.end
+        );
     }
 
     #[test]

@@ -77,29 +77,70 @@ pub(super) fn of(asked: &[Cells]) -> Vec<Cell> {
     cells
 }
 
+/// A driver: its module, and the option of the configuration that has it as a module or in the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Driver {
+    pub(super) module: &'static str,
+    pub(super) option: &'static str,
+}
+
+const fn driver(module: &'static str, option: &'static str) -> Driver {
+    Driver { module, option }
+}
+
+/// The drivers that a cell needs.
+pub(super) fn drivers(cell: &Cell) -> &'static [Driver] {
+    const VGEM: [Driver; 1] = [driver("vgem", "CONFIG_DRM_VGEM")];
+    const HEAP: [Driver; 1] = [driver("system_heap", "CONFIG_DMABUF_HEAPS_SYSTEM")];
+    const UDMABUF: [Driver; 1] = [driver("udmabuf", "CONFIG_UDMABUF")];
+    const VFIO: [Driver; 2] = [
+        driver("vfio_iommu_type1", "CONFIG_VFIO_IOMMU_TYPE1"),
+        driver("vfio_pci", "CONFIG_VFIO_PCI"),
+    ];
+    match &cell.work {
+        Work::Device { device, .. } => match device {
+            Device::Vgem => &VGEM,
+            Device::DmaHeap => &HEAP,
+            Device::Udmabuf => &UDMABUF,
+        },
+        Work::Vfio { .. } => &VFIO,
+        Work::Placement { .. }
+        | Work::Roundtrip { .. }
+        | Work::Fork { .. }
+        | Work::Command { .. } => &[],
+    }
+}
+
 /// The modules that a kernel needs for these cells, where they are not built in.
 pub(super) fn modules(cells: &[Cell]) -> Vec<&'static str> {
     let mut names: Vec<&str> = Vec::new();
-    for cell in cells {
-        let of: &[&str] = match &cell.work {
-            Work::Device { device, .. } => match device {
-                Device::Vgem => &["vgem"],
-                Device::DmaHeap => &["system_heap"],
-                Device::Udmabuf => &["udmabuf"],
-            },
-            Work::Vfio { .. } => &["vfio_iommu_type1", "vfio_pci"],
-            Work::Placement { .. }
-            | Work::Roundtrip { .. }
-            | Work::Fork { .. }
-            | Work::Command { .. } => &[],
-        };
-        for name in of {
-            if !names.contains(name) {
-                names.push(name);
-            }
+    for driver in cells.iter().flat_map(drivers) {
+        if !names.contains(&driver.module) {
+            names.push(driver.module);
         }
     }
     names
+}
+
+impl Driver {
+    /// Why a kernel without this module has no such driver; `None` where it is built in. `option` is the kernel's own
+    /// value of [`Driver::option`]. Its list of what is built in is not asked: it names only what could have been a
+    /// module, which `udmabuf` could not.
+    pub(super) fn why_absent(self, option: Option<&str>) -> Option<String> {
+        let name = self.option;
+        match option {
+            Some("y") => None,
+            Some("m") => Some(format!(
+                "{name}=m, and no such module came with the kernel: give its Debian package, or build it in"
+            )),
+            Some(_) => Some(format!(
+                "the kernel was built without it ({name} is not set)"
+            )),
+            None => Some(format!(
+                "no such module came with the kernel, and without its configuration nobody knows whether {name}=y"
+            )),
+        }
+    }
 }
 
 /// The emulated devices that these cells need.
@@ -179,6 +220,19 @@ mod tests {
     fn what_was_asked_twice_is_run_once() {
         let asked = ["pbobench", "pbobench:1000", "standard"].map(|text| parse(text).unwrap());
         assert_eq!(of(&asked).len(), standard().len());
+    }
+
+    #[test]
+    fn built_in_is_not_missing() {
+        let why = |option| driver("udmabuf", "CONFIG_UDMABUF").why_absent(option);
+        assert_eq!(why(Some("y")), None);
+        for (option, says) in [
+            (Some("m"), "CONFIG_UDMABUF=m, and no such module came"),
+            (Some("n"), "CONFIG_UDMABUF is not set"),
+            (None, "without its configuration"),
+        ] {
+            assert!(why(option).unwrap().contains(says), "{option:?}");
+        }
     }
 
     #[test]

@@ -78,8 +78,11 @@ pub(super) fn payload(bytes: &[u8]) -> Result<Vec<u8>, String> {
     };
     let part = part().ok_or("the header's payload lies outside of the file")?;
     match Compression::of(part) {
-        // The length of the kernel follows the compressed bytes; gzip and zstd would take it for another piece.
-        Compression::Gzip | Compression::Zstd | Compression::Xz => {
+        // gzip's own trailer ends in the length of the kernel, so nothing follows it.
+        Compression::Gzip => unpack(part),
+        // The other programs' files do not end in it, and the build appends it (`size_append` in scripts/Makefile.lib);
+        // zstd would take it for another frame.
+        Compression::Zstd | Compression::Xz => {
             unpack(part.get(..part.len().saturating_sub(4)).unwrap_or(part))
         }
         Compression::None => Ok(part.to_vec()),

@@ -3,7 +3,7 @@ use std::os::unix::fs::PermissionsExt;
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::{arm64, bzimage, deb, module, packed};
+use crate::testing::{arm64, bzimage, bzimage_of, deb, module, packed};
 
 const VERSION: &str = "6.1.0-x (builder@host) #1 SMP";
 
@@ -57,6 +57,46 @@ fn a_bzimage_says_its_release_and_carries_its_configuration() {
         image.config_from
     );
     assert_eq!(image.option("CONFIG_SMP"), None);
+}
+
+/// Payloads as the kernel's build writes them, byte for byte: of gzip nothing follows its own trailer, of the others the
+/// length does. Of the ones that are not read the name is said, and the image is taken all the same.
+#[test]
+fn a_payload_of_each_compression_is_read_or_named() {
+    let kernel = with_config("CONFIG_Z=y\n");
+    let length = u32::try_from(kernel.len()).unwrap().to_le_bytes();
+    let gzip = packed("gz", &kernel);
+    assert_eq!(gzip[gzip.len() - 4..], length);
+    let with_length = |how| [packed(how, &kernel), length.to_vec()].concat();
+    for payload in [gzip, with_length("xz"), with_length("zst")] {
+        let image = open(&bzimage_of(VERSION, &payload)).unwrap();
+        assert_eq!(
+            (image.config_from.as_str(), image.option("CONFIG_Z")),
+            ("the image itself", Some("y"))
+        );
+    }
+    for (first, name) in [
+        (&b"BZh91AY"[..], "bzip2"),
+        (b"\x5d\0\0\x80\0", "lzma"),
+        (b"\x89LZO\0", "lzo"),
+        (b"\x02\x21\x4c\x18", "lz4"),
+    ] {
+        let payload = [first, &[7; 100], &length].concat();
+        let image = open(&bzimage_of(VERSION, &payload)).unwrap();
+        assert_eq!(image.config, None);
+        assert_eq!(
+            image.config_from,
+            format!("no configuration: the kernel is compressed by {name}, which is not read here")
+        );
+    }
+    // What is cut is said to be.
+    let gzip = packed("gz", &kernel);
+    let image = open(&bzimage_of(VERSION, &gzip[..gzip.len() - 4])).unwrap();
+    assert!(
+        image.config_from.starts_with("no configuration: "),
+        "{}",
+        image.config_from
+    );
 }
 
 #[test]

@@ -18,6 +18,7 @@
 //! text, and the last one says how many there were.
 
 mod counts;
+mod dma;
 mod line;
 mod operation;
 mod plan;
@@ -27,6 +28,7 @@ mod tests;
 mod transcript;
 
 pub use counts::Counts;
+pub use dma::{DMA, Dma, Entries, Known};
 pub use line::{Hello, Line, MARKER, Place, Torn, Unit};
 pub use operation::OPERATIONS;
 pub use plan::{Cell, Device, PLAN, Plan, SEED, VERSION, Work};

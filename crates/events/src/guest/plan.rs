@@ -96,7 +96,7 @@ pub enum Work {
         operations: u64,
     },
     /// Mapping a buffer for DMA by VFIO (type 1): `dma map`, `dma unmap`; then a transfer that is verified (the cell
-    /// fails where its data is wrong), and a file `vfio.json`: entries of the IOMMU, pages of its tables.
+    /// fails where its data is wrong), and a file [`super::DMA`]: entries of the IOMMU, pages of its tables.
     Vfio {
         /// Bytes of the buffer.
         length: Bytes,

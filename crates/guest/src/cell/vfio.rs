@@ -5,8 +5,7 @@
 
 use std::path::Path;
 
-use serde_json::json;
-use stopgap_events::guest::Line;
+use stopgap_events::guest::{DMA, Dma, Entries, Line};
 use stopgap_events::units::Bytes;
 use stopgap_kernel::devices::{Devices, pci};
 use stopgap_kernel::files::Files;
@@ -19,9 +18,6 @@ use stopgap_probes::meter::Step;
 use super::device::Steps;
 use super::length;
 use crate::counter::Counter;
-
-/// The file of a cell that says what the IOMMU took and what a transfer showed.
-const REACHED: &str = "vfio.json";
 
 /// Maps `bytes` in pages of `page` so many times.
 ///
@@ -57,29 +53,28 @@ pub(super) fn run(
     })
     .map_err(said)?;
     let reached = look(&Linux, &mut *vfio, edu, &mapping, iova, before).map_err(said)?;
-    let text = report(reached)?;
+    let dma = report(reached)?;
     let mut lines = steps.lines(name);
-    lines.extend(Line::file(Some(name), REACHED, text.as_bytes()));
+    lines.extend(Line::file(Some(name), DMA, dma.to_json().as_bytes()));
     Ok(lines)
 }
 
-/// As JSON: what is known, and of the rest why it is not.
-fn report(reached: Reached) -> std::result::Result<String, String> {
-    let unknown = |why: &String| json!({ "unknown": why });
-    let entries = match &reached.entries {
-        Ok(entries) => json!({ "by_size": entries.by_size, "source": entries.source.word() }),
-        Err(why) => unknown(why),
-    };
-    let number = |one: &std::result::Result<u64, String>| {
-        one.as_ref().map_or_else(unknown, |&number| json!(number))
-    };
-    let (runs, tables) = (number(&reached.runs), number(&reached.table_pages));
+/// What is known, and of the rest why it is not.
+fn report(reached: Reached) -> std::result::Result<Dma, String> {
+    let entries = reached.entries.map(|entries| Entries {
+        by_size: entries.by_size,
+        source: entries.source.word().to_owned(),
+    });
     let copied = match reached.transferred {
-        Some(copied) => json!(copied.map_err(|error| format!("the transfer: {error}"))?.0),
-        None => json!({ "unknown": "the device cannot copy" }),
+        Some(copied) => Ok(copied.map_err(|error| format!("the transfer: {error}"))?.0),
+        None => Err("the device cannot copy".to_owned()),
     };
-    let report = json!({ "entries": entries, "physical_runs": runs, "table_pages": tables, "copied_bytes": copied });
-    Ok(format!("{report}\n"))
+    Ok(Dma {
+        entries: entries.into(),
+        physical_runs: reached.runs.into(),
+        table_pages: reached.table_pages.into(),
+        copied_bytes: copied.into(),
+    })
 }
 
 #[cfg(test)]
@@ -87,11 +82,11 @@ mod tests {
     use super::*;
     use stopgap_events::guest::Unit;
     use stopgap_kernel::devices::pci::PciAddress;
-    use stopgap_probes::chunks::vfio::{Entries, Source, TransferError};
+    use stopgap_probes::chunks::vfio::{Source, TransferError};
 
     fn reached() -> Reached {
         Reached {
-            entries: Ok(Entries {
+            entries: Ok(stopgap_probes::chunks::vfio::Entries {
                 by_size: [(4096, 3), (2 << 20, 1)].into(),
                 source: Source::Computed,
             }),
@@ -104,9 +99,9 @@ mod tests {
     #[test]
     fn what_is_known_is_said_and_of_the_rest_why_not() {
         assert_eq!(
-            report(reached()).unwrap(),
-            "{\"copied_bytes\":32768,\"entries\":{\"by_size\":{\"2097152\":1,\"4096\":3},\"source\":\"computed\"},\
-             \"physical_runs\":4,\"table_pages\":{\"unknown\":\"this kernel does not \\\"count\\\" them\"}}\n"
+            report(reached()).unwrap().to_json(),
+            "{\"entries\":{\"by_size\":{\"4096\":3,\"2097152\":1},\"source\":\"computed\"},\"physical_runs\":4,\
+             \"table_pages\":{\"unknown\":\"this kernel does not \\\"count\\\" them\"},\"copied_bytes\":32768}\n"
         );
     }
 

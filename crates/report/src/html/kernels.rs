@@ -4,6 +4,7 @@ use stopgap_stats::kernels::{Against, Figure, Kernels, Profiled, Word};
 
 use super::flame;
 use super::write::{Table, escaped};
+use crate::kernels::dma;
 
 /// Functions of a table.
 const MOST_FUNCTIONS: usize = 60;
@@ -48,6 +49,16 @@ pub(super) fn section(id: &str, name: &str, record: &Kernels) -> String {
         ));
         html.push_str(&rows(against));
         html.push_str(&functions(record, against));
+    }
+    let (rows, unknown) = dma::rows(record, |number| called(record, number).to_owned());
+    if !rows.is_empty() {
+        let mut table = Table::new(&dma::HEAD);
+        table.rows = rows;
+        html.push_str("<h3>What buffers took of the IOMMU</h3>");
+        html.push_str(&table.html("What buffers took of the IOMMU"));
+        for why in unknown {
+            html.push_str(&format!("<p>Unknown: {}</p>\n", escaped(&why)));
+        }
     }
     let mut table = Table::new(&["what", "why"]);
     table.rows = record

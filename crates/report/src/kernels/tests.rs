@@ -1,5 +1,6 @@
 //! What the screen says, of comparisons that are judged here.
 
+use stopgap_events::guest::Dma;
 use stopgap_events::machine::Missing;
 use stopgap_stats::kernels::{Boot, Booted, Emulator, Function, Measured, Plan, Said, judge};
 
@@ -20,6 +21,7 @@ fn measured(name: &str, config: &str, counts: &str) -> Measured {
             operation: "churn".to_owned(),
             counts: counts.parse().unwrap(),
         }],
+        dma: Vec::new(),
         missing: Vec::new(),
     };
     Measured {
@@ -34,6 +36,7 @@ fn measured(name: &str, config: &str, counts: &str) -> Measured {
             command_line: Vec::new(),
             boots: Vec::new(),
             cells: Vec::new(),
+            dma: Vec::new(),
         },
         config: (!config.is_empty()).then(|| config.to_owned()),
         boots: boots.map(booted).collect(),
@@ -167,6 +170,57 @@ fn a_kernel_that_did_not_boot_shows_its_last_lines() {
     );
     record.interrupted = true;
     assert!(shown(&record).contains("B: 1 boots were interrupted"));
+}
+
+#[test]
+fn what_the_iommu_took_stands_under_the_rows() {
+    let dma = |runs: u64, tables: &str| {
+        let text = format!(
+            "{{\"entries\": {{\"by_size\": {{\"4096\": {runs}, \"2097152\": 1}}, \"source\": \"computed\"}},
+              \"physical_runs\": {runs}, \"table_pages\": {tables}, \"copied_bytes\": 32768}}"
+        );
+        vec![(
+            "vfio 4K".to_owned(),
+            Dma::from_json(text.as_bytes()).unwrap(),
+        )]
+    };
+    let mut kernels = ["a", "b", "c"].map(|name| measured(name, "", "1x9"));
+    for (number, booted) in kernels[0].boots.iter_mut().enumerate() {
+        booted.dma = dma(1_020 + number as u64 / 2, "2");
+    }
+    for booted in &mut kernels[1].boots {
+        booted.dma = dma(1_024, "{\"unknown\": \"not counted before 6.11\"}");
+    }
+    let mut record = judged(kernels.into());
+    // The plan of these tests has another cell.
+    assert!(shown(&record).lines().all(|line| !line.contains("IOMMU")));
+    let plan = Plan {
+        seeds: (1..=5).collect(),
+        cells: vec!["vfio 4K".to_owned()],
+        ..Plan::default()
+    };
+    let mut kernels = ["a", "b", "c"].map(|name| measured(name, "", "1x9"));
+    for (number, booted) in kernels[0].boots.iter_mut().enumerate() {
+        booted.dma = dma(1_020 + number as u64 / 2, "2");
+    }
+    for booted in &mut kernels[1].boots {
+        booted.dma = dma(1_024, "{\"unknown\": \"not counted before 6.11\"}");
+    }
+    record = judge(&plan, kernels.into());
+    let text = shown(&record);
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    holds(
+        &words,
+        &[
+            "a buffer for DMA kernel IOMMU entries",
+            "1,020 of 4 KiB, 1 of 2 MiB (computed) or 1,021 of 4 KiB",
+            "or 3 more",
+            "vfio 4K B 1,024 of 4 KiB, 1 of 2 MiB (computed) 1,024 unknown 32 KiB, as sent",
+            "vfio 4K C - - - -",
+            "unknown: B, pages of its tables: not counted before 6.11",
+        ],
+    );
+    assert_eq!(text.matches("not counted before").count(), 1, "{text}");
 }
 
 #[test]

@@ -24,13 +24,14 @@ mod config;
 mod counts;
 mod record;
 
+use stopgap_events::guest::Dma;
 use stopgap_events::machine::Missing;
 
 pub use config::differences;
 pub use counts::{Counts, Mode};
 pub use record::{
-    Against, Boot, Cause, Cell, Emulator, Figure, Function, Gate, Kernel, Kernels, OptionDiffers,
-    Profiled, Row, SCHEMA, Sample, Standing, UNIT, Verdict, Word, schema,
+    Against, Boot, Cause, Cell, DmaCell, DmaSample, Emulator, Figure, Function, Gate, Kernel,
+    Kernels, OptionDiffers, Profiled, Row, SCHEMA, Sample, Standing, UNIT, Verdict, Word, schema,
 };
 
 /// Layout samples below which no change is called.
@@ -76,6 +77,8 @@ pub struct Booted {
     pub boot: Boot,
     /// Counts of operations.
     pub said: Vec<Said>,
+    /// What buffers took of the IOMMU, by workload.
+    pub dma: Vec<(String, Dma)>,
     /// What the guest could not measure.
     pub missing: Vec<Missing>,
 }
@@ -99,6 +102,7 @@ pub fn judge(plan: &Plan, measured: Vec<Measured>) -> Kernels {
     let mut kernels = Vec::new();
     for measured in measured {
         let cells = cells(plan, &measured.boots);
+        let dma = dma(plan, &measured.boots);
         let Measured {
             mut kernel,
             config,
@@ -113,7 +117,7 @@ pub fn judge(plan: &Plan, measured: Vec<Measured>) -> Kernels {
             }
             kernel.boots.push(booted.boot);
         }
-        kernel.cells = cells;
+        (kernel.cells, kernel.dma) = (cells, dma);
         configs.push(config);
         kernels.push(kernel);
     }
@@ -232,6 +236,37 @@ fn sample(seed: u64, cell: &str, operation: &str, boots: &[Booted]) -> Option<Sa
     })
 }
 
+/// What the guests said of the IOMMU.
+fn dma(plan: &Plan, boots: &[Booted]) -> Vec<DmaCell> {
+    let of = |cell: &String| {
+        let sample = |&seed: &u64| {
+            // Of a boot that came to its end and did not say it, that is the difference.
+            let of_seed = boots.iter().filter(|booted| booted.boot.seed == seed);
+            let told: Vec<Option<&Dma>> = of_seed
+                .filter(|booted| booted.boot.whole)
+                .map(|booted| {
+                    let mut dma = booted.dma.iter();
+                    dma.find(|(name, _)| name == cell).map(|(_, dma)| dma)
+                })
+                .collect();
+            let first = told.iter().copied().flatten().next()?;
+            let repeats = (told.len() >= REPETITIONS as usize)
+                .then(|| told.iter().all(|one| *one == Some(first)));
+            Some(DmaSample {
+                seed,
+                repeats,
+                dma: first.clone(),
+            })
+        };
+        DmaCell {
+            cell: cell.clone(),
+            seeds: plan.seeds.iter().filter_map(sample).collect(),
+        }
+    };
+    let cells = plan.cells.iter().map(of);
+    cells.filter(|cell| !cell.seeds.is_empty()).collect()
+}
+
 impl Against {
     fn of(plan: &Plan, kernels: &[Kernel], configs: &[Option<String>], after: usize) -> Against {
         let [old, new] = [&kernels[0], &kernels[after]];
@@ -284,10 +319,40 @@ fn rows(plan: &Plan, old: &Kernel, new: &Kernel) -> Vec<Row> {
         };
         let (before, after) = (of(old), of(new));
         let mut row = Row::of(&before, &after, plan);
+        if row.word != Word::Void
+            && let Some((side, seed)) = other_entries(cell, old, new)
+        {
+            row = Row {
+                word: Word::Void,
+                standing: Standing::Error,
+                why: format!(
+                    "the tool is at fault: two boots of the {side} kernel under layout {seed} do not say the same of the IOMMU"
+                ),
+                seeds: Vec::new(),
+                median: None,
+                mean: None,
+                ..row
+            };
+        }
         (row.cell, row.operation) = (cell.to_owned(), operation.to_owned());
         row
     };
     names.into_iter().map(row).collect()
+}
+
+/// Which kernel's boots do not say the same of the IOMMU, and under which layout.
+fn other_entries(cell: &str, old: &Kernel, new: &Kernel) -> Option<(&'static str, u64)> {
+    let broken = |kernel: &Kernel| {
+        let mut samples = kernel
+            .dma
+            .iter()
+            .filter(|dma| dma.cell == cell)
+            .flat_map(|dma| &dma.seeds);
+        let broken = samples.find(|sample| sample.repeats == Some(false))?;
+        Some(broken.seed)
+    };
+    let first = broken(old).map(|seed| ("first", seed));
+    first.or_else(|| broken(new).map(|seed| ("later", seed)))
 }
 
 impl Row {

@@ -6,6 +6,7 @@ use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use stopgap_events::guest::Dma;
 use stopgap_events::machine::Missing;
 
 use super::counts::{Counts, Mode};
@@ -87,6 +88,29 @@ pub struct Kernel {
     pub boots: Vec<Boot>,
     /// Its figures.
     pub cells: Vec<Cell>,
+    /// What buffers took of the IOMMU, of the workloads that map them for DMA.
+    #[serde(default)]
+    pub dma: Vec<DmaCell>,
+}
+
+/// What the buffer of a workload took of the IOMMU on one kernel, and what a transfer through it showed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DmaCell {
+    /// The workload.
+    pub cell: String,
+    /// A row a layout sample.
+    pub seeds: Vec<DmaSample>,
+}
+
+/// The same under one layout sample.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DmaSample {
+    /// The layout sample.
+    pub seed: u64,
+    /// Whether all repetitions said the same; null where there was one repetition only.
+    pub repeats: Option<bool>,
+    /// What it was.
+    pub dma: Dma,
 }
 
 /// One boot of one kernel.

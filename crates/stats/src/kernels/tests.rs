@@ -27,6 +27,7 @@ fn kernel(name: &str, layouts: &[&str]) -> Measured {
             command_line: Vec::new(),
             boots: Vec::new(),
             cells: Vec::new(),
+            dma: Vec::new(),
         },
         config: None,
         boots: boots.collect(),
@@ -48,6 +49,7 @@ fn boot(seed: u64, repetition: u32, said: &[(&str, &str)]) -> Booted {
             last_lines: Vec::new(),
         },
         said: said.collect(),
+        dma: Vec::new(),
         missing: Vec::new(),
     }
 }
@@ -72,6 +74,64 @@ fn compared(before: &[&str], after: &[&str]) -> (Row, Against) {
         panic!("{against:#?}")
     };
     (row.clone(), against.clone())
+}
+
+fn entries(runs: u64) -> Dma {
+    let text = format!(
+        "{{\"entries\": {{\"by_size\": {{\"4096\": {runs}}}, \"source\": \"computed\"}}, \"physical_runs\": {runs},
+          \"table_pages\": {{\"unknown\": \"not counted\"}}, \"copied_bytes\": 32768}}"
+    );
+    Dma::from_json(text.as_bytes()).unwrap()
+}
+
+/// What the IOMMU took is kept by layout; of two boots that do not say the same the figures count for nothing, even where
+/// every count repeats.
+#[test]
+fn entries_of_the_iommu_are_kept_and_must_repeat() {
+    let of = |name: &str, runs: [Option<u64>; 4]| {
+        let mut kernel = kernel(name, &["100x9", "100x9"]);
+        for (booted, runs) in kernel.boots.iter_mut().zip(runs) {
+            booted.dma = runs
+                .map(|runs| (CELL.to_owned(), entries(runs)))
+                .into_iter()
+                .collect();
+        }
+        kernel
+    };
+    let whole = |name| of(name, [1_024, 1_024, 1_020, 1_020].map(Some));
+    let record = judge(&plan(2), vec![whole("a"), whole("b")]);
+    let [cell] = &record.kernels[1].dma[..] else {
+        panic!("{record:#?}")
+    };
+    let seeds = cell
+        .seeds
+        .iter()
+        .map(|one| (one.seed, one.repeats, one.dma.physical_runs.clone()));
+    let known = |runs| stopgap_events::guest::Known::Is(runs);
+    let expected = [(1, Some(true), known(1_024)), (2, Some(true), known(1_020))];
+    assert_eq!(seeds.collect::<Vec<_>>(), expected);
+    assert_eq!(record.against[0].rows[0].word, Word::Identical);
+    let back: Kernels = serde_json::from_str(&record.to_json()).unwrap();
+    assert_eq!(back, record);
+
+    for second in [Some(1_021), None] {
+        let other = of("b", [Some(1_024), Some(1_024), Some(1_020), second]);
+        let record = judge(&plan(2), vec![whole("a"), other]);
+        let row = &record.against[0].rows[0];
+        assert_eq!((row.word, row.standing), (Word::Void, Standing::Error));
+        assert!(
+            row.why
+                .contains("later kernel under layout 2 do not say the same of the IOMMU"),
+            "{}",
+            row.why
+        );
+        assert_eq!((&row.median, &row.mean), (&None, &None));
+    }
+    assert!(
+        judge(&plan(1), vec![kernel("a", &["1x1"])]).kernels[0]
+            .dma
+            .is_empty()
+    );
 }
 
 #[test]

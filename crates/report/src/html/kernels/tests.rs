@@ -17,6 +17,7 @@ fn functions_and_their_pictures_stand_in_the_section() {
             command_line: Vec::new(),
             boots: Vec::new(),
             cells: Vec::new(),
+            dma: Vec::new(),
         },
         config: None,
         boots: Vec::new(),
