@@ -99,6 +99,7 @@ pub(crate) fn run(args: &args::Kernels) -> Result<ExitCode, Failure> {
         .map(|(ready, boots)| ready.measured(&boots))
         .collect();
     let mut record = judge(&plan, measured);
+    let mut faults = Vec::new();
     if let Some(library) = plugin {
         let asked = functions::Asked {
             cells: &cells,
@@ -106,9 +107,9 @@ pub(crate) fn run(args: &args::Kernels) -> Result<ExitCode, Failure> {
             library: &library,
             scratch: &directory,
         };
-        functions::add(&mut record, &asked, &ready, &qemu, args)?;
+        faults = functions::add(&mut record, &asked, &ready, &qemu, args)?;
     }
-    report(args, &record, &directory)
+    report(args, &record, &directory, faults)
 }
 
 /// Opens all kernels, which must be of one architecture.
@@ -319,12 +320,12 @@ fn report(
     args: &args::Kernels,
     record: &Kernels,
     directory: &std::path::Path,
+    mut faults: Vec<String>,
 ) -> Result<ExitCode, Failure> {
     let name = output::name("kernels", record.started_unix_s);
     output::document(&record.to_json(), &name, directory, args.json, |place| {
         screen(record, place, session::style())
     })?;
-    let mut faults = Vec::new();
     for kernel in &record.kernels {
         // Ctrl-C's are not the kernel's fault.
         let bad = kernel.boots.iter().find(|boot| !boot.whole);

@@ -28,7 +28,7 @@ pub enum Error {
     #[error("{0}")]
     Unsupported(String),
     /// Nothing more fits where we write.
-    #[error("no space left in {}: TMPDIR names another folder", folder.display())]
+    #[error("no space left in {}: name another place with TMPDIR=FOLDER", folder.display())]
     NoSpace {
         /// Where.
         folder: PathBuf,

@@ -28,6 +28,10 @@ pub use symbols::Symbols;
 /// The first line of a file of the plugin's.
 const HEADER: &str = "stopgap.plugin/1";
 
+/// Instructions between a reading of the guest's counter and the mark beside it, at most. They are in what the guest counts
+/// and in no window; of an operation that does nothing they are taken off, but a compiler may put a few more there.
+pub const BESIDE: u64 = 32;
+
 /// What the plugin counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counted {
@@ -49,7 +53,7 @@ struct Block {
 /// The windows of one operation of a cell.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Windows {
-    /// What each took: exactly what the guest counted, unless its CPU was halted in between.
+    /// What each took: what the guest counted, but for [`BESIDE`], unless its CPU was halted in between.
     pub counts: Counts,
     /// Windows that did not end: 0, or a cell was ended in the midst of an operation.
     pub torn: u64,
@@ -267,6 +271,51 @@ impl Counted {
         Some(Profile::of(windows.counts.total(), stacks))
     }
 
+    /// Holds the windows of an operation against `said`, what the guest counted of it in the same boot: as many, and each of
+    /// as many instructions but for [`BESIDE`]. The guest reads a clock that counts instructions and goes on while the CPU
+    /// is halted, the plugin counts instructions, so that an operation in which it was halted shows here, too.
+    ///
+    /// # Errors
+    /// In what they differ.
+    pub fn agrees(&self, cell: u32, operation: u8, said: Option<&Counts>) -> Result<(), String> {
+        let (no_windows, no_counts) = (Windows::default(), Counts::default());
+        let windows = self.windows.get(&(cell, operation)).unwrap_or(&no_windows);
+        let said = said.unwrap_or(&no_counts);
+        if windows.torn > 0 {
+            return Err(format!(
+                "{} operations that the plugin saw begin did not end",
+                windows.torn
+            ));
+        }
+        let (seen, told) = (windows.counts.total(), said.total());
+        if seen != told {
+            return Err(format!(
+                "the plugin saw {seen} operations, the guest {told}"
+            ));
+        }
+        // Where no operation differs by more, no two of the same rank do.
+        let (mut ours, mut theirs) = (ranks(&windows.counts), ranks(said));
+        let (mut one, mut other) = (ours.next(), theirs.next());
+        while let (Some((seen, times)), Some((told, as_often))) = (one, other) {
+            if seen.abs_diff(told) > BESIDE {
+                let halted = if told > seen {
+                    "; its CPU was halted, or"
+                } else {
+                    ":"
+                };
+                return Err(format!(
+                    "an operation of {told} guest instructions by the guest's counter is one of {seen} by the plugin's{halted} \
+                     the tool is at fault"
+                ));
+            }
+            let both = times.min(as_often);
+            let rest = |value, left: u64| (left > 0).then_some((value, left));
+            one = rest(seen, times - both).or_else(|| ours.next());
+            other = rest(told, as_often - both).or_else(|| theirs.next());
+        }
+        Ok(())
+    }
+
     /// The functions that a chain's calls stand in, the outermost first.
     fn callers(&self, chain: u32, symbols: &Symbols) -> Vec<String> {
         let mut names = Vec::new();
@@ -293,6 +342,11 @@ impl Windows {
             all.checked_add(ran.times.checked_mul(u64::from(ran.executed))?)
         })
     }
+}
+
+/// Values, and how many operations in a row have each.
+fn ranks(counts: &Counts) -> impl Iterator<Item = (u64, u64)> + '_ {
+    counts.pairs().iter().copied()
 }
 
 /// The windows of an operation while they are read.

@@ -8,12 +8,15 @@ use stopgap_events::units::Nanos;
 use super::values::{margin, time};
 use crate::kernels::workloads;
 
+/// No guest comes to its end sooner.
+const SHORTEST: Nanos = Nanos::secs(1);
+
 /// The most layouts: each is two boots of each kernel.
 const MOST_SEEDS: u64 = 1_000;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-stopgap kernels linux-image-6.1*.deb linux-image-6.12*.deb
+stopgap kernels linux-image-6.1.*.deb linux-image-6.12.*.deb
 stopgap kernels old/bzImage new/bzImage --workloads pbobench:10000,fork --gate --margin 0.2%
 git bisect run sh -c 'make bzImage || exit 125; stopgap kernels --bisect good.bzImage arch/x86/boot/bzImage'
 
@@ -41,7 +44,7 @@ pub(crate) struct Kernels {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) jobs: u16,
     /// How long a guest may take, by the host's clock.
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "120s")]
+    #[arg(long, value_name = "TIME", value_parser = limit, default_value = "120s")]
     pub(crate) limit: Nanos,
     /// Let the exit status say whether a later kernel is longer by more than the margin, on any workload: 2; 4 cannot tell.
     #[arg(long, conflicts_with = "bisect")]
@@ -72,3 +75,10 @@ pub(crate) struct Kernels {
 /// The cells that one word of `--workloads` names.
 #[derive(Debug, Clone)]
 pub(crate) struct Cells(pub(crate) Vec<Cell>);
+
+fn limit(text: &str) -> Result<Nanos, String> {
+    let limit = time(text)?;
+    (limit >= SHORTEST)
+        .then_some(limit)
+        .ok_or_else(|| format!("no guest comes to its end in '{text}'; give 1s at least"))
+}

@@ -44,13 +44,15 @@ pub fn count(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("'{text}' is more than 64 bits hold"))
 }
 
-/// A share, as `5%` or `0.05`: 0 to less than 10.
+/// A share, as `5%` or `0.05`: 0 to less than 10. Without the sign it is less than 1: of who writes `2` most mean 2 %, and what
+/// is 200 % passes every gate.
 pub(super) fn margin(text: &str) -> Result<f64, String> {
     let (number, whole) = text.strip_suffix('%').map_or((text, 1.0), |n| (n, 100.0));
     let share = number.trim().parse::<f64>().map(|number| number / whole);
+    let most = if whole > 1.0 { 10.0 } else { 1.0 };
     share
         .ok()
-        .filter(|share| (0.0..10.0).contains(share))
+        .filter(|share| (0.0..most).contains(share))
         .ok_or_else(|| format!("'{text}' is no margin; write it as 5% or 0.05"))
 }
 
@@ -92,7 +94,10 @@ mod tests {
         assert_eq!(margin("5%"), Ok(0.05));
         assert_eq!(margin("0.05"), Ok(0.05));
         assert_eq!(margin("0"), Ok(0.0));
-        for wrong in ["", "%", "five", "-1%", "nan", "inf", "1000%", "5%%"] {
+        assert_eq!(margin("200%"), Ok(2.0));
+        for wrong in [
+            "", "%", "five", "-1%", "nan", "inf", "1000%", "5%%", "2", "1",
+        ] {
             assert!(margin(wrong).unwrap_err().contains("5% or 0.05"), "{wrong}");
         }
     }

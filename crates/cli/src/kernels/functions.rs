@@ -63,20 +63,28 @@ pub(super) fn library(architecture: Architecture) -> Result<PathBuf, Failure> {
 }
 
 /// Adds functions and their stacks to the record; what cannot be had is said there. A kernel that gave no figures has none here.
+/// Gives what is the tool's fault: operations of which plugin and guest, in one and the same boot, do not say the same.
 pub(super) fn add(
     record: &mut Kernels,
     asked: &Asked<'_>,
     ready: &[Ready],
     qemu: &Qemu,
     args: &args::Kernels,
-) -> Result<(), Failure> {
-    let mut profiles = Vec::new();
+) -> Result<Vec<String>, Failure> {
+    let (mut profiles, mut faults) = (Vec::new(), Vec::new());
     for (number, ready) in ready.iter().enumerate() {
         if signals::interrupted() || record.kernels[number].cells.is_empty() {
             continue;
         }
         match of_kernel(number, asked, ready, qemu, args)? {
-            Ok(of) => profiles.extend(of),
+            Ok(of) => {
+                profiles.extend(of.profiles);
+                for (what, why) in of.faults {
+                    let what = format!("{}: which functions, {what}", ready.image.name);
+                    faults.push(format!("{what}: {why}"));
+                    record.missing.push(Missing::new(what, why));
+                }
+            }
             Err(why) => {
                 let what = format!("{}: which functions", ready.image.name);
                 record.missing.push(Missing::new(what, why));
@@ -84,7 +92,15 @@ pub(super) fn add(
         }
     }
     record.take_profiles(profiles);
-    Ok(())
+    Ok(faults)
+}
+
+/// What one boot with the plugin came to.
+#[derive(Debug)]
+struct OfKernel {
+    profiles: Vec<Profiled>,
+    /// Cell and operation, and in what plugin and guest differ; it has no profile.
+    faults: Vec<(String, String)>,
 }
 
 fn of_kernel(
@@ -93,7 +109,7 @@ fn of_kernel(
     ready: &Ready,
     qemu: &Qemu,
     args: &args::Kernels,
-) -> Result<Result<Vec<Profiled>, String>, Failure> {
+) -> Result<Result<OfKernel, String>, Failure> {
     let mut plan = Plan::new(asked.cells.to_vec());
     plan.modules = ready.modules.iter().map(Module::path).collect();
     plan.symbols = true;
@@ -114,12 +130,7 @@ fn of_kernel(
 }
 
 /// What a boot said and what the plugin wrote of it, put together.
-fn profiles(
-    kernel: usize,
-    cells: &[Cell],
-    boot: &Boot,
-    counts: &Path,
-) -> Result<Vec<Profiled>, String> {
+fn profiles(kernel: usize, cells: &[Cell], boot: &Boot, counts: &Path) -> Result<OfKernel, String> {
     if !boot.is_whole() {
         return Err(format!("with the plugin {}", boot.why));
     }
@@ -130,9 +141,25 @@ fn profiles(
     let written =
         fs::read_to_string(counts).map_err(|error| format!("the plugin's file: {error}"))?;
     let counted = Counted::parse(&written)?;
-    let mut profiles = Vec::new();
+    let (mut profiles, mut faults) = (Vec::new(), Vec::new());
+    if counted.astray > 0 {
+        let why = format!(
+            "{} operations ended that the plugin did not see begin",
+            counted.astray
+        );
+        faults.push(("all".to_owned(), why));
+    }
     for (place, cell) in (0u32..).zip(cells) {
+        // Of a cell that was not carried out to its end the guest says no counts, and there is nothing to profile.
+        if transcript.failed.iter().any(|(name, _)| *name == cell.name) {
+            continue;
+        }
         for (mark, operation) in (0u8..).zip(OPERATIONS) {
+            let said = transcript.counts(&cell.name, operation);
+            if let Err(why) = counted.agrees(place, mark, said) {
+                faults.push((format!("{}, {operation}", cell.name), why));
+                continue;
+            }
             let profile = counted.profile(place, mark, &symbols);
             profiles.extend(profile.map(|profile| Profiled {
                 kernel,
@@ -142,7 +169,7 @@ fn profiles(
             }));
         }
     }
-    Ok(profiles)
+    Ok(OfKernel { profiles, faults })
 }
 
 /// A file that goes with its owner.
@@ -160,5 +187,102 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0); // of no use to anybody
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stopgap_emulate::End;
+    use stopgap_events::guest::{Counts, Hello, Line, Unit, VERSION};
+    use stopgap_events::units::Bytes;
+
+    use super::*;
+    use crate::kernels::workloads::parse;
+
+    /// One round trip of 20 instructions, 8 of them in `do_mmap`.
+    const COUNTED: &str = "stopgap.plugin/1\nblock 1 ffffffff81000000 5 5\nwindow 0 4\ntook 20 1\nran 0 1 2 4\nend 5\n";
+
+    fn boot(counts: &[(u64, u64)], failed: bool) -> Boot {
+        let mut lines = vec![Line::Hello(Hello {
+            version: VERSION,
+            release: "6.12.0".to_owned(),
+            build: "#1".to_owned(),
+            architecture: "x86_64".to_owned(),
+            cpu: None,
+            command_line: String::new(),
+            seed: 1,
+            unit: Unit::Instructions { per_tick: 1 },
+            overhead: 0,
+            page_size: Bytes::kib(4),
+            memory: Bytes::mib(900),
+            first_process: true,
+        })];
+        let name = "roundtrip".to_owned();
+        lines.push(if failed {
+            let why = "socket: refused".to_owned();
+            Line::Failed { name, why }
+        } else {
+            Line::Counts {
+                name,
+                operation: "round trip".to_owned(),
+                counts: Counts::try_from(counts.to_vec()).unwrap(),
+            }
+        });
+        lines.extend(Line::file(None, SYMBOLS, b"ffffffff81000000 T do_mmap\n"));
+        lines.push(Line::Done {
+            lines: lines.len() as u64,
+        });
+        Boot {
+            end: End::PoweredOff,
+            why: String::new(),
+            lines: lines.iter().map(ToString::to_string).collect(),
+            console: Vec::new(),
+            qemu_version: String::new(),
+            cpu: String::new(),
+            command_line: Vec::new(),
+            kernel_command_line: String::new(),
+            kernel_sha256: String::new(),
+            initramfs_sha256: String::new(),
+            seed: 1,
+            host_time: Duration::ZERO,
+        }
+    }
+
+    fn of(boot: &Boot, counted: &str) -> OfKernel {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("counts");
+        fs::write(&file, counted).unwrap();
+        profiles(0, &parse("roundtrip").unwrap().0, boot, &file).unwrap()
+    }
+
+    #[test]
+    fn the_plugins_windows_are_those_that_the_guest_counted_or_the_tool_is_at_fault() {
+        let same = of(&boot(&[(22, 1)], false), COUNTED);
+        assert!(same.faults.is_empty(), "{:?}", same.faults);
+        let [profiled] = &same.profiles[..] else {
+            panic!("{same:?}")
+        };
+        assert_eq!(profiled.profile.functions()["do_mmap"], 8);
+        for (counts, says) in [
+            (&[(22, 2)][..], "the plugin saw 1 operations, the guest 2"),
+            (&[(99, 1)], "the tool is at fault"),
+        ] {
+            let other = of(&boot(counts, false), COUNTED);
+            let [(what, why)] = &other.faults[..] else {
+                panic!("{other:?}")
+            };
+            assert_eq!(what, "roundtrip, round trip");
+            assert!(why.contains(says), "{why}");
+            assert!(other.profiles.is_empty());
+        }
+        let astray = COUNTED.replace("end 5", "astray 2\nend 6");
+        let astray = of(&boot(&[(22, 1)], false), &astray);
+        assert_eq!(astray.faults[0].0, "all");
+        // What the guest did not carry out to its end is said by the guest.
+        let failed = of(&boot(&[], true), COUNTED);
+        assert!(
+            failed.faults.is_empty() && failed.profiles.is_empty(),
+            "{failed:?}"
+        );
     }
 }

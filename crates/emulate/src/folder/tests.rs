@@ -62,6 +62,6 @@ fn a_place_that_cannot_be_written_is_an_error() {
     );
     assert_eq!(
         error.to_string(),
-        "no space left in /tmp/x: TMPDIR names another folder"
+        "no space left in /tmp/x: name another place with TMPDIR=FOLDER"
     );
 }

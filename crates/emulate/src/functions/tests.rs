@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 use stopgap_stats::functions::{PROGRAM, Profile, UNKNOWN};
 
-use super::{Counted, Symbols};
+use super::{BESIDE, Counted, Counts, Symbols};
 
 const MAP: &str = "\
 ffffffff81000000 T do_syscall_64
@@ -63,6 +63,59 @@ fn by_function_and_caller() {
             functions[PROGRAM]
         ),
         (10, 6, 13)
+    );
+}
+
+/// Windows are those that the guest counted: as many, and each as long but for what lies beside a mark.
+#[test]
+fn windows_are_held_against_what_the_guest_counted() {
+    let counted = Counted::parse(FILE).unwrap();
+    let agrees = |operation, pairs: &[(u64, u64)]| {
+        let said = Counts::try_from(pairs.to_vec()).unwrap();
+        counted.agrees(3, operation, Some(&said))
+    };
+    // The file has one of 13 and one of 20.
+    for same in [
+        &[(13, 1), (20, 1)][..],
+        &[(20, 2)],
+        &[(13 + BESIDE, 1), (20 + BESIDE, 1)],
+    ] {
+        assert_eq!(agrees(0, same), Ok(()), "{same:?}");
+    }
+    for (other, says) in [
+        (&[(13, 1)][..], "saw 2 operations, the guest 1"),
+        (&[(13, 1), (20, 2)], "saw 2 operations, the guest 3"),
+        (
+            &[(13, 1), (21 + BESIDE, 1)],
+            "of 53 guest instructions by the guest's counter is one of 20 by the plugin's; its CPU",
+        ),
+        (
+            &[(14 + BESIDE, 1), (20 + BESIDE, 1)],
+            "one of 13 by the plugin's",
+        ),
+    ] {
+        let why = agrees(0, other).unwrap_err();
+        assert!(why.contains(says), "{why}");
+    }
+    assert!(
+        agrees(1, &[])
+            .unwrap_err()
+            .contains("1 operations that the plugin saw begin did not end")
+    );
+    assert_eq!(counted.agrees(4, 0, None), Ok(()));
+    assert!(
+        counted
+            .agrees(3, 0, None)
+            .unwrap_err()
+            .contains("the guest 0")
+    );
+    // Longer windows than the guest's counts have no other explanation.
+    let long = Counted::parse(&FILE.replace("took 20 1", "took 99 1")).unwrap();
+    let said = Counts::try_from(vec![(13, 1), (20, 1)]).unwrap();
+    let why = long.agrees(3, 0, Some(&said)).unwrap_err();
+    assert!(
+        why.ends_with("is one of 99 by the plugin's: the tool is at fault"),
+        "{why}"
     );
 }
 

@@ -36,10 +36,27 @@ pub(super) fn why(bytes: &[u8]) -> String {
         [b'M', b'Z', ..] => "an EFI program without a Linux kernel's header",
         _ if riscv(bytes) => "a kernel for RISC-V",
         _ if arm32(bytes) => "a kernel for 32-bit Arm",
+        _ if text(bytes) => {
+            "a text file, not a kernel: give a bzImage, a Debian linux-image package or \"host\""
+        }
         _ if bytes.len() < 1024 => "too short for a kernel",
         _ => "neither a bzImage, nor an arm64 Image, nor a Debian package",
     };
     named.to_owned()
+}
+
+/// Whether its beginning is nothing but text.
+fn text(bytes: &[u8]) -> bool {
+    let first = &bytes[..bytes.len().min(4096)];
+    let text = match std::str::from_utf8(first) {
+        Ok(text) => text,
+        // The last character may be cut.
+        Err(error) if error.error_len().is_none() => {
+            std::str::from_utf8(&first[..error.valid_up_to()]).unwrap_or_default()
+        }
+        Err(_) => return false,
+    };
+    !text.is_empty() && !text.chars().any(|c| c.is_control() && !c.is_whitespace())
 }
 
 fn riscv(bytes: &[u8]) -> bool {

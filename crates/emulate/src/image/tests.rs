@@ -286,7 +286,13 @@ fn everything_else_is_refused_by_its_name() {
         (arm32, "a kernel for 32-bit Arm"),
         (b"070701".to_vec(), "an initramfs"),
         (b"\xed\xab\xee\xdb\x03".to_vec(), "an RPM package"),
-        (vec![b'x'; 5000], "neither a bzImage"),
+        (vec![b'x'; 5000], "a text file, not a kernel"),
+        (
+            "CONFIG_SMP=y # \u{e4}\n".repeat(999).into_bytes(),
+            "a text file, not a kernel",
+        ),
+        (vec![1; 5000], "neither a bzImage"),
+        (vec![1; 500], "too short for a kernel"),
         (Vec::new(), "an empty file"),
         (packed("gz", b"text"), "a gzip file of this"),
     ] {

@@ -177,7 +177,9 @@ fn a_full_disk_is_not_the_packages_fault() {
     let error = unpack("package.deb", &package, folder.path()).unwrap_err();
     assert!(matches!(error, Error::NoSpace { .. }), "{error}");
     assert!(
-        error.to_string().contains("TMPDIR names another folder"),
+        error
+            .to_string()
+            .contains("name another place with TMPDIR=FOLDER"),
         "{error}"
     );
 }
