@@ -1,16 +1,17 @@
 //! `stopgap kernels` on real kernels in a real QEMU: the Debian packages in the folder that `STOPGAP_KERNELS` names, with
-//! the guest's program that `STOPGAP_GUEST` names. `.ci/run` has both; elsewhere it is said what is missing.
+//! the guest's program that `STOPGAP_GUEST` names (for arm64 kernels: `STOPGAP_GUEST_ARM64`). `.ci/run` has them; elsewhere
+//! it is said what is missing.
 
 mod common;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use common::{Run, root, text, valid};
 use stopgap_kernel::fake::skipped;
-use stopgap_stats::kernels::{Kernels, Word};
+use stopgap_stats::kernels::{Cell, Counts, Kernels, Word};
 
-/// What the tests need.
+/// What a test of one architecture needs.
 struct Real {
     /// Cloud kernels of 6.1 and 6.12.
     old: String,
@@ -19,47 +20,55 @@ struct Real {
 }
 
 fn real() -> Option<Real> {
-    let found = || -> Result<Real, String> {
-        let folder = std::env::var_os("STOPGAP_KERNELS")
-            .ok_or("STOPGAP_KERNELS names no folder of linux-image packages")?;
-        let guest = std::env::var_os("STOPGAP_GUEST")
-            .ok_or("STOPGAP_GUEST names no guest program (docs/kernels.md says how it is built)")?;
-        let qemu = Command::new("qemu-system-x86_64").arg("--version").output();
-        qemu.map_err(|error| format!("qemu-system-x86_64: {error}"))?;
-        let files = std::fs::read_dir(&folder).map_err(|error| error.to_string())?;
-        let names: Vec<String> = files
-            .flatten()
-            .map(|file| file.path().display().to_string())
-            .collect();
-        let cloud = |release: &str| {
-            let start = format!("linux-image-{release}.");
-            let mut fit = names.iter().filter(|name| {
-                let file = name.rsplit('/').next().unwrap_or_default();
-                file.starts_with(&start) && file.contains("cloud-amd64_") && file.ends_with(".deb")
-            });
-            let none = || format!("{folder:?} has no cloud kernel of {release}");
-            fit.next().cloned().ok_or_else(none)
-        };
-        Ok(Real {
-            old: cloud("6.1")?,
-            new: cloud("6.12")?,
-            guest: guest.into(),
-        })
-    };
-    match found() {
-        Ok(real) => Some(real),
-        Err(why) => {
-            skipped(format!("kernels: {why}"));
-            None
-        }
-    }
+    found("amd64", "qemu-system-x86_64", "STOPGAP_GUEST")
+        .map_err(|why| skipped(format!("kernels: {why}")))
+        .ok()
 }
 
-/// The record of `stopgap kernels WORDS`, of which every count repeats.
-fn measured(run: &Run, words: &[&str]) -> Kernels {
+fn arm() -> Option<Real> {
+    found("arm64", "qemu-system-aarch64", "STOPGAP_GUEST_ARM64")
+        .map_err(|why| skipped(format!("kernels: of arm64: {why}")))
+        .ok()
+}
+
+/// The cloud kernels of one of Debian's architectures, its emulator, and the program that `variable` names.
+fn found(architecture: &str, qemu: &str, variable: &str) -> Result<Real, String> {
+    let folder = std::env::var_os("STOPGAP_KERNELS")
+        .ok_or("STOPGAP_KERNELS names no folder of linux-image packages")?;
+    let files = std::fs::read_dir(&folder).map_err(|error| error.to_string())?;
+    let names: Vec<String> = files
+        .flatten()
+        .map(|file| file.path().display().to_string())
+        .collect();
+    let cloud = |release: &str| {
+        let start = format!("linux-image-{release}.");
+        let flavour = format!("cloud-{architecture}_");
+        let mut fit = names.iter().filter(|name| {
+            let file = name.rsplit('/').next().unwrap_or_default();
+            file.starts_with(&start) && file.contains(&flavour) && file.ends_with(".deb")
+        });
+        let none = || format!("{folder:?} has no cloud kernel of {release} for {architecture}");
+        fit.next().cloned().ok_or_else(none)
+    };
+    let (old, new) = (cloud("6.1")?, cloud("6.12")?);
+    let guest = std::env::var_os(variable).ok_or_else(|| {
+        format!("{variable} names no guest program (docs/kernels.md says how it is built)")
+    })?;
+    let version = Command::new(qemu).arg("--version").output();
+    version.map_err(|error| format!("{qemu}: {error}"))?;
+    Ok(Real {
+        old,
+        new,
+        guest: guest.into(),
+    })
+}
+
+/// The record of `stopgap kernels WORDS` with that guest, of which every count repeats.
+fn measured(run: &Run, guest: &Path, words: &[&str]) -> Kernels {
     let mut all = vec!["kernels", "--json"];
     all.extend(words);
-    let output = run.command(&all).output().unwrap();
+    let mut command = run.command(&all);
+    let output = command.env("STOPGAP_GUEST", guest).output().unwrap();
     let told = text(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{told}");
     let json = text(&output.stdout);
@@ -102,7 +111,7 @@ impl Drop for Busy {
 fn two_debian_kernels_differ_as_they_must_on_any_host() {
     let Some(real) = real() else { return };
     let run = Run::new();
-    let record = measured(&run, &[&real.old, &real.new]);
+    let record = measured(&run, &real.guest, &[&real.old, &real.new]);
     for row in &record.against[0].rows {
         let figures = row
             .median
@@ -126,7 +135,7 @@ fn two_debian_kernels_differ_as_they_must_on_any_host() {
     }
 
     let busy = [Busy::new(), Busy::new()];
-    let beside = measured(&run, &[&real.old, &real.new, "--seeds", "2"]);
+    let beside = measured(&run, &real.guest, &[&real.old, &real.new, "--seeds", "2"]);
     drop(busy);
     for (idle, busy) in record.kernels.iter().zip(&beside.kernels) {
         assert_eq!(idle.cells.len(), busy.cells.len());
@@ -147,7 +156,7 @@ fn a_kernel_against_itself_is_exactly_nothing() {
     let Some(real) = real() else { return };
     let run = Run::new();
     let words = [&*real.new, &*real.new, "--gate", "--seeds", "2"];
-    let record = measured(&run, &words);
+    let record = measured(&run, &real.guest, &words);
     for row in &record.against[0].rows {
         assert_eq!(row.word, Word::Identical, "{}", row.name());
         let differences = &row.median.as_ref().unwrap().differences;
@@ -184,4 +193,55 @@ fn nobody_may_do_it() {
     assert!(out.contains("what this cannot tell"), "{out}");
     let words: Vec<&str> = out.split_whitespace().collect();
     assert!(words.join(" ").contains("1 layout; 5 are needed"), "{out}");
+}
+
+/// Arm's, under one layout: counts repeat, they are of single instructions, and the SMMU is behind what is mapped for DMA.
+#[test]
+fn arms_kernels_are_counted_by_the_instruction() {
+    let Some(arm) = arm() else { return };
+    let run = Run::new();
+    let workloads = "pbobench:1000,roundtrip,fork,vfio 4 KiB,vfio 2 MiB";
+    let words = [
+        &*arm.old,
+        &*arm.new,
+        "--workloads",
+        workloads,
+        "--seeds",
+        "1",
+        "--limit",
+        "600s",
+    ];
+    let record = measured(&run, &arm.guest, &words);
+    for kernel in &record.kernels {
+        assert_eq!(kernel.architecture, "aarch64");
+        let line = kernel.command_line.join(" ");
+        assert!(line.contains("virt,iommu=smmuv3"), "{line}");
+        assert!(line.contains("cntfrq=1000000000"), "{line}");
+        for cell in &kernel.cells {
+            let (of, median) = (&cell.seeds[0], cell.seeds[0].median);
+            println!(
+                "{} {} {}: {median} x{}",
+                kernel.name, cell.cell, cell.operation, of.operations
+            );
+        }
+        // A counter that steps by several instructions gives multiples of that.
+        let counted = |operation: &str| {
+            let mut cells = kernel.cells.iter();
+            cells.find(|cell| cell.operation == operation).unwrap().seeds[0].clone()
+        };
+        let (map, churn) = (counted("map"), counted("churn"));
+        let odd = |counts: &Counts| counts.pairs().iter().any(|(count, _)| count % 2 == 1);
+        assert!(odd(&map.counts) && odd(&churn.counts), "{map:?}");
+        // Larger pages take fewer instructions to map for a device.
+        let dma = |page: &str| {
+            let mut cells = kernel.cells.iter();
+            let of = |cell: &&Cell| cell.operation == "dma map" && cell.cell == page;
+            cells.find(of).unwrap().seeds[0].median
+        };
+        assert!(dma("vfio 4 KiB") > 10 * dma("vfio 2 MiB"));
+    }
+    // A buffer takes fewer instructions in 6.12 than in 6.1 here, too.
+    let mut rows = record.against[0].rows.iter();
+    let churn = rows.find(|row| row.operation == "churn").unwrap();
+    assert!(churn.median.as_ref().unwrap().change < 0.0, "{churn:#?}");
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `-accel tcg,thread=single -icount shift=0,sleep=off` | an instruction is a nanosecond of the guest's clock, on any host; waiting is skipped |
 //! | `-cpu max,-la57,-erms,-fsrm` | TCG counts each iteration of a REP instruction: kernels must copy without them |
+//! | `-cpu cortex-a72,cntfrq=1000000000` | one tick of the virtual counter is one instruction (62.5 MHz by itself: sixteen) |
 //! | `-smp 1` | one order of events |
 //! | `-rtc base=...,clock=vm` | the same time of day at each boot |
 //! | `-seed N` | the same random numbers at each boot of one layout sample |
@@ -98,7 +99,7 @@ impl Machine {
         match self.image.architecture {
             Architecture::X86_64 => "max,-la57,-erms,-fsrm",
             // A real model: what "max" is grows with QEMU's versions, and old kernels do not take all of it.
-            Architecture::Aarch64 => "cortex-a72",
+            Architecture::Aarch64 => "cortex-a72,cntfrq=1000000000",
         }
     }
 

@@ -72,11 +72,20 @@ fn said(transcript: &Transcript, seed: u64) -> Result<Vec<Said>, String> {
             hello.seed
         ));
     }
-    if matches!(hello.unit, Unit::Ticks) {
-        return Err(
-            "the guest's counter does not count instructions: a loop of known length took another number of ticks"
-                .to_owned(),
-        );
+    match hello.unit {
+        Unit::Instructions { per_tick: 1 } => {}
+        // The machine pins the counter's frequency, so no figure of ours is a multiple of anything.
+        Unit::Instructions { per_tick } => {
+            return Err(format!(
+                "the guest's counter counts in steps of {per_tick} instructions: QEMU did not set its frequency to 1 GHz"
+            ));
+        }
+        Unit::Ticks => {
+            return Err(
+                "the guest's counter does not count instructions: a loop of known length took another number of ticks"
+                    .to_owned(),
+            );
+        }
     }
     let each = transcript.counted.iter().map(|counted| {
         let wrong = |why| format!("{}, {}: {why}", counted.name, counted.operation);
@@ -238,7 +247,10 @@ mod tests {
         killed.end = End::TimeLimit;
         killed.why = "it had not ended after 120 s".to_owned();
         let ticks = boot(&[hello(Unit::Ticks), counts(), Line::Done { lines: 2 }]);
+        let coarse = Unit::Instructions { per_tick: 16 };
+        let coarse = boot(&[hello(coarse), counts(), Line::Done { lines: 2 }]);
         for (boot, says) in [
+            (coarse, "in steps of 16 instructions"),
             (torn, "torn"),
             (boot(&whole[..2]), "did not come to its end"),
             (elsewhere, "layout 3, not 4"),

@@ -52,7 +52,7 @@ fn arm_has_its_own_machine_cpu_and_console() {
     let plain = words(&machine);
     for part in [
         "-machine virt ",
-        "-cpu cortex-a72 ",
+        "-cpu cortex-a72,cntfrq=1000000000 ",
         "console=ttyAMA0 quiet",
     ] {
         assert!(plain.contains(part), "{part} is not in {plain}");
