@@ -227,7 +227,11 @@ fn arms_kernels_are_counted_by_the_instruction() {
         // A counter that steps by several instructions gives multiples of that.
         let counted = |operation: &str| {
             let mut cells = kernel.cells.iter();
-            cells.find(|cell| cell.operation == operation).unwrap().seeds[0].clone()
+            cells
+                .find(|cell| cell.operation == operation)
+                .unwrap()
+                .seeds[0]
+                .clone()
         };
         let (map, churn) = (counted("map"), counted("churn"));
         let odd = |counts: &Counts| counts.pairs().iter().any(|(count, _)| count % 2 == 1);

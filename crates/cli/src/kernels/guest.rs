@@ -11,6 +11,8 @@ const VARIABLE: &str = "STOPGAP_GUEST";
 const FILE: &str = "stopgap-guest";
 const BUILD: &str =
     "cargo rustc --release -p stopgap-guest --bin stopgap-guest -- -C target-feature=+crt-static";
+/// For arm64, where this program is for x86-64.
+const CROSS_BUILD: &str = "checks/aarch64-guest/build FOLDER, on Debian 12";
 
 /// Larger is no guest program.
 const LARGEST: u64 = 64 << 20;
@@ -31,9 +33,13 @@ pub(super) fn program(architecture: Architecture) -> Result<Vec<u8>, Failure> {
     let shown = path
         .as_ref()
         .map_or(FILE.to_owned(), |path| path.display().to_string());
+    let build = match architecture {
+        Architecture::Aarch64 if cfg!(target_arch = "x86_64") => CROSS_BUILD,
+        _ => BUILD,
+    };
     let refuse = |why: &str| {
         Failure::unsupported(format!(
-            "the guest's program {shown}{place}: {why}; build it ({BUILD}), or name it with {VARIABLE}=FILE"
+            "the guest's program {shown}{place}: {why}; build it ({build}), or name it with {VARIABLE}=FILE"
         ))
     };
     let path = path.ok_or_else(|| refuse("this program's own folder is not known"))?;
