@@ -85,9 +85,8 @@ impl Counter {
             // Where a tick is several instructions, so many more of them that none is lost in rounding.
             let turns = TURNS * per_tick;
             let between = (0..RUNS).map(|_| {
-                let (short, ()) = raw::<{ Operation::Nothing as u8 }, _>(|| run(turns));
-                let (long, ()) = raw::<{ Operation::Nothing as u8 }, _>(|| run(3 * turns));
-                long.saturating_sub(short)
+                ticks(run, 3 * turns)
+                    .saturating_sub(ticks(run, turns))
                     .abs_diff(2 * turns * instructions / per_tick)
             });
             // Of whole ticks, two readings may be off by one.
@@ -132,6 +131,13 @@ fn raw<const OPERATION: u8, T>(operation: impl FnOnce() -> T) -> (u64, T) {
     let result = operation();
     mark::end();
     (stamp().saturating_sub(start), result)
+}
+
+/// What a run of so many turns takes. Long and short ones go by the same code: inlined twice, one of them may be given its
+/// turns in an instruction more.
+#[inline(never)]
+fn ticks(run: fn(u64), turns: u64) -> u64 {
+    raw::<{ Operation::Nothing as u8 }, _>(|| run(turns)).0
 }
 
 /// Runs of known length.
