@@ -388,8 +388,8 @@ stopgap_set *stopgap_set_new(const struct stopgap_set_options *options);
 
 /*
  * `length` bytes (rounded up to pages) that read as zero and are locked as soon as they are touched. ENOMEM: beyond the
- * budget or RLIMIT_MEMLOCK. Else as shmget(2), memfd_create(2), mmap(2), mlock(2). Seven system calls; no page is
- * touched.
+ * budget or RLIMIT_MEMLOCK, or a memfd beyond RLIMIT_FSIZE. Else as shmget(2), memfd_create(2), mmap(2), mlock(2). Seven
+ * system calls; no page is touched.
  */
 STOPGAP_MUST_CHECK
 stopgap_held *stopgap_set_take(stopgap_set *set, size_t length);
@@ -530,7 +530,10 @@ int stopgap_listener_fd(stopgap_listener *listener);
 /* Stops listening. The file stays. */
 int stopgap_listener_close(stopgap_listener *listener);
 
-/* The server's end of the next client's channel; waits for it. As accept(2), memfd_create(2), mmap(2). */
+/*
+ * The server's end of the next client's channel; waits for it. ENOMEM: the ring is beyond RLIMIT_FSIZE. Else as
+ * accept(2), memfd_create(2), mmap(2).
+ */
 STOPGAP_MUST_CHECK
 stopgap_channel *stopgap_channel_accept(stopgap_listener *listener, const struct stopgap_channel_options *options);
 

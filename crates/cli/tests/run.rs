@@ -196,6 +196,24 @@ fn a_file_that_is_no_library_is_told_before_anything_runs() {
     }
 }
 
+/// It would be loaded, and nothing would be as it says.
+#[test]
+fn another_real_library_is_told_before_anything_runs() {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let mut paths = maps.lines().filter_map(|line| line.split(' ').next_back());
+    let libc = paths.find(|path| path.ends_with("/libc.so.6")).unwrap();
+    for measure in [&["--measure", "-n", "2"][..], &[]] {
+        let words = [&["run", "--fix", "arena"], measure, &["--", "true"]].concat();
+        let mut command = run(&words);
+        let shown = command.env("STOPGAP_PRELOAD", libc).output().unwrap();
+        assert_eq!(shown.status.code(), Some(3), "{shown:?}");
+        assert_eq!(text(&shown.stdout), "");
+        let told = text(&shown.stderr);
+        assert!(told.contains("libc.so.6 is another library"), "{told}");
+        assert!(told.contains("libstopgap_preload.so"), "{told}");
+    }
+}
+
 #[test]
 fn large_maps_take_one_policy() {
     let fix = |list: &str| run(&["run", "--fix", list, "--", "true"]).output().unwrap();

@@ -90,6 +90,33 @@ mod window;
 #[global_allocator]
 static HEAP: heap::Heap = heap::Heap::new();
 
+mod known_by {
+    #![allow(unsafe_code)]
+
+    /// An ELF note, in whose file it stands whoever strips it.
+    #[repr(C)]
+    struct Note {
+        name_length: u32,
+        version_length: u32,
+        kind: u32,
+        name: [u8; 8],
+        version: u32,
+    }
+
+    /// `stopgap run` preloads no library without it: another one would be loaded and change nothing, and nobody would
+    /// know. The version is that of the variables by which the two understand each other.
+    #[used]
+    // SAFETY: the section holds notes, one after the other, which are read by nobody but by name; this is a whole one.
+    #[unsafe(link_section = ".note.stopgap")]
+    static NOTE: Note = Note {
+        name_length: 8,
+        version_length: 4,
+        kind: 1,
+        name: *b"stopgap\0",
+        version: 1,
+    };
+}
+
 mod at_start {
     #![allow(unsafe_code)]
 

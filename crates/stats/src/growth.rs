@@ -166,13 +166,13 @@ pub enum FitError {
         have: usize,
     },
     /// Measure more often.
-    #[error("{have} runs, an interval needs {LEAST_RUNS}")]
+    #[error("{}, an interval needs {LEAST_RUNS}", runs(*have))]
     TooFewRuns {
         /// How many there are.
         have: usize,
     },
     /// A run is missing at one N; leave it out at all of them.
-    #[error("{have} runs at N={n}, {expected} at the first N")]
+    #[error("{} at N={n}, {expected} at the first N", runs(*have))]
     UnequalRuns {
         /// Where.
         n: f64,
@@ -203,6 +203,12 @@ pub enum FitError {
         /// What it is.
         cost: f64,
     },
+}
+
+/// `1 run`, `2 runs`.
+fn runs(count: usize) -> String {
+    let s = if count == 1 { "" } else { "s" };
+    format!("{count} run{s}")
 }
 
 /// How the cost of `points` grows; their order does not matter.

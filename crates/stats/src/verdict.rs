@@ -77,25 +77,39 @@ impl Verdict {
 }
 
 /// `1.92x (1.84..2.01)`, `3.62 us (3.50..3.74)`: the value to three significant digits, the
-/// ends to as many decimals, the unit as it is. A unit of `x` (times) stands without a space;
-/// an empty one leaves nothing.
+/// ends to as many decimals, the unit as it is. An end of another order of magnitude has three
+/// significant digits of its own: `0.0195x (0.0010..158)`. A unit of `x` (times) stands without a
+/// space; an empty one leaves nothing.
 #[must_use]
 pub fn format_interval(value: f64, low: f64, high: f64, unit: &str) -> String {
-    let digits = decimals(value);
-    let value = with_unit(value, digits, unit);
-    format!("{value} ({low:.digits$}..{high:.digits$})")
+    let (low, high) = (end_text(low, value), end_text(high, value));
+    let value = with_unit(value, decimals(value), unit);
+    format!("{value} ({low}..{high})")
+}
+
+/// An end of an interval around `value`.
+fn end_text(end: f64, value: f64) -> String {
+    let (own, shared) = (decimals(end), decimals(value));
+    // One decimal more or less than it needs keeps the numbers alike; with more of them a large end has digits that mean
+    // nothing, and a small one would read as 0.
+    let digits = if end == 0.0 || own.abs_diff(shared) < 2 {
+        shared
+    } else {
+        own
+    };
+    format!("{end:.digits$}")
 }
 
 /// [`format_interval`] of a figure; the value alone where it has no interval, and
 /// `(at least 1.84)`, `(at most 2.01)` where it has one end.
 #[must_use]
 pub fn figure_text(figure: &Figure) -> String {
-    let digits = decimals(figure.value);
-    let value = with_unit(figure.value, digits, &figure.unit);
+    let end = |end| end_text(end, figure.value);
+    let value = with_unit(figure.value, decimals(figure.value), &figure.unit);
     match (figure.low, figure.high) {
         (Some(low), Some(high)) => format_interval(figure.value, low, high, &figure.unit),
-        (Some(low), None) => format!("{value} (at least {low:.digits$})"),
-        (None, Some(high)) => format!("{value} (at most {high:.digits$})"),
+        (Some(low), None) => format!("{value} (at least {})", end(low)),
+        (None, Some(high)) => format!("{value} (at most {})", end(high)),
         (None, None) => value,
     }
 }
@@ -143,6 +157,22 @@ mod tests {
         }
     }
 
+    /// Neither digits that mean nothing, nor a 0 that is none.
+    #[test]
+    fn a_wide_interval_reads_as_well_as_a_narrow_one() {
+        for (value, low, high, shown) in [
+            (0.019_5, 0.019_5, 157.651_4, "0.0195x (0.0195..158)"),
+            (120.0, 0.019_5, 157.65, "120x (0.0195..158)"),
+            (0.978, 0.95, 1.02, "0.978x (0.950..1.020)"),
+            (9.98, 9.5, 10.24, "9.98x (9.50..10.24)"),
+            (12.3, 0.0, 150.0, "12.3x (0.0..150.0)"),
+            (1.25, -2.5, 1_234.5, "1.25x (-2.50..1234)"),
+            (1.0, f64::NEG_INFINITY, f64::INFINITY, "1.00x (-inf..inf)"),
+        ] {
+            assert_eq!(format_interval(value, low, high, "x"), shown);
+        }
+    }
+
     #[test]
     fn intervals_in_words() {
         assert_eq!(format_interval(1.9, 1.8, 2.0, "x"), "1.90x (1.80..2.00)");
@@ -155,6 +185,11 @@ mod tests {
         assert_eq!(figure_text(&figure), "3.62 us (3.50..3.74)");
         figure.low = None;
         assert_eq!(figure_text(&figure), "3.62 us (at most 3.74)");
+        figure.high = Some(120.06);
+        assert_eq!(figure_text(&figure), "3.62 us (at most 120)");
+        (figure.low, figure.high) = (Some(0.012_34), None);
+        assert_eq!(figure_text(&figure), "3.62 us (at least 0.0123)");
+        figure.low = None;
         figure.high = None;
         assert_eq!(figure_text(&figure), "3.62 us");
     }

@@ -58,7 +58,9 @@ impl Window {
                 what: "the window has 2^30 pages or more",
             });
         }
-        let file = in_file.then(|| memory_file(bytes as u64)).transpose()?;
+        let file = in_file
+            .then(|| sys::memory_file(bytes as u64))
+            .transpose()?;
         let span = match &file {
             Some(file) => sys::map_file(bytes, file.as_fd())?,
             None => sys::map(bytes, false)?,
@@ -299,20 +301,6 @@ impl Window {
     pub(super) fn file(&self) -> Option<BorrowedFd<'_>> {
         self.file.as_ref().map(AsFd::as_fd)
     }
-}
-
-/// A memfd of `bytes`; to make it larger than this process's files may be would end the process, so that is asked.
-fn memory_file(bytes: u64) -> Result<OwnedFd> {
-    if let Some(limit) = sys::most_file_bytes()
-        && bytes > limit
-    {
-        return Err(Error::Limit {
-            asked: bytes,
-            limit,
-            which: "RLIMIT_FSIZE",
-        });
-    }
-    sys::memory_file(bytes)
 }
 
 impl Drop for Window {

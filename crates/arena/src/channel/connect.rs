@@ -34,7 +34,7 @@ pub struct Serves(PhantomData<()>);
 /// Both ends of a new channel, for a fork(2) or two threads.
 ///
 /// # Errors
-/// [`Error::Invalid`] for impossible options; as socketpair(2), memfd_create(2), mmap(2).
+/// [`Error::Limit`] for impossible options, or a ring beyond `RLIMIT_FSIZE`; as socketpair(2), memfd_create(2), mmap(2).
 pub fn pair(options: &Options) -> Result<(Server, Client)> {
     let (server, client) = socket::pair()?;
     let server = Server::over(server, options)?;
@@ -47,7 +47,7 @@ impl Listener {
     /// A client that goes at once is an end whose first wait says [`Error::PeerGone`].
     ///
     /// # Errors
-    /// As accept4(2), memfd_create(2), mmap(2).
+    /// As [`Server::over`] and accept4(2).
     pub fn accept(&self, options: &Options) -> Result<Server> {
         let socket = socket::accept(self.socket.as_fd())?;
         Server::over(socket, options)
@@ -75,7 +75,8 @@ impl Server {
     /// from socketpair(2) or accept(2). Makes the ring, and sends it.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for another socket or impossible options; [`Error::PeerGone`]; as memfd_create(2), mmap(2).
+    /// [`Error::Invalid`] for another socket, [`Error::Limit`] for a ring beyond 1 GiB or `RLIMIT_FSIZE`;
+    /// [`Error::PeerGone`]; as memfd_create(2), mmap(2).
     pub fn over(socket: OwnedFd, options: &Options) -> Result<Server> {
         let capacity = capacity(options)?;
         of_packets(&socket)?;

@@ -19,6 +19,11 @@ use crate::sys::socket::{self, Received, Sent};
 /// Descriptors that may be on their way in one direction: the kernel counts them against their sender's limit too.
 const MOST_FDS_AHEAD: u32 = 64;
 
+/// Packets that are read from the socket in one go. More than a peer that keeps the rules can have sent: one with each of
+/// the descriptors that may be on their way, and the call that woke us. One that sends without end must not keep us
+/// from looking at the clock.
+const MOST_PACKETS: u32 = 2 * MOST_FDS_AHEAD;
+
 /// Packets on the socket, by their first byte.
 mod packet {
     /// "Wake up": to an end that sleeps on the socket.
@@ -269,6 +274,11 @@ impl<R> End<R> {
     #[cfg(test)]
     pub(super) fn ring(&self) -> &Ring<Mapping> {
         &self.core.ring
+    }
+
+    #[cfg(test)]
+    pub(super) fn ring_mut(&mut self) -> &mut Ring<Mapping> {
+        &mut self.core.ring
     }
 
     /// What this end did so far.
@@ -670,9 +680,13 @@ impl Core {
         Ok(())
     }
 
-    /// Reads what lies in the socket.
+    /// Reads what lies in the socket; of a peer that broke the rules maybe not all.
     fn drain(&mut self) -> Result<()> {
-        while self.receive()? {}
+        for _ in 0..MOST_PACKETS {
+            if !self.receive()? {
+                break;
+            }
+        }
         Ok(())
     }
 
@@ -740,9 +754,11 @@ impl Core {
     }
 
     fn pop(&mut self, front: Front, into: &mut [u8]) -> Result<()> {
+        let mut read = 0;
         while front.fds > 0 && self.came.is_empty() {
-            // They went ahead of the message, so they are here.
-            if !self.receive()? {
+            // They went ahead of the message, so they are here, and little lies before them.
+            read += 1;
+            if read > MOST_PACKETS || !self.receive()? {
                 return Err(Error::Peer {
                     what: "the descriptors of a message did not come",
                 });

@@ -698,6 +698,60 @@ fn the_servers_memory_can_be_cut_by_nobody() {
     );
 }
 
+/// As many packets as the socket takes, each of which says "wake up"; how many.
+fn flood(socket: std::os::fd::BorrowedFd<'_>) -> u64 {
+    let mut sent = 0;
+    while socket::send(socket, b"w", &[]).unwrap() == socket::Sent::Yes {
+        sent += 1;
+    }
+    sent
+}
+
+/// Else who sends them as fast as they are read would keep this side from ever looking at the clock.
+#[test]
+fn wake_ups_without_end_are_not_read_without_end() {
+    let unread = |server: &Server| rustix::io::ioctl_fionread(server.fd()).unwrap();
+    let (mut server, client) = pair(&small()).unwrap();
+    let sent = flood(client.fd());
+    assert!(sent > 128, "the socket takes only {sent}");
+    server.check_peer().unwrap();
+    assert_eq!(unread(&server), sent - 128);
+    // Nor before the descriptors that a message says it has.
+    let (mut server, mut client) = pair(&small()).unwrap();
+    let sent = flood(client.fd());
+    assert!(client.ring_mut().push(b"", 1).unwrap());
+    let error = server.recv(&mut Vec::new(), SOON).unwrap_err();
+    assert!(matches!(error, Error::Peer { .. }), "{error}");
+    assert_eq!(unread(&server), sent - 128);
+}
+
+#[test]
+fn files_that_may_not_be_as_long_as_a_ring_are_an_error_and_no_signal() {
+    if alone("files_that_may_not_be_as_long_as_a_ring_are_an_error_and_no_signal") {
+        return;
+    }
+    let limit = rustix::process::Rlimit {
+        current: Some(WHOLE),
+        maximum: Some(WHOLE),
+    };
+    rustix::process::setrlimit(rustix::process::Resource::Fsize, limit).unwrap();
+    let before = open_files();
+    drop(pair(&small()).unwrap());
+    let large = Options {
+        ring: 8192,
+        ..small()
+    };
+    assert_eq!(
+        pair(&large).unwrap_err(),
+        Error::Limit {
+            asked: 4096 + 2 * 8192,
+            limit: WHOLE,
+            which: "RLIMIT_FSIZE"
+        }
+    );
+    assert_eq!(open_files(), before);
+}
+
 #[test]
 fn packets_that_are_none_of_ours_end_the_channel() {
     let pipe = rustix::pipe::pipe().unwrap();

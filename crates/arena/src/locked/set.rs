@@ -451,7 +451,7 @@ impl Set {
     /// Eight system calls, of which none touches a page.
     ///
     /// # Errors
-    /// [`Error::Limit`] beyond the budget or `RLIMIT_MEMLOCK`; else as shmget(2), memfd_create(2), mmap(2) and mlock(2).
+    /// [`Error::Limit`] beyond the budget, `RLIMIT_MEMLOCK`, or with a memfd `RLIMIT_FSIZE`; else as shmget(2), memfd_create(2), mmap(2) and mlock(2).
     pub fn take(&self, length: usize) -> Result<Held> {
         self.make(length, |state, shared, length| {
             if shared.way == Way::Memfd {

@@ -190,6 +190,39 @@ fn what_is_touched_is_off_the_lists_at_once() {
 }
 
 #[test]
+fn files_that_may_not_be_that_long_are_an_error_and_no_signal() {
+    if !own_process("locked::tests::files_that_may_not_be_that_long_are_an_error_and_no_signal") {
+        return;
+    }
+    let set = set(1 << 20);
+    let limit = Rlimit {
+        current: Some(page() as u64),
+        maximum: Some(page() as u64),
+    };
+    setrlimit(Resource::Fsize, limit).unwrap();
+    let by_memfd = Set::new(Options {
+        way: Way::Memfd,
+        ..Options::default()
+    })
+    .unwrap();
+    for refused in [
+        set.take_shareable(2 * page()).map(drop),
+        by_memfd.take(2 * page()).map(drop),
+    ] {
+        let passed = Error::Limit {
+            asked: 2 * page() as u64,
+            limit: page() as u64,
+            which: "RLIMIT_FSIZE",
+        };
+        assert_eq!(refused.unwrap_err(), passed);
+    }
+    fill(&set.take_shareable(page()).unwrap(), 1);
+    // A segment is no file.
+    fill(&set.take(2 * page()).unwrap(), 2);
+    assert_eq!(mlocked(), 0);
+}
+
+#[test]
 fn what_can_be_passed_on_is_a_memfd_that_nobody_can_cut() {
     if !own_process("locked::tests::what_can_be_passed_on_is_a_memfd_that_nobody_can_cut") {
         return;

@@ -9,7 +9,7 @@ use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags};
 
-use super::call;
+use super::{call, lengthen};
 use crate::error::{Error, Result};
 
 fn pointer(address: usize) -> *mut c_void {
@@ -52,7 +52,7 @@ pub(crate) fn memfd(name: &CStr, length: u64) -> Result<OwnedFd> {
     let fd = call("memfd_create", || {
         rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
     })?;
-    call("ftruncate", || rustix::fs::ftruncate(&fd, length))?;
+    lengthen(&fd, length)?;
     Ok(fd)
 }
 

@@ -6,15 +6,14 @@ use std::sync::atomic::AtomicU32;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{
-    FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate,
-    memfd_create, open,
+    FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags, fallocate, fcntl_add_seals, memfd_create,
+    open,
 };
 use rustix::io::Errno;
 use rustix::mm::{self, Advice, MapFlags, MprotectFlags, ProtFlags};
-use rustix::process::{Resource, getrlimit};
 use rustix::thread::futex;
 
-use super::call;
+use super::{call, lengthen};
 use crate::error::Result;
 
 /// A range of addresses: where it starts, and its bytes. Whole pages.
@@ -181,17 +180,12 @@ pub(crate) fn memory_file(bytes: u64) -> Result<OwnedFd> {
     let file = call("memfd_create", || {
         memfd_create("stopgap", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
     })?;
-    call("ftruncate", || ftruncate(&file, bytes))?;
+    lengthen(&file, bytes)?;
     call("fcntl", || {
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         fcntl_add_seals(&file, seals)
     })?;
     Ok(file)
-}
-
-/// The most bytes that a file may have; `None`: no limit. To pass it raises SIGXFSZ, so who makes a file asks first.
-pub(crate) fn most_file_bytes() -> Option<u64> {
-    getrlimit(Resource::Fsize).current
 }
 
 /// Frees a file's pages: it reads as zero there.

@@ -21,7 +21,10 @@ pub(crate) mod signals;
 #[cfg(not(loom))]
 pub(crate) mod socket;
 
+use std::os::fd::OwnedFd;
+
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 use crate::error::{Error, Result};
 
@@ -31,6 +34,20 @@ fn call<T>(name: &'static str, work: impl FnOnce() -> std::result::Result<T, Err
     #[cfg(any(test, feature = "inject"))]
     crate::inject::before(name).map_err(|errno| Error::Call { call: name, errno })?;
     work().map_err(|errno| Error::Call { call: name, errno })
+}
+
+/// Makes a file `bytes` long. Beyond `RLIMIT_FSIZE` the call would end the process (SIGXFSZ), so that is asked first.
+fn lengthen(file: &OwnedFd, bytes: u64) -> Result<()> {
+    if let Some(limit) = getrlimit(Resource::Fsize).current
+        && bytes > limit
+    {
+        return Err(Error::Limit {
+            asked: bytes,
+            limit,
+            which: "RLIMIT_FSIZE",
+        });
+    }
+    call("ftruncate", || rustix::fs::ftruncate(file, bytes))
 }
 
 /// Bytes of a base page.

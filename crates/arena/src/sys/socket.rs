@@ -20,8 +20,8 @@ use rustix::net::{
     sockopt,
 };
 
-use super::call;
 use super::futex::timespec;
+use super::{call, lengthen};
 use crate::error::{Error, Result};
 
 /// Most descriptors in one packet.
@@ -256,7 +256,7 @@ pub(crate) fn sealed_file(length: usize) -> Result<OwnedFd> {
             MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
         )
     })?;
-    call("ftruncate", || rustix::fs::ftruncate(&file, length as u64))?;
+    lengthen(&file, length as u64)?;
     call("fcntl", || {
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
     })?;

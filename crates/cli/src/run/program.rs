@@ -73,6 +73,31 @@ fn has_capabilities(path: &Path) -> bool {
     rustix::fs::getxattr(path, "security.capability", &mut none).is_ok_and(|length| length > 0)
 }
 
+/// A part of an ELF file as its program header has it.
+struct Segment {
+    kind: u32,
+    offset: u64,
+    length: u64,
+}
+
+/// The segments of a 64-bit ELF file of this machine's byte order; `None` where the file ends before they do.
+fn segments(file: &File, head: &[u8]) -> Option<Vec<Segment>> {
+    let half = |at: usize| Some(u16::from_ne_bytes(*head.get(at..)?.first_chunk()?));
+    let table = u64::from_ne_bytes(*head.get(32..)?.first_chunk()?);
+    let (size, count) = (u64::from(half(54)?), u64::from(half(56)?));
+    let segment = |index: u64| {
+        let mut entry = [0; 40];
+        let at = table.checked_add(index * size)?;
+        file.read_exact_at(&mut entry, at).ok()?;
+        Some(Segment {
+            kind: u32::from_ne_bytes(*entry.first_chunk()?),
+            offset: u64::from_ne_bytes(*entry[8..].first_chunk()?),
+            length: u64::from_ne_bytes(*entry[32..].first_chunk()?),
+        })
+    };
+    (0..count).map(segment).collect()
+}
+
 /// What of an ELF file keeps the dynamic linker from loading our library into it.
 fn elf(file: &File, head: &[u8]) -> Option<String> {
     const CLASS_64: u8 = 2;
@@ -83,36 +108,53 @@ fn elf(file: &File, head: &[u8]) -> Option<String> {
     if *head.get(4)? != CLASS_64 {
         return Some("is a 32-bit program, the library is not".to_owned());
     }
-    let number = |at: usize, length: usize| -> Option<u64> {
-        let bytes = head.get(at..at + length)?;
-        let all = bytes.iter().rev();
-        Some(all.fold(0, |number, byte| number << 8 | u64::from(*byte)))
-    };
-    let (table, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
-    for index in 0..count {
-        let mut kind = [0; 4];
-        let at = table.checked_add(index * size)?;
-        file.read_exact_at(&mut kind, at).ok()?;
-        if u32::from_le_bytes(kind) == PT_INTERP {
-            return None;
-        }
-    }
-    Some("is statically linked (its ELF file names no interpreter, PT_INTERP)".to_owned())
+    let segments = segments(file, head)?;
+    let named = segments.iter().any(|segment| segment.kind == PT_INTERP);
+    (!named)
+        .then(|| "is statically linked (its ELF file names no interpreter, PT_INTERP)".to_owned())
 }
 
-/// Why the dynamic linker could not load `library` into a program of this machine; `None` where its head says nothing
-/// against it.
+/// The note by which the library is known (`crates/preload/src/lib.rs`): lengths of name and version, kind, name, version.
+fn note() -> Vec<u8> {
+    let [name_length, version_length, kind, version] = [8_u32, 4, 1, 1].map(u32::to_ne_bytes);
+    [name_length, version_length, kind]
+        .concat()
+        .into_iter()
+        .chain(*b"stopgap\0")
+        .chain(version)
+        .collect()
+}
+
+/// Whether an ELF file has [`note`] among its notes.
+fn is_ours(file: &File, head: &[u8]) -> bool {
+    const PT_NOTE: u32 = 4;
+    /// Longer than all notes of a library are together.
+    const MOST: u64 = 1 << 16;
+    let ours = note();
+    let segments = segments(file, head).unwrap_or_default();
+    let mut notes = segments.iter().filter(|segment| segment.kind == PT_NOTE);
+    notes.any(|segment| {
+        #[allow(clippy::cast_possible_truncation)] // at most MOST
+        let mut bytes = vec![0; segment.length.min(MOST) as usize];
+        let read = file.read_exact_at(&mut bytes, segment.offset);
+        read.is_ok() && bytes.windows(ours.len()).any(|part| part == ours)
+    })
+}
+
+/// Why `library` is none that can be preloaded: ld.so could not load it into a program of this machine, or it is another
+/// one, which would change nothing. `None` where nothing is against it.
 pub(super) fn cannot_load(library: &Path) -> Option<String> {
     /// Of an ELF file's head: class and byte order, kind, machine.
     const TELLING: [std::ops::Range<usize>; 3] = [4..6, 16..18, 18..20];
     const SHARED: [u8; 2] = 3_u16.to_ne_bytes();
     let head = |path: &Path| {
         let mut head = [0_u8; 64];
-        File::open(path)?.read_exact(&mut head)?;
-        Ok::<_, std::io::Error>(head)
+        let mut file = File::open(path)?;
+        file.read_exact(&mut head)?;
+        Ok::<_, std::io::Error>((file, head))
     };
-    let of_library = match head(library) {
-        Ok(head) => head,
+    let (file, of_library) = match head(library) {
+        Ok(read) => read,
         Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
             return Some("is no library".to_owned());
         }
@@ -123,12 +165,16 @@ pub(super) fn cannot_load(library: &Path) -> Option<String> {
         return Some("is no library".to_owned());
     }
     // This command runs here, so its head says what does.
-    let own = head(Path::new("/proc/self/exe")).ok()?;
+    let (_, own) = head(Path::new("/proc/self/exe")).ok()?;
     let same = |part: std::ops::Range<usize>| of_library[part.clone()] == own[part];
     if !same(format) || !same(machine) {
         return Some("is of another machine".to_owned());
     }
-    (of_library[kind] != SHARED).then(|| "is no shared library".to_owned())
+    if of_library[kind] != SHARED {
+        return Some("is no shared library".to_owned());
+    }
+    let other = "is another library, or that of another version of stopgap";
+    (!is_ours(&file, &of_library)).then(|| other.to_owned())
 }
 
 #[cfg(test)]

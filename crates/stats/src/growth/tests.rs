@@ -257,6 +257,14 @@ fn faults_in_the_data_are_named() {
                 point.runs.pop();
             }
         }),
+        ("1 run, an interval needs 3", &|points| {
+            for point in points {
+                point.runs.truncate(1);
+            }
+        }),
+        ("1 run at N=3, 3 at the first N", &|points| {
+            points[2].runs.truncate(1);
+        }),
     ] {
         assert_eq!(with(change), text);
     }

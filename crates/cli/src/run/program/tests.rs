@@ -73,19 +73,31 @@ fn static_setuid_and_32_bit_programs_pass_through_and_scripts_are_followed() {
     }
 }
 
+/// A shared library that holds nothing but `notes`, after its head and a program header for them.
+fn library_of(notes: &[u8]) -> Vec<u8> {
+    let mut bytes = std::fs::read(std::env::current_exe().unwrap()).unwrap()[..64].to_vec();
+    bytes[16] = 3;
+    bytes[32..40].copy_from_slice(&64_u64.to_ne_bytes());
+    bytes[54..58].copy_from_slice(&[56, 0, 1, 0]);
+    for word in [4, 64 + 56, 0, 0, notes.len() as u64, 0, 4] {
+        bytes.extend_from_slice(&u64::to_ne_bytes(word));
+    }
+    bytes.extend_from_slice(notes);
+    bytes
+}
+
 #[test]
-fn what_ld_so_would_not_load_is_no_library() {
+fn what_would_not_be_loaded_or_would_do_nothing_is_no_library() {
     let folder = tempfile::tempdir().unwrap();
-    let library = std::fs::read(std::env::current_exe().unwrap()).unwrap()[..64].to_vec();
+    let library = library_of(&[&[0; 16][..], &note()].concat());
     let said = |change: &dyn Fn(&mut Vec<u8>)| {
         let mut bytes = library.clone();
-        // A shared one.
-        bytes[16] = 3;
         change(&mut bytes);
         let path = folder.path().join("library");
         std::fs::write(&path, bytes).unwrap();
         cannot_load(&path).unwrap_or_default()
     };
+    let other = "is another library, or that of another version of stopgap";
     assert_eq!(said(&|_| ()), "");
     assert_eq!(said(&|bytes| bytes[4] = 1), "is of another machine");
     assert_eq!(said(&|bytes| bytes[18] ^= 1), "is of another machine");
@@ -93,6 +105,16 @@ fn what_ld_so_would_not_load_is_no_library() {
     assert_eq!(said(&|bytes| bytes[0] = b'#'), "is no library");
     assert_eq!(said(&|bytes| bytes.truncate(20)), "is no library");
     assert_eq!(said(&Vec::clear), "is no library");
+    // Another one, that of another version, and what was copied in part.
+    assert_eq!(said(&|bytes| *bytes = library_of(b"")), other);
+    assert_eq!(said(&|bytes| *bytes.last_mut().unwrap() ^= 1), other);
+    for length in [64, 100, library.len() - 1] {
+        assert_eq!(said(&|bytes| bytes.truncate(length)), other, "{length}");
+    }
+    for wild in [32, 54, 56, 72, 96] {
+        let wild = said(&|bytes| bytes[wild..wild + 2].fill(0xff));
+        assert!(wild.is_empty() || wild == other, "{wild}");
+    }
     let none = cannot_load(&folder.path().join("none")).unwrap();
     assert!(none.starts_with("cannot be read: "), "{none}");
 }
