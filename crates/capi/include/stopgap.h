@@ -382,14 +382,17 @@ struct stopgap_set_options {
 #define STOPGAP_WAY_SYSV 1
 #define STOPGAP_WAY_MEMFD 2
 
-/* A set with nothing in it. ENOTSUP: the kernel keeps no pressure. Else as open(2), write(2) of the pressure's file. */
+/*
+ * A set with nothing in it. ENOTSUP: the kernel keeps no pressure. EINVAL: the path is another file, which nothing is
+ * written to. Else as open(2), write(2) of the pressure's file.
+ */
 STOPGAP_MUST_CHECK
 stopgap_set *stopgap_set_new(const struct stopgap_set_options *options);
 
 /*
  * `length` bytes (rounded up to pages) that read as zero and are locked as soon as they are touched. ENOMEM: beyond the
- * budget or RLIMIT_MEMLOCK, or a memfd beyond RLIMIT_FSIZE. Else as shmget(2), memfd_create(2), mmap(2), mlock(2). Seven
- * system calls; no page is touched.
+ * budget or RLIMIT_MEMLOCK, or a memfd beyond RLIMIT_FSIZE. Else as shmget(2), memfd_create(2), mmap(2), mlock(2). Eight
+ * system calls, nine where RLIMIT_MEMLOCK is below the budget; no page is touched.
  */
 STOPGAP_MUST_CHECK
 stopgap_held *stopgap_set_take(stopgap_set *set, size_t length);

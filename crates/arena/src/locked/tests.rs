@@ -747,8 +747,13 @@ fn no_kernel_pressure_is_an_error_that_says_so() {
         "{error}"
     );
     // The kernel keeps none, as with psi=0.
-    let off = failing(2, Errno::OPNOTSUPP, || with(Pressure::default()).map(drop));
-    if off.failed == Some("write") {
+    for (nth, call) in [(3, "pread"), (4, "write")] {
+        let off = failing(nth, Errno::OPNOTSUPP, || {
+            with(Pressure::default()).map(drop)
+        });
+        if std::fs::exists("/proc/pressure/memory").unwrap() {
+            assert_eq!(off.failed, Some(call));
+        }
         assert!(
             matches!(off.result, Err(Error::Unsupported { .. })),
             "{:?}",
@@ -772,6 +777,38 @@ fn no_kernel_pressure_is_an_error_that_says_so() {
         .is_err()
     );
     assert!(matches!(set(1).watch(), Err(Error::Invalid { .. })));
+}
+
+/// A trigger is text that is written into a file: into another one than the kernel's own it must not be.
+#[test]
+fn a_file_that_is_none_of_pressure_is_left_as_it_is() {
+    let path = std::env::temp_dir().join(format!("stopgap-pressure-{}", std::process::id()));
+    let refused = |path: PathBuf| {
+        let pressure = Some(Pressure {
+            path,
+            ..Pressure::default()
+        });
+        let error = Set::new(Options {
+            pressure,
+            ..Options::default()
+        });
+        let error = error.map(drop).unwrap_err();
+        assert!(matches!(error, Error::Invalid { .. }), "{error}");
+    };
+    for text in [
+        "root:x:0:0",
+        "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
+    ] {
+        std::fs::write(&path, text).unwrap();
+        refused(path.clone());
+        assert_eq!(read_to_string(&path).unwrap(), text);
+    }
+    std::fs::remove_file(&path).unwrap();
+    // Of the kernel, and would take it.
+    let comm = PathBuf::from("/proc/self/comm");
+    let before = read_to_string(&comm).unwrap();
+    refused(comm.clone());
+    assert_eq!(read_to_string(&comm).unwrap(), before);
 }
 
 /// A set that is asked about the machine's pressure; `None`: it cannot be here.
@@ -857,14 +894,14 @@ fn a_watch_reacts_by_itself() {
 
 #[test]
 fn a_refused_window_is_stretched_at_the_same_share() {
-    // open, write, open, write
+    // open, fstatfs, pread, write, and again
     let make = || {
         Set::new(Options {
             pressure: Some(Pressure::default()),
             ..Options::default()
         })
     };
-    let calls = failing(2, Errno::PERM, make);
+    let calls = failing(4, Errno::PERM, make);
     match calls.result {
         Ok(set) => assert_eq!(
             set.pressure(),

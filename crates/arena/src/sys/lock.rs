@@ -153,13 +153,40 @@ pub(crate) fn bound_by_memlock() -> Result<bool> {
         .contains(rustix::thread::CapabilitySet::IPC_LOCK))
 }
 
-/// Opens a file of pressure stall information and arms a trigger in it.
+/// Opens a file of pressure stall information and arms a trigger in it. The trigger is text that is written: another
+/// file would hold it, so what the file is comes first.
 pub(crate) fn trigger(path: &Path, text: &CStr) -> Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let fd = call("open", || rustix::fs::open(path, flags, Mode::empty()))?;
+    if !tells_pressure(&fd)? {
+        return Err(Error::Invalid {
+            what: "pressure: the file is neither /proc/pressure/memory nor a cgroup's memory.pressure",
+        });
+    }
     // With its closing NUL: the kernel overwrites the last byte (psi_write()).
     call("write", || rustix::io::write(&fd, text.to_bytes_with_nul()))?;
     Ok(fd)
+}
+
+/// Whether it is the kernel's own file of pressure: on procfs or cgroup2, and reads as one.
+fn tells_pressure(fd: &OwnedFd) -> Result<bool> {
+    /// `PROC_SUPER_MAGIC` and `CGROUP2_SUPER_MAGIC` of <linux/magic.h>.
+    const KERNELS: [u64; 2] = [0x9fa0, 0x6367_7270];
+    const BEGIN: [u8; 11] = *b"some avg10=";
+    let system = call("fstatfs", || rustix::fs::fstatfs(fd))?;
+    // Its type's width and sign differ between machines.
+    #[allow(
+        clippy::unnecessary_cast,
+        clippy::cast_sign_loss,
+        trivial_numeric_casts
+    )]
+    let system = system.f_type as u64;
+    if !KERNELS.contains(&system) {
+        return Ok(false);
+    }
+    let mut begin = [0; BEGIN.len()];
+    let read = call("pread", || rustix::io::pread(fd, &mut begin, 0))?;
+    Ok(read == BEGIN.len() && begin == BEGIN)
 }
 
 /// A file that one thread wakes another by.
