@@ -23,8 +23,8 @@ pub enum Error {
         /// What is wrong with it.
         what: &'static str,
     },
-    /// Nothing in the window is free that is as long as this, aligned as asked. errno `ENOMEM`.
-    #[error("no room for {bytes} bytes in the window")]
+    /// Nothing in the window is free that is as long as this, aligned as asked; or no address space is. errno `ENOMEM`.
+    #[error("no room for {bytes} bytes in {}", if isize::try_from(*bytes).is_ok() { "the window" } else { "an address space" })]
     NoRoom {
         /// Bytes asked for.
         bytes: usize,

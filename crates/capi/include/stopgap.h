@@ -100,7 +100,8 @@ struct stopgap_writer_options {
 
 /*
  * A writer to `fd`, a stream socket or a pipe, blocking or not. It has a descriptor of its own of the same open file:
- * the other side sees the end when that one is closed, too. EBADF; EMFILE.
+ * the other side sees the end when that one is closed, too. EBADF; EMFILE. Each write to a socket of datagrams or
+ * packets is EINVAL.
  */
 STOPGAP_MUST_CHECK
 stopgap_writer *stopgap_writer_open(int fd, const struct stopgap_writer_options *options);
@@ -191,7 +192,8 @@ void *stopgap_arena_alloc_uninit(stopgap_arena *arena, size_t length, size_t ali
 
 /*
  * Takes back what this arena gave out for `length` bytes. EINVAL, and nothing changes: never given out, not its start,
- * freed already, another length. (What was freed and given out again is another's buffer; nobody can tell.)
+ * freed already, a length of more or fewer pages. (What was freed and given out again is another's buffer; nobody can
+ * tell.)
  */
 int stopgap_arena_free(stopgap_arena *arena, void *address, size_t length);
 
@@ -390,9 +392,9 @@ STOPGAP_MUST_CHECK
 stopgap_set *stopgap_set_new(const struct stopgap_set_options *options);
 
 /*
- * `length` bytes (rounded up to pages) that read as zero and are locked as soon as they are touched. ENOMEM: beyond the
- * budget or RLIMIT_MEMLOCK, or a memfd beyond RLIMIT_FSIZE. Else as shmget(2), memfd_create(2), mmap(2), mlock(2). Eight
- * system calls, nine where RLIMIT_MEMLOCK is below the budget; no page is touched.
+ * `length` bytes (rounded up to pages) that read as zero and are locked as soon as they are touched. ENOMEM: beyond
+ * the budget or RLIMIT_MEMLOCK, or a memfd beyond RLIMIT_FSIZE. Else as shmget(2), memfd_create(2), mmap(2),
+ * mlock(2). Eight system calls, nine where RLIMIT_MEMLOCK is below the budget; no page is touched.
  */
 STOPGAP_MUST_CHECK
 stopgap_held *stopgap_set_take(stopgap_set *set, size_t length);
@@ -402,8 +404,8 @@ STOPGAP_MUST_CHECK
 stopgap_held *stopgap_set_take_shareable(stopgap_set *set, size_t length);
 
 /*
- * Locks `length` bytes (rounded up to pages) from `offset` on of a memfd that is there already; they become resident.
- * The set has a descriptor of its own. EINVAL: it is shorter.
+ * Locks `length` bytes (rounded up to pages) from `offset` on of a memfd that is there already; they become
+ * resident. The set has a descriptor of its own. EINVAL: it is shorter, or no memfd.
  */
 STOPGAP_MUST_CHECK
 stopgap_held *stopgap_set_take_file(stopgap_set *set, int fd, uint64_t offset, size_t length);

@@ -98,7 +98,7 @@ pub struct Writer<F: AsFd> {
     since: Option<Instant>,
     /// A block to be used again.
     spare: Vec<u8>,
-    /// Whether the file is a socket; `None`: not tried.
+    /// Whether the file is a socket; `None`: nothing that can be written to, as far as is known.
     socket: Option<bool>,
     /// Whether the other side is gone.
     gone: bool,
@@ -112,8 +112,11 @@ struct Block {
 }
 
 impl<F: AsFd> Writer<F> {
-    /// A writer to `file`: a stream socket or a pipe, blocking or not.
+    /// A writer to `file`: a stream socket or a pipe, blocking or not. Of another socket each write is
+    /// [`Error::Invalid`], since replies would merge.
     pub fn new(file: F, options: Options) -> Writer<F> {
+        // Asked now, so that a reply costs one call; what it is otherwise, its first write says.
+        let socket = gather::is_stream_socket(file.as_fd()).ok();
         Writer {
             file: Some(file),
             options,
@@ -122,7 +125,7 @@ impl<F: AsFd> Writer<F> {
             pending: 0,
             since: None,
             spare: Vec::new(),
-            socket: None,
+            socket,
             gone: false,
         }
     }
@@ -339,16 +342,16 @@ impl<F: AsFd> Writer<F> {
             used += 1;
         }
         let slices = &slices[..used];
-        if self.socket != Some(false) {
-            match gather::send(file.as_fd(), slices) {
-                Err(Error::Call {
-                    errno: Errno::NOTSOCK,
-                    ..
-                }) => self.socket = Some(false),
-                other => return other,
-            }
+        let socket = match self.socket {
+            Some(known) => known,
+            None => gather::is_stream_socket(file.as_fd())?,
+        };
+        self.socket = Some(socket);
+        if socket {
+            gather::send(file.as_fd(), slices)
+        } else {
+            gather::write(file.as_fd(), slices)
         }
-        gather::write(file.as_fd(), slices)
     }
 
     /// `count` bytes more are out.

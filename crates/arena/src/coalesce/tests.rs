@@ -107,6 +107,24 @@ fn the_last_replies_go_out_before_the_end_is_told() {
     assert_eq!(writer.pending(), 0);
 }
 
+/// On a socket of messages two replies would come as one.
+#[test]
+fn a_socket_of_messages_is_refused_and_nothing_is_sent() {
+    let (datagrams, theirs) = std::os::unix::net::UnixDatagram::pair().unwrap();
+    theirs.set_nonblocking(true).unwrap();
+    let (packets, _other) = crate::sys::socket::pair().unwrap();
+    for file in [datagrams.into(), packets] {
+        let file: std::os::fd::OwnedFd = file;
+        let mut writer = Writer::new(file, BY_HAND);
+        writer.push(b"one").unwrap();
+        writer.push(b"two").unwrap();
+        let error = writer.flush().unwrap_err();
+        assert!(matches!(error, Error::Invalid { .. }), "{error}");
+        assert_eq!(writer.pending(), 6);
+    }
+    assert!(theirs.recv(&mut [0; 8]).is_err());
+}
+
 #[test]
 fn reading_never_waits_with_replies_unsent() {
     let (server, client) = UnixStream::pair().unwrap();

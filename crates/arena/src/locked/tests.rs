@@ -269,6 +269,18 @@ fn somebody_elses_memfd_is_checked_first() {
     invalid(set.take_file(not_one.into(), 0, page()));
     let (read, _write) = rustix::pipe::pipe().unwrap();
     invalid(set.take_file(read, 0, page()));
+    // What would be purged would be gone from the disk.
+    for path in [
+        std::env::current_exe().unwrap(),
+        PathBuf::from("/sys/kernel/mm/ksm/run"),
+    ] {
+        match std::fs::File::open(&path) {
+            Ok(file) if rustix::fs::fcntl_get_seals(&file).is_err() => {
+                invalid(set.take_file(file.into(), 0, page()));
+            }
+            _ => skipped(&format!("{}: none, or in memory", path.display())),
+        }
+    }
     assert_eq!(set.statistics().unwrap(), Statistics::default());
 }
 

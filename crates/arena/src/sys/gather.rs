@@ -3,13 +3,29 @@
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketType, sockopt};
 
 use super::call;
 use super::signals::NoPipeSignal;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
-/// Sends to a socket; `ENOTSOCK` where it is none.
+/// Whether it is a stream socket; false: it is none at all. On any other several replies would become one message.
+pub(crate) fn is_stream_socket(fd: BorrowedFd<'_>) -> Result<bool> {
+    match call("getsockopt", || sockopt::socket_type(fd)) {
+        Ok(SocketType::STREAM) => Ok(true),
+        Ok(_) => Err(Error::Invalid {
+            what: "a socket of messages: replies that are gathered would merge",
+        }),
+        Err(Error::Call {
+            errno: Errno::NOTSOCK,
+            ..
+        }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Sends to a socket.
 pub(crate) fn send(fd: BorrowedFd<'_>, slices: &[IoSlice<'_>]) -> Result<usize> {
     call("sendmsg", || {
         let mut nothing = SendAncillaryBuffer::default();

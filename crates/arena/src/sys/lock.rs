@@ -69,14 +69,17 @@ pub(crate) fn size(fd: BorrowedFd<'_>) -> Result<u64> {
     Ok(u64::try_from(stat.st_size).unwrap_or(0))
 }
 
-/// A memfd's seals; what is none cannot be sealed.
+/// A memfd's seals. What cannot be sealed is no file in memory: of one on a disk the contents would be lost for good.
 pub(crate) fn seals(fd: BorrowedFd<'_>) -> Result<SealFlags> {
-    call("fcntl(F_GET_SEALS)", || {
-        match rustix::fs::fcntl_get_seals(fd) {
-            Err(Errno::INVAL) => Ok(SealFlags::empty()),
-            other => other,
-        }
-    })
+    match call("fcntl(F_GET_SEALS)", || rustix::fs::fcntl_get_seals(fd)) {
+        Err(Error::Call {
+            errno: Errno::INVAL,
+            ..
+        }) => Err(Error::Invalid {
+            what: "a file that is no memfd",
+        }),
+        other => other,
+    }
 }
 
 /// Adds seals.
