@@ -429,7 +429,7 @@ int stopgap_set_react(stopgap_set *set, struct stopgap_purged *purged);
 
 /*
  * Asks whether memory got short since this was last asked, and reacts if so. Returns 1 if it reacted, else 0. Never
- * waits. `purged` may be NULL. ENOTSUP: the cgroup is gone.
+ * waits. `purged` may be NULL. Of a set without pressure always 0. ENOTSUP: the cgroup is gone.
  */
 int stopgap_set_poll_pressure(stopgap_set *set, struct stopgap_purged *purged);
 

@@ -205,7 +205,8 @@ fn noise(floor: &Floor) -> String {
 }
 
 /// A ratio: those near 1 differ in what follows the point, and a small one is not 0.
-pub(crate) fn ratio(value: f64) -> String {
+#[must_use]
+pub fn ratio(value: f64) -> String {
     if (0.1..10.0).contains(&value) {
         format!("{value:.3}")
     } else if value < 0.1 {
@@ -221,7 +222,8 @@ pub(crate) fn per_cent(share: f64) -> String {
 }
 
 /// A figure with its unit: a time in the unit that reads best, anything else with three digits that count.
-pub(crate) fn level(value: f64, unit: &str) -> String {
+#[must_use]
+pub fn level(value: f64, unit: &str) -> String {
     let factor = match unit {
         "ns" => Some(1.0),
         "us" => Some(1e3),

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use stopgap_kernel::Linux;
 use stopgap_kernel::clock::Clock;
-use stopgap_report::compare::{Beside, screen};
+use stopgap_report::compare::{Beside, level, ratio, screen};
 use stopgap_stats::compare::{Comparison, Options, compare};
 use stopgap_stats::gather::{Gathered, Label};
 use stopgap_stats::quantile::median;
@@ -160,12 +160,13 @@ fn cpu_time(gathered: &Gathered) -> Option<Pair> {
 
 impl Pair {
     fn line(&self) -> String {
-        let ratio = self
+        let times = self
             .ratio
-            .map_or("-".to_owned(), |ratio| format!("{ratio:.3}x"));
+            .map_or("-".to_owned(), |times| format!("{}x", ratio(times)));
         format!(
-            "user and system time together, medians: {:.3} s without, {:.3} s with: {ratio}\n",
-            self.without, self.with
+            "user and system time together, medians: {} without, {} with: {times}\n",
+            level(self.without, "s"),
+            level(self.with, "s")
         )
     }
 }
@@ -185,6 +186,27 @@ fn quoted(word: &OsStr) -> Result<String, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_stand_in_the_unit_that_reads_best() {
+        let said = |without, with, ratio| {
+            let pair = Pair {
+                without,
+                with,
+                ratio,
+            };
+            pair.line()
+        };
+        let begin = "user and system time together, medians: ";
+        assert_eq!(
+            said(0.012_34, 0.000_5, Some(0.040_52)),
+            format!("{begin}12.3 ms without, 500 us with: 0.0405x\n")
+        );
+        assert_eq!(
+            said(0.0, 1.5, None),
+            format!("{begin}0 s without, 1.50 s with: -\n")
+        );
+    }
 
     #[test]
     fn words_come_back_from_a_shell() {
