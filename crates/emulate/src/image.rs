@@ -158,8 +158,8 @@ impl Image {
     }
 
     fn of_file(name: &str, path: &Path) -> Result<Image> {
-        let mut file = fs::File::open(path).map_err(|e| Error::file(path, e))?;
-        let kind = file.metadata().map_err(|e| Error::file(path, e))?;
+        // Asked before it is opened: a pipe's opening waits for whoever writes to it, and Ctrl-C does not end that.
+        let kind = fs::metadata(path).map_err(|e| Error::file(path, e))?;
         if !kind.is_file() {
             return Err(Error::image(
                 name,
@@ -167,7 +167,8 @@ impl Image {
             ));
         }
         let mut first = Vec::new();
-        (&mut file)
+        fs::File::open(path)
+            .map_err(|e| Error::file(path, e))?
             .take(8)
             .read_to_end(&mut first)
             .map_err(|e| Error::file(path, e))?;

@@ -306,6 +306,18 @@ fn everything_else_is_refused_by_its_name() {
             .to_string()
             .contains("not a file")
     );
+    // Nobody writes to it: who opened it would wait for ever.
+    let pipe = folder.path().join("pipe");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &pipe,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o600),
+        0,
+    )
+    .unwrap();
+    let said = Image::open(pipe.to_str().unwrap()).unwrap_err().to_string();
+    assert!(said.contains("not a file"), "{said}");
     assert!(matches!(
         Image::open("/nonexistent/vmlinuz"),
         Err(Error::File { .. })
