@@ -336,10 +336,10 @@ fn entries_of_the_iommu_are_printed_and_recorded() {
     assert_eq!(status, Some(0), "{told}");
     let words = out.split_whitespace().collect::<Vec<_>>().join(" ");
     for part in [
-        "a buffer for DMA kernel IOMMU entries physical runs pages of its tables copied and compared",
+        "for DMA kernel IOMMU entries physical runs table pages transfer",
         "vfio 4K A 1,024 of 4 KiB (computed) 1,024 unknown 32 KiB, as sent",
         "vfio 4K B 64 of 4 KiB (computed) 64 unknown 32 KiB, as sent",
-        "unknown: B, pages of its tables: not counted before 6.11",
+        "unknown: B, table pages: not counted before 6.11",
         "vfio 2M: status 1: the transfer: byte 7 differs",
         // Of the third cell no figures came, so that the driver may be why; built in it is not.
         "module vfio_pci: CONFIG_VFIO_PCI=m, and no such module came with the kernel",

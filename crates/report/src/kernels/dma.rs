@@ -10,16 +10,13 @@ use crate::text::thousands;
 
 /// The head of the table.
 pub(crate) const HEAD: [&str; 6] = [
-    "a buffer for DMA",
+    "for DMA",
     "kernel",
     "IOMMU entries",
     "physical runs",
-    "pages of its tables",
-    "copied and compared",
+    "table pages",
+    "transfer",
 ];
-
-/// Values of several layouts that are shown; the record has all.
-const SHOWN: usize = 2;
 
 /// The rows, by workload and then by kernel, and under them why something is not known. Nothing where no kernel's guests
 /// mapped anything for DMA.
@@ -85,9 +82,9 @@ fn over(of: &DmaCell, show: impl Fn(&Dma) -> String) -> String {
             values.push(value);
         }
     }
-    let more = values.len().saturating_sub(SHOWN);
-    values.truncate(SHOWN);
-    let mut text = values.join(" or ");
+    // Of several the first, because lines have an end; the record has all.
+    let more = values.len().saturating_sub(1);
+    let mut text = values.into_iter().next().unwrap_or_default();
     if more > 0 {
         text.push_str(&format!(" or {more} more"));
     }

@@ -212,12 +212,11 @@ fn what_the_iommu_took_stands_under_the_rows() {
     holds(
         &words,
         &[
-            "a buffer for DMA kernel IOMMU entries",
-            "1,020 of 4 KiB, 1 of 2 MiB (computed) or 1,021 of 4 KiB",
-            "or 3 more",
+            "for DMA kernel IOMMU entries",
+            "1,020 of 4 KiB, 1 of 2 MiB (computed) or 4 more 1,020 or 4 more 2 32 KiB, as sent",
             "vfio 4K B 1,024 of 4 KiB, 1 of 2 MiB (computed) 1,024 unknown 32 KiB, as sent",
             "vfio 4K C - - - -",
-            "unknown: B, pages of its tables: not counted before 6.11",
+            "unknown: B, table pages: not counted before 6.11",
         ],
     );
     assert_eq!(text.matches("not counted before").count(), 1, "{text}");
