@@ -132,7 +132,8 @@ impl Machine {
             (Architecture::X86_64, false) => "pc",
             (Architecture::X86_64, true) => "q35,kernel-irqchip=split",
             (Architecture::Aarch64, false) => "virt",
-            (Architecture::Aarch64, true) => "virt,iommu=smmuv3",
+            // GICv3 with its ITS: VFIO refuses a device whose interrupts are not translated (EPERM).
+            (Architecture::Aarch64, true) => "virt,iommu=smmuv3,gic-version=3",
         };
         let mut all: Vec<OsString> = Vec::new();
         let mut add = |words: &[&str]| all.extend(words.iter().map(OsString::from));
