@@ -141,8 +141,42 @@ pub(crate) fn wake(word: *const u32) {
     let _ = call!(futex, word, libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1);
 }
 
+/// Does `work`, whose writes end nobody: a pipe that nobody reads (SIGPIPE) and a limit of files (SIGXFSZ) are the
+/// program's to die of where the program writes, and not where we do.
+fn quietly(work: impl FnOnce()) {
+    /// Bytes of the kernel's set of signals.
+    const SIZE: usize = 8;
+    let ours = 1_u64 << (libc::SIGPIPE - 1) | 1 << (libc::SIGXFSZ - 1);
+    let (mut before, mut waiting) = (0_u64, 0_u64);
+    let (set, old) = (&raw const ours, &raw mut before);
+    if call!(rt_sigprocmask, libc::SIG_BLOCK, set, old, SIZE).is_err() {
+        return;
+    }
+    let _ = call!(rt_sigpending, &raw mut waiting, SIZE);
+    work();
+    // Those that came of it. What waited already is the program's.
+    let new = ours & !waiting;
+    let no_time = [0_i64; 2];
+    for _ in 0..2 {
+        let (info, time) = (std::ptr::null::<u8>(), no_time.as_ptr());
+        let _ = call!(rt_sigtimedwait, &raw const new, info, time, SIZE);
+    }
+    let none = std::ptr::null::<u8>();
+    let _ = call!(
+        rt_sigprocmask,
+        libc::SIG_SETMASK,
+        &raw const before,
+        none,
+        SIZE
+    );
+}
+
 /// Writes to a file descriptor, all of it or what can be.
-pub(crate) fn write(fd: c_int, mut text: &[u8]) {
+pub(crate) fn write(fd: c_int, text: &[u8]) {
+    quietly(|| write_all(fd, text));
+}
+
+fn write_all(fd: c_int, mut text: &[u8]) {
     while !text.is_empty() {
         match call!(write, fd, text.as_ptr(), text.len()) {
             Ok(0) => return,

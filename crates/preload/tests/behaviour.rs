@@ -7,7 +7,7 @@ mod common;
 use std::ffi::{c_int, c_void};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
 
 const CASE: &str = "STOPGAP_TEST_GUEST";
@@ -223,6 +223,19 @@ fn guest() {
             });
             assert_eq!(through_the_library, by_the_kernel);
             assert_eq!(by_the_kernel, (-1, libc::ENOMEM, 8, 2));
+        }
+        "dies-of-what-it-writes" => {
+            let none = libc::rlimit {
+                rlim_cur: 0,
+                rlim_max: 0,
+            };
+            // SAFETY: no handler is set, and nothing else is changed but a limit.
+            unsafe {
+                libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+                libc::signal(libc::SIGXFSZ, libc::SIG_DFL);
+                assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &raw const none), 0);
+            }
+            assert_eq!(unmap(map(PAGE), PAGE), 0);
         }
         other => panic!("{other}"),
     }
@@ -519,6 +532,24 @@ fn what_is_no_setting_is_said_in_the_report() {
     assert!(output.status.success());
     let said = text(&output.stderr);
     assert!(said.contains("STOPGAP_REPORT cannot be opened"), "{said}");
+}
+
+/// The program wrote nothing, so it has nothing to die of.
+#[test]
+fn a_report_that_cannot_be_written_ends_nobody() {
+    let (nobody, pipe) = std::io::pipe().unwrap();
+    drop(nobody);
+    let mut command = guest_of("dies-of-what-it-writes");
+    let status = command.stdout(Stdio::null()).stderr(pipe).status().unwrap();
+    assert!(status.success(), "SIGPIPE: {status}");
+    let file = std::env::temp_dir().join(format!("stopgap-report-{}", std::process::id()));
+    let mut command = guest_of("dies-of-what-it-writes");
+    command.env("STOPGAP_REPORT", &file);
+    let status = command.stdout(Stdio::null()).status().unwrap();
+    let told = std::fs::read(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    assert!(status.success(), "SIGXFSZ: {status}");
+    assert_eq!(text(&told), "");
 }
 
 #[test]

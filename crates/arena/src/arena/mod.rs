@@ -110,6 +110,11 @@ use window::{WORD, Window};
 pub use config::{Backing, Config, GiveBack, Protection, Sharing};
 pub use statistics::Statistics;
 
+/// The page's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/fixes/arena.md")]
+pub struct Page;
+
 /// Shards at most.
 const MOST_SHARDS: usize = 64;
 /// Pages of a shard, at least, where there are several.

@@ -52,6 +52,11 @@ pub use stopgap_chunks::policy::Name as Policy;
 use crate::error::Result;
 use crate::sys::huge;
 
+/// The page's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/fixes/chunked.md")]
+pub struct Page;
+
 /// A buffer that is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
