@@ -36,7 +36,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::bootstrap::{Interval, LEAST_RUNS, over_runs, t_975};
-use crate::verdict::{Verdict, Word, format_interval};
+use crate::verdict::{Verdict, Word, format_interval, runs_text};
 
 /// Fewest different N that a fit takes.
 pub const LEAST_POINTS: usize = 3;
@@ -166,13 +166,13 @@ pub enum FitError {
         have: usize,
     },
     /// Measure more often.
-    #[error("{}, an interval needs {LEAST_RUNS}", runs(*have))]
+    #[error("{}, an interval needs {LEAST_RUNS}", runs_text(*have))]
     TooFewRuns {
         /// How many there are.
         have: usize,
     },
     /// A run is missing at one N; leave it out at all of them.
-    #[error("{} at N={n}, {expected} at the first N", runs(*have))]
+    #[error("{} at N={n}, {expected} at the first N", runs_text(*have))]
     UnequalRuns {
         /// Where.
         n: f64,
@@ -203,12 +203,6 @@ pub enum FitError {
         /// What it is.
         cost: f64,
     },
-}
-
-/// `1 run`, `2 runs`.
-fn runs(count: usize) -> String {
-    let s = if count == 1 { "" } else { "s" };
-    format!("{count} run{s}")
 }
 
 /// How the cost of `points` grows; their order does not matter.

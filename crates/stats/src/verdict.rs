@@ -114,6 +114,13 @@ pub fn figure_text(figure: &Figure) -> String {
     }
 }
 
+/// `1 run`, `2 runs`.
+#[must_use]
+pub fn runs_text(count: usize) -> String {
+    let s = if count == 1 { "" } else { "s" };
+    format!("{count} run{s}")
+}
+
 fn with_unit(value: f64, digits: usize, unit: &str) -> String {
     match unit {
         "" | "x" => format!("{value:.digits$}{unit}"),
@@ -171,6 +178,11 @@ mod tests {
         ] {
             assert_eq!(format_interval(value, low, high, "x"), shown);
         }
+    }
+
+    #[test]
+    fn one_run_is_no_runs() {
+        assert_eq!([0, 1, 2].map(runs_text), ["0 runs", "1 run", "2 runs"]);
     }
 
     #[test]

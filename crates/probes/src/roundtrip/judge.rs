@@ -8,7 +8,7 @@ use stopgap_stats::bootstrap::{Interval, over_runs};
 use stopgap_stats::histogram::Histogram;
 use stopgap_stats::quantile::{median, quantile};
 use stopgap_stats::record::{Answer, Figure, Parameter, Series};
-use stopgap_stats::verdict::{Verdict, Word, format_interval};
+use stopgap_stats::verdict::{Verdict, Word, format_interval, runs_text};
 
 use super::cell::{Cell, ClientWait, Cpus, Policy, Reply};
 use super::meter::RECORDS;
@@ -137,7 +137,7 @@ fn verdict(
 ) -> (Verdict, Option<Figure>) {
     let Some(most) = results.first() else {
         let runs = series.iter().map(|series| series.blocks.len()).max();
-        let why = format!("{} runs; an interval takes 3", runs.unwrap_or(0));
+        let why = format!("{}; an interval takes 3", runs_text(runs.unwrap_or(0)));
         return (Verdict::inconclusive(&why), None);
     };
     if let Some(contradiction) = agreement.filter(|a| a.per_cent > CONTRADICTORY) {

@@ -7,7 +7,7 @@ use stopgap_events::question::Question;
 use stopgap_stats::bootstrap::{Interval, over_runs};
 use stopgap_stats::quantile::median;
 use stopgap_stats::record::{Answer, Figure, Parameter};
-use stopgap_stats::verdict::{Verdict, Word, format_interval};
+use stopgap_stats::verdict::{Verdict, Word, format_interval, runs_text};
 
 use super::{CELLS, CLIENT, Cell, PER_FLUSH, SERVER, SWITCHES, WINDOWS, X11};
 use crate::contract::Measured;
@@ -202,8 +202,8 @@ fn verdict(spreads: &[Spread], measured: &Measured) -> (Verdict, Option<Figure>)
             .map(|series| series.blocks.len())
             .max();
         let why = format!(
-            "{} runs with a count of flushes; an interval takes 3",
-            runs.unwrap_or(0)
+            "{} with a count of flushes; an interval takes 3",
+            runs_text(runs.unwrap_or(0))
         );
         return (Verdict::inconclusive(&why), None);
     };
