@@ -158,11 +158,11 @@ impl Ready {
     }
 
     /// Drivers that are not there: of what gave figures none is missing, whatever the lists say.
-    fn lacking<'a>(&self, booted: impl Iterator<Item = &'a Booted> + Clone) -> Vec<Missing> {
+    fn lacking(&self, booted: &[&Booted]) -> Vec<Missing> {
         let lacks = |driver: &Driver| {
             let mut cells = self.cells.iter();
             cells.any(|cell| {
-                let mut said = booted.clone().flat_map(|booted| &booted.said);
+                let mut said = booted.iter().flat_map(|booted| &booted.said);
                 workloads::drivers(cell).contains(driver)
                     && !said.any(|said| said.cell == cell.name)
             })
@@ -178,7 +178,7 @@ impl Ready {
             .iter()
             .map(|(repetition, boot)| boots::read(boot, *repetition))
             .collect();
-        let lacking = self.lacking(booted.iter().map(|read| &read.booted));
+        let lacking = self.lacking(&booted.iter().map(|read| &read.booted).collect::<Vec<_>>());
         if let Some(first) = booted.first_mut() {
             first.booted.missing.extend(lacking);
         }

@@ -278,7 +278,7 @@ fn somebody_elses_memfd_is_checked_first() {
             Ok(file) if rustix::fs::fcntl_get_seals(&file).is_err() => {
                 invalid(set.take_file(file.into(), 0, page()));
             }
-            _ => skipped(&format!("{}: none, or in memory", path.display())),
+            _ => skipped(format_args!("{}: none, or in memory", path.display())),
         }
     }
     assert_eq!(set.statistics().unwrap(), Statistics::default());

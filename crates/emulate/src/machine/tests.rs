@@ -60,7 +60,8 @@ fn arm_has_its_own_machine_cpu_and_console() {
     machine.devices = vec![Device::Iommu, Device::Edu];
     let words = words(&machine);
     assert!(
-        words.contains("-machine virt,iommu=smmuv3,gic-version=3 ") && words.contains("-device edu "),
+        words.contains("-machine virt,iommu=smmuv3,gic-version=3 ")
+            && words.contains("-device edu "),
         "{words}"
     );
     assert!(!words.contains("intel"), "{words}");
