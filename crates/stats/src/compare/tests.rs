@@ -288,7 +288,7 @@ fn stalls_where_there_were_none() {
     assert!(rate.effect.unwrap().infinite);
     let better = compared(&some, &[0; 10]);
     assert_eq!(better.verdict.word, Word::Improvement);
-    assert_eq!(row(&better, "stall rate").text, "0x (at most 1)");
+    assert_eq!(row(&better, "stall rate").text, "0x (at most 1.00)");
     // One stall is not bounded by anything.
     let one = compared(&[0; 10], &[0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
     assert_eq!(one.verdict.word, Word::NoDifferenceProven);
