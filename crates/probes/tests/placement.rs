@@ -17,12 +17,16 @@ use stopgap_stats::record::{Answer, Parameter, Series};
 use stopgap_stats::verdict::Word;
 
 fn ask(system: &dyn System, probe: &Placement, seed: u64) -> Answer {
+    ask_for(Nanos::secs(60), system, probe, seed)
+}
+
+fn ask_for(time: Nanos, system: &dyn System, probe: &Placement, seed: u64) -> Answer {
     let journal = Journal::new(system, Path::new("/nonexistent/stopgap"));
     let context = Context {
         system,
         journal: &journal,
         budget: Bytes::mib(512),
-        time: Nanos::secs(60),
+        time,
         seed,
         privilege: Privilege::None,
         scratch: Path::new("/nonexistent"),
@@ -75,6 +79,55 @@ fn a_kernel_that_searches_at_constant_cost_is_flat() {
     let fake = Fake::new(Search::Constant);
     let answer = ask(&fake, &small(&[100, 500, 1_000, 4_000, 10_000], 300), 5);
     assert_eq!(answer.verdict.word, Word::Flat, "{}", answer.verdict.text);
+}
+
+/// ```text
+///   run     0             1             2             3  4  5 ...
+///           |------####---|-------------|-------------|  as many again, where there is time
+///             a neighbour: whatever is measured here takes three times as long
+/// ```
+#[test]
+fn runs_that_a_neighbour_left_open_are_followed_by_more() {
+    let probe = small(&[10, 50, 100, 400, 900], 300);
+    let quiet = Fake::new(Search::Constant);
+    let answer = ask(&quiet, &probe, 5);
+    let blocks = |answer: &Answer| answer.series[0].blocks.len();
+    assert_eq!(
+        (answer.verdict.word, blocks(&answer)),
+        (Word::Flat, 3),
+        "three quiet runs are enough"
+    );
+    let run = quiet.now().0 / 3;
+    for i in 0..8 {
+        for j in i + 1..=8 {
+            let f = Fake::new(Search::Constant).with_neighbour(run * i / 8..run * j / 8);
+            let a = ask_for(Nanos(1), &f, &probe, 5);
+            let f = Fake::new(Search::Constant).with_neighbour(run * i / 8..run * j / 8);
+            let b = ask(&f, &probe, 5);
+            println!(
+                "{i} {j} {} | {} {}",
+                a.verdict.text,
+                b.verdict.text,
+                blocks(&b)
+            );
+        }
+    }
+    let disturbed = || Fake::new(Search::Constant).with_neighbour(run / 2..run * 3 / 4);
+    let answer = ask_for(Nanos(1), &disturbed(), &probe, 5);
+    assert_eq!(
+        (answer.verdict.word, blocks(&answer)),
+        (Word::Inconclusive, 3),
+        "no time for more: {}",
+        answer.verdict.text
+    );
+    let answer = ask(&disturbed(), &probe, 5);
+    assert_eq!(
+        (answer.verdict.word, blocks(&answer)),
+        (Word::Flat, 9),
+        "{}",
+        answer.verdict.text
+    );
+    assert_eq!(answer.missing, []);
 }
 
 /// Five runs of five: the figure of numbers that a maple tree must give, on a noisy machine.

@@ -61,7 +61,8 @@ fn fail(call: &'static str, target: impl ToString, errno: i32) -> Error {
 impl Fake {
     pub(super) fn print_maps(&self) -> Vec<u8> {
         let mut state = self.state();
-        state.now_ns += CALL_NS + LINE_NS * state.memory.live.len() as u64;
+        let lines = LINE_NS * state.memory.live.len() as u64;
+        state.spend(CALL_NS + lines);
         let mut text = String::new();
         for (start, end) in &state.memory.live {
             let _ = writeln!(
@@ -98,11 +99,13 @@ impl Memory for Fake {
             end: start + length.0,
         };
         state.memory.live.insert(range.start, range.end);
-        state.now_ns += CALL_NS
-            + match self.search {
-                Search::Constant => 0,
-                Search::Linear => VISIT_NS * visited,
-            };
+        state.spend(
+            CALL_NS
+                + match self.search {
+                    Search::Constant => 0,
+                    Search::Linear => VISIT_NS * visited,
+                },
+        );
         let writable = request.protection == Protection::Write;
         Ok(Mapping::new(range, writable, Origin::Fake))
     }
@@ -110,7 +113,7 @@ impl Memory for Fake {
     fn unmap(&self, mapping: Mapping) -> Result<()> {
         assert_eq!(mapping.origin(), Origin::Fake, "a mapping of the kernel");
         let mut state = self.state();
-        state.now_ns += CALL_NS;
+        state.spend(CALL_NS);
         let range = mapping.range();
         match state.memory.live.remove(&range.start) {
             Some(_) => Ok(()),
@@ -130,7 +133,7 @@ impl Memory for Fake {
             return Err(fail("mprotect", length, libc::EINVAL));
         }
         mapping.set_writable(protection == Protection::Write);
-        self.state().now_ns += CALL_NS;
+        self.state().spend(CALL_NS);
         Ok(())
     }
 
@@ -145,7 +148,7 @@ impl Memory for Fake {
             return Err(fail("madvise", length, libc::EINVAL));
         }
         let mut state = self.state();
-        state.now_ns += CALL_NS;
+        state.spend(CALL_NS);
         if advice == Advice::PageOut {
             let cost = state.page_out(mapping.range(), length.pages(Bytes(PAGE)).0)?;
             state.now_ns += cost;
@@ -157,7 +160,7 @@ impl Memory for Fake {
         if mapping.range().part(offset, length).is_none() {
             return Err(fail("touch", length, libc::EINVAL));
         }
-        self.state().now_ns += FAULT_NS * length.pages(Bytes(PAGE)).0;
+        self.state().spend(FAULT_NS * length.pages(Bytes(PAGE)).0);
         Ok(())
     }
 

@@ -17,6 +17,7 @@ mod tasks;
 mod x11;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -46,7 +47,22 @@ struct State {
     holds: holds::Ledger,
     shelf: devices::Shelf,
     ordinary: bool,
+    neighbour: Option<Range<u64>>,
 }
+
+impl State {
+    /// A call on memory takes this many ns of the virtual clock, more beside a neighbour.
+    fn spend(&mut self, ns: u64) {
+        let busy = self
+            .neighbour
+            .as_ref()
+            .is_some_and(|while_| while_.contains(&self.now_ns));
+        self.now_ns += if busy { NEIGHBOUR * ns } else { ns };
+    }
+}
+
+/// How many times as long a call on memory takes beside a neighbour.
+const NEIGHBOUR: u64 = 3;
 
 impl Default for Fake {
     fn default() -> Fake {
@@ -67,6 +83,13 @@ impl Fake {
             "1 (fake) S 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 77 0",
         )
         .with_file("/proc/sys/vm/max_map_count", "65530\n")
+    }
+
+    /// With a neighbour that slows each call on memory down while the virtual clock is between these, in ns.
+    #[must_use]
+    pub fn with_neighbour(self, between: Range<u64>) -> Fake {
+        self.state().neighbour = Some(between);
+        self
     }
 
     /// With this file. Directories on the way are made.

@@ -121,14 +121,36 @@ impl BackendAnswer {
     }
 }
 
-fn judge_backend(series: &[Series], backend: &Backend, seed: u64) -> BackendAnswer {
+/// Whether more runs could say what these do not, of some backend: there is growth to judge, over a ladder that is long
+/// enough, and its interval or the control's holds too much.
+pub(super) fn is_open(series: &[Series], backends: &[Backend], seed: u64) -> bool {
+    let control = control(series, seed);
+    backends.iter().any(|backend| {
+        growth::fit(&cost(series, backend), seed).is_ok_and(|growth| {
+            growth.largest_n / growth.reference_n >= growth::LEAST_SPAN
+                && growth::verdict(&growth, control.as_ref()).word == Word::Inconclusive
+        })
+    })
+}
+
+/// What a buffer of this backend costs in all, over N.
+fn cost(series: &[Series], backend: &Backend) -> Vec<Point> {
     let pbobench = [
         ("workload", Parameter::from("pbobench")),
         ("backend", backend.to_string().into()),
     ];
-    let cost = points(series, &pbobench, &backend.cycle());
+    points(series, &pbobench, &backend.cycle())
+}
+
+/// How the positive control grew.
+fn control(series: &[Series], seed: u64) -> Option<Growth> {
     let control = [("workload", Parameter::from("control"))];
-    let control = growth::fit(&points(series, &control, &[CONTROL]), seed).ok();
+    growth::fit(&points(series, &control, &[CONTROL]), seed).ok()
+}
+
+fn judge_backend(series: &[Series], backend: &Backend, seed: u64) -> BackendAnswer {
+    let cost = cost(series, backend);
+    let control = control(series, seed);
     match growth::fit(&cost, seed) {
         Ok(growth) => BackendAnswer {
             verdict: growth::verdict(&growth, control.as_ref()),
