@@ -88,7 +88,7 @@ fn a_kernel_that_searches_at_constant_cost_is_flat() {
 /// ```
 #[test]
 fn runs_that_a_neighbour_left_open_are_followed_by_more() {
-    let probe = small(&[10, 50, 100, 400, 900], 300);
+    let probe = small(&[10, 25, 50, 100, 200], 100);
     let quiet = Fake::new(Search::Constant);
     let answer = ask(&quiet, &probe, 5);
     let blocks = |answer: &Answer| answer.series[0].blocks.len();
@@ -112,7 +112,7 @@ fn runs_that_a_neighbour_left_open_are_followed_by_more() {
             );
         }
     }
-    let disturbed = || Fake::new(Search::Constant).with_neighbour(run / 2..run * 3 / 4);
+    let disturbed = || Fake::new(Search::Constant).with_neighbour(run * 3 / 8..run * 3 / 4);
     let answer = ask_for(Nanos(1), &disturbed(), &probe, 5);
     assert_eq!(
         (answer.verdict.word, blocks(&answer)),
