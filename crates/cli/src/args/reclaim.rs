@@ -54,12 +54,21 @@ pub(crate) struct ReplayReclaim {
     #[arg(long, value_name = "KERNEL")]
     pub(crate) kernel: Option<Kernel>,
     /// How often the group's statistics are summed up, by which Linux 6.12 judges its lists: by itself each 2s; whoever
-    /// reads memory.stat, as the probe does each 15 ms, does it then. 0: always exact.
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "15ms")]
+    /// reads memory.stat, as the probe does each 15 ms on cgroup version 2, does it then. 0: always exact.
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "2s")]
     pub(crate) statistics: Nanos,
-    /// Simulated time that counts, of each row; a third of it passes before.
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "1s")]
+    /// What the file's page cache consists of, a power of two from 4K (single pages) to 2M: ext4 since 6.16 and XFS since
+    /// 5.18 make large folios where they read ahead.
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "4K")]
+    pub(crate) folio: Bytes,
+    /// Simulated time of each run, from the first page reclaimed on, the warm-up included, as the probe's --each; of
+    /// gem-syslatency what counts, a third of it passes before.
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "4s")]
     pub(crate) time: Nanos,
+    /// Runs of each row, a seed each: when the group's statistics are summed up is chance. scan/recl is their median
+    /// [default: 6; gem-syslatency: 1].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub(crate) runs: Option<u32>,
     /// The record of a `stopgap probe reclaim`: what it measured stands beside what is modelled.
     #[arg(long, value_name = "FILE")]
     pub(crate) beside: Option<PathBuf>,

@@ -21,6 +21,8 @@ use crate::{output, places, session};
 
 /// Most rows: more are no table, and each takes seconds.
 const MOST_ROWS: usize = 500;
+/// Runs of a row, as the probe makes.
+const RUNS: u32 = 6;
 /// Most modelled memory of a row: 48 bytes a page are 768 MiB.
 const MOST_MEMORY: Bytes = Bytes::gib(64);
 
@@ -34,15 +36,19 @@ pub(crate) fn run(flags: &ReplayReclaim) -> Result<ExitCode, Failure> {
     let directory = places::records(flags.record.output.as_deref())?;
     let started = Linux.unix_seconds();
     let bar = session::progress_bar();
+    let gem = settings
+        .iter()
+        .any(|setting| setting.load == Load::GemSyslatency);
+    let repetitions = flags.runs.unwrap_or(if gem { 1 } else { RUNS });
     let mut rows = Vec::new();
     for setting in &settings {
         if signals::interrupted() {
             break;
         }
-        let outcome = model::run(
+        let outcome = model::runs(
             setting,
             costs(setting.load),
-            flags.seed,
+            (flags.seed, repetitions),
             &signals::interrupted,
         )
         .map_err(|error| Failure::error(error.to_string()))?;
@@ -65,7 +71,7 @@ pub(crate) fn run(flags: &ReplayReclaim) -> Result<ExitCode, Failure> {
         command: session::command(),
         question,
         seed: flags.seed,
-        repetitions: 1,
+        repetitions,
         clock_ns: None,
         interrupted: signals::interrupted(),
         growth: Vec::new(),
@@ -175,7 +181,8 @@ fn settings(flags: &ReplayReclaim) -> Result<Vec<Setting>, Failure> {
                         kernel: flags.kernel.unwrap_or(kernel),
                         statistics: flags.statistics,
                         time: flags.time,
-                        warm_up: Nanos(flags.time.0 / 3),
+                        folio: flags.folio,
+                        warm_up: gem(&load).then_some(Nanos(flags.time.0 / 3)),
                     };
                     setting
                         .validate()

@@ -50,9 +50,9 @@ impl Balance {
         }
     }
 
-    /// A page that had been active came back from its file.
-    pub(super) fn refault(&mut self, sizes: [u64; 2]) {
-        self.note(1, IO, sizes);
+    /// Pages that had been active came back from their file.
+    pub(super) fn refault(&mut self, pages: u64, sizes: [u64; 2]) {
+        self.note(1, pages * IO, sizes);
     }
 
     fn note(&mut self, file: usize, cost: u64, sizes: [u64; 2]) {
@@ -94,7 +94,7 @@ mod tests {
         let sizes = [1 << 20; 2];
         assert_eq!(balance.fractions(60), [60, 140]);
         for _ in 0..1_000 {
-            balance.refault(sizes);
+            balance.refault(1, sizes);
         }
         // cost 32000 of file: all = 96000; 60 * 96001 / 32001 = 179, 140 * 96001 / 64001 = 209.
         assert_eq!(balance.fractions(60), [179, 209]);
@@ -119,7 +119,7 @@ mod tests {
     fn it_forgets() {
         let mut balance = Balance::new(Kernel::Linux6_12);
         for _ in 0..1_000_000 {
-            balance.refault([1_000; 2]);
+            balance.refault(1, [1_000; 2]);
         }
         assert!(balance.cost[1] <= 500, "{:?}", balance.cost);
     }

@@ -6,7 +6,7 @@
 //!
 //! **Lineage.** mm/vmscan.c: `shrink_lruvec()`, `get_scan_count()`, `shrink_inactive_list()`, `shrink_active_list()`,
 //! `do_try_to_free_pages()`; 6.12 and, where it differs, 4.19. Left out: memory.low and .min, nodes and zones, writeback of
-//! files (pages here are clean), pages mapped from files, folios larger than a page, what a lock's contention costs.
+//! files (pages here are clean), pages mapped from files, what a lock's contention costs.
 
 use super::memory::{BATCH, By, Memory};
 use super::meter::Cause;
@@ -194,11 +194,16 @@ impl Memory {
         let from = inactive(file);
         let count = most.min(self.pages.len(from));
         let (mut gone, mut rotated, mut written) = (0, 0, 0);
-        for _ in 0..count {
-            // There is one: the list had `count`, and what stays on it goes to its head.
+        let (mut scanned, mut folios) = (0, 0);
+        // A folio is scanned whole: the last may go beyond. There is one: the list had `count`, and what stays on it goes
+        // to its head.
+        while scanned < count {
             let Some(id) = self.pages.tail(from) else {
                 break;
             };
+            let size = u64::from(self.pages.get(id).size);
+            scanned += size;
+            folios += 1;
             if self.cull(id) {
                 continue;
             }
@@ -210,31 +215,34 @@ impl Memory {
             let full = kind != Kind::File && !self.swappable();
             if activate || (full && !used && !pinned) {
                 self.pages.move_to(id, active(file));
-                rotated += 1;
+                rotated += size;
             } else if used || pinned {
                 self.pages.move_to(id, from);
             } else {
                 self.evict(id);
-                written += u64::from(kind != Kind::File);
-                gone += 1;
+                written += if kind == Kind::File { 0 } else { size };
+                gone += size;
                 continue;
             }
             self.meter.spend(Cause::Kept, self.prices.kept);
         }
-        self.count_scanned(file, count);
-        let sizes = self.sizes();
+        self.count_scanned(file, scanned, folios);
+        let sizes = self.seen_sizes();
         self.balance
-            .scanned(file, count, (count - gone, rotated, written), sizes);
+            .scanned(file, scanned, (scanned - gone, rotated, written), sizes);
         gone
     }
 
     /// `shrink_active_list()` over at most 32 pages.
     fn shrink_active(&mut self, file: usize, most: u64) {
         let count = most.min(self.pages.len(active(file)));
-        for _ in 0..count {
+        let (mut scanned, mut folios) = (0, 0);
+        while scanned < count {
             let Some(id) = self.pages.tail(active(file)) else {
                 break;
             };
+            scanned += u64::from(self.pages.get(id).size);
+            folios += 1;
             if self.cull(id) {
                 continue;
             }
@@ -244,8 +252,8 @@ impl Memory {
             self.pages.move_to(id, inactive(file));
             self.meter.spend(Cause::Moved, self.prices.deactivate);
         }
-        self.meter.irq_off(count * self.prices.list);
-        let sizes = self.sizes();
+        self.meter.irq_off(folios * self.prices.list);
+        let sizes = self.seen_sizes();
         self.balance.scanned(file, 0, (0, 0, 0), sizes);
         self.meter.resched();
     }

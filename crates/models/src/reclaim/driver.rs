@@ -113,7 +113,7 @@ impl Memory {
                 break;
             }
             // First without reclaim, then at the cost of other objects, then by reclaim.
-            if self.machine() && !self.plenty() {
+            if self.machine() && !self.plenty(1) {
                 self.shrink(2 * u64::from(OBJECT_PAGES), By::Task);
             }
             let owner = Owner::Object { object, slot };

@@ -5,7 +5,8 @@
 //! interrupt waits for the stretch's end.
 //!
 //! **Lineage.** The live probe's load (`stopgap probe reclaim`); `gem_syslatency -b -m` of igt-gpu-tools (mail 004). Left
-//! out: time slices (in the mail each CPU's two threads share it), the GPU's own work, huge pages, reading ahead.
+//! out: time slices (in the mail each CPU's two threads share it), the GPU's own work, huge pages, reading ahead of
+//! the reader.
 
 use stopgap_events::random::Random;
 use stopgap_stats::histogram::Histogram;
@@ -15,6 +16,7 @@ use super::memory::{BATCH, By, Memory, OutOfMemory};
 use super::meter::{Cause, Meter};
 use super::outcome::{OutOfMemoryPoint, Outcome};
 use super::prices::Prices;
+use super::seen::Seen;
 use super::setting::{BLOCK, Load, PAGE, Policy, Setting};
 
 /// CPUs of the mail's machine, as modelled.
@@ -30,6 +32,10 @@ const HOT: u64 = 4;
 const GAP: u64 = 1_024;
 /// A CPU of the mail's load makes an object no sooner than this after the last: the GPU works on it. An assumption.
 const PERIOD: u64 = 8_000_000;
+/// Turnovers of the room before it counts, unless a third of the time is over before: as the probe has it.
+const WARM_UP: u64 = 8;
+/// It counts without pressure after so many times the time.
+const FILLING: u64 = 10;
 /// Time that kswapd sleeps before it looks again, where nobody woke it.
 const NAP: u64 = 20_000;
 
@@ -39,8 +45,10 @@ enum Work {
     /// Reads a file round and round.
     Loop {
         place: u32,
-        pages: u32,
-        /// So many pages at its beginning are read in between, round and round: what everybody uses.
+        /// Page of it.
+        slot: u32,
+        places: u32,
+        /// So many folios at its beginning are read in between, round and round: what everybody uses.
         hot: u32,
         next_hot: u32,
     },
@@ -99,40 +107,41 @@ pub(super) fn run(
     let begin = loads.memory.meter.clone();
     loads.begin();
     let mut out = hold.0.err().map(|OutOfMemory| loads.out(0));
-    let warm = setting.warm_up.0;
-    let end = warm + setting.time.0;
-    let mut counting = false;
+    let mut counting: Option<u64> = None;
     let mut steps = 0_u64;
     while out.is_none() {
         let next = loads.next();
         let now = loads.tasks[next].clock;
-        if now >= warm && !counting {
-            counting = true;
+        if counting.is_none() && loads.is_warm(now) {
+            counting = Some(now);
             loads.count();
         }
         steps += 1;
-        if now >= end || (steps.is_multiple_of(4_096) && stop()) {
+        if now >= loads.end(counting) || (steps.is_multiple_of(4_096) && stop()) {
             break;
         }
         if loads.step(next).is_err() {
             out = Some(loads.out(loads.memory.meter.now));
         }
     }
-    if !counting && out.is_none() {
+    if counting.is_none() && out.is_none() {
         loads.count(); // interrupted in the warm-up: nothing was counted
     }
-    loads.finish(&begin, take, out, end.saturating_sub(warm))
+    let counted = counting.map_or(0, |from| loads.end(counting) - from);
+    loads.finish(&begin, take, out, counted)
 }
 
 impl Loads {
     fn new(setting: &Setting, prices: &Prices, seed: u64) -> Loads {
-        #[allow(clippy::cast_possible_truncation)] // at most 2^28
-        let file = (setting.file_size().0 / PAGE) as u32;
         let gem = setting.load == Load::GemSyslatency;
+        #[allow(clippy::cast_possible_truncation)] // at most 2^19
+        let ring = (setting.file_size().0 / BLOCK.0) as u32;
+        let memory = Memory::new(setting, prices, (ring as usize).max(CPUS));
         #[allow(clippy::cast_possible_truncation)] // at most 2^28
         let looped = Work::Loop {
             place: 0,
-            pages: file,
+            slot: 0,
+            places: memory.places(),
             hot: if gem {
                 (setting.room().0 / PAGE / HOT) as u32
             } else {
@@ -140,8 +149,6 @@ impl Loads {
             },
             next_hot: 0,
         };
-        #[allow(clippy::cast_possible_truncation)] // at most 2^19
-        let ring = (setting.file_size().0 / BLOCK.0) as u32;
         let populate = |block, beside| Work::Populate {
             block,
             ring: if setting.load == Load::Populate {
@@ -187,7 +194,7 @@ impl Loads {
             stretch: (0, 0),
         };
         Loads {
-            memory: Memory::new(setting, prices, (ring as usize).max(CPUS)),
+            memory,
             tasks: work.into_iter().map(task).collect(),
             allocations: Histogram::new(),
             random: Random::new(seed),
@@ -223,6 +230,34 @@ impl Loads {
         self.memory.first_reclaim = None;
         for task in &mut self.tasks {
             task.clock = self.random.below(1_000);
+        }
+        // The kernel sums up by a clock of its own. The group is new: nothing is known of it until then.
+        self.memory.phase = self.random.below(self.memory.setting.statistics.0.max(1));
+        self.memory.seen = Seen::default();
+    }
+
+    /// Whether what comes next counts.
+    fn is_warm(&self, now: u64) -> bool {
+        let setting = &self.memory.setting;
+        match (setting.warm_up, self.memory.first_reclaim) {
+            (Some(warm_up), _) => now >= warm_up.0,
+            (None, Some(filled)) => {
+                let turnovers = self.memory.counts.reclaimed / (setting.room().0 / PAGE).max(1);
+                turnovers >= WARM_UP || now >= filled + setting.time.0 / 3
+            }
+            (None, None) => now >= setting.time.0.saturating_mul(FILLING),
+        }
+    }
+
+    /// When it ends that began to count at `counting`.
+    fn end(&self, counting: Option<u64>) -> u64 {
+        let setting = &self.memory.setting;
+        let (Some(counting), time) = (counting, setting.time.0) else {
+            return u64::MAX;
+        };
+        match (setting.warm_up, self.memory.first_reclaim) {
+            (None, Some(filled)) => (filled + time).max(counting),
+            _ => counting + time,
         }
     }
 
@@ -271,22 +306,29 @@ impl Loads {
         match work {
             Work::Loop {
                 place,
-                pages,
+                slot,
+                places,
                 hot,
                 next_hot,
             } => {
-                for _ in 0..STEP {
-                    self.memory.read_looped(*place)?;
-                    *place = (*place + 1) % *pages;
+                let mut pages = 0;
+                while pages < STEP {
+                    let read = self.memory.read_looped(*place, *slot)?;
+                    pages += read;
+                    *slot += read;
+                    if *slot == self.memory.folio(*place) {
+                        (*place, *slot) = ((*place + 1) % *places, 0);
+                    }
                     if *hot > 0 {
-                        self.memory.read_looped(*next_hot)?;
+                        self.memory.read_looped(*next_hot, 0)?;
                         *next_hot = (*next_hot + 1) % *hot;
                     }
                 }
             }
             Work::Stream => {
-                for _ in 0..STEP {
-                    self.memory.read_streamed()?;
+                let mut pages = 0;
+                while pages < u64::from(STEP) {
+                    pages += self.memory.read_streamed()?;
                 }
             }
             Work::Populate {
@@ -396,7 +438,11 @@ impl Loads {
         let after = &self.memory.meter;
         let per_page =
             |ns: u64| (pages > 0 && out_of_memory.is_none()).then(|| ns as f64 / pages as f64);
+        #[allow(clippy::cast_precision_loss)] // counts below 2^53
+        let ratio = (counts.reclaimed > 0).then(|| counts.scanned as f64 / counts.reclaimed as f64);
         Outcome {
+            runs: 1,
+            ratios: ratio.into_iter().collect(),
             scanned: counts.scanned,
             scanned_anon: counts.scanned_anon,
             reclaimed: counts.reclaimed,

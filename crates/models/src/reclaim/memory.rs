@@ -5,7 +5,8 @@
 //!
 //! **Lineage.** `try_charge_memcg()` (mm/memcontrol.c, 6.12) for a group: 16 attempts without progress, then out of
 //! memory. `__alloc_pages_slowpath()` and `balance_pgdat()` for a machine: below the low mark kswapd is woken, at the
-//! lowest each task reclaims for itself. Left out: charging ahead by 64 pages, zones, compaction, larger folios.
+//! lowest each task reclaims for itself. Left out: charging ahead by 64 pages, zones,
+//! compaction.
 
 use super::balance::Balance;
 use super::driver::Driver;
@@ -24,6 +25,10 @@ use super::workingset::{Shadow, Sizes, WorkingSet};
 pub(super) const BATCH: u64 = 32;
 /// Calls of reclaim that free nothing before memory is out: `MAX_RECLAIM_RETRIES`.
 const ATTEMPTS: u32 = 16;
+/// The same for a page that is only read ahead.
+const READ_AHEAD_ATTEMPTS: u32 = 2;
+/// Single pages that a step reads.
+const SINGLES: u32 = 32;
 
 /// Who reclaims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,9 +64,18 @@ struct Marks {
     high: u64,
 }
 
-/// The file that is read round and round: which of its pages are here, and what the others left.
+/// A stretch of the file that is read round and round, of which reading ahead makes one folio if it can.
 #[derive(Debug, Clone)]
 struct Place {
+    /// Pages of the folio.
+    size: u32,
+    /// The folio; or each of its pages, where they came alone.
+    parts: Vec<Part>,
+}
+
+/// What is here, or what it left.
+#[derive(Debug, Clone, Copy)]
+struct Part {
     page: PageId,
     shadow: Option<Shadow>,
 }
@@ -83,6 +97,8 @@ pub(super) struct Memory {
     pub(super) activated: u64,
     pub(super) activated_before: u64,
     pub(super) seen: Seen,
+    /// By how much the summing up of statistics is ahead of the load's beginning.
+    pub(super) phase: u64,
     /// Whether kswapd has been woken.
     pub(super) kswapd: bool,
     /// When reclaim was first needed.
@@ -113,17 +129,16 @@ impl Memory {
             setting.load,
             Load::Refault | Load::Mixed | Load::GemSyslatency
         );
-        let places = if looped {
-            setting.file_size().0 / PAGE
-        } else {
-            0
+        let file = if looped { setting.folios() } else { Vec::new() };
+        let place = |size| Place {
+            size,
+            parts: vec![Part {
+                page: NONE,
+                shadow: None,
+            }],
         };
-        let place = Place {
-            page: NONE,
-            shadow: None,
-        };
-        #[allow(clippy::cast_possible_truncation)] // 512, and at most 2^28
-        let (block, places) = ((BLOCK.0 / PAGE) as usize, places as usize);
+        #[allow(clippy::cast_possible_truncation)] // 512
+        let block = (BLOCK.0 / PAGE) as usize;
         Memory {
             setting: *setting,
             prices: *prices,
@@ -138,11 +153,12 @@ impl Memory {
             activated: 0,
             activated_before: 0,
             seen: Seen::default(),
+            phase: 0,
             kswapd: false,
             first_reclaim: None,
             limit,
             marks,
-            file: vec![place; places],
+            file: file.into_iter().map(place).collect(),
             blocks: vec![vec![NONE; block]; blocks],
         }
     }
@@ -174,9 +190,9 @@ impl Memory {
         self.free() >= self.marks.map_or(0, |marks| marks.high) + pages
     }
 
-    /// Whether a page can be had without reclaiming first.
-    pub(super) fn plenty(&self) -> bool {
-        self.free() > self.marks.map_or(0, |marks| marks.min)
+    /// Whether so many pages can be had without reclaiming first.
+    pub(super) fn plenty(&self, pages: u64) -> bool {
+        self.free() >= self.marks.map_or(0, |marks| marks.min) + pages
     }
 
     /// Whether anonymous pages can go anywhere.
@@ -203,12 +219,18 @@ impl Memory {
         owner: Owner,
         unevictable: bool,
     ) -> Result<PageId, OutOfMemory> {
+        self.take_folio(Page::new(kind, owner), unevictable)
+    }
+
+    /// The same of a folio, charged as a whole.
+    fn take_folio(&mut self, mut page: Page, unevictable: bool) -> Result<PageId, OutOfMemory> {
+        let (kind, size) = (page.kind, u64::from(page.size));
         let mut left = ATTEMPTS;
         if self.marks.is_some_and(|marks| self.free() < marks.low) {
             self.kswapd = true;
         }
-        while !self.plenty() {
-            let got = self.reclaim(BATCH, By::Task);
+        while !self.plenty(size) {
+            let got = self.reclaim(BATCH.max(size), By::Task);
             if got == 0 {
                 left -= 1;
                 if left == 0 {
@@ -221,7 +243,6 @@ impl Memory {
         let active = kind == Kind::Anon && self.setting.kernel == Kernel::Linux4_19;
         let list = self.place(kind, active);
         let list = if unevictable { UNEVICTABLE } else { list };
-        let mut page = Page::new(kind, owner);
         page.young = kind == Kind::Anon;
         Ok(self.pages.insert(page, list))
     }
@@ -254,11 +275,12 @@ impl Memory {
     /// A page goes, its owner learns of it.
     pub(super) fn evict(&mut self, id: PageId) {
         let page = self.pages.remove(id);
-        let shadow = self.working.evict(page.workingset);
-        self.counts.reclaimed += 1;
+        let size = u64::from(page.size);
+        let shadow = self.working.evict(page.workingset, size);
+        self.counts.reclaimed += size;
         match page.owner {
-            Owner::Looped(place) => {
-                self.file[place as usize] = Place {
+            Owner::Looped { place, slot } => {
+                self.file[place as usize].parts[slot as usize] = Part {
                     page: NONE,
                     shadow: Some(shadow),
                 };
@@ -268,7 +290,7 @@ impl Memory {
             Owner::Object { object, slot } => self.driver.lost(object, slot),
         }
         if page.kind == Kind::File {
-            self.meter.spend(Cause::Freed, self.prices.clean);
+            self.meter.spend(Cause::Freed, self.prices.clean * size);
         } else {
             self.swap -= 1;
             self.counts.written += 1;
@@ -276,59 +298,119 @@ impl Memory {
         }
     }
 
-    /// Reads the page at `place` of the looped file.
-    pub(super) fn read_looped(&mut self, place: u32) -> Result<(), OutOfMemory> {
-        self.counts.read += 1;
-        let Place { page, shadow } = self.file[place as usize].clone();
-        if page != NONE {
-            self.meter.spend(Cause::Read, self.prices.hit);
-            self.accessed(page);
-            return Ok(());
-        }
-        let id = self.take(Kind::File, Owner::Looped(place), false)?;
-        self.file[place as usize] = Place {
-            page: id,
-            shadow: None,
-        };
-        if let Some(shadow) = shadow {
-            self.refault(id, shadow);
-        }
-        self.meter.spend(Cause::Read, self.prices.read);
-        self.accessed(id);
-        Ok(())
+    /// Pages of a folio of the looped file.
+    pub(super) fn folio(&self, place: u32) -> u32 {
+        self.file[place as usize].size
     }
 
-    /// Reads a page that is never read again.
-    pub(super) fn read_streamed(&mut self) -> Result<(), OutOfMemory> {
-        self.counts.read += 1;
-        let id = self.take(Kind::File, Owner::Streamed, false)?;
-        self.meter.spend(Cause::Read, self.prices.read);
+    /// Folios of the looped file.
+    pub(super) fn places(&self) -> u32 {
+        #[allow(clippy::cast_possible_truncation)] // at most 2^28
+        let places = self.file.len() as u32;
+        places
+    }
+
+    /// Reads the looped file at page `slot` of `place`: how many pages. The folio as a whole, or where reclaim did not
+    /// find room for one single pages, some at a time.
+    pub(super) fn read_looped(&mut self, place: u32, slot: u32) -> Result<u32, OutOfMemory> {
+        let Place { size, parts } = &mut self.file[place as usize];
+        let size = *size;
+        if slot == 0 && parts.iter().all(|part| part.page == NONE) {
+            parts.truncate(1); // none of it is here: a folio is tried again
+            let owner = Owner::Looped { place, slot };
+            let folio = Page::folio(Kind::File, owner, size);
+            if size == 1 || self.room_by_reclaim(u64::from(size)) {
+                let id = self.take_folio(folio, false)?;
+                self.came(id, place, 0);
+                return Ok(size);
+            }
+            let parts = &mut self.file[place as usize].parts;
+            let alone = parts[0];
+            parts.resize(size as usize, alone);
+        }
+        if let [Part { page, .. }] = self.file[place as usize].parts[..] {
+            self.counts.read += u64::from(size);
+            self.meter
+                .spend(Cause::Read, self.prices.hit * u64::from(size));
+            self.accessed(page);
+            return Ok(size);
+        }
+        let now = (size - slot).min(SINGLES);
+        for slot in slot..slot + now {
+            let here = self.file[place as usize].parts[slot as usize].page;
+            if here == NONE {
+                let id = self.take(Kind::File, Owner::Looped { place, slot }, false)?;
+                self.came(id, place, slot);
+            } else {
+                self.counts.read += 1;
+                self.meter.spend(Cause::Read, self.prices.hit);
+                self.accessed(here);
+            }
+        }
+        Ok(now)
+    }
+
+    /// Whether there is room for a folio of so many pages, for which a read ahead reclaims twice and no more
+    /// (`__GFP_NORETRY`).
+    fn room_by_reclaim(&mut self, pages: u64) -> bool {
+        for _ in 0..READ_AHEAD_ATTEMPTS {
+            if self.plenty(pages) {
+                return true;
+            }
+            self.reclaim(BATCH.max(pages), By::Task);
+        }
+        self.plenty(pages)
+    }
+
+    /// What was read from the looped file is there.
+    fn came(&mut self, id: PageId, place: u32, slot: u32) {
+        let pages = u64::from(self.pages.get(id).size);
+        let here = &mut self.file[place as usize].parts[slot as usize];
+        here.page = id;
+        if let Some(shadow) = here.shadow.take() {
+            self.refault(id, shadow);
+        }
+        self.counts.read += pages;
+        self.meter.spend(Cause::Read, self.prices.read * pages);
         self.accessed(id);
-        Ok(())
+    }
+
+    /// Reads a folio that is never read again, as large as they get: how many pages it has.
+    pub(super) fn read_streamed(&mut self) -> Result<u64, OutOfMemory> {
+        let pages = self.setting.folio.0 / PAGE;
+        self.counts.read += pages;
+        #[allow(clippy::cast_possible_truncation)] // at most 512
+        let folio = Page::folio(Kind::File, Owner::Streamed, pages as u32);
+        let id = self.take_folio(folio, false)?;
+        self.meter.spend(Cause::Read, self.prices.read * pages);
+        self.accessed(id);
+        Ok(pages)
     }
 
     /// `workingset_refault()`.
     fn refault(&mut self, id: PageId, shadow: Shadow) {
         if self.setting.lru == Lru::Mglru {
             // Generations only count it: who decides is the type that is scanned less.
-            self.generations.refaulted();
+            self.generations
+                .refaulted(u64::from(self.pages.get(id).size));
             return;
         }
-        let sizes = self.sizes();
+        let sizes = self.seen_sizes();
         let room = Sizes {
             anon: sizes[0],
-            active_file: self.pages.len(ACTIVE_FILE),
+            active_file: self.seen_len(ACTIVE_FILE),
         };
         let kernel = self.setting.kernel;
         if !self.working.recent(shadow, room, self.swappable(), kernel) {
             return;
         }
-        self.working.age();
-        self.activated += 1;
+        let size = u64::from(self.pages.get(id).size);
+        self.working.age(size);
+        self.activated += size;
         self.pages.move_to(id, ACTIVE_FILE);
         if shadow.workingset {
             self.pages.get_mut(id).workingset = true;
-            self.balance.refault(sizes);
+            self.balance.refault(size, sizes);
         }
     }
 
@@ -339,8 +421,9 @@ impl Memory {
             page.referenced = true;
         } else if self.setting.lru == Lru::Classic && page.list() == INACTIVE_FILE {
             page.referenced = false;
+            let size = u64::from(page.size);
             self.pages.move_to(id, ACTIVE_FILE);
-            self.working.age();
+            self.working.age(size);
         }
     }
 
@@ -376,11 +459,11 @@ impl Memory {
         stays
     }
 
-    /// Books `count` pages of a list that were looked at, taken off it and put back under its lock.
-    pub(super) fn count_scanned(&mut self, file: usize, count: u64) {
+    /// Books `count` pages of a list that were looked at, as so many folios taken off it and put back under its lock.
+    pub(super) fn count_scanned(&mut self, file: usize, count: u64, folios: u64) {
         self.counts.scanned += count;
         self.counts.scanned_anon += if file == 0 { count } else { 0 };
-        self.meter.irq_off(count * self.prices.list);
+        self.meter.irq_off(folios * self.prices.list);
     }
 
     /// Whether the page must stay by a lock of its own or a mark of its mapping.

@@ -71,9 +71,9 @@ impl Generations {
         })
     }
 
-    /// A file page came back.
-    pub(super) fn refaulted(&mut self) {
-        self.refaulted[1] += 1;
+    /// So many file pages came back.
+    pub(super) fn refaulted(&mut self, pages: u64) {
+        self.refaulted[1] += pages;
     }
 
     /// `get_type_to_scan()`.
@@ -200,11 +200,14 @@ impl Memory {
 
     fn evict_from(&mut self, from: ListId, file: usize, count: u64) -> u64 {
         let youngest = Generations::list(self.generations.max, file);
-        let mut gone = 0;
-        for _ in 0..count {
+        let (mut gone, mut scanned, mut folios) = (0, 0, 0);
+        while scanned < count {
             let Some(id) = self.pages.tail(from) else {
                 break;
             };
+            let size = u64::from(self.pages.get(id).size);
+            scanned += size;
+            folios += 1;
             if self.cull(id) {
                 continue;
             }
@@ -215,12 +218,12 @@ impl Memory {
                 self.pages.move_to(id, youngest);
                 self.meter.spend(Cause::Kept, self.prices.kept);
             } else {
-                self.generations.evicted[file] += 1;
+                self.generations.evicted[file] += size;
                 self.evict(id);
-                gone += 1;
+                gone += size;
             }
         }
-        self.count_scanned(file, count);
+        self.count_scanned(file, scanned, folios);
         gone
     }
 }

@@ -60,5 +60,26 @@ pub fn run(
     Ok(load::run(setting, prices, seed, stop))
 }
 
+/// Runs `setting` so often, from `seed` on a seed each: when the kernel sums its statistics up, by which a storm begins, is
+/// chance, as it is for the probe.
+///
+/// # Errors
+/// As [`run`].
+pub fn runs(
+    setting: &Setting,
+    prices: &Prices,
+    (seed, runs): (u64, u32),
+    stop: &dyn Fn() -> bool,
+) -> Result<Outcome, SettingError> {
+    let mut all = run(setting, prices, seed, stop)?;
+    for more in 1..u64::from(runs) {
+        if stop() {
+            break;
+        }
+        all.add(&run(setting, prices, seed.wrapping_add(more), stop)?);
+    }
+    Ok(all)
+}
+
 #[cfg(test)]
 mod tests;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use stopgap_stats::histogram::Histogram;
+use stopgap_stats::quantile::median;
 
 use super::Cause;
 
@@ -20,6 +21,10 @@ pub struct OutOfMemoryPoint {
 /// What was counted.
 #[derive(Debug, Clone)]
 pub struct Outcome {
+    /// Runs; counts and times are of all of them together.
+    pub runs: u64,
+    /// Of each run that reclaimed: pages scanned for each that was reclaimed.
+    pub ratios: Vec<f64>,
     /// Pages scanned.
     pub scanned: u64,
     /// Of those: anonymous and shmem pages.
@@ -46,11 +51,11 @@ pub struct Outcome {
     pub longest_irq_off_ns: u64,
     /// Longest time during which a CPU was not given to others, in nanoseconds; taking and releasing included.
     pub longest_unpreempted_ns: u64,
-    /// From the load's beginning until reclaim was first needed, in nanoseconds; `None`: never.
+    /// From the first run's beginning until reclaim was first needed, in nanoseconds; `None`: never.
     pub first_reclaim_ns: Option<u64>,
     /// Where memory was out; `None`: it was not.
     pub out_of_memory: Option<OutOfMemoryPoint>,
-    /// Time to take what is held, a page, in nanoseconds; `None` where nothing is held beforehand.
+    /// Time to take what is held, a page, in the first run, in nanoseconds; `None` where nothing is held beforehand.
     pub take_ns_per_page: Option<f64>,
     /// Time to release it, a page, in nanoseconds.
     pub release_ns_per_page: Option<f64>,
@@ -58,10 +63,34 @@ pub struct Outcome {
 
 #[allow(clippy::cast_precision_loss)] // counts below 2^53
 impl Outcome {
-    /// Pages scanned for each that was reclaimed; `None` where none was.
+    /// Pages scanned for each that was reclaimed, the median of the runs, as the probe has it; `None` where none was.
     #[must_use]
     pub fn scanned_per_reclaimed(&self) -> Option<f64> {
-        (self.reclaimed > 0).then(|| self.scanned as f64 / self.reclaimed as f64)
+        median(self.ratios.clone())
+    }
+
+    /// Adds another run: the longest stays the longest, and what ended one ended all.
+    pub(super) fn add(&mut self, other: &Outcome) {
+        self.runs += other.runs;
+        self.ratios.extend(&other.ratios);
+        self.scanned += other.scanned;
+        self.scanned_anon += other.scanned_anon;
+        self.reclaimed += other.reclaimed;
+        self.written += other.written;
+        self.culled += other.culled;
+        self.shrunk += other.shrunk;
+        self.read += other.read;
+        self.reclaim_ns += other.reclaim_ns;
+        self.elapsed_ns += other.elapsed_ns;
+        self.allocations.merge(&other.allocations);
+        for (cause, ns) in &other.causes {
+            *self.causes.entry(*cause).or_default() += ns;
+        }
+        self.longest_irq_off_ns = self.longest_irq_off_ns.max(other.longest_irq_off_ns);
+        self.longest_unpreempted_ns = self
+            .longest_unpreempted_ns
+            .max(other.longest_unpreempted_ns);
+        self.out_of_memory = self.out_of_memory.or(other.out_of_memory);
     }
 
     /// Milliseconds inside reclaim for each GiB read; `None` where nothing was read.

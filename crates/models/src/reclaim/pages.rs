@@ -3,8 +3,10 @@
 //! **Contract.** Every page in use is on exactly one list. A list is walked from its tail (the oldest); what is new or
 //! rotated goes to its head. Every step is O(1); [`Pages::check`] walks all.
 //!
-//! **Lineage.** `struct lruvec` (include/linux/mmzone.h) and its five lists; folios of one page. Left out: larger folios,
-//! pages isolated at this moment, the per-CPU batches through which pages come to a list.
+//! An entry is a folio: one page, or more of a file that come, are scanned and go together. Lengths count pages.
+//!
+//! **Lineage.** `struct lruvec` (include/linux/mmzone.h) and its five lists. Left out: pages isolated at this moment, the
+//! per-CPU batches through which pages come to a list.
 
 /// A page's number; a freed page's number is used again.
 pub(super) type PageId = u32;
@@ -51,8 +53,13 @@ impl Kind {
 /// Whose a page is, so that he learns when it goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// A page of the file that is read round and round, by its place in the file.
-    Looped(u32),
+    /// Of the file that is read round and round.
+    Looped {
+        /// Which of its folios.
+        place: u32,
+        /// The first page of it.
+        slot: u32,
+    },
     /// A page of a file that is read once.
     Streamed,
     /// A page of the block that a task populates.
@@ -71,12 +78,14 @@ pub(super) enum Owner {
     },
 }
 
-/// One page.
+/// One page, or a folio of several.
 #[derive(Debug, Clone, Copy)]
 #[allow(clippy::struct_excessive_bools)] // the kernel's page flags
 pub(super) struct Page {
     pub(super) kind: Kind,
     pub(super) owner: Owner,
+    /// Pages that it has.
+    pub(super) size: u32,
     /// Somebody holds a reference, so that it can be scanned, but not freed.
     pub(super) pinned: bool,
     /// Locked by itself (mlock).
@@ -98,6 +107,7 @@ impl Page {
         Page {
             kind,
             owner,
+            size: 1,
             pinned: false,
             locked: false,
             referenced: false,
@@ -106,6 +116,14 @@ impl Page {
             list: 0,
             newer: NONE,
             older: NONE,
+        }
+    }
+
+    /// A folio of so many pages that nobody has used.
+    pub(super) fn folio(kind: Kind, owner: Owner, size: u32) -> Page {
+        Page {
+            size,
+            ..Page::new(kind, owner)
         }
     }
 
@@ -128,6 +146,7 @@ pub(super) struct Pages {
     pages: Vec<Page>,
     free: Vec<PageId>,
     lists: [List; LISTS],
+    used: u64,
 }
 
 impl Pages {
@@ -140,12 +159,13 @@ impl Pages {
                 tail: NONE,
                 len: 0,
             }; LISTS],
+            used: 0,
         }
     }
 
     /// Pages in use.
     pub(super) fn used(&self) -> u64 {
-        (self.pages.len() - self.free.len()) as u64
+        self.used
     }
 
     pub(super) fn len(&self, list: ListId) -> u64 {
@@ -167,6 +187,7 @@ impl Pages {
 
     /// Takes `page` into use at the head of `list`.
     pub(super) fn insert(&mut self, page: Page, list: ListId) -> PageId {
+        self.used += u64::from(page.size);
         let id = match self.free.pop() {
             Some(id) => {
                 self.pages[id as usize] = page;
@@ -202,7 +223,9 @@ impl Pages {
     pub(super) fn remove(&mut self, id: PageId) -> Page {
         self.unlink(id);
         self.free.push(id);
-        self.pages[id as usize]
+        let page = self.pages[id as usize];
+        self.used -= u64::from(page.size);
+        page
     }
 
     fn head(&self, list: ListId) -> Option<PageId> {
@@ -214,7 +237,7 @@ impl Pages {
         let list = &mut self.lists[usize::from(to)];
         let old = list.head;
         list.head = id;
-        list.len += 1;
+        list.len += u64::from(self.pages[id as usize].size);
         if old == NONE {
             list.tail = id;
         } else {
@@ -230,7 +253,7 @@ impl Pages {
         let list = &mut self.lists[usize::from(to)];
         let old = list.tail;
         list.tail = id;
-        list.len += 1;
+        list.len += u64::from(self.pages[id as usize].size);
         if old == NONE {
             list.head = id;
         } else {
@@ -244,10 +267,14 @@ impl Pages {
 
     fn unlink(&mut self, id: PageId) {
         let Page {
-            list, newer, older, ..
+            list,
+            newer,
+            older,
+            size,
+            ..
         } = self.pages[id as usize];
         let list = &mut self.lists[usize::from(list)];
-        list.len -= 1;
+        list.len -= u64::from(size);
         if newer == NONE {
             list.head = older;
         } else {
@@ -280,12 +307,14 @@ impl Pages {
                 assert_eq!(usize::from(page.list), number, "page {id}");
                 assert_eq!(page.newer, newer, "page {id} on list {number}");
                 (newer, id) = (id, page.older);
-                count += 1;
+                count += u64::from(page.size);
             }
             assert_eq!(list.tail, newer, "tail of list {number}");
             assert_eq!(list.len, count, "length of list {number}");
         }
         assert!(seen.iter().all(|&seen| seen), "a page is on no list");
+        let used: u64 = self.lists.iter().map(|list| list.len).sum();
+        assert_eq!(self.used, used, "pages in use");
     }
 }
 
@@ -320,12 +349,17 @@ mod tests {
                         #[allow(clippy::cast_possible_truncation)]
                         pages.append(from as ListId, list);
                     }
-                    _ => oracle[place].insert(0, pages.insert(Page::new(Kind::Anon, Owner::Streamed), list)),
+                    _ => {
+                        #[allow(clippy::cast_possible_truncation)]
+                        let page = Page::folio(Kind::File, Owner::Streamed, 1 + which as u32 % 3);
+                        oracle[place].insert(0, pages.insert(page, list));
+                    }
                 }
                 pages.check();
                 for (list, expected) in (0_u8..).zip(&oracle) {
                     prop_assert_eq!(pages.tail(list), expected.last().copied());
-                    prop_assert_eq!(pages.len(list), expected.len() as u64);
+                    let sizes = expected.iter().map(|&id| u64::from(pages.get(id).size));
+                    prop_assert_eq!(pages.len(list), sizes.sum::<u64>());
                 }
             }
         }

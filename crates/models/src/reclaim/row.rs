@@ -58,7 +58,10 @@ pub fn row(setting: &Setting, outcome: &Outcome, measured: Option<&Answer>) -> R
         swapped: outcome.written,
         culled: outcome.culled,
         shrunk: outcome.shrunk,
+        runs: outcome.runs,
         scanned_per_reclaimed: ratio,
+        scanned_per_reclaimed_least: outcome.ratios.iter().copied().reduce(f64::min),
+        scanned_per_reclaimed_most: outcome.ratios.iter().copied().reduce(f64::max),
         reclaim_ms_per_gib: outcome.reclaim_ms_per_gib(),
         allocation: allocation(outcome),
         longest_interrupts_off_us: us(outcome.longest_irq_off_ns),
@@ -92,7 +95,7 @@ fn allocation(outcome: &Outcome) -> Option<Allocation> {
 
 /// By the names of the flags.
 fn parameters(setting: &Setting) -> BTreeMap<String, Parameter> {
-    let all: [(&str, Parameter); 9] = [
+    let all: [(&str, Parameter); 11] = [
         ("pinned", setting.pinned.0.into()),
         ("limit", setting.limit.0.into()),
         ("load", setting.load.word().into()),
@@ -101,6 +104,8 @@ fn parameters(setting: &Setting) -> BTreeMap<String, Parameter> {
         ("swappiness", setting.swappiness.into()),
         ("lru", setting.lru.word().into()),
         ("kernel", setting.kernel.word().into()),
+        ("folio", setting.folio.0.into()),
+        ("statistics", setting.statistics.to_string().as_str().into()),
         ("time", setting.time.to_string().as_str().into()),
     ];
     all.map(|(name, value)| (name.to_owned(), value)).into()

@@ -11,7 +11,7 @@
 //! of the live probe. Left out: that a flush is spared while little has changed (64 pages a CPU).
 
 use super::memory::Memory;
-use super::pages::{LISTS, ListId};
+use super::pages::{ACTIVE_ANON, ACTIVE_FILE, INACTIVE_ANON, INACTIVE_FILE, LISTS, ListId};
 use super::setting::Kernel;
 
 /// See the module.
@@ -34,15 +34,20 @@ impl Memory {
     /// Sums up, where it is time to.
     pub(super) fn look(&mut self) {
         let (now, period) = (self.meter.now, self.period());
-        if period == 0 || now / period == self.seen.at / period {
-            return;
+        let turn = |at: u64| (at + self.phase) / period;
+        if period > 0 && turn(now) != turn(self.seen.at) {
+            self.sum_up();
         }
+    }
+
+    /// What is believed is, for now, what is.
+    pub(super) fn sum_up(&mut self) {
         let mut lens = [0; LISTS];
         for (list, len) in (0..).zip(&mut lens) {
             *len = self.pages.len(list);
         }
         self.seen = Seen {
-            at: now,
+            at: self.meter.now,
             lens,
             activated: self.activated,
         };
@@ -54,6 +59,15 @@ impl Memory {
             0 => self.pages.len(list),
             _ => self.seen.lens[usize::from(list)],
         }
+    }
+
+    /// How many pages of each type the lists are believed to have.
+    pub(super) fn seen_sizes(&self) -> [u64; 2] {
+        let of = |a, b| self.seen_len(a) + self.seen_len(b);
+        [
+            of(INACTIVE_ANON, ACTIVE_ANON),
+            of(INACTIVE_FILE, ACTIVE_FILE),
+        ]
     }
 
     fn seen_activated(&self) -> u64 {

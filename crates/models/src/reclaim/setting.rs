@@ -94,6 +94,12 @@ pub const OBJECT: Bytes = Bytes::mib(16);
 const MOST: Bytes = Bytes::gib(1 << 10);
 /// Longest simulated time.
 const LONGEST: Nanos = Nanos::secs(600);
+/// Largest folio of a file.
+const FOLIO: Bytes = Bytes::mib(2);
+/// Pages of the first window of reading ahead, of a reader that asks for 256 KiB at a time, as the probe's.
+const FIRST_WINDOW: u64 = 256;
+/// Pages of the largest window: 8 MiB.
+const AHEAD: u64 = 2_048;
 /// What a load needs at least beside what is pinned.
 const LEAST_ROOM: Bytes = Bytes::mib(8);
 
@@ -122,13 +128,17 @@ pub struct Setting {
     /// Whose rules.
     pub kernel: Kernel,
     /// How often the statistics of the group are summed up, by which 6.12 judges what is low and what refaults
-    /// ([`super::seen`]): 2 s by itself, and whenever somebody reads `memory.stat`, as the probe does each 15 ms. 0:
-    /// always exact.
+    /// ([`super::seen`]): 2 s by itself (`FLUSH_TIME`), and whenever somebody reads `memory.stat`, as the probe does
+    /// each 15 ms on cgroup version 2. Where in this period the load begins is the seed's. 0: always exact.
     pub statistics: Nanos,
-    /// Simulated time that counts.
+    /// What a file's page cache consists of: 4 KiB, or folios of more, up to 2 MiB, where the file system makes them
+    /// (ext4 since 6.16, XFS since 5.18). They are read, charged, scanned and freed whole.
+    pub folio: Bytes,
+    /// Simulated time from the first page reclaimed on; with a [`Setting::warm_up`], the time that counts.
     pub time: Nanos,
-    /// Simulated time before, which does not.
-    pub warm_up: Nanos,
+    /// Simulated time before anything counts. `None`: as the probe has it, eight turnovers of the room, or a third of
+    /// the time.
+    pub warm_up: Option<Nanos>,
 }
 
 impl Default for Setting {
@@ -145,9 +155,10 @@ impl Default for Setting {
             swappiness: 60,
             lru: Lru::Classic,
             kernel: Kernel::Linux6_12,
-            statistics: Nanos::millis(15),
+            statistics: Nanos::secs(2),
+            folio: Bytes(PAGE),
             time: Nanos::secs(3),
-            warm_up: Nanos::secs(1),
+            warm_up: None,
         }
     }
 }
@@ -187,6 +198,11 @@ pub enum SettingError {
     /// Swappiness.
     #[error("swappiness of {0}: give 0 to 200")]
     Swappiness(u64),
+    /// No folio, or the mail's kernel, which had none.
+    #[error(
+        "folios of {0} beside {1}: give a power of two from 4 KiB to {FOLIO}; gem-syslatency has 4 KiB"
+    )]
+    Folio(Bytes, Load),
     /// Nothing, or too long.
     #[error("{0} of simulated time: give more than 0 and at most {LONGEST}")]
     Time(Nanos),
@@ -208,6 +224,35 @@ impl Setting {
             _ => self.room() + Bytes(self.room().0 / 8),
         };
         self.file.unwrap_or(usual)
+    }
+
+    /// Pages of each folio of the file that is read round and round, in order. Reading ahead begins with single pages and
+    /// asks for four times as many at each of its windows, up to [`Setting::folio`]; windows double up to what is read
+    /// ahead at most (`page_cache_ra_order()`, mm/readahead.c, 6.12). The last folio is whole.
+    pub(super) fn folios(&self) -> Vec<u32> {
+        let mut left = self.file_size().0 / PAGE;
+        #[allow(clippy::cast_possible_truncation)] // at most 512
+        let largest = (self.folio.0 / PAGE) as u32;
+        // Folios are no larger than what is read ahead; the largest were seen where that was 8 MiB.
+        let most = if self.folio == FOLIO {
+            AHEAD
+        } else {
+            largest.into()
+        };
+        let (mut size, mut window) = (1, FIRST_WINDOW.min(most));
+        let mut folios = Vec::new();
+        while left > 0 {
+            let pages = if size == largest {
+                left
+            } else {
+                window.min(left)
+            };
+            let count = pages.div_ceil(u64::from(size));
+            folios.extend((0..count).map(|_| size));
+            left = left.saturating_sub(count * u64::from(size));
+            (size, window) = ((size * 4).min(largest), (window * 2).min(most));
+        }
+        folios
     }
 
     /// # Errors
@@ -236,7 +281,14 @@ impl Setting {
         if self.swappiness > 200 {
             return Err(SettingError::Swappiness(self.swappiness));
         }
-        let all = Nanos(self.time.0.saturating_add(self.warm_up.0));
+        let pages = self.folio.0 / PAGE;
+        let folios =
+            pages.is_power_of_two() && self.folio.0.is_multiple_of(PAGE) && self.folio <= FOLIO;
+        if !folios || (self.load == Load::GemSyslatency && pages != 1) {
+            return Err(SettingError::Folio(self.folio, self.load));
+        }
+        let warm_up = self.warm_up.unwrap_or_default();
+        let all = Nanos(self.time.0.saturating_add(warm_up.0));
         if self.time == Nanos(0) || all > LONGEST {
             return Err(SettingError::Time(all));
         }

@@ -18,7 +18,8 @@ fn small(policy: Policy) -> Setting {
         limit: Bytes::mib(64),
         statistics: Nanos(0),
         time: Nanos::millis(300),
-        warm_up: Nanos::millis(100),
+        // All that was marked late is met by then.
+        warm_up: Some(Nanos::millis(300)),
         ..Setting::default()
     }
 }
@@ -28,28 +29,28 @@ fn ratio(setting: &Setting) -> f64 {
     ratio.expect("a load that reclaims")
 }
 
-/// Linux 6.18, 512 MiB pinned of a limit of 1 GiB, an 800 MiB file, mixed load: 1.01 with nothing held, 1.02 locked,
-/// 2.38 held. Nothing here is fitted to these three: the counts are the kernel's rules.
+/// Linux 6.18, of 128 MiB so many pinned, mixed load, 4 s a run, medians of six (docs/questions/reclaim.md has the command).
+/// One price is fitted, to the half; the others are held out.
 #[test]
 fn the_measured_scans_within_30_per_cent() {
-    let measured = [
-        (Policy::None, 1.01),
-        (Policy::Mlock, 1.02),
-        (Policy::Held, 2.38),
-    ];
-    for (policy, measured) in measured {
+    let held = [(32, 3.63), (48, 3.72), (64, 4.70), (80, 5.03), (96, 5.79)];
+    let held = held.map(|(pinned, measured)| (Policy::Held, pinned, measured));
+    let flat = [(Policy::None, 64, 1.00), (Policy::Mlock, 64, 1.00)];
+    for (policy, pinned, measured) in held.into_iter().chain(flat) {
         let setting = Setting {
             policy,
-            file: Some(Bytes::mib(800)),
-            time: Nanos::millis(1_000),
-            warm_up: Nanos::millis(700),
+            pinned: Bytes::mib(pinned),
+            limit: Bytes::mib(128),
+            folio: Bytes::mib(2),
+            time: Nanos::secs(4),
             ..Setting::default()
         };
-        let modelled = ratio(&setting);
+        let outcome = runs(&setting, &Prices::RECENT, (1, 6), &|| false).unwrap();
+        let modelled = outcome.scanned_per_reclaimed().unwrap();
         let factor = modelled / measured;
         assert!(
-            (0.77..1.3).contains(&factor),
-            "{policy}: {modelled}, measured {measured}"
+            (0.7..1.3).contains(&factor),
+            "{policy}, {pinned} MiB: {modelled}, measured {measured}"
         );
     }
 }
@@ -58,10 +59,14 @@ fn the_measured_scans_within_30_per_cent() {
 #[test]
 fn only_references_make_reclaim_scan_more_and_more() {
     let mut before = 1.3;
-    for pinned in [16, 32, 40, 48] {
+    // The shares that were measured: in less room the block that is populated is a part of it that shows.
+    for pinned in [32, 64, 80, 96] {
         let of = |policy| {
             ratio(&Setting {
                 pinned: Bytes::mib(pinned),
+                limit: Bytes::mib(128),
+                time: Nanos::millis(600),
+                warm_up: Some(Nanos::millis(600)),
                 ..small(policy)
             })
         };
@@ -69,7 +74,8 @@ fn only_references_make_reclaim_scan_more_and_more() {
         for policy in [Policy::Mlock, Policy::Mapping, Policy::MappingLate] {
             assert!(
                 (of(policy) / none - 1.0).abs() < 0.1,
-                "{policy} at {pinned} MiB"
+                "{policy} at {pinned} MiB: {} of {none}",
+                of(policy)
             );
         }
         let held = of(Policy::Held);
@@ -112,7 +118,7 @@ fn without_swap_or_refaults_holding_costs_nothing() {
 #[test]
 fn a_marked_page_is_met_at_most_once() {
     let setting = Setting {
-        warm_up: Nanos(0),
+        warm_up: Some(Nanos(0)),
         ..small(Policy::MappingLate)
     };
     let late = outcome(&setting);
@@ -140,7 +146,7 @@ fn mail(policy: Policy, release: Release, prices: &Prices) -> f64 {
         load: Load::GemSyslatency,
         kernel: Kernel::Linux4_19,
         time: Nanos::millis(400),
-        warm_up: Nanos::millis(200),
+        warm_up: Some(Nanos::millis(200)),
         ..Setting::default()
     };
     let mean = |seed| {
@@ -199,11 +205,8 @@ fn a_chance_to_run_after_each_batch_shortens_the_longest_stretch() {
         pages * (prices.move_back + prices.unpin)
     );
     assert_eq!(of(Release::Single), pages * (prices.unlock + prices.unpin));
-    assert!(
-        of(Release::BatchResched) < 20_000,
-        "{}",
-        of(Release::BatchResched)
-    );
+    // No longer than what is longest besides: a step of reading.
+    assert_eq!(of(Release::BatchResched), 32 * prices.read);
 }
 
 /// 6.18, thread CPU time: references 80 to take; locking 341 more, 182 back; a mark next to nothing.
@@ -297,6 +300,51 @@ fn what_makes_no_sense_is_named() {
     assert!(wrong(Setting { load, ..usual }).contains("256 MiB"));
 }
 
+/// What `/proc/kpageflags` showed of 64 MiB that were read 256 KiB at a time (Linux 6.18, ext4, 8 MiB read ahead): 256 of 1
+/// page, 128 of 4, 64 of 16, 32 of 64, 9 of 256, 20 of 512.
+#[test]
+fn folios_grow_as_reading_ahead_does() {
+    let counts = |folio, file| {
+        let setting = Setting {
+            folio,
+            file: Some(file),
+            ..Setting::default()
+        };
+        let mut counts = std::collections::BTreeMap::new();
+        for pages in setting.folios() {
+            *counts.entry(pages).or_insert(0) += 1;
+        }
+        counts.into_iter().collect::<Vec<(u32, u32)>>()
+    };
+    assert_eq!(
+        counts(Bytes::mib(2), Bytes::mib(64)),
+        [(1, 256), (4, 128), (16, 64), (64, 32), (256, 8), (512, 21)]
+    );
+    assert_eq!(counts(Bytes::kib(4), Bytes::mib(1)), [(1, 256)]);
+    // What most disks read ahead: 128 KiB, so that no folio is larger.
+    assert_eq!(
+        counts(Bytes::kib(128), Bytes::mib(1)),
+        [(1, 32), (4, 8), (16, 2), (32, 5)]
+    );
+}
+
+#[test]
+fn folios_that_are_none_are_refused() {
+    let wrong = |folio, load| {
+        let setting = Setting {
+            folio,
+            load,
+            limit: Bytes::gib(8),
+            ..Setting::default()
+        };
+        setting.validate().unwrap_err().to_string()
+    };
+    assert!(wrong(Bytes(0), Load::Mixed).contains("4 KiB to 2 MiB"));
+    assert!(wrong(Bytes::kib(12), Load::Mixed).contains("12 KiB"));
+    assert!(wrong(Bytes::mib(4), Load::Mixed).contains("4 MiB"));
+    assert!(wrong(Bytes::kib(64), Load::GemSyslatency).contains("gem-syslatency has 4 KiB"));
+}
+
 #[test]
 fn interrupted_it_tells_what_it_counted() {
     let outcome = run(&small(Policy::Held), &Prices::RECENT, 1, &|| true).unwrap();
@@ -319,6 +367,7 @@ proptest! {
         swap in prop::sample::select(&[0_u64, 4, 1_024][..]),
         swappiness in 0_u64..=200,
         statistics in prop::sample::select(&[0_u64, 1, 15, 2_000][..]),
+        folio in prop::sample::select(&[4_u64, 64, 2_048][..]),
         seed: u64,
     ) {
         let setting = Setting {
@@ -327,8 +376,9 @@ proptest! {
             limit: Bytes::mib(32),
             swap: Bytes::mib(swap),
             time: Nanos::millis(20),
-            warm_up: Nanos(0),
+            warm_up: Some(Nanos(0)),
             statistics: Nanos::millis(statistics),
+            folio: Bytes::kib(folio),
             file: None,
         };
         let outcome = load::checked(&setting, seed);
@@ -343,24 +393,34 @@ proptest! {
 
 /// What 6.12 believes of its lists is old by then: the inactive files run out unseen, and whole lists of held pages are
 /// walked for few. Nothing that is held, nothing that is walked.
+///
+/// ```text
+///        0        phase       phase + 2 s
+///        |----------|-------------|------
+///  known  nothing    as it was     as it was
+///         ^ all file pages inactive, none comes back "soon": nothing held is looked at
+///                    ^ now they do, all become active, and nobody knows: a storm
+/// ```
 #[test]
 fn old_statistics_make_storms_of_held_pages() {
     let scans = |policy, statistics| {
         let setting = Setting {
             policy,
-            limit: Bytes::mib(128),
-            pinned: Bytes::mib(32),
+            pinned: Bytes::mib(16),
+            limit: Bytes::mib(32),
+            folio: Bytes::mib(2),
             statistics,
-            time: Nanos::millis(600),
-            warm_up: Nanos::millis(300),
+            time: Nanos::secs(2),
             ..Setting::default()
         };
-        ratio(&setting)
+        let outcome = runs(&setting, &Prices::RECENT, (1, 4), &|| false).unwrap();
+        assert_eq!((outcome.runs, outcome.ratios.len()), (4, 4));
+        outcome.scanned_per_reclaimed().unwrap()
     };
-    let exact = scans(Policy::Held, Nanos(0));
-    let old = scans(Policy::Held, Nanos::millis(15));
-    assert!(exact > 1.2 && old > 1.3 * exact, "{exact} {old}");
-    for statistics in [Nanos(0), Nanos::millis(15), Nanos::millis(200)] {
+    let kernels = Nanos::secs(2);
+    let (exact, old) = (scans(Policy::Held, Nanos(0)), scans(Policy::Held, kernels));
+    assert!(exact > 1.2 && old > 1.5 * exact, "{exact} {old}");
+    for statistics in [Nanos(0), Nanos::millis(15), kernels] {
         let none = scans(Policy::None, statistics);
         assert!(none < 1.05, "{statistics}: {none}");
     }

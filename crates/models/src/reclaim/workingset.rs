@@ -32,16 +32,16 @@ pub(super) struct WorkingSet {
 }
 
 impl WorkingSet {
-    /// A page is evicted.
-    pub(super) fn evict(&mut self, workingset: bool) -> Shadow {
+    /// A folio of so many pages is evicted.
+    pub(super) fn evict(&mut self, workingset: bool, pages: u64) -> Shadow {
         let clock = self.clock;
-        self.clock += 1;
+        self.clock += pages;
         Shadow { clock, workingset }
     }
 
-    /// A page became active.
-    pub(super) fn age(&mut self) {
-        self.clock += 1;
+    /// So many pages became active.
+    pub(super) fn age(&mut self, pages: u64) {
+        self.clock += pages;
     }
 
     /// Whether a file page that left `shadow` comes back soon enough.
@@ -61,8 +61,8 @@ mod tests {
     #[test]
     fn held_anonymous_pages_count_as_room_since_5_9() {
         let mut set = WorkingSet::default();
-        let shadow = set.evict(false);
-        (0..9).for_each(|_| set.age());
+        let shadow = set.evict(false, 1);
+        set.age(9);
         let sizes = Sizes {
             anon: 6,
             active_file: 4,
@@ -76,7 +76,7 @@ mod tests {
             "no swap"
         );
         assert!(!set.recent(shadow, sizes, true, Kernel::Linux4_19));
-        set.age();
+        set.age(1);
         assert!(
             !set.recent(shadow, sizes, true, Kernel::Linux6_12),
             "11 > 10"

@@ -24,18 +24,17 @@
 //!   until the kernel has *seen* file pages refault. It sees that in statistics of the group that are
 //!   summed up every 2 s (`FLUSH_TIME`, mm/memcontrol.c). A window of one or two seconds from the start
 //!   therefore holds the scanning of a pinned set or does not, by luck: intervals of 1.3 to 3.8;
-//! * and what comes then has two states. Mostly a *plateau*: each pass looks at a few pinned pages and
-//!   keeps them. That costs `lru_note_cost` for the anonymous lists, so `get_scan_count` soon gives them
-//!   the least that it may, half of what swappiness says:
-//!   `1 + pinned/room * (s/2) / (200 - s)` pages scanned per page reclaimed, s the swappiness: 1.21 at 60
-//!   and half a limit pinned. From time to time, when the file's inactive list has run empty, a *storm*
-//!   of some turnovers: the priority rises, whole lists of pinned pages are walked for every few pages
-//!   reclaimed, and readers stand still.
+//! * and what comes then changes with each summing up. A *storm*: what the kernel knows is a long inactive
+//!   list of files, which has meanwhile run empty since every page that is read again becomes active; so
+//!   nothing active is made inactive, the priority rises, whole lists of pinned pages are walked for every
+//!   few pages reclaimed, and readers stand still, for 2 s. Or a *plateau*: it knows that the list is short,
+//!   and each pass looks at a few of the pinned pages and keeps them. How few hangs on the file's folios,
+//!   which go whole: where one of 2 MiB is enough, hardly any.
 //!
 //! So two figures: the total, scanned over reclaimed of all that was counted, in which storms weigh most
 //! and which needs several of them to settle; and the *steady* one, the median over turnovers, which does
 //! not depend on how many storms a run happened to have. Swappiness is the machine's unless another is
-//! asked for, since the plateau hangs on it.
+//! asked for, since what is looked at hangs on it.
 //!
 //! On cgroup version 1 scanned and reclaimed pages and PSI are the whole machine's: somebody else's
 //! reclaim at the same time counts as ours.

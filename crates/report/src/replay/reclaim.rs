@@ -3,6 +3,7 @@
 use stopgap_events::units::Bytes;
 use stopgap_stats::record::Parameter;
 use stopgap_stats::replay::{ReclaimRow, ReclaimSetting, Replay, Row};
+use stopgap_stats::verdict::runs_text;
 
 use super::{ending, notes};
 use crate::screen::{Style, plain_table};
@@ -104,8 +105,18 @@ fn columns(rows: &[&ReclaimRow]) -> Vec<Column> {
         (
             true,
             ("scan/recl", |row| {
-                row.scanned_per_reclaimed
-                    .map_or_else(|| UNKNOWN.to_owned(), |x| format!("{x:.2}"))
+                let [middle, least, most] = [
+                    row.scanned_per_reclaimed,
+                    row.scanned_per_reclaimed_least,
+                    row.scanned_per_reclaimed_most,
+                ];
+                match (middle, least, most) {
+                    (Some(x), Some(least), Some(most)) if row.runs > 1 => {
+                        format!("{x:.2} ({least:.2}..{most:.2})")
+                    }
+                    (Some(x), ..) => format!("{x:.2}"),
+                    _ => UNKNOWN.to_owned(),
+                }
             }),
         ),
         (
@@ -207,9 +218,10 @@ fn legend(replay: &Replay, setting: &ReclaimSetting, style: Style) -> String {
         )
     });
     let mut text = format!(
-        "Modelled. scan/recl: pages scanned a page reclaimed; ms/GiB: in reclaim a GiB read; mean, p50, p99, max: of \
+        "Modelled. scan/recl: pages scanned a page reclaimed, the median of {} (least..most); ms/GiB: in reclaim a GiB read; mean, p50, p99, max: of \
          mapping, touching and unmapping 2 MiB; irq off, unpre-empted: the longest with interrupts off, and in which \
          nobody else may run; first: until reclaim was first needed. Prices: {}. seed {}",
+        runs_text(replay.repetitions as usize),
         prices.collect::<Vec<_>>().join(", "),
         replay.seed
     );

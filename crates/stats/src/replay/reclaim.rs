@@ -53,8 +53,14 @@ pub struct ReclaimRow {
     pub culled: u64,
     /// Pages that the driver's shrinker freed.
     pub shrunk: u64,
-    /// Pages scanned for each that was reclaimed; absent where none was.
+    /// Runs; what is counted is of all of them together.
+    pub runs: u64,
+    /// Pages scanned for each that was reclaimed, the median of the runs; absent where none was.
     pub scanned_per_reclaimed: Option<f64>,
+    /// Of the run that had the least.
+    pub scanned_per_reclaimed_least: Option<f64>,
+    /// Of the run that had the most.
+    pub scanned_per_reclaimed_most: Option<f64>,
     /// Milliseconds inside reclaim for each GiB read; absent where nothing was read.
     pub reclaim_ms_per_gib: Option<f64>,
     /// Times of populating 2 MiB; absent where the load does not.
