@@ -95,9 +95,12 @@ impl Fixed {
             fixed.variables.push(("LD_PRELOAD", preload(&library)?));
             fixed.library = Some(library);
         }
+        if fixes.contains(&Fix::ArenaFiles) {
+            fixed.variables.push(("STOPGAP_FILES", "1".into()));
+        }
         let mut policies = fixes.iter().filter_map(|fix| match fix {
             Fix::Chunks(policy) => Some(policy),
-            Fix::Arena | Fix::BatchClient => None,
+            Fix::Arena | Fix::ArenaFiles | Fix::BatchClient => None,
         });
         if let Some(policy) = policies.next() {
             if let Some(other) = policies.find(|other| *other != policy) {

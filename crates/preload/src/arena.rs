@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 mod change;
+mod files;
 mod forks;
 mod remap;
 
@@ -118,18 +119,23 @@ fn window() -> Span {
     Span::new(START.load(Ordering::Relaxed), END.load(Ordering::Relaxed))
 }
 
-/// Whether a call on these addresses is our business; the kernel judges what is no range at all.
+/// Whether a call on these addresses is our business.
 #[inline]
 fn concerns(address: usize, length: usize) -> Option<Span> {
     // The end is 0 first where the window is given up.
-    let window = window();
-    if address >= window.end || length == 0 || !address.is_multiple_of(PAGE) {
+    touches(window(), address, length)
+}
+
+/// The pages of a range, if it shares any with `room`; the kernel judges what is no range at all.
+#[inline]
+fn touches(room: Span, address: usize, length: usize) -> Option<Span> {
+    if address >= room.end || length == 0 || !address.is_multiple_of(PAGE) {
         return None;
     }
     let end = address
         .checked_add(length)?
         .checked_next_multiple_of(PAGE)?;
-    (window.start < end).then_some(Span::new(address, end))
+    (room.start < end).then_some(Span::new(address, end))
 }
 
 /// Works under the lock.
@@ -167,6 +173,7 @@ fn refused(why: Refused) {
 /// nobody's.
 #[cold]
 fn abandon() {
+    files::give_up();
     STAGE.store(Stage::Aside as u32, Ordering::Release);
     END.store(0, Ordering::Relaxed);
     START.store(0, Ordering::Relaxed);
@@ -182,25 +189,32 @@ fn note(kind: Kind, span: Span) {
 /// Makes the window, once.
 #[cold]
 fn start() -> bool {
+    // All that allocates has the lock: a signal handler that finds it free may allocate, too.
+    if let Err(why) = LOCK.enter() {
+        refused(why);
+        return false;
+    }
     let begun = STAGE.compare_exchange(
         Stage::Idle as u32,
         Stage::Starting as u32,
         Ordering::AcqRel,
         Ordering::Relaxed,
     );
-    if begun.is_err() {
-        return false;
-    }
-    let made = setup::settings().as_ref().and_then(make);
-    let stage = if made.is_some() {
-        Stage::Serving
-    } else {
-        Stage::Aside
-    };
-    STAGE.store(stage as u32, Ordering::Release);
+    let made = begun.ok().and_then(|_| {
+        let made = setup::settings().as_ref().and_then(make);
+        let stage = if made.is_some() {
+            Stage::Serving
+        } else {
+            Stage::Aside
+        };
+        STAGE.store(stage as u32, Ordering::Release);
+        made
+    });
+    LOCK.leave();
     made.is_some()
 }
 
+/// Under the lock.
 fn make(settings: &Settings) -> Option<()> {
     let mark = kernel::mmap(
         0,
@@ -224,12 +238,8 @@ fn make(settings: &Settings) -> Option<()> {
         losses: vec![(0, FIRST_REST); LIMIT_PAGES + 1],
         resident: vec![0; LIMIT_PAGES],
     };
-    if LOCK.enter().is_err() {
-        return None;
-    }
     // SAFETY: the lock is ours.
     unsafe { *ARENA.0.get() = Some(arena) };
-    LOCK.leave();
     ADVICE.store(settings.advise.unwrap_or(NO_ADVICE), Ordering::Relaxed);
     MARK.store(mark, Ordering::Relaxed);
     START.store(span.start, Ordering::Relaxed);
@@ -266,7 +276,15 @@ fn reserve_hole(span: Span) -> bool {
 /// Whether nothing is there; what was nothing is reserved then.
 fn is_hole(span: Span) -> bool {
     let flags = RESERVED | libc::MAP_FIXED_NOREPLACE;
-    kernel::mmap(span.start, span.length(), libc::PROT_NONE, flags, -1, 0).is_ok()
+    match kernel::mmap(span.start, span.length(), libc::PROT_NONE, flags, -1, 0) {
+        Ok(at) if at == span.start => true,
+        Ok(elsewhere) => {
+            // Before 4.17 it is a hint.
+            let _ = kernel::munmap(elsewhere, span.length());
+            false
+        }
+        Err(_) => false,
+    }
 }
 
 impl Arena {
@@ -443,6 +461,9 @@ pub(crate) fn mmap(
         }
     } else {
         let reason = if flags & libc::MAP_ANONYMOUS == 0 {
+            if let Some(address) = files::serve(length, protection, flags, fd, offset) {
+                return Ok(address);
+            }
             Count::passed_file
         } else if flags != PLAIN {
             Count::passed_flags
@@ -706,9 +727,11 @@ pub(crate) fn step_aside() {
 #[inline]
 pub(crate) fn munmap(address: usize, length: usize) -> Result<()> {
     match concerns(address, length) {
-        None => kernel::munmap(address, length),
-        Some(span) => unmap_ours(span),
+        None => kernel::munmap(address, length)?,
+        Some(span) => unmap_ours(span)?,
     }
+    files::unmapped(address, length);
+    Ok(())
 }
 
 fn unmap_ours(span: Span) -> Result<()> {

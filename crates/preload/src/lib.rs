@@ -19,6 +19,8 @@
 //! by memset: two changes of protection and a pass over warm memory instead of a fault a page.
 //!
 //! * Taken over: anonymous private maps, read and write, no address, up to 8 MiB (`arena::LIMIT`).
+//! * Given a place, where it is asked for (`STOPGAP_FILES`): maps of files, no address, below 2 MiB. That gains where
+//!   the kernel searches linearly, and only there (`arena::files`).
 //! * Kept: whole maps that the program never changed (no mprotect, advice that stays, mlock, partial munmap, mremap),
 //!   of which two pages at least are resident; 32 MiB in all at most, the oldest go first. All else goes back to the
 //!   kernel at once.
@@ -27,8 +29,8 @@
 //!
 //! # Rooms
 //!
-//! * `exports`: the symbols, `errno`. * `arena`: what each call does, the window's life (`change`, `remap`, `forks`).
-//!   `window`: which part of the window is the program's. * `kept`: freed maps that wait.
+//! * `exports`: the symbols, `errno`. * `arena`: what each call does, the window's life (`change`, `remap`, `forks`),
+//!   places for files (`files`). `window`: which part of the window is the program's. * `kept`: freed maps that wait.
 //! * `lock`, `notes`: threads, signal handlers, vfork.
 //! * `setup`: environment, limits, the reservation. * `heap`: our own memory. * `kernel`: system calls. * `report`.
 //!
@@ -113,7 +115,7 @@ mod known_by {
         version_length: 4,
         kind: 1,
         name: *b"stopgap\0",
-        version: 1,
+        version: 2,
     };
 }
 

@@ -24,6 +24,7 @@ counters! {
     unmapped_kept: "unmapped_kept",
     unmapped_returned: "unmapped_returned",
     evicted: "evicted",
+    placed_files: "placed_files",
     passed_address: "passed_address",
     passed_flags: "passed_flags",
     passed_protection: "passed_protection",

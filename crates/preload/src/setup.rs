@@ -54,22 +54,50 @@ pub(crate) fn bytes(text: &[u8]) -> Option<usize> {
     number.checked_mul(1 << shift)
 }
 
-/// `None`: nothing is taken over.
-pub(crate) fn settings() -> Option<Settings> {
+/// Whether the machine's pages are as long as ours.
+fn our_pages() -> bool {
     // SAFETY: sysconf reads a value that the kernel told at the start.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    if usize::try_from(page) != Ok(PAGE) || limited() {
+    usize::try_from(page) == Ok(PAGE)
+}
+
+/// `None`: nothing is taken over.
+pub(crate) fn settings() -> Option<Settings> {
+    if !our_pages() || limited() {
         return None;
     }
     Some(Settings {
-        window: heeded(0, bytes).unwrap_or(WINDOW),
+        window: window(),
         keep: heeded(1, bytes).unwrap_or(KEEP),
         advise: heeded(2, advice),
     })
 }
 
+fn window() -> usize {
+    heeded(0, bytes).unwrap_or(WINDOW)
+}
+
+/// `STOPGAP_FILES`: of how much address space maps of files get a place; `None`: of none.
+pub(crate) fn files() -> Option<usize> {
+    let wanted = heeded(3, yes_or_no).unwrap_or(false);
+    (wanted && our_pages()).then(window)
+}
+
+fn yes_or_no(word: &[u8]) -> Option<bool> {
+    match word {
+        b"1" => Some(true),
+        b"0" => Some(false),
+        _ => None,
+    }
+}
+
 /// Variables that can be set to what is no value of theirs; a bit each in [`IGNORED`].
-const NAMES: [&CStr; 3] = [c"STOPGAP_WINDOW", c"STOPGAP_KEEP", c"STOPGAP_ADVICE"];
+const NAMES: [&CStr; 4] = [
+    c"STOPGAP_WINDOW",
+    c"STOPGAP_KEEP",
+    c"STOPGAP_ADVICE",
+    c"STOPGAP_FILES",
+];
 static IGNORED: AtomicU32 = AtomicU32::new(0);
 
 /// What a variable says, if it says anything.

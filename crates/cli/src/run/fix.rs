@@ -15,7 +15,9 @@ use crate::failure::Failure;
 pub(crate) enum Fix {
     /// Anonymous maps from a window.
     Arena,
-    /// The same, with advice about huge pages.
+    /// The same, and places for maps of files.
+    ArenaFiles,
+    /// Anonymous maps from a window, with advice about huge pages.
     Chunks(Name),
     /// `SCHED_BATCH`.
     BatchClient,
@@ -27,10 +29,11 @@ impl FromStr for Fix {
     fn from_str(text: &str) -> Result<Fix, String> {
         match text.split_once('=') {
             None if text == "arena" => Ok(Fix::Arena),
+            None if text == "arena-files" => Ok(Fix::ArenaFiles),
             None if text == "batch-client" => Ok(Fix::BatchClient),
             Some(("chunks", policy)) => policy.parse().map(Fix::Chunks),
             _ => Err(format!(
-                "'{text}' is no fix; there are arena, batch-client and chunks=POLICY"
+                "'{text}' is no fix; there are arena, arena-files, batch-client and chunks=POLICY"
             )),
         }
     }
@@ -40,6 +43,7 @@ impl fmt::Display for Fix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Fix::Arena => f.write_str("arena"),
+            Fix::ArenaFiles => f.write_str("arena-files"),
             Fix::Chunks(policy) => write!(f, "chunks={}", policy.word()),
             Fix::BatchClient => f.write_str("batch-client"),
         }

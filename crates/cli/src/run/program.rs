@@ -116,7 +116,7 @@ fn elf(file: &File, head: &[u8]) -> Option<String> {
 
 /// The note by which the library is known (`crates/preload/src/lib.rs`): lengths of name and version, kind, name, version.
 fn note() -> Vec<u8> {
-    let [name_length, version_length, kind, version] = [8_u32, 4, 1, 1].map(u32::to_ne_bytes);
+    let [name_length, version_length, kind, version] = [8_u32, 4, 1, 2].map(u32::to_ne_bytes);
     [name_length, version_length, kind]
         .concat()
         .into_iter()

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use super::{FORKS, LOCK, MARK, Stage, abandon, stage};
+use super::{FORKS, LOCK, MARK, Stage, abandon, files, stage};
 use crate::lock::me;
 
 /// Finds out whether this process is a forked child, by whatever call it was made.
@@ -39,7 +39,7 @@ fn forked(made_here: &AtomicU32) {
 
 /// Before a fork by libc: nobody is in the midst of anything.
 extern "C" fn before_fork() {
-    if stage() == Stage::Serving as u32 {
+    if stage() != Stage::Aside as u32 || files::ready() {
         // Refused: a fork in a signal handler. The child will see the lock held.
         if LOCK.enter().is_ok() {
             FORKING.store(me(), Ordering::Relaxed);

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use super::{Arena, concerns, locked, note, refused, reserve_hole};
+use super::{Arena, concerns, files, locked, note, refused, reserve_hole};
 use crate::kernel::{self, PAGE, Result};
 use crate::notes::Kind;
 use crate::report::{Count, count};
@@ -10,6 +10,18 @@ use crate::window::Span;
 
 /// mremap(2).
 pub(crate) fn mremap(
+    old: usize,
+    old_length: usize,
+    new_length: usize,
+    flags: c_int,
+    new: usize,
+) -> Result<usize> {
+    let at = remap(old, old_length, new_length, flags, new)?;
+    files::remapped(old, old_length, new_length, flags, at);
+    Ok(at)
+}
+
+fn remap(
     old: usize,
     old_length: usize,
     new_length: usize,

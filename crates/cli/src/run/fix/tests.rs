@@ -48,6 +48,7 @@ fn a_policy_is_held_to_what_the_knobs_allow() {
 fn words_are_read_back() {
     for word in [
         "arena",
+        "arena-files",
         "batch-client",
         "chunks=fold",
         "chunks=list-noreclaim",
@@ -58,6 +59,9 @@ fn words_are_read_back() {
         "",
         "Arena",
         "arena=1",
+        "arena-files=1",
+        "arena-file",
+        "files",
         "chunks",
         "chunks=",
         "chunks=none",
