@@ -478,6 +478,7 @@ pub(crate) fn mmap(
     match mapped {
         Ok(at) => {
             found_in_window(at, length);
+            files::mapped(at, length);
             if flags == PLAIN && address == 0 {
                 advise(at, length);
             }

@@ -164,9 +164,9 @@ fn hint(length: usize, protection: c_int, flags: c_int, fd: c_int, offset: i64) 
         }
     };
     // Not under the lock: a file system may take its time.
-    let mapped = inject::before()
+    let answer = inject::before()
         .and_then(|()| kernel::mmap(span.start, length, protection, flags, fd, offset));
-    match mapped {
+    match answer {
         Ok(at) if at == span.start => {
             count(Count::placed_files, 1);
             Some(at)
@@ -176,6 +176,7 @@ fn hint(length: usize, protection: c_int, flags: c_int, fd: c_int, offset: i64) 
             MISSED.fetch_add(1, Ordering::Relaxed);
             count(Count::passed_file, 1);
             found_in_window(at, length);
+            mapped(at, length);
             Some(at)
         }
         Err(_) => {
@@ -185,11 +186,37 @@ fn hint(length: usize, protection: c_int, flags: c_int, fd: c_int, offset: i64) 
     }
 }
 
+/// Pages of a range, if it shares any with the room.
+#[inline]
+fn concerned(address: usize, length: usize) -> Option<Span> {
+    let room = Span::new(START.load(Ordering::Relaxed), END.load(Ordering::Relaxed));
+    touches(room, address, length)
+}
+
+/// The program has mapped this where it wanted it.
+#[inline]
+pub(super) fn mapped(address: usize, length: usize) {
+    if let Some(span) = concerned(address, length) {
+        claim(span);
+    }
+}
+
+#[cold]
+fn claim(span: Span) {
+    let done = locked(|places| {
+        places.claim(span.with(places.span()));
+        Some(())
+    });
+    if let Err(why) = done {
+        // It may be hinted at: in vain.
+        refused(why);
+    }
+}
+
 /// The program has unmapped this.
 #[inline]
 pub(super) fn unmapped(address: usize, length: usize) {
-    let room = Span::new(START.load(Ordering::Relaxed), END.load(Ordering::Relaxed));
-    if let Some(span) = touches(room, address, length) {
+    if let Some(span) = concerned(address, length) {
         release(span);
     }
 }
@@ -220,4 +247,5 @@ pub(super) fn remapped(old: usize, old_length: usize, new_length: usize, flags: 
         };
         unmapped(old.saturating_add(stays), old_length.saturating_sub(stays));
     }
+    mapped(at, new_length);
 }

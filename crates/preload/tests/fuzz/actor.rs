@@ -5,8 +5,10 @@
 //! within a slot stays the slot's: the window gives a place out again only when all of it is free.
 
 use std::collections::VecDeque;
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
+use std::os::fd::IntoRawFd;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::maps;
 use crate::random::Random;
@@ -38,6 +40,114 @@ pub(crate) fn window() -> (usize, usize) {
     })
 }
 
+/// The room of maps of files, and much around it, where nobody else has anything; empty where none was asked for. Found
+/// by where the first such map goes.
+pub(crate) fn room() -> (usize, usize) {
+    static ROOM: OnceLock<(usize, usize)> = OnceLock::new();
+    const AROUND: usize = 64 << 30;
+    *ROOM.get_or_init(|| {
+        if !std::env::var("STOPGAP_FILES").is_ok_and(|word| word == "1") {
+            return (0, 0);
+        }
+        let fd = memfd(c"room", 0, &[1; PAGE]);
+        let map = || {
+            let at = Side::Library.mmap(0, PAGE, 1, libc::MAP_SHARED, fd, 0);
+            let at = at.expect("a page of a file");
+            assert_eq!(Side::Library.munmap(at, PAGE), Ok(0));
+            at
+        };
+        // A call of the library's own may be made to fail.
+        let (start, _) = window();
+        let at = (0..8)
+            .map(|_| map())
+            .find(|at| at + AROUND < start - AROUND);
+        let at = at.expect("maps of files have a room far below the window");
+        // SAFETY: opened above.
+        unsafe { libc::close(fd) };
+        (at - AROUND, at + AROUND)
+    })
+}
+
+/// A file of memory with these contents.
+pub(crate) fn memfd(name: &CStr, flags: libc::c_uint, contents: &[u8]) -> c_int {
+    // SAFETY: the name ends with a 0; the buffer is as long as it says.
+    unsafe {
+        let fd = libc::memfd_create(name.as_ptr(), flags);
+        assert!(fd >= 0);
+        let written = libc::write(fd, contents.as_ptr().cast(), contents.len());
+        assert_eq!(written, contents.len() as isize);
+        fd
+    }
+}
+
+/// Which file is mapped: pairs of alike ones, a side each.
+const PLAIN_FILE: usize = 0;
+const TRUNCATED: usize = 1;
+
+/// What one side sees the other must not write to, so every file is there twice. Some cannot be mapped so, or not at all.
+fn files(contents: &[u8]) -> Vec<[c_int; 2]> {
+    let opened = |fd: c_int, flags: c_int| {
+        let path = format!("/proc/self/fd/{fd}\0");
+        // SAFETY: the path ends with a 0.
+        let fd = unsafe { libc::open(path.as_ptr().cast(), flags | libc::O_CLOEXEC) };
+        assert!(fd >= 0, "{path}: {}", std::io::Error::last_os_error());
+        fd
+    };
+    let of_memory = || memfd(c"fuzz", 0, contents);
+    let sealed = |seals: c_int| {
+        let fd = memfd(c"sealed", libc::MFD_ALLOW_SEALING, contents);
+        // SAFETY: a file of this test.
+        assert_eq!(unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) }, 0);
+        fd
+    };
+    let odd = || memfd(c"odd", 0, &contents[..2 * PAGE + 100]);
+    let empty = || memfd(c"empty", 0, &[]);
+    let disk = || {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("stopgap-fuzz-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let mut options = std::fs::OpenOptions::new();
+        let file = options.read(true).write(true).create_new(true).open(&path);
+        let mut file = file.expect("a temporary file");
+        std::fs::remove_file(&path).expect("a temporary file");
+        std::io::Write::write_all(&mut file, contents).expect("a temporary file");
+        file.into_raw_fd()
+    };
+    let pipe = || std::io::pipe().expect("a pipe").0.into_raw_fd();
+    let open = |path: &str, write: bool| {
+        let mut options = std::fs::OpenOptions::new();
+        let file = options.read(true).write(write).open(path);
+        file.expect("it is everywhere").into_raw_fd()
+    };
+    const FUTURE_WRITE: c_int = 16;
+    vec![
+        [of_memory(), of_memory()],
+        [of_memory(), of_memory()], // TRUNCATED
+        [(); 2].map(|()| opened(of_memory(), libc::O_RDONLY)),
+        [(); 2].map(|()| opened(of_memory(), libc::O_WRONLY)),
+        [(); 2].map(|()| opened(of_memory(), libc::O_PATH)),
+        [(); 2].map(|()| sealed(libc::F_SEAL_WRITE | libc::F_SEAL_SHRINK)),
+        [(); 2].map(|()| sealed(FUTURE_WRITE)),
+        [odd(), odd()],
+        [empty(), empty()],
+        [disk(), disk()],
+        [pipe(), pipe()],
+        [open("/dev/zero", true), open("/dev/zero", true)],
+        [open("/", false), open("/", false)],
+        [1 << 20, 1 << 20],
+        [-1, -1],
+    ]
+}
+
+fn within((start, end): (usize, usize), at: usize) -> bool {
+    start <= at && at < end
+}
+
+fn within_room(slot: &Slot) -> bool {
+    within(room(), slot.a)
+}
+
 struct Slot {
     a: usize,
     b: usize,
@@ -52,10 +162,15 @@ impl Slot {
         self.live.len()
     }
 
+    /// What of it is unmapped is nobody else's: reserved, or a place that is taken as long as a part of it is.
     fn in_window(&self) -> bool {
-        let (start, end) = window();
-        let reserved = !cfg!(feature = "inject");
-        reserved && start <= self.a && self.a < end && !self.grown
+        let reserved = !cfg!(feature = "inject") && within(window(), self.a);
+        (reserved || self.in_room()) && !self.grown
+    }
+
+    /// Where nothing is reserved either.
+    fn in_room(&self) -> bool {
+        within_room(self) && !self.grown
     }
 
     fn all_live(&self, from: usize, pages: usize) -> bool {
@@ -77,8 +192,7 @@ fn agree(what: &str, a: Result<usize, Errno>, b: Result<usize, Errno>) -> Outcom
 /// Whether nobody else maps anything.
 fn alone() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    status.contains("\nThreads:\t1\n")
-        && crate::SIGNALS.load(std::sync::atomic::Ordering::Relaxed) == 0
+    status.contains("\nThreads:\t1\n") && crate::SIGNALS.load(Ordering::Relaxed) == 0
 }
 
 /// See the module.
@@ -86,8 +200,7 @@ pub(crate) struct Actor {
     random: Random,
     slots: Vec<Slot>,
     next_b: usize,
-    /// The same contents twice: what one side writes to its file the other must not see.
-    files: [c_int; 2],
+    files: Vec<[c_int; 2]>,
     calls: u64,
     log: VecDeque<String>,
     forks: bool,
@@ -101,24 +214,16 @@ type Outcome = Result<(), String>;
 impl Actor {
     pub(crate) fn new(number: usize, seed: u64, forks: bool, only: bool) -> Actor {
         window();
+        room();
         let mut random = Random::new(seed.wrapping_mul(31).wrapping_add(number as u64));
         let contents: Vec<u8> = (0..FILE_PAGES * PAGE / 8)
             .flat_map(|_| random.next().to_le_bytes())
             .collect();
-        let files = [(); 2].map(|()| {
-            // SAFETY: the name is a string that ends with a 0.
-            let fd = unsafe { libc::memfd_create(c"fuzz".as_ptr(), 0) };
-            assert!(fd >= 0);
-            // SAFETY: the buffer is as long as it says.
-            let written = unsafe { libc::write(fd, contents.as_ptr().cast(), contents.len()) };
-            assert_eq!(written, contents.len() as isize);
-            fd
-        });
         Actor {
             random,
             slots: Vec::new(),
             next_b: BELOW + number * OF_AN_ACTOR,
-            files,
+            files: files(&contents),
             calls: 0,
             log: VecDeque::new(),
             forks,
@@ -156,7 +261,7 @@ impl Actor {
     }
 
     fn step(&mut self) -> Outcome {
-        let action = self.random.below(100);
+        let action = self.random.below(102);
         if self.slots.is_empty() || (action < 22 && self.slots.len() < SLOTS) {
             return self.map();
         }
@@ -172,6 +277,7 @@ impl Actor {
             83..85 => self.map_in_the_window(),
             85..96 => self.remap(slot),
             96..98 => self.lock(slot),
+            98..100 => self.truncate(),
             _ => self.nonsense(slot),
         }
     }
@@ -202,20 +308,81 @@ impl Actor {
         self.random.pick(&[0, 1, 3, 3, 3, 5, 7, 2])
     }
 
+    /// Another length of a file: beyond its end no page can be touched.
+    fn truncate(&mut self) -> Outcome {
+        let length = self.random.below(FILE_PAGES * PAGE + 1);
+        let done = self.files[TRUNCATED].map(|fd| {
+            // SAFETY: a file of this test.
+            unsafe { libc::ftruncate(fd, length as libc::off_t) as usize }
+        });
+        self.note(format!("ftruncate({length:#x}) = {done:x?}"));
+        agree("ftruncate", Ok(done[0]), Ok(done[1]))
+    }
+
+    /// A map of a file without an address, good or bad, and without or with flags that say nothing of its place.
+    fn map_file(&mut self) -> Outcome {
+        let file = self.random.below(2 * self.files.len());
+        let file = if file < self.files.len() {
+            file
+        } else {
+            PLAIN_FILE
+        };
+        let kind = self
+            .random
+            .pick(&[libc::MAP_PRIVATE, libc::MAP_PRIVATE, libc::MAP_SHARED, 3]);
+        let also = self.random.pick(&[
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            libc::MAP_POPULATE,
+            libc::MAP_NORESERVE,
+            libc::MAP_LOCKED,
+            libc::MAP_DENYWRITE,
+            libc::MAP_STACK,
+            libc::MAP_GROWSDOWN,
+            libc::MAP_HUGETLB,
+            libc::MAP_SYNC,
+            0x4000_0000,
+        ]);
+        let pages = match self.random.below(30) {
+            0 => 510 + self.random.below(4),
+            1..4 => 1 + self.random.below(100),
+            _ => 1 + self.random.below(12),
+        };
+        let mut length = pages * PAGE;
+        let mut offset = self.random.below(4) as i64 * PAGE as i64;
+        match self.random.below(20) {
+            0 => length = 0,
+            1 => length -= 1 + self.random.below(PAGE - 1),
+            2 => offset += 1,
+            3 => offset = i64::MAX - (PAGE as i64 - 1),
+            4 => offset = -(PAGE as i64),
+            _ => {}
+        }
+        let protection = self.random.pick(&[0, 1, 1, 1, 2, 3, 3, 3, 5, 7, 0x100]);
+        self.place(length, protection, kind | also, Some(file), offset)
+    }
+
     /// A map without an address.
     fn map(&mut self) -> Outcome {
+        if room() != (0, 0) && self.random.below(2) == 0 {
+            return self.map_file();
+        }
         let plain = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let mut pages = self.some_pages();
-        let (mut protection, mut flags, mut fds, mut offset, mut length) =
-            (3, plain, [-1, -1], 0, pages * PAGE);
+        let (mut protection, mut flags, mut file, mut offset, mut length) =
+            (3, plain, None, 0, pages * PAGE);
         match self.random.below(30) {
             0 => protection = self.protection(),
             1 => flags |= libc::MAP_NORESERVE,
             2 => flags |= libc::MAP_POPULATE,
             3 => flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS,
-            4 => (flags, fds) = (libc::MAP_PRIVATE, self.files),
-            5 => (flags, fds) = (libc::MAP_SHARED, self.files),
-            6 => (flags, fds, offset) = (libc::MAP_PRIVATE, self.files, 3 * PAGE as i64),
+            4 => (flags, file) = (libc::MAP_PRIVATE, Some(PLAIN_FILE)),
+            5 => (flags, file) = (libc::MAP_SHARED, Some(PLAIN_FILE)),
+            6 => (flags, file, offset) = (libc::MAP_PRIVATE, Some(PLAIN_FILE), 3 * PAGE as i64),
             7 => length -= 1 + self.random.below(PAGE - 1),
             8 => length = 0,
             9 => offset = 12,
@@ -230,21 +397,31 @@ impl Actor {
             pages = pages.min(100);
             length = length.min(pages * PAGE);
         }
+        self.place(length, protection, flags, file, offset)
+    }
+
+    fn place(
+        &mut self,
+        length: usize,
+        protection: c_int,
+        flags: c_int,
+        file: Option<usize>,
+        offset: i64,
+    ) -> Outcome {
+        let fds = file.map_or([-1, -1], |file| self.files[file]);
+        let fixed = if flags & 3 == 3 {
+            libc::MAP_FIXED // with MAP_SHARED_VALIDATE no flag may be unknown to a file
+        } else {
+            libc::MAP_FIXED_NOREPLACE
+        };
         let a = Side::Library.mmap(0, length, protection, flags, fds[0], offset);
         let b_at = self.new_b();
         let b = match a {
-            Ok(_) => Side::Kernel.mmap(
-                b_at,
-                length,
-                protection,
-                flags | libc::MAP_FIXED_NOREPLACE,
-                fds[1],
-                offset,
-            ),
+            Ok(_) => Side::Kernel.mmap(b_at, length, protection, flags | fixed, fds[1], offset),
             Err(_) => Side::Kernel.mmap(0, length, protection, flags, fds[1], offset),
         };
         let what = format!(
-            "mmap({length:#x}, {protection}, {flags:#x}, offset {offset}) = {a:x?}, {b:x?}"
+            "mmap({length:#x}, {protection}, {flags:#x}, file {file:?}, offset {offset}) = {a:x?}, {b:x?}"
         );
         self.note(what.clone());
         match (a, b) {
@@ -399,6 +576,8 @@ impl Actor {
             libc::MADV_DONTDUMP,
             libc::MADV_HUGEPAGE,
             libc::MADV_NOHUGEPAGE,
+            libc::MADV_REMOVE,
+            24,  // MADV_DONTNEED_LOCKED
             102, // MADV_GUARD_INSTALL
             103, // MADV_GUARD_REMOVE
             9_999,
@@ -459,8 +638,8 @@ impl Actor {
         let protection = self.protection();
         let (mut flags, mut fds) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, [-1, -1]);
         match self.random.below(6) {
-            0 => (flags, fds) = (libc::MAP_PRIVATE, self.files),
-            1 => (flags, fds) = (libc::MAP_SHARED, self.files),
+            0 => (flags, fds) = (libc::MAP_PRIVATE, self.files[PLAIN_FILE]),
+            1 => (flags, fds) = (libc::MAP_SHARED, self.files[PLAIN_FILE]),
             2 => flags = libc::MAP_PRIVATE, // of no file: nothing is unmapped
             _ => {}
         }
@@ -609,10 +788,7 @@ impl Actor {
         if within && !self.may(slot, from, pages + more) {
             return Ok(());
         }
-        // Beyond its own addresses may be another slot's hole, which would be this one's then.
-        let end = self.slots[slot].a + self.slots[slot].pages() * PAGE;
-        let beyond = |other: &Slot| other.a >= end && other.a < end + more * PAGE;
-        if !within && (!self.only || self.slots.iter().any(beyond)) {
+        if !within && self.takes_holes(slot, more) {
             return Ok(());
         }
         let a = Side::Library.mremap(a_at, old, new, 0, 0);
@@ -646,8 +822,19 @@ impl Actor {
         Ok(())
     }
 
+    /// Whether growing beyond its own addresses may take another slot's hole, which would be this one's then.
+    fn takes_holes(&self, slot: usize, more: usize) -> bool {
+        let end = self.slots[slot].a + self.slots[slot].pages() * PAGE;
+        let beyond = |other: &Slot| other.a >= end && other.a < end + more * PAGE;
+        !self.only || self.slots.iter().any(beyond)
+    }
+
     fn move_and_grow(&mut self, slot: usize, from: usize, pages: usize) -> Outcome {
         let more = 1 + self.random.below(70);
+        // What is not reserved the kernel grows into.
+        if within_room(&self.slots[slot]) && self.takes_holes(slot, more) {
+            return Ok(());
+        }
         let at = from * PAGE;
         let (a_at, b_at) = (self.slots[slot].a + at, self.slots[slot].b + at);
         let (old, new) = (pages * PAGE, (pages + more) * PAGE);
@@ -856,6 +1043,7 @@ impl Actor {
                 (a, Some(b)) => a == Some(b),
                 // Nothing there; outside the window somebody else may have it by now.
                 (None, None) => true,
+                (Some(_), None) if one.in_room() => false,
                 (Some((permissions, _)), None) => permissions == *b"---p" || !one.in_window(),
             };
             if !same {

@@ -11,6 +11,9 @@
 //! so what fails is found again by its seed; the process says how many calls it made, and on a difference the last of
 //! them.
 //!
+//! Two runs of three have `STOPGAP_FILES`, and then every second map is one of a file: of memory, of a disk, sealed, read
+//! or written only, shorter than its map, truncated while it is mapped, or of what cannot be mapped.
+//!
 //! With `--features inject` the library's own calls fail now and then, too: a library that cannot have what it wants
 //! must pass through, and nothing may differ either. Addresses that could not be reserved again are then the kernel's
 //! to give to whoever asks, so nothing is done to what was unmapped.
@@ -31,7 +34,7 @@ mod sides;
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use actor::Actor;
@@ -95,11 +98,13 @@ fn run(library: &Path, seed: u64) -> Result<(u64, f64), String> {
     let window = ["64G", "64G", "16M"][random.below(3)];
     // Only a library built for it heeds this.
     let inject = ["0", "3", "17"][random.below(3)];
+    let files = ["0", "1", "1"][random.below(3)];
     let output = Command::new(std::env::current_exe().map_err(|error| error.to_string())?)
         .env("LD_PRELOAD", library)
         .env("STOPGAP_KEEP", keep)
         .env("STOPGAP_WINDOW", window)
         .env("STOPGAP_INJECT", inject)
+        .env("STOPGAP_FILES", files)
         .env("RUST_BACKTRACE", "0")
         .env(CHILD, seed.to_string())
         .output()
@@ -111,7 +116,7 @@ fn run(library: &Path, seed: u64) -> Result<(u64, f64), String> {
     match calls {
         Some(calls) if output.status.success() => Ok((calls, cpu_of_children() - before)),
         _ => Err(format!(
-            "{} (keep {keep}, window {window}, inject {inject})\n{text}\n{}",
+            "{} (keep {keep}, window {window}, inject {inject}, files {files})\n{text}\n{}",
             output.status,
             String::from_utf8_lossy(&output.stderr)
         )),
@@ -132,6 +137,8 @@ fn cpu_of_children() -> f64 {
 /// What the signal handler found wrong, as a line of this file.
 static WRONG: AtomicUsize = AtomicUsize::new(0);
 static SIGNALS: AtomicUsize = AtomicUsize::new(0);
+/// What the signal handler maps.
+static FILE: AtomicI32 = AtomicI32::new(-1);
 static FAILED: AtomicBool = AtomicBool::new(false);
 
 /// Maps, looks, changes and unmaps, in the midst of whatever was interrupted.
@@ -183,6 +190,24 @@ extern "C" fn on_signal(_: libc::c_int) {
             }
         }
     }
+    match side.mmap(
+        0,
+        4096,
+        1,
+        libc::MAP_SHARED,
+        FILE.load(Ordering::Relaxed),
+        0,
+    ) {
+        Err(_) => wrong(line!()),
+        Ok(at) => {
+            // SAFETY: mapped just now.
+            if unsafe { (at as *const u8).read_volatile() } != 0xf1
+                || side.munmap(at, 4096).is_err()
+            {
+                wrong(line!());
+            }
+        }
+    }
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
 }
@@ -190,6 +215,9 @@ extern "C" fn on_signal(_: libc::c_int) {
 fn child(seed: u64) -> ExitCode {
     // Before there are threads and signals, which map, too.
     actor::window();
+    actor::room();
+    let file = actor::memfd(c"signal", 0, &[0xf1; 4096]);
+    FILE.store(file, Ordering::Relaxed);
     let mut random = Random::new(seed);
     let threads = [1, 1, 3][random.below(3)];
     let forks = random.below(2) == 0;

@@ -7,6 +7,7 @@ pub(crate) struct Line {
     pub(crate) end: usize,
     pub(crate) permissions: [u8; 4],
     pub(crate) offset: u64,
+    /// Of a file that has offsets: a private map of /dev/zero that was moved shows where it was then.
     pub(crate) file: bool,
 }
 
@@ -22,12 +23,13 @@ fn line(text: &str) -> Option<Line> {
     let permissions = words.next()?.as_bytes().try_into().ok()?;
     let offset = u64::from_str_radix(words.next()?, 16).ok()?;
     let inode = words.nth(1)?;
+    let zeroes = words.next() == Some("/dev/zero");
     Some(Line {
         start: usize::from_str_radix(start, 16).ok()?,
         end: usize::from_str_radix(end, 16).ok()?,
         permissions,
         offset,
-        file: inode != "0",
+        file: inode != "0" && !zeroes,
     })
 }
 
