@@ -2,58 +2,16 @@
 
 #![allow(unsafe_code)]
 
-mod common;
+mod guests;
 
 use std::ffi::{c_int, c_void};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
-use std::sync::LazyLock;
+use std::process::{Command, Stdio};
 
-const CASE: &str = "STOPGAP_TEST_GUEST";
+use guests::{CASE, LIBRARY, guest_of, number, run, shown, skipped, status_kib, text};
+
 const PAGE: usize = 4096;
-
-static LIBRARY: LazyLock<std::path::PathBuf> = LazyLock::new(common::library);
-
-/// This test as a guest of `case`.
-fn guest_of(case: &str) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command
-        .args(["--exact", "guest", "--nocapture", "--test-threads=1"])
-        .env("LD_PRELOAD", &*LIBRARY)
-        .env("STOPGAP_REPORT", "1")
-        .env(CASE, case);
-    command
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// Runs it, which must succeed; gives the lines of the reports.
-fn run(command: &mut Command) -> Vec<String> {
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{command:?}: {output:?}");
-    reports(&output)
-}
-
-fn reports(output: &Output) -> Vec<String> {
-    let told = text(&output.stderr);
-    let lines = told
-        .lines()
-        .filter(|line| line.starts_with("stopgap-preload: "));
-    lines.map(str::to_owned).collect()
-}
-
-/// A number of a report.
-fn number(report: &str, name: &str) -> u64 {
-    let words = report.split(' ');
-    let mut found =
-        words.filter_map(|word| word.strip_prefix(name)?.strip_prefix('=')?.parse().ok());
-    found
-        .next()
-        .unwrap_or_else(|| panic!("no {name} in {report}"))
-}
 
 fn map(length: usize) -> usize {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -78,18 +36,6 @@ fn is_zero(at: usize, length: usize) -> bool {
     unsafe { std::slice::from_raw_parts(at as *const u8, length) }
         .iter()
         .all(|byte| *byte == 0)
-}
-
-/// What `/proc/self/maps` says of an address.
-fn shown(at: usize) -> Option<String> {
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    let mut lines = maps.lines().filter_map(|line| {
-        let (range, rest) = line.split_once(' ')?;
-        let (start, end) = range.split_once('-')?;
-        let number = |word| usize::from_str_radix(word, 16).unwrap();
-        (number(start) <= at && at < number(end)).then(|| rest[..4].to_owned())
-    });
-    lines.next()
 }
 
 fn rss_kib() -> u64 {
@@ -239,13 +185,6 @@ fn guest() {
         }
         other => panic!("{other}"),
     }
-}
-
-fn status_kib(word: &str) -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix(word));
-    let line = line.unwrap().trim();
-    line.trim_end_matches(" kB").trim().parse().unwrap()
 }
 
 fn virtual_kib() -> u64 {
@@ -621,10 +560,4 @@ fn a_program_that_gains_rights_runs_without_it() {
         "the linker takes the variable from a program that gains rights, and from its children"
     );
     std::fs::remove_dir_all(&folder).unwrap();
-}
-
-/// Says that a test did not run here, past the harness's capture of output, so that it is seen.
-fn skipped(why: impl std::fmt::Display) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stderr(), "skipped: {why}");
 }

@@ -1,0 +1,81 @@
+//! This test again, with the library preloaded, as a guest that does one thing.
+
+use std::process::{Command, Output};
+use std::sync::LazyLock;
+
+#[path = "../common/mod.rs"]
+mod common;
+
+pub(crate) const CASE: &str = "STOPGAP_TEST_GUEST";
+
+pub(crate) static LIBRARY: LazyLock<std::path::PathBuf> = LazyLock::new(common::library);
+
+/// This test as a guest of `case`.
+pub(crate) fn guest_of(case: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "guest", "--nocapture", "--test-threads=1"])
+        .env("LD_PRELOAD", &*LIBRARY)
+        .env("STOPGAP_REPORT", "1")
+        .env(CASE, case);
+    command
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs it, which must succeed; gives the lines of the reports, and passes on what did not run in it.
+pub(crate) fn run(command: &mut Command) -> Vec<String> {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {output:?}");
+    let told = text(&output.stderr);
+    let missing = told
+        .lines()
+        .filter_map(|line| line.strip_prefix("skipped: "));
+    missing.for_each(skipped);
+    reports(&output)
+}
+
+fn reports(output: &Output) -> Vec<String> {
+    let told = text(&output.stderr);
+    let lines = told
+        .lines()
+        .filter(|line| line.starts_with("stopgap-preload: "));
+    lines.map(str::to_owned).collect()
+}
+
+/// A number of a report.
+pub(crate) fn number(report: &str, name: &str) -> u64 {
+    let words = report.split(' ');
+    let mut found =
+        words.filter_map(|word| word.strip_prefix(name)?.strip_prefix('=')?.parse().ok());
+    found
+        .next()
+        .unwrap_or_else(|| panic!("no {name} in {report}"))
+}
+
+/// What `/proc/self/maps` says of an address.
+pub(crate) fn shown(at: usize) -> Option<String> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let mut lines = maps.lines().filter_map(|line| {
+        let (range, rest) = line.split_once(' ')?;
+        let (start, end) = range.split_once('-')?;
+        let number = |word| usize::from_str_radix(word, 16).unwrap();
+        (number(start) <= at && at < number(end)).then(|| rest[..4].to_owned())
+    });
+    lines.next()
+}
+
+pub(crate) fn status_kib(word: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(word));
+    let line = line.unwrap().trim();
+    line.trim_end_matches(" kB").trim().parse().unwrap()
+}
+
+/// Says that a test did not run here, past the harness's capture of output, so that it is seen.
+pub(crate) fn skipped(why: impl std::fmt::Display) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "skipped: {why}");
+}
