@@ -6,14 +6,15 @@
 //!
 //! All sides of a line take turns, and its figures are medians of user and system time: others may use the machine.
 //! `-- --guest` is what the library is preloaded to; with `-- --guest COUNT` it makes as many passed pairs and nothing
-//! else, for whoever counts instructions (`valgrind --tool=callgrind`).
+//! else, for whoever counts instructions (`valgrind --tool=callgrind`). `-- --files` is the same with maps of a file
+//! beside others of it, `-- --file` beside none.
 
 #![allow(unsafe_code)]
 
 #[path = "../tests/common/mod.rs"]
 mod common;
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{OsStr, c_int, c_void};
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
@@ -28,17 +29,21 @@ const READ_WRITE: c_int = libc::PROT_READ | libc::PROT_WRITE;
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
-        if argument == "--guest" {
-            let count = arguments.next().and_then(|count| count.parse().ok());
-            guest(count);
-            return ExitCode::SUCCESS;
+        let count = |word: Option<String>| word.and_then(|count| count.parse().ok());
+        match argument.as_str() {
+            "--guest" => guest(count(arguments.next()), large_maps),
+            "--files" => guest(count(arguments.next()), maps_of_a_file(HELD)),
+            "--file" => guest(count(arguments.next()), maps_of_a_file(0)),
+            _ => continue,
         }
+        return ExitCode::SUCCESS;
     }
     let library = common::library();
     println!("medians of {ROUNDS} rounds, all sides of a line in turn\n");
     exec(&library);
     passed(&library);
     file_maps();
+    files(&library);
     ExitCode::SUCCESS
 }
 
@@ -100,18 +105,38 @@ fn exec(library: &Path) {
     );
 }
 
-/// Nanoseconds of a pair of mmap and munmap that the library passes through.
-fn guest(count: Option<u32>) {
+/// A pair of mmap and munmap that the library passes through.
+fn large_maps() {
+    // SAFETY: a map without an address, which nobody else knows of.
+    unsafe {
+        let at = libc::mmap(std::ptr::null_mut(), LARGE, READ_WRITE, PLAIN, -1, 0);
+        assert_ne!(at, libc::MAP_FAILED);
+        assert_eq!(libc::munmap(at, LARGE), 0);
+    }
+}
+
+/// Pairs of a file's map, one page of it read, and its end, beside others of it. Where nothing is near the kernel makes
+/// and frees page tables for each pair.
+fn maps_of_a_file(others: usize) -> impl Fn() {
+    let fd = file();
+    for _ in 0..others {
+        touch(map(0, FILE, libc::PROT_READ, libc::MAP_PRIVATE, fd));
+    }
+    move || by_libc(0, libc::MAP_PRIVATE, fd)
+}
+
+fn by_libc(at: usize, flags: c_int, fd: c_int) {
+    let at = map(at, FILE, libc::PROT_READ, flags, fd);
+    touch(at);
+    // SAFETY: this program's own.
+    assert_eq!(unsafe { libc::munmap(at as *mut c_void, FILE) }, 0);
+}
+
+/// Prints nanoseconds of a pair; or makes as many as said.
+fn guest(count: Option<u32>, pair: impl Fn()) {
     let pairs = |count: u32| {
         let begin = cpu();
-        for _ in 0..count {
-            // SAFETY: a map without an address, which nobody else knows of.
-            unsafe {
-                let at = libc::mmap(std::ptr::null_mut(), LARGE, READ_WRITE, PLAIN, -1, 0);
-                assert_ne!(at, libc::MAP_FAILED);
-                assert_eq!(libc::munmap(at, LARGE), 0);
-            }
-        }
+        (0..count).for_each(|_| pair());
         (cpu() - begin) / f64::from(count)
     };
     if let Some(count) = count {
@@ -119,34 +144,49 @@ fn guest(count: Option<u32>) {
         return;
     }
     // A map that is taken over first: what passes through then passes a window.
-    // SAFETY: as above.
+    // SAFETY: a map without an address touches nothing that is there.
     unsafe { libc::mmap(std::ptr::null_mut(), PAGE, READ_WRITE, PLAIN, -1, 0) };
     pairs(PAIRS);
     println!("{}", pairs(PAIRS));
 }
 
-fn passed(library: &Path) {
+/// What this program prints as a guest of `mode`, in an environment of each of `sides`: medians.
+fn guests<const SIDES: usize>(mode: &str, sides: [&[(&str, &OsStr)]; SIDES]) -> [f64; SIDES] {
     let own = std::env::current_exe().expect("/proc is mounted");
-    let mut times = [const { Vec::new() }; 2];
+    let mut times = [const { Vec::new() }; SIDES];
     for _ in 0..ROUNDS {
-        for (side, preload) in [None, Some(library)].into_iter().enumerate() {
+        for (side, variables) in sides.iter().enumerate() {
             let mut command = Command::new(&own);
-            command.arg("--guest");
-            if let Some(library) = preload {
-                command.env("LD_PRELOAD", library);
-            }
+            command.arg(mode).envs(variables.iter().copied());
             let output = command.output().expect("this program");
             assert!(output.status.success(), "{output:?}");
             let text = String::from_utf8_lossy(&output.stdout);
             times[side].push(text.trim().parse::<f64>().expect("nanoseconds"));
         }
     }
-    let [without, with] = times.map(|mut times| median(&mut times));
+    times.map(|mut times| median(&mut times))
+}
+
+fn passed(library: &Path) {
+    let [without, with] = guests("--guest", [&[], &[("LD_PRELOAD", library.as_os_str())]]);
     println!(
         "a pair that passes through {without:7.0} ns; with the library {with:.0} ns: {:+.0} ns, {:.3}x",
         with - without,
         with / without
     );
+}
+
+fn files(library: &Path) {
+    let preload = ("LD_PRELOAD", library.as_os_str());
+    let placed = ("STOPGAP_FILES", OsStr::new("1"));
+    for (mode, beside) in [("--files", "100 others"), ("--file", "no other")] {
+        let [without, with, places] = guests(mode, [&[], &[preload], &[preload, placed]]);
+        println!(
+            "the same beside {beside:10} {without:7.0} ns without the library; with it {with:.0} ns: {:.2}x; where files have places {places:.0} ns: {:.2}x",
+            with / without,
+            places / without
+        );
+    }
 }
 
 fn map(at: usize, length: usize, protection: c_int, flags: c_int, fd: c_int) -> usize {
@@ -161,36 +201,47 @@ fn map(at: usize, length: usize, protection: c_int, flags: c_int, fd: c_int) -> 
     mapped as usize
 }
 
-/// A map of a file, one page read, and its end: where the kernel places it, and in a reserved window at the cheapest
-/// place that can be, always the same, without any bookkeeping.
-fn file_maps() {
-    const LENGTH: usize = 16 * PAGE;
+/// Bytes of the file that is mapped.
+const FILE: usize = 16 * PAGE;
+/// Maps of it that stay.
+const HELD: usize = 100;
+
+fn file() -> c_int {
     // SAFETY: the name ends with a 0.
     let fd = unsafe { libc::memfd_create(c"costs".as_ptr(), 0) };
     assert!(fd >= 0);
-    let written = [1_u8; LENGTH];
+    let written = [1_u8; FILE];
     // SAFETY: the buffer is as long as it says.
-    let count = unsafe { libc::write(fd, written.as_ptr().cast(), LENGTH) };
-    assert_eq!(count, LENGTH as isize);
+    let count = unsafe { libc::write(fd, written.as_ptr().cast(), FILE) };
+    assert_eq!(count, FILE as isize);
+    fd
+}
+
+fn touch(at: usize) {
+    // SAFETY: mapped for reading just now.
+    assert_eq!(unsafe { (at as *const u8).read_volatile() }, 1);
+}
+
+/// A map of a file, one page read, and its end: where the kernel places it, in a reserved window at the cheapest place
+/// that can be, always the same, and at a hint where nothing is; the last two without any bookkeeping.
+fn file_maps() {
+    let fd = file();
     let window = map(0, 1 << 30, libc::PROT_NONE, PLAIN, -1);
     let place = window + (512 << 20);
-    let touch = |at: usize| {
-        // SAFETY: mapped for reading just now.
-        assert_eq!(unsafe { (at as *const u8).read_volatile() }, 1);
-    };
-    let by_the_kernel = || {
-        let at = map(0, LENGTH, libc::PROT_READ, libc::MAP_PRIVATE, fd);
-        touch(at);
-        // SAFETY: this program's own.
-        assert_eq!(unsafe { libc::munmap(at as *mut c_void, LENGTH) }, 0);
-    };
+    let by_the_kernel = || by_libc(0, libc::MAP_PRIVATE, fd);
     let in_the_window = || {
         let fixed = libc::MAP_PRIVATE | libc::MAP_FIXED;
-        touch(map(place, LENGTH, libc::PROT_READ, fixed, fd));
-        map(place, LENGTH, libc::PROT_NONE, PLAIN | libc::MAP_FIXED, -1);
+        touch(map(place, FILE, libc::PROT_READ, fixed, fd));
+        map(place, FILE, libc::PROT_NONE, PLAIN | libc::MAP_FIXED, -1);
     };
-    let sides: [&dyn Fn(); 2] = [&by_the_kernel, &in_the_window];
-    let mut times = [const { Vec::new() }; 2];
+    let far_below = window / 8 * 7 / PAGE * PAGE;
+    for number in 1..=HELD {
+        let at = far_below + number * FILE;
+        touch(map(at, FILE, libc::PROT_READ, libc::MAP_PRIVATE, fd));
+    }
+    let at_a_hint = || by_libc(far_below, libc::MAP_PRIVATE, fd);
+    let sides: [&dyn Fn(); 3] = [&by_the_kernel, &in_the_window, &at_a_hint];
+    let mut times = [const { Vec::new() }; 3];
     for _ in 0..ROUNDS {
         for (side, call) in sides.iter().enumerate() {
             let begin = cpu();
@@ -198,9 +249,10 @@ fn file_maps() {
             times[side].push((cpu() - begin) / f64::from(PAIRS));
         }
     }
-    let [kernel, window] = times.map(|mut times| median(&mut times));
+    let [kernel, window, hint] = times.map(|mut times| median(&mut times));
     println!(
-        "a map of a file            {kernel:7.0} ns where the kernel places it; in a reserved window {window:.0} ns: {:.2}x",
-        window / kernel
+        "a map of a file            {kernel:7.0} ns where the kernel places it; in a reserved window {window:.0} ns: {:.2}x; at a hint {hint:.0} ns: {:.2}x",
+        window / kernel,
+        hint / kernel
     );
 }
