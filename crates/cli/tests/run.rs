@@ -85,6 +85,25 @@ fn what_is_preloaded_already_stays_and_the_library_comes_once() {
     );
 }
 
+/// The variable, and the library that heeds it: one map of a file, and anonymous ones.
+#[test]
+fn maps_of_files_have_places_where_that_is_asked_for() {
+    for (list, files) in [
+        ("arena", None),
+        ("arena-files", Some("1")),
+        ("arena-files,arena", Some("1")),
+        ("batch-client,arena-files", Some("1")),
+    ] {
+        let shown = run(&["run", "--fix", list, "--", "env"]).output().unwrap();
+        assert!(shown.status.success(), "{shown:?}");
+        let shown = text(&shown.stdout);
+        let mut lines = shown.lines();
+        let said = lines.find_map(|line| line.strip_prefix("STOPGAP_FILES="));
+        assert_eq!(said, files, "{list}: {shown}");
+        assert!(shown.contains("LD_PRELOAD="), "{list}: {shown}");
+    }
+}
+
 #[test]
 fn without_the_library_it_says_how_to_build_it() {
     for given in ["/no/such/library.so", "/"] {
@@ -126,9 +145,20 @@ fn without_the_library_it_says_how_to_build_it() {
 
 #[test]
 fn a_fix_that_is_none_is_refused() {
-    for fix in ["arean", "chunks", "chunks=no-policy", ""] {
+    for fix in [
+        "arean",
+        "arena-file",
+        "arena-files=1",
+        "chunks",
+        "chunks=no-policy",
+        "",
+    ] {
         let output = run(&["run", "--fix", fix, "--", "true"]).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{fix}: {output:?}");
+        let told = text(&output.stderr);
+        if fix.starts_with("arena-") {
+            assert!(told.contains("there are arena, arena-files,"), "{told}");
+        }
     }
     let output = run(&["run", "--fix", "arena"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");

@@ -45,11 +45,13 @@
 //! * **Nothing is kept beside a map that the program changed.** A map whose middle lost its access for a while is one
 //!   map again afterwards, unless its two ends were joined with different neighbours that have pages: then mremap calls
 //!   it two (EFAULT). What the kernel maps anew has no pages and is joined with anything; what was kept has.
+//! * **Files' places are hints.** Nothing is reserved for them, so nothing of the above is for them (`arena::files`).
 //! * **Reserved counts as free.** mprotect, madvise and mlock stop or complain at what is only reserved,
 //!   `MAP_FIXED_NOREPLACE` succeeds there.
 //! * **Forks.** A page with `MADV_WIPEONFORK` tells a child that it is one, however it was made. libc's fork holds the
 //!   lock; after another fork the child looks whether somebody held it, and stands aside. Kept pages are not used after
-//!   a fork on either side: writing to them would copy them first.
+//!   a fork on either side: writing to them would copy them first. A kernel that has no such page (before 4.14) gets no
+//!   window.
 //! * **Limits.** With a limited address space (`RLIMIT_AS`) no window is made; when one is set later (setrlimit,
 //!   prlimit are interposed for that) the window goes. mlockall would lock the window: it goes. ENOMEM from the kernel:
 //!   all that is kept goes back, then the call is made once more.

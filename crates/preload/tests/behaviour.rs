@@ -2,6 +2,9 @@
 
 #![allow(unsafe_code)]
 
+#[cfg(target_arch = "x86_64")]
+#[path = "guests/filter.rs"]
+mod filter;
 mod guests;
 
 use std::ffi::{c_int, c_void};
@@ -154,6 +157,8 @@ fn guest() {
             assert_eq!(unmap(at, 32 * PAGE), 0);
         }
         "jump" => jumped_out(),
+        #[cfg(target_arch = "x86_64")]
+        "noreplace-is-a-hint" => a_hint(),
         "beside-kept" => moved_beside_what_was_kept(),
         "lock" => {
             let through_the_library = locked_up_to_a_hole(map(5 * PAGE), |at, length| {
@@ -293,6 +298,72 @@ fn locked_up_to_a_hole(at: usize, lock: impl Fn(usize, usize) -> isize) -> (isiz
     }
 }
 
+/// As before Linux 4.17: `MAP_FIXED_NOREPLACE` is a flag that nobody knows, and its address a hint.
+#[cfg(target_arch = "x86_64")]
+fn a_hint() {
+    extern "C" fn without_the_flag(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
+        // SAFETY: the kernel's context of a call that was not made; it is made here, and errno put back.
+        unsafe {
+            let registers = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
+            let [rdi, rsi, rdx, r10, r8, r9] = [
+                libc::REG_RDI,
+                libc::REG_RSI,
+                libc::REG_RDX,
+                libc::REG_R10,
+                libc::REG_R8,
+                libc::REG_R9,
+            ]
+            .map(|register| registers[register as usize]);
+            let flags = r10 & !i64::from(libc::MAP_FIXED_NOREPLACE);
+            let errno = *libc::__errno_location();
+            let mapped = libc::syscall(libc::SYS_mmap, rdi, rsi, rdx, flags, r8, r9);
+            let answer = match mapped {
+                -1 => -i64::from(*libc::__errno_location()),
+                at => at,
+            };
+            registers[libc::REG_RAX as usize] = answer;
+            *libc::__errno_location() = errno;
+        }
+    }
+    let at = map(4 * PAGE);
+    fill(at, 4 * PAGE);
+    let flag = libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: the handler makes the call that it interrupts.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = without_the_flag as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        let set = libc::sigaction(libc::SIGSYS, &raw const action, std::ptr::null_mut());
+        assert_eq!(set, 0);
+    }
+    filter::filter(
+        libc::SYS_mmap,
+        3,
+        libc::BPF_JSET,
+        flag as u32,
+        libc::SECCOMP_RET_TRAP,
+    )
+    .unwrap();
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flag;
+    let noreplace = || {
+        // SAFETY: where something is, the map goes elsewhere.
+        let to = unsafe { libc::mmap(at as *mut c_void, 4 * PAGE, 3, flags, -1, 0) };
+        assert_ne!(to, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
+        to as usize
+    };
+    let other = noreplace();
+    assert_ne!(other, at);
+    // SAFETY: mapped and filled above.
+    let all = unsafe { std::slice::from_raw_parts(at as *const u8, 4 * PAGE) };
+    assert!(all.iter().all(|byte| *byte == 0xaa));
+    assert!(is_zero(other, 4 * PAGE));
+    assert_eq!((unmap(other, 4 * PAGE), unmap(at, 4 * PAGE)), (0, 0));
+    // What is only reserved is free.
+    let at_again = noreplace();
+    assert_eq!(at_again, at);
+    assert!(is_zero(at, 4 * PAGE));
+}
+
 /// A thread that is gone from the midst of whatever it did: cancelled at a random place, again and again. Whoever comes
 /// after it must get maps, and zeroed ones.
 fn jumped_out() {
@@ -401,6 +472,12 @@ fn a_window_larger_than_the_address_space_shrinks() {
 #[test]
 fn a_forked_child_gets_zeroed_maps_and_serves_its_own() {
     run(&mut guest_of("fork"));
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn an_old_kernel_that_takes_noreplace_for_a_hint_loses_no_map() {
+    run(&mut guest_of("noreplace-is-a-hint"));
 }
 
 #[test]

@@ -2,14 +2,17 @@
 
 #![allow(unsafe_code)]
 
+#[path = "guests/filter.rs"]
+mod filter;
 mod guests;
 #[path = "fuzz/sides.rs"]
 mod sides;
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_int};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use filter::filter;
 use guests::{CASE, guest_of, number, run, shown, skipped, status_kib};
 use sides::{Errno, Side, read, write};
 
@@ -641,7 +644,18 @@ fn a_file_that_takes_no_address_is_mapped_without() {
 fn files_have_places_where_there_is_no_window() {
     let mut old = with_files("no-window");
     // SAFETY: prctl may be called between fork and exec.
-    unsafe { old.pre_exec(without_wipe_on_fork) };
+    unsafe {
+        old.pre_exec(|| {
+            let advice = libc::MADV_WIPEONFORK as u32;
+            filter(
+                libc::SYS_madvise,
+                2,
+                libc::BPF_JEQ,
+                advice,
+                libc::SECCOMP_RET_ERRNO | libc::EINVAL as u32,
+            )
+        });
+    }
     let mut limited = with_files("no-window");
     // SAFETY: so may setrlimit.
     unsafe {
@@ -654,47 +668,5 @@ fn files_have_places_where_there_is_no_window() {
         let told = run(command);
         assert!(told[0].contains(" state=aside "), "{told:?}");
         assert_eq!(number(&told[0], "placed_files"), 4, "{told:?}");
-    }
-}
-
-/// A filter by which madvise knows no `MADV_WIPEONFORK`.
-fn without_wipe_on_fork() -> std::io::Result<()> {
-    let step = |code: u32, k: u32, yes: u8, no: u8| libc::sock_filter {
-        code: code as u16,
-        jt: yes,
-        jf: no,
-        k,
-    };
-    let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
-    let equal = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
-    let give = libc::BPF_RET | libc::BPF_K;
-    /// Of struct seccomp_data: the low half of the third argument.
-    const ADVICE: u32 = 16 + 2 * 8;
-    let mut program = [
-        step(load, 0, 0, 0),
-        step(equal, libc::SYS_madvise as u32, 0, 3),
-        step(load, ADVICE, 0, 0),
-        step(equal, libc::MADV_WIPEONFORK as u32, 0, 1),
-        step(give, libc::SECCOMP_RET_ERRNO | libc::EINVAL as u32, 0, 0),
-        step(give, libc::SECCOMP_RET_ALLOW, 0, 0),
-    ];
-    let program = libc::sock_fprog {
-        len: program.len() as u16,
-        filter: program.as_mut_ptr(),
-    };
-    let mode = libc::SECCOMP_MODE_FILTER;
-    // SAFETY: the program is as long as it says; what it does ends with the process.
-    let set = unsafe {
-        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
-            && libc::prctl(
-                libc::PR_SET_SECCOMP,
-                mode,
-                (&raw const program).cast::<c_void>(),
-            ) == 0
-    };
-    if set {
-        Ok(())
-    } else {
-        Err(std::io::Error::last_os_error())
     }
 }

@@ -83,14 +83,15 @@ fn locked<T>(work: impl FnOnce(&mut Window) -> Option<T>) -> Result<Option<T>, R
     Ok(done)
 }
 
-/// Whether there is a room; the first who asks makes it.
-#[inline]
+/// Whether there is a room.
 pub(super) fn ready() -> bool {
     STATE.load(Ordering::Acquire) == READY
 }
 
+/// Makes the room, once.
 #[cold]
 fn start() -> bool {
+    notice_fork();
     if let Err(why) = LOCK.enter() {
         refused(why);
         return false;
@@ -117,7 +118,7 @@ fn room(length: usize) -> Option<Span> {
     let here = kernel::mmap(0, PAGE, libc::PROT_NONE, RESERVED, -1, 0).ok()?;
     let _ = kernel::munmap(here, PAGE);
     let end = (here - here / 8) / LIMIT * LIMIT;
-    let length = length.min(end / 2) / LIMIT * LIMIT;
+    let length = length.max(LIMIT).min(end / 2) / LIMIT * LIMIT;
     Some(Span::new(end - length, end))
 }
 
