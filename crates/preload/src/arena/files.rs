@@ -190,8 +190,16 @@ fn hint(length: usize, protection: c_int, flags: c_int, fd: c_int, offset: i64) 
 /// Pages of a range, if it shares any with the room.
 #[inline]
 fn concerned(address: usize, length: usize) -> Option<Span> {
-    let room = Span::new(START.load(Ordering::Relaxed), END.load(Ordering::Relaxed));
-    touches(room, address, length)
+    let end = END.load(Ordering::Relaxed);
+    // At once where there is none.
+    if address >= end {
+        return None;
+    }
+    touches(
+        Span::new(START.load(Ordering::Relaxed), end),
+        address,
+        length,
+    )
 }
 
 /// The program has mapped this where it wanted it.
@@ -203,6 +211,7 @@ pub(super) fn mapped(address: usize, length: usize) {
 }
 
 #[cold]
+#[inline(never)]
 fn claim(span: Span) {
     let done = locked(|places| {
         places.claim(span.with(places.span()));
@@ -222,6 +231,7 @@ pub(super) fn unmapped(address: usize, length: usize) {
     }
 }
 
+#[inline(never)]
 fn release(span: Span) {
     let done = locked(|places| {
         if places.take(span) {
