@@ -17,10 +17,10 @@ STOPGAP_REPORT=1 stopgap run --fix arena -- python3 churn.py    # what was done,
 What each fix does, costs and cannot do: docs/fixes/run.md. Exit status: the command's; 127 where it is not found, 126 where it cannot \
 be run; 3 where the library is not there. With --measure 0, 1 an error.")]
 pub(crate) struct RunFix {
-    /// Fixes: arena (anonymous maps are served from a window, and keep their pages from use to use), arena-files (arena, and maps
-    /// of files get a place without the kernel's search: for kernels that search linearly, before 3.8), chunks=POLICY (arena, and
-    /// huge pages for large maps as the policy would: a name of replay chunks), batch-client (SCHED_BATCH: being woken does not
-    /// pre-empt the other side).
+    /// Fixes: arena (anonymous maps are served from a window, and keep their pages from use to use), arena-files
+    /// (arena, and maps of files get a place without the kernel's search: for kernels that search linearly, before
+    /// 3.8), chunks=POLICY (arena, and huge pages for large maps as the policy would: a name of replay chunks),
+    /// batch-client (SCHED_BATCH: being woken does not pre-empt the other side).
     #[arg(long, value_name = "LIST", value_delimiter = ',', required = true)]
     pub(crate) fix: Vec<Fix>,
     /// Run it with and without, in turn, and say what differs: times, faults, switches, memory. Its output is not shown.
