@@ -102,8 +102,7 @@ impl Prices {
     pub(super) fn named(&self) -> Vec<Named> {
         const SCANS: &str = "measured: PSI a GiB read, pinned against locked, a scan";
         const BLOCKS: &str = "measured by probe reclaim: a block of 2 MiB in 0.6 ms";
-        const RATES: &str =
-            "measured: 1.2 to 1.6 million pages reclaimed a second beside nothing held";
+        const RATES: &str = "assumption: so that as many pages are reclaimed a second, beside nothing held, as /proc/vmstat counts";
         const SHARE: &str = "fit: 64 MiB of 128 MiB pinned";
         const MEASURED: &str = "measured by probe reclaim";
         const FIT: &str = "fit: mail 004";
