@@ -18,7 +18,9 @@ impl Clock for Fake {
     }
 
     fn thread_cpu(&self) -> Nanos {
-        self.now() // all time that passes is spent by the one thread there is
+        // What passes is spent by the one thread there is, but for what was said to be waited for.
+        let state = self.state();
+        Nanos(state.now_ns - state.waited_ns)
     }
 
     fn sleep_until(&self, deadline: Nanos) {

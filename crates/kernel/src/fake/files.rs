@@ -60,6 +60,16 @@ impl State {
         }
     }
 
+    /// Lets pass what a read of this file waits for.
+    fn wait_for_read(&mut self, path: &Path) {
+        let mut waits = self.waiting_reads.iter();
+        if let Some(&(_, Nanos(wait))) = waits.find(|(at, _)| path.starts_with(at)) {
+            self.now_ns += wait;
+            self.waited_ns += wait;
+            self.change_due_files();
+        }
+    }
+
     fn refuse_read(&self, call: &'static str, path: &Path) -> Result<()> {
         let refused = |(at, errno): &(PathBuf, i32)| path.starts_with(at).then_some(*errno);
         match self.refused_reads.iter().find_map(refused) {
@@ -97,6 +107,14 @@ impl Fake {
     pub fn unreadable(self, path: impl AsRef<Path>, errno: i32) -> Fake {
         let path = path.as_ref().to_owned();
         self.state().refused_reads.push((path, errno));
+        self
+    }
+
+    /// With each read of `path` and below it kept off the CPU so long, as beside a busy neighbour.
+    #[must_use]
+    pub fn with_waiting_reads(self, path: impl AsRef<Path>, wait: Nanos) -> Fake {
+        let path = path.as_ref().to_owned();
+        self.state().waiting_reads.push((path, wait));
         self
     }
 
@@ -148,6 +166,7 @@ fn choose(old: &[u8], new: &[u8]) -> Option<Vec<u8>> {
 
 impl Files for Fake {
     fn read(&self, path: &Path) -> Result<Vec<u8>> {
+        self.state().wait_for_read(path);
         self.state().refuse_read("open", path)?;
         if path == Path::new("/proc/self/maps") && !self.state().files.contains_key(path) {
             return Ok(self.print_maps());

@@ -21,6 +21,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use stopgap_events::units::Nanos;
+
 pub use devices::{FakeMaker, FakeVfio};
 pub use holds::HoldCosts;
 pub use memory::Search;
@@ -38,9 +40,12 @@ pub struct Fake {
 #[derive(Debug, Default)]
 struct State {
     now_ns: u64,
+    /// Of that, when the thread was not on a CPU.
+    waited_ns: u64,
     files: BTreeMap<PathBuf, files::Node>,
     refused_writes: Vec<PathBuf>,
     refused_reads: Vec<(PathBuf, i32)>,
+    waiting_reads: Vec<(PathBuf, Nanos)>,
     failing_writes: Vec<files::Failing>,
     later: Vec<files::Change>,
     memory: memory::Space,

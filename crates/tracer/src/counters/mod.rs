@@ -6,8 +6,9 @@
 //! ```
 //!
 //! A round begins 100 ms after the one before, or later: all of it takes at most one hundredth of
-//! the time, so that a process with very many mappings is read seldom, and in pieces between which
-//! the recorder does its other work. A number gets a row when it is not what it was. Rows stand in
+//! a CPU, so that a process with very many mappings is read seldom, and in pieces between which
+//! the recorder does its other work. Time that the recorder waits for a CPU counts for nothing: on
+//! a busy machine one such wait would leave a short command uncounted. A number gets a row when it is not what it was. Rows stand in
 //! the spool as JSON lines as soon as they are read.
 //!
 //! Children are found in `/proc/PID/task/TID/children`, once a round: one that begins and ends
@@ -112,18 +113,19 @@ impl<'s> Counters<'s> {
     /// # Errors
     /// What the system says of writing to the spool.
     pub fn step(&mut self) -> Result<()> {
-        let mut now = self.system.now();
+        let now = self.system.now();
         if self.work.is_empty() && now >= self.next_round {
             self.begin_round();
             self.next_round = now + ROUND;
         }
-        while self.share.may(now)
+        let mut cpu = self.system.thread_cpu();
+        while self.share.may(self.system.now())
             && let Some(job) = self.work.pop_front()
         {
-            let began = now;
+            let began = cpu;
             self.carry_out(job)?;
-            now = self.system.now();
-            self.share.spend(now.saturating_sub(began));
+            cpu = self.system.thread_cpu();
+            self.share.spend(cpu.saturating_sub(began));
         }
         self.flush()
     }

@@ -1,13 +1,14 @@
-//! How much of the time may be spent on counters.
+//! How much CPU time may be spent on counters.
 
 use stopgap_events::units::Nanos;
 
 /// Of so many parts of the time one is spent at most: reading a process's mappings takes its lock.
 const PARTS: u64 = 100;
-/// What may be spent at once at the beginning.
-const HEAD_START: Nanos = Nanos::millis(1);
+/// What may be spent at once at the beginning: a first round of some processes (about 0.5 ms of an
+/// unoptimized build), also where a CPU is slow, as beside a busy hyperthread.
+const HEAD_START: Nanos = Nanos::millis(10);
 
-/// Time that was spent, and how much more may be.
+/// CPU time that was spent, and how much more may be.
 #[derive(Debug)]
 pub(super) struct Share {
     began: Nanos,

@@ -84,6 +84,21 @@ fn a_process_and_its_child_are_counted_and_what_stays_is_said_once() {
     );
 }
 
+/// Beside a busy neighbour the recorder waits 40 ms for a CPU while it reads the first file; a command of
+/// 50 ms is counted nevertheless.
+#[test]
+fn a_wait_for_a_cpu_does_not_leave_the_rest_uncounted() {
+    let folder = tempfile::tempdir().unwrap();
+    let fake = machine().with_waiting_reads(format!("/proc/{PID}/stat"), Nanos::millis(40));
+    let mut counters = Counters::create(&fake, folder.path()).unwrap();
+    counters.follow(PID);
+    counters.step().unwrap();
+    assert!(fake.now() >= Nanos::millis(40) && fake.now() < Nanos::millis(50));
+    let rows = rows(folder.path());
+    assert_eq!(of(&rows, PID, names::VOLUNTARY), [7]);
+    assert_eq!(of(&rows, PID + 1, names::VOLUNTARY), [1]);
+}
+
 #[test]
 fn another_process_of_the_same_id_is_not_followed() {
     let folder = tempfile::tempdir().unwrap();
