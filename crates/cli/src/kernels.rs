@@ -24,7 +24,7 @@ use stopgap_kernel::clock::Clock;
 use stopgap_kernel::{Linux, signals};
 use stopgap_report::kernels::screen;
 use stopgap_stats::kernels::{
-    self, Booted, Kernel, Kernels, Measured, REPETITIONS, Standing, Word, judge,
+    self, AGAIN, Booted, Kernel, Kernels, Measured, REPETITIONS, Standing, Word, judge,
 };
 
 use self::workloads::Driver;
@@ -278,6 +278,16 @@ fn boot(
         let rest: Vec<_> = rest.iter().copied().filter(|of| fine[of.0]).collect();
         let ended = run(&rest)?;
         keep(&rest, ended);
+        let again = again(&boots);
+        if !again.is_empty() && !signals::interrupted() {
+            tell(&format!(
+                "{} boots more: two of a layout did not give the same counts",
+                again.len()
+            ));
+            for (&(kernel, _, repetition), boot) in again.iter().zip(run(&again)?) {
+                boots[kernel].push((repetition, boot));
+            }
+        }
     }
     progress.bar.finish_and_clear();
     for boots in &mut boots {
@@ -285,6 +295,18 @@ fn boot(
         boots.retain(|(_, boot)| !boot.command_line.is_empty());
     }
     Ok(boots)
+}
+
+/// Boots to tell which one differs, where two of a layout do.
+fn again(boots: &[Vec<(u32, Boot)>]) -> Vec<(usize, u64, u32)> {
+    let mut again = Vec::new();
+    for (kernel, boots) in boots.iter().enumerate() {
+        let read = |(repetition, boot): &(u32, Boot)| boots::read(boot, *repetition).booted;
+        for seed in kernels::differ(&boots.iter().map(read).collect::<Vec<_>>()) {
+            again.extend((REPETITIONS..REPETITIONS + AGAIN).map(|n| (kernel, seed, n)));
+        }
+    }
+    again
 }
 
 fn dry_run(args: &args::Kernels, cells: &[Cell]) -> Result<ExitCode, Failure> {

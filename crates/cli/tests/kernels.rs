@@ -12,7 +12,7 @@ use common::{Run, text, valid};
 use stopgap_events::guest::{Counts, Hello, Line, Unit, VERSION};
 use stopgap_events::units::Bytes;
 
-/// The script: it says its version; of a boot, what lies beside the kernel for that seed, the first time and the second.
+/// The script: it says its version; of a boot, what lies beside the kernel for that seed, and for that boot of it.
 const QEMU: &str = r#"#!/bin/sh
 [ "$1" = --version ] && { echo "QEMU emulator version 7.2.22 (a script)"; exit; }
 echo $$ >>"$STOPGAP_TEST/started"
@@ -22,7 +22,9 @@ while [ $# -gt 0 ]; do
 done
 log=$kernel.$seed
 [ -e "$log" ] || log=$kernel.all
-if [ -e "$kernel.$seed.second" ] && ! mkdir "$kernel.$seed.was" 2>/dev/null; then log=$kernel.$seed.second; fi
+n=0
+while ! mkdir "$kernel.$seed.was.$n" 2>/dev/null; do n=$((n + 1)); done
+[ -e "$kernel.$seed.boot.$n" ] && log=$kernel.$seed.boot.$n
 cat "$log"
 [ -e "$log.hangs" ] && exec sleep 1000
 exit 0
@@ -376,13 +378,15 @@ fn a_kernel_against_itself_is_exactly_nothing() {
 
 #[test]
 fn figures_that_do_not_repeat_are_the_tools_fault() {
-    let (lab, a, b, _) = lab();
-    let second = serial("b", "x86_64", 3, &[(20_069, 95), (20_080, 5)]);
-    fs::write(lab.path("b.3.second"), second).unwrap();
     for (flags, expected) in [(&["--gate"][..], 1), (&["--bisect"], 125), (&[], 1)] {
-        let _ = fs::remove_dir(lab.path("b.3.was"));
+        let (lab, a, b, _) = lab();
+        for boot in [1, 3] {
+            let other = serial("b", "x86_64", 3, &[(20_069, 95), (20_080, 5)]);
+            fs::write(lab.path(&format!("b.3.boot.{boot}")), other).unwrap();
+        }
         let (out, told, status) = lab.kernels(&[&[&*a, &*b], &WORK[..], flags].concat());
         assert_eq!(status, Some(expected), "{told}");
+        assert!(told.contains("2 boots more: two of a layout"), "{told}");
         assert!(
             out.contains("void: 1 of 1, first roundtrip, round trip: the tool is at fault"),
             "{out}"
@@ -390,6 +394,36 @@ fn figures_that_do_not_repeat_are_the_tools_fault() {
         assert!(out.contains("later kernel under layout 3"), "{out}");
         assert!(told.contains("the tool is at fault"), "{told}");
     }
+}
+
+/// As a boot on a host whose CPUs are wanted by many was once: three others of its layout are the same.
+#[test]
+fn one_boot_that_differs_from_three_others_is_set_aside_and_said() {
+    let (lab, a, b, _) = lab();
+    let (undisturbed, ..) = lab.kernels(&[&*a, &b, "--workloads", "roundtrip", "--json"]);
+    let undisturbed = valid("stopgap.kernels-1.json", &undisturbed);
+    let (lab, a, b, _) = self::lab();
+    let other = serial("b", "x86_64", 3, &[(20_069, 95), (20_080, 5)]);
+    fs::write(lab.path("b.3.boot.1"), other).unwrap();
+    let (out, told, status) = lab.kernels(&[&*a, &b, "--workloads", "roundtrip", "--json"]);
+    assert_eq!(status, Some(0), "{told}");
+    assert_eq!(lab.started(), 5 * 2 * 2 + 2, "two more of that layout");
+    let record = valid("stopgap.kernels-1.json", &out);
+    assert_eq!(
+        record["against"][0]["rows"],
+        undisturbed["against"][0]["rows"]
+    );
+    assert_eq!(
+        record["kernels"][1]["cells"],
+        undisturbed["kernels"][1]["cells"]
+    );
+    let boots = record["kernels"][1]["boots"].as_array().unwrap();
+    let aside: Vec<_> = boots
+        .iter()
+        .filter(|boot| boot["set_aside"] == true)
+        .collect();
+    assert_eq!((aside.len(), &aside[0]["seed"]), (1, &3.into()));
+    assert!(told.contains("2 boots more: two of a layout"), "{told}");
 }
 
 #[test]

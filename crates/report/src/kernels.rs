@@ -35,8 +35,9 @@ pub fn screen(record: &Kernels, place: &str, style: Style) -> String {
         text.push_str(&say(&named(number, kernel), 4));
     }
     for (number, kernel) in record.kernels.iter().enumerate() {
-        for line in ended(number, kernel, record.interrupted) {
-            text.push_str(&say(&line, 4));
+        let ended = ended(number, kernel, record.interrupted);
+        for line in set_aside(number, kernel).iter().chain(&ended) {
+            text.push_str(&say(line, 4));
         }
     }
     for against in &record.against {
@@ -94,6 +95,22 @@ fn named(number: usize, kernel: &Kernel) -> String {
         kernel.name,
         kernel.architecture
     )
+}
+
+/// Boots of a kernel that were set aside.
+fn set_aside(number: usize, kernel: &Kernel) -> Vec<String> {
+    let these: Vec<_> = kernel.boots.iter().filter(|boot| boot.set_aside).collect();
+    let [first, ..] = &these[..] else {
+        return Vec::new();
+    };
+    vec![format!(
+        "{}: {} of {} boots set aside, the first under layout {}: its counts are not those of the layout's others, which are \
+         the same. They count for nothing",
+        letter(number),
+        these.len(),
+        kernel.boots.len(),
+        first.seed
+    )]
 }
 
 /// Of a kernel that did not boot: how it ended, and its last lines.

@@ -20,6 +20,7 @@ pub(super) fn read(boot: &Boot, repetition: u32) -> Read {
         whole: false,
         end: boot.why.clone(),
         last_lines: boot.console.clone(),
+        set_aside: false,
     };
     let nothing = |of| Read {
         booted: Booted {

@@ -15,6 +15,7 @@ fn measured(name: &str, config: &str, counts: &str) -> Measured {
             whole: true,
             end: "powered off".to_owned(),
             last_lines: Vec::new(),
+            set_aside: false,
         },
         said: vec![Said {
             cell: "pbobench N=1000".to_owned(),
@@ -140,6 +141,15 @@ fn modes_and_means_are_named() {
             "+36",
         ],
     );
+}
+
+#[test]
+fn a_boot_that_was_set_aside_is_told() {
+    let mut record = judged(vec![measured("a", "", "1x9"), measured("b", "", "1x9")]);
+    assert!(!shown(&record).contains("set aside"));
+    record.kernels[1].boots[4].set_aside = true;
+    let told = "B: 1 of 10 boots set aside, the first under layout 3: its counts are not those of the layout's others";
+    holds(&shown(&record), &[told]);
 }
 
 #[test]

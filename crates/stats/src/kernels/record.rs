@@ -126,6 +126,9 @@ pub struct Boot {
     pub end: String,
     /// The guest's last lines, where it did not carry its plan out.
     pub last_lines: Vec<String>,
+    /// Whether its figures are not those of all other boots of its layout, of which there are three: they count for nothing.
+    #[serde(default)]
+    pub set_aside: bool,
 }
 
 /// An operation of a workload, on one kernel.

@@ -47,6 +47,7 @@ fn boot(seed: u64, repetition: u32, said: &[(&str, &str)]) -> Booted {
             whole: true,
             end: "powered off".to_owned(),
             last_lines: Vec::new(),
+            set_aside: false,
         },
         said: said.collect(),
         dma: Vec::new(),
@@ -293,6 +294,41 @@ fn counts_that_do_not_repeat_are_void() {
         assert!(row.median.is_none());
         assert_eq!(judged.against[0].gate.standing, Standing::Error);
         assert!(judged.against[0].verdict.text.starts_with("void: 1 of 1"));
+    }
+}
+
+/// Two boots do not say the same and two more are there: which of them count, if any do.
+#[test]
+fn one_boot_of_four_that_differs_is_set_aside_and_no_other() {
+    let layouts = ["1000x9"; 5];
+    for (said, aside) in [
+        (["1000x9", "1001x9", "1000x9", "1000x9"], Some(1)),
+        (["1001x9", "1000x9", "1000x9", "1000x9"], Some(0)),
+        (["1000x9", "1001x9", "1000x9", "1001x9"], None),
+        (["1000x9", "1001x9", "1000x9", "1002x9"], None),
+        (["1000x9", "1001x9", "1000x9", ""], None),
+    ] {
+        let mut broken = kernel("b", &layouts);
+        broken.boots.retain(|booted| booted.boot.seed != 3);
+        for (repetition, text) in (0..).zip(said) {
+            let mut one = boot(3, repetition, &[("map", text)]);
+            if text.is_empty() {
+                one.boot.whole = false; // it was cut short
+                one.said.clear();
+            }
+            broken.boots.push(one);
+        }
+        assert_eq!(differ(&broken.boots), [3]);
+        let judged = judge(&plan(5), vec![kernel("a", &layouts), broken]);
+        let boots = &judged.kernels[1].boots;
+        let which: Vec<u32> = boots
+            .iter()
+            .filter(|boot| boot.set_aside)
+            .map(|boot| boot.repetition)
+            .collect();
+        assert_eq!(which, Vec::from_iter(aside), "{said:?}");
+        let word = aside.map_or(Word::Void, |_| Word::Identical);
+        assert_eq!(judged.against[0].rows[0].word, word, "{said:?}");
     }
 }
 
