@@ -81,6 +81,7 @@ impl Trigger {
                 what: "pressure: a stall of 0, or longer than its window",
             });
         }
+        let usual = asked.path == Pressure::default().path;
         let arm = |pressure: Pressure| {
             let file = lock::trigger(&pressure.path, &pressure.text())?;
             Ok(Trigger { file, pressure })
@@ -94,6 +95,11 @@ impl Trigger {
             other => other,
         };
         armed.map_err(|error| match error {
+            // Without pressure stall information a group has no such file either: which of the two, nobody can tell.
+            Error::Call { errno: Errno::NOENT, .. } if !usual => Error::Unsupported {
+                what: "there is no such file of pressure",
+                advice: "a group's is its memory.pressure, where the kernel keeps it (CONFIG_PSI, psi=1)",
+            },
             Error::Call { errno: Errno::NOENT | Errno::OPNOTSUPP, .. } => Error::Unsupported {
                 what: "pressure stall information is not kept",
                 advice: "a kernel with CONFIG_PSI, started with psi=1, keeps it; without, make the set with pressure: None",

@@ -602,7 +602,7 @@ impl Set {
     pub fn watch(&self) -> Result<Watch> {
         if self.shared.trigger.is_none() {
             return Err(Error::Invalid {
-                what: "a set that was asked about no pressure",
+                what: "the set was made without pressure to react to",
             });
         }
         Watch::start(self.clone())

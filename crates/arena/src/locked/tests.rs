@@ -758,6 +758,8 @@ fn no_kernel_pressure_is_an_error_that_says_so() {
         matches!(error, Error::Unsupported { .. }) && error.to_string().contains("psi=1"),
         "{error}"
     );
+    // A path that is mistyped is the likelier cause.
+    assert!(error.to_string().contains("no such file"), "{error}");
     // The kernel keeps none, as with psi=0.
     for (nth, call) in [(3, "pread"), (4, "write")] {
         let off = failing(nth, Errno::OPNOTSUPP, || {
