@@ -266,8 +266,9 @@ typedef struct stopgap_buffer stopgap_buffer;
 
 struct stopgap_buffer_options {
 	size_t size;
-	/* Which sizes are tried, in which order: a policy's name, as stopgap advise chunks prints it. Usual:
-	 * "list-noreclaim". */
+	/* Which sizes are tried, in which order: "list-noreclaim" (usual), "list", "landed", "per-device", "fold",
+	 * "start-64k", "sticky", "ttm", "old", "iova-offset", "iommu-dma", "one-page" or "sorted". What each is:
+	 * stopgap_chunked(3). */
 	const char *policy;
 	/* The page sizes of the device's IOMMU, each its own bit: 4096 | 2097152. Usual: not known. */
 	uint64_t device_sizes;
@@ -385,8 +386,8 @@ struct stopgap_set_options {
 #define STOPGAP_WAY_MEMFD 2
 
 /*
- * A set with nothing in it. ENOTSUP: the kernel keeps no pressure. EINVAL: the path is another file, which nothing is
- * written to. Else as open(2), write(2) of the pressure's file.
+ * A set with nothing in it. ENOTSUP: the kernel keeps no pressure, or there is no such path. EINVAL: the path is
+ * another file, which nothing is written to. Else as open(2), write(2) of the pressure's file.
  */
 STOPGAP_MUST_CHECK
 stopgap_set *stopgap_set_new(const struct stopgap_set_options *options);

@@ -88,7 +88,7 @@ unsafe fn usual(length: usize, theirs: &stopgap_buffer_options) -> Result<Reques
             .ok()
             .and_then(|word| word.parse().ok())
             .ok_or(Failure::Argument {
-                what: "no such policy",
+                what: "no such policy; stopgap_chunked(3) names those there are",
             })?;
     }
     if theirs.device_sizes != 0 {

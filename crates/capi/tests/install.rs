@@ -402,6 +402,54 @@ fn exactly_this_is_installed_and_removed_again() {
     assert_eq!(files(other.path()), BTreeSet::new());
 }
 
+#[test]
+fn a_path_that_is_not_absolute_is_refused_and_nothing_is_written() {
+    if !have("make", "paths that are not absolute") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let beside = format!("{}/a b", folder.path().display());
+    let before = files(package());
+    for (name, value) in [
+        ("PREFIX", "stage"),
+        ("PREFIX", "~/stage"),
+        ("DESTDIR", "./stage"),
+        ("DESTDIR", &beside),
+        ("LIBDIR", "lib64"),
+        ("MANDIR", "/one /two"),
+    ] {
+        for goal in ["install", "uninstall"] {
+            let output = command("make")
+                .args(["-C", package().to_str().unwrap(), goal, "CARGO=false"])
+                .arg(format!("DESTDIR={}", folder.path().display()))
+                .arg(format!("{name}={value}"))
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{name}={value}: {said}");
+            assert!(
+                said.contains(&format!("{name}={value}: give an absolute path")),
+                "{said}"
+            );
+        }
+    }
+    assert_eq!(files(package()), before);
+    assert_eq!(files(folder.path()), BTreeSet::new());
+}
+
+#[test]
+fn header_and_manual_name_every_policy() {
+    let header = read(package().join("include/stopgap.h"));
+    let page = read(package().join("man/stopgap_chunked.3"))
+        .replace("\\-", "-")
+        .replace("\\(dq", "\"");
+    for policy in stopgap_arena::chunked::Policy::ALL {
+        let quoted = format!("\"{}\"", policy.word());
+        assert!(header.contains(&quoted), "{quoted} is not in the header");
+        assert!(page.contains(&quoted), "{quoted} is not in the page");
+    }
+}
+
 /// Files and links below a folder.
 fn files(folder: &Path) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
