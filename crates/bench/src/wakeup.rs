@@ -10,14 +10,15 @@
 //! ```
 //!
 //! In a virtual machine the host may take the CPU from one of the two for tens of milliseconds. That says nothing of
-//! either tool, so a pair in which the kernel counts more than a tick of `steal` is void, and another is made of the same
-//! load: by that count alone, whatever was measured. Void pairs are shown and counted; where they are more than a third,
-//! nothing is decided.
+//! either tool, so a pair is void, and another is made of the same load, where the kernel counts more than a tick of `steal`
+//! or a thread above the load was held up ([`witness`]): by these alone, whatever was measured. Void pairs are shown and
+//! counted; where they are more than a third, nothing is decided.
 
 mod load;
 mod peer;
 mod sides;
 mod stolen;
+mod witness;
 
 use std::process::ExitCode;
 
@@ -31,7 +32,8 @@ use stopgap_kernel::{Linux, signals};
 
 use crate::bound;
 use load::Load;
-use sides::{Pair, Side, Stalled};
+use sides::{Pair, Side, Stalled, Taken};
+use witness::Witness;
 
 /// Real-time priority of both tools' threads.
 const PRIORITY: u32 = 80;
@@ -92,9 +94,13 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
         // A load for each, from its beginning: both meet the same.
         let one = |run: &dyn Fn(Nanos) -> Result<Side, Failure>| {
             let load = Load::repeated(cpu, takes, time + Nanos::secs(20))?;
+            let witness = Witness::start(cpu)?;
             let before = stolen::of(&Linux, cpu);
             let side = run(time);
-            let taken = stolen::between(before, stolen::of(&Linux, cpu));
+            let taken = Taken {
+                stolen: stolen::between(before, stolen::of(&Linux, cpu)),
+                held_up: witness.end(),
+            };
             drop(load);
             side.map(|side| (side, taken))
         };
@@ -109,7 +115,7 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
             takes,
             ours: ours.0,
             theirs: theirs.0,
-            stolen: [ours.1, theirs.1],
+            taken: [ours.1, theirs.1],
         };
         bar.suspend(|| println!("{}", pair.line(tries.made)));
         tries.count(pair.is_void());
@@ -177,7 +183,7 @@ impl Tries {
     fn line(&self) -> String {
         let (void, made) = (self.void, self.made);
         let text = format!(
-            "{void} of {made} pairs void: the host took the CPU from one side (at most a third)"
+            "{void} of {made} pairs void: the machine was held up on one side (at most a third)"
         );
         if self.too_many_void() {
             format!("inconclusive: {text}")

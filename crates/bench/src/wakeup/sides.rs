@@ -27,6 +27,8 @@ const HELD: f64 = 0.8;
 /// What the host may take of the CPU during a run. The kernel counts it in ticks of 10 ms: of two, more than one is taken
 /// for sure, and one may be the end of what was taken before.
 const STOLEN: Nanos = Nanos::millis(10);
+/// How long the witness may be held up during a run: a tenth of the load's longest, and far above what it ever is by itself.
+const HELD_UP: Nanos = Nanos::millis(4);
 /// Cyclictest keeps the wake-up that the stall ended with; the machine may add few of its own.
 const KEPT_BY_CYCLICTEST: u64 = 5;
 
@@ -114,14 +116,23 @@ pub(super) fn ours(journal: &Journal<'_>, cpu: u32, time: Nanos) -> Result<Side,
     Ok(side)
 }
 
+/// What was taken from both a tool and its load during a run.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Taken {
+    /// By the host, as the kernel counts it; `None`: this machine does not say.
+    pub(super) stolen: Option<Nanos>,
+    /// The longest that the witness was held up.
+    pub(super) held_up: Nanos,
+}
+
 /// Both under the same load.
 #[derive(Debug)]
 pub(super) struct Pair {
     pub(super) takes: Nanos,
     pub(super) ours: Side,
     pub(super) theirs: Side,
-    /// What the host took of the CPU during each of the two runs; `None`: this machine does not say.
-    pub(super) stolen: [Option<Nanos>; 2],
+    /// During each of the two runs.
+    pub(super) taken: [Taken; 2],
 }
 
 #[allow(clippy::cast_precision_loss)] // rounded
@@ -131,18 +142,21 @@ fn ms(ns: u64) -> f64 {
 
 impl Pair {
     pub(super) const HEAD: &str = "pair  load ms  mean us: ours  cyclictest  ratio  max ms: ours  cyclictest  missed  \
-                                   stolen ms";
+                                   stolen ms  held up ms";
 
-    /// Whether the host took the CPU from one of the two and so made them unlike: by what the kernel says of that alone,
-    /// never by what was measured.
+    /// Whether the machine was taken from one of the two and so made them unlike: by what the kernel and the witness say of
+    /// that alone, never by what was measured.
     pub(super) fn is_void(&self) -> bool {
-        self.stolen.iter().flatten().any(|&time| time > STOLEN)
+        let held_up = |taken: &Taken| {
+            taken.held_up > HELD_UP || taken.stolen.is_some_and(|time| time > STOLEN)
+        };
+        self.taken.iter().any(held_up)
     }
 
     pub(super) fn line(&self, number: u32) -> String {
         let (ours, theirs) = (&self.ours, &self.theirs);
         format!(
-            "{number:>4}{:>9.1}{:>15.1}{:>12.1}{:>7.2}{:>14.2}{:>12.2}{:>8}{:>11}{}",
+            "{number:>4}{:>9.1}{:>15.1}{:>12.1}{:>7.2}{:>14.2}{:>12.2}{:>8}{:>11}{:>12}{}",
             ms(self.takes.0),
             ours.mean_us(),
             theirs.mean_us(),
@@ -150,7 +164,10 @@ impl Pair {
             ms(ours.max_ns),
             ms(theirs.max_ns),
             ours.missed,
-            self.stolen.map(stolen_ms).join("+"),
+            self.taken.map(|taken| stolen_ms(taken.stolen)).join("+"),
+            self.taken
+                .map(|taken| format!("{:.1}", ms(taken.held_up.0)))
+                .join("+"),
             if self.is_void() { "  void" } else { "" }
         )
     }
@@ -279,26 +296,32 @@ mod tests {
     }
 
     /// ```text
-    /// stolen  0+10  20+0  ?+?  ?+30     ms
-    /// void    no    yes   no   yes      whatever the maxima are
+    /// stolen   0+10  20+0  ?+?  ?+30  0+0   0+0    ms
+    /// held up  0+0   0+0   0+0  0+0   0+4   5+0    ms
+    /// void     no    yes   no   yes   no    yes    whatever the maxima are
     /// ```
     #[test]
-    fn a_pair_is_void_by_what_was_stolen_and_by_nothing_else() {
-        let pair = |stolen: [Option<u64>; 2], theirs: u64| Pair {
+    fn a_pair_is_void_by_what_was_taken_and_by_nothing_else() {
+        let pair = |stolen: [Option<u64>; 2], held_up: [u64; 2], theirs: u64| Pair {
             takes: Nanos::millis(2),
             ours: side(100.0, 5_000_000, 0),
             theirs: side(100.0, theirs, 0),
-            stolen: stolen.map(|ms| ms.map(Nanos::millis)),
+            taken: [0, 1].map(|at| Taken {
+                stolen: stolen[at].map(Nanos::millis),
+                held_up: Nanos::millis(held_up[at]),
+            }),
         };
         for theirs in [5_000_000, 300_000_000] {
-            let void = |stolen| pair(stolen, theirs).is_void();
-            assert!(!void([Some(0), Some(10)]));
-            assert!(void([Some(20), Some(0)]));
-            assert!(!void([None, None]));
-            assert!(void([None, Some(30)]));
+            let void = |stolen, held_up| pair(stolen, held_up, theirs).is_void();
+            assert!(!void([Some(0), Some(10)], [0, 0]));
+            assert!(void([Some(20), Some(0)], [0, 0]));
+            assert!(!void([None, None], [0, 0]));
+            assert!(void([None, Some(30)], [0, 0]));
+            assert!(!void([Some(0), Some(0)], [0, 4]));
+            assert!(void([Some(0), Some(0)], [5, 0]));
         }
-        let line = pair([None, Some(30)], 1).line(0);
-        assert!(line.ends_with("?+30  void"), "{line}");
+        let line = pair([None, Some(30)], [0, 5], 1).line(0);
+        assert!(line.ends_with("?+30     0.0+5.0  void"), "{line}");
     }
 
     #[test]
@@ -309,7 +332,10 @@ mod tests {
                     takes: Nanos(n),
                     ours: side(100.0, n * 1_000, 0),
                     theirs: side(theirs, n * 1_100, 0),
-                    stolen: [None; 2],
+                    taken: [Taken {
+                        stolen: None,
+                        held_up: Nanos(0),
+                    }; 2],
                 })
                 .collect()
         };
