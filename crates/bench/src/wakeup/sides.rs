@@ -27,7 +27,8 @@ const HELD: f64 = 0.8;
 /// What the host may take of the CPU during a run. The kernel counts it in ticks of 10 ms: of two, more than one is taken
 /// for sure, and one may be the end of what was taken before.
 const STOLEN: Nanos = Nanos::millis(10);
-/// How long the witness may be held up during a run: a tenth of the load's longest, and far above what it ever is by itself.
+/// How long the witness may be held up during a run, where half of what the load takes is not more: far above what it ever is by
+/// itself.
 const HELD_UP: Nanos = Nanos::millis(4);
 /// Cyclictest keeps the wake-up that the stall ended with; the machine may add few of its own.
 const KEPT_BY_CYCLICTEST: u64 = 5;
@@ -147,9 +148,10 @@ impl Pair {
     /// Whether the machine was taken from one of the two and so made them unlike: by what the kernel and the witness say of
     /// that alone, never by what was measured.
     pub(super) fn is_void(&self) -> bool {
-        let held_up = |taken: &Taken| {
-            taken.held_up > HELD_UP || taken.stolen.is_some_and(|time| time > STOLEN)
-        };
+        // What is short beside the load's own time moves a maximum by little.
+        let most = HELD_UP.max(Nanos(self.takes.0 / 2));
+        let held_up =
+            |taken: &Taken| taken.held_up > most || taken.stolen.is_some_and(|time| time > STOLEN);
         self.taken.iter().any(held_up)
     }
 
@@ -298,7 +300,7 @@ mod tests {
     /// ```text
     /// stolen   0+10  20+0  ?+?  ?+30  0+0   0+0    ms
     /// held up  0+0   0+0   0+0  0+0   0+4   5+0    ms
-    /// void     no    yes   no   yes   no    yes    whatever the maxima are
+    /// void     no    yes   no   yes   no    yes    whatever the maxima are; the load takes 2 ms
     /// ```
     #[test]
     fn a_pair_is_void_by_what_was_taken_and_by_nothing_else() {
@@ -320,6 +322,11 @@ mod tests {
             assert!(!void([Some(0), Some(0)], [0, 4]));
             assert!(void([Some(0), Some(0)], [5, 0]));
         }
+        let mut long = pair([None; 2], [0, 15], 1);
+        long.takes = Nanos::millis(30);
+        assert!(!long.is_void(), "half of the load's 30 ms");
+        long.takes = Nanos::millis(29);
+        assert!(long.is_void());
         let line = pair([None, Some(30)], [0, 5], 1).line(0);
         assert!(line.ends_with("?+30     0.0+5.0  void"), "{line}");
     }
