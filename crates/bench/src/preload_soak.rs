@@ -28,7 +28,7 @@ use stopgap_kernel::signals;
 use stopgap_stats::bootstrap::Interval;
 use stopgap_stats::verdict::format_interval;
 
-use judge::{PILOT, Pair, Word, median, pairs_wanted, ratio};
+use judge::{Looks, PILOT, Pair, Word, median, ratio};
 use place::{Fix, Place, first_missing};
 use programs::{ALL, Loads, Program};
 
@@ -37,7 +37,7 @@ pub(crate) struct Flags {
     /// These programs alone.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = ALL.iter().map(|p| p.name()).collect::<Vec<_>>())]
     only: Vec<String>,
-    /// Pairs of runs of each program [default: as many as the spread of the first five asks for, within --seconds].
+    /// Pairs of runs of each program [default: until the interval is 1.5 % to either side, within --seconds].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000))]
     rounds: Option<u64>,
     /// No pair of a program begins later than this after its first, once it has five (three where a run is long).
@@ -253,7 +253,7 @@ fn run_pairs(
 ) -> Result<Measured, Outcome> {
     let begin = Instant::now();
     let mut pairs: Vec<Pair> = Vec::new();
-    let mut wanted = PILOT;
+    let mut looks = Looks::new();
     loop {
         // The peer first, then the other way round: what the first run leaves warm helps both alike.
         let first = pairs.len().is_multiple_of(2);
@@ -281,9 +281,7 @@ fn run_pairs(
             without: peer.cpu,
             faults: [ours.faults, peer.faults],
         });
-        if pairs.len() == PILOT {
-            wanted = pairs_wanted(&pairs);
-        }
+        let suffice = looks.suffice(&pairs);
         let late = begin.elapsed() > Duration::from_secs(flags.seconds);
         // One whose runs are long does not get all of the first five.
         let very_late = begin.elapsed() > Duration::from_secs(flags.seconds * 3);
@@ -291,7 +289,7 @@ fn run_pairs(
             Some(rounds) => pairs.len() as u64 >= rounds,
             None => {
                 pairs.len() >= at_least
-                    && (pairs.len() >= wanted
+                    && (suffice
                         || late && pairs.len() >= PILOT
                         || very_late && pairs.len() >= LEAST)
             }

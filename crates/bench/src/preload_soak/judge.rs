@@ -6,8 +6,8 @@
 //! itself too. A neighbour's burst in one pair moves it as little as a median, and it needs hardly more pairs than
 //! a mean. Its interval is the bootstrap over pairs of stopgap-stats. Time n^2 for n pairs.
 //!
-//! How many pairs: a first [`PILOT`] show how far pairs lie apart, which says how many bring the interval's half down to
-//! [`WANTED`]. It is decided once, so that no look at a ratio decides when to stop.
+//! How many pairs: until the interval's half is [`WANTED`] or less. Its width is looked at and never where it lies, so that no
+//! look at a ratio decides when to stop; and seldom, each time with a quarter more pairs.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use stopgap_stats::bootstrap::{Interval, over_runs};
 
 /// A program with the library may take so many times its peer's CPU time.
 pub(super) const BOUND: f64 = 1.03;
-/// Pairs before it is decided how many there will be.
+/// Pairs before the first look.
 pub(super) const PILOT: usize = 5;
 /// Half an interval that tells the bound from no difference, with as much room on both sides.
 const WANTED: f64 = 0.015;
@@ -114,24 +114,25 @@ pub(super) fn median(values: &mut [f64]) -> Option<f64> {
     }
 }
 
-/// How many pairs bring the interval down to what is wanted, by the spread of these; at least as many as these.
-#[allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss
-)] // counts far below 2^52, and a float to integer cast saturates
-pub(super) fn pairs_wanted(pilot: &[Pair]) -> usize {
-    let logs: Vec<f64> = pilot.iter().map(Pair::log_ratio).collect();
-    let mut sorted = logs.clone();
-    let Some(middle) = median(&mut sorted) else {
-        return 0;
-    };
-    // The median absolute deviation, as a standard deviation of what is normally distributed: one burst in five
-    // pairs does not ask for ten times as many.
-    let mut apart: Vec<f64> = logs.iter().map(|log| (log - middle).abs()).collect();
-    let spread = 1.4826 * median(&mut apart).unwrap_or(0.0);
-    let wanted = (2.2 * spread / WANTED).powi(2).ceil();
-    (wanted as usize).max(pilot.len())
+/// When the width of the interval is looked at.
+#[derive(Debug)]
+pub(super) struct Looks {
+    next: usize,
+}
+
+impl Looks {
+    pub(super) fn new() -> Looks {
+        Looks { next: PILOT }
+    }
+
+    /// Whether this is a look, and it finds the interval narrow enough.
+    pub(super) fn suffice(&mut self, pairs: &[Pair]) -> bool {
+        if pairs.len() < self.next {
+            return false;
+        }
+        self.next = pairs.len() + (pairs.len() / 4).max(1);
+        ratio(pairs).is_some_and(|interval| (interval.high / interval.low).ln() <= 2.0 * WANTED)
+    }
 }
 
 #[cfg(test)]
@@ -199,14 +200,26 @@ mod tests {
         assert!(true_ones >= 190, "{true_ones} of 200");
     }
 
+    /// How many pairs it takes of a series of ratios, which begins again at its end; `None`: more than there are (200).
+    fn taken(series: &[f64]) -> Option<usize> {
+        let mut looks = Looks::new();
+        let all = pairs(&series.repeat(200 / series.len()));
+        (1..=all.len()).find(|&n| looks.suffice(&all[..n]))
+    }
+
     #[test]
-    fn more_pairs_are_wanted_where_pairs_lie_apart() {
-        assert_eq!(pairs_wanted(&[]), 0);
-        assert_eq!(pairs_wanted(&pairs(&[1.0; 5])), 5);
-        let near = pairs_wanted(&pairs(&[0.99, 1.0, 1.01, 1.0, 1.005]));
-        let apart = pairs_wanted(&pairs(&[0.9, 1.0, 1.1, 1.05, 0.95]));
-        assert!(near <= 6 && apart > 50, "{near} {apart}");
-        // One burst asks for none.
-        assert_eq!(pairs_wanted(&pairs(&[1.0, 1.0, 1.0, 1.0, 9.0])), 5);
+    fn more_pairs_are_made_where_pairs_lie_apart_and_where_the_ratio_lies_is_nothing() {
+        let near = [0.999, 1.0, 1.001, 1.0, 1.0005];
+        let apart = [0.97, 1.0, 1.03, 1.015, 0.985];
+        for shift in [0.5, 1.0, 1.03, 2.0] {
+            let of = |series: &[f64]| taken(&series.iter().map(|r| r * shift).collect::<Vec<_>>());
+            assert_eq!(of(&near), Some(PILOT), "{shift}");
+            let more = of(&apart).unwrap();
+            assert!((9..=40).contains(&more), "{shift}: {more}");
+            let wide = of(&[0.5, 1.0, 2.0, 1.5, 0.7]);
+            assert!(wide.is_none_or(|n| n > 100), "{shift}: {wide:?}");
+        }
+        // Without an interval there is nothing to stop for.
+        assert_eq!(taken(&[f64::NAN]), None);
     }
 }
