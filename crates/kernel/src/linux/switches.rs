@@ -92,7 +92,6 @@ mod tests {
         assert_eq!(by_records.lost, 0);
         println!("{by_rusage:?} {by_status:?} {by_records:?}");
         // A busy machine may pre-empt us between two readings.
-        assert!(by_rusage.voluntary >= 600, "{by_rusage:?}");
         assert!(by_status.total().abs_diff(by_rusage.total()) <= 6);
         assert!(by_records.switches.total().abs_diff(by_rusage.total()) <= 6);
         assert!(by_records.switches.voluntary.abs_diff(by_rusage.voluntary) <= 6);

@@ -5,7 +5,7 @@
 //!
 //! * **The tool itself.** Every layout of every kernel is booted twice. Where their counts are not the same, each of them, it is
 //!   booted [`AGAIN`] times more: one boot that differs from all others, which are the same, is set aside, and it is said
-//!   ([`set_aside`]). Else they are `void`: the tool is at fault, and the cell counts for nothing.
+//!   (`set_aside`). Else they are `void`: the tool is at fault, and the cell counts for nothing.
 //! * **The layout.** Where a page-table page or a node of a tree happens to begin moves figures by more than a change of code
 //!   does: a kernel that was made 62 instructions longer once came out 9.8 % shorter. Seeds are layout samples. Kernels are
 //!   compared under the same layout, and a change is called only if its sign is the same under *all* layouts, of which there
@@ -198,29 +198,25 @@ pub fn differ(boots: &[Booted]) -> Vec<u64> {
 /// Sets aside the boot that was disturbed, if one was: under its layout all others, [`REPETITIONS`] + [`AGAIN`] - 1 of them
 /// at least, say the same and it does not.
 ///
-/// On a host with ten runnable tasks a CPU, one boot of some hundred was seen to differ from all others, from one cell to the
+/// On a host of two CPUs with ten runnable tasks, one boot of some hundred was seen to differ from all others, from one cell to the
 /// last: as where the guest's clock moved against its instructions while it was idle. (QEMU moves the clock of an idle guest
 /// from one thread and counts instructions in another; that this is the cause is not proven.) A guest that goes one of two
 /// ways by itself is not hidden by this for long: where two boots differ, the next two agree with one of them, both with
 /// the same, every other time only.
 fn set_aside(boots: &mut [Booted]) {
     for seed in differ(boots) {
-        let odd = |one: &Booted| {
-            let mut others = whole_of(boots, seed).filter(|other| !std::ptr::eq(*other, one));
-            let Some(first) = others.next() else {
-                return false;
-            };
-            let mut count = 1;
-            let same = others.all(|other| {
-                count += 1;
-                other.says_as(first)
-            });
-            same && count >= REPETITIONS + AGAIN - 1 && !first.says_as(one)
-        };
-        let found = boots
-            .iter()
-            .position(|one| one.boot.whole && one.boot.seed == seed && odd(one));
-        if let Some(at) = found {
+        let whole = whole_of(boots, seed).count();
+        let odd = boots.iter().position(|one| {
+            let others: Vec<_> = whole_of(boots, seed)
+                .filter(|other| !other.says_as(one))
+                .collect();
+            one.boot.whole
+                && one.boot.seed == seed
+                && others.len() + 1 == whole
+                && others.len() >= (REPETITIONS + AGAIN - 1) as usize
+                && others.iter().all(|other| other.says_as(others[0]))
+        });
+        if let Some(at) = odd {
             boots[at].boot.set_aside = true;
         }
     }
