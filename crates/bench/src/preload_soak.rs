@@ -2,12 +2,18 @@
 //! their user and system time compared.
 //!
 //! ```text
-//! cpython          without with | with without | without with | ...   checks after every run; the same left behind?
+//! cpython          on all CPUs    run | run                   through stopgap run, not timed
+//!                  on one CPU     without --- - --- -- |  -- ---- -- --- | ...   CPU time of each; checks after every pair; the
+//!                                 with    - --- - ---- | --- -- -- -- -- | ...   same left behind?
 //! cpython-fork     ...
 //! ```
 //!
-//! Before its pairs each program runs once through `stopgap run --fix arena`, checked and not timed: a command's start is
-//! no part of what the library costs. The pairs set `LD_PRELOAD` themselves, as that command does.
+//! The two runs of a pair go on at the same time and share one CPU, a few milliseconds each in turn: what slows a shared
+//! machine's CPU down, most of all who has the other half of its core, slows both. Run one after the other, a pair's
+//! ratios scatter by 15 % here, side by side by 1 %.
+//!
+//! Before its pairs each program runs twice through `stopgap run --fix arena`, on all CPUs, checked and not timed: a
+//! command's start is no part of what the library costs. The pairs set `LD_PRELOAD` themselves, as that command does.
 //!
 //! Everything happens on this machine, in a private folder, over Unix sockets. What the library did is counted by its own
 //! report (`STOPGAP_REPORT`): a run in which it was not loaded does not pass.
@@ -24,7 +30,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use stopgap_cli::{Failure, print, progress_bar, tell};
-use stopgap_kernel::signals;
+use stopgap_kernel::tasks::Tasks;
+use stopgap_kernel::{Linux, signals};
 use stopgap_stats::bootstrap::Interval;
 use stopgap_stats::verdict::format_interval;
 
@@ -50,6 +57,9 @@ pub(crate) struct Flags {
     /// program, if there is one].
     #[arg(long, value_name = "FILE")]
     stopgap: Option<PathBuf>,
+    /// Both sides of a pair on all CPUs, not on one: threads run at the same time, and the ratios lie further apart.
+    #[arg(long)]
+    all_cpus: bool,
     /// Both sides without the library: what the comparison says where there is no difference.
     #[arg(long, conflicts_with_all = ["library", "stopgap"])]
     peers_alone: bool,
@@ -78,6 +88,8 @@ const BROKEN: u8 = 2;
 const UNSUPPORTED: u8 = 3;
 /// Fewest pairs that have an interval.
 const LEAST: usize = 3;
+/// Of a program through `stopgap run`, on all CPUs.
+const RUNS: u32 = 2;
 /// What `cargo build --release -p stopgap-preload` makes.
 const LIBRARY: &str = "libstopgap_preload.so";
 
@@ -203,17 +215,21 @@ impl Fixes {
 /// Pairs of runs of one program.
 fn soak(flags: &Flags, program: &dyn Program, fixes: &Fixes, root: &Path) -> Outcome {
     let folder = root.join(program.name());
-    let without = Place::new(&folder, Fix::None);
-    let with = Place::new(&folder, fixes.preload.clone());
-    if let Err(what) = without.clear().and_then(|()| program.prepare(&without)) {
+    let lanes = ["a", "b"].map(|lane| folder.join(lane));
+    let plain = Place::new(&lanes[0], Fix::None);
+    if let Err(what) = plain.clear().and_then(|()| program.prepare(&plain)) {
         return Outcome::PeerFails(format!("to prepare it: {what}"));
     }
-    if let Some(run) = &fixes.run
-        && let Err(what) = measure::run(program, &Place::new(&folder, run.clone()))
-    {
-        return Outcome::Fails(format!("through stopgap run --fix arena: {what}"));
+    if let Some(run) = &fixes.run {
+        let place = Place::new(&lanes[0], run.clone());
+        for _ in 0..RUNS {
+            let [result] = measure::run(program, [&place], &[]);
+            if let Err(what) = result {
+                return Outcome::Fails(format!("through stopgap run --fix arena: {what}"));
+            }
+        }
     }
-    let outcome = judged(|at_least| run_pairs(flags, program, &with, &without, at_least));
+    let outcome = judged(|at_least| run_pairs(flags, program, &fixes.preload, &lanes, at_least));
     let _ = fs::remove_dir_all(&folder); // ours; hundreds of MiB in all
     outcome
 }
@@ -243,26 +259,46 @@ struct Measured {
     reports: String,
 }
 
+/// The last that we may use: the first has most of the machine's own work.
+fn one_cpu() -> stopgap_kernel::Result<Vec<u32>> {
+    Ok(Linux.cpus()?.last().copied().into_iter().collect())
+}
+
 /// As many pairs as are wanted within the time there is, and `at_least` so many.
 fn run_pairs(
     flags: &Flags,
     program: &dyn Program,
-    with: &Place,
-    without: &Place,
+    with: &Fix,
+    lanes: &[PathBuf; 2],
     at_least: usize,
 ) -> Result<Measured, Outcome> {
+    let cpus = match flags.all_cpus {
+        true => Vec::new(),
+        false => one_cpu().map_err(|e| Outcome::PeerFails(e.to_string()))?,
+    };
     let begin = Instant::now();
     let mut pairs: Vec<Pair> = Vec::new();
     let mut looks = Looks::new();
     loop {
-        // The peer first, then the other way round: what the first run leaves warm helps both alike.
-        let first = pairs.len().is_multiple_of(2);
-        let peer = |place| measure::run(program, place).map_err(Outcome::PeerFails);
-        let ours = |place| measure::run(program, place).map_err(Outcome::Fails);
-        let (peer, ours) = match first {
-            true => peer(without).and_then(|peer| Ok((peer, ours(with)?))),
-            false => ours(with).and_then(|ours| Ok((peer(without)?, ours))),
-        }?;
+        // Each side is as often in each folder and as often the first: what that brings helps both alike.
+        let [left, right] = lanes;
+        let [own, other] = match pairs.len() % 2 {
+            0 => [left, right],
+            _ => [right, left],
+        };
+        let (peer, ours) = (Place::new(own, Fix::None), Place::new(other, with.clone()));
+        let (peer, ours) = match pairs.len() / 2 % 2 {
+            0 => {
+                let [peer, ours] = measure::run(program, [&peer, &ours], &cpus);
+                (peer, ours)
+            }
+            _ => {
+                let [ours, peer] = measure::run(program, [&ours, &peer], &cpus);
+                (peer, ours)
+            }
+        };
+        let peer = peer.map_err(Outcome::PeerFails)?;
+        let ours = ours.map_err(Outcome::Fails)?;
         if peer.left != ours.left {
             let differ = peer
                 .left

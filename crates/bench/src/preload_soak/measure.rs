@@ -43,13 +43,30 @@ pub(super) struct Run {
     pub(super) left: Vec<u8>,
 }
 
-/// Runs it once and checks it.
+/// Runs it at every place at once, the first started first, on these CPUs alone (empty: on all of ours); checks each.
 ///
 /// # Errors
-/// A sentence: what it or its check found wrong.
-pub(super) fn run(program: &dyn Program, place: &Place) -> Result<Run, String> {
-    place.clear()?;
-    let (cpu, faults) = timed(program, place)?;
+/// For each place a sentence: what the run or its check found wrong.
+pub(super) fn run<const N: usize>(
+    program: &dyn Program,
+    places: [&Place; N],
+    cpus: &[u32],
+) -> [Result<Run, String>; N] {
+    // Step by step, each for all: they start together, and nothing is checked while one still runs.
+    places
+        .map(|place| (place, hold(program, place, cpus)))
+        .map(|(place, held)| {
+            (
+                place,
+                held.and_then(|held| held.release().map_err(|e| e.to_string())),
+            )
+        })
+        .map(|(place, child)| (place, child.and_then(|child| timed(place, &child))))
+        .map(|(place, took)| checked(program, place, took?))
+}
+
+/// A run that has ended, `took` so many seconds of CPU time and page faults, checked.
+fn checked(program: &dyn Program, place: &Place, took: (f64, u64)) -> Result<Run, String> {
     let reports = fs::read(place.report()).map_err(|e| failed(&place.report(), &e))?;
     let reports = String::from_utf8_lossy(&reports);
     let reports: Vec<String> = reports
@@ -60,8 +77,8 @@ pub(super) fn run(program: &dyn Program, place: &Place) -> Result<Run, String> {
     loaded(program.loads(), &place.fix, reports.len())?;
     let left = program.check(place)?;
     Ok(Run {
-        cpu,
-        faults,
+        cpu: took.0,
+        faults: took.1,
         reports,
         left,
     })
@@ -82,14 +99,10 @@ fn loaded(loads: Loads, fix: &Fix, reports: usize) -> Result<(), String> {
     }
 }
 
-/// Starts the process in the middle; the time of the tree, and its page faults.
-///
-/// # Errors
-/// What the run found wrong.
-#[allow(clippy::cast_precision_loss)] // seconds
-fn timed(program: &dyn Program, place: &Place) -> Result<(f64, u64), String> {
-    let said = place.folder().join("said");
-    let output = fs::File::create(&said).map_err(|e| failed(&said, &e))?;
+/// The process in the middle, before its first instruction.
+fn hold(program: &dyn Program, place: &Place, cpus: &[u32]) -> Result<Held, String> {
+    place.clear()?;
+    let output = fs::File::create(said(place)).map_err(|e| failed(&said(place), &e))?;
     let own = std::env::current_exe().map_err(|e| format!("the path of this program: {e}"))?;
     let mut words: Vec<OsString> =
         vec![own.into(), "preload-soak-run".into(), program.name().into()];
@@ -107,20 +120,32 @@ fn timed(program: &dyn Program, place: &Place) -> Result<(f64, u64), String> {
         }
     }
     let conditions = Conditions {
+        cpus: cpus.to_vec(),
         output: Some(output.into()),
         dies_by: Some(Signal::KILL),
         group: true,
         ..Conditions::default()
     };
-    let text = |e: stopgap_kernel::Error| e.to_string();
-    let child = Held::start_under(&words, &conditions)
-        .and_then(Held::release)
-        .map_err(text)?;
-    let ended = wait_for(&child)?;
+    Held::start_under(&words, &conditions).map_err(|e| e.to_string())
+}
+
+/// What the process in the middle says.
+fn said(place: &Place) -> PathBuf {
+    place.folder().join("said")
+}
+
+/// Waits for it; the time of the tree, and its page faults.
+///
+/// # Errors
+/// What the run found wrong.
+#[allow(clippy::cast_precision_loss)] // seconds
+fn timed(place: &Place, child: &Child) -> Result<(f64, u64), String> {
+    let ended = wait_for(child)?;
     let cpu = (ended.user_time.0 + ended.system_time.0) as f64 / 1e9;
     if ended.how == Ok(0) {
         return Ok((cpu, ended.minor_faults));
     }
+    let said = said(place);
     let text = fs::read(&said).map_err(|e| failed(&said, &e))?;
     let text = String::from_utf8_lossy(&text);
     Err(match (text.trim(), ended.how) {

@@ -22,16 +22,17 @@ pub(crate) enum Fix {
     Run(PathBuf, PathBuf),
 }
 
-/// The folders of one program, and its fix.
+/// The folders of one run of a program, and its fix.
 ///
 /// ```text
-/// ROOT/NAME/shared    made once, by Program::prepare
-/// ROOT/NAME/run       empty before each run; current directory, HOME and TMPDIR
-/// ROOT/NAME/report    what the library says of itself, a line a process
-/// ROOT/NAME/said      what `stopgap run` and the programs said on standard error
+/// ROOT/NAME/shared      made once, by Program::prepare; no run writes to it
+/// ROOT/NAME/a/run       empty before each run; current directory, HOME and TMPDIR
+/// ROOT/NAME/a/report    what the library says of itself, a line a process
+/// ROOT/NAME/a/said      what `stopgap run` and the programs said on standard error
+/// ROOT/NAME/b/...       the same for the run beside it
 /// ```
 ///
-/// Both sides run under the same paths: their length is part of a process's stack.
+/// Both sides run under paths of the same length, for that is part of a process's stack, and change places.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     folder: PathBuf,
@@ -51,7 +52,7 @@ impl Place {
     }
 
     pub(crate) fn shared(&self) -> PathBuf {
-        self.folder.join("shared")
+        self.folder.with_file_name("shared")
     }
 
     pub(crate) fn run(&self) -> PathBuf {
