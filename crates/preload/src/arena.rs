@@ -8,21 +8,25 @@ mod forks;
 mod remap;
 
 use std::cell::UnsafeCell;
+use std::collections::BTreeMap;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicI32, AtomicU16, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicU16, AtomicU32, AtomicUsize, Ordering, fence,
+};
 
 use crate::inject;
 use crate::kept::{Kept, Map, Runs};
 use crate::kernel::{self, Errno, PAGE, Result};
-use crate::lock::{Lock, Refused};
+use crate::lock::Refused;
 use crate::notes::{Kind, Notes};
+use crate::own::{self, Own, own};
 use crate::report::{Count, count};
 use crate::setup::{self, Settings};
 use crate::window::{Span, Window};
 
 pub(crate) use change::{madvise, mlock, mprotect, pkey_mprotect};
 pub(crate) use forks::watch_forks;
-use forks::{FORKING, notice_fork};
+use forks::{forks, notice_fork};
 pub(crate) use remap::mremap;
 
 const READ_WRITE: c_int = libc::PROT_READ | libc::PROT_WRITE;
@@ -30,11 +34,12 @@ const RESERVED: c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
 
 /// Longest map that is taken over.
 pub(crate) const LIMIT: usize = 8 << 20;
-const LIMIT_PAGES: usize = LIMIT / PAGE;
+/// The same in pages.
+pub(crate) const LIMIT_PAGES: usize = LIMIT / PAGE;
 
 /// A freed map with fewer resident pages is not kept: two changes of protection cost what they save.
 const LEAST_RESIDENT: usize = 2;
-/// Freed maps of one size in a row that were not worth it, until maps of that size pass through for a while.
+/// Maps of one size in a row that were not worth it, until maps of that size pass through for a while.
 const PATIENCE: u8 = 4;
 /// Maps that then pass through first; each time twice as many.
 const FIRST_REST: u16 = 256;
@@ -50,19 +55,27 @@ enum Stage {
     Serving = 2,
     /// Everything goes to the kernel, for good.
     Aside = 3,
+    /// Everything goes to the kernel while this process, or the one that forked it, forks more than it gains.
+    Resting = 4,
 }
+
+/// After so many forks of a process it is looked at what they cost.
+const FORKS: u32 = 64;
+/// Page faults that must have been saved for each: what lies in our structures and in the window is copied for a child
+/// and taken away from it again, a third of a microsecond a page, and two VMAs more; a fault is half a microsecond.
+const FAULTS_A_FORK: u64 = 32;
+/// Maps without a fork between them that end a rest.
+const MAPS_WITHOUT_FORK: u32 = 1024;
 
 static STAGE: AtomicU32 = AtomicU32::new(Stage::Idle as u32);
 /// The window, 0 and 0 where there is none.
 static START: AtomicUsize = AtomicUsize::new(0);
 static END: AtomicUsize = AtomicUsize::new(0);
-/// A page that a fork wipes: 1 in the process that made it.
-static MARK: AtomicUsize = AtomicUsize::new(0);
-/// Forks of this process.
-static FORKS: AtomicU32 = AtomicU32::new(0);
-static LOCK: Lock = Lock::new();
+/// Whether somebody who has the lock is in the midst of it: the lock itself is not there for a child to see.
+static INSIDE: AtomicBool = AtomicBool::new(false);
 static NOTES: Notes = Notes::new();
-/// By length in pages: maps that pass through before one is taken again.
+/// By length in pages: how many maps pass through before one is taken again; [`own::Own::passed`] counts them. A child
+/// begins a rest anew.
 static REST: [AtomicU16; LIMIT_PAGES + 1] = [const { AtomicU16::new(0) }; LIMIT_PAGES + 1];
 
 /// Two pages below the end of all addresses, where no program can have a map: the kernel's answer to a call on nothing.
@@ -84,7 +97,7 @@ fn advise(address: usize, length: usize) {
 
 struct Shelf(UnsafeCell<Option<Arena>>);
 
-// SAFETY: only who has LOCK looks inside.
+// SAFETY: only who has the lock looks inside.
 unsafe impl Sync for Shelf {}
 
 static ARENA: Shelf = Shelf(UnsafeCell::new(None));
@@ -93,8 +106,8 @@ static ARENA: Shelf = Shelf(UnsafeCell::new(None));
 struct Arena {
     window: Window,
     kept: Kept,
-    /// By length in pages: freed in a row that were not worth it, and how long they rest next.
-    losses: Vec<(u8, u16)>,
+    /// By length in pages, of sizes that had any: maps in a row that were not worth it, and how long they rest next.
+    losses: BTreeMap<usize, (u8, u16)>,
     /// For mincore(2).
     resident: Vec<u8>,
 }
@@ -109,6 +122,7 @@ pub(crate) fn state() -> &'static str {
         0 => "idle",
         1 => "starting",
         2 => "serving",
+        4 => "resting",
         _ => "aside",
     }
 }
@@ -138,13 +152,24 @@ fn touches(room: Span, address: usize, length: usize) -> Option<Span> {
     (room.start < end).then_some(Span::new(address, end))
 }
 
-/// Works under the lock.
-fn locked<T>(work: impl FnOnce(&mut Arena) -> T) -> std::result::Result<T, Refused> {
+/// Works under the lock, which is the only one: on the window or on the places of files.
+fn alone<T>(work: impl FnOnce() -> T) -> std::result::Result<T, Refused> {
     notice_fork();
-    LOCK.enter()?;
+    let lock = &own().lock;
+    lock.enter()?;
+    INSIDE.store(true, Ordering::Relaxed);
+    // Who forks meanwhile copies no change without that.
+    fence(Ordering::Release);
+    let result = work();
+    INSIDE.store(false, Ordering::Release);
+    lock.leave();
+    Ok(result)
+}
+
+/// Works on the window.
+fn locked<T>(work: impl FnOnce(&mut Arena) -> T) -> std::result::Result<T, Refused> {
     // SAFETY: the lock is ours.
-    let arena = unsafe { &mut *ARENA.0.get() };
-    let result = match arena {
+    alone(|| match unsafe { &mut *ARENA.0.get() } {
         // The window was given up while we came here: what was reserved is anybody's by now.
         _ if window().length() == 0 => Err(Refused::Own),
         Some(arena) => {
@@ -155,16 +180,15 @@ fn locked<T>(work: impl FnOnce(&mut Arena) -> T) -> std::result::Result<T, Refus
         }
         // Not made yet, or never.
         None => Err(Refused::Own),
-    };
-    LOCK.leave();
-    result
+    })
+    .and_then(|result| result)
 }
 
 /// The lock was refused: who abandoned it may have left the structures half changed.
 fn refused(why: Refused) {
     count(Count::passed_busy, 1);
     // To fork a large process takes its time.
-    if why == Refused::Abandoned && FORKING.load(Ordering::Relaxed) == 0 {
+    if why == Refused::Abandoned && own().forking.load(Ordering::Relaxed) == 0 {
         abandon();
     }
 }
@@ -190,58 +214,46 @@ fn note(kind: Kind, span: Span) {
 #[cold]
 fn start() -> bool {
     // All that allocates has the lock: a signal handler that finds it free may allocate, too.
-    if let Err(why) = LOCK.enter() {
-        refused(why);
-        return false;
-    }
-    let begun = STAGE.compare_exchange(
-        Stage::Idle as u32,
-        Stage::Starting as u32,
-        Ordering::AcqRel,
-        Ordering::Relaxed,
-    );
-    let made = begun.ok().and_then(|_| {
-        let made = setup::settings().as_ref().and_then(make);
-        let stage = if made.is_some() {
-            Stage::Serving
-        } else {
-            Stage::Aside
-        };
-        STAGE.store(stage as u32, Ordering::Release);
+    let made = alone(|| {
+        let begun = [Stage::Idle, Stage::Resting].into_iter().find(|from| {
+            STAGE
+                .compare_exchange(
+                    *from as u32,
+                    Stage::Starting as u32,
+                    Ordering::AcqRel,
+                    Ordering::Relaxed,
+                )
+                .is_ok()
+        });
+        let made = begun.is_some() && setup::settings().as_ref().and_then(make).is_some();
+        if begun.is_some() {
+            let stage = if made { Stage::Serving } else { Stage::Aside };
+            STAGE.store(stage as u32, Ordering::Release);
+        }
         made
     });
-    LOCK.leave();
-    made.is_some()
+    made.unwrap_or_else(|why| {
+        refused(why);
+        false
+    })
 }
 
 /// Under the lock.
 fn make(settings: &Settings) -> Option<()> {
-    let mark = kernel::mmap(
-        0,
-        PAGE,
-        READ_WRITE,
-        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-        -1,
-        0,
-    )
-    .ok()?;
-    if kernel::madvise(mark, PAGE, libc::MADV_WIPEONFORK).is_err() {
-        let _ = kernel::munmap(mark, PAGE);
+    if !own::wiped() {
+        // Nothing would tell a child that it is one.
         return None;
     }
-    // SAFETY: mapped just now, and aligned.
-    unsafe { (*(mark as *const AtomicU32)).store(1, Ordering::Relaxed) };
     let span = setup::reserve(settings.window)?;
     let arena = Arena {
         window: Window::new(span)?,
         kept: Kept::new(settings.keep),
-        losses: vec![(0, FIRST_REST); LIMIT_PAGES + 1],
+        losses: BTreeMap::new(),
         resident: vec![0; LIMIT_PAGES],
     };
     // SAFETY: the lock is ours.
     unsafe { *ARENA.0.get() = Some(arena) };
     ADVICE.store(settings.advise.unwrap_or(NO_ADVICE), Ordering::Relaxed);
-    MARK.store(mark, Ordering::Relaxed);
     START.store(span.start, Ordering::Relaxed);
     END.store(span.end, Ordering::Relaxed);
     Some(())
@@ -304,6 +316,7 @@ impl Arena {
     /// Before something is mapped at `span`: nothing may be kept there, nor beside it.
     fn evict(&mut self, span: Span) {
         for map in self.kept.remove(span.wider()) {
+            self.learn(map.span, false);
             self.drop_pages(map);
         }
     }
@@ -311,15 +324,26 @@ impl Arena {
     /// Before the program changes `span`. Beside what is not plain nothing is kept: its pages would come back as a map
     /// that the kernel joins with a part of a range and not with all of it, and that range would be two maps to it.
     fn changed(&mut self, span: Span) {
-        if self.window.changed(span) {
+        let turned = self.window.changed(span);
+        if !turned.is_empty() {
             self.evict(self.window.around(span));
         }
+        self.spoiled(&turned);
     }
 
     /// Nothing of `span` is live any more.
     fn release(&mut self, span: Span) {
-        if self.window.release(span) {
+        let turned = self.window.release(span);
+        if turned.iter().any(|range| !span.contains(*range)) {
             self.evict(self.window.around(span));
+        }
+        self.spoiled(&turned);
+    }
+
+    /// These were ours to keep one day, and are not any more.
+    fn spoiled(&mut self, ranges: &[Span]) {
+        for range in ranges {
+            self.learn(*range, false);
         }
     }
 
@@ -341,8 +365,9 @@ impl Arena {
             }
             self.window.unplace(map.span);
         }
-        self.window.claim(span);
+        let turned = self.window.claim(span);
         self.evict(self.window.around(span));
+        self.spoiled(&turned);
     }
 
     /// Gives a kept map's pages and its place back.
@@ -377,20 +402,23 @@ impl Arena {
         }
     }
 
-    /// How a freed map of so many pages fared.
-    fn learn(&mut self, pages: usize, worth: bool) {
-        let Some((losses, rest)) = self.losses.get_mut(pages) else {
-            return;
-        };
+    /// Whether it was worth it to serve a map: its pages served the next one.
+    fn learn(&mut self, map: Span, worth: bool) {
+        let pages = map.length() / PAGE;
         if worth {
-            (*losses, *rest) = (0, FIRST_REST);
+            self.losses.remove(&pages);
             return;
         }
+        let (Some(wait), Some(passed)) = (REST.get(pages), own().passed.get(pages)) else {
+            return;
+        };
+        let (losses, rest) = self.losses.entry(pages).or_insert((0, FIRST_REST));
         *losses += 1;
         if *losses >= PATIENCE {
             // One more try after the rest.
             *losses = PATIENCE - 1;
-            REST[pages].store(*rest, Ordering::Relaxed);
+            wait.store(*rest, Ordering::Relaxed);
+            passed.store(0, Ordering::Relaxed);
             *rest = rest.saturating_mul(2);
         }
     }
@@ -408,7 +436,7 @@ impl Arena {
         if runs.pages() < LEAST_RESIDENT {
             give_back(span);
             self.window.unplace(span);
-            self.learn(pages, false);
+            self.learn(span, false);
             count(Count::unmapped_returned, 1);
             return;
         }
@@ -421,11 +449,11 @@ impl Arena {
             }
             from = end;
         }
-        self.kept.push(span, runs, FORKS.load(Ordering::Relaxed));
+        self.kept.push(span, runs, forks());
         count(Count::unmapped_kept, 1);
         while let Some(old) = self.kept.too_many() {
             count(Count::evicted, 1);
-            self.learn(old.span.length() / PAGE, false);
+            self.learn(old.span, false);
             self.drop_pages(old);
         }
     }
@@ -511,7 +539,7 @@ fn relieve() -> bool {
     let relieved = locked(|arena| {
         let any = arena.relieve();
         if setup::limited() {
-            arena.step_aside();
+            arena.leave(Stage::Aside);
             return true;
         }
         any
@@ -521,10 +549,35 @@ fn relieve() -> bool {
     relieved
 }
 
+/// Whether a rest is over.
+#[cold]
+fn rested() -> bool {
+    let maps = &own().since_fork;
+    let rested = maps.fetch_add(1, Ordering::Relaxed) >= MAPS_WITHOUT_FORK;
+    if rested {
+        maps.store(0, Ordering::Relaxed);
+    }
+    rested
+}
+
+/// After a fork, without the lock: gives the window up for a while where forks cost more than it brings.
+fn weigh_forks(own: &Own) {
+    own.since_fork.store(0, Ordering::Relaxed);
+    let forks = own.forks.load(Ordering::Relaxed);
+    if forks.is_multiple_of(FORKS)
+        && stage() == Stage::Serving as u32
+        && own.count(Count::faults_saved) < u64::from(forks) * FAULTS_A_FORK
+    {
+        // Refused: at another fork.
+        let _ = locked(|arena| arena.leave(Stage::Resting));
+    }
+}
+
 /// A map of ours; `None`: the kernel's.
 fn serve(length: usize) -> Option<usize> {
     let now = stage();
-    let serving = now == Stage::Serving as u32 || (now == Stage::Idle as u32 && start());
+    let serving = now == Stage::Serving as u32
+        || (now == Stage::Idle as u32 || now == Stage::Resting as u32 && rested()) && start();
     if !serving {
         count(Count::passed_aside, 1);
         return None;
@@ -532,15 +585,21 @@ fn serve(length: usize) -> Option<usize> {
     let pages = length / PAGE;
     let rest = REST[pages].load(Ordering::Relaxed);
     if rest > 0 {
-        REST[pages].store(rest - 1, Ordering::Relaxed);
-        count(Count::passed_unworthy, 1);
-        return None;
+        let passed = &own().passed[pages];
+        // One access that writes: in a forked child that is one fault, and not one to read zeros and one to write.
+        let before = passed.fetch_add(1, Ordering::Relaxed);
+        if before < rest {
+            count(Count::passed_unworthy, 1);
+            return None;
+        }
+        passed.store(rest, Ordering::Relaxed);
     }
     let found = locked(|arena| {
         if let Some(map) = arena.kept.pop(pages) {
             arena.window.enliven(map.span);
-            arena.learn(pages, true);
-            return Some((map.span, Some(map)));
+            let stale = map.forks != forks();
+            arena.learn(map.span, !stale);
+            return Some((map.span, Some((map, stale))));
         }
         let span = arena.window.place(length)?;
         arena.window.enliven(span);
@@ -557,7 +616,7 @@ fn serve(length: usize) -> Option<usize> {
             return None;
         }
     };
-    let stale = map.is_some_and(|map| map.forks != FORKS.load(Ordering::Relaxed));
+    let stale = map.is_some_and(|(_, stale)| stale);
     if stale {
         // Shared with a child: to write to a page would copy it first.
         give_back(span);
@@ -576,7 +635,7 @@ fn serve(length: usize) -> Option<usize> {
     }
     count(Count::served_bytes, length);
     match map {
-        Some(map) => {
+        Some((map, _)) => {
             count(Count::served_kept, 1);
             if !stale {
                 for (start, end) in map.runs.iter() {
@@ -687,8 +746,8 @@ impl Arena {
     }
 
     /// Gives the window up: all that is not the program's goes.
-    fn step_aside(&mut self) {
-        STAGE.store(Stage::Aside as u32, Ordering::Release);
+    fn leave(&mut self, stage: Stage) {
+        STAGE.store(stage as u32, Ordering::Release);
         self.relieve();
         for gap in self.window.gaps(self.window.span()) {
             let _ = kernel::munmap(gap.start, gap.length());
@@ -707,19 +766,21 @@ fn unmap_outside(part: Span) {
 pub(crate) fn step_aside() {
     match stage() {
         s if s == Stage::Serving as u32 => {
-            if let Err(why) = locked(Arena::step_aside) {
+            if let Err(why) = locked(|arena| arena.leave(Stage::Aside)) {
                 refused(why);
                 abandon();
             }
         }
         _ => {
-            // Before the first map there is nothing to give up.
-            let _ = STAGE.compare_exchange(
-                Stage::Idle as u32,
-                Stage::Aside as u32,
-                Ordering::AcqRel,
-                Ordering::Relaxed,
-            );
+            // There is no window to give up.
+            for from in [Stage::Idle, Stage::Resting] {
+                let _ = STAGE.compare_exchange(
+                    from as u32,
+                    Stage::Aside as u32,
+                    Ordering::AcqRel,
+                    Ordering::Relaxed,
+                );
+            }
         }
     }
 }

@@ -60,8 +60,8 @@ impl Runs {
 pub(crate) struct Map {
     pub(crate) span: Span,
     pub(crate) runs: Runs,
-    /// Forks that this process had made when it was kept: its pages may be shared with a child since.
-    pub(crate) forks: u32,
+    /// The number of forks when it was kept: its pages may be shared with another process since.
+    pub(crate) forks: u64,
     stamp: u64,
 }
 
@@ -98,7 +98,7 @@ impl Kept {
     }
 
     /// Keeps one.
-    pub(crate) fn push(&mut self, span: Span, runs: Runs, forks: u32) {
+    pub(crate) fn push(&mut self, span: Span, runs: Runs, forks: u64) {
         self.stamp += 1;
         let map = Map {
             span,

@@ -87,6 +87,7 @@ mod kept;
 mod kernel;
 mod lock;
 mod notes;
+mod own;
 mod report;
 mod setup;
 mod window;

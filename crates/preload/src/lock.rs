@@ -142,12 +142,7 @@ impl Lock {
         }
     }
 
-    /// Whether anybody has it.
-    pub(crate) fn held(&self) -> bool {
-        self.word.load(Ordering::Relaxed) != 0
-    }
-
-    /// In a forked child, whose other threads are gone: nobody has it.
+    /// In a forked child whose parent's forking thread had it, and where a fork wipes nothing: nobody has it.
     pub(crate) fn forked(&self) {
         self.word.store(0, Ordering::Release);
     }

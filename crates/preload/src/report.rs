@@ -1,8 +1,9 @@
 //! What was done, counted, and told at exit where `STOPGAP_REPORT` asks for it.
 
 use std::fmt::Write;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
+use crate::own::{if_made, own};
 use crate::{kernel, setup};
 
 macro_rules! counters {
@@ -38,13 +39,14 @@ counters! {
     relieved: "relieved",
 }
 
-static COUNTS: [AtomicU64; WORDS.len()] = [const { AtomicU64::new(0) }; WORDS.len()];
+/// How many there are.
+pub(crate) const COUNTERS: usize = WORDS.len();
 
 /// Adds to a counter.
 #[inline]
 pub(crate) fn count(count: Count, by: usize) {
     // Threads may lose each other's additions; an atomic addition would cost more than what it counts.
-    let counter = &COUNTS[count as usize];
+    let counter = &own().counts[count as usize];
     counter.store(counter.load(Relaxed).wrapping_add(by as u64), Relaxed);
 }
 
@@ -66,7 +68,7 @@ impl Write for Line {
 
 /// Whether there is anything to tell.
 pub(crate) fn any() -> bool {
-    COUNTS.iter().any(|count| count.load(Relaxed) != 0)
+    if_made().is_some_and(|own| own.counts.iter().any(|count| count.load(Relaxed) != 0))
 }
 
 /// Writes one line: `stopgap-preload: pid=12 state=serving served_kept=3 ...`, all counters, always in this order,
@@ -78,7 +80,7 @@ pub(crate) fn tell(fd: i32, state: &str) {
     };
     let _ = write!(line, "stopgap-preload: pid={} state={state}", kernel::pid());
     for (word, count) in WORDS {
-        let _ = write!(line, " {word}={}", COUNTS[*count as usize].load(Relaxed));
+        let _ = write!(line, " {word}={}", own().count(*count));
     }
     let mut before = " ignored=";
     for name in setup::ignored() {
@@ -100,11 +102,4 @@ pub(crate) fn no_file(errno: i32) {
         "stopgap: the file of STOPGAP_REPORT cannot be opened (errno {errno})"
     );
     kernel::write(2, &line.text[..line.length]);
-}
-
-/// In a forked child: it counts for itself.
-pub(crate) fn forked() {
-    for count in &COUNTS {
-        count.store(0, Relaxed);
-    }
 }

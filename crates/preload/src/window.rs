@@ -65,9 +65,19 @@ struct Placed {
     holes: Vec<Span>,
 }
 
+impl Placed {
+    /// It is plain no more; where it was, it goes to `turned`.
+    fn turn(&mut self, start: usize, turned: &mut Vec<Span>) {
+        if std::mem::replace(&mut self.plain, false) {
+            turned.push(Span::new(start, self.end));
+        }
+    }
+}
+
 /// See the module.
 pub(crate) struct Window {
-    space: Stopgap,
+    /// Apart, because of its size: 13 KiB, of which a fork copies what was touched.
+    space: Box<Stopgap>,
     span: Span,
     ranges: BTreeMap<usize, Placed>,
 }
@@ -94,7 +104,7 @@ impl Window {
         let range = Range::new(span.start as u64, span.end as u64);
         let space = Space::new(range, PAGE as u64).ok()?;
         Some(Window {
-            space: Stopgap::new(space),
+            space: Box::new(Stopgap::new(space)),
             span,
             ranges: BTreeMap::new(),
         })
@@ -198,12 +208,12 @@ impl Window {
         gaps
     }
 
-    /// Of `span`, what the program has changed: never kept again. Whether any of it was plain until now.
-    pub(crate) fn changed(&mut self, span: Span) -> bool {
-        let mut turned = false;
+    /// Of `span`, what the program has changed: never kept again. The ranges that were plain until now.
+    pub(crate) fn changed(&mut self, span: Span) -> Vec<Span> {
+        let mut turned = Vec::new();
         for start in self.touched(span) {
             if let Some(range) = self.ranges.get_mut(&start) {
-                turned |= std::mem::replace(&mut range.plain, false);
+                range.turn(start, &mut turned);
             }
         }
         turned
@@ -229,14 +239,16 @@ impl Window {
         around
     }
 
-    /// All of `span`, within the window, is live now: the program put a map there. Nothing kept may lie there.
-    pub(crate) fn claim(&mut self, span: Span) {
+    /// All of `span`, within the window, is live now: the program put a map there. Nothing kept may lie there. The
+    /// ranges that were plain until now.
+    pub(crate) fn claim(&mut self, span: Span) -> Vec<Span> {
+        let mut turned = Vec::new();
         let mut from = span.start;
         for start in self.touched(span) {
             let Some(range) = self.ranges.get_mut(&start) else {
                 continue;
             };
-            range.plain = false;
+            range.turn(start, &mut turned);
             let mut left = Vec::new();
             for hole in &range.holes {
                 let before = Span::new(hole.start, hole.end.min(span.start));
@@ -249,6 +261,7 @@ impl Window {
             from = from.max(end);
         }
         self.claim_unplaced(Span::new(from, span.end));
+        turned
     }
 
     fn claim_unplaced(&mut self, span: Span) {
@@ -268,9 +281,9 @@ impl Window {
         }
     }
 
-    /// Nothing of `span` is live any more. Whether any of it was plain until now, and is not gone.
-    pub(crate) fn release(&mut self, span: Span) -> bool {
-        let mut turned = false;
+    /// Nothing of `span` is live any more. The ranges that were plain until now; those that `span` contains are gone.
+    pub(crate) fn release(&mut self, span: Span) -> Vec<Span> {
+        let mut turned = Vec::new();
         for start in self.touched(span) {
             let Some(range) = self.ranges.get_mut(&start) else {
                 continue;
@@ -287,14 +300,12 @@ impl Window {
             }
             all.push(hole);
             all.sort_unstable_by_key(|hole| hole.start);
-            let plain = std::mem::replace(&mut range.plain, false);
+            range.turn(start, &mut turned);
             range.holes = all;
             let whole = Span::new(start, range.end);
             if range.holes == [whole] {
                 self.ranges.remove(&start);
                 self.unplace(whole);
-            } else {
-                turned |= plain;
             }
         }
         turned

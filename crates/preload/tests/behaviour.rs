@@ -11,6 +11,7 @@ use std::ffi::{c_int, c_void};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use guests::{CASE, LIBRARY, guest_of, number, run, shown, skipped, status_kib, text};
 
@@ -89,6 +90,82 @@ fn guest() {
                 let at = map(3 * PAGE);
                 assert_eq!(unmap(at, 3 * PAGE), 0);
             }
+        }
+        "changed" => {
+            for _ in 0..1_000 {
+                let at = map(3 * PAGE);
+                fill(at, 3 * PAGE);
+                protect(at + PAGE, PAGE, libc::PROT_READ);
+                assert_eq!(unmap(at, 3 * PAGE), 0);
+            }
+        }
+        "forks" => {
+            let churn = |times| {
+                for _ in 0..times {
+                    let at = map(16 * PAGE);
+                    assert!(is_zero(at, 16 * PAGE));
+                    fill(at, 16 * PAGE);
+                    assert_eq!(unmap(at, 16 * PAGE), 0);
+                }
+            };
+            churn(1);
+            let before = maps_of_one_gib();
+            for _ in 0..70 {
+                in_a_child(by_libc, || churn(1));
+            }
+            assert_eq!(
+                (before, maps_of_one_gib()),
+                (1, 0),
+                "nobody gained by the window"
+            );
+            // Neither maps more than forks nor a child that does are kept waiting for ever.
+            in_a_child(by_libc, || {
+                churn(1_100);
+                assert_eq!(maps_of_one_gib(), 1);
+            });
+            churn(1_100);
+            assert_eq!(maps_of_one_gib(), 1);
+        }
+        "gaining-forks" => {
+            for _ in 0..130 {
+                let at = map(64 * PAGE);
+                fill(at, 64 * PAGE);
+                assert_eq!(unmap(at, 64 * PAGE), 0);
+                let again = map(64 * PAGE);
+                assert_eq!(again, at);
+                assert_eq!(unmap(again, 64 * PAGE), 0);
+                in_a_child(by_libc, || ());
+            }
+            assert_eq!(maps_of_one_gib(), 1);
+        }
+        "raw-forks" => {
+            let going = AtomicBool::new(true);
+            std::thread::scope(|scope| {
+                for pages in [3, 5] {
+                    let going = &going;
+                    scope.spawn(move || {
+                        while going.load(Ordering::Relaxed) {
+                            let at = map(pages * PAGE);
+                            fill(at, pages * PAGE);
+                            assert_eq!(unmap(at, pages * PAGE), 0);
+                        }
+                    });
+                }
+                for _ in 0..300 {
+                    in_a_child(by_the_kernel, || {
+                        for pages in [3, 5, 7, 3, 5, 7] {
+                            let at = map(pages * PAGE);
+                            let zero = is_zero(at, pages * PAGE);
+                            fill(at, pages * PAGE);
+                            if !zero || unmap(at, pages * PAGE) != 0 {
+                                // SAFETY: nothing of the parent's is run.
+                                unsafe { libc::_exit(2) };
+                            }
+                        }
+                    });
+                }
+                going.store(false, Ordering::Relaxed);
+            });
         }
         "limit-later" => {
             let at = map(16 * PAGE);
@@ -190,6 +267,46 @@ fn guest() {
         }
         other => panic!("{other}"),
     }
+}
+
+fn by_libc() -> c_int {
+    // SAFETY: see `in_a_child`.
+    unsafe { libc::fork() }
+}
+
+/// No handler of libc's runs, and its locks stay as other threads have them.
+fn by_the_kernel() -> c_int {
+    const NONE: usize = 0;
+    // SAFETY: see `in_a_child`.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, NONE, NONE, NONE, NONE) };
+    c_int::try_from(pid).unwrap()
+}
+
+/// Works in a child, which must end well.
+fn in_a_child(fork: fn() -> c_int, work: impl Fn()) {
+    let child = fork();
+    assert!(child >= 0);
+    if child == 0 {
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(&work));
+        // SAFETY: nothing of the parent's is run.
+        unsafe { libc::_exit(i32::from(done.is_err())) };
+    }
+    let mut status = 1;
+    // SAFETY: `status` is ours.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+}
+
+/// Reservations as large as the window of these tests.
+fn maps_of_one_gib() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let large = |line: &&str| {
+        let (range, rest) = line.split_once(' ').unwrap();
+        let (from, to) = range.split_once('-').unwrap();
+        let number = |text| usize::from_str_radix(text, 16).unwrap();
+        number(to) - number(from) > 1 << 29 && rest.starts_with("---p")
+    };
+    maps.lines().filter(large).count()
 }
 
 fn virtual_kib() -> u64 {
@@ -438,6 +555,26 @@ fn faults_are_saved_where_pages_are_touched_and_nothing_is_taken_over_where_not(
     assert!(number(&told[0], "faults_saved") >= 199 * 64, "{told:?}");
     let told = run(&mut guest_of("untouched"));
     assert!(number(&told[0], "passed_unworthy") > 700, "{told:?}");
+}
+
+#[test]
+fn sizes_of_maps_that_are_changed_pass_through() {
+    let told = run(&mut guest_of("changed"));
+    assert!(number(&told[0], "passed_unworthy") > 700, "{told:?}");
+}
+
+#[test]
+fn who_forks_and_gains_nothing_has_no_window_for_a_while() {
+    let told = run(guest_of("forks").env("STOPGAP_WINDOW", "1G"));
+    assert!(told[0].contains("state=serving"), "{told:?}");
+    assert!(number(&told[0], "passed_aside") >= 1_024, "{told:?}");
+    let told = run(guest_of("gaining-forks").env("STOPGAP_WINDOW", "1G"));
+    assert!(told[0].contains("state=serving"), "{told:?}");
+}
+
+#[test]
+fn a_child_of_a_bare_fork_is_served_whoever_was_in_the_midst_of_what() {
+    run(&mut guest_of("raw-forks"));
 }
 
 #[test]

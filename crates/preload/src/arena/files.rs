@@ -26,8 +26,7 @@ use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use super::forks::notice_fork;
-use super::{LOCK, RESERVED, found_in_window, refused, touches};
+use super::{RESERVED, alone, found_in_window, refused, touches};
 use crate::inject;
 use crate::kernel::{self, PAGE};
 use crate::lock::Refused;
@@ -65,22 +64,20 @@ static MISSED: AtomicU32 = AtomicU32::new(0);
 
 struct Shelf(UnsafeCell<Option<Window>>);
 
-// SAFETY: only who has LOCK looks inside.
+// SAFETY: only who has the lock looks inside.
 unsafe impl Sync for Shelf {}
 
 static PLACES: Shelf = Shelf(UnsafeCell::new(None));
 
 /// Works under the lock; `None` where there is no room.
 fn locked<T>(work: impl FnOnce(&mut Window) -> Option<T>) -> Result<Option<T>, Refused> {
-    notice_fork();
-    LOCK.enter()?;
-    // Given up while we came here: then what is written down may be half changed.
-    let ready = STATE.load(Ordering::Relaxed) == READY;
-    // SAFETY: the lock is ours.
-    let places = unsafe { &mut *PLACES.0.get() };
-    let done = places.as_mut().filter(|_| ready).and_then(work);
-    LOCK.leave();
-    Ok(done)
+    alone(|| {
+        // Given up while we came here: then what is written down may be half changed.
+        let ready = STATE.load(Ordering::Relaxed) == READY;
+        // SAFETY: the lock is ours.
+        let places = unsafe { &mut *PLACES.0.get() };
+        places.as_mut().filter(|_| ready).and_then(work)
+    })
 }
 
 /// Whether there is a room.
@@ -91,24 +88,24 @@ pub(super) fn ready() -> bool {
 /// Makes the room, once.
 #[cold]
 fn start() -> bool {
-    notice_fork();
-    if let Err(why) = LOCK.enter() {
+    let begun = alone(|| {
+        if STATE.load(Ordering::Relaxed) == UNKNOWN {
+            let room = setup::files().and_then(room);
+            let places = room.and_then(Window::new);
+            if let (Some(room), Some(_)) = (room, &places) {
+                START.store(room.start, Ordering::Relaxed);
+                END.store(room.end, Ordering::Relaxed);
+            }
+            let state = if places.is_some() { READY } else { NONE };
+            // SAFETY: the lock is ours.
+            unsafe { *PLACES.0.get() = places };
+            STATE.store(state, Ordering::Release);
+        }
+    });
+    if let Err(why) = begun {
         refused(why);
         return false;
     }
-    if STATE.load(Ordering::Relaxed) == UNKNOWN {
-        let room = setup::files().and_then(room);
-        let places = room.and_then(Window::new);
-        if let (Some(room), Some(_)) = (room, &places) {
-            START.store(room.start, Ordering::Relaxed);
-            END.store(room.end, Ordering::Relaxed);
-        }
-        let state = if places.is_some() { READY } else { NONE };
-        // SAFETY: the lock is ours.
-        unsafe { *PLACES.0.get() = places };
-        STATE.store(state, Ordering::Release);
-    }
-    LOCK.leave();
     ready()
 }
 
