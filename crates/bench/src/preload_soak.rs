@@ -9,8 +9,7 @@
 //! ```
 //!
 //! The two runs of a pair go on at the same time and share one CPU, a few milliseconds each in turn: what slows a shared
-//! machine's CPU down, most of all who has the other half of its core, slows both. Run one after the other, a pair's
-//! ratios scatter by 15 % here, side by side by 1 %.
+//! machine's CPU down, most of all who has the other half of its core, slows both.
 //!
 //! Before its pairs each program runs twice through `stopgap run --fix arena`, on all CPUs, checked and not timed: a
 //! command's start is no part of what the library costs. The pairs set `LD_PRELOAD` themselves, as that command does.
@@ -47,7 +46,7 @@ pub(crate) struct Flags {
     /// Pairs of runs of each program [default: until the interval is 1.5 % to either side, within --seconds].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000))]
     rounds: Option<u64>,
-    /// No pair of a program begins later than this after its first, once it has five (three where a run is long).
+    /// No pair of a program begins later than this after its first, once it has ten (three where a run is long).
     #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: u64,
     /// The library [default: libstopgap_preload.so beside this program].
@@ -319,7 +318,7 @@ fn run_pairs(
         });
         let suffice = looks.suffice(&pairs);
         let late = begin.elapsed() > Duration::from_secs(flags.seconds);
-        // One whose runs are long does not get all of the first five.
+        // One whose runs are long does not get all of the first ten.
         let very_late = begin.elapsed() > Duration::from_secs(flags.seconds * 3);
         let enough = match flags.rounds {
             Some(rounds) => pairs.len() as u64 >= rounds,

@@ -34,6 +34,10 @@ fn main() -> ExitCode {
             "--guest" => guest(count(arguments.next()), large_maps),
             "--files" => guest(count(arguments.next()), maps_of_a_file(HELD)),
             "--file" => guest(count(arguments.next()), maps_of_a_file(0)),
+            "--fork" => forks(0, false),
+            "--fork-that-maps" => forks(0, true),
+            "--many-forks" => forks(2 * FORKS, false),
+            "--many-forks-that-map" => forks(2 * FORKS, true),
             _ => continue,
         }
         return ExitCode::SUCCESS;
@@ -41,6 +45,7 @@ fn main() -> ExitCode {
     let library = common::library();
     println!("medians of {ROUNDS} rounds, all sides of a line in turn\n");
     exec(&library);
+    forked(&library);
     passed(&library);
     file_maps();
     files(&library);
@@ -103,6 +108,60 @@ fn exec(library: &Path) {
         "exec of /bin/true          {without:7.1} us, {without_faults:.1} faults; with the library {with:.1} us, {with_faults:.1} faults: {:+.1} us",
         with - without
     );
+}
+
+/// Forks that are timed; fewer than the library lets pass before it weighs them.
+const FORKS: u32 = 48;
+
+/// Prints nanoseconds of a fork and its child, which ends at once, or maps, touches and unmaps a page before. `before`:
+/// forks that are not timed.
+fn forks(before: u32, child_maps: bool) {
+    let page = || {
+        let at = map(0, PAGE, READ_WRITE, PLAIN, -1);
+        // SAFETY: mapped for writing just now; this program's own.
+        unsafe {
+            (at as *mut u8).write_volatile(1);
+            libc::munmap(at as *mut c_void, PAGE);
+        }
+    };
+    let fork = || {
+        // SAFETY: this program has one thread.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            if child_maps {
+                page();
+            }
+            // SAFETY: nothing of the parent's is run.
+            unsafe { libc::_exit(0) };
+        }
+        let mut status = 0;
+        // SAFETY: `status` is ours.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    };
+    page();
+    (0..before).for_each(|_| fork());
+    let all = || cpu() + children().0 * 1e3;
+    let begin = all();
+    (0..FORKS).for_each(|_| fork());
+    println!("{}", (all() - begin) / f64::from(FORKS));
+}
+
+/// What a fork costs who is served, and who forks so often that it has no window any more.
+fn forked(library: &Path) {
+    for (mode, what) in [
+        ("--fork", "a fork and its child      "),
+        ("--fork-that-maps", "the same, if it maps a page"),
+        ("--many-forks", "the same after 64 forks    "),
+        ("--many-forks-that-map", "and if it maps a page      "),
+    ] {
+        let [without, with] = guests(mode, [&[], &[("LD_PRELOAD", library.as_os_str())]]);
+        println!(
+            "{what} {:6.1} us; with the library {:.1} us: {:+.1} us",
+            without / 1e3,
+            with / 1e3,
+            (with - without) / 1e3
+        );
+    }
 }
 
 /// A pair of mmap and munmap that the library passes through.

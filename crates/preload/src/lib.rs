@@ -25,13 +25,15 @@
 //!   of which two pages at least are resident; 32 MiB in all at most, the oldest go first. All else goes back to the
 //!   kernel at once.
 //! * Untouched pages stay untouched: mincore(2) says which hold something, no other is written to.
-//! * A size whose freed maps were not worth it four times in a row passes through for the next 256 maps, then 512, ...
+//! * A size whose maps were not worth it four times in a row passes through for the next 256 maps, then 512, ...: hardly
+//!   touched, changed before they were freed, or evicted before their pages were used.
+//! * A process that forks more than it gains has no window until it maps without forking (`arena::weigh_forks`).
 //!
 //! # Rooms
 //!
 //! * `exports`: the symbols, `errno`. * `arena`: what each call does, the window's life (`change`, `remap`, `forks`),
 //!   places for files (`files`). `window`: which part of the window is the program's. * `kept`: freed maps that wait.
-//! * `lock`, `notes`: threads, signal handlers, vfork.
+//! * `lock`, `notes`: threads, signal handlers, vfork. `own`: what a fork does not copy.
 //! * `setup`: environment, limits, the reservation. * `heap`: our own memory. * `kernel`: system calls. * `report`.
 //!
 //! # Decisions
@@ -48,10 +50,11 @@
 //! * **Files' places are hints.** Nothing is reserved for them, so nothing of the above is for them (`arena::files`).
 //! * **Reserved counts as free.** mprotect, madvise and mlock stop or complain at what is only reserved,
 //!   `MAP_FIXED_NOREPLACE` succeeds there.
-//! * **Forks.** A page with `MADV_WIPEONFORK` tells a child that it is one, however it was made. libc's fork holds the
-//!   lock; after another fork the child looks whether somebody held it, and stands aside. Kept pages are not used after
-//!   a fork on either side: writing to them would copy them first. A kernel that has no such page (before 4.14) gets no
-//!   window.
+//! * **Forks.** What changes all the time, the lock, the counters and the mark of the process, lies on pages that a fork
+//!   wipes (`MADV_WIPEONFORK`): no side copies them, a child finds out that it is one however it was made, and runs
+//!   nothing of this library before it calls it. libc's fork holds the lock; after another fork the child looks whether
+//!   somebody was inside, and stands aside. Kept pages are not used after a fork on either side: writing to them would
+//!   copy them first. A kernel that has no such pages (before 4.14) gets no window.
 //! * **Limits.** With a limited address space (`RLIMIT_AS`) no window is made; when one is set later (setrlimit,
 //!   prlimit are interposed for that) the window goes. mlockall would lock the window: it goes. ENOMEM from the kernel:
 //!   all that is kept goes back, then the call is made once more.
