@@ -19,14 +19,14 @@ use crate::kept::{Kept, Map, Runs};
 use crate::kernel::{self, Errno, PAGE, Result};
 use crate::lock::Refused;
 use crate::notes::{Kind, Notes};
-use crate::own::{self, Own, own};
+use crate::own::{Own, own};
 use crate::report::{Count, count};
 use crate::setup::{self, Settings};
 use crate::window::{Span, Window};
 
 pub(crate) use change::{madvise, mlock, mprotect, pkey_mprotect};
 pub(crate) use forks::watch_forks;
-use forks::{forks, notice_fork};
+use forks::{forks, lock_survives, notice_fork};
 pub(crate) use remap::mremap;
 
 const READ_WRITE: c_int = libc::PROT_READ | libc::PROT_WRITE;
@@ -55,17 +55,13 @@ enum Stage {
     Serving = 2,
     /// Everything goes to the kernel, for good.
     Aside = 3,
-    /// Everything goes to the kernel while this process, or the one that forked it, forks more than it gains.
-    Resting = 4,
 }
 
-/// After so many forks of a process it is looked at what they cost.
+/// Each time a process has forked so often it is looked at what that costs.
 const FORKS: u32 = 64;
 /// Page faults that must have been saved for each: what lies in our structures and in the window is copied for a child
 /// and taken away from it again, a third of a microsecond a page, and two VMAs more; a fault is half a microsecond.
 const FAULTS_A_FORK: u64 = 32;
-/// Maps without a fork between them that end a rest.
-const MAPS_WITHOUT_FORK: u32 = 1024;
 
 static STAGE: AtomicU32 = AtomicU32::new(Stage::Idle as u32);
 /// The window, 0 and 0 where there is none.
@@ -74,7 +70,7 @@ static END: AtomicUsize = AtomicUsize::new(0);
 /// Whether somebody who has the lock is in the midst of it: the lock itself is not there for a child to see.
 static INSIDE: AtomicBool = AtomicBool::new(false);
 static NOTES: Notes = Notes::new();
-/// By length in pages: how many maps pass through before one is taken again; [`own::Own::passed`] counts them. A child
+/// By length in pages: how many maps pass through before one is taken again; [`Own::passed`] counts them. A child
 /// begins a rest anew.
 static REST: [AtomicU16; LIMIT_PAGES + 1] = [const { AtomicU16::new(0) }; LIMIT_PAGES + 1];
 
@@ -122,7 +118,6 @@ pub(crate) fn state() -> &'static str {
         0 => "idle",
         1 => "starting",
         2 => "serving",
-        4 => "resting",
         _ => "aside",
     }
 }
@@ -154,7 +149,11 @@ fn touches(room: Span, address: usize, length: usize) -> Option<Span> {
 
 /// Works under the lock, which is the only one: on the window or on the places of files.
 fn alone<T>(work: impl FnOnce() -> T) -> std::result::Result<T, Refused> {
-    notice_fork();
+    notice_fork()?;
+    if !lock_survives(own()) {
+        // It was to be wiped, and the page for it could not be had.
+        return Err(Refused::Own);
+    }
     let lock = &own().lock;
     lock.enter()?;
     INSIDE.store(true, Ordering::Relaxed);
@@ -215,21 +214,18 @@ fn note(kind: Kind, span: Span) {
 fn start() -> bool {
     // All that allocates has the lock: a signal handler that finds it free may allocate, too.
     let made = alone(|| {
-        let begun = [Stage::Idle, Stage::Resting].into_iter().find(|from| {
-            STAGE
-                .compare_exchange(
-                    *from as u32,
-                    Stage::Starting as u32,
-                    Ordering::AcqRel,
-                    Ordering::Relaxed,
-                )
-                .is_ok()
-        });
-        let made = begun.is_some() && setup::settings().as_ref().and_then(make).is_some();
-        if begun.is_some() {
-            let stage = if made { Stage::Serving } else { Stage::Aside };
-            STAGE.store(stage as u32, Ordering::Release);
+        let begun = STAGE.compare_exchange(
+            Stage::Idle as u32,
+            Stage::Starting as u32,
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
+        if begun.is_err() {
+            return false;
         }
+        let made = setup::settings().as_ref().and_then(make).is_some();
+        let stage = if made { Stage::Serving } else { Stage::Aside };
+        STAGE.store(stage as u32, Ordering::Release);
         made
     });
     made.unwrap_or_else(|why| {
@@ -240,7 +236,7 @@ fn start() -> bool {
 
 /// Under the lock.
 fn make(settings: &Settings) -> Option<()> {
-    if !own::wiped() {
+    if !own().wiped() {
         // Nothing would tell a child that it is one.
         return None;
     }
@@ -539,7 +535,7 @@ fn relieve() -> bool {
     let relieved = locked(|arena| {
         let any = arena.relieve();
         if setup::limited() {
-            arena.leave(Stage::Aside);
+            arena.step_aside();
             return true;
         }
         any
@@ -549,35 +545,23 @@ fn relieve() -> bool {
     relieved
 }
 
-/// Whether a rest is over.
-#[cold]
-fn rested() -> bool {
-    let maps = &own().since_fork;
-    let rested = maps.fetch_add(1, Ordering::Relaxed) >= MAPS_WITHOUT_FORK;
-    if rested {
-        maps.store(0, Ordering::Relaxed);
-    }
-    rested
-}
-
-/// After a fork, without the lock: gives the window up for a while where forks cost more than it brings.
+/// After a fork, without the lock: gives the window up where forks cost more than it brings. For good, and for what
+/// this process still forks: to begin again takes 40 KiB of whatever stack comes by.
 fn weigh_forks(own: &Own) {
-    own.since_fork.store(0, Ordering::Relaxed);
     let forks = own.forks.load(Ordering::Relaxed);
     if forks.is_multiple_of(FORKS)
         && stage() == Stage::Serving as u32
         && own.count(Count::faults_saved) < u64::from(forks) * FAULTS_A_FORK
     {
         // Refused: at another fork.
-        let _ = locked(|arena| arena.leave(Stage::Resting));
+        let _ = locked(Arena::step_aside);
     }
 }
 
 /// A map of ours; `None`: the kernel's.
 fn serve(length: usize) -> Option<usize> {
     let now = stage();
-    let serving = now == Stage::Serving as u32
-        || (now == Stage::Idle as u32 || now == Stage::Resting as u32 && rested()) && start();
+    let serving = now == Stage::Serving as u32 || (now == Stage::Idle as u32 && start());
     if !serving {
         count(Count::passed_aside, 1);
         return None;
@@ -629,6 +613,10 @@ fn serve(length: usize) -> Option<usize> {
         });
         if let Err(why) = undone {
             refused(why);
+            if span.with(window()).length() == 0 {
+                // The window went meanwhile, and this is nobody's.
+                let _ = kernel::munmap(span.start, span.length());
+            }
             note(Kind::Released, span);
         }
         return None;
@@ -746,8 +734,8 @@ impl Arena {
     }
 
     /// Gives the window up: all that is not the program's goes.
-    fn leave(&mut self, stage: Stage) {
-        STAGE.store(stage as u32, Ordering::Release);
+    fn step_aside(&mut self) {
+        STAGE.store(Stage::Aside as u32, Ordering::Release);
         self.relieve();
         for gap in self.window.gaps(self.window.span()) {
             let _ = kernel::munmap(gap.start, gap.length());
@@ -766,21 +754,19 @@ fn unmap_outside(part: Span) {
 pub(crate) fn step_aside() {
     match stage() {
         s if s == Stage::Serving as u32 => {
-            if let Err(why) = locked(|arena| arena.leave(Stage::Aside)) {
+            if let Err(why) = locked(Arena::step_aside) {
                 refused(why);
                 abandon();
             }
         }
         _ => {
-            // There is no window to give up.
-            for from in [Stage::Idle, Stage::Resting] {
-                let _ = STAGE.compare_exchange(
-                    from as u32,
-                    Stage::Aside as u32,
-                    Ordering::AcqRel,
-                    Ordering::Relaxed,
-                );
-            }
+            // Before the first map there is nothing to give up.
+            let _ = STAGE.compare_exchange(
+                Stage::Idle as u32,
+                Stage::Aside as u32,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            );
         }
     }
 }

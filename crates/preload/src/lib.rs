@@ -27,7 +27,7 @@
 //! * Untouched pages stay untouched: mincore(2) says which hold something, no other is written to.
 //! * A size whose maps were not worth it four times in a row passes through for the next 256 maps, then 512, ...: hardly
 //!   touched, changed before they were freed, or evicted before their pages were used.
-//! * A process that forks more than it gains has no window until it maps without forking (`arena::weigh_forks`).
+//! * A process that forks more than it gains gives its window up (`arena::weigh_forks`).
 //!
 //! # Rooms
 //!

@@ -1,8 +1,8 @@
 //! What a process has for itself: a forked child finds zeros here, by whatever call it was made.
 //!
 //! ```text
-//! parent  [ here=1 lock forks counts passed ]  -- fork -->  the same, and no page of it to copy at the next write
-//! child                                        -- fork -->  [ zeros ], and no page at all before it writes
+//! parent  [ here lock forks counts passed ]  -- fork -->  the same, and no page of it to copy at the next write
+//! child                                      -- fork -->  [ zeros ], and no page at all before it writes
 //! ```
 //!
 //! After a fork every page that one of the two writes to costs a fault, most often with a copy of it, and in a child
@@ -21,14 +21,19 @@ use crate::kernel::{self, PAGE};
 use crate::lock::Lock;
 use crate::report::{COUNTERS, Count};
 
+/// A child that knows nothing yet.
+pub(crate) const ANOTHER: u32 = 0;
+/// Somebody looks at what the fork has left.
+pub(crate) const LOOKING: u32 = 1;
+/// All is as it should be.
+pub(crate) const HERE: u32 = 2;
+
 /// See the module.
 pub(crate) struct Own {
-    /// 0 in a child that has not noticed yet that it is one.
+    /// Whether this process has noticed that it is one: [`ANOTHER`] in a child, by itself.
     pub(crate) here: AtomicU32,
     /// Forks by libc of this process.
     pub(crate) forks: AtomicU32,
-    /// Maps since the last of them, in a rest.
-    pub(crate) since_fork: AtomicU32,
     /// Of the structures, which are no process's own.
     pub(crate) lock: Lock,
     /// The thread that forks now, and has the lock for it.
@@ -44,7 +49,6 @@ impl Own {
         Own {
             here: AtomicU32::new(here),
             forks: AtomicU32::new(0),
-            since_fork: AtomicU32::new(0),
             lock: Lock::new(),
             forking: AtomicUsize::new(0),
             counts: [const { AtomicU64::new(0) }; COUNTERS],
@@ -60,16 +64,13 @@ impl Own {
 
 static AT: AtomicPtr<Own> = AtomicPtr::new(std::ptr::null_mut());
 /// Where the kernel wipes nothing.
-static UNWIPED: Own = Own::new(1);
+static UNWIPED: Own = Own::new(HERE);
 
-/// Whether this kernel wipes pages; asked without having one.
-pub(crate) fn kernel_wipes() -> bool {
-    kernel::madvise(0, 0, libc::MADV_WIPEONFORK).is_ok()
-}
-
-/// Whether a child finds zeros.
-pub(crate) fn wiped() -> bool {
-    !std::ptr::eq(own(), &raw const UNWIPED)
+impl Own {
+    /// Whether a child finds zeros.
+    pub(crate) fn wiped(&self) -> bool {
+        !std::ptr::eq(self, &raw const UNWIPED)
+    }
 }
 
 /// It, if anybody has asked for it before.
@@ -115,6 +116,6 @@ fn pages(length: usize) -> Option<usize> {
         return None;
     }
     // SAFETY: mapped just now, aligned, large enough; zeros are a valid `Own`.
-    unsafe { (*(at as *const Own)).here.store(1, Ordering::Relaxed) };
+    unsafe { (*(at as *const Own)).here.store(HERE, Ordering::Relaxed) };
     Some(at)
 }

@@ -118,13 +118,8 @@ fn guest() {
                 (1, 0),
                 "nobody gained by the window"
             );
-            // Neither maps more than forks nor a child that does are kept waiting for ever.
-            in_a_child(by_libc, || {
-                churn(1_100);
-                assert_eq!(maps_of_one_gib(), 1);
-            });
-            churn(1_100);
-            assert_eq!(maps_of_one_gib(), 1);
+            churn(10);
+            in_a_child(by_libc, || churn(10));
         }
         "gaining-forks" => {
             for _ in 0..130 {
@@ -564,12 +559,29 @@ fn sizes_of_maps_that_are_changed_pass_through() {
 }
 
 #[test]
-fn who_forks_and_gains_nothing_has_no_window_for_a_while() {
+fn who_forks_and_gains_nothing_gives_the_window_up() {
     let told = run(guest_of("forks").env("STOPGAP_WINDOW", "1G"));
-    assert!(told[0].contains("state=serving"), "{told:?}");
-    assert!(number(&told[0], "passed_aside") >= 1_024, "{told:?}");
+    assert!(told[0].contains("state=aside"), "{told:?}");
+    assert!(number(&told[0], "passed_aside") >= 10, "{told:?}");
     let told = run(guest_of("gaining-forks").env("STOPGAP_WINDOW", "1G"));
     assert!(told[0].contains("state=serving"), "{told:?}");
+}
+
+#[test]
+fn who_cannot_have_a_page_that_forks_wipe_leaves_its_child_no_lock() {
+    let program = std::env::temp_dir().join(format!("stopgap-late-{}", std::process::id()));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guests/late_filter.c");
+    // Whoever built this test has one.
+    let mut cc = Command::new("cc");
+    cc.arg("-pthread").arg("-o").arg(&program).arg(source);
+    assert!(cc.status().unwrap().success());
+    for files in ["0", "1"] {
+        let mut guest = Command::new(&program);
+        guest.env("LD_PRELOAD", &*LIBRARY);
+        guest.env("STOPGAP_FILES", files);
+        assert_eq!(guest.status().unwrap().code(), Some(0), "{files}");
+    }
+    std::fs::remove_file(&program).unwrap();
 }
 
 #[test]
