@@ -46,6 +46,30 @@ impl Source {
     }
 }
 
+/// Types for which memory filled with zeros is a value.
+///
+/// # Safety
+/// Each field is an integer, or an array or structure of such.
+pub(crate) unsafe trait Zeroed {}
+
+/// Returns a value of zeros. It is never on the stack, which may have less room than a value is long.
+pub(crate) fn zeroed<T: Zeroed>(memory: Memory) -> Box<T> {
+    // SAFETY: by the trait.
+    unsafe { Box::new_zeroed_in(memory).assume_init() }
+}
+
+/// Adds a value of zeros to a list. It is never on the stack.
+pub(crate) fn push_zeroed<T: Zeroed>(list: &mut Vec<T>) -> &mut T {
+    list.reserve(1);
+    let last = list.len();
+    // SAFETY: there is room for one more, and by the trait zeros are a value.
+    unsafe {
+        list.as_mut_ptr().add(last).write_bytes(0, 1);
+        list.set_len(last + 1);
+    }
+    &mut list[last]
+}
+
 /// Where structures lie. The default is the global allocator.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Memory(Option<&'static Source>);

@@ -6,8 +6,9 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use libc::{off_t, off64_t, rlimit, rlimit64, size_t};
 
+use crate::calls::{self, Wanted};
+use crate::kernel;
 use crate::kernel::{Errno, Result};
-use crate::{arena, kernel};
 
 /// mmap's answer to an error.
 const FAILED: *mut c_void = usize::MAX as *mut c_void;
@@ -47,14 +48,14 @@ extern "C" fn mmap(
     fd: c_int,
     offset: off_t,
 ) -> *mut c_void {
-    address(arena::mmap(
-        at as usize,
+    let wanted = Wanted {
         length,
         protection,
         flags,
         fd,
         offset,
-    ))
+    };
+    address(calls::mmap(at as usize, wanted))
 }
 
 #[unsafe(no_mangle)]
@@ -71,7 +72,7 @@ extern "C" fn mmap64(
 
 #[unsafe(no_mangle)]
 extern "C" fn munmap(at: *mut c_void, length: size_t) -> c_int {
-    status(arena::munmap(at as usize, length))
+    status(calls::munmap(at as usize, length))
 }
 
 /// The fifth argument is only there with `MREMAP_FIXED`; integers of a variable list come where fixed ones do on x86-64
@@ -89,7 +90,7 @@ extern "C" fn mremap(
     } else {
         0
     };
-    address(arena::mremap(
+    address(calls::mremap(
         old as usize,
         old_length,
         new_length,
@@ -100,10 +101,11 @@ extern "C" fn mremap(
 
 #[unsafe(no_mangle)]
 extern "C" fn mprotect(at: *mut c_void, length: size_t, protection: c_int) -> c_int {
-    status(arena::mprotect(at as usize, length, protection))
+    let at = at as usize;
+    let call = || kernel::mprotect(at, length, protection);
+    status(calls::change(at, length, call))
 }
 
-/// It changes what mprotect does.
 #[unsafe(no_mangle)]
 extern "C" fn pkey_mprotect(
     at: *mut c_void,
@@ -114,44 +116,44 @@ extern "C" fn pkey_mprotect(
     if key == -1 {
         return mprotect(at, length, protection);
     }
-    status(arena::pkey_mprotect(at as usize, length, protection, key))
+    let at = at as usize;
+    let call = || kernel::pkey_mprotect(at, length, protection, key);
+    status(calls::change(at, length, call))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn madvise(at: *mut c_void, length: size_t, advice: c_int) -> c_int {
-    status(arena::madvise(at as usize, length, advice))
+    status(calls::madvise(at as usize, length, advice))
 }
 
-/// A locked map must not be kept: its pages would stay locked.
+/// A locked map is not kept: its pages would stay locked.
 #[unsafe(no_mangle)]
 extern "C" fn mlock(at: *const c_void, length: size_t) -> c_int {
-    status(arena::mlock(at as usize, length, kernel::mlock))
+    let at = at as usize;
+    status(calls::change(at, length, || kernel::mlock(at, length)))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn mlock2(at: *const c_void, length: size_t, flags: c_uint) -> c_int {
-    let flags = flags.cast_signed();
-    let call = |at, length| {
+    let (at, flags) = (at as usize, flags.cast_signed());
+    let call = || {
         if flags == 0 {
             kernel::mlock(at, length)
         } else {
             kernel::mlock2(at, length, flags)
         }
     };
-    status(arena::mlock(at as usize, length, call))
+    status(calls::change(at, length, call))
 }
 
-/// It would lock the window, too, and what is kept.
 #[unsafe(no_mangle)]
 extern "C" fn mlockall(flags: c_int) -> c_int {
-    arena::step_aside();
-    status(kernel::mlockall(flags))
+    status(calls::mlockall(flags))
 }
 
-/// A limit of the address space counts the window.
 fn limit(pid: c_int, resource: u32, new: *const rlimit64, old: *mut rlimit64) -> c_int {
     if resource == libc::RLIMIT_AS && !new.is_null() {
-        arena::step_aside();
+        calls::limit_is_set();
     }
     status(kernel::prlimit(pid, resource, new, old))
 }

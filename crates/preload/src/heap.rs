@@ -2,9 +2,8 @@
 //! may ask mmap.
 //!
 //! Sizes are rounded up to powers of two from 32 bytes to 16 KiB; freed blocks wait in a list a size for the next of
-//! theirs and never go back. What is larger is a mapping of its own. Only the arena's structures live here, a few
-//! hundred bytes a live map, so nothing cleverer pays. One spin lock: nearly all of it happens under the arena's own
-//! lock.
+//! theirs and never go back. What is larger is a mapping of its own. Only the books live here, a few hundred bytes a
+//! live map, so nothing cleverer pays. The spin lock is never waited for: all of it happens under the books' own lock.
 
 #![allow(unsafe_code)]
 
@@ -44,11 +43,6 @@ impl Heap {
                 end: 0,
             }),
         }
-    }
-
-    /// In a forked child: whoever held the lock is not here.
-    pub(crate) fn forked(&self) {
-        self.busy.store(false, Ordering::Release);
     }
 
     fn locked<T>(&self, work: impl FnOnce(&mut Lists) -> T) -> T {

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::kernel::PAGE;
-use crate::window::Span;
+use crate::room::Span;
 
 /// Runs of resident pages that are remembered of one map.
 pub(crate) const RUNS: usize = 4;
@@ -60,8 +60,6 @@ impl Runs {
 pub(crate) struct Map {
     pub(crate) span: Span,
     pub(crate) runs: Runs,
-    /// The number of forks when it was kept: its pages may be shared with another process since.
-    pub(crate) forks: u64,
     stamp: u64,
 }
 
@@ -79,14 +77,20 @@ pub(crate) struct Kept {
 const MOST: usize = 1024;
 
 impl Kept {
-    pub(crate) fn new(most_bytes: usize) -> Kept {
+    /// Returns an empty store that may keep nothing yet.
+    pub(crate) const fn new() -> Kept {
         Kept {
             by_pages: BTreeMap::new(),
             stamp: 0,
             pages: 0,
             count: 0,
-            most_pages: most_bytes / PAGE,
+            most_pages: 0,
         }
+    }
+
+    /// Allows so many bytes of resident pages.
+    pub(crate) fn allow(&mut self, bytes: usize) {
+        self.most_pages = bytes / PAGE;
     }
 
     /// The one that was kept last, of so many pages.
@@ -98,12 +102,11 @@ impl Kept {
     }
 
     /// Keeps one.
-    pub(crate) fn push(&mut self, span: Span, runs: Runs, forks: u64) {
+    pub(crate) fn push(&mut self, span: Span, runs: Runs) {
         self.stamp += 1;
         let map = Map {
             span,
             runs,
-            forks,
             stamp: self.stamp,
         };
         self.pages += runs.pages();

@@ -89,12 +89,6 @@ pub(crate) fn mlock2(address: usize, length: usize, flags: c_int) -> Result<()> 
     call!(mlock2, address, length, flags).map(drop)
 }
 
-/// munlock(2), as it is.
-#[inline]
-pub(crate) fn munlock(address: usize, length: usize) -> Result<()> {
-    call!(munlock, address, length).map(drop)
-}
-
 /// mlockall(2), as it is.
 #[inline]
 pub(crate) fn mlockall(flags: c_int) -> Result<()> {
@@ -126,19 +120,9 @@ pub(crate) fn resident(address: usize, pages: &mut [u8]) -> bool {
     call!(mincore, address, pages.len() * PAGE, pages.as_mut_ptr()).is_ok()
 }
 
-/// Waits until `word` is no longer `value`, `milliseconds` at most.
-pub(crate) fn wait(word: *const u32, value: u32, milliseconds: i64) {
-    let time = libc::timespec {
-        tv_sec: milliseconds / 1000,
-        tv_nsec: milliseconds % 1000 * 1_000_000,
-    };
-    let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-    let _ = call!(futex, word, operation, value, &raw const time);
-}
-
-/// Wakes one who waits.
-pub(crate) fn wake(word: *const u32) {
-    let _ = call!(futex, word, libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1);
+/// sched_yield(2).
+pub(crate) fn let_others_run() {
+    let _ = call!(sched_yield);
 }
 
 /// Does `work`, whose writes end nobody: a pipe that nobody reads (SIGPIPE) and a limit of files (SIGXFSZ) are the

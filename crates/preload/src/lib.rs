@@ -1,88 +1,69 @@
-//! `LD_PRELOAD` interposer: the arena under a program that nobody may rebuild.
+//! `LD_PRELOAD` interposer: places for the maps of a program that nobody may rebuild.
 //!
 //! Build it with `cargo build --release -p stopgap-preload`; it is then `target/release/libstopgap_preload.so`, beside
 //! the command, where `stopgap run --fix arena -- CMD` finds it. By hand: `LD_PRELOAD=.../libstopgap_preload.so CMD`.
 //!
 //! # Contract
 //!
-//! A program that calls mmap, munmap, mremap, mprotect and madvise gets what the kernel would give it: addresses apart,
-//! contents, protections, errno, and in `/proc/self/maps` no page that can be touched and is not mapped. Whatever this
-//! library cannot serve just so it hands to the kernel; whatever goes wrong in it ends in handing everything to the
-//! kernel (*aside*). That is always possible, because every map of the window is an ordinary map: nothing has to be
-//! translated, ever.
+//! A program that calls mmap, munmap, mremap, mprotect and madvise gets what the kernel would give it, addresses apart:
+//! the library chooses an address and tells it to the kernel as a *hint*. A kernel takes a hint whose addresses are free
+//! without a search, searches as ever where they are not, and does all else to the map as it does without one. Nothing
+//! is reserved, nothing translated, and munmap unmaps. So no page is ever handed out twice, and whatever the kernel, a
+//! device or another process still holds of an unmapped page is not the library's business.
 //!
 //! # Where the gain is
 //!
-//! Not in placing: a map at a fixed address in a window and back costs more than mmap and munmap. In the pages: of a
-//! map that is touched, faults (an exception, a page, its zeroing, its accounting, and giving it back) are nearly all
-//! of the cost. So a freed map keeps its pages, without access, and the next request of that very size gets them zeroed
-//! by memset: two changes of protection and a pass over warm memory instead of a fault a page.
+//! Under kernels that search for a place linearly (before 3.8, and again those whose tree is slow beside tens of
+//! thousands of maps); since 6.1 there is next to none (docs/fixes/run.md has figures).
 //!
-//! * Taken over: anonymous private maps, read and write, no address, up to 8 MiB (`arena::LIMIT`).
-//! * Given a place, where it is asked for (`STOPGAP_FILES`): maps of files, no address, below 2 MiB. That gains where
-//!   the kernel searches linearly, and only there (`arena::files`).
+//! * Placed: anonymous private maps, read and write, no address, up to 8 MiB (`calls::LIMIT`).
+//! * Placed, where `STOPGAP_FILES` asks for it: maps of files, no address, below 2 MiB.
+//!
+//! # Keeping pages (`STOPGAP_KEEP`): unsafe for some programs
+//!
+//! A page fault costs several times what zeroing a page costs. So where it is asked to, the library keeps the pages of a
+//! freed map, without access, and the next map of that size gets them, zeroed by memset. That is right only as long as
+//! nobody but the program's own memory accesses uses the pages: a page that the kernel or another process still refers
+//! to (vmsplice, O_DIRECT or io_uring in flight, MSG_ZEROCOPY, shmat with SHM_REMAP, ...) is then overwritten, and what
+//! system calls made directly have done to a map (mbind, userfaultfd, names) the next map has, too. docs/fixes/run.md
+//! has the list, `tests/references.rs` the proofs.
+//!
 //! * Kept: whole maps that the program never changed (no mprotect, advice that stays, mlock, partial munmap, mremap),
-//!   of which two pages at least are resident; 32 MiB in all at most, the oldest go first. All else goes back to the
-//!   kernel at once.
-//! * Untouched pages stay untouched: mincore(2) says which hold something, no other is written to.
-//! * A size whose maps were not worth it four times in a row passes through for the next 256 maps, then 512, ...: hardly
-//!   touched, changed before they were freed, or evicted before their pages were used.
-//! * A process that forks more than it gains gives its window up (`arena::weigh_forks`).
+//!   of which at least two pages are resident; at most as many bytes as asked for, the oldest go first. Nothing is kept
+//!   beside a map that was changed: to the kernel the two might be one map, and two when kept pages come back.
+//! * Every interposed call unmaps first what is kept at the addresses it is about: the kernel then answers as ever.
+//! * A fork unmaps what is kept; so do a limit of the address space, mlockall, and ENOMEM, after which the call is made
+//!   again.
 //!
-//! # Rooms
+//! # Modules
 //!
-//! * `exports`: the symbols, `errno`. * `arena`: what each call does, the window's life (`change`, `remap`, `forks`),
-//!   places for files (`files`). `window`: which part of the window is the program's. * `kept`: freed maps that wait.
-//! * `lock`, `notes`: threads, signal handlers, vfork. `own`: what a fork does not copy.
-//! * `setup`: environment, limits, the reservation. * `heap`: our own memory. * `kernel`: system calls. * `report`.
+//! * `exports`: the symbols, `errno`. `calls`: what each call does.
+//! * `books`: state, lock, notes, forks. `room`: which addresses are taken. `kept`: freed maps that wait.
+//! * `lock`, `notes`: threads, signal handlers, vfork. `setup`: environment, limits. `heap`: the library's own memory.
+//!   `kernel`: system calls. `report`.
 //!
 //! # Decisions
 //!
-//! * **The window is mapped without `MAP_NORESERVE`.** A map in it must be charged and must merge as the kernel's own
-//!   would: a flag more, and mremap over two neighbours fails where it did not. Without access a reservation is charged
-//!   nothing.
-//! * **A hole is never left in the window.** What the program unmaps is replaced by the reservation in one call
-//!   (MAP_FIXED). Where only mremap can be used, or mlock must meet a hole to do what it does before one, the hole is
-//!   closed by `MAP_FIXED_NOREPLACE`; if somebody was quicker it is theirs, and counts as mapped from then on.
-//! * **Nothing is kept beside a map that the program changed.** A map whose middle lost its access for a while is one
-//!   map again afterwards, unless its two ends were joined with different neighbours that have pages: then mremap calls
-//!   it two (EFAULT). What the kernel maps anew has no pages and is joined with anything; what was kept has.
-//! * **Files' places are hints.** Nothing is reserved for them, so nothing of the above is for them (`arena::files`).
-//! * **Reserved counts as free.** mprotect, madvise and mlock stop or complain at what is only reserved,
-//!   `MAP_FIXED_NOREPLACE` succeeds there.
-//! * **Forks.** What changes all the time, the lock, the counters and the mark of the process, lies on pages that a fork
-//!   wipes (`MADV_WIPEONFORK`): no side copies them, a child finds out that it is one however it was made, and runs
-//!   nothing of this library before it calls it. libc's fork holds the lock; after another fork the child looks whether
-//!   somebody was inside, and stands aside. Kept pages are not used after a fork on either side: writing to them would
-//!   copy them first. A kernel that has no such pages (before 4.14) gets no window.
-//! * **Limits.** With a limited address space (`RLIMIT_AS`) no window is made; when one is set later (setrlimit,
-//!   prlimit are interposed for that) the window goes. mlockall would lock the window: it goes. ENOMEM from the kernel:
-//!   all that is kept goes back, then the call is made once more.
-//! * **Before main, and twice.** Fork handlers apart, nothing happens until the first map that could be served; then
-//!   the window is made by whoever comes first, while others pass through. Of two copies only one is ever called.
-//!
-//! # What it cannot see
-//!
-//! * Calls that do not go through the dynamic linker: glibc's own malloc and thread stacks, static programs, system
-//!   calls made directly (Go, `syscall(2)`). Their maps are the kernel's and stay so. A *direct* munmap in the window
-//!   leaves a hole, which counts as mapped; the kernel may use it, and when mmap returns such an address it is the
-//!   program's.
-//! * What such a call changes in a map of the window and munmap would have undone: a memory policy (mbind), a name
-//!   (`PR_SET_VMA`), a registration with userfaultfd(2). The next map of that size would have it, too. mlock, mlock2,
-//!   pkey_mprotect are interposed for this reason.
-//! * mincore, msync, munlock, mbind, process_madvise and prctl treat reserved addresses as mapped without access, where
-//!   without the library they would say ENOMEM; /proc/self/maps shows the reservation as one, and VmSize counts it.
-//! * A sandbox (seccomp) that allows mmap and mprotect, but not mincore, ends a program at its first munmap of a map of
-//!   ours.
-//! * A freed map's pages stay charged (vm.overcommit_memory 2), and count as resident, until they are used or go back
-//!   (32 MiB).
+//! * **Hints, not a reserved window.** Over a reservation a map that fails leaves a hole or does not, by kernel and
+//!   errno, and what lies there then nobody can tell; mprotect, mlock and madvise see reserved addresses as mapped; the
+//!   reservation counts against limits, and more VMAs are made. A hint has none of that and costs less.
+//! * **The room lies where a kernel puts nothing by itself**, so the search for all others' places does not meet the
+//!   room's maps either.
+//! * **Books may be wrong.** System calls made directly are not seen. A place thought to be taken is not used, a place
+//!   thought to be free keeps what lies there; after 64 such hints there are no more.
+//! * **Nobody waits.** A call that does not get the lock goes to the kernel as it is (`lock`).
+//! * **At most 2 KiB of the caller's stack**, in any call: it may be a signal handler's or a small thread's. The room's
+//!   13 KiB are a static, opened where they lie.
+//! * **Not beside a sanitizer**: AddressSanitizer and its relatives own parts of the address space. The library places
+//!   nothing where it finds one.
 //!
 //! # Lineage
 //!
-//! Reserving and placing inside: r6144's mail of 2011. Keeping freed pages for the next of their size is what every
-//! malloc does above mmap; `stopgap_placement::Stopgap` chooses addresses.
+//! Placing in user space: r6144's mail of 2011. Keeping freed pages for the next of their size is what every malloc
+//! does above mmap; `stopgap_placement::Stopgap` chooses addresses.
 
-mod arena;
+mod books;
+mod calls;
 mod exports;
 mod heap;
 mod inject;
@@ -90,10 +71,9 @@ mod kept;
 mod kernel;
 mod lock;
 mod notes;
-mod own;
 mod report;
+mod room;
 mod setup;
-mod window;
 
 #[global_allocator]
 static HEAP: heap::Heap = heap::Heap::new();
@@ -121,7 +101,7 @@ mod known_by {
         version_length: 4,
         kind: 1,
         name: *b"stopgap\0",
-        version: 2,
+        version: 3,
     };
 }
 
@@ -134,7 +114,10 @@ mod at_start {
     static WATCH: extern "C" fn() = watch;
 
     extern "C" fn watch() {
-        crate::arena::watch_forks();
+        crate::books::forks::watch();
+        if crate::setup::sanitized() {
+            crate::books::stand_aside();
+        }
     }
 }
 
@@ -142,7 +125,7 @@ mod at_exit {
     #![allow(unsafe_code)]
 
     use crate::setup::Report;
-    use crate::{arena, exports, kernel, report, setup};
+    use crate::{books, exports, kernel, report, setup};
 
     #[used]
     // SAFETY: the section holds addresses of functions that are called at exit; this is one.
@@ -155,10 +138,10 @@ mod at_exit {
             return;
         }
         match place {
-            Report::Error => report::tell(2, arena::state()),
+            Report::Error => report::tell(2, books::state()),
             Report::File(path) => match kernel::open_to_add(path) {
                 Ok(fd) => {
-                    report::tell(fd, arena::state());
+                    report::tell(fd, books::state());
                     kernel::close(fd);
                 }
                 Err(kernel::Errno(errno)) => report::no_file(errno),

@@ -1,21 +1,20 @@
-//! What was done to the window by who could not get the lock: told to the next who has it.
+//! Changes that a call could not apply to the books because the lock was taken. The next holder applies them.
 //!
-//! A signal handler that interrupts this library must get its munmap done, but may not touch the arena's structures.
-//! What it does to the kernel's side is complete at once; a note says what to write down. Notes are few: where there is
-//! no room for one the arena stands aside for good.
+//! There is room for few. A change that finds none is lost: then a place stays taken for ever, or a hint is given in
+//! vain, and nothing is kept any more.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use crate::window::Span;
+use crate::room::Span;
 
 /// What happened to a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Unmapped by the program, reserved again.
+    /// Unmapped by the program.
     Released = 1,
     /// Mapped by the program.
     Claimed = 2,
-    /// Protection or advice changed.
+    /// Protection, advice or locking changed by the program.
     Changed = 3,
 }
 

@@ -1,9 +1,9 @@
 //! What was done, counted, and told at exit where `STOPGAP_REPORT` asks for it.
 
 use std::fmt::Write;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::own::{if_made, own};
 use crate::{kernel, setup};
 
 macro_rules! counters {
@@ -18,12 +18,11 @@ macro_rules! counters {
 }
 
 counters! {
-    served_kept: "served_kept",
-    served_fresh: "served_fresh",
-    served_bytes: "served_bytes",
+    placed: "placed",
+    used_again: "used_again",
     faults_saved: "faults_saved",
-    unmapped_kept: "unmapped_kept",
-    unmapped_returned: "unmapped_returned",
+    unmapped: "unmapped",
+    kept: "kept",
     evicted: "evicted",
     placed_files: "placed_files",
     passed_address: "passed_address",
@@ -31,23 +30,28 @@ counters! {
     passed_protection: "passed_protection",
     passed_file: "passed_file",
     passed_size: "passed_size",
-    passed_unworthy: "passed_unworthy",
     passed_no_room: "passed_no_room",
-    passed_busy: "passed_busy",
     passed_aside: "passed_aside",
-    into_window: "into_window",
+    missed: "missed",
+    busy: "busy",
     relieved: "relieved",
 }
 
-/// How many there are.
-pub(crate) const COUNTERS: usize = WORDS.len();
+static COUNTS: [AtomicU64; WORDS.len()] = [const { AtomicU64::new(0) }; WORDS.len()];
 
 /// Adds to a counter.
 #[inline]
 pub(crate) fn count(count: Count, by: usize) {
     // Threads may lose each other's additions; an atomic addition would cost more than what it counts.
-    let counter = &own().counts[count as usize];
+    let counter = &COUNTS[count as usize];
     counter.store(counter.load(Relaxed).wrapping_add(by as u64), Relaxed);
+}
+
+/// Sets all counters to 0, in a child.
+pub(crate) fn begin_anew() {
+    for counter in &COUNTS {
+        counter.store(0, Relaxed);
+    }
 }
 
 /// Text in a buffer of its own, cut where that ends: nothing is allocated at exit.
@@ -68,7 +72,7 @@ impl Write for Line {
 
 /// Whether there is anything to tell.
 pub(crate) fn any() -> bool {
-    if_made().is_some_and(|own| own.counts.iter().any(|count| count.load(Relaxed) != 0))
+    COUNTS.iter().any(|count| count.load(Relaxed) != 0)
 }
 
 /// Writes one line: `stopgap-preload: pid=12 state=serving served_kept=3 ...`, all counters, always in this order,
@@ -80,7 +84,8 @@ pub(crate) fn tell(fd: i32, state: &str) {
     };
     let _ = write!(line, "stopgap-preload: pid={} state={state}", kernel::pid());
     for (word, count) in WORDS {
-        let _ = write!(line, " {word}={}", own().count(*count));
+        let count = COUNTS[*count as usize].load(Relaxed);
+        let _ = write!(line, " {word}={count}");
     }
     let mut before = " ignored=";
     for name in setup::ignored() {

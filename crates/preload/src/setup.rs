@@ -1,4 +1,4 @@
-//! What the environment asks for, what the limits allow, and the window.
+//! What the environment asks for, what the limits allow, and where the room lies.
 
 #![allow(unsafe_code)]
 
@@ -6,24 +6,21 @@ use std::ffi::{CStr, c_char, c_int};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::kernel::{self, PAGE};
-use crate::window::Span;
+use crate::room::{HUGE, Span};
 
-/// The window, unless `STOPGAP_WINDOW` says otherwise. Address space only.
+/// Bytes of the room, unless `STOPGAP_WINDOW` says otherwise. Addresses only: nothing is reserved.
 const WINDOW: usize = 64 << 30;
-/// Smaller than this it is not worth having.
-const LEAST_WINDOW: usize = 64 << 20;
-/// What may wait with its pages, unless `STOPGAP_KEEP` says otherwise.
-const KEEP: usize = 32 << 20;
-const HUGE: usize = 2 << 20;
 
 /// What was asked for.
 pub(crate) struct Settings {
-    /// Bytes of address space.
+    /// Bytes of addresses.
     pub(crate) window: usize,
-    /// Most bytes of resident pages that wait for their next use.
+    /// Most bytes of resident pages that wait for their next use; 0: freed maps are unmapped.
     pub(crate) keep: usize,
     /// Advice to the kernel for each map (`STOPGAP_ADVICE`).
     pub(crate) advise: Option<c_int>,
+    /// Whether maps of files get places (`STOPGAP_FILES`).
+    pub(crate) files: bool,
 }
 
 /// A variable of the environment; ends with a 0.
@@ -61,26 +58,14 @@ fn our_pages() -> bool {
     usize::try_from(page) == Ok(PAGE)
 }
 
-/// `None`: nothing is taken over.
+/// Returns what the environment asks for; `None` where pages are not as long as this library takes them to be.
 pub(crate) fn settings() -> Option<Settings> {
-    if !our_pages() || limited() {
-        return None;
-    }
-    Some(Settings {
-        window: window(),
-        keep: heeded(1, bytes).unwrap_or(KEEP),
+    our_pages().then(|| Settings {
+        window: heeded(0, bytes).unwrap_or(WINDOW),
+        keep: heeded(1, bytes).unwrap_or(0),
         advise: heeded(2, advice),
+        files: heeded(3, yes_or_no).unwrap_or(false),
     })
-}
-
-fn window() -> usize {
-    heeded(0, bytes).unwrap_or(WINDOW)
-}
-
-/// `STOPGAP_FILES`: of how much address space maps of files get a place; `None`: of none.
-pub(crate) fn files() -> Option<usize> {
-    let wanted = heeded(3, yes_or_no).unwrap_or(false);
-    (wanted && our_pages()).then(window)
 }
 
 fn yes_or_no(word: &[u8]) -> Option<bool> {
@@ -131,7 +116,7 @@ pub(crate) fn inject() -> usize {
     variable(c"STOPGAP_INJECT").and_then(bytes).unwrap_or(0)
 }
 
-/// Whether the address space is limited: a reservation would count.
+/// Returns whether the address space is limited: what is kept would count.
 pub(crate) fn limited() -> bool {
     let mut limit = libc::rlimit64 {
         rlim_cur: 0,
@@ -141,35 +126,30 @@ pub(crate) fn limited() -> bool {
     read.is_err() || limit.rlim_cur != libc::RLIM64_INFINITY
 }
 
-/// Reserves a window of `length` bytes, or of what can be had; it starts at a multiple of a huge page.
-pub(crate) fn reserve(length: usize) -> Option<Span> {
-    let mut length = length.checked_next_multiple_of(HUGE)?.max(HUGE);
-    loop {
-        // Without access nothing is charged for it.
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        let reserved = length.checked_add(HUGE).and_then(|more| {
-            Some((
-                kernel::mmap(0, more, libc::PROT_NONE, flags, -1, 0).ok()?,
-                more,
-            ))
-        });
-        if let Some((start, more)) = reserved {
-            let span = Span::new(
-                start.next_multiple_of(HUGE),
-                start.next_multiple_of(HUGE) + length,
-            );
-            for (from, to) in [(start, span.start), (span.end, start + more)] {
-                if from < to {
-                    let _ = kernel::munmap(from, to - from);
-                }
-            }
-            return Some(span);
-        }
-        if length <= LEAST_WINDOW {
-            return None;
-        }
-        length = (length / 2).next_multiple_of(HUGE);
-    }
+/// Returns where `length` bytes of addresses lie that the kernel leaves alone: an eighth of the way down from where it
+/// puts maps now, so that neither a search from the top nor one from the bottom comes there before all else is full.
+pub(crate) fn room(length: usize) -> Option<Span> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let here = kernel::mmap(0, PAGE, libc::PROT_NONE, flags, -1, 0).ok()?;
+    let _ = kernel::munmap(here, PAGE);
+    let end = (here - here / 8) / HUGE * HUGE;
+    let length = length.max(HUGE).min(end / 2) / HUGE * HUGE;
+    Some(Span::new(end - length, end))
+}
+
+/// Returns whether a sanitizer's runtime is loaded. Each has its own idea of which addresses a program may use.
+pub(crate) fn sanitized() -> bool {
+    let runtimes = [
+        c"__asan_init",
+        c"__tsan_init",
+        c"__msan_init",
+        c"__hwasan_init",
+    ];
+    runtimes.iter().any(|name| {
+        // SAFETY: looking a name up changes nothing; the name ends with a 0.
+        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+        !found.is_null()
+    })
 }
 
 /// Where the report goes: `STOPGAP_REPORT` 1 is standard error, another word a file that it is added to.

@@ -6,6 +6,9 @@
 #[path = "guests/filter.rs"]
 mod filter;
 mod guests;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[path = "guests/stack.rs"]
+mod stack;
 
 use std::ffi::{c_int, c_void};
 use std::os::unix::process::CommandExt;
@@ -16,6 +19,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use guests::{CASE, LIBRARY, guest_of, number, run, shown, skipped, status_kib, text};
 
 const PAGE: usize = 4096;
+
+/// This test as a guest of `case`, with freed maps kept (`--fix arena-keep`).
+fn keeping(case: &str) -> Command {
+    let mut guest = guest_of(case);
+    guest.env("STOPGAP_KEEP", "32M");
+    guest
+}
 
 fn map(length: usize) -> usize {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -99,40 +109,6 @@ fn guest() {
                 assert_eq!(unmap(at, 3 * PAGE), 0);
             }
         }
-        "forks" => {
-            let churn = |times| {
-                for _ in 0..times {
-                    let at = map(16 * PAGE);
-                    assert!(is_zero(at, 16 * PAGE));
-                    fill(at, 16 * PAGE);
-                    assert_eq!(unmap(at, 16 * PAGE), 0);
-                }
-            };
-            churn(1);
-            let before = maps_of_one_gib();
-            for _ in 0..70 {
-                in_a_child(by_libc, || churn(1));
-            }
-            assert_eq!(
-                (before, maps_of_one_gib()),
-                (1, 0),
-                "nobody gained by the window"
-            );
-            churn(10);
-            in_a_child(by_libc, || churn(10));
-        }
-        "gaining-forks" => {
-            for _ in 0..130 {
-                let at = map(64 * PAGE);
-                fill(at, 64 * PAGE);
-                assert_eq!(unmap(at, 64 * PAGE), 0);
-                let again = map(64 * PAGE);
-                assert_eq!(again, at);
-                assert_eq!(unmap(again, 64 * PAGE), 0);
-                in_a_child(by_libc, || ());
-            }
-            assert_eq!(maps_of_one_gib(), 1);
-        }
         "raw-forks" => {
             let going = AtomicBool::new(true);
             std::thread::scope(|scope| {
@@ -165,24 +141,51 @@ fn guest() {
         "limit-later" => {
             let at = map(16 * PAGE);
             fill(at, 16 * PAGE);
-            let big = virtual_kib();
+            assert_eq!(unmap(at, 16 * PAGE), 0);
+            assert_eq!(shown(at).as_deref(), Some("---p"), "it is kept");
             let limit = libc::rlimit {
-                rlim_cur: 512 << 20,
-                rlim_max: 512 << 20,
+                rlim_cur: 4 << 30,
+                rlim_max: 4 << 30,
             };
             // SAFETY: only the limit of this process changes.
             let set = unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) };
-            assert_eq!(set, 0);
-            assert!(
-                virtual_kib() < big - (60 << 20),
-                "the window counts against the limit"
-            );
-            // SAFETY: mapped and filled above.
-            assert_eq!(unsafe { *(at as *const u8) }, 0xaa);
-            let other = map(64 << 20);
-            assert_eq!((unmap(other, 64 << 20), unmap(at, 16 * PAGE)), (0, 0));
-            assert_eq!(shown(at), None);
+            assert_eq!((set, shown(at)), (0, None), "what is kept counts");
+            let other = map(16 * PAGE);
+            fill(other, 16 * PAGE);
+            assert_eq!((unmap(other, 16 * PAGE), shown(other)), (0, None));
         }
+        "unmapped-at-once" => {
+            for pages in [1, 16, 2048] {
+                let at = map(pages * PAGE);
+                assert_eq!(shown(at).as_deref(), Some("rw-p"));
+                fill(at, pages * PAGE);
+                assert_eq!((unmap(at, pages * PAGE), shown(at)), (0, None));
+                let again = map(pages * PAGE);
+                assert_eq!(again, at, "the same place");
+                assert!(is_zero(again, pages * PAGE));
+                // Twice is no error, as with the kernel.
+                assert_eq!((unmap(again, pages * PAGE), unmap(again, PAGE)), (0, 0));
+            }
+        }
+        "parts" => {
+            // What is left of a map keeps its contents while its parts and their places come and go.
+            let at = map(16 * PAGE);
+            fill(at, 16 * PAGE);
+            assert_eq!(unmap(at + 4 * PAGE, 4 * PAGE), 0);
+            let others: Vec<usize> = (0..64).map(|_| map(4 * PAGE)).collect();
+            assert!(others.iter().all(|other| is_zero(*other, 4 * PAGE)));
+            for left in [at, at + 8 * PAGE] {
+                // SAFETY: still mapped.
+                let part = unsafe { std::slice::from_raw_parts(left as *const u8, 4 * PAGE) };
+                assert!(part.iter().all(|byte| *byte == 0xaa));
+            }
+            others
+                .iter()
+                .for_each(|at| assert_eq!(unmap(*at, 4 * PAGE), 0));
+            assert_eq!((unmap(at, 16 * PAGE), shown(at)), (0, None));
+        }
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+        "stack" => println!("{}", stack::deepest()),
         "fork" => {
             let at = map(16 * PAGE);
             fill(at, 16 * PAGE);
@@ -205,48 +208,10 @@ fn guest() {
                 assert!(Command::new("true").status().unwrap().success());
             }
         }
-        "across" => {
-            // The first map lies at the window's very end; behind it is what nobody has.
-            let at = map(PAGE);
-            // SAFETY: of this test's own map; it may not move.
-            let grow = |from: usize, to: usize| unsafe {
-                libc::mremap(at as *mut c_void, from, to, 0) as usize
-            };
-            if grow(PAGE, 64 * PAGE) != at {
-                skipped("something lies behind the window");
-                return;
-            }
-            fill(at, 64 * PAGE);
-            assert_eq!(grow(64 * PAGE, 32 * PAGE), at);
-            let page = shown(at + 31 * PAGE);
-            assert_eq!(
-                (page.as_deref(), shown(at + 32 * PAGE)),
-                (Some("rw-p"), None)
-            );
-            // SAFETY: 32 pages of it are mapped and filled.
-            let all = unsafe { std::slice::from_raw_parts(at as *const u8, 32 * PAGE) };
-            assert!(all.iter().all(|byte| *byte == 0xaa));
-            assert_eq!(unmap(at, 32 * PAGE), 0);
-        }
         "jump" => jumped_out(),
         #[cfg(target_arch = "x86_64")]
         "noreplace-is-a-hint" => a_hint(),
         "beside-kept" => moved_beside_what_was_kept(),
-        "lock" => {
-            let through_the_library = locked_up_to_a_hole(map(5 * PAGE), |at, length| {
-                // SAFETY: locking changes no contents.
-                unsafe { libc::mlock(at as *const c_void, length) as isize }
-            });
-            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-            // SAFETY: a map without an address touches nothing that is there.
-            let at = unsafe { libc::syscall(libc::SYS_mmap, 0, 5 * PAGE, 3, flags, -1, 0) };
-            let by_the_kernel = locked_up_to_a_hole(at as usize, |at, length| {
-                // SAFETY: as above.
-                unsafe { libc::syscall(libc::SYS_mlock, at, length) as isize }
-            });
-            assert_eq!(through_the_library, by_the_kernel);
-            assert_eq!(by_the_kernel, (-1, libc::ENOMEM, 8, 2));
-        }
         "dies-of-what-it-writes" => {
             let none = libc::rlimit {
                 rlim_cur: 0,
@@ -262,11 +227,6 @@ fn guest() {
         }
         other => panic!("{other}"),
     }
-}
-
-fn by_libc() -> c_int {
-    // SAFETY: see `in_a_child`.
-    unsafe { libc::fork() }
 }
 
 /// No handler of libc's runs, and its locks stay as other threads have them.
@@ -290,22 +250,6 @@ fn in_a_child(fork: fn() -> c_int, work: impl Fn()) {
     // SAFETY: `status` is ours.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0);
-}
-
-/// Reservations as large as the window of these tests.
-fn maps_of_one_gib() -> usize {
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    let large = |line: &&str| {
-        let (range, rest) = line.split_once(' ').unwrap();
-        let (from, to) = range.split_once('-').unwrap();
-        let number = |text| usize::from_str_radix(text, 16).unwrap();
-        number(to) - number(from) > 1 << 29 && rest.starts_with("---p")
-    };
-    maps.lines().filter(large).count()
-}
-
-fn virtual_kib() -> u64 {
-    status_kib("VmSize:")
 }
 
 /// Pages of maps that lie side by side.
@@ -375,39 +319,6 @@ fn moved_beside_what_was_kept() {
     assert_eq!(found.take(2).count(), 2);
     protect(middle + PAGE, PAGE, 3);
     grows(middle, 4);
-}
-
-/// A private map of a file, writable, over pages 1 and 2 of 5, page 3 unmapped: locks 1 to 4. Gives the answer, errno,
-/// KiB that count as locked, and what the file's map shows of a later write to the file: the old contents, if the pages
-/// were made present (a private page that may be written to is copied then).
-fn locked_up_to_a_hole(at: usize, lock: impl Fn(usize, usize) -> isize) -> (isize, i32, u64, u8) {
-    let before = status_kib("VmLck:");
-    // SAFETY: a string that ends with a 0; buffers as long as they say; maps of this test alone.
-    unsafe {
-        let fd = libc::memfd_create(c"lock".as_ptr(), 0);
-        let write = |byte: u8| {
-            let page = [byte; PAGE];
-            for number in 0..2 {
-                let offset = number * PAGE as i64;
-                let written = libc::pwrite(fd, page.as_ptr().cast(), PAGE, offset);
-                assert_eq!(written, PAGE as isize);
-            }
-        };
-        write(1);
-        let flags = libc::MAP_PRIVATE | libc::MAP_FIXED;
-        let over = (at + PAGE) as *mut c_void;
-        assert_eq!(libc::mmap(over, 2 * PAGE, 3, flags, fd, 0), over);
-        assert_eq!(libc::munmap((at + 3 * PAGE) as *mut c_void, PAGE), 0);
-        let answer = lock(at + PAGE, 4 * PAGE);
-        let errno = std::io::Error::last_os_error().raw_os_error();
-        write(2);
-        let shown = *((at + PAGE) as *const u8);
-        let locked = status_kib("VmLck:") - before;
-        assert_eq!(libc::munlock(over, 2 * PAGE), 0);
-        assert_eq!(libc::munmap(at as *mut c_void, 5 * PAGE), 0);
-        libc::close(fd);
-        (answer, errno.unwrap_or(0), locked, shown)
-    }
 }
 
 /// As before Linux 4.17: `MAP_FIXED_NOREPLACE` is a flag that nobody knows, and its address a hint.
@@ -515,83 +426,58 @@ fn jumped_out() {
 
 #[test]
 fn a_freed_map_cannot_be_touched_and_comes_back_zeroed() {
-    let told = run(&mut guest_of("reuse"));
+    let told = run(&mut keeping("reuse"));
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(
-        number(&told[0], "served_kept") >= 1 && number(&told[0], "faults_saved") >= 16,
+        number(&told[0], "used_again") >= 1 && number(&told[0], "faults_saved") >= 16,
         "{told:?}"
     );
 }
 
 #[test]
-fn a_map_grows_across_the_windows_end_and_shrinks_again() {
-    run(&mut guest_of("across"));
+fn a_freed_map_is_unmapped_at_once() {
+    let told = run(&mut guest_of("unmapped-at-once"));
+    assert!(number(&told[0], "placed") >= 6, "{told:?}");
+    assert_eq!(number(&told[0], "kept"), 0, "{told:?}");
+    run(&mut guest_of("parts"));
+    run(&mut keeping("parts"));
 }
 
+/// Without this the first map on a stack of 16 KiB ended in SIGSEGV, or overwrote what lay below the stack.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[test]
-fn what_is_locked_up_to_a_hole_is_not_made_present() {
-    run(&mut guest_of("lock"));
-}
-
-#[test]
-fn a_map_stays_one_map_whatever_was_kept_beside_it() {
-    run(&mut guest_of("beside-kept"));
-}
-
-#[test]
-fn what_is_kept_is_bounded() {
-    let told = run(&mut guest_of("given-back"));
-    assert!(number(&told[0], "evicted") >= 28, "{told:?}");
-}
-
-#[test]
-fn faults_are_saved_where_pages_are_touched_and_nothing_is_taken_over_where_not() {
-    let told = run(&mut guest_of("churn"));
-    assert!(number(&told[0], "faults_saved") >= 199 * 64, "{told:?}");
-    let told = run(&mut guest_of("untouched"));
-    assert!(number(&told[0], "passed_unworthy") > 700, "{told:?}");
-}
-
-#[test]
-fn sizes_of_maps_that_are_changed_pass_through() {
-    let told = run(&mut guest_of("changed"));
-    assert!(number(&told[0], "passed_unworthy") > 700, "{told:?}");
-}
-
-#[test]
-fn who_forks_and_gains_nothing_gives_the_window_up() {
-    let told = run(guest_of("forks").env("STOPGAP_WINDOW", "1G"));
-    assert!(told[0].contains("state=aside"), "{told:?}");
-    assert!(number(&told[0], "passed_aside") >= 10, "{told:?}");
-    let told = run(guest_of("gaining-forks").env("STOPGAP_WINDOW", "1G"));
-    assert!(told[0].contains("state=serving"), "{told:?}");
-}
-
-#[test]
-fn who_cannot_have_a_page_that_forks_wipe_leaves_its_child_no_lock() {
-    let program = std::env::temp_dir().join(format!("stopgap-late-{}", std::process::id()));
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guests/late_filter.c");
-    // Whoever built this test has one.
-    let mut cc = Command::new("cc");
-    cc.arg("-pthread").arg("-o").arg(&program).arg(source);
-    assert!(cc.status().unwrap().success());
-    for files in ["0", "1"] {
-        let mut guest = Command::new(&program);
-        guest.env("LD_PRELOAD", &*LIBRARY);
-        guest.env("STOPGAP_FILES", files);
-        assert_eq!(guest.status().unwrap().code(), Some(0), "{files}");
+fn no_call_takes_more_than_2_kib_of_stack() {
+    for keep in ["0", "32M"] {
+        let output = guest_of("stack")
+            .env("STOPGAP_KEEP", keep)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let text = text(&output.stdout);
+        let deepest = text
+            .lines()
+            .find_map(|line| line.strip_prefix("deepest ")?.parse().ok());
+        let deepest: usize = deepest.unwrap_or_else(|| panic!("{text}"));
+        // A call that took nothing was not measured.
+        assert!((64..=2048).contains(&deepest), "{keep}: {text}");
     }
-    std::fs::remove_file(&program).unwrap();
 }
 
 #[test]
-fn a_child_of_a_bare_fork_is_served_whoever_was_in_the_midst_of_what() {
-    run(&mut guest_of("raw-forks"));
+fn untouched_and_changed_maps_are_not_kept() {
+    for case in ["untouched", "changed"] {
+        let told = run(&mut keeping(case));
+        // The harness's own maps may be.
+        assert!(number(&told[0], "kept") < 10, "{case}: {told:?}");
+        assert!(number(&told[0], "unmapped") >= 1_000, "{case}: {told:?}");
+    }
+    let told = run(&mut keeping("churn"));
+    assert!(number(&told[0], "faults_saved") >= 199 * 64, "{told:?}");
 }
 
 #[test]
-fn a_limited_address_space_gets_no_window() {
-    let mut command = guest_of("churn");
+fn under_a_limit_of_the_address_space_nothing_is_kept() {
+    let mut command = keeping("churn");
     // SAFETY: setrlimit may be called between fork and exec.
     unsafe {
         command.pre_exec(|| {
@@ -604,34 +490,49 @@ fn a_limited_address_space_gets_no_window() {
         });
     }
     let told = run(&mut command);
-    assert!(told[0].contains("state=aside"), "{told:?}");
-    assert_eq!(number(&told[0], "served_fresh"), 0, "{told:?}");
-    let told = run(&mut guest_of("limit-later"));
-    assert!(told[0].contains("state=aside"), "{told:?}");
+    assert_eq!(number(&told[0], "kept"), 0, "{told:?}");
+    assert!(number(&told[0], "placed") >= 200, "{told:?}");
+    run(&mut keeping("limit-later"));
 }
 
 #[test]
-fn a_window_larger_than_the_address_space_shrinks() {
+fn a_room_larger_than_the_address_space_shrinks() {
     for window in ["100000T", "200T", "1", "no number"] {
-        let told = run(guest_of("reuse").env("STOPGAP_WINDOW", window));
-        assert!(number(&told[0], "served_kept") >= 1, "{window}: {told:?}");
+        let told = run(keeping("reuse").env("STOPGAP_WINDOW", window));
+        assert!(number(&told[0], "used_again") >= 1, "{window}: {told:?}");
     }
 }
 
 #[test]
+fn a_map_stays_one_map_whatever_was_kept_beside_it() {
+    run(&mut keeping("beside-kept"));
+}
+
+#[test]
+fn what_is_kept_is_bounded() {
+    let told = run(&mut keeping("given-back"));
+    assert!(number(&told[0], "evicted") >= 28, "{told:?}");
+}
+
+#[test]
+fn a_child_of_a_bare_fork_is_served_whoever_was_in_the_midst_of_what() {
+    run(&mut keeping("raw-forks"));
+}
+
+#[test]
 fn a_forked_child_gets_zeroed_maps_and_serves_its_own() {
-    run(&mut guest_of("fork"));
+    run(&mut keeping("fork"));
 }
 
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn an_old_kernel_that_takes_noreplace_for_a_hint_loses_no_map() {
-    run(&mut guest_of("noreplace-is-a-hint"));
+    run(&mut keeping("noreplace-is-a-hint"));
 }
 
 #[test]
 fn a_thread_that_vanishes_stops_nobody() {
-    run(&mut guest_of("jump"));
+    run(&mut keeping("jump"));
 }
 
 #[test]
@@ -642,7 +543,7 @@ fn twice_preloaded_is_preloaded_once() {
     std::fs::copy(&*LIBRARY, &copy).unwrap();
     let own = LIBRARY.display();
     for both in [format!("{own}:{own}"), format!("{own}:{}", copy.display())] {
-        let told = run(guest_of("reuse").env("LD_PRELOAD", both));
+        let told = run(keeping("reuse").env("LD_PRELOAD", both));
         assert_eq!(told.len(), 1, "{told:?}");
     }
     std::fs::remove_dir_all(&folder).unwrap();
@@ -681,16 +582,16 @@ fn nothing_but_libc_is_loaded_with_it() {
 
 #[test]
 fn what_is_no_setting_is_said_in_the_report() {
-    let told = run(guest_of("reuse")
+    let told = run(guest_of("unmapped-at-once")
         .env("STOPGAP_KEEP", "-1")
         .env("STOPGAP_WINDOW", "abc"));
     assert!(
         told[0].ends_with(" ignored=STOPGAP_WINDOW,STOPGAP_KEEP"),
         "{told:?}"
     );
-    let told = run(guest_of("reuse").env("STOPGAP_KEEP", ""));
+    let told = run(guest_of("unmapped-at-once").env("STOPGAP_KEEP", ""));
     assert!(!told[0].contains("ignored"), "{told:?}");
-    let output = guest_of("reuse")
+    let output = guest_of("unmapped-at-once")
         .env("STOPGAP_REPORT", "/proc/self/no/such")
         .output()
         .unwrap();

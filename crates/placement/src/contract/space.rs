@@ -84,6 +84,12 @@ impl Space {
     /// The most pages that a window may have: with pages of 16 bytes or more, all that fit.
     pub const MOST_PAGES: u64 = 1 << 44;
 
+    /// The first page of all, for what has no window yet.
+    pub(crate) const PAGE_ZERO: Space = Space {
+        window: Range::new(0, 4096),
+        page: 4096,
+    };
+
     /// The pages of `page` bytes in `window`.
     ///
     /// # Errors

@@ -34,3 +34,15 @@ pub struct Work {
     /// Times that deferred work was carried out at once: a dirty chain flushed, magazines emptied.
     pub flushes: u64,
 }
+
+impl Work {
+    /// Nothing done.
+    pub(crate) const ZERO: Work = Work {
+        placed: 0,
+        visited: 0,
+        propagated: 0,
+        resets: 0,
+        full_scans: 0,
+        flushes: 0,
+    };
+}

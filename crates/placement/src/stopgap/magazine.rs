@@ -139,7 +139,7 @@ pub(super) enum Push {
 }
 
 impl Magazines {
-    pub(super) fn new(memory: Memory) -> Magazines {
+    pub(super) const fn new(memory: Memory) -> Magazines {
         let mut small = [Magazine::NEW; EXACT as usize];
         let mut size = 0;
         while size < small.len() {
@@ -150,6 +150,32 @@ impl Magazines {
             small,
             large: Vec::new_in(memory),
         }
+    }
+
+    /// Moves every range, its pages and start, to the end of `list`.
+    #[inline(never)]
+    pub(super) fn drain_into(&mut self, list: &mut Vec<(u64, u64)>) {
+        for magazine in self.small.iter_mut().chain(&mut self.large) {
+            for at in 0..magazine.count as usize {
+                list.push((magazine.pages, magazine.start(at)));
+            }
+            *magazine = Magazine {
+                pages: magazine.pages,
+                ..Magazine::NEW
+            };
+        }
+        self.large = Vec::new_in(*self.large.allocator());
+    }
+
+    /// Returns whether a range that is kept shares a page with those from `start` to `end`.
+    #[inline(never)]
+    pub(super) fn overlap(&self, start: u64, end: u64) -> bool {
+        self.small.iter().chain(&self.large).any(|magazine| {
+            (0..magazine.count as usize).any(|at| {
+                let kept = magazine.start(at);
+                kept < end && start < kept + magazine.pages
+            })
+        })
     }
 
     /// The magazine that `pages`, at least 1, has now.

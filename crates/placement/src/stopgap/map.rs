@@ -19,7 +19,7 @@ mod change;
 mod index;
 mod tiles;
 
-use crate::memory::{Box, Memory, Vec};
+use crate::memory::{Box, Memory, Vec, Zeroed, push_zeroed};
 
 use super::class::{CLASSES, Classes};
 use super::tile::{TILE, Tile, above, below};
@@ -40,14 +40,17 @@ pub(super) struct Node {
     pub(super) parent: u32,
 }
 
+#[allow(unsafe_code)]
+// SAFETY: all fields are integers.
+unsafe impl Zeroed for Node {}
+
 impl Node {
-    fn new(parent: u32) -> Node {
-        Node {
-            by_class: [0; CLASSES],
-            child: [NONE; FAN],
-            occupied: 0,
-            parent,
-        }
+    /// Makes a node of zeros, or one that is no longer used, one without children.
+    fn renew(&mut self, parent: u32) {
+        self.by_class.fill(0);
+        self.child.fill(NONE);
+        self.occupied = 0;
+        self.parent = parent;
     }
 }
 
@@ -155,41 +158,45 @@ fn highest(bits: u64) -> usize {
 }
 
 impl Map {
-    /// One hole of `pages` pages: at least 1, at most 2^44.
-    pub(super) fn new(pages: u64, memory: Memory) -> Map {
-        let mut levels = 1;
-        while (TILE * FAN as u64) << (6 * (levels - 1)) <= pages {
-            levels += 1;
-        }
-        let mut map = Map {
+    /// Returns a map of no pages, to be opened.
+    pub(super) const fn closed(memory: Memory) -> Map {
+        Map {
             tiles: Vec::new_in(memory),
             nodes: Vec::new_in(memory),
             spare: Vec::new_in(memory),
-            levels,
-            pages,
+            levels: 1,
+            pages: 0,
             nonempty: Classes::NONE,
             near: Classes::NONE,
             zone: 0,
             near_from: 0,
-            floor: pages,
+            floor: 0,
             holes: [0; CLASSES],
             top: [UNKNOWN; CLASSES],
             recent: [(NONE, 0); RECENT],
             victim: NO_VICTIM,
             propagated: 0,
-        };
-        map.nodes.push(Node::new(NONE));
-        let end = map.make_place(pages);
-        map.tiles[end.tile].set_cut(end.bit);
-        map.mark_end(end);
-        let at = map.make_place(0);
-        map.tiles[at.tile].set_cut(at.bit);
-        map.tiles[at.tile].hole.set(at.bit);
-        map.victim = Hole {
+        }
+    }
+
+    /// Makes a closed map one hole of `pages` pages: at least 1, at most 2^44.
+    pub(super) fn open(&mut self, pages: u64) {
+        while (TILE * FAN as u64) << (6 * (self.levels - 1)) <= pages {
+            self.levels += 1;
+        }
+        self.pages = pages;
+        self.floor = pages;
+        push_zeroed(&mut self.nodes).renew(NONE);
+        let end = self.make_place(pages);
+        self.tiles[end.tile].set_cut(end.bit);
+        self.mark_end(end);
+        let at = self.make_place(0);
+        self.tiles[at.tile].set_cut(at.bit);
+        self.tiles[at.tile].hole.set(at.bit);
+        self.victim = Hole {
             start: 0,
             end: pages,
         };
-        map
     }
 
     // Where a page is.

@@ -113,21 +113,43 @@ impl Stopgap {
     /// this no call of [`Policy::place`] or [`Policy::free`] takes memory from the global allocator.
     #[must_use]
     pub fn new_in(space: Space, memory: Memory) -> Stopgap {
-        let shift = space.page().trailing_zeros();
+        let mut new = Stopgap::closed(memory);
+        new.open(space);
+        new
+    }
+
+    /// Returns a policy without a window, which places nothing before [`Stopgap::open`].
+    ///
+    /// The 13 KiB of a policy are too much for small stacks. A static made by this function, opened where it lies,
+    /// needs none of them.
+    #[must_use]
+    pub const fn closed(memory: Memory) -> Stopgap {
         Stopgap {
-            space,
-            shift,
-            map: Map::new(space.window().length() >> shift, memory),
+            space: Space::PAGE_ZERO,
+            shift: Space::PAGE_ZERO.page().trailing_zeros(),
+            map: Map::closed(memory),
             magazines: Magazines::new(memory),
             memory,
             bottom: None,
             live: 0,
             keep_from: 0,
             slack: search::SLACK_LEAST,
-            any_start: space.page(),
+            any_start: Space::PAGE_ZERO.page(),
             cursors: [0; search::CURSORS],
-            work: Work::default(),
+            work: Work::ZERO,
         }
+    }
+
+    /// Gives a policy made by [`Stopgap::closed`] its window. Uses less than 1 KiB of stack.
+    ///
+    /// # Panics
+    /// It has a window already.
+    pub fn open(&mut self, space: Space) {
+        assert!(self.map.pages == 0, "a window is opened once");
+        self.shift = space.page().trailing_zeros();
+        self.any_start = space.page();
+        self.space = space;
+        self.map.open(space.window().length() >> self.shift);
     }
 
     #[inline]
@@ -146,11 +168,8 @@ impl Stopgap {
         let need = self.space.need(request)?;
         let want = Want::new(&need, self.space, self.shift);
         if want.goes_to_bottom() && need.hint.is_none() {
-            let memory = self.memory;
-            let bottom = self
-                .bottom
-                .get_or_insert_with(|| Box::new_in(Magazines::new(memory), memory));
-            if let Some(start) = bottom.pop_within(want.pages, want.low, want.high) {
+            let kept = self.bottom_magazines();
+            if let Some(start) = kept.pop_within(want.pages, want.low, want.high) {
                 self.live += want.pages;
                 self.work.placed += 1;
                 return Ok(self.range(start, want.pages));
@@ -169,6 +188,14 @@ impl Stopgap {
         self.live += want.pages;
         self.work.placed += 1;
         Ok(self.range(start, want.pages))
+    }
+
+    /// The magazines of the bottom, made when asked for first. Apart: their 7 KiB would be on the stack of every caller.
+    #[inline(never)]
+    fn bottom_magazines(&mut self) -> &mut Magazines {
+        let memory = self.memory;
+        self.bottom
+            .get_or_insert_with(|| Box::new_in(Magazines::new(memory), memory))
     }
 
     /// An aligned range that a magazine keeps.
@@ -219,12 +246,16 @@ impl Stopgap {
     }
 
     /// Takes the range that a hint asks for, if it is free.
+    #[inline(never)]
     fn take_hinted(&mut self, range: Range) -> Option<u64> {
         let (start, end) = (self.page_of(range.start), self.page_of(range.end));
-        let overlaps = |(pages, kept): (u64, u64)| kept < end && start < kept + pages;
         let free = self.hole_at(start).is_some_and(|hole| end <= hole.end);
+        let bottom = self.bottom.as_ref();
         // To the map, what magazines keep is no hole.
-        if !free && self.kept().any(overlaps) {
+        if !free
+            && (self.magazines.overlap(start, end)
+                || bottom.is_some_and(|bottom| bottom.overlap(start, end)))
+        {
             self.flush();
         }
         self.map.retire();
@@ -247,13 +278,12 @@ impl Stopgap {
     #[cold]
     fn flush(&mut self) -> bool {
         let mut kept: Vec<(u64, u64)> = Vec::new_in(self.memory);
-        kept.extend(self.kept());
+        self.magazines.drain_into(&mut kept);
+        if let Some(bottom) = &mut self.bottom {
+            bottom.drain_into(&mut kept);
+        }
         if kept.is_empty() {
             return false;
-        }
-        self.magazines = Magazines::new(self.memory);
-        if let Some(bottom) = &mut self.bottom {
-            **bottom = Magazines::new(self.memory);
         }
         for (pages, start) in kept {
             self.give_kept(start, pages);

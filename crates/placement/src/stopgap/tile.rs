@@ -1,6 +1,7 @@
 //! A tile: the boundaries in 8,192 pages, and which of its leaves hold holes of which class.
 
 use super::class::CLASSES;
+use crate::memory::Zeroed;
 
 /// Pages in a word of bits.
 const WORD: u32 = 64;
@@ -140,18 +141,11 @@ pub(super) struct Tile {
     pub(super) parent: u32,
 }
 
-impl Tile {
-    pub(super) fn new(number: u32, parent: u32) -> Tile {
-        Tile {
-            cut: Bits::NONE,
-            hole: Bits::NONE,
-            by_class: [0; CLASSES],
-            occupied: 0,
-            number,
-            parent,
-        }
-    }
+#[allow(unsafe_code)]
+// SAFETY: all fields are integers.
+unsafe impl Zeroed for Tile {}
 
+impl Tile {
     /// Its first page.
     #[inline]
     pub(super) fn first_page(&self) -> u64 {
@@ -264,7 +258,8 @@ mod tests {
         ];
         for (i, &low) in bits.iter().enumerate() {
             for &high in &bits[i + 1..] {
-                let mut tile = Tile::new(0, 0);
+                let mut tile: crate::memory::Box<Tile> =
+                    crate::memory::zeroed(crate::memory::Memory::GLOBAL);
                 tile.set_cut(low);
                 tile.set_cut(high);
                 let next = |tile: &Tile, bit: u32| {

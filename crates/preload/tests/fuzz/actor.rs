@@ -2,7 +2,7 @@
 //!
 //! A slot is a map and the addresses around it that are known to be nobody else's: `a` on the library's side, where it
 //! or the kernel chose, and `b` on the kernel's, in a part of the address space of this thread's own. What was unmapped
-//! within a slot stays the slot's: the window gives a place out again only when all of it is free.
+//! within a slot stays the slot's: the library gives a place out again only when all of it is free.
 
 use std::collections::VecDeque;
 use std::ffi::{CStr, c_int};
@@ -22,51 +22,30 @@ const OF_A_SLOT: usize = 1 << 28;
 const SLOTS: usize = 14;
 const FILE_PAGES: usize = 40;
 
-/// The window: where the library serves from. Found by what is shown beside the first map.
-pub(crate) fn window() -> (usize, usize) {
-    static WINDOW: OnceLock<(usize, usize)> = OnceLock::new();
-    *WINDOW.get_or_init(|| {
+/// The addresses where the library places maps: its room, and as many above it, where nobody else has anything. Found by
+/// where the first map goes.
+pub(crate) fn room() -> (usize, usize) {
+    static ROOM: OnceLock<(usize, usize)> = OnceLock::new();
+    *ROOM.get_or_init(|| {
         let plain = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        let at = Side::Library
-            .mmap(0, PAGE, 3, plain, -1, 0)
-            .expect("a page");
-        let maps = maps::read();
-        let below = maps
-            .iter()
-            .find(|line| line.end == at && line.permissions == *b"---p");
-        let below = below.expect("the library is preloaded, and reserves a window");
-        assert!(below.end - below.start > 8 << 20, "no window: {below:x?}");
-        (below.start, at + PAGE)
+        let top = Side::Kernel.mmap(0, PAGE, 3, plain, -1, 0).expect("a page");
+        assert_eq!(Side::Kernel.munmap(top, PAGE), Ok(0));
+        // A call of the library's own may be made to fail.
+        let mut maps = (0..8).map(|_| {
+            let at = Side::Library.mmap(0, PAGE, 3, plain, -1, 0);
+            let at = at.expect("a page");
+            assert_eq!(Side::Library.munmap(at, PAGE), Ok(0));
+            at
+        });
+        let placed = maps.find(|at| at + 2 * ROOM_LENGTH < top);
+        let placed =
+            placed.expect("the library is preloaded, and places maps far below the kernel's");
+        (placed - ROOM_LENGTH, placed + ROOM_LENGTH)
     })
 }
 
-/// The room of maps of files, and much around it, where nobody else has anything; empty where none was asked for. Found
-/// by where the first such map goes.
-pub(crate) fn room() -> (usize, usize) {
-    static ROOM: OnceLock<(usize, usize)> = OnceLock::new();
-    const AROUND: usize = 64 << 30;
-    *ROOM.get_or_init(|| {
-        if !std::env::var("STOPGAP_FILES").is_ok_and(|word| word == "1") {
-            return (0, 0);
-        }
-        let fd = memfd(c"room", 0, &[1; PAGE]);
-        let map = || {
-            let at = Side::Library.mmap(0, PAGE, 1, libc::MAP_SHARED, fd, 0);
-            let at = at.expect("a page of a file");
-            assert_eq!(Side::Library.munmap(at, PAGE), Ok(0));
-            at
-        };
-        // A call of the library's own may be made to fail.
-        let (start, _) = window();
-        let at = (0..8)
-            .map(|_| map())
-            .find(|at| at + AROUND < start - AROUND);
-        let at = at.expect("maps of files have a room far below the window");
-        // SAFETY: opened above.
-        unsafe { libc::close(fd) };
-        (at - AROUND, at + AROUND)
-    })
-}
+/// As long as the longest room that the tests ask for.
+const ROOM_LENGTH: usize = 64 << 30;
 
 /// A file of memory with these contents.
 pub(crate) fn memfd(name: &CStr, flags: libc::c_uint, contents: &[u8]) -> c_int {
@@ -140,12 +119,9 @@ fn files(contents: &[u8]) -> Vec<[c_int; 2]> {
     ]
 }
 
-fn within((start, end): (usize, usize), at: usize) -> bool {
-    start <= at && at < end
-}
-
 fn within_room(slot: &Slot) -> bool {
-    within(room(), slot.a)
+    let (start, end) = room();
+    (start..end).contains(&slot.a)
 }
 
 struct Slot {
@@ -162,13 +138,7 @@ impl Slot {
         self.live.len()
     }
 
-    /// What of it is unmapped is nobody else's: reserved, or a place that is taken as long as a part of it is.
-    fn in_window(&self) -> bool {
-        let reserved = !cfg!(feature = "inject") && within(window(), self.a);
-        (reserved || self.in_room()) && !self.grown
-    }
-
-    /// Where nothing is reserved either.
+    /// What of it is unmapped is nobody else's: a place is taken as long as a part of it is.
     fn in_room(&self) -> bool {
         within_room(self) && !self.grown
     }
@@ -213,7 +183,6 @@ type Outcome = Result<(), String>;
 
 impl Actor {
     pub(crate) fn new(number: usize, seed: u64, forks: bool, only: bool) -> Actor {
-        window();
         room();
         let mut random = Random::new(seed.wrapping_mul(31).wrapping_add(number as u64));
         let contents: Vec<u8> = (0..FILE_PAGES * PAGE / 8)
@@ -274,7 +243,7 @@ impl Actor {
             62..74 => self.advise(slot),
             74..80 => self.map_fixed(slot),
             80..83 => self.map_noreplace(slot),
-            83..85 => self.map_in_the_window(),
+            83..85 => self.map_in_the_room(),
             85..96 => self.remap(slot),
             96..98 => self.lock(slot),
             98..100 => self.truncate(),
@@ -454,12 +423,12 @@ impl Actor {
     }
 
     fn unmap_whole(&mut self, slot: usize) -> Outcome {
-        if !self.slots[slot].in_window() && self.slots[slot].live.contains(&false) {
+        if !self.slots[slot].in_room() && self.slots[slot].live.contains(&false) {
             return self.unmap_rest(slot);
         }
         let slot = self.slots.swap_remove(slot);
         let length = slot.pages() * PAGE;
-        let free = self.random.below(6) == 0 && slot.in_window();
+        let free = self.random.below(6) == 0 && slot.in_room();
         if free {
             // What it holds is anybody's guess from here on.
             let a = Side::Library.madvise(slot.a, length, libc::MADV_FREE);
@@ -478,7 +447,7 @@ impl Actor {
             let mut bytes = [0; PAGE];
             // Another thread may have been given it, and be gone by now: only where there never was one.
             if self.only
-                && slot.in_window()
+                && slot.in_room()
                 && alone()
                 && read(slot.a + page * PAGE, &mut bytes).is_ok()
             {
@@ -493,7 +462,7 @@ impl Actor {
 
     fn unmap_part(&mut self, slot: usize) -> Outcome {
         let (from, pages) = self.part(slot);
-        if !self.slots[slot].in_window() {
+        if !self.slots[slot].in_room() {
             return Ok(()); // the kernel would give the hole to whoever asks next
         }
         let less = if self.random.below(4) == 0 {
@@ -525,10 +494,10 @@ impl Actor {
         }
     }
 
-    /// Whether a call may go over these pages: dead ones of a map outside the window may be anybody's by now.
+    /// Whether a call may go over these pages: dead ones of a map outside the room may be anybody's by now.
     fn may(&self, slot: usize, from: usize, pages: usize) -> bool {
         let slot = &self.slots[slot];
-        slot.in_window() || slot.all_live(from, pages)
+        slot.in_room() || slot.all_live(from, pages)
     }
 
     fn protect(&mut self, slot: usize) -> Outcome {
@@ -687,11 +656,11 @@ impl Actor {
         Ok(())
     }
 
-    /// A map where the window is only reserved: to the program that is free.
-    fn map_in_the_window(&mut self) -> Outcome {
-        let (start, end) = window();
-        if self.slots.len() >= SLOTS || end - start < 32 << 30 {
-            return Ok(()); // in a small window that may be another's
+    /// A map where the room is free.
+    fn map_in_the_room(&mut self) -> Outcome {
+        let (start, _) = room();
+        if self.slots.len() >= SLOTS {
+            return Ok(());
         }
         // Each its part, far below what the library gives out.
         let at = start + (self.number << 30) + self.random.below(1 << 12) * PAGE;
@@ -707,8 +676,8 @@ impl Actor {
         let a = Side::Library.mmap(at, pages * PAGE, 3, flags, -1, 0);
         let b_at = self.new_b();
         let b = Side::Kernel.mmap(b_at, pages * PAGE, 3, flags, -1, 0);
-        self.note(format!("mmap in the window at {at:x}, {pages} = {a:x?}"));
-        agree("mmap in the window", a.map(|a| a - at), b.map(|b| b - b_at))?;
+        self.note(format!("mmap in the room at {at:x}, {pages} = {a:x?}"));
+        agree("mmap in the room", a.map(|a| a - at), b.map(|b| b - b_at))?;
         if a.is_ok() {
             self.slots.push(Slot {
                 a: at,
@@ -748,7 +717,7 @@ impl Actor {
     fn shrink(&mut self, slot: usize, from: usize, pages: usize) -> Outcome {
         let fewer = self.random.below(pages + 1);
         // Of a map that is not tight in its place only the end, which is then nobody's.
-        let tight = self.slots[slot].in_window();
+        let tight = self.slots[slot].in_room();
         let end = from + pages == self.slots[slot].pages();
         if !(tight || end && self.slots[slot].all_live(from, pages)) {
             return Ok(());
@@ -831,7 +800,7 @@ impl Actor {
 
     fn move_and_grow(&mut self, slot: usize, from: usize, pages: usize) -> Outcome {
         let more = 1 + self.random.below(70);
-        // What is not reserved the kernel grows into.
+        // The kernel grows into what is free.
         if within_room(&self.slots[slot]) && self.takes_holes(slot, more) {
             return Ok(());
         }
@@ -892,7 +861,7 @@ impl Actor {
         self.slots[slot].live[from..from + pages].fill(false);
         // For a moment there was a hole, for any thread's or signal handler's map that the kernel places.
         self.slots[slot].grown |= !(self.only && alone());
-        if !self.slots[slot].in_window() && self.slots[slot].live.contains(&true) {
+        if !self.slots[slot].in_room() && self.slots[slot].live.contains(&true) {
             // Its hole is the kernel's; what is left of it goes, too.
             return self.unmap_rest(slot);
         }
@@ -918,7 +887,7 @@ impl Actor {
         let pages = pages.min(room);
         if other == slot
             || !self.may(other, to, room)
-            || !self.slots[slot].in_window()
+            || !self.slots[slot].in_room()
             || !self.slots[slot].all_live(from, pages)
             || self.cut_differently(slot, from, pages)
         {
@@ -950,7 +919,7 @@ impl Actor {
         }
         let (first, second) = (slot.max(other), slot.min(other));
         for slot in [first, second] {
-            if !self.slots[slot].in_window() && self.slots[slot].live.contains(&false) {
+            if !self.slots[slot].in_room() && self.slots[slot].live.contains(&false) {
                 self.unmap_rest(slot)?;
             } else {
                 self.drop_dead(slot);
@@ -1045,10 +1014,9 @@ impl Actor {
             let permitted = (maps::at(shown, a), maps::at(shown, b));
             let same = match permitted {
                 (a, Some(b)) => a == Some(b),
-                // Nothing there; outside the window somebody else may have it by now.
+                // Nothing there; outside the room somebody else may have it by now.
                 (None, None) => true,
-                (Some(_), None) if one.in_room() => false,
-                (Some((permissions, _)), None) => permissions == *b"---p" || !one.in_window(),
+                (Some(_), None) => !one.in_room(),
             };
             if !same {
                 return Err(format!(
@@ -1056,7 +1024,7 @@ impl Actor {
                     one.a
                 ));
             }
-            if permitted.1.is_none() && !one.in_window() {
+            if permitted.1.is_none() && !one.in_room() {
                 continue;
             }
             let (mut in_a, mut in_b) = ([0; PAGE], [0; PAGE]);

@@ -15,13 +15,11 @@
 //! or written only, shorter than its map, truncated while it is mapped, or of what cannot be mapped.
 //!
 //! With `--features inject` the library's own calls fail now and then, too: a library that cannot have what it wants
-//! must pass through, and nothing may differ either. Addresses that could not be reserved again are then the kernel's
-//! to give to whoever asks, so nothing is done to what was unmapped.
+//! must pass through, and nothing may differ either.
 //!
 //! What may differ, and is left out: where a map lies; whether a map can grow in its place beyond its own addresses;
-//! what is shown where nothing is mapped (nothing, or the reservation without access); and into how many VMAs a range
-//! of alike pages is cut, which only a move of all of it (mremap) can tell: where the sides are cut differently, none
-//! is made.
+//! and into how many VMAs a range of alike pages is cut, which only a move of all of it (mremap) can tell: where the
+//! sides are cut differently, none is made.
 
 #![allow(unsafe_code)]
 
@@ -175,8 +173,8 @@ extern "C" fn on_signal(_: libc::c_int) {
             if hole && side.munmap(at + 4096, 4096).is_err() {
                 wrong(line!());
             }
-            // Outside the window the hole may be another thread's by now: it is gone around.
-            let (start, end) = actor::window();
+            // Outside the room the hole may be another thread's by now: it is gone around.
+            let (start, end) = actor::room();
             let first = if hole && !(start..end).contains(&at) {
                 if pages > 2 && side.munmap(at + 8192, (pages - 2) * 4096).is_err() {
                     wrong(line!());
@@ -214,7 +212,6 @@ extern "C" fn on_signal(_: libc::c_int) {
 
 fn child(seed: u64) -> ExitCode {
     // Before there are threads and signals, which map, too.
-    actor::window();
     actor::room();
     let file = actor::memfd(c"signal", 0, &[0xf1; 4096]);
     FILE.store(file, Ordering::Relaxed);

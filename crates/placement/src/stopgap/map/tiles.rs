@@ -1,7 +1,7 @@
 //! Tiles that come and go, and the nodes above them.
 
-use super::{Map, NONE, Node, Place, RECENT, bit_of, slot, tile_number};
-use crate::memory::Box;
+use super::{Map, NONE, Place, RECENT, bit_of, slot, tile_number};
+use crate::memory::{Box, push_zeroed, zeroed};
 use crate::stopgap::tile::Tile;
 
 impl Map {
@@ -27,11 +27,11 @@ impl Map {
             if child == NONE {
                 child = match self.spare.pop() {
                     Some(spare) => {
-                        self.nodes[spare as usize] = Node::new(node);
+                        self.nodes[spare as usize].renew(node);
                         spare
                     }
                     None => {
-                        self.nodes.push(Node::new(node));
+                        push_zeroed(&mut self.nodes).renew(node);
                         self.nodes.len() as u32 - 1
                     }
                 };
@@ -41,8 +41,9 @@ impl Map {
         }
         let tile = self.tiles.len();
         let memory = *self.tiles.allocator();
-        self.tiles
-            .push(Box::new_in(Tile::new(number, node), memory));
+        let mut made: Box<Tile> = zeroed(memory);
+        (made.number, made.parent) = (number, node);
+        self.tiles.push(made);
         self.adopt(node, slot(number, 1), tile as u32);
         self.remember(number, tile);
         tile

@@ -1,0 +1,428 @@
+//! What the library knows, and the lock in front of it: the room, the freed maps that are kept, changes to be applied.
+//!
+//! ```text
+//! idle --first map--> serving --nothing can be placed any more--> aside: every call goes to the kernel as it is
+//! ```
+
+#![allow(unsafe_code)]
+
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
+
+use crate::inject;
+use crate::kept::{Kept, Map, Runs};
+use crate::kernel::{self, PAGE};
+use crate::lock::Lock;
+use crate::notes::{Kind, Notes};
+use crate::report::{Count, count};
+use crate::room::{HUGE, Room, Span};
+use crate::setup;
+
+/// A freed map with fewer resident pages is not kept: the two changes of its protection cost what they save.
+const LEAST_RESIDENT: usize = 2;
+/// Hints that the kernel did not take, after which no more are given: somebody else uses the room.
+const MOST_MISSED: u32 = 64;
+
+const IDLE: u32 = 0;
+const SERVING: u32 = 1;
+const ASIDE: u32 = 2;
+
+static STAGE: AtomicU32 = AtomicU32::new(IDLE);
+/// The room; 0 and 0 where there is none.
+static START: AtomicUsize = AtomicUsize::new(0);
+static END: AtomicUsize = AtomicUsize::new(0);
+/// Hints that were not taken.
+static MISSED: AtomicU32 = AtomicU32::new(0);
+/// Whether maps of files get places.
+static FILES: AtomicBool = AtomicBool::new(false);
+/// Whether freed maps are kept.
+static KEEPING: AtomicBool = AtomicBool::new(false);
+/// Advice about huge pages for each large map.
+static ADVICE: AtomicI32 = AtomicI32::new(NO_ADVICE);
+const NO_ADVICE: i32 = -1;
+
+static LOCK: Lock = Lock::new();
+static NOTES: Notes = Notes::new();
+
+struct Locked(UnsafeCell<Books>);
+
+// SAFETY: only the holder of `LOCK` looks inside.
+unsafe impl Sync for Locked {}
+
+static BOOKS: Locked = Locked(UnsafeCell::new(Books {
+    room: Room::closed(),
+    kept: Kept::new(),
+    resident: Vec::new(),
+}));
+
+/// See the module.
+pub(crate) struct Books {
+    room: Room,
+    kept: Kept,
+    /// For mincore(2).
+    resident: Vec<u8>,
+}
+
+/// The lock is taken: by another thread, or by this one below a signal handler.
+pub(crate) struct Busy;
+
+/// Returns the state in a word, for the report.
+pub(crate) fn state() -> &'static str {
+    match STAGE.load(Ordering::Relaxed) {
+        IDLE => "idle",
+        SERVING => "serving",
+        _ => "aside",
+    }
+}
+
+/// Returns whether maps may be placed, and opens the room when asked for the first time.
+#[inline]
+pub(crate) fn serving() -> bool {
+    match STAGE.load(Ordering::Acquire) {
+        SERVING => MISSED.load(Ordering::Relaxed) < MOST_MISSED,
+        IDLE => open(),
+        _ => false,
+    }
+}
+
+/// Returns whether maps of files get places. Right once [`serving`] was asked.
+pub(crate) fn places_files() -> bool {
+    FILES.load(Ordering::Relaxed)
+}
+
+/// Returns whether freed maps may be kept.
+#[inline]
+pub(crate) fn keeping() -> bool {
+    KEEPING.load(Ordering::Relaxed)
+}
+
+#[cold]
+fn open() -> bool {
+    let opened = locked(|books| {
+        // Another thread may have opened it meanwhile.
+        if STAGE.load(Ordering::Relaxed) == IDLE {
+            let stage = if books.open() { SERVING } else { ASIDE };
+            STAGE.store(stage, Ordering::Release);
+        }
+        STAGE.load(Ordering::Relaxed) == SERVING
+    });
+    opened.unwrap_or(false)
+}
+
+/// Gives no more places, for good: a sanitizer's runtime has other plans for the addresses.
+pub(crate) fn stand_aside() {
+    STAGE.store(ASIDE, Ordering::Release);
+}
+
+/// Returns the pages of a range, if it shares any with the room. The kernel judges what is no range at all.
+#[inline]
+pub(crate) fn concerns(address: usize, length: usize) -> Option<Span> {
+    let end = END.load(Ordering::Relaxed);
+    if address >= end || length == 0 {
+        return None;
+    }
+    let start = address - address % PAGE;
+    let last = address
+        .checked_add(length)?
+        .checked_next_multiple_of(PAGE)?;
+    (START.load(Ordering::Relaxed) < last).then_some(Span::new(start, last))
+}
+
+/// Works on the books, after the changes that could not be applied when they were made.
+pub(crate) fn locked<T>(work: impl FnOnce(&mut Books) -> T) -> Result<T, Busy> {
+    if !LOCK.enter() {
+        return Err(Busy);
+    }
+    // SAFETY: the lock is held.
+    let books = unsafe { &mut *BOOKS.0.get() };
+    books.apply_notes();
+    let result = work(books);
+    LOCK.leave();
+    Ok(result)
+}
+
+/// Applies a change to the books, now or when the lock is next taken.
+pub(crate) fn apply(kind: Kind, span: Span) {
+    if locked(|books| books.apply(kind, span)).is_err() {
+        note(kind, span);
+    }
+}
+
+/// Leaves a change to the next holder of the lock.
+#[cold]
+pub(crate) fn note(kind: Kind, span: Span) {
+    count(Count::busy, 1);
+    if !NOTES.leave(kind, span) {
+        // Without it the books are wrong. For places that is harmless, for kept pages it is not.
+        KEEPING.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Counts a hint that the kernel did not take: somebody's map lies there, unknown to the books.
+pub(crate) fn missed() {
+    count(Count::missed, 1);
+    MISSED.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Tells the kernel about huge pages for a map that is large enough, where a policy was asked for.
+#[inline]
+pub(crate) fn advise(address: usize, length: usize) {
+    let advice = ADVICE.load(Ordering::Relaxed);
+    if advice != NO_ADVICE && length >= HUGE {
+        let _ = kernel::madvise(address, length.next_multiple_of(PAGE), advice);
+    }
+}
+
+/// Unmaps all that is kept, and keeps nothing any more. Where the lock is taken, what is kept stays as it is, without
+/// access, and is never used again: nobody could say then what the program has mapped over it.
+#[cold]
+pub(crate) fn keep_no_more() {
+    if keeping() {
+        let _ = locked(Books::drop_kept);
+        KEEPING.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Prepares for a map that the program puts into `span`: unmaps what is kept there.
+pub(crate) fn make_way(span: Span) {
+    if keeping() && locked(|books| books.evict(span)).is_err() {
+        keep_no_more();
+    }
+}
+
+/// Prepares for a change of the maps in `span` that leaves them where they are.
+pub(crate) fn change(span: Span) {
+    if keeping() && locked(|books| books.change(span)).is_err() {
+        note(Kind::Changed, span);
+    }
+}
+
+/// Unmaps all that is kept, because the kernel had no memory or no room. Returns whether anything was.
+#[cold]
+pub(crate) fn relieve() -> bool {
+    let relieved = keeping() && locked(Books::drop_kept).unwrap_or(false);
+    if relieved && setup::limited() {
+        KEEPING.store(false, Ordering::Relaxed);
+    }
+    count(Count::relieved, usize::from(relieved));
+    relieved
+}
+
+impl Books {
+    fn open(&mut self) -> bool {
+        let Some(settings) = setup::settings() else {
+            return false;
+        };
+        let Some(span) = setup::room(settings.window) else {
+            return false;
+        };
+        if !self.room.open(span) {
+            return false;
+        }
+        if settings.keep > 0 && !setup::limited() {
+            self.kept.allow(settings.keep);
+            self.resident.resize(crate::calls::LIMIT / PAGE, 0);
+            KEEPING.store(true, Ordering::Relaxed);
+        }
+        FILES.store(settings.files, Ordering::Relaxed);
+        ADVICE.store(settings.advise.unwrap_or(NO_ADVICE), Ordering::Relaxed);
+        START.store(span.start, Ordering::Relaxed);
+        END.store(span.end, Ordering::Relaxed);
+        true
+    }
+
+    fn apply_notes(&mut self) {
+        while NOTES.any() {
+            let Some((kind, span)) = NOTES.first() else {
+                return;
+            };
+            self.apply(kind, span);
+        }
+    }
+
+    fn apply(&mut self, kind: Kind, span: Span) {
+        let span = span.with(self.room.span());
+        if span.length() == 0 {
+            return;
+        }
+        match kind {
+            Kind::Released => {
+                self.forget_kept(span);
+                if self.room.release(span) {
+                    self.evict(self.room.around(span));
+                }
+            }
+            Kind::Claimed => {
+                self.forget_kept(span);
+                self.room.claim(span);
+                self.evict(self.room.around(span));
+            }
+            Kind::Changed => self.change(span),
+        }
+    }
+
+    /// Returns a place for a map of `length` bytes, whole pages; with it a kept map that lies there.
+    pub(crate) fn place(
+        &mut self,
+        length: usize,
+        may_be_kept: bool,
+    ) -> Option<(Span, Option<Map>)> {
+        if may_be_kept
+            && keeping()
+            && let Some(map) = self.kept.pop(length / PAGE)
+        {
+            self.room.enliven(map.span);
+            return Some((map.span, Some(map)));
+        }
+        Some((self.room.place(length, may_be_kept)?, None))
+    }
+
+    /// Unmaps what is kept in `span` or right beside it: the program is about to change something there, and a kept
+    /// map that came back beside it would not be joined with it as a new map is.
+    pub(crate) fn evict(&mut self, span: Span) {
+        if keeping() {
+            for map in self.kept.remove(span.wider()) {
+                self.drop_map(map);
+            }
+        }
+    }
+
+    /// Marks what the program is about to change in `span`. Nothing is kept in it, nor beside a map that was changed.
+    pub(crate) fn change(&mut self, span: Span) {
+        let around = if self.room.changed(span) {
+            self.room.around(span)
+        } else {
+            span
+        };
+        self.evict(around);
+    }
+
+    /// The program has mapped or unmapped `span`, where something kept may have been: unmaps what is left beside it.
+    fn forget_kept(&mut self, span: Span) {
+        if !keeping() {
+            return;
+        }
+        for map in self.kept.remove(span) {
+            for rest in [
+                Span::new(map.span.start, map.span.end.min(span.start)),
+                Span::new(map.span.start.max(span.end), map.span.end),
+            ] {
+                if rest.length() > 0 {
+                    let _ = kernel::munmap(rest.start, rest.length());
+                }
+            }
+            self.room.unplace(map.span);
+        }
+    }
+
+    fn drop_map(&mut self, map: Map) {
+        let _ = kernel::munmap(map.span.start, map.span.length());
+        self.room.unplace(map.span);
+    }
+
+    /// Unmaps all that is kept. Returns whether anything was.
+    fn drop_kept(&mut self) -> bool {
+        let any = keeping() && !self.kept.is_empty();
+        while any && let Some(map) = self.kept.oldest() {
+            self.drop_map(map);
+        }
+        any
+    }
+
+    /// Keeps the map at `span`, which the program unmaps, if it is whole, was never changed, and has pages. Returns
+    /// whether it is unmapped now, to the program's eyes.
+    pub(crate) fn keep(&mut self, span: Span) -> bool {
+        if !keeping() || self.room.beside_changed(span) || !self.room.take(span) {
+            return false;
+        }
+        let without_access = inject::before()
+            .and_then(|()| kernel::mprotect(span.start, span.length(), libc::PROT_NONE));
+        if without_access.is_err() {
+            self.room.enliven(span);
+            return false;
+        }
+        let pages = span.length() / PAGE;
+        // Looked at when nobody can change it any more.
+        let bytes = &mut self.resident[..pages];
+        let looked = inject::before().is_ok() && kernel::resident(span.start, bytes);
+        let runs = if looked {
+            Runs::of(bytes)
+        } else {
+            Runs::default()
+        };
+        if runs.pages() < LEAST_RESIDENT {
+            if kernel::munmap(span.start, span.length()).is_err() {
+                // The kernel needs a map more to split one, and may have none: its answer is the program's.
+                let _ = kernel::mprotect(
+                    span.start,
+                    span.length(),
+                    libc::PROT_READ | libc::PROT_WRITE,
+                );
+                self.room.enliven(span);
+                return false;
+            }
+            self.room.unplace(span);
+            count(Count::unmapped, 1);
+            return true;
+        }
+        // What mincore calls absent may be swapped out, and would come back with its contents.
+        let mut from = 0;
+        for (start, end) in runs.iter().chain([(pages, pages)]) {
+            if from < start {
+                let (at, length) = (span.start + from * PAGE, (start - from) * PAGE);
+                let _ = kernel::madvise(at, length, libc::MADV_DONTNEED);
+            }
+            from = end;
+        }
+        self.kept.push(span, runs);
+        count(Count::kept, 1);
+        while let Some(old) = self.kept.too_many() {
+            count(Count::evicted, 1);
+            self.drop_map(old);
+        }
+        true
+    }
+}
+
+pub(crate) mod forks {
+    //! libc's fork holds the lock, so that its child finds whole books. A child of another fork that finds the lock
+    //! taken by a thread it does not have never gets it, and places nothing.
+
+    use super::{Books, LOCK, keeping, locked};
+    use crate::{kernel, report};
+
+    /// How often a fork tries to get the lock, letting other threads run in between.
+    const TRIES: u32 = 1_000;
+
+    extern "C" fn before() {
+        if keeping() {
+            // A child would share the pages, and each side would copy them at its next use.
+            let _ = locked(Books::drop_kept);
+        }
+        for _ in 0..TRIES {
+            if LOCK.enter() {
+                LOCK.hold_for_fork();
+                return;
+            }
+            kernel::let_others_run();
+        }
+    }
+
+    extern "C" fn in_parent() {
+        LOCK.leave_after_fork();
+    }
+
+    extern "C" fn in_child() {
+        if LOCK.leave_after_fork() {
+            report::begin_anew();
+        }
+    }
+
+    /// Asks libc to call the handlers. Called when the library is loaded, and not by the first map: that may come from
+    /// a malloc or a fork handler, whose locks libc's registration would need.
+    pub(crate) fn watch() {
+        // SAFETY: the handlers are functions of this library, which is never unloaded. The call cannot fail before
+        // there are dozens.
+        unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+    }
+}
