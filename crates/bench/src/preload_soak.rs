@@ -14,6 +14,8 @@
 //! Before its pairs each program runs twice through `stopgap run --fix arena`, on all CPUs, checked and not timed: a
 //! command's start is no part of what the library costs. The pairs set `LD_PRELOAD` themselves, as that command does.
 //!
+//! `STOPGAP_KEEP=32M` in its environment makes the fix arena-keep.
+//!
 //! Everything happens on this machine, in a private folder, over Unix sockets. What the library did is counted by its own
 //! report (`STOPGAP_REPORT`): a run in which it was not loaded does not pass.
 

@@ -29,6 +29,15 @@ const LIBRARY: &str = "STOPGAP_PRELOAD";
 const FILE: &str = "libstopgap_preload.so";
 const BUILD: &str = "cargo build --release -p stopgap-preload";
 
+/// Most bytes of freed maps that keep their pages; what `arena-keep` asks for where the user does not.
+const KEEP: &str = "STOPGAP_KEEP";
+const KEPT: &str = "32M";
+
+/// What `arena-keep` says before anything else.
+const UNSAFE: &str = "arena-keep is unsafe for programs whose memory the kernel or another process still uses after \
+    munmap (vmsplice, O_DIRECT, io_uring or MSG_ZEROCOPY in flight, shmat with SHM_REMAP, mbind, userfaultfd, ...): it \
+    corrupts their data. docs/fixes/run.md has the list; arena is safe";
+
 /// Exit status of a command that cannot be run, and of one that is not found; a shell's.
 const CANNOT_RUN: u8 = 126;
 const NOT_FOUND: u8 = 127;
@@ -45,11 +54,14 @@ struct Fixed {
 
 pub(crate) fn run(args: &args::RunFix) -> Result<ExitCode, Failure> {
     let fixed = Fixed::of(&args.fix)?;
+    if args.fix.contains(&Fix::ArenaKeep) {
+        tell(UNSAFE);
+    }
     if let (Some(_), Some(word)) = (&fixed.library, args.command.first())
         && let Some(why) = program::passes_through(word)
     {
         tell(&format!(
-            "{}: {why}; it runs without the library",
+            "{}: {why}; it runs without the fix",
             word.to_string_lossy()
         ));
     }
@@ -98,9 +110,20 @@ impl Fixed {
         if fixes.contains(&Fix::ArenaFiles) {
             fixed.variables.push(("STOPGAP_FILES", "1".into()));
         }
+        if fixed.library.is_some() {
+            // Without `arena-keep` it is 0, whatever a run around this one has set: keeping can corrupt data.
+            let keep = if fixes.contains(&Fix::ArenaKeep) {
+                let given = std::env::var_os(KEEP).filter(|given| !given.is_empty());
+                given.unwrap_or_else(|| KEPT.into())
+            } else {
+                "0".into()
+            };
+            fixed.variables.push((KEEP, keep));
+            fixed.variables.push((ASAN.0, asan_options()));
+        }
         let mut policies = fixes.iter().filter_map(|fix| match fix {
             Fix::Chunks(policy) => Some(policy),
-            Fix::Arena | Fix::ArenaFiles | Fix::BatchClient => None,
+            Fix::Arena | Fix::ArenaKeep | Fix::ArenaFiles | Fix::BatchClient => None,
         });
         if let Some(policy) = policies.next() {
             if let Some(other) = policies.find(|other| *other != policy) {
@@ -118,6 +141,19 @@ impl Fixed {
         }
         Ok(fixed)
     }
+}
+
+/// The variable of AddressSanitizer's options, and the one that lets its runtime start where another library comes
+/// first: ours, which hands it every call.
+const ASAN: (&str, &str) = ("ASAN_OPTIONS", "verify_asan_link_order=0");
+
+fn asan_options() -> OsString {
+    let mut options = std::env::var_os(ASAN.0).unwrap_or_default();
+    if !options.is_empty() {
+        options.push(":");
+    }
+    options.push(ASAN.1);
+    options
 }
 
 /// Where the library is.

@@ -105,6 +105,98 @@ fn maps_of_files_have_places_where_that_is_asked_for() {
 }
 
 #[test]
+fn pages_are_kept_only_where_that_is_asked_for_and_it_says_for_whom_that_is_unsafe() {
+    let shown = |list: &str, given: Option<&str>| {
+        let mut command = run(&["run", "--fix", list, "--", "env"]);
+        if let Some(given) = given {
+            command.env("STOPGAP_KEEP", given);
+        }
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let all = text(&output.stdout);
+        let keep = all
+            .lines()
+            .find_map(|line| line.strip_prefix("STOPGAP_KEEP="));
+        (keep.unwrap().to_owned(), text(&output.stderr))
+    };
+    for list in ["arena", "arena-files", "chunks=one-page"] {
+        assert_eq!(shown(list, None), ("0".to_owned(), String::new()), "{list}");
+        assert_eq!(shown(list, Some("64M")).0, "0", "{list}");
+    }
+    for (given, kept) in [(None, "32M"), (Some("64M"), "64M"), (Some(""), "32M")] {
+        let (keep, told) = shown("arena-keep", given);
+        assert_eq!(keep, kept);
+        let first = told.lines().next().unwrap();
+        assert!(
+            first.starts_with("stopgap: arena-keep is unsafe for programs"),
+            "{told}"
+        );
+    }
+}
+
+/// A program that maps, and reads what it freed; the runtime of the sanitizer is a shared library, as gcc has it by
+/// default.
+#[test]
+fn a_sanitizer_starts_and_finds_its_faults_under_the_library() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("freed.c");
+    std::fs::write(
+        &source,
+        "#include <stdlib.h>\n#include <stdio.h>\n#include <sys/mman.h>\n\
+         int main(int count, char **words) {\n\
+         for (int i = 0; i < 1000; i++) {\n\
+         char *at = mmap(0, 65536, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);\n\
+         if (at == MAP_FAILED || at[5]) return 2;\n\
+         at[5] = 1; munmap(at, 65536); }\n\
+         if (mlockall(MCL_CURRENT)) return 3;\n\
+         puts(\"mapped\"); fflush(stdout);\n\
+         volatile char *freed = malloc(100); free((void *)freed);\n\
+         return count > 1 ? freed[3] : 0; }\n",
+    )
+    .unwrap();
+    for (word, status) in [("address", 1), ("thread", 66)] {
+        let program = folder.path().join(word);
+        let built = Command::new("cc")
+            .arg(format!("-fsanitize={word}"))
+            .args(["-g", "-o"])
+            .args([&program, &source])
+            .output()
+            .unwrap();
+        let plain = Command::new(&program).output();
+        let works = plain.is_ok_and(|plain| plain.status.success());
+        if !built.status.success() || !works {
+            // The compiler has no such runtime, or that does not run on this kernel.
+            stopgap_kernel::fake::skipped(format!("-fsanitize={word}: {}", text(&built.stderr)));
+            continue;
+        }
+        let path = program.to_str().unwrap();
+        for (list, words) in [
+            ("arena", vec![path]),
+            ("arena-keep", vec![path]),
+            ("arena", vec!["sh", "-c", path]),
+            ("arena-keep", vec!["sh", "-c", path]),
+        ] {
+            let all = [vec!["run", "--fix", list, "--"], words.clone()].concat();
+            let output = run(&all).output().unwrap();
+            assert!(output.status.success(), "{all:?}: {output:?}");
+            assert_eq!(text(&output.stdout), "mapped\n");
+            let told = text(&output.stderr);
+            let said = told.contains("is built with a sanitizer");
+            assert_eq!(said, words.len() == 1, "{told}");
+            if word == "address" {
+                let faulty = format!("{path} x");
+                let output = run(&["run", "--fix", list, "--", "sh", "-c", &faulty])
+                    .output()
+                    .unwrap();
+                assert_eq!(output.status.code(), Some(status), "{output:?}");
+                let told = text(&output.stderr);
+                assert!(told.contains("heap-use-after-free"), "{told}");
+            }
+        }
+    }
+}
+
+#[test]
 fn without_the_library_it_says_how_to_build_it() {
     for given in ["/no/such/library.so", "/"] {
         let words = ["run", "--fix", "arena", "--", "true"];
@@ -157,7 +249,10 @@ fn a_fix_that_is_none_is_refused() {
         assert_eq!(output.status.code(), Some(1), "{fix}: {output:?}");
         let told = text(&output.stderr);
         if fix.starts_with("arena-") {
-            assert!(told.contains("there are arena, arena-files,"), "{told}");
+            assert!(
+                told.contains("there are arena, arena-keep, arena-files,"),
+                "{told}"
+            );
         }
     }
     let output = run(&["run", "--fix", "arena"]).output().unwrap();

@@ -34,10 +34,9 @@ fn main() -> ExitCode {
             "--guest" => guest(count(arguments.next()), large_maps),
             "--files" => guest(count(arguments.next()), maps_of_a_file(HELD)),
             "--file" => guest(count(arguments.next()), maps_of_a_file(0)),
-            "--fork" => forks(0, false),
-            "--fork-that-maps" => forks(0, true),
-            "--many-forks" => forks(2 * FORKS, false),
-            "--many-forks-that-map" => forks(2 * FORKS, true),
+            "--placed" => guest(count(arguments.next()), touched_pages),
+            "--fork" => forks(false),
+            "--fork-that-maps" => forks(true),
             _ => continue,
         }
         return ExitCode::SUCCESS;
@@ -47,7 +46,7 @@ fn main() -> ExitCode {
     exec(&library);
     forked(&library);
     passed(&library);
-    file_maps();
+    placed(&library);
     files(&library);
     ExitCode::SUCCESS
 }
@@ -110,12 +109,11 @@ fn exec(library: &Path) {
     );
 }
 
-/// Forks that are timed; fewer than the library lets pass before it weighs them.
+/// Forks that are timed.
 const FORKS: u32 = 48;
 
-/// Prints nanoseconds of a fork and its child, which ends at once, or maps, touches and unmaps a page before. `before`:
-/// forks that are not timed.
-fn forks(before: u32, child_maps: bool) {
+/// Prints nanoseconds of a fork and its child, which ends at once, or maps, touches and unmaps a page before.
+fn forks(child_maps: bool) {
     let page = || {
         let at = map(0, PAGE, READ_WRITE, PLAIN, -1);
         // SAFETY: mapped for writing just now; this program's own.
@@ -139,20 +137,17 @@ fn forks(before: u32, child_maps: bool) {
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     };
     page();
-    (0..before).for_each(|_| fork());
     let all = || cpu() + children().0 * 1e3;
     let begin = all();
     (0..FORKS).for_each(|_| fork());
     println!("{}", (all() - begin) / f64::from(FORKS));
 }
 
-/// What a fork costs who is served, and who forks so often that it has no window any more.
+/// Prints what a fork costs.
 fn forked(library: &Path) {
     for (mode, what) in [
         ("--fork", "a fork and its child      "),
         ("--fork-that-maps", "the same, if it maps a page"),
-        ("--many-forks", "the same after 64 forks    "),
-        ("--many-forks-that-map", "and if it maps a page      "),
     ] {
         let [without, with] = guests(mode, [&[], &[("LD_PRELOAD", library.as_os_str())]]);
         println!(
@@ -172,6 +167,29 @@ fn large_maps() {
         assert_ne!(at, libc::MAP_FAILED);
         assert_eq!(libc::munmap(at, LARGE), 0);
     }
+}
+
+/// A map of 16 pages, all written to, and its end.
+fn touched_pages() {
+    let at = map(0, FILE, READ_WRITE, PLAIN, -1);
+    for page in (at..at + FILE).step_by(PAGE) {
+        // SAFETY: mapped for writing just now; this program's own.
+        unsafe { (page as *mut u8).write_volatile(1) };
+    }
+    // SAFETY: this program's own.
+    assert_eq!(unsafe { libc::munmap(at as *mut c_void, FILE) }, 0);
+}
+
+/// Prints what a map that is placed costs, and what is saved where its pages are kept.
+fn placed(library: &Path) {
+    let preload = ("LD_PRELOAD", library.as_os_str());
+    let keep = ("STOPGAP_KEEP", OsStr::new("32M"));
+    let [without, with, kept] = guests("--placed", [&[], &[preload], &[preload, keep]]);
+    println!(
+        "16 pages, all written to   {without:7.0} ns; with the library {with:.0} ns: {:.3}x; where pages are kept {kept:.0} ns: {:.3}x",
+        with / without,
+        kept / without
+    );
 }
 
 /// Pairs of a file's map, one page of it read, and its end, beside others of it. Where nothing is near the kernel makes
@@ -202,7 +220,7 @@ fn guest(count: Option<u32>, pair: impl Fn()) {
         pairs(count);
         return;
     }
-    // A map that is taken over first: what passes through then passes a window.
+    // A map that is placed first: what passes through then passes the room.
     // SAFETY: a map without an address touches nothing that is there.
     unsafe { libc::mmap(std::ptr::null_mut(), PAGE, READ_WRITE, PLAIN, -1, 0) };
     pairs(PAIRS);
@@ -249,7 +267,7 @@ fn files(library: &Path) {
 }
 
 fn map(at: usize, length: usize, protection: c_int, flags: c_int, fd: c_int) -> usize {
-    // SAFETY: without an address, or within the window that this program has reserved.
+    // SAFETY: a map without an address touches nothing that is there.
     let mapped = unsafe { libc::mmap(at as *mut c_void, length, protection, flags, fd, 0) };
     assert_ne!(
         mapped,
@@ -279,39 +297,4 @@ fn file() -> c_int {
 fn touch(at: usize) {
     // SAFETY: mapped for reading just now.
     assert_eq!(unsafe { (at as *const u8).read_volatile() }, 1);
-}
-
-/// A map of a file, one page read, and its end: where the kernel places it, in a reserved window at the cheapest place
-/// that can be, always the same, and at a hint where nothing is; the last two without any bookkeeping.
-fn file_maps() {
-    let fd = file();
-    let window = map(0, 1 << 30, libc::PROT_NONE, PLAIN, -1);
-    let place = window + (512 << 20);
-    let by_the_kernel = || by_libc(0, libc::MAP_PRIVATE, fd);
-    let in_the_window = || {
-        let fixed = libc::MAP_PRIVATE | libc::MAP_FIXED;
-        touch(map(place, FILE, libc::PROT_READ, fixed, fd));
-        map(place, FILE, libc::PROT_NONE, PLAIN | libc::MAP_FIXED, -1);
-    };
-    let far_below = window / 8 * 7 / PAGE * PAGE;
-    for number in 1..=HELD {
-        let at = far_below + number * FILE;
-        touch(map(at, FILE, libc::PROT_READ, libc::MAP_PRIVATE, fd));
-    }
-    let at_a_hint = || by_libc(far_below, libc::MAP_PRIVATE, fd);
-    let sides: [&dyn Fn(); 3] = [&by_the_kernel, &in_the_window, &at_a_hint];
-    let mut times = [const { Vec::new() }; 3];
-    for _ in 0..ROUNDS {
-        for (side, call) in sides.iter().enumerate() {
-            let begin = cpu();
-            (0..PAIRS).for_each(|_| call());
-            times[side].push((cpu() - begin) / f64::from(PAIRS));
-        }
-    }
-    let [kernel, window, hint] = times.map(|mut times| median(&mut times));
-    println!(
-        "a map of a file            {kernel:7.0} ns where the kernel places it; in a reserved window {window:.0} ns: {:.2}x; at a hint {hint:.0} ns: {:.2}x",
-        window / kernel,
-        hint / kernel
-    );
 }

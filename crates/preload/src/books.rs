@@ -109,11 +109,6 @@ fn open() -> bool {
     opened.unwrap_or(false)
 }
 
-/// Gives no more places, for good: a sanitizer's runtime has other plans for the addresses.
-pub(crate) fn stand_aside() {
-    STAGE.store(ASIDE, Ordering::Release);
-}
-
 /// Returns the pages of a range, if it shares any with the room. The kernel judges what is no range at all.
 #[inline]
 pub(crate) fn concerns(address: usize, length: usize) -> Option<Span> {

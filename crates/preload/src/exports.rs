@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::{off_t, off64_t, rlimit, rlimit64, size_t};
 
@@ -12,6 +13,31 @@ use crate::kernel::{Errno, Result};
 
 /// mmap's answer to an error.
 const FAILED: *mut c_void = usize::MAX as *mut c_void;
+
+/// Whether a sanitizer's runtime is loaded.
+static SANITIZED: AtomicBool = AtomicBool::new(false);
+
+/// Hands every call to the sanitizer's own function from now on: it must see what is mapped, and it locks nothing.
+pub(crate) fn leave_to_the_sanitizer() {
+    SANITIZED.store(true, Ordering::Relaxed);
+}
+
+/// Returns from an exported function with the answer of the function that stands behind it, where that is a sanitizer's.
+macro_rules! or_the_sanitizers {
+    ($name:ident($($argument:ident: $type:ty),*) -> $result:ty) => {
+        if SANITIZED.load(Ordering::Relaxed) {
+            let name = concat!(stringify!($name), "\0");
+            // SAFETY: the name ends with a 0; a function of libc's name has libc's type.
+            let next = unsafe {
+                let found = libc::dlsym(libc::RTLD_NEXT, name.as_ptr().cast());
+                std::mem::transmute::<*mut c_void, Option<extern "C" fn($($type),*) -> $result>>(found)
+            };
+            if let Some(next) = next {
+                return next($($argument),*);
+            }
+        }
+    };
+}
 
 #[cold]
 fn set(Errno(errno): Errno) {
@@ -48,6 +74,7 @@ extern "C" fn mmap(
     fd: c_int,
     offset: off_t,
 ) -> *mut c_void {
+    or_the_sanitizers!(mmap(at: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void);
     let wanted = Wanted {
         length,
         protection,
@@ -67,11 +94,13 @@ extern "C" fn mmap64(
     fd: c_int,
     offset: off64_t,
 ) -> *mut c_void {
+    or_the_sanitizers!(mmap64(at: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off64_t) -> *mut c_void);
     mmap(at, length, protection, flags, fd, offset)
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn munmap(at: *mut c_void, length: size_t) -> c_int {
+    or_the_sanitizers!(munmap(at: *mut c_void, length: size_t) -> c_int);
     status(calls::munmap(at as usize, length))
 }
 
@@ -85,6 +114,7 @@ extern "C" fn mremap(
     flags: c_int,
     new: *mut c_void,
 ) -> *mut c_void {
+    or_the_sanitizers!(mremap(old: *mut c_void, old_length: size_t, new_length: size_t, flags: c_int, new: *mut c_void) -> *mut c_void);
     let new = if flags & libc::MREMAP_FIXED != 0 {
         new as usize
     } else {
@@ -101,6 +131,7 @@ extern "C" fn mremap(
 
 #[unsafe(no_mangle)]
 extern "C" fn mprotect(at: *mut c_void, length: size_t, protection: c_int) -> c_int {
+    or_the_sanitizers!(mprotect(at: *mut c_void, length: size_t, protection: c_int) -> c_int);
     let at = at as usize;
     let call = || kernel::mprotect(at, length, protection);
     status(calls::change(at, length, call))
@@ -113,6 +144,7 @@ extern "C" fn pkey_mprotect(
     protection: c_int,
     key: c_int,
 ) -> c_int {
+    or_the_sanitizers!(pkey_mprotect(at: *mut c_void, length: size_t, protection: c_int, key: c_int) -> c_int);
     if key == -1 {
         return mprotect(at, length, protection);
     }
@@ -123,18 +155,21 @@ extern "C" fn pkey_mprotect(
 
 #[unsafe(no_mangle)]
 extern "C" fn madvise(at: *mut c_void, length: size_t, advice: c_int) -> c_int {
+    or_the_sanitizers!(madvise(at: *mut c_void, length: size_t, advice: c_int) -> c_int);
     status(calls::madvise(at as usize, length, advice))
 }
 
 /// A locked map is not kept: its pages would stay locked.
 #[unsafe(no_mangle)]
 extern "C" fn mlock(at: *const c_void, length: size_t) -> c_int {
+    or_the_sanitizers!(mlock(at: *const c_void, length: size_t) -> c_int);
     let at = at as usize;
     status(calls::change(at, length, || kernel::mlock(at, length)))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn mlock2(at: *const c_void, length: size_t, flags: c_uint) -> c_int {
+    or_the_sanitizers!(mlock2(at: *const c_void, length: size_t, flags: c_uint) -> c_int);
     let (at, flags) = (at as usize, flags.cast_signed());
     let call = || {
         if flags == 0 {
@@ -148,6 +183,7 @@ extern "C" fn mlock2(at: *const c_void, length: size_t, flags: c_uint) -> c_int 
 
 #[unsafe(no_mangle)]
 extern "C" fn mlockall(flags: c_int) -> c_int {
+    or_the_sanitizers!(mlockall(flags: c_int) -> c_int);
     status(calls::mlockall(flags))
 }
 
@@ -160,11 +196,13 @@ fn limit(pid: c_int, resource: u32, new: *const rlimit64, old: *mut rlimit64) ->
 
 #[unsafe(no_mangle)]
 extern "C" fn setrlimit(resource: u32, new: *const rlimit) -> c_int {
+    or_the_sanitizers!(setrlimit(resource: u32, new: *const rlimit) -> c_int);
     limit(0, resource, new.cast(), std::ptr::null_mut())
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn setrlimit64(resource: u32, new: *const rlimit64) -> c_int {
+    or_the_sanitizers!(setrlimit64(resource: u32, new: *const rlimit64) -> c_int);
     limit(0, resource, new, std::ptr::null_mut())
 }
 
@@ -175,6 +213,7 @@ extern "C" fn prlimit(
     new: *const rlimit,
     old: *mut rlimit,
 ) -> c_int {
+    or_the_sanitizers!(prlimit(pid: libc::pid_t, resource: u32, new: *const rlimit, old: *mut rlimit) -> c_int);
     limit(pid, resource, new.cast(), old.cast())
 }
 
@@ -185,6 +224,7 @@ extern "C" fn prlimit64(
     new: *const rlimit64,
     old: *mut rlimit64,
 ) -> c_int {
+    or_the_sanitizers!(prlimit64(pid: libc::pid_t, resource: u32, new: *const rlimit64, old: *mut rlimit64) -> c_int);
     limit(pid, resource, new, old)
 }
 

@@ -54,8 +54,8 @@
 //! * **Nobody waits.** A call that does not get the lock goes to the kernel as it is (`lock`).
 //! * **At most 2 KiB of the caller's stack**, in any call: it may be a signal handler's or a small thread's. The room's
 //!   13 KiB are a static, opened where they lie.
-//! * **Not beside a sanitizer**: AddressSanitizer and its relatives own parts of the address space. The library places
-//!   nothing where it finds one.
+//! * **Not beside a sanitizer**: AddressSanitizer and its relatives own parts of the address space, and must see every
+//!   map. Where a runtime of theirs is loaded, each call is its own.
 //!
 //! # Lineage
 //!
@@ -116,7 +116,7 @@ mod at_start {
     extern "C" fn watch() {
         crate::books::forks::watch();
         if crate::setup::sanitized() {
-            crate::books::stand_aside();
+            crate::exports::leave_to_the_sanitizer();
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Where a program runs, and with what.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -10,6 +11,13 @@ use std::time::{Duration, Instant};
 
 /// How long a server may take to answer, and a step to end.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Bytes of freed maps that the library keeps, where this command was told to let it (fix arena-keep).
+const KEEP: &str = "STOPGAP_KEEP";
+
+fn kept() -> Option<OsString> {
+    std::env::var_os(KEEP).filter(|keep| keep != "" && keep != "0")
+}
 
 /// With what a program runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,7 +103,12 @@ impl Place {
                 let mut command = Command::new(stopgap);
                 self.few_variables(&mut command);
                 command.env("STOPGAP_PRELOAD", library);
-                command.args(["run", "--fix", "arena", "--", program]);
+                let fix = if kept().is_some() {
+                    "arena-keep"
+                } else {
+                    "arena"
+                };
+                command.args(["run", "--fix", fix, "--", program]);
                 command
             }
         };
@@ -103,6 +116,7 @@ impl Place {
             Fix::None => self.few_variables(&mut command),
             _ => {
                 command.env("STOPGAP_REPORT", self.report());
+                command.envs(kept().map(|keep| (KEEP, keep)));
             }
         }
         command

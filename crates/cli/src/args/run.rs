@@ -11,15 +11,17 @@ const RUNS: u32 = 10;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 stopgap run --fix arena -- python3 churn.py
-stopgap run --fix arena --measure -n 20 -- python3 churn.py     # with and without, in turn
+stopgap run --fix arena-keep --measure -n 20 -- python3 churn.py     # with and without, in turn
 STOPGAP_REPORT=1 stopgap run --fix arena -- python3 churn.py    # what was done, at exit
 
 What each fix does, costs and cannot do: docs/fixes/run.md. Exit status: the command's; 127 where it is not found, 126 where it cannot \
 be run; 3 where the library is not there. With --measure 0, 1 an error.")]
 pub(crate) struct RunFix {
-    /// Fixes: arena (anonymous maps are served from a window, and keep their pages from use to use), arena-files
-    /// (arena, and maps of files get a place without the kernel's search: for kernels that search linearly, before
-    /// 3.8), chunks=POLICY (arena, and huge pages for large maps as the policy would: a name of replay chunks),
+    /// Fixes: arena (anonymous maps get a place without the kernel's search: for kernels that search linearly, before
+    /// 3.8), arena-keep (arena, and the pages of a freed map serve the next one of its size: for programs that map and
+    /// unmap the same sizes many thousand times a second, as CPython does; it corrupts the data of programs that use
+    /// vmsplice, O_DIRECT, io_uring, MSG_ZEROCOPY or userfaultfd), arena-files (arena, for maps of files, too),
+    /// chunks=POLICY (arena, and huge pages for large maps as the policy would: a name of replay chunks),
     /// batch-client (SCHED_BATCH: being woken does not pre-empt the other side).
     #[arg(long, value_name = "LIST", value_delimiter = ',', required = true)]
     pub(crate) fix: Vec<Fix>,

@@ -13,11 +13,13 @@ use crate::failure::Failure;
 /// A fix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fix {
-    /// Anonymous maps from a window.
+    /// Places for anonymous maps.
     Arena,
-    /// The same, and places for maps of files.
+    /// The same, and the pages of freed maps are kept for the next map of their size.
+    ArenaKeep,
+    /// Places for anonymous maps and for maps of files.
     ArenaFiles,
-    /// Anonymous maps from a window, with advice about huge pages.
+    /// Places for anonymous maps, and advice about huge pages.
     Chunks(Name),
     /// `SCHED_BATCH`.
     BatchClient,
@@ -29,11 +31,12 @@ impl FromStr for Fix {
     fn from_str(text: &str) -> Result<Fix, String> {
         match text.split_once('=') {
             None if text == "arena" => Ok(Fix::Arena),
+            None if text == "arena-keep" => Ok(Fix::ArenaKeep),
             None if text == "arena-files" => Ok(Fix::ArenaFiles),
             None if text == "batch-client" => Ok(Fix::BatchClient),
             Some(("chunks", policy)) => policy.parse().map(Fix::Chunks),
             _ => Err(format!(
-                "'{text}' is no fix; there are arena, arena-files, batch-client and chunks=POLICY"
+                "'{text}' is no fix; there are arena, arena-keep, arena-files, batch-client and chunks=POLICY"
             )),
         }
     }
@@ -43,6 +46,7 @@ impl fmt::Display for Fix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Fix::Arena => f.write_str("arena"),
+            Fix::ArenaKeep => f.write_str("arena-keep"),
             Fix::ArenaFiles => f.write_str("arena-files"),
             Fix::Chunks(policy) => write!(f, "chunks={}", policy.word()),
             Fix::BatchClient => f.write_str("batch-client"),

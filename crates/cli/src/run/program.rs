@@ -77,6 +77,7 @@ fn has_capabilities(path: &Path) -> bool {
 struct Segment {
     kind: u32,
     offset: u64,
+    address: u64,
     length: u64,
 }
 
@@ -92,13 +93,14 @@ fn segments(file: &File, head: &[u8]) -> Option<Vec<Segment>> {
         Some(Segment {
             kind: u32::from_ne_bytes(*entry.first_chunk()?),
             offset: u64::from_ne_bytes(*entry[8..].first_chunk()?),
+            address: u64::from_ne_bytes(*entry[16..].first_chunk()?),
             length: u64::from_ne_bytes(*entry[32..].first_chunk()?),
         })
     };
     (0..count).map(segment).collect()
 }
 
-/// What of an ELF file keeps the dynamic linker from loading our library into it.
+/// Returns what of an ELF file keeps our library out of it: the dynamic linker, or a sanitizer's runtime.
 fn elf(file: &File, head: &[u8]) -> Option<String> {
     const CLASS_64: u8 = 2;
     const PT_INTERP: u32 = 3;
@@ -109,14 +111,72 @@ fn elf(file: &File, head: &[u8]) -> Option<String> {
         return Some("is a 32-bit program, the library is not".to_owned());
     }
     let segments = segments(file, head)?;
-    let named = segments.iter().any(|segment| segment.kind == PT_INTERP);
-    (!named)
-        .then(|| "is statically linked (its ELF file names no interpreter, PT_INTERP)".to_owned())
+    if !segments.iter().any(|segment| segment.kind == PT_INTERP) {
+        return Some(
+            "is statically linked (its ELF file names no interpreter, PT_INTERP)".to_owned(),
+        );
+    }
+    let runtime = sanitizer(file, &segments)?;
+    Some(format!(
+        "is built with a sanitizer ({runtime}), which must see every map itself"
+    ))
+}
+
+/// Returns the sanitizer's runtime that a program asks the dynamic linker for (`DT_NEEDED`), if it does.
+fn sanitizer(file: &File, segments: &[Segment]) -> Option<String> {
+    const RUNTIMES: [&[u8]; 4] = [b"libasan", b"libtsan", b"libhwasan", b"libclang_rt."];
+    const PT_LOAD: u32 = 1;
+    const PT_DYNAMIC: u32 = 2;
+    const NEEDED: u64 = 1;
+    const STRINGS: u64 = 5;
+    const STRINGS_LENGTH: u64 = 10;
+    /// Longer than any table is; what a broken file claims is not allocated.
+    const MOST: u64 = 1 << 20;
+    let read = |offset: u64, length: u64| {
+        let mut bytes = vec![0; usize::try_from(length.min(MOST)).ok()?];
+        file.read_exact_at(&mut bytes, offset).ok()?;
+        Some(bytes)
+    };
+    let dynamic = segments.iter().find(|segment| segment.kind == PT_DYNAMIC)?;
+    let table = read(dynamic.offset, dynamic.length)?;
+    let entries: Vec<(u64, u64)> = table
+        .chunks_exact(16)
+        .map(|entry| {
+            let word = |at: usize| {
+                entry[at..]
+                    .first_chunk()
+                    .map(|word| u64::from_ne_bytes(*word))
+            };
+            (word(0).unwrap_or(0), word(8).unwrap_or(0))
+        })
+        .collect();
+    let value = |tag: u64| {
+        entries
+            .iter()
+            .find(|entry| entry.0 == tag)
+            .map(|entry| entry.1)
+    };
+    let address = value(STRINGS)?;
+    let load = segments.iter().find(|segment| {
+        segment.kind == PT_LOAD
+            && (segment.address..segment.address.saturating_add(segment.length)).contains(&address)
+    })?;
+    let strings = read(
+        load.offset.checked_add(address - load.address)?,
+        value(STRINGS_LENGTH)?,
+    )?;
+    let needed = entries.iter().filter(|entry| entry.0 == NEEDED);
+    let mut names = needed.filter_map(|(_, at)| {
+        let name = strings.get(usize::try_from(*at).ok()?..)?;
+        name.split(|byte| *byte == 0).next()
+    });
+    let found = names.find(|name| RUNTIMES.iter().any(|runtime| name.starts_with(runtime)))?;
+    Some(String::from_utf8_lossy(found).into_owned())
 }
 
 /// The note by which the library is known (`crates/preload/src/lib.rs`): lengths of name and version, kind, name, version.
 fn note() -> Vec<u8> {
-    let [name_length, version_length, kind, version] = [8_u32, 4, 1, 2].map(u32::to_ne_bytes);
+    let [name_length, version_length, kind, version] = [8_u32, 4, 1, 3].map(u32::to_ne_bytes);
     [name_length, version_length, kind]
         .concat()
         .into_iter()

@@ -9,11 +9,8 @@ const PAGE: usize = 4096;
 const STACK: usize = 256 << 10;
 const PAINT: u8 = 0xa5;
 
-#[repr(align(64))]
-struct Stack([u8; STACK]);
-
 struct Painted {
-    stack: Box<Stack>,
+    stack: Vec<u8>,
     deepest: usize,
     calls: usize,
 }
@@ -61,27 +58,14 @@ unsafe fn call_on(top: *mut u8, function: usize, arguments: [usize; 6]) -> usize
 
 impl Painted {
     fn call(&mut self, function: usize, arguments: [usize; 6]) -> usize {
-        self.stack.0.fill(PAINT);
-        let top = self.stack.0.as_mut_ptr_range().end;
+        self.stack.fill(PAINT);
+        let end = self.stack.as_mut_ptr_range().end;
+        // As the ABI wants it before a call.
+        let top = end.wrapping_sub(end as usize % 16);
         // SAFETY: a function of libc's type with these arguments, on a stack that is ours and long enough.
         let result = unsafe { call_on(top, function, arguments) };
-        let untouched = self.stack.0.iter().take_while(|byte| **byte == PAINT);
-        let depth = STACK - untouched.count();
-        if depth > self.deepest {
-            self.deepest = depth;
-            let symbol = |at: usize| {
-                let names = [
-                    (libc::mmap as *const () as usize, "mmap"),
-                    (libc::munmap as *const () as usize, "munmap"),
-                    (libc::mremap as *const () as usize, "mremap"),
-                ];
-                names
-                    .iter()
-                    .find(|(of, _)| *of == at)
-                    .map_or("another", |(_, name)| name)
-            };
-            println!("{depth} bytes: {}({arguments:x?})", symbol(function));
-        }
+        let untouched = self.stack.iter().take_while(|byte| **byte == PAINT);
+        self.deepest = self.deepest.max(STACK - untouched.count());
         self.calls += 1;
         result
     }
@@ -105,8 +89,7 @@ impl Painted {
 pub(crate) fn deepest() -> String {
     // Nothing was mapped through the library yet, or little: the test harness's thread.
     let mut painted = Painted {
-        // SAFETY: bytes.
-        stack: unsafe { Box::new_zeroed().assume_init() },
+        stack: vec![0; STACK],
         deepest: 0,
         calls: 0,
     };

@@ -48,6 +48,7 @@ fn a_policy_is_held_to_what_the_knobs_allow() {
 fn words_are_read_back() {
     for word in [
         "arena",
+        "arena-keep",
         "arena-files",
         "batch-client",
         "chunks=fold",
