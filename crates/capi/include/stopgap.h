@@ -191,7 +191,11 @@ STOPGAP_MUST_CHECK
 void *stopgap_arena_alloc_uninit(stopgap_arena *arena, size_t length, size_t align);
 
 /*
- * Takes back what this arena gave out for `length` bytes. EINVAL, and nothing changes: never given out, not its start,
+ * Takes back what this arena gave out for `length` bytes. The next buffer is the same pages, so nothing may refer to
+ * them any more, in this process, in another one or in the kernel: requests of aio, io_uring and O_DIRECT are
+ * completed, pages given to pipes (vmsplice) are read, MSG_ZEROCOPY's notifications came, registered buffers are
+ * unregistered. Protection, locks, lasting advice, memory policies and mappings put over it are as they were.
+ * EINVAL, and nothing changes: never given out, not its start,
  * freed already, a length of more or fewer pages. (What was freed and given out again is another's buffer; nobody can
  * tell.)
  */

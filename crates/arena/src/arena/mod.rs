@@ -27,6 +27,23 @@
 //!   threads' caches keep, 1 MiB each at most, and for holes between files' mappings: see `shard`. A mapping is, where
 //!   no part has such a hole below its buffers.
 //!
+//! # Before a buffer is freed
+//!
+//! munmap(2) leaves a page to whoever still refers to it. A free does not: the next buffer is the same pages. So all of
+//! this must have ended before, or the next owner's data is overwritten, or read:
+//!
+//! * requests of aio(7), io_uring(7) and O_DIRECT that read into the buffer or write from it: completed;
+//! * pages given to a pipe by vmsplice(2), and copies by tee(2) or splice(2): read by the other side, or all pipes and
+//!   sockets that hold them closed;
+//! * sends with `MSG_ZEROCOPY`: their notifications came;
+//! * buffers registered with io_uring, RDMA, VFIO, KVM, XDP or a driver: unregistered, and the device is done;
+//! * other processes that read or write it, by process_vm_readv(2), ptrace(2) or, of a memfd, their own mapping: done.
+//!
+//! And what the program has changed about the memory must be as it was, because the next buffer would have it, too:
+//! protection, protection keys, locks (mlock), advice that stays (`MADV_DONTFORK`, `MADV_DONTDUMP`, huge pages,
+//! `MADV_MERGEABLE`), memory policies (mbind), names (`PR_SET_VMA`), registrations with userfaultfd(2), and mappings put
+//! over it (`MAP_FIXED`, shmat with `SHM_REMAP`). A sealed buffer (mseal) must never be freed.
+//!
 //! # How
 //!
 //! * **Window**: one mapping without access or reservation of memory (`PROT_NONE`, `MAP_NORESERVE`); of a memfd, where
@@ -252,7 +269,8 @@ impl Arena {
     /// Takes back what [`Arena::alloc`], [`Arena::alloc_uninit`] or [`Arena::map_fd`] gave out for `len` bytes.
     ///
     /// # Safety
-    /// Nothing may use it any more. What is not given out is refused, but what was freed and given out again is not.
+    /// Nothing may use it any more, in this process, in another one or in the kernel: see "Before a buffer is freed"
+    /// in the module. What is not given out is refused, but what was freed and given out again is not.
     ///
     /// # Errors
     /// [`Error::Freed`], [`Error::Foreign`], [`Error::Invalid`] for another length; of a mapping the kernel's, and then it
