@@ -108,7 +108,10 @@ pub(super) fn arena(allowed: Allowed) -> Fix {
             let kept = Bytes(config.keep as u64);
             Fix::tried("arena", &what, "us", us, allowed.seed)
                 .but(format!("keeps up to {kept} of freed memory for a second"))
-                .command("docs/fixes/arena.md, or stopgap run --fix arena -- CMD")
+                .command(
+                    "docs/fixes/arena.md; without rebuilding, for programs that map and unmap the same sizes many \
+                     thousand times a second, as CPython does: stopgap run --fix arena-keep -- CMD",
+                )
         }
         Err(why) => Fix::untried("arena", &why),
     }
