@@ -137,19 +137,45 @@ pub(crate) fn room(length: usize) -> Option<Span> {
     Some(Span::new(end - length, end))
 }
 
+/// Returns the address of a symbol that need not exist; 0 where no library has it. The dynamic linker looks it up once.
+/// dlsym(3) would make malloc write an error text for each that is missing, in every program.
+macro_rules! if_loaded {
+    ($symbol:literal) => {{
+        let address: usize;
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: reads an entry of the table of addresses, which the dynamic linker has filled.
+        unsafe {
+            std::arch::asm!(
+                concat!(".weak ", $symbol),
+                concat!("mov {}, qword ptr [rip + ", $symbol, "@GOTPCREL]"),
+                out(reg) address,
+                options(nostack, preserves_flags, pure, readonly),
+            );
+        }
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: as above.
+        unsafe {
+            std::arch::asm!(
+                concat!(".weak ", $symbol),
+                concat!("adrp {0}, :got:", $symbol),
+                concat!("ldr {0}, [{0}, :got_lo12:", $symbol, "]"),
+                out(reg) address,
+                options(nostack, preserves_flags, pure, readonly),
+            );
+        }
+        address
+    }};
+}
+
 /// Returns whether a sanitizer's runtime is loaded. Each has its own idea of which addresses a program may use.
 pub(crate) fn sanitized() -> bool {
     let runtimes = [
-        c"__asan_init",
-        c"__tsan_init",
-        c"__msan_init",
-        c"__hwasan_init",
+        if_loaded!("__asan_init"),
+        if_loaded!("__tsan_init"),
+        if_loaded!("__msan_init"),
+        if_loaded!("__hwasan_init"),
     ];
-    runtimes.iter().any(|name| {
-        // SAFETY: looking a name up changes nothing; the name ends with a 0.
-        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-        !found.is_null()
-    })
+    runtimes.iter().any(|address| *address != 0)
 }
 
 /// Where the report goes: `STOPGAP_REPORT` 1 is standard error, another word a file that it is added to.
