@@ -1,0 +1,331 @@
+//! Tests what outlives a munmap: references that the kernel, a device or another process holds on pages, and state of
+//! the VMA, the page frame or the process. Each way is a small program. It runs three times and prints what it saw:
+//! without the library (plain), with `arena` (`STOPGAP_KEEP=0`), and with `arena-keep` (`STOPGAP_KEEP=32M`).
+//!
+//! * `arena` must see what plain sees.
+//! * `arena-keep` must see something else where it is unsafe, which proves that the program can detect a fault. Where
+//!   `arena-keep` cannot fail, the row says why.
+//!
+//! ```text
+//! cargo test -p stopgap-preload --test references              # the table at the end
+//! cargo test -p stopgap-preload --test references -- vmsplice  # ways whose name contains the word
+//! ```
+
+#![allow(unsafe_code)]
+
+#[path = "../common/aio.rs"]
+mod aio;
+#[path = "../common/mod.rs"]
+mod common;
+mod direct;
+mod mapped_over;
+mod marked;
+mod pipes;
+mod processes;
+#[path = "../common/raw.rs"]
+mod raw;
+mod rings;
+mod sockets;
+#[path = "../common/uring.rs"]
+mod uring;
+mod userfault;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Result of a program: a line to compare, or (`Err`) why the program cannot run here.
+type Seen = Result<String, String>;
+
+/// One way by which something outlives a munmap.
+struct Way {
+    name: &'static str,
+    /// Description of the program, for the table.
+    does: &'static str,
+    /// `None`: there is no program, and `kept` says why.
+    program: Option<fn() -> Seen>,
+    kept: Kept,
+}
+
+/// Expectation for `arena-keep`.
+enum Kept {
+    /// The program must see something else than in plain.
+    Unsafe,
+    /// The program must see the same as in plain, for this reason.
+    Safe(&'static str),
+}
+
+impl Way {
+    const fn differs(name: &'static str, does: &'static str, program: fn() -> Seen) -> Way {
+        Way {
+            name,
+            does,
+            program: Some(program),
+            kept: Kept::Unsafe,
+        }
+    }
+
+    const fn same(
+        name: &'static str,
+        does: &'static str,
+        program: fn() -> Seen,
+        why: &'static str,
+    ) -> Way {
+        Way {
+            name,
+            does,
+            program: Some(program),
+            kept: Kept::Safe(why),
+        }
+    }
+
+    const fn not_here(name: &'static str, does: &'static str, why: &'static str) -> Way {
+        Way {
+            name,
+            does,
+            program: None,
+            kept: Kept::Safe(why),
+        }
+    }
+}
+
+fn ways() -> Vec<Way> {
+    let all = [
+        pipes::ways,
+        direct::ways,
+        rings::ways,
+        sockets::ways,
+        processes::ways,
+        mapped_over::ways,
+        marked::ways,
+        userfault::ways,
+    ];
+    all.into_iter().flat_map(|group| group()).collect()
+}
+
+/// Environment variable that names the way whose program this process runs.
+const PROGRAM: &str = "STOPGAP_TEST_WAY";
+/// Time limit of a program.
+const SECONDS: u32 = 30;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Mode {
+    Plain,
+    Arena,
+    ArenaKeep,
+}
+
+impl Mode {
+    const ALL: [Mode; 3] = [Mode::Plain, Mode::Arena, Mode::ArenaKeep];
+
+    fn name(self) -> &'static str {
+        match self {
+            Mode::Plain => "plain",
+            Mode::Arena => "arena",
+            Mode::ArenaKeep => "arena-keep",
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    if let Ok(name) = std::env::var(PROGRAM) {
+        return program(&name);
+    }
+    let words: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|word| !word.starts_with('-')) // what cargo hands to every test
+        .collect();
+    let wanted = |way: &Way| words.is_empty() || words.iter().any(|word| way.name.contains(word));
+    let ways: Vec<Way> = ways().into_iter().filter(wanted).collect();
+    let library = common::library();
+    let next = AtomicUsize::new(0);
+    let rows = Mutex::new(BTreeMap::new());
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(way) = ways.get(index) else { break };
+                    let row = judge(way, &library);
+                    rows.lock().unwrap().insert(index, row);
+                }
+            });
+        }
+    });
+    let rows = rows.into_inner().unwrap();
+    println!("| way | plain Linux | `arena` | `arena-keep` |\n|---|---|---|---|");
+    for row in rows.values() {
+        println!("{}", row.text);
+    }
+    for row in rows.values() {
+        if let Some(why) = &row.skipped {
+            eprintln!("skipped: {why}");
+        }
+    }
+    let failures: Vec<&String> = rows
+        .values()
+        .filter_map(|row| row.failure.as_ref())
+        .collect();
+    for failure in &failures {
+        eprintln!("FAILED: {failure}");
+    }
+    let skipped = rows.values().filter(|row| row.skipped.is_some()).count();
+    println!(
+        "{} ways, {skipped} skipped, {} failed",
+        rows.len(),
+        failures.len()
+    );
+    if failures.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+/// Runs the program of a way, and prints what it saw.
+fn program(name: &str) -> ExitCode {
+    // SAFETY: SIGALRM ends this process if it hangs.
+    unsafe { libc::alarm(SECONDS) };
+    // SAFETY: the process's children may look at its memory, where a security module (Yama) asks for that.
+    unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY) };
+    // The library is set up before the program begins.
+    raw::Map::filled(3, 0x11).unmap();
+    let way = ways().into_iter().find(|way| way.name == name);
+    let program = way
+        .and_then(|way| way.program)
+        .expect("a way with a program");
+    match program() {
+        Ok(seen) => println!("saw {seen}"),
+        Err(why) => println!("skipped {why}"),
+    }
+    ExitCode::SUCCESS
+}
+
+/// One way after its three runs.
+struct Row {
+    text: String,
+    failure: Option<String>,
+    skipped: Option<String>,
+}
+
+fn judge(way: &Way, library: &Path) -> Row {
+    let mut row = Row {
+        text: String::new(),
+        failure: None,
+        skipped: None,
+    };
+    let title = format!("| `{}`: {} |", way.name, way.does);
+    if way.program.is_none() {
+        row.text = format!("{title} not run | not run | not run: {} |", way.why());
+        return row;
+    }
+    let [plain, arena, kept] = match Mode::ALL.map(|mode| run(way, mode, library)) {
+        [Ok(plain), Ok(arena), Ok(kept)] => [plain, arena, kept],
+        failed => {
+            let failed = failed.into_iter().filter_map(Result::err);
+            row.failure = Some(failed.collect::<Vec<_>>().join("\n"));
+            row.text = format!("{title} failed |||");
+            return row;
+        }
+    };
+    let [plain, arena, kept] = match [plain, arena, kept] {
+        [Ok(plain), Ok(arena), Ok(kept)] => [plain, arena, kept],
+        skipped => {
+            let why = skipped
+                .into_iter()
+                .find_map(Result::err)
+                .unwrap_or_default();
+            row.text = format!("{title} not here: {why} |||");
+            row.skipped = Some(format!("{}: {why}", way.name));
+            return row;
+        }
+    };
+    let mut failures = Vec::new();
+    if arena != plain {
+        failures.push(format!(
+            "arena saw `{arena}`, expected what plain saw, `{plain}`"
+        ));
+    }
+    match way.kept {
+        Kept::Unsafe if kept == plain => failures.push(format!(
+            "arena-keep saw the same, `{kept}`: this way is known to be unsafe"
+        )),
+        Kept::Safe(_) if kept != plain => failures.push(format!(
+            "arena-keep saw `{kept}`, expected what plain saw, `{plain}`"
+        )),
+        _ => {}
+    }
+    if !failures.is_empty() {
+        row.failure = Some(format!("{}: {}", way.name, failures.join("; ")));
+    }
+    let arena = if arena == plain { "same" } else { &arena };
+    row.text = match way.kept {
+        Kept::Unsafe => format!("{title} {plain} | {arena} | **{kept}** |"),
+        Kept::Safe(why) => format!("{title} {plain} | {arena} | same: {why} |"),
+    };
+    row
+}
+
+impl Way {
+    fn why(&self) -> &'static str {
+        match self.kept {
+            Kept::Safe(why) => why,
+            Kept::Unsafe => "",
+        }
+    }
+}
+
+/// Runs the program of a way in one mode. `Err`: the program failed.
+fn run(way: &Way, mode: Mode, library: &Path) -> Result<Seen, String> {
+    let mut command = Command::new(std::env::current_exe().expect("/proc is mounted"));
+    command.env(PROGRAM, way.name);
+    command.env("RUST_BACKTRACE", "0");
+    for name in [
+        "LD_PRELOAD",
+        "STOPGAP_WINDOW",
+        "STOPGAP_FILES",
+        "STOPGAP_ADVICE",
+    ] {
+        command.env_remove(name);
+    }
+    if mode != Mode::Plain {
+        let keep = if mode == Mode::Arena { "0" } else { "32M" };
+        command.env("LD_PRELOAD", library);
+        command.env("STOPGAP_KEEP", keep);
+        command.env("STOPGAP_REPORT", "1");
+    }
+    let output = command.output().expect("this test runs itself");
+    let told = String::from_utf8_lossy(&output.stderr);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let failed = |why: &str| {
+        Err(format!(
+            "{}: {why} with {}: {}\n{text}{told}",
+            way.name,
+            mode.name(),
+            output.status
+        ))
+    };
+    let seen = text.lines().find_map(|line| {
+        let seen = line.strip_prefix("saw ").map(|seen| Ok(seen.to_owned()));
+        seen.or_else(|| Some(Err(line.strip_prefix("skipped ")?.to_owned())))
+    });
+    let Some(seen) = seen.filter(|_| output.status.success()) else {
+        return failed("the program failed");
+    };
+    // A library that places nothing proves nothing.
+    let places = |name| number(&told, name) > 0;
+    if mode != Mode::Plain && seen.is_ok() && !places("placed") {
+        return failed("the library placed no map");
+    }
+    Ok(seen)
+}
+
+/// Returns a counter of the library's report.
+fn number(report: &str, name: &str) -> u64 {
+    let words = report.split_ascii_whitespace();
+    let mut found =
+        words.filter_map(|word| word.strip_prefix(name)?.strip_prefix('=')?.parse().ok());
+    found.next().unwrap_or(0)
+}

@@ -1,0 +1,338 @@
+//! Maps of something else that a raw system call puts over a map of the library. What the program then unmaps through
+//! libc is not what it mapped.
+
+use std::os::fd::OwnedFd;
+
+use crate::raw::{
+    Count, Errno, Map, NO_FILE, PAGE, PLAIN, READ_WRITE, answer, call, errno, memfd, number, open,
+    peek, vm_flags,
+};
+use crate::{Seen, Way};
+
+pub(crate) fn ways() -> Vec<Way> {
+    vec![
+        Way::differs(
+            "shm-remap",
+            "shmat with `SHM_REMAP` over a map, munmap, mmap, write; look at the other attachment",
+            || attached(true),
+        ),
+        Way::same(
+            "shm-remap-shmdt",
+            "shmat with `SHM_REMAP` over a map, shmdt, mmap, write; look at the other attachment, and unmap the place",
+            || attached(false),
+            "shmdt leaves a hole, and what is not mapped cannot be kept",
+        ),
+        Way::differs(
+            "fixed-file",
+            "a file is mapped shared over a map by a raw mmap, munmap, mmap, write; look at the file",
+            || over_a_file(4, 0, 4, libc::MAP_SHARED),
+        ),
+        Way::differs("fixed-file-part", "the same over a part of the map", || {
+            over_a_file(4, 1, 2, libc::MAP_SHARED)
+        }),
+        Way::same(
+            "fixed-file-private",
+            "a file is mapped private over a map by a raw mmap, munmap, mmap, write; look at the file and at the new map",
+            || over_a_file(4, 0, 4, libc::MAP_PRIVATE),
+            "what the program reads of it is zeroed, and writing to it copies; a new map of `arena-keep` may be one of a file all the same",
+        ),
+        Way::differs(
+            "fixed-packet-ring",
+            "a ring of `AF_PACKET` is mapped over a map by a raw mmap, munmap, mmap, write; look at the ring",
+            packet_ring,
+        ),
+        Way::same(
+            "fixed-perf-ring",
+            "a ring of perf is mapped over a map by a raw mmap, munmap, mmap, write to that",
+            perf_ring,
+            "mincore says of such a map that it has no pages, and a map without pages is not kept",
+        ),
+        Way::differs(
+            "fixed-shared-moved",
+            "shared memory is moved over a map by a raw mremap (`MREMAP_FIXED`), munmap, mmap, write; look at another view of it",
+            || shared_moved(LENGTH),
+        ),
+        Way::differs(
+            "fixed-shared-doubled",
+            "shared memory is doubled over a map by a raw mremap (old size 0), munmap, mmap, write; look at the other",
+            || shared_moved(0),
+        ),
+        Way::differs(
+            "remap-file-pages",
+            "a file is mapped shared over a map, its pages reordered by remap_file_pages, munmap, mmap, write; look at the file",
+            reordered,
+        ),
+        Way::same(
+            "dontunmap",
+            "the map's pages are moved away by a raw mremap (`MREMAP_DONTUNMAP`), munmap, mmap, write; look at the pages",
+            moved_away,
+            "a map without pages is not kept",
+        ),
+        Way::same(
+            "bare-munmap",
+            "the map is unmapped by a raw munmap, another map is put there, munmap of the place through libc, mmap",
+            unmapped_barely,
+            "what was put there was anonymous and private: it is zeroed as the map itself is",
+        ),
+    ]
+}
+
+const PAGES: usize = 4;
+const LENGTH: usize = PAGES * PAGE;
+
+fn attached(unmaps: bool) -> Seen {
+    let (mut changed, mut dirty) = (Count::default(), Count::default());
+    let mut answers = Vec::new();
+    for _ in 0..50 {
+        let map = Map::filled(PAGES, 0x11);
+        // SAFETY: the segment goes over a map of this program, and ends with its last attachment.
+        let other = unsafe {
+            let segment = libc::shmget(libc::IPC_PRIVATE, LENGTH, libc::IPC_CREAT | 0o600);
+            if segment < 0 {
+                return Err(format!("shmget: {}", errno()));
+            }
+            let at = map.at as *const libc::c_void;
+            assert_eq!(libc::shmat(segment, at, libc::SHM_REMAP) as usize, map.at);
+            let other = libc::shmat(segment, std::ptr::null(), 0) as usize;
+            assert_eq!(
+                libc::shmctl(segment, libc::IPC_RMID, std::ptr::null_mut()),
+                0
+            );
+            other
+        };
+        let other = Map {
+            at: other,
+            length: LENGTH,
+        };
+        map.fill(0x22);
+        if unmaps {
+            map.unmap();
+        } else {
+            // SAFETY: not touched any more.
+            assert_eq!(unsafe { libc::shmdt(map.at as *const libc::c_void) }, 0);
+        }
+        let new = Map::new(PAGES);
+        dirty.add(!new.all(0));
+        new.fill(0xbb);
+        changed.add(!other.all(0x22));
+        // SAFETY: not touched any more.
+        assert_eq!(unsafe { libc::shmdt(other.at as *const libc::c_void) }, 0);
+        new.unmap();
+        if !unmaps {
+            answers.push(answer(map.try_unmap()));
+        }
+    }
+    answers.dedup();
+    let mut seen = format!("{changed} attachments changed, {dirty} new maps not zero");
+    if !unmaps {
+        seen += &format!(", munmap of the place: {}", answers.join(", "));
+    }
+    Ok(seen)
+}
+
+/// Maps a file over some pages of a map by a raw call.
+fn put_over(map: Map, flags: i32, file: &OwnedFd) -> Result<usize, Errno> {
+    let flags = (flags | libc::MAP_FIXED) as usize;
+    let arguments = [map.at, map.length, READ_WRITE, flags, number(file), 0];
+    call(libc::SYS_mmap, &arguments)
+}
+
+fn over_a_file(pages: usize, from: usize, count: usize, flags: i32) -> Seen {
+    let (mut changed, mut dirty) = (Count::default(), Count::default());
+    for _ in 0..50 {
+        let file = memfd(pages * PAGE);
+        let view = look_at(&file, pages);
+        view.fill(0x22);
+        let map = Map::filled(pages, 0x11);
+        let part = map.part(from, count);
+        assert_eq!(put_over(part, flags, &file), Ok(part.at));
+        assert!(part.all(0x22));
+        let map = map.again();
+        dirty.add(!map.all(0));
+        map.fill(0xbb);
+        changed.add(!view.all(0x22));
+        map.unmap();
+        assert_eq!(call(libc::SYS_munmap, &[view.at, view.length]), Ok(0));
+    }
+    Ok(format!(
+        "{changed} files changed, {dirty} new maps not zero"
+    ))
+}
+
+/// Maps a file elsewhere.
+fn look_at(file: &OwnedFd, pages: usize) -> Map {
+    let length = pages * PAGE;
+    let shared = libc::MAP_SHARED as usize;
+    let at = call(
+        libc::SYS_mmap,
+        &[0, length, READ_WRITE, shared, number(file), 0],
+    );
+    Map {
+        at: at.expect("a map of a file"),
+        length,
+    }
+}
+
+fn packet_ring() -> Seen {
+    let domain = libc::AF_PACKET as usize;
+    let kind = libc::SOCK_RAW as usize;
+    // Protocol 0: no packet arrives.
+    let socket = open("AF_PACKET", libc::SYS_socket, &[domain, kind, 0])?;
+    const RECEIVES: usize = 5;
+    // Block size, blocks, frame size, frames.
+    let about = [PAGE as u32, PAGES as u32, PAGE as u32, PAGES as u32];
+    let (at, length) = (about.as_ptr() as usize, size_of_val(&about));
+    let level = libc::SOL_PACKET as usize;
+    let arguments = [number(&socket), level, RECEIVES, at, length];
+    call(libc::SYS_setsockopt, &arguments).map_err(|errno| format!("PACKET_RX_RING: {errno}"))?;
+    let mut changed = Count::default();
+    for _ in 0..20 {
+        let view = look_at(&socket, PAGES);
+        let map = Map::filled(PAGES, 0x11);
+        assert_eq!(put_over(map, libc::MAP_SHARED, &socket), Ok(map.at));
+        map.all(0); // present
+        let map = map.again();
+        map.fill(0xbb);
+        changed.add(!view.all(0));
+        map.unmap();
+        view.fill(0);
+        assert_eq!(call(libc::SYS_munmap, &[view.at, view.length]), Ok(0));
+    }
+    Ok(format!("{changed} rings changed"))
+}
+
+fn perf_ring() -> Seen {
+    const SOFTWARE: u32 = 1;
+    const DUMMY: u64 = 9;
+    let mut about = [0_u8; 128];
+    about[..4].copy_from_slice(&SOFTWARE.to_ne_bytes());
+    about[4..8].copy_from_slice(&128_u32.to_ne_bytes());
+    about[8..16].copy_from_slice(&DUMMY.to_ne_bytes());
+    let (this, any, none) = (0, usize::MAX, usize::MAX);
+    let arguments = [about.as_ptr() as usize, this, any, none, 0];
+    let ring = open("perf_event_open", libc::SYS_perf_event_open, &arguments)?;
+    // A page of counters, and a power of two that no program may write to.
+    let pages = 1 + PAGES;
+    let mut dirty = Count::default();
+    for _ in 0..20 {
+        let map = Map::filled(pages, 0x11);
+        assert_eq!(put_over(map, libc::MAP_SHARED, &ring), Ok(map.at));
+        map.all(0); // present
+        let map = map.again();
+        dirty.add(!map.all(0));
+        map.fill(0xbb);
+        map.unmap();
+    }
+    Ok(format!("{dirty} new maps not zero"))
+}
+
+fn shared_moved(old_length: usize) -> Seen {
+    let (mut changed, mut dirty) = (Count::default(), Count::default());
+    for _ in 0..20 {
+        let shared = (libc::MAP_SHARED | libc::MAP_ANONYMOUS) as usize;
+        let at = call(libc::SYS_mmap, &[0, LENGTH, READ_WRITE, shared, NO_FILE]);
+        let memory = Map {
+            at: at.expect("shared memory"),
+            length: LENGTH,
+        };
+        memory.fill(0x22);
+        // A second view of it, where the first one moves away.
+        let may_move = libc::MREMAP_MAYMOVE as usize;
+        let view = call(libc::SYS_mremap, &[memory.at, 0, LENGTH, may_move, 0]);
+        let view = Map {
+            at: view.expect("a second view"),
+            length: LENGTH,
+        };
+        let map = Map::filled(PAGES, 0x11);
+        let fixed = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as usize;
+        let arguments = [memory.at, old_length, LENGTH, fixed, map.at];
+        assert_eq!(call(libc::SYS_mremap, &arguments), Ok(map.at));
+        assert!(map.all(0x22));
+        let map = map.again();
+        dirty.add(!map.all(0));
+        map.fill(0xbb);
+        changed.add(!view.all(0x22));
+        map.unmap();
+        assert_eq!(call(libc::SYS_munmap, &[view.at, LENGTH]), Ok(0));
+        if old_length == 0 {
+            assert_eq!(call(libc::SYS_munmap, &[memory.at, LENGTH]), Ok(0));
+        }
+    }
+    Ok(format!(
+        "{changed} memories changed, {dirty} new maps not zero"
+    ))
+}
+
+fn reordered() -> Seen {
+    let (mut changed, mut dirty) = (Count::default(), Count::default());
+    for _ in 0..20 {
+        let file = memfd(LENGTH);
+        let view = look_at(&file, PAGES);
+        view.fill(0x22);
+        let map = Map::filled(PAGES, 0x11);
+        assert_eq!(put_over(map, libc::MAP_SHARED, &file), Ok(map.at));
+        assert!(map.all(0x22));
+        let arguments = [map.at, PAGE, 0, 2, 0];
+        call(libc::SYS_remap_file_pages, &arguments)
+            .map_err(|errno| format!("remap_file_pages: {errno}"))?;
+        assert!(map.all(0x22));
+        let map = map.again();
+        dirty.add(!map.all(0));
+        map.fill(0xbb);
+        changed.add(!view.all(0x22));
+        map.unmap();
+        assert_eq!(call(libc::SYS_munmap, &[view.at, LENGTH]), Ok(0));
+    }
+    Ok(format!(
+        "{changed} files changed, {dirty} new maps not zero"
+    ))
+}
+
+fn moved_away() -> Seen {
+    let (mut changed, mut dirty) = (Count::default(), Count::default());
+    for _ in 0..20 {
+        let map = Map::filled(PAGES, 0x11);
+        let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP) as usize;
+        let moved = call(libc::SYS_mremap, &[map.at, LENGTH, LENGTH, flags, 0]);
+        let moved = Map {
+            at: moved.expect("MREMAP_DONTUNMAP"),
+            length: LENGTH,
+        };
+        let map = map.again();
+        dirty.add(!map.all(0));
+        map.fill(0xbb);
+        changed.add(!moved.all(0x11));
+        map.unmap();
+        assert_eq!(call(libc::SYS_munmap, &[moved.at, LENGTH]), Ok(0));
+    }
+    Ok(format!(
+        "{changed} moved maps changed, {dirty} new maps not zero"
+    ))
+}
+
+fn unmapped_barely() -> Seen {
+    let mut dirty = Count::default();
+    let mut readable = Count::default();
+    let mut flags = Vec::new();
+    for _ in 0..20 {
+        let map = Map::filled(PAGES, 0x11);
+        assert_eq!(call(libc::SYS_munmap, &[map.at, LENGTH]), Ok(0));
+        readable.add(peek(map.at).is_ok());
+        let fixed = PLAIN | libc::MAP_FIXED as usize;
+        let there = call(
+            libc::SYS_mmap,
+            &[map.at, LENGTH, READ_WRITE, fixed, NO_FILE],
+        );
+        assert_eq!(there, Ok(map.at));
+        map.fill(0x33);
+        let map = map.again();
+        flags.push(vm_flags(map.at));
+        dirty.add(!map.all(0));
+        map.unmap();
+        readable.add(peek(map.at).is_ok());
+    }
+    flags.dedup();
+    Ok(format!(
+        "{dirty} new maps not zero, {readable} unmapped maps read, flags {flags:?}"
+    ))
+}
