@@ -10,6 +10,7 @@ use std::os::fd::IntoRawFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::held::{self, Held};
 use crate::maps;
 use crate::random::Random;
 use crate::sides::{Errno, Side, read, write};
@@ -124,17 +125,19 @@ fn within_room(slot: &Slot) -> bool {
     (start..end).contains(&slot.a)
 }
 
-struct Slot {
-    a: usize,
-    b: usize,
+pub(crate) struct Slot {
+    pub(crate) a: usize,
+    pub(crate) b: usize,
     live: Vec<bool>,
+    /// Nothing but anonymous private memory was ever mapped there, and nothing else holds its pages.
+    private: bool,
     /// What of it is unmapped may be another's: it has grown beyond the place that it was given, or a part of it moved
     /// away.
     grown: bool,
 }
 
 impl Slot {
-    fn pages(&self) -> usize {
+    pub(crate) fn pages(&self) -> usize {
         self.live.len()
     }
 
@@ -146,10 +149,22 @@ impl Slot {
     fn all_live(&self, from: usize, pages: usize) -> bool {
         self.live[from..from + pages].iter().all(|live| *live)
     }
+
+    /// Counts pages from `page` on that hold the same on both sides, up to a limit. 0: compare them one by one.
+    fn alike(&self, page: usize) -> usize {
+        const MOST: usize = 16;
+        let pages = self.live[page..].iter().take_while(|live| **live).count();
+        let length = pages.min(MOST) * PAGE;
+        let (mut a, mut b) = (vec![0; length], vec![0; length]);
+        let all = |got| got == Ok(length);
+        let at = page * PAGE;
+        let same = all(read(self.a + at, &mut a)) && all(read(self.b + at, &mut b)) && a == b;
+        if same { length / PAGE } else { 0 }
+    }
 }
 
 /// The same answer on both sides.
-fn agree(what: &str, a: Result<usize, Errno>, b: Result<usize, Errno>) -> Outcome {
+pub(crate) fn agree(what: &str, a: Result<usize, Errno>, b: Result<usize, Errno>) -> Outcome {
     if a == b {
         Ok(())
     } else {
@@ -160,7 +175,7 @@ fn agree(what: &str, a: Result<usize, Errno>, b: Result<usize, Errno>) -> Outcom
 }
 
 /// Whether nobody else maps anything.
-fn alone() -> bool {
+pub(crate) fn alone() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     status.contains("\nThreads:\t1\n") && crate::SIGNALS.load(Ordering::Relaxed) == 0
 }
@@ -177,12 +192,16 @@ pub(crate) struct Actor {
     number: usize,
     /// There is no other thread.
     only: bool,
+    /// Holders of pages of maps. Their maps may be unmapped.
+    held: Vec<Held>,
+    references: bool,
+    taken: u64,
 }
 
-type Outcome = Result<(), String>;
+pub(crate) type Outcome = Result<(), String>;
 
 impl Actor {
-    pub(crate) fn new(number: usize, seed: u64, forks: bool, only: bool) -> Actor {
+    pub(crate) fn new(number: usize, seed: u64, [forks, only, references]: [bool; 3]) -> Actor {
         room();
         let mut random = Random::new(seed.wrapping_mul(31).wrapping_add(number as u64));
         let contents: Vec<u8> = (0..FILE_PAGES * PAGE / 8)
@@ -198,7 +217,15 @@ impl Actor {
             forks,
             number,
             only,
+            held: Vec::new(),
+            references,
+            taken: 0,
         }
+    }
+
+    /// Returns how many holders of pages were made.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken
     }
 
     pub(crate) fn calls(&self) -> u64 {
@@ -229,8 +256,123 @@ impl Actor {
         Ok(())
     }
 
+    /// Makes a holder of a slot's pages. Mostly unmaps the slot then, maps as much again, and writes to it.
+    fn refer(&mut self) -> Outcome {
+        const MOST: usize = 6;
+        if self.held.len() >= MOST {
+            self.settle_one()?;
+        }
+        // Not a file's map: another slot may write to the same file.
+        let whole =
+            |slot: &Slot| slot.private && !slot.live.contains(&false) && slot.pages() <= 256;
+        let from = self.random.below(self.slots.len());
+        let all = (from..self.slots.len()).chain(0..from);
+        let mut found = all.filter(|slot| whole(&self.slots[*slot]));
+        let Some(slot) = found.next() else {
+            return Ok(());
+        };
+        if !self.present(slot)? {
+            return Ok(());
+        }
+        let pages = self.slots[slot].pages();
+        let one = &self.slots[slot];
+        let (a, b) = (one.a, one.b);
+        let which = self.random.below(5);
+        // A fork of another thread between two writes makes the sides copy their pages at different times.
+        let goes = !self.only || self.random.below(4) != 0;
+        let held = match which {
+            0 => Held::pipes(
+                [a, b],
+                pages.min(held::PIPE_PAGES),
+                self.random.below(2) == 0,
+            ),
+            1 => Held::reads([a, b], pages),
+            2 => Held::buffers([a, b], pages),
+            3 => Held::segments([a, b], pages, &mut self.random),
+            _ if self.forks && !crate::held::too_many_children() => {
+                let child = Held::child(|| self.compare(slot, &maps::read()));
+                Ok(Some(child))
+            }
+            _ => Ok(None),
+        };
+        let Some(held) = held? else { return Ok(()) };
+        self.note(format!("{} of slot {slot} ({a:x}), {pages}", held.name()));
+        // A device writes to the two sides at different times.
+        let goes = goes || held.writes();
+        // Only one holder for a map: a read in flight would write to what the other one shows.
+        self.slots[slot].private = false;
+        let attached = matches!(held, Held::Segments { whole: true, .. });
+        self.held.push(held);
+        self.taken += 1;
+        if attached && self.only && alone() && self.random.below(3) == 0 {
+            self.detach(slot)?;
+        } else if goes {
+            self.unmap_whole(slot)?;
+        } else {
+            return Ok(());
+        }
+        self.place(
+            pages * PAGE,
+            3,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            None,
+            0,
+        )?;
+        if self.random.below(4) != 0 {
+            self.present(self.slots.len() - 1)?;
+        }
+        Ok(())
+    }
+
+    /// Detaches the segments that are attached over a slot, and unmaps the holes.
+    fn detach(&mut self, slot: usize) -> Outcome {
+        let slot = self.slots.swap_remove(slot);
+        let done = [slot.a, slot.b].map(held::detach);
+        self.note(format!("shmdt({:x}) = {:x?}", slot.a, done[0]));
+        agree("shmdt", done[0], done[1])?;
+        let length = slot.pages() * PAGE;
+        let a = Side::Library.munmap(slot.a, length);
+        agree("munmap after shmdt", a, Side::Kernel.munmap(slot.b, length))
+    }
+
+    /// Writes to each page of a slot. Returns whether all pages can be written to.
+    fn present(&mut self, slot: usize) -> Result<bool, String> {
+        let bytes = self.random.next().to_le_bytes();
+        let Slot { a, b, .. } = self.slots[slot];
+        for page in 0..self.slots[slot].pages() {
+            let at = page * PAGE + 8 * self.random.below(PAGE / 8);
+            let (a, b) = (write(a + at, &bytes), write(b + at, &bytes));
+            agree(&format!("write to page {page}"), a, b)?;
+            if a.is_err() {
+                return Ok(false);
+            }
+        }
+        self.note(format!("write to all of slot {slot}"));
+        Ok(true)
+    }
+
+    /// Compares what one pair of holders has.
+    fn settle_one(&mut self) -> Outcome {
+        if self.held.is_empty() {
+            return Ok(());
+        }
+        let one = self.random.below(self.held.len());
+        let held = self.held.swap_remove(one);
+        self.note(format!("what {} has", held.name()));
+        let seed = self.random.next();
+        held.settle(seed)
+    }
+
+    /// Compares what all holders have, and all maps.
+    pub(crate) fn end(&mut self) -> Outcome {
+        while !self.held.is_empty() {
+            self.settle_one()?;
+        }
+        self.compare_all()
+    }
+
     fn step(&mut self) -> Outcome {
-        let action = self.random.below(102);
+        let action = self.random.below(if self.references { 114 } else { 102 });
         if self.slots.is_empty() || (action < 22 && self.slots.len() < SLOTS) {
             return self.map();
         }
@@ -247,7 +389,9 @@ impl Actor {
             85..96 => self.remap(slot),
             96..98 => self.lock(slot),
             98..100 => self.truncate(),
-            _ => self.nonsense(slot),
+            100..102 => self.nonsense(slot),
+            102..110 => self.refer(),
+            _ => self.settle_one(),
         }
     }
 
@@ -399,6 +543,7 @@ impl Actor {
                     a,
                     b,
                     live: vec![true; length.div_ceil(PAGE)],
+                    private: flags & 3 == libc::MAP_PRIVATE && file.is_none(),
                     grown: false,
                 });
                 // Zero, or the file.
@@ -627,6 +772,7 @@ impl Actor {
         )?;
         if a.is_ok() {
             self.slots[slot].live[from..from + pages].fill(true);
+            self.slots[slot].private &= fds == [-1, -1];
         }
         Ok(())
     }
@@ -683,6 +829,7 @@ impl Actor {
                 a: at,
                 b: b_at,
                 live: vec![true; pages],
+                private: true,
                 grown: false,
             });
         }
@@ -854,6 +1001,7 @@ impl Actor {
             a,
             b,
             live: vec![true; now],
+            private: self.slots[slot].private,
             grown: false,
         });
         let last = self.slots.len() - 1;
@@ -912,6 +1060,7 @@ impl Actor {
             b.map(|at| at - b_to),
         )?;
         self.slots[slot].grown |= !(self.only && alone());
+        self.slots[other].private &= self.slots[slot].private;
         // A failed one may have unmapped what is there: as the kernel's side shows it.
         let shown = maps::read();
         for slot in [slot, other] {
@@ -962,6 +1111,7 @@ impl Actor {
                     a,
                     b,
                     live: vec![true; pages],
+                    private: self.slots[slot].private,
                     grown: false,
                 });
                 // What was locked is locked where it went, but where that is just below: then it is one VMA with what
@@ -1009,6 +1159,7 @@ impl Actor {
     /// Permissions as they are shown, and contents.
     fn compare(&self, slot: usize, shown: &[maps::Line]) -> Outcome {
         let one = &self.slots[slot];
+        let mut alike = 0;
         for page in 0..one.pages() {
             let (a, b) = (one.a + page * PAGE, one.b + page * PAGE);
             let permitted = (maps::at(shown, a), maps::at(shown, b));
@@ -1025,6 +1176,13 @@ impl Actor {
                 ));
             }
             if permitted.1.is_none() && !one.in_room() {
+                continue;
+            }
+            if page < alike {
+                continue;
+            }
+            alike = page + one.alike(page);
+            if page < alike {
                 continue;
             }
             let (mut in_a, mut in_b) = ([0; PAGE], [0; PAGE]);
@@ -1060,11 +1218,13 @@ impl Actor {
             }
         };
         if child == 0 {
+            // The holders are the parent's.
+            std::mem::forget(std::mem::take(&mut self.held));
             let mut done = self.compare_all();
             for _ in 0..60 {
                 done = done.and_then(|()| self.step());
             }
-            let done = done.and_then(|()| self.compare_all());
+            let done = done.and_then(|()| self.end());
             if let Err(why) = &done {
                 println!("in a child: {why}\nlast calls:\n{}", self.log());
             }

@@ -5,11 +5,19 @@
 //!
 //! ```text
 //! cargo test --release -p stopgap-preload --test fuzz -- --seconds 60 --seed 1
+//! cargo test --release -p stopgap-preload --test fuzz -- --calls 1000000 --seed 1
+//! cargo test --release -p stopgap-preload --test fuzz -- --keep 32M --seed 1                   # finds a difference
+//! cargo test --release -p stopgap-preload --test fuzz -- --keep 32M --seed 1 --no-references   # finds none
 //! ```
 //!
-//! Without arguments four seconds, from a seed of the clock. Each seed is a process of its own of two seconds at most,
-//! so what fails is found again by its seed; the process says how many calls it made, and on a difference the last of
-//! them.
+//! Each seed is a process of its own of two seconds at most. A failing seed fails again; on a difference the process
+//! prints its last calls. Without arguments: some seconds of `arena`
+//! (`STOPGAP_KEEP=0`), of `arena-keep` without references, and of `arena-keep` with references, which must fail.
+//!
+//! References to pages (`held`) are messages in pipes (vmsplice, tee), direct reads in flight, registered buffers of
+//! `io_uring`, shared memory attached over a map (`SHM_REMAP`), and forked children. Mostly the test unmaps the map at
+//! once and maps as much again. In the end the holder of the reference must have the same contents on both sides, too.
+//! `--no-references` leaves references out.
 //!
 //! Two runs of three have `STOPGAP_FILES`, and then every second map is one of a file: of memory, of a disk, sealed, read
 //! or written only, shorter than its map, truncated while it is mapped, or of what cannot be mapped.
@@ -24,15 +32,22 @@
 #![allow(unsafe_code)]
 
 mod actor;
+#[path = "../common/aio.rs"]
+mod aio;
 #[path = "../common/mod.rs"]
 mod common;
+mod held;
 mod maps;
 mod random;
+#[path = "../common/raw.rs"]
+mod raw;
 mod sides;
+#[path = "../common/uring.rs"]
+mod uring;
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use actor::Actor;
@@ -40,59 +55,147 @@ use random::Random;
 use sides::Side;
 
 const CHILD: &str = "STOPGAP_FUZZ_SEED";
+const REFERENCES: &str = "STOPGAP_FUZZ_REFERENCES";
+
+/// Settings of a run.
+#[derive(Clone, Copy)]
+struct Plan {
+    seconds: u64,
+    /// Number of calls on each side. `None`: the time decides.
+    calls: Option<u64>,
+    seed: u64,
+    /// Values of `STOPGAP_KEEP`. Each process gets one of them.
+    keep: &'static [&'static str],
+    references: bool,
+}
+
+/// `STOPGAP_KEEP` of the fix `arena`.
+const ARENA: &[&str] = &["0"];
+/// `STOPGAP_KEEP` of the fix `arena-keep`.
+const ARENA_KEEP: &[&str] = &["32M"];
 
 fn main() -> ExitCode {
     if let Ok(seed) = std::env::var(CHILD) {
         return child(seed.parse().expect("our own number"));
     }
-    let mut seconds = 4;
-    let mut seed = None;
+    let clock = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(1, |t| t.as_secs());
+    let mut plan = Plan {
+        seconds: 4,
+        calls: None,
+        seed: clock,
+        keep: ARENA,
+        references: true,
+    };
+    let mut asked = false;
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut number = || arguments.next().and_then(|word| word.parse::<u64>().ok());
         match argument.as_str() {
-            "--seconds" => seconds = number().expect("--seconds N"),
-            "--seed" => seed = Some(number().expect("--seed N")),
-            _ => {} // what cargo hands to every test
+            "--seconds" => plan.seconds = number().expect("--seconds N"),
+            "--calls" => plan.calls = Some(number().expect("--calls N")),
+            "--seed" => plan.seed = number().expect("--seed N"),
+            "--keep" => {
+                let keep = arguments.next().expect("--keep SIZE");
+                plan.keep = vec![&*keep.leak()].leak();
+            }
+            "--no-references" => plan.references = false,
+            _ => continue, // what cargo hands to every test
+        }
+        asked = true;
+    }
+    for why in held::missing() {
+        eprintln!("skipped: references of that kind: {why}");
+    }
+    let library = common::library();
+    let told = if asked {
+        fuzz(&library, plan)
+    } else {
+        suite(&library, plan)
+    };
+    match told {
+        Ok(told) => {
+            println!("{told}");
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::FAILURE
         }
     }
-    let clock = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(1, |t| t.as_secs());
-    let first = seed.unwrap_or(clock);
-    let library = common::library();
+}
+
+/// Runs what `cargo test` asks for. `arena` must not differ from the kernel. `arena-keep` must not differ without
+/// references and must differ with them, which proves that the test can find the fault.
+fn suite(library: &Path, plan: Plan) -> Result<String, String> {
+    let arena = fuzz(library, plan)?;
+    let keep = Plan {
+        keep: &["32M", "256K"],
+        references: false,
+        seconds: 3,
+        ..plan
+    };
+    let without = fuzz(library, keep)?;
+    let unsafe_one = Plan {
+        keep: ARENA_KEEP,
+        seconds: 20,
+        seed: 1,
+        ..plan
+    };
+    let found = match fuzz(library, unsafe_one) {
+        Ok(told) => format!("nothing: {told}"),
+        Err(found) => found,
+    };
+    let Some(difference) = found.lines().find(|line| line.contains("difference in")) else {
+        return Err(format!(
+            "arena-keep is known to be unsafe; found was {found}"
+        ));
+    };
+    Ok(format!(
+        "arena: {arena}\narena-keep, without references: {without}\narena-keep, as is known: {difference}"
+    ))
+}
+
+/// Runs processes one after the other. `Err`: the difference.
+fn fuzz(library: &Path, plan: Plan) -> Result<String, String> {
     let begun = Instant::now();
-    let (mut runs, mut calls, mut cpu) = (0, 0_u64, 0.0);
-    let mut seed = first;
-    while begun.elapsed() < Duration::from_secs(seconds) {
-        match run(&library, seed) {
-            Ok((made, took)) => {
-                calls += made;
-                cpu += took;
-            }
-            Err(why) => {
-                eprintln!(
-                    "seed {seed}, after {runs} processes and {calls} calls on each side: {why}"
-                );
-                return ExitCode::FAILURE;
-            }
-        }
+    let (mut runs, mut calls, mut taken, mut cpu) = (0, 0_u64, 0_u64, 0.0);
+    let mut seed = plan.seed;
+    let goes_on = |calls: u64| match plan.calls {
+        Some(all) => calls < all,
+        None => begun.elapsed() < Duration::from_secs(plan.seconds),
+    };
+    while goes_on(calls) {
+        let made = run(library, seed, plan).map_err(|why| {
+            format!("seed {seed}, after {runs} processes and {calls} calls on each side: {why}")
+        })?;
+        calls += made.calls;
+        taken += made.references;
+        cpu += made.cpu;
         runs += 1;
         seed += 1;
     }
-    println!(
-        "{runs} processes, seeds {first} to {}, {calls} calls on each side, {:.1} minutes of CPU time: no difference",
+    Ok(format!(
+        "{runs} processes, seeds {} to {}, {calls} calls on each side, {taken} references, {:.1} minutes of CPU time: no difference",
+        plan.seed,
         seed - 1,
         cpu / 60.0
-    );
-    ExitCode::SUCCESS
+    ))
 }
 
-/// One seed in a process of its own: calls made, seconds of CPU.
-fn run(library: &Path, seed: u64) -> Result<(u64, f64), String> {
+/// Counters of a process.
+struct Made {
+    calls: u64,
+    references: u64,
+    cpu: f64,
+}
+
+/// One seed in a process of its own.
+fn run(library: &Path, seed: u64, plan: Plan) -> Result<Made, String> {
     let before = cpu_of_children();
     let mut random = Random::new(seed ^ 0x5eed);
-    let keep = ["32M", "256K", "0"][random.below(3)];
+    let keep = random.pick(plan.keep);
     let window = ["64G", "64G", "16M"][random.below(3)];
     // Only a library built for it heeds this.
     let inject = ["0", "3", "17"][random.below(3)];
@@ -105,14 +208,20 @@ fn run(library: &Path, seed: u64) -> Result<(u64, f64), String> {
         .env("STOPGAP_FILES", files)
         .env("RUST_BACKTRACE", "0")
         .env(CHILD, seed.to_string())
+        .env(REFERENCES, if plan.references { "1" } else { "0" })
         .output()
         .map_err(|error| error.to_string())?;
     let text = String::from_utf8_lossy(&output.stdout);
-    let calls = text
-        .lines()
-        .find_map(|line| line.strip_prefix("calls ")?.parse().ok());
-    match calls {
-        Some(calls) if output.status.success() => Ok((calls, cpu_of_children() - before)),
+    let number = |name| {
+        let mut lines = text.lines();
+        lines.find_map(|line| line.strip_prefix(name)?.parse().ok())
+    };
+    match (number("calls "), number("references ")) {
+        (Some(calls), Some(references)) if output.status.success() => Ok(Made {
+            calls,
+            references,
+            cpu: cpu_of_children() - before,
+        }),
         _ => Err(format!(
             "{} (keep {keep}, window {window}, inject {inject}, files {files})\n{text}\n{}",
             output.status,
@@ -138,6 +247,8 @@ static SIGNALS: AtomicUsize = AtomicUsize::new(0);
 /// What the signal handler maps.
 static FILE: AtomicI32 = AtomicI32::new(-1);
 static FAILED: AtomicBool = AtomicBool::new(false);
+/// References that all threads made.
+static TAKEN: AtomicU64 = AtomicU64::new(0);
 
 /// Maps, looks, changes and unmaps, in the midst of whatever was interrupted.
 extern "C" fn on_signal(_: libc::c_int) {
@@ -211,8 +322,9 @@ extern "C" fn on_signal(_: libc::c_int) {
 }
 
 fn child(seed: u64) -> ExitCode {
-    // Before there are threads and signals, which map, too.
+    // Before there are threads and signals, which map, too; and no fork may come while a thread is at it.
     actor::room();
+    held::prepare();
     let file = actor::memfd(c"signal", 0, &[0xf1; 4096]);
     FILE.store(file, Ordering::Relaxed);
     let mut random = Random::new(seed);
@@ -238,10 +350,13 @@ fn child(seed: u64) -> ExitCode {
         }
     }
     let until = Instant::now() + Duration::from_millis(1_500);
+    let references = std::env::var(REFERENCES).is_ok_and(|word| word == "1");
     let run = |number: usize| {
-        let mut actor = Actor::new(number, seed, forks, threads == 1);
-        while Instant::now() < until && !FAILED.load(Ordering::Relaxed) {
-            if let Err(why) = actor.round(40) {
+        let mut actor = Actor::new(number, seed, [forks, threads == 1, references]);
+        while !FAILED.load(Ordering::Relaxed) {
+            let over = Instant::now() >= until;
+            let done = if over { actor.end() } else { actor.round(40) };
+            if let Err(why) = done {
                 FAILED.store(true, Ordering::Relaxed);
                 println!(
                     "difference in thread {number} of {threads} (forks {forks}, signals {signals}): {why}\nlast calls:\n{}",
@@ -249,7 +364,11 @@ fn child(seed: u64) -> ExitCode {
                 );
                 break;
             }
+            if over {
+                break;
+            }
         }
+        TAKEN.fetch_add(actor.taken(), Ordering::Relaxed);
         actor.calls()
     };
     let calls: u64 = std::thread::scope(|scope| {
@@ -266,7 +385,10 @@ fn child(seed: u64) -> ExitCode {
     if wrong != 0 {
         println!("difference in the signal handler, line {wrong}");
     }
-    println!("calls {calls}");
+    println!(
+        "calls {calls}\nreferences {}",
+        TAKEN.load(Ordering::Relaxed)
+    );
     if wrong != 0 || FAILED.load(Ordering::Relaxed) {
         ExitCode::FAILURE
     } else {

@@ -107,15 +107,15 @@ impl Side {
     }
 }
 
-/// What a page holds; an errno where it cannot be read. Protections are kept to.
-pub(crate) fn read(at: usize, page: &mut [u8; 4096]) -> Result<usize, Errno> {
+/// What some pages hold; an errno where they cannot be read. Protections are kept to.
+pub(crate) fn read(at: usize, pages: &mut [u8]) -> Result<usize, Errno> {
     let local = libc::iovec {
-        iov_base: page.as_mut_ptr().cast(),
-        iov_len: 4096,
+        iov_base: pages.as_mut_ptr().cast(),
+        iov_len: pages.len(),
     };
     let remote = libc::iovec {
         iov_base: at as *mut c_void,
-        iov_len: 4096,
+        iov_len: pages.len(),
     };
     // SAFETY: the local buffer is as long as it says; the remote one is checked by the kernel.
     checked(unsafe {
