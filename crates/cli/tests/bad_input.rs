@@ -99,6 +99,19 @@ fn words_that_are_no_text() {
     assert_eq!(output.unwrap().status.code(), Some(1));
 }
 
+/// The packages are built without OpenGL: the error names the build that has it.
+#[cfg(not(feature = "gl"))]
+#[test]
+fn opengl_without_its_feature() {
+    let run = Run::new();
+    let words = ["probe", "placement", "--backend", "gl", "--n", "100"];
+    let output = run.output(&[&words[..], &["--runs", "1"]].concat());
+    let screen = text(&output.stdout) + &text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{screen}");
+    assert!(screen.contains("built without OpenGL"), "{screen}");
+    assert!(screen.contains("--features gl"), "{screen}");
+}
+
 /// Where the usual place is not ours, `-o` is enough.
 #[test]
 fn a_directory_is_given_where_there_is_no_other() {

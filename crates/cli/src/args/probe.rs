@@ -69,8 +69,8 @@ pub(crate) struct PlacementFlags {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) n: Vec<u32>,
     /// What backs the mappings: memfd, anonymous; or whose buffer objects are made, mapped, touched, unmapped and
-    /// destroyed: vgem, dma-heap, udmabuf, gl (OpenGL ES pixel-buffer objects); or a character device that is
-    /// mapped itself: device:PATH.
+    /// destroyed: vgem, dma-heap, udmabuf, gl (OpenGL ES pixel-buffer objects; needs a build with --features gl); or a
+    /// character device that is mapped itself: device:PATH.
     #[arg(
         long,
         value_name = "LIST",

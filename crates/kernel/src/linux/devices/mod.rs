@@ -51,7 +51,7 @@ impl Devices for Linux {
             #[cfg(not(feature = "gl"))]
             Maker::Gl => Err(Error::unsupported(
                 "gl",
-                "this program is linked statically and cannot load libraries",
+                "built without OpenGL; build with: cargo build --release --features gl",
             )),
         }
     }
