@@ -18,9 +18,12 @@
 //! cargo run --release -p stopgap-bench -- locked          # locked sets: what they cost, and whether reclaim sees them
 //! cargo run --release -p stopgap-bench -- batch-client    # one wake for many replies: the writer, SCHED_BATCH, real X
 //! cargo run --release -p stopgap-bench -- preload-soak    # real programs with the preload library and without
+//! cargo run --release -p stopgap-bench -- attack kills    # each command killed at random moments: what is left?
+//! cargo run --release -p stopgap-bench -- attack mutants  # changed files of each format: an answer or an error?
 //! ```
 
 mod arena;
+mod attack;
 mod batch_client;
 mod bound;
 mod channel;
@@ -114,6 +117,9 @@ enum Command {
     /// Real programs with the preload library and without, interleaved, each held to its own checks; status 2 where one
     /// fails with it alone or takes more than 3 % more user and system time, 3 where one is missing that must not be.
     PreloadSoak(preload_soak::Flags),
+    /// The command under conditions that nobody wants, counted: killed at random moments, given changed files. Exit status
+    /// 1 where something did not hold.
+    Attack(attack::Flags),
     /// One run of `preload-soak`.
     #[command(hide = true)]
     PreloadSoakRun(preload_soak::RunFlags),
@@ -139,6 +145,7 @@ impl Command {
             Command::LockedPressure(flags) => locked::pressure(&flags),
             Command::BatchClient(flags) => batch_client::run(&flags),
             Command::BatchClientExec(flags) => batch_client::exec(&flags),
+            Command::Attack(flags) => attack::run(&flags),
             Command::PreloadSoak(flags) => preload_soak::run(&flags),
             Command::PreloadSoakRun(flags) => preload_soak::run_one(flags),
         }

@@ -1,0 +1,161 @@
+//! `stopgap-bench attack`: the command under conditions that nobody wants, counted. docs/reliability.md has the results.
+//!
+//! * `kills`: each command is killed at a random moment; nothing of it may be left.
+//! * `mutants`: files with changed bytes are given to each command that reads such files; each ends with an answer or an
+//!   error.
+//!
+//! Both run the `stopgap` beside this program as its users do, in folders of their own. Both print their seed, and exit
+//! with status 1 where something did not hold.
+
+mod kills;
+mod mutants;
+mod samples;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use stopgap_cli::Failure;
+
+#[derive(clap::Args)]
+pub(crate) struct Flags {
+    #[command(subcommand)]
+    attack: Attack,
+}
+
+#[derive(clap::Subcommand)]
+enum Attack {
+    /// Each command, killed at a random moment, then `stopgap restore`: settings, processes, cgroups, trace instances and
+    /// files must be as before. Root tests more. If this program is killed itself, run `stopgap restore`.
+    Kills(kills::Flags),
+    /// Changed files of each format, read by each command that reads it, in 1.5 GiB of address space and 10 s.
+    Mutants(mutants::Flags),
+}
+
+/// Flags of both attacks.
+#[derive(clap::Args)]
+struct Common {
+    /// Seed of every random choice.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Only these rows of the table.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    only: Vec<String>,
+    /// The program [default: stopgap beside this one].
+    #[arg(long, value_name = "FILE")]
+    stopgap: Option<PathBuf>,
+}
+
+/// Exit status where something did not hold.
+const DOES_NOT_HOLD: u8 = 1;
+
+pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
+    let holds = match &flags.attack {
+        Attack::Kills(flags) => kills::run(flags),
+        Attack::Mutants(flags) => mutants::run(flags),
+    }?;
+    Ok(match holds {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(DOES_NOT_HOLD),
+    })
+}
+
+impl Common {
+    fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| only == name)
+    }
+
+    fn program(&self) -> Result<PathBuf, Failure> {
+        let beside = std::env::current_exe().map(|own| own.with_file_name("stopgap"));
+        let program = self.stopgap.clone().or(beside.ok()).unwrap_or_default();
+        program.canonicalize().map_err(|error| {
+            let program = program.display();
+            Failure::error(format!(
+                "{program}: {error}; build it (cargo build --release) or name it with --stopgap"
+            ))
+        })
+    }
+}
+
+fn failed<E: std::fmt::Display>(what: impl std::fmt::Display) -> impl FnOnce(E) -> Failure {
+    move |error| Failure::error(format!("{what}: {error}"))
+}
+
+/// A folder in which the program runs: records, temporary files and what it prints stay inside.
+struct Place {
+    folder: PathBuf,
+    program: PathBuf,
+}
+
+impl Place {
+    fn new(folder: &Path, program: &Path) -> Result<Place, Failure> {
+        for name in ["out", "tmp", "state"] {
+            fs::create_dir_all(folder.join(name)).map_err(failed(folder.display()))?;
+        }
+        Ok(Place {
+            folder: folder.to_owned(),
+            program: program.to_owned(),
+        })
+    }
+
+    /// The program with these words; `{w}` in them is this folder.
+    fn command(&self, words: &str) -> Command {
+        let folder = self.folder.to_str().unwrap_or_default();
+        let mut command = Command::new(&self.program);
+        command
+            .args(
+                words
+                    .split_whitespace()
+                    .map(|word| word.replace("{w}", folder)),
+            )
+            .current_dir(self.folder.join("out"))
+            .env("HOME", &self.folder)
+            .env("XDG_STATE_HOME", self.folder.join("state"))
+            .env("TMPDIR", self.folder.join("tmp"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        command
+    }
+
+    /// Runs it to its end, at most so long; gives its status, `None` where it was killed for its time, and its output.
+    fn ends(
+        &self,
+        command: &mut Command,
+        limit: Duration,
+    ) -> Result<(Option<ExitStatus>, String), Failure> {
+        let path = self.folder.join("told");
+        let told = File::create(&path).map_err(failed(path.display()))?;
+        let both = told.try_clone().map_err(failed(path.display()))?;
+        let child = command.stdout(both).stderr(told).spawn();
+        let mut child = child.map_err(failed(self.program.display()))?;
+        let status = wait(&mut child, limit)?;
+        if status.is_none() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let told = fs::read(&path).map_err(failed(path.display()))?;
+        let told = String::from_utf8_lossy(&told[..told.len().min(64 << 10)]).into_owned();
+        Ok((status, told))
+    }
+}
+
+/// Waits for a child's end, at most so long.
+fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>, Failure> {
+    let pid = Pid::from_child(child);
+    let handle = pidfd_open(pid, PidfdFlags::empty()).map_err(failed("pidfd_open"))?;
+    let end = Instant::now() + limit;
+    loop {
+        let left = Timespec::try_from(end.saturating_duration_since(Instant::now()));
+        let left = left.map_err(failed("a time limit"))?;
+        let ended = poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&left));
+        if let Some(status) = child.try_wait().map_err(failed("wait"))? {
+            return Ok(Some(status));
+        }
+        if ended == Ok(0) {
+            return Ok(None);
+        }
+    }
+}

@@ -1,0 +1,545 @@
+//! Each command, started, killed at a random moment, and `stopgap restore` after it: what is left?
+//!
+//! ```text
+//! look at the machine      command runs ....X  killed      restore      look again: the same?
+//!                          0 ..... random .... its usual time
+//! ```
+//!
+//! Eight of ten are killed by SIGKILL; the others get SIGTERM or SIGINT and end by themselves. One `restore` of ten is
+//! killed, too, and run again. The machine may have other tests on it: processes are ours by a variable in their
+//! environment, files by their folder, cgroups and the like by the process id in their name. A setting that differs is
+//! looked at again for some seconds, since another's test may be changing it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use stopgap_cli::{Failure, print, progress_bar, tell};
+use stopgap_events::random::Random;
+use stopgap_kernel::signals;
+
+use super::{Common, Place, failed, wait};
+
+#[derive(clap::Args)]
+pub(crate) struct Flags {
+    /// Kills in all, the commands in turn.
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    rounds: u64,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Commands that create or change something: a name, and the words (`{w}`: the folder of the round).
+const COMMANDS: [(&str, &str); 19] = [
+    ("check", "check --quick -o {w}/out"),
+    ("check-passive", "check --passive -o {w}/out"),
+    (
+        "placement",
+        "probe placement --n 100,1000 --steps 500 --runs 3 --agua-loops 1 --agua-live 1000 -d 2s -o {w}/out",
+    ),
+    (
+        "roundtrip",
+        "probe roundtrip --k 1 --runs 3 --work 0 --round-trips 2000 -d 2s -o {w}/out",
+    ),
+    (
+        "chunks",
+        "probe chunks --runs 2 --buffers 2 --size 8M -d 2s -o {w}/out",
+    ),
+    (
+        "reclaim",
+        "probe reclaim --swap 64M --limit 64M --pinned 24M --bytes 2M --runs 1 --each 200ms -o {w}/out",
+    ),
+    ("wakeup", "probe wakeup --runs 2 -d 2s -o {w}/out"),
+    ("record", "record -o {w}/out/t.parquet -- sh {w}/../load"),
+    (
+        "record-samples",
+        "record --samples 999 -o {w}/out/t.parquet -- sleep 1",
+    ),
+    ("watch", "watch -d 2s --slow futex=1ms -o {w}/out"),
+    ("snapshot", "snapshot -o {w}/out/s.json"),
+    (
+        "export",
+        "export frag --n 20k --ops 200k --to trace -o {w}/out/t.parquet",
+    ),
+    (
+        "export-csv",
+        "export frag --n 20k --ops 200k --to csv -o {w}/out/t.csv",
+    ),
+    ("report", "report {w}/../record.json -o {w}/out/r.html"),
+    (
+        "compare",
+        "compare --run true --run true -n 20 -o {w}/out --junit {w}/out/j.xml",
+    ),
+    (
+        "replay-placement",
+        "replay placement pbobench --n 100,1k --ops 5k --policy stopgap,linux-6.12 -o {w}/out",
+    ),
+    (
+        "replay-chunks",
+        "replay chunks --buffers 5 --policy sorted,list -o {w}/out",
+    ),
+    (
+        "run-measure",
+        "run --fix arena --measure -n 10 -o {w}/out -- true",
+    ),
+    (
+        "kernels",
+        "kernels {k} --seeds 1 --workloads roundtrip -o {w}/out",
+    ),
+];
+
+/// Variable in the environment of a killed command, by which its processes are found.
+const MARK: &str = "STOPGAP_ATTACK";
+/// No command of the table takes longer of itself.
+const LONGEST: Duration = Duration::from_secs(90);
+/// Processes of a killed command are gone by then.
+const GONE: Duration = Duration::from_secs(3);
+/// A setting that another's test changes is put back by then.
+const SETTLED: Duration = Duration::from_secs(15);
+/// The recorded command.
+const LOAD: &str = "i=0\nwhile [ $i -lt 150 ]; do sleep 0.01; i=$((i + 1)); done\n";
+
+/// Counts of one command.
+#[derive(Default)]
+struct Seen {
+    rounds: u64,
+    /// By SIGKILL, SIGTERM and SIGINT; and those that had ended before.
+    by: [u64; 3],
+    ended: u64,
+    earliest: Option<Duration>,
+    latest: Duration,
+    put_back: u64,
+    recovered: u64,
+    left: u64,
+}
+
+/// The commands' surroundings.
+struct Attack<'a> {
+    root: &'a Path,
+    program: PathBuf,
+    random: Random,
+    faults: Vec<String>,
+}
+
+pub(super) fn run(flags: &Flags) -> Result<bool, Failure> {
+    signals::install();
+    let root = tempfile::Builder::new().prefix("stopgap-attack.").tempdir();
+    let root = root.map_err(failed("a private folder"))?;
+    let program = flags.common.program()?;
+    let seed = flags.common.seed;
+    let mut attack = Attack {
+        root: root.path(),
+        program,
+        random: Random::new(seed),
+        faults: Vec::new(),
+    };
+    attack.prepare()?;
+    let mut all = Vec::new();
+    for (name, words) in COMMANDS
+        .into_iter()
+        .filter(|(name, _)| flags.common.wants(name))
+    {
+        match attack.usual_time(words)? {
+            Ok(time) => all.push((name, words, time, Seen::default())),
+            Err(why) => tell(&format!("skipped: {name}: {why}")),
+        }
+    }
+    print(&format!("seed {seed}, {} kills", flags.rounds))?;
+    let bar = progress_bar();
+    let commands = all.len().max(1) as u64;
+    for round in 0..flags.rounds {
+        let Some((name, words, time, seen)) = all.get_mut((round % commands) as usize) else {
+            break;
+        };
+        if signals::interrupted() {
+            break;
+        }
+        bar.set_position(round * 1_000 / flags.rounds);
+        bar.set_message(*name);
+        attack.round(round, name, words, *time, seen)?;
+    }
+    bar.finish_and_clear();
+    print(&format!(
+        "{:<17} {:>6} {:>5} {:>5} {:>5} {:>6}  {:>17}  {:>8} {:>9} {:>5}",
+        "command",
+        "rounds",
+        "KILL",
+        "TERM",
+        "INT",
+        "ended",
+        "killed after",
+        "put back",
+        "recovered",
+        "left"
+    ))?;
+    for (name, _, _, seen) in &all {
+        let [kill, term, int] = seen.by;
+        let (first, last) = (seen.earliest.unwrap_or_default(), seen.latest);
+        let after = format!("{}..{} ms", first.as_millis(), last.as_millis());
+        print(&format!(
+            "{name:<17} {:>6} {kill:>5} {term:>5} {int:>5} {:>6}  {after:>17}  {:>8} {:>9} {:>5}",
+            seen.rounds, seen.ended, seen.put_back, seen.recovered, seen.left
+        ))?;
+    }
+    for fault in &attack.faults {
+        print(fault)?;
+    }
+    Ok(attack.faults.is_empty())
+}
+
+impl Attack<'_> {
+    /// What the commands read, and what stands in for QEMU where STOPGAP_KERNELS names no kernels.
+    fn prepare(&self) -> Result<(), Failure> {
+        let write = |name: &str, text: &str| {
+            let path = self.root.join(name);
+            fs::write(&path, text).map_err(failed(path.display()))
+        };
+        write("load", LOAD)?;
+        super::samples::lab_of(&self.root.join("lab"))?;
+        let place = Place::new(&self.root.join("first"), &self.program)?;
+        let passive = &mut place.command("check --passive --json");
+        let output = passive.stdout(Stdio::piped()).output();
+        let output = output.map_err(failed(self.program.display()))?;
+        write("record.json", &String::from_utf8_lossy(&output.stdout))
+    }
+
+    fn command(&self, place: &Place, words: &str) -> std::process::Command {
+        let given = std::env::var_os("STOPGAP_KERNELS").map(PathBuf::from);
+        let packages = given
+            .iter()
+            .flat_map(|folder| names(folder).into_iter().map(|n| folder.join(n)));
+        let packages: Vec<String> = packages
+            .filter(|path| path.to_string_lossy().contains("amd64"))
+            .map(|path| path.display().to_string())
+            .take(2)
+            .collect();
+        let lab = self.root.join("lab");
+        let kernels = match packages.len() {
+            2 => packages.join(" "),
+            _ => format!("{0}/bzImage {0}/bzImage", lab.display()),
+        };
+        let mut command = place.command(&words.replace("{k}", &kernels));
+        if packages.len() < 2 {
+            super::samples::in_lab(&mut command, &lab);
+            command.env("STOPGAP_GUEST_TAKES", "0.2");
+        }
+        command
+            .env(MARK, std::process::id().to_string())
+            .process_group(0);
+        command
+    }
+
+    /// Runs a command to its end: how long that takes, or why it cannot be run here.
+    fn usual_time(&mut self, words: &str) -> Result<Result<Duration, String>, Failure> {
+        let place = Place::new(&self.root.join("usual"), &self.program)?;
+        let begin = Instant::now();
+        let (status, told) = place.ends(&mut self.command(&place, words), LONGEST)?;
+        let took = begin.elapsed();
+        let _ = fs::remove_dir_all(&place.folder);
+        Ok(match status {
+            Some(status) if status.success() => Ok(took),
+            Some(status) => Err(format!("{status}: {}", told.trim().replace('\n', "; "))),
+            None => Err(format!("it takes more than {} s", LONGEST.as_secs())),
+        })
+    }
+
+    fn round(
+        &mut self,
+        round: u64,
+        name: &str,
+        words: &str,
+        usual: Duration,
+        seen: &mut Seen,
+    ) -> Result<(), Failure> {
+        let place = Place::new(&self.root.join(format!("round-{round}")), &self.program)?;
+        let before = machine();
+        let told = fs::File::create(place.folder.join("told")).map_err(failed("told"))?;
+        let child = self.command(&place, words).stderr(told).spawn();
+        let mut child = child.map_err(failed(self.program.display()))?;
+        let pid = child.id();
+        let moment = usual.mul_f64(self.random.below(1_050) as f64 / 1_000.0);
+        let ended = wait(&mut child, moment)?.is_some();
+        let how = match self.random.below(10) {
+            0 => (Signal::TERM, 1),
+            1 => (Signal::INT, 2),
+            _ => (Signal::KILL, 0),
+        };
+        let mut left = Vec::new();
+        if ended {
+            seen.ended += 1;
+        } else {
+            seen.by[how.1] += 1;
+            left.extend(kill(&mut child, how.0)?);
+        }
+        seen.rounds += 1;
+        seen.earliest = Some(seen.earliest.map_or(moment, |first| first.min(moment)));
+        seen.latest = seen.latest.max(moment);
+        left.extend(survivors());
+        self.restore(&place, seen, &mut left)?;
+        left.extend(differences(&before, pid));
+        left.extend(files(&place, seen)?);
+        if left.is_empty() {
+            let _ = fs::remove_dir_all(&place.folder);
+            return Ok(());
+        }
+        seen.left += 1;
+        let (after, how) = (moment.as_millis(), ["SIGKILL", "SIGTERM", "SIGINT"][how.1]);
+        self.faults.push(format!(
+            "{name}, round {round}, {how} after {after} ms, pid {pid}: {}",
+            left.join("; ")
+        ));
+        Ok(())
+    }
+
+    /// Runs `restore`, one time of ten killed itself before.
+    fn restore(
+        &mut self,
+        place: &Place,
+        seen: &mut Seen,
+        left: &mut Vec<String>,
+    ) -> Result<(), Failure> {
+        if self.random.below(10) == 0 {
+            let limit = Duration::from_micros(self.random.below(20_000));
+            place.ends(&mut place.command("restore"), limit)?;
+        }
+        let mut command = place.command("restore");
+        let output = command
+            .stdout(Stdio::piped())
+            .output()
+            .map_err(failed("restore"))?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        seen.put_back += u64::from(said.contains("put back:"));
+        if !output.status.success() {
+            left.push(format!("restore: {} {}", output.status, said.trim()));
+        }
+        Ok(())
+    }
+}
+
+/// Sends a signal and waits for the end; a fault where that does not come.
+fn kill(child: &mut Child, signal: Signal) -> Result<Option<String>, Failure> {
+    let _ = kill_process(Pid::from_child(child), signal); // it may just have ended
+    if wait(child, Duration::from_secs(30))?.is_some() {
+        return Ok(None);
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    Ok(Some("it did not end within 30 s".to_owned()))
+}
+
+/// Processes of ours that live on too long; they are ended.
+fn survivors() -> Vec<String> {
+    let end = Instant::now() + GONE;
+    while !marked().is_empty() && Instant::now() < end {
+        sleep(Duration::from_millis(20));
+    }
+    let left = marked();
+    left.iter()
+        .map(|&pid| {
+            let words =
+                fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
+            let _ = kill_process(pid, Signal::KILL);
+            let words = String::from_utf8_lossy(&words).replace('\0', " ");
+            format!("process {}lives on", words)
+        })
+        .collect()
+}
+
+/// Processes whose environment has our mark.
+fn marked() -> Vec<Pid> {
+    let mark = format!("{MARK}={}", std::process::id());
+    let ours = |pid: &Pid| {
+        let path = format!("/proc/{}/environ", pid.as_raw_nonzero());
+        let environment = fs::read(path).unwrap_or_default();
+        environment
+            .split(|byte| *byte == 0)
+            .any(|variable| variable == mark.as_bytes())
+    };
+    let pids = names(Path::new("/proc")).into_iter();
+    pids.filter_map(|name| Pid::from_raw(name.parse().ok()?))
+        .filter(ours)
+        .collect()
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries
+        .filter_map(|e| e.file_name().into_string().ok())
+        .collect();
+    names.sort();
+    names
+}
+
+/// Settings of the machine, and names of what a run could leave in it.
+fn machine() -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let mut note = |path: PathBuf| {
+        if let Ok(text) = fs::read_to_string(&path) {
+            found.insert(path.display().to_string(), text.trim().to_owned());
+        }
+    };
+    for folder in [
+        "/proc/sys/vm",
+        "/sys/kernel/mm/transparent_hugepage",
+        "/sys/kernel/mm/transparent_hugepage/khugepaged",
+        "/sys/kernel/mm/lru_gen",
+    ] {
+        let folder = Path::new(folder);
+        for name in names(folder) {
+            // Counters, and files whose reading changes something.
+            if ![
+                "stat_refresh",
+                "drop_caches",
+                "pages_collapsed",
+                "full_scans",
+            ]
+            .contains(&&*name)
+            {
+                note(folder.join(&name));
+            }
+            note(folder.join(&name).join("enabled"));
+        }
+    }
+    for name in names(Path::new("/sys/kernel/mm/hugepages")) {
+        note(
+            Path::new("/sys/kernel/mm/hugepages")
+                .join(name)
+                .join("nr_hugepages"),
+        );
+    }
+    for path in [
+        "/proc/sys/kernel/task_delayacct",
+        "/proc/sys/kernel/perf_event_paranoid",
+        "/proc/mounts",
+    ] {
+        note(path.into());
+    }
+    for name in [
+        "tracing_on",
+        "current_tracer",
+        "set_event",
+        "kprobe_events",
+        "uprobe_events",
+        "trace_clock",
+    ] {
+        note(Path::new("/sys/kernel/tracing").join(name));
+    }
+    let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    let swaps = swaps
+        .lines()
+        .filter_map(|line| line.split_whitespace().next());
+    found.insert("swap".to_owned(), swaps.collect::<Vec<_>>().join(" "));
+    for folder in ["/sys/kernel/tracing/instances", "/run/stopgap"] {
+        found.insert(folder.to_owned(), names(Path::new(folder)).join(" "));
+    }
+    let mut groups = Vec::new();
+    cgroups(Path::new("/sys/fs/cgroup"), 0, &mut groups);
+    found.insert("cgroups".to_owned(), groups.join(" "));
+    found
+}
+
+fn cgroups(folder: &Path, depth: u32, found: &mut Vec<String>) {
+    for name in names(folder) {
+        let inside = folder.join(&name);
+        if depth < 6 && inside.is_dir() && !inside.is_symlink() {
+            if name.starts_with("stopgap") {
+                found.push(inside.display().to_string());
+            }
+            cgroups(&inside, depth + 1, found);
+        }
+    }
+}
+
+/// Returns settings that changed, and names left in the machine that contain the number of process `pid`.
+fn differences(before: &BTreeMap<String, String>, pid: u32) -> Vec<String> {
+    let end = Instant::now() + SETTLED;
+    let pid = pid.to_string();
+    loop {
+        let now = machine();
+        let mut left = Vec::new();
+        for (what, was) in before {
+            let is = now.get(what).map_or("", String::as_str);
+            let list = ["cgroups", "swap", "/proc/mounts"].contains(&&**what)
+                || what.ends_with("instances")
+                || what == "/run/stopgap";
+            if !list && is != was {
+                left.push(format!("{what}: '{was}' is now '{is}'"));
+            } else if list {
+                let ours = |word: &&str| {
+                    word.contains("stopgap-attack.")
+                        || word.split(['-', '.', '/']).any(|part| part == pid)
+                };
+                let words = is.split_whitespace().filter(ours);
+                left.extend(words.map(|word| format!("{what}: {word}")));
+            }
+        }
+        if left.is_empty() || Instant::now() > end {
+            return left;
+        }
+        sleep(Duration::from_millis(200));
+    }
+}
+
+/// What lies about in the round's folder: temporary files, half files, and outputs that are not whole. What can be
+/// recovered of a recording is recovered.
+fn files(place: &Place, seen: &mut Seen) -> Result<Vec<String>, Failure> {
+    let mut left = Vec::new();
+    for name in names(&place.folder.join("tmp")) {
+        left.push(format!("file tmp/{name}"));
+    }
+    let mut folders = vec![place.folder.join("out"), place.folder.join("state")];
+    while let Some(folder) = folders.pop() {
+        for name in names(&folder) {
+            let path = folder.join(&name);
+            let shown = path.strip_prefix(&place.folder).unwrap_or(&path).display();
+            if name.ends_with(".spool") {
+                let stall = name.starts_with(".stall-");
+                let verb = if stall {
+                    "watch --finish"
+                } else {
+                    "record --recover"
+                };
+                let words = format!("{verb} {}", path.display());
+                let (status, told) = place.ends(&mut place.command(&words), LONGEST)?;
+                let told = told.trim().replace('\n', "; ");
+                match status {
+                    Some(status) if status.success() && !path.exists() => seen.recovered += 1,
+                    _ => left.push(format!("{verb} {shown}: {told}")),
+                }
+            } else if path.is_dir() {
+                folders.push(path);
+            } else if name.starts_with('.') || name.ends_with(".partial") {
+                left.push(format!("file {shown}"));
+            } else if !whole(place, &path)? {
+                left.push(format!("{shown} is not whole"));
+            }
+        }
+    }
+    Ok(left)
+}
+
+/// Whether an output can be read to its end.
+fn whole(place: &Place, path: &Path) -> Result<bool, Failure> {
+    let end = path
+        .extension()
+        .and_then(|end| end.to_str())
+        .unwrap_or_default();
+    let text = || fs::read_to_string(path).unwrap_or_default();
+    Ok(match end {
+        "json" => serde_json::from_str::<serde_json::Value>(&text()).is_ok(),
+        "html" => text().trim_end().ends_with("</html>"),
+        "xml" => text().trim_end().ends_with("</testsuites>"),
+        "csv" => text().ends_with('\n'),
+        "parquet" => {
+            let words = format!("export {} --to jsonl -o /dev/null", path.display());
+            let (status, _) = place.ends(&mut place.command(&words), LONGEST)?;
+            status.is_some_and(|status| status.success())
+        }
+        _ => true,
+    })
+}
