@@ -36,6 +36,13 @@ pub trait Files {
     /// As open(2) and read(2); the error names the path.
     fn read(&self, path: &Path) -> Result<Vec<u8>>;
 
+    /// The whole content of a file of ours, of at most 16 MiB: a regular file and no link, which this user or root owns.
+    /// Never waits: somebody else may have put a pipe there.
+    ///
+    /// # Errors
+    /// As [`crate::folder::Folder::content`]; the error names the path.
+    fn read_own(&self, path: &Path) -> Result<Vec<u8>>;
+
     /// Up to `length` bytes from `offset` on; fewer at the end of the file. For files whose
     /// offset means something, as `/proc/PID/pagemap`.
     ///

@@ -12,7 +12,7 @@
 //! killed here:  ^ undo 1 finds nothing to do     ^ undo 2, undo 1
 //! ```
 //!
-//! One file a run, `PID.json`, with the process's start time, so that a run in progress is
+//! One file a run, `PID.json`, and one `PID-TAG.json` for each output file on its way, with the process's start time, so that a run in progress is
 //! told from a dead one whose id was used again. After a reboot settings and cgroups are gone
 //! by themselves; files are still removed. A run in another PID namespace (a container that
 //! shares the folder) is left alone: here its id says nothing. While one run has settings
@@ -90,6 +90,8 @@ struct Content {
 pub struct Journal<'s> {
     system: &'s dyn System,
     directory: PathBuf,
+    /// What its file is called besides the process id, where this process has several.
+    tag: String,
     changes: Mutex<Vec<Change>>,
     /// Whether there was anything to write yet: a folder that is not ours is not touched.
     written: AtomicBool,
@@ -108,9 +110,20 @@ impl<'s> Journal<'s> {
     /// A journal in `directory`, which is made when it is first needed (its parent must exist).
     #[must_use]
     pub fn new(system: &'s dyn System, directory: &Path) -> Journal<'s> {
+        Journal::tagged(system, directory, "")
+    }
+
+    /// One journal more of this process, in `PID-TAG.json`.
+    #[must_use]
+    pub fn aside(system: &'s dyn System, directory: &Path, tag: &str) -> Journal<'s> {
+        Journal::tagged(system, directory, &format!("-{tag}"))
+    }
+
+    fn tagged(system: &'s dyn System, directory: &Path, tag: &str) -> Journal<'s> {
         Journal {
             system,
             directory: directory.to_owned(),
+            tag: tag.to_owned(),
             changes: Mutex::new(Vec::new()),
             written: AtomicBool::new(false),
         }
@@ -314,7 +327,8 @@ impl<'s> Journal<'s> {
     }
 
     fn file(&self) -> PathBuf {
-        self.directory.join(format!("{}.json", self.system.pid()))
+        self.directory
+            .join(format!("{}{}.json", self.system.pid(), self.tag))
     }
 
     fn write(&self, changes: &[Change]) -> Result<()> {
@@ -404,10 +418,13 @@ pub fn restore(system: &dyn System, directory: &Path) -> Result<Restored> {
             Some((_, "json")) => restore_one(system, &path, &mut restored),
             // Killed before the list was in force: its change was not made. One that belongs
             // to a run in progress, here or elsewhere, is renamed within a moment.
-            Some((pid, "new"))
-                if pid
-                    .parse()
-                    .is_ok_and(|pid| start_time(system, pid).is_err())
+            Some((run, "new"))
+                if run
+                    .split('-')
+                    .next()
+                    .and_then(|pid| pid.parse().ok())
+                    .is_some_and(|pid| start_time(system, pid).is_err())
+                    && shows_processes(system)
                     && !read(system, &path).is_ok_and(|content| is_elsewhere(system, &content)) =>
             {
                 ignore_absent(system.remove_file(&path))
@@ -422,7 +439,7 @@ pub fn restore(system: &dyn System, directory: &Path) -> Result<Restored> {
 }
 
 fn read(system: &dyn System, path: &Path) -> Result<Content> {
-    let text = system.read(path)?;
+    let text = system.read_own(path)?;
     let content: Content =
         serde_json::from_slice(&text).map_err(|e| Error::parse(path.display(), e))?;
     if content.schema == SCHEMA {
@@ -442,6 +459,15 @@ fn restore_one(system: &dyn System, path: &Path, restored: &mut Restored) -> Res
         Err(error) if error.is_absent() => return Ok(()), // its run has just ended
         content => content?,
     };
+    let unknown = |before: &str, now: String| !before.is_empty() && now.is_empty();
+    if unknown(&content.boot, boot(system)) || unknown(&content.namespace, namespace(system)) {
+        let reason = format!(
+            "process {} made it and may still run, which nobody can tell without /proc: mount it (mount -t proc proc \
+             /proc) and run stopgap restore again",
+            content.pid
+        );
+        return Err(Error::parse(path.display(), reason));
+    }
     let same_boot = content.boot == boot(system);
     if is_elsewhere(system, &content) {
         let reason = "its run has another PID namespace, so that we cannot tell whether it lives: \
@@ -535,6 +561,12 @@ fn check_private(system: &dyn System, directory: &Path) -> Result<()> {
 
 fn boot(system: &dyn System) -> String {
     read_text(system, "/proc/sys/kernel/random/boot_id").unwrap_or_default()
+}
+
+/// Whether `/proc` is there and has processes in it.
+fn shows_processes(system: &dyn System) -> bool {
+    let names = system.list(Path::new("/proc")).unwrap_or_default();
+    names.iter().any(|name| name.parse::<u32>().is_ok())
 }
 
 /// Where our process ids mean something; empty where `/proc` does not say.

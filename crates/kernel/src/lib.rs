@@ -35,6 +35,7 @@ pub mod doctor;
 pub mod environment;
 pub mod error;
 pub mod files;
+pub mod folder;
 pub mod holds;
 pub mod hugetlb;
 pub mod ipc;

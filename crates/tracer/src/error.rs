@@ -41,6 +41,11 @@ impl Error {
         }
     }
 
+    /// Returns whether a file was missing.
+    pub(crate) fn is_absent(&self) -> bool {
+        matches!(self, Error::File { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+
     /// The system's word on a file of ours.
     pub(crate) fn file(path: &std::path::Path, source: io::Error) -> Error {
         Error::File {

@@ -11,11 +11,12 @@
 
 use std::fs::File;
 use std::io::{BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use stopgap_events::machine::Missing;
 use stopgap_events::trace::Loss;
+use stopgap_kernel::folder::Folder;
 
 use crate::counters::{COUNTERS, Rows};
 use crate::description::Description;
@@ -46,32 +47,55 @@ pub struct End {
     pub missing: Vec<Missing>,
 }
 
+/// The most bytes that a description or an end has: formats, names of threads, mappings.
+const LARGEST: u64 = 64 << 20;
+
+/// Makes the folder `path` for a spool, mode 0700, in a directory that is there.
+///
+/// # Errors
+/// `EEXIST` where anything has the name; as mkdirat(2).
+pub(crate) fn make(path: &Path) -> Result<Folder> {
+    let name = path.file_name().unwrap_or_default();
+    Folder::open(path.parent().unwrap_or(Path::new("/")))
+        .and_then(|parent| parent.make_own(name))
+        .map_err(|error| Error::file(path, error))
+}
+
 /// A folder of pages.
 #[derive(Debug)]
 pub struct Spool {
-    folder: PathBuf,
+    folder: Folder,
     description: Description,
     end: Option<End>,
 }
 
 impl Spool {
-    /// Opens one, finished or not.
+    /// Opens the one that the user named, finished or not.
     ///
     /// # Errors
     /// Where it has no description, or one that cannot be read.
     pub fn open(folder: &Path) -> Result<Spool> {
+        let opened = Folder::open(folder).map_err(|error| Error::file(folder, error))?;
+        Spool::of(opened)
+    }
+
+    /// The one in `folder`, finished or not.
+    ///
+    /// # Errors
+    /// As [`Spool::open`].
+    pub fn of(folder: Folder) -> Result<Spool> {
         let read = |name: &str| {
-            let path = folder.join(name);
-            std::fs::read(&path).map_err(|error| Error::file(&path, error))
+            let content = folder.content(name.as_ref(), LARGEST);
+            content.map_err(|error| Error::file(&folder.path().join(name), error))
         };
-        let file = folder.join(DESCRIPTION).display().to_string();
+        let file = folder.path().join(DESCRIPTION).display().to_string();
         let description = Description::parse(&file, &read(DESCRIPTION)?)?;
         // Half of an end, as a full disk leaves it, is none.
         let end = read(END)
             .ok()
             .and_then(|text| serde_json::from_slice(&text).ok());
         Ok(Spool {
-            folder: folder.to_owned(),
+            folder,
             description,
             end,
         })
@@ -99,15 +123,14 @@ impl Spool {
         // Last of all, so that a spool without it is one that nobody needs.
         files.extend([END.to_owned(), DESCRIPTION.to_owned()]);
         for file in files {
-            let path = self.folder.join(file);
-            match std::fs::remove_file(&path) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(Error::file(&path, error));
-                }
-                _ => {}
-            }
+            let removed = self.folder.remove(file.as_ref());
+            removed.map_err(|error| Error::file(&self.folder.path().join(file), error))?;
         }
-        std::fs::remove_dir(&self.folder).map_err(|error| Error::file(&self.folder, error))
+        let path = self.folder.path();
+        let parent = Folder::open(path.parent().unwrap_or(Path::new("/")));
+        let removed =
+            parent.and_then(|parent| parent.remove_folder(path.file_name().unwrap_or_default()));
+        removed.map_err(|error| Error::file(path, error))
     }
 
     /// How its capture ended; `None` where it was cut off.
@@ -125,7 +148,16 @@ impl Spool {
     /// Where it is.
     #[must_use]
     pub fn folder(&self) -> &Path {
-        &self.folder
+        self.folder.path()
+    }
+
+    /// Opens one of its files.
+    ///
+    /// # Errors
+    /// As [`Folder::read`].
+    pub(crate) fn file(&self, name: &str) -> Result<File> {
+        let file = self.folder.read(name.as_ref());
+        file.map_err(|error| Error::file(&self.folder.path().join(name), error))
     }
 
     /// What it is a capture of.
@@ -173,12 +205,11 @@ impl Spool {
     fn files(&self, cpus: &[u32], name: fn(u32) -> String) -> Result<Vec<(u32, BufReader<File>)>> {
         let mut files = Vec::new();
         for &cpu in cpus {
-            let path = self.folder.join(name(cpu));
-            match File::open(&path) {
+            match self.file(&name(cpu)) {
                 Ok(file) => files.push((cpu, BufReader::with_capacity(1 << 18, file))),
                 // Killed before it was made: this CPU has none yet.
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) => return Err(Error::file(&path, error)),
+                Err(error) if error.is_absent() => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(files)

@@ -13,6 +13,7 @@ use stopgap_kernel::Linux;
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::fake::skipped;
 use stopgap_kernel::files::Files;
+use stopgap_kernel::folder::Folder;
 use stopgap_kernel::journal::Journal;
 use stopgap_kernel::linux::perf::Wanted;
 use stopgap_kernel::linux::{Ended, Held};
@@ -43,7 +44,7 @@ fn events_of(mut trace: Trace) -> (Vec<Event>, Metadata) {
 /// Records `words` by perf alone.
 fn record(words: &[&str], wanted: Wanted) -> Option<(Vec<Event>, Metadata, u32, Ended)> {
     let folder = tempfile::tempdir().unwrap();
-    let mut spool = match PerfSpool::open(&Linux, folder.path(), wanted) {
+    let mut spool = match PerfSpool::open(&Linux, &Folder::open(folder.path()).unwrap(), wanted) {
         Ok(spool) => spool,
         Err(stopgap_tracer::Error::System(error)) => {
             skipped(&error);

@@ -76,6 +76,10 @@ fn a_run_whose_id_says_nothing_here_is_left_alone() {
     let fake = fake.without("/proc/1");
     let restored = restore(&fake, Path::new(DIRECTORY)).unwrap();
     assert!(restored.done.is_empty(), "{restored:?}");
+    assert!(restored.failed[0].contains("without /proc"), "{restored:?}");
+    let fake = fake.with_link("/proc/self/ns/pid", "pid:[8]");
+    let restored = restore(&fake, Path::new(DIRECTORY)).unwrap();
+    assert!(restored.done.is_empty(), "{restored:?}");
     assert!(restored.failed[0].contains("namespace"), "{restored:?}");
     assert_eq!(current(&fake, Path::new(KNOB)).unwrap(), "never");
     assert!(fake.content(&file).is_some());

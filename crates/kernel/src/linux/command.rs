@@ -142,6 +142,128 @@ pub struct Child {
     group: bool,
 }
 
+/// How long a guard lets a command end by itself, in milliseconds.
+const GUARDS_PATIENCE: i32 = 2_000;
+
+/// A process that ends a command when this process is killed. Dropping the guard dismisses it, and the command goes on.
+///
+/// `PR_SET_PDEATHSIG` does not do: the kernel forgets it when the command gains rights by its exec, and nobody but the command
+/// itself can take it back when it is to go on without us.
+#[derive(Debug)]
+#[must_use = "dropped, it guards nothing"]
+pub struct Guard {
+    pid: Pid,
+    /// A byte dismisses the guard; its end without one is our death.
+    dismiss: OwnedFd,
+}
+
+impl Guard {
+    /// Starts the guard of the process `watched`, of its whole group where `group` is true. When we end without having dropped
+    /// the guard, it sends `SIGTERM`, and two seconds later `SIGKILL`.
+    fn start(watched: &Watched, group: bool) -> Result<Guard> {
+        let failed = |call, e: rustix::io::Errno| Error::call(call, watched.pid, e);
+        let (wait, dismiss) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| failed("pipe", e))?;
+        // SAFETY: until its _exit the child makes only calls that are safe after fork(2); all that it reads was made before.
+        match unsafe { libc::fork() } {
+            -1 => Err(Error::call("fork", watched.pid, io::Error::last_os_error())),
+            0 => {
+                // SAFETY: as above; the descriptors are this process's own copies.
+                unsafe {
+                    guard(
+                        wait.as_raw_fd(),
+                        watched.end.as_raw_fd(),
+                        watched.pid,
+                        group,
+                    )
+                }
+            }
+            pid => Ok(Guard {
+                pid: Pid::from_raw(pid).ok_or_else(|| failed("fork", rustix::io::Errno::SRCH))?,
+                dismiss,
+            }),
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // An error means that the guard has ended already.
+        let _ = rustix::io::write(&self.dismiss, b"!");
+        let _ = rustix::process::waitpid(Some(self.pid), rustix::process::WaitOptions::empty());
+    }
+}
+
+/// The life of a guard.
+///
+/// # Safety
+/// To be called after fork(2), with descriptors that are open.
+unsafe fn guard(wait: i32, end: i32, pid: u32, group: bool) -> ! {
+    // SAFETY: calls that are safe after fork(2), on plain integers and on memory of this frame.
+    unsafe {
+        // A terminal's signals go to our group; the guard outlives them.
+        libc::setpgid(0, 0);
+        for signal in [
+            libc::SIGINT,
+            libc::SIGTERM,
+            libc::SIGHUP,
+            libc::SIGQUIT,
+            libc::SIGUSR1,
+        ] {
+            libc::signal(signal, libc::SIG_IGN);
+        }
+        // Pipes, locks and files of ours end with us, not with it.
+        let (low, high) = (wait.min(end).cast_unsigned(), wait.max(end).cast_unsigned());
+        let close = |from: u32, to: u32| {
+            if from > to || libc::syscall(libc::SYS_close_range, from, to, 0) == 0 {
+                return;
+            }
+            // Before Linux 5.9.
+            let most = libc::sysconf(libc::_SC_OPEN_MAX).clamp(0, 1 << 16);
+            for fd in from..to
+                .saturating_add(1)
+                .min(u32::try_from(most).unwrap_or(1 << 16))
+            {
+                libc::close(fd.cast_signed());
+            }
+        };
+        if let Some(below) = low.checked_sub(1) {
+            close(0, below);
+        }
+        close(low + 1, high - 1);
+        close(high + 1, u32::MAX);
+        let mut byte = 0_u8;
+        let read = loop {
+            match libc::read(wait, (&raw mut byte).cast(), 1) {
+                -1 if *libc::__errno_location() == libc::EINTR => {}
+                read => break read,
+            }
+        };
+        if read != 0 {
+            libc::_exit(0);
+        }
+        // Its id is its own until somebody has waited for it, which was to be us: the descriptor tells whether it has ended.
+        let mut ended = libc::pollfd {
+            fd: end,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        for (signal, patience) in [(libc::SIGTERM, GUARDS_PATIENCE), (libc::SIGKILL, 0)] {
+            let over = libc::poll(&raw mut ended, 1, 0) > 0;
+            if over && (signal == libc::SIGTERM || !group) {
+                break;
+            }
+            if group {
+                libc::kill(-pid.cast_signed(), signal);
+            } else {
+                let none = std::ptr::null::<libc::siginfo_t>();
+                libc::syscall(libc::SYS_pidfd_send_signal, end, signal, none, 0);
+            }
+            libc::poll(&raw mut ended, 1, patience);
+        }
+        libc::_exit(0)
+    }
+}
+
 impl Held {
     /// Starts a process that will run `words`, found as a shell finds it, with our standard files.
     ///
@@ -239,6 +361,15 @@ impl Held {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.watched.pid
+    }
+
+    /// Has it end when we are killed, for as long as the guard is not dropped. What the command has started itself goes on,
+    /// unless the command leads a group of its own.
+    ///
+    /// # Errors
+    /// As fork(2) and pipe(2).
+    pub fn guarded(&self) -> Result<Guard> {
+        Guard::start(&self.watched, self.group)
     }
 
     /// Lets it run.
@@ -462,6 +593,20 @@ mod tests {
         let held = Held::start(&words(&["sh", "-c", "kill -KILL $$"])).unwrap();
         let child = held.release().unwrap();
         assert_eq!(child.wait(true).unwrap().unwrap().how, Err(libc::SIGKILL));
+    }
+
+    /// A dismissed guard ends, and the command goes on.
+    #[test]
+    fn a_command_whose_guard_is_dismissed_goes_on() {
+        let held = Held::start(&words(&["sleep", "60"])).unwrap();
+        let guard = held.guarded().unwrap();
+        let child = held.release().unwrap();
+        let (pid, began) = (guard.pid, std::time::Instant::now());
+        drop(guard);
+        assert!(began.elapsed() < std::time::Duration::from_secs(10));
+        assert!(rustix::process::test_kill_process(pid).is_err(), "reaped");
+        assert!(!child.watched().ends_within(Nanos::millis(100)));
+        child.end(Nanos::secs(5)).unwrap();
     }
 
     #[test]

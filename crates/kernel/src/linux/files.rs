@@ -10,6 +10,7 @@ use stopgap_events::units::Bytes;
 use super::Linux;
 use crate::error::{Error, Result};
 use crate::files::{Entry, Files, Kind};
+use crate::folder::Folder;
 use crate::tracefs::{PLACES, Tracefs};
 
 fn on<T>(call: &'static str, path: &Path, result: io::Result<T>) -> Result<T> {
@@ -47,6 +48,17 @@ impl Files for Linux {
         let mut content = Vec::with_capacity(4096);
         on("read", path, file.read_to_end(&mut content))?;
         Ok(content)
+    }
+
+    fn read_own(&self, path: &Path) -> Result<Vec<u8>> {
+        const MOST: u64 = 16 << 20;
+        let name = path.file_name().unwrap_or_default();
+        let folder = Folder::open(path.parent().unwrap_or(Path::new("/")));
+        on(
+            "open",
+            path,
+            folder.and_then(|folder| folder.content(name, MOST)),
+        )
     }
 
     fn read_at(&self, path: &Path, offset: u64, length: usize) -> Result<Vec<u8>> {
@@ -88,7 +100,17 @@ impl Files for Linux {
 
     fn extend(&self, path: &Path, length: Bytes, allocated: bool) -> Result<()> {
         use rustix::fs::{FallocateFlags, fallocate, ftruncate};
-        let file = on("open", path, fs::OpenOptions::new().write(true).open(path))?;
+        let mut options = fs::OpenOptions::new();
+        // Whatever somebody else may have put there since it was created: it is not made longer, or cut.
+        options
+            .write(true)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+        let file = on("open", path, options.open(path))?;
+        let there = on("fstat", path, file.metadata())?;
+        if !there.is_file() || there.uid() != rustix::process::geteuid().as_raw() {
+            let replaced = io::Error::other("it is no file of ours any more");
+            return Err(Error::call("open", path.display(), replaced));
+        }
         if allocated {
             let done = fallocate(&file, FallocateFlags::empty(), 0, length.0);
             on("fallocate", path, done.map_err(io::Error::from))
@@ -221,6 +243,14 @@ impl Files for Linux {
     fn swap(&self, path: &Path, switch_on: bool) -> Result<()> {
         let c_path = CString::new(path.as_os_str().as_bytes())
             .map_err(|_| Error::call("swapon", path.display(), io::ErrorKind::InvalidInput))?;
+        let folder = Folder::open(path.parent().unwrap_or(Path::new("/")));
+        if switch_on && folder.is_ok_and(|folder| folder.is_open_to_all().unwrap_or(true)) {
+            let advice = format!(
+                "every user may replace {}, and would read what is swapped out; name a directory of your own",
+                path.display()
+            );
+            return Err(Error::unsupported("a swap file there", advice));
+        }
         // SAFETY: the path is a NUL-terminated string that outlives the call.
         let (call, status) = unsafe {
             if switch_on {

@@ -19,7 +19,7 @@ mod trace_reader;
 mod x11;
 mod xvfb;
 
-pub use command::{Child, Conditions, Ended, Held, Watched};
+pub use command::{Child, Conditions, Ended, Guard, Held, Watched};
 pub use mapping_count::MappingCount;
 pub(crate) use perf::Ring;
 pub use pressure_trigger::PressureTrigger;

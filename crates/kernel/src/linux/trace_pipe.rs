@@ -13,6 +13,7 @@ use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice
 use stopgap_events::units::Nanos;
 
 use crate::error::{Error, Result};
+use crate::folder::Folder;
 
 /// What the pipe between is to hold; an ordinary limit (`fs.pipe-max-size`).
 const PIPE: usize = 1 << 20;
@@ -32,19 +33,18 @@ pub struct TracePipe {
 }
 
 impl TracePipe {
-    /// Opens `raw` and creates `spool`, mode 0600. `page` are the bytes of a page of the ring buffer.
+    /// Opens `raw` and creates `name` in the folder `spool`, mode 0600. `page` are the bytes of a page of the ring buffer.
     ///
     /// # Errors
     /// As open(2) and pipe(2).
-    pub fn open(raw: &Path, spool: &Path, page: usize) -> Result<TracePipe> {
+    pub fn open(raw: &Path, spool: &Folder, name: &str, page: usize) -> Result<TracePipe> {
         let mut options = OpenOptions::new();
         options.read(true).custom_flags(libc::O_NONBLOCK);
         let file = options.open(raw);
         let file = file.map_err(|e| Error::call("open", raw.display(), e))?;
-        let mut options = OpenOptions::new();
-        options.write(true).create_new(true).mode(0o600);
-        let to = options.open(spool);
-        let to = to.map_err(|e| Error::call("open", spool.display(), e))?;
+        let spool_path = spool.path().join(name);
+        let to = spool.create(name.as_ref(), 0o600);
+        let to = to.map_err(|e| Error::call("open", spool_path.display(), e))?;
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
             .map_err(|e| Error::call("pipe", raw.display(), e))?;
         // A refusal leaves the usual 16 pages: slower, not wrong.
@@ -53,7 +53,7 @@ impl TracePipe {
             raw: file,
             raw_path: raw.to_owned(),
             spool: to,
-            spool_path: spool.to_owned(),
+            spool_path,
             reader,
             writer,
             page,

@@ -16,6 +16,7 @@ use stopgap_events::units::Nanos;
 
 use super::{Child, Conditions, Held};
 use crate::error::{Error, Result};
+use crate::folder;
 
 /// Where X servers have their sockets.
 const SOCKETS: &str = "/tmp/.X11-unix";
@@ -194,8 +195,9 @@ fn serve(display: u32, access: &OwnedFd, cpus: &[u32]) -> Result<Child> {
 
 /// Who has the lock of a display.
 fn holder(display: u32) -> Option<u32> {
-    let text = std::fs::read_to_string(lock(display)).ok()?;
-    text.trim().parse().ok()
+    // The folder is everybody's: what somebody else has put there may be a pipe that nobody writes to.
+    let text = folder::read(lock(display).as_ref(), 64).ok()?;
+    String::from_utf8(text).ok()?.trim().parse().ok()
 }
 
 /// Removes what a server that has ended could not remove: its lock, and with that the socket.

@@ -20,11 +20,13 @@ mod window;
 
 pub use perf::PerfSpool;
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use stopgap_events::machine::Missing;
 use stopgap_events::trace::{Clock, Loss, Metadata};
 use stopgap_events::units::{Bytes, Nanos};
+use stopgap_kernel::folder::Folder;
 use stopgap_kernel::journal::{Journal, Scope};
 use stopgap_kernel::linux::perf::Wanted;
 use stopgap_kernel::linux::{Ended, TracePipe, Watched};
@@ -37,7 +39,7 @@ use crate::error::{Error, Result};
 use crate::events::EventSet;
 use crate::layout;
 use crate::page::PageLayout;
-use crate::spool::{DESCRIPTION, END, End, Spool, pages_of};
+use crate::spool::{self, DESCRIPTION, END, End, Spool, pages_of};
 use instance::Instance;
 
 pub(crate) use window::exclude_ourselves;
@@ -89,7 +91,8 @@ pub struct Capture<'j, 's> {
     scope: Option<Scope<'j, 's>>,
     cpus: Vec<u32>,
     description: Description,
-    folder: PathBuf,
+    /// Where the pages go; a window has none.
+    folder: Option<SpoolFolder>,
     counters: Option<Counters<'s>>,
     _tracefs: Tracefs,
 }
@@ -107,12 +110,13 @@ impl<'j, 's> Capture<'j, 's> {
     ) -> Result<Capture<'j, 's>> {
         let mut capture = Capture::instance(system, journal, options)?;
         let page = capture.layout()?.page_bytes();
-        system.make_dir(&options.spool)?;
+        let spool = SpoolFolder::make(&options.spool)?;
         for &cpu in &capture.cpus {
-            let spool = capture.folder.join(pages_of(cpu));
             let raw = capture.instance.raw_pipe(cpu);
-            capture.pipes.push(TracePipe::open(&raw, &spool, page)?);
+            let pipe = TracePipe::open(&raw, &spool.folder, &pages_of(cpu), page)?;
+            capture.pipes.push(pipe);
         }
+        capture.folder = Some(spool);
         Ok(capture)
     }
 
@@ -174,10 +178,18 @@ impl<'j, 's> Capture<'j, 's> {
             scope: Some(scope),
             cpus,
             description,
-            folder: options.spool.clone(),
+            folder: None,
             counters: None,
             _tracefs: tracefs,
         })
+    }
+
+    fn folder(&self) -> Result<&Folder> {
+        let none = || closed(std::io::ErrorKind::NotFound.into());
+        self.folder
+            .as_ref()
+            .map(|spool| &spool.folder)
+            .ok_or_else(none)
     }
 
     fn layout(&self) -> Result<PageLayout> {
@@ -195,7 +207,7 @@ impl<'j, 's> Capture<'j, 's> {
             switches: false,
             samples: Some(Nanos(1_000_000_000 / u64::from(hz.max(1)))),
         };
-        match PerfSpool::open(self.system, &self.folder, wanted) {
+        match PerfSpool::open(self.system, self.folder()?, wanted) {
             Ok(perf) => self.perf = Some(perf),
             Err(Error::System(error)) => self.lacks_samples(&error),
             Err(error) => return Err(error),
@@ -214,7 +226,7 @@ impl<'j, 's> Capture<'j, 's> {
     /// # Errors
     /// Where their file in the spool cannot be made.
     pub fn count(&mut self) -> Result<()> {
-        self.counters = Some(Counters::create(self.system, &self.folder)?);
+        self.counters = Some(Counters::create(self.system, self.folder()?)?);
         Ok(())
     }
 
@@ -277,8 +289,7 @@ impl<'j, 's> Capture<'j, 's> {
     }
 
     fn describe(&self) -> Result<()> {
-        let path = self.folder.join(DESCRIPTION);
-        write_json(self.system, &path, &self.description)
+        write_json(self.folder()?, DESCRIPTION, &self.description)
     }
 
     fn follow(&mut self, pid: u32) -> Result<()> {
@@ -377,12 +388,12 @@ impl<'j, 's> Capture<'j, 's> {
         }
         end.losses = losses;
         // A disk that is full has no room for it: the reader then says that the end is not known.
-        let written = write_json(self.system, &self.folder.join(END), &end);
+        let written = write_json(self.folder()?, END, &end);
         let undone = self.scope.take().map(Scope::undo).unwrap_or_default();
         if let Some(error) = undone.into_iter().next() {
             return Err(error.into());
         }
-        let mut spool = Spool::open(&self.folder)?;
+        let mut spool = Spool::of(self.folder()?.try_clone().map_err(closed)?)?;
         if written.is_err() {
             spool.set_end(end);
         }
@@ -409,14 +420,38 @@ pub(crate) fn kernel(system: &dyn System) -> Option<String> {
     })
 }
 
-pub(crate) fn write_json(
-    system: &dyn System,
-    path: &Path,
-    what: &impl serde::Serialize,
-) -> Result<()> {
+/// The folder of a capture that runs.
+pub(crate) struct SpoolFolder {
+    pub(crate) folder: Folder,
+    /// Says that somebody records into it; `None` on file systems without locks.
+    _lock: Option<OwnedFd>,
+}
+
+impl SpoolFolder {
+    /// Makes it.
+    ///
+    /// # Errors
+    /// As mkdirat(2): where anything has the name.
+    pub(crate) fn make(path: &Path) -> Result<SpoolFolder> {
+        let folder = spool::make(path)?;
+        Ok(SpoolFolder {
+            _lock: folder.lock().ok().flatten(),
+            folder,
+        })
+    }
+}
+
+fn closed(error: std::io::Error) -> Error {
+    Error::file(Path::new("the spool"), error)
+}
+
+pub(crate) fn write_json(folder: &Folder, name: &str, what: &impl serde::Serialize) -> Result<()> {
+    let path = folder.path().join(name);
     let text = serde_json::to_vec_pretty(what)
         .map_err(|error| Error::description(path.display().to_string(), error.to_string()))?;
-    Ok(system.create(path, &text)?)
+    folder
+        .write(name.as_ref(), &text)
+        .map_err(|error| Error::file(&path, error))
 }
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
 //! Records of perf on their way into a spool.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use stopgap_events::machine::Missing;
 use stopgap_events::trace::Loss;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::System;
+use stopgap_kernel::folder::Folder;
 use stopgap_kernel::linux::Watched;
 use stopgap_kernel::linux::perf::{Recorder, Wanted};
 
@@ -32,14 +32,12 @@ impl PerfSpool {
     ///
     /// # Errors
     /// [`stopgap_kernel::Error::Unsupported`] where perf is refused; where a file cannot be made.
-    pub fn open(system: &dyn System, folder: &Path, wanted: Wanted) -> Result<PerfSpool> {
+    pub fn open(system: &dyn System, folder: &Folder, wanted: Wanted) -> Result<PerfSpool> {
         let recorder = Recorder::open(system, wanted, RING)?;
         let mut files = Vec::new();
         for cpu in recorder.cpus() {
-            let path = folder.join(records_of(cpu));
-            let mut options = OpenOptions::new();
-            options.append(true).create_new(true).mode(0o600);
-            let file = options.open(&path);
+            let path = folder.path().join(records_of(cpu));
+            let file = folder.create(records_of(cpu).as_ref(), 0o600);
             let file = file.map_err(|error| Error::file(&path, error))?;
             files.push((cpu, file, path));
         }

@@ -15,6 +15,7 @@ use stopgap_events::trace::Loss;
 use stopgap_events::units::Nanos;
 use stopgap_kernel::System;
 use stopgap_kernel::files::read_text;
+use stopgap_kernel::folder::Folder;
 use stopgap_kernel::journal::{Journal, Scope};
 use stopgap_kernel::linux::TracePipe;
 
@@ -22,7 +23,7 @@ use super::{Capture, Options, threads, write_json};
 use crate::description::DESCRIPTION_TASKS;
 use crate::error::{Error, Result};
 use crate::page::PageLayout;
-use crate::spool::{DESCRIPTION, END, End, Spool, pages_of, read_page};
+use crate::spool::{self, DESCRIPTION, END, End, Spool, pages_of, read_page};
 
 /// A window that is prepared or runs. Dropped, it leaves no instance.
 pub struct Window<'j, 's> {
@@ -105,10 +106,10 @@ impl<'j, 's> Window<'j, 's> {
     /// taken out before the error is lost.
     pub fn take(&mut self, folder: &Path) -> Result<Taken> {
         let system = self.capture.system;
-        system.make_dir(folder)?;
+        let folder = spool::make(folder)?;
         let end = system.now();
         self.capture.instance.switch(false)?;
-        let moved = self.move_pages(folder);
+        let moved = self.move_pages(&folder);
         let on = self.capture.instance.switch(true);
         let again = system.now();
         let since = std::mem::replace(&mut self.since, again);
@@ -119,13 +120,13 @@ impl<'j, 's> Window<'j, 's> {
         // Who was forked before the window began is not in it by name.
         let mut description = self.capture.description.clone();
         description.tasks = tasks(system);
-        write_json(system, &folder.join(DESCRIPTION), &description)?;
+        write_json(&folder, DESCRIPTION, &description)?;
         let end_file = End {
             losses,
             missing: Vec::new(),
         };
-        write_json(system, &folder.join(END), &end_file)?;
-        let spool = Spool::open(folder)?;
+        write_json(&folder, END, &end_file)?;
+        let spool = Spool::of(folder)?;
         Ok(Taken {
             spool,
             since,
@@ -134,10 +135,10 @@ impl<'j, 's> Window<'j, 's> {
         })
     }
 
-    fn move_pages(&self, folder: &Path) -> Result<()> {
+    fn move_pages(&self, folder: &Folder) -> Result<()> {
         for &cpu in &self.capture.cpus {
             let raw = self.capture.instance.raw_pipe(cpu);
-            TracePipe::open(&raw, &folder.join(pages_of(cpu)), self.page)?.finish()?;
+            TracePipe::open(&raw, folder, &pages_of(cpu), self.page)?.finish()?;
         }
         Ok(())
     }
@@ -219,7 +220,7 @@ pub fn complete_from(spool: &Spool) -> Result<Option<Nanos>> {
     let mut page = vec![0; layout.page_bytes()];
     for &cpu in &spool.description().cpus {
         let path = spool.folder().join(pages_of(cpu));
-        let file = std::fs::File::open(&path).map_err(|error| Error::file(&path, error))?;
+        let file = spool.file(&pages_of(cpu))?;
         let mut file = std::io::BufReader::with_capacity(1 << 18, file);
         while let Some(length) = next(&mut file, &mut page).map_err(|e| Error::file(&path, e))? {
             // A page that cannot be understood is told when it is decoded.

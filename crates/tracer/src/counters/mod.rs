@@ -20,14 +20,14 @@ mod process;
 mod share;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{BufReader, BufWriter};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use stopgap_events::machine::Missing;
 use stopgap_events::trace::{Event, Kind, Metadata, lines};
 use stopgap_events::units::{Bytes, Nanos};
+use stopgap_kernel::folder::Folder;
 use stopgap_kernel::linux::{Ended, MappingCount};
 use stopgap_kernel::{System, environment, process as proc};
 
@@ -78,12 +78,10 @@ impl<'s> Counters<'s> {
     ///
     /// # Errors
     /// As open(2) of a new file there.
-    pub fn create(system: &'s dyn System, spool: &Path) -> Result<Counters<'s>> {
-        let path = spool.join(COUNTERS);
-        let mut options = OpenOptions::new();
-        options.write(true).create_new(true).mode(0o600);
+    pub fn create(system: &'s dyn System, spool: &Folder) -> Result<Counters<'s>> {
+        let path = spool.path().join(COUNTERS);
         let failed = |error| Error::file(&path, error);
-        let file = BufWriter::new(options.open(&path).map_err(failed)?);
+        let file = BufWriter::new(spool.create(COUNTERS.as_ref(), 0o600).map_err(failed)?);
         let out = lines::Writer::new(file, &Metadata::default()).map_err(failed)?;
         let now = system.now();
         Ok(Counters {
@@ -329,15 +327,14 @@ impl Rows {
     ///
     /// # Errors
     /// As open(2); where the file is of another version.
-    pub fn open(spool: &Path) -> Result<Option<Rows>> {
-        let path = spool.join(COUNTERS);
-        match File::open(&path) {
+    pub fn open(spool: &Folder) -> Result<Option<Rows>> {
+        match spool.read(COUNTERS.as_ref()) {
             Ok(file) => Ok(Some(Rows {
                 reader: lines::Reader::new(BufReader::new(file))?,
                 missing: Vec::new(),
             })),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Error::file(&path, error)),
+            Err(error) => Err(Error::file(&spool.path().join(COUNTERS), error)),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Against a machine in memory, and against the running kernel with processes of our own.
 
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use super::*;
@@ -34,7 +35,7 @@ fn machine() -> Fake {
 }
 
 fn all(folder: &Path) -> (Vec<Event>, Vec<Missing>) {
-    let mut rows = Rows::open(folder).unwrap().unwrap();
+    let mut rows = Rows::open(&Folder::open(folder).unwrap()).unwrap().unwrap();
     let mut events = Vec::new();
     while let Some(event) = rows.next_event().unwrap() {
         events.push(event);
@@ -65,7 +66,7 @@ fn of(rows: &[(Option<u32>, String, i64)], pid: u32, name: &str) -> Vec<i64> {
 fn a_process_and_its_child_are_counted_and_what_stays_is_said_once() {
     let folder = tempfile::tempdir().unwrap();
     let fake = machine();
-    let mut counters = Counters::create(&fake, folder.path()).unwrap();
+    let mut counters = Counters::create(&fake, &Folder::open(folder.path()).unwrap()).unwrap();
     counters.follow(PID);
     for _ in 0..3 {
         counters.step().unwrap();
@@ -90,7 +91,7 @@ fn a_process_and_its_child_are_counted_and_what_stays_is_said_once() {
 fn a_wait_for_a_cpu_does_not_leave_the_rest_uncounted() {
     let folder = tempfile::tempdir().unwrap();
     let fake = machine().with_waiting_reads(format!("/proc/{PID}/stat"), Nanos::millis(40));
-    let mut counters = Counters::create(&fake, folder.path()).unwrap();
+    let mut counters = Counters::create(&fake, &Folder::open(folder.path()).unwrap()).unwrap();
     counters.follow(PID);
     counters.step().unwrap();
     assert!(fake.now() >= Nanos::millis(40) && fake.now() < Nanos::millis(50));
@@ -104,7 +105,7 @@ fn another_process_of_the_same_id_is_not_followed() {
     let folder = tempfile::tempdir().unwrap();
     let path = format!("/proc/{PID}/stat");
     let fake = machine();
-    let mut counters = Counters::create(&fake, folder.path()).unwrap();
+    let mut counters = Counters::create(&fake, &Folder::open(folder.path()).unwrap()).unwrap();
     counters.follow(PID);
     counters.step().unwrap();
     fake.write(path.as_ref(), stat(PID, "S", 9_000, 99).as_bytes())
@@ -119,7 +120,7 @@ fn another_process_of_the_same_id_is_not_followed() {
 fn what_a_kernel_does_not_have_is_said_once() {
     let folder = tempfile::tempdir().unwrap();
     let fake = machine().without(format!("/proc/{PID}/task/{PID}/children"));
-    let mut counters = Counters::create(&fake, folder.path()).unwrap();
+    let mut counters = Counters::create(&fake, &Folder::open(folder.path()).unwrap()).unwrap();
     counters.follow(PID);
     for _ in 0..3 {
         counters.step().unwrap();
@@ -138,7 +139,7 @@ fn what_a_kernel_does_not_have_is_said_once() {
 fn a_row_that_is_cut_off_ends_the_rows_with_its_line() {
     let folder = tempfile::tempdir().unwrap();
     let fake = machine();
-    let mut counters = Counters::create(&fake, folder.path()).unwrap();
+    let mut counters = Counters::create(&fake, &Folder::open(folder.path()).unwrap()).unwrap();
     counters.follow(PID);
     counters.step().unwrap();
     drop(counters);
@@ -182,7 +183,7 @@ fn running_processes_have_the_mappings_that_their_maps_have_lines() {
         Linux.sleep_until(Linux.now() + Nanos::millis(5));
     }
     let folder = tempfile::tempdir().unwrap();
-    let mut counters = Counters::create(&Linux, folder.path()).unwrap();
+    let mut counters = Counters::create(&Linux, &Folder::open(folder.path()).unwrap()).unwrap();
     counters.follow(pid);
     // Until cat has loaded its libraries and stands still, its last count is that of its file.
     let cat = child().unwrap();

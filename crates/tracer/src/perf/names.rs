@@ -1,6 +1,8 @@
 //! Names of functions in programs and libraries.
 
 use std::collections::HashMap;
+use std::fs;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::rc::Rc;
@@ -9,6 +11,7 @@ use std::time::SystemTime;
 use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{Input, Symbolized, Symbolizer};
 use stopgap_events::trace::Text;
+use stopgap_kernel::folder;
 
 use super::mappings::File;
 
@@ -33,7 +36,8 @@ pub struct ElfNames {
     symbolizer: Symbolizer,
     /// The end of the recording, where it is known.
     until: Option<SystemTime>,
-    files: HashMap<Rc<File>, Option<Elf>>,
+    /// Each stays open: it is read by its descriptor, because by then its name may be another file's.
+    files: HashMap<Rc<File>, Option<(Elf, fs::File)>>,
 }
 
 impl ElfNames {
@@ -54,8 +58,8 @@ impl Names for ElfNames {
     fn function(&mut self, file: &Rc<File>, offset: u64) -> Option<Text> {
         let until = self.until;
         let elf = self.files.entry(Rc::clone(file));
-        let elf = elf.or_insert_with(|| elf_of(file, until)).as_ref()?.clone();
-        let source = Source::Elf(elf);
+        let (elf, _) = elf.or_insert_with(|| elf_of(file, until)).as_ref()?;
+        let source = Source::Elf(elf.clone());
         let symbol = self
             .symbolizer
             .symbolize_single(&source, Input::FileOffset(offset));
@@ -71,18 +75,19 @@ impl Names for ElfNames {
 }
 
 /// The file where it still is the one that was mapped.
-fn elf_of(file: &File, until: Option<SystemTime>) -> Option<Elf> {
+fn elf_of(file: &File, until: Option<SystemTime>) -> Option<(Elf, fs::File)> {
     let path = Path::new(&file.name);
-    // Of all else opening may wait, or do something.
-    let there = path.is_absolute().then(|| path.metadata().ok()).flatten()?;
+    let open = || folder::open(path, |_| false).ok();
+    let opened = path.is_absolute().then(open).flatten()?;
+    let there = opened.metadata().ok()?;
     let written = there.modified().ok();
     let later = written
         .zip(until)
         .is_some_and(|(written, until)| written > until);
-    let same = there.is_file() && there.ino() == file.inode && !later;
+    let same = there.ino() == file.inode && !later;
     same.then(|| {
-        let mut elf = Elf::new(path);
+        let mut elf = Elf::new(format!("/proc/self/fd/{}", opened.as_raw_fd()));
         elf.debug_syms = false;
-        elf
+        (elf, opened)
     })
 }

@@ -6,7 +6,7 @@
 
 mod lacks;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use stopgap_events::machine::Missing;
 use stopgap_events::trace::{Clock, Metadata};
@@ -16,7 +16,7 @@ use stopgap_kernel::files::read_text;
 use stopgap_kernel::linux::perf::Wanted;
 use stopgap_kernel::linux::{Ended, Watched};
 
-use crate::capture::{PerfSpool, kernel, threads, write_json};
+use crate::capture::{PerfSpool, SpoolFolder, kernel, threads, write_json};
 use crate::counters::Counters;
 use crate::description::{Description, SCHEMA};
 use crate::error::{Error, Result};
@@ -41,7 +41,7 @@ pub struct Unprivileged<'s> {
     system: &'s dyn System,
     switches: Option<PerfSpool>,
     description: Description,
-    folder: PathBuf,
+    spool: SpoolFolder,
     counters: Counters<'s>,
 }
 
@@ -58,13 +58,13 @@ impl<'s> Unprivileged<'s> {
         samples: Option<u32>,
         why: &str,
     ) -> Result<Unprivileged<'s>> {
-        system.make_dir(spool)?;
+        let spool = SpoolFolder::make(spool)?;
         let wanted = Wanted {
             switches: true,
             samples: samples.map(|hz| Nanos(1_000_000_000 / u64::from(hz.max(1)))),
         };
         let mut missing = lacks::of_root(why);
-        let switches = match PerfSpool::open(system, spool, wanted) {
+        let switches = match PerfSpool::open(system, &spool.folder, wanted) {
             Ok(switches) => Some(switches),
             Err(Error::System(error @ stopgap_kernel::Error::Unsupported { .. })) => {
                 missing.push(lacks::of_perf(&error));
@@ -88,10 +88,10 @@ impl<'s> Unprivileged<'s> {
                 },
                 ..Description::default()
             },
-            counters: Counters::create(system, spool)?,
+            counters: Counters::create(system, &spool.folder)?,
             system,
             switches,
-            folder: spool.to_owned(),
+            spool,
         })
     }
 
@@ -134,8 +134,7 @@ impl<'s> Unprivileged<'s> {
         }
         self.description.tasks = tasks;
         self.counters.follow(pid);
-        let path = self.folder.join(DESCRIPTION);
-        write_json(self.system, &path, &self.description)
+        write_json(&self.spool.folder, DESCRIPTION, &self.description)
     }
 
     /// Waits until records are there, `watched` ends or `longest` is over, and writes them.
@@ -180,8 +179,10 @@ impl<'s> Unprivileged<'s> {
                 end.missing.push(Missing::new(what, error.to_string()));
             }
         }
-        let written = write_json(self.system, &self.folder.join(END), &end);
-        let mut spool = Spool::open(&self.folder)?;
+        let written = write_json(&self.spool.folder, END, &end);
+        let folder = self.spool.folder.try_clone();
+        let folder = folder.map_err(|error| Error::file(self.spool.folder.path(), error))?;
+        let mut spool = Spool::of(folder)?;
         if written.is_err() {
             spool.set_end(end);
         }
