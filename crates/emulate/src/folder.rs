@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
+use stopgap_kernel::folder;
 
 use crate::{Error, Result};
 
@@ -16,35 +17,44 @@ const OWNER: &str = "owner";
 
 /// A folder that goes when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Folder {
+pub struct Folder {
     // Dropped in this order: the folder goes while it is still locked.
     folder: tempfile::TempDir,
     _owner: File,
 }
 
 impl Folder {
-    pub(crate) fn new() -> Result<Folder> {
+    /// Makes one, and removes those whose owners were killed.
+    ///
+    /// # Errors
+    /// Where the folder for temporary files cannot be written to.
+    pub fn new() -> Result<Folder> {
         Folder::below(&std::env::temp_dir())
     }
 
     pub(crate) fn below(place: &Path) -> Result<Folder> {
-        sweep(place);
+        sweep_in(place);
         let folder = tempfile::Builder::new()
             .prefix(PREFIX)
             .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700))
             .tempdir_in(place)
             .map_err(|e| Error::file(place, e))?;
+        // Locked before it has its name: `sweep` takes an owner without a lock for a killed one.
+        let new = folder.path().join("owner.new");
         let path = folder.path().join(OWNER);
-        let owner = File::create_new(&path).map_err(|e| Error::file(&path, e))?;
+        let owner = File::create_new(&new).map_err(|e| Error::file(&new, e))?;
         rustix::fs::flock(&owner, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|e| Error::file(&path, e.into()))?;
+            .map_err(|e| Error::file(&new, e.into()))?;
+        fs::rename(&new, &path).map_err(|e| Error::file(&path, e))?;
         Ok(Folder {
             folder,
             _owner: owner,
         })
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
@@ -56,27 +66,50 @@ impl Folder {
     }
 }
 
-/// Removes the folders whose owners were killed. What cannot be read or removed belongs to somebody else.
-fn sweep(place: &Path) {
-    let Ok(entries) = fs::read_dir(place) else {
+/// Removes the folders whose owners were killed.
+pub fn sweep() {
+    sweep_in(&std::env::temp_dir());
+}
+
+/// Removes those in `place`. Every user may put something there: what is not this user's own folder and file is not touched.
+fn sweep_in(place: &Path) {
+    let Ok(folder) = folder::Folder::open(place) else {
         return;
     };
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        let ours = name.to_str().is_some_and(|name| name.starts_with(PREFIX));
-        // A link with such a name is not followed: what it points to is not ours.
-        if !ours || !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+    for name in folder.names() {
+        if !name.to_str().is_some_and(|name| name.starts_with(PREFIX)) {
             continue;
         }
         // Without the file its owner is about to lock it, or was killed in that moment: left alone.
-        let Ok(owner) = File::open(entry.path().join(OWNER)) else {
+        let own = folder.own(&name);
+        let Ok(owner) = own.and_then(|own| own.read(OWNER.as_ref())) else {
             continue;
         };
         if rustix::fs::flock(&owner, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            let _ = fs::remove_dir_all(entry.path());
+            let _ = fs::remove_dir_all(place.join(&name));
         }
     }
 }
+
+/// The text of a file that lies beside one that the user named. Others may have put it there: nothing waits for a pipe.
+pub(crate) fn text_of(path: &Path) -> std::io::Result<String> {
+    let bytes = folder::read(path, MOST)?;
+    String::from_utf8(bytes)
+        .map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidData, error))
+}
+
+/// The bytes of a file.
+pub(crate) fn bytes_of(path: &Path) -> std::io::Result<Vec<u8>> {
+    folder::read(path, MOST)
+}
+
+/// Opens a file.
+pub(crate) fn open(path: &Path) -> std::io::Result<File> {
+    folder::open(path, |_| false)
+}
+
+/// No kernel, module or configuration has so many bytes.
+const MOST: u64 = 1 << 30;
 
 #[cfg(test)]
 mod tests;

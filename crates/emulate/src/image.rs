@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::compressed::{self, Compression};
-use crate::folder::Folder;
+use crate::folder::{self, Folder};
 use crate::modules::Modules;
 use crate::{Error, Result, package, sha256};
 
@@ -115,7 +115,7 @@ impl Image {
         let mut refused = None;
         for place in &places {
             let path = root.join(place);
-            match fs::File::open(&path) {
+            match folder::open(&path) {
                 Ok(_) => {
                     let mut image = Image::of_file("host", &path)?;
                     if image.release.as_deref().is_some_and(|has| has != release) {
@@ -167,7 +167,7 @@ impl Image {
             ));
         }
         let mut first = Vec::new();
-        fs::File::open(path)
+        folder::open(path)
             .map_err(|e| Error::file(path, e))?
             .take(8)
             .read_to_end(&mut first)
@@ -185,7 +185,7 @@ impl Image {
 
     /// The kernel at `path`; what must be unpacked goes to `folder`, or to one of its own.
     fn of_kernel(name: &str, path: &Path, folder: Option<Arc<Folder>>) -> Result<Image> {
-        let bytes = fs::read(path).map_err(|e| Error::file(path, e))?;
+        let bytes = folder::bytes_of(path).map_err(|e| Error::file(path, e))?;
         let mut image = Image {
             name: name.to_owned(),
             kernel: path.to_path_buf(),
@@ -239,7 +239,7 @@ impl Image {
             image.release = Some(unpacked.release.clone());
         }
         if let Some(config) = &unpacked.config {
-            image.config = Some(fs::read_to_string(config).map_err(|e| Error::file(config, e))?);
+            image.config = Some(folder::text_of(config).map_err(|e| Error::file(config, e))?);
             image.config_from = format!("the package's /boot/config-{}", unpacked.release);
         } else {
             image.take_config();
@@ -255,7 +255,7 @@ impl Image {
         if let Some(release) = self.release.clone() {
             // /boot/vmlinuz-R, /boot/config-R, /boot/System.map-R
             let config = folder.join(format!("config-{release}"));
-            if let Ok(text) = fs::read_to_string(&config) {
+            if let Ok(text) = folder::text_of(&config) {
                 self.config = Some(text);
                 self.config_from = config.display().to_string();
             }
@@ -271,12 +271,12 @@ impl Image {
             }
             // arch/x86/boot/bzImage of a tree that was built: two and three folders up.
             for tree in folder.ancestors().skip(1).take(3) {
-                let built = fs::read_to_string(tree.join("include/config/kernel.release"));
+                let built = folder::text_of(&tree.join("include/config/kernel.release"));
                 if !built.is_ok_and(|text| text.trim() == release) {
                     continue;
                 }
                 if self.config.is_none()
-                    && let Ok(text) = fs::read_to_string(tree.join(".config"))
+                    && let Ok(text) = folder::text_of(&tree.join(".config"))
                 {
                     self.config = Some(text);
                     self.config_from = tree.join(".config").display().to_string();
@@ -294,7 +294,7 @@ impl Image {
 
     /// The configuration that is built into the image (`CONFIG_IKCONFIG`). Unpacks the kernel: about a second.
     fn take_config(&mut self) {
-        let taken = fs::read(&self.kernel)
+        let taken = folder::bytes_of(&self.kernel)
             .map_err(|e| e.to_string())
             .and_then(|bytes| match self.architecture {
                 Architecture::X86_64 => bzimage::payload(&bytes),
@@ -332,7 +332,7 @@ impl Image {
 /// Whether a file has addresses of functions. Debian's packages have one line there that says where the real one is.
 fn is_map(path: &Path) -> bool {
     let mut first = Vec::new();
-    fs::File::open(path).is_ok_and(|file| file.take(200).read_to_end(&mut first).is_ok())
+    folder::open(path).is_ok_and(|file| file.take(200).read_to_end(&mut first).is_ok())
         && !first.windows(8).any(|word| word == b"The real")
 }
 

@@ -13,7 +13,7 @@
 //! | [`compressed`] | xz, zstd and gzip by their first bytes |
 //!
 //! Nothing here installs anything, needs root, KVM or a network, or starts a thread. What is unpacked lies in folders of
-//! our own (mode 0700) that go with their owner; those of a killed process go with the next one's start.
+//! our own (mode 0700) that go with their owner; those of a killed process go with the start of the next ([`sweep`]).
 //! No guest outlives the process that started it: it is killed by its handle, and by the kernel where we are killed.
 //!
 //! Everything that is read (packages, images, modules, what a guest says) may be wrong: it is an error with its name,
@@ -37,6 +37,7 @@ mod testing;
 
 pub use boot::{Boot, End, run_all};
 pub use error::{Error, Result};
+pub use folder::{Folder, sweep};
 pub use image::{Architecture, Image};
 pub use initramfs::{Initramfs, InitramfsFile};
 pub use machine::{Device, Machine, Plugin};

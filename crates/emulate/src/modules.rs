@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use crate::compressed;
-use crate::folder::Folder;
+use crate::folder::{self, Folder};
 use crate::{Error, Result};
 
 /// No module is larger when decompressed, in bytes.
@@ -233,7 +233,7 @@ fn scan(folder: &Path) -> Result<Inner> {
     let mut inner = Inner::default();
     walk(folder, 0, &mut inner.files)?;
     let builtin = folder.join("modules.builtin");
-    match fs::read_to_string(&builtin) {
+    match folder::text_of(&builtin) {
         Ok(text) => {
             inner.builtin = text
                 .lines()
@@ -268,7 +268,7 @@ fn walk(folder: &Path, depth: usize, files: &mut BTreeMap<String, PathBuf>) -> R
 type Needs = Vec<(String, bool)>;
 
 fn open(name: &str, path: &Path, release: Option<&str>) -> Result<(Module, Needs)> {
-    let packed = fs::read(path).map_err(|e| Error::file(path, e))?;
+    let packed = folder::bytes_of(path).map_err(|e| Error::file(path, e))?;
     let bytes = compressed::all(&packed, LARGEST)
         .map_err(|e| Error::module(name, format!("does not decompress: {e}")))?;
     let info = modinfo(&bytes).map_err(|why| Error::module(name, why))?;

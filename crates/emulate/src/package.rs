@@ -11,7 +11,7 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Component, Path, PathBuf};
 
 use crate::compressed::{self, Compression};
-use crate::{Error, Result};
+use crate::{Error, Result, folder};
 
 /// How an ar archive begins.
 pub(crate) const MAGIC: &[u8] = b"!<arch>\n";
@@ -88,7 +88,7 @@ fn read(
     folder: &Path,
     take: &mut dyn FnMut(&[&str]) -> Take,
 ) -> Result<()> {
-    let file = fs::File::open(path).map_err(|e| Error::file(path, e))?;
+    let file = folder::open(path).map_err(|e| Error::file(path, e))?;
     let length = file.metadata().map_err(|e| Error::file(path, e))?.len();
     let mut file = BufReader::with_capacity(1 << 16, file);
     let (member, size) = data_member(&mut file, length).map_err(|why| Error::image(name, why))?;
