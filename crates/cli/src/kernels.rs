@@ -105,7 +105,6 @@ pub(crate) fn run(args: &args::Kernels) -> Result<ExitCode, Failure> {
             cells: &cells,
             program: &program,
             library: &library,
-            scratch: &directory,
         };
         faults = functions::add(&mut record, &asked, &ready, &qemu, args)?;
     }

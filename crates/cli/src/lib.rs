@@ -56,7 +56,18 @@ pub use session::{progress_bar, put_back, tell};
 /// The command: reads the command line, does it, gives the exit status.
 #[must_use]
 pub fn main() -> ExitCode {
-    let result = parse().and_then(|args: Args| match args.command {
+    let result = parse().and_then(|args: Args| {
+        if !args.command.leaves_all_as_it_is() {
+            session::clean_up();
+        }
+        run(args)
+    });
+    let result = result.map_err(compare::for_bisect);
+    result.unwrap_or_else(Failure::report)
+}
+
+fn run(args: Args) -> Result<ExitCode, Failure> {
+    match args.command {
         Command::Check(args) => check::run(&args),
         Command::Probe(args) => probe::run(args),
         Command::Record(args) => record::run(&args),
@@ -80,7 +91,5 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Restore(args) => restore::run(&args),
-    });
-    let result = result.map_err(compare::for_bisect);
-    result.unwrap_or_else(Failure::report)
+    }
 }

@@ -1,6 +1,5 @@
 //! Writing the record and printing, with nothing lost that was measured.
 
-use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,6 +8,7 @@ use stopgap_stats::record::Run;
 
 use crate::failure::{DONE, Failure};
 use crate::places;
+use crate::whole_file::WholeFile;
 
 /// Writes a record, `text`, under its name into `directory`; gives its path.
 ///
@@ -38,17 +38,9 @@ pub(crate) fn record(text: &str, name: &str, directory: &Path) -> Result<PathBuf
 
 /// A reader finds the whole record or none.
 fn write_whole(path: &Path, text: &str) -> io::Result<()> {
-    let partial = path.with_extension("partial");
-    let written = places::create(&partial)
-        .and_then(|mut file| {
-            file.write_all(text.as_bytes())?;
-            file.sync_all()
-        })
-        .and_then(|()| fs::rename(&partial, path));
-    if written.is_err() {
-        let _ = fs::remove_file(&partial); // of no use to anybody
-    }
-    written
+    let (whole, mut file) = WholeFile::private(path)?;
+    file.write_all(text.as_bytes())?;
+    whole.finish(&file)
 }
 
 /// Prints to standard output, with a line break at the end.

@@ -5,13 +5,14 @@
 //! `/run/stopgap`; an ordinary user's beside the records.
 
 use std::fs;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use stopgap_kernel::Linux;
+use stopgap_kernel::folder::Folder;
 use stopgap_kernel::tasks::Tasks;
 
 use crate::failure::Failure;
+use crate::whole_file;
 
 /// The directory for records: it exists and can be written to.
 ///
@@ -56,34 +57,15 @@ fn absolute(variable: &str) -> Option<PathBuf> {
 
 /// Makes the directory where there is none, and tries whether a file can be made in it.
 fn usable(directory: &Path) -> std::io::Result<PathBuf> {
-    if directory.exists() && !directory.is_dir() {
-        return Err(std::io::Error::other("it is no directory"));
-    }
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(directory)?;
-    let trial = directory.join(format!(".stopgap-{}", std::process::id()));
-    create(&trial)?;
-    fs::remove_file(&trial)?;
+    let folder = Folder::make(directory)?;
+    whole_file::warn_of(&folder);
+    whole_file::try_in(&folder)?;
     fs::canonicalize(directory)
-}
-
-/// Creates a file, mode 0600, for writing. The directory may be everybody's, and names of ours can
-/// be foretold: nothing of anybody else's is written to, no link of theirs followed.
-pub(crate) fn create(path: &Path) -> std::io::Result<fs::File> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600).open(path)
 }
 
 /// The folder of last resort. The temporary directory is everybody's: somebody else's folder
 /// of that name must not be written to.
 pub(crate) fn private() -> Result<PathBuf, Failure> {
-    let uid = Linux.uid();
     let directory = folder_of_last_resort();
     let refuse = |why: &dyn std::fmt::Display| {
         Failure::error(format!(
@@ -91,17 +73,23 @@ pub(crate) fn private() -> Result<PathBuf, Failure> {
             directory.display()
         ))
     };
-    match fs::DirBuilder::new().mode(0o700).create(&directory) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-            return Err(refuse(&error));
-        }
-        _ => {}
-    }
-    let meta = fs::symlink_metadata(&directory).map_err(|error| refuse(&error))?;
-    if !meta.is_dir() || meta.uid() != uid || meta.mode() & 0o077 != 0 {
-        return Err(refuse(&"it is not ours alone (owner or mode)"));
-    }
+    let name = directory.file_name().unwrap_or_default();
+    let made =
+        Folder::open(&std::env::temp_dir()).and_then(|temporary| match temporary.make_own(name) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => temporary.own(name),
+            made => made,
+        });
+    made.map_err(|error| refuse(&error))?;
     usable(&directory).map_err(|error| refuse(&error))
+}
+
+/// Where the journals of this user usually are, where that place is there; nothing is made.
+pub(crate) fn usual_journal() -> Option<PathBuf> {
+    if Linux.uid() == 0 {
+        return Some(PathBuf::from("/run/stopgap"));
+    }
+    let records = state()?;
+    records.is_dir().then(|| records.join("journal"))
 }
 
 /// The directory of the journal. An ordinary user's is where the next run looks for it, or where

@@ -9,14 +9,16 @@ mod way;
 
 use std::fs::{self, File};
 use std::io::BufWriter;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::files::{Files, read_text};
+use stopgap_kernel::folder::Folder;
 use stopgap_kernel::journal::Journal;
-use stopgap_kernel::linux::{Child, Ended, Held, Watched};
+use stopgap_kernel::linux::{Child, Ended, Guard, Held, Watched};
 use stopgap_kernel::tasks::Tasks;
 use stopgap_kernel::{Linux, budget, signals};
 use stopgap_tracer::capture::Options;
@@ -26,7 +28,7 @@ use stopgap_tracer::symbols::Symbols;
 
 use crate::args;
 use crate::failure::{DONE, ERROR, Failure};
-use crate::session::{put_back, tell};
+use crate::session::tell;
 use crate::whole_file::{self, WholeFile};
 use crate::{output, places};
 use summary::Summary;
@@ -37,14 +39,18 @@ const STEP: Nanos = Nanos::millis(100);
 
 /// What is recorded.
 enum Target {
-    Command(Child),
+    Command {
+        child: Child,
+        /// Ends the command where we are killed.
+        _guard: Guard,
+    },
     Process(Watched),
 }
 
 impl Target {
     fn watched(&self) -> &Watched {
         match self {
-            Target::Command(child) => child.watched(),
+            Target::Command { child, .. } => child.watched(),
             Target::Process(watched) => watched,
         }
     }
@@ -101,10 +107,11 @@ pub(crate) fn run(args: &args::Record) -> Result<ExitCode, Failure> {
             places::records(None)?.join(name)
         }
     };
+    let recovered = args.recover.as_deref().map(recover).transpose()?;
     // Before the work: a place that cannot be written to is said at once.
     let (whole, file) = WholeFile::private(&path).map_err(|error| cannot_write(&path, &error))?;
-    let (spool, done) = match &args.recover {
-        Some(folder) => (recover(folder)?, None),
+    let (spool, done) = match recovered {
+        Some(spool) => (spool, None),
         None => {
             let (spool, done) = capture(args, &path)?;
             (spool, Some(done))
@@ -157,20 +164,12 @@ pub(crate) fn affordable(buffer: Option<Bytes>) -> Result<(), Failure> {
 /// Records until the end, whichever comes first.
 fn capture(args: &args::Record, path: &Path) -> Result<(Spool, Done), Failure> {
     affordable(args.buffer)?;
-    let journal_folder = places::journal(None)?;
-    put_back(&Linux, &journal_folder);
-    let journal = Journal::new(&Linux, &journal_folder);
+    let journal = Journal::new(&Linux, &places::journal(None)?);
     let folder = spool_folder(path)?;
-    if let Some(recorder) = spools::writer_of(path) {
-        let path = path.display();
-        return Err(Failure::error(format!(
-            "{path}: process {recorder} records into it; name another file"
-        )));
-    }
     spools::tell_of(folder.parent().unwrap_or(Path::new(".")));
     signals::leaves(&format!(
-        "ended by a later signal; what was recorded is in {0}: stopgap record --recover {0}; stopgap \
-         restore puts back the rest",
+        "ended by a later signal, and a recorded command with it; what was recorded is in {0}: stopgap record --recover \
+         {0}; stopgap restore puts back the rest",
         folder.display()
     ));
     let source = match args.pid {
@@ -191,7 +190,7 @@ fn capture(args: &args::Record, path: &Path) -> Result<(Spool, Done), Failure> {
             Ok((way, target))
         });
     let (mut way, target) = started.inspect_err(|_| {
-        let _ = fs::remove_dir_all(&folder); // ours, and nothing is in it yet
+        let _ = remove(&folder); // nothing is in it yet that anybody needs
     })?;
     let began = Linux.now();
     let finish = follow(&mut way, &target, args.duration);
@@ -206,7 +205,9 @@ fn capture(args: &args::Record, path: &Path) -> Result<(Spool, Done), Failure> {
     };
     let spool = way.stop(cut)?;
     let goes_on = match &target {
-        Target::Command(child) if matches!(child.ended(), Ok(None)) => Some(child.watched().pid()),
+        Target::Command { child, .. } if matches!(child.ended(), Ok(None)) => {
+            Some(child.watched().pid())
+        }
         _ => None,
     };
     let done = Done {
@@ -232,9 +233,13 @@ fn start(
         let _ = held.give_up(); // what is wrong with the recording is said
         return Err(error.into());
     }
+    let guard = held.guarded()?;
     let released = held.release();
     released
-        .map(Target::Command)
+        .map(|child| Target::Command {
+            child,
+            _guard: guard,
+        })
         .map_err(|error| cannot_start(&args.command, error))
 }
 
@@ -283,7 +288,7 @@ fn follow(way: &mut Way<'_, '_>, target: &Target, duration: Option<Nanos>) -> Fi
             return Finish::Interrupted;
         }
         match target {
-            Target::Command(child) => match child.ended() {
+            Target::Command { child, .. } => match child.ended() {
                 Ok(None) => {}
                 Ok(ended) => return Finish::Ended(ended),
                 Err(error) => return Finish::Cut(error.to_string()),
@@ -296,7 +301,6 @@ fn follow(way: &mut Way<'_, '_>, target: &Target, duration: Option<Nanos>) -> Fi
 
 /// The spool of a recording that was cut off.
 fn recover(folder: &Path) -> Result<Spool, Failure> {
-    put_back(&Linux, &places::journal(None)?);
     let description = folder.join(DESCRIPTION);
     if !description.exists() {
         return Err(Failure::error(format!(
@@ -308,14 +312,16 @@ fn recover(folder: &Path) -> Result<Spool, Failure> {
     let spool = Spool::open(folder)?;
     if let Some(recorder) = spool.description().recorder
         && !spool.has_ended()
-        && way::records_into(recorder, folder)
+        && Folder::open(folder).is_ok_and(|spool| way::is_recorded_into(recorder, &spool))
     {
         let folder = folder.display();
         return Err(Failure::error(format!(
             "{folder}: process {recorder} still records into it; wait for its end"
         )));
     }
-    whole_file::remove_abandoned(&folder.with_extension("partial"));
+    if let Ok((beside, name)) = whole_file::folder_of(&folder.with_extension("partial")) {
+        whole_file::remove_abandoned(&beside, &name);
+    }
     Ok(spool)
 }
 
@@ -323,19 +329,36 @@ fn recover(folder: &Path) -> Result<Spool, Failure> {
 fn spool_folder(path: &Path) -> Result<PathBuf, Failure> {
     let special = fs::metadata(path).is_ok_and(|there| !there.is_file());
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let name = format!(".{name}.{}.spool", std::process::id());
-    let folder = if special {
-        places::records(None)?.join(name)
+    let place = if special {
+        places::records(None)?.join("spool")
     } else {
-        path.with_file_name(name)
+        path.to_owned()
     };
-    if fs::symlink_metadata(&folder).is_ok() {
-        return Err(Failure::error(format!(
+    let pid = std::process::id();
+    let name_of = |tag: &str| place.with_file_name(format!(".{name}.{pid}{tag}.spool"));
+    let folder = name_of("");
+    match fs::symlink_metadata(&folder) {
+        Err(_) => Ok(folder),
+        Ok(there) if there.is_dir() && there.uid() == Linux.uid() => Err(Failure::error(format!(
             "{}: an earlier recording that was cut off; finish it with --recover, or remove it",
             folder.display()
-        )));
+        ))),
+        // Somebody else has foreseen the name.
+        Ok(_) => Ok(name_of(&format!(
+            "-{:08x}",
+            whole_file::random() & 0xffff_ffff
+        ))),
     }
-    Ok(folder)
+}
+
+/// Removes a folder of ours with the files in it.
+pub(crate) fn remove(folder: &Path) -> std::io::Result<()> {
+    let (beside, name) = whole_file::folder_of(folder)?;
+    let own = beside.own(&name)?;
+    for file in own.names() {
+        own.remove(&file)?;
+    }
+    beside.remove_folder(&name)
 }
 
 fn words(args: &args::Record) -> String {

@@ -50,7 +50,10 @@ impl Session {
         if !common.dry_run {
             records = places::records(common.output.as_deref())?;
             journal = places::journal(Some(&records))?;
-            put_back(&system, &journal);
+            // The usual one was looked at when the command began.
+            if Some(&journal) != places::usual_journal().as_ref() {
+                put_back(&system, &journal);
+            }
         }
         let began = system.now();
         let unix = system.unix_seconds();
@@ -205,6 +208,14 @@ pub(crate) fn command() -> Vec<String> {
     std::env::args_os()
         .map(|word| word.to_string_lossy().into_owned())
         .collect()
+}
+
+/// Undoes what killed runs left, where that usually is, and says so. Each command begins with it.
+pub(crate) fn clean_up() {
+    if let Some(journal) = places::usual_journal() {
+        put_back(&Linux, &journal);
+    }
+    stopgap_emulate::sweep();
 }
 
 /// Undoes what killed runs left, and says so.

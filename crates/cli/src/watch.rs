@@ -14,12 +14,12 @@ mod page;
 mod triggers;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::clock::Clock;
+use stopgap_kernel::folder::Folder;
 use stopgap_kernel::journal::Journal;
 use stopgap_kernel::linux::Watched;
 use stopgap_kernel::{Linux, budget, signals};
@@ -29,8 +29,8 @@ use stopgap_tracer::events::EventSet;
 use stopgap_tracer::slow_calls::SlowCalls;
 
 use crate::failure::{DONE, ERROR, Failure};
-use crate::record::{affordable, source_of};
-use crate::session::{put_back, tell};
+use crate::record::{affordable, remove, source_of};
+use crate::session::tell;
 use crate::{args, output, places};
 use pace::Pace;
 use triggers::Triggers;
@@ -87,9 +87,7 @@ pub(crate) fn run(args: &args::Watch) -> Result<ExitCode, Failure> {
     }
     signals::take_requests();
     let watched = args.pid.map(Watched::open).transpose()?;
-    let journal_folder = places::journal(None)?;
-    put_back(&Linux, &journal_folder);
-    let journal = Journal::new(&Linux, &journal_folder);
+    let journal = Journal::new(&Linux, &places::journal(None)?);
     let source = match args.pid {
         Some(pid) => source_of(pid),
         None => "the whole system".to_owned(),
@@ -314,14 +312,17 @@ impl Watch<'_, '_, '_> {
                 gap_ns: taken.gap.0,
                 suppressed,
             };
-            fs::write(spool.join(page::STALL), output::json(&stall)).map_err(|e| e.to_string())
+            let written = Folder::open(&spool).and_then(|folder| {
+                folder.write(page::STALL.as_ref(), output::json(&stall).as_bytes())
+            });
+            written.map_err(|e| e.to_string())
         });
         match told {
             Ok(()) => self.waiting.push_back(spool),
             Err(why) => {
                 self.failed += 1;
                 tell(&format!("a stall could not be written: {why}"));
-                let _ = fs::remove_dir_all(&spool); // ours, and of no use to anybody
+                let _ = remove(&spool); // of no use to anybody
             }
         }
         self.write_pages();

@@ -364,3 +364,37 @@ fn a_policy_of_its_own_choice_is_not_taken_away() {
         );
     }
 }
+
+/// A pipe that nobody writes to, in the command's place and in the library's.
+#[test]
+fn a_command_that_is_a_pipe_is_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    let made = Command::new("mkfifo")
+        .args(["-m", "755"])
+        .arg(&pipe)
+        .status();
+    assert!(made.unwrap().success());
+    let pipe = pipe.to_str().unwrap();
+    let mut as_library = run(&["run", "--fix", "arena", "--", "true"]);
+    as_library.env("STOPGAP_PRELOAD", pipe);
+    for (mut command, status) in [
+        (run(&["run", "--fix", "arena", "--", pipe]), 126),
+        (as_library, 3),
+    ] {
+        let mut child = command.stderr(std::process::Stdio::null()).spawn().unwrap();
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        let ended = loop {
+            if let Some(ended) = child.try_wait().unwrap() {
+                break ended;
+            }
+            if std::time::Instant::now() > deadline {
+                child.kill().unwrap();
+                child.wait().unwrap();
+                panic!("{command:?} waits");
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        };
+        assert_eq!(ended.code(), Some(status), "{command:?}");
+    }
+}

@@ -98,6 +98,28 @@ pub(crate) enum Command {
     Restore(Restore),
 }
 
+impl Command {
+    /// Whether it is not to put back, as every other command, what killed runs left: it only says what it would do, or it does
+    /// so itself.
+    pub(crate) fn leaves_all_as_it_is(&self) -> bool {
+        use ProbeQuestion::{Chunks, Placement, Reclaim, Roundtrip, Wakeup};
+        match self {
+            Command::Check(flags) => flags.common.dry_run,
+            Command::Probe(probe) => match &probe.question {
+                Placement(flags) => flags.common.common.dry_run,
+                Roundtrip(flags) => flags.common.common.dry_run,
+                Chunks(flags) => flags.common.common.dry_run,
+                Reclaim(flags) => flags.common.common.dry_run,
+                Wakeup(flags) => flags.common.common.dry_run,
+            },
+            Command::Kernels(flags) => flags.dry_run,
+            Command::Watch(flags) => flags.finish.is_some(),
+            Command::Restore(_) => true,
+            _ => false,
+        }
+    }
+}
+
 /// Flags of every command that measures.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Common {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use stopgap_emulate::functions::{Counted, Symbols};
 use stopgap_emulate::qemu::Qemu;
-use stopgap_emulate::{Architecture, Boot, Initramfs, Machine, Module, Plugin, run_all};
+use stopgap_emulate::{Architecture, Boot, Folder, Initramfs, Machine, Module, Plugin, run_all};
 use stopgap_events::guest::{Cell, OPERATIONS, Plan, Transcript};
 use stopgap_events::machine::Missing;
 use stopgap_kernel::signals;
@@ -18,7 +18,6 @@ use stopgap_stats::kernels::{Kernels, Profiled};
 use super::{Ready, workloads};
 use crate::args;
 use crate::failure::Failure;
-use crate::places;
 
 /// Names the library, where it is not beside this program.
 const VARIABLE: &str = "STOPGAP_PLUGIN";
@@ -39,8 +38,6 @@ pub(super) struct Asked<'a> {
     pub(super) cells: &'a [Cell],
     pub(super) program: &'a [u8],
     pub(super) library: &'a Path,
-    /// A folder of ours, for what the plugin writes.
-    pub(super) scratch: &'a Path,
 }
 
 /// Where the library is.
@@ -117,17 +114,19 @@ fn of_kernel(
     plan.modules = ready.modules.iter().map(Module::path).collect();
     plan.symbols = true;
     let initramfs = Initramfs::build(asked.program, &plan.to_json(), &ready.modules, &[])?;
-    let counts = Scratch::new(asked.scratch, number)?;
+    // The plugin opens it by its name: in a folder where nobody else may make one.
+    let scratch = Folder::new()?;
+    let counts = scratch.path().join("functions");
     let mut machine = Machine::new(qemu.clone(), ready.image.clone(), initramfs, 1);
     machine.devices = workloads::emulated(asked.cells);
     machine.limit = Duration::from_nanos(args.limit.0).saturating_mul(SLOWER);
     machine.plugin = Some(Plugin {
         library: asked.library.to_owned(),
-        arguments: vec![format!("out={}", counts.0.display())],
+        arguments: vec![format!("out={}", counts.display())],
     });
     let boots = run_all(&[machine], 1, signals::flag(), &mut |_, _| {})?;
     Ok(match boots.first() {
-        Some(boot) => profiles(number, asked.cells, boot, &counts.0),
+        Some(boot) => profiles(number, asked.cells, boot, &counts),
         None => Err("it was not booted".to_owned()),
     })
 }
@@ -174,24 +173,6 @@ fn profiles(kernel: usize, cells: &[Cell], boot: &Boot, counts: &Path) -> Result
         }
     }
     Ok(OfKernel { profiles, faults })
-}
-
-/// A file that goes with its owner.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(folder: &Path, number: usize) -> Result<Scratch, Failure> {
-        let path = folder.join(format!(".functions-{}-{number}", std::process::id()));
-        let made = places::create(&path);
-        made.map_err(|error| Failure::error(format!("{}: {error}", path.display())))?;
-        Ok(Scratch(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0); // of no use to anybody
-    }
 }
 
 #[cfg(test)]

@@ -47,7 +47,8 @@ pub(super) fn program(architecture: Architecture) -> Result<Vec<u8>, Failure> {
     if !file.is_file() || file.len() > LARGEST {
         return Err(refuse("it is no program"));
     }
-    let bytes = std::fs::read(&path).map_err(|error| refuse(&error.to_string()))?;
+    let bytes =
+        stopgap_kernel::folder::read(&path, LARGEST).map_err(|error| refuse(&error.to_string()))?;
     check(&bytes, architecture).map_err(|why| refuse(&why))?;
     Ok(bytes)
 }

@@ -1,6 +1,9 @@
 //! Spools in a folder: of recordings that run, and of those that were cut off.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+
+use stopgap_kernel::folder::Folder;
 
 use super::way;
 use crate::session::tell;
@@ -8,7 +11,7 @@ use crate::whole_file::remove_abandoned;
 
 /// A spool beside its file: `.NAME.PID.spool`.
 struct Beside {
-    folder: PathBuf,
+    folder: Folder,
     /// The file that is made of it.
     name: String,
     recorder: u32,
@@ -16,32 +19,25 @@ struct Beside {
 
 /// What a spool's name says.
 fn parts(name: &str) -> Option<(&str, u32)> {
-    let (name, pid) = name
+    let (name, tag) = name
         .strip_prefix('.')?
         .strip_suffix(".spool")?
         .rsplit_once('.')?;
-    (!name.is_empty()).then_some((name, pid.parse().ok()?))
+    let pid = tag.split('-').next()?.parse().ok()?;
+    (!name.is_empty()).then_some((name, pid))
 }
 
-fn all(folder: &Path) -> Vec<Beside> {
-    let folder = if folder.as_os_str().is_empty() {
-        Path::new(".")
-    } else {
-        folder
-    };
-    let Ok(entries) = std::fs::read_dir(folder) else {
-        return Vec::new(); // what is wrong with it is said when a file is made there
-    };
-    let spool = |entry: std::fs::DirEntry| {
-        let name = entry.file_name();
-        let (name, recorder) = parts(name.to_str()?)?;
+/// Those of ours: what another user has put there is none.
+fn all(folder: &Folder) -> Vec<Beside> {
+    let spool = |entry: std::ffi::OsString| {
+        let (name, recorder) = parts(entry.to_str()?)?;
         Some(Beside {
-            folder: entry.path(),
+            folder: folder.own(&entry).ok()?,
             name: name.to_owned(),
             recorder,
         })
     };
-    entries.flatten().filter_map(spool).collect()
+    folder.names().into_iter().filter_map(spool).collect()
 }
 
 /// The file that was to be made of the spool `folder`: beside it.
@@ -51,22 +47,18 @@ pub(super) fn file_of(folder: &Path) -> Option<PathBuf> {
     Some(folder.with_file_name(name))
 }
 
-/// The process that records into what will be `path`.
-pub(super) fn writer_of(path: &Path) -> Option<u32> {
-    let name = path.file_name()?.to_str()?;
-    let mut all = all(path.parent()?).into_iter();
-    all.find(|spool| spool.name == name && way::records_into(spool.recorder, &spool.folder))
-        .map(|spool| spool.recorder)
-}
-
 /// Says on standard error which spools nobody writes to any more. What a recording that was killed at once left,
 /// an empty file on its way, is removed.
 pub(crate) fn tell_of(folder: &Path) {
-    remove_empty(folder);
-    for spool in all(folder) {
-        let folder = &spool.folder;
-        if !way::records_into(spool.recorder, folder) && folder.join(super::DESCRIPTION).exists() {
-            let folder = folder.display();
+    let Ok(folder) = Folder::open(folder) else {
+        return; // what is wrong with it is said when a file is made there
+    };
+    remove_empty(&folder);
+    for spool in all(&folder) {
+        let described = spool.folder.find(super::DESCRIPTION.as_ref());
+        if !way::is_recorded_into(spool.recorder, &spool.folder) && matches!(described, Ok(Some(_)))
+        {
+            let folder = spool.folder.path().display();
             tell(&format!(
                 "{folder}: a recording that was cut off; stopgap record --recover {folder} makes {} of it",
                 spool.name
@@ -76,14 +68,12 @@ pub(crate) fn tell_of(folder: &Path) {
 }
 
 /// Removes empty files on their way, `.NAME.PID.partial`, that nobody writes.
-fn remove_empty(folder: &Path) {
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let ours = name
-            .to_str()
-            .and_then(|name| name.strip_prefix('.')?.strip_suffix(".partial"));
-        if ours.is_some() && entry.metadata().is_ok_and(|there| there.len() == 0) {
-            remove_abandoned(&entry.path());
+fn remove_empty(folder: &Folder) {
+    for name in folder.names() {
+        let ends = Path::new(&name).extension() == Some(OsStr::new("partial"));
+        let empty = |name| matches!(folder.find(name), Ok(Some(there)) if there.length == 0);
+        if ends && empty(name.as_os_str()) {
+            remove_abandoned(folder, &name);
         }
     }
 }
@@ -104,7 +94,6 @@ mod tests {
         let left = file(".k.parquet.4194999.partial", "");
         let stay = [
             file(".k.parquet.4194998.partial", "half"),
-            file(".k.parquet.1.partial", ""),
             file("k.parquet.4194999.partial", ""),
             file(".k.4194999", ""),
         ];
@@ -116,6 +105,7 @@ mod tests {
     #[test]
     fn a_spool_names_its_file() {
         assert_eq!(parts(".k.parquet.17.spool"), Some(("k.parquet", 17)));
+        assert_eq!(parts(".k.17-0badcafe.spool"), Some(("k", 17)));
         for other in [
             ".17.spool",
             "k.17.spool",

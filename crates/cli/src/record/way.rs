@@ -1,10 +1,9 @@
 //! How a recording is made: by the kernel's trace events, or with what a user may see.
 
-use std::path::Path;
-
 use stopgap_events::machine::Missing;
 use stopgap_events::units::Nanos;
 use stopgap_kernel::Linux;
+use stopgap_kernel::folder::Folder;
 use stopgap_kernel::journal::Journal;
 use stopgap_kernel::linux::{Ended, Watched};
 use stopgap_tracer::capture::{Capture, Options};
@@ -92,10 +91,14 @@ impl Way<'_, '_> {
     }
 }
 
-/// Whether the process `recorder` has a file of the folder `spool` open.
-pub(super) fn records_into(recorder: u32, spool: &Path) -> bool {
+/// Returns whether a recorder is writing to the folder `spool`. A recorder locks its spool; on a file system without locks
+/// this looks for open files of the process `recorder`.
+pub(super) fn is_recorded_into(recorder: u32, spool: &Folder) -> bool {
     use stopgap_kernel::files::Files;
-    let Ok(spool) = std::fs::canonicalize(spool) else {
+    if let Ok(lock) = spool.lock() {
+        return lock.is_none();
+    }
+    let Ok(spool) = std::fs::canonicalize(spool.path()) else {
         return false;
     };
     let folder = format!("/proc/{recorder}/fd");

@@ -7,6 +7,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use stopgap_kernel::folder;
+
 /// As deep as the kernel follows scripts.
 const SCRIPTS: u32 = 4;
 const SETUID: u32 = 0o4000;
@@ -32,7 +34,8 @@ fn find(word: &OsStr) -> Option<PathBuf> {
 }
 
 fn of_file(path: &Path, scripts: u32) -> Option<String> {
-    let file = File::open(path).ok()?;
+    // A pipe with such a name is no program, and is not waited for.
+    let file = folder::open(path, |_| false).ok()?;
     let mut head = Vec::new();
     Read::by_ref(&mut (&file))
         .take(4096)
@@ -209,7 +212,7 @@ pub(super) fn cannot_load(library: &Path) -> Option<String> {
     const SHARED: [u8; 2] = 3_u16.to_ne_bytes();
     let head = |path: &Path| {
         let mut head = [0_u8; 64];
-        let mut file = File::open(path)?;
+        let mut file = folder::open(path, |_| false)?;
         file.read_exact(&mut head)?;
         Ok::<_, std::io::Error>((file, head))
     };

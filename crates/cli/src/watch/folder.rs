@@ -1,11 +1,16 @@
 //! The directory of stalls: names by time, a bound on what it takes, and what a killed watch left.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use stopgap_events::units::Bytes;
+use stopgap_kernel::Linux;
+use stopgap_kernel::folder::Folder;
 use stopgap_kernel::local_time::LocalTime;
+use stopgap_kernel::tasks::Tasks;
 
 /// What files of stalls begin with.
 const PREFIX: &str = "stall-";
@@ -51,19 +56,25 @@ pub(super) fn name_of(spool: &Path) -> Option<String> {
     name.starts_with(PREFIX).then(|| name.to_owned())
 }
 
-/// Folders of pages whose watch is no more.
+/// Folders of pages of ours whose watch is no more. What another user has put there is none.
 pub(super) fn unfinished(directory: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let mut found: Vec<PathBuf> = entries
-        .map(|entry| entry.path())
-        .filter(|path| {
-            let watcher = path.to_str().and_then(|path| {
-                let (_, watcher) = path.strip_suffix(".spool")?.rsplit_once('.')?;
-                watcher.parse::<u32>().ok()
-            });
-            let gone = watcher.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists());
-            gone && name_of(path).is_some()
-        })
+    let Ok(folder) = Folder::open(directory) else {
+        return Vec::new(); // what is wrong with it was said when it was tried
+    };
+    let is_gone = |name: &OsString| {
+        let name = name.to_str()?.strip_suffix(".spool")?;
+        let (_, watcher) = name.rsplit_once('.')?;
+        let watcher: u32 = watcher.parse().ok()?;
+        // Without /proc nobody can tell.
+        let proc = Path::new("/proc/self").exists();
+        Some(proc && !Path::new(&format!("/proc/{watcher}")).exists())
+    };
+    let mut found: Vec<PathBuf> = folder
+        .names()
+        .into_iter()
+        .filter(|name| is_gone(name) == Some(true) && folder.own(name).is_ok())
+        .map(|name| directory.join(name))
+        .filter(|path| name_of(path).is_some())
         .collect();
     found.sort();
     found
@@ -86,7 +97,12 @@ pub(super) fn bound(directory: &Path, most: Bytes) -> io::Result<usize> {
         if !stem.starts_with(PREFIX) || ![TRACE, PAGE].contains(&end) {
             continue;
         }
-        let length = entry.metadata()?.len();
+        let there = entry.metadata()?;
+        // Another user's files push none of ours out.
+        if !there.is_file() || there.uid() != Linux.uid() {
+            continue;
+        }
+        let length = there.len();
         let stall = stalls.entry(stem.to_owned()).or_default();
         stall.0 += length;
         stall.1.push(entry.path());
@@ -130,7 +146,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let dead = spool(folder.path(), "stall-1", u32::MAX);
         let alive = spool(folder.path(), "stall-2", std::process::id());
-        fs::create_dir(&dead).unwrap();
+        use std::os::unix::fs::DirBuilderExt;
+        fs::DirBuilder::new().mode(0o700).create(&dead).unwrap();
         fs::create_dir(alive).unwrap();
         fs::create_dir(folder.path().join(".other.4294967295.spool")).unwrap();
         assert_eq!(unfinished(folder.path()), [dead]);

@@ -10,6 +10,7 @@ use stopgap_events::trace::{Metadata, file};
 use stopgap_events::units::Nanos;
 use stopgap_explain::{Explainer, Findings, Options, around};
 use stopgap_kernel::Linux;
+use stopgap_kernel::folder::Folder;
 use stopgap_kernel::local_time::LocalTime;
 use stopgap_report::explain::screen;
 use stopgap_report::text::{plain, wrap};
@@ -27,6 +28,8 @@ use crate::whole_file::WholeFile;
 
 /// The file of when and why, beside the pages.
 pub(super) const STALL: &str = "stall.json";
+/// The most bytes that it has.
+const LARGEST: u64 = 16 << 20;
 /// What is kept of the time before a stall: it had begun before it was felt.
 const BEFORE: Nanos = Nanos::secs(10);
 /// Slow operations that are looked at for the cause.
@@ -39,12 +42,15 @@ pub(super) fn finish(folder: &Path, json: bool) -> Result<ExitCode, Failure> {
     if let Err(error) = Linux.be_nice() {
         tell(&format!("the page is made at ordinary priority: {error}"));
     }
+    let opened = Folder::open(folder)
+        .map_err(|error| Failure::error(format!("{}: {error}", folder.display())))?;
     let spool = Spool::open(folder)?;
     let wrong = |why: &dyn std::fmt::Display| {
         let place = folder.join(STALL);
         Failure::error(format!("{}: {why}", place.display()))
     };
-    let why = fs::read(folder.join(STALL)).map_err(|error| wrong(&error))?;
+    let why = opened.content(STALL.as_ref(), LARGEST);
+    let why = why.map_err(|error| wrong(&error))?;
     let mut stall: Stall = serde_json::from_slice(&why).map_err(|error| wrong(&error))?;
     let name = name_of(folder).ok_or_else(|| wrong(&"its folder is none of a stall"))?;
     let directory = folder.parent().unwrap_or_else(|| Path::new("."));
@@ -87,7 +93,9 @@ pub(super) fn finish(folder: &Path, json: bool) -> Result<ExitCode, Failure> {
         output::print(&format!("{}{place}", plain(&line)))?;
     }
     // With a full disk the pages are no more use than the room that they take.
-    fs::remove_file(folder.join(STALL)).map_err(|error| wrong(&error))?;
+    opened
+        .remove(STALL.as_ref())
+        .map_err(|error| wrong(&error))?;
     spool.remove()?;
     Ok(ExitCode::from(if whole { DONE } else { ERROR }))
 }
