@@ -26,7 +26,7 @@
 //! nobody but the program's own memory accesses uses the pages: a page that the kernel or another process still refers
 //! to (vmsplice, O_DIRECT or io_uring in flight, MSG_ZEROCOPY, shmat with SHM_REMAP, ...) is then overwritten, and what
 //! system calls made directly have done to a map (mbind, userfaultfd, names) the next map has, too. docs/fixes/run.md
-//! has the list, `tests/references.rs` the proofs.
+//! has the list, `tests/references` the proofs.
 //!
 //! * Kept: whole maps that the program never changed (no mprotect, advice that stays, mlock, partial munmap, mremap),
 //!   of which at least two pages are resident; at most as many bytes as asked for, the oldest go first. Nothing is kept
