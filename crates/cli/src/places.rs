@@ -57,6 +57,9 @@ fn absolute(variable: &str) -> Option<PathBuf> {
 
 /// Makes the directory where there is none, and tries whether a file can be made in it.
 fn usable(directory: &Path) -> std::io::Result<PathBuf> {
+    if directory.exists() && !directory.is_dir() {
+        return Err(std::io::Error::other("it is no directory"));
+    }
     let folder = Folder::make(directory)?;
     whole_file::warn_of(&folder);
     whole_file::try_in(&folder)?;

@@ -258,7 +258,7 @@ fn two_signals_end_it_once_and_the_command_goes_on() {
     assert_eq!(second.status.code(), Some(1), "{second:?}");
     let told = text(&second.stderr);
     assert!(
-        told.contains("records into it; name another file"),
+        told.contains("is writing it; wait for its end, or name another file"),
         "{told}"
     );
     for _ in 0..2 {

@@ -75,8 +75,8 @@ impl Spool {
     /// # Errors
     /// Where it has no description, or one that cannot be read.
     pub fn open(folder: &Path) -> Result<Spool> {
-        let opened = Folder::open(folder).map_err(|error| Error::file(folder, error))?;
-        Spool::of(opened)
+        let opened = Folder::open(folder);
+        Spool::of(opened.map_err(|error| Error::file(&folder.join(DESCRIPTION), error))?)
     }
 
     /// The one in `folder`, finished or not.

@@ -42,9 +42,9 @@ pub(super) fn finish(folder: &Path, json: bool) -> Result<ExitCode, Failure> {
     if let Err(error) = Linux.be_nice() {
         tell(&format!("the page is made at ordinary priority: {error}"));
     }
+    let spool = Spool::open(folder)?;
     let opened = Folder::open(folder)
         .map_err(|error| Failure::error(format!("{}: {error}", folder.display())))?;
-    let spool = Spool::open(folder)?;
     let wrong = |why: &dyn std::fmt::Display| {
         let place = folder.join(STALL);
         Failure::error(format!("{}: {why}", place.display()))
