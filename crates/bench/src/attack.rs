@@ -12,6 +12,7 @@ mod mutants;
 mod samples;
 
 use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -101,6 +102,14 @@ impl Place {
         })
     }
 
+    /// Removes the inputs and outputs of a run.
+    fn empty(&self) -> Result<(), Failure> {
+        for name in ["in", "out", "state", "tmp"].map(|name| self.folder.join(name)) {
+            let _ = fs::remove_dir_all(&name).or_else(|_| fs::remove_file(&name));
+        }
+        Place::new(&self.folder, &self.program).map(drop)
+    }
+
     /// The program with these words; `{w}` in them is this folder.
     fn command(&self, words: &str) -> Command {
         let folder = self.folder.to_str().unwrap_or_default();
@@ -116,7 +125,8 @@ impl Place {
             .env("XDG_STATE_HOME", self.folder.join("state"))
             .env("TMPDIR", self.folder.join("tmp"))
             .stdin(Stdio::null())
-            .stdout(Stdio::null());
+            .stdout(Stdio::null())
+            .process_group(0);
         command
     }
 
@@ -158,4 +168,13 @@ fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>, Failur
             return Ok(None);
         }
     }
+}
+
+/// Returns the names in a folder, sorted; of what is no folder none.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    names
 }

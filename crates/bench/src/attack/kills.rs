@@ -12,7 +12,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::thread::sleep;
@@ -23,7 +22,7 @@ use stopgap_cli::{Failure, print, progress_bar, tell};
 use stopgap_events::random::Random;
 use stopgap_kernel::signals;
 
-use super::{Common, Place, failed, wait};
+use super::{Common, Place, failed, names, wait};
 
 #[derive(clap::Args)]
 pub(crate) struct Flags {
@@ -34,68 +33,59 @@ pub(crate) struct Flags {
     common: Common,
 }
 
-/// Commands that create or change something: a name, and the words (`{w}`: the folder of the round).
-const COMMANDS: [(&str, &str); 19] = [
-    ("check", "check --quick -o {w}/out"),
-    ("check-passive", "check --passive -o {w}/out"),
-    (
-        "placement",
-        "probe placement --n 100,1000 --steps 500 --runs 3 --agua-loops 1 --agua-live 1000 -d 2s -o {w}/out",
-    ),
-    (
-        "roundtrip",
-        "probe roundtrip --k 1 --runs 3 --work 0 --round-trips 2000 -d 2s -o {w}/out",
-    ),
-    (
-        "chunks",
-        "probe chunks --runs 2 --buffers 2 --size 8M -d 2s -o {w}/out",
-    ),
-    (
-        "reclaim",
-        "probe reclaim --swap 64M --limit 64M --pinned 24M --bytes 2M --runs 1 --each 200ms -o {w}/out",
-    ),
-    ("wakeup", "probe wakeup --runs 2 -d 2s -o {w}/out"),
-    ("record", "record -o {w}/out/t.parquet -- sh {w}/../load"),
-    (
-        "record-samples",
-        "record --samples 999 -o {w}/out/t.parquet -- sleep 1",
-    ),
-    ("watch", "watch -d 2s --slow futex=1ms -o {w}/out"),
-    ("snapshot", "snapshot -o {w}/out/s.json"),
-    (
-        "export",
-        "export frag --n 20k --ops 200k --to trace -o {w}/out/t.parquet",
-    ),
-    (
-        "export-csv",
-        "export frag --n 20k --ops 200k --to csv -o {w}/out/t.csv",
-    ),
-    ("report", "report {w}/../record.json -o {w}/out/r.html"),
-    (
-        "compare",
-        "compare --run true --run true -n 20 -o {w}/out --junit {w}/out/j.xml",
-    ),
-    (
-        "replay-placement",
-        "replay placement pbobench --n 100,1k --ops 5k --policy stopgap,linux-6.12 -o {w}/out",
-    ),
-    (
-        "replay-chunks",
-        "replay chunks --buffers 5 --policy sorted,list -o {w}/out",
-    ),
-    (
-        "run-measure",
-        "run --fix arena --measure -n 10 -o {w}/out -- true",
-    ),
-    (
-        "kernels",
-        "kernels {k} --seeds 1 --workloads roundtrip -o {w}/out",
-    ),
+/// Commands that create or change something, by name. `{w}` is the folder of the round, `{k}` two kernels.
+const COMMANDS: &str = "\
+check: check --quick -o {w}/out
+check-passive: check --passive -o {w}/out
+placement: probe placement --n 100,1000 --steps 500 --runs 3 --agua-loops 1 --agua-live 1000 -d 2s -o {w}/out
+roundtrip: probe roundtrip --k 1 --runs 3 --work 0 --round-trips 2000 -d 2s -o {w}/out
+chunks: probe chunks --runs 2 --buffers 2 --size 8M -d 2s -o {w}/out
+reclaim: probe reclaim --swap 64M --limit 64M --pinned 24M --bytes 2M --runs 1 --each 200ms -o {w}/out
+wakeup: probe wakeup --runs 2 -d 2s -o {w}/out
+record: record -o {w}/out/t.parquet -- sh {w}/../load
+record-samples: record --samples 999 -o {w}/out/t.parquet -- sleep 1
+watch: watch -d 2s --slow futex=1ms -o {w}/out
+snapshot: snapshot -o {w}/out/s.json
+export: export frag --n 20k --ops 200k --to trace -o {w}/out/t.parquet
+export-csv: export frag --n 20k --ops 200k --to csv -o {w}/out/t.csv
+report: report {w}/../record.json -o {w}/out/r.html
+compare: compare --run true --run true -n 20 -o {w}/out --junit {w}/out/j.xml
+replay-placement: replay placement pbobench --n 100,1k --ops 5k --policy stopgap,linux-6.12 -o {w}/out
+replay-chunks: replay chunks --buffers 5 --policy sorted,list -o {w}/out
+run-measure: run --fix arena --measure -n 10 -o {w}/out -- true
+kernels: kernels {k} --seeds 1 --workloads roundtrip -o {w}/out
+";
+
+/// Folders of settings, and settings: compared before and after.
+const SETTINGS: [&str; 12] = [
+    "/proc/sys/kernel/perf_event_paranoid",
+    "/proc/sys/kernel/task_delayacct",
+    "/proc/sys/vm",
+    "/sys/kernel/mm/hugepages",
+    "/sys/kernel/mm/lru_gen",
+    "/sys/kernel/mm/transparent_hugepage",
+    "/sys/kernel/tracing/current_tracer",
+    "/sys/kernel/tracing/kprobe_events",
+    "/sys/kernel/tracing/set_event",
+    "/sys/kernel/tracing/trace_clock",
+    "/sys/kernel/tracing/tracing_on",
+    "/sys/kernel/tracing/uprobe_events",
+];
+/// Counters below those folders, and files whose reading changes something.
+const NOT_SETTINGS: [&str; 8] = [
+    "drop_caches",
+    "free_hugepages",
+    "full_scans",
+    "pages_collapsed",
+    "resv_hugepages",
+    "stat_refresh",
+    "stats",
+    "surplus_hugepages",
 ];
 
 /// Variable in the environment of a killed command, by which its processes are found.
 const MARK: &str = "STOPGAP_ATTACK";
-/// No command of the table takes longer of itself.
+/// Limit of a command that nobody kills.
 const LONGEST: Duration = Duration::from_secs(90);
 /// Processes of a killed command are gone by then.
 const GONE: Duration = Duration::from_secs(3);
@@ -140,10 +130,8 @@ pub(super) fn run(flags: &Flags) -> Result<bool, Failure> {
     };
     attack.prepare()?;
     let mut all = Vec::new();
-    for (name, words) in COMMANDS
-        .into_iter()
-        .filter(|(name, _)| flags.common.wants(name))
-    {
+    let commands = COMMANDS.lines().filter_map(|line| line.split_once(": "));
+    for (name, words) in commands.filter(|(name, _)| flags.common.wants(name)) {
         match attack.usual_time(words)? {
             Ok(time) => all.push((name, words, time, Seen::default())),
             Err(why) => tell(&format!("skipped: {name}: {why}")),
@@ -164,19 +152,9 @@ pub(super) fn run(flags: &Flags) -> Result<bool, Failure> {
         attack.round(round, name, words, *time, seen)?;
     }
     bar.finish_and_clear();
-    print(&format!(
-        "{:<17} {:>6} {:>5} {:>5} {:>5} {:>6}  {:>17}  {:>8} {:>9} {:>5}",
-        "command",
-        "rounds",
-        "KILL",
-        "TERM",
-        "INT",
-        "ended",
-        "killed after",
-        "put back",
-        "recovered",
-        "left"
-    ))?;
+    print(
+        "command           rounds  KILL  TERM   INT  ended       killed after  put back recovered  left",
+    )?;
     for (name, _, _, seen) in &all {
         let [kill, term, int] = seen.by;
         let (first, last) = (seen.earliest.unwrap_or_default(), seen.latest);
@@ -209,28 +187,20 @@ impl Attack<'_> {
     }
 
     fn command(&self, place: &Place, words: &str) -> std::process::Command {
-        let given = std::env::var_os("STOPGAP_KERNELS").map(PathBuf::from);
-        let packages = given
-            .iter()
-            .flat_map(|folder| names(folder).into_iter().map(|n| folder.join(n)));
-        let packages: Vec<String> = packages
-            .filter(|path| path.to_string_lossy().contains("amd64"))
-            .map(|path| path.display().to_string())
-            .take(2)
-            .collect();
+        let given = std::env::var("STOPGAP_KERNELS").unwrap_or_default();
+        let mut packages = names(Path::new(&given));
+        packages.retain(|name| name.ends_with("_amd64.deb"));
         let lab = self.root.join("lab");
-        let kernels = match packages.len() {
-            2 => packages.join(" "),
+        let kernels = match packages.as_slice() {
+            [first, second, ..] => format!("{given}/{first} {given}/{second}"),
             _ => format!("{0}/bzImage {0}/bzImage", lab.display()),
         };
         let mut command = place.command(&words.replace("{k}", &kernels));
         if packages.len() < 2 {
-            super::samples::in_lab(&mut command, &lab);
-            command.env("STOPGAP_GUEST_TAKES", "0.2");
+            super::samples::in_lab(&mut command, &lab).env("STOPGAP_GUEST_TAKES", "0.2");
         }
-        command
-            .env(MARK, std::process::id().to_string())
-            .process_group(0);
+        let mark = std::process::id().to_string();
+        command.env(MARK, mark);
         command
     }
 
@@ -257,7 +227,7 @@ impl Attack<'_> {
         seen: &mut Seen,
     ) -> Result<(), Failure> {
         let place = Place::new(&self.root.join(format!("round-{round}")), &self.program)?;
-        let before = machine();
+        let before = settings();
         let told = fs::File::create(place.folder.join("told")).map_err(failed("told"))?;
         let child = self.command(&place, words).stderr(told).spawn();
         let mut child = child.map_err(failed(self.program.display()))?;
@@ -366,118 +336,62 @@ fn marked() -> Vec<Pid> {
         .collect()
 }
 
-fn names(folder: &Path) -> Vec<String> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries
-        .filter_map(|e| e.file_name().into_string().ok())
-        .collect();
-    names.sort();
-    names
-}
-
-/// Settings of the machine, and names of what a run could leave in it.
-fn machine() -> BTreeMap<String, String> {
+/// Returns the machine's settings by their paths.
+fn settings() -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
-    let mut note = |path: PathBuf| {
-        if let Ok(text) = fs::read_to_string(&path) {
-            found.insert(path.display().to_string(), text.trim().to_owned());
-        }
-    };
-    for folder in [
-        "/proc/sys/vm",
-        "/sys/kernel/mm/transparent_hugepage",
-        "/sys/kernel/mm/transparent_hugepage/khugepaged",
-        "/sys/kernel/mm/lru_gen",
-    ] {
-        let folder = Path::new(folder);
-        for name in names(folder) {
-            // Counters, and files whose reading changes something.
-            if ![
-                "stat_refresh",
-                "drop_caches",
-                "pages_collapsed",
-                "full_scans",
-            ]
-            .contains(&&*name)
-            {
-                note(folder.join(&name));
-            }
-            note(folder.join(&name).join("enabled"));
+    let mut open: Vec<PathBuf> = SETTINGS.iter().map(PathBuf::from).collect();
+    while let Some(path) = open.pop() {
+        if path.is_dir() {
+            let inside = names(&path).into_iter();
+            let settings = inside.filter(|name| !NOT_SETTINGS.contains(&name.as_str()));
+            open.extend(settings.map(|name| path.join(name)));
+        } else if let Ok(text) = fs::read_to_string(&path) {
+            found.insert(path, text);
         }
     }
-    for name in names(Path::new("/sys/kernel/mm/hugepages")) {
-        note(
-            Path::new("/sys/kernel/mm/hugepages")
-                .join(name)
-                .join("nr_hugepages"),
-        );
-    }
-    for path in [
-        "/proc/sys/kernel/task_delayacct",
-        "/proc/sys/kernel/perf_event_paranoid",
-        "/proc/mounts",
-    ] {
-        note(path.into());
-    }
-    for name in [
-        "tracing_on",
-        "current_tracer",
-        "set_event",
-        "kprobe_events",
-        "uprobe_events",
-        "trace_clock",
-    ] {
-        note(Path::new("/sys/kernel/tracing").join(name));
-    }
-    let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
-    let swaps = swaps
-        .lines()
-        .filter_map(|line| line.split_whitespace().next());
-    found.insert("swap".to_owned(), swaps.collect::<Vec<_>>().join(" "));
-    for folder in ["/sys/kernel/tracing/instances", "/run/stopgap"] {
-        found.insert(folder.to_owned(), names(Path::new(folder)).join(" "));
-    }
-    let mut groups = Vec::new();
-    cgroups(Path::new("/sys/fs/cgroup"), 0, &mut groups);
-    found.insert("cgroups".to_owned(), groups.join(" "));
     found
 }
 
-fn cgroups(folder: &Path, depth: u32, found: &mut Vec<String>) {
-    for name in names(folder) {
-        let inside = folder.join(&name);
-        if depth < 6 && inside.is_dir() && !inside.is_symlink() {
-            if name.starts_with("stopgap") {
-                found.push(inside.display().to_string());
+/// Returns mounts, swap files, trace instances, journals and cgroups named after process `pid` or our folders.
+fn named(pid: u32) -> Vec<String> {
+    let text = |path| fs::read_to_string(path).unwrap_or_default();
+    let mut all = text("/proc/mounts") + &text("/proc/swaps");
+    let mut open = vec![(PathBuf::from("/sys/fs/cgroup"), 0)];
+    open.extend(["/sys/kernel/tracing/instances", "/run/stopgap"].map(|path| (path.into(), 6)));
+    while let Some((folder, depth)) = open.pop() {
+        for inside in names(&folder).into_iter().map(|name| folder.join(name)) {
+            all += &format!(" {}", inside.display());
+            if depth < 6 && inside.is_dir() && !inside.is_symlink() {
+                open.push((inside, depth + 1));
             }
-            cgroups(&inside, depth + 1, found);
         }
     }
+    let pid = pid.to_string();
+    let ours = |word: &&str| {
+        let stopgaps = word.contains("stopgap");
+        stopgaps
+            && word
+                .split(['-', '.', '/'])
+                .any(|part| part == pid || part == "stopgap-attack")
+    };
+    all.split_whitespace()
+        .filter(ours)
+        .map(str::to_owned)
+        .collect()
 }
 
-/// Returns settings that changed, and names left in the machine that contain the number of process `pid`.
-fn differences(before: &BTreeMap<String, String>, pid: u32) -> Vec<String> {
+/// Returns changed settings, and names left in the machine.
+fn differences(before: &BTreeMap<PathBuf, String>, pid: u32) -> Vec<String> {
     let end = Instant::now() + SETTLED;
-    let pid = pid.to_string();
     loop {
-        let now = machine();
-        let mut left = Vec::new();
-        for (what, was) in before {
-            let is = now.get(what).map_or("", String::as_str);
-            let list = ["cgroups", "swap", "/proc/mounts"].contains(&&**what)
-                || what.ends_with("instances")
-                || what == "/run/stopgap";
-            if !list && is != was {
-                left.push(format!("{what}: '{was}' is now '{is}'"));
-            } else if list {
-                let ours = |word: &&str| {
-                    word.contains("stopgap-attack.")
-                        || word.split(['-', '.', '/']).any(|part| part == pid)
-                };
-                let words = is.split_whitespace().filter(ours);
-                left.extend(words.map(|word| format!("{what}: {word}")));
-            }
-        }
+        let now = settings();
+        let changed = before
+            .iter()
+            .filter(|(path, was)| now.get(*path) != Some(*was));
+        let mut left: Vec<String> = changed
+            .map(|(path, was)| format!("{}: '{}' before", path.display(), was.trim()))
+            .collect();
+        left.extend(named(pid));
         if left.is_empty() || Instant::now() > end {
             return left;
         }
@@ -485,31 +399,28 @@ fn differences(before: &BTreeMap<String, String>, pid: u32) -> Vec<String> {
     }
 }
 
-/// What lies about in the round's folder: temporary files, half files, and outputs that are not whole. What can be
-/// recovered of a recording is recovered.
+/// Returns temporary files, half files and outputs that are not whole. Recovers recordings that were cut off.
 fn files(place: &Place, seen: &mut Seen) -> Result<Vec<String>, Failure> {
-    let mut left = Vec::new();
-    for name in names(&place.folder.join("tmp")) {
-        left.push(format!("file tmp/{name}"));
-    }
+    let temporary = names(&place.folder.join("tmp")).into_iter();
+    let mut left: Vec<String> = temporary.map(|name| format!("file tmp/{name}")).collect();
     let mut folders = vec![place.folder.join("out"), place.folder.join("state")];
     while let Some(folder) = folders.pop() {
         for name in names(&folder) {
             let path = folder.join(&name);
             let shown = path.strip_prefix(&place.folder).unwrap_or(&path).display();
             if name.ends_with(".spool") {
-                let stall = name.starts_with(".stall-");
-                let verb = if stall {
-                    "watch --finish"
-                } else {
-                    "record --recover"
+                let verb = match name.starts_with(".stall-") {
+                    true => "watch --finish",
+                    false => "record --recover",
                 };
                 let words = format!("{verb} {}", path.display());
                 let (status, told) = place.ends(&mut place.command(&words), LONGEST)?;
-                let told = told.trim().replace('\n', "; ");
                 match status {
                     Some(status) if status.success() && !path.exists() => seen.recovered += 1,
-                    _ => left.push(format!("{verb} {shown}: {told}")),
+                    _ => left.push(format!(
+                        "{verb} {shown}: {}",
+                        told.trim().replace('\n', "; ")
+                    )),
                 }
             } else if path.is_dir() {
                 folders.push(path);
@@ -525,12 +436,9 @@ fn files(place: &Place, seen: &mut Seen) -> Result<Vec<String>, Failure> {
 
 /// Whether an output can be read to its end.
 fn whole(place: &Place, path: &Path) -> Result<bool, Failure> {
-    let end = path
-        .extension()
-        .and_then(|end| end.to_str())
-        .unwrap_or_default();
+    let end = path.extension().unwrap_or_default().to_string_lossy();
     let text = || fs::read_to_string(path).unwrap_or_default();
-    Ok(match end {
+    Ok(match &*end {
         "json" => serde_json::from_str::<serde_json::Value>(&text()).is_ok(),
         "html" => text().trim_end().ends_with("</html>"),
         "xml" => text().trim_end().ends_with("</testsuites>"),

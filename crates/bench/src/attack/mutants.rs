@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
@@ -143,7 +143,6 @@ pub(super) fn run(flags: &Flags) -> Result<bool, Failure> {
 /// All mutants of a format, on all CPUs.
 fn attack(format: &Format, flags: &Flags, folder: &Path, program: &Path) -> Result<Seen, Failure> {
     let workers = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
-    format.samples[0].write(&folder.join("good"))?;
     well(format, &Place::new(&folder.join("well"), program)?)?;
     let work = |worker: u64| {
         let place = Place::new(&folder.join(worker.to_string()), program)?;
@@ -173,23 +172,23 @@ fn attack(format: &Format, flags: &Flags, folder: &Path, program: &Path) -> Resu
 
 /// Fails unless each command reads each sample as it is: mutants of another would all be refused for one reason.
 fn well(format: &Format, place: &Place) -> Result<(), Failure> {
-    // The command line names a program that cannot be run, on purpose.
-    if format.name.starts_with("elf-") {
+    // These command lines name a program that cannot be run, on purpose.
+    if ["elf-program", "elf-library"].contains(&format.name) {
         return Ok(());
     }
     for sample in &format.samples {
-        let path = place.folder.join("in").join(format.file);
-        sample.write(&path)?;
-        for words in format.commands {
-            let words = words.replace("{}", path.to_str().unwrap_or_default());
-            let mut command = place.command(&words);
-            format.prepare(&mut command, place, &path);
-            let (status, told) = place.ends(&mut command, TIME)?;
+        for words in &format.commands {
+            let path = place.folder.join("in");
+            sample.write(&path)?;
+            let (status, told) = place.ends(&mut format.command(words, place, &path), TIME)?;
             if End::of(status, &told) != End::Read {
-                let name = format.name;
-                let why = format!("{name}: a sample is not read by stopgap {words}: {told}");
+                let why = format!(
+                    "{}: stopgap {words} does not read a sample: {told}",
+                    format.name
+                );
                 return Err(Failure::error(why));
             }
+            place.empty()?;
         }
     }
     Ok(())
@@ -208,30 +207,22 @@ fn read_one(
         &format.samples[random.index(format.samples.len())],
         &mut random,
     );
-    let path = place.folder.join("in").join(format.file);
+    let path = place.folder.join("in");
     mutant.write(&path)?;
-    let words = format.commands[(number % format.commands.len() as u64) as usize];
-    let words = words.replace("{}", path.to_str().unwrap_or_default());
-    let mut command = place.command(&words);
-    format.prepare(&mut command, place, &path);
-    command.process_group(0);
+    let words = &format.commands[(number % format.commands.len() as u64) as usize];
     let begin = Instant::now();
-    let (status, told) = place.ends(&mut command, TIME)?;
+    let (status, told) = place.ends(&mut format.command(words, place, &path), TIME)?;
     seen.slowest = seen.slowest.max(begin.elapsed());
     let end = End::of(status, &told);
     seen.counts[end as usize] += 1;
     if !end.holds() {
         let kept = flags.keep.join(format!("{}-{seed}-{number}", format.name));
-        mutant.write(&kept.join(format.file))?;
+        mutant.write(&kept.join("mutant"))?;
         let said = format!("stopgap {words}\n{status:?}\n{told}");
         fs::write(kept.join("said.txt"), said).map_err(failed(kept.display()))?;
         seen.kept.push(format!("{end:?}: {}", kept.display()));
     }
-    // What the command wrote is not looked at; a mutant's own must not be the next one's.
-    for name in ["in", "out", "state", "tmp"] {
-        let _ = fs::remove_dir_all(place.folder.join(name));
-    }
-    Place::new(&place.folder, &place.program).map(drop)
+    place.empty()
 }
 
 /// A sample, of which one file is changed in one to three places.
@@ -331,7 +322,9 @@ mod tests {
 
     #[test]
     fn a_seed_is_a_mutant_and_mutants_differ() {
-        let sample = Sample::of("a", b"{\"n\": 17, \"text\": \"word\"}".to_vec());
+        let sample = Sample {
+            files: vec![(String::new(), b"{\"n\": 17, \"text\": \"word\"}".to_vec())],
+        };
         let made: Vec<Sample> = (0..500)
             .map(|n| mutant(&sample, &mut Random::new(n)))
             .collect();
