@@ -34,6 +34,7 @@ fn traces(run: &Run, pid: u32) -> BTreeMap<String, String> {
         file(&pools.join(size).join("nr_hugepages"));
     }
     file(Path::new("/proc/swaps"));
+    file(Path::new("/proc/sys/vm/min_free_kbytes"));
     let mut cgroups = Vec::new();
     find_cgroups(Path::new("/sys/fs/cgroup"), 0, &mut cgroups);
     let pid = pid.to_string();
@@ -167,6 +168,62 @@ fn killed_in_the_middle(question: &str) {
     }
     let children = ours();
     assert!(children.is_empty(), "{question}: {children:?} still run");
+}
+
+/// The kernel sets `vm.min_free_kbytes` when huge pages are allowed or not: a dry run says so, and the journal has it.
+#[test]
+fn what_the_kernel_moves_along_is_told_and_journalled() {
+    if !root() {
+        return skip("vm.min_free_kbytes while probe chunks runs: only root changes settings");
+    }
+    let _alone = ALONE
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    const SETTING: &str = "/proc/sys/vm/min_free_kbytes";
+    let words = [
+        "probe",
+        "chunks",
+        "--size",
+        "4M",
+        "--strategy",
+        "mthp",
+        "--runs",
+        "50",
+    ];
+    let run = Run::new();
+    let before = traces(&run, 0);
+    let told = run.output(&[&words[..], &["--dry-run"]].concat());
+    let told = text(&told.stdout);
+    if !told.contains("transparent_hugepage") {
+        return skip("vm.min_free_kbytes: this kernel has one size of huge pages, or none");
+    }
+    assert!(
+        told.contains(&format!("touches and puts back {SETTING}")),
+        "{told}"
+    );
+
+    let mut child = run
+        .command(&words)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let journal = format!("/run/stopgap/{}.json", child.id());
+    let begin = std::time::Instant::now();
+    let journalled = loop {
+        let text = std::fs::read_to_string(&journal).unwrap_or_default();
+        if text.contains(SETTING) || begin.elapsed() > Duration::from_secs(10) {
+            break text.contains(SETTING);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    child.kill().unwrap(); // SIGKILL
+    child.wait().unwrap();
+    std::thread::sleep(Duration::from_millis(300)); // its children die with it
+    let restored = run.output(&["restore"]);
+    assert!(restored.status.success(), "{}", text(&restored.stdout));
+    assert_eq!(before, traces(&run, child.id()));
+    assert!(journalled, "the journal never named {SETTING}");
 }
 
 #[test]

@@ -32,7 +32,7 @@ use stopgap_events::units::Nanos;
 use crate::System;
 use crate::error::{Error, Result};
 use crate::files::{Files, read_choice, read_text};
-use crate::tracefs;
+use crate::{thp, tracefs};
 
 const SCHEMA: &str = "stopgap.journal/1";
 
@@ -140,6 +140,11 @@ impl<'s> Journal<'s> {
         if before == value {
             return Ok(());
         }
+        // Announced first, so that it is put back last: putting the knob back moves it once more.
+        let kept = match thp::follower(path) {
+            Some(follower) => self.keep(follower)?,
+            None => false,
+        };
         let found = before.clone();
         let change = Change::Setting {
             path: path.to_owned(),
@@ -156,7 +161,31 @@ impl<'s> Journal<'s> {
                 what: format!("{}: somebody else has just changed it", path.display()),
             })
         };
-        self.change(change, check, || self.system.write(path, value.as_bytes()))
+        let made = self.change(change, check, || self.system.write(path, value.as_bytes()));
+        if made.is_err() && kept {
+            // Another run may have it changed: then it is that run's to put back.
+            let mut changes = self.lock();
+            changes.pop();
+            self.write(&changes)?;
+        }
+        made
+    }
+
+    /// Announces a setting that the kernel may change while we change others: it is put back as if we had. Whether it
+    /// was not announced before.
+    fn keep(&self, path: &Path) -> Result<bool> {
+        let kept =
+            |change: &Change| matches!(change, Change::Setting { path: of, .. } if of == path);
+        if self.lock().iter().any(kept) {
+            return Ok(false);
+        }
+        let before = match current(self.system, path) {
+            Err(error) if error.is_absent() => return Ok(false),
+            before => before?,
+        };
+        let path = path.to_owned();
+        self.change(Change::Setting { path, before }, || Ok(()), || Ok(()))?;
+        Ok(true)
     }
 
     /// Whether no other run has settings changed: what we found in them would be its, to be put

@@ -14,6 +14,18 @@ use crate::files::{Files, read_choice, read_number};
 /// The directory.
 pub const DIRECTORY: &str = "/sys/kernel/mm/transparent_hugepage";
 
+/// What the kernel sets by itself whenever an `enabled` knob is written: compaction gets more free memory to work
+/// with while huge pages are allowed (`set_recommended_min_free_kbytes`, Linux 6.12, `mm/khugepaged.c`).
+pub const MIN_FREE: &str = "/proc/sys/vm/min_free_kbytes";
+
+/// Returns the setting that the kernel sets when `knob` is written.
+#[must_use]
+pub fn follower(knob: &Path) -> Option<&'static Path> {
+    let name = knob.file_name()?;
+    let enables = name == "enabled" || name == "shmem_enabled";
+    (enables && knob.starts_with(DIRECTORY)).then(|| Path::new(MIN_FREE))
+}
+
 /// The knobs, as they stand.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Thp {

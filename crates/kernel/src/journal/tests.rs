@@ -35,6 +35,34 @@ fn a_scope_puts_everything_back_and_leaves_no_journal() {
     assert!(fake.list(Path::new(DIRECTORY)).unwrap().is_empty());
 }
 
+/// `set_recommended_min_free_kbytes`: the kernel moves it when huge pages are allowed or not, and once more when they
+/// are put back.
+#[test]
+fn what_the_kernel_moves_along_is_put_back_too() {
+    let min_free = Path::new(thp::MIN_FREE);
+    let fake = machine().with_file(min_free, "20000\n");
+    let value = || current(&fake, min_free).unwrap();
+    let journal = Journal::new(&fake, Path::new(DIRECTORY));
+    {
+        let scope = journal.scope();
+        journal.set(Path::new(KNOB), "never").unwrap();
+        fake.put(min_free, "11264\n");
+        journal.set(Path::new(KNOB), "always").unwrap();
+        fake.put(min_free, "67584\n");
+        assert!(scope.undo().is_empty());
+    }
+    assert_eq!(value(), "20000");
+
+    journal.set(Path::new(KNOB), "never").unwrap();
+    fake.put(min_free, "11264\n");
+    std::mem::forget(journal); // killed
+    let fake = fake.without("/proc/1");
+    let restored = restore(&fake, Path::new(DIRECTORY)).unwrap();
+    let last = restored.done.last().map(String::as_str);
+    assert_eq!(last, Some("/proc/sys/vm/min_free_kbytes back to '20000'"));
+    assert_eq!(current(&fake, min_free).unwrap(), "20000");
+}
+
 /// A SIGKILL between any two steps: the journal of a dead process is undone by the next.
 #[test]
 fn the_next_run_undoes_what_a_killed_one_left() {

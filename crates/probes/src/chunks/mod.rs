@@ -44,7 +44,7 @@ use stopgap_events::question::Question;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::budget::meminfo;
 use stopgap_kernel::hugetlb;
-use stopgap_kernel::thp::Thp;
+use stopgap_kernel::thp::{Thp, follower};
 use stopgap_stats::record::{Answer, Parameter};
 
 use crate::contract::{Context, Measured, Plan, Probe, ProbeError};
@@ -255,6 +255,10 @@ impl Probe for Chunks {
                     *text = format!("set to '{word}' and put back");
                 }
             }
+        }
+        if let Some(follower) = touches.keys().find_map(|knob| follower(knob)) {
+            let text = "the kernel sets it when huge pages are allowed or not, put back";
+            touches.insert(follower.to_owned(), text.to_owned());
         }
         let list = |words: Vec<String>| words.join(", ");
         let strategies = list(machine.strategies.iter().map(ToString::to_string).collect());
