@@ -8,7 +8,7 @@ use stopgap_kernel::clock::Clock;
 use stopgap_kernel::memory::{MapKind, MapRequest, Memory};
 use stopgap_stats::fix::Fix;
 
-use super::{Allowed, us_since};
+use super::{Allowed, CHILD, us_since};
 
 /// The buffer, as the probe's; of little memory a quarter.
 fn length(allowed: Allowed) -> usize {
@@ -38,6 +38,11 @@ fn plain(length: usize) -> Result<f64, String> {
 /// The chunked buffer beside a plain mapping.
 pub(super) fn chunked(allowed: Allowed) -> Fix {
     let length = length(allowed);
+    // A buffer of huge pages has one of them more at most.
+    let need = CHILD + Bytes(length as u64) + Bytes::mib(2);
+    if let Some(why) = allowed.refuses(need) {
+        return Fix::untried("chunked", &why);
+    }
     let measured = super::in_child(|| {
         let mut pairs = Vec::new();
         let mut got = (String::new(), 0);

@@ -34,7 +34,18 @@ impl Allowed {
     fn turns(self) -> u32 {
         if self.quick { 5 } else { 9 }
     }
+
+    /// Says why a trial whose load takes `need` may not be made; `None` where it may.
+    fn refuses(self, need: Bytes) -> Option<String> {
+        let memory = self.memory;
+        (need > memory).then(|| {
+            format!("it takes about {need}, more than the memory budget of {memory}; give a larger --memory")
+        })
+    }
 }
+
+/// Memory of a load child beside what it tries.
+const CHILD: Bytes = Bytes::mib(16);
 
 /// Longest time of a trial; it takes a second or so.
 const LIMIT: ChildLimits = ChildLimits {

@@ -13,7 +13,7 @@ use stopgap_kernel::{Error, Linux, Result};
 use stopgap_probes::placement::{Backend, Buffers, Mapped, Named, beside};
 use stopgap_stats::fix::Fix;
 
-use super::Allowed;
+use super::{Allowed, CHILD};
 
 /// Buffers that stay.
 const N: u32 = 1_000;
@@ -79,6 +79,12 @@ pub(super) fn arena(allowed: Allowed) -> Fix {
         window: 1 << 30,
         ..Config::default()
     };
+    // Of either side what stays and the largest that comes and goes; and what the arena keeps.
+    let buffers = Linux.page_size().0 * u64::from(N) + Pbobench::LARGEST;
+    let need = CHILD + Bytes(config.keep as u64 + 2 * buffers);
+    if let Some(why) = allowed.refuses(need) {
+        return Fix::untried("arena", &why);
+    }
     let measured = super::in_child(|| {
         let arena = Arena::new(&config).map_err(|error| error.to_string())?;
         #[allow(clippy::cast_possible_truncation)] // a page

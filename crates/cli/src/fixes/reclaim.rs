@@ -10,7 +10,7 @@ use stopgap_kernel::memory::Memory;
 use stopgap_stats::fix::Fix;
 use stopgap_stats::record::{Answer, Series};
 
-use super::{Allowed, pairs, us_since};
+use super::{Allowed, CHILD, pairs, us_since};
 
 /// Bytes of what is locked: within the usual `RLIMIT_MEMLOCK` of 8 MiB.
 const LENGTH: usize = 4 << 20;
@@ -57,6 +57,9 @@ fn cycle(way: Way) -> Result<f64, String> {
 
 /// `SHM_LOCK` of a segment beside mlock of a memfd.
 fn to_take(allowed: Allowed) -> Fix {
+    if let Some(why) = allowed.refuses(CHILD + Bytes(LENGTH as u64)) {
+        return Fix::untried("locked (SHM_LOCK)", &why);
+    }
     let measured = super::in_child(|| {
         let turns = 0..allowed.turns();
         turns

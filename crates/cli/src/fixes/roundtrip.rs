@@ -8,7 +8,7 @@ use stopgap_stats::fix::Fix;
 use stopgap_stats::record::{Answer, Parameter};
 
 use super::channel::{self, Cell, Side};
-use super::{Allowed, pairs};
+use super::{Allowed, CHILD, pairs};
 
 /// Of a run of the channel or the socket.
 const WINDOW: Nanos = Nanos::millis(30);
@@ -58,6 +58,10 @@ fn batch_client(answer: &Answer, allowed: Allowed) -> Option<Fix> {
 
 /// The arena's channel beside a socket and poll(2), on one CPU and on two.
 fn over_a_channel(allowed: Allowed) -> Vec<Fix> {
+    // A client and a server; what they send each other is some KiB.
+    if let Some(why) = allowed.refuses(CHILD + CHILD) {
+        return vec![Fix::untried("channel", &why)];
+    }
     let cpus = match Linux.cpus() {
         Ok(mut cpus) => {
             cpus.reverse();
