@@ -19,7 +19,7 @@ use serde::Deserialize;
 use stopgap_events::machine::Missing;
 
 use super::counts::Counts;
-use super::{Format, Options, Read, ReadError};
+use super::{Format, Options, Read, ReadError, ends_with_a_line};
 use crate::compare::Run;
 
 const QUESTION: &str = "cyclictest wake-up latency";
@@ -28,11 +28,13 @@ pub(super) fn read(text: &str, options: &Options) -> Result<Read, ReadError> {
     if text.trim_start().starts_with('{') {
         return json(text, options);
     }
-    if text.lines().any(|line| line.starts_with("# Histogram")) {
+    let read = if text.lines().any(|line| line.starts_with("# Histogram")) {
         histogram(text, options)
     } else {
         summary(text)
-    }
+    }?;
+    ends_with_a_line(text)?;
+    Ok(read)
 }
 
 fn new() -> Read {
@@ -107,8 +109,7 @@ fn histogram(text: &str, options: &Options) -> Result<Read, ReadError> {
     let mut read = new();
     let mut rows: Vec<(u64, Vec<u64>)> = Vec::new();
     let mut totals = None;
-    let mut beyond = Vec::new();
-    let mut max = None;
+    let (mut beyond, mut longest) = (None, None);
     for (number, line) in (1..).zip(text.lines()) {
         let all = |text: &str| -> Result<Vec<u64>, ReadError> {
             let words = text.split_whitespace().map(|word| {
@@ -120,9 +121,9 @@ fn histogram(text: &str, options: &Options) -> Result<Read, ReadError> {
         if let Some(rest) = line.strip_prefix("# Total:") {
             totals = Some(all(rest)?);
         } else if let Some(rest) = line.strip_prefix("# Histogram Overflows:") {
-            beyond = all(rest)?;
+            beyond = Some(all(rest)?);
         } else if let Some(rest) = line.strip_prefix("# Max Latencies:") {
-            max = all(rest)?.into_iter().max();
+            longest = Some(all(rest)?);
         } else if line.starts_with(['#', 'T'])
             || line.trim().is_empty()
             || line.starts_with("policy:")
@@ -156,6 +157,15 @@ fn histogram(text: &str, options: &Options) -> Result<Read, ReadError> {
             *sum = sum.saturating_add(*count);
         }
     }
+    // Printed after the rows; without them the longest samples would be missing.
+    let of_all = |figures: Option<Vec<u64>>, name: &str| {
+        let why = || ReadError::whole(format!("no whole line '{name}': it is cut off"));
+        // With --histofall a row has a sum, and these lines need not have one.
+        let fits = |figures: &Vec<u64>| figures.len() + 1 >= width.max(2);
+        figures.filter(fits).ok_or_else(why)
+    };
+    let longest = of_all(longest, "# Max Latencies:")?;
+    let beyond = of_all(beyond, "# Histogram Overflows:")?;
     if sums != totals {
         return Err(ReadError::whole(format!(
             "it has {sums:?} samples, and says {totals:?}: it is cut off or damaged"
@@ -191,6 +201,7 @@ fn histogram(text: &str, options: &Options) -> Result<Read, ReadError> {
     add().map_err(ReadError::whole)?;
     read.parameters
         .insert("threads".to_owned(), threads.to_string());
+    let max = longest.into_iter().take(threads).max();
     finish(read, &counts, max, 1_000, None, options)
 }
 

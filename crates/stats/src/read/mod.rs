@@ -280,6 +280,17 @@ fn text(bytes: &[u8]) -> Result<&str, ReadError> {
     })
 }
 
+/// Refuses a text whose last line has no line feed: of a number at its end digits may be missing.
+fn ends_with_a_line(text: &str) -> Result<(), ReadError> {
+    if text.ends_with('\n') {
+        return Ok(());
+    }
+    let line = text.lines().count();
+    let why =
+        "it ends without a line feed: the file is cut off; if it is whole, add one (echo >>FILE)";
+    Err(ReadError::at(line, why))
+}
+
 /// The line that follows `before`, from 1.
 fn line_of(before: &[u8]) -> usize {
     1 + before.iter().filter(|&&byte| byte == b'\n').count()

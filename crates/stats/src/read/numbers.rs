@@ -1,6 +1,6 @@
 //! A number a line: each is a run.
 
-use super::{Format, Read, ReadError};
+use super::{Format, Read, ReadError, ends_with_a_line};
 use crate::compare::{MOST_RUNS, Run};
 
 /// What they are called.
@@ -31,5 +31,6 @@ pub(super) fn read(text: &str) -> Result<Read, ReadError> {
         let name = format!("line {number}");
         read.runs.push(Run::of_number(name, VALUE, value));
     }
+    ends_with_a_line(text)?;
     Ok(read)
 }

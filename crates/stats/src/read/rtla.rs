@@ -16,7 +16,7 @@
 use stopgap_events::machine::Missing;
 
 use super::counts::Counts;
-use super::{Format, Options, Read, ReadError, choose};
+use super::{Format, Options, Read, ReadError, choose, ends_with_a_line};
 
 struct Column {
     /// `IRQ`, `Thr`, `Usr`, `CPU`.
@@ -28,6 +28,7 @@ struct Column {
 
 pub(super) fn read(text: &str, options: &Options) -> Result<Read, ReadError> {
     let mut read = Read::new(Format::Rtla);
+    let mut has_max = false;
     let mut unit_ns = None;
     let mut duration = None;
     let mut columns: Vec<Column> = Vec::new();
@@ -90,6 +91,7 @@ pub(super) fn read(text: &str, options: &Options) -> Result<Read, ReadError> {
             }
             index_before = Some(index);
         }
+        has_max |= first == "max:";
         for (column, word) in columns.iter_mut().zip(row) {
             // Of a CPU without a sample there is no least and no longest one.
             let value = match word.parse::<u64>() {
@@ -113,6 +115,11 @@ pub(super) fn read(text: &str, options: &Options) -> Result<Read, ReadError> {
             done.map_err(|why| wrong(&why))?;
         }
     }
+    // It is the last line of the summary, and a column without a sample has no number in it.
+    if columns.iter().any(|column| column.count.is_some()) && !has_max {
+        return Err(ReadError::whole("no line 'max:': it is cut off"));
+    }
+    ends_with_a_line(text)?;
     let unit_ns = unit_ns.ok_or_else(|| ReadError::whole("no line says the time unit"))?;
     pool(read, &columns, unit_ns, duration, options)
 }
