@@ -31,7 +31,7 @@ pub(crate) fn run(args: &args::Explain) -> Result<ExitCode, Failure> {
     }
     let name = args.trace.display();
     let wrong = |why: &dyn std::fmt::Display| Failure::error(format!("{name}: {why}"));
-    let file = input_file::open(&args.trace).map_err(|error| wrong(&error))?;
+    let file = input_file::trace(&args.trace).map_err(|error| wrong(&error))?;
     let input = Input::new(file).map_err(|error| wrong(&error))?;
     let options = Options {
         top,
@@ -43,6 +43,10 @@ pub(crate) fn run(args: &args::Explain) -> Result<ExitCode, Failure> {
     for event in input {
         match event {
             Ok(event) => explainer.event(&event),
+            Err(_) if signals::interrupted() => {
+                damaged = Some(interrupted(&mut explainer));
+                break;
+            }
             Err(error) if events == 0 => {
                 return Err(wrong(&format!(
                     "{error}; there is nothing before it to explain"
@@ -57,9 +61,15 @@ pub(crate) fn run(args: &args::Explain) -> Result<ExitCode, Failure> {
             }
         }
         events += 1;
+        if events.is_multiple_of(STRIDE)
+            && let Some(why) = explainer.is_full()
+        {
+            explainer.cut_short(&*why);
+            damaged = Some(wrong(&format!("{why}; what comes before is explained")));
+            break;
+        }
         if events.is_multiple_of(STRIDE) && signals::interrupted() {
-            explainer.cut_short("interrupted");
-            damaged = Some(Failure::error("interrupted; what was read is explained"));
+            damaged = Some(interrupted(&mut explainer));
             break;
         }
     }
@@ -79,4 +89,9 @@ pub(crate) fn run(args: &args::Explain) -> Result<ExitCode, Failure> {
     };
     let _ = damaged.report(); // the status is ours: what was printed is not the whole
     Ok(ExitCode::from(ERROR))
+}
+
+fn interrupted(explainer: &mut Explainer) -> Failure {
+    explainer.cut_short("interrupted");
+    Failure::error("interrupted; what was read is explained")
 }

@@ -108,7 +108,12 @@ fn of_file(args: &args::Export) -> Result<ExitCode, Failure> {
     }
     let name = args.input.display();
     let wrong = |why: &dyn std::fmt::Display| Failure::error(format!("{name}: {why}"));
-    let file = input_file::open(&args.input).map_err(|error| {
+    // The bar would stand between the lines.
+    let open = match args.output == Path::new("-") {
+        true => input_file::quiet_trace,
+        false => input_file::trace,
+    };
+    let file = open(&args.input).map_err(|error| {
         if error.kind() != io::ErrorKind::NotFound {
             return wrong(&error);
         }
@@ -118,10 +123,15 @@ fn of_file(args: &args::Export) -> Result<ExitCode, Failure> {
             "there is no such file, and no such workload; there are {workloads}"
         ))
     })?;
-    let same = file.try_clone().map_err(|error| wrong(&error))?;
+    let same = file.file().try_clone().map_err(|error| wrong(&error))?;
     let input = Input::new(file).map_err(|error| wrong(&error))?;
     let metadata = input.metadata().clone();
-    let events = input.map(|event| event.map_err(|error| wrong(&error)));
+    let events = input.map(|event| {
+        event.map_err(|error| match signals::interrupted() {
+            true => Failure::error("interrupted"),
+            false => wrong(&error),
+        })
+    });
     write(events, &metadata, Some(&same), args)
 }
 
@@ -149,14 +159,13 @@ fn write(
                 "{form} is no text, so it does not go to standard output; name a file with -o"
             )));
         }
-        // `| head` has seen enough: that is no error, and nobody is there to read of it.
-        return match to(form, events, metadata, &args.input, io::stdout().lock()) {
-            Err(Unwritten::Output(error)) if error.kind() != io::ErrorKind::BrokenPipe => Err(
-                Failure::error(format!("cannot write standard output: {error}")),
-            ),
-            Err(Unwritten::Input(failure)) => Err(failure),
-            _ => Ok(ExitCode::from(DONE)),
+        let written = match to(form, events, metadata, &args.input, output::stdout()) {
+            Err(Unwritten::Input(failure)) => return Err(failure),
+            Err(Unwritten::Output(error)) => Err(error),
+            Ok(_) => Ok(()),
         };
+        output::written_out(written)?;
+        return Ok(ExitCode::from(DONE));
     }
     let name = args.output.display().to_string();
     let wrong = |error: io::Error| Failure::error(format!("cannot write {name}: {error}"));

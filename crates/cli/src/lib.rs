@@ -45,6 +45,8 @@ mod whole_file;
 
 use std::process::ExitCode;
 
+use stopgap_kernel::signals;
+
 use args::{AdviseQuestion, Args, Command, ReplayQuestion};
 
 pub use args::parse;
@@ -57,16 +59,20 @@ pub use session::{progress_bar, put_back, tell};
 #[must_use]
 pub fn main() -> ExitCode {
     let result = parse().and_then(|args: Args| {
+        // `run` becomes its command, which has signals as its caller left them.
+        if !matches!(args.command, Command::Run(_)) {
+            signals::survive_file_limits();
+        }
         if !args.command.leaves_all_as_it_is() {
             session::clean_up();
         }
-        run(args)
+        carry_out(args)
     });
     let result = result.map_err(compare::for_bisect);
     result.unwrap_or_else(Failure::report)
 }
 
-fn run(args: Args) -> Result<ExitCode, Failure> {
+fn carry_out(args: Args) -> Result<ExitCode, Failure> {
     match args.command {
         Command::Check(args) => check::run(&args),
         Command::Probe(args) => probe::run(args),

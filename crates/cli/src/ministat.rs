@@ -1,20 +1,24 @@
 //! `stopgap ministat`: FreeBSD's program, with what its t-test cannot say. `docs/ministat.md` is its manual.
 
-use std::io::{self, BufWriter, IsTerminal, Read, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
+use stopgap_events::bounded;
+use stopgap_events::units::Bytes;
 use stopgap_stats::ministat::{Column, Confidence, MOST_SETS, Options, Report, Set, WIDTH};
 
 use crate::args;
 use crate::failure::{DONE, Failure};
 use crate::input_file;
+use crate::output;
+use crate::session::tell;
 
 /// Exit status of wrong flags and wrong data.
 pub(crate) const WRONG: u8 = 2;
 
 /// The largest file that is read: a number takes two bytes in it, and eight here.
-const MOST_BYTES: u64 = 256 << 20;
+const MOST: Bytes = Bytes::mib(256);
 
 /// Reads the sets and prints what the original prints, and what its test does not fit.
 pub(crate) fn run(args: &args::Ministat) -> Result<ExitCode, Failure> {
@@ -46,6 +50,12 @@ pub(crate) fn run(args: &args::Ministat) -> Result<ExitCode, Failure> {
     let mut sets = Vec::new();
     for file in files {
         let (name, bytes) = read(file)?;
+        // As the original, it takes the number.
+        if !bytes.ends_with(b"\n") && !bytes.is_empty() {
+            tell(&format!(
+                "{name} ends without a line feed: if it is cut off, its last number may be wrong"
+            ));
+        }
         let set = Set::read(&name, &bytes, &column).map_err(|error| wrong(&error.to_string()))?;
         sets.push(set);
     }
@@ -56,10 +66,9 @@ pub(crate) fn run(args: &args::Ministat) -> Result<ExitCode, Failure> {
         quiet: args.quiet,
         relative: !args.only_figures,
     };
-    let mut out = BufWriter::new(io::stdout().lock());
-    write!(out, "{}", Report::new(&sets, options))
-        .and_then(|()| out.flush())
-        .map_err(|error| Failure::error(format!("standard output: {error}")))?;
+    let mut out = BufWriter::new(output::stdout());
+    let written = write!(out, "{}", Report::new(&sets, options)).and_then(|()| out.flush());
+    output::written_out(written)?;
     Ok(ExitCode::from(DONE))
 }
 
@@ -130,19 +139,16 @@ fn read(path: &Path) -> Result<(String, Vec<u8>), Failure> {
         })
         .collect();
     let failed = |error: io::Error| Failure::error(format!("Cannot open {shown}: {error}"));
-    let mut bytes = Vec::new();
-    let (name, length) = if path == Path::new("-") {
-        let input = io::stdin().lock().take(MOST_BYTES + 1);
-        ("<stdin>", { input }.read_to_end(&mut bytes))
+    let (name, bytes) = if path == Path::new("-") {
+        ("<stdin>", bounded::read(io::stdin().lock(), MOST))
     } else {
-        let file = input_file::open_once(path).map_err(failed)?;
-        (&*shown, file.take(MOST_BYTES + 1).read_to_end(&mut bytes))
+        (&*shown, input_file::whole(path, MOST))
     };
-    if length.map_err(failed)? as u64 > MOST_BYTES {
-        return Err(Failure::error(format!(
-            "{name} has more than {} MiB",
-            MOST_BYTES >> 20
-        )));
+    match bytes {
+        Ok(bytes) => Ok((name.to_owned(), bytes)),
+        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+            Err(Failure::error(format!("{name}: {error}")))
+        }
+        Err(error) => Err(failed(error)),
     }
-    Ok((name.to_owned(), bytes))
 }

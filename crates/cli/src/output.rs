@@ -1,9 +1,11 @@
 //! Writing the record and printing, with nothing lost that was measured.
 
-use std::io::{self, Write};
+use std::borrow::Cow;
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use stopgap_report::text::{visible, visible_in_colour};
 use stopgap_stats::record::Run;
 
 use crate::failure::{DONE, Failure};
@@ -43,22 +45,75 @@ fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     whole.finish(&file)
 }
 
-/// Prints to standard output, with a line break at the end.
+/// Prints to standard output, with a line break at the end. On a terminal nothing but colours can come of it, whatever
+/// stands in `text`.
 ///
 /// # Errors
-/// A reader that has gone away, or a full disk: an error, not a panic.
+/// A full disk, or a limit on the size of files. A reader that has gone away has seen enough: that is none.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())
-        .and_then(|()| {
-            if text.ends_with('\n') {
-                Ok(())
-            } else {
-                out.write_all(b"\n")
-            }
-        })
-        .and_then(|()| out.flush())
-        .map_err(|error| Failure::error(format!("standard output: {error}")))
+    let shown = match out.is_terminal() {
+        true => Cow::Owned(visible_in_colour(text)),
+        false => Cow::Borrowed(text),
+    };
+    let end = if text.ends_with('\n') { "" } else { "\n" };
+    let written = out
+        .write_all(shown.as_bytes())
+        .and_then(|()| out.write_all(end.as_bytes()))
+        .and_then(|()| out.flush());
+    written_out(written)
+}
+
+/// What comes of having written to standard output.
+///
+/// # Errors
+/// As [`print()`].
+pub(crate) fn written_out(written: io::Result<()>) -> Result<(), Failure> {
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::error(format!(
+            "cannot write standard output: {error}"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Standard output for text that is written piece by piece. A file or a pipe gets it as it is; on a terminal control
+/// characters of names are made visible.
+pub(crate) fn stdout() -> impl Write {
+    let out = io::stdout().lock();
+    Visible {
+        terminal: out.is_terminal(),
+        out,
+        rest: Vec::new(),
+    }
+}
+
+struct Visible<W> {
+    out: W,
+    terminal: bool,
+    /// The beginning of a character whose end has not come yet.
+    rest: Vec<u8>,
+}
+
+impl<W: Write> Write for Visible<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if !self.terminal {
+            return self.out.write(bytes);
+        }
+        self.rest.extend_from_slice(bytes);
+        let whole = match std::str::from_utf8(&self.rest) {
+            Err(error) if error.error_len().is_none() => error.valid_up_to(),
+            _ => self.rest.len(),
+        };
+        let text = visible(&String::from_utf8_lossy(&self.rest[..whole]));
+        self.rest.drain(..whole);
+        self.out.write_all(text.as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
 }
 
 /// The file name of the record of `command`, begun at `started_unix_s` seconds since 1970.

@@ -28,9 +28,9 @@ use stopgap_tracer::symbols::Symbols;
 
 use crate::args;
 use crate::failure::{DONE, ERROR, Failure};
-use crate::session::tell;
+use crate::session::{self, tell};
 use crate::whole_file::{self, WholeFile};
-use crate::{output, places};
+use crate::{input_file, output, places};
 use summary::Summary;
 use way::Way;
 
@@ -110,19 +110,32 @@ pub(crate) fn run(args: &args::Record) -> Result<ExitCode, Failure> {
     let recovered = args.recover.as_deref().map(recover).transpose()?;
     // Before the work: a place that cannot be written to is said at once.
     let (whole, file) = WholeFile::private(&path).map_err(|error| cannot_write(&path, &error))?;
-    let (spool, done) = match recovered {
+    let (mut spool, done) = match recovered {
         Some(spool) => (spool, None),
         None => {
             let (spool, done) = capture(args, &path)?;
             (spool, Some(done))
         }
     };
+    let bar = session::progress_bar();
+    bar.set_message("writing the trace");
+    let (shown, all) = (bar.clone(), spool.bytes());
+    let recovers = args.recover.is_some();
+    spool.watch(move |read| {
+        shown.set_position(session::thousandths(read, all));
+        // Of a recording, the first Ctrl-C ended it and not the writing.
+        match recovers {
+            true => input_file::stop_if_interrupted(),
+            false => Ok(()),
+        }
+    });
     let written = write(&spool, &file).and_then(|written| {
         let finished = whole.finish(&file);
         finished
             .map_err(|error| error.to_string())
             .map(|()| written)
     });
+    bar.finish_and_clear();
     let (metadata, counts) = written.map_err(|why| {
         let folder = spool.folder().display();
         let file = path.display();
@@ -131,7 +144,8 @@ pub(crate) fn run(args: &args::Record) -> Result<ExitCode, Failure> {
              --recover {folder} -o {file}"
         ))
     })?;
-    if let Err(error) = spool.remove() {
+    let absent = told_absent(&spool);
+    if !absent && let Err(error) = spool.remove() {
         tell(&format!("the trace is written; its pages stay: {error}"));
     }
     let cut = matches!(done.as_ref().map(|done| &done.finish), Some(Finish::Cut(_)));
@@ -142,7 +156,23 @@ pub(crate) fn run(args: &args::Record) -> Result<ExitCode, Failure> {
         path: &path,
     };
     output::print(&summary.text())?;
-    Ok(ExitCode::from(if cut { ERROR } else { DONE }))
+    Ok(ExitCode::from(if cut || absent { ERROR } else { DONE }))
+}
+
+/// Says which CPUs' events are not in the trace because their files are not in the folder; whether there are any.
+fn told_absent(spool: &Spool) -> bool {
+    let absent = spool.absent();
+    let Some((_, first)) = absent.first() else {
+        return false;
+    };
+    let mut cpus: Vec<String> = absent.iter().map(|(cpu, _)| cpu.to_string()).collect();
+    cpus.dedup();
+    let (these, folder) = (cpus.join(", "), spool.folder().display());
+    tell(&format!(
+        "{folder}: {first} is not there, so the trace lacks events of CPU {these}; the folder stays: put the file \
+         back and recover again, or remove the folder"
+    ));
+    true
 }
 
 /// Refuses buffers that would leave no memory for what is recorded.

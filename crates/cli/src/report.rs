@@ -1,11 +1,13 @@
 //! `stopgap report`: records of any kind in, one HTML file out, or a short form on the terminal.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::Deserialize;
+use stopgap_events::bounded;
+use stopgap_events::units::Bytes;
 use stopgap_report::html::{self, Document, Source};
 use stopgap_report::terminal;
 use stopgap_report::text::plain;
@@ -17,11 +19,8 @@ use crate::failure::{DONE, Failure};
 use crate::whole_file::WholeFile;
 use crate::{input_file, output, session};
 
-/// Bytes of one record that are read: a run of an hour has some megabytes.
-const LARGEST: u64 = 256 << 20;
-
 /// Bytes of all records of a report: what they decode to must fit into memory.
-const LARGEST_ALL: u64 = 512 << 20;
+const LARGEST_ALL: Bytes = Bytes::mib(512);
 
 /// Records of one report. Who has more asks `compare`, which holds sides against each other.
 const MOST: usize = 200;
@@ -38,7 +37,7 @@ pub(crate) fn run(args: &args::Report) -> Result<ExitCode, Failure> {
     for path in &args.records {
         let wrong = |why: String| Failure::error(format!("{}: {why}", path.display()));
         let text = text(path, left).map_err(wrong)?;
-        left -= text.len() as u64;
+        left = left - Bytes(text.len() as u64);
         let document = document(&text).map_err(wrong)?;
         sources.push(Source {
             name: name(path),
@@ -125,27 +124,19 @@ fn beside(first: &Path, records: usize) -> PathBuf {
 }
 
 /// Reads a record's text, of at most `left` bytes.
-fn text(path: &Path, left: u64) -> Result<String, String> {
+fn text(path: &Path, left: Bytes) -> Result<String, String> {
     let file = input_file::open_once(path).map_err(|error| error.to_string())?;
     let there = file.metadata().map_err(|error| error.to_string())?;
     if there.is_dir() {
         return Err("it is a directory; name the records in it, as DIR/*.json".to_owned());
     }
-    let most = LARGEST.min(left);
-    let mut bytes = Vec::new();
-    file.take(most + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| error.to_string())?;
-    if bytes.len() as u64 > most {
-        return Err(format!(
-            "with it, the records have more than {} MiB; a report shows fewer or smaller ones",
-            if left < LARGEST {
-                LARGEST_ALL >> 20
-            } else {
-                LARGEST >> 20
-            }
-        ));
-    }
+    let most = input_file::LARGEST_RECORD.min(left);
+    let bytes = bounded::read(file, most).map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge if most == left => format!(
+            "with it, the records have more than {LARGEST_ALL}; a report shows fewer or smaller ones"
+        ),
+        _ => error.to_string(),
+    })?;
     String::from_utf8(bytes).map_err(|error| {
         format!(
             "it is no text (byte {}); a report is made of records, which are JSON",

@@ -257,6 +257,12 @@ pub fn progress_bar() -> ProgressBar {
     bar
 }
 
+/// Returns where a [`progress_bar`] stands when `done` of `all` is done.
+pub(crate) fn thousandths(done: u64, all: u64) -> u64 {
+    let share = u128::from(done.min(all)) * 1_000 / u128::from(all.max(1));
+    u64::try_from(share).unwrap_or(1_000)
+}
+
 /// How to print on standard output.
 pub(crate) fn style() -> Style {
     use std::io::IsTerminal;

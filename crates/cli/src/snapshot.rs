@@ -18,8 +18,8 @@ use crate::{output, places, session};
 pub(crate) fn run(args: &args::Snapshot) -> Result<ExitCode, Failure> {
     signals::install();
     if args.output.as_deref() == Some(Path::new("-")) {
-        let out = BufWriter::with_capacity(64 << 10, io::stdout().lock());
-        write(&take()?, out).map_err(|error| cannot("standard output", &error))?;
+        let out = BufWriter::with_capacity(64 << 10, output::stdout());
+        output::written_out(write(&take()?, out))?;
         return Ok(ExitCode::from(DONE));
     }
     let path = match &args.output {

@@ -182,6 +182,29 @@ fn a_limit_on_file_sizes_loses_nothing() {
     common::assert_valid(record);
 }
 
+/// Neither does any other command end by SIGXFSZ.
+#[test]
+fn a_limit_on_file_sizes_is_an_error_of_every_command() {
+    let run = Run::new();
+    for words in hostile(&run) {
+        let out = std::fs::File::create(run.directory.path().join("out")).unwrap();
+        let output = std::process::Command::new("sh")
+            .args(["-c", "ulimit -f 0; exec \"$0\" \"$@\"", common::STOPGAP])
+            .args(&words)
+            .env("XDG_STATE_HOME", run.directory.path())
+            .env("TMPDIR", run.directory.path())
+            .stdout(out)
+            .output()
+            .unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {output:?}");
+        assert!(
+            said.contains("cannot write") && said.contains("File too large"),
+            "{words:?}: {said}"
+        );
+    }
+}
+
 #[test]
 fn a_process_that_is_gone() {
     let run = Run::new();
@@ -248,14 +271,126 @@ fn a_reader_that_closes_the_pipe() {
         .unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(
-        said.contains("standard output") && said.contains("the record is in"),
-        "{said}"
-    );
-    assert!(!said.contains("panicked"), "{said}");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(text(&output.stderr), "");
     assert_eq!(run.records().len(), 1);
+}
+
+/// A trace whose threads have names that would set the terminal's title, ring and clear it.
+fn hostile_trace(run: &Run) -> std::path::PathBuf {
+    let name = "\\u001b]0;owned\\u0007\\u001b[31m\\u001b[2Jx";
+    let mut text = String::new();
+    for at in 0..200u64 {
+        let (tid, next) = (10 + at % 2, 10 + (at + 1) % 2);
+        text.push_str(&format!(
+            "{{\"time_ns\":{},\"kind\":\"switch\",\"cpu\":0,\"pid\":{tid},\"tid\":{tid},\"comm\":\"{name}\",\
+             \"state\":\"S\",\"preempted\":false,\"next_tid\":{next},\"next_comm\":\"{name}\"}}\n",
+            at * 1_000_000
+        ));
+    }
+    let path = run.directory.path().join("hostile.jsonl");
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+/// The trace, its explanation as a record, and numbers in a file whose name is as bad.
+fn hostile(run: &Run) -> Vec<Vec<String>> {
+    let trace = hostile_trace(run).display().to_string();
+    let explained = run.output(&["explain", &trace, "--json"]);
+    assert_eq!(explained.status.code(), Some(0), "{explained:?}");
+    let record = run.directory.path().join("\u{1b}]0;owned\u{7}.json");
+    std::fs::write(&record, &explained.stdout).unwrap();
+    let numbers = run.directory.path().join("\u{1b}[2Jnumbers");
+    std::fs::write(&numbers, "1\n2\n3\n4\n5\n").unwrap();
+    let other = run.directory.path().join("other");
+    std::fs::write(&other, "1\n2\n3\n4\n6\n").unwrap();
+    let path = |path: &std::path::Path| path.display().to_string();
+    let page = run.directory.path().join("page.html");
+    [
+        &["explain", &trace][..],
+        &["explain", &trace, "--json"],
+        &["report", "--terminal", &path(&record)],
+        &["report", &path(&record), "-o", &path(&page)],
+        &["compare", &path(&numbers), &path(&other)],
+        &["compare", &path(&numbers), &path(&other), "--ktap"],
+        &["compare", &path(&numbers), &path(&other), "--annotations"],
+        &["ministat", &path(&numbers), &path(&other)],
+        &["export", &trace, "--to", "csv", "-o", "-"],
+        &["export", &trace, "--to", "chrome", "-o", "-"],
+        &["export", &trace, "--to", "jsonl", "-o", "-"],
+        &["doctor"],
+    ]
+    .iter()
+    .map(|words| words.iter().map(|word| (*word).to_owned()).collect())
+    .collect()
+}
+
+/// `stopgap ... | head -n 1` has seen enough: that is no error, and nobody is there to read of one.
+#[test]
+fn a_reader_that_has_seen_enough() {
+    let run = Run::new();
+    for words in hostile(&run) {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let mut child = run
+            .command(&words)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(text(&output.stderr), "", "{words:?}");
+        assert_eq!(output.status.code(), Some(0), "{words:?}");
+    }
+}
+
+/// What `words` print on a terminal; `None`, said, where none can be made.
+fn on_a_terminal(run: &Run, words: &[&str]) -> Option<Vec<u8>> {
+    let quoted = |word: &&str| format!("'{word}'");
+    let line: Vec<String> = [common::STOPGAP].iter().chain(words).map(quoted).collect();
+    let output = std::process::Command::new("script")
+        .args(["-qec", &line.join(" "), "/dev/null"])
+        .env("XDG_STATE_HOME", run.directory.path())
+        .stdin(Stdio::null())
+        .output();
+    match output {
+        Ok(output) => Some(output.stdout),
+        Err(error) => {
+            skip(format!("what a terminal shows: script(1): {error}"));
+            None
+        }
+    }
+}
+
+/// A name cannot ring, set a title, clear the screen or colour it.
+#[test]
+fn names_do_nothing_to_a_terminal() {
+    let run = Run::new();
+    for words in hostile(&run) {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let Some(shown) = on_a_terminal(&run, &words) else {
+            return;
+        };
+        let shown = String::from_utf8_lossy(&shown);
+        assert!(!shown.is_empty(), "{words:?}");
+        for bad in [
+            "\u{7}",
+            "\u{1b}]",
+            "\u{1b}[2J",
+            "\u{1b}[31mx",
+            "\u{1b}[31m\u{1b}",
+        ] {
+            assert!(!shown.contains(bad), "{words:?}: {bad:?}: {shown:?}");
+        }
+    }
+    // A pipe gets CSV as it is.
+    let trace = hostile_trace(&run).display().to_string();
+    let exact = run.output(&["export", &trace, "--to", "csv", "-o", "-"]);
+    let exact = String::from_utf8_lossy(&exact.stdout).into_owned();
+    assert!(
+        exact.contains("\u{1b}]0;owned\u{7}\u{1b}[31m\u{1b}[2Jx"),
+        "{exact}"
+    );
 }
 
 #[test]

@@ -8,6 +8,8 @@ use std::io::{self, BufRead, Read};
 
 use flate2::bufread::MultiGzDecoder;
 use lzma_rust2::XzReader;
+use stopgap_events::bounded;
+use stopgap_events::units::Bytes;
 
 /// The most memory that a decoder takes for its window, in MiB. `xz -9` takes 64, `zstd --ultra -22` 128.
 pub const WINDOW_MIB: u32 = 256;
@@ -80,17 +82,13 @@ pub fn reader<'a>(
 ///
 /// As [`reader`]; [`io::ErrorKind::FileTooLarge`] beyond `limit` bytes.
 pub fn all(bytes: &[u8], limit: u64) -> io::Result<Vec<u8>> {
-    let mut out = Vec::new();
-    reader(Compression::of(bytes), bytes)?
-        .take(limit.saturating_add(1))
-        .read_to_end(&mut out)?;
-    if out.len() as u64 > limit {
-        return Err(io::Error::new(
-            io::ErrorKind::FileTooLarge,
-            format!("more than {limit} bytes when decompressed"),
-        ));
-    }
-    Ok(out)
+    bounded::read(reader(Compression::of(bytes), bytes)?, Bytes(limit)).map_err(|error| {
+        if error.kind() != io::ErrorKind::FileTooLarge {
+            return error;
+        }
+        let limit = Bytes(limit);
+        io::Error::new(error.kind(), format!("more than {limit} when decompressed"))
+    })
 }
 
 /// Frame by frame: the crate's stream ends with its frame, a file may hold several.

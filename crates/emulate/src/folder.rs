@@ -91,25 +91,10 @@ fn sweep_in(place: &Path) {
     }
 }
 
-/// The text of a file that lies beside one that the user named. Others may have put it there: nothing waits for a pipe.
-pub(crate) fn text_of(path: &Path) -> std::io::Result<String> {
-    let bytes = folder::read(path, MOST)?;
-    String::from_utf8(bytes)
-        .map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidData, error))
-}
-
-/// The bytes of a file.
-pub(crate) fn bytes_of(path: &Path) -> std::io::Result<Vec<u8>> {
-    folder::read(path, MOST)
-}
-
 /// Opens a file.
 pub(crate) fn open(path: &Path) -> std::io::Result<File> {
     folder::open(path, |_| false)
 }
-
-/// No kernel, module or configuration has so many bytes.
-const MOST: u64 = 1 << 30;
 
 #[cfg(test)]
 mod tests;

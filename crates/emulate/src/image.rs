@@ -15,17 +15,24 @@ mod ikconfig;
 mod refuse;
 
 use std::fs;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+pub(crate) use stopgap_kernel::folder::read;
 
 use crate::compressed::{self, Compression};
 use crate::folder::{self, Folder};
 use crate::modules::Modules;
 use crate::{Error, Result, package, sha256};
 
+pub(crate) use ikconfig::LARGEST as LARGEST_CONFIG;
+
 /// No kernel image is larger: what is, is not read into memory. In bytes.
 pub const LARGEST: u64 = 512 << 20;
+/// What is said of one that is.
+pub(crate) const TOO_LARGE: &str =
+    "larger than any kernel image, of which at most 512 MiB are read";
 
 /// What a kernel runs on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -147,7 +154,7 @@ impl Image {
     /// `/proc/config.gz` is the running kernel's own.
     fn take_running_config(&mut self, root: &Path) {
         let path = root.join("proc/config.gz");
-        if let Some(text) = fs::read(path)
+        if let Some(text) = read(&path, ikconfig::LARGEST)
             .ok()
             .and_then(|bytes| compressed::all(&bytes, ikconfig::LARGEST).ok())
             && let Ok(text) = String::from_utf8(text)
@@ -175,9 +182,6 @@ impl Image {
         if first == package::MAGIC {
             return Image::of_package(name, path);
         }
-        if kind.len() > LARGEST {
-            return Err(Error::image(name, "larger than any kernel image"));
-        }
         let mut image = Image::of_kernel(name, path, None)?;
         image.take_beside(path);
         Ok(image)
@@ -185,7 +189,10 @@ impl Image {
 
     /// The kernel at `path`; what must be unpacked goes to `folder`, or to one of its own.
     fn of_kernel(name: &str, path: &Path, folder: Option<Arc<Folder>>) -> Result<Image> {
-        let bytes = folder::bytes_of(path).map_err(|e| Error::file(path, e))?;
+        let bytes = read(path, LARGEST).map_err(|e| match e.kind() {
+            io::ErrorKind::FileTooLarge => Error::image(name, TOO_LARGE),
+            _ => Error::file(path, e),
+        })?;
         let mut image = Image {
             name: name.to_owned(),
             kernel: path.to_path_buf(),
@@ -239,7 +246,7 @@ impl Image {
             image.release = Some(unpacked.release.clone());
         }
         if let Some(config) = &unpacked.config {
-            image.config = Some(folder::text_of(config).map_err(|e| Error::file(config, e))?);
+            image.config = Some(text(config).map_err(|e| Error::file(config, e))?);
             image.config_from = format!("the package's /boot/config-{}", unpacked.release);
         } else {
             image.take_config();
@@ -255,7 +262,7 @@ impl Image {
         if let Some(release) = self.release.clone() {
             // /boot/vmlinuz-R, /boot/config-R, /boot/System.map-R
             let config = folder.join(format!("config-{release}"));
-            if let Ok(text) = folder::text_of(&config) {
+            if let Ok(text) = text(&config) {
                 self.config = Some(text);
                 self.config_from = config.display().to_string();
             }
@@ -271,12 +278,12 @@ impl Image {
             }
             // arch/x86/boot/bzImage of a tree that was built: two and three folders up.
             for tree in folder.ancestors().skip(1).take(3) {
-                let built = folder::text_of(&tree.join("include/config/kernel.release"));
+                let built = text(&tree.join("include/config/kernel.release"));
                 if !built.is_ok_and(|text| text.trim() == release) {
                     continue;
                 }
                 if self.config.is_none()
-                    && let Ok(text) = folder::text_of(&tree.join(".config"))
+                    && let Ok(text) = text(&tree.join(".config"))
                 {
                     self.config = Some(text);
                     self.config_from = tree.join(".config").display().to_string();
@@ -294,7 +301,7 @@ impl Image {
 
     /// The configuration that is built into the image (`CONFIG_IKCONFIG`). Unpacks the kernel: about a second.
     fn take_config(&mut self) {
-        let taken = folder::bytes_of(&self.kernel)
+        let taken = read(&self.kernel, LARGEST)
             .map_err(|e| e.to_string())
             .and_then(|bytes| match self.architecture {
                 Architecture::X86_64 => bzimage::payload(&bytes),
@@ -327,6 +334,12 @@ impl Image {
     pub fn is_unpacked(&self) -> bool {
         self.folder.is_some()
     }
+}
+
+/// The text of a configuration, or of the name of a release.
+fn text(path: &Path) -> io::Result<String> {
+    let bytes = read(path, ikconfig::LARGEST)?;
+    String::from_utf8(bytes).map_err(|_| io::Error::other("it is not text"))
 }
 
 /// Whether a file has addresses of functions. Debian's packages have one line there that says where the real one is.

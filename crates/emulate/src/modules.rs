@@ -12,11 +12,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use crate::compressed;
-use crate::folder::{self, Folder};
+use crate::folder::Folder;
+use crate::image::read;
 use crate::{Error, Result};
 
 /// No module is larger when decompressed, in bytes.
-const LARGEST: u64 = 256 << 20;
+pub(crate) const LARGEST: u64 = 256 << 20;
+/// No list of what is built in is larger, in bytes.
+pub(crate) const LARGEST_LIST: u64 = 16 << 20;
+/// Nor are all together that one guest gets, in bytes: they are in memory at once.
+const LARGEST_ALL: u64 = 512 << 20;
 /// No kernel has more modules.
 const MOST: usize = 100_000;
 /// Folders of modules lie no deeper.
@@ -177,6 +182,8 @@ impl Inner {
         modules: &mut Vec<Module>,
         done: &mut BTreeSet<String>,
     ) -> Result<()> {
+        // Modules that an earlier name brought are in memory, too.
+        let mut bytes: u64 = modules.iter().map(|module| module.bytes.len() as u64).sum();
         // What is to be written out stands below what it waits for.
         let mut stack = vec![Step::Open(name.to_owned(), true)];
         while let Some(step) = stack.pop() {
@@ -196,6 +203,13 @@ impl Inner {
                         continue;
                     };
                     let (module, needs) = open(&name, path, release)?;
+                    bytes += module.bytes.len() as u64;
+                    if bytes > LARGEST_ALL {
+                        let all = LARGEST_ALL >> 20;
+                        let why =
+                            format!("it and what is loaded before it have more than {all} MiB");
+                        return Err(Error::module(name, why));
+                    }
                     stack.push(Step::Write(module));
                     stack.extend(
                         needs
@@ -233,9 +247,9 @@ fn scan(folder: &Path) -> Result<Inner> {
     let mut inner = Inner::default();
     walk(folder, 0, &mut inner.files)?;
     let builtin = folder.join("modules.builtin");
-    match folder::text_of(&builtin) {
+    match read(&builtin, LARGEST_LIST) {
         Ok(text) => {
-            inner.builtin = text
+            inner.builtin = String::from_utf8_lossy(&text)
                 .lines()
                 .filter_map(|line| name_of(line.rsplit('/').next()?))
                 .collect();
@@ -268,7 +282,7 @@ fn walk(folder: &Path, depth: usize, files: &mut BTreeMap<String, PathBuf>) -> R
 type Needs = Vec<(String, bool)>;
 
 fn open(name: &str, path: &Path, release: Option<&str>) -> Result<(Module, Needs)> {
-    let packed = folder::bytes_of(path).map_err(|e| Error::file(path, e))?;
+    let packed = read(path, LARGEST).map_err(|e| Error::file(path, e))?;
     let bytes = compressed::all(&packed, LARGEST)
         .map_err(|e| Error::module(name, format!("does not decompress: {e}")))?;
     let info = modinfo(&bytes).map_err(|why| Error::module(name, why))?;

@@ -6,17 +6,27 @@
 //!
 //! Lineage: deb(5), ar(5). Cost: the kernel's part of the archive is decompressed, and all of it once modules are asked for.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
+use stopgap_events::bounded;
+use stopgap_events::units::Bytes;
+use tar::{EntryType, PaxExtensions};
+
 use crate::compressed::{self, Compression};
-use crate::{Error, Result, folder};
+use crate::{Error, Result, folder, image, modules};
 
 /// How an ar archive begins.
 pub(crate) const MAGIC: &[u8] = b"!<arch>\n";
 /// No kernel package takes more when unpacked, in bytes.
 const LARGEST: u64 = 4 << 30;
+/// The most that is read of an entry that has the name of the next one.
+const LARGEST_NAME: Bytes = Bytes::mib(1);
+/// No System.map is larger, in bytes.
+const LARGEST_MAP: u64 = 256 << 20;
 /// No kernel package has more entries.
 const MOST_ENTRIES: usize = 200_000;
 
@@ -36,7 +46,10 @@ pub(crate) struct Unpacked {
 pub(crate) fn unpack(name: &str, path: &Path, folder: &Path) -> Result<Unpacked> {
     let mut found = Found::default();
     read(name, path, folder, &mut |parts| match parts {
-        ["boot", file] => found.place(file).map_or(Take::Skip, Take::As),
+        ["boot", file] => match found.place(file) {
+            Some((place, most)) => Take::As(place, most),
+            None => Take::Skip,
+        },
         _ if found.kernel.is_some() => Take::Stop,
         _ => Take::Skip,
     })?;
@@ -61,22 +74,20 @@ pub(crate) fn unpack_modules(name: &str, path: &Path, folder: &Path) -> Result<(
         else {
             return Take::Skip;
         };
-        let wanted = inside.last().is_some_and(|name| {
-            *name == "modules.builtin" || crate::modules::name_of(name).is_some()
-        });
-        if wanted {
-            Take::As(inside.iter().collect())
-        } else {
-            Take::Skip
-        }
+        let most = match inside.last() {
+            Some(&"modules.builtin") => modules::LARGEST_LIST,
+            Some(name) if modules::name_of(name).is_some() => modules::LARGEST,
+            _ => return Take::Skip,
+        };
+        Take::As(inside.iter().collect(), most)
     })
 }
 
 /// What becomes of an entry.
 enum Take {
     Skip,
-    /// Written under this name below the folder.
-    As(PathBuf),
+    /// Written under this name below the folder, where it has no more than so many bytes.
+    As(PathBuf, u64),
     /// Nothing more is needed.
     Stop,
 }
@@ -102,42 +113,88 @@ fn read(
     let mut archive = tar::Archive::new(data.take(LARGEST + 1));
     let mut bytes = 0_u64;
     let entries = archive.entries().map_err(|e| bad(&e.to_string()))?;
-    for (number, entry) in entries.enumerate() {
+    let mut long_name = None;
+    // Raw: the crate would take the long name of an entry into memory, of whatever length.
+    for (number, entry) in entries.raw(true).enumerate() {
         let mut entry = entry.map_err(|e| bad(&format!("truncated or corrupted: {e}")))?;
         bytes = bytes.saturating_add(entry.size());
         if number >= MOST_ENTRIES || bytes > LARGEST {
             return Err(bad("more than a kernel package holds"));
         }
-        let inside = entry.path().map_err(|e| bad(&e.to_string()))?.into_owned();
+        match entry.header().entry_type() {
+            EntryType::GNULongName | EntryType::XHeader => {
+                let pax = entry.header().entry_type() == EntryType::XHeader;
+                let text = bounded::read(&mut entry, LARGEST_NAME)
+                    .map_err(|e| bad(&format!("the name of an entry: {e}")))?;
+                long_name = if pax {
+                    pax_name(&text)
+                } else {
+                    gnu_name(&text)
+                }
+                .or(long_name);
+                continue;
+            }
+            EntryType::GNULongLink | EntryType::XGlobalHeader => continue,
+            _ => {}
+        }
+        let inside = match long_name.take() {
+            Some(name) => name,
+            None => entry.path().map_err(|e| bad(&e.to_string()))?.into_owned(),
+        };
         let parts = parts(&inside).map_err(|why| bad(&why))?;
         if !entry.header().entry_type().is_file() {
             continue;
         }
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-        let target = match take(&parts) {
+        let (target, most) = match take(&parts) {
             Take::Skip => continue,
             Take::Stop => return Ok(()),
-            Take::As(inside) => folder.join(inside),
+            Take::As(inside, most) => (folder.join(inside), most),
         };
-        write(&mut entry, &target).map_err(|problem| match problem {
-            Problem::Reading(e) => bad(&format!(
-                "{}: truncated or corrupted: {e}",
-                inside.display()
+        let inside = inside.display();
+        write(&mut entry, &target, most).map_err(|problem| match problem {
+            Problem::TooLarge => bad(&format!(
+                "{inside}: larger than such a file of any kernel, of which at most {} are read",
+                Bytes(most)
             )),
+            Problem::Reading(e) => bad(&format!("{inside}: truncated or corrupted: {e}")),
             Problem::Writing(e) => Error::file(&target, e),
         })?;
     }
     Ok(())
 }
 
+/// The name in an entry of GNU tar's that has one.
+fn gnu_name(text: &[u8]) -> Option<PathBuf> {
+    let end = text.iter().position(|&byte| byte == 0);
+    let name = &text[..end.unwrap_or(text.len())];
+    (!name.is_empty()).then(|| OsStr::from_bytes(name).into())
+}
+
+/// The name in an entry of pax(1)'s, where it has one.
+fn pax_name(text: &[u8]) -> Option<PathBuf> {
+    let mut all = PaxExtensions::new(text).flatten();
+    let path = all.find(|one| one.key_bytes() == b"path")?;
+    Some(OsStr::from_bytes(path.value_bytes()).into())
+}
+
 enum Problem {
+    TooLarge,
     Reading(io::Error),
     Writing(io::Error),
 }
 
-/// Copies an entry; which side failed decides what is said.
-fn write(from: &mut impl Read, path: &Path) -> std::result::Result<(), Problem> {
+/// Copies an entry of at most `most` bytes; which side failed decides what is said.
+fn write(
+    from: &mut tar::Entry<'_, impl Read>,
+    path: &Path,
+    most: u64,
+) -> std::result::Result<(), Problem> {
     use std::io::Write;
+    // Its header says it, and the archive's reader takes no more of it: nothing of it is written.
+    if from.size() > most {
+        return Err(Problem::TooLarge);
+    }
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(Problem::Writing)?;
     }
@@ -185,23 +242,23 @@ struct Found {
 }
 
 impl Found {
-    /// The name that a file of /boot gets; `None` for what is not needed.
-    fn place(&mut self, file: &str) -> Option<PathBuf> {
-        let (slot, ours) = if let Some(release) = file.strip_prefix("vmlinuz-") {
+    /// The name that a file of /boot gets, and how large it may be; `None` for what is not needed.
+    fn place(&mut self, file: &str) -> Option<(PathBuf, u64)> {
+        let (slot, ours, most) = if let Some(release) = file.strip_prefix("vmlinuz-") {
             if self.kernel.is_some() {
                 return None; // the first one
             }
             self.release = Some(release.to_owned());
-            (&mut self.kernel, "vmlinuz")
+            (&mut self.kernel, "vmlinuz", image::LARGEST)
         } else if file.starts_with("config-") {
-            (&mut self.config, "config")
+            (&mut self.config, "config", image::LARGEST_CONFIG)
         } else if file.starts_with("System.map-") {
-            (&mut self.system_map, "System.map")
+            (&mut self.system_map, "System.map", LARGEST_MAP)
         } else {
             return None;
         };
         *slot = Some(ours.into());
-        slot.clone()
+        Some((ours.into(), most))
     }
 }
 

@@ -9,11 +9,13 @@
 //! * [`snapshot`]: physical memory as it lies at one moment, and its file.
 //! * `trace` (feature `trace-file`): what happened on a machine, of every kind, and its file.
 //! * [`question`]: the four questions; [`words`]: one word for each thing to choose from.
+//! * [`bounded`]: reads what must be in memory as a whole, up to a limit.
 //! * [`random`]: the pinned random stream behind every printed seed.
 //!
 //! This crate knows nothing of the running system: no clock, no file, no call. What it reads and
 //! writes comes and goes through `std::io` traits.
 
+pub mod bounded;
 pub mod guest;
 pub mod machine;
 pub mod memory;

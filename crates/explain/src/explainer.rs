@@ -91,6 +91,9 @@ pub(crate) struct Frames {
 /// Requests to block devices that are followed at a time.
 const MOST_REQUESTS: usize = 65_536;
 
+/// Threads and names that are kept; each takes some 2 KiB.
+const MOST_KEPT: usize = 1 << 18;
+
 impl Explainer {
     /// Nothing has happened yet.
     #[must_use]
@@ -143,6 +146,17 @@ impl Explainer {
             Kind::Mark { .. } => {}
             _ => self.action(event),
         }
+    }
+
+    /// Says why no more events should be given: the trace has more threads or names than are kept. `None` where there
+    /// is room.
+    #[must_use]
+    pub fn is_full(&self) -> Option<String> {
+        let kept = self.threads.len()
+            + self.tasks.len()
+            + self.mappings.len()
+            + self.operations.functions.len();
+        (kept > MOST_KEPT).then(|| format!("it has more than {MOST_KEPT} threads and names"))
     }
 
     /// Before the first event: the thread `tid` has been in `call` since before `from`, from which on the trace has

@@ -103,6 +103,11 @@ impl Followed {
 }
 
 impl Mappings {
+    /// Counters and kinds of reclaim that are kept.
+    pub(crate) fn len(&self) -> usize {
+        self.counters.len() + self.reclaim.len()
+    }
+
     /// `at` is since the first event.
     pub(crate) fn event(&mut self, at: u64, event: &MemoryEvent) {
         let (maps, unmaps) = match event {

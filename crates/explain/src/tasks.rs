@@ -78,6 +78,11 @@ impl Tasks {
         }
     }
 
+    /// Names that are kept.
+    pub(crate) fn len(&self) -> usize {
+        self.traced.len() + self.others.len()
+    }
+
     /// All of them; where nobody acted (`act` is false: scheduling events alone), who was traced is not known and all
     /// are counted.
     pub(crate) fn totals(self, act: bool) -> Totals {

@@ -23,6 +23,8 @@ use rustix::fs::{
     flock, fstat, fstatfs, mkdirat, openat, readlinkat, renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
+use stopgap_events::bounded;
+use stopgap_events::units::Bytes;
 
 /// Links that a path may lead through, as for the kernel (`MAXSYMLINKS`).
 const MOST_LINKS: u32 = 40;
@@ -116,13 +118,8 @@ pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 }
 
 fn content(file: File, most: u64) -> io::Result<Vec<u8>> {
-    use std::io::Read;
-    let mut bytes = Vec::new();
-    file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > most {
-        return Err(io::Error::other(format!("longer than {most} bytes")));
-    }
-    Ok(bytes)
+    let length = file.metadata()?.len();
+    bounded::read_file(file, length, Bytes(most))
 }
 
 const READ: OFlags = OFlags::RDONLY

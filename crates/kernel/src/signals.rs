@@ -59,12 +59,17 @@ pub fn leaves(line: &str) {
     let _ = LEAVES.set(format!("stopgap: {line}\n"));
 }
 
-/// From now on SIGINT, SIGTERM and SIGHUP raise the flag. Children made by fork inherit it.
-/// SIGPIPE stays ignored, as Rust's runtime sets it: a closed pipe is an error of write(2). So
-/// is SIGXFSZ: a file beyond `RLIMIT_FSIZE` is an error (`EFBIG`), not the end of the run.
-pub fn install() {
+/// From now on a file beyond `RLIMIT_FSIZE` is an error of write(2) (`EFBIG`), not the end of the run: SIGXFSZ is
+/// ignored, as Rust's runtime does with SIGPIPE. What an exec(2) makes of this process inherits that.
+pub fn survive_file_limits() {
     // SAFETY: signal(2) takes plain integers; SIG_IGN runs no code of ours.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
+/// From now on SIGINT, SIGTERM and SIGHUP raise the flag. Children made by fork inherit it. SIGPIPE stays ignored,
+/// as Rust's runtime sets it: a closed pipe is an error of write(2). So is SIGXFSZ, see [`survive_file_limits`].
+pub fn install() {
+    survive_file_limits();
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         // SAFETY: an all-zero sigaction is a valid value (no flags, empty mask); the handler
         // is async-signal-safe: atomics, clock_gettime(2), write(2), signal(2) and raise(3).

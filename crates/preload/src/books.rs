@@ -243,14 +243,16 @@ impl Books {
         match kind {
             Kind::Released => {
                 self.forget_kept(span);
-                if self.room.release(span) {
+                if self.room.release(span) && keeping() {
                     self.evict(self.room.around(span));
                 }
             }
             Kind::Claimed => {
                 self.forget_kept(span);
                 self.room.claim(span);
-                self.evict(self.room.around(span));
+                if keeping() {
+                    self.evict(self.room.around(span));
+                }
             }
             Kind::Changed => self.change(span),
         }

@@ -63,6 +63,18 @@ struct Placed {
     holes: Vec<Span>,
 }
 
+impl Placed {
+    fn add_hole(&mut self, mut hole: Span) {
+        let first = self.holes.partition_point(|old| old.end < hole.start);
+        let behind = self.holes.partition_point(|old| old.start <= hole.end);
+        for old in self.holes.drain(first..behind) {
+            hole = Span::new(hole.start.min(old.start), hole.end.max(old.end));
+        }
+        self.holes.reserve_exact(1);
+        self.holes.insert(first, hole);
+    }
+}
+
 /// See the module.
 pub(crate) struct Room {
     space: Stopgap,
@@ -233,33 +245,33 @@ impl Room {
     /// Frees what of `span` is taken: the program has unmapped it. Returns whether a place of which a part stays was
     /// not changed before.
     pub(crate) fn release(&mut self, span: Span) -> bool {
+        let before = self.places.range(..=span.start).next_back();
+        if let Some((&start, place)) = before
+            && span.end <= place.end
+        {
+            return self.release_in(start, span);
+        }
         let mut any = false;
         for start in self.touched(span) {
-            let Some(place) = self.places.get_mut(&start) else {
-                continue;
-            };
-            let whole = Span::new(start, place.end);
-            let mut hole = whole.with(span);
-            let mut all: Vec<Span> = Vec::with_capacity(place.holes.len() + 1);
-            for old in place.holes.drain(..) {
-                if old.end < hole.start || hole.end < old.start {
-                    all.push(old);
-                } else {
-                    hole = Span::new(hole.start.min(old.start), hole.end.max(old.end));
-                }
-            }
-            // Not sorted: the standard library's sort takes more stack than all else here.
-            let at = all.partition_point(|old| old.start < hole.start);
-            all.insert(at, hole);
-            place.holes = all;
-            let was_plain = std::mem::replace(&mut place.plain, false);
-            if place.holes == [whole] {
-                self.places.remove(&start);
-                self.unplace(whole);
-            } else {
-                any |= was_plain;
-            }
+            any |= self.release_in(start, span);
         }
         any
+    }
+
+    fn release_in(&mut self, start: usize, span: Span) -> bool {
+        let Some(place) = self.places.get_mut(&start) else {
+            return false;
+        };
+        let whole = Span::new(start, place.end);
+        let hole = whole.with(span);
+        if hole != whole {
+            place.add_hole(hole);
+            if place.holes != [whole] {
+                return std::mem::replace(&mut place.plain, false);
+            }
+        }
+        self.places.remove(&start);
+        self.unplace(whole);
+        false
     }
 }

@@ -55,18 +55,57 @@ pub fn number(value: f64) -> String {
 /// made visible, so that a name cannot move the cursor, colour the screen or fake a line.
 #[must_use]
 pub fn plain(text: &str) -> String {
-    text.chars()
-        .flat_map(|c| {
-            let hidden = c.is_control()
-                || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-            let (shown, escaped) = if hidden {
-                (None, Some(c.escape_unicode()))
-            } else {
-                (Some(c), None)
-            };
-            shown.into_iter().chain(escaped.into_iter().flatten())
-        })
-        .collect()
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        push_plain(c, &mut shown);
+    }
+    shown
+}
+
+fn push_plain(c: char, shown: &mut String) {
+    let hidden = c.is_control()
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    if hidden {
+        shown.extend(c.escape_unicode());
+    } else {
+        shown.push(c);
+    }
+}
+
+/// A whole text for a terminal, as [`plain`] has its words: line feeds and tabs stay.
+#[must_use]
+pub fn visible(text: &str) -> String {
+    lines(text, |_| None)
+}
+
+/// The same for a text of ours, whose colours stay, too.
+#[must_use]
+pub fn visible_in_colour(text: &str) -> String {
+    lines(text, colour)
+}
+
+/// `colour` gives the length of what stays at the beginning of a text.
+fn lines(text: &str, colour: impl Fn(&str) -> Option<usize>) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let colour = colour(rest);
+        let length = colour.unwrap_or(c.len_utf8());
+        if colour.is_some() || matches!(c, '\n' | '\t') {
+            shown.push_str(&rest[..length]);
+        } else {
+            push_plain(c, &mut shown);
+        }
+        rest = &rest[length..];
+    }
+    shown
+}
+
+/// The length of the colour that `text` begins with: `ESC [ 1 ; 31 m`.
+fn colour(text: &str) -> Option<usize> {
+    let numbers = text.strip_prefix("\u{1b}[")?;
+    let end = numbers.find(|c: char| !c.is_ascii_digit() && c != ';')?;
+    numbers[end..].starts_with('m').then_some(2 + end + 1)
 }
 
 /// `line` broken between words so that no part is longer than `width`, where its words allow
@@ -120,6 +159,19 @@ mod tests {
         assert_eq!(number(-1.797e308), "-1.80e308");
         assert_eq!(uptime(7_300), "2 h");
         assert_eq!(uptime(800_000), "9 d");
+    }
+
+    #[test]
+    fn of_a_whole_text_lines_and_colours_stay() {
+        let text = "a\u{1b}[1;31mb\u{1b}[0m\n\tc";
+        assert_eq!(visible_in_colour(text), text);
+        assert_eq!(visible("a\u{1b}[1m\n\tb"), "a\\u{1b}[1m\n\tb");
+        assert_eq!(
+            visible_in_colour("\u{1b}]0;title\u{7}\u{1b}[2J\u{9b}1m\r"),
+            "\\u{1b}]0;title\\u{7}\\u{1b}[2J\\u{9b}1m\\u{d}"
+        );
+        assert_eq!(visible_in_colour("\u{1b}["), "\\u{1b}[");
+        assert_eq!(visible("größe"), "größe");
     }
 
     #[test]

@@ -27,6 +27,8 @@ const MISSED: u64 = 1 << 31;
 const MISSED_STORED: u64 = 1 << 30;
 /// What of `commit` is the length.
 const COMMIT: u64 = (1 << 20) - 1;
+/// Bytes before a page's data; kernels have 16.
+const LARGEST_HEADER: usize = 256;
 
 /// How the kernel's pages are laid out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,11 +60,17 @@ impl PageLayout {
             let size = field.size();
             Err(wrong(format!("field {name}: a size of {size} bytes")))
         };
-        Ok(PageLayout {
+        let layout = PageLayout {
             timestamp: find("timestamp", &|size| size == 8)?,
             commit: find("commit", &|size| size == 4 || size == 8)?,
             data: find("data", &|size| (64..COMMIT as usize).contains(&size))?,
-        })
+        };
+        // A page is held for each CPU.
+        if layout.data.offset() > LARGEST_HEADER {
+            let offset = layout.data.offset();
+            return Err(wrong(format!("field data: at byte {offset} of a page")));
+        }
+        Ok(layout)
     }
 
     /// Bytes of a page, its header with it.

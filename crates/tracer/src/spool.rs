@@ -9,13 +9,17 @@
 //! end.json        how the capture ended and what was lost; not there after a crash
 //! ```
 
+use std::cell::Cell;
+use std::fmt;
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{self, BufReader, Read};
 use std::path::Path;
+use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 use stopgap_events::machine::Missing;
 use stopgap_events::trace::Loss;
+use stopgap_events::units::Bytes;
 use stopgap_kernel::folder::Folder;
 
 use crate::counters::{COUNTERS, Rows};
@@ -30,6 +34,11 @@ use crate::trace::{Pages, Source, Trace};
 pub const DESCRIPTION: &str = "spool.json";
 /// The end's file.
 pub const END: &str = "end.json";
+
+/// The most that is read of a description: it has the mappings of a process as text, 100 bytes each.
+const LARGEST_DESCRIPTION: Bytes = Bytes::mib(256);
+/// The most that is read of an end: a line for each CPU.
+const LARGEST_END: Bytes = Bytes::mib(16);
 
 /// The file of a CPU's pages.
 #[must_use]
@@ -46,9 +55,6 @@ pub struct End {
     #[serde(default)]
     pub missing: Vec<Missing>,
 }
-
-/// The most bytes that a description or an end has: formats, names of threads, mappings.
-const LARGEST: u64 = 64 << 20;
 
 /// Makes the folder `path` for a spool, mode 0700, in a directory that is there.
 ///
@@ -67,6 +73,39 @@ pub struct Spool {
     folder: Folder,
     description: Description,
     end: Option<End>,
+    watch: Option<Watch>,
+}
+
+/// What is asked while the files of a spool are read.
+#[derive(Clone)]
+struct Watch {
+    /// Bytes read so far, of all files.
+    read: Rc<Cell<u64>>,
+    /// Takes the bytes read so far; an error ends the reading.
+    ask: Rc<dyn Fn(u64) -> io::Result<()>>,
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Watch({} bytes)", self.read.get())
+    }
+}
+
+/// A file of pages or records that is read under a [`Watch`].
+struct Watched {
+    file: File,
+    watch: Option<Watch>,
+}
+
+impl Read for Watched {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read(buffer)?;
+        if let Some(watch) = &self.watch {
+            watch.read.set(watch.read.get() + count as u64);
+            (watch.ask)(watch.read.get())?;
+        }
+        Ok(count)
+    }
 }
 
 impl Spool {
@@ -84,21 +123,60 @@ impl Spool {
     /// # Errors
     /// As [`Spool::open`].
     pub fn of(folder: Folder) -> Result<Spool> {
-        let read = |name: &str| {
-            let content = folder.content(name.as_ref(), LARGEST);
-            content.map_err(|error| Error::file(&folder.path().join(name), error))
+        let read = |name: &str, most: Bytes| match folder.content(name.as_ref(), most.0) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::file(&folder.path().join(name), error)),
         };
-        let file = folder.path().join(DESCRIPTION).display().to_string();
-        let description = Description::parse(&file, &read(DESCRIPTION)?)?;
+        let file = folder.path().join(DESCRIPTION);
+        let text = read(DESCRIPTION, LARGEST_DESCRIPTION)?;
+        let text = text.ok_or_else(|| Error::file(&file, io::ErrorKind::NotFound.into()))?;
+        let description = Description::parse(&file.display().to_string(), &text)?;
         // Half of an end, as a full disk leaves it, is none.
-        let end = read(END)
-            .ok()
-            .and_then(|text| serde_json::from_slice(&text).ok());
+        let end = read(END, LARGEST_END)?.and_then(|text| serde_json::from_slice(&text).ok());
         Ok(Spool {
             folder,
             description,
             end,
+            watch: None,
         })
+    }
+
+    /// Asks `ask` after each piece that is read of the pages, with the bytes read so far; an error that it returns
+    /// ends the reading.
+    pub fn watch(&mut self, ask: impl Fn(u64) -> io::Result<()> + 'static) {
+        self.watch = Some(Watch {
+            read: Rc::default(),
+            ask: Rc::new(ask),
+        });
+    }
+
+    /// Returns the bytes of all pages and records that are there.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.captured()
+            .filter_map(|(_, name)| self.file(&name).ok()?.metadata().ok())
+            .map(|about| about.len())
+            .sum()
+    }
+
+    /// Returns the files that its description names and that are not there, each with the CPU whose events were in it.
+    #[must_use]
+    pub fn absent(&self) -> Vec<(u32, String)> {
+        let absent =
+            |(_, name): &(u32, String)| matches!(self.folder.find(name.as_ref()), Ok(None));
+        self.captured().filter(absent).collect()
+    }
+
+    /// Files of pages and records that the description names, with their CPU.
+    fn captured(&self) -> impl Iterator<Item = (u32, String)> {
+        let of_kernel = match self.description.header_page.is_empty() {
+            true => &[][..],
+            false => &self.description.cpus,
+        };
+        let pages = of_kernel.iter().map(|&cpu| (cpu, pages_of(cpu)));
+        let perf = self.description.perf.iter().flat_map(|perf| &perf.cpus);
+        pages.chain(perf.map(|&cpu| (cpu, records_of(cpu))))
     }
 
     /// How it ended, where that could not be written.
@@ -183,7 +261,7 @@ impl Spool {
             let files = self.files(&perf.cpus, records_of)?;
             let written = files
                 .iter()
-                .filter_map(|(_, file)| file.get_ref().metadata().ok()?.modified().ok());
+                .filter_map(|(_, file)| file.get_ref().file.metadata().ok()?.modified().ok());
             let names = Box::new(ElfNames::new(written.max()));
             let records = Records::new(perf, &description.tasks, symbols, names, files)?;
             sources.push(Box::new(records));
@@ -191,7 +269,14 @@ impl Spool {
         if let Some(rows) = Rows::open(&self.folder)? {
             sources.push(Box::new(rows));
         }
-        let trace = Trace::new(description.metadata.clone(), self.end.clone(), sources)?;
+        let mut metadata = description.metadata.clone();
+        metadata
+            .missing
+            .extend(self.absent().into_iter().map(|(cpu, file)| {
+                let why = format!("{file} is not in the folder of the recording");
+                Missing::new(format!("events of CPU {cpu}"), why)
+            }));
+        let trace = Trace::new(metadata, self.end.clone(), sources)?;
         let perf = description.perf.as_ref();
         let perf_alone =
             description.header_page.is_empty() && perf.is_some_and(|perf| perf.scheduling);
@@ -202,12 +287,20 @@ impl Spool {
     }
 
     /// The files of these CPUs, those that are there.
-    fn files(&self, cpus: &[u32], name: fn(u32) -> String) -> Result<Vec<(u32, BufReader<File>)>> {
+    fn files(
+        &self,
+        cpus: &[u32],
+        name: fn(u32) -> String,
+    ) -> Result<Vec<(u32, BufReader<Watched>)>> {
         let mut files = Vec::new();
         for &cpu in cpus {
             match self.file(&name(cpu)) {
-                Ok(file) => files.push((cpu, BufReader::with_capacity(1 << 18, file))),
-                // Killed before it was made: this CPU has none yet.
+                Ok(file) => {
+                    let watch = self.watch.clone();
+                    let file = Watched { file, watch };
+                    files.push((cpu, BufReader::with_capacity(1 << 18, file)));
+                }
+                // It was lost, or the recorder was killed before it made the file: `absent` says so.
                 Err(error) if error.is_absent() => {}
                 Err(error) => return Err(error),
             }

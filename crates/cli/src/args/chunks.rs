@@ -9,7 +9,7 @@ use stopgap_models::chunks::experiment::Pattern;
 use stopgap_models::chunks::kernel::Kernel;
 
 use super::replay::RecordFlags;
-use super::values::{count, page_sizes, size};
+use super::values::{MOST_OPERATIONS, between, count, page_sizes, size};
 
 /// What both have.
 #[derive(Debug, clap::Args)]
@@ -87,7 +87,7 @@ pub(crate) struct AdviseChunks {
     #[arg(long, value_name = "PATTERN")]
     pub(crate) access: Pattern,
     /// How often it goes over a buffer while that lives; 60 are a second of a display. The advice says
-    /// what it would be with fewer and with more.
-    #[arg(long, value_name = "N", default_value_t = 60)]
+    /// what it would be with fewer and with more [up to 100m].
+    #[arg(long, value_name = "N", default_value = "60", value_parser = between::<0, MOST_OPERATIONS>)]
     pub(crate) passes: u64,
 }

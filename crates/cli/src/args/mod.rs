@@ -44,7 +44,7 @@ pub(crate) use replay::{Replay, ReplayQuestion};
 pub(crate) use roundtrip::ReplayRoundtrip;
 pub(crate) use run::RunFix;
 pub use values::count;
-use values::{pid, size};
+use values::{MOST_OPERATIONS, between, pid, size};
 pub(crate) use wakeup::WakeupFlags;
 pub(crate) use watch::{Resource, Watch};
 
@@ -199,8 +199,8 @@ pub(crate) struct Export {
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) n: Option<u64>,
     /// Of a workload: operations after the layout; a map is one and an unmap is one [default:
-    /// the workload's].
-    #[arg(long, value_name = "N", value_parser = count)]
+    /// the workload's] [up to 100m].
+    #[arg(long, value_name = "N", value_parser = between::<0, MOST_OPERATIONS>)]
     pub(crate) ops: Option<u64>,
     /// Of a workload: seed of every random choice [default: 1].
     #[arg(long, value_name = "N")]

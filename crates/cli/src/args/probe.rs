@@ -8,7 +8,7 @@ use stopgap_probes::placement::Backend;
 use stopgap_probes::reclaim::{Load, Mode};
 use stopgap_probes::roundtrip::{ClientWait, Cpus, Policy, Reply, Wait};
 
-use super::values::{size, time};
+use super::values::{MOST_OPERATIONS, MOST_RUNS, between, few, size, time};
 use super::{Common, GemSyslatencyFlags, WakeupFlags};
 
 #[derive(Debug, clap::Args)]
@@ -43,8 +43,8 @@ pub(crate) struct ProbeCommon {
     #[arg(short, long, value_name = "TIME", value_parser = time)]
     pub(crate) duration: Option<Nanos>,
     /// Runs; the unit of evidence. Fewer than 3 give no interval [default: 10; reclaim: 6; chunks
-    /// --fragment: 3; roundtrip --x11: 30].
-    #[arg(long, value_name = "N")]
+    /// --fragment: 3; roundtrip --x11: 30] [1 to 10k].
+    #[arg(long, value_name = "N", value_parser = few::<1, MOST_RUNS>)]
     pub(crate) runs: Option<u32>,
     #[command(flatten)]
     pub(crate) common: Common,
@@ -78,24 +78,24 @@ pub(crate) struct PlacementFlags {
         default_value = "memfd,anonymous"
     )]
     pub(crate) backend: Vec<Backend>,
-    /// Steps of pbobench at each N; half of them map.
-    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    /// Steps of pbobench at each N; half of them map [1 to 100m].
+    #[arg(long, value_name = "N", default_value = "20000", value_parser = between::<1, MOST_OPERATIONS>)]
     pub(crate) steps: u64,
     /// Numbers of threads at once, one of which only faults, as 2,4; 0 for none [default: 2,
     /// 4, 8 and on to all CPUs].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) threads: Option<Vec<u32>>,
-    /// Loops of agua; 0 for none.
-    #[arg(long, value_name = "N", default_value_t = 50)]
+    /// Loops of agua; 0 for none [up to 1m].
+    #[arg(long, value_name = "N", default_value = "50", value_parser = few::<0, 1_000_000>)]
     pub(crate) agua_loops: u32,
-    /// Mappings that agua keeps live at most [default: 200,000, or what fits].
-    #[arg(long, value_name = "N")]
+    /// Mappings that agua keeps live at most [default: 200,000, or what fits] [up to 64m].
+    #[arg(long, value_name = "N", value_parser = few::<0, 64_000_000>)]
     pub(crate) agua_live: Option<u32>,
-    /// Mappings that agua drops when there are more [default: its share, 35,000 of 200,000].
-    #[arg(long, value_name = "N")]
+    /// Mappings that agua drops when there are more [default: its share, 35,000 of 200,000] [up to 64m].
+    #[arg(long, value_name = "N", value_parser = few::<0, 64_000_000>)]
     pub(crate) agua_drop: Option<u32>,
-    /// Rounds of each form of freegap; 0 for none.
-    #[arg(long, value_name = "N", default_value_t = 50_000)]
+    /// Rounds of each form of freegap; 0 for none [up to 100m].
+    #[arg(long, value_name = "N", default_value = "50000", value_parser = between::<0, MOST_OPERATIONS>)]
     pub(crate) freegap_rounds: u64,
     #[command(flatten)]
     pub(crate) common: ProbeCommon,
@@ -110,8 +110,8 @@ pub(crate) struct RoundtripFlags {
     /// How the server waits: select, poll, epoll [default: all].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) server: Vec<Wait>,
-    /// Descriptors that the server waits for, all but one idle [default: 1,50,500].
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    /// Descriptors that the server waits for, all but one idle [default: 1,50,500] [1 to 1m].
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = few::<1, 1_000_000>)]
     pub(crate) k: Vec<u32>,
     /// CPU time that the server spends on each request [default: 0,5us,50us,1ms].
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = time)]
@@ -135,8 +135,8 @@ pub(crate) struct RoundtripFlags {
     #[arg(long, conflicts_with_all = ["client", "server", "k", "work", "batch", "reply", "on",
           "policy", "round_trips"])]
     pub(crate) x11: bool,
-    /// Round trips in each phase of a run at most; fewer where the time is short.
-    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    /// Round trips in each phase of a run at most; fewer where the time is short [1 to 100m].
+    #[arg(long, value_name = "N", default_value = "20000", value_parser = between::<1, MOST_OPERATIONS>)]
     pub(crate) round_trips: u64,
     #[command(flatten)]
     pub(crate) common: ProbeCommon,
@@ -224,8 +224,8 @@ pub(crate) struct ChunksFlags {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) strategy: Vec<Strategy>,
     /// Buffers of each size that are held at once; fewer where they would be more than 128M
-    /// [default: 8; with --fragment 1].
-    #[arg(long, value_name = "N")]
+    /// [default: 8; with --fragment 1] [1 to 100k].
+    #[arg(long, value_name = "N", value_parser = few::<1, 100_000>)]
     pub(crate) buffers: Option<u32>,
     /// Make memory fragmented first (root): keep this share of page frames, as 1/4, and eat all large
     /// blocks, for each strategy of each run anew (15 to 40 s each). Needs --memory and much free

@@ -7,7 +7,7 @@ use clap::Subcommand;
 use stopgap_events::units::Bytes;
 use stopgap_placement::Direction;
 
-use super::values::{count, direction, pid, size};
+use super::values::{MOST_OPERATIONS, between, count, direction, pid, size};
 use super::{ReplayChunks, ReplayReclaim, ReplayRoundtrip};
 
 #[derive(Debug, clap::Args)]
@@ -48,8 +48,8 @@ pub struct ReplayPlacement {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = count)]
     pub(crate) n: Vec<u64>,
     /// Operations at each N: maps, unmaps and protections [default: what the workload usually has,
-    /// 200k where there are several N].
-    #[arg(long, value_name = "N", value_parser = count)]
+    /// 200k where there are several N] [up to 100m].
+    #[arg(long, value_name = "N", value_parser = between::<0, MOST_OPERATIONS>)]
     pub(crate) ops: Option<u64>,
     /// Seed of every random choice.
     #[arg(long, value_name = "N", default_value_t = 1)]

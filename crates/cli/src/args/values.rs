@@ -3,11 +3,17 @@
 use stopgap_chunks::iommu::PageSizes;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_placement::Direction;
+use stopgap_report::text::thousands;
 
 /// Most memory and longest time that make sense anywhere: what is computed from them stays far
 /// below what 64 bits hold.
 const MOST_MEMORY: Bytes = Bytes(1 << 50);
 const LONGEST: Nanos = Nanos::secs(30 * 24 * 3_600);
+
+/// Most operations of a workload, and rounds of a probe: some minutes of them, or a file of some GiB.
+pub(super) const MOST_OPERATIONS: u64 = 100_000_000;
+/// Most runs of a probe. Each is a process of its own, and intervals are narrow long before.
+pub(super) const MOST_RUNS: u64 = 10_000;
 
 pub(super) fn size(text: &str) -> Result<Bytes, String> {
     let size: Bytes = text.parse()?;
@@ -42,6 +48,30 @@ pub fn count(text: &str) -> Result<u64, String> {
     number
         .checked_mul(factor)
         .ok_or_else(|| format!("'{text}' is more than 64 bits hold"))
+}
+
+/// A count from `LEAST` to `MOST`, written as [`count`] reads it.
+///
+/// # Errors
+/// Where it is none, or fewer or more than makes sense.
+pub(super) fn between<const LEAST: u64, const MOST: u64>(text: &str) -> Result<u64, String> {
+    let count = count(text)?;
+    (LEAST..=MOST)
+        .contains(&count)
+        .then_some(count)
+        .ok_or_else(|| {
+            let (least, most) = (thousands(LEAST), thousands(MOST));
+            if LEAST == 0 {
+                return format!("'{text}' is out of range: give at most {most}");
+            }
+            format!("'{text}' is out of range: give at least {least} and at most {most}")
+        })
+}
+
+/// The same for what 32 bits hold.
+pub(super) fn few<const LEAST: u64, const MOST: u64>(text: &str) -> Result<u32, String> {
+    let count = between::<LEAST, MOST>(text)?;
+    u32::try_from(count).map_err(|_| format!("'{text}' is more than 32 bits hold"))
 }
 
 /// A share, as `5%` or `0.05`: 0 to less than 10. Without the sign it is less than 1: of who writes `2` most mean 2 %, and what
@@ -100,6 +130,23 @@ mod tests {
         ] {
             assert!(margin(wrong).unwrap_err().contains("5% or 0.05"), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_count_that_makes_no_sense_is_refused_with_what_does() {
+        assert_eq!(between::<1, 100_000_000>("100m"), Ok(100_000_000));
+        assert_eq!(few::<0, 10>("0"), Ok(0));
+        for wrong in ["0", "100000001", "2g"] {
+            let error = between::<1, 100_000_000>(wrong).unwrap_err();
+            let range = "at least 1 and at most 100,000,000";
+            assert_eq!(error, format!("'{wrong}' is out of range: give {range}"));
+        }
+        assert!(
+            between::<1, 2>("99999999999g")
+                .unwrap_err()
+                .contains("64 bits")
+        );
+        assert!(few::<0, { 1 << 33 }>("5g").unwrap_err().contains("32 bits"));
     }
 
     #[test]

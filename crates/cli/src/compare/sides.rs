@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -14,9 +13,6 @@ use stopgap_stats::read::{self, Read, compatible};
 use crate::args;
 use crate::failure::Failure;
 use crate::input_file;
-
-/// A larger file holds no runs that anybody made.
-const LARGEST: u64 = 256 << 20;
 
 /// Two sides, and what they have in common.
 pub(super) struct Sides {
@@ -231,16 +227,7 @@ fn too_many(path: &Path) -> Failure {
 }
 
 fn contents(path: &Path) -> Result<Vec<u8>, Failure> {
-    let mut bytes = Vec::new();
-    let read =
-        input_file::open_once(path).and_then(|file| file.take(LARGEST + 1).read_to_end(&mut bytes));
-    let whole = read.and_then(|_| {
-        let fits = bytes.len() as u64 <= LARGEST;
-        fits.then_some(())
-            .ok_or_else(|| io::Error::other(format!("more than {} MiB", LARGEST >> 20)))
-    });
-    whole.map_err(|error| wrong(path, &error))?;
-    Ok(bytes)
+    input_file::whole(path, input_file::LARGEST_RECORD).map_err(|error| wrong(path, &error))
 }
 
 /// What a side is called.

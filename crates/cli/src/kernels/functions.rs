@@ -3,7 +3,6 @@
 //! The figures of the record are from boots without it. This boot's plan asks for the kernel's symbols as well, so it has an
 //! initramfs of its own.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,12 +11,14 @@ use stopgap_emulate::qemu::Qemu;
 use stopgap_emulate::{Architecture, Boot, Folder, Initramfs, Machine, Module, Plugin, run_all};
 use stopgap_events::guest::{Cell, OPERATIONS, Plan, Transcript};
 use stopgap_events::machine::Missing;
+use stopgap_events::units::Bytes;
 use stopgap_kernel::signals;
 use stopgap_stats::kernels::{Kernels, Profiled};
 
 use super::{Ready, workloads};
 use crate::args;
 use crate::failure::Failure;
+use crate::input_file;
 
 /// Names the library, where it is not beside this program.
 const VARIABLE: &str = "STOPGAP_PLUGIN";
@@ -29,6 +30,9 @@ const SYMBOLS: &str = "/proc/kallsyms";
 
 /// What the guest finds out by what counting costs, before its first cell: no cell's operation.
 const NOTHING: &str = "nothing";
+
+/// The most that is read of what the plugin wrote: a line for each function of each operation.
+const LARGEST_COUNTS: Bytes = Bytes::mib(256);
 
 /// A guest is slower with the plugin.
 const SLOWER: u32 = 4;
@@ -140,9 +144,9 @@ fn profiles(kernel: usize, cells: &[Cell], boot: &Boot, counts: &Path) -> Result
     let symbols = transcript.files.get(&(None, SYMBOLS.to_owned()));
     let symbols = symbols.ok_or_else(|| format!("the guest sent no {SYMBOLS}"))?;
     let symbols = Symbols::parse(&String::from_utf8_lossy(symbols))?;
-    let written =
-        fs::read_to_string(counts).map_err(|error| format!("the plugin's file: {error}"))?;
-    let counted = Counted::parse(&written)?;
+    let written = input_file::whole(counts, LARGEST_COUNTS)
+        .map_err(|error| format!("the plugin's file: {error}"))?;
+    let counted = Counted::parse(&String::from_utf8_lossy(&written))?;
     let (mut profiles, mut faults) = (Vec::new(), Vec::new());
     if counted.astray > 0 {
         let why = format!(

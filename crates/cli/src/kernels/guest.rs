@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use stopgap_emulate::Architecture;
+use stopgap_events::units::Bytes;
 
 use crate::failure::Failure;
+use crate::input_file;
 
 /// Names the program, where it is not beside this one.
 const VARIABLE: &str = "STOPGAP_GUEST";
@@ -15,7 +17,7 @@ const BUILD: &str =
 const CROSS_BUILD: &str = "checks/aarch64-guest/build FOLDER, on Debian 12";
 
 /// Larger is no guest program.
-const LARGEST: u64 = 64 << 20;
+const LARGEST: Bytes = Bytes::mib(64);
 
 /// The program's bytes.
 pub(super) fn program(architecture: Architecture) -> Result<Vec<u8>, Failure> {
@@ -44,11 +46,10 @@ pub(super) fn program(architecture: Architecture) -> Result<Vec<u8>, Failure> {
     };
     let path = path.ok_or_else(|| refuse("this program's own folder is not known"))?;
     let file = std::fs::metadata(&path).map_err(|error| refuse(&error.to_string()))?;
-    if !file.is_file() || file.len() > LARGEST {
+    if !file.is_file() || file.len() > LARGEST.0 {
         return Err(refuse("it is no program"));
     }
-    let bytes =
-        stopgap_kernel::folder::read(&path, LARGEST).map_err(|error| refuse(&error.to_string()))?;
+    let bytes = input_file::whole(&path, LARGEST).map_err(|error| refuse(&error.to_string()))?;
     check(&bytes, architecture).map_err(|why| refuse(&why))?;
     Ok(bytes)
 }

@@ -1,7 +1,7 @@
 //! The memory events of a trace file, or what its system calls say of a memory map.
 
 use std::collections::VecDeque;
-use std::fs::File;
+use std::io;
 use std::path::Path;
 
 use stopgap_events::machine::Missing;
@@ -16,7 +16,7 @@ use crate::session::tell;
 /// The memory events of a trace, each checked against those before it, until Ctrl-C: of billions of other
 /// events nobody else could be asked between two of them.
 pub(super) struct MemoryEvents {
-    pub(super) input: trace::Input<File>,
+    pub(super) input: trace::Input<input_file::Trace>,
     check: Check,
     /// What turns calls into memory events, where they are to be taken from those.
     recorded: Option<Recorded>,
@@ -25,9 +25,18 @@ pub(super) struct MemoryEvents {
 }
 
 impl MemoryEvents {
-    /// Opens the trace in `path` and reads its head.
+    /// Opens the trace in `path` and reads its head; a bar shows how far its events are read.
     pub(super) fn open(path: &Path) -> Result<MemoryEvents, String> {
-        let file = input_file::open(path).map_err(|error| error.to_string())?;
+        MemoryEvents::of(input_file::trace(path))
+    }
+
+    /// The same without a bar, where another one is shown.
+    pub(super) fn open_quietly(path: &Path) -> Result<MemoryEvents, String> {
+        MemoryEvents::of(input_file::quiet_trace(path))
+    }
+
+    fn of(file: io::Result<input_file::Trace>) -> Result<MemoryEvents, String> {
+        let file = file.map_err(|error| error.to_string())?;
         let input = trace::Input::new(file).map_err(|error| error.to_string())?;
         Ok(MemoryEvents {
             input,
@@ -85,6 +94,7 @@ impl Iterator for MemoryEvents {
                 return Some(self.checked(event));
             }
             let event = match self.input.next()? {
+                Err(_) if signals::interrupted() => return None,
                 Err(error) => return Some(Err(error.to_string())),
                 Ok(event) => event,
             };

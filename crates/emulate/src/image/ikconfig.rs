@@ -5,7 +5,7 @@
 use super::{compressed, find};
 
 /// No configuration is larger, in bytes.
-pub(super) const LARGEST: u64 = 8 << 20;
+pub(crate) const LARGEST: u64 = 8 << 20;
 
 /// The text, or why there is none.
 pub(super) fn text(kernel: &[u8]) -> Result<String, String> {

@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use super::agree::two_largest;
 use super::{Apart, Kind, LAYOUT_OF_SAME_MOMENT, SCHEMA, Snapshot, TYPES_OF_SAME_MOMENT, Zone};
+use crate::bounded;
 use crate::units::{Bytes, Pages};
 
 /// The largest file that is read, 256 MiB: the layout of 400 GiB of which no two neighbouring pages
@@ -177,12 +178,10 @@ impl Snapshot {
 
 /// The whole of `input`, where it has no more than `most` bytes.
 pub(super) fn up_to(input: impl Read, most: u64) -> Result<Vec<u8>, Error> {
-    let mut text = Vec::new();
-    let read = input.take(most + 1).read_to_end(&mut text);
-    match read.map_err(Error::Read)? as u64 {
-        bytes if bytes > most => Err(Error::TooLarge),
-        _ => Ok(text),
-    }
+    bounded::read(input, Bytes(most)).map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge => Error::TooLarge,
+        _ => Error::Read(error),
+    })
 }
 
 /// How serde's error is told.

@@ -44,7 +44,7 @@ pub(super) fn input(path: &Path, direction: Direction, pid: Option<u32>) -> Resu
 
     // That a page's bytes are a power of two, the space has checked.
     let open = move |path: &Path| {
-        let events = MemoryEvents::open(path)?;
+        let events = MemoryEvents::open_quietly(path)?;
         Ok::<_, String>(match process {
             Some(process) => events.of_calls(Recorded::new(process, page)),
             None => events,

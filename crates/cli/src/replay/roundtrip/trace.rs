@@ -38,26 +38,32 @@ pub(super) struct Seen {
 pub(super) fn read(path: &Path) -> Result<Vec<Seen>, Failure> {
     let name = plain(&path.display().to_string());
     let failed = |why: &dyn std::fmt::Display| Failure::error(format!("{name}: {why}"));
-    let each = |take: &mut dyn FnMut(&trace::Event)| -> Result<Metadata, Failure> {
-        let file = input_file::open(path).map_err(|error| failed(&error))?;
+    let each = |take: &mut dyn FnMut(&trace::Event) -> Result<(), Failure>| {
+        let file = input_file::trace(path).map_err(|error| failed(&error))?;
         let input = trace::Input::new(file).map_err(|error| failed(&error))?;
         let metadata = input.metadata().clone();
         for event in input {
             if signals::interrupted() {
                 return Err(failed(&"interrupted before anything was replayed"));
             }
-            take(&event.map_err(|error| failed(&error))?);
+            take(&event.map_err(|error| failed(&error))?)?;
         }
-        Ok(metadata)
+        Ok::<Metadata, Failure>(metadata)
     };
     let options = Options {
         top: 0,
         frame_marker: None,
     };
     let mut explainer = Explainer::new(&Metadata::default(), options);
-    each(&mut |event| explainer.event(event))?;
+    each(&mut |event| {
+        explainer.event(event);
+        explainer.is_full().map_or(Ok(()), |why| Err(failed(&why)))
+    })?;
     let mut exchanges = Exchanges::new(explainer.pairs());
-    let metadata = each(&mut |event| exchanges.event(event))?;
+    let metadata = each(&mut |event| {
+        exchanges.event(event);
+        Ok(())
+    })?;
     let lost: u64 =
         (metadata.losses.iter().flatten()).fold(0, |sum, loss| sum.saturating_add(loss.count));
     let mut exchanges = exchanges.finish();

@@ -20,6 +20,11 @@ const LONGEST_LIST: u64 = 65_536;
 const DEEPEST_SCHEMA: usize = 32;
 /// Most bytes that one row group takes in the file.
 const LARGEST_GROUP: u64 = 512 << 20;
+/// Most rows for each byte of a file. Each event has a time, and times differ: compressed as well as snappy does, a row
+/// takes a third of a byte. Run lengths could say two billion equal rows in ten bytes.
+const MOST_ROWS_A_BYTE: u64 = 64;
+/// Rows that any file may have, however small.
+const FEW_ROWS: u64 = 1 << 20;
 
 /// What the file says of itself, checked.
 pub(super) struct Footer {
@@ -99,6 +104,15 @@ impl Footer {
         })?;
         let file = ParquetMetaDataReader::decode_metadata(&bytes)
             .map_err(|error| wrong(format!("its footer: {error}")))?;
+        let groups = file.row_groups().iter();
+        // A negative number is refused with its row group.
+        let rows = groups.map(|group| u64::try_from(group.num_rows()).unwrap_or(0));
+        let rows = rows.fold(0, u64::saturating_add);
+        if rows > FEW_ROWS.max(file_length.saturating_mul(MOST_ROWS_A_BYTE)) {
+            return Err(wrong(format!(
+                "it says that it has {rows} rows, more than its {file_length} bytes can hold"
+            )));
+        }
         Ok(Footer {
             metadata: metadata(&file)?,
             columns: columns(&file)?,

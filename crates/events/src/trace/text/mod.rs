@@ -134,6 +134,10 @@ impl<R: BufRead> Reader<R> {
         if read as u64 > LONGEST {
             return Err(wrong(format!("it has more than {LONGEST} bytes")));
         }
+        if read > 0 && !self.buffer.ends_with(b"\n") {
+            let why = "it ends without a line feed: the text is cut off";
+            return Err(wrong(why.to_owned()));
+        }
         Ok(read > 0)
     }
 
