@@ -180,7 +180,7 @@ fn figures_that_make_no_sense() {
     refused(&["frag", "--ops", "0"], &["--ops 0"]);
     refused(
         &["frag", "--ops", "99999999999999"],
-        &["at most 100,000,000,000"],
+        &["at most 100,000,000"],
     );
     refused(&["frag", "--n", "99g"], &["67,108,864"]);
     refused(
@@ -358,7 +358,7 @@ fn an_interrupt_before_anything_is_measured() {
     }
 }
 
-/// A reader that goes away is an error, and the record is there.
+/// A reader that goes away has seen enough, and the record is there.
 #[test]
 fn a_closed_pipe() {
     let run = Run::new();
@@ -380,9 +380,8 @@ fn a_closed_pipe() {
         .unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    let line = text(&output.stderr);
-    assert!(line.contains("the record is in"), "{line}");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(text(&output.stderr), "");
     assert_eq!(run.records().len(), 1);
 }
 
@@ -395,7 +394,7 @@ fn an_interrupt_loses_nothing() {
         "placement",
         "frag",
         "--ops",
-        "2g",
+        "100m",
         "--policy",
         "stopgap",
         "--json",

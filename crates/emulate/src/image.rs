@@ -30,7 +30,7 @@ pub(crate) use ikconfig::LARGEST as LARGEST_CONFIG;
 
 /// No kernel image is larger: what is, is not read into memory. In bytes.
 pub const LARGEST: u64 = 512 << 20;
-/// What is said of one that is.
+/// The reason that a larger image is refused for.
 pub(crate) const TOO_LARGE: &str =
     "larger than any kernel image, of which at most 512 MiB are read";
 

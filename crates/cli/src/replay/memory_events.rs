@@ -37,7 +37,10 @@ impl MemoryEvents {
 
     fn of(file: io::Result<input_file::Trace>) -> Result<MemoryEvents, String> {
         let file = file.map_err(|error| error.to_string())?;
-        let input = trace::Input::new(file).map_err(|error| error.to_string())?;
+        let input = trace::Input::new(file).map_err(|error| match signals::interrupted() {
+            true => "interrupted before anything was measured".to_owned(),
+            false => error.to_string(),
+        })?;
         Ok(MemoryEvents {
             input,
             check: Check::new(),
