@@ -313,7 +313,7 @@ fn no_link_of_another_user_is_followed() {
     let mut harm = Vec::new();
     let mut tried = 0;
     for row in rows() {
-        for (mode, exists) in [(0o1777, true), (0o777, true), (0o777, false)] {
+        for (mode, exists) in [(0o1777, false), (0o777, true)] {
             tried += 1;
             harm.extend(carry_out(&row, mode, exists, &inputs).err());
         }
