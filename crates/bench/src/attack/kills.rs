@@ -89,8 +89,10 @@ const MARK: &str = "STOPGAP_ATTACK";
 const LONGEST: Duration = Duration::from_secs(90);
 /// Processes of a killed command are gone by then.
 const GONE: Duration = Duration::from_secs(3);
+/// `watch` leaves a window to a process of its own, which makes the page by then.
+const FINISHED: Duration = Duration::from_secs(60);
 /// A setting that another's test changes is put back by then.
-const SETTLED: Duration = Duration::from_secs(15);
+const SETTLED: Duration = Duration::from_secs(60);
 /// The recorded command.
 const LOAD: &str = "i=0\nwhile [ $i -lt 150 ]; do sleep 0.01; i=$((i + 1)); done\n";
 
@@ -277,17 +279,23 @@ impl Attack<'_> {
             let limit = Duration::from_micros(self.random.below(20_000));
             place.ends(&mut place.command("restore"), limit)?;
         }
-        let mut command = place.command("restore");
-        let output = command
-            .stdout(Stdio::piped())
-            .output()
-            .map_err(failed("restore"))?;
-        let said = String::from_utf8_lossy(&output.stdout);
-        seen.put_back += u64::from(said.contains("put back:"));
-        if !output.status.success() {
-            left.push(format!("restore: {} {}", output.status, said.trim()));
+        let begin = Instant::now();
+        loop {
+            let mut command = place.command("restore");
+            let output = command.stdout(Stdio::piped()).output();
+            let output = output.map_err(failed("restore"))?;
+            let said = String::from_utf8_lossy(&output.stdout);
+            seen.put_back += u64::from(said.contains("put back:"));
+            // It may have met what another's test is using.
+            if output.status.success() {
+                return Ok(());
+            }
+            if begin.elapsed() > SETTLED {
+                left.push(format!("restore: {} {}", output.status, said.trim()));
+                return Ok(());
+            }
+            sleep(Duration::from_secs(1));
         }
-        Ok(())
     }
 }
 
@@ -302,22 +310,35 @@ fn kill(child: &mut Child, signal: Signal) -> Result<Option<String>, Failure> {
     Ok(Some("it did not end within 30 s".to_owned()))
 }
 
-/// Processes of ours that live on too long; they are ended.
+/// Returns processes of ours that live on too long; they are ended.
 fn survivors() -> Vec<String> {
-    let end = Instant::now() + GONE;
-    while !marked().is_empty() && Instant::now() < end {
+    let begin = Instant::now();
+    loop {
+        let left: Vec<(Pid, String)> = marked()
+            .into_iter()
+            .map(|pid| (pid, words_of(pid)))
+            .collect();
+        let finishes = |(_, words): &(Pid, String)| words.contains("watch --finish");
+        let limit = match left.iter().all(finishes) {
+            true => FINISHED,
+            false => GONE,
+        };
+        if left.is_empty() || begin.elapsed() > limit {
+            let ended = left.into_iter().map(|(pid, words)| {
+                let _ = kill_process(pid, Signal::KILL);
+                format!("process {words}lives on")
+            });
+            return ended.collect();
+        }
         sleep(Duration::from_millis(20));
     }
-    let left = marked();
-    left.iter()
-        .map(|&pid| {
-            let words =
-                fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
-            let _ = kill_process(pid, Signal::KILL);
-            let words = String::from_utf8_lossy(&words).replace('\0', " ");
-            format!("process {}lives on", words)
-        })
-        .collect()
+}
+
+/// Returns the command line of a process.
+fn words_of(pid: Pid) -> String {
+    let path = format!("/proc/{}/cmdline", pid.as_raw_nonzero());
+    let words = fs::read(path).unwrap_or_default();
+    String::from_utf8_lossy(&words).replace('\0', " ")
 }
 
 /// Processes whose environment has our mark.

@@ -95,8 +95,11 @@ impl Pair {
         let Pair { buddy, naive } = self;
         buddy.check()?;
         for frame in 0..=buddy.pages() {
-            let what = format_args!("page {frame}");
-            same(what, &buddy.page(frame), &naive.page(frame))?;
+            same(
+                format_args!("page {frame}"),
+                &buddy.page(frame),
+                &naive.page(frame),
+            )?;
         }
         for frame in (0..buddy.pages()).step_by(512) {
             let (has, right) = (buddy.block_mobility(frame), naive.block_mobility(frame));
@@ -104,15 +107,25 @@ impl Pair {
         }
         for order in 0..12 {
             for &mobility in Mobility::ALL {
-                let what = format_args!("list of order {order}, {mobility}");
                 let list = naive.free_list(order, mobility);
-                same(what, &buddy.free_list(order, mobility), &list)?;
+                same(
+                    format_args!("list of order {order}, {mobility}"),
+                    &buddy.free_list(order, mobility),
+                    &list,
+                )?;
                 let count = buddy.free_blocks_of(order, mobility);
-                same(what, &count, &(list.len() as u64))?;
+                same(
+                    format_args!("list of order {order}, {mobility}"),
+                    &count,
+                    &(list.len() as u64),
+                )?;
             }
-            let what = format_args!("unusable index of order {order}");
             let (has, right) = (buddy.unusable_index(order), naive.unusable_index(order));
-            same(what, &has, &right)?;
+            same(
+                format_args!("unusable index of order {order}"),
+                &has,
+                &right,
+            )?;
             let free = buddy.free_pages();
             for min in [
                 0,
@@ -122,18 +135,28 @@ impl Pair {
                 free.saturating_sub(1 << order),
                 u64::MAX,
             ] {
-                let what = format_args!("watermark {min}, order {order}");
                 let (old, new) = (
                     buddy.watermark_ok_3_4(order, min),
                     buddy.watermark_ok_6_12(order, min),
                 );
-                same(what, &old, &naive.watermark_ok_3_4(order, min))?;
-                same(what, &new, &naive.watermark_ok_6_12(order, min))?;
+                same(
+                    format_args!("watermark {min}, order {order}"),
+                    &old,
+                    &naive.watermark_ok_3_4(order, min),
+                )?;
+                same(
+                    format_args!("watermark {min}, order {order}"),
+                    &new,
+                    &naive.watermark_ok_6_12(order, min),
+                )?;
             }
         }
         for &of in Use::ALL {
-            let what = format_args!("pages used, {of}");
-            same(what, &buddy.used_pages(of), &naive.used_pages(of))?;
+            same(
+                format_args!("pages used, {of}"),
+                &buddy.used_pages(of),
+                &naive.used_pages(of),
+            )?;
         }
         let mut next = 0;
         for piece in buddy.walk(0..u64::MAX) {
