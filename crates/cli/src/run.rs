@@ -60,10 +60,14 @@ pub(crate) fn run(args: &args::RunFix) -> Result<ExitCode, Failure> {
     if let (Some(_), Some(word)) = (&fixed.library, args.command.first())
         && let Some(why) = program::passes_through(word)
     {
-        tell(&format!(
-            "{}: {why}; it runs without the fix",
-            word.to_string_lossy()
-        ));
+        let word = word.to_string_lossy();
+        // The file that `why` names may be the interpreter of a script.
+        let of = if why.starts_with(&*word) {
+            String::new()
+        } else {
+            format!("{word}: ")
+        };
+        tell(&format!("{of}{why}; it runs without the fix"));
     }
     // A policy of its own choice would be lost: refused, with --measure, too.
     let batch = fixed.batch.then(batch_client).transpose();

@@ -268,7 +268,7 @@ pub(crate) fn mremap(
     if let Some(span) = concerns(old, old_length.max(1)) {
         books::change(span);
     }
-    // What it may grow into, and where it goes.
+    // Addresses that the map may grow into or go to.
     let growth = new_length.saturating_sub(old_length);
     for (address, length) in [(old.saturating_add(old_length), growth), (new, new_length)] {
         if let Some(span) = concerns(address, length) {

@@ -11,7 +11,7 @@
 //!
 //! The room is not reserved: its free addresses are free to the kernel, too. These books bear on where the next map
 //! goes and on nothing else, so they may be wrong (a system call made directly): a map that lies at a place which is
-//! thought to be free keeps it, because places are told to the kernel as hints.
+//! thought to be free keeps it, because the kernel gets places as hints.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ impl Span {
         self.start < other.end && other.start < self.end
     }
 
-    /// A page more on either side.
+    /// Returns the span and a page more on either side.
     pub(crate) const fn wider(self) -> Span {
         Span::new(
             self.start.saturating_sub(PAGE),
@@ -48,7 +48,7 @@ impl Span {
         )
     }
 
-    /// What both have; empty where they share nothing.
+    /// Returns the addresses that both have; empty where they share none.
     pub(crate) fn with(self, other: Span) -> Span {
         Span::new(self.start.max(other.start), self.end.min(other.end))
     }
