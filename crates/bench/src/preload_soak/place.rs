@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const KEEP: &str = "STOPGAP_KEEP";
 
 fn kept() -> Option<OsString> {
-    std::env::var_os(KEEP).filter(|keep| keep != "" && keep != "0")
+    std::env::var_os(KEEP).filter(|keep| !keep.is_empty() && keep != "0")
 }
 
 /// With what a program runs.

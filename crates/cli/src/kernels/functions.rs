@@ -181,6 +181,8 @@ fn profiles(kernel: usize, cells: &[Cell], boot: &Boot, counts: &Path) -> Result
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use stopgap_emulate::End;
     use stopgap_events::guest::{Counts, Hello, Line, Unit, VERSION};
     use stopgap_events::units::Bytes;
