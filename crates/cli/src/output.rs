@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 
+use stopgap_kernel::signals;
 use stopgap_report::text::{visible, visible_in_colour};
 use stopgap_stats::record::Run;
 
@@ -64,7 +66,8 @@ pub fn print(text: &str) -> Result<(), Failure> {
     written_out(written)
 }
 
-/// What comes of having written to standard output.
+/// Returns the failure of having written to standard output. A reader that has gone away interrupts the command as Ctrl-C
+/// does, so that what repeats itself ends.
 ///
 /// # Errors
 /// As [`print()`].
@@ -73,7 +76,11 @@ pub(crate) fn written_out(written: io::Result<()>) -> Result<(), Failure> {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::error(format!(
             "cannot write standard output: {error}"
         ))),
-        _ => Ok(()),
+        Err(_) => {
+            signals::flag().store(true, Ordering::Relaxed);
+            Ok(())
+        }
+        Ok(()) => Ok(()),
     }
 }
 
