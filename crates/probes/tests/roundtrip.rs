@@ -127,7 +127,7 @@ fn a_blocking_read_costs_what_poll_does_not() {
 }
 
 #[test]
-fn a_write_per_reply_costs_several_times_the_single_writev() {
+fn a_write_per_reply_costs_ten_times_the_single_writev() {
     let together = Cell {
         batch: 32,
         ..Cell::PLAIN
@@ -144,12 +144,10 @@ fn a_write_per_reply_costs_several_times_the_single_writev() {
         return;
     };
     let (one, many) = (switches(&answer, &together), switches(&answer, &each));
-    // The scheduler has two states here: 59 and 27 were seen most often, and 19 on a busy day.
-    assert!(many >= 3.0 * one, "{many} against {one}");
-    // A client that pre-empts nobody may find all replies at once: 2, sometimes as many as without.
+    assert!(many >= 10.0 * one, "{many} against {one}");
+    // A client that pre-empts nobody may find all replies at once: 2, sometimes 17.
     let unhurried = switches(&answer, &batch);
-    assert!(unhurried < 1.1 * many, "{unhurried} against {many}");
-    assert!(answer.verdict.text.contains("for 32 replies"));
+    assert!(unhurried < many, "{unhurried} against {many}");
 }
 
 #[test]
