@@ -148,6 +148,7 @@ fn a_write_per_reply_costs_ten_times_the_single_writev() {
     // A client that pre-empts nobody may find all replies at once: 2, sometimes 17.
     let unhurried = switches(&answer, &batch);
     assert!(unhurried < many, "{unhurried} against {many}");
+    assert!(answer.verdict.text.contains("for 32 replies"));
 }
 
 #[test]
