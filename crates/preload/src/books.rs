@@ -244,14 +244,16 @@ impl Books {
             Kind::Released => {
                 self.forget_kept(span);
                 if self.room.release(span) && keeping() {
-                    self.evict(self.room.around(span));
+                    let around = self.room.around(span);
+                    self.evict(around);
                 }
             }
             Kind::Claimed => {
                 self.forget_kept(span);
                 self.room.claim(span);
                 if keeping() {
-                    self.evict(self.room.around(span));
+                    let around = self.room.around(span);
+                    self.evict(around);
                 }
             }
             Kind::Changed => self.change(span),
@@ -271,7 +273,7 @@ impl Books {
             self.room.enliven(map.span);
             return Some((map.span, Some(map)));
         }
-        Some((self.room.place(length, may_be_kept)?, None))
+        Some((self.room.place(length, may_be_kept && keeping())?, None))
     }
 
     /// Unmaps what is kept in `span` or right beside it: the program is about to change something there, and a kept

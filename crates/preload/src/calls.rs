@@ -165,8 +165,9 @@ fn place(wanted: Wanted) -> Option<usize> {
         };
         count(counter, 1);
     } else {
-        // A map lies at `span` that the books do not know: the place stays taken.
+        // A map lies at `span` that the books do not know: the place stays taken, and is not to be kept.
         books::missed();
+        books::change(span);
         if let Some(span) = concerns(at, wanted.length) {
             apply(Kind::Claimed, span);
         }

@@ -2,20 +2,21 @@
 //!
 //! ```text
 //! room     [----------------------------------------------------------------)
-//! places     [ place  ] [place][ place      ]      chosen by us, or by the program (MAP_FIXED)
-//! holes         oo                    ooooooo      parts of a place that the program has unmapped
-//! kept                            [ kept ]         placed, not the program's: freed maps with their pages
+//! taken      [ place  ] [place]  [place ]    chosen by us, or by the program (MAP_FIXED)
+//! unmapped           [..]     [..]           free again; a place of which a part is unmapped becomes two
+//! kept                            [ kept ]   taken, not the program's: a freed map with its pages
 //! ```
-//!
-//! A place is free again when all of it is holes. A program that only maps and unmaps whole maps has no hole ever.
 //!
 //! The room is not reserved: its free addresses are free to the kernel, too. These books bear on where the next map
 //! goes and on nothing else, so they may be wrong (a system call made directly): a map that lies at a place which is
 //! thought to be free keeps it, because the kernel gets places as hints.
+//!
+//! Where nothing is ever kept, the policy's map of two bits a page is all that is written down.
 
 use std::collections::BTreeMap;
 
 use stopgap_placement::memory::Memory;
+use stopgap_placement::stopgap::Extent;
 use stopgap_placement::{Policy, Range, Request, Space, Stopgap};
 
 use crate::kernel::PAGE;
@@ -54,32 +55,19 @@ impl Span {
     }
 }
 
-/// A place.
-struct Placed {
+/// A place that is as the library mapped it, never changed by the program.
+struct Whole {
     end: usize,
-    /// As the library mapped it, never changed by the program. Only such a map may be kept.
-    plain: bool,
-    /// In order, apart from each other.
-    holes: Vec<Span>,
-}
-
-impl Placed {
-    fn add_hole(&mut self, mut hole: Span) {
-        let first = self.holes.partition_point(|old| old.end < hole.start);
-        let behind = self.holes.partition_point(|old| old.start <= hole.end);
-        for old in self.holes.drain(first..behind) {
-            hole = Span::new(hole.start.min(old.start), hole.end.max(old.end));
-        }
-        self.holes.reserve_exact(1);
-        self.holes.insert(first, hole);
-    }
+    /// It is not the program's now.
+    kept: bool,
 }
 
 /// See the module.
 pub(crate) struct Room {
     space: Stopgap,
     span: Span,
-    places: BTreeMap<usize, Placed>,
+    /// Of places that may be kept one day, those that were never changed, by start.
+    whole: BTreeMap<usize, Whole>,
 }
 
 /// Maps from this size on are aligned to it, as the kernel does it.
@@ -91,7 +79,7 @@ impl Room {
         Room {
             space: Stopgap::closed(Memory::GLOBAL),
             span: Span::new(0, 0),
-            places: BTreeMap::new(),
+            whole: BTreeMap::new(),
         }
     }
 
@@ -110,168 +98,142 @@ impl Room {
         self.span
     }
 
-    /// Chooses a place for `length` bytes, whole pages, and takes it. `plain`: a map there may be kept one day.
-    pub(crate) fn place(&mut self, length: usize, plain: bool) -> Option<Span> {
+    /// Chooses a place for `length` bytes, whole pages, and takes it. `may_be_kept`: one day.
+    pub(crate) fn place(&mut self, length: usize, may_be_kept: bool) -> Option<Span> {
         let alignment = if length >= HUGE { HUGE as u64 } else { 1 };
         let request = Request {
             alignment,
             ..Request::of(length as u64)
         };
-        let range = self.space.place(&request).ok()?;
-        let span = Span::new(
-            usize::try_from(range.start).ok()?,
-            usize::try_from(range.end).ok()?,
-        );
-        self.add(span, plain);
+        let span = span_of(self.space.place(&request).ok()?);
+        if may_be_kept {
+            self.enliven(span);
+        }
         Some(span)
     }
 
-    /// Frees a place that was taken out or that is all holes.
+    /// Frees a place.
     pub(crate) fn unplace(&mut self, span: Span) {
-        let freed = self
-            .space
-            .free(Range::new(span.start as u64, span.end as u64));
-        // Placed ranges are freed here alone. If one could not be, its addresses would be lost and nothing else.
+        self.whole.remove(&span.start);
+        let freed = self.space.free(range_of(span));
+        // Ranges are freed here alone. If one could not be, its addresses would be lost and nothing else.
         debug_assert!(freed.is_ok(), "{span:?}: {freed:?}");
     }
 
-    /// Makes a place that was taken out the program's again.
+    /// Makes a place the program's, whole and unchanged.
     pub(crate) fn enliven(&mut self, span: Span) {
-        self.add(span, true);
-    }
-
-    fn add(&mut self, span: Span, plain: bool) {
-        let placed = Placed {
+        let whole = Whole {
             end: span.end,
-            plain,
-            holes: Vec::new(),
+            kept: false,
         };
-        self.places.insert(span.start, placed);
+        self.whole.insert(span.start, whole);
     }
 
     /// Takes a whole place out of the program's, if the program never changed it. Its addresses stay taken.
     pub(crate) fn take(&mut self, span: Span) -> bool {
-        let whole = self.places.get(&span.start);
-        let whole = whole.is_some_and(|r| r.end == span.end && r.plain && r.holes.is_empty());
-        if whole {
-            self.places.remove(&span.start);
+        match self.whole.get_mut(&span.start) {
+            Some(whole) if whole.end == span.end && !whole.kept => {
+                whole.kept = true;
+                true
+            }
+            _ => false,
         }
-        whole
     }
 
-    /// Returns the starts of the places that share an address with `span`, in order.
-    fn touched(&self, span: Span) -> Vec<usize> {
-        let first = self.places.range(..=span.start).next_back();
-        let first = first.map_or(span.start, |(start, _)| *start);
-        let span_of = |start: usize, place: &Placed| Span::new(start, place.end);
-        let all = self.places.range(first..span.end.max(first));
-        all.filter(|(start, place)| span_of(**start, place).overlaps(span))
-            .map(|(start, _)| *start)
-            .collect()
+    /// Returns the place that has `address`, if one has.
+    fn at(&mut self, address: usize) -> Option<Span> {
+        match self.space.extent(address as u64)? {
+            Extent::Held(range) => Some(span_of(range)),
+            Extent::Free(_) => None,
+        }
     }
 
     /// Marks the places in `span` as changed by the program. Returns whether any was not yet.
     pub(crate) fn changed(&mut self, span: Span) -> bool {
-        let mut any = false;
-        for start in self.touched(span) {
-            if let Some(place) = self.places.get_mut(&start) {
-                any |= std::mem::replace(&mut place.plain, false);
-            }
+        let first = self.whole.range(..=span.start).next_back();
+        let from = first.map_or(span.start, |(start, _)| *start);
+        let touched = self.whole.range(from..span.end.max(from));
+        let starts: Vec<usize> = touched
+            .filter(|(_, whole)| !whole.kept && span.start < whole.end)
+            .map(|(start, _)| *start)
+            .collect();
+        for start in &starts {
+            self.whole.remove(start);
         }
-        any
+        !starts.is_empty()
     }
 
     /// Returns whether a place that the program has changed lies right before or behind `span`.
-    pub(crate) fn beside_changed(&self, span: Span) -> bool {
-        let before = self.places.range(..span.start).next_back();
-        let before = before.filter(|(_, place)| place.end == span.start);
-        let behind = self.places.get(&span.end);
-        let both = [before.map(|(_, place)| place), behind];
-        both.into_iter().flatten().any(|place| !place.plain)
+    pub(crate) fn beside_changed(&mut self, span: Span) -> bool {
+        let before = self.at(span.start.saturating_sub(1));
+        let behind = self.at(span.end);
+        let both = [before, behind];
+        both.into_iter()
+            .flatten()
+            .any(|place| !self.whole.contains_key(&place.start))
     }
 
     /// Returns `span`, and the places that share an address with it.
-    pub(crate) fn around(&self, span: Span) -> Span {
-        let touched = self.touched(span);
-        let mut around = span;
-        for start in [touched.first(), touched.last()].into_iter().flatten() {
-            let end = self.places.get(start).map_or(span.end, |place| place.end);
-            around = Span::new(around.start.min(*start), around.end.max(end));
-        }
-        around
+    pub(crate) fn around(&mut self, span: Span) -> Span {
+        let first = self.at(span.start).map_or(span.start, |place| place.start);
+        let last = self.at(span.end - 1).map_or(span.end, |place| place.end);
+        Span::new(first, last)
     }
 
     /// Takes all of `span`, where the program has put a map. Nothing kept may lie there.
     pub(crate) fn claim(&mut self, span: Span) {
+        self.changed(span);
         let mut from = span.start;
-        for start in self.touched(span) {
-            let Some(place) = self.places.get_mut(&start) else {
-                continue;
+        while from < span.end {
+            let Some(extent) = self.space.extent(from as u64) else {
+                return;
             };
-            place.plain = false;
-            let mut left = Vec::new();
-            for hole in &place.holes {
-                let before = Span::new(hole.start, hole.end.min(span.start));
-                let after = Span::new(hole.start.max(span.end), hole.end);
-                left.extend([before, after].into_iter().filter(|part| part.length() > 0));
+            let (Extent::Held(range) | Extent::Free(range)) = extent;
+            let part = span_of(range).with(Span::new(from, span.end));
+            if let Extent::Free(_) = extent {
+                let request = Request {
+                    hint: Some(part.start as u64),
+                    ..Request::of(part.length() as u64)
+                };
+                let taken = self.space.place(&request);
+                // Free addresses are given to who asks for them.
+                debug_assert_eq!(taken, Ok(range_of(part)));
             }
-            place.holes = left;
-            let end = place.end;
-            self.claim_free(Span::new(from, start));
-            from = from.max(end);
-        }
-        self.claim_free(Span::new(from, span.end));
-    }
-
-    fn claim_free(&mut self, span: Span) {
-        if span.length() == 0 {
-            return;
-        }
-        let request = Request {
-            hint: Some(span.start as u64),
-            ..Request::of(span.length() as u64)
-        };
-        match self.space.place(&request) {
-            Ok(range) if range.start == span.start as u64 => self.add(span, false),
-            // A range is taken of which no place is known: the program's map lies there all the same.
-            Ok(elsewhere) => {
-                let freed = self.space.free(elsewhere);
-                debug_assert!(freed.is_ok(), "{elsewhere}: {freed:?}");
-            }
-            Err(_) => {}
+            from = part.end;
         }
     }
 
     /// Frees what of `span` is taken: the program has unmapped it. Returns whether a place of which a part stays was
     /// not changed before.
     pub(crate) fn release(&mut self, span: Span) -> bool {
-        let before = self.places.range(..=span.start).next_back();
-        if let Some((&start, place)) = before
-            && span.end <= place.end
-        {
-            return self.release_in(start, span);
-        }
         let mut any = false;
-        for start in self.touched(span) {
-            any |= self.release_in(start, span);
+        let mut from = span.start;
+        while from < span.end {
+            let extent = self.space.extent(from as u64);
+            let Some(Extent::Held(range) | Extent::Free(range)) = extent else {
+                return any;
+            };
+            let whole = span_of(range);
+            let part = whole.with(Span::new(from, span.end));
+            if let Some(Extent::Held(_)) = extent {
+                if part != whole {
+                    any |= self.whole.remove(&whole.start).is_some();
+                    self.space.split(part.start as u64);
+                    self.space.split(part.end as u64);
+                }
+                self.unplace(part);
+            }
+            from = part.end;
         }
         any
     }
+}
 
-    fn release_in(&mut self, start: usize, span: Span) -> bool {
-        let Some(place) = self.places.get_mut(&start) else {
-            return false;
-        };
-        let whole = Span::new(start, place.end);
-        let hole = whole.with(span);
-        if hole != whole {
-            place.add_hole(hole);
-            if place.holes != [whole] {
-                return std::mem::replace(&mut place.plain, false);
-            }
-        }
-        self.places.remove(&start);
-        self.unplace(whole);
-        false
-    }
+const fn range_of(span: Span) -> Range {
+    Range::new(span.start as u64, span.end as u64)
+}
+
+/// Of a range in the room, whose addresses are all a process's.
+const fn span_of(range: Range) -> Span {
+    Span::new(range.start as usize, range.end as usize)
 }

@@ -77,6 +77,8 @@ use magazine::{Magazines, Push};
 use map::{Map, Place, Start};
 use search::Want;
 
+pub use ranges::Extent;
+
 /// See the module.
 #[derive(Clone)]
 pub struct Stopgap {

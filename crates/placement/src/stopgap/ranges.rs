@@ -1,11 +1,63 @@
-//! What is held, by address.
+//! What is held, by address, and ranges that are divided.
 
 use crate::contract::Range;
 
 use super::Stopgap;
 use super::map::Start;
 
+/// What lies at an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// A range that was placed, or a part that [`Stopgap::split`] made of one, and that is not freed.
+    Held(Range),
+    /// Free addresses. Those on either side may be free as well.
+    Free(Range),
+}
+
 impl Stopgap {
+    /// Returns what lies at `address`; `None` outside the window. Constant, but for a descent through at most 6 levels.
+    pub fn extent(&mut self, address: u64) -> Option<Extent> {
+        let window = self.space.window();
+        if address < window.start || window.end <= address {
+            return None;
+        }
+        // From here on there is a boundary at or before each page.
+        let (start, at) = self.map.previous(self.page_of(address) + 1)?;
+        let pages = self.map.length(at);
+        let range = self.range(start, pages);
+        let held = self.map.start(at) == Some(Start::Range) && !self.keeps(pages, start);
+        Some(if held {
+            Extent::Held(range)
+        } else {
+            Extent::Free(range)
+        })
+    }
+
+    /// Makes two ranges of one that is held, up to `address` and from there on. Each is freed as any other. Returns
+    /// `false`, and changes nothing, where `address` is no page's, lies in no range held, or at the start of one.
+    ///
+    /// For whoever stands in for munmap(2), which may unmap any part of a map.
+    pub fn split(&mut self, address: u64) -> bool {
+        let within = match self.extent(address) {
+            Some(Extent::Held(range)) => {
+                range.start < address && address.is_multiple_of(self.space.page())
+            }
+            _ => false,
+        };
+        if within {
+            let page = self.page_of(address);
+            self.map.divide(page);
+        }
+        within
+    }
+
+    /// Returns whether a magazine has the range: to the map it is held.
+    fn keeps(&mut self, pages: u64, start: u64) -> bool {
+        let bottom = self.bottom.as_mut();
+        self.magazines.holds(pages, start)
+            || bottom.is_some_and(|bottom| bottom.holds(pages, start))
+    }
+
     /// The ranges held, by address. Copies everything first and walks it.
     pub fn ranges(&self) -> impl Iterator<Item = Range> + '_ {
         // The map has what magazines keep as held; a copy's map is given it.
@@ -27,6 +79,7 @@ impl Stopgap {
 mod tests {
     use super::*;
     use crate::contract::{Policy, Request, Space};
+    use alloc::collections::BTreeMap;
     use alloc::vec::Vec;
 
     /// Some ranges over several tiles, every third one freed, so that magazines keep some of them.
@@ -46,5 +99,104 @@ mod tests {
         held.sort_unstable();
         assert_eq!(held.len(), 600);
         assert!(stopgap.ranges().eq(held));
+    }
+
+    /// splitmix64.
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, bound: u64) -> u64 {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut word = self.0;
+            word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            (word ^ (word >> 31)) % bound
+        }
+    }
+
+    /// What `stopgap` says of every page of a window, in order, joined where both sides are free.
+    fn extents(stopgap: &mut Stopgap) -> Vec<Extent> {
+        let window = stopgap.space().window();
+        let mut found: Vec<Extent> = Vec::new();
+        let mut at = window.start;
+        while let Some(extent) = stopgap.extent(at) {
+            let (Extent::Held(range) | Extent::Free(range)) = extent;
+            assert_eq!(range.start, at);
+            assert_eq!(stopgap.extent(range.end - 1), Some(extent));
+            at = range.end;
+            match (found.last_mut(), extent) {
+                (Some(Extent::Free(before)), Extent::Free(after)) => before.end = after.end,
+                _ => found.push(extent),
+            }
+        }
+        assert_eq!(at, window.end);
+        found
+    }
+
+    /// Random places, splits and frees against a list of ranges, in windows of less than a leaf to several tiles.
+    #[test]
+    fn ranges_are_divided_and_freed_part_by_part() {
+        let page = 0x1000_u64;
+        for (seed, pages, longest) in [
+            (1, 60, 9),
+            (2, 700, 40),
+            (3, 30_000, 3_000),
+            (4, 30_000, 90),
+        ] {
+            let window = Range::new(0x7000, 0x7000 + pages * page);
+            let mut stopgap = Stopgap::new(Space::new(window, page).unwrap());
+            let mut random = Random(seed);
+            // Start and end of each range held.
+            let mut held: BTreeMap<u64, u64> = BTreeMap::new();
+            for step in 0..4_000 {
+                let address = window.start + random.below(pages) * page;
+                let before = held.range(..=address).next_back();
+                let range = before.map(|(&start, &end)| Range::new(start, end));
+                let range = range.filter(|range| address < range.end);
+                match random.below(3) {
+                    0 => {
+                        let size = (1 + random.below(longest)) * page;
+                        if let Ok(range) = stopgap.place(&Request::of(size)) {
+                            held.insert(range.start, range.end);
+                        }
+                    }
+                    1 => {
+                        let inside = range.is_some_and(|range| range.start < address);
+                        assert_eq!(stopgap.split(address), inside, "seed {seed}, step {step}");
+                        assert!(!stopgap.split(address + 1));
+                        if inside && let Some(range) = range {
+                            held.insert(range.start, address);
+                            held.insert(address, range.end);
+                        }
+                    }
+                    _ => {
+                        if let Some(range) = range {
+                            assert_eq!(stopgap.free(range), Ok(()), "seed {seed}, step {step}");
+                            held.remove(&range.start);
+                        }
+                    }
+                }
+                if step % 16 == 0 {
+                    stopgap
+                        .check()
+                        .unwrap_or_else(|what| panic!("seed {seed}, step {step}: {what}"));
+                    let mut expected = Vec::new();
+                    let mut at = window.start;
+                    for (&start, &end) in &held {
+                        if at < start {
+                            expected.push(Extent::Free(Range::new(at, start)));
+                        }
+                        expected.push(Extent::Held(Range::new(start, end)));
+                        at = end;
+                    }
+                    if at < window.end {
+                        expected.push(Extent::Free(Range::new(at, window.end)));
+                    }
+                    assert_eq!(extents(&mut stopgap), expected, "seed {seed}, step {step}");
+                }
+            }
+            assert_eq!(stopgap.extent(window.start - 1), None);
+            assert_eq!(stopgap.extent(window.end), None);
+        }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A slot is a map and the addresses around it that are known to be nobody else's: `a` on the library's side, where it
 //! or the kernel chose, and `b` on the kernel's, in a part of the address space of this thread's own. What was unmapped
-//! within a slot stays the slot's: the library gives a place out again only when all of it is free.
+//! within a slot is free on the library's side: a map that is placed there divides the slot. Where there are several
+//! threads it may be another's at any time, and no slot keeps a hole.
 
 use std::collections::VecDeque;
 use std::ffi::{CStr, c_int};
@@ -141,9 +142,19 @@ impl Slot {
         self.live.len()
     }
 
-    /// What of it is unmapped is nobody else's: a place is taken as long as a part of it is.
+    /// What of it is unmapped is nobody else's: only this thread maps in the room, and knows what it has mapped.
     fn in_room(&self) -> bool {
-        within_room(self) && !self.grown
+        within_room(self) && !self.grown && !crate::SEVERAL.load(Ordering::Relaxed)
+    }
+
+    /// The slot's pages from one to another.
+    fn piece(&self, from: usize, to: usize) -> Slot {
+        Slot {
+            a: self.a + from * PAGE,
+            b: self.b + from * PAGE,
+            live: self.live[from..to].to_vec(),
+            ..*self
+        }
     }
 
     fn all_live(&self, from: usize, pages: usize) -> bool {
@@ -400,6 +411,23 @@ impl Actor {
         self.next_b
     }
 
+    /// The library's side has put a map of some pages to `a`, which may be in holes of slots: they are divided there.
+    fn give_way(&mut self, a: usize, pages: usize) {
+        let end = a + pages * PAGE;
+        for slot in (0..self.slots.len()).rev() {
+            let one = &self.slots[slot];
+            if end <= one.a || one.a + one.pages() * PAGE <= a {
+                continue;
+            }
+            let before = one.piece(0, a.saturating_sub(one.a) / PAGE);
+            let behind = one.piece(((end - one.a) / PAGE).min(one.pages()), one.pages());
+            self.slots.swap_remove(slot);
+            let alive = |piece: &Slot| piece.live.contains(&true);
+            self.slots
+                .extend([before, behind].into_iter().filter(alive));
+        }
+    }
+
     fn some_pages(&mut self) -> usize {
         match self.random.below(20) {
             0..12 => 1 + self.random.below(6),
@@ -539,6 +567,7 @@ impl Actor {
         self.note(what.clone());
         match (a, b) {
             (Ok(a), Ok(b)) => {
+                self.give_way(a, length.div_ceil(PAGE));
                 self.slots.push(Slot {
                     a,
                     b,
@@ -606,9 +635,15 @@ impl Actor {
     }
 
     fn unmap_part(&mut self, slot: usize) -> Outcome {
-        let (from, pages) = self.part(slot);
-        if !self.slots[slot].in_room() {
-            return Ok(()); // the kernel would give the hole to whoever asks next
+        let (mut from, pages) = self.part(slot);
+        let tight = self.slots[slot].in_room();
+        let last = self.slots[slot].pages() - pages;
+        if !tight {
+            // Anybody's from here on: at an end of the slot, which loses it.
+            from = self.random.pick(&[0, last]);
+            if !self.slots[slot].all_live(from, pages) {
+                return Ok(());
+            }
         }
         let less = if self.random.below(4) == 0 {
             self.random.below(PAGE)
@@ -626,6 +661,11 @@ impl Actor {
         agree("munmap of a part", a, b)?;
         if a.is_ok() {
             self.slots[slot].live[from..from + pages].fill(false);
+            if !tight {
+                let all = self.slots[slot].pages();
+                let (start, end) = if from == 0 { (pages, all) } else { (0, from) };
+                self.slots[slot] = self.slots[slot].piece(start, end);
+            }
             self.drop_dead(slot);
         }
         Ok(())

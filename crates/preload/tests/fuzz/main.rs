@@ -246,6 +246,8 @@ static WRONG: AtomicUsize = AtomicUsize::new(0);
 static SIGNALS: AtomicUsize = AtomicUsize::new(0);
 /// What the signal handler maps.
 static FILE: AtomicI32 = AtomicI32::new(-1);
+/// Whether there are several threads that map.
+static SEVERAL: AtomicBool = AtomicBool::new(false);
 static FAILED: AtomicBool = AtomicBool::new(false);
 /// References that all threads made.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
@@ -284,9 +286,10 @@ extern "C" fn on_signal(_: libc::c_int) {
             if hole && side.munmap(at + 4096, 4096).is_err() {
                 wrong(line!());
             }
-            // Outside the room the hole may be another thread's by now: it is gone around.
+            // The hole may be another thread's by now, and outside the room anybody's: then it is gone around.
             let (start, end) = actor::room();
-            let first = if hole && !(start..end).contains(&at) {
+            let ours = !SEVERAL.load(Ordering::Relaxed) && (start..end).contains(&at);
+            let first = if hole && !ours {
                 if pages > 2 && side.munmap(at + 8192, (pages - 2) * 4096).is_err() {
                     wrong(line!());
                 }
@@ -329,6 +332,7 @@ fn child(seed: u64) -> ExitCode {
     FILE.store(file, Ordering::Relaxed);
     let mut random = Random::new(seed);
     let threads = [1, 1, 3][random.below(3)];
+    SEVERAL.store(threads > 1, Ordering::Relaxed);
     let forks = random.below(2) == 0;
     let signals = random.below(3) == 0;
     if signals {

@@ -174,6 +174,12 @@ impl Map {
         }
     }
 
+    /// Makes two ranges of the one that has `page`, not as its first.
+    pub(in crate::stopgap) fn divide(&mut self, page: u64) {
+        let at = self.make_place(page);
+        self.tiles[at.tile].set_cut(at.bit);
+    }
+
     /// Whether a hole ends at `page`, the first of a tile.
     #[cold]
     pub(super) fn hole_ends_at(&mut self, page: u64) -> bool {
