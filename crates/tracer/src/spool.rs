@@ -270,6 +270,7 @@ impl Spool {
             sources.push(Box::new(rows));
         }
         let mut metadata = description.metadata.clone();
+        metadata.sample_period_ns = description.perf.as_ref().and_then(|perf| perf.period);
         metadata
             .missing
             .extend(self.absent().into_iter().map(|(cpu, file)| {

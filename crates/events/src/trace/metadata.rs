@@ -3,7 +3,7 @@ use serde::{Deserialize, Serialize};
 use super::{Error, Place, SCHEMA};
 use crate::machine::Missing;
 use crate::range::AddressRange;
-use crate::units::Bytes;
+use crate::units::{Bytes, Nanos};
 use crate::words;
 
 /// What the times of a trace count.
@@ -59,6 +59,9 @@ pub struct Metadata {
     /// in the trace means that there was none. Those that were wanted and are not here are in `missing`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub events: Option<Vec<String>>,
+    /// CPU time of a thread between two samples of it; `None` where the trace does not say, or has no samples.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sample_period_ns: Option<Nanos>,
     /// What could not be captured, and why.
     pub missing: Vec<Missing>,
 }
