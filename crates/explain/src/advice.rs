@@ -33,6 +33,7 @@ pub(crate) fn of(findings: &Findings) -> Vec<Advice> {
         }
     }
     all.extend(memory(findings));
+    all.extend(short_calls(findings));
     all
 }
 
@@ -164,6 +165,26 @@ fn memory(findings: &Findings) -> Option<Advice> {
         word: word.to_owned(),
         text,
         evidence,
+    })
+}
+
+/// Who maps and unmaps all the time may keep its mappings.
+fn short_calls(findings: &Findings) -> Option<Advice> {
+    let short = findings.short_calls.iter().flatten().next()?;
+    let most = short.kinds.first()?;
+    matches!(&*most.kind, "mmap" | "munmap").then(|| Advice {
+        word: "keep-mappings".to_owned(),
+        text: format!(
+            "let {} keep mappings and use them again (stopgap run --fix arena-keep --measure -- CMD tries it); stopgap \
+             replay placement TRACE shows what the search for a hole costs by kernel",
+            short.task
+        ),
+        evidence: format!(
+            "{} calls of the mmap family, {} together, {:.0} % of its work",
+            short.calls,
+            Nanos(short.total_ns),
+            short.share * 100.0
+        ),
     })
 }
 

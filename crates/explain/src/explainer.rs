@@ -1,6 +1,7 @@
 //! The one pass over the events.
 
 mod actions;
+mod sampled;
 mod scheduling;
 
 use std::collections::HashMap;
@@ -13,6 +14,7 @@ use crate::call::{Call, Family, name_of, role};
 use crate::findings;
 use crate::memory::Mappings;
 use crate::operation::{Ending, Operation, Operations};
+use crate::profile::Samples;
 use crate::roundtrip::RoundTrips;
 use crate::space::Spaces;
 use crate::spread::Counts;
@@ -41,6 +43,7 @@ pub struct Explainer {
     pub(crate) mappings: Mappings,
     pub(crate) spaces: Spaces,
     pub(crate) frames: Frames,
+    pub(crate) samples: Samples,
     pub(crate) seen: Seen,
     pub(crate) first: Option<u64>,
     pub(crate) now: u64,
@@ -110,6 +113,7 @@ impl Explainer {
             mappings: Mappings::default(),
             spaces: Spaces::new(metadata.page_size),
             frames: Frames::default(),
+            samples: Samples::default(),
             seen: Seen::default(),
             first: None,
             now: 0,
@@ -132,6 +136,9 @@ impl Explainer {
         self.now = self.now.max(time);
         self.marks(&event.kind);
         self.spaces.event(self.at(), event);
+        if let Kind::Sample { stack } = &event.kind {
+            self.sampled(event, stack);
+        }
         match &event.kind {
             Kind::Switch { .. }
             | Kind::Waking { .. }
@@ -370,6 +377,13 @@ impl Explainer {
         };
         thread.advance(now);
         if let Some(operation) = thread.operation.take() {
+            if !open && !operation.before {
+                let took = thread.times.since(&operation.times);
+                let unknown = if self.seen.switches { 0 } else { took.unknown };
+                let work = took.running + took.blocked + unknown;
+                let at = now - self.first.unwrap_or(now);
+                (thread.short).add(operation.family, work, took.blocked, at);
+            }
             let ending = Ending {
                 task: name(tid, thread.comm.as_ref()),
                 tid,

@@ -4,7 +4,7 @@ use stopgap_events::machine::Missing;
 use stopgap_events::trace::Clock;
 use stopgap_events::units::Nanos;
 use stopgap_stats::explain::{
-    Explained, Findings, Frames, Function, Losses, Memory, Switches, Trace,
+    Explained, Findings, Frames, Function, Losses, Memory, ShortCalls, Switches, Task, Trace,
 };
 
 use crate::LOSS_LIMIT;
@@ -26,7 +26,9 @@ pub(crate) fn of(mut all: Explainer) -> Findings {
     missing.extend(unexplained(&all));
     let trace = trace(&all);
     let losses = losses(&all, &mut missing);
-    let (tasks, switches) = switches(&mut all, &mut missing);
+    let (tasks, switches, short_calls) = switches(&mut all, &mut missing);
+    let period = all.metadata.sample_period_ns.map(|period| period.0);
+    let profile = (all.seen.samples).then(|| all.samples.to_record(period));
     let memory = memory(&all, trace.duration_ns, &mut missing);
     let functions = functions(&all.operations, all.seen.samples);
     let slow = all.operations.slowest();
@@ -39,8 +41,10 @@ pub(crate) fn of(mut all: Explainer) -> Findings {
         tasks,
         slow,
         calls,
+        short_calls,
         memory,
         functions,
+        profile,
         advice: Vec::new(),
         missing,
     };
@@ -117,9 +121,10 @@ fn unexplained(all: &Explainer) -> Vec<Missing> {
 fn switches(
     all: &mut Explainer,
     missing: &mut Vec<Missing>,
-) -> (Vec<stopgap_stats::explain::Task>, Switches) {
+) -> (Vec<Task>, Switches, Option<Vec<ShortCalls>>) {
     let seen = all.seen;
-    let totals = std::mem::take(&mut all.tasks).totals(seen.calls || seen.faults);
+    let samples = seen.samples.then_some(&all.samples);
+    let totals = std::mem::take(&mut all.tasks).totals(seen.calls || seen.faults, samples);
     let tellable = seen.switches && seen.calls && seen.wakings;
     let (pairs, spread) = all.roundtrips.to_record();
     let frames = all.options.frame_marker.clone().map(|marker| {
@@ -163,7 +168,7 @@ fn switches(
     } else {
         Vec::new()
     };
-    (tasks, switches)
+    (tasks, switches, seen.calls.then_some(totals.short))
 }
 
 #[allow(clippy::cast_precision_loss)] // shares

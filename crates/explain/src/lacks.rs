@@ -99,6 +99,15 @@ pub(crate) fn never_seen(all: &Explainer) -> Vec<Missing> {
         STACKS,
         "no switch has a kernel stack",
     );
+    if !seen.samples {
+        let why = match all.metadata.sample_period_ns {
+            Some(period) => {
+                format!("samples were taken each {period} of CPU time, and there was none")
+            }
+            None => "the trace has no samples; stopgap record --samples 999 takes them".to_owned(),
+        };
+        missing.push(Missing::new("in which functions CPU time was spent", why));
+    }
     if seen.nameless_calls {
         let why = "the trace has only their numbers, which differ between architectures";
         missing.push(Missing::new("what some system calls are", why));

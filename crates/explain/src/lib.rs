@@ -6,6 +6,8 @@
 //!                     -> roundtrip    who asks whom, switches a round trip
 //!                     -> operation    slow calls and faults, time taken apart (why, interval, stack)
 //!                     -> memory       mappings over time, reclaim
+//!                     -> short        many short calls that are a stall together
+//!                     -> profile      samples by thread, state and function
 //!           finish() -> findings     the record, with verdict and advice
 //!                          -> around   the cause of one stall of it
 //! events -> Exchanges -> exchange     how each pair talks, for a model of it (a second pass)
@@ -27,7 +29,9 @@ mod interval;
 mod lacks;
 mod memory;
 mod operation;
+mod profile;
 mod roundtrip;
+mod short;
 mod space;
 mod spread;
 mod stack;

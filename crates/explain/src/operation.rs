@@ -8,6 +8,7 @@ use stopgap_stats::explain::{Calls, Slow, SlowMemory, Waker};
 
 use crate::call::Family;
 use crate::explainer::Seen;
+use crate::thread::Times;
 use crate::why::{Parts, Why};
 
 /// An operation with this excess or more is slow: some 300 times an mmap with its fault.
@@ -25,6 +26,8 @@ pub(crate) struct Operation {
     /// Whether it had begun before.
     pub(crate) before: bool,
     pub(crate) length_bytes: Option<u64>,
+    /// How its thread had spent its time when it began.
+    pub(crate) times: Times,
     parts: Parts,
     /// Of a fault: time since the last sign that it had not ended.
     pending: Parts,
@@ -45,6 +48,7 @@ impl Operation {
             begin,
             before: false,
             length_bytes: None,
+            times: Times::default(),
             parts: Parts::default(),
             pending: Parts::default(),
             search_ns: None,
@@ -106,6 +110,7 @@ struct Sum {
     count: u64,
     slow: u64,
     stalls: u64,
+    stalled: u64,
     total: u64,
     most: u64,
     slow_parts: Parts,
@@ -179,7 +184,10 @@ impl Operations {
         sum.count += 1;
         sum.total = sum.total.saturating_add(operation.length());
         sum.most = sum.most.max(excess);
-        sum.stalls += u64::from(excess >= STALL_NS);
+        if excess >= STALL_NS {
+            sum.stalls += 1;
+            sum.stalled = sum.stalled.saturating_add(excess);
+        }
         if let Some(ns) = operation.search_ns {
             let all = self.search_ns.get_or_insert(0);
             *all = all.saturating_add(ns);
@@ -246,6 +254,7 @@ impl Operations {
                 count: sum.count,
                 slow: sum.slow,
                 stalls: sum.stalls,
+                stalls_ns: sum.stalled,
                 total_ns: sum.total,
                 most_ns: sum.most,
                 slow_parts: sum.slow_parts.to_record(),

@@ -55,6 +55,36 @@ pub(crate) fn in_call(stack: &Stack) -> bool {
     stack.frames().filter_map(kernel_function).any(entry)
 }
 
+/// The system call by which the thread came there, as the name of its entry function says
+/// (arch/x86/include/asm/syscall_wrapper.h and the same of arm64).
+pub(crate) fn call(stack: &Stack) -> Option<&str> {
+    let entries = ["__x64_sys_", "__arm64_sys_", "__ia32_sys_", "__do_sys_"];
+    let name = |function| {
+        entries
+            .iter()
+            .find_map(|entry| str::strip_prefix(function, entry))
+    };
+    stack.frames().filter_map(kernel_function).find_map(name)
+}
+
+/// Whether the thread came there by a page fault.
+pub(crate) fn in_fault(stack: &Stack) -> bool {
+    // x86 (arch/x86/mm/fault.c), arm64 (arch/arm64/mm/fault.c), mm/memory.c.
+    let fault = |function: &str| {
+        matches!(
+            function,
+            "asm_exc_page_fault"
+                | "exc_page_fault"
+                | "page_fault"
+                | "do_user_addr_fault"
+                | "do_page_fault"
+                | "do_mem_abort"
+                | "handle_mm_fault"
+        )
+    };
+    stack.frames().filter_map(kernel_function).any(fault)
+}
+
 /// The function of a kernel frame.
 pub(crate) fn kernel_function(frame: &str) -> Option<&str> {
     let function = frame.strip_suffix("_[k]")?;

@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 
 use stopgap_events::trace::Text;
-use stopgap_stats::explain::{Cause, Task};
+use stopgap_stats::explain::{Cause, ShortCalls, Task};
 
+use crate::profile::Samples;
+use crate::short::Short;
 use crate::switch_cause::Because;
 use crate::thread::Thread;
 
@@ -17,6 +19,7 @@ pub(crate) fn name(tid: u32, comm: Option<&Text>) -> Text {
 #[derive(Default)]
 struct Folded {
     task: Task,
+    short: Short,
     involuntary: u64,
     causes: HashMap<Because, u64>,
 }
@@ -31,6 +34,7 @@ impl Folded {
         task.blocked_ns += other.blocked_ns;
         task.unknown_ns += other.unknown_ns;
         task.wall_ns += other.wall_ns;
+        self.short.fold(&more.short);
         self.involuntary += more.involuntary;
         for (because, count) in more.causes {
             *self.causes.entry(because).or_default() += count;
@@ -53,6 +57,8 @@ pub(crate) struct Totals {
     pub(crate) others: u64,
     pub(crate) causes: Vec<Cause>,
     pub(crate) tasks: Vec<Task>,
+    /// Short calls that are a stall together, the most time first.
+    pub(crate) short: Vec<ShortCalls>,
 }
 
 impl Tasks {
@@ -72,6 +78,7 @@ impl Tasks {
         task.blocked_ns += times.blocked;
         task.unknown_ns += times.unknown;
         task.wall_ns += thread.booked - thread.begin;
+        folded.short.fold(&thread.short);
         folded.involuntary += thread.involuntary;
         for (because, count) in thread.causes {
             *folded.causes.entry(because).or_default() += count;
@@ -85,7 +92,7 @@ impl Tasks {
 
     /// All of them; where nobody acted (`act` is false: scheduling events alone), who was traced is not known and all
     /// are counted.
-    pub(crate) fn totals(self, act: bool) -> Totals {
+    pub(crate) fn totals(self, act: bool, samples: Option<&Samples>) -> Totals {
         let mut totals = Totals::default();
         let (mut counted, mut others) = (self.traced, self.others);
         if !act {
@@ -111,11 +118,16 @@ impl Tasks {
                     by_task: because.by.as_deref().map(str::to_owned),
                     by_call: because.by_call.as_deref().map(str::to_owned),
                 }));
-            totals.tasks.push(Task {
+            let task = Task {
                 task,
                 ..folded.task
-            });
+            };
+            totals.short.extend(folded.short.to_record(&task, samples));
+            totals.tasks.push(task);
         }
+        totals
+            .short
+            .sort_by_key(|short| std::cmp::Reverse(short.total_ns));
         // Stable: equal ones stay in the order of their names.
         totals
             .causes

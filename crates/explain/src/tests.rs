@@ -6,5 +6,6 @@ mod lacks;
 mod memory;
 mod one_sided;
 mod roundtrips;
+mod short;
 mod slow;
 mod states;

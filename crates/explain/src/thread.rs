@@ -19,6 +19,7 @@ use stopgap_events::trace::Text;
 use crate::call::{Call, Family, Role};
 use crate::interval::Intervals;
 use crate::operation::Operation;
+use crate::short::Short;
 use crate::switch_cause::Because;
 use crate::why::Why;
 
@@ -40,6 +41,16 @@ pub(crate) struct Times {
 }
 
 impl Times {
+    /// What has been added since it was `before`.
+    pub(crate) fn since(&self, before: &Times) -> Times {
+        Times {
+            unknown: self.unknown - before.unknown,
+            running: self.running - before.running,
+            runnable: self.runnable - before.runnable,
+            blocked: self.blocked - before.blocked,
+        }
+    }
+
     fn add(&mut self, state: State, ns: u64) {
         *match state {
             State::Unknown => &mut self.unknown,
@@ -106,6 +117,7 @@ pub(crate) struct Thread {
     /// Requests to block devices that it issued and that are not complete.
     pub(crate) requests: u32,
     pub(crate) operation: Option<Operation>,
+    pub(crate) short: Short,
     pub(crate) woke: Vec<Woke>,
     pub(crate) woken_by: Option<WokenBy>,
     /// Whether it was switched out in the call that it is in, by its own will.
@@ -150,6 +162,7 @@ impl Thread {
             deep: false,
             requests: 0,
             operation: None,
+            short: Short::default(),
             woke: Vec::new(),
             woken_by: None,
             slept_in_call: false,

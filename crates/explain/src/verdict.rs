@@ -42,10 +42,19 @@ pub(crate) fn of(findings: &Findings, seen: &Seen) -> Verdict {
     }
     // Of all of them, not of those alone that are listed.
     let stalls: u64 = findings.calls.iter().map(|calls| calls.stalls).sum();
-    if stalls > 0 {
+    let long = (stalls > 0).then(|| {
         let worst = findings.slow.first().map(told);
         let worst = worst.map_or_else(String::new, |worst| format!(", the longest {worst}"));
-        return Verdict::new(Word::Stalls, format!("stalls: {}{worst}", count(stalls)));
+        let time = findings.calls.iter().map(|calls| calls.stalls_ns).sum();
+        (time, format!("{}{worst}", count(stalls)))
+    });
+    let short = findings.short_calls.iter().flatten().next();
+    let short = short.map(|short| (short.total_ns, short.text.clone()));
+    let mut stalls: Vec<(u64, String)> = long.into_iter().chain(short).collect();
+    stalls.sort_by_key(|(time, _)| std::cmp::Reverse(*time));
+    if !stalls.is_empty() {
+        let stalls: Vec<String> = stalls.into_iter().map(|(_, text)| text).collect();
+        return Verdict::new(Word::Stalls, format!("stalls: {}", stalls.join("; and ")));
     }
     let switches = &findings.switches;
     match (switches.roundtrips, switches.per_roundtrip.mean) {

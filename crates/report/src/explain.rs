@@ -6,6 +6,7 @@ use stopgap_stats::explain::{
     AddressSpace, Calls, Findings, Memory, Part, Slow, SlowMemory, Spread, Switches,
 };
 
+use crate::profile;
 use crate::screen::{Style, plain_table};
 use crate::text::{number, plain, thousands, wrap};
 
@@ -24,6 +25,7 @@ pub fn screen(findings: &Findings, style: Style) -> String {
         ("SWITCHES", switches(&findings.switches, style)),
         ("TASKS", tasks(findings, style)),
         ("SLOW", slow(findings, style)),
+        ("PROFILE", profiled(findings, style)),
         ("MEMORY", memory(findings, style)),
         ("ADVICE", advice(findings, style)),
         ("UNKNOWN", missing(findings, style)),
@@ -270,15 +272,17 @@ fn slow(findings: &Findings, style: Style) -> String {
         text.push('\n');
         text.push_str(&plain_table(&head, rows.collect(), &right, false, style));
     }
-    if let Some(functions) = &findings.functions {
-        let list: Vec<String> = functions
-            .iter()
-            .map(|one| format!("{} {}", plain(&one.function), thousands(one.samples)))
-            .collect();
-        let list = match list.is_empty() {
-            true => "none".to_owned(),
-            false => list.join(", "),
-        };
+    let short = findings.short_calls.as_deref().unwrap_or_default();
+    if !short.is_empty() {
+        text.push('\n');
+        text.push_str(&profile::short_calls(short, style));
+    }
+    let functions = findings.functions.iter().flatten();
+    let list: Vec<String> = functions
+        .map(|one| format!("{} {}", plain(&one.function), thousands(one.samples)))
+        .collect();
+    if !list.is_empty() {
+        let list = list.join(", ");
         let line = format!("  samples in slow operations: {list}");
         text.push_str(&wrap(&line, style.width, 2));
     }
@@ -289,6 +293,11 @@ fn slow(findings: &Findings, style: Style) -> String {
         2,
     ));
     text
+}
+
+fn profiled(findings: &Findings, style: Style) -> String {
+    let profile = findings.profile.as_ref();
+    profile.map_or_else(String::new, |profile| profile::screen(profile, style))
 }
 
 fn memory(findings: &Findings, style: Style) -> String {
@@ -457,8 +466,10 @@ mod tests {
             tasks: Vec::new(),
             slow: Vec::new(),
             calls: Vec::new(),
+            short_calls: None,
             memory: Memory::default(),
             functions: None,
+            profile: None,
             advice: Vec::new(),
             missing: vec![Missing::new("switches", "no scheduling events")],
         }

@@ -25,6 +25,7 @@ pub mod gate;
 pub mod html;
 pub mod kernels;
 pub mod now;
+mod profile;
 pub mod replay;
 pub mod screen;
 pub mod snapshot;

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stopgap_events::machine::Missing;
 
+use crate::profile::Profile;
 use crate::verdict::Verdict;
 
 /// The name and version of the record's form.
@@ -44,10 +45,17 @@ pub struct Findings {
     pub slow: Vec<Slow>,
     /// All operations of a kind together.
     pub calls: Vec<Calls>,
+    /// Calls of the mmap family below 10 ms that are a stall together, a row a thread's name, the most time first; null
+    /// where the trace has no system calls.
+    #[serde(default)]
+    pub short_calls: Option<Vec<ShortCalls>>,
     /// What happened to memory.
     pub memory: Memory,
     /// Samples inside slow operations by innermost kernel function, the most first; null without samples.
     pub functions: Option<Vec<Function>>,
+    /// Where CPU time went, by all samples; null without samples.
+    #[serde(default)]
+    pub profile: Option<Profile>,
     /// What to try, with what speaks for it.
     pub advice: Vec<Advice>,
     /// What is not known, and why.
@@ -295,12 +303,65 @@ pub struct Calls {
     /// Of those: with an excess of ten milliseconds or more, which people notice.
     #[serde(default)]
     pub stalls: u64,
+    /// The excess of these stalls, added up.
+    #[serde(default)]
+    pub stalls_ns: u64,
     /// Their time.
     pub total_ns: u64,
     /// The longest excess.
     pub most_ns: u64,
     /// The time of the slow ones, taken apart; largest first.
     pub slow_parts: Vec<Part>,
+}
+
+/// Short calls that are a stall together, of the threads of one name: 10 % of their work and 100 ms or more, or 300 ms of
+/// one second. Work is time on a CPU, and asleep in these calls; waits for a CPU and other sleeps are not in it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ShortCalls {
+    /// All of it in a sentence.
+    pub text: String,
+    /// The threads' name.
+    pub task: String,
+    /// Calls of mmap, munmap, mprotect, mremap, madvise and brk below 10 ms.
+    pub calls: u64,
+    /// Their time, without waits for a CPU.
+    pub total_ns: u64,
+    /// Mean of them.
+    pub mean_ns: u64,
+    /// The longest.
+    pub longest_ns: u64,
+    /// How many took 1 ms or more.
+    pub slow: u64,
+    /// The threads' work in all.
+    pub work_ns: u64,
+    /// The calls' share of the work, 0 to 1.
+    pub share: f64,
+    /// The most time that one thread spent in such calls that ended in one second.
+    pub worst_second_ns: u64,
+    /// When that second began, since the first event.
+    pub worst_second_from_ns: u64,
+    /// The calls by kind, the most time first.
+    pub kinds: Vec<ShortKind>,
+    /// Samples in these calls; null without samples.
+    pub samples: Option<u64>,
+    /// The kernel functions that were innermost in most of those samples.
+    pub functions: Vec<Function>,
+    /// Of the kernel functions that were anywhere on the stack in 40 % of those samples or more, the one with the fewest:
+    /// where most of the time went, where no innermost function has much of it.
+    pub below: Option<Function>,
+}
+
+/// Short calls of one kind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ShortKind {
+    /// As in [`Calls::kind`].
+    pub kind: String,
+    /// How many.
+    pub calls: u64,
+    /// Their time, without waits for a CPU.
+    pub total_ns: u64,
+    /// The longest.
+    pub longest_ns: u64,
 }
 
 /// What happened to memory.

@@ -6,6 +6,7 @@
 //! * [`explain`]: the record of an explained trace (JSON `stopgap.explain/1`).
 //! * [`watch`]: what a watch says (JSON `stopgap.watch/1`), a document a stall.
 //! * [`histogram`]: latency histograms, HdrHistogram V2 in base64 inside the record.
+//! * [`profile`]: where CPU time went, by samples: a part of an explained trace.
 //! * [`quantile`]: quantiles that refuse when there are too few samples.
 //! * [`bootstrap`]: intervals over runs.
 //! * [`compare`]: whether two sides of runs differ (JSON `stopgap.compare/1`), and what its tests are worth.
@@ -32,6 +33,7 @@ pub mod kernels;
 pub mod ministat;
 #[cfg(test)]
 mod noise;
+pub mod profile;
 pub mod quantile;
 pub mod read;
 pub mod record;

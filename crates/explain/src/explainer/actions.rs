@@ -19,7 +19,6 @@ impl Explainer {
     pub(super) fn action(&mut self, event: &Event) {
         if self.inside_a_switch(event) {
             self.seen.locks |= !matches!(event.kind, Kind::Sample { .. });
-            self.seen.samples |= matches!(event.kind, Kind::Sample { .. });
             return; // the thread's time is that of its new state
         }
         let Some(tid) = self.acts(event) else {
@@ -88,7 +87,6 @@ impl Explainer {
             Kind::BlockIssue { device, sector, .. } => self.issues(tid, device, *sector),
             Kind::BlockComplete { device, sector, .. } => self.completes(device, *sector),
             Kind::Sample { stack } => {
-                self.seen.samples = true;
                 let inner = stack.frames().next_back().and_then(kernel_function);
                 let thread = self.thread(tid, None);
                 if let (Some(function), Some(operation)) = (inner, &mut thread.operation) {
@@ -115,6 +113,7 @@ impl Explainer {
         let thread = self.thread(tid, None);
         thread.operation = Family::of(&name).map(|family| {
             let mut operation = Operation::new(family, Text::clone(&name), now);
+            operation.times = thread.times;
             operation.length_bytes = match family {
                 Family::Ioctl | Family::Poll | Family::Brk | Family::Fault => None,
                 _ => arguments[1],

@@ -1,0 +1,51 @@
+//! In which state a sampled thread was.
+
+use stopgap_events::trace::{Event, Stack};
+
+use super::Explainer;
+use crate::profile::in_call;
+use crate::stack::{self, kernel_function};
+use crate::tasks::name;
+use crate::thread::Where;
+
+impl Explainer {
+    /// Adds a sample to the profile.
+    pub(super) fn sampled(&mut self, event: &Event, stack: &Stack) {
+        self.seen.samples = true;
+        let thread = event.tid.and_then(|tid| self.threads.get(&tid));
+        let comm = event
+            .comm
+            .as_ref()
+            .or_else(|| thread.and_then(|thread| thread.comm.as_ref()));
+        let task = match event.tid {
+            Some(tid) => name(tid, comm),
+            None => comm.map_or_else(|| "unknown thread".into(), Clone::clone),
+        };
+        let state = state(
+            thread.map_or(&Where::Unknown, |thread| &thread.place),
+            stack,
+        );
+        self.samples.add(&task, &state, stack);
+    }
+}
+
+/// The state of a thread that is in `place` as far as the events say, and whose stack is `stack`.
+fn state(place: &Where, stack: &Stack) -> String {
+    let Some(inner) = stack.frames().next_back() else {
+        return "unknown".to_owned();
+    };
+    if kernel_function(inner).is_none() {
+        let known = inner != stopgap_stats::profile::UNKNOWN;
+        return if known { "user mode" } else { "unknown" }.to_owned();
+    }
+    // A recording may have some calls alone: of the others the stack tells.
+    let call = match place {
+        Where::In(call) => Some(&*call.name),
+        _ => stack::call(stack),
+    };
+    if call.is_some() || stack::in_call(stack) {
+        return in_call(call);
+    }
+    let fault = stack::in_fault(stack);
+    if fault { "page fault" } else { "interrupt" }.to_owned()
+}

@@ -1,0 +1,111 @@
+//! Short calls that are a stall together.
+
+use stopgap_events::trace::{Kind, Stack};
+
+use super::builder::{Builder, CLIENT, SERVER};
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+
+/// `count` maps that take `us` each. In the midst of each, another thread has the CPU for `queue` us.
+fn maps(b: &mut Builder, count: u64, us: u64, queue: u64) {
+    for _ in 0..count {
+        b.enter(CLIENT, "mmap", 0).after(us / 2 * US);
+        b.switch(CLIENT, "R", SERVER).after(queue * US);
+        b.switch(SERVER, "S", CLIENT).after(us / 2 * US);
+        b.exit(CLIENT, "mmap", 4_096);
+    }
+}
+
+fn begun() -> Builder {
+    let mut b = Builder::new();
+    b.switch(0, "S", CLIENT);
+    b
+}
+
+/// Who waits for a CPU does not work: the share is the same on a busy machine.
+#[test]
+fn waits_for_a_cpu_are_not_counted() {
+    for queue in [0, 900] {
+        let mut b = begun();
+        b.after(200 * MS);
+        maps(&mut b, 2_000, 100, queue);
+        let findings = b.explain();
+        assert_eq!(
+            findings.verdict.text,
+            "stalls: client spent 50 % of its 400 ms of work in 2000 short calls of the mmap family, 100 us each, the \
+             longest 100 us, none above 1 ms (mmap 2000); record --samples 999 shows in which functions of the kernel"
+        );
+        assert_eq!(findings.losses.contradictions, 0);
+    }
+}
+
+#[test]
+fn a_small_share_or_a_short_time_is_none() {
+    let mut b = begun();
+    maps(&mut b, 900, 100, 0); // 90 ms, all there is
+    assert_eq!(b.explain().short_calls, Some(Vec::new()));
+    let mut b = begun();
+    b.after(3_000 * MS);
+    maps(&mut b, 2_000, 100, 0); // 200 ms of 3.2 s
+    assert_eq!(b.explain().short_calls, Some(Vec::new()));
+    let mut b = begun();
+    b.after(10 * MS).switch(CLIENT, "S", SERVER);
+    assert_eq!(b.explain().short_calls, None, "no calls were recorded");
+}
+
+/// Sleep elsewhere is no work, and a second that is full of calls is a stall however long the rest is.
+#[test]
+fn a_burst_is_found() {
+    let mut b = begun();
+    b.after(10_000 * MS);
+    maps(&mut b, 4_000, 100, 0);
+    let short = &b.explain().short_calls.unwrap()[0];
+    assert_eq!(short.worst_second_ns, 400 * MS);
+    assert!(short.share < 0.05, "{}", short.share);
+    assert!(
+        short
+            .text
+            .contains(", 400 ms of it in one second (10 s after the first event)"),
+        "{}",
+        short.text
+    );
+    let mut b = begun();
+    b.enter(CLIENT, "read", 3).switch(CLIENT, "S", SERVER);
+    b.after(10_000 * MS).wake(SERVER, CLIENT);
+    b.switch(SERVER, "S", CLIENT).exit(CLIENT, "read", 0);
+    maps(&mut b, 1_500, 100, 0);
+    let short = &b.explain().short_calls.unwrap()[0];
+    assert!(short.share > 0.99, "{}", short.share);
+}
+
+/// The greater stall leads; a call that is one by itself is not counted twice.
+#[test]
+fn beside_a_long_call() {
+    let mut b = begun();
+    maps(&mut b, 2_000, 100, 0);
+    maps(&mut b, 1, 12_000, 0);
+    b.event(
+        CLIENT,
+        Kind::Sample {
+            stack: Stack("main".into()),
+        },
+    );
+    let findings = b.explain();
+    let text = &findings.verdict.text;
+    assert!(
+        text.starts_with("stalls: client spent 94 % of its 212 ms of work in 2000 short calls"),
+        "{text}"
+    );
+    assert!(
+        text.contains("; and 1 operation above 10 ms, the longest mmap of client: 12.0 ms"),
+        "{text}"
+    );
+    assert_eq!(findings.short_calls.unwrap()[0].samples, Some(0));
+    maps(&mut b, 1, 300_000, 0);
+    let text = b.explain().verdict.text;
+    assert!(
+        text.starts_with("stalls: 2 operations above 10 ms"),
+        "{text}"
+    );
+}

@@ -1,0 +1,142 @@
+//! Where CPU time went: samples by thread, state and function. A part of [`crate::explain::Findings`].
+//!
+//! # Contract
+//!
+//! Each sample is counted once in [`Profile::threads`], once in the states of its thread, once in
+//! [`Function::own_samples`] and once in [`Profile::stacks`]: each of them comes to [`Profile::samples`]. What has no
+//! name is a row of its own and never left out.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Ends the name of a kernel function.
+pub const KERNEL: &str = "_[k]";
+
+/// Ends the name of a file whose symbols do not say which function it was.
+pub const NO_SYMBOL: &str = "[no symbol]";
+
+/// Stands for code at an address where no file was known to be mapped.
+pub const NO_FILE: &str = "[unknown address]";
+
+/// Stands for a sample without a stack.
+pub const UNKNOWN: &str = "[unknown]";
+
+/// Stands for threads and frames beyond those that are kept.
+pub const NOT_KEPT: &str = "[not kept]";
+
+/// Stands for callees that are too small to be listed one by one.
+pub const SMALLER: &str = "[smaller ones]";
+
+/// Where CPU time went.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Profile {
+    /// How many samples there are.
+    pub samples: u64,
+    /// CPU time of a thread between two samples of it; null where the trace does not say.
+    pub period_ns: Option<u64>,
+    /// The samples by what their innermost function is.
+    pub innermost: Innermost,
+    /// The samples by thread's name, the most first.
+    pub threads: Vec<Thread>,
+    /// The samples by innermost function, the most first.
+    pub functions: Vec<Function>,
+    /// The samples by stack, in ascending order of frames. What is below a thousandth of all samples is added up as
+    /// `[smaller ones]` below its caller.
+    pub stacks: Vec<Stack>,
+}
+
+/// Samples by what their innermost function is. They add up to all samples.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Innermost {
+    /// A function of a program or library.
+    pub user: u64,
+    /// A function of the kernel.
+    pub kernel: u64,
+    /// Code of which no symbol says the name.
+    pub unnamed: u64,
+}
+
+/// What a function is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// A function of a program or library.
+    User,
+    /// A function of the kernel.
+    Kernel,
+    /// Code without a name, the kernel's or not.
+    Unnamed,
+}
+
+/// The threads of one name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Thread {
+    /// Their name.
+    pub task: String,
+    /// Their samples.
+    pub samples: u64,
+    /// The samples by what their innermost function is.
+    pub innermost: Innermost,
+    /// The samples by state, the most first.
+    pub states: Vec<State>,
+}
+
+/// What threads were doing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct State {
+    /// `user mode`, `in CALL`, `in a system call`, `page fault`, `interrupt` or `unknown`.
+    pub state: String,
+    /// The system call; null outside of one, or where it is not known which.
+    pub call: Option<String>,
+    /// The samples.
+    pub samples: u64,
+}
+
+/// A function.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Function {
+    /// Its name. A kernel function ends in `_[k]`; of code without a name it is the file with `[no symbol]`.
+    pub function: String,
+    /// What it is.
+    pub mode: Mode,
+    /// Samples in the function itself.
+    pub own_samples: u64,
+    /// Samples in it and in all that it called.
+    pub with_calls_samples: u64,
+}
+
+/// A stack.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Stack {
+    /// The thread's name, its state, then functions, each called by the one before.
+    pub frames: Vec<String>,
+    /// Samples of which the last frame is the innermost.
+    pub samples: u64,
+}
+
+impl Innermost {
+    /// Adds samples of a function of `mode`.
+    pub fn add(&mut self, mode: Mode, samples: u64) {
+        *match mode {
+            Mode::User => &mut self.user,
+            Mode::Kernel => &mut self.kernel,
+            Mode::Unnamed => &mut self.unnamed,
+        } += samples;
+    }
+}
+
+impl Mode {
+    /// Says what the function named `function` is.
+    #[must_use]
+    pub fn of(function: &str) -> Mode {
+        let bare = function.strip_suffix(KERNEL);
+        let name = bare.unwrap_or(function);
+        if name.ends_with(NO_SYMBOL) || matches!(name, NO_FILE | UNKNOWN | NOT_KEPT | SMALLER) {
+            return Mode::Unnamed;
+        }
+        match bare {
+            Some(_) => Mode::Kernel,
+            None => Mode::User,
+        }
+    }
+}
