@@ -35,7 +35,18 @@ addEventListener('load', () => {
   found.paper = paper;
   found.resources = performance.getEntriesByType('resource').map((e) => e.name);
   if (document.documentElement.scrollWidth > innerWidth) fault('the page is ' + document.documentElement.scrollWidth + ' wide');
-  for (const svg of document.querySelectorAll('svg[role=img]')) {
+  found.flames = [...document.querySelectorAll('svg.flame')].map((svg) => {
+    const box = svg.getBoundingClientRect();
+    const name = svg.getAttribute('aria-label').split(';')[0];
+    if (box.width < 250 || box.width > innerWidth) fault(name + ': ' + box.width + ' wide');
+    for (const text of svg.querySelectorAll('text')) {
+      const b = text.getBoundingClientRect();
+      if (b.height < 5 || parseFloat(getComputedStyle(text).fontSize) < 8.5) fault(name + ': small: ' + text.textContent);
+      if (contrast(getComputedStyle(text).fill) < 4.5) fault(name + ': pale: ' + text.textContent);
+    }
+    return {frames: svg.querySelectorAll('rect').length, rows: svg.closest('figure').querySelectorAll('tbody tr').length};
+  });
+  for (const svg of document.querySelectorAll('svg[role=img]:not(.flame)')) {
     const name = svg.getAttribute('aria-label').split('.')[0];
     const box = svg.getBoundingClientRect();
     const texts = [...svg.querySelectorAll('text')];
@@ -225,6 +236,10 @@ fn a_browser_shows_every_chart_and_asks_nobody() {
         assert!(resources.is_empty(), "{how}: {resources:?}");
         let paper = found["paper"].as_f64().expect("a number");
         assert!((how == "dark") == (paper < 0.2), "{how}: paper {paper}");
+        let flames = found["flames"].as_array().expect("a list");
+        let drawn =
+            |flame: &Value| flame["frames"].as_u64() > Some(5) && flame["rows"].as_u64() == Some(5);
+        assert!(flames.len() == 1 && drawn(&flames[0]), "{how}: {flames:?}");
         let charts = found["charts"].as_array().expect("a list");
         assert!(charts.len() > 20, "{how}: {} charts", charts.len());
         for chart in charts {

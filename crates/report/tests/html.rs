@@ -22,7 +22,7 @@ const ELEMENTS: &str = "html head meta title style body a header main nav sectio
 /// Attributes that they have.
 const ATTRIBUTES: &str = "lang charset http-equiv content name class id href aria-label aria-hidden role tabindex scope open \
                           viewBox width height data-x data-y x y x1 y1 x2 y2 cx cy r d dx dy points fill stroke stroke-width \
-                          stroke-dasharray opacity text-anchor font-family font-size transform";
+                          stroke-dasharray opacity fill-opacity text-anchor font-family font-size transform";
 
 /// Holds that a page has no element and no attribute but those, and leads nowhere.
 fn harmless(page: &str) {

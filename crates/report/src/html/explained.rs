@@ -4,6 +4,7 @@ use stopgap_events::units::Nanos;
 use stopgap_stats::explain::{Explain, Findings, Part, Spread};
 
 use super::chart::{Axis, Chart, Layer, Scale, Shape};
+use super::profile;
 use super::stack;
 use super::write::{Table, escaped, list};
 use crate::text::{number, thousands};
@@ -23,6 +24,10 @@ pub(super) fn section(id: &str, name: &str, explain: &Explain) -> String {
         .map(|advice| format!("try {}: {} ({})", advice.word, advice.text, advice.evidence))
         .collect();
     html.push_str(&list(&advice, "advice"));
+    // The verdict has the first.
+    let short = found.short_calls.iter().flatten().skip(1);
+    let short: Vec<String> = short.map(|short| short.text.clone()).collect();
+    html.push_str(&list(&short, "evidence"));
     let mut charts = Vec::new();
     charts.extend(distribution(
         "Switches a round trip",
@@ -39,9 +44,13 @@ pub(super) fn section(id: &str, name: &str, explain: &Explain) -> String {
     charts.extend(causes(found));
     charts.extend(slow(found));
     charts.extend(kinds(found));
+    charts.extend(tasks(found));
+    charts.extend(found.profile.as_ref().and_then(profile::states));
     html.push_str("<div class=\"charts\">");
     html.extend(charts.iter().map(Chart::html));
-    html.push_str("</div></section>\n");
+    html.push_str("</div>");
+    html.extend(found.profile.as_ref().and_then(profile::figure));
+    html.push_str("</section>\n");
     html
 }
 
@@ -114,6 +123,33 @@ fn distribution(title: &str, axis: &str, spread: &Spread) -> Option<Chart> {
         table,
         spans: None,
     })
+}
+
+/// How threads spent their time.
+#[allow(clippy::cast_precision_loss)] // times of a picture
+fn tasks(found: &Findings) -> Option<Chart> {
+    let rows: Vec<stack::Row> = found
+        .tasks
+        .iter()
+        .map(|task| {
+            let part = |name: &str, ns: u64| (name.to_owned(), ns as f64 / 1e6);
+            let parts = vec![
+                part("running", task.running_ns),
+                part("run queue", task.runnable_ns),
+                part("asleep", task.blocked_ns),
+                part("unknown", task.unknown_ns),
+            ];
+            (task.task.clone(), parts)
+        })
+        .collect();
+    let words = stack::Words {
+        title: "How threads spent their time",
+        about: "The time that the traced threads existed within the trace, by state.",
+        axis: "time",
+        unit: "ms",
+        row: "a row a thread's name",
+    };
+    stack::chart(&words, &rows)
 }
 
 /// Why threads left their CPU.

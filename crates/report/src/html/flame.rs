@@ -1,5 +1,5 @@
-//! A flame graph of guest instructions: callers above what they call, each as wide as its share, coloured by how two
-//! kernels differ.
+//! Flame graphs: callers above what they call, each as wide as its share. Here of guest instructions, coloured by how two
+//! kernels differ; [`super::profile`] has one of samples.
 //!
 //! ```text
 //! [ entry_SYSCALL_64                                                     ]
@@ -28,9 +28,84 @@ const LEAST: f64 = 0.004;
 /// The least share that gets a text: three letters of a wide screen.
 const LEAST_TEXT: f64 = 0.02;
 /// Frames below one another that are drawn.
-const MOST_ROWS: usize = 40;
+pub(super) const MOST_ROWS: usize = 60;
 /// Frames of a picture: what they come to in bytes is some hundred times this.
 const MOST_FRAMES: usize = 1_500;
+
+/// A frame to be drawn.
+pub(super) struct Frame {
+    pub(super) name: String,
+    /// Its width, of the picture's.
+    pub(super) share: f64,
+    /// Its colour, a class of the style sheet.
+    pub(super) class: &'static str,
+    /// How strong the colour is, up to 1.
+    pub(super) strength: f64,
+    /// The text that a browser shows when somebody points at the frame.
+    pub(super) about: String,
+    /// The frames below it.
+    pub(super) calls: Vec<Frame>,
+}
+
+/// Draws `frames` beside each other; `label` is the picture's text for people who cannot see it. Returns the picture, and
+/// whether frames were left out because there are too many.
+pub(super) fn svg(frames: &[Frame], label: &str) -> (String, bool) {
+    let mut drawing = Drawing::default();
+    drawing.row(frames, 0.0, 0);
+    let height = drawing.rows.max(1) * ROW;
+    let svg = format!(
+        "<svg class=\"flame\" role=\"img\" aria-label=\"{}\" height=\"{height}\">{}</svg>",
+        attribute(label),
+        drawing.frames,
+    );
+    (svg, drawing.drawn >= MOST_FRAMES)
+}
+
+#[derive(Default)]
+struct Drawing {
+    frames: String,
+    drawn: usize,
+    rows: usize,
+}
+
+impl Drawing {
+    /// Draws `frames` beside each other, from `left` on, and below each what it called.
+    fn row(&mut self, frames: &[Frame], left: f64, row: usize) {
+        let mut left = left;
+        for frame in frames {
+            if frame.share >= LEAST && self.drawn < MOST_FRAMES {
+                self.frame(frame, left, row);
+                self.row(&frame.calls, left, row + 1);
+            }
+            left += frame.share;
+        }
+    }
+
+    fn frame(&mut self, frame: &Frame, left: f64, row: usize) {
+        self.drawn += 1;
+        self.rows = self.rows.max(row + 1);
+        let text = if frame.share >= LEAST_TEXT {
+            format!(
+                "<text x=\"4\" y=\"13\">{}</text>",
+                escaped(&short(&frame.name, 60))
+            )
+        } else {
+            String::new()
+        };
+        // A string takes what is written to it.
+        let _ = write!(
+            self.frames,
+            "<svg x=\"{:.3}%\" y=\"{}\" width=\"{:.3}%\" height=\"{ROW}\"><title>{}</title>\
+             <rect class=\"{}\" width=\"100%\" height=\"100%\" fill-opacity=\"{:.2}\"/>{text}</svg>",
+            left * 100.0,
+            row * ROW,
+            frame.share * 100.0,
+            escaped(&frame.about),
+            frame.class,
+            frame.strength,
+        );
+    }
+}
 
 /// One of a node's two figures.
 type Side<'a> = for<'n> fn(&'n mut Node<'a>) -> &'n mut f64;
@@ -78,6 +153,41 @@ impl<'a> Node<'a> {
             .map(|node| node.differs().abs().max(node.most(whole)))
             .fold(0.0, f64::max)
     }
+
+    /// Returns its callees as frames; `most` is the largest difference of all.
+    fn frames(&self, whole: f64, most: f64) -> Vec<Frame> {
+        let calls = self.calls.iter();
+        calls
+            .map(|(name, node)| node.frame(name, whole, most))
+            .collect()
+    }
+
+    fn frame(&self, name: &str, whole: f64, most: f64) -> Frame {
+        let called: f64 = self.calls.values().map(|node| node.after).sum();
+        let own = (self.after - called).max(0.0);
+        let differs = self.differs();
+        // Figures are whole numbers over a count of operations: what is smaller is rounding.
+        let (class, strength) = if differs.abs() <= 1e-6 * (1.0 + self.after) {
+            ("same", 1.0)
+        } else {
+            let strength = 0.2 + 0.6 * (differs.abs() / most).min(1.0);
+            (if differs > 0.0 { "grew" } else { "shrank" }, strength)
+        };
+        let sign = if differs > 0.0 { "+" } else { "" };
+        Frame {
+            name: name.to_owned(),
+            share: self.after / whole,
+            class,
+            strength,
+            about: format!(
+                "{name}: {} guest instructions an operation with all it calls, {} its own; {sign}{} to before",
+                instructions(self.after),
+                instructions(own),
+                instructions(differs),
+            ),
+            calls: self.frames(whole, most),
+        }
+    }
 }
 
 /// The picture of `after`, coloured by what it differs from `before`; `None` where nothing was executed.
@@ -88,102 +198,25 @@ pub(super) fn figure(title: &str, before: &Profile, after: &Profile) -> Option<S
     if root.after <= 0.0 || before.operations == 0 {
         return None;
     }
-    let mut drawing = Drawing {
-        whole: root.after,
-        most: root.most(root.after),
-        frames: String::new(),
-        drawn: 0,
-        rows: 0,
-    };
-    drawing.below(&root, 0.0, 0);
-    let Drawing {
-        frames,
-        drawn,
-        rows,
-        ..
-    } = drawing;
-    let cut = if drawn >= MOST_FRAMES {
+    let frames = root.frames(root.after, root.most(root.after));
+    let (old, new) = (instructions(root.before), instructions(root.after));
+    let label = format!(
+        "{title}: flame graph of {new} guest instructions an operation; the table below has the figures"
+    );
+    let (svg, cut) = svg(&frames, &label);
+    let cut = if cut {
         " Smaller frames are left out."
     } else {
         ""
     };
-    let height = rows.max(1) * ROW;
-    let (old, new) = (instructions(root.before), instructions(root.after));
     Some(format!(
-        "<figure><figcaption><b>{}</b></figcaption>\
-         <svg class=\"flame\" role=\"img\" aria-label=\"{}\" style=\"height:{height}px\">{frames}</svg>\
+        "<figure><figcaption><b>{}</b></figcaption>{svg}\
          <p class=\"about\">Width: guest instructions an operation on the later kernel, {new} in all (earlier: {old}). What is \
          called stands below its caller. <span class=\"grew\">Orange</span>: more than on the earlier kernel along the same \
          calls, <span class=\"shrank\">blue</span>: fewer, the stronger the more; grey: the same. What only the earlier kernel \
          executed has no width here; the table has it.{cut}</p></figure>\n",
         escaped(title),
-        attribute(&format!(
-            "{title}: flame graph of {new} guest instructions an operation; the table below has the figures"
-        )),
     ))
-}
-
-struct Drawing {
-    whole: f64,
-    most: f64,
-    frames: String,
-    drawn: usize,
-    rows: usize,
-}
-
-impl Drawing {
-    /// What `node` called, from `left` on.
-    fn below(&mut self, node: &Node<'_>, left: f64, row: usize) {
-        let mut left = left;
-        for (name, node) in &node.calls {
-            let share = node.after / self.whole;
-            if share >= LEAST && self.drawn < MOST_FRAMES {
-                self.frame(name, node, left, share, row);
-                self.below(node, left, row + 1);
-            }
-            left += share;
-        }
-    }
-
-    fn frame(&mut self, name: &str, node: &Node<'_>, left: f64, share: f64, row: usize) {
-        self.drawn += 1;
-        self.rows = self.rows.max(row + 1);
-        let called: f64 = node.calls.values().map(|node| node.after).sum();
-        let own = (node.after - called).max(0.0);
-        let differs = node.differs();
-        // Figures are whole numbers over a count of operations: what is smaller is rounding.
-        let (class, strength) = if differs.abs() <= 1e-6 * (1.0 + node.after) {
-            ("same", 1.0)
-        } else {
-            let strength = 0.2 + 0.6 * (differs.abs() / self.most).min(1.0);
-            (if differs > 0.0 { "grew" } else { "shrank" }, strength)
-        };
-        let sign = if differs > 0.0 { "+" } else { "" };
-        let about = format!(
-            "{name}: {} guest instructions an operation with all it calls, {} its own; {sign}{} to before",
-            instructions(node.after),
-            instructions(own),
-            instructions(differs),
-        );
-        let text = if share >= LEAST_TEXT {
-            format!(
-                "<text x=\"4\" y=\"13\">{}</text>",
-                escaped(&short(name, 60))
-            )
-        } else {
-            String::new()
-        };
-        // A string takes what is written to it.
-        let _ = write!(
-            self.frames,
-            "<svg x=\"{:.3}%\" y=\"{}\" width=\"{:.3}%\" height=\"{ROW}\"><title>{}</title>\
-             <rect class=\"{class}\" width=\"100%\" height=\"100%\" fill-opacity=\"{strength:.2}\"/>{text}</svg>",
-            left * 100.0,
-            row * ROW,
-            share * 100.0,
-            escaped(&about),
-        );
-    }
 }
 
 /// Guest instructions with two decimals at most.

@@ -17,6 +17,7 @@ mod growth;
 mod kernels;
 mod latency;
 mod mails;
+mod profile;
 mod questions;
 mod replays;
 mod side;

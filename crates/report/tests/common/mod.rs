@@ -270,17 +270,47 @@ fn explain() -> Document {
             {"task": "server", "cause": "pre-empted on the way out of writev", "count": 110,
              "kind": "preempted-on-the-way-out"},
         ]},
-        "tasks": [], "slow": [{
+        "tasks": [{"task": "client", "threads": 1, "switches": 200, "running_ns": 900_000_000, "runnable_ns": 300_000_000,
+                   "blocked_ns": 1_700_000_000, "unknown_ns": 1_000_000, "wall_ns": 2_901_000_000_u64}],
+        "slow": [{
             "call": "mmap", "task": "cc", "tid": 7, "begin_ns": 5, "length_ns": 30_000_000, "at_least": false,
             "excess_ns": 30_000_000, "parts": [part("direct-reclaim", 20_000_000), part("on-cpu", 10_000_000)],
         }],
         "calls": [{"kind": "mmap", "count": 90, "slow": 1, "total_ns": 40_000_000, "most_ns": 30_000_000,
                    "slow_parts": [part("direct-reclaim", 20_000_000)]}],
-        "memory": {}, "functions": null,
+        "memory": {}, "functions": null, "profile": profile(),
         "advice": [{"word": "reclaim", "text": "hold less", "evidence": "66 % of the time"}],
         "missing": [{"what": "locks", "why": "not captured"}],
     });
     Document::Explain(serde_json::from_value(all).expect("an explained trace"))
+}
+
+/// A thread that maps, and one without names.
+fn profile() -> serde_json::Value {
+    let state = |state: &str, call: Option<&str>, samples: u64| json!({"state": state, "call": call, "samples": samples});
+    let function = |function: &str, mode: &str, own: u64, all: u64| json!({"function": function, "mode": mode, "own_samples": own, "with_calls_samples": all});
+    let stack = |frames: &[&str], samples: u64| json!({"frames": frames, "samples": samples});
+    json!({
+        "samples": 1000, "period_ns": 1_001_001, "innermost": {"user": 180, "kernel": 700, "unnamed": 120},
+        "threads": [
+            {"task": "client", "samples": 900, "innermost": {"user": 180, "kernel": 700, "unnamed": 20},
+             "states": [state("in mmap", Some("mmap"), 700), state("user mode", None, 200)]},
+            {"task": "<server>", "samples": 100, "innermost": {"user": 0, "kernel": 0, "unnamed": 100},
+             "states": [state("user mode", None, 100)]},
+        ],
+        "functions": [
+            function("clear_page_erms_[k]", "kernel", 600, 600), function("compute", "user", 180, 180),
+            function("libc.so.6 [no symbol]", "unnamed", 120, 120), function("do_mmap_[k]", "kernel", 100, 700),
+            function("main", "user", 0, 880),
+        ],
+        "stacks": [
+            stack(&["<server>", "user mode", "libc.so.6 [no symbol]"], 100),
+            stack(&["client", "in mmap", "main", "do_mmap_[k]"], 100),
+            stack(&["client", "in mmap", "main", "do_mmap_[k]", "clear_page_erms_[k]"], 600),
+            stack(&["client", "user mode", "libc.so.6 [no symbol]"], 20),
+            stack(&["client", "user mode", "main", "compute"], 180),
+        ],
+    })
 }
 
 fn comparison() -> Document {
