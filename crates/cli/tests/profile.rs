@@ -26,8 +26,8 @@ const PROGRAM: &str = r#"
 #include <time.h>
 static volatile unsigned long sink[64];
 static double spent(clockid_t clock) { struct timespec t; clock_gettime(clock, &t); return t.tv_sec + t.tv_nsec * 1e-9; }
-__attribute__((noinline)) void seventy(int w) { for (int i = 0; i < 70000; i++) sink[w]++; }
-__attribute__((noinline)) void thirty(int w) { for (int i = 0; i < 30000; i++) sink[w]++; }
+__attribute__((noinline)) void seventy(int w) { for (int i = 0; i < 700000; i++) sink[w]++; }
+__attribute__((noinline)) void thirty(int w) { for (int i = 0; i < 300000; i++) sink[w]++; }
 static void *thread(void *of) {
   int large = of != 0;
   pthread_setname_np(pthread_self(), large ? "large" : "small");
@@ -129,7 +129,7 @@ fn own(profile: &Value, function: &str) -> f64 {
     share(profile, "functions", "function", function, "own_samples")
 }
 
-/// Frame pointers or none, static or not: the innermost function is right. Stripped it is unknown, and said to be.
+/// The shares are the program's own: 70 to 30 within 5 points. Frame pointers or none, static or not: the innermost function is right. Stripped it is unknown, and said to be.
 #[test]
 fn functions_have_the_shares_that_they_have() {
     if !may("record --samples") {
@@ -151,8 +151,13 @@ fn functions_have_the_shares_that_they_have() {
             "{flags:?}: seventy {seventy:.1} %, thirty {thirty:.1} % of {}",
             profile["samples"]
         );
-        assert!((seventy - 70.0).abs() < 5.0, "{flags:?} {seventy} {thirty}");
-        assert!((thirty - 30.0).abs() < 5.0, "{flags:?} {seventy} {thirty}");
+        // What is left is the kernel's: switches and their tracing, more of it on a busy machine.
+        let both = seventy + thirty;
+        assert!(both > 85.0, "{flags:?} {seventy} {thirty}");
+        assert!(
+            (seventy / both - 0.7).abs() < 0.05,
+            "{flags:?} {seventy} {thirty}"
+        );
     }
     let run = Run::new();
     let Some(program) = compiled(run.directory.path(), &["-s"]) else {
