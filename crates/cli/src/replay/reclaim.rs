@@ -7,8 +7,8 @@ use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::{Linux, signals};
 use stopgap_models::reclaim::{
-    self as model, Kernel, Load, Lru, Policy, Prices, Release, Setting, advice, not_validated,
-    prices, row,
+    self as model, Kernel, Load, Lru, Policy, Prices, Release, Setting, advice, mail,
+    not_validated, prices, row,
 };
 use stopgap_report::replay as tables;
 use stopgap_report::text::plain;
@@ -83,6 +83,7 @@ pub(crate) fn run(flags: &ReplayReclaim) -> Result<ExitCode, Failure> {
             not_validated: not_validated(flags.lru),
             prices: prices(costs(load)),
             advice: advice(&rows),
+            mail: mail(&rows),
             beside: path.map(|path| path.display().to_string()),
         }),
         rows: rows.into_iter().map(Row::Reclaim).collect(),

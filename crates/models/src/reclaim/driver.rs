@@ -7,7 +7,8 @@
 //! **Lineage.** drivers/gpu/drm/i915: `i915_gem_object_put_pages_gtt()`, `i915_gem_shrink()`,
 //! `i915_gem_shrinker_scan()` (4.19 to 6.12); `do_shrink_slab()` (mm/vmscan.c) for how much it is asked; mail 004;
 //! `check_move_unevictable_folios()`, `shmem_unlock_mapping()`. Left out: what a GPU has still to do, writeback of what is
-//! unused, framebuffers. In 2018 all of it is under one lock, and whoever needs it waits.
+//! unused, framebuffers. In 2018 all of it is under one lock, and whoever needs it waits. Left out as well: whoever needs the
+//! lock spins for it, while its holder may not run because a thread of the highest priority has its CPU.
 
 use super::memory::{By, Memory, OutOfMemory};
 use super::meter::Cause;
@@ -106,7 +107,7 @@ impl Memory {
         let policy = self.setting.policy;
         let has = |memory: &Memory| memory.driver.objects[object as usize].pages.len();
         for _ in 0..count {
-            self.meter.resched(); // the driver lets others run before each page
+            self.meter.resched(); // since 5.0; before that nobody else ran until the object was full
             #[allow(clippy::cast_possible_truncation)] // at most 4096
             let slot = has(self) as u32;
             if slot == OBJECT_PAGES {

@@ -24,6 +24,7 @@ mod balance;
 mod classic;
 mod driver;
 mod load;
+mod mail;
 mod memory;
 mod meter;
 mod mglru;
@@ -36,6 +37,7 @@ mod setting;
 mod workingset;
 
 pub use advice::advice;
+pub use mail::mail;
 pub use meter::Cause;
 pub use outcome::{OutOfMemoryPoint, Outcome};
 pub use prices::Prices;

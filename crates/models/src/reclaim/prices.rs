@@ -84,8 +84,8 @@ impl Prices {
         list: 20,
     };
 
-    /// Mail 004's machine (Kaby Lake, 2018, one LRU lock for a whole node): as far as it can be told from the mail's
-    /// means of 2 MiB allocations, else [`Prices::RECENT`].
+    /// Mail 004's machine (Kaby Lake, 2018, one LRU lock for a whole node): populating is fitted to the mail's mean beside
+    /// nothing held, which is therefore no prediction. No other price is fitted to the mail.
     pub const MAIL: Prices = Prices {
         fault: 1_450,
         read: 260,
@@ -93,8 +93,6 @@ impl Prices {
         kept: 230,
         clean: 60,
         deactivate: 30,
-        unlock: 114,
-        walk: 1_000,
         ..Prices::RECENT
     };
 
@@ -105,7 +103,6 @@ impl Prices {
         const RATES: &str = "assumption: so that as many pages are reclaimed a second, beside nothing held, as /proc/vmstat counts";
         const SHARE: &str = "fit: 64 MiB of 128 MiB pinned";
         const MEASURED: &str = "measured by probe reclaim";
-        const FIT: &str = "fit: mail 004";
         const TOLD: &str = "assumption";
         let mail = *self == Prices::MAIL;
         let of = |mails: &'static str, else_: &'static str| if mail { mails } else { else_ };
@@ -155,12 +152,7 @@ impl Prices {
             ("locking", lock, PAGE, MEASURED),
             ("marking a mapping", mark, "ns a 16 MiB object", MEASURED),
             ("dropping a reference", unpin, PAGE, MEASURED),
-            (
-                "moving back alone",
-                unlock,
-                PAGE,
-                of("assumption: as in a batch", MEASURED),
-            ),
+            ("moving back alone", unlock, PAGE, MEASURED),
             (
                 "moving back in a batch",
                 move_back,
@@ -171,7 +163,7 @@ impl Prices {
                 "looking up in a second pass",
                 walk,
                 PAGE,
-                of(FIT, "assumed part of SHM_UNLOCK"),
+                "assumed part of SHM_UNLOCK, of which the whole is measured",
             ),
             ("freeing a purged page", purge, PAGE, TOLD),
             ("on or off a list, interrupts off", list, PAGE, TOLD),

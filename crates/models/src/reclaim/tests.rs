@@ -157,35 +157,23 @@ fn mail(policy: Policy, release: Release, prices: &Prices) -> f64 {
     (1..=3).map(mean).sum::<f64>() / 3.0
 }
 
-/// "0.8, 1.4, 9.6, 14.7 ms": the order, and that only the release path separates the last from a repair.
+/// A second pass at the price that `SHM_UNLOCK` has here is as good as a batch, and both are as good as locking each page:
+/// mail 004 says otherwise (14.7 ms against 9.6), and [`super::mail()`] says that it does.
 #[test]
-fn mail_004s_order_and_the_release_path_as_its_cause() {
+fn off_the_lists_is_better_than_stock_however_it_is_released() {
     let of = |policy, release| mail(policy, release, &Prices::MAIL);
     let idle = of(Policy::None, Release::Batch);
     let locked = of(Policy::Mlock, Release::Batch);
     let stock = of(Policy::Held, Release::Batch);
-    let second_pass = of(Policy::Mapping, Release::SecondPass);
-    let batch = of(Policy::Mapping, Release::Batch);
-    let resched = of(Policy::Mapping, Release::BatchResched);
-    let all = format!("{idle} {locked} {stock} {second_pass}; {batch} {resched}");
+    let marked = [Release::SecondPass, Release::Batch, Release::BatchResched];
+    let marked = marked.map(|release| of(Policy::Mapping, release));
+    let all = format!("{idle} {locked} {stock}; {marked:?}");
+    // The fit: no prediction.
     assert!((0.7..0.9).contains(&idle), "{all}");
-    assert!(idle * 1.03 < locked, "{all}");
-    assert!(locked * 1.03 < stock, "{all}");
-    assert!(stock * 1.03 < second_pass, "{all}");
-    // Nothing but the way of release differs: it is as good as locking again.
-    for repaired in [batch, resched] {
-        assert!(repaired < stock && repaired < locked * 1.1, "{all}");
+    assert!(idle * 1.03 < locked && locked * 1.03 < stock, "{all}");
+    for repaired in marked {
+        assert!(repaired * 1.03 < stock && repaired < locked * 1.1, "{all}");
     }
-    // Without the second look-up the second pass is a batch: that is what it costs.
-    let free = mail(
-        Policy::Mapping,
-        Release::SecondPass,
-        &Prices {
-            walk: 0,
-            ..Prices::MAIL
-        },
-    );
-    assert!(free < stock, "{free}; {all}");
 }
 
 /// The longest stretch is an object's pages, unless others may run after each batch.

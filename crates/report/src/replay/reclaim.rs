@@ -55,8 +55,8 @@ pub(super) fn screen(replay: &Replay, setting: &ReclaimSetting, style: Style) ->
         .map(|flag| format!("{flag} {}", value(first, flag)))
         .collect();
     let mut text = String::new();
-    if let Some(advice) = &setting.advice {
-        text.push_str(&wrap(&plain(advice), style.width, 2));
+    for sentence in [&setting.mail, &setting.advice].into_iter().flatten() {
+        text.push_str(&wrap(&plain(sentence), style.width, 2));
     }
     if let Some(why) = &setting.not_validated {
         text.push_str(&wrap(

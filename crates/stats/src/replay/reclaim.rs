@@ -22,6 +22,8 @@ pub struct ReclaimSetting {
     pub prices: Vec<Assumption>,
     /// Which policy to use, and why; absent where no row tells.
     pub advice: Option<String>,
+    /// Whether the rows have the order of mail 004, and its figures; absent unless the mail's four rows are here.
+    pub mail: Option<String>,
     /// The file of the record that the rows stand beside; absent where none was given.
     pub beside: Option<String>,
 }
