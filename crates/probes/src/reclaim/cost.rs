@@ -90,6 +90,22 @@ pub(super) fn map(system: &dyn System, bytes: Bytes) -> Result<Mapping> {
     Ok(mapping)
 }
 
+/// A mapping of a memfd of its own: shmem, as a driver's objects are. In base pages.
+pub(super) fn shared(system: &dyn System, bytes: Bytes) -> Result<Mapping> {
+    let file = system.mem_file(bytes)?;
+    let mapping = system.map(&MapRequest {
+        length: bytes,
+        protection: Protection::Write,
+        kind: MapKind::File {
+            file: &file,
+            offset: Bytes(0),
+        },
+        align: Bytes(0),
+    })?;
+    base_pages(system, &mapping);
+    Ok(mapping)
+}
+
 pub(super) fn base_pages(system: &dyn System, mapping: &Mapping) {
     // A kernel without huge pages refuses, and then there is nothing to ask for.
     let _ = system.advise(
@@ -100,7 +116,7 @@ pub(super) fn base_pages(system: &dyn System, mapping: &Mapping) {
     );
 }
 
-/// Holds a private mapping.
+/// Holds a mapping.
 ///
 /// # Panics
 /// For `SHM_LOCK`, which holds segments only.
@@ -190,7 +206,7 @@ impl Experiment<'_> {
                 base_pages(system, segment.mapping());
                 Memory::Segment(segment)
             }
-            _ => Memory::Mapped(map(system, task.bytes)?),
+            _ => Memory::Mapped(shared(system, task.bytes)?),
         };
         self.hold_and_release(task, &memory);
         match memory {

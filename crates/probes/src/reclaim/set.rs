@@ -7,7 +7,7 @@ use stopgap_kernel::holds::{Held, Segment, Way};
 use stopgap_kernel::memory::{Advice, Mapping};
 use stopgap_kernel::{Result, System};
 
-use super::cost::{base_pages, hold, map, populate};
+use super::cost::{base_pages, hold, populate, shared};
 use super::parameters::Mode;
 
 /// Objects that [`Mode::ShmChurn`] makes of its set, each a segment.
@@ -19,7 +19,7 @@ const UNLOCKED: Nanos = Nanos::millis(10);
 pub(super) enum Set {
     /// There is none.
     Nothing,
-    /// Private anonymous memory, held in a way or not at all.
+    /// A mapped memfd, held in a way or not at all.
     Mapped(Mapping, Option<Way>),
     /// Segments, to be locked and to stay so.
     Locked(Vec<Segment>),
@@ -51,7 +51,7 @@ impl Set {
                 .collect::<Result<Vec<Segment>>>()
         };
         let mapped = |way| {
-            let mapping = map(system, bytes)?;
+            let mapping = shared(system, bytes)?;
             populate(system, &mapping)?;
             Ok(Set::Mapped(mapping, way))
         };
