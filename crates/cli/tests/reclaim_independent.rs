@@ -24,8 +24,8 @@ const NEAR: f64 = 1.1;
 fn compiled(folder: &Path) -> Option<PathBuf> {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/independent/reclaim.c");
     let program = folder.join("independent");
-    let built = Command::new("cc").args(["-O2", "-o"]);
-    let built = built
+    let built = Command::new("cc")
+        .args(["-O2", "-o"])
         .arg(&program)
         .args([source, "-lpthread"])
         .output()
