@@ -51,8 +51,8 @@ pub(crate) struct Samples {
     numbers: HashMap<Text, u32>,
     nodes: Vec<Node>,
     children: HashMap<(u32, u32), u32>,
-    /// The innermost node of a stack in a state.
-    seen: HashMap<(u32, Text), u32>,
+    /// The innermost node of a thread's stack in a system call or in none.
+    seen: HashMap<(u32, Option<Text>, Text), u32>,
     count: u64,
 }
 
@@ -86,16 +86,23 @@ impl Default for Samples {
 }
 
 impl Samples {
-    /// Adds a sample of a thread named `thread` in the state `state`.
-    pub(crate) fn add(&mut self, thread: &str, state: &str, stack: &Stack) {
+    /// Adds a sample of a thread named `thread`, which is in the system call `call` as far as is known. `state` says its
+    /// state by call and stack.
+    pub(crate) fn add(
+        &mut self,
+        thread: &str,
+        call: Option<&Text>,
+        stack: &Stack,
+        state: impl FnOnce(Option<&str>, &Stack) -> String,
+    ) {
         self.count += 1;
         let thread = self.below(ROOT, thread);
-        let state = self.below(thread, state);
-        let key = (state, Text::clone(&stack.0));
+        let key = (thread, call.map(Text::clone), Text::clone(&stack.0));
         if let Some(&leaf) = self.seen.get(&key) {
             self.nodes[leaf as usize].own += 1;
             return;
         }
+        let state = self.below(thread, &state(call.map(|call| &**call), stack));
         let mut frames: Vec<&str> = stack.frames().rev().take(MOST_FRAMES).collect();
         if frames.is_empty() {
             frames.push(UNKNOWN);
@@ -390,10 +397,17 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// The state stands for the call, too: one call and stack have one state.
+    fn add(samples: &mut Samples, thread: &str, state: &str, stack: &str) {
+        let call: Text = state.into();
+        let stack = Stack(stack.into());
+        samples.add(thread, Some(&call), &stack, |_, _| state.to_owned());
+    }
+
     fn samples(all: &[(&str, &str, &str)]) -> Samples {
         let mut samples = Samples::default();
         for (thread, state, stack) in all {
-            samples.add(thread, state, &Stack((*stack).into()));
+            add(&mut samples, thread, state, stack);
         }
         samples
     }
@@ -469,11 +483,11 @@ mod tests {
     fn what_is_beyond_its_bounds_is_counted_all_the_same() {
         let mut samples = Samples::default();
         for index in 0..MOST_NODES / 2 {
-            samples.add("t", "user mode", &Stack(format!("main;f{index};g").into()));
+            add(&mut samples, "t", "user mode", &format!("main;f{index};g"));
         }
-        samples.add("new", "user mode", &Stack("main".into()));
+        add(&mut samples, "new", "user mode", "main");
         let deep = vec!["again"; 5_000].join(";");
-        samples.add("t", "user mode", &Stack(deep.as_str().into()));
+        add(&mut samples, "t", "user mode", &deep);
         assert!(samples.nodes.len() < 2 * MOST_NODES);
         let profile = samples.to_record(None);
         let count = MOST_NODES as u64 / 2 + 2;
@@ -494,7 +508,7 @@ mod tests {
         ) {
             let mut samples = Samples::default();
             for (thread, state, stack) in &all {
-                samples.add(thread, state, &Stack(stack.as_str().into()));
+                add(&mut samples, thread, state, stack);
             }
             let profile = samples.to_record(None);
             let count = all.len() as u64;

@@ -21,16 +21,16 @@ impl Explainer {
             Some(tid) => name(tid, comm),
             None => comm.map_or_else(|| "unknown thread".into(), Clone::clone),
         };
-        let state = state(
-            thread.map_or(&Where::Unknown, |thread| &thread.place),
-            stack,
-        );
-        self.samples.add(&task, &state, stack);
+        let call = match thread.map(|thread| &thread.place) {
+            Some(Where::In(call)) => Some(&call.name),
+            _ => None,
+        };
+        self.samples.add(&task, call, stack, state);
     }
 }
 
-/// The state of a thread that is in `place` as far as the events say, and whose stack is `stack`.
-fn state(place: &Where, stack: &Stack) -> String {
+/// The state of a thread that is in `call` as far as the events say, and whose stack is `stack`.
+fn state(call: Option<&str>, stack: &Stack) -> String {
     let Some(inner) = stack.frames().next_back() else {
         return "unknown".to_owned();
     };
@@ -39,10 +39,7 @@ fn state(place: &Where, stack: &Stack) -> String {
         return if known { "user mode" } else { "unknown" }.to_owned();
     }
     // A recording may have some calls alone: of the others the stack tells.
-    let call = match place {
-        Where::In(call) => Some(&*call.name),
-        _ => stack::call(stack),
-    };
+    let call = call.or_else(|| stack::call(stack));
     if call.is_some() || stack::in_call(stack) {
         return in_call(call);
     }
