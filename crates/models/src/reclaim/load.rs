@@ -5,8 +5,8 @@
 //! interrupt waits for the stretch's end.
 //!
 //! **Lineage.** The live probe's load (`stopgap probe reclaim`); `gem_syslatency -b -m` of igt-gpu-tools (mail 004). Left
-//! out: time slices (in the mail each CPU's two threads share it, the measuring one before the other), the GPU's own work, huge pages, reading ahead of
-//! the reader.
+//! out: time slices (in the mail each CPU's two threads share it, the measuring one before the other), the GPU's own work,
+//! huge pages, reading ahead of the reader.
 
 use stopgap_events::random::Random;
 use stopgap_stats::histogram::Histogram;
