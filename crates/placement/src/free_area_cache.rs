@@ -10,7 +10,7 @@
 //!   what mail 000 reports. 3.8 replaced both by the gap tree.
 //! * State: the VMAs with the one looked up last, free_area_cache, cached_hole_size.
 //! * Cost: a search visits up to every VMA, each for a lookup of O(log N), because a scan's next probe
-//!   never lies in the VMA that was looked up last. A free costs O(log N). Memory: a VMA an entry.
+//!   never lies in the VMA that was looked up last. A free costs O(log N). Memory: 64 bytes a VMA.
 //! * Here: addresses are counted from the window's start, so the kernel's page 0 is the window's first
 //!   page. The window's end is TASK_SIZE and, top-down, mmap_base; TASK_UNMAPPED_BASE is a third of the
 //!   window above its start, rounded up to a page. Bottom-up mmap_base is TASK_UNMAPPED_BASE, as
@@ -24,7 +24,7 @@
 //!   which these searches do not have ([`Lack`]). A hint that leaves the window is no hint, where the
 //!   kernel looks it up before it says so. There was no guard between neighbours yet.
 //! * [`Work`]: `visited` counts calls of find_vma while searching and steps along the list, the step off
-//!   its end among them; `full_scans` counts searches that scanned from mmap_base, or bottom-up from
+//!   its end among them; `descended` the nodes that those calls pass before the one that they give; `full_scans` counts searches that scanned from mmap_base, or bottom-up from
 //!   TASK_UNMAPPED_BASE, once each. The single probe of 2.6.35 is no scan.
 
 use core::marker::PhantomData;
@@ -37,7 +37,6 @@ use crate::contract::{
 };
 
 mod mm;
-mod vmas;
 
 #[cfg(test)]
 pub(crate) mod drawn;
@@ -45,6 +44,7 @@ pub(crate) mod drawn;
 mod tests;
 
 pub use mm::Mm;
+pub(crate) use mm::Place;
 
 /// What differs between the kernels of this era.
 pub trait Version: Send + Sync + 'static {
@@ -52,9 +52,9 @@ pub trait Version: Send + Sync + 'static {
     /// the cache.
     const UNMAP_FORGETS_HOLES: bool;
 
-    /// The top-down search for `size` bytes, a hint having failed. `None` where the kernel goes on to
-    /// its bottom-up search.
-    fn top_down(mm: &mut Mm, size: u64) -> Option<u64>;
+    /// The top-down search for `size` bytes, a hint having failed: the address, and the VMA above it.
+    /// `None` where the kernel goes on to its bottom-up search.
+    fn top_down(mm: &mut Mm, size: u64) -> Option<Place>;
 }
 
 /// The policy of [`Version`] `V`.
@@ -97,15 +97,15 @@ impl<V: Version> FreeAreaCache<V> {
         }
     }
 
-    fn search(mm: &mut Mm, need: &Need) -> Option<u64> {
+    fn search(mm: &mut Mm, need: &Need) -> Option<Place> {
         if mm.layout() == Direction::BottomUp {
             return mm.bottom_up(need);
         }
-        if let Some(address) = mm.hinted(need) {
-            return Some(address);
+        if let Some(place) = mm.hinted(need) {
+            return Some(place);
         }
-        if let Some(address) = V::top_down(mm, need.size) {
-            return Some(address);
+        if let Some(place) = V::top_down(mm, need.size) {
+            return Some(place);
         }
         mm.fall_back(need)
     }
@@ -122,15 +122,15 @@ impl<V: Version> Policy for FreeAreaCache<V> {
             return Err(PlaceError::Lacks(lack));
         }
         let found = self.mm.search(|mm| Self::search(mm, &need));
-        let start = found.ok_or(PlaceError::Exhausted)?;
+        let (start, above) = found.ok_or(PlaceError::Exhausted)?;
         let range = Range::new(start, start + need.size);
-        self.mm.take(range, need.merge);
+        self.mm.take(range, need.merge, above);
         Ok(range)
     }
 
     fn free(&mut self, range: Range) -> Result<(), FreeError> {
-        let hole = self.mm.vmas.free(range)?;
-        self.mm.unmapped(hole, V::UNMAP_FORGETS_HOLES);
+        let above = self.mm.vmas.unmap(range)?;
+        self.mm.unmapped(above, V::UNMAP_FORGETS_HOLES);
         Ok(())
     }
 

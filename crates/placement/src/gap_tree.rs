@@ -40,33 +40,32 @@
 //!
 //! # What is left out
 //!
-//! The cache of the last VMA found (`mmap_cache`), stack guard gaps (2017), file offsets and
+//! Stack guard gaps (2017), file offsets and
 //! `anon_vma`s (VMAs merge if they touch and their [`Merge`](crate::Merge) is equal), the limit on the
 //! number of VMAs. Van Riel's v1 searched with code of its own, and climbing with the rbtree of 3.5 it
 //! recomputed each node's sibling, too; here it searches as 3.8 did and recomputes the path alone,
 //! which halves its work: what it is found to cost is a lower bound. Trees are limited to 2^32 - 1 VMAs.
 
-mod balance;
-mod check;
 pub mod lazy;
-mod nodes;
 pub mod propagation;
 mod search;
 #[cfg(test)]
 mod tests;
-mod vmas;
 
-use crate::contract::{Space, Work};
+use alloc::string::String;
 
-use nodes::Nodes;
+use crate::contract::{
+    Direction, FreeError, Merge, Need, PlaceError, Policy, Range, Request, Space, Statistics, Work,
+};
+use crate::vmas::{Id, Propagation, Vmas};
+
+use search::Wanted;
 
 /// VMAs in a tree whose gaps are kept right by `P`.
 #[derive(Debug, Clone)]
 pub struct GapTree<P> {
-    space: Space,
-    nodes: Nodes,
-    propagation: P,
-    /// Without what [`Nodes`] and `P` count themselves.
+    vmas: Vmas<P>,
+    /// Without what [`Vmas`] counts itself.
     work: Work,
 }
 
@@ -76,3 +75,83 @@ pub type Linux3_8 = GapTree<propagation::EarlyStop>;
 pub type VanRielV1 = GapTree<propagation::ToRoot>;
 /// Mail 003's proposal.
 pub type WeinerLazy = GapTree<lazy::Lazy>;
+
+#[allow(private_bounds)] // the ways of propagating are ours alone
+impl<P: Propagation> GapTree<P> {
+    /// Nothing is mapped yet.
+    #[must_use]
+    pub fn new(space: Space) -> GapTree<P> {
+        GapTree {
+            vmas: Vmas::new(space),
+            work: Work::default(),
+        }
+    }
+
+    /// `get_unmapped_area`: where `need` goes, and the VMA above that, maybe `NIL`.
+    fn choose(&mut self, need: &Need) -> Option<(u64, Id)> {
+        if let Some(hinted) = need.hinted(self.vmas.space()) {
+            let (above, visited) = self.vmas.find(hinted.start);
+            self.work.visited += visited;
+            // "Starts" at the window's end if it is `NIL`.
+            if hinted.end <= self.vmas.nodes[above].range.start {
+                return Some((hinted.start, above));
+            }
+        }
+        let wanted = Wanted::new(self.vmas.space(), need)?;
+        let pending = self.vmas.propagation.pending();
+        let visited = &mut self.work.visited;
+        let found = if need.direction == Direction::BottomUp {
+            wanted.lowest(&self.vmas.nodes, pending, visited)
+        } else {
+            wanted.highest(&self.vmas.nodes, pending, visited)
+        };
+        if found.is_none() {
+            self.vmas.propagation.failed(&mut self.vmas.nodes);
+        }
+        found
+    }
+}
+
+impl<P: Propagation> Policy for GapTree<P> {
+    fn space(&self) -> Space {
+        self.vmas.space()
+    }
+
+    #[inline]
+    fn place(&mut self, request: &Request) -> Result<Range, PlaceError> {
+        let need = self.vmas.space().need(request)?;
+        let (start, above) = self.choose(&need).ok_or(PlaceError::Exhausted)?;
+        let range = Range::new(start, start + need.size);
+        self.vmas.map(range, need.merge, above);
+        self.work.placed += 1;
+        Ok(range)
+    }
+
+    fn free(&mut self, range: Range) -> Result<(), FreeError> {
+        self.vmas.unmap(range).map(drop)
+    }
+
+    fn keeps_vmas(&self) -> bool {
+        true
+    }
+
+    fn protect(&mut self, part: Range, merge: Merge) -> Result<(), FreeError> {
+        self.vmas.protect(part, merge)
+    }
+
+    fn statistics(&self) -> Statistics {
+        self.vmas.statistics()
+    }
+
+    fn work(&self) -> Work {
+        Work {
+            propagated: self.vmas.nodes.recomputed,
+            flushes: self.vmas.propagation.flushes(),
+            ..self.work
+        }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.vmas.check()
+    }
+}

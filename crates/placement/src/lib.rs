@@ -36,6 +36,7 @@ pub mod registry;
 #[cfg(any(feature = "std", test))]
 pub mod shared;
 pub mod stopgap;
+mod vmas;
 
 pub use contract::{
     Direction, FreeError, Impossible, Lack, Merge, Need, PlaceError, Policy, Range, Request, Space,

@@ -12,7 +12,7 @@
 //! * A scan from the base that a failed probe began leaves cached_hole_size as it was; a reset makes
 //!   it 0 first.
 
-use crate::free_area_cache::{FreeAreaCache, Mm, Version};
+use crate::free_area_cache::{FreeAreaCache, Mm, Place, Version};
 
 /// Linux 2.6.13 to 3.3.
 #[derive(Debug, Clone, Copy)]
@@ -24,10 +24,10 @@ pub type Linux2_6_35 = FreeAreaCache<V2_6_35>;
 impl Version for V2_6_35 {
     const UNMAP_FORGETS_HOLES: bool = true;
 
-    fn top_down(mm: &mut Mm, size: u64) -> Option<u64> {
+    fn top_down(mm: &mut Mm, size: u64) -> Option<Place> {
         mm.reset_if_a_hole_may_hold(size);
-        if let Some(address) = mm.probe_under_cache(size) {
-            return Some(address);
+        if let Some(place) = mm.probe_under_cache(size) {
+            return Some(place);
         }
         mm.scan_from_base(size)
     }

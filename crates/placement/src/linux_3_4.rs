@@ -12,7 +12,7 @@
 //!   reset does. That makes pbobench's slope 2.5 times flatter, and leaves it linear.
 //! * Bottom-up, munmap(2) moves the cache but no longer sets cached_hole_size.
 
-use crate::free_area_cache::{FreeAreaCache, Mm, Version};
+use crate::free_area_cache::{FreeAreaCache, Mm, Place, Version};
 
 /// Linux 3.4 to 3.7.
 #[derive(Debug, Clone, Copy)]
@@ -24,7 +24,7 @@ pub type Linux3_4 = FreeAreaCache<V3_4>;
 impl Version for V3_4 {
     const UNMAP_FORGETS_HOLES: bool = false;
 
-    fn top_down(mm: &mut Mm, size: u64) -> Option<u64> {
+    fn top_down(mm: &mut Mm, size: u64) -> Option<Place> {
         mm.reset_if_a_hole_may_hold(size);
         mm.scan_from_cache(size)
     }

@@ -308,6 +308,7 @@ fn since((after, before): (Work, Work)) -> Work {
     Work {
         placed: after.placed - before.placed,
         visited: after.visited - before.visited,
+        descended: after.descended - before.descended,
         propagated: after.propagated - before.propagated,
         resets: after.resets - before.resets,
         full_scans: after.full_scans - before.full_scans,

@@ -25,6 +25,9 @@ pub struct Work {
     /// VMAs, nodes or free areas looked at while searching. For `linux-2.6.35` and `linux-3.4`:
     /// calls of `find` and steps along the list.
     pub visited: u64,
+    /// Nodes of a tree that lookups of visited VMAs passed on their way down (2.6.35, 3.4); 0 where a visit is
+    /// of a node.
+    pub descended: u64,
     /// Steps that keep a search structure right after a change: nodes recomputed, at whatever level.
     pub propagated: u64,
     /// Searches that began at the base again because of cached_hole_size (2.6.35, 3.4).
@@ -40,6 +43,7 @@ impl Work {
     pub(crate) const ZERO: Work = Work {
         placed: 0,
         visited: 0,
+        descended: 0,
         propagated: 0,
         resets: 0,
         full_scans: 0,

@@ -2,13 +2,15 @@ use alloc::format;
 use alloc::string::String;
 
 use crate::contract::{Direction, Merge, Need, Range, Space, Work};
+use crate::vmas::{Id, NIL, Plain, Vmas};
 
-use super::vmas::{Neighbours, VmaSet};
+/// Where a request goes, and the VMA above it, maybe `NIL`.
+pub(crate) type Place = (u64, Id);
 
 /// What the kernel has in mm_struct for placing, and the parts of the search that the versions share.
 #[derive(Debug, Clone)]
 pub struct Mm {
-    pub(super) vmas: VmaSet,
+    pub(super) vmas: Vmas<Plain>,
     pub(super) work: Work,
     /// [`Direction::TopDown`] or [`Direction::BottomUp`].
     layout: Direction,
@@ -42,7 +44,7 @@ impl Mm {
             Direction::TopDown | Direction::Any => (Direction::TopDown, window.end),
         };
         Mm {
-            vmas: VmaSet::new(space),
+            vmas: Vmas::new(space),
             work: Work::default(),
             layout,
             window,
@@ -76,28 +78,35 @@ impl Mm {
         address - self.window.start
     }
 
-    fn find(&mut self, address: u64) -> Option<Range> {
+    /// The lowest VMA that ends above `address`. `NIL`, if there is none, "starts" at the window's end.
+    fn find(&mut self, address: u64) -> (Id, Range) {
+        let (vma, nodes) = self.vmas.find(address);
         self.work.visited += 1;
-        self.vmas.find(address)
+        self.work.descended += nodes.saturating_sub(1);
+        (vma, self.vmas.nodes[vma].range)
     }
 
-    fn is_free(&mut self, range: Range) -> bool {
-        self.find(range.start)
-            .is_none_or(|vma| range.end <= vma.start)
+    /// The place of `range`, if it is free.
+    fn if_free(&mut self, range: Range) -> Option<Place> {
+        let (vma, above) = self.find(range.start);
+        (range.end <= above.start).then_some((range.start, vma))
     }
 
     /// Runs `search`, and counts it where it scanned from the base.
-    pub(super) fn search(&mut self, search: impl FnOnce(&mut Mm) -> Option<u64>) -> Option<u64> {
+    pub(super) fn search(
+        &mut self,
+        search: impl FnOnce(&mut Mm) -> Option<Place>,
+    ) -> Option<Place> {
         self.scanned = false;
         let found = search(self);
         self.work.full_scans += u64::from(self.scanned);
         found
     }
 
-    /// The hint's address, if it is free. Leaves the cache as it is.
-    pub(super) fn hinted(&mut self, need: &Need) -> Option<u64> {
+    /// The hint's place, if it is free. Leaves the cache as it is.
+    pub(super) fn hinted(&mut self, need: &Need) -> Option<Place> {
         let range = need.hinted(self.vmas.space())?;
-        self.is_free(range).then_some(range.start)
+        self.if_free(range)
     }
 
     /// Starts at the base again if a hole that was passed over may hold `size` bytes.
@@ -110,26 +119,23 @@ impl Mm {
     }
 
     /// The one look at the `size` bytes right under the cache: if they are free they are taken.
-    pub(crate) fn probe_under_cache(&mut self, size: u64) -> Option<u64> {
+    pub(crate) fn probe_under_cache(&mut self, size: u64) -> Option<Place> {
         // The kernel's comparison is strict: it does not give address 0 here.
         if self.height(self.cache) <= size {
             return None;
         }
-        let range = Range::new(self.cache - size, self.cache);
-        if !self.is_free(range) {
-            return None;
-        }
-        self.cache = range.start;
-        Some(range.start)
+        let place = self.if_free(Range::new(self.cache - size, self.cache))?;
+        self.cache = place.0;
+        Some(place)
     }
 
     /// Scans from the base down.
-    pub(crate) fn scan_from_base(&mut self, size: u64) -> Option<u64> {
+    pub(crate) fn scan_from_base(&mut self, size: u64) -> Option<Place> {
         self.scan_down(self.base, size)
     }
 
     /// Scans from the cache down; having found nothing, once more from the base if that is elsewhere.
-    pub(crate) fn scan_from_cache(&mut self, size: u64) -> Option<u64> {
+    pub(crate) fn scan_from_cache(&mut self, size: u64) -> Option<Place> {
         let from = self.cache;
         let found = self.scan_down(from, size);
         if found.is_some() || from == self.base {
@@ -142,35 +148,32 @@ impl Mm {
 
     /// Probes the `size` bytes under `from`, then those under the lowest VMA in the way, and so on. One
     /// step thus passes over all VMAs of a probe but the lowest, and over the holes between them.
-    fn scan_down(&mut self, from: u64, size: u64) -> Option<u64> {
+    fn scan_down(&mut self, from: u64, size: u64) -> Option<Place> {
         self.scanned |= from == self.base;
         if self.height(from) < size {
             return None;
         }
         let mut address = from - size;
         loop {
-            match self.find(address) {
-                Some(vma) if vma.start < address + size => {
-                    self.hole = larger_hole(self.hole, address, vma.start);
-                    // Strict: a scan does not reach address 0 either, unless it begins there.
-                    if self.height(vma.start) <= size {
-                        return None;
-                    }
-                    address = vma.start - size;
-                }
-                _ => {
-                    self.cache = address;
-                    return Some(address);
-                }
+            let (vma, Range { start, .. }) = self.find(address);
+            if address + size <= start {
+                self.cache = address;
+                return Some((address, vma));
             }
+            self.hole = larger_hole(self.hole, address, start);
+            // Strict: a scan does not reach address 0 either, unless it begins there.
+            if self.height(start) <= size {
+                return None;
+            }
+            address = start - size;
         }
     }
 
     /// arch_get_unmapped_area(): the hint, then from the cache up, then once from the bottom up. A
     /// 64-bit task's search does not look at cached_hole_size.
-    pub(super) fn bottom_up(&mut self, need: &Need) -> Option<u64> {
-        if let Some(address) = self.hinted(need) {
-            return Some(address);
+    pub(super) fn bottom_up(&mut self, need: &Need) -> Option<Place> {
+        if let Some(place) = self.hinted(need) {
+            return Some(place);
         }
         let from = self.cache.max(self.bottom);
         if let Some(found) = self.scan_up(from, need.size) {
@@ -183,31 +186,31 @@ impl Mm {
         self.scan_up(self.bottom, need.size)
     }
 
-    fn scan_up(&mut self, from: u64, size: u64) -> Option<u64> {
+    fn scan_up(&mut self, from: u64, size: u64) -> Option<Place> {
         self.scanned |= from == self.bottom;
         // A request larger than the window was refused, so this cannot be below 0.
         let last = self.window.end - size;
         let mut address = from;
-        let mut vma = self.find(address);
-        let mut list = self.vmas.above(vma.map_or(address, |vma| vma.end));
+        let (mut vma, _) = self.find(address);
         loop {
             if address > last {
                 return None;
             }
-            let Some(hit) = vma.filter(|vma| vma.start < address + size) else {
+            let node = &self.vmas.nodes[vma];
+            if address + size <= node.range.start {
                 self.cache = address + size;
-                return Some(address);
-            };
-            self.hole = larger_hole(self.hole, address, hit.start);
-            address = hit.end;
-            vma = list.next();
+                return Some((address, vma));
+            }
+            self.hole = larger_hole(self.hole, address, node.range.start);
+            address = node.range.end;
+            vma = node.next;
             self.work.visited += 1;
         }
     }
 
     /// A top-down layout's last resort: bottom-up from TASK_UNMAPPED_BASE. Afterwards the next search is
     /// sent to the base.
-    pub(super) fn fall_back(&mut self, need: &Need) -> Option<u64> {
+    pub(super) fn fall_back(&mut self, need: &Need) -> Option<Place> {
         self.cache = self.bottom;
         self.hole = Mm::ANY_HOLE;
         let found = self.bottom_up(need);
@@ -216,21 +219,26 @@ impl Mm {
         found
     }
 
-    pub(super) fn take(&mut self, range: Range, merge: Merge) {
-        self.vmas.take(range, merge);
+    pub(super) fn take(&mut self, range: Range, merge: Merge, above: Id) {
+        self.vmas.map(range, merge, above);
         self.work.placed += 1;
     }
 
-    /// After munmap(2). Top-down (arch_unmap_area_topdown()), a hole above the cache moves the cache to
-    /// the hole's top. Bottom-up (arch_unmap_area()), a hole below the cache moves it to the hole's
-    /// bottom, and with `forget_holes` the hole size becomes [`Mm::ANY_HOLE`].
-    pub(super) fn unmapped(&mut self, hole: Neighbours, forget_holes: bool) {
+    /// What munmap(2) does after it made a hole below `above`, maybe `NIL`. Top-down
+    /// (arch_unmap_area_topdown()), a hole above the cache moves the cache to the hole's top. Bottom-up
+    /// (arch_unmap_area()), a hole below the cache moves it to the hole's bottom, and with `forget_holes`
+    /// the hole size becomes [`Mm::ANY_HOLE`].
+    pub(super) fn unmapped(&mut self, above: Id, forget_holes: bool) {
+        let node = &self.vmas.nodes[above];
         if self.layout == Direction::TopDown {
-            let top = hole.above.unwrap_or(self.base);
-            self.cache = self.cache.max(top).min(self.base);
+            // Top-down the base is the window's end, where `NIL` "starts".
+            self.cache = self.cache.max(node.range.start);
             return;
         }
-        let low = hole.below.unwrap_or(self.base);
+        let low = match node.prev {
+            NIL => self.base,
+            below => self.vmas.nodes[below].range.end,
+        };
         if (self.bottom..self.cache).contains(&low) {
             self.cache = low;
             if forget_holes {

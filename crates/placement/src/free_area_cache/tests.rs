@@ -6,6 +6,8 @@ use crate::oracle::{
     Answer, Differential, Era, Naive, NaiveFreeAreaCache, Pair, Shape, Step, Walk,
 };
 
+use crate::vmas::NIL;
+
 const PAGE: u64 = 0x1000;
 const LAYOUTS: [Direction; 2] = [Direction::TopDown, Direction::BottomUp];
 
@@ -199,22 +201,27 @@ fn what_the_searches_do_not_have_is_said() {
 /// ```
 #[test]
 fn a_lookup_gives_the_lowest_vma_that_ends_above() {
-    let mut vmas = vmas::VmaSet::new(pages(0, 12));
+    let mut mm = Mm::new(pages(0, 12), Direction::TopDown);
     let range = |first: u64, end: u64| Range::new(first * PAGE, end * PAGE);
     for (number, vma) in [(1, range(4, 5)), (2, range(5, 8)), (3, range(8, 11))] {
-        vmas.take(vma, Merge::With(number));
+        mm.take(vma, Merge::With(number), NIL);
     }
+    let find = |mm: &mut Mm, address| {
+        let (vma, _) = mm.vmas.find(address);
+        (vma != NIL).then(|| mm.vmas.nodes[vma].range)
+    };
     for _ in 0..2 {
-        assert_eq!(vmas.find(3 * PAGE), Some(range(4, 5)));
-        assert_eq!(vmas.find(5 * PAGE - 1), Some(range(4, 5)));
-        assert_eq!(vmas.find(5 * PAGE), Some(range(5, 8)));
-        assert_eq!(vmas.find(11 * PAGE), None);
+        assert_eq!(find(&mut mm, 3 * PAGE), Some(range(4, 5)));
+        assert_eq!(find(&mut mm, 5 * PAGE - 1), Some(range(4, 5)));
+        assert_eq!(find(&mut mm, 5 * PAGE), Some(range(5, 8)));
+        assert_eq!(find(&mut mm, 11 * PAGE), None);
     }
     // The VMA looked up last is gone: the lookup must not give it.
-    assert_eq!(vmas.find(5 * PAGE), Some(range(5, 8)));
-    vmas.protect(range(5, 8), Merge::With(3)).unwrap();
-    vmas.check().unwrap();
-    assert_eq!(vmas.find(5 * PAGE), Some(range(5, 11)));
-    vmas.free(range(5, 6)).unwrap();
-    assert_eq!(vmas.find(5 * PAGE), Some(range(6, 11)));
+    assert_eq!(find(&mut mm, 5 * PAGE), Some(range(5, 8)));
+    mm.vmas.protect(range(5, 8), Merge::With(3)).unwrap();
+    mm.check().unwrap();
+    assert_eq!(find(&mut mm, 5 * PAGE), Some(range(5, 11)));
+    mm.vmas.unmap(range(5, 6)).unwrap();
+    mm.check().unwrap();
+    assert_eq!(find(&mut mm, 5 * PAGE), Some(range(6, 11)));
 }

@@ -39,8 +39,7 @@
 
 use alloc::vec::Vec;
 
-use super::nodes::{Id, NIL, Nodes};
-use super::propagation::Propagation;
+use crate::vmas::{Id, NIL, Nodes, Propagation};
 
 /// VMAs on the list at most. Every search pays for looking at them, and a change is paid with a path at
 /// most, 20 to 40 nodes in a tree of a million: a list of that length at most doubles a search's work,

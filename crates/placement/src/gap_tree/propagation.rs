@@ -1,46 +1,6 @@
-//! When a change of a gap reaches the nodes above it.
+//! How far a change of a gap climbs: the two ways that were built.
 
-use super::nodes::{Id, NIL, Nodes};
-
-/// A way of propagating. What it is told is told when the list and the tree are as they are to be, but
-/// for the balance.
-pub(super) trait Propagation: Default {
-    /// Whether `vma_adjust` ends by propagating from the VMA, an inserted one and the successors of
-    /// both, whatever it did.
-    const UNCONDITIONAL: bool = false;
-
-    /// The gap below `id` may have changed, or `id` is a new leaf.
-    fn changed(&mut self, nodes: &mut Nodes, id: Id);
-
-    /// From `lowest` up to `moved` (exclusive) nodes have lost a VMA below them, and `moved`, if not
-    /// `NIL`, another than before: see [`super::balance::Removed`].
-    fn lost(&mut self, nodes: &mut Nodes, lowest: Id, moved: Id);
-
-    /// `id` is about to leave the tree.
-    fn leaving(&mut self, nodes: &mut Nodes, id: Id) {
-        let _ = (nodes, id);
-    }
-
-    /// A search has found nothing.
-    fn failed(&mut self, nodes: &mut Nodes) {
-        let _ = nodes;
-    }
-
-    /// Nodes of which those above do not know yet.
-    fn pending(&self) -> &[Id] {
-        &[]
-    }
-
-    /// Times that work put off was done.
-    fn flushes(&self) -> u64 {
-        0
-    }
-
-    /// Bytes that its own structures take.
-    fn memory(&self) -> usize {
-        0
-    }
-}
+use crate::vmas::{Id, NIL, Nodes, Propagation};
 
 /// Linux 3.8: up to the first node that does not change.
 #[derive(Debug, Clone, Copy, Default)]

@@ -2,7 +2,7 @@
 
 use crate::contract::{Need, Range, Space};
 
-use super::nodes::{Id, LEFT, NIL, Nodes, RIGHT};
+use crate::vmas::{Id, LEFT, NIL, Nodes, RIGHT};
 
 /// What a search looks for (`struct vm_unmapped_area_info`).
 #[derive(Debug, Clone, Copy)]

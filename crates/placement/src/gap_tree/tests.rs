@@ -1,14 +1,14 @@
 use alloc::vec::Vec;
 
 use super::lazy::{BOUND, Lazy};
-use super::nodes::{NIL, RIGHT};
-use super::propagation::{EarlyStop, Propagation, ToRoot};
+use super::propagation::{EarlyStop, ToRoot};
 use super::{GapTree, WeinerLazy};
 use crate::contract::{
     Direction, FreeError, Merge, PlaceError, Policy, Range, Request, Space, Work,
 };
 use crate::oracle::soak::soak;
 use crate::registry::{Name, Visit};
+use crate::vmas::{NIL, Propagation, RIGHT};
 
 const PAGE: u64 = 0x1000;
 
@@ -32,7 +32,7 @@ fn put<P: Propagation>(tree: &mut GapTree<P>, range: Range, merge: Merge) {
 
 /// The VMAs with what they merge with.
 fn vmas<P: Propagation>(tree: &GapTree<P>) -> Vec<(u64, u64, Merge)> {
-    let nodes = &tree.nodes;
+    let nodes = &tree.vmas.nodes;
     let vma = |id| {
         let Range { start, end } = nodes[id].range;
         (start / PAGE, end / PAGE, nodes[id].merge)
@@ -156,7 +156,7 @@ fn comb<P: Propagation>() -> GapTree<P> {
 }
 
 fn depth<P: Propagation>(tree: &GapTree<P>, address: u64) -> u64 {
-    tree.nodes.find(address).1
+    tree.vmas.nodes.find(address).1
 }
 
 /// What `step` recomputes.
@@ -238,18 +238,18 @@ fn what_is_listed_already_costs_nothing() {
         Err(PlaceError::Exhausted)
     );
     let Work { flushes, .. } = tree.work();
-    assert!(tree.propagation.pending().is_empty());
+    assert!(tree.vmas.propagation.pending().is_empty());
     let cost = recomputed(&mut tree, |tree| {
         for _ in 0..100 {
             tree.free(pages(1_001, 1_002)).unwrap();
-            assert!(tree.nodes[tree.nodes.root].subtree_gap < 3 * PAGE);
+            assert!(tree.vmas.nodes[tree.vmas.nodes.root].subtree_gap < 3 * PAGE);
             // Pages 1000 to 1003.
             assert_eq!(tree.place(&Request::of(3 * PAGE)), Ok(pages(1_000, 1_003)));
             tree.free(pages(1_000, 1_003)).unwrap();
             put(tree, pages(1_001, 1_002), Merge::Never);
         }
     });
-    let listed = tree.propagation.pending().len();
+    let listed = tree.vmas.propagation.pending().len();
     assert_eq!(tree.work().flushes, flushes);
     assert!(listed < BOUND, "{listed}");
     // Rotations alone: a path would be 10 nodes each time.
@@ -269,7 +269,7 @@ fn of_a_gap_in_the_tree_and_a_listed_one_the_first_in_order_is_taken() {
     }
     let none = tree.place(&Request::of(5 * PAGE));
     assert_eq!(none, Err(PlaceError::Exhausted));
-    assert!(tree.propagation.pending().is_empty());
+    assert!(tree.vmas.propagation.pending().is_empty());
     tree.free(pages(5, 6)).unwrap();
     tree.check().unwrap();
     let up = Request {
@@ -306,43 +306,43 @@ fn faults_are_found() {
     type Fault = fn(&mut WeinerLazy);
     let faults: [(&str, Fault); 10] = [
         ("hides a gap", |tree| {
-            let root = tree.nodes.root;
-            tree.nodes[root].subtree_gap = 0;
+            let root = tree.vmas.nodes.root;
+            tree.vmas.nodes[root].subtree_gap = 0;
         }),
         ("as largest gap", |tree| {
-            let root = tree.nodes.root;
-            tree.nodes[root].subtree_gap += PAGE;
+            let root = tree.vmas.nodes.root;
+            tree.vmas.nodes[root].subtree_gap += PAGE;
         }),
         ("are marked as listed", |tree| {
-            let root = tree.nodes.root;
-            tree.nodes[root].listed = true;
+            let root = tree.vmas.nodes.root;
+            tree.vmas.nodes[root].listed = true;
         }),
         ("still marked for a flush", |tree| {
-            let root = tree.nodes.root;
-            tree.nodes[root].marked = true;
+            let root = tree.vmas.nodes.root;
+            tree.vmas.nodes[root].marked = true;
         }),
         ("black nodes below", |tree| {
-            let lowest = tree.nodes[NIL].next;
-            let node = &mut tree.nodes[lowest];
+            let lowest = tree.vmas.nodes[NIL].next;
+            let node = &mut tree.vmas.nodes[lowest];
             node.red = !node.red;
         }),
         ("the parent of", |tree| {
-            let right = tree.nodes[tree.nodes.root].child[RIGHT];
-            tree.nodes[right].parent = NIL;
+            let right = tree.vmas.nodes[tree.vmas.nodes.root].child[RIGHT];
+            tree.vmas.nodes[right].parent = NIL;
         }),
         ("where the one before it ends", |tree| {
-            let second = tree.nodes[tree.nodes[NIL].next].next;
-            tree.nodes[second].range.start -= 3 * PAGE;
+            let second = tree.vmas.nodes[tree.vmas.nodes[NIL].next].next;
+            tree.vmas.nodes[second].range.start -= 3 * PAGE;
         }),
         ("the list is broken", |tree| {
-            let second = tree.nodes[tree.nodes[NIL].next].next;
-            tree.nodes[second].prev = NIL;
+            let second = tree.vmas.nodes[tree.vmas.nodes[NIL].next].next;
+            tree.vmas.nodes[second].prev = NIL;
         }),
-        ("held", |tree| tree.nodes.count += 1),
+        ("held", |tree| tree.vmas.nodes.count += 1),
         ("have not merged", |tree| {
             put(tree, pages(4, 5), Merge::With(1));
-            let id = tree.nodes.find(4 * PAGE).0;
-            tree.nodes[id].merge = Merge::With(0);
+            let id = tree.vmas.nodes.find(4 * PAGE).0;
+            tree.vmas.nodes[id].merge = Merge::With(0);
         }),
     ];
     for (what, fault) in faults {

@@ -232,6 +232,7 @@ pub(super) fn add(sum: Work, more: Work) -> Work {
     Work {
         placed: 0,
         visited: sum.visited + more.visited,
+        descended: sum.descended + more.descended,
         propagated: sum.propagated + more.propagated,
         resets: sum.resets + more.resets,
         full_scans: sum.full_scans + more.full_scans,

@@ -181,6 +181,6 @@ impl Nodes {
         self[up].child[side] = id;
         self[id].parent = up;
         self[up].subtree_gap = self[id].subtree_gap;
-        self.recompute(id);
+        self.rotated(id);
     }
 }

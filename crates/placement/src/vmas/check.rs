@@ -1,17 +1,22 @@
 //! The invariants: those of the kernel's `validate_mm` and `browse_rb`, the balance, and those of
-//! [`super::lazy`], which say of a tree without listed nodes that every number is right.
+//! [`crate::gap_tree::lazy`], which say of a tree without listed nodes that every number is right.
 
 use alloc::format;
 use alloc::string::String;
 
 use crate::contract::Merge;
 
-use super::GapTree;
+use super::Vmas;
 use super::nodes::{Id, LEFT, NIL, RIGHT};
 use super::propagation::Propagation;
 
-#[allow(private_bounds)] // the ways of propagating are ours alone
-impl<P: Propagation> GapTree<P> {
+impl<P: Propagation> Vmas<P> {
+    /// The invariants.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        self.check_tree()?;
+        self.check_merged()
+    }
+
     /// All but that neighbours have merged, which does not hold in the middle of a call.
     pub(super) fn check_tree(&self) -> Result<(), String> {
         let nodes = &self.nodes;
@@ -45,6 +50,9 @@ impl<P: Propagation> GapTree<P> {
         if nodes[NIL].red || nodes[NIL].subtree_gap != 0 || nodes[NIL].listed {
             return Err(String::from("the node that stands for none has changed"));
         }
+        if self.last != NIL && !nodes.list().any(|id| id == self.last) {
+            return Err(String::from("the last lookup gave what is no VMA"));
+        }
         let pending = self.propagation.pending();
         if let Some(&id) = pending.iter().find(|&&id| !nodes[id].listed) {
             return Err(format!(
@@ -73,7 +81,9 @@ impl<P: Propagation> GapTree<P> {
         if hung != count {
             return Err(format!("{hung} VMAs in the tree, but {count} held"));
         }
-        self.check_numbers(nodes.root)?;
+        if P::AUGMENTED {
+            self.check_numbers(nodes.root)?;
+        }
         // From end to end and back. So the highest VMA in the tree is the list's last, where searches
         // take the highest gap to begin.
         let (mut up, mut down) = (NIL, NIL);
@@ -190,7 +200,7 @@ impl<P: Propagation> GapTree<P> {
     /// must be right. In small trees alone, as it walks through all of the tree.
     #[cfg(test)]
     pub(super) fn check_as_it_goes(&self) {
-        if self.nodes.count <= 64 {
+        if P::AUGMENTED && self.nodes.count <= 64 {
             self.check_numbers(self.nodes.root).unwrap();
         }
     }

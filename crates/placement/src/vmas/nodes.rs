@@ -8,48 +8,50 @@ use alloc::vec::Vec;
 use crate::contract::{Merge, Range, Space};
 
 /// A node's place in the arena.
-pub(super) type Id = u32;
+pub(crate) type Id = u32;
 
 /// No node, and at the same time what lies outside the window: the list's ends meet in it, it "ends"
 /// where the window starts and "starts" where the window ends. So the gap below `NIL` is the one above
 /// the highest VMA, and the gap below the lowest VMA begins at the window's start.
-pub(super) const NIL: Id = 0;
+pub(crate) const NIL: Id = 0;
 
 /// The lower, and the higher child.
-pub(super) const LEFT: usize = 0;
-pub(super) const RIGHT: usize = 1;
+pub(crate) const LEFT: usize = 0;
+pub(crate) const RIGHT: usize = 1;
 
 /// A VMA. One cache line, so that looking at a node costs one miss.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
-pub(super) struct Node {
-    pub(super) range: Range,
+pub(crate) struct Node {
+    pub(crate) range: Range,
     /// Largest gap below a VMA of this subtree, as far as it has been propagated.
-    pub(super) subtree_gap: u64,
-    pub(super) merge: Merge,
-    pub(super) parent: Id,
-    pub(super) child: [Id; 2],
+    pub(crate) subtree_gap: u64,
+    pub(crate) merge: Merge,
+    pub(crate) parent: Id,
+    pub(crate) child: [Id; 2],
     /// Neighbours by address.
-    pub(super) prev: Id,
-    pub(super) next: Id,
-    pub(super) red: bool,
+    pub(crate) prev: Id,
+    pub(crate) next: Id,
+    pub(crate) red: bool,
     /// On the list of changed nodes (`lazy`).
-    pub(super) listed: bool,
+    pub(crate) listed: bool,
     /// On a path that is being flushed (`lazy`).
-    pub(super) marked: bool,
+    pub(crate) marked: bool,
 }
 
 /// The arena, with the tree's root and the free places.
 #[derive(Debug, Clone)]
-pub(super) struct Nodes {
+pub(crate) struct Nodes {
     all: Vec<Node>,
-    pub(super) root: Id,
+    pub(crate) root: Id,
     /// First of the free places, which are chained by `next`.
     free: Id,
     /// VMAs.
-    pub(super) count: usize,
+    pub(crate) count: usize,
     /// Nodes recomputed so far.
-    pub(super) recomputed: u64,
+    pub(crate) recomputed: u64,
+    /// Whether nodes know the largest gap below them.
+    augmented: bool,
 }
 
 impl Index<Id> for Nodes {
@@ -68,7 +70,7 @@ impl IndexMut<Id> for Nodes {
 }
 
 impl Nodes {
-    pub(super) fn new(space: Space) -> Nodes {
+    pub(crate) fn new(space: Space, augmented: bool) -> Nodes {
         let window = space.window();
         let outside = Node {
             range: Range::new(window.end, window.start),
@@ -88,12 +90,13 @@ impl Nodes {
             free: NIL,
             count: 0,
             recomputed: 0,
+            augmented,
         }
     }
 
     /// A node in the list, directly before `next`, that is not yet in the tree: a red leaf whose
     /// subtree is not known to have a gap.
-    pub(super) fn add(&mut self, range: Range, merge: Merge, next: Id) -> Id {
+    pub(crate) fn add(&mut self, range: Range, merge: Merge, next: Id) -> Id {
         let prev = self[next].prev;
         let node = Node {
             range,
@@ -126,7 +129,7 @@ impl Nodes {
 
     /// Takes `first` to `last`, neighbours that are no longer in the tree, out of the list and frees
     /// their places.
-    pub(super) fn drop_from_list(&mut self, first: Id, last: Id) {
+    pub(crate) fn drop_from_list(&mut self, first: Id, last: Id) {
         let (before, after) = (self[first].prev, self[last].next);
         self[before].next = after;
         self[after].prev = before;
@@ -142,14 +145,14 @@ impl Nodes {
 
     /// The gap below `id`.
     #[inline]
-    pub(super) fn gap(&self, id: Id) -> Range {
+    pub(crate) fn gap(&self, id: Id) -> Range {
         let node = &self[id];
         Range::new(self[node.prev].range.end, node.range.start)
     }
 
     /// What `id`'s subtree has, going by its children and its own gap.
     #[inline]
-    pub(super) fn computed(&self, id: Id) -> u64 {
+    pub(crate) fn computed(&self, id: Id) -> u64 {
         let [left, right] = self[id].child;
         let below = self[left].subtree_gap.max(self[right].subtree_gap);
         below.max(self.gap(id).length())
@@ -157,7 +160,7 @@ impl Nodes {
 
     /// Recomputes `id`; whether that changed it.
     #[inline]
-    pub(super) fn recompute(&mut self, id: Id) -> bool {
+    pub(crate) fn recompute(&mut self, id: Id) -> bool {
         let gap = self.computed(id);
         self.recomputed += 1;
         let changed = self[id].subtree_gap != gap;
@@ -165,9 +168,16 @@ impl Nodes {
         changed
     }
 
-    /// The lowest VMA that ends above `address` (find_vma), or `NIL`; and the nodes looked at.
+    /// Recomputes `id`, which a rotation has brought down.
+    pub(super) fn rotated(&mut self, id: Id) {
+        if self.augmented {
+            self.recompute(id);
+        }
+    }
+
+    /// The lowest VMA that ends above `address`, or `NIL`; and the nodes looked at.
     #[inline]
-    pub(super) fn find(&self, address: u64) -> (Id, u64) {
+    pub(crate) fn find(&self, address: u64) -> (Id, u64) {
         let (mut at, mut found, mut visited) = (self.root, NIL, 0);
         while at != NIL {
             visited += 1;
@@ -186,7 +196,7 @@ impl Nodes {
     }
 
     /// All of them, by address.
-    pub(super) fn list(&self) -> impl Iterator<Item = Id> + '_ {
+    pub(crate) fn list(&self) -> impl Iterator<Item = Id> + '_ {
         let mut id = NIL;
         core::iter::from_fn(move || {
             id = self[id].next;
@@ -195,7 +205,7 @@ impl Nodes {
     }
 
     /// Places in the arena that are free.
-    pub(super) fn free_places(&self) -> usize {
+    pub(crate) fn free_places(&self) -> usize {
         let mut id = self.free;
         let mut places = 0;
         // A chain that runs in a circle must not hang a check.
@@ -207,12 +217,12 @@ impl Nodes {
     }
 
     /// Places in the arena, free ones and `NIL`'s among them.
-    pub(super) fn places(&self) -> usize {
+    pub(crate) fn places(&self) -> usize {
         self.all.len()
     }
 
     /// Bytes that the arena takes.
-    pub(super) fn memory(&self) -> usize {
+    pub(crate) fn memory(&self) -> usize {
         self.all.capacity() * size_of::<Node>()
     }
 }

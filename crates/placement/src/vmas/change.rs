@@ -1,55 +1,14 @@
 //! mmap, munmap and mprotect on the tree.
 
-use alloc::string::String;
+use crate::contract::{FreeError, Merge, Range};
 
-use crate::contract::{
-    Direction, FreeError, Merge, Need, PlaceError, Policy, Range, Request, Space, Statistics, Work,
-};
-
-use super::GapTree;
-use super::nodes::{Id, NIL, Nodes};
+use super::Vmas;
+use super::nodes::{Id, NIL};
 use super::propagation::Propagation;
-use super::search::Wanted;
 
-#[allow(private_bounds)] // the ways of propagating are ours alone
-impl<P: Propagation> GapTree<P> {
-    /// Nothing is mapped yet.
-    #[must_use]
-    pub fn new(space: Space) -> GapTree<P> {
-        GapTree {
-            space,
-            nodes: Nodes::new(space),
-            propagation: P::default(),
-            work: Work::default(),
-        }
-    }
-
-    /// `get_unmapped_area`: where `need` goes, and the VMA above that, maybe `NIL`.
-    fn choose(&mut self, need: &Need) -> Option<(u64, Id)> {
-        if let Some(hinted) = need.hinted(self.space) {
-            let (above, visited) = self.nodes.find(hinted.start);
-            self.work.visited += visited;
-            // "Starts" at the window's end if it is `NIL`.
-            if hinted.end <= self.nodes[above].range.start {
-                return Some((hinted.start, above));
-            }
-        }
-        let wanted = Wanted::new(self.space, need)?;
-        let pending = self.propagation.pending();
-        let visited = &mut self.work.visited;
-        let found = if need.direction == Direction::BottomUp {
-            wanted.lowest(&self.nodes, pending, visited)
-        } else {
-            wanted.highest(&self.nodes, pending, visited)
-        };
-        if found.is_none() {
-            self.propagation.failed(&mut self.nodes);
-        }
-        found
-    }
-
+impl<P: Propagation> Vmas<P> {
     /// `mmap_region`: maps `range` directly below `next`, merging where it may.
-    fn map(&mut self, range: Range, merge: Merge, next: Id) {
+    pub(crate) fn map(&mut self, range: Range, merge: Merge, next: Id) {
         let prev = self.nodes[next].prev;
         let below = self.joins(prev, merge) && self.nodes[prev].range.end == range.start;
         let above = self.joins(next, merge) && self.nodes[next].range.start == range.end;
@@ -133,6 +92,10 @@ impl<P: Propagation> GapTree<P> {
             let end = self.nodes[gone].range.end;
             self.erase(gone);
             self.nodes.drop_from_list(gone, gone);
+            // As `__vma_unlink` does.
+            if self.last == gone {
+                self.last = vma;
+            }
             self.nodes[vma].range.end = end;
             if P::UNCONDITIONAL {
                 // Its __vma_unlink did so, too.
@@ -158,11 +121,11 @@ impl<P: Propagation> GapTree<P> {
     }
 
     /// The lowest VMA of `range`, if all of it may be unmapped or changed.
-    fn claim(&self, range: Range) -> Result<Id, FreeError> {
+    fn claim(&mut self, range: Range) -> Result<Id, FreeError> {
         if !self.space.holds(range) {
             return Err(FreeError::Malformed);
         }
-        let (first, _) = self.nodes.find(range.start);
+        let (first, _) = self.find(range.start);
         let vma = self.nodes[first];
         if first == NIL || vma.range.start >= range.end {
             return Err(FreeError::AlreadyFree);
@@ -183,9 +146,9 @@ impl<P: Propagation> GapTree<P> {
         Ok(first)
     }
 
-    /// `do_munmap` of `range`, whose lowest VMA is `vma`.
-    fn unmap(&mut self, range: Range, vma: Id) {
-        let mut first = vma;
+    /// `do_munmap`: unmaps `range`. Returns the VMA above the hole, maybe `NIL`.
+    pub(crate) fn unmap(&mut self, range: Range) -> Result<Id, FreeError> {
+        let mut first = self.claim(range)?;
         if self.nodes[first].range.start < range.start {
             first = self.split(first, range.start, false);
         }
@@ -208,6 +171,8 @@ impl<P: Propagation> GapTree<P> {
         }
         self.nodes.drop_from_list(first, last);
         self.propagate(after);
+        self.last = NIL;
+        Ok(after)
     }
 
     /// `mprotect_fixup` of `part`, which lies in `vma`: the VMA that then holds it.
@@ -266,34 +231,9 @@ impl<P: Propagation> GapTree<P> {
             }
         }
     }
-}
 
-impl<P: Propagation> Policy for GapTree<P> {
-    fn space(&self) -> Space {
-        self.space
-    }
-
-    #[inline]
-    fn place(&mut self, request: &Request) -> Result<Range, PlaceError> {
-        let need = self.space.need(request)?;
-        let (start, above) = self.choose(&need).ok_or(PlaceError::Exhausted)?;
-        let range = Range::new(start, start + need.size);
-        self.map(range, need.merge, above);
-        self.work.placed += 1;
-        Ok(range)
-    }
-
-    fn free(&mut self, range: Range) -> Result<(), FreeError> {
-        let first = self.claim(range)?;
-        self.unmap(range, first);
-        Ok(())
-    }
-
-    fn keeps_vmas(&self) -> bool {
-        true
-    }
-
-    fn protect(&mut self, part: Range, merge: Merge) -> Result<(), FreeError> {
+    /// `mprotect`: changes what `part` merges with.
+    pub(crate) fn protect(&mut self, part: Range, merge: Merge) -> Result<(), FreeError> {
         let mut at = self.claim(part)?;
         // Of a VMA that never merges `claim` lets the whole pass.
         if merge == Merge::Never || self.nodes[at].merge == Merge::Never {
@@ -309,41 +249,5 @@ impl<P: Propagation> Policy for GapTree<P> {
             }
             at = self.nodes[holder].next;
         }
-    }
-
-    fn statistics(&self) -> Statistics {
-        let (lowest, highest) = (self.nodes[NIL].next, self.nodes[NIL].prev);
-        let span = Range::new(
-            self.nodes[lowest].range.start,
-            self.nodes[highest].range.end,
-        );
-        let mut statistics = Statistics {
-            ranges: self.nodes.count as u64,
-            span: (lowest != NIL).then_some(span),
-            memory: (self.nodes.memory() + self.propagation.memory()) as u64,
-            ..Statistics::default()
-        };
-        for id in self.nodes.list().chain([NIL]) {
-            if id != NIL {
-                statistics.used += self.nodes[id].range.length();
-            }
-            let gap = self.nodes.gap(id).length();
-            statistics.holes += u64::from(gap > 0);
-            statistics.largest_hole = statistics.largest_hole.max(gap);
-        }
-        statistics
-    }
-
-    fn work(&self) -> Work {
-        Work {
-            propagated: self.nodes.recomputed,
-            flushes: self.propagation.flushes(),
-            ..self.work
-        }
-    }
-
-    fn check(&self) -> Result<(), String> {
-        self.check_tree()?;
-        self.check_merged()
     }
 }
