@@ -79,7 +79,8 @@ fn growth_over_n() {
     };
     assert_eq!(of("linux-2.6.35")["word"], "grows");
     let exponent = number(&of("linux-2.6.35")["exponent"]["value"]);
-    assert!((0.85..1.15).contains(&exponent), "{exponent}");
+    // N visits, each through a tree as deep as the logarithm of N.
+    assert!((0.85..1.3).contains(&exponent), "{exponent}");
     assert_ne!(of("linux-3.8")["word"], "grows");
     assert_eq!(growth.len(), 4);
 }
@@ -167,6 +168,102 @@ fn tables_are_for_people() {
         assert!(screen.contains(word), "no '{word}' in\n{screen}");
     }
     assert!(!screen.contains("mail 000"), "{screen}");
+}
+
+/// What the command says by default of `input` on these policies: the screen, and the record's rows.
+fn by_default(input: &str, policies: &str) -> (String, Vec<Value>) {
+    let run = Run::new();
+    let output = run.output(&["replay", "placement", input, "--policy", policies]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let record = std::fs::read_to_string(&run.records()[0]).unwrap();
+    let rows = valid(&record)["rows"].as_array().unwrap().clone();
+    // As one line, wherever the screen wraps.
+    let screen = text(&output.stdout);
+    (
+        screen.split_whitespace().collect::<Vec<_>>().join(" "),
+        rows,
+    )
+}
+
+/// Mail 003: keeping the gaps right makes each round of freegap slower, 0.80 -> 1.71 s. Both policies are on one
+/// structure, so that time follows the steps. At the command's own size.
+#[test]
+fn freegap_costs_more_with_gaps_kept_as_in_mail_003() {
+    let (screen, rows) = by_default("freegap", "linux-3.4,van-riel-v1");
+    assert_eq!(rows.len(), 6);
+    for pair in rows.chunks(2) {
+        let [before, after] = pair else {
+            unreachable!()
+        };
+        assert_eq!(before["operations"], 1_000_000);
+        assert_eq!(before["propagated"], 0);
+        assert!(number(&after["propagated"]) > 5e6, "{after}");
+        let ns = |row: &Value| number(&row["ns_per_operation"]);
+        assert!(ns(after) > 1.1 * ns(before), "{before} {after}");
+        let mail = |row: &Value| number(&row["mail_003"]["elapsed_s"]);
+        assert!(mail(after) > mail(before), "{before} {after}");
+    }
+    assert_eq!(
+        screen.matches("agrees with mail 003: van-riel-v1").count(),
+        3,
+        "{screen}"
+    );
+    assert!(!screen.contains("differs"), "{screen}");
+}
+
+/// Mail 003: agua's loop takes 294 ms without the tree and 38 with it. At the command's own size, where each loop is a
+/// sample; there is no chance in agua.
+#[test]
+fn agua_is_slower_without_the_tree_as_in_mail_003() {
+    let (screen, rows) = by_default("agua", "linux-3.4,van-riel-v1");
+    let [old, tree] = &rows[..] else {
+        panic!("{rows:?}")
+    };
+    for row in [old, tree] {
+        assert_eq!(row["stopped"], Value::Null);
+        assert!(row["loops"]["count"].as_u64() >= Some(200), "{row}");
+    }
+    let loops = |row: &Value, what: &str| number(&row["loops"][what]);
+    assert!(
+        loops(old, "avg_ms") > 2.0 * loops(tree, "avg_ms"),
+        "{rows:?}"
+    );
+    assert!(
+        loops(old, "max_ms") > 2.0 * loops(tree, "max_ms"),
+        "{rows:?}"
+    );
+    assert!(loops(old, "sd_ms") > loops(tree, "sd_ms"), "{rows:?}");
+    assert_eq!(old["mail_003"]["loops"]["avg_ms"], 294.0);
+    // In one unit: nodes.
+    let work = |row: &Value| number(&row["work_per_map"]);
+    assert!(work(old) > 2.0 * work(tree), "{rows:?}");
+    for words in [
+        "agrees with mail 003: van-riel-v1",
+        "sd exceeds 10",
+        "mail 003 - 6.00 294 609 113",
+    ] {
+        assert!(screen.contains(words), "no '{words}' in {screen}");
+    }
+}
+
+/// Mail 000 took resets of the cache for the cause of nearly half of the scans; most scan without one.
+#[test]
+fn most_full_scans_come_without_a_reset() {
+    let (screen, rows) = by_default("pbobench", "linux-2.6.35");
+    let share = |row: &Value, what: &str| number(&row[what]) / number(&row["maps"]);
+    for row in rows.iter().filter(|row| row["maps"].as_u64() > Some(2_000)) {
+        let (scans, resets) = (share(row, "full_scans"), share(row, "resets"));
+        assert!(
+            (0.74..0.84).contains(&scans) && (0.16..0.24).contains(&resets),
+            "{row}"
+        );
+    }
+    for words in [
+        "full scans for another reason than a reset are the larger cause",
+        "maps that N scan from the base",
+    ] {
+        assert!(screen.contains(words), "no '{words}' in {screen}");
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use stopgap_events::question::Question;
 
 pub use chunks::{ChunksRow, ChunksSetting};
-pub use placement::{Growth, MailFit, MailPoint, PlacementRow, Quantity, Spread};
+pub use placement::{Growth, Loops, Mail003, MailFit, MailPoint, PlacementRow, Quantity, Spread};
 pub use reclaim::{Allocation, MeasuredScans, OutOfMemory, ReclaimRow, ReclaimSetting};
 pub use roundtrip::{Beside, RoundtripRow, RoundtripSetting};
 

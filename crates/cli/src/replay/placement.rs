@@ -55,12 +55,6 @@ pub fn run(flags: &Flags, peers: &[fn() -> Entry]) -> Result<ExitCode, Failure> 
     let records = places::records(flags.output.as_deref())?;
     let started = Linux.unix_seconds();
 
-    let settings = Settings {
-        repetitions: REPETITIONS,
-        visits: VISITS,
-        ns: PEER_NS,
-        memory: memory.0,
-    };
     let mut measured: Vec<Measured> = Vec::new();
     let (mut clock_ns, mut interrupted) = (None, false);
     let bar = session::progress_bar();
@@ -79,6 +73,12 @@ pub fn run(flags: &Flags, peers: &[fn() -> Entry]) -> Result<ExitCode, Failure> 
             cpu: &|| Linux.thread_cpu().0,
             interrupted: &signals::interrupted,
             progress: &progress,
+        };
+        let settings = Settings {
+            repetitions: input.repetitions,
+            visits: VISITS,
+            ns: PEER_NS,
+            memory: memory.0,
         };
         let rung = Rung {
             workload: &input.workload,
@@ -115,7 +115,11 @@ pub fn run(flags: &Flags, peers: &[fn() -> Entry]) -> Result<ExitCode, Failure> 
         command: session::command(),
         question: Question::Placement,
         seed: flags.seed,
-        repetitions: REPETITIONS,
+        repetitions: inputs
+            .iter()
+            .map(|input| input.repetitions)
+            .max()
+            .unwrap_or(0),
         clock_ns,
         interrupted,
         growth: growth(&measured, flags.seed),

@@ -104,11 +104,13 @@ impl Workload {
     }
 
     /// Operations after the layout where nothing else is said. A map, an unmap and a change of
-    /// protection are one each; a touch is none. Those of `tight` are 200,000 replacements.
+    /// protection are one each; a touch is none. Those of `tight` are 200,000 replacements, those of `agua` some
+    /// 210 loops: at 80, what its holes do to an old search has hardly begun.
     #[must_use]
     pub fn default_operations(self) -> u64 {
         match self {
             Workload::Tight103 | Workload::Tight106 => 400_000,
+            Workload::Agua => 4_000_000,
             _ => 1_000_000,
         }
     }

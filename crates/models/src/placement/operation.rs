@@ -15,6 +15,10 @@ use thiserror::Error;
 /// Operations in a batch at most. Their number fits the index of what they ask.
 pub const BATCH: usize = 1 << 16;
 
+/// A round of at least so many operations ends a batch, so that it can be timed by itself: in shorter
+/// ones it would be the caches that are timed.
+pub const ROUND: usize = 1_000;
+
 /// One thing that a policy is to do. Slots are named by the compiler, from 0, and used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
@@ -56,6 +60,10 @@ pub struct Batch {
     pub measured: bool,
     /// Slots that operations so far have named.
     pub slots: usize,
+    /// Whether a round ends with it.
+    pub ends_round: bool,
+    /// Whether it begins a round, or goes on with one, and has maps alone.
+    pub maps_of_round: bool,
     /// The event of each operation, counted from [`Batch::first`].
     events: Vec<u32>,
     first: u64,
@@ -209,6 +217,12 @@ pub struct Compiler {
     /// Whether something measured has been compiled: from then on all is.
     begun: bool,
     over: bool,
+    /// Operations of the round under way.
+    round: usize,
+    /// Whether those are maps alone.
+    only_maps: bool,
+    /// The first unmap after a round's maps, and its event: it begins the next batch.
+    held: Option<(Operation, u64)>,
 }
 
 impl Compiler {
@@ -225,6 +239,9 @@ impl Compiler {
             measured: true,
             begun: false,
             over: false,
+            round: 0,
+            only_maps: true,
+            held: None,
         }
     }
 
@@ -250,8 +267,13 @@ impl Compiler {
     where
         I: Iterator<Item = Result<MemoryEvent, String>> + ?Sized,
     {
-        batch.clear(self.event);
+        batch.clear(self.held.map_or(self.event, |(_, event)| event));
         batch.measured = self.measured;
+        batch.ends_round = false;
+        batch.maps_of_round = self.only_maps;
+        if let Some((operation, event)) = self.held.take() {
+            batch.push(operation, event);
+        }
         while !self.over && batch.operations.len() < BATCH {
             let at = self.event;
             let error = |what| StreamError { event: at, what };
@@ -265,14 +287,31 @@ impl Compiler {
                 let measured = self.begun || phase != Phase::Layout;
                 if measured != self.measured {
                     self.measured = measured;
+                    (self.round, self.only_maps) = (0, true);
                     if batch.operations.is_empty() {
                         batch.measured = measured;
                         continue;
                     }
                     break;
                 }
+                if phase == Phase::Round && self.round >= ROUND {
+                    self.round = 0;
+                    self.only_maps = true;
+                    batch.ends_round = true;
+                    break;
+                }
             } else if let Some(operation) = self.operation(event, batch).map_err(error)? {
                 self.begun |= self.measured;
+                self.round += 1;
+                let maps = matches!(operation, Operation::Map { .. });
+                if self.only_maps && !maps {
+                    self.only_maps = false;
+                    if self.round > ROUND && !batch.operations.is_empty() {
+                        self.held = Some((operation, at));
+                        break;
+                    }
+                    batch.maps_of_round = false;
+                }
                 batch.push(operation, at);
             }
         }

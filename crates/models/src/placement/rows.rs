@@ -3,10 +3,11 @@
 use stopgap_events::machine::Missing;
 use stopgap_stats::histogram::Histogram;
 use stopgap_stats::quantile::{median, quantile};
-use stopgap_stats::replay::{PlacementRow, Spread};
+use stopgap_stats::replay::{Loops, PlacementRow, Spread};
 
 use super::contender::Entry;
 use super::lane::{Facts, Stop};
+use super::mail;
 use super::rung::{Rung, Shown};
 
 /// A row and what it is fitted from.
@@ -91,7 +92,7 @@ fn one(rung: &Rung<'_>, entry: &Entry, driver: &Shown, shown: &Shown) -> Measure
     }
     let work_per_map = work
         .filter(|_| facts.maps > 0)
-        .map(|work| share(work.visited + work.propagated, facts.maps));
+        .map(|work| share(work.visited + work.descended + work.propagated, facts.maps));
     if work.is_some() && work_per_map.is_none() {
         unknown("work_per_map", "the workload maps nothing");
     }
@@ -114,6 +115,7 @@ fn one(rung: &Rung<'_>, entry: &Entry, driver: &Shown, shown: &Shown) -> Measure
         driver_ns,
         work_per_map,
         visited: work.map(|work| work.visited),
+        descended: work.map(|work| work.descended),
         propagated: work.map(|work| work.propagated),
         resets: work.map(|work| work.resets),
         full_scans: work.map(|work| work.full_scans),
@@ -124,6 +126,8 @@ fn one(rung: &Rung<'_>, entry: &Entry, driver: &Shown, shown: &Shown) -> Measure
         failures: facts.failures,
         live: facts.live,
         bytes_per_range: memory.map(|memory| share(memory, facts.live)),
+        loops: loops(driver, shown).filter(|_| told),
+        mail_003: mail::of_003(rung.workload, entry.name()),
         stopped,
         lacks,
         note: entry.note().map(str::to_owned),
@@ -131,6 +135,15 @@ fn one(rung: &Rung<'_>, entry: &Entry, driver: &Shown, shown: &Shown) -> Measure
     };
     let runs = if told { runs } else { Vec::new() };
     Measured { row, runs }
+}
+
+/// What the rounds took, the driver's time for each taken off.
+fn loops(driver: &Shown, shown: &Shown) -> Option<Loops> {
+    let rounds = shown.rounds.iter().zip(&driver.rounds);
+    let own: Vec<u64> = rounds
+        .map(|(own, driver)| own.saturating_sub(*driver))
+        .collect();
+    Loops::of(&own)
 }
 
 /// Of so few operations that took so little in all repetitions together no time is told: it is mostly the

@@ -39,7 +39,7 @@ pub const SINGLES: u64 = 1 << 18;
 const READINGS: usize = 10_000;
 
 /// Memory that a range takes in a contender, its slot included, in bytes: what an average of all of them
-/// stays below. VMAs in a gap-augmented tree take 170, all other policies and peers less than 100.
+/// stays below. VMAs in a red-black tree take up to 170, all other policies and peers less than 100.
 pub const RANGE: u64 = 128;
 
 /// A stream of events, read from the start.
@@ -128,6 +128,9 @@ pub(super) struct Shown {
     pub(super) times: Vec<Vec<(u64, u64)>>,
     /// Repetition: each operation alone.
     pub(super) singles: Vec<Histogram>,
+    /// Nanoseconds of the maps of each round that is long enough to be timed by itself: those that come
+    /// before its first unmap.
+    pub(super) rounds: Vec<u64>,
 }
 
 /// What a rung came to.
@@ -236,6 +239,7 @@ impl Rung<'_> {
                 facts,
                 lacks: runner.lacks,
                 times: vec![runner.times],
+                rounds: runner.rounds,
                 singles: vec![runner.singles],
             }
         });
@@ -262,6 +266,8 @@ impl Rung<'_> {
                     lacks,
                     times: Vec::new(),
                     singles: Histogram::new(),
+                    round_ns: 0,
+                    rounds: Vec::new(),
                 }
             })
             .collect()
@@ -291,6 +297,9 @@ struct Runner {
     lacks: Option<String>,
     times: Vec<(u64, u64)>,
     singles: Histogram,
+    /// Of the round under way.
+    round_ns: u64,
+    rounds: Vec<u64>,
 }
 
 impl Runner {
@@ -338,6 +347,12 @@ impl Runner {
             // Who is stopped within the first operations has no others.
             let none = timed.0 == 0 && self.times.is_empty();
             self.times.push(if none { cold } else { timed });
+            if batch.maps_of_round {
+                self.round_ns += cold.1 + timed.1;
+            }
+            if batch.ends_round && cold.0 + timed.0 == length as u64 {
+                self.rounds.push(std::mem::take(&mut self.round_ns));
+            }
         }
         Ok(())
     }
@@ -355,6 +370,7 @@ fn keep(shown: &mut Vec<Shown>, pass: Vec<Shown>) {
     for (all, one) in shown.iter_mut().zip(pass) {
         let timed = |times: &Vec<(u64, u64)>| times.iter().any(|&(operations, _)| operations > 0);
         all.times.extend(one.times.into_iter().filter(timed));
+        all.rounds.extend(one.rounds);
         let some = |singles: &Histogram| !singles.is_empty();
         all.singles.extend(one.singles.into_iter().filter(some));
     }

@@ -2,7 +2,7 @@
 //! mail.
 
 use stopgap_events::units::Nanos;
-use stopgap_stats::replay::{Growth, MailFit, PlacementRow, Quantity, Replay, Row};
+use stopgap_stats::replay::{Growth, Loops, MailFit, PlacementRow, Quantity, Replay, Row};
 
 use crate::screen::{Style, plain_table};
 use crate::text::{number, plain, thousands, wrap};
@@ -28,6 +28,9 @@ pub(super) fn screen(replay: &Replay, style: Style) -> String {
         let growth: Vec<&Growth> = of(&replay.growth, |one| one.workload == workload);
         text.push_str(&table(workload, &rows, style));
         text.push_str(&growth_table(&growth, style));
+        text.push_str(&why_it_scans(&rows, style));
+        text.push_str(&loops_table(&rows, style));
+        text.push_str(&beside_mail_003(&rows, style));
         if let Some(mail) = replay.mail.as_ref().filter(|fit| fit.workload == workload) {
             text.push('\n');
             text.push_str(&mail_table(mail, style));
@@ -176,6 +179,163 @@ fn growth_table(growth: &[&Growth], style: Style) -> String {
     )
 }
 
+/// How many of the maps began at the base again, and how many looked at all from there: for the policies
+/// that have a cache to begin at.
+#[allow(clippy::cast_precision_loss)] // shares
+fn why_it_scans(rows: &[&PlacementRow], style: Style) -> String {
+    let share = |part: Option<u64>, row: &PlacementRow| part.unwrap_or(0) as f64 / row.maps as f64;
+    let scanning = |row: &&&PlacementRow| row.maps > 0 && row.full_scans.unwrap_or(0) > 0;
+    let mut cells = Vec::new();
+    let mut lead: Option<(f64, String)> = None;
+    for row in rows.iter().filter(scanning) {
+        let scans = share(row.full_scans, row);
+        let resets = share(row.resets, row);
+        // A reset that finds room at once scans nothing, so that others may be more than this.
+        let others = (scans - resets).max(0.0);
+        let percent = |share: f64| format!("{} %", number(share * 100.0));
+        cells.push(vec![
+            plain(&row.policy),
+            row.n.map_or_else(|| UNKNOWN.to_owned(), thousands),
+            percent(scans),
+            percent(resets),
+            percent(others),
+        ]);
+        if row.policy == "linux-2.6.35" {
+            let larger = if others > resets {
+                "full scans for another reason than a reset are the larger cause"
+            } else {
+                "resets are the larger cause of full scans"
+            };
+            let text = format!(
+                "{larger}: {} of the maps of linux-2.6.35{} scan from the base, and {} reset the cache; mail 000 \
+                 guessed that almost half do",
+                percent(scans),
+                at(row),
+                percent(resets)
+            );
+            // The N with the most maps has the surest share.
+            if lead
+                .as_ref()
+                .is_none_or(|(maps, _)| *maps < row.maps as f64)
+            {
+                lead = Some((row.maps as f64, text));
+            }
+        }
+    }
+    if cells.is_empty() {
+        return String::new();
+    }
+    let head = [
+        "maps that",
+        "N",
+        "scan from the base",
+        "reset",
+        "scan, not reset",
+    ];
+    let right = [false, true, true, true, true];
+    let said = lead.map_or_else(String::new, |(_, text)| wrap(&text, style.width, 2));
+    format!(
+        "\n{}{said}",
+        plain_table(&head, cells, &right, false, style)
+    )
+}
+
+/// Prints the times of loops as `agua_frag_test` does, beside those of mail 003.
+fn loops_table(rows: &[&PlacementRow], style: Style) -> String {
+    let line = |policy: String, loops: &Loops| {
+        vec![
+            policy,
+            loops.count.map_or_else(|| UNKNOWN.to_owned(), thousands),
+            number(loops.min_ms),
+            number(loops.avg_ms),
+            number(loops.max_ms),
+            number(loops.sd_ms),
+            if loops.is_steady() {
+                "checks pass".to_owned()
+            } else {
+                format!("sd exceeds {}", Loops::MOST_SD_MS)
+            },
+        ]
+    };
+    let mut cells = Vec::new();
+    for row in rows {
+        let Some(loops) = &row.loops else { continue };
+        cells.push(line(plain(&row.policy), loops));
+        if let Some(mail) = row.mail_003.and_then(|mail| mail.loops) {
+            cells.push(line("  mail 003".to_owned(), &mail));
+        }
+    }
+    if cells.is_empty() {
+        return String::new();
+    }
+    let head = [
+        "maps of a loop, ms",
+        "loops",
+        "min",
+        "avg",
+        "max",
+        "sd",
+        "agua says",
+    ];
+    let right = [false, true, true, true, true, true, false];
+    format!("\n{}", plain_table(&head, cells, &right, false, style))
+}
+
+/// Whether the two policies that mail 003 measured differ here as they did there.
+fn beside_mail_003(rows: &[&PlacementRow], style: Style) -> String {
+    let told: Vec<&&PlacementRow> = rows.iter().filter(|row| row.mail_003.is_some()).collect();
+    let [before, after] = told[..] else {
+        return String::new();
+    };
+    let mail = |row: &PlacementRow| {
+        let mail = row.mail_003?;
+        match mail.loops {
+            Some(loops) => Some((loops.avg_ms, "ms a loop")),
+            None => Some((mail.elapsed_s?, "s")),
+        }
+    };
+    let model = |row: &PlacementRow| match (&row.loops, row.mail_003?.loops) {
+        (Some(loops), Some(_)) => Some((loops.avg_ms, "ms a loop")),
+        (None, Some(_)) => None,
+        (_, None) => Some((row.ns_per_operation?, "ns an operation")),
+    };
+    let (Some(was), Some(became)) = (mail(before), mail(after)) else {
+        return String::new();
+    };
+    let (Some(old), Some(new)) = (model(before), model(after)) else {
+        return String::new();
+    };
+    let (in_mail, here) = (became.0 / was.0, new.0 / old.0);
+    let verdict = if (in_mail > 1.0) == (here > 1.0) {
+        "agrees"
+    } else {
+        "differs"
+    };
+    let times = |ratio: f64| {
+        let (factor, word) = if ratio < 1.0 {
+            (1.0 / ratio, "faster")
+        } else {
+            (ratio, "slower")
+        };
+        format!("{}x {word}", number(factor))
+    };
+    let text = format!(
+        "{verdict} with mail 003: {} is {} than {} here ({} -> {} {}), {} there ({} -> {} {}, with the system calls \
+         around it)",
+        plain(&after.policy),
+        times(here),
+        plain(&before.policy),
+        number(old.0),
+        number(new.0),
+        old.1,
+        times(in_mail),
+        number(was.0),
+        number(became.0),
+        was.1
+    );
+    wrap(&text, style.width, 2)
+}
+
 fn mail_table(fit: &MailFit, style: Style) -> String {
     let title = format!(
         "mail 000 (us a step), and {} with a floor of {} us a step and {} ns a visit, both fitted",
@@ -199,13 +359,16 @@ fn mail_table(fit: &MailFit, style: Style) -> String {
 
 fn legend(replay: &Replay, style: Style) -> String {
     let mut text = format!(
-        "ns/op: CPU time, median of {} repetitions, interleaved, fresh state each; the driver's is taken off. \
+        "ns/op: CPU time of this implementation, {}interleaved, fresh state each; the driver's is taken off. \
          work: what was looked at and what was recomputed (steps). \
          p99.99 and worst: of operations timed alone{}; - where unknown, which the record explains. \
          span/live: from the first byte held to the last over bytes held, at the end. \
          failed: maps for which no place was left. B/range: memory for each range held. \
          ~0: too little to be told from the driver. seed {}",
-        replay.repetitions,
+        match replay.repetitions {
+            1 => String::new(),
+            more => format!("median of {more} repetitions (agua: one), "),
+        },
         replay
             .clock_ns
             .map_or_else(String::new, |ns| format!(", {ns} ns of clock taken off")),
@@ -239,6 +402,7 @@ mod tests {
             driver_ns: Some(4.9),
             work_per_map: Some(4_123.4),
             visited: Some(1),
+            descended: Some(0),
             propagated: Some(1),
             resets: Some(1),
             full_scans: Some(1),
@@ -249,6 +413,8 @@ mod tests {
             failures: 0,
             live: 1_050,
             bytes_per_range: Some(16.0),
+            loops: None,
+            mail_003: None,
             stopped: Some("after 10 visits".to_owned()),
             lacks: None,
             note: None,

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use stopgap_events::machine::Missing;
 
 use crate::bootstrap::Interval;
+use crate::histogram::Histogram;
 use crate::verdict::Word;
 
 /// The figures of one policy on one workload at one N. All are of the measured part alone: what
@@ -28,11 +29,13 @@ pub struct PlacementRow {
     pub spread: Option<Spread>,
     /// What the driver alone takes for an operation in nanoseconds: reading it, and its slot.
     pub driver_ns: Option<f64>,
-    /// Work units a map: what was looked at while searching plus what was propagated, of all
-    /// operations, over maps that gave a range.
+    /// Work units a map: nodes and areas looked at while searching (visited and descended) plus what was
+    /// propagated, of all operations, over maps that gave a range.
     pub work_per_map: Option<f64>,
     /// VMAs, nodes or free areas looked at while searching.
     pub visited: Option<u64>,
+    /// Nodes that lookups of visited VMAs passed on their way down a tree; 0 where a visit is of a node.
+    pub descended: Option<u64>,
     /// Nodes recomputed to keep a search structure right.
     pub propagated: Option<u64>,
     /// Searches that began at the base again because of `cached_hole_size`.
@@ -54,6 +57,10 @@ pub struct PlacementRow {
     pub live: u64,
     /// Memory of the policy's own structures over the ranges held at the end, in bytes.
     pub bytes_per_range: Option<f64>,
+    /// What the maps of its loops took, where the workload has loops of a thousand operations and more (agua).
+    pub loops: Option<Loops>,
+    /// What mail 003 measured of this policy on this workload.
+    pub mail_003: Option<Mail003>,
     /// Why it ended early, where it did: after so many visits, say. Counts are of the first pass until
     /// then; the passes that take time are stopped sooner.
     pub stopped: Option<String>,
@@ -63,6 +70,75 @@ pub struct PlacementRow {
     pub note: Option<String>,
     /// What could not be told, and why.
     pub missing: Vec<Missing>,
+}
+
+/// Times of the maps of a workload's loops, as `agua_frag_test` prints them.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Loops {
+    /// Loops timed; absent where a source does not say.
+    pub count: Option<u64>,
+    /// The shortest, in milliseconds.
+    pub min_ms: f64,
+    /// Their mean, in milliseconds.
+    pub avg_ms: f64,
+    /// The longest, in milliseconds.
+    pub max_ms: f64,
+    /// Their standard deviation (population), in milliseconds.
+    pub sd_ms: f64,
+}
+
+impl Loops {
+    /// From `agua_frag_test`: above this many milliseconds it says "Standard deviation exceeds 10".
+    pub const MOST_SD_MS: f64 = 10.0;
+
+    /// From the length of each loop in nanoseconds; `None` where there is none.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)] // some hours at most
+    pub fn of(ns: &[u64]) -> Option<Loops> {
+        let ms = |ns: u64| ns as f64 / 1e6;
+        let count = ns.len() as f64;
+        let mean = ns.iter().map(|&ns| ms(ns)).sum::<f64>() / count;
+        let square = |ns: &u64| (ms(*ns) - mean).powi(2);
+        Some(Loops {
+            count: Some(ns.len() as u64),
+            min_ms: ms(*ns.iter().min()?),
+            avg_ms: mean,
+            max_ms: ms(*ns.iter().max()?),
+            sd_ms: (ns.iter().map(square).sum::<f64>() / count).sqrt(),
+        })
+    }
+
+    /// From a histogram of their lengths in nanoseconds, to the width of its buckets.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)] // some hours at most
+    pub fn in_histogram(all: &Histogram) -> Option<Loops> {
+        let mean = all.mean()?;
+        let squares = all
+            .buckets()
+            .map(|(ns, count)| (ns as f64 - mean).powi(2) * count as f64);
+        Some(Loops {
+            count: Some(all.len()),
+            min_ms: all.min()? as f64 / 1e6,
+            avg_ms: mean / 1e6,
+            max_ms: all.max()? as f64 / 1e6,
+            sd_ms: (squares.sum::<f64>() / all.len() as f64).sqrt() / 1e6,
+        })
+    }
+
+    /// What `agua_frag_test` says of the deviation.
+    #[must_use]
+    pub fn is_steady(&self) -> bool {
+        self.sd_ms <= Loops::MOST_SD_MS
+    }
+}
+
+/// What mail 003, or a mail of its thread, measured.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Mail003 {
+    /// Seconds that all of freegap took.
+    pub elapsed_s: Option<f64>,
+    /// Loops of agua.
+    pub loops: Option<Loops>,
 }
 
 /// The least and the greatest of the repetitions.

@@ -26,6 +26,8 @@ pub(super) struct Input {
     pub(super) n: Option<u64>,
     /// Where it is placed.
     pub(super) space: Space,
+    /// How often it is repeated: as [`super::REPETITIONS`] says, but once where its loops are the samples.
+    pub(super) repetitions: u32,
     /// Mappings live at a time at most; `None` where only reading it tells.
     pub(super) live: Option<u64>,
     /// What its figures do not show, and why: events that the trace has lost.
@@ -130,6 +132,10 @@ fn built_in(workload: Workload, n: u32, operations: u64, seed: u64) -> Result<In
         workload: workload.word().to_owned(),
         n: Some(u64::from(n)),
         space,
+        repetitions: match workload {
+            Workload::Agua => 1,
+            _ => super::REPETITIONS,
+        },
         live: Some(u64::from(n) + more),
         missing: Vec::new(),
         events: Box::new(move || Ok(Box::new(workload.events(n, operations, seed).map(Ok)))),

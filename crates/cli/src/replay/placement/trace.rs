@@ -105,6 +105,7 @@ pub(super) fn input(path: &Path, direction: Direction, pid: Option<u32>) -> Resu
         workload: named,
         n: None,
         space,
+        repetitions: super::REPETITIONS,
         live: Some(compiler.slots() as u64),
         missing,
         events: Box::new(move || {

@@ -57,6 +57,7 @@ fn a_batch_is_of_one_phase_and_knows_its_events() {
         map(1, 5),
     ])
     .unwrap();
+    // A round of two operations ends no batch.
     let measured: Vec<bool> = batches.iter().map(|batch| batch.measured).collect();
     assert_eq!(measured, [false, true]);
     assert_eq!(batches[0].operations.len(), 2);
@@ -75,6 +76,45 @@ fn a_batch_is_of_one_phase_and_knows_its_events() {
     };
     assert_eq!(batches[1].operations[1], again);
     assert_eq!((batches[1].event(0), batches[1].event(1)), (5, 7));
+}
+
+/// A round of a thousand operations ends a batch, and may go over several; a short one does not.
+#[test]
+fn long_rounds_end_batches() {
+    let end = MemoryEvent::Begin(Phase::Round);
+    let maps = |from: u32, count: u32| (from..from + count).map(|id| map(id, 1));
+    let most = u32::try_from(BATCH).unwrap();
+    let mut events: Vec<MemoryEvent> = maps(0, 1_000).chain([end]).collect();
+    events.extend(maps(1_000, 10).chain([end]));
+    events.extend(maps(1_010, most).chain([end]));
+    let batches = compile(&events).unwrap();
+    let told = |batches: &[Batch]| -> Vec<(usize, bool, bool)> {
+        let of = |batch: &Batch| {
+            (
+                batch.operations.len(),
+                batch.maps_of_round,
+                batch.ends_round,
+            )
+        };
+        batches.iter().map(of).collect()
+    };
+    let right = [(1_000, true, true), (BATCH, true, false), (10, true, true)];
+    assert_eq!(told(&batches), right);
+    // The maps before the first unmap are a batch of their own: agua's clock sees those.
+    let events: Vec<MemoryEvent> = maps(0, 1_000)
+        .chain([unmap(3), unmap(4), map(3, 1), end])
+        .chain(maps(2_000, 1_500))
+        .chain([unmap(7), end])
+        .collect();
+    let batches = compile(&events).unwrap();
+    let right = [
+        (1_000, true, false),
+        (3, false, true),
+        (1_500, true, false),
+        (1, false, true),
+    ];
+    assert_eq!(told(&batches), right);
+    assert_eq!((batches[1].event(0), batches[1].event(2)), (1_000, 1_002));
 }
 
 #[test]
