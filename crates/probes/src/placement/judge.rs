@@ -9,6 +9,7 @@ use stopgap_stats::growth::{self, Growth, Point};
 use stopgap_stats::histogram::Histogram;
 use stopgap_stats::quantile::{median, quantile};
 use stopgap_stats::record::{Answer, Figure, Parameter, Series};
+use stopgap_stats::replay::Loops;
 use stopgap_stats::verdict::{Verdict, Word};
 
 use super::Placement;
@@ -272,17 +273,8 @@ fn micros(ns: u64) -> f64 {
 
 fn workload_evidence(series: &[Series]) -> Vec<String> {
     let mut evidence = Vec::new();
-    let agua = ("workload", Parameter::from("agua"));
-    if let Some(loops) = find(series, "loop", std::slice::from_ref(&agua))
-        && let Some(ns) = loops.pooled().median()
-    {
-        let live = loops.number("live");
-        let live = live.map_or_else(String::new, |live| format!(" (at most {live} live)"));
-        evidence.push(format!(
-            "agua: {:.1} ms a loop of 10,000 maps{live}",
-            micros(ns) / 1_000.0
-        ));
-    }
+    let agua = [("workload", Parameter::from("agua"))];
+    evidence.extend(find(series, "loop", &agua).and_then(agua_evidence));
     for &form in Form::ALL {
         let calls: &[Operation] = match form {
             // A round protects twice.
@@ -303,6 +295,28 @@ fn workload_evidence(series: &[Series]) -> Vec<String> {
         }
     }
     evidence
+}
+
+/// What `agua_frag_test` prints, its verdict first.
+fn agua_evidence(series: &Series) -> Option<String> {
+    let loops = Loops::in_histogram(&series.pooled())?;
+    let verdict = if loops.count < Some(2) {
+        "inconclusive: one loop has no deviation".to_owned()
+    } else if loops.is_steady() {
+        "all checks pass".to_owned()
+    } else {
+        format!("standard deviation exceeds {} ms", Loops::MOST_SD_MS)
+    };
+    let live = series.number("live");
+    let live = live.map_or_else(String::new, |live| format!(", at most {live} live"));
+    Some(format!(
+        "agua: {verdict}: min {:.1}, avg {:.1}, max {:.1}, sd {:.1} ms for the 10,000 maps of a loop ({} loops{live})",
+        loops.min_ms,
+        loops.avg_ms,
+        loops.max_ms,
+        loops.sd_ms,
+        loops.count.unwrap_or(0),
+    ))
 }
 
 fn thread_evidence(series: &[Series]) -> Vec<String> {
@@ -423,6 +437,34 @@ mod tests {
         assert_eq!(points.len(), 2);
         assert_eq!(points[0].runs, [11.0, 22.0]);
         assert_eq!(points[1].runs, [44.0, 55.0]);
+    }
+
+    /// As agua prints it: least, mean, longest and deviation, and what it says of them.
+    #[test]
+    fn agua_has_its_own_verdict() {
+        let told = |ms: &[u64]| {
+            let mut histogram = Histogram::new();
+            ms.iter().for_each(|ms| histogram.record(ms * 1_000_000));
+            let mut loops = series("loop", 5, &[1.0]);
+            loops.blocks[0].histogram = Some(histogram);
+            agua_evidence(&loops).unwrap()
+        };
+        let steady = told(&[30, 40, 50]);
+        assert!(
+            steady.starts_with("agua: all checks pass: min 30."),
+            "{steady}"
+        );
+        assert!(
+            steady.contains("max 50.") && steady.contains("(3 loops"),
+            "{steady}"
+        );
+        let uneven = told(&[6, 300, 609]);
+        assert!(uneven.contains("exceeds 10 ms: min 6."), "{uneven}");
+        assert!(
+            uneven.contains("avg 305.") && uneven.contains("sd 246."),
+            "{uneven}"
+        );
+        assert!(told(&[30]).contains("inconclusive"), "{}", told(&[30]));
     }
 
     #[test]
