@@ -18,7 +18,8 @@ pub(crate) fn run(bytes: &[u8]) -> usize {
     };
     let pages = 1 + u64::from(u16::from_le_bytes([low, high])) % MOST_PAGES;
     let of = Use::ALL.get(usize::from(first) % (Use::ALL.len() + 1));
-    let mut pair = Pair::new(pages, of.copied()).unwrap();
+    let pair = Pair::new(pages, of.copied()).unwrap();
+    let mut pair = if first >= 128 { pair.of_3_14() } else { pair };
     let mut done = 0;
     for (place, bytes) in steps.chunks_exact(STEP).enumerate() {
         let step = step(bytes, pages);
@@ -35,8 +36,8 @@ pub(crate) fn run(bytes: &[u8]) -> usize {
 
 fn step(bytes: &[u8], pages: u64) -> Step {
     let order = u32::from(bytes[1]) % 12;
-    let mobility = Mobility::ALL[usize::from(bytes[2] & 1)];
-    let of = Use::ALL[usize::from(bytes[2] >> 1) % Use::ALL.len()];
+    let mobility = Mobility::ALL[usize::from(bytes[2]) % Mobility::ALL.len()];
+    let of = Use::ALL[usize::from(bytes[2]) / Mobility::ALL.len() % Use::ALL.len()];
     // One frame in some is beyond the memory.
     let frame = u64::from(u16::from_le_bytes([bytes[3], bytes[4]])) % (pages + pages / 16 + 1);
     match bytes[0] % 8 {

@@ -47,6 +47,7 @@ impl Faults {
         let asked = machine.ask(Asks {
             mobility: Mobility::Movable,
             of: Use::Movable,
+            first_zone: 0,
         });
         let faulted = self.touch(machine, pages, block.max(1));
         machine.ask(asked);

@@ -18,6 +18,7 @@ use super::kernel::Kernel;
 use super::reclaim::Lru;
 use super::walkers::{Walkers, WalkersError};
 use super::watermarks::Watermarks;
+use super::zone::{Mark, Zone};
 
 /// What is asked for: what it is to the buddy memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,13 +27,23 @@ pub(super) struct Asks {
     pub(super) mobility: Mobility,
     /// What its pages are then.
     pub(super) of: Use,
+    /// The first zone that it may have, in the order of [`Machine::zones`]; it may have all that follow.
+    pub(super) first_zone: usize,
 }
 
 impl Asks {
-    /// A buffer of a device.
+    /// A buffer of a device: unmovable, and from any zone (`__iommu_alloc_buffer` of 3.14 sets `__GFP_HIGHMEM`).
     const DEVICE: Asks = Asks {
         mobility: Mobility::Unmovable,
         of: Use::Unmovable,
+        first_zone: 0,
+    };
+
+    /// User memory that can be reclaimed again.
+    pub(super) const USER: Asks = Asks {
+        mobility: Mobility::Movable,
+        of: Use::Reclaimable,
+        first_zone: 0,
     };
 }
 
@@ -124,27 +135,29 @@ pub struct Outcome {
     /// By how many blocks of order 3 free memory is poorer ([`Machine::free_of_order_3`]); below 0 where reclaim and
     /// compaction made more than were taken.
     pub large_blocks: i64,
-    /// How the bystanders fared after it.
+    /// How the bystanders fared while it was built and right after.
     pub bystanders: Fared,
 }
 
 /// See the module's head.
 #[derive(Clone)]
 pub struct Machine {
-    pub(super) buddy: Buddy,
+    /// As the kernel looks through them (`zonelist`): the highest first. At least one.
+    pub(super) zones: Vec<Zone>,
     pub(super) kernel: Kernel,
     pub(super) costs: Costs,
     page: u64,
     pub(super) asks: Asks,
-    pub(super) marks: Watermarks,
-    pub(super) lru: Lru,
-    pub(super) compaction: Compaction,
     pub(super) walkers: Option<Walkers>,
     pub(super) kswapd_woken: bool,
     /// Pages that the walkers, or kswapd where there are none, are behind with: below 1 between two steps.
     pub(super) owed: f64,
     pub(super) bystanders: Vec<Bystander>,
-    fared: Fared,
+    pub(super) fared: Fared,
+    /// Modelled time since the beginning.
+    pub(super) clock_ns: f64,
+    /// When the bystanders tried last.
+    pub(super) stood_by_ns: f64,
     pub(super) counts: Counts,
 }
 
@@ -167,6 +180,19 @@ impl Machine {
     /// # Errors
     /// Those of [`Setting::check`].
     pub fn new(buddy: Buddy, setting: &Setting) -> Result<Machine, MachineError> {
+        let marks = Watermarks::of(setting.kernel, buddy.pages(), setting.page);
+        Machine::of_zones(vec![(buddy, marks, 0)], setting)
+    }
+
+    /// A machine of several zones, the highest first: the memory of each, its watermarks, and the pages that are
+    /// reserved in it against requests for a higher one.
+    ///
+    /// # Errors
+    /// Those of [`Setting::check`].
+    pub(super) fn of_zones(
+        zones: Vec<(Buddy, Watermarks, u64)>,
+        setting: &Setting,
+    ) -> Result<Machine, MachineError> {
         setting.check()?;
         let &Setting {
             kernel,
@@ -174,29 +200,46 @@ impl Machine {
             seed,
             page,
         } = setting;
-        let pages = buddy.pages();
+        let mut random = Random::new(seed);
+        let mut base: u64 = zones.iter().map(|(buddy, ..)| buddy.pages()).sum();
+        let zone = |(buddy, marks, reserve): (Buddy, Watermarks, u64)| {
+            let pages = buddy.pages();
+            base -= pages;
+            Zone {
+                base,
+                marks,
+                reserve,
+                lru: Lru::new(pages, &mut random),
+                compaction: Compaction::new(pages),
+                buddy: if kernel.is_old() {
+                    buddy.of_3_14()
+                } else {
+                    buddy
+                },
+            }
+        };
         Ok(Machine {
+            zones: zones.into_iter().map(zone).collect(),
             kernel,
             costs,
             page,
             asks: Asks::DEVICE,
-            marks: Watermarks::of(kernel, pages, page),
-            lru: Lru::new(pages, &mut Random::new(seed)),
-            compaction: Compaction::new(pages),
             walkers: None,
             kswapd_woken: false,
             owed: 0.0,
             bystanders: bystanders::THREAD.to_vec(),
             fared: Fared::default(),
+            clock_ns: 0.0,
+            stood_by_ns: 0.0,
             counts: Counts::default(),
-            buddy,
         })
     }
 
-    /// The same with other watermarks.
+    /// The same with other watermarks of its first zone.
     #[must_use]
-    pub fn with_marks(self, marks: Watermarks) -> Machine {
-        Machine { marks, ..self }
+    pub fn with_marks(mut self, marks: Watermarks) -> Machine {
+        self.zones[0].marks = marks;
+        self
     }
 
     /// The same with walkers.
@@ -236,12 +279,14 @@ impl Machine {
             let (asked, page) = (page, self.page);
             return Err(MachineError::OtherPage { asked, page });
         }
-        let memory = self.buddy.pages();
+        let memory = self.memories().map(Buddy::pages).sum();
         if pages > memory {
             return Err(MachineError::TooLarge { pages, memory });
         }
         self.rest();
-        let (before, large) = (self.counts, self.free_of_order_3());
+        let (before, fared) = (self.counts, self.fared);
+        let large = self.free_of_order_3();
+        self.stood_by_ns = self.clock_ns;
         let mut until = Until {
             machine: self,
             stop,
@@ -255,8 +300,7 @@ impl Machine {
         };
         self.clear(built.pages());
         let large_blocks = large.cast_signed() - self.free_of_order_3().cast_signed();
-        let bystanders = self.stand_by();
-        self.fared += bystanders;
+        self.stand_by();
         let counts = self.counts - before;
         let by_cause = ByCause::of(&counts, &self.costs);
         Ok(Outcome {
@@ -265,7 +309,7 @@ impl Machine {
             by_cause,
             counts,
             large_blocks,
-            bystanders,
+            bystanders: self.fared - fared,
         })
     }
 
@@ -279,11 +323,15 @@ impl Machine {
     /// Somebody holds references to the used page `frame` from now on: it can be neither moved nor reclaimed. Whether it
     /// is a page that could be until now.
     pub fn pin(&mut self, frame: u64) -> bool {
+        let Some((zone, frame)) = self.zone_of(frame) else {
+            return false;
+        };
+        let buddy = &mut self.zones[zone].buddy;
         let movable = matches!(
-            self.buddy.page(frame),
+            buddy.page(frame),
             Some(PageState::Used(Use::Movable | Use::Reclaimable))
         );
-        movable && self.buddy.set_use(frame, Use::Pinned).is_ok()
+        movable && buddy.set_use(frame, Use::Pinned).is_ok()
     }
 
     /// How the bystanders fared after all buffers.
@@ -292,16 +340,18 @@ impl Machine {
         self.fared
     }
 
-    /// The memory.
-    #[must_use]
-    pub fn buddy(&self) -> &Buddy {
-        &self.buddy
+    /// The memory of each zone, the highest first.
+    pub fn memories(&self) -> impl Iterator<Item = &Buddy> {
+        self.zones.iter().map(|zone| &zone.buddy)
     }
 
-    /// The watermarks.
-    #[must_use]
-    pub fn marks(&self) -> Watermarks {
-        self.marks
+    /// The memory of the only zone.
+    #[cfg(test)]
+    pub(super) fn buddy(&self) -> &Buddy {
+        let [zone] = &self.zones[..] else {
+            panic!("{} zones", self.zones.len());
+        };
+        &zone.buddy
     }
 
     /// What was done so far.
@@ -325,25 +375,48 @@ impl Machine {
     /// Blocks of order 3 that the free memory holds, each larger one counted for as many as fit in.
     #[must_use]
     pub fn free_of_order_3(&self) -> u64 {
-        let blocks = |order| self.buddy.free_blocks(order) << (order - 3);
-        (3..super::buddy::ORDERS as u32).map(blocks).sum()
+        let large = |buddy: &Buddy| -> u64 {
+            let blocks = |order| buddy.free_blocks(order) << (order - 3);
+            (3..super::buddy::ORDERS as u32).map(blocks).sum()
+        };
+        self.memories().map(large).sum()
     }
 
-    /// Whether 2^`order` pages may go, as this kernel tests it.
-    pub(super) fn is_ok(&self, order: u32, mark: u64) -> bool {
-        if self.kernel.is_old() {
-            self.buddy.watermark_ok_3_4(order, mark)
-        } else {
-            self.buddy.watermark_ok_6_12(order, mark)
-        }
+    /// Whether 2^`order` pages may go down to `mark` in a zone, as this kernel tests it; without the reserve, as
+    /// compaction and kswapd test it.
+    pub(super) fn is_ok(&self, zone: usize, order: u32, mark: u64) -> bool {
+        self.zones[zone].is_ok(self.kernel, order, mark, 0)
     }
 
-    /// `get_page_from_freelist`: a free block, if the mark allows it.
-    pub(super) fn grab(&mut self, order: u32, mark: u64) -> Option<u64> {
-        if !self.is_ok(order, mark) {
-            return None;
+    /// `get_page_from_freelist`: a free block from the first zone where the mark, and in a lower zone than was asked for
+    /// the reserve, allow it.
+    pub(super) fn grab(&mut self, order: u32, mark: Mark) -> Option<u64> {
+        let Asks {
+            mobility,
+            of,
+            first_zone,
+        } = self.asks;
+        for (place, zone) in self.zones.iter_mut().enumerate().skip(first_zone) {
+            let reserve = if place > first_zone { zone.reserve } else { 0 };
+            if zone.is_ok(self.kernel, order, zone.mark(mark), reserve)
+                && let Some(frame) = zone.buddy.take(order, mobility, of)
+            {
+                return Some(zone.base + frame);
+            }
         }
-        self.buddy.take(order, self.asks.mobility, self.asks.of)
+        None
+    }
+
+    /// The zones that a request for what is asked may have.
+    pub(super) fn zones_asked(&self) -> std::ops::Range<usize> {
+        self.asks.first_zone..self.zones.len()
+    }
+
+    /// The zone that a frame is in, and the frame's number there.
+    fn zone_of(&self, frame: u64) -> Option<(usize, u64)> {
+        let has = |zone: &Zone| (zone.base..zone.base + zone.buddy.pages()).contains(&frame);
+        let zone = self.zones.iter().position(has)?;
+        Some((zone, frame - self.zones[zone].base))
     }
 
     /// From now on this is asked for; what was before.
@@ -358,8 +431,10 @@ impl Machine {
 
     /// Frees what this machine took.
     pub(super) fn give_back(&mut self, frame: u64, order: u32) {
-        let given = self.buddy.give(frame, order);
-        debug_assert_eq!(given, Ok(()));
+        if let Some((zone, frame)) = self.zone_of(frame) {
+            let given = self.zones[zone].buddy.give(frame, order);
+            debug_assert_eq!(given, Ok(()));
+        }
     }
 }
 

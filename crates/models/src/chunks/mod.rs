@@ -29,6 +29,7 @@ pub mod scenario;
 mod slow_path;
 pub mod walkers;
 pub mod watermarks;
+mod zone;
 
 #[cfg(test)]
 mod tests;

@@ -31,25 +31,33 @@
 
 use stopgap_chunks::policy::Effort;
 
+use super::buddy::Use;
 use super::compaction::{Compacted, Mode, Suitable};
 use super::kernel::COSTLY;
 use super::machine::Machine;
 use super::reclaim::BATCH;
+use super::zone::Mark;
 
 /// `MAX_RECLAIM_RETRIES` and `MAX_COMPACT_RETRIES`.
 const MOST_RETRIES: u32 = 16;
 
 impl Machine {
-    /// The first frame of a block of `order`.
+    /// The first frame of a block of `order` for the task that builds a buffer.
     pub(super) fn allocate(&mut self, order: u32, effort: Effort) -> Option<u64> {
+        self.stand_by_in_time();
         self.counts.calls += 1;
         self.elapse(self.costs.call_ns);
-        if let Some(frame) = self.grab(order, self.marks.low) {
+        self.slow_or_fast(order, effort)
+    }
+
+    /// The first frame of a block of `order`.
+    pub(super) fn slow_or_fast(&mut self, order: u32, effort: Effort) -> Option<u64> {
+        if let Some(frame) = self.grab(order, Mark::Low) {
             return Some(frame);
         }
         self.counts.slow += 1;
         self.kswapd_woken |= effort != Effort::NoReclaim;
-        if let Some(frame) = self.grab(order, self.marks.min) {
+        if let Some(frame) = self.grab(order, Mark::Min) {
             return Some(frame);
         }
         match effort {
@@ -64,7 +72,7 @@ impl Machine {
     fn reclaim_one(&mut self, effort: Effort) -> Option<u64> {
         loop {
             let reclaimed = self.reclaim_batch();
-            let frame = self.grab(0, self.marks.min);
+            let frame = self.grab(0, Mark::Min);
             if frame.is_some() || reclaimed == 0 || effort != Effort::Must {
                 return frame;
             }
@@ -77,7 +85,7 @@ impl Machine {
             return Some(frame);
         }
         self.reclaim_for(order);
-        if let Some(frame) = self.grab(order, self.marks.min) {
+        if let Some(frame) = self.grab(order, Mark::Min) {
             return Some(frame);
         }
         self.compact(order, Mode::Sync).got()
@@ -92,7 +100,7 @@ impl Machine {
             Compacted::Skipped | Compacted::Deferred | Compacted::Failed => {}
         }
         self.reclaim_for(order);
-        if let Some(frame) = self.grab(order, self.marks.min) {
+        if let Some(frame) = self.grab(order, Mark::Min) {
             return Some(frame);
         }
         let mode = if costly { Mode::Async } else { Mode::Sync };
@@ -115,26 +123,31 @@ impl Machine {
         None
     }
 
-    /// Direct reclaim for a block of `order`, above 0.
+    /// Direct reclaim for a block of `order`, above 0, from each zone that the request may have.
     fn reclaim_for(&mut self, order: u32) {
-        if order > COSTLY && self.compaction_ready(order) {
-            return;
+        for zone in self.zones_asked() {
+            if order <= COSTLY || !self.compaction_ready(zone, order) {
+                self.reclaim_in(zone, order);
+            }
         }
+    }
+
+    fn reclaim_in(&mut self, zone: usize, order: u32) {
         let twice = 2 << order;
         // No page is met a second time: the walkers may put back what this frees.
-        let all = self.buddy.used_pages(super::buddy::Use::Reclaimable);
+        let all = self.zones[zone].buddy.used_pages(Use::Reclaimable);
         let mut reclaimed = 0;
         loop {
-            let batch = self.reclaim_batch();
+            let batch = self.reclaim_from(zone);
             reclaimed += batch;
             let done = if order <= COSTLY {
                 true
             } else if self.kernel.is_old() {
-                reclaimed >= twice && self.suitable(order) != Suitable::Skip
+                reclaimed >= twice && self.suitable(zone, order) != Suitable::Skip
             } else {
                 reclaimed >= twice
-                    || self.is_ok(order, self.marks.min)
-                    || self.suitable(order) != Suitable::Skip
+                    || self.is_ok(zone, order, self.zones[zone].marks.min)
+                    || self.suitable(zone, order) != Suitable::Skip
             };
             if done || batch == 0 || reclaimed >= all {
                 return;
@@ -143,21 +156,29 @@ impl Machine {
     }
 
     /// Whether so much is free that reclaim would only delay compaction.
-    fn compaction_ready(&self, order: u32) -> bool {
+    fn compaction_ready(&self, zone: usize, order: u32) -> bool {
+        let marks = self.zones[zone].marks;
         let spare = if self.kernel.is_old() {
             // KSWAPD_ZONE_BALANCE_GAP_RATIO
-            self.marks.low.min(self.buddy.pages().div_ceil(100))
-        } else if self.is_ok(order, self.marks.min) {
+            let pages = self.zones[zone].buddy.pages();
+            marks.low.min(pages.div_ceil(100))
+        } else if self.is_ok(zone, order, marks.min) {
             return true;
         } else {
             0
         };
-        self.suitable(order) != Suitable::Skip
-            && self.is_ok(0, self.marks.high + spare + (2 << order))
+        self.suitable(zone, order) != Suitable::Skip
+            && self.is_ok(zone, 0, marks.high + spare + (2 << order))
     }
 
+    /// A round over the zones that the request may have, 32 pages from each (`shrink_zones`).
     fn reclaim_batch(&mut self) -> u64 {
-        let reclaimed = self.lru.shrink(&mut self.buddy, BATCH);
+        self.zones_asked().map(|zone| self.reclaim_from(zone)).sum()
+    }
+
+    fn reclaim_from(&mut self, zone: usize) -> u64 {
+        let place = &mut self.zones[zone];
+        let reclaimed = place.lru.shrink(&mut place.buddy, BATCH);
         self.counts.reclaimed += reclaimed;
         #[allow(clippy::cast_precision_loss)] // at most 32
         self.elapse(reclaimed as f64 * self.costs.reclaim_page_ns);

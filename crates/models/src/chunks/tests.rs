@@ -5,6 +5,7 @@ use stopgap_chunks::policy::{BuildError, Name, Request};
 
 use super::buddy::{Buddy, Use};
 use super::cost::Costs;
+use super::experiment::Step;
 use super::kernel::Kernel;
 use super::machine::{Machine, MachineError, Outcome, Setting};
 use super::scenario::Scenario;
@@ -26,12 +27,8 @@ fn videos(scenario: Scenario, setting: &Setting, policy: Name, buffers: usize) -
         outcome
     });
     let outcomes = outcomes.collect();
-    machine.buddy().check().unwrap();
+    machine.memories().for_each(|zone| zone.check().unwrap());
     outcomes
-}
-
-fn mean_s(outcomes: &[Outcome]) -> f64 {
-    outcomes.iter().map(|one| one.time_ns).sum::<f64>() / outcomes.len() as f64 / 1e9
 }
 
 /// Mail 001: "sum(int(math.log(i, 2)) + 1 for i in range(1, 1025)) => 9228".
@@ -63,34 +60,70 @@ fn nothing_contiguous_makes_the_mails_tries() {
     }
 }
 
-/// One figure is fitted, the time to reclaim a page: 0.25 s for `one-page`. The others are tests.
+/// Buffers as `replay chunks` builds them, four held at a time; the machine is there after each.
+fn held_videos(seed: u64, policy: Name, buffers: u32, mut after: impl FnMut(u32, &Machine, f64)) {
+    let scenario = Scenario::Thread;
+    let mut machine = scenario.machine(&scenario.setting(seed)).unwrap();
+    let mut held = std::collections::BTreeMap::new();
+    let mut time_ns = 0.0;
+    let mut built = 0;
+    for step in super::experiment::videos(BUFFER.pages, buffers, 4) {
+        match step {
+            Step::Release { id } => machine.release(&held.remove(&id).unwrap()),
+            Step::Build { id, .. } => {
+                let outcome = machine.build(policy, &BUFFER).unwrap();
+                time_ns += outcome.time_ns;
+                built += 1;
+                held.insert(id, outcome.built);
+                after(built, &machine, time_ns / f64::from(built) / 1e9);
+            }
+        }
+    }
+    machine.memories().for_each(|zone| zone.check().unwrap());
+}
+
+/// Mail 001, at the command's 50 buffers and at twice as many: the Wi-Fi driver fails beside every policy that tries
+/// order 4 first, USB beside those that try order 3 too, and neither beside single pages. One figure is fitted, the time
+/// to reclaim a page: 0.25 s for `one-page`. The other times are within a factor of 3 of the mail's; `fold` is the
+/// farthest (docs/questions/chunks.md).
 #[test]
-fn the_threads_times() {
+fn who_harms_others_and_the_threads_times() {
     for seed in [1, 2, 3] {
-        let setting = Scenario::Thread.setting(seed);
-        for (policy, range) in [
-            (Name::OnePage, 0.24..0.26),
-            (Name::Old, 8.0..72.0),
-            (Name::Sticky, 2.0..3.5),
-            (Name::Start64k, 0.5..0.75),
-            (Name::Fold, 0.3..0.5),
+        for (policy, usb, wifi, mean) in [
+            (Name::OnePage, 0.0..=0.0, 0.0..=0.0, 0.24..0.26),
+            (Name::Fold, 0.0..=0.0, 0.5..=1.0, 0.3..1.35),
+            (Name::Start64k, 0.2..=1.0, 0.5..=1.0, 0.34..1.35),
+            (Name::Sticky, 0.2..=1.0, 0.5..=1.0, 1.6..6.4),
         ] {
-            let mean = mean_s(&videos(Scenario::Thread, &setting, policy, 3));
-            assert!(range.contains(&mean), "{policy}, seed {seed}: {mean} s");
+            held_videos(seed, policy, 100, |built, machine, time_s| {
+                if ![50, 100].contains(&built) {
+                    return;
+                }
+                let fared = machine.bystanders();
+                let failing = [3, 4].map(|o| fared.failed[o] as f64 / fared.tries[o] as f64);
+                let what = format!("{policy}, seed {seed}, {built} buffers");
+                println!("{what}: {time_s:.3} s, {failing:.3?} fail");
+                assert!(usb.contains(&failing[0]), "{what}: {failing:?}");
+                assert!(wifi.contains(&failing[1]), "{what}: {failing:?}");
+                assert!(mean.contains(&time_s), "{what}: {time_s} s");
+            });
         }
     }
 }
 
-/// The order of the policies does not hang on what is assumed of the walkers and of compaction.
+/// The usual bad case of mail 001, 24 s.
+#[test]
+fn the_old_policy_takes_tens_of_seconds() {
+    held_videos(1, Name::Old, 12, |built, _, time_s| {
+        assert!(built < 12 || (8.0..72.0).contains(&time_s), "{time_s} s");
+    });
+}
+
+/// The order of the policies does not hang on what is assumed of the walkers and of compaction; where `fold` and
+/// `start-64k` stand to each other does.
 #[test]
 fn the_threads_order_holds_when_assumptions_change() {
-    let policies = [
-        Name::OnePage,
-        Name::Fold,
-        Name::Start64k,
-        Name::Sticky,
-        Name::Old,
-    ];
+    let policies = [Name::OnePage, Name::Start64k, Name::Sticky, Name::Old];
     let slower = Walkers {
         fault_ns: 2.0 * Walkers::THREAD.fault_ns,
         ..Walkers::THREAD

@@ -1,7 +1,7 @@
 //! How much has to stay free.
 //!
-//! **Lineage.** `init_per_zone_wmark_min` and `__setup_per_zone_wmarks` (mm/page_alloc.c) of 3.4 and 6.12, for one zone
-//! and without reserves for lower ones. Left out: what transparent huge pages add (`set_recommended_min_free_kbytes`).
+//! **Lineage.** `init_per_zone_wmark_min` and `__setup_per_zone_wmarks` (mm/page_alloc.c) of 3.4 and 6.12, for one
+//! zone, and for a zone of high memory beside it. Left out: what transparent huge pages add (`set_recommended_min_free_kbytes`).
 
 use super::kernel::Kernel;
 
@@ -35,6 +35,19 @@ impl Watermarks {
             min,
             low: min + step,
             high: min + 2 * step,
+        }
+    }
+
+    /// Those of a zone of `pages` pages that the kernel does not map for itself (`is_highmem`), beside this one of
+    /// `low_pages`: a min mark of a page in 1,024, 128 at most, and above it the steps that its size would have.
+    #[must_use]
+    pub fn of_high_memory(&self, pages: u64, low_pages: u64) -> Watermarks {
+        let min = (pages / 1024).clamp(32, 128);
+        let share = self.min * pages / low_pages;
+        Watermarks {
+            min,
+            low: min + share / 4,
+            high: min + share / 2,
         }
     }
 

@@ -6,12 +6,13 @@ use std::path::Path;
 use stopgap_events::machine::Missing;
 use stopgap_events::snapshot::{self as snapshot_file, Snapshot};
 use stopgap_events::units::Bytes;
-use stopgap_models::chunks::buddy::Use;
+use stopgap_models::chunks::buddy::{Buddy, Use};
+use stopgap_models::chunks::bystanders;
 use stopgap_models::chunks::experiment::{Device, Step, mail, videos};
 use stopgap_models::chunks::kernel::Kernel;
 use stopgap_models::chunks::machine::Machine;
 use stopgap_models::chunks::scenario::snapshot::{self, Assumptions, BlockRule};
-use stopgap_models::chunks::scenario::{Scenario, UNMOVABLE_SHARE};
+use stopgap_models::chunks::scenario::{Scenario, UNMOVABLE_BLOCKS, UNMOVABLE_SHARE};
 use stopgap_models::chunks::walkers::Walkers;
 use stopgap_report::text::thousands;
 
@@ -166,6 +167,11 @@ impl Memory {
         let assumed = match scenario {
             Scenario::Thread => vec![
                 format!("one page in {UNMOVABLE_SHARE} can neither be moved nor reclaimed"),
+                format!("one 2 MiB block in {UNMOVABLE_BLOCKS} is of unmovable type"),
+                format!(
+                    "drivers ask every {} s and after each buffer",
+                    bystanders::EVERY_NS / 1e9
+                ),
                 format!(
                     "{} walkers take a page in {} us each",
                     Walkers::THREAD.tasks,
@@ -239,8 +245,8 @@ impl Memory {
     }
 
     fn new(name: String, machine: Machine, kernel: Kernel) -> Memory {
-        let buddy = machine.buddy();
-        let pages = buddy.pages() - buddy.used_pages(Use::Hole);
+        let memory = |buddy: &Buddy| buddy.pages() - buddy.used_pages(Use::Hole);
+        let pages: u64 = machine.memories().map(memory).sum();
         Memory {
             name,
             bytes: pages * PAGE, // at most 64 GiB

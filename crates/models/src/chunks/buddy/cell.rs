@@ -8,11 +8,12 @@ pub(super) struct Cell(u8);
 
 /// Values below are [`Use::ALL`]'s places.
 const INSIDE: u8 = Use::ALL.len() as u8;
-/// The heads: order by order, both mobilities of each.
+/// The heads: order by order, all mobilities of each.
 const HEADS: u8 = INSIDE + 1;
+const TYPES: u8 = Mobility::ALL.len() as u8;
 /// Set on heads that a list met already, while it is cleared of entries that are stale.
 const MET: u8 = 0x80;
-const _: () = assert!(HEADS as usize + 2 * ORDERS <= MET as usize);
+const _: () = assert!(HEADS as usize + Mobility::ALL.len() * ORDERS <= MET as usize);
 
 impl Cell {
     /// In a free block, and not its head.
@@ -26,7 +27,7 @@ impl Cell {
     /// The head of a free block.
     pub(super) fn head(order: u32, mobility: Mobility) -> Cell {
         #[allow(clippy::cast_possible_truncation)] // 0 to 10
-        Cell(HEADS + ((order as u8) << 1) + mobility as u8)
+        Cell(HEADS + order as u8 * TYPES + mobility as u8)
     }
 
     /// What the page is used for; `None` if it is free.
@@ -37,12 +38,8 @@ impl Cell {
     /// Order and mobility of the free block whose head this is.
     pub(super) fn heads(self) -> Option<(u32, Mobility)> {
         let place = self.0.checked_sub(HEADS)?;
-        let mobility = if place & 1 == 0 {
-            Mobility::Unmovable
-        } else {
-            Mobility::Movable
-        };
-        Some((u32::from(place >> 1), mobility))
+        let mobility = Mobility::ALL[usize::from(place % TYPES)];
+        Some((u32::from(place / TYPES), mobility))
     }
 }
 

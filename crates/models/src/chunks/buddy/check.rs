@@ -10,7 +10,7 @@ impl Buddy {
     /// The first thing that is not: frame, order and what is wrong.
     pub fn check(&self) -> Result<(), String> {
         let mut used = [0u64; Use::ALL.len()];
-        let mut blocks = [[0u64; 2]; ORDERS];
+        let mut blocks = [[0u64; Mobility::ALL.len()]; ORDERS];
         let mut frame = 0;
         while frame < self.cells.len() {
             let cell = self.cells.get(frame);
@@ -70,7 +70,7 @@ impl Buddy {
             }
         }
         for block in (frame..frame + (1 << order)).step_by(1 << BLOCK_ORDER) {
-            if self.mobility(block) != mobility {
+            if self.mobility(block) != mobility && (order >= BLOCK_ORDER || !self.old) {
                 return Err(format!("{what} is in a block of the other type"));
             }
         }

@@ -17,8 +17,11 @@ use super::{Buddy, Piece};
 /// * A smaller one of order below 4, and the request is movable: no change of type; the *smallest* free block that suffices
 ///   is split, because movable pages in a foreign block do no lasting harm.
 ///
-/// In 3.4 the middle case asks for order 4 for all requests, counts only the free pages, and moves these even
-/// where the 2 MiB block does not change; the last one takes the largest.
+/// By the rule of 3.14 ([`Buddy::of_3_14`]; `try_to_steal_freepages`, and `expand` with the type that it answers) the
+/// middle case asks for order 4 for all requests, counts only the free pages, and moves these even where the 2 MiB block
+/// keeps its type, all but what is split off the piece; the last case takes the largest. In 3.4 what is split off goes
+/// to the lists of the request's type, too; here it does not.
+///
 /// When pages move, 6.12 appends them to the other lists, lowest first; here they are put first on them, lowest
 /// first: the same for the request at hand, because all lists that could serve it were empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -32,11 +35,11 @@ pub struct Fallbacks {
 impl Buddy {
     /// A block of `order` for `mobility` from the other type's, off all lists.
     pub(super) fn fallback(&mut self, order: u32, mobility: Mobility) -> Option<u32> {
-        let other = mobility.other();
+        let other = mobility.fallback()?;
         let has = |o: &u32| self.free_blocks_of(*o, other) > 0;
         let largest = (order..ORDERS as u32).rev().find(has)?;
-        let whole = largest >= BLOCK_ORDER / 2 || mobility == Mobility::Unmovable;
-        let from = if whole {
+        let whole = largest >= BLOCK_ORDER / 2 || mobility == Mobility::Unmovable && !self.old;
+        let from = if whole || self.old {
             largest
         } else {
             (order..=largest).find(has)?
@@ -49,10 +52,23 @@ impl Buddy {
             self.expand(frame, from, order, mobility);
             return Some(frame);
         }
-        if whole && self.is_claimable(frame, mobility) {
+        let claimed = whole && self.is_claimable(frame, mobility);
+        if claimed && !self.old {
             self.fallbacks.claimed += 1;
             self.change_block(frame, mobility);
             return self.smallest(order, mobility);
+        }
+        if self.old && whole && block_of(frame).end <= self.pages() {
+            self.move_block(frame, mobility);
+            self.remove(frame);
+            if claimed {
+                self.fallbacks.claimed += 1;
+                self.note_mobility(frame, 0, mobility);
+            } else {
+                self.fallbacks.pieces += 1;
+            }
+            self.expand(frame, from, order, self.mobility(frame));
+            return Some(frame);
         }
         self.fallbacks.pieces += 1;
         self.split_first(from, order, other)
@@ -72,8 +88,9 @@ impl Buddy {
             }
         }
         let alike = match mobility {
+            _ if self.old => 0,
             Mobility::Movable => movable,
-            Mobility::Unmovable => BLOCK_PAGES - free - movable,
+            Mobility::Unmovable | Mobility::Reserve => BLOCK_PAGES - free - movable,
         };
         free + alike >= BLOCK_PAGES / 2
     }
@@ -85,6 +102,11 @@ impl Buddy {
             return;
         }
         self.note_mobility(frame, 0, mobility);
+        self.move_block(frame, mobility);
+    }
+
+    /// Moves the free blocks of the 2 MiB block around `frame`, none of which is larger, to the lists of `mobility`.
+    fn move_block(&mut self, frame: u32, mobility: Mobility) {
         let block = block_of(frame);
         #[allow(clippy::cast_possible_truncation)] // at most 2^24
         let (start, mut end) = (block.start as u32, block.end.min(self.pages()) as u32);

@@ -3,12 +3,13 @@
 //!
 //! After Linux 6.12, mm/page_alloc.c: `__rmqueue_smallest`, `expand`, `__free_one_page`,
 //! `split_large_buddy`, `__rmqueue_fallback`, `steal_suitable_fallback`, `take_page_off_buddy`,
-//! `__zone_watermark_ok`. In 3.4 and 3.14, splitting, coalescing and the free lists are the same; where the
-//! fallback differs is said at [`Buddy::take`], and the watermark test of old is there beside the new one.
+//! `__zone_watermark_ok`. In 3.4 and 3.14, splitting, coalescing and the free lists are the same; their fallback
+//! ([`Fallbacks`]) and their watermark test are there beside the new ones.
 //!
 //! Left out: the per-CPU lists in front of the buddy lists (they hold up to some hundred single pages a CPU),
-//! the types reclaimable, CMA, high-atomic and isolate, `ALLOC_NOFRAGMENT`, the boost of the watermarks after a
-//! fallback, and the insertion at the tail of a block whose larger buddy may soon be whole. One zone, one node.
+//! the types reclaimable, CMA, high-atomic and isolate (of 3.4 and 3.14 the type reserve is there), `ALLOC_NOFRAGMENT`, the boost of the watermarks after a
+//! fallback, and the insertion at the tail of a block whose larger buddy may soon be whole. One zone, one node: a
+//! [`Machine`](super::machine::Machine) has one or two.
 //!
 //! | file | what |
 //! |---|---|
@@ -56,17 +57,19 @@ pub use words::{BLOCK_ORDER, BLOCK_PAGES, BuddyError, Mobility, ORDERS, PageStat
 /// * of two buddies of one order below 10 at most one is a free block of that order: free memory is coalesced as
 ///   far as it goes;
 /// * a free block is on the list of its order and of the migrate type of its 2 MiB block, or of both of them where it
-///   covers two;
+///   covers two; by the fallback of old, one below order 9 may be on another type's list;
 /// * `used` counts the used pages, and they and the pages on the lists are all.
 ///
-/// Room: a byte a page, at most 16 a free block, and less than 16 KiB beside.
+/// Room: a byte a page, at most 16 a free block, and less than 48 KiB beside.
 #[derive(Clone)]
 pub struct Buddy {
     cells: Cells,
     /// By order, then by [`Mobility`].
-    lists: [[List; 2]; ORDERS],
-    /// A bit for each 2 MiB block: set where it is unmovable.
-    unmovable: Vec<u64>,
+    lists: [[List; Mobility::ALL.len()]; ORDERS],
+    /// The migrate type of each 2 MiB block.
+    types: Vec<Mobility>,
+    /// Whether the fallback is that of 3.14.
+    old: bool,
     /// Used pages, by [`Use`].
     used: [u64; Use::ALL.len()],
     fallbacks: Fallbacks,
@@ -91,7 +94,8 @@ impl Buddy {
         Ok(Buddy {
             cells: Cells::new(pages as usize, Cell::used(of)),
             lists: Default::default(),
-            unmovable: vec![0; pages.div_ceil(BLOCK_PAGES * 64) as usize],
+            types: vec![Mobility::Movable; pages.div_ceil(BLOCK_PAGES) as usize],
+            old: false,
             used,
             fallbacks: Fallbacks::default(),
         })
@@ -209,6 +213,12 @@ impl Buddy {
         Ok(())
     }
 
+    /// The same memory with the fallback of 3.14 in place of 6.12's.
+    #[must_use]
+    pub fn of_3_14(self) -> Buddy {
+        Buddy { old: true, ..self }
+    }
+
     /// Requests that the other migrate type's pages had to serve so far.
     #[must_use]
     pub fn fallbacks(&self) -> Fallbacks {
@@ -222,7 +232,7 @@ impl Buddy {
         size_of::<Buddy>()
             + self.cells.bytes()
             + lists
-            + self.unmovable.capacity() * size_of::<u64>()
+            + self.types.capacity() * size_of::<Mobility>()
     }
 
     /// `frame` as a place in the memory.
@@ -252,25 +262,14 @@ impl Buddy {
     }
 
     fn mobility(&self, frame: u32) -> Mobility {
-        let block = frame >> BLOCK_ORDER;
-        if self.unmovable[block as usize / 64] >> (block % 64) & 1 == 1 {
-            Mobility::Unmovable
-        } else {
-            Mobility::Movable
-        }
+        self.types[(frame >> BLOCK_ORDER) as usize]
     }
 
     /// Writes down the migrate type of the 2 MiB blocks of a block of at least that size, or of the one that
     /// `frame` is in.
     fn note_mobility(&mut self, frame: u32, order: u32, mobility: Mobility) {
-        let first = frame >> BLOCK_ORDER;
-        for block in first..first + (1 << order.saturating_sub(BLOCK_ORDER)) {
-            let (word, bit) = (block as usize / 64, 1 << (block % 64));
-            match mobility {
-                Mobility::Unmovable => self.unmovable[word] |= bit,
-                Mobility::Movable => self.unmovable[word] &= !bit,
-            }
-        }
+        let first = (frame >> BLOCK_ORDER) as usize;
+        self.types[first..][..1 << order.saturating_sub(BLOCK_ORDER)].fill(mobility);
     }
 
     /// Puts the block at `frame`, all [`Cell::INSIDE`], first on its list.

@@ -10,7 +10,7 @@ impl Buddy {
     ///
     /// The smallest sufficient block of the request's own type is split, the one freed last (`__rmqueue_smallest`);
     /// the low half is kept each time and the high one returned (`expand`). Where that type has none, the other
-    /// type's must serve: see [`super::Fallbacks`]. No watermark is looked at.
+    /// type's must serve: see [`super::Fallbacks`]; and where these have none, the reserve. No watermark is looked at.
     ///
     /// O(2^order) for the pages' bytes, O(orders) for the lists; a fallback looks at the up to 512 pages of a block.
     pub fn take(&mut self, order: u32, mobility: Mobility, of: Use) -> Option<u64> {
@@ -19,7 +19,8 @@ impl Buddy {
         }
         let frame = self
             .smallest(order, mobility)
-            .or_else(|| self.fallback(order, mobility))?;
+            .or_else(|| self.fallback(order, mobility))
+            .or_else(|| self.smallest(order, Mobility::Reserve))?;
         self.cells.fill(frame, 1 << order, Cell::used(of));
         self.used[of as usize] += 1 << order;
         Some(u64::from(frame))
@@ -37,7 +38,11 @@ impl Buddy {
             PageState::Used(of) => return Err(BuddyError::IsUsed { frame, of }),
             PageState::Free { head, .. } => self.frame(head)?,
         };
-        let mobility = self.mobility(place);
+        let (_, mobility) = self
+            .cells
+            .get(head)
+            .heads()
+            .expect("the head of a free block");
         let mut order = self.remove(head);
         while order > 0 {
             order -= 1;

@@ -5,15 +5,17 @@ use super::words::ORDERS;
 
 impl Buddy {
     /// The test of 3.4 and 3.14 (`__zone_watermark_ok`) for a request of `order` against a watermark of `min` free
-    /// pages, without a reserve for lower zones: what would be left must exceed `min`, and for each lower order, what
-    /// would be left without that order's blocks and those below must exceed `min` halved as often.
+    /// pages and a `reserve` that is kept from requests which may have a higher zone (`lowmem_reserve`): what would be
+    /// left must exceed both together, and for each lower order, what would be left without that order's blocks and
+    /// those below must exceed `min` halved as often. So the reserve holds back pages, but no large blocks.
     ///
     /// It says no of an order above 10. O(orders).
     #[must_use]
-    pub fn watermark_ok_3_4(&self, order: u32, min: u64) -> bool {
-        let Some((mut left, mut min)) = self.left(order, min) else {
+    pub fn watermark_ok_3_4(&self, order: u32, min: u64, reserve: u64) -> bool {
+        let Some(mut left) = self.left(order, min.saturating_add(reserve)) else {
             return false;
         };
+        let mut min = i128::from(min);
         for lower in 0..order {
             left -= i128::from(self.free_blocks(lower) << lower);
             min >>= 1;
@@ -24,23 +26,23 @@ impl Buddy {
         true
     }
 
-    /// The test of 6.12 (so since 4.4): what would be left must exceed `min`, and some free block must be large enough.
+    /// The test of 6.12 (so since 4.4): what would be left must exceed `min` and `reserve`, and some free block must be
+    /// large enough.
     ///
     /// It says no of an order above 10. O(orders).
     #[must_use]
-    pub fn watermark_ok_6_12(&self, order: u32, min: u64) -> bool {
-        self.left(order, min).is_some()
+    pub fn watermark_ok_6_12(&self, order: u32, min: u64, reserve: u64) -> bool {
+        self.left(order, min.saturating_add(reserve)).is_some()
             && (order == 0 || (order..ORDERS as u32).any(|o| self.free_blocks(o) > 0))
     }
 
-    /// What both ask first: free pages less 2^order - 1, and `min`; `None` where that does not exceed `min`.
-    fn left(&self, order: u32, min: u64) -> Option<(i128, i128)> {
+    /// What both ask first: free pages less 2^order - 1; `None` where that does not exceed `min`.
+    fn left(&self, order: u32, min: u64) -> Option<i128> {
         if order as usize >= ORDERS {
             return None;
         }
         let left = i128::from(self.free_pages()) - ((1 << order) - 1);
-        let min = i128::from(min);
-        (left > min).then_some((left, min))
+        (left > i128::from(min)).then_some(left)
     }
 
     /// The share of the free pages that is in blocks smaller than `order`, 0 to 1: the *unusable index* (Gorman and

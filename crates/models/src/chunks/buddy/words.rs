@@ -14,25 +14,30 @@ pub const ORDERS: usize = 11;
 /// The largest order (`MAX_PAGE_ORDER` of 6.12, `MAX_ORDER - 1` of 3.4).
 pub(super) const MAX_ORDER: u32 = ORDERS as u32 - 1;
 
-/// The migrate type of a block and of a request. The kernel's third ordinary type, reclaimable (slab
-/// that a shrinker can free), counts as unmovable here.
+/// The migrate type of a block, and of a request all but the last. The kernel's third ordinary type, reclaimable (slab
+/// that a shrinker can free), counts as unmovable here: the kernel's `fallbacks` has each of the two look at the
+/// other one first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mobility {
     /// What stays where it is: kernel memory, buffers of devices.
     Unmovable,
     /// What compaction can move: user memory and page cache.
     Movable,
+    /// `MIGRATE_RESERVE` (2.6.24 to 4.3): blocks that serve any request for which no other block is large enough. They
+    /// keep their type. No request has this type.
+    Reserve,
 }
 
-words!(Mobility, "mobility", Unmovable "unmovable", Movable "movable");
+words!(Mobility, "mobility", Unmovable "unmovable", Movable "movable", Reserve "reserve");
 
 impl Mobility {
-    /// The other one: where a request looks when its own lists are empty.
+    /// The type whose blocks a request may change when its own lists are empty (`fallbacks`, mm/page_alloc.c).
     #[must_use]
-    pub fn other(self) -> Mobility {
+    pub fn fallback(self) -> Option<Mobility> {
         match self {
-            Mobility::Unmovable => Mobility::Movable,
-            Mobility::Movable => Mobility::Unmovable,
+            Mobility::Unmovable => Some(Mobility::Movable),
+            Mobility::Movable => Some(Mobility::Unmovable),
+            Mobility::Reserve => None,
         }
     }
 }

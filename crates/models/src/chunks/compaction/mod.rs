@@ -23,6 +23,7 @@ use std::ops::Range;
 
 use super::buddy::{BLOCK_PAGES, Mobility, ORDERS, Piece, Use};
 use super::machine::Machine;
+use super::zone::Mark;
 
 use deferral::Deferral;
 pub(super) use suitable::Suitable;
@@ -91,84 +92,98 @@ impl Compaction {
 }
 
 /// How a pass ended.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
-    /// The scanners met.
-    Whole,
-    /// Before that.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum End {
+    /// Before the scanners met.
     Part,
+    /// When they met.
+    Whole,
 }
 
 impl Machine {
-    /// Compaction on behalf of an allocation of `order`, and the allocation itself.
+    /// Compaction on behalf of an allocation of `order`, and the allocation itself. The zones that the request may have
+    /// are compacted in their order, up to one that then has such a block above its low mark (`try_to_compact_pages`);
+    /// whether it is deferred, the first of them knows.
     pub(super) fn compact(&mut self, order: u32, mode: Mode) -> Compacted {
-        if self.compaction.deferral.defers(order) {
+        let first = self.asks.first_zone;
+        if self.zones[first].compaction.deferral.defers(order) {
             self.counts.compaction_deferred += 1;
             return Compacted::Deferred;
         }
-        let end = match self.suitable(order) {
-            Suitable::Skip => {
-                self.counts.compaction_skipped += 1;
-                return Compacted::Skipped;
+        let mut end = None;
+        for zone in self.zones_asked() {
+            end = end.max(match self.suitable(zone, order) {
+                Suitable::Skip => None,
+                Suitable::Enough => Some(End::Part),
+                Suitable::Go => Some(self.pass(zone, order, mode)),
+            });
+            if self.is_ok(zone, order, self.zones[zone].marks.low) {
+                break;
             }
-            Suitable::Enough => End::Part,
-            Suitable::Go => self.pass(order, mode),
+        }
+        let Some(end) = end else {
+            self.counts.compaction_skipped += 1;
+            return Compacted::Skipped;
         };
-        if let Some(frame) = self.grab(order, self.marks.min) {
+        let frame = self.grab(order, Mark::Min);
+        let deferral = &mut self.zones[first].compaction.deferral;
+        if let Some(frame) = frame {
             self.counts.compaction_succeeded += 1;
-            self.compaction.deferral.succeeded(order);
+            deferral.succeeded(order);
             return Compacted::Got(frame);
         }
         self.counts.compaction_failed += 1;
         if mode == Mode::Sync && (self.kernel.is_old() || end == End::Whole) {
-            self.compaction.deferral.failed(order);
+            deferral.failed(order);
         }
         Compacted::Failed
     }
 
-    fn pass(&mut self, order: u32, mode: Mode) -> End {
-        let mut candidates = self.candidates();
+    pub(super) fn pass(&mut self, zone: usize, order: u32, mode: Mode) -> End {
+        let mut candidates = self.candidates(zone);
         let mut targets = Vec::new();
         let mut sources = Vec::new();
         let end = loop {
-            if self.compaction.have_met() {
-                self.compaction.migrate = 0;
-                self.compaction.free = self.buddy.pages();
+            let place = &mut self.zones[zone];
+            if place.compaction.have_met() {
+                place.compaction.migrate = 0;
+                place.compaction.free = place.buddy.pages();
                 break End::Whole;
             }
-            if self.finished(order) {
+            if self.finished(zone, order) {
                 break End::Part;
             }
-            self.find_sources(mode, &mut sources);
+            self.find_sources(zone, mode, &mut sources);
             if targets.len() < sources.len() {
-                self.find_targets(sources.len(), &mut candidates, &mut targets);
+                self.find_targets(zone, sources.len(), &mut candidates, &mut targets);
             }
             let short = targets.len() < sources.len();
             for &(source, of) in &sources {
                 let Some(target) = targets.pop() else { break };
-                self.move_page(source, of, target);
+                self.move_page(zone, source, of, target);
             }
-            if short && !self.compaction.have_met() {
+            if short && !self.zones[zone].compaction.have_met() {
                 break End::Part;
             }
         };
         for target in targets {
-            self.give_back(target, 0);
+            self.give_in(zone, target);
         }
         end
     }
 
     /// Where they are few, all free blocks with their orders, the highest last: then most 2 MiB blocks have none, and
     /// need not be walked through.
-    fn candidates(&self) -> Option<Vec<(u64, u32)>> {
-        let free: u64 = (0..ORDERS as u32).map(|o| self.buddy.free_blocks(o)).sum();
-        if free > self.buddy.pages() / 64 {
+    fn candidates(&self, zone: usize) -> Option<Vec<(u64, u32)>> {
+        let buddy = &self.zones[zone].buddy;
+        let free: u64 = (0..ORDERS as u32).map(|o| buddy.free_blocks(o)).sum();
+        if free > buddy.pages() / 64 {
             return None;
         }
         let mut blocks = Vec::new();
         for order in 0..ORDERS as u32 {
             for &mobility in Mobility::ALL {
-                let frames = self.buddy.free_list(order, mobility);
+                let frames = buddy.free_list(order, mobility);
                 blocks.extend(frames.into_iter().map(|frame| (frame, order)));
             }
         }
@@ -177,23 +192,24 @@ impl Machine {
     }
 
     /// The next pages that can move.
-    fn find_sources(&mut self, mode: Mode, sources: &mut Vec<(u64, Use)>) {
+    fn find_sources(&mut self, zone: usize, mode: Mode, sources: &mut Vec<(u64, Use)>) {
         sources.clear();
-        let start = self.compaction.migrate;
-        let end = ((start / BLOCK_PAGES + 1) * BLOCK_PAGES).min(self.compaction.free);
-        if mode == Mode::Async && self.buddy.block_mobility(start) != Some(Mobility::Movable) {
-            self.compaction.migrate = end;
+        let place = &mut self.zones[zone];
+        let start = place.compaction.migrate;
+        let end = ((start / BLOCK_PAGES + 1) * BLOCK_PAGES).min(place.compaction.free);
+        if mode == Mode::Async && place.buddy.block_mobility(start) != Some(Mobility::Movable) {
+            place.compaction.migrate = end;
             return;
         }
-        let can_move = |of| self.buddy.used_pages(of) > 0;
+        let can_move = |of| place.buddy.used_pages(of) > 0;
         if !can_move(Use::Reclaimable) && !can_move(Use::Movable) {
             // It looks at each page in vain; we need not.
-            self.compaction.migrate = end;
+            place.compaction.migrate = end;
             self.scanned(end - start);
             return;
         }
         let mut next = start;
-        for piece in self.buddy.walk(start..end) {
+        for piece in place.buddy.walk(start..end) {
             next = match piece {
                 Piece::Free { frame, order } => frame + (1 << order),
                 Piece::Used { frame, of } => {
@@ -207,7 +223,7 @@ impl Machine {
                 break;
             }
         }
-        self.compaction.migrate = next;
+        place.compaction.migrate = next;
         self.scanned(next.min(end) - start);
     }
 
@@ -215,14 +231,16 @@ impl Machine {
     /// allows. `candidates` are the free blocks that there were when the pass began; below this scanner none is added.
     fn find_targets(
         &mut self,
+        zone: usize,
         want: usize,
         candidates: &mut Option<Vec<(u64, u32)>>,
         targets: &mut Vec<u64>,
     ) {
-        while targets.len() < want && !self.compaction.have_met() {
-            let end = self.compaction.free;
-            let start = ((end - 1) / BLOCK_PAGES * BLOCK_PAGES).max(self.compaction.migrate);
-            self.compaction.free = start;
+        while targets.len() < want && !self.zones[zone].compaction.have_met() {
+            let place = &mut self.zones[zone];
+            let end = place.compaction.free;
+            let start = ((end - 1) / BLOCK_PAGES * BLOCK_PAGES).max(place.compaction.migrate);
+            place.compaction.free = start;
             let frames: Vec<Range<u64>> = match candidates {
                 None => std::iter::once(start..end).collect(),
                 Some(candidates) => {
@@ -233,45 +251,52 @@ impl Machine {
                         .collect()
                 }
             };
-            if self.buddy.block_mobility(start) == Some(Mobility::Movable) {
+            if place.buddy.block_mobility(start) == Some(Mobility::Movable) {
                 self.scanned(end - start);
                 for frames in frames {
-                    self.isolate(frames, targets);
+                    self.isolate(zone, frames, targets);
                 }
             }
         }
     }
 
     /// Takes the free blocks in `frames` that the mark allows.
-    fn isolate(&mut self, frames: Range<u64>, targets: &mut Vec<u64>) {
-        let base = if self.kernel.is_old() {
-            self.marks.low
+    fn isolate(&mut self, zone: usize, frames: Range<u64>, targets: &mut Vec<u64>) {
+        let kernel = self.kernel;
+        let place = &mut self.zones[zone];
+        let base = if kernel.is_old() {
+            place.marks.low
         } else {
-            self.marks.min
+            place.marks.min
         };
-        if self.buddy.free_pages() <= base + 1 {
+        if place.buddy.free_pages() <= base + 1 {
             return;
         }
         let free = |piece: &Piece| matches!(piece, Piece::Free { .. });
-        let pieces: Vec<Piece> = self.buddy.walk(frames).filter(free).collect();
+        let pieces: Vec<Piece> = place.buddy.walk(frames).filter(free).collect();
         for piece in pieces {
             let Piece::Free { frame, order } = piece else {
                 continue;
             };
-            if self.is_ok(0, base + (1 << order)) {
-                let pages = frame.max(self.compaction.migrate)..frame + (1 << order);
+            if place.is_ok(kernel, 0, base + (1 << order), 0) {
+                let pages = frame.max(place.compaction.migrate)..frame + (1 << order);
                 targets
-                    .extend(pages.filter(|&page| self.buddy.take_at(page, Use::Movable).is_ok()));
+                    .extend(pages.filter(|&page| place.buddy.take_at(page, Use::Movable).is_ok()));
             }
         }
     }
 
-    fn move_page(&mut self, source: u64, of: Use, target: u64) {
-        let marked = self.buddy.set_use(target, of);
+    fn move_page(&mut self, zone: usize, source: u64, of: Use, target: u64) {
+        let marked = self.zones[zone].buddy.set_use(target, of);
         debug_assert_eq!(marked, Ok(()));
-        self.give_back(source, 0);
+        self.give_in(zone, source);
         self.counts.moved += 1;
         self.elapse(self.costs.move_page_ns);
+    }
+
+    fn give_in(&mut self, zone: usize, frame: u64) {
+        let given = self.zones[zone].buddy.give(frame, 0);
+        debug_assert_eq!(given, Ok(()));
     }
 
     fn scanned(&mut self, pages: u64) {
@@ -280,15 +305,16 @@ impl Machine {
     }
 
     /// Whether a direct compactor for `order` may stop.
-    fn finished(&self, order: u32) -> bool {
-        let any = |order| self.buddy.free_blocks(order) > 0;
+    fn finished(&self, zone: usize, order: u32) -> bool {
+        let place = &self.zones[zone];
+        let any = |order| place.buddy.free_blocks(order) > 0;
         let mut orders = order..ORDERS as u32;
         if !self.kernel.is_old() {
             return orders.any(any);
         }
-        self.is_ok(order, self.marks.low + (1 << order))
+        self.is_ok(zone, order, place.marks.low + (1 << order))
             && orders.any(|o| {
-                self.buddy.free_blocks_of(o, self.asks.mobility) > 0
+                place.buddy.free_blocks_of(o, self.asks.mobility) > 0
                     || (1 << o >= BLOCK_PAGES && any(o))
             })
     }

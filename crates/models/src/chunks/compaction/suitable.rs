@@ -19,25 +19,26 @@ pub(in super::super) enum Suitable {
 const EXTERNAL_FRAGMENTATION_THRESHOLD: i64 = 500;
 
 impl Machine {
-    pub(in super::super) fn suitable(&self, order: u32) -> Suitable {
+    pub(in super::super) fn suitable(&self, zone: usize, order: u32) -> Suitable {
         let old = self.kernel.is_old();
-        if !old && self.is_ok(order, self.marks.min) {
+        let marks = self.zones[zone].marks;
+        if !old && self.is_ok(zone, order, marks.min) {
             return Suitable::Enough;
         }
         let base = if old || order > COSTLY {
-            self.marks.low
+            marks.low
         } else {
-            self.marks.min
+            marks.min
         };
         let mark = base + (2 << order);
-        if !self.is_ok(0, mark) {
+        if !self.is_ok(zone, 0, mark) {
             return Suitable::Skip;
         }
-        match fragmentation_index(&self.buddy, order) {
+        match fragmentation_index(&self.zones[zone].buddy, order) {
             Some(index) if index <= EXTERNAL_FRAGMENTATION_THRESHOLD && (old || order > COSTLY) => {
                 Suitable::Skip
             }
-            None if old && self.is_ok(order, mark) => Suitable::Enough,
+            None if old && self.is_ok(zone, order, mark) => Suitable::Enough,
             Some(_) | None => Suitable::Go,
         }
     }

@@ -40,7 +40,7 @@ fn a_pass_moves_the_beginning_to_the_end() {
 fn pinned_pages_stay_where_they_are() {
     let mut machine = free_at_the_end();
     for frame in (0..3_072).step_by(2) {
-        machine.buddy.set_use(frame, Use::Pinned).unwrap();
+        machine.zones[0].buddy.set_use(frame, Use::Pinned).unwrap();
     }
     assert_eq!(machine.compact(5, Mode::Sync), Compacted::Failed);
     machine.buddy().check().unwrap();
@@ -56,7 +56,7 @@ fn pinned_pages_stay_where_they_are() {
 #[test]
 fn too_few_free_pages_skip_it() {
     let mut machine = free_at_the_end();
-    machine.marks.low = machine.buddy().free_pages() - 64;
+    machine.zones[0].marks.low = machine.buddy().free_pages() - 64;
     assert_eq!(machine.compact(5, Mode::Sync), Compacted::Skipped);
     assert_eq!(machine.counts().scanned, 0);
 }

@@ -177,8 +177,8 @@ impl<'a> Experiment<'a> {
         let large_blocks_per_mib = tally.large_blocks_per_mib(self.machine.page());
         let fared = machine.bystanders();
         let mut row = tally.row(self.workload, &machine.costs());
-        let before = tally::unusable(self.machine.buddy());
-        let after = tally::unusable(machine.buddy());
+        let before = tally::unusable(self.machine);
+        let after = tally::unusable(machine);
         for (what, index) in [("unusable_before", &before), ("unusable_after", &after)] {
             if index.iter().all(Option::is_none) {
                 row.missing

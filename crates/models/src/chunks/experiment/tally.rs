@@ -15,7 +15,7 @@ use super::device::{Device, Mapped, Reads};
 use super::sensitivity;
 use crate::chunks::buddy::Buddy;
 use crate::chunks::cost::{ByCause, Costs, Counts};
-use crate::chunks::machine::Outcome;
+use crate::chunks::machine::{Machine, Outcome};
 
 /// Accesses that are counted for each pattern: those of four buffers of 4 MiB, or of one that is larger.
 const ACCESSES: u64 = 4 << 16;
@@ -243,8 +243,15 @@ fn float(count: u64) -> f64 {
 }
 
 /// The unusable index by order.
-pub(super) fn unusable(buddy: &Buddy) -> Vec<Option<f64>> {
-    (0..ORDERS as u32)
-        .map(|order| buddy.unusable_index(order))
-        .collect()
+pub(super) fn unusable(machine: &Machine) -> Vec<Option<f64>> {
+    let free = float(machine.memories().map(Buddy::free_pages).sum());
+    let share = |buddy: &Buddy, order| {
+        let index = buddy.unusable_index(order)?;
+        Some(index * float(buddy.free_pages()) / free)
+    };
+    let index = |order| {
+        let shares = machine.memories().filter_map(|buddy| share(buddy, order));
+        (free > 0.0).then(|| shares.sum())
+    };
+    (0..ORDERS as u32).map(index).collect()
 }

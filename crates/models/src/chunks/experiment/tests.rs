@@ -4,6 +4,7 @@ use stopgap_chunks::iommu::PageSizes;
 use stopgap_stats::replay::chunks::MailKind;
 
 use super::*;
+use crate::chunks::buddy::{Buddy, Use};
 use crate::chunks::scenario::Scenario;
 
 const PAGES: u64 = 1_024;
@@ -250,15 +251,22 @@ fn the_worst_is_no_better_than_the_mean() {
     assert!(worst >= mean * (1.0 - 1e-9), "{worst} < {mean}");
 }
 
-/// In `thread` all memory is used when it begins, and the row says that this is why an index is not there.
+/// Where all memory is used when it begins, the row says that this is why an index is not there.
 #[test]
 fn an_index_that_is_not_there_has_a_reason() {
-    let row = row(
-        Scenario::Thread,
-        &videos(16, 1, 1),
-        &device(&[Pattern::Linear]),
-        Name::OnePage,
-    );
+    let buddy = Buddy::new(4_096, Use::Reclaimable).unwrap();
+    let machine = Machine::new(buddy, &Scenario::Thread.setting(1)).unwrap();
+    let experiment = Experiment {
+        workload: "here",
+        machine: &machine,
+        otherwise: &[],
+        steps: &videos(16, 1, 1),
+        device: &device(&[Pattern::Linear]),
+        beside_mail: false,
+        seed: 1,
+    };
+    let row = experiment.row(Name::OnePage, &|| false, &|_| ());
+    let row = row.unwrap().unwrap();
     assert!(row.unusable_before.iter().all(Option::is_none));
     let said = |one: &Missing| one.what == "unusable_before" && one.why.contains("free");
     assert!(row.missing.iter().any(said), "{:?}", row.missing);

@@ -23,7 +23,7 @@ use super::cost::Costs;
 use super::kernel::Kernel;
 use super::machine::{Machine, MachineError, Setting};
 
-pub use thread::UNMOVABLE_SHARE;
+pub use thread::{UNMOVABLE_BLOCKS, UNMOVABLE_SHARE};
 
 /// A memory by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

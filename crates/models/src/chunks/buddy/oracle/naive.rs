@@ -19,8 +19,10 @@ pub struct Naive {
     pages: Vec<Option<Use>>,
     /// The migrate type of each 2 MiB block.
     types: Vec<Mobility>,
-    /// First frame of each free block -> its order, and when it was seen first.
-    blocks: BTreeMap<u64, (u32, u64)>,
+    /// First frame of each free block -> its order, when it was seen first, and the type of its list.
+    blocks: BTreeMap<u64, (u32, u64, Mobility)>,
+    /// Whether the fallback is that of 3.14.
+    old: bool,
     clock: u64,
     fallbacks: Fallbacks,
 }
@@ -39,9 +41,16 @@ impl Naive {
             pages: (0..pages).map(|_| Some(of)).collect(),
             types: (0..pages).step_by(512).map(|_| Mobility::Movable).collect(),
             blocks: BTreeMap::new(),
+            old: false,
             clock: 0,
             fallbacks: Fallbacks::default(),
         })
+    }
+
+    /// As [`Buddy::of_3_14`].
+    #[must_use]
+    pub fn of_3_14(self) -> Naive {
+        Naive { old: true, ..self }
     }
 
     /// As [`Buddy::free`], literally: every page is freed, from the last to the first.
@@ -59,7 +68,9 @@ impl Naive {
     /// As [`Buddy::take`].
     pub fn take(&mut self, order: u32, mobility: Mobility, of: Use) -> Option<u64> {
         let own = self.smallest(order, mobility);
-        let frame = own.or_else(|| self.fallback(order, mobility))?;
+        let frame = own
+            .or_else(|| self.fallback(order, mobility))
+            .or_else(|| self.smallest(order, Mobility::Reserve))?;
         for page in frame..frame + (1 << order) {
             self.pages[page as usize] = Some(of);
         }
@@ -116,6 +127,7 @@ impl Naive {
             let mobility = self.type_of(part);
             if let Some((head, order)) = self.block(part) {
                 self.set_types(head, order, mobility);
+                self.list_under(head, mobility);
             }
             part += length;
         }
@@ -148,6 +160,7 @@ impl Naive {
         match self.block(frame) {
             Some((head, 10)) => {
                 self.set_types(head, 10, mobility);
+                self.list_under(head, mobility);
                 self.stamp(head);
             }
             _ => self.change(frame, mobility),
@@ -207,14 +220,18 @@ impl Naive {
 
     /// As [`Buddy::watermark_ok_3_4`]: the pages in blocks of order k and above, less 2^order - 1, exceed min / 2^k.
     #[must_use]
-    pub fn watermark_ok_3_4(&self, order: u32, min: u64) -> bool {
-        order <= 10 && (0..=order).all(|k| self.exceeds(k, order, min >> k))
+    pub fn watermark_ok_3_4(&self, order: u32, min: u64, reserve: u64) -> bool {
+        order <= 10
+            && self.exceeds(0, order, min.saturating_add(reserve))
+            && (1..=order).all(|k| self.exceeds(k, order, min >> k))
     }
 
     /// As [`Buddy::watermark_ok_6_12`].
     #[must_use]
-    pub fn watermark_ok_6_12(&self, order: u32, min: u64) -> bool {
-        order <= 10 && self.exceeds(0, order, min) && self.pages_in_blocks_from(order) > 0
+    pub fn watermark_ok_6_12(&self, order: u32, min: u64, reserve: u64) -> bool {
+        order <= 10
+            && self.exceeds(0, order, min.saturating_add(reserve))
+            && self.pages_in_blocks_from(order) > 0
     }
 
     /// Whether the pages in blocks of `from` and above, less 2^`order` - 1, exceed `min`.
@@ -232,13 +249,17 @@ impl Naive {
     }
 
     fn fallback(&mut self, order: u32, mobility: Mobility) -> Option<u64> {
-        let other = mobility.other();
+        let other = mobility.fallback()?;
         let of_other = self.of_type(other).filter(|block| block.0 >= order);
         let (largest, _, frame) = of_other.max()?;
         if largest >= BLOCK_ORDER {
             self.fallbacks.claimed += 1;
             self.set_types(frame, largest, mobility);
+            self.list_under(frame, mobility);
             return Some(frame);
+        }
+        if self.old {
+            return Some(self.fallback_3_14(frame, largest, mobility));
         }
         if largest < 4 && mobility == Mobility::Movable {
             self.fallbacks.pieces += 1;
@@ -262,17 +283,51 @@ impl Naive {
         Some(frame)
     }
 
+    /// By 3.14: from order 4 on the free blocks of the whole 2 MiB block change their lists, and the block its type
+    /// where half of it is free. The largest block, at `frame`, is split under the type that the 2 MiB block has then.
+    fn fallback_3_14(&mut self, frame: u64, largest: u32, mobility: Mobility) -> u64 {
+        let start = frame / BLOCK_PAGES * BLOCK_PAGES;
+        let block = self
+            .pages
+            .get(start as usize..(start + BLOCK_PAGES) as usize);
+        let free = block.map(|block| block.iter().filter(|page| page.is_none()).count());
+        let Some(free) = free.filter(|_| largest >= 4) else {
+            self.fallbacks.pieces += 1;
+            return frame;
+        };
+        self.move_free(frame, mobility);
+        if free >= 256 {
+            self.fallbacks.claimed += 1;
+            self.set_types(frame, 0, mobility);
+        } else {
+            self.fallbacks.pieces += 1;
+        }
+        self.list_under(frame, self.type_of(frame));
+        frame
+    }
+
     /// Changes the type of the 2 MiB block of `frame`, no free block in which is larger.
     fn change(&mut self, frame: u64, mobility: Mobility) {
         if self.type_of(frame) != mobility {
             self.set_types(frame, 0, mobility);
-            let start = frame / BLOCK_PAGES * BLOCK_PAGES;
-            for frame in (start..start + BLOCK_PAGES).rev() {
-                if self.blocks.contains_key(&frame) {
-                    self.stamp(frame);
-                }
+            self.move_free(frame, mobility);
+        }
+    }
+
+    /// Moves the free blocks of the 2 MiB block of `frame` to the lists of `mobility`.
+    fn move_free(&mut self, frame: u64, mobility: Mobility) {
+        let start = frame / BLOCK_PAGES * BLOCK_PAGES;
+        for frame in (start..start + BLOCK_PAGES).rev() {
+            if self.blocks.contains_key(&frame) {
+                self.stamp(frame);
+                self.list_under(frame, mobility);
             }
         }
+    }
+
+    /// Has the free block at `frame` be on the list of `mobility`.
+    fn list_under(&mut self, frame: u64, mobility: Mobility) {
+        self.blocks.get_mut(&frame).expect("a free block").2 = mobility;
     }
 
     /// Looks up the free blocks around `frame` anew.
@@ -280,12 +335,20 @@ impl Naive {
         let start = frame / LARGEST * LARGEST;
         let mut found = BTreeMap::new();
         self.find(start, 10, &mut found);
-        self.blocks.retain(|frame, &mut (order, _)| {
+        let before = self.blocks.clone();
+        self.blocks.retain(|frame, &mut (order, ..)| {
             frame / LARGEST != start / LARGEST || found.get(frame) == Some(&order)
         });
         for (frame, order) in found {
             self.clock += 1;
-            self.blocks.entry(frame).or_insert((order, self.clock));
+            // A part of a block that was split stays on that block's list.
+            let whole = before.range(..=frame).next_back();
+            let whole = whole
+                .filter(|&(&head, &(larger, ..))| larger > order && frame < head + (1 << larger));
+            let mobility = whole.map_or_else(|| self.type_of(frame), |(_, block)| block.2);
+            self.blocks
+                .entry(frame)
+                .or_insert((order, self.clock, mobility));
         }
     }
 
@@ -320,13 +383,13 @@ impl Naive {
     fn of_type(&self, mobility: Mobility) -> impl Iterator<Item = (u32, u64, u64)> {
         let blocks = self.blocks.iter();
         blocks
-            .map(|(&frame, &(order, since))| (order, since, frame))
-            .filter(move |block| self.type_of(block.2) == mobility)
+            .filter(move |(_, block)| block.2 == mobility)
+            .map(|(&frame, &(order, since, _))| (order, since, frame))
     }
 
     /// The free block that `frame` is in.
     fn block(&self, frame: u64) -> Option<(u64, u32)> {
-        let (&head, &(order, _)) = self.blocks.range(..=frame).next_back()?;
+        let (&head, &(order, ..)) = self.blocks.range(..=frame).next_back()?;
         (frame < head + (1 << order)).then_some((head, order))
     }
 

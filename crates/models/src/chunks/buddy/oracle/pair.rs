@@ -43,6 +43,15 @@ impl Pair {
         })
     }
 
+    /// The same two with the fallback of 3.14.
+    #[must_use]
+    pub fn of_3_14(self) -> Pair {
+        Pair {
+            buddy: self.buddy.of_3_14(),
+            naive: self.naive.of_3_14(),
+        }
+    }
+
     /// The memory.
     #[must_use]
     pub fn buddy(&self) -> &Buddy {
@@ -135,19 +144,20 @@ impl Pair {
                 free.saturating_sub(1 << order),
                 u64::MAX,
             ] {
+                let reserve = min / 3;
                 let (old, new) = (
-                    buddy.watermark_ok_3_4(order, min),
-                    buddy.watermark_ok_6_12(order, min),
+                    buddy.watermark_ok_3_4(order, min, reserve),
+                    buddy.watermark_ok_6_12(order, min, reserve),
                 );
                 same(
                     format_args!("watermark {min}, order {order}"),
                     &old,
-                    &naive.watermark_ok_3_4(order, min),
+                    &naive.watermark_ok_3_4(order, min, reserve),
                 )?;
                 same(
                     format_args!("watermark {min}, order {order}"),
                     &new,
-                    &naive.watermark_ok_6_12(order, min),
+                    &naive.watermark_ok_6_12(order, min, reserve),
                 )?;
             }
         }

@@ -63,11 +63,13 @@ pub fn soak(steps: u64, seed: u64, mut go_on: impl FnMut(&Met) -> bool) -> Resul
         let scene = (seed % (2 * SCENES.len() as u64)) as usize;
         let (pages, order) = SCENES[scene / 2];
         let of = [None, Some(Use::Reclaimable)][scene % 2];
+        let old = seed / (2 * SCENES.len() as u64) % 2 == 1;
         let named = |what: String| {
             let begins = of.map_or("free", Use::word);
             format!("seed {seed} ({pages} pages, {begins} at first): {what}")
         };
         let pair = Pair::new(pages, of).map_err(|what| named(what.to_string()))?;
+        let pair = if old { pair.of_3_14() } else { pair };
         let left = STRETCH.min(steps - met.steps);
         Stretch::new(pair, order, seed)
             .run(left, &mut met)
@@ -180,7 +182,10 @@ impl Stretch {
             n if n < 54 => self.draw_give(),
             54 | 55 => Step::TakeAt(self.frame(), of),
             56 | 57 => Step::SetUse(self.frame(), of),
-            58 | 59 => Step::SetBlock(self.frame(), self.mobility()),
+            58 | 59 => {
+                let mobility = Mobility::ALL[self.random.index(Mobility::ALL.len())];
+                Step::SetBlock(self.frame(), mobility)
+            }
             // Mostly bad: a free page, not aligned, a hole, beyond the memory, no such order.
             60 | 61 => Step::Give(self.frame(), self.order()),
             62 => Step::Take(self.random.below(1 << 32) as u32, self.mobility(), of),
@@ -194,7 +199,7 @@ impl Stretch {
             (_, 0) => Use::Pinned,
             (Mobility::Movable, 1..5) => Use::Movable,
             (Mobility::Movable, _) => Use::Reclaimable,
-            (Mobility::Unmovable, _) => Use::Unmovable,
+            (Mobility::Unmovable | Mobility::Reserve, _) => Use::Unmovable,
         };
         Step::Take(self.order(), mobility, of)
     }

@@ -36,7 +36,7 @@ fn each_fault_is_found() {
             "pages are used",
         ),
         (|b| b.used[Use::Hole as usize] += 1, "pages are used"),
-        (|b| b.unmovable[0] |= 1, "of the other type"),
+        (|b| b.types[0] = Mobility::Unmovable, "of the other type"),
         (|b| b.insert(5, 1, Mobility::Movable), "not aligned"),
         (|b| b.insert(1_199, 0, Mobility::Movable), "pages are used"),
         (|b| b.insert(1_192, 4, Mobility::Movable), "not aligned"),

@@ -6,10 +6,10 @@ use stopgap_events::random::Random;
 
 use crate::chunks::buddy::{Buddy, Mobility, ORDERS, Use};
 
-/// A byte a page, 16 a free block, and 16 KiB.
+/// A byte a page, 16 a free block, and 48 KiB, of which the types of 32,768 blocks are 32.
 fn assert_small(buddy: &Buddy, when: &str) {
     let blocks: u64 = (0..ORDERS as u32).map(|o| buddy.free_blocks(o)).sum();
-    let most = buddy.pages() + 16 * blocks + (16 << 10);
+    let most = buddy.pages() + 16 * blocks + (48 << 10);
     let bytes = buddy.bytes() as u64;
     assert!(bytes <= most, "{when}: {bytes} bytes, at most {most}");
 }

@@ -208,7 +208,9 @@ fn a_movable_request_claims_from_order_4() {
 fn who_cannot_claim_takes_the_smallest() {
     for (mobility, frame) in [(Movable, 16), (Unmovable, 8)] {
         let mut buddy = Buddy::new(BLOCK_PAGES, Use::Movable).unwrap();
-        buddy.set_block_mobility(0, mobility.other()).unwrap();
+        buddy
+            .set_block_mobility(0, mobility.fallback().unwrap())
+            .unwrap();
         if mobility == Movable {
             for frame in 0..BLOCK_PAGES {
                 buddy.set_use(frame, Use::Unmovable).unwrap();
@@ -219,7 +221,7 @@ fn who_cannot_claim_takes_the_smallest() {
         }
         assert_eq!(buddy.take(1, mobility, Use::Movable), Some(frame));
         assert_eq!(buddy.fallbacks().pieces, 1);
-        assert_eq!(buddy.block_mobility(0), Some(mobility.other()));
+        assert_eq!(buddy.block_mobility(0), Some(mobility.fallback().unwrap()));
         buddy.check().unwrap();
     }
 }
@@ -262,15 +264,15 @@ fn where_two_types_become_one_block_the_last_freed_decides() {
 fn watermarks_are_those_of_the_source() {
     // 1,024 single pages: enough of them, and nothing that is larger.
     let buddy = every_nth_kept(2_048, 2, Use::Movable);
-    assert!(buddy.watermark_ok_3_4(0, 1_023) && buddy.watermark_ok_6_12(0, 1_023));
-    assert!(!buddy.watermark_ok_3_4(0, 1_024) && !buddy.watermark_ok_6_12(0, 1_024));
-    assert!(!buddy.watermark_ok_3_4(1, 0) && !buddy.watermark_ok_6_12(1, 0));
+    assert!(buddy.watermark_ok_3_4(0, 1_023, 0) && buddy.watermark_ok_6_12(0, 1_023, 0));
+    assert!(!buddy.watermark_ok_3_4(0, 1_024, 0) && !buddy.watermark_ok_6_12(0, 1_024, 0));
+    assert!(!buddy.watermark_ok_3_4(1, 0, 0) && !buddy.watermark_ok_6_12(1, 0, 0));
     // 512 single pages and 512 pairs: without the single ones, order 1 has 1,024 - 1 left, which must exceed min / 2.
     let buddy = every_nth_kept(2_048, 4, Use::Movable);
     assert_eq!((buddy.free_blocks(0), buddy.free_blocks(1)), (512, 512));
-    assert!(buddy.watermark_ok_3_4(1, 1_534) && buddy.watermark_ok_6_12(1, 1_534));
-    assert!(!buddy.watermark_ok_3_4(1, 1_535) && !buddy.watermark_ok_6_12(1, 1_535));
-    assert!(!buddy.watermark_ok_3_4(2, 0) && !buddy.watermark_ok_6_12(2, 0));
+    assert!(buddy.watermark_ok_3_4(1, 1_534, 0) && buddy.watermark_ok_6_12(1, 1_534, 0));
+    assert!(!buddy.watermark_ok_3_4(1, 1_535, 0) && !buddy.watermark_ok_6_12(1, 1_535, 0));
+    assert!(!buddy.watermark_ok_3_4(2, 0, 0) && !buddy.watermark_ok_6_12(2, 0, 0));
     // One block of 32 pages and 80 single pages: for order 5, 112 - 31 are left; without the single ones 1, and that
     // must exceed min / 2. The new test is content with the 81.
     let mut buddy = every_nth_kept(192, 2, Use::Movable);
@@ -278,10 +280,10 @@ fn watermarks_are_those_of_the_source() {
         buddy.give(frame, 0).unwrap();
     }
     assert_eq!((buddy.free_blocks(5), buddy.free_pages()), (1, 112));
-    assert!(buddy.watermark_ok_3_4(5, 1) && buddy.watermark_ok_6_12(5, 1));
-    assert!(!buddy.watermark_ok_3_4(5, 2) && buddy.watermark_ok_6_12(5, 2));
-    assert!(buddy.watermark_ok_6_12(5, 80) && !buddy.watermark_ok_6_12(5, 81));
-    assert!(!buddy.watermark_ok_3_4(11, 0) && !buddy.watermark_ok_6_12(u32::MAX, 0));
+    assert!(buddy.watermark_ok_3_4(5, 1, 0) && buddy.watermark_ok_6_12(5, 1, 0));
+    assert!(!buddy.watermark_ok_3_4(5, 2, 0) && buddy.watermark_ok_6_12(5, 2, 0));
+    assert!(buddy.watermark_ok_6_12(5, 80, 0) && !buddy.watermark_ok_6_12(5, 81, 0));
+    assert!(!buddy.watermark_ok_3_4(11, 0, 0) && !buddy.watermark_ok_6_12(u32::MAX, 0, 0));
 }
 
 #[test]

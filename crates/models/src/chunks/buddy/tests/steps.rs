@@ -40,8 +40,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_steps_do_as_on_the_naive_memory((pages, of, steps) in scene()) {
-        let mut pair = Pair::new(pages, of).unwrap();
+    fn any_steps_do_as_on_the_naive_memory((pages, of, steps) in scene(), old: bool) {
+        let pair = Pair::new(pages, of).unwrap();
+        let mut pair = if old { pair.of_3_14() } else { pair };
         for step in steps {
             if let Err(what) = pair.step(step) {
                 return Err(TestCaseError::fail(what));
