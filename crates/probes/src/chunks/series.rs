@@ -137,7 +137,7 @@ fn of_cell(cell: Cell, manner: &Manner, runs: &[(u32, Taken)], series: &mut Vec<
         counts(runs, |taken| taken.faults.clone()),
     );
     add(
-        "physical runs",
+        PHYSICAL_RUNS,
         "runs/buffer",
         counts(runs, |taken| taken.runs.clone()),
     );
@@ -146,6 +146,9 @@ fn of_cell(cell: Cell, manner: &Manner, runs: &[(u32, Taken)], series: &mut Vec<
         add(&entries_name(at), "entries/buffer", counts(runs, of));
     }
 }
+
+/// Name of the series of runs of physically neighbouring pages.
+pub(super) const PHYSICAL_RUNS: &str = "physical runs";
 
 /// Name of the series of entries for one of [`IOMMUS`].
 pub(super) fn entries_name(iommu: usize) -> String {

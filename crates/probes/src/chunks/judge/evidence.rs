@@ -6,7 +6,7 @@ use stopgap_events::units::{Bytes, Nanos};
 use stopgap_stats::record::Series;
 
 use super::{COSTLY_ORDER, KEPT_ONE_IN, Ranking, Seen, Stalled, size_of, strategy_of, worst};
-use crate::chunks::series::{TAKE, entries_name};
+use crate::chunks::series::{PHYSICAL_RUNS, TAKE, entries_name};
 use crate::chunks::strategy::Strategy;
 use crate::chunks::take::IOMMUS;
 
@@ -73,6 +73,7 @@ impl Seen<'_> {
                 evidence.push(format!("{} took: {}", size.short(), list.join(", ")));
             }
         }
+        evidence.extend(sizes.iter().filter_map(|&size| self.neighbours(size)));
         evidence.extend(sizes.iter().filter_map(|&size| self.entries(size)));
         evidence
     }
@@ -109,6 +110,21 @@ impl Seen<'_> {
         let sizes = &IOMMUS[0];
         Some(format!(
             "; {base:.0} and {huge:.0} IOMMU entries of {sizes}"
+        ))
+    }
+
+    /// `4M of base pages: 1,024 pages lie in 37 physical runs, 27.7 neighbours each by chance`
+    #[allow(clippy::cast_precision_loss)] // a size of memory
+    fn neighbours(&self, size: Bytes) -> Option<String> {
+        let runs = self.medians(PHYSICAL_RUNS, size);
+        let (_, runs) = runs
+            .iter()
+            .find(|(strategy, runs)| *strategy == Strategy::Base && *runs > 0.0)?;
+        let pages = size.0 as f64 / self.fact("page_bytes")?;
+        Some(format!(
+            "{} of base pages: {pages:.0} pages lie in {runs:.0} physical runs, {:.1} neighbours each by chance",
+            size.short(),
+            pages / runs
         ))
     }
 
