@@ -57,6 +57,10 @@ pub(crate) struct ReplayChunks {
         default_value = "linear,rotate-90,random"
     )]
     pub(crate) access: Vec<Pattern>,
+    /// Print the log lines of mail 001's buffers in place of the tables: the frame buffer of a Juno as the kernel maps it,
+    /// and the time of each of the first buffers by --policy [default: sticky, start-64k, fold, one-page].
+    #[arg(long)]
+    pub(crate) log: bool,
 }
 
 #[derive(Debug, clap::Args)]

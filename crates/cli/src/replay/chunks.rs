@@ -3,9 +3,11 @@
 //! `advise` runs the same and judges it.
 
 mod input;
+mod log;
 mod trace;
 
 use std::cell::Cell;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -32,6 +34,15 @@ pub(crate) fn run(flags: &ReplayChunks) -> Result<ExitCode, Failure> {
         sizes: flags.device,
         access: once(&flags.access),
     };
+    if flags.log {
+        let mut policies = policies(&flags.input.policy)?;
+        if flags.input.policy.is_empty() {
+            policies = log::POLICIES.to_vec();
+        }
+        let text = log::text(&input::input(&flags.input, &device)?, &policies)?;
+        output::written_out(output::stdout().write_all(text.as_bytes()))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let outcome = outcome(&flags.input, &device)?;
     let replay = Replay {
         schema: SCHEMA.to_owned(),

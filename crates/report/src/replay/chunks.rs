@@ -11,6 +11,9 @@ use super::lead;
 use crate::screen::{Style, plain_table};
 use crate::text::{number, plain, thousands, wrap};
 
+/// A time within this factor of the mail's agrees with it.
+const NEAR: f64 = 1.25;
+
 /// Stands where something is not known.
 const UNKNOWN: &str = "-";
 
@@ -154,10 +157,12 @@ fn mail(mail: Option<&MailTime>) -> [String; 3] {
     let Some(mail) = mail else {
         return [UNKNOWN.to_owned(), String::new(), String::new()];
     };
+    let near = |factor: f64| (1.0 / NEAR..=NEAR).contains(&factor);
     let kind = match mail.kind {
-        MailKind::Fit => "fit",
-        MailKind::Test => "test",
-        MailKind::Prediction => "prediction",
+        MailKind::Fit => "fitted",
+        MailKind::Test if mail.factor.is_some_and(near) => "agrees",
+        MailKind::Test => "differs",
+        MailKind::Prediction => "not in the mail",
     };
     [
         time(mail.mail_ms),
@@ -400,6 +405,12 @@ pub(crate) fn assumptions(setting: &ChunksSetting) -> String {
     texts.collect::<Vec<_>>().join(", ")
 }
 
+/// Whether times stand beside the mail's.
+fn rows_beside_mail(replay: &Replay) -> bool {
+    let mut rows = replay.rows.iter().filter_map(Row::chunks);
+    rows.any(|row| row.mail.is_some())
+}
+
 fn legend(replay: &Replay, setting: &ChunksSetting, style: Style) -> String {
     let mut text = format!(
         "Times are modelled: what the allocator did, at stated prices. mean, p99, worst: of a buffer; tries, failing: \
@@ -427,6 +438,12 @@ fn legend(replay: &Replay, setting: &ChunksSetting, style: Style) -> String {
         assumptions(setting),
         replay.seed
     );
+    if rows_beside_mail(replay) {
+        text.push_str(
+            ". mail 001: fitted: the price of reclaim was chosen so that it agrees; agrees, differs: at that price, within \
+             a factor of 1.25 of the mail or not",
+        );
+    }
     if replay.interrupted {
         text.push_str(". Interrupted: less than was planned");
     }

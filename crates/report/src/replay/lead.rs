@@ -5,8 +5,8 @@ use stopgap_stats::replay::{ChunksRow, ChunksSetting};
 use super::chunks::{digits, share, time};
 use crate::text::{number, plain, thousands};
 
-/// Which policy takes least and which most time, which needs fewest entries, beside which the others fail
-/// least. One policy alone is told as it is.
+/// Which policy takes least and which most time, which needs fewest entries, beside which each of the
+/// others fails least and most. One policy alone is told as it is.
 pub(super) fn sentence(rows: &[&ChunksRow], setting: &ChunksSetting) -> String {
     let mut parts = Vec::new();
     let timed = Ends::of(rows, |row| row.time_ms);
@@ -44,21 +44,28 @@ pub(super) fn sentence(rows: &[&ChunksRow], setting: &ChunksSetting) -> String {
             )
         });
     }
-    let failing = |row: &ChunksRow| share(row.bystander_failures, row.bystander_tries);
-    if let Some(ends) = Ends::of(rows, failing) {
+    parts.extend(setting.bystanders_alone.iter().filter_map(|alone| {
+        let failing = |row: &ChunksRow| {
+            let one = row.bystanders.iter().find(|one| one.name == alone.name)?;
+            share(one.failures, one.tries)
+        };
+        let ends = Ends::of(rows, failing)?;
         let percent = |share: f64| format!("{} %", digits(share * 100.0));
-        parts.push(if ends.same() {
-            format!("others fail in {} of all their tries", percent(ends.least))
-        } else {
-            format!(
-                "others fail in {} of all their tries beside {}, in {} beside {}",
-                percent(ends.least),
-                ends.least_names(),
-                percent(ends.most),
-                ends.most_names()
-            )
+        let without = share(alone.failures, alone.tries).map_or_else(String::new, |share| {
+            format!("{} without a buffer, ", percent(share))
         });
-    }
+        let most = if ends.same() {
+            String::new()
+        } else {
+            format!(", {} beside {}", percent(ends.most), ends.most_names())
+        };
+        Some(format!(
+            "{} fails in {without}{} beside {}{most}",
+            plain(&alone.name),
+            percent(ends.least),
+            ends.least_names(),
+        ))
+    }));
     format!("{}: {}", plain(&setting.memory), parts.join("; "))
 }
 
