@@ -97,7 +97,8 @@ fn the_thread_stands_beside_the_mail() {
     assert!((0.9..1.1).contains(&number(&mail["factor"])), "{mail}");
     let mail = &row(&document, "fold")["mail"];
     assert_eq!(mail["kind"], "test");
-    assert!((0.6..1.2).contains(&number(&mail["factor"])), "{mail}");
+    // It is the farthest from the mail (docs/questions/chunks.md).
+    assert!((0.6..3.0).contains(&number(&mail["factor"])), "{mail}");
     let mail = &row(&document, "list")["mail"];
     assert_eq!(
         (&mail["mail_ms"], &mail["kind"]),
@@ -112,6 +113,72 @@ fn the_thread_stands_beside_the_mail() {
     let sensitivity = row(&document, "fold")["sensitivity"].as_array().unwrap();
     let walk = |one: &&Value| one["assumption"] == "walk" && one["access"] == "rotate-90";
     assert_eq!(sensitivity.iter().filter(walk).count(), 2);
+}
+
+/// Mail 001: single pages harm nobody, and large chunks take what USB and Wi-Fi need. At the command's default length; the
+/// model's own tests have three seeds, twice the length, and the other policies.
+#[test]
+fn large_chunks_harm_the_drivers_and_single_pages_do_not() {
+    for seed in ["1", "2", "3"] {
+        let words = ["--policy", "one-page,start-64k", "--seed", seed];
+        let document = document("replay", &words);
+        assert_eq!(document["chunks"]["buffers"], 50);
+        let failing = |drivers: &Value| {
+            let drivers = drivers.as_array().unwrap();
+            let share = |one: &Value| number(&one["failures"]) / number(&one["tries"]);
+            drivers.iter().map(share).collect::<Vec<f64>>()
+        };
+        let alone = failing(&document["chunks"]["bystanders_alone"]);
+        assert_eq!(alone, [0.0, 0.0], "seed {seed}");
+        let single = failing(&row(&document, "one-page")["bystanders"]);
+        assert_eq!(single, [0.0, 0.0], "seed {seed}");
+        let large = failing(&row(&document, "start-64k")["bystanders"]);
+        assert!(
+            large[0] > 0.2 && large[1] > 0.5,
+            "seed {seed}: dwc2, mwifiex {large:?}"
+        );
+    }
+}
+
+/// The lines that Robin Murphy quotes, and those in which Doug Anderson saw the times.
+#[test]
+fn the_log_is_the_mails() {
+    let words = ["replay", "chunks", "--log", "--policy", "one-page"];
+    let output = Run::new().output(&words);
+    let log = text(&output.stdout);
+    let mail = "\
+iommu_dma_alloc: alloc size 0x753000, 1875 pages
+__iommu_dma_alloc_pages: allocated at order 10
+__iommu_dma_alloc_pages: allocated at order 9
+__iommu_dma_alloc_pages: allocated at order 8
+__iommu_dma_alloc_pages: allocated at order 6
+__iommu_dma_alloc_pages: allocated at order 4
+__iommu_dma_alloc_pages: allocated at order 1
+__iommu_dma_alloc_pages: allocated at order 0
+iommu: map: iova 0xff800000 pa 0x00000009f5400000 size 0x400000
+iommu: mapping: iova 0xff800000 pa 0x00000009f5400000 pgsize 0x200000
+iommu: mapping: iova 0xffa00000 pa 0x00000009f5600000 pgsize 0x200000
+iommu: map: iova 0xffc00000 pa 0x00000000fa200000 size 0x200000
+iommu: mapping: iova 0xffc00000 pa 0x00000000fa200000 pgsize 0x200000
+iommu: map: iova 0xffe00000 pa 0x00000009f5a00000 size 0x100000
+iommu: mapping: iova 0xffe00000 pa 0x00000009f5a00000 pgsize 0x1000
+iommu: mapping: iova 0xffe01000 pa 0x00000009f5a01000 pgsize 0x1000
+iommu: mapping: iova 0xffe02000 pa 0x00000009f5a02000 pgsize 0x1000
+iommu: mapping: iova 0xffe03000 pa 0x00000009f5a03000 pgsize 0x1000
+...
+";
+    assert!(log.starts_with(mail), "{log}");
+    let times: Vec<&str> = log
+        .lines()
+        .filter_map(|line| line.strip_prefix("one-page: alloc 4194304 bytes: "))
+        .collect();
+    assert_eq!(times.len(), 4, "{log}");
+    assert!(
+        times
+            .iter()
+            .all(|time| time.starts_with("25") && time.len() == "250000000 ns".len()),
+        "{log}"
+    );
 }
 
 /// On another kernel, or with other buffers, the mail has nothing to say.
@@ -141,7 +208,9 @@ fn tables_are_for_people() {
     assert!(screen.starts_with("thread: "), "{screen}");
     for word in [
         "mail 001",
-        "prediction",
+        "not in the mail",
+        "fitted",
+        "mwifiex fails in 0 % without a buffer, 0 % beside",
         "rotate-90 %",
         "dwc2:3 %",
         "unusable index",

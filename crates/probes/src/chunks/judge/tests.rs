@@ -1,7 +1,7 @@
 use stopgap_stats::histogram::Recorder;
 
 use super::*;
-use crate::chunks::series::{TAKE, entries_name};
+use crate::chunks::series::{PHYSICAL_RUNS, TAKE, entries_name};
 
 const MS: u64 = 1_000_000;
 
@@ -212,8 +212,10 @@ fn evidence_names_times_and_entries() {
             count,
         ));
     }
+    series.push(counted(PHYSICAL_RUNS, "runs/buffer", Strategy::Base, 128.0));
     let evidence = scarce(series).evidence.join("\n");
     for expected in [
+        "64M of base pages: 16384 pages lie in 128 physical runs, 128.0 neighbours each by chance",
         "64 MiB takes 18 ms in base pages, 3 ms in THP (0.17x)",
         "64M took: base 18 ms, thp-direct 3 ms",
         "64M needs entries of {4K,2M,1G}/{4K,64K,1M,16M}/{4K,64K,2M}: thp-direct 32/64/32",
