@@ -17,17 +17,17 @@
 //! * Order 0 without a modifier reclaims until it has its page or nothing can be reclaimed. Without the bits of
 //!   `__GFP_RECLAIM` an allocation takes what is above the min mark, or fails.
 //!
-//! **What decided the thread's times** (scenario `thread`): that the walkers take pages *while* reclaim and compaction
-//! work, not before and not after. Reclaim for order 4 stops with 33 pages above the low mark; a pass of 60 ms over all
-//! memory loses them in its first quarter, finds no page to move to and fails. So each order pays one pass in vain, which
-//! sets `start-64k` (orders 4, 3, 2, 1) apart from `fold` (4, 1). For order 10 the pages suffice for the
+//! **What decides the thread's times** (scenario `thread`): that the walkers take pages *while* reclaim and compaction
+//! work, not before and not after. Reclaim for order 4 stops with 33 pages above the low mark of high memory; a pass over it
+//! loses them in its first quarter, finds no page to move to and fails. For order 10 the pages suffice for the
 //! pass; it fails because of what cannot be moved, but leaves blocks of orders 1 to 3, which `old` then finds at once:
-//! without them it would take minutes. First the walkers took everything between two tries instead: then low orders
-//! found blocks of earlier passes, `start-64k` and `fold` were equal and `sticky` took 1.7 s. And compaction
-//! forgets its deferral between buffers, because others' passes succeed: where it did not, the passes of `sticky`
-//! were mostly saved, and it took 1.4 s.
+//! without them it would take minutes. Up to order 3 direct reclaim takes 32 pages from each zone, so these orders are served
+//! from normal memory: there large blocks are free. `fold` asks for pairs as long as they succeed; each time that they cost a
+//! round of 64 pages, the half from high memory is of no use to it. So a buffer takes it 0.36 s where the first pair fails, and up to
+//! 2.4 s where none does. Compaction forgets its deferral between buffers, because others' passes succeed.
 //!
-//! Left out: `wait_iff_congested`, the oom killer (the allocation fails), draining the CPUs' own lists, zones.
+//! Left out: `wait_iff_congested`, the oom killer (the allocation fails), draining the CPUs' own lists, the
+//! priority by which a zone's share of reclaim grows.
 
 use stopgap_chunks::policy::Effort;
 

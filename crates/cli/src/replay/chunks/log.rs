@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::fmt::Write;
 
-use stopgap_chunks::iommu::{self, Alignment, Line, PageSizes};
+use stopgap_chunks::iommu::{self, Line, PageSizes};
 use stopgap_chunks::policy::{Built, Chunk, Effort, Name, Request, Source};
 use stopgap_models::chunks::experiment::Step;
 
@@ -15,6 +15,9 @@ use crate::failure::Failure;
 
 /// Pages of the Juno's frame buffer, 0x753000 bytes.
 const JUNO_PAGES: u64 = 1_875;
+
+/// Where the mail's device addresses begin: the top 8 MiB below 4 GiB.
+const IOVA: u64 = 0xff80_0000;
 
 /// Bytes of a section entry.
 const SECTION: u64 = 2 << 20;
@@ -84,13 +87,11 @@ fn request() -> Request {
 /// The map of the Juno's frame buffer, entries of one size after the fourth as `...`.
 fn juno() -> Result<String, String> {
     let request = request();
-    let policy = Name::Sticky;
-    let built = policy
+    let built = Name::Sticky
         .build(&request, &mut Juno)
         .map_err(|error| error.to_string())?;
     let lines = || -> Result<Vec<Line>, iommu::MapError> {
-        let iova = policy.iova(&request, &built, Alignment::IommuDma)?;
-        let maps = iommu::log(&built.runs(PAGE)?, request.sizes, iova)?;
+        let maps = iommu::log(&built.runs(PAGE)?, request.sizes, IOVA)?;
         let wanted = Line::Wanted {
             bytes: request.bytes(),
             pages: request.pages,
