@@ -118,8 +118,8 @@ fn times(rows: &[&ChunksRow], style: Style) -> String {
             time(row.time_ms),
             time(row.time_p99_ms),
             time(row.time_worst_ms),
-            figure(share(row.tries, row.operations)),
-            figure(share(row.failed_tries, row.operations)),
+            digits(row.tries_per_buffer),
+            digits(row.failed_tries_per_buffer),
             causes(row),
         ];
         if with_mail {
@@ -159,10 +159,10 @@ fn mail(mail: Option<&MailTime>) -> [String; 3] {
     };
     let near = |factor: f64| (1.0 / NEAR..=NEAR).contains(&factor);
     let kind = match mail.kind {
-        MailKind::Fit => "fitted",
-        MailKind::Test if mail.factor.is_some_and(near) => "agrees",
-        MailKind::Test => "differs",
-        MailKind::Prediction => "not in the mail",
+        MailKind::Fitted => "fitted",
+        MailKind::Compared if mail.factor.is_some_and(near) => "agrees",
+        MailKind::Compared => "differs",
+        MailKind::Absent => "not in the mail",
     };
     [
         time(mail.mail_ms),

@@ -235,8 +235,9 @@ fn replays() -> Vec<Document> {
     }]);
     let chunk = |policy: &str, entries: serde_json::Value| {
         json!({
-            "workload": "two-thirds", "policy": policy, "operations": 10, "failures": 0, "tries": 100,
-            "failed_tries": 4, "tries_at_worst": 1000, "tries_by_order": [], "failed_by_order": [],
+            "workload": "two-thirds", "policy": policy, "operations": 10, "failures": 0, "tries_per_buffer": 10.0,
+            "failed_tries_per_buffer": 0.4, "tries_per_buffer_at_worst": 1000, "tries_per_buffer_by_order": [],
+            "failed_tries_per_buffer_by_order": [],
             "time_by_cause_ms": {"reclaim": 20.0, "zeroing": 1.5}, "entries": entries, "tlb": [],
             "bystander_tries": 10, "bystander_failures": 1, "bystanders": [], "unusable_before": [],
             "unusable_after": [], "sensitivity": [], "missing": [],

@@ -153,7 +153,7 @@ fn lines<'a>(rows: &[&'a ChunksRow], access: &str, changed: Option<Changed<'_>>)
             policy: &row.policy,
             build: otherwise("time_ms", None).or(row.time_ms)?,
             pass: otherwise("pass_ms", Some(access)).unwrap_or(tlb.pass_ms),
-            tries: row.tries_at_worst,
+            tries: row.tries_per_buffer_at_worst,
         })
     };
     rows.iter().filter_map(line).collect()

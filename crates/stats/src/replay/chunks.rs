@@ -84,17 +84,17 @@ pub struct ChunksRow {
     pub operations: u64,
     /// Buffers that could not be built: memory was exhausted. All that they had was given back.
     pub failures: u64,
-    /// Tries of the allocator, of all buffers.
-    pub tries: u64,
-    /// Those that failed.
-    pub failed_tries: u64,
+    /// Tries of the allocator for a buffer, the mean over those that were asked for.
+    pub tries_per_buffer: f64,
+    /// Those that failed, the mean.
+    pub failed_tries_per_buffer: f64,
     /// Tries for one such buffer (of a trace, for its largest) where no two free pages are adjacent: how bad it
     /// may become where memory is worse than here.
-    pub tries_at_worst: u64,
-    /// Tries by order, from 0 on.
-    pub tries_by_order: Vec<u64>,
-    /// Failed tries by order, from 0 on.
-    pub failed_by_order: Vec<u64>,
+    pub tries_per_buffer_at_worst: u64,
+    /// Mean tries for a buffer by order, from 0 on.
+    pub tries_per_buffer_by_order: Vec<f64>,
+    /// Mean failed tries for a buffer by order, from 0 on.
+    pub failed_tries_per_buffer_by_order: Vec<f64>,
     /// Milliseconds a buffer, the mean of those that were built. Modelled.
     pub time_ms: Option<f64>,
     /// 99 % of the buffers that were built took no longer, in milliseconds; absent where there are too few.
@@ -190,10 +190,10 @@ pub struct MailTime {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MailKind {
-    /// A parameter was chosen so that it agrees.
-    Fit,
-    /// Nothing was chosen for it: that it agrees says something.
-    Test,
-    /// The mail has no figure: nobody knows whether it is right.
-    Prediction,
+    /// A price was chosen so that this time agrees.
+    Fitted,
+    /// No price was chosen for this time.
+    Compared,
+    /// The mail has no time of this policy.
+    Absent,
 }

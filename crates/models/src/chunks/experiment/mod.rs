@@ -153,7 +153,7 @@ impl<'a> Experiment<'a> {
     }
 
     /// Tries for the largest buffer from a source that has single pages alone.
-    fn tries_at_worst(&self, policy: Name) -> u64 {
+    fn tries_per_buffer_at_worst(&self, policy: Name) -> u64 {
         let pages = self.steps.iter().map(|step| match *step {
             Step::Build { pages, .. } => pages,
             Step::Release { .. } => 0,
@@ -187,7 +187,7 @@ impl<'a> Experiment<'a> {
         }
         let time = row.time_ms.filter(|_| self.beside_mail);
         ChunksRow {
-            tries_at_worst: self.tries_at_worst(policy),
+            tries_per_buffer_at_worst: self.tries_per_buffer_at_worst(policy),
             bystander_tries: fared.total(),
             bystander_failures: fared.total_failed(),
             bystanders: bystanders(&fared),

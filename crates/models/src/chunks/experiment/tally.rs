@@ -159,6 +159,7 @@ impl<'a> Tally<'a> {
             let why = format!("not begun: compaction had looked at more than {LOOKS} pages");
             none(&what, &why);
         }
+        let per_buffer = |count: u64| float(count) / float(self.asked.max(1));
         let mean = |sum: f64| (built > 0).then(|| sum / float(built));
         let by_cause = ByCause::of(&self.counts, costs);
         let causes = by_cause.named().into_iter().filter(|(_, ns)| *ns > 0.0);
@@ -192,11 +193,11 @@ impl<'a> Tally<'a> {
             n: None,
             operations: self.asked,
             failures: self.failures,
-            tries: self.tries.total(),
-            failed_tries: self.tries.total_failed(),
-            tries_at_worst: 0,
-            tries_by_order: self.tries.tries.to_vec(),
-            failed_by_order: self.tries.failed.to_vec(),
+            tries_per_buffer: per_buffer(self.tries.total()),
+            failed_tries_per_buffer: per_buffer(self.tries.total_failed()),
+            tries_per_buffer_at_worst: 0,
+            tries_per_buffer_by_order: self.tries.tries.map(per_buffer).to_vec(),
+            failed_tries_per_buffer_by_order: self.tries.failed.map(per_buffer).to_vec(),
             time_ms: mean(by_cause.total_ns() / 1e6),
             // A bucket may end beyond the longest in it.
             time_p99_ms: p99

@@ -17,11 +17,11 @@ fn row(policy: &str, build: f64, pass: f64, failing: u64) -> ChunksRow {
         n: None,
         operations: 100,
         failures: 0,
-        tries: 1,
-        failed_tries: 0,
-        tries_at_worst: 1,
-        tries_by_order: Vec::new(),
-        failed_by_order: Vec::new(),
+        tries_per_buffer: 1.0,
+        failed_tries_per_buffer: 0.0,
+        tries_per_buffer_at_worst: 1,
+        tries_per_buffer_by_order: Vec::new(),
+        failed_tries_per_buffer_by_order: Vec::new(),
         time_ms: Some(build),
         time_p99_ms: None,
         time_worst_ms: None,
@@ -217,8 +217,8 @@ fn what_an_assumption_overturns_is_inconclusive() {
 /// 634 and 636 ms are as good; one of them tries nine times as often where memory is at its worst.
 #[test]
 fn of_what_is_as_good_the_one_that_tries_least_is_used() {
-    let tries = |row: ChunksRow, tries_at_worst| ChunksRow {
-        tries_at_worst,
+    let tries = |row: ChunksRow, tries_per_buffer_at_worst| ChunksRow {
+        tries_per_buffer_at_worst,
         ..row
     };
     let rows = [
@@ -287,10 +287,10 @@ fn by_passes_tells_what_is_used_at_each_number_of_passes() {
         let rows: Vec<ChunksRow> = (0..6)
             .map(|at| {
                 let one = row(&format!("p{at}"), 50.0 + any(60), any(8) / 4.0, 0);
-                let tries_at_worst = any(4) as u64;
+                let tries_per_buffer_at_worst = any(4) as u64;
                 walk(
                     ChunksRow {
-                        tries_at_worst,
+                        tries_per_buffer_at_worst,
                         ..one
                     },
                     0.5,
