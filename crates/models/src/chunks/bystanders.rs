@@ -2,9 +2,9 @@
 //!
 //! **Source.** Mail 001: the dwc2 USB controller's bounce buffers fail at order 3 while buffers are built from large
 //! chunks, and mwifiex drops packets of 33,024 bytes, order 4, with "single skb allocated fail". dwc2 asks with the
-//! flags of who submits the transfer (`dwc2_alloc_dma_aligned_buffer`), for a network adapter `GFP_ATOMIC`. Where mwifiex
+//! flags of the transfer's driver (`dwc2_alloc_dma_aligned_buffer`), for a network adapter `GFP_ATOMIC`. Where mwifiex
 //! prints that line it asks with `GFP_KERNEL | GFP_DMA` (`mwifiex_sdio_card_to_host_mp_aggr`), so it reclaims and compacts
-//! first. Both have the lowest zone alone.
+//! first. Both get memory from the lowest zone only.
 //!
 //! The mail does not say how many blocks they hold at a time, nor how often they ask: assumed are 8 transfers and 4
 //! packets, once a second while a buffer is built, and right after it.
@@ -69,7 +69,7 @@ impl Fared {
 
 impl std::ops::Sub for Fared {
     type Output = Fared;
-    /// What came since `earlier`, counts of the same machine.
+    /// The tries since `earlier`, counts of the same machine.
     fn sub(mut self, earlier: Fared) -> Fared {
         for order in 0..ORDERS {
             self.tries[order] -= earlier.tries[order];

@@ -102,7 +102,7 @@ impl Machine {
         }
     }
 
-    /// What kswapd does for `driver` while nobody builds a buffer.
+    /// Compacts the drivers' zone as kswapd does for `driver` while nobody builds a buffer.
     fn compact_for(&mut self, driver: Bystander) {
         let zone = self.zones.len() - 1;
         if self.is_ok(zone, driver.order, self.zones[zone].marks.high) {

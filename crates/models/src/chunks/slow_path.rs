@@ -23,7 +23,7 @@
 //! pass; it fails because of what cannot be moved, but leaves blocks of orders 1 to 3, which `old` then finds at once:
 //! without them it would take minutes. Up to order 3 direct reclaim takes 32 pages from each zone, so these orders are served
 //! from normal memory: there large blocks are free. `fold` asks for pairs as long as they succeed; each time that they cost a
-//! round of 64 pages, the half from high memory is of no use to it. So a buffer takes it 0.36 s where the first pair fails, and up to
+//! round of 64 pages, and it cannot use the half from high memory. So a buffer takes it 0.36 s where the first pair fails, and up to
 //! 2.4 s where none does. Compaction forgets its deferral between buffers, because others' passes succeed.
 //!
 //! Left out: `wait_iff_congested`, the oom killer (the allocation fails), draining the CPUs' own lists, the

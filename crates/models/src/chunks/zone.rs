@@ -9,11 +9,11 @@ use super::watermarks::Watermarks;
 /// How far down a request may take what is free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mark {
-    /// What a request takes without a further thought.
+    /// The low mark: requests of the fast path stop there.
     Low,
-    /// What a request in the slow path takes.
+    /// The min mark: requests of the slow path stop there.
     Min,
-    /// What a request takes that must not wait.
+    /// The mark of requests that must not wait.
     Atomic,
 }
 

@@ -6,7 +6,7 @@ use super::chunks::{digits, share, time};
 use crate::text::{number, plain, thousands};
 
 /// Which policy takes least and which most time, which needs fewest entries, beside which each of the
-/// others fails least and most. One policy alone is told as it is.
+/// others fails least and most. For a single policy it gives its figures.
 pub(super) fn sentence(rows: &[&ChunksRow], setting: &ChunksSetting) -> String {
     let mut parts = Vec::new();
     let timed = Ends::of(rows, |row| row.time_ms);

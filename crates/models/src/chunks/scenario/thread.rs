@@ -5,7 +5,7 @@
 //!
 //! **From the kernel of that time** (mm/page_alloc.c, 3.14), for 2 GiB of which it maps 760 MiB for itself:
 //!
-//! * Two zones. Buffers and user pages take high memory first, and drivers have normal memory alone.
+//! * Two zones. Buffers and user pages take high memory first, and drivers have normal memory only.
 //! * `setup_per_zone_lowmem_reserve`: a page in 32 of high memory, 40 MiB, stays free in normal memory for those who
 //!   can have no other. `__zone_watermark_ok` asks for it once, not again for each order. So it keeps single pages
 //!   from buffers and walkers, and no large blocks.
@@ -38,7 +38,7 @@ const LOW_BYTES: u64 = 760 << 20;
 /// Of so many pages one is unmovable.
 pub const UNMOVABLE_SHARE: u64 = 4;
 
-/// Of so many 2 MiB blocks one is of unmovable type.
+/// One 2 MiB block in so many is of unmovable type.
 pub const UNMOVABLE_BLOCKS: u64 = 2;
 
 /// `lowmem_reserve_ratio` of a zone of normal memory against requests that may have high memory
