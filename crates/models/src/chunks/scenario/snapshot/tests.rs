@@ -62,7 +62,7 @@ fn counts_alone_come_out_as_they_were() {
                 let expected = counts.get(order as usize).copied().unwrap_or(0);
                 assert_eq!(machine.buddy().free_blocks(order), expected, "{order}");
             }
-            assert_eq!(machine.marks().low, 12);
+            assert_eq!(machine.zones[0].marks.low, 12);
         }
     }
 }
