@@ -79,7 +79,8 @@ pub(crate) struct ReplayRoundtrip {
     /// Round trips of each row.
     #[arg(long, value_name = "N", value_parser = count, default_value = "2000")]
     pub(crate) round_trips: u64,
-    /// The record of a `stopgap probe roundtrip`: what it measured stands beside what is modelled.
+    /// The record of a `stopgap probe roundtrip`: what it measured stands beside what is modelled, by the prices that it
+    /// measured; without --client and --work all its cells are carried out.
     #[arg(long, value_name = "FILE")]
     pub(crate) beside: Option<PathBuf>,
     /// Seed of how much more or less each step takes.

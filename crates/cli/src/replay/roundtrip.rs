@@ -8,7 +8,10 @@ use stopgap_events::question::Question;
 use stopgap_events::units::Nanos;
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::{Linux, signals};
-use stopgap_models::roundtrip::{Cell, ClientWait, Prices, Rules, prices, row, run as model};
+use stopgap_models::roundtrip::{
+    Cell, ClientWait, Prices, Rules, cells as measured_cells, note_bistable, prices, row,
+    run as model,
+};
 use stopgap_report::replay as tables;
 use stopgap_report::text::plain;
 use stopgap_stats::replay::{Replay, RoundtripSetting, Row, SCHEMA};
@@ -31,9 +34,15 @@ pub(crate) fn run(flags: &ReplayRoundtrip) -> Result<ExitCode, Failure> {
         Some(path) => trace::read(path)?,
         None => Vec::new(),
     };
-    let cells = match seen.is_empty() {
-        true => cells(flags),
-        false => trace::cells(&mut seen, flags),
+    let measured = (flags.beside.as_deref())
+        .map(|path| measured(path, Question::Roundtrip))
+        .transpose()?;
+    let cells = match (&measured, seen.is_empty()) {
+        (_, false) => trace::cells(&mut seen, flags),
+        (Some(answer), true) if flags.client.is_empty() && flags.work.is_empty() => {
+            measured_cells(answer)
+        }
+        (_, true) => cells(flags),
     };
     if flags.round_trips == 0 || flags.round_trips > MOST_ROUND_TRIPS {
         return Err(Failure::error(format!(
@@ -48,12 +57,10 @@ pub(crate) fn run(flags: &ReplayRoundtrip) -> Result<ExitCode, Failure> {
             rules.len()
         )));
     }
-    let measured = (flags.beside.as_deref())
-        .map(|path| measured(path, Question::Roundtrip))
-        .transpose()?;
     let directory = places::records(flags.record.output.as_deref())?;
     let started = Linux.unix_seconds();
-    let costs = Prices::default();
+    let costs = measured.as_ref().and_then(Prices::measured);
+    let costs = costs.unwrap_or_default();
     let bar = session::progress_bar();
     let all = cells.len() * rules.len();
     let mut rows = Vec::new();
@@ -62,19 +69,20 @@ pub(crate) fn run(flags: &ReplayRoundtrip) -> Result<ExitCode, Failure> {
             if signals::interrupted() {
                 break;
             }
-            let outcome = model(
-                cell,
-                rules,
-                &costs,
-                flags.round_trips,
-                flags.seed,
-                &signals::interrupted,
-            )
-            .map_err(|error| Failure::error(error.to_string()))?;
+            let by = |prices: &Prices| {
+                let stop = &signals::interrupted;
+                model(cell, rules, prices, flags.round_trips, flags.seed, stop)
+                    .map_err(|error| Failure::error(error.to_string()))
+            };
+            let outcome = by(&costs)?;
             if outcome.round_trips() > 0 {
                 let mut row = row(cell, rules, &outcome, measured.as_ref());
                 if let Some(seen) = seen.get(index) {
                     seen.stands_beside(&mut row);
+                }
+                if rules == Rules::Linux6_12 {
+                    let (cheaper, dearer) = (by(&costs.nudged(-10))?, by(&costs.nudged(10))?);
+                    note_bistable(&mut row, [&outcome, &cheaper, &dearer]);
                 }
                 rows.push(Row::Roundtrip(row));
             }

@@ -160,7 +160,7 @@ impl Cell {
     pub const MAIL: Cell = Cell {
         server: ServerWait::Select,
         descriptors: 50,
-        work: Nanos::micros(3_950),
+        work: Nanos::micros(3_930),
         think: Nanos::millis(6),
         kernel: Kernel {
             keyed: false,

@@ -7,7 +7,7 @@
 use stopgap_events::random::Random;
 
 use super::Rules;
-use super::cell::{Cell, ClientPolicy, Cpus, ServerWait};
+use super::cell::{Cell, ClientPolicy, ClientWait, Cpus, ServerWait};
 use super::outcome::{Cause, Outcome, Side, Why};
 use super::prices::Prices;
 use super::program::{Client, Program, Server, Step};
@@ -221,7 +221,7 @@ impl<'a> Machine<'a> {
         let mut finished = false;
         match self.tasks[me].doing {
             Doing::User => {
-                if Side::of(me) == Side::Server {
+                if Side::of(me) == Side::Server && self.cell.work.0 > 0 {
                     // It works until its CPU clock says that it has.
                     let give_way = self.cpus[cpu].queue.read_clock(self.now);
                     self.told(cpu, give_way, Why::SliceOver);
@@ -379,8 +379,18 @@ impl<'a> Machine<'a> {
         task.asleep = Some(sleep);
         // When it wakes it looks again.
         let (doing, price) = match sleep {
-            Sleep::Polling => (Doing::Looking, self.prices.look_again + self.scan(me)),
-            Sleep::Reading => (Doing::Reading, self.prices.look_again),
+            Sleep::Polling => {
+                let epoll = match Side::of(me) {
+                    Side::Server => self.cell.server == ServerWait::Epoll,
+                    Side::Client => self.cell.client == ClientWait::Epoll,
+                };
+                let look_again = match epoll {
+                    true => self.prices.look_again_epoll,
+                    false => self.prices.look_again,
+                };
+                (Doing::Looking, look_again + self.scan(me))
+            }
+            Sleep::Reading => (Doing::Reading, self.prices.look_again_read),
         };
         let cpu = self.tasks[me].cpu;
         self.begin(me, doing, price);

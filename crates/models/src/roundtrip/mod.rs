@@ -38,7 +38,7 @@ pub use cell::{
 };
 pub use outcome::{Cause, Outcome, Side, Why};
 pub use prices::Prices;
-pub use row::{prices, row};
+pub use row::{cells, note_bistable, prices, row};
 
 /// Whose wake-up rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,6 +1,7 @@
 //! What a step of a call costs.
 
 use stopgap_events::random::Random;
+use stopgap_stats::record::{Answer, Series};
 
 /// CPU time of each step, in nanoseconds, switches included. One list for all cells: no cell has a price of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,8 +24,13 @@ pub struct Prices {
     pub descriptor: u64,
     /// The rest of a wait that found something.
     pub wait_leave: u64,
-    /// Who was woken in a call, until he looks again.
+    /// Sleeping in poll or select, beyond the switch: from the wake-up until the call looks again, and what the call
+    /// does to be woken.
     pub look_again: u64,
+    /// The same in epoll_wait.
+    pub look_again_epoll: u64,
+    /// The same in a blocking read.
+    pub look_again_read: u64,
     /// Making a sleeper runnable; the waker pays.
     pub wake: u64,
     /// From one task to another; the one that begins pays.
@@ -33,7 +39,8 @@ pub struct Prices {
     pub idle_wake: u64,
     /// The client's own, a round trip: it reads the clock and the records of switches.
     pub client_loop: u64,
-    /// The server's own, a request, without work: it reads its CPU clock twice.
+    /// The server's own, a request that has work: it reads its CPU clock until the work is done. A request without
+    /// work takes nothing.
     pub server_loop: u64,
     /// By how many per cent each of these takes more or less, evenly, by the seed; below 100. Real steps are no
     /// clockwork, and clockwork falls into step with itself. Work and thinking take what they were told to.
@@ -41,34 +48,133 @@ pub struct Prices {
 }
 
 impl Default for Prices {
-    /// Measured on the machine of the probe's figures (Linux 6.18, 2 CPUs, a virtual machine), call by call on a
-    /// socket pair without a reader: write 1.3 us, read 0.8, poll 0.4 ready and 0.28 not, 140 ns a descriptor, a
-    /// read that finds nothing 0.3, the thread's CPU clock 0.5. How a call divides into before and after its wake-up,
-    /// and a switch into itself and the wake-up before it, was not measured: together they are what is missing of the
-    /// round trip's 10.6 us of CPU time, and the records of switches that the probe counts by.
+    /// Medians of what `stopgap probe roundtrip` measured as its series `price` (Linux 6.18, 2 CPUs, a virtual
+    /// machine): see [`Prices::measured`].
     fn default() -> Prices {
         Prices {
-            write_enter: 900,
             vector: 27,
             buffer: 300,
-            write_leave: 400,
-            read_enter: 250,
-            read_leave: 550,
-            wait_enter: 140,
-            descriptor: 140,
-            wait_leave: 130,
-            look_again: 200,
-            wake: 700,
-            switch: 2_800,
             idle_wake: 5_000,
             client_loop: 400,
-            server_loop: 1_050,
-            spread_per_cent: 10,
+            spread_per_cent: 25,
+            ..Prices::of(&Steps {
+                write: 1_300,
+                read: 1_370,
+                wait: 770,
+                descriptor: 140,
+                clock: 860,
+                switch: 2_450,
+                served: 6_700,
+                took_poll: 8_400,
+                took_epoll: 8_200,
+                took_read: 7_300,
+            })
         }
     }
 }
 
+/// Nanoseconds that the probe measured, by the steps of its series `price`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Steps {
+    /// write(2) of a message to a peer that does not sleep.
+    write: u64,
+    /// read(2) of a message that is there.
+    read: u64,
+    /// poll(2) of a socket that can be read.
+    wait: u64,
+    /// Each further descriptor of that poll(2).
+    descriptor: u64,
+    /// Reading the thread's CPU clock.
+    clock: u64,
+    /// A switch between two tasks that only yield.
+    switch: u64,
+    /// CPU time of a server that a poller pre-empts after each of its writes, a reply, without its work.
+    served: u64,
+    /// CPU time of that client, a reply.
+    took_poll: u64,
+    /// The same of a client in epoll_wait(2).
+    took_epoll: u64,
+    /// The same of a client in a blocking read(2).
+    took_read: u64,
+}
+
 impl Prices {
+    /// The prices of the machine that `answer` is of, where the probe measured them there: each median of its series
+    /// `price` in place of the default's.
+    #[must_use]
+    pub fn measured(answer: &Answer) -> Option<Prices> {
+        let step = |name: &str| {
+            let of = |series: &&Series| series.name == "price" && series.word("step") == Some(name);
+            let median = answer.series.iter().find(of)?.median()?;
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // clamped
+            Some(median.round().clamp(0.0, 1e9) as u64)
+        };
+        let defaults = Prices::default();
+        Some(Prices {
+            vector: defaults.vector,
+            buffer: defaults.buffer,
+            idle_wake: defaults.idle_wake,
+            client_loop: defaults.client_loop,
+            spread_per_cent: defaults.spread_per_cent,
+            ..Prices::of(&Steps {
+                write: step("write")?,
+                read: step("read")?,
+                wait: step("poll")?,
+                descriptor: step("descriptor")?,
+                clock: step("CPU clock")?,
+                switch: step("switch")?,
+                served: step("reply served")?,
+                took_poll: step("reply taken by poll")?,
+                took_epoll: step("reply taken by epoll")?,
+                took_read: step("reply taken by read")?,
+            })
+        })
+    }
+
+    /// Divides measured steps. Of a call the part before its wake-up is assumed (70 % of a write, half of a read and
+    /// of a wait): no probe sees into a call. What a pre-empted server pays beyond a switch and a write is the wake-up;
+    /// what its client pays beyond a switch and its calls is sleeping in them.
+    fn of(steps: &Steps) -> Prices {
+        let rest = |whole: u64, parts: [u64; 3]| whole.saturating_sub(parts.iter().sum());
+        let Steps { switch, read, .. } = *steps;
+        Prices {
+            write_enter: steps.write * 7 / 10,
+            vector: 0,
+            buffer: 0,
+            write_leave: steps.write - steps.write * 7 / 10,
+            read_enter: read / 2,
+            read_leave: read - read / 2,
+            wait_enter: (steps.wait / 2).saturating_sub(steps.descriptor),
+            descriptor: steps.descriptor,
+            wait_leave: steps.wait - steps.wait / 2,
+            look_again: rest(steps.took_poll, [switch, read, steps.wait]),
+            look_again_epoll: rest(steps.took_epoll, [switch, read, steps.wait]),
+            look_again_read: rest(steps.took_read, [switch, read, 0]),
+            wake: rest(steps.served, [switch, steps.write, 0]),
+            switch,
+            idle_wake: 0,
+            client_loop: 0,
+            // Half a reading before the first look at it, half after the last, and on average half too late.
+            server_loop: steps.clock * 3 / 2,
+            spread_per_cent: 0,
+        }
+    }
+
+    /// These prices where taking a reply costs the client `per_cent` more CPU time, or less. Two runs of the probe, a
+    /// minute apart, differ by 12 % (15.1 and 17.0 us).
+    #[must_use]
+    pub fn nudged(&self, per_cent: i64) -> Prices {
+        let taking = self.switch + self.read_enter + self.read_leave + self.look_again;
+        let more = taking.cast_signed() * per_cent / 100;
+        let nudge = |price: u64| price.saturating_add_signed(more);
+        Prices {
+            look_again: nudge(self.look_again),
+            look_again_epoll: nudge(self.look_again_epoll),
+            look_again_read: nudge(self.look_again_read),
+            ..self.clone()
+        }
+    }
+
     /// A step's price as it is this time; advances `random`.
     pub(super) fn spread(&self, price: u64, random: &mut Random) -> u64 {
         let most = price * self.spread_per_cent / 100;

@@ -103,7 +103,10 @@ impl Server {
         if self.asked > 0 {
             self.worked += 1;
             return Step::User {
-                own: prices.server_loop,
+                own: match cell.work.0 {
+                    0 => 0,
+                    _ => prices.server_loop,
+                },
                 told: cell.work.0,
             };
         }

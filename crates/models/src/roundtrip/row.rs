@@ -90,6 +90,49 @@ fn parameters(cell: &Cell) -> BTreeMap<String, Parameter> {
     all.map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
+/// The cells that `answer` measured and the model has, in the record's order: all but those that are placed freely.
+#[must_use]
+pub fn cells(answer: &Answer) -> Vec<Cell> {
+    let measured = answer
+        .series
+        .iter()
+        .filter(|series| series.name == SWITCHES);
+    measured.filter_map(cell).collect()
+}
+
+fn cell(series: &Series) -> Option<Cell> {
+    let number = |name| u32::try_from(series.number(name)?).ok();
+    let cell = Cell {
+        client: series.word("client")?.parse().ok()?,
+        server: series.word("server")?.parse().ok()?,
+        descriptors: number("k")?,
+        work: series.word("work")?.parse().ok()?,
+        batch: number("batch")?,
+        reply: series.word("reply")?.parse().ok()?,
+        cpus: series.word("on")?.parse().ok()?,
+        policy: series.word("policy")?.parse().ok()?,
+        ..Cell::PLAIN
+    };
+    cell.validate().is_ok().then_some(cell)
+}
+
+/// Notes both figures where a step that takes a tenth more or less changes the switches by half: the machine then
+/// gives either, and any mean between. `outcomes` are of the prices, and of those with sleeping cheaper and dearer.
+pub fn note_bistable(row: &mut RoundtripRow, outcomes: [&Outcome; 3]) {
+    let means = outcomes.iter().filter_map(|outcome| outcome.mean());
+    let (least, most) = means.fold((f64::INFINITY, 0.0_f64), |(least, most), mean| {
+        (least.min(mean), most.max(mean))
+    });
+    if most > 1.5 * least {
+        row.missing.push(Missing::new(
+            "switches_per_request",
+            format!(
+                "bistable: {least:.1} or {most:.1}, as a reply takes the client 10 % more or less CPU time"
+            ),
+        ));
+    }
+}
+
 /// What was measured of `cell`, or why it was not.
 fn beside(cell: &Cell, answer: &Answer, mean: Option<f64>) -> Result<Beside, &'static str> {
     if cell.think.0 > 0 || cell.kernel != Kernel::default() {
@@ -128,7 +171,7 @@ fn beside(cell: &Cell, answer: &Answer, mean: Option<f64>) -> Result<Beside, &'s
 #[allow(clippy::cast_precision_loss)] // far below 2^53
 pub fn prices(prices: &Prices) -> Vec<Assumption> {
     const MEASURED: &str = "measured call by call; where a call divides, assumed";
-    const REST: &str = "what is missing of a measured round trip";
+    const REST: &str = "what is missing of the measured CPU time of a reply that pre-empts";
     const TOLD: &str = "assumption";
     let Prices {
         write_enter,
@@ -141,6 +184,8 @@ pub fn prices(prices: &Prices) -> Vec<Assumption> {
         descriptor,
         wait_leave,
         look_again,
+        look_again_epoll,
+        look_again_read,
         wake,
         switch,
         idle_wake,
@@ -158,12 +203,18 @@ pub fn prices(prices: &Prices) -> Vec<Assumption> {
         ("wait until it looks", wait_enter, MEASURED),
         ("a descriptor", descriptor, MEASURED),
         ("rest of a wait", wait_leave, MEASURED),
-        ("woken until it looks again", look_again, TOLD),
+        ("sleeping in poll and select", look_again, REST),
+        ("sleeping in epoll_wait", look_again_epoll, REST),
+        ("sleeping in read", look_again_read, REST),
         ("waking", wake, REST),
-        ("a switch, and the probe's record of it", switch, REST),
+        ("a switch", switch, MEASURED),
         ("an idle CPU until it switches", idle_wake, TOLD),
         ("the client's own, a round trip", client_loop, TOLD),
-        ("the server's own, a request", server_loop, MEASURED),
+        (
+            "the server's own, a request with work",
+            server_loop,
+            MEASURED,
+        ),
     ];
     let assumption = |name: &str, value: u64, unit: &str, why: &str| Assumption {
         name: name.to_owned(),

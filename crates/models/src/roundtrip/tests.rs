@@ -41,13 +41,15 @@ fn exact() -> Prices {
 
 /// Measured on Linux 6.18, one CPU (docs/questions/roundtrip.md), from one list of prices. The reader's figures come
 /// of one mechanism: a round trip of 2 puts the client behind by what the server did meanwhile, each of 4 uses up what
-/// the client does itself.
+/// the client does itself. A write a reply is the same: without work a reply costs the client more CPU time than the
+/// server, so it catches up and lets the server finish; with 5 us of work it stays behind and pre-empts each time.
 #[test]
-fn the_probes_figures_within_30_per_cent() {
-    let many = |client, reply| Cell {
+fn the_probes_figures_within_25_per_cent() {
+    let many = |client, reply, work| Cell {
         client,
         batch: 32,
         reply,
+        work: Nanos::micros(work),
         ..Cell::PLAIN
     };
     let polling = |work| Cell {
@@ -57,38 +59,69 @@ fn the_probes_figures_within_30_per_cent() {
     let measured = [
         (polling(Nanos(0)), 2.00),
         (polling(Nanos::millis(1)), 2.01),
-        (reading(Nanos(0)), 2.68),
-        (reading(Nanos::micros(5)), 3.37),
-        (reading(Nanos::micros(50)), 3.82),
+        (reading(Nanos(0)), 2.72),
+        (reading(Nanos::micros(5)), 3.74),
+        (reading(Nanos::micros(50)), 3.71),
         (reading(Nanos::millis(1)), 3.99),
-        (many(ClientWait::Poll, Reply::Together), 2.03),
-        (many(ClientWait::Read, Reply::Together), 3.93),
-        (many(ClientWait::Poll, Reply::Each), 55.0),
-        (many(ClientWait::Read, Reply::Each), 34.9),
+        (many(ClientWait::Poll, Reply::Together, 0), 2.00),
+        (many(ClientWait::Read, Reply::Together, 0), 2.92),
+        (many(ClientWait::Poll, Reply::Each, 0), 11.7),
+        (many(ClientWait::Epoll, Reply::Each, 0), 11.2),
+        (many(ClientWait::Read, Reply::Each, 0), 14.2),
+        (many(ClientWait::Poll, Reply::Each, 5), 55.7),
+        (many(ClientWait::Read, Reply::Each, 5), 52.5),
+        (many(ClientWait::Poll, Reply::Each, 20), 58.1),
+        (many(ClientWait::Read, Reply::Each, 20), 57.3),
     ];
     for (cell, measured) in measured {
         let modelled = mean(&cell);
         let factor = modelled / measured;
         assert!(
-            (0.77..1.3).contains(&factor),
+            (0.75..=1.25).contains(&factor),
             "{cell}: {modelled}, measured {measured}"
         );
     }
+}
+
+/// Where a reply costs both sides nearly the same CPU time, a tenth more or less of it decides: both figures are
+/// told. Elsewhere there is one.
+#[test]
+fn a_bistable_cell_has_both_figures() {
+    let note = |work| {
+        let cell = Cell {
+            batch: 32,
+            reply: Reply::Each,
+            work,
+            ..Cell::PLAIN
+        };
+        let by = |prices: &Prices| {
+            run(&cell, Rules::Linux6_12, prices, 500, 1, &|| false)
+                .expect("a cell that makes sense")
+        };
+        let prices = Prices::default();
+        let outcomes = [0, -10, 10].map(|per_cent| by(&prices.nudged(per_cent)));
+        let mut told = row(&cell, Rules::Linux6_12, &outcomes[0], None);
+        note_bistable(&mut told, [&outcomes[0], &outcomes[1], &outcomes[2]]);
+        told.missing
+    };
+    let missing = note(Nanos::micros(1));
+    assert!(missing[0].why.starts_with("bistable: "), "{missing:?}");
+    assert_eq!(note(Nanos::micros(20)), []);
 }
 
 /// The reader's figures are the mechanism's, not the prices': with half and with twice of a price they stay near.
 #[test]
 fn half_and_twice_of_a_price_change_little() {
     let measured = [
-        (reading(Nanos(0)), 2.68),
-        (reading(Nanos::micros(50)), 3.82),
+        (reading(Nanos(0)), 2.72),
+        (reading(Nanos::micros(50)), 3.71),
         (
             Cell {
                 batch: 32,
                 reply: Reply::Each,
-                ..reading(Nanos(0))
+                ..reading(Nanos::micros(20))
             },
-            34.9,
+            57.3,
         ),
     ];
     let prices: [fn(&mut Prices) -> &mut u64; 5] = [
@@ -113,7 +146,7 @@ fn half_and_twice_of_a_price_change_little() {
     }
 }
 
-/// Measured: client blocked 0.96, pre-empted 0.39, server blocked 0.65, pre-empted 0.70.
+/// Measured: client blocked 0.93, pre-empted 0.43, server blocked 0.64, pre-empted 0.72.
 #[test]
 fn the_readers_switches_are_the_measured_kinds() {
     let outcome = counted(&reading(Nanos(0)), Rules::Linux6_12);
@@ -123,10 +156,10 @@ fn the_readers_switches_are_the_measured_kinds() {
         outcome.per_round_trip(those.map(|(_, n)| n).sum()).unwrap()
     };
     for (side, voluntary, measured) in [
-        (Side::Client, true, 0.96),
-        (Side::Client, false, 0.39),
-        (Side::Server, true, 0.65),
-        (Side::Server, false, 0.70),
+        (Side::Client, true, 0.93),
+        (Side::Client, false, 0.43),
+        (Side::Server, true, 0.64),
+        (Side::Server, false, 0.72),
     ] {
         let modelled = of(side, voluntary);
         assert!(
@@ -164,6 +197,7 @@ fn a_batch_client_pre_empts_nobody() {
     assert!(
         mean(&Cell {
             policy: ClientPolicy::Other,
+            work: Nanos::micros(20),
             ..batch
         }) > 40.0
     );
@@ -256,7 +290,7 @@ fn without_pre_emption_a_round_trip_is_two_blocks() {
             outcome.causes.keys().all(|cause| cause.why == Why::Blocks),
             "{rules}"
         );
-        // The client: write, wait, switch, look, read, its own. The server: the same, its own, and one switch.
+        // The client: write, wait, switch, look, read, its own. The server: the same, without its own.
         let Prices {
             write_enter,
             write_leave,
@@ -275,7 +309,7 @@ fn without_pre_emption_a_round_trip_is_two_blocks() {
         } = exact();
         let both = write_enter + wake + write_leave + wait_enter + descriptor;
         let both = both + switch + look_again + descriptor + wait_leave + read_enter + read_leave;
-        let all = 2 * both + exact().client_loop + exact().server_loop;
+        let all = 2 * both + exact().client_loop;
         assert_eq!(outcome.cpu_ns, 10 * all, "{rules}");
     }
 }

@@ -182,7 +182,10 @@ fn disturbance(results: &[Result]) -> f64 {
 
 fn disturbed(results: &[Result]) -> String {
     let others = disturbance(results);
-    format!("others had up to {others:.0} % of the CPU, which hides switches")
+    format!(
+        "others had up to {others:.0} % of the CPU, which hides switches; those of this session count most, and \
+         `setsid -w stopgap probe roundtrip` leaves them behind (autogroup)"
+    )
 }
 
 impl Result {

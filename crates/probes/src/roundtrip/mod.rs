@@ -19,7 +19,7 @@
 //! much they had is measured beside, and a busy machine is never `clean`.
 //!
 //! `cell` says what is varied, `server` and `client` are the two processes, `meter` counts
-//! their switches, `run` starts them, `judge` answers. `fixed` has them do a given number of round trips,
+//! their switches, `prices` times their steps, `run` starts them, `judge` answers. `fixed` has them do a given number of round trips,
 //! for who measures something else by it. `x11` asks the same of a real X server.
 
 mod cell;
@@ -27,6 +27,7 @@ mod client;
 mod fixed;
 mod judge;
 mod meter;
+mod prices;
 mod run;
 mod server;
 mod x11;
@@ -156,7 +157,12 @@ impl Roundtrip {
             client: ClientWait::Read,
             ..working
         };
-        let many = Cell { batch: 32, ..plain };
+        // With work, so that the client has taken a reply before the next is written: see docs/questions/roundtrip.md.
+        let many = Cell {
+            batch: 32,
+            work: Nanos::micros(20),
+            ..plain
+        };
         let each = Cell {
             reply: Reply::Each,
             ..many

@@ -15,6 +15,7 @@ use stopgap_stats::record::{Block, Parameter, Series};
 use super::cell::{Cell, Cpus, Policy};
 use super::client::{Asked, Counted, LEAST, Order, ask};
 use super::meter::{RECORDS, STATUS, Window};
+use super::prices;
 use super::server::{Served, serve};
 use super::{OTHER_FILES, Roundtrip};
 use crate::contract::{Context, Measured, ProbeError};
@@ -92,6 +93,13 @@ pub(super) fn run(
                 Err(error) if run == 0 && index == 0 => return Err(error.into()),
                 Err(error) => gathered.note(Missing::new(cell.to_string(), error.to_string())),
             }
+        }
+        match prices::measure(system, cpus, run) {
+            Ok(series) => series
+                .into_iter()
+                .for_each(|series| gathered.measured.add(series)),
+            Err(_) if (context.interrupted)() => {}
+            Err(error) => gathered.note(Missing::new("price", error.to_string())),
         }
         if context.enough(begin, run + 1) && run + 1 < probe.runs {
             let left = format!("runs {} to {}", run + 2, probe.runs);

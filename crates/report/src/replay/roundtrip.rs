@@ -11,6 +11,8 @@ use crate::text::{number, plain, wrap};
 
 /// Stands where something is not known.
 const UNKNOWN: &str = "-";
+/// Modelled over measured where the two differ by at most 25 %.
+const NEAR: std::ops::RangeInclusive<f64> = 0.75..=1.25;
 /// The flags, in the order of the columns.
 const FLAGS: [&str; 12] = [
     "on",
@@ -96,11 +98,35 @@ pub(super) fn screen(replay: &Replay, setting: &RoundtripSetting, style: Style) 
     text.push_str(&wrap(&common.join(", "), style.width, 0));
     text.push('\n');
     text.push_str(&plain_table(&head, cells, &right, false, style));
+    text.push_str(&agreement(&rows, style));
     let missing = rows.iter().flat_map(|row| &row.missing);
     text.push_str(&notes(missing, style));
     text.push('\n');
     text.push_str(&legend(replay, setting, style));
     text
+}
+
+/// Of each policy, in how many cells the model is near to what was measured; nothing where nothing was.
+fn agreement(rows: &[&RoundtripRow], style: Style) -> String {
+    let mut counts: Vec<(&str, usize, usize)> = Vec::new();
+    for row in rows {
+        let Some(factor) = row.measured.as_ref().and_then(|measured| measured.factor) else {
+            continue;
+        };
+        let near = usize::from(NEAR.contains(&factor));
+        match counts.iter_mut().find(|count| count.0 == row.policy) {
+            Some(count) => (count.1, count.2) = (count.1 + near, count.2 + 1),
+            None => counts.push((&row.policy, near, 1)),
+        }
+    }
+    let lines = counts.iter().map(|(policy, near, all)| {
+        let told = format!(
+            "{}: {near} of {all} cells within 25 % of what was measured",
+            plain(policy)
+        );
+        wrap(&told, style.width, 0)
+    });
+    lines.collect()
 }
 
 /// Which cell takes least and which most.
@@ -249,6 +275,8 @@ mod tests {
             "poll linux-6.12 - - - 1.00 - - 2.00 client blocks"
         );
         assert!(text.contains("server poll"), "{text}");
+        let near = "linux-6.12: 1 of 1 cells within 25 % of what was measured";
+        assert!(text.contains(near), "{text}");
         assert!(
             text.contains("2 rows: measured unknown: it was not"),
             "{text}"
