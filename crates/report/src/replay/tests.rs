@@ -188,6 +188,7 @@ fn one_policy_and_none_that_builds() {
         tlb: Vec::new(),
         sensitivity: Vec::new(),
         bystander_tries: 0,
+        bystanders: Vec::new(),
         failures: 50,
         mail: None,
         ..row("old", 0.0, [0.0; 2], 0)
