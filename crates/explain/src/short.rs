@@ -37,7 +37,7 @@ struct Sum {
 }
 
 /// The short calls of one thread, or of the threads of one name.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Short {
     kinds: [Sum; FAMILIES],
     slow: u64,
