@@ -306,8 +306,9 @@ fn short_calls_are_a_stall_where_a_thread_spends_its_time_in_them() {
          there (4000 samples)"
     );
     let profile = &document["profile"];
-    assert_eq!(own(profile, "app [no symbol]"), 20.0);
-    assert_eq!(own(profile, "vm_unmapped_area_[k]"), 60.0);
+    let shares =
+        ["app [no symbol]", "vm_unmapped_area_[k]"].map(|name| own(profile, name).round() as i64);
+    assert_eq!(shares, [20, 60]);
     let states = &profile["threads"][0]["states"];
     let told = states.as_array().unwrap().iter();
     let told: Vec<_> = told

@@ -210,7 +210,7 @@ fn carry_out(
             let (mut loop_start, mut maps) = (start, Nanos(0));
             executor.carry_out(agua.events(), context.interrupted, |step| match step {
                 Step::Call(timed) if timed.operation == Operation::Map => {
-                    maps = maps + timed.length
+                    maps += timed.length;
                 }
                 Step::Call(_) => {}
                 Step::Round => {

@@ -38,11 +38,9 @@ impl Buddy {
             PageState::Used(of) => return Err(BuddyError::IsUsed { frame, of }),
             PageState::Free { head, .. } => self.frame(head)?,
         };
-        let (_, mobility) = self
-            .cells
-            .get(head)
-            .heads()
-            .expect("the head of a free block");
+        let Some((_, mobility)) = self.cells.get(head).heads() else {
+            unreachable!("a free page's head heads a free block");
+        };
         let mut order = self.remove(head);
         while order > 0 {
             order -= 1;
