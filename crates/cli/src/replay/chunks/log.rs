@@ -3,11 +3,10 @@
 //! The Juno's blocks lie where the mail says; the smaller ones, of which it does not say, lie apart from these. Its
 //! `iommu-dma` of 2015 went down all orders, as `sticky` does.
 
-use std::collections::VecDeque;
 use std::fmt::Write;
 
 use stopgap_chunks::iommu::{self, Line, PageSizes};
-use stopgap_chunks::policy::{Built, Chunk, Effort, Name, Request, Source};
+use stopgap_chunks::policy::{Chunk, Effort, Name, Request, Source};
 use stopgap_models::chunks::experiment::Step;
 
 use super::input::{Input, PAGE};
@@ -51,9 +50,9 @@ impl Source for Juno {
 pub(super) fn text(input: &Input, policies: &[Name]) -> Result<String, Failure> {
     let wrong = |error: &dyn std::fmt::Display| Failure::error(format!("--log: {error}"));
     let mut text = juno().map_err(|error| wrong(&error))?;
+    text.push_str("(made from blocks at the addresses that the mail gives; the times below are the model's)\n");
     for &policy in policies {
         let mut machine = input.memory.machine.clone();
-        let mut held: VecDeque<Built> = VecDeque::new();
         let builds = input.steps.iter().filter_map(|step| match *step {
             Step::Build { pages, .. } => Some(pages),
             Step::Release { .. } => None,
@@ -69,7 +68,6 @@ pub(super) fn text(input: &Input, policies: &[Name]) -> Result<String, Failure> 
                 pages * PAGE,
                 outcome.time_ns
             );
-            held.push_back(outcome.built);
         }
     }
     Ok(text)
