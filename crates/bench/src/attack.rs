@@ -70,18 +70,28 @@ impl Common {
     }
 
     fn program(&self) -> Result<PathBuf, Failure> {
-        let beside = std::env::current_exe().map(|own| own.with_file_name("stopgap"));
-        let program = self.stopgap.clone().or(beside.ok()).unwrap_or_default();
-        program.canonicalize().map_err(|error| {
-            let program = program.display();
-            Failure::error(format!(
-                "{program}: {error}; build it (cargo build --release) or name it with --stopgap"
-            ))
-        })
+        program(self.stopgap.as_deref())
     }
 }
 
-fn failed<E: std::fmt::Display>(what: impl std::fmt::Display) -> impl FnOnce(E) -> Failure {
+/// Returns the `stopgap` to run: the one that was named, else the one beside this program.
+pub(crate) fn program(named: Option<&Path>) -> Result<PathBuf, Failure> {
+    let beside = std::env::current_exe().map(|own| own.with_file_name("stopgap"));
+    let program = named
+        .map(Path::to_owned)
+        .or(beside.ok())
+        .unwrap_or_default();
+    program.canonicalize().map_err(|error| {
+        let program = program.display();
+        Failure::error(format!(
+            "{program}: {error}; build it (cargo build --release) or name it with --stopgap"
+        ))
+    })
+}
+
+pub(crate) fn failed<E: std::fmt::Display>(
+    what: impl std::fmt::Display,
+) -> impl FnOnce(E) -> Failure {
     move |error| Failure::error(format!("{what}: {error}"))
 }
 
@@ -153,7 +163,7 @@ impl Place {
 }
 
 /// Waits for a child's end, at most so long.
-fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>, Failure> {
+pub(crate) fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>, Failure> {
     let pid = Pid::from_child(child);
     let handle = pidfd_open(pid, PidfdFlags::empty()).map_err(failed("pidfd_open"))?;
     let end = Instant::now() + limit;

@@ -20,6 +20,7 @@
 //! cargo run --release -p stopgap-bench -- preload-soak    # real programs with the preload library and without
 //! cargo run --release -p stopgap-bench -- attack kills    # each command killed at random moments: what is left?
 //! cargo run --release -p stopgap-bench -- attack mutants  # changed files of each format: an answer or an error?
+//! cargo run --release -p stopgap-bench -- mails           # the five mails, claim by claim: docs/mails.md
 //! ```
 
 mod arena;
@@ -30,6 +31,7 @@ mod channel;
 mod chunked;
 mod delays;
 mod locked;
+mod mails;
 mod overhead;
 mod peers;
 mod preload_soak;
@@ -120,6 +122,9 @@ enum Command {
     /// The command under conditions that nobody wants, counted: killed at random moments, given changed files. Exit status
     /// 1 where something did not hold.
     Attack(attack::Flags),
+    /// What the five mails claim, held against what the commands print; writes docs/mails.md and a page a mail. Exit status 1
+    /// where a claim was not judged, or differs and nobody has written why.
+    Mails(mails::Flags),
     /// One run of `preload-soak`.
     #[command(hide = true)]
     PreloadSoakRun(preload_soak::RunFlags),
@@ -146,6 +151,7 @@ impl Command {
             Command::BatchClient(flags) => batch_client::run(&flags),
             Command::BatchClientExec(flags) => batch_client::exec(&flags),
             Command::Attack(flags) => attack::run(&flags),
+            Command::Mails(flags) => mails::run(&flags),
             Command::PreloadSoak(flags) => preload_soak::run(&flags),
             Command::PreloadSoakRun(flags) => preload_soak::run_one(flags),
         }
