@@ -146,8 +146,8 @@ pub(super) static MAIL: Mail = Mail {
             seen(second > stock, format!("stock {}, marked {}, {}x", us(stock), us(second), n(second / stock)))
         })
         .because(
-            "in the model the second pass costs its walk and its lock once a release, and scanning pages in vain costs stock more. What made \
-             the walk dearer than that on Wilson's machine is not known; a recording of his run with the lock's hold times would settle it",
+            "scanning pages in vain costs stock more than the second pass costs by itself, and the model has no driver around either. What \
+             made the release so dear in the mail's run is not known; the hold times of the locks in a recording of such a run would settle it",
         )
         .conclusion(),
         claim(
@@ -200,7 +200,8 @@ pub(super) static MAIL: Mail = Mail {
             let release = |way| r[0].row(way)?.f("release_ns_per_page");
             let (second, batch) = (release(SECOND_PASS)?, release("policy=mapping release=batch")?);
             seen(second >= 2.0 * batch, format!("{} a page, {} in batches", ns(second), ns(batch)))
-        }),
+        })
+        .because("the pass over the mapping is priced as `SHM_UNLOCK` is measured here, and costs about as much as unlocking page by page. So the expense of the mail's run is not in the pass by itself"),
         claim(
             "which almost nullifies what marking gains",
             "8-9",
@@ -211,7 +212,8 @@ pub(super) static MAIL: Mail = Mail {
             let batch = mean(&r[0], "policy=mapping release=batch")?;
             let lost = (second - batch) / (stock - batch);
             seen(lost > 0.5, format!("stock {}, second pass {}, batches {}: {} % lost", us(stock), us(second), us(batch), n(100.0 * lost)))
-        }),
+        })
+        .because("the pass by itself is cheap (the claim before), and the model has no driver around it"),
         claim(
             "the worst case without i915 is 52 ms",
             "161",
