@@ -30,6 +30,7 @@ mod ministat;
 mod output;
 mod places;
 mod prediction;
+mod prices;
 mod probe;
 mod record;
 pub mod replay;

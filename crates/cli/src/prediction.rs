@@ -4,26 +4,37 @@
 use std::collections::BTreeMap;
 
 use stopgap_chunks::policy::Effort;
+use stopgap_events::question::Question;
 use stopgap_events::snapshot::{Kind, Snapshot, Zone};
-use stopgap_events::units::{Bytes, Nanos};
+use stopgap_events::units::Bytes;
 use stopgap_models::chunks::faults::Faults;
 use stopgap_models::chunks::machine::Setting;
 use stopgap_models::chunks::scenario::Scenario;
 use stopgap_models::chunks::scenario::snapshot::{Assumptions, Frames, machine};
 use stopgap_probes::chunks::{Ranking, Strategy};
+use stopgap_stats::prices::{Row, fit};
 use stopgap_stats::record::{Answer, Block, Parameter, Series};
 
 use crate::failure::Failure;
 use crate::session::Session;
-use crate::{output, snapshot};
+use crate::{output, prices, snapshot};
 
 /// Name of the series of what the model predicts.
 const PREDICTED: &str = "take by the model";
 
-/// Keeps the snapshots of a probe as files beside its record, and adds what the model makes of the
-/// first one to the last answer. Nothing where the probe took none.
+/// Keeps the prices that a probe of `chunks` shows and its snapshots as files beside its record, and adds what the model
+/// makes of the first snapshot to the last answer.
 pub(crate) fn add(session: &mut Session, snapshots: &[Snapshot]) -> Result<(), Failure> {
+    let answer = session.run.answers.last();
+    let Some(answer) = answer.filter(|answer| answer.question == Question::Chunks) else {
+        return Ok(());
+    };
     let mut evidence = Vec::new();
+    let mut rows = Vec::new();
+    if let Some((prices, buffers)) = prices::of(session, answer) {
+        evidence.extend(prices::keep(session, &prices)?);
+        rows = buffers;
+    }
     for (snapshot, when) in snapshots.iter().zip(["before", "after"]) {
         let name = format!("snapshot-{when}");
         let path = session
@@ -36,17 +47,19 @@ pub(crate) fn add(session: &mut Session, snapshots: &[Snapshot]) -> Result<(), F
         .environment()
         .swap_size
         .is_some_and(|size| size > Bytes(0));
-    let Some((snapshot, answer)) = snapshots.first().zip(session.run.answers.last_mut()) else {
+    let Some(answer) = session.run.answers.last_mut() else {
         return Ok(());
     };
-    let lines = predictions(snapshot, swap, answer);
-    answer.evidence.extend(lines);
+    if let Some(snapshot) = snapshots.first() {
+        let lines = predictions(snapshot, swap, answer, &rows);
+        answer.evidence.extend(lines);
+    }
     answer.evidence.extend(evidence);
     Ok(())
 }
 
 /// One line a buffer size; its times become series of the answer.
-fn predictions(snapshot: &Snapshot, swap: bool, answer: &mut Answer) -> Vec<String> {
+fn predictions(snapshot: &Snapshot, swap: bool, answer: &mut Answer, rows: &[Row]) -> Vec<String> {
     let assumptions = Assumptions {
         swap,
         ..Assumptions::default()
@@ -56,7 +69,7 @@ fn predictions(snapshot: &Snapshot, swap: bool, answer: &mut Answer) -> Vec<Stri
     let mut lines = Vec::new();
     for (size, strategies) in sizes {
         let size = Bytes(size);
-        let predicted = match predict(snapshot, &assumptions, &pinned, size, &strategies) {
+        let predicted = match predict(snapshot, &assumptions, &pinned, size, &strategies, rows) {
             Ok(predicted) => predicted,
             Err(why) => {
                 lines.push(format!("the model: unknown: {why}"));
@@ -118,13 +131,15 @@ fn faults(strategy: Strategy, page: Bytes) -> Option<Faults> {
     Some(Faults { orders, effort })
 }
 
-/// Nanoseconds of a buffer by each strategy, each on a memory of its own.
+/// Nanoseconds of a buffer by each strategy, each on a memory of its own, at prices that the buffers of the other
+/// strategies show.
 fn predict(
     snapshot: &Snapshot,
     assumptions: &Assumptions,
     pinned: &[u64],
     size: Bytes,
     strategies: &[Strategy],
+    rows: &[Row],
 ) -> Result<Vec<(Strategy, f64)>, String> {
     let page = snapshot.page_bytes;
     let setting = Setting {
@@ -141,19 +156,32 @@ fn predict(
         let Some(faults) = faults(strategy, page) else {
             continue;
         };
-        let taken = faults.take(&mut fresh.clone(), size.pages(page).0, 512);
+        let word = strategy.to_string();
+        let others: Vec<Row> = rows
+            .iter()
+            .filter(|row| row.strategy != word)
+            .cloned()
+            .collect();
+        let costs = prices::with_fitted(setting.costs, &fit(&others));
+        let mut memory = fresh.clone().with_costs(costs);
+        let taken = faults.take(&mut memory, size.pages(page).0, 512);
         let taken = taken.ok_or("memory ends before the buffer is whole")?;
         predicted.push((strategy, taken.time_ns));
     }
     Ok(predicted)
 }
 
-/// `the model on this snapshot: 64M by base 17 ms, ...; in the measured order`
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // times
+/// `the model on the snapshot before, over the time measured, 64M: base 17 ms 0.98x, ...; in the measured order`
 fn told(answer: &Answer, size: Bytes, predicted: &[(Strategy, f64)]) -> String {
     let times: Vec<String> = predicted
         .iter()
-        .map(|(strategy, ns)| format!("{strategy} {}", Nanos(*ns as u64)))
+        .map(|(strategy, ns)| {
+            let time = prices::time(*ns);
+            match mean(answer, size, *strategy) {
+                Some(measured) => format!("{strategy} {time} {:.2}x", ns / measured),
+                None => format!("{strategy} {time}"),
+            }
+        })
         .collect();
     let order = match Ranking::of(&answer.series, size) {
         None => "one strategy has no order".to_owned(),
@@ -166,10 +194,23 @@ fn told(answer: &Answer, size: Bytes, predicted: &[(Strategy, f64)]) -> String {
         },
     };
     format!(
-        "the model on the snapshot before, {}: {}; {order}",
+        "the model on the snapshot before, over the time measured, {}: {}; {order}",
         size.short(),
         times.join(", ")
     )
+}
+
+/// Nanoseconds a buffer of a strategy, the mean of the runs.
+fn mean(answer: &Answer, size: Bytes, strategy: Strategy) -> Option<f64> {
+    let (size, strategy) = (size.short(), strategy.to_string());
+    let series = answer.series.iter().find(|series| {
+        series.name == "take"
+            && series.word("size") == Some(&size)
+            && series.word("strategy") == Some(&strategy)
+    })?;
+    let sum: f64 = series.blocks.iter().map(|block| block.value).sum();
+    #[allow(clippy::cast_precision_loss)] // runs
+    (!series.blocks.is_empty()).then(|| sum / series.blocks.len() as f64)
 }
 
 fn series(size: Bytes, strategy: Strategy, ns: f64) -> Series {

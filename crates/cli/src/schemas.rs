@@ -28,6 +28,7 @@ fn schemas_are_the_types() {
     assert_checked_in("stopgap.compare-1.json", &stopgap_stats::compare::schema());
     assert_checked_in("stopgap.kernels-1.json", &stopgap_stats::kernels::schema());
     assert_checked_in("stopgap.gather-1.json", &stopgap_stats::gather::schema());
+    assert_checked_in("stopgap.prices-1.json", &stopgap_stats::prices::schema());
     let own = |schema: schemars::Schema| schema.to_value();
     let snapshot = schemars::schema_for!(stopgap_events::snapshot::Snapshot);
     assert_checked_in("stopgap.snapshot-1.json", &own(snapshot));

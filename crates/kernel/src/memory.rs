@@ -111,6 +111,8 @@ pub enum Advice {
     NoHugePage,
     /// `MADV_COLLAPSE` (6.1 on): make huge pages of it now.
     Collapse,
+    /// `MADV_COLD` (5.4 on): reclaim it before others. A large folio that reaches beyond the range is split.
+    Cold,
     /// `MADV_PAGEOUT` (5.4 on): reclaim it now.
     PageOut,
     /// `MADV_DONTNEED`: throw its content away.

@@ -6,6 +6,7 @@
 //! * [`explain`]: the record of an explained trace (JSON `stopgap.explain/1`).
 //! * [`watch`]: what a watch says (JSON `stopgap.watch/1`), a document a stall.
 //! * [`histogram`]: latency histograms, HdrHistogram V2 in base64 inside the record.
+//! * [`prices`]: what the page allocator's work costs here (JSON `stopgap.prices/1`).
 //! * [`profile`]: where CPU time went, by samples: a part of an explained trace.
 //! * [`quantile`]: quantiles that refuse when there are too few samples.
 //! * [`bootstrap`]: intervals over runs.
@@ -33,6 +34,7 @@ pub mod kernels;
 pub mod ministat;
 #[cfg(test)]
 mod noise;
+pub mod prices;
 pub mod profile;
 pub mod quantile;
 pub mod read;

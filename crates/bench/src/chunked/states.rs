@@ -115,7 +115,12 @@ fn line(number: u32, order: [usize; 3], sides: &[Side; 3]) -> String {
 fn state(bench: &Bench<'_>, size: Bytes, order: [usize; 3]) -> Result<[Side; 3], Failure> {
     let keep = Ratio::new(4).ok_or_else(|| Failure::error("no ratio"))?;
     let fragment = Fragment { keep, pinned: true };
-    let recipe = Recipe::new(fragment, meminfo(&Linux, "MemFree")?).map_err(Failure::error)?;
+    let recipe = Recipe::new(
+        fragment,
+        meminfo(&Linux, "MemFree")?,
+        meminfo(&Linux, "MemAvailable")?,
+    )
+    .map_err(Failure::error)?;
     let need = recipe.peak() + size;
     if need > bench.flags.memory {
         let most = Bytes::gib(need.0.div_ceil(1 << 30)).short();

@@ -1,6 +1,7 @@
 //! Flags of `replay chunks` and `advise chunks`.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::Subcommand;
 use stopgap_chunks::iommu::PageSizes;
@@ -28,6 +29,9 @@ pub(crate) struct ChunksInput {
     /// no-contiguous and thread, else 6.12].
     #[arg(long, value_name = "VERSION")]
     pub(crate) kernel: Option<Kernel>,
+    /// Prices of the kernel's work on a machine: the file that probe chunks wrote there [default: assumed ones].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) prices: Option<PathBuf>,
     /// Size of each buffer [default: 4M; a trace's have their own].
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) size: Option<Bytes>,

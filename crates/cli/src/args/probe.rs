@@ -227,10 +227,10 @@ pub(crate) struct ChunksFlags {
     /// [default: 8; with --fragment 1] [1 to 100k].
     #[arg(long, value_name = "N", value_parser = few::<1, 100_000>)]
     pub(crate) buffers: Option<u32>,
-    /// Make memory fragmented first (root): keep this share of page frames, as 1/4, and eat all large
-    /// blocks, for each strategy of each run anew (15 to 40 s each). Needs --memory and much free
-    /// memory: 6 GiB stay free at every moment. Strategies are then by default base, thp-noreclaim,
-    /// mthp-64K, mthp-to-64K, thp-direct.
+    /// Make memory fragmented first (root): keep this share of page frames, as 1/4, in all memory that is
+    /// free, for each strategy of each run anew (15 to 40 s each). Holds that share of what is free, so it
+    /// needs --memory; 6 GiB, on small machines a third, stay available at every moment. Strategies are
+    /// then by default base, thp-noreclaim, mthp-64K, mthp-to-64K, thp-direct.
     #[arg(long, value_name = "RATIO")]
     pub(crate) fragment: Option<Ratio>,
     /// With --fragment: pin the kept pages, so that compaction cannot move them.

@@ -151,10 +151,12 @@ pub(crate) fn outcome(flags: &ChunksInput, device: &Device) -> Result<Outcome, F
         access: device.access.iter().map(ToString::to_string).collect(),
         single_pages: device.single_pages(),
         bystanders_alone: alone,
-        assumptions: assumptions(&memory.machine.costs(), device)
-            .into_iter()
-            .chain(memory.assumed.iter().map(|told| assumed(told)))
-            .collect(),
+        assumptions: assumptions(&memory.machine.costs(), device, &|name| {
+            memory.price_from(name)
+        })
+        .into_iter()
+        .chain(memory.assumed.iter().map(|told| assumed(told)))
+        .collect(),
     };
     Ok(Outcome {
         setting,

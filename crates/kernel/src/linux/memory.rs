@@ -165,6 +165,7 @@ impl Memory for Linux {
             Advice::HugePage => ("madvise(HUGEPAGE)", libc::MADV_HUGEPAGE),
             Advice::NoHugePage => ("madvise(NOHUGEPAGE)", libc::MADV_NOHUGEPAGE),
             Advice::Collapse => ("madvise(COLLAPSE)", libc::MADV_COLLAPSE),
+            Advice::Cold => ("madvise(COLD)", libc::MADV_COLD),
             Advice::PageOut => ("madvise(PAGEOUT)", libc::MADV_PAGEOUT),
             Advice::DontNeed => ("madvise(DONTNEED)", libc::MADV_DONTNEED),
             Advice::PopulateWrite => ("madvise(POPULATE_WRITE)", libc::MADV_POPULATE_WRITE),

@@ -20,6 +20,8 @@ use thiserror::Error;
 pub struct Costs {
     /// One call of the page allocator.
     pub call_ns: f64,
+    /// A page fault that maps a page or a large folio: entering the kernel, and page tables.
+    pub fault_ns: f64,
     /// Clearing one page.
     pub clear_page_ns: f64,
     /// Reclaiming one page: finding it, writing it to swap, freeing it.
@@ -37,6 +39,7 @@ impl Costs {
     /// Mail 001's machine.
     pub const THREAD: Costs = Costs {
         call_ns: 1_000.0,
+        fault_ns: 0.0,
         clear_page_ns: 1_000.0,
         reclaim_page_ns: 244_000.0,
         scan_block_ns: 60_000.0,
@@ -46,6 +49,7 @@ impl Costs {
     /// A machine of today.
     pub const RECENT: Costs = Costs {
         call_ns: 300.0,
+        fault_ns: 1_000.0,
         clear_page_ns: 300.0,
         reclaim_page_ns: 2_946.0,
         scan_block_ns: 15_000.0,
@@ -54,14 +58,31 @@ impl Costs {
 
     /// Each cost with its name, as they are printed and varied.
     #[must_use]
-    pub fn named(&self) -> [(&'static str, f64); 5] {
+    pub fn named(&self) -> [(&'static str, f64); 6] {
         [
             ("call_ns", self.call_ns),
+            ("fault_ns", self.fault_ns),
             ("clear_page_ns", self.clear_page_ns),
             ("reclaim_page_ns", self.reclaim_page_ns),
             ("scan_block_ns", self.scan_block_ns),
             ("move_page_ns", self.move_page_ns),
         ]
+    }
+
+    /// The same with `ns` for the cost of that name; `None` where there is no such cost.
+    #[must_use]
+    pub fn with(mut self, name: &str, ns: f64) -> Option<Costs> {
+        let cost = match name {
+            "call_ns" => &mut self.call_ns,
+            "fault_ns" => &mut self.fault_ns,
+            "clear_page_ns" => &mut self.clear_page_ns,
+            "reclaim_page_ns" => &mut self.reclaim_page_ns,
+            "scan_block_ns" => &mut self.scan_block_ns,
+            "move_page_ns" => &mut self.move_page_ns,
+            _ => return None,
+        };
+        *cost = ns;
+        Some(self)
     }
 
     /// # Errors
@@ -130,6 +151,8 @@ counts! {
     calls,
     /// Those of them that went the slow path.
     slow,
+    /// Page faults.
+    faults,
     /// Pages cleared.
     cleared,
     /// Pages reclaimed.
@@ -153,6 +176,8 @@ counts! {
 pub struct ByCause {
     /// The allocator's own: [`Costs::call_ns`] a call.
     pub call_ns: f64,
+    /// Page faults.
+    pub fault_ns: f64,
     /// Clearing what was allocated.
     pub clear_ns: f64,
     /// Direct reclaim.
@@ -168,6 +193,7 @@ impl ByCause {
     pub fn of(counts: &Counts, costs: &Costs) -> ByCause {
         ByCause {
             call_ns: counts.calls as f64 * costs.call_ns,
+            fault_ns: counts.faults as f64 * costs.fault_ns,
             clear_ns: counts.cleared as f64 * costs.clear_page_ns,
             reclaim_ns: counts.reclaimed as f64 * costs.reclaim_page_ns,
             compaction_ns: costs.scan_ns(counts.scanned) + counts.moved as f64 * costs.move_page_ns,
@@ -176,9 +202,10 @@ impl ByCause {
 
     /// Each cause with its one word.
     #[must_use]
-    pub fn named(&self) -> [(&'static str, f64); 4] {
+    pub fn named(&self) -> [(&'static str, f64); 5] {
         [
             ("call", self.call_ns),
+            ("fault", self.fault_ns),
             ("clear", self.clear_ns),
             ("reclaim", self.reclaim_ns),
             ("compaction", self.compaction_ns),
@@ -200,6 +227,7 @@ mod tests {
     fn time_is_counts_times_costs() {
         let counts = Counts {
             calls: 3,
+            faults: 1,
             cleared: 5,
             reclaimed: 7,
             scanned: 1_024,
@@ -208,17 +236,18 @@ mod tests {
         };
         let costs = Costs {
             call_ns: 1.0,
+            fault_ns: 2.0,
             clear_page_ns: 10.0,
             reclaim_page_ns: 100.0,
             scan_block_ns: 1_000.0,
             move_page_ns: 10_000.0,
         };
         let time = ByCause::of(&counts, &costs);
-        let expected = [3.0, 50.0, 700.0, 112_000.0];
+        let expected = [3.0, 2.0, 50.0, 700.0, 112_000.0];
         for ((cause, ns), expected) in time.named().into_iter().zip(expected) {
             assert!((ns - expected).abs() < 1e-6, "{cause}: {ns} ns");
         }
-        assert!((time.total_ns() - 112_753.0).abs() < 1e-6);
+        assert!((time.total_ns() - 112_755.0).abs() < 1e-6);
         assert_eq!(counts + counts - counts, counts);
     }
 

@@ -3,11 +3,10 @@
 //! **Contract.** A task touches a buffer from its start to its end. Each first touch takes the largest
 //! of the orders allowed whose aligned stretch lies in the buffer and holds no page yet; where none is
 //! to be had, the next smaller one, down to a single page. Unlike a driver's policy it is not sticky:
-//! the next stretch tries the largest order again.
+//! the next stretch tries the largest order again. Each first touch is a page fault ([`Costs::fault_ns`](super::cost::Costs)).
 //!
 //! **Lineage.** `do_huge_pmd_anonymous_page` (mm/huge_memory.c), `alloc_anon_folio` (mm/memory.c),
-//! Linux 6.12. What is taken is movable and can be moved by compaction. Left out: the fault itself,
-//! page tables, cgroups.
+//! Linux 6.12. What is taken is movable and can be moved by compaction. Left out: cgroups.
 
 use stopgap_chunks::policy::{Chunk, Effort, Source};
 
@@ -65,6 +64,7 @@ impl Faults {
             };
             chunks.push(chunk);
             let end = at + (1 << chunk.order);
+            machine.fault();
             machine.clear(1 << chunk.order);
             if end / block > at / block || end == pages {
                 let now = machine.counts();

@@ -144,6 +144,8 @@ pub struct Outcome {
 pub struct Machine {
     /// As the kernel looks through them (`zonelist`): the highest first. At least one.
     pub(super) zones: Vec<Zone>,
+    /// The first zone that drivers beside may have: high memory is not for them.
+    pub(super) drivers_zone: usize,
     pub(super) kernel: Kernel,
     pub(super) costs: Costs,
     page: u64,
@@ -219,6 +221,7 @@ impl Machine {
             }
         };
         Ok(Machine {
+            drivers_zone: zones.len().saturating_sub(1),
             zones: zones.into_iter().map(zone).collect(),
             kernel,
             costs,
@@ -240,6 +243,14 @@ impl Machine {
     pub fn with_marks(mut self, marks: Watermarks) -> Machine {
         self.zones[0].marks = marks;
         self
+    }
+
+    /// The same with drivers that may have any zone, as where no memory is high memory.
+    pub(super) fn with_drivers_anywhere(self) -> Machine {
+        Machine {
+            drivers_zone: 0,
+            ..self
+        }
     }
 
     /// The same with walkers.
@@ -360,6 +371,12 @@ impl Machine {
         self.counts
     }
 
+    /// The same with other costs.
+    #[must_use]
+    pub fn with_costs(self, costs: Costs) -> Machine {
+        Machine { costs, ..self }
+    }
+
     /// What the work costs.
     #[must_use]
     pub fn costs(&self) -> Costs {
@@ -382,10 +399,13 @@ impl Machine {
         self.memories().map(large).sum()
     }
 
-    /// Whether 2^`order` pages may go down to `mark` in a zone, as this kernel tests it; without the reserve, as
-    /// compaction and kswapd test it.
+    /// Whether 2^`order` pages may go down to `mark` in a zone, as this kernel tests it before compaction and reclaim:
+    /// of old without the reserve (`compaction_suitable` of 3.14 asks for `classzone_idx` 0), since 4.7 with it.
     pub(super) fn is_ok(&self, zone: usize, order: u32, mark: u64) -> bool {
-        self.zones[zone].is_ok(self.kernel, order, mark, 0)
+        let lower = zone > self.asks.first_zone && !self.kernel.is_old();
+        let zone = &self.zones[zone];
+        let reserve = if lower { zone.reserve } else { 0 };
+        zone.is_ok(self.kernel, order, mark, reserve)
     }
 
     /// `get_page_from_freelist`: a free block from the first zone where the mark, and in a lower zone than was asked for
@@ -412,6 +432,20 @@ impl Machine {
         self.asks.first_zone..self.zones.len()
     }
 
+    /// The zones that direct reclaim takes pages from: of old each that the request may have; since 4.8 pages of all
+    /// zones of a node are on one list (`shrink_zones`, mm/vmscan.c), which the zone with the most of them stands for.
+    pub(super) fn zones_reclaimed(&self) -> Vec<usize> {
+        let reclaimable = |&zone: &usize| self.zones[zone].buddy.used_pages(Use::Reclaimable);
+        match self.kernel.is_old() {
+            true => self.zones_asked().collect(),
+            false => self
+                .zones_asked()
+                .max_by_key(reclaimable)
+                .into_iter()
+                .collect(),
+        }
+    }
+
     /// The zone that a frame is in, and the frame's number there.
     fn zone_of(&self, frame: u64) -> Option<(usize, u64)> {
         let has = |zone: &Zone| (zone.base..zone.base + zone.buddy.pages()).contains(&frame);
@@ -422,6 +456,11 @@ impl Machine {
     /// From now on this is asked for; what was before.
     pub(super) fn ask(&mut self, asks: Asks) -> Asks {
         std::mem::replace(&mut self.asks, asks)
+    }
+
+    /// A page fault that maps what was taken.
+    pub(super) fn fault(&mut self) {
+        self.counts.faults += 1;
     }
 
     /// Clears what was taken.

@@ -104,7 +104,7 @@ impl Machine {
 
     /// Compacts the drivers' zone as kswapd does for `driver` while nobody builds a buffer.
     fn compact_for(&mut self, driver: Bystander) {
-        let zone = self.zones.len() - 1;
+        let zone = self.drivers_zone;
         if self.is_ok(zone, driver.order, self.zones[zone].marks.high) {
             return;
         }
@@ -126,7 +126,7 @@ impl Machine {
         let counts = self.counts;
         let asked = self.ask(Asks {
             mobility: Mobility::Unmovable,
-            first_zone: self.zones.len() - 1,
+            first_zone: self.drivers_zone,
             ..self.asks
         });
         let mut held = Vec::new();

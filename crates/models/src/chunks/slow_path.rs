@@ -125,7 +125,7 @@ impl Machine {
 
     /// Direct reclaim for a block of `order`, above 0, from each zone that the request may have.
     fn reclaim_for(&mut self, order: u32) {
-        for zone in self.zones_asked() {
+        for zone in self.zones_reclaimed() {
             if order <= COSTLY || !self.compaction_ready(zone, order) {
                 self.reclaim_in(zone, order);
             }
@@ -171,9 +171,10 @@ impl Machine {
             && self.is_ok(zone, 0, marks.high + spare + (2 << order))
     }
 
-    /// A round over the zones that the request may have, 32 pages from each (`shrink_zones`).
+    /// A round of reclaim, 32 pages from each list (`shrink_zones`).
     fn reclaim_batch(&mut self) -> u64 {
-        self.zones_asked().map(|zone| self.reclaim_from(zone)).sum()
+        let zones = self.zones_reclaimed().into_iter();
+        zones.map(|zone| self.reclaim_from(zone)).sum()
     }
 
     fn reclaim_from(&mut self, zone: usize) -> u64 {

@@ -338,6 +338,7 @@ fn a_buffer_that_does_not_fit_is_undone() {
 fn work_that_costs_nothing_takes_no_time() {
     let costs = Costs {
         call_ns: 0.0,
+        fault_ns: 0.0,
         clear_page_ns: 0.0,
         reclaim_page_ns: 0.0,
         scan_block_ns: 0.0,

@@ -115,9 +115,8 @@ impl Session<'_> {
             self.facts.clone_from(&now);
             let values = [
                 recipe.fragment.keep.one_in(),
-                built.filled,
+                built.split,
                 built.kept,
-                built.eaten,
                 built.pinned,
             ];
             for (name, value) in FRAGMENT_COUNTERS.into_iter().zip(values) {

@@ -144,18 +144,21 @@ impl Chunks {
             return Err(ProbeError::Unsupported(why.to_owned()));
         }
         if machine.thp.is_none() || !machine.may_set {
-            let why = "fragmenting memory needs THP and its knobs: large blocks are eaten by them";
+            let why = "fragmenting memory needs THP and its knobs: large blocks are taken by them";
             return Err(ProbeError::Unsupported(why.to_owned()));
         }
         let free = meminfo(context.system, "MemFree")?;
-        let recipe = Recipe::new(fragment, free).map_err(ProbeError::Unsupported)?;
+        let available = meminfo(context.system, "MemAvailable")?;
+        let recipe = Recipe::new(fragment, free, available).map_err(ProbeError::Unsupported)?;
         let need = recipe.peak() + self.held(context.budget);
         if need > context.budget {
             let budget = context.budget;
             let most = Bytes::gib(need.0.div_ceil(1 << 30)).short();
+            let fits = recipe.fitting_ratio(budget.saturating_sub(self.held(budget)));
+            let fits = fits.map_or_else(String::new, |ratio| format!(", or ask for {ratio}"));
             return Err(ProbeError::Parameter(format!(
-                "fragmenting {} takes up to {need} for a time, the memory budget is {budget}: \
-                 allow it with --memory {most}",
+                "fragmenting {} of {free} free memory holds up to {need}, the memory budget is {budget}: \
+                 allow it with --memory {most}{fits}",
                 fragment.keep
             )));
         }
@@ -276,16 +279,15 @@ impl Probe for Chunks {
         );
         if let Some(recipe) = &recipe {
             what.push_str(&format!(
-                "; before each strategy of each run fills {} with base pages, keeps {} of them{}, \
-                 and eats up to {} in huge pages",
-                recipe.fill,
+                "; before each strategy of each run takes up to {} of free memory in folios as large as there are, \
+                 splits them and keeps {} of their pages{}",
+                recipe.through,
                 recipe.fragment.keep,
                 if recipe.fragment.pinned {
-                    " pinned"
+                    ", pinned"
                 } else {
                     ""
                 },
-                recipe.eat
             ));
         }
         let time = match &recipe {

@@ -23,11 +23,10 @@ use crate::contract::{Context, Measured};
 use crate::load;
 
 /// What was made of the first fragmented state: one frame in so many kept, and bytes.
-pub(super) const FRAGMENT_COUNTERS: [&str; 5] = [
+pub(super) const FRAGMENT_COUNTERS: [&str; 4] = [
     judge::KEPT_ONE_IN,
-    "filled_bytes",
+    "split_bytes",
     "kept_bytes",
-    "eaten_bytes",
     "pinned_bytes",
 ];
 

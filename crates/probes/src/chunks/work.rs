@@ -15,6 +15,8 @@ pub(super) struct Work {
     /// Its unit, a buffer.
     pub(super) unit: &'static str,
     counters: &'static [&'static str],
+    /// What of them a kernel thread did.
+    daemon: &'static [&'static str],
     /// Of our own cgroup; else of the machine.
     own: bool,
 }
@@ -28,6 +30,7 @@ const fn machine(
         name,
         unit,
         counters,
+        daemon: &[],
         own: false,
     }
 }
@@ -46,22 +49,29 @@ pub(super) const WORK: [Work; 8] = [
         "times/buffer",
         &["compact_fail"],
     ),
-    machine(
-        "scanned by compaction",
-        "pages/buffer",
-        &["compact_migrate_scanned", "compact_free_scanned"],
-    ),
+    Work {
+        name: "scanned by compaction",
+        unit: "pages/buffer",
+        counters: &["compact_migrate_scanned", "compact_free_scanned"],
+        daemon: &[
+            "compact_daemon_migrate_scanned",
+            "compact_daemon_free_scanned",
+        ],
+        own: false,
+    },
     machine("moved", "pages/buffer", &["pgmigrate_success"]),
     Work {
         name: "scanned in the own cgroup",
         unit: "pages/buffer",
         counters: &["pgscan"],
+        daemon: &[],
         own: true,
     },
     Work {
         name: "reclaimed in the own cgroup",
         unit: "pages/buffer",
         counters: &["pgsteal"],
+        daemon: &[],
         own: true,
     },
 ];
@@ -90,7 +100,9 @@ impl Counted {
             };
             let since = |name: &&str| Some(now.get(*name)?.saturating_sub(*then.get(*name)?));
             let sum = work.counters.iter().map(since).sum::<Option<u64>>()?;
-            Some((work.name.to_owned(), sum))
+            // Before 4.12 kcompactd's part was not counted by itself.
+            let daemon: u64 = work.daemon.iter().filter_map(since).sum();
+            Some((work.name.to_owned(), sum.saturating_sub(daemon)))
         };
         WORK.iter().filter_map(figure).collect()
     }
@@ -104,8 +116,14 @@ mod tests {
     #[test]
     fn what_the_kernel_does_not_count_is_no_figure() {
         let at = |text: &str| Counted::read(&Fake::default().with_file("/proc/vmstat", text));
-        let before = at("pgscan_direct 10\ncompact_migrate_scanned 1\ncompact_free_scanned 2\n");
-        let after = at("pgscan_direct 14\ncompact_migrate_scanned 5\ncompact_free_scanned 9\n");
+        let before = at(
+            "pgscan_direct 10\ncompact_migrate_scanned 1\ncompact_free_scanned 2\n\
+             compact_daemon_migrate_scanned 0\n",
+        );
+        let after = at(
+            "pgscan_direct 14\ncompact_migrate_scanned 8\ncompact_free_scanned 9\n\
+             compact_daemon_migrate_scanned 3\n",
+        );
         let since = after.since(&before);
         let expected = [
             ("scanned by compaction", 11),

@@ -10,7 +10,7 @@ use stopgap_models::chunks::buddy::{Buddy, Use};
 use stopgap_models::chunks::bystanders;
 use stopgap_models::chunks::experiment::{Device, Step, mail, videos};
 use stopgap_models::chunks::kernel::Kernel;
-use stopgap_models::chunks::machine::Machine;
+use stopgap_models::chunks::machine::{Machine, Setting};
 use stopgap_models::chunks::scenario::snapshot::{self, Assumptions, BlockRule};
 use stopgap_models::chunks::scenario::{Scenario, UNMOVABLE_BLOCKS, UNMOVABLE_SHARE};
 use stopgap_models::chunks::walkers::Walkers;
@@ -19,7 +19,7 @@ use stopgap_report::text::thousands;
 use super::trace;
 use crate::args::ChunksInput;
 use crate::failure::Failure;
-use crate::input_file;
+use crate::{input_file, prices};
 
 /// Buffers that each policy builds where nothing else is said, and how many are held at a time: a page with four
 /// videos.
@@ -155,12 +155,45 @@ pub(super) struct Memory {
     pub(super) assumed: Vec<String>,
     /// What is not known of it, and why.
     missing: Vec<Missing>,
+    /// The names of prices that a file gave, and the file.
+    prices: Option<(Vec<String>, String)>,
 }
 
 impl Memory {
+    /// Where a price of the kernel's work comes from, if from a file.
+    pub(super) fn price_from(&self, name: &str) -> Option<String> {
+        let (names, file) = self.prices.as_ref()?;
+        let given = names.iter().any(|given| given == name);
+        given.then(|| format!("fitted by probe chunks: {file}"))
+    }
+
+    /// `setting` with the prices that the flags name, and which they are.
+    fn priced(
+        setting: Setting,
+        flags: &ChunksInput,
+    ) -> Result<(Setting, Option<(Vec<String>, String)>), Failure> {
+        let Some(path) = &flags.prices else {
+            return Ok((setting, None));
+        };
+        let prices = prices::read(path, PAGE)?;
+        let names = prices.prices.iter().map(|price| price.name.clone());
+        let from = (names.collect(), path.display().to_string());
+        let costs = prices::applied(setting.costs, &prices);
+        Ok((Setting { costs, ..setting }, Some(from)))
+    }
+
     fn of(scenario: Scenario, flags: &ChunksInput) -> Result<Memory, Failure> {
         let mut setting = scenario.setting(flags.seed);
         setting.kernel = flags.kernel.unwrap_or(setting.kernel);
+        let mails = matches!(scenario, Scenario::Thread | Scenario::NoContiguous);
+        if let Some(path) = flags.prices.as_ref().filter(|_| mails) {
+            let path = path.display();
+            return Err(Failure::error(format!(
+                "--prices {path}: {scenario} is mail 001's machine, which has prices of its own; name a snapshot, \
+                 unfragmented, kept-1/4 or aged"
+            )));
+        }
+        let (setting, prices) = Memory::priced(setting, flags)?;
         let machine = scenario
             .machine(&setting)
             .map_err(|error| Failure::error(format!("{scenario}: {error}")))?;
@@ -182,6 +215,7 @@ impl Memory {
         };
         Ok(Memory {
             assumed,
+            prices,
             ..Memory::new(scenario.to_string(), machine, setting.kernel)
         })
     }
@@ -205,6 +239,7 @@ impl Memory {
         // A machine of today, as the synthetic memories have it.
         let mut setting = Scenario::Unfragmented.setting(flags.seed);
         setting.kernel = flags.kernel.unwrap_or(setting.kernel);
+        let (setting, prices) = Memory::priced(setting, flags)?;
         let machine = |assumptions: &Assumptions| {
             snapshot::machine(&snapshot, assumptions, &setting).map_err(|error| fail(&error))
         };
@@ -240,6 +275,7 @@ impl Memory {
             otherwise,
             assumed: usual.told(),
             missing: snapshot.missing.clone(),
+            prices,
             ..Memory::new(word.to_owned(), machine(&usual)?, setting.kernel)
         })
     }
@@ -255,6 +291,7 @@ impl Memory {
             kernel,
             assumed: Vec::new(),
             missing: Vec::new(),
+            prices: None,
         }
     }
 

@@ -14,6 +14,8 @@ pub(super) const WALK: &str = "walk";
 pub(super) struct Price {
     /// Its name.
     pub(super) name: &'static str,
+    /// Its name among [`Costs::named`].
+    cost: &'static str,
     unit: &'static str,
     of: fn(&mut Costs) -> &mut f64,
 }
@@ -22,26 +24,31 @@ pub(super) struct Price {
 pub(super) const PRICES: [Price; 5] = [
     Price {
         name: "call",
+        cost: "call_ns",
         unit: "us a call of the allocator",
         of: |costs| &mut costs.call_ns,
     },
     Price {
         name: "clear",
+        cost: "clear_page_ns",
         unit: "us a page",
         of: |costs| &mut costs.clear_page_ns,
     },
     Price {
         name: "reclaim",
+        cost: "reclaim_page_ns",
         unit: "us a page",
         of: |costs| &mut costs.reclaim_page_ns,
     },
     Price {
         name: "scan",
+        cost: "scan_block_ns",
         unit: "us for 512 pages",
         of: |costs| &mut costs.scan_block_ns,
     },
     Price {
         name: "move",
+        cost: "move_page_ns",
         unit: "us a page",
         of: |costs| &mut costs.move_page_ns,
     },
@@ -58,15 +65,24 @@ impl Price {
     fn why(&self, costs: &Costs) -> &'static str {
         match self.name {
             "reclaim" if *costs == Costs::THREAD => "fitted: one-page takes 0.25 s in mail 001",
-            "reclaim" if *costs == Costs::RECENT => "measured on Linux 6.18",
+            "reclaim"
+                if costs.reclaim_page_ns.to_bits() == Costs::RECENT.reclaim_page_ns.to_bits() =>
+            {
+                "measured on Linux 6.18"
+            }
             _ => "assumed",
         }
     }
 }
 
-/// The prices of the kernel's work, and what is taken for the device's TLB.
+/// The prices of the kernel's work, and what is taken for the device's TLB. `source` tells where a price of that name
+/// among [`Costs::named`] comes from, where it is not of the model's own list.
 #[must_use]
-pub fn assumptions(costs: &Costs, device: &Device) -> Vec<Assumption> {
+pub fn assumptions(
+    costs: &Costs,
+    device: &Device,
+    source: &dyn Fn(&str) -> Option<String>,
+) -> Vec<Assumption> {
     let one = |name: &str, value: f64, unit: &str, why: &str| Assumption {
         name: name.to_owned(),
         value: Some(value),
@@ -78,7 +94,8 @@ pub fn assumptions(costs: &Costs, device: &Device) -> Vec<Assumption> {
         .iter()
         .map(|price| {
             let value = *(price.of)(&mut values) / 1e3;
-            one(price.name, value, price.unit, price.why(costs))
+            let why = source(price.cost).unwrap_or_else(|| price.why(costs).to_owned());
+            one(price.name, value, price.unit, &why)
         })
         .collect();
     let tlb = device.tlb();

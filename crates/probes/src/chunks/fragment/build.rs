@@ -1,4 +1,4 @@
-//! The holder's work: fill, keep every k-th frame, free the rest, eat the large blocks.
+//! The holder's work: take what is free in large folios, split each, keep every k-th frame, give the rest back.
 
 use serde::{Deserialize, Serialize};
 use stopgap_events::memory::Protection;
@@ -10,10 +10,7 @@ use stopgap_kernel::memory::{Advice, MapKind, MapRequest, Mapping};
 use stopgap_kernel::shortage::fragmentation;
 use stopgap_kernel::{System, own, pagemap};
 
-use super::recipe::Recipe;
-
-/// Memory that is worked on between two looks at the machine.
-const STEP: Bytes = Bytes::mib(32);
+use super::recipe::{Recipe, STEP};
 
 /// Free memory of which no more than this share lies in large blocks is fragmented.
 const ENOUGH: f64 = 0.002;
@@ -21,12 +18,10 @@ const ENOUGH: f64 = 0.002;
 /// What the holder made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Built {
-    /// Filled with base pages, bytes.
-    pub filled: u64,
+    /// Taken in folios as large as were free, and split, bytes.
+    pub split: u64,
     /// Kept of them, bytes.
     pub kept: u64,
-    /// Eaten in huge pages, bytes.
-    pub eaten: u64,
     /// Pipes' page references to what is kept, bytes.
     pub pinned: u64,
 }
@@ -41,19 +36,17 @@ pub(super) fn hold(
     interrupted: &dyn Fn() -> bool,
     ready: &mut dyn FnMut(&Built),
 ) -> Result<(), String> {
-    let floor = Floor {
+    let holder = Holder {
         system,
         recipe,
         interrupted,
     };
     let mut built = Built {
-        filled: 0,
+        split: 0,
         kept: 0,
-        eaten: 0,
         pinned: 0,
     };
-    let filled = floor.fill(&mut built)?;
-    let kept = floor.sift(&filled, &mut built)?;
+    let (mapping, kept) = holder.split_all(&mut built)?;
     let _held = if recipe.fragment.pinned {
         // A pipe of 1 MiB holds 256 pages and takes two descriptors; a small one 16.
         let files = kept.len() as u64 / 8 + 64;
@@ -62,31 +55,25 @@ pub(super) fn hold(
             .allow_files(most)
             .map_err(|error| error.to_string())?;
         let held = system
-            .vmsplice_parts(&filled, &kept)
+            .vmsplice_parts(&mapping, &kept)
             .map_err(|error| error.to_string())?;
         built.pinned = held.length().0;
         Some(held)
     } else {
         None
     };
-    floor.free_between(&filled, &kept)?;
-    let _eaten = floor.eat(&mut built)?;
     ready(&built);
     Ok(())
 }
 
-/// The work, with an eye on what stays free.
-struct Floor<'a> {
+/// The work, with an eye on what stays available.
+struct Holder<'a> {
     system: &'a dyn System,
     recipe: &'a Recipe,
     interrupted: &'a dyn Fn() -> bool,
 }
 
-impl Floor<'_> {
-    fn free(&self) -> Result<Bytes, String> {
-        meminfo(self.system, "MemFree").map_err(|error| error.to_string())
-    }
-
+impl Holder<'_> {
     /// Whether to go on: an error where we are to stop.
     fn stop(&self) -> Result<(), String> {
         match (self.interrupted)() {
@@ -95,98 +82,115 @@ impl Floor<'_> {
         }
     }
 
-    fn map(&self, length: Bytes, advice: Advice) -> Result<Mapping, String> {
+    /// Goes through free memory, the largest blocks first, until what is free lies in small ones: until faults give
+    /// mostly smaller folios. Others take and give back memory meanwhile, so what is free does not tell.
+    ///
+    /// Returns the pages that are kept: those in every k-th page frame.
+    fn split_all(&self, built: &mut Built) -> Result<(Mapping, Vec<Part>), String> {
         let mapping = self.system.map(&MapRequest {
-            length,
+            length: self.recipe.through,
             protection: Protection::Write,
             kind: MapKind::Anonymous,
             align: Bytes::mib(2),
         });
         let mapping = mapping.map_err(|error| error.to_string())?;
-        self.system
-            .advise(&mapping, Bytes(0), length, advice)
-            .map_err(|error| error.to_string())?;
-        Ok(mapping)
-    }
-
-    fn fill(&self, built: &mut Built) -> Result<Mapping, String> {
-        let mapping = self.map(self.recipe.fill, Advice::NoHugePage)?;
-        for part in steps(self.recipe.fill) {
+        self.advise(&mapping, whole(self.recipe.through), Advice::HugePage)?;
+        let page = self.system.page_size();
+        let large = Bytes(page.0 << (self.recipe.fragment.keep.largest_order() + 1));
+        let mut kept = Vec::new();
+        for part in steps(self.recipe.through) {
             self.stop()?;
-            let free = self.free()?;
-            if free.saturating_sub(part.length) < self.recipe.reserve {
+            let available =
+                meminfo(self.system, "MemAvailable").map_err(|error| error.to_string())?;
+            if available.saturating_sub(part.length) < self.recipe.reserve {
                 let reserve = self.recipe.reserve;
                 return Err(format!(
-                    "somebody else took memory meanwhile: {free} are free, and {reserve} stay free"
+                    "somebody else took memory meanwhile: {available} are available, and {reserve} stay so"
                 ));
             }
-            self.touch(&mapping, part)?;
-            built.filled += part.length.0;
+            let before = self.faults()?;
+            self.system
+                .touch(&mapping, part.offset, part.length)
+                .map_err(|error| error.to_string())?;
+            let small = self.faults()?.saturating_sub(before) > part.length.0 / large.0;
+            let first = kept.len();
+            self.sift(&mapping, part, &mut kept)?;
+            self.split(&mapping, part, &kept[first..])?;
+            built.split += part.length.0;
+            if small || self.large()? <= ENOUGH {
+                break;
+            }
         }
-        Ok(mapping)
+        // Else khugepaged would make huge pages of it again.
+        self.advise(&mapping, whole(self.recipe.through), Advice::NoHugePage)?;
+        built.kept = kept.iter().map(|part| part.length.0).sum();
+        Ok((mapping, kept))
     }
 
-    fn touch(&self, mapping: &Mapping, part: Part) -> Result<(), String> {
+    fn advise(&self, mapping: &Mapping, part: Part, advice: Advice) -> Result<(), String> {
         self.system
-            .touch(mapping, part.offset, part.length)
+            .advise(mapping, part.offset, part.length, advice)
             .map_err(|error| error.to_string())
     }
 
-    /// The pages that are kept: those in every k-th page frame.
-    fn sift(&self, filled: &Mapping, built: &mut Built) -> Result<Vec<Part>, String> {
-        let page = self.system.page_size();
-        let one_in = self.recipe.fragment.keep.one_in();
-        let mut kept = Vec::new();
-        for part in steps(self.recipe.fill) {
-            self.stop()?;
-            let start = filled.range().start + part.offset.0;
-            let range = AddressRange {
-                start,
-                end: start + part.length.0,
-            };
-            let layout = pagemap::layout(self.system, range).map_err(|error| error.to_string())?;
-            let runs = layout
-                .runs
-                .ok_or("page frames are hidden: it needs root (CAP_SYS_ADMIN)")?;
-            if layout.present != part.length.pages(page) {
-                return Err("pages were reclaimed while memory was filled".to_owned());
-            }
-            // All are present, so the runs follow one another without a gap.
-            let mut offset = part.offset;
-            for run in runs {
-                for at in (run.start..run.end).step_by(page_step(page)) {
-                    if (at / page.0).is_multiple_of(one_in) {
-                        kept.push(Part {
-                            offset,
-                            length: page,
-                        });
-                    }
-                    offset += page;
-                }
-            }
-        }
-        built.kept = kept.iter().map(|part| part.length.0).sum();
-        Ok(kept)
+    fn faults(&self) -> Result<u64, String> {
+        own::minor_faults(self.system).map_err(|error| error.to_string())
     }
 
-    /// Gives back what lies between the kept pages.
-    fn free_between(&self, filled: &Mapping, kept: &[Part]) -> Result<(), String> {
-        let mut from = Bytes(0);
+    /// The pages of `part` that are kept.
+    fn sift(&self, mapping: &Mapping, part: Part, kept: &mut Vec<Part>) -> Result<(), String> {
+        let page = self.system.page_size();
+        let one_in = self.recipe.fragment.keep.one_in();
+        let start = mapping.range().start + part.offset.0;
+        let range = AddressRange {
+            start,
+            end: start + part.length.0,
+        };
+        let layout = pagemap::layout(self.system, range).map_err(|error| error.to_string())?;
+        let runs = layout
+            .runs
+            .ok_or("page frames are hidden: it needs root (CAP_SYS_ADMIN)")?;
+        if layout.present != part.length.pages(page) {
+            return Err("pages were reclaimed while memory was taken".to_owned());
+        }
+        // All are present, so the runs follow one another without a gap.
+        let mut offset = part.offset;
+        for run in runs {
+            for at in (run.start..run.end).step_by(page_step(page)) {
+                if (at / page.0).is_multiple_of(one_in) {
+                    kept.push(Part {
+                        offset,
+                        length: page,
+                    });
+                }
+                offset += page;
+            }
+        }
+        Ok(())
+    }
+
+    /// Splits the folios that the pages in `kept` are of, and gives back what lies between them.
+    ///
+    /// Pages that are given back out of the middle of a folio stay with it until it is split (`deferred_split_folio`,
+    /// mm/huge_memory.c). `MADV_COLD` of a part splits it at once (`madvise_cold_or_pageout_pte_range`, mm/madvise.c).
+    fn split(&self, mapping: &Mapping, part: Part, kept: &[Part]) -> Result<(), String> {
+        let mut from = part.offset;
         let end = Part {
-            offset: self.recipe.fill,
+            offset: part.offset + part.length,
             length: Bytes(0),
         };
-        for (number, part) in kept.iter().chain([&end]).enumerate() {
-            if number.is_multiple_of(1 << 16) {
-                self.stop()?;
+        for &keep in kept.iter().chain([&end]) {
+            if keep.length > Bytes(0) {
+                self.advise(mapping, keep, Advice::Cold)?;
             }
-            let length = part.offset.saturating_sub(from);
-            if length > Bytes(0) {
-                self.system
-                    .advise(filled, from, length, Advice::DontNeed)
-                    .map_err(|error| error.to_string())?;
+            let between = Part {
+                offset: from,
+                length: keep.offset.saturating_sub(from),
+            };
+            if between.length > Bytes(0) {
+                self.advise(mapping, between, Advice::DontNeed)?;
             }
-            from = part.offset + part.length;
+            from = keep.offset + keep.length;
         }
         Ok(())
     }
@@ -198,34 +202,12 @@ impl Floor<'_> {
         let of = indices.iter().find(|of| of.order == order);
         Ok(of.map_or(0.0, |of| 1.0 - of.index))
     }
+}
 
-    /// Takes large blocks as huge pages, whose sizes the knobs allow, until there are none: until
-    /// faults give mostly smaller pages. Others take and give back memory meanwhile, so what is
-    /// free does not tell.
-    fn eat(&self, built: &mut Built) -> Result<Option<Mapping>, String> {
-        if self.recipe.eat == Bytes(0) {
-            return Ok(None);
-        }
-        let mapping = self.map(self.recipe.eat, Advice::HugePage)?;
-        let page = self.system.page_size();
-        let large = Bytes(page.0 << (self.recipe.fragment.keep.largest_order() + 1));
-        let faults = || own::minor_faults(self.system).map_err(|error| error.to_string());
-        let mut before = faults()?;
-        for part in steps(self.recipe.eat) {
-            self.stop()?;
-            if self.free()?.saturating_sub(part.length) < self.recipe.reserve {
-                break;
-            }
-            self.touch(&mapping, part)?;
-            built.eaten += part.length.0;
-            let now = faults()?;
-            let small = now.saturating_sub(before) > part.length.0 / large.0;
-            if small || self.large()? <= ENOUGH {
-                break;
-            }
-            before = now;
-        }
-        Ok(Some(mapping))
+fn whole(length: Bytes) -> Part {
+    Part {
+        offset: Bytes(0),
+        length,
     }
 }
 
@@ -260,8 +242,7 @@ mod tests {
                 keep: Ratio::new(4).unwrap(),
                 pinned,
             },
-            fill: Bytes::mib(40),
-            eat: Bytes(0),
+            through: Bytes::mib(40),
             reserve: Bytes(0),
         }
     }
@@ -323,9 +304,9 @@ mod tests {
             let (made, seen) = crate::load::decode::<Sent>(&outcome.unwrap()).unwrap();
             made.unwrap();
             let (built, fourth) = seen.unwrap();
-            assert_eq!(built.filled, 40 << 20);
+            assert_eq!(built.split, 40 << 20);
             assert_eq!(fourth.len() as u64 * Linux.page_size().0, built.kept);
-            assert!(built.kept > 0 && built.kept < built.filled, "{built:?}");
+            assert!(built.kept > 0 && built.kept < built.split, "{built:?}");
             assert!(fourth.iter().all(|&fourth| fourth));
             assert_eq!(built.pinned, if pinned { built.kept } else { 0 });
         }

@@ -2,24 +2,22 @@
 //!
 //! ```text
 //!  free    |........................................................|   large blocks
-//!  fill    |aaaaaaaaaaaaaaaaaaaaaaaa................................|   base pages of a child
-//!  keep    |a...a...a...a...a...a...................................|   every k-th page frame
-//!  eat     |a...a...a...a...a...a...EEEEEEEEEEEEEEEEEEEEEEEEEEEEEEEE|   huge pages, largest first
+//!  take    |AAAAAAAAAAAAAAAA........................................|   folios of a child, as large as are free
+//!  split   |a...a...a...a...........................................|   every k-th page frame kept, the rest given back
+//!          |a...a...a...a...a...a...a...a...a...a...a...a...a...a...|   and so on, until no large block is free
 //! ```
 //!
 //! What is free afterwards lies in pieces of fewer than k pages. The kept pages are movable: the
 //! kernel may compact them; or *pinned* by page references, so that it cannot (as DMA buffers).
+//! A k-th of what was free is held, which is the least: with less some free block has k pages.
 //!
 //! * [`Ratio`]: which share of pages is kept.
-//! * [`recipe`]: how much to fill and to eat, and whether the machine is large enough. Pure.
+//! * [`recipe`]: how much is held, and whether the machine is large enough. Pure.
 //! * [`build`]: the holder's work. [`state`]: the holder beside us, and its end.
 //! * [`fresh`]: one that is fragmented enough, with every knob as it was.
 //!
-//! **Do no harm.** At no moment less than [`recipe::RESERVE`] stays free. The holder dies with us,
-//! also by SIGKILL, and with it all that it holds; it is the first to go when memory ends.
-//!
-//! Measured by hand before this was written (Linux 6.18, 24 GiB): unusable index of order 4 at
-//! least 0.99 with 9 to 11 GiB free, in 15 to 40 s.
+//! **Do no harm.** At no moment less than [`recipe::RESERVE`] stays available (on small machines a third of what is).
+//! The holder dies with us, also by SIGKILL, and with it all that it holds; it is the first to go when memory ends.
 
 pub mod build;
 pub mod recipe;

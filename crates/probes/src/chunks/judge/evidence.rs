@@ -78,7 +78,7 @@ impl Seen<'_> {
         evidence
     }
 
-    /// `1/4 of 10.7 GiB kept pinned: unusable index 0.99 at order 4, 1.00 at order 9, 8.1 GiB free`
+    /// `made: 1/4 of 20.7 GiB kept, pinned; unusable index at least 0.99 at order 4, 1.00 at order 9; 15.1 GiB free`
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // sizes of memory
     fn made(&self) -> Option<String> {
         let bytes = |name: &str| Some(Bytes(self.fact(name)? as u64));
@@ -93,9 +93,8 @@ impl Seen<'_> {
             .filter_map(|order| Some(format!("{:.2} at order {order}", self.index(order)?)))
             .collect();
         Some(format!(
-            "made: 1/{one_in} of {} kept, {pinned}, {} eaten; unusable index at least {}; {} free",
-            bytes("filled_bytes")?,
-            bytes("eaten_bytes")?,
+            "made: 1/{one_in} of {} kept, {pinned}; unusable index at least {}; {} free",
+            bytes("split_bytes")?,
             indices.join(", "),
             bytes("free_bytes")?,
         ))

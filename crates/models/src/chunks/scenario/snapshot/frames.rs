@@ -80,7 +80,18 @@ impl Frames {
         (0..self.zones.len()).find_map(|zone| self.in_zone(zone, frame))
     }
 
-    /// The same within one zone, named by its place in the snapshot.
+    /// The model's frames of a zone, named by its place in the snapshot; empty where it has no memory.
+    pub(super) fn span(&self, zone: usize) -> Range<u64> {
+        let pieces = self.zones.get(zone).map_or(&[][..], Vec::as_slice);
+        match (pieces.first(), pieces.last()) {
+            (Some(first), Some(last)) => {
+                first.model..last.model + (last.machine.end - last.machine.start)
+            }
+            _ => 0..0,
+        }
+    }
+
+    /// The model's number of a frame that this zone has.
     pub(super) fn in_zone(&self, zone: usize, frame: u64) -> Option<u64> {
         let pieces = self.zones.get(zone)?;
         let after = pieces.partition_point(|piece| piece.machine.start <= frame);

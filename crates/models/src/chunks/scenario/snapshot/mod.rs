@@ -2,7 +2,8 @@
 //!
 //! **Contract.** Zones that have a layout are taken over page by page. Of a zone without one only the number of free blocks of
 //! each order is known: so many lie at random places, no two of them buddies, so that the model's free lists have the very
-//! counts of buddyinfo. The watermarks are the sum of the zones'. What no snapshot has is in [`Assumptions`]: the
+//! counts of buddyinfo. Each zone has its own free lists, watermarks and reserve against requests for a higher one, and a request
+//! goes through them from the highest down. What no snapshot has is in [`Assumptions`]: the
 //! migrate type of each 2 MiB block, pins, and for zones without a layout what the used pages are. A caller tries
 //! others to see what hangs on them.
 //!
@@ -11,10 +12,7 @@
 //!
 //! **Cost.** O(frames).
 //!
-//! Zones are one here, but what the kernel protects of a lower zone against requests that would rather have a higher
-//! one (`lowmem_reserve`) is not free in the model: on a full machine large blocks stay free there that nobody gets.
-//!
-//! Left out: nodes, pages on CPUs' own lists (used here). Blocks above order 10 are there as
+//! Left out: which node a CPU is near to (zones of all nodes serve, the last one first), pages on CPUs' own lists (used here). Blocks above order 10 are there as
 //! several of order 10, and a migrate type is always that of 512 pages.
 
 mod assumptions;
@@ -50,20 +48,26 @@ pub fn machine(
         .require_page(Bytes(setting.page))
         .map_err(|error| MachineError::Snapshot(error.to_string()))?;
     let frames = Frames::of(snapshot)?;
-    let mut memory = Memory {
-        buddy: Buddy::new(frames.pages(), Use::Hole)?,
-        random: Random::new(setting.seed),
-        assumptions,
-    };
-    let mut free = Vec::new();
+    let mut random = Random::new(setting.seed);
+    let mut zones = Vec::new();
     for (place, zone) in snapshot.zones.iter().enumerate() {
+        let span = frames.span(place);
+        if span.is_empty() {
+            continue;
+        }
+        let mut memory = Memory {
+            buddy: Buddy::new(span.end - span.start, Use::Hole)?,
+            random: &mut random,
+            assumptions,
+        };
         let ours = |frame: u64| {
-            frames.in_zone(place, frame).ok_or_else(|| {
+            let ours = frames.in_zone(place, frame).ok_or_else(|| {
                 let (node, name) = (zone.node, &zone.name);
                 MachineError::Snapshot(format!("node {node}, zone {name}: no frame {frame}"))
-            })
+            });
+            ours.map(|frame| frame - span.start)
         };
-        let mut blocks = match zone.runs() {
+        let free = match zone.runs() {
             Some(runs) => {
                 let lower = &snapshot.zones[..place];
                 let elsewhere = |frame| lower.iter().any(|zone| spans(zone, frame));
@@ -79,27 +83,23 @@ pub fn machine(
                 }
                 blocks
             }
-            None if zone.present.0 == 0 => Vec::new(),
             None => memory.spread(zone, ours(frames::memory(zone).start)?)?,
         };
-        for (frame, order) in kept_back(&mut blocks, protection(snapshot, zone)) {
-            for frame in frame..frame + (1 << order) {
-                memory.buddy.set_use(frame, Use::Hole)?;
-            }
+        for (frame, order) in free {
+            memory.buddy.give(frame, order)?;
         }
-        free.extend(blocks);
+        memory.type_blocks()?;
+        zones.push((memory.buddy, marks(zone), reserve(snapshot, zone)));
     }
-    for (frame, order) in free {
-        memory.buddy.give(frame, order)?;
-    }
-    memory.type_blocks()?;
-    Ok(Machine::new(memory.buddy, setting)?.with_marks(marks(snapshot)))
+    // The kernel looks through the highest first.
+    zones.reverse();
+    Ok(Machine::of_zones(zones, setting)?.with_drivers_anywhere())
 }
 
-/// Pages of a zone that requests which would rather have a higher zone of its node do not get: what
-/// `vm.lowmem_reserve_ratio` sets aside, 256 for all zones below `Normal` (`setup_per_zone_lowmem_reserve`,
-/// mm/page_alloc.c, 6.12), and the zone's own min mark.
-fn protection(snapshot: &Snapshot, zone: &Zone) -> u64 {
+/// Free pages of a zone that requests which would rather have a higher zone of its node leave there beside the mark:
+/// what `vm.lowmem_reserve_ratio` sets aside, 256 for all zones below `Normal` (`setup_per_zone_lowmem_reserve`,
+/// mm/page_alloc.c, 6.12).
+fn reserve(snapshot: &Snapshot, zone: &Zone) -> u64 {
     const RATIO: u64 = 256;
     let higher = |other: &&Zone| other.node == zone.node && other.start_frame > zone.start_frame;
     let above: u64 = snapshot
@@ -108,41 +108,19 @@ fn protection(snapshot: &Snapshot, zone: &Zone) -> u64 {
         .filter(higher)
         .map(|other| other.managed.0)
         .sum();
-    match above / RATIO {
-        0 => 0,
-        reserve => reserve.saturating_add(zone.watermarks.min.0),
-    }
+    above / RATIO
 }
 
-/// Takes free blocks off the list until `pages` are off it, the smallest first: which of them are out of
-/// reach nobody knows, and where more is free a large one is to be had.
-fn kept_back(blocks: &mut Vec<Block>, mut pages: u64) -> Vec<Block> {
-    blocks.sort_unstable_by_key(|&(frame, order)| (order, frame));
-    let mut count = 0;
-    while let Some(&(_, order)) = blocks.get(count).filter(|_| pages > 0) {
-        pages = pages.saturating_sub(1 << order);
-        count += 1;
+fn marks(zone: &Zone) -> Watermarks {
+    Watermarks {
+        min: zone.watermarks.min.0,
+        low: zone.watermarks.low.0,
+        high: zone.watermarks.high.0,
     }
-    let rest = blocks.split_off(count);
-    std::mem::replace(blocks, rest)
 }
 
 fn spans(zone: &Zone, frame: u64) -> bool {
     frame >= zone.start_frame && frame - zone.start_frame < zone.pages.0
-}
-
-fn marks(snapshot: &Snapshot) -> Watermarks {
-    let mut sum = Watermarks {
-        min: 0,
-        low: 0,
-        high: 0,
-    };
-    for zone in &snapshot.zones {
-        sum.min = sum.min.saturating_add(zone.watermarks.min.0);
-        sum.low = sum.low.saturating_add(zone.watermarks.low.0);
-        sum.high = sum.high.saturating_add(zone.watermarks.high.0);
-    }
-    sum
 }
 
 /// A free block that is still to be given back.
@@ -150,7 +128,7 @@ type Block = (u64, u32);
 
 struct Memory<'a> {
     buddy: Buddy,
-    random: Random,
+    random: &'a mut Random,
     assumptions: &'a Assumptions,
 }
 
@@ -222,7 +200,7 @@ impl Memory<'_> {
             self.buddy.set_use(frame, of)?;
         }
         let frames = first..end;
-        spread::spread(frames, &zone.free_blocks, &mut self.random).map_err(|order| {
+        spread::spread(frames, &zone.free_blocks, self.random).map_err(|order| {
             MachineError::Snapshot(format!(
                 "node {}, zone {}: its free blocks of order {order} do not fit into its {} pages",
                 zone.node, zone.name, zone.managed.0
