@@ -114,7 +114,7 @@ pub(super) static MAIL: Mail = Mail {
         .test(&[&NO_CONTIGUOUS], "each buffer takes exactly as many", |r| {
             let calls = |policy: &str| -> Result<f64, String> {
                 let row = r[0].row(&format!("policy={policy}"))?;
-                Ok(row.f("tries")? / row.f("operations")?)
+                row.f("tries_per_buffer")
             };
             let old = calls("old")?;
             let mut text = format!("{} calls", count(old));
@@ -131,7 +131,7 @@ pub(super) static MAIL: Mail = Mail {
         .test(&[&JUNO], "where large blocks are free, one-page makes more calls than old", |r| {
             let calls = |policy| -> Result<f64, String> {
                 let row = r[0].row(policy)?;
-                Ok(row.f("tries")? / row.f("operations")?)
+                row.f("tries_per_buffer")
             };
             let (one, old) = (calls("policy=one-page")?, calls("policy=old")?);
             seen(one > old, format!("{} calls a buffer, {} by old", count(one), count(old)))
@@ -179,7 +179,8 @@ pub(super) static MAIL: Mail = Mail {
             "I still see 450 ms for an allocation, but that's not too bad.",
         )
         .figures("450 ms (`fold`)")
-        .test(&[&THREAD], ANOTHER_MACHINE, |r| beside_mail(&r[0], "fold", 450.0)),
+        .test(&[&THREAD], ANOTHER_MACHINE, |r| beside_mail(&r[0], "fold", 450.0))
+        .because("in the model `fold` asks for pairs as long as they succeed, and a pair costs reclaim in each of two zones: between 1.8 and 2.2 times the mail's time, by the seed. The next claim says what would explain it"),
         claim(
             "the order of the five policies by time",
             "770-772",
@@ -248,7 +249,7 @@ pub(super) static MAIL: Mail = Mail {
             let text = format!("{} entries in {}; sticky {} in {}", n(list), ms(fast), n(sticky), ms(slow));
             seen(list <= 1.01 * sticky && fast < slow, text)
         })
-        .because("in the model's memory `sticky` asks for 32 KiB and gets them (`tries_by_order` in the record), and some lie side by side, so that they fill pages of 64 KiB and more. `list` goes from 64 KiB to single pages at once"),
+        .because("in the model's memory `sticky` asks for 32 KiB and gets them (`tries_per_buffer_by_order` in the record), and some lie side by side, so that they fill pages of 64 KiB and more. `list` goes from 64 KiB to single pages at once"),
         claim(
             "trying 1 MiB and 2 MiB as well costs little",
             "1119-1121",
@@ -270,16 +271,16 @@ pub(super) static MAIL: Mail = Mail {
         .figures("orders 10, 9, 8, 6, 4, 1, 0, one each")
         .test(&[&JUNO], "every buffer tries these orders and no other, and none fails", |r| {
             let row = r[0].row("policy=old")?;
-            let (tries, buffers) = (row.all("tries_by_order")?, row.f("operations")?);
+            let tries = row.all("tries_per_buffer_by_order")?;
             let mut orders = Vec::new();
             for (order, tries) in tries.iter().enumerate().rev() {
                 let tries = tries.f("")?;
                 if tries > 0.0 {
-                    orders.push(format!("{order}{}", if (tries - buffers).abs() < 0.5 { "" } else { " (not one each)" }));
+                    orders.push(format!("{order}{}", if (tries - 1.0).abs() < 0.01 { "" } else { " (not one each)" }));
                 }
             }
             let text = orders.join(", ");
-            seen(text == "10, 9, 8, 6, 4, 1, 0" && row.f("failed_tries")? == 0.0, text)
+            seen(text == "10, 9, 8, 6, 4, 1, 0" && row.f("failed_tries_per_buffer")? == 0.0, text)
         }),
         claim(
             "Juno's framebuffer: three section entries map over 80 %",
