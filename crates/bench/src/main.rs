@@ -21,6 +21,7 @@
 //! cargo run --release -p stopgap-bench -- attack kills    # each command killed at random moments: what is left?
 //! cargo run --release -p stopgap-bench -- attack mutants  # changed files of each format: an answer or an error?
 //! cargo run --release -p stopgap-bench -- mails           # the five mails, claim by claim: docs/mails.md
+//! cargo run --release -p stopgap-bench -- model-live --keep DIR   # each cell of a model beside the live kernel: docs/model-live.md
 //! ```
 
 mod arena;
@@ -32,6 +33,7 @@ mod chunked;
 mod delays;
 mod locked;
 mod mails;
+mod model_live;
 mod overhead;
 mod peers;
 mod preload_soak;
@@ -125,6 +127,9 @@ enum Command {
     /// What the five mails claim, held against what the commands print; writes docs/mails.md and a page a mail. Exit status 1
     /// where a claim was not judged, or differs and nobody has written why.
     Mails(mails::Flags),
+    /// Every cell that a probe measures and a model predicts, in rounds, as a table. Exit status 2 where fewer than 80 % of
+    /// them are within 25 %. Root.
+    ModelLive(model_live::Flags),
     /// One run of `preload-soak`.
     #[command(hide = true)]
     PreloadSoakRun(preload_soak::RunFlags),
@@ -152,6 +157,7 @@ impl Command {
             Command::BatchClientExec(flags) => batch_client::exec(&flags),
             Command::Attack(flags) => attack::run(&flags),
             Command::Mails(flags) => mails::run(&flags),
+            Command::ModelLive(flags) => model_live::run(&flags),
             Command::PreloadSoak(flags) => preload_soak::run(&flags),
             Command::PreloadSoakRun(flags) => preload_soak::run_one(flags),
         }

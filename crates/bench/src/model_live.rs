@@ -1,0 +1,376 @@
+//! `stopgap-bench model-live`: every cell that a probe measures and a model predicts, as a table.
+//!
+//! A round is a probe of each question and the replay beside its record, on the machine as it is then. No price of a model
+//! comes from the figure that it is judged by: of `roundtrip` they are of calls and of one cell, of `reclaim` they are the
+//! model's own, of `chunks` those that the other strategies' buffers show.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use serde_json::Value;
+use stopgap_cli::{Failure, print, progress_bar};
+use stopgap_kernel::signals;
+use stopgap_report::text::number;
+
+use crate::attack::{failed, program};
+
+/// A model is right about a cell where it is within this share of what was measured.
+const NEAR: f64 = 1.25;
+/// The least share of cells that it has to be right about.
+const MOST: f64 = 0.8;
+/// Exit status where it is not.
+const TOO_FEW: u8 = 2;
+
+#[derive(clap::Args)]
+pub(crate) struct Flags {
+    /// Rounds; one takes seven minutes on a quiet machine.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
+    /// Only these questions.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = ["roundtrip", "reclaim", "chunks"])]
+    only: Vec<String>,
+    /// The page to write [default: print the table alone].
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Keeps the records here, and goes on from those that are here.
+    #[arg(long, value_name = "DIR")]
+    keep: PathBuf,
+    /// The program [default: stopgap beside this one].
+    #[arg(long, value_name = "FILE")]
+    stopgap: Option<PathBuf>,
+}
+
+/// A question, how it is measured, and how it is modelled; the chunks' probe models by itself.
+struct Question {
+    name: &'static str,
+    probe: &'static str,
+    replay: Option<&'static str>,
+}
+
+const QUESTIONS: [Question; 3] = [
+    Question {
+        name: "roundtrip",
+        probe: "probe roundtrip --duration 90s",
+        replay: Some("replay roundtrip --policy linux-6.12"),
+    },
+    Question {
+        name: "reclaim",
+        probe: "probe reclaim --mode vmsplice,mlock --pinned 32M,64M,96M --limit 128M --each 4s --duration 150s --swap 2G",
+        replay: Some(
+            "replay reclaim --limit 128M --pinned 32M,64M,96M --policy held,mlock --folio 2M",
+        ),
+    },
+    Question {
+        name: "chunks",
+        probe: "probe chunks --fragment 1/4 --pinned --runs 2 --duration 300s --memory 8G",
+        replay: None,
+    },
+];
+
+/// Why a cell is off, by the beginning of its name.
+const BECAUSE: [(&str, &str); 5] = [
+    (
+        "roundtrip: poll, replies each, work 5 us",
+        "a reply costs server and client almost the same, so what breaks a run of pre-emptions decides, and the model has no other tasks, interrupts and ticks",
+    ),
+    ("roundtrip: epoll, replies each, work 5 us", "as for poll"),
+    (
+        "roundtrip:",
+        "near the change from one regime to the other: a tenth more or less CPU time of a reply moves the figure by half",
+    ),
+    (
+        "reclaim:",
+        "a run's figure depends on how many storms of scanning it had, which is chance, and readers that wait for a CPU have fewer; the model has a CPU for each",
+    ),
+    (
+        "chunks:",
+        "what compaction finds depends on zones, migrate types, per-CPU lists and skip hints that a snapshot does not tell",
+    ),
+];
+
+/// What a cell came to in one round: modelled and measured.
+type Pair = (f64, f64);
+
+pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
+    signals::install();
+    let program = program(flags.stopgap.as_deref())?;
+    fs::create_dir_all(&flags.keep).map_err(failed(flags.keep.display()))?;
+    let keep = fs::canonicalize(&flags.keep).map_err(failed(flags.keep.display()))?;
+    let mut cells: BTreeMap<String, Vec<Pair>> = BTreeMap::new();
+    let bar = progress_bar();
+    for round in 1..=flags.rounds {
+        for question in &QUESTIONS {
+            let name = question.name;
+            if !flags.only.is_empty() && !flags.only.iter().any(|only| only == name) {
+                continue;
+            }
+            bar.set_position(u64::from(round - 1) * 1_000 / u64::from(flags.rounds));
+            bar.set_message(format!("round {round} of {}: {name}", flags.rounds));
+            let record = keep.join(format!("{name}-{round}.json"));
+            recorded(&program, &keep, question.probe, &record)?;
+            let seen = match question.replay {
+                Some(words) => {
+                    let words = format!("{words} --beside {}", record.display());
+                    let replayed = keep.join(format!("{name}-{round}-model.json"));
+                    recorded(&program, &keep, &words, &replayed)?;
+                    replayed_cells(name, &read(&replayed)?)
+                }
+                None => chunks_cells(&read(&record)?),
+            };
+            for (cell, pair) in seen {
+                cells.entry(cell).or_default().push(pair);
+            }
+        }
+    }
+    bar.finish_and_clear();
+    if cells.is_empty() {
+        return Err(Failure::error("no cell was both measured and modelled"));
+    }
+    let (table, near) = table(&cells);
+    let enough = near as f64 >= MOST * cells.len() as f64;
+    match &flags.output {
+        Some(path) => {
+            fs::write(path, page(&table, flags.rounds)).map_err(failed(path.display()))?
+        }
+        None => print(&table)?,
+    }
+    Ok(if enough {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(TOO_FEW)
+    })
+}
+
+/// Runs a command of `stopgap`, unless its record is there.
+fn recorded(program: &Path, folder: &Path, words: &str, record: &Path) -> Result<(), Failure> {
+    if record.exists() {
+        return Ok(());
+    }
+    let output = Command::new(program)
+        .args(words.split_whitespace())
+        .arg("--json")
+        .current_dir(folder)
+        .env("XDG_STATE_HOME", folder)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(failed(program.display()))?;
+    if signals::interrupted() {
+        return Err(Failure::error("interrupted"));
+    }
+    if !output.status.success() {
+        let told = String::from_utf8_lossy(&output.stderr);
+        return Err(Failure::error(format!(
+            "`stopgap {words}`: {}, {}",
+            output.status,
+            told.trim()
+        )));
+    }
+    fs::write(record, output.stdout).map_err(failed(record.display()))
+}
+
+fn read(path: &Path) -> Result<Value, Failure> {
+    let text = fs::read(path).map_err(failed(path.display()))?;
+    serde_json::from_slice(&text).map_err(failed(path.display()))
+}
+
+fn rows<'a>(value: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> {
+    value[list].as_array().into_iter().flatten()
+}
+
+/// The cells of a replay that stood beside a record.
+fn replayed_cells(question: &str, replay: &Value) -> Vec<(String, Pair)> {
+    let mut cells = Vec::new();
+    for row in rows(replay, "rows") {
+        let (cell, modelled, measured) = match question {
+            "roundtrip" => (
+                row["workload"].as_str().unwrap_or("").to_owned(),
+                &row["switches_per_request"],
+                &row["measured"]["switches"],
+            ),
+            _ => (
+                format!(
+                    "{} {}",
+                    row["policy"].as_str().unwrap_or(""),
+                    row["parameters"]["pinned"].as_str().unwrap_or("")
+                ),
+                &row["scanned_per_reclaimed"],
+                &row["measured"]["scanned_per_reclaimed"],
+            ),
+        };
+        if let (Some(modelled), Some(measured)) = (modelled.as_f64(), measured.as_f64()) {
+            cells.push((format!("{question}: {cell}"), (modelled, measured)));
+        }
+    }
+    cells
+}
+
+/// The strategies of a probe of `chunks` that it modelled on its snapshot: milliseconds a buffer.
+fn chunks_cells(run: &Value) -> Vec<(String, Pair)> {
+    let answers = rows(run, "answers");
+    let series: Vec<&Value> = answers.flat_map(|answer| rows(answer, "series")).collect();
+    let mean = |series: &Value| {
+        let values: Vec<f64> = rows(series, "blocks")
+            .filter_map(|block| block["value"].as_f64())
+            .collect();
+        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64 / 1e6)
+    };
+    let named = |name: &str| {
+        series
+            .iter()
+            .filter(move |series| series["name"] == *name)
+            .copied()
+            .collect::<Vec<_>>()
+    };
+    let mut cells = Vec::new();
+    for modelled in named("take by the model") {
+        let [size, strategy] = ["size", "strategy"].map(|name| &modelled["parameters"][name]);
+        let takes = named("take").into_iter();
+        let mut same = takes.filter(|take| {
+            take["parameters"]["size"] == *size && take["parameters"]["strategy"] == *strategy
+        });
+        if let (Some(modelled), Some(measured)) = (mean(modelled), same.next().and_then(mean)) {
+            let word = |value: &Value| value.as_str().unwrap_or("").to_owned();
+            cells.push((
+                format!("chunks: {} by {}, ms", word(size), word(strategy)),
+                (modelled, measured),
+            ));
+        }
+    }
+    cells
+}
+
+/// The middle one of `values`, the mean of two where there are two.
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_unstable_by(f64::total_cmp);
+    let half = values.len() / 2;
+    match values.len() % 2 {
+        0 => f64::midpoint(values[half - 1], values[half]),
+        _ => values[half],
+    }
+}
+
+/// The table, and how many of its cells are near.
+fn table(cells: &BTreeMap<String, Vec<Pair>>) -> (String, usize) {
+    let mut text = String::from(
+        "| cell | modelled | measured (least..most) | modelled/measured | of each round | |\n|---|---|---|---|---|---|\n",
+    );
+    let mut near = 0;
+    for (cell, pairs) in cells {
+        let modelled = median(pairs.iter().map(|pair| pair.0));
+        let measured = median(pairs.iter().map(|pair| pair.1));
+        let least = pairs
+            .iter()
+            .map(|pair| pair.1)
+            .fold(f64::INFINITY, f64::min);
+        let most = pairs.iter().map(|pair| pair.1).fold(0.0, f64::max);
+        let ratio = modelled / measured;
+        let is_near = (1.0 / NEAR..=NEAR).contains(&ratio);
+        near += usize::from(is_near);
+        let because = BECAUSE.iter().find(|(begin, _)| cell.starts_with(begin));
+        let word = match (is_near, because) {
+            (true, _) => "within 25 %".to_owned(),
+            (false, Some((_, because))) => format!("**off**: {because}"),
+            (false, None) => "**off**, cause unknown".to_owned(),
+        };
+        let each: Vec<String> = pairs
+            .iter()
+            .map(|pair| format!("{:.2}", pair.0 / pair.1))
+            .collect();
+        let _ = writeln!(
+            text,
+            "| {cell} | {} | {} ({}..{}) | {ratio:.2} | {} | {word} |",
+            number(modelled),
+            number(measured),
+            number(least),
+            number(most),
+            each.join(" ")
+        );
+    }
+    let all = cells.len();
+    let share = 100.0 * near as f64 / all as f64;
+    let _ = writeln!(
+        text,
+        "\n{near} of {all} cells ({share:.0} %) are within 25 %."
+    );
+    (text, near)
+}
+
+fn page(table: &str, rounds: u32) -> String {
+    let commands: Vec<String> = QUESTIONS
+        .iter()
+        .map(|question| match question.replay {
+            Some(replay) => format!(
+                "stopgap {}\nstopgap {replay} --beside RECORD",
+                question.probe
+            ),
+            None => format!("stopgap {}", question.probe),
+        })
+        .collect();
+    format!(
+        "# The models beside the kernel that runs\n\n`cargo run --release -p stopgap-bench -- model-live --keep DIR -o \
+         docs/model-live.md` writes this page: {rounds} rounds of\n\n```\n{}\n```\n\nMedians over the rounds; \
+         *measured* with the least and the most of a round. `roundtrip`: switches a request; `reclaim`: pages scanned a page\n\
+         reclaimed; `chunks`: milliseconds a buffer. A model is *within 25 %* where its median over the measured one lies \
+         between 0.8 and\n1.25; the program exits with status 2 where fewer than 80 % of cells do. No price comes from the \
+         figure that it is judged by.\n\n{table}",
+        commands.join("\n")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_off_are_counted_and_have_their_cause() {
+        let cells = BTreeMap::from([
+            (
+                "chunks: 64M by base, ms".to_owned(),
+                vec![(10.0, 9.0), (10.0, 11.0), (10.0, 30.0)],
+            ),
+            (
+                "chunks: 64M by thp-direct, ms".to_owned(),
+                vec![(10.0, 30.0)],
+            ),
+            ("else".to_owned(), vec![(1.0, 2.0)]),
+        ]);
+        let (table, near) = table(&cells);
+        assert_eq!(near, 1);
+        assert!(
+            table.contains("| 10.0 | 11.0 (9.00..30.0) | 0.91 | 1.11 0.91 0.33 | within 25 % |"),
+            "{table}"
+        );
+        assert!(
+            table.contains("0.33 | 0.33 | **off**: what compaction finds"),
+            "{table}"
+        );
+        assert!(table.contains("**off**, cause unknown"), "{table}");
+        assert!(
+            table.ends_with("1 of 3 cells (33 %) are within 25 %.\n"),
+            "{table}"
+        );
+    }
+
+    #[test]
+    fn pairs_are_found_in_records() {
+        let replay = serde_json::json!({"rows": [
+            {"workload": "a", "switches_per_request": 2.0, "measured": {"switches": 4.0}},
+            {"workload": "b", "switches_per_request": 2.0, "measured": null},
+        ]});
+        let cells = replayed_cells("roundtrip", &replay);
+        assert_eq!(cells, [("roundtrip: a".to_owned(), (2.0, 4.0))]);
+        let parameters = serde_json::json!({"size": "64M", "strategy": "base"});
+        let run = serde_json::json!({"answers": [{"series": [
+            {"name": "take", "parameters": parameters, "blocks": [{"value": 2e6}, {"value": 4e6}]},
+            {"name": "take by the model", "parameters": parameters, "blocks": [{"value": 3e6}]},
+        ]}]});
+        assert_eq!(
+            chunks_cells(&run),
+            [("chunks: 64M by base, ms".to_owned(), (3.0, 3.0))]
+        );
+    }
+}
