@@ -1,20 +1,41 @@
 //! The probe at work on memory that is made fragmented for each strategy anew.
 
+use std::path::Path;
+
 use stopgap_events::machine::Missing;
 use stopgap_events::random::Random;
 use stopgap_events::units::Nanos;
+use stopgap_kernel::files::read_text;
 use stopgap_kernel::snapshot;
 
 use super::fragment::recipe::Recipe;
 use super::fragment::state::State;
 use super::fragment::{Maker, fresh};
 use super::judge;
+use super::knobs;
 use super::session::{FRAGMENT_COUNTERS, Session, facts};
 
 impl Session<'_> {
     /// All strategies in random order, each from a fresh state, run by run, as long as the time
     /// lasts.
     pub(super) fn run_fragmented(&mut self, recipe: Recipe) {
+        let context = self.context;
+        let scope = context.journal.scope();
+        let proactive = Path::new(knobs::PROACTIVE);
+        if read_text(context.system, proactive).is_ok()
+            && let Err(error) = context.journal.set(proactive, "0")
+        {
+            let missing = Missing::new("memory that is fragmented", error.to_string());
+            return self.measured.missing.push(missing);
+        }
+        self.run_states(&recipe);
+        for error in scope.undo() {
+            let missing = Missing::new("putting a knob back", error.to_string());
+            self.measured.missing.push(missing);
+        }
+    }
+
+    fn run_states(&mut self, recipe: &Recipe) {
         let context = self.context;
         let start = context.system.now();
         let mut random = Random::new(context.seed);
@@ -31,7 +52,7 @@ impl Session<'_> {
                 }
                 #[allow(clippy::cast_precision_loss)] // a share
                 (context.progress)(done as f64 / planned as f64, &strategy.words());
-                let state = match self.state(&recipe) {
+                let state = match self.state(recipe) {
                     Ok(state) => state,
                     Err(_) if (context.interrupted)() => {
                         self.measured.interrupted = true;
@@ -48,7 +69,7 @@ impl Session<'_> {
                         continue;
                     }
                 };
-                self.note(&recipe, &state, done == 0);
+                self.note(recipe, &state, done == 0);
                 if done == 0 {
                     self.snapshot("before");
                 }

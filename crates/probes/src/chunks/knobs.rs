@@ -89,6 +89,10 @@ fn is_wanted(size: &Size, target: &Size, smaller: bool) -> bool {
     size.page == target.page || (smaller && size.page < target.page)
 }
 
+/// By this the compactor works unasked once memory is fragmented (5.9 on, mm/compaction.c, `kcompactd`): it would undo
+/// what is made on purpose.
+pub(super) const PROACTIVE: &str = "/proc/sys/vm/compaction_proactiveness";
+
 /// What has to be set so that advised memory gets pages of `target` and of no other size (with
 /// `smaller`: of no larger one), and faults reclaim directly or not (`None`: directly).
 fn changes(

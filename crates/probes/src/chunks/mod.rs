@@ -38,11 +38,13 @@ pub mod vfio;
 mod work;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use stopgap_events::machine::{Missing, Privilege};
 use stopgap_events::question::Question;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::budget::meminfo;
+use stopgap_kernel::files::read_text;
 use stopgap_kernel::hugetlb;
 use stopgap_kernel::thp::{Thp, follower};
 use stopgap_stats::record::{Answer, Parameter};
@@ -252,6 +254,10 @@ impl Probe for Chunks {
         }
         let recipe = self.recipe(context, &machine)?;
         if let Some(thp) = machine.thp.as_ref().filter(|_| recipe.is_some()) {
+            let proactive = PathBuf::from(knobs::PROACTIVE);
+            if read_text(context.system, &proactive).is_ok() {
+                touches.insert(proactive, "set to '0' and put back".to_owned());
+            }
             for (knob, word) in knobs::any_size_that_is_free(thp) {
                 let text = touches.entry(knob).or_insert_with(String::new);
                 if text.is_empty() {

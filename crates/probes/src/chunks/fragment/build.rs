@@ -15,6 +15,9 @@ use super::recipe::{Recipe, STEP};
 /// Free memory of which no more than this share lies in large blocks is fragmented.
 const ENOUGH: f64 = 0.002;
 
+/// Looks at page frames until all are there at one time.
+const LOOKS: u32 = 20;
+
 /// What the holder made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Built {
@@ -46,22 +49,29 @@ pub(super) fn hold(
         kept: 0,
         pinned: 0,
     };
-    let (mapping, kept) = holder.split_all(&mut built)?;
-    let _held = if recipe.fragment.pinned {
+    let mapping = holder.map()?;
+    let pinned = recipe.fragment.pinned;
+    if pinned {
         // A pipe of 1 MiB holds 256 pages and takes two descriptors; a small one 16.
-        let files = kept.len() as u64 / 8 + 64;
+        let pages = recipe.peak().pages(system.page_size()).0;
+        let files = pages / 8 + 1024;
         let most = system.most_files().map_or(files, |most| files.min(most));
         system
             .allow_files(most)
             .map_err(|error| error.to_string())?;
-        let held = system
-            .vmsplice_parts(&mapping, &kept)
-            .map_err(|error| error.to_string())?;
-        built.pinned = held.length().0;
-        Some(held)
-    } else {
-        None
-    };
+    }
+    let mut held = Vec::new();
+    holder.split_all(&mapping, &mut built, &mut |kept| {
+        // At once: what is not pinned yet the compactor moves together again.
+        if pinned {
+            let parts = system
+                .vmsplice_parts(&mapping, kept)
+                .map_err(|error| error.to_string())?;
+            held.push(parts);
+        }
+        Ok(())
+    })?;
+    built.pinned = held.iter().map(|held| held.length().0).sum();
     ready(&built);
     Ok(())
 }
@@ -82,22 +92,30 @@ impl Holder<'_> {
         }
     }
 
-    /// Goes through free memory, the largest blocks first, until what is free lies in small ones: until faults give
-    /// mostly smaller folios. Others take and give back memory meanwhile, so what is free does not tell.
-    ///
-    /// Returns the pages that are kept: those in every k-th page frame.
-    fn split_all(&self, built: &mut Built) -> Result<(Mapping, Vec<Part>), String> {
+    fn map(&self) -> Result<Mapping, String> {
         let mapping = self.system.map(&MapRequest {
             length: self.recipe.through,
             protection: Protection::Write,
             kind: MapKind::Anonymous,
             align: Bytes::mib(2),
         });
-        let mapping = mapping.map_err(|error| error.to_string())?;
-        self.advise(&mapping, whole(self.recipe.through), Advice::HugePage)?;
+        mapping.map_err(|error| error.to_string())
+    }
+
+    /// Goes through free memory, the largest blocks first, until what is free lies in small ones: until faults give
+    /// mostly smaller folios. Others take and give back memory meanwhile, so what is free does not tell.
+    ///
+    /// `keep` is told the pages that are kept, those in every k-th page frame, as they come to be.
+    fn split_all(
+        &self,
+        mapping: &Mapping,
+        built: &mut Built,
+        keep: &mut dyn FnMut(&[Part]) -> Result<(), String>,
+    ) -> Result<(), String> {
+        self.advise(mapping, whole(self.recipe.through), Advice::HugePage)?;
         let page = self.system.page_size();
+        let pmd = Bytes(page.0 * (page.0 / 8));
         let large = Bytes(page.0 << (self.recipe.fragment.keep.largest_order() + 1));
-        let mut kept = Vec::new();
         for part in steps(self.recipe.through) {
             self.stop()?;
             let available =
@@ -110,21 +128,22 @@ impl Holder<'_> {
             }
             let before = self.faults()?;
             self.system
-                .touch(&mapping, part.offset, part.length)
+                .touch(mapping, part.offset, part.length)
                 .map_err(|error| error.to_string())?;
-            let small = self.faults()?.saturating_sub(before) > part.length.0 / large.0;
-            let first = kept.len();
-            self.sift(&mapping, part, &mut kept)?;
-            self.split(&mapping, part, &kept[first..])?;
+            let faults = self.faults()?.saturating_sub(before);
+            let kept = self.sift(mapping, part)?;
+            // Nothing but huge pages: one page of each splits it.
+            let folio = (faults == part.length.0 / pmd.0).then_some(pmd);
+            self.split(mapping, part, &kept, folio)?;
+            keep(&kept)?;
             built.split += part.length.0;
-            if small || self.large()? <= ENOUGH {
+            built.kept += kept.iter().map(|part| part.length.0).sum::<u64>();
+            if faults > part.length.0 / large.0 || self.large()? <= ENOUGH {
                 break;
             }
         }
         // Else khugepaged would make huge pages of it again.
-        self.advise(&mapping, whole(self.recipe.through), Advice::NoHugePage)?;
-        built.kept = kept.iter().map(|part| part.length.0).sum();
-        Ok((mapping, kept))
+        self.advise(mapping, whole(self.recipe.through), Advice::NoHugePage)
     }
 
     fn advise(&self, mapping: &Mapping, part: Part, advice: Advice) -> Result<(), String> {
@@ -138,7 +157,8 @@ impl Holder<'_> {
     }
 
     /// The pages of `part` that are kept.
-    fn sift(&self, mapping: &Mapping, part: Part, kept: &mut Vec<Part>) -> Result<(), String> {
+    fn sift(&self, mapping: &Mapping, part: Part) -> Result<Vec<Part>, String> {
+        let mut kept = Vec::new();
         let page = self.system.page_size();
         let one_in = self.recipe.fragment.keep.one_in();
         let start = mapping.range().start + part.offset.0;
@@ -146,13 +166,23 @@ impl Holder<'_> {
             start,
             end: start + part.length.0,
         };
-        let layout = pagemap::layout(self.system, range).map_err(|error| error.to_string())?;
-        let runs = layout
-            .runs
-            .ok_or("page frames are hidden: it needs root (CAP_SYS_ADMIN)")?;
-        if layout.present != part.length.pages(page) {
-            return Err("pages were reclaimed while memory was taken".to_owned());
+        let whole = part.length.pages(page);
+        let mut layout = None;
+        for _ in 0..LOOKS {
+            let now = pagemap::layout(self.system, range).map_err(|error| error.to_string())?;
+            if now.runs.is_none() {
+                return Err("page frames are hidden: it needs root (CAP_SYS_ADMIN)".to_owned());
+            }
+            if now.present == whole {
+                layout = now.runs;
+                break;
+            }
+            // A page that is just being moved is not there; touching it waits until it is.
+            self.system
+                .touch(mapping, part.offset, part.length)
+                .map_err(|error| error.to_string())?;
         }
+        let runs = layout.ok_or("pages were reclaimed while memory was taken")?;
         // All are present, so the runs follow one another without a gap.
         let mut offset = part.offset;
         for run in runs {
@@ -166,22 +196,32 @@ impl Holder<'_> {
                 offset += page;
             }
         }
-        Ok(())
+        Ok(kept)
     }
 
     /// Splits the folios that the pages in `kept` are of, and gives back what lies between them.
     ///
     /// Pages that are given back out of the middle of a folio stay with it until it is split (`deferred_split_folio`,
     /// mm/huge_memory.c). `MADV_COLD` of a part splits it at once (`madvise_cold_or_pageout_pte_range`, mm/madvise.c).
-    fn split(&self, mapping: &Mapping, part: Part, kept: &[Part]) -> Result<(), String> {
+    /// `folio` is the size of all of them, where it is known.
+    fn split(
+        &self,
+        mapping: &Mapping,
+        part: Part,
+        kept: &[Part],
+        folio: Option<Bytes>,
+    ) -> Result<(), String> {
         let mut from = part.offset;
+        let mut split = None;
         let end = Part {
             offset: part.offset + part.length,
             length: Bytes(0),
         };
         for &keep in kept.iter().chain([&end]) {
-            if keep.length > Bytes(0) {
+            let of = folio.map(|folio| keep.offset.0 / folio.0);
+            if keep.length > Bytes(0) && (of.is_none() || of != split) {
                 self.advise(mapping, keep, Advice::Cold)?;
+                split = of;
             }
             let between = Part {
                 offset: from,

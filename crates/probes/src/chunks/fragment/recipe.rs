@@ -10,8 +10,9 @@ pub const RESERVE: Bytes = Bytes::gib(6);
 /// Taken in large blocks before most of it is given back.
 pub(super) const STEP: Bytes = Bytes::mib(32);
 
-/// What a GiB of free memory takes, the strategy included: 22 s for 21 GiB on Linux 6.18, two CPUs.
-const TIME_OF_GIB: Nanos = Nanos::millis(1_050);
+/// What a GiB of free memory takes, the strategy included: 40 s for 18 GiB on Linux 6.18, two CPUs of a virtual machine
+/// whose host takes back what is free, so that nine tenths of it are clearing pages; 0.5 s where it does not.
+const TIME_OF_GIB: Nanos = Nanos::millis(2_200);
 
 /// The sizes of one state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,16 +125,16 @@ mod tests {
         assert!(recipe.unwrap().peak() <= Bytes::gib(2));
     }
 
-    /// 15 states take some five minutes, however short the time is that they are given.
+    /// 15 states take ten minutes, however short the time is that they are given.
     #[test]
     fn a_plan_says_the_time_that_it_takes() {
         let recipe = recipe(4, Bytes::gib(19)).unwrap();
         let each = recipe.time();
-        assert!((Nanos::secs(18)..Nanos::secs(22)).contains(&each), "{each}");
+        assert!((Nanos::secs(38)..Nanos::secs(44)).contains(&each), "{each}");
         let fitting = |time| recipe.fitting(15, time);
         assert_eq!(fitting(Nanos::secs(10)), 1);
-        assert_eq!(fitting(Nanos::secs(60)), 3);
-        assert_eq!(fitting(Nanos::secs(540)), 15);
+        assert_eq!(fitting(Nanos::secs(100)), 2);
+        assert_eq!(fitting(Nanos::secs(640)), 15);
     }
 
     proptest! {
