@@ -135,12 +135,14 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     }
     let (table, near) = table(&cells);
     let enough = near as f64 >= MOST * cells.len() as f64;
+    let text = match &flags.output {
+        Some(_) => page(&table, flags.rounds),
+        None => table,
+    };
     match &flags.output {
-        Some(path) => {
-            fs::write(path, page(&table, flags.rounds)).map_err(failed(path.display()))?
-        }
-        None => print(&table)?,
-    }
+        Some(path) => fs::write(path, text).map_err(failed(path.display()))?,
+        None => print(&text)?,
+    };
     Ok(if enough {
         ExitCode::SUCCESS
     } else {
@@ -372,9 +374,8 @@ mod tests {
             {"name": "take", "parameters": parameters, "blocks": [{"value": 2e6}, {"value": 4e6}]},
             {"name": "take by the model", "parameters": parameters, "blocks": [{"value": 3e6}]},
         ]}]});
-        assert_eq!(
-            chunks_cells(&run),
-            [("chunks: 64M by base, ms".to_owned(), (3.0, 3.0))]
-        );
+        let cell = "chunks: 64M by base, ms".to_owned();
+        let pairs = [(cell.clone(), (3.0, 2.0)), (cell, (3.0, 4.0))];
+        assert_eq!(chunks_cells(&run), pairs);
     }
 }

@@ -140,6 +140,13 @@ fn form(path: &Path) -> std::io::Result<Form> {
     }
 }
 
+/// A file of prices.
+struct PriceFile {
+    name: String,
+    /// The prices that it has.
+    names: Vec<String>,
+}
+
 /// A memory to build buffers from.
 pub(super) struct Memory {
     /// Whose it is: a scenario's name, or a snapshot's file.
@@ -155,14 +162,13 @@ pub(super) struct Memory {
     pub(super) assumed: Vec<String>,
     /// What is not known of it, and why.
     missing: Vec<Missing>,
-    /// The names of prices that a file gave, and the file.
-    prices: Option<(Vec<String>, String)>,
+    prices: Option<PriceFile>,
 }
 
 impl Memory {
     /// Where a price of the kernel's work comes from, if from a file.
     pub(super) fn price_from(&self, name: &str) -> Option<String> {
-        let (names, file) = self.prices.as_ref()?;
+        let PriceFile { names, name: file } = self.prices.as_ref()?;
         let given = names.iter().any(|given| given == name);
         given.then(|| format!("fitted by probe chunks: {file}"))
     }
@@ -171,13 +177,16 @@ impl Memory {
     fn priced(
         setting: Setting,
         flags: &ChunksInput,
-    ) -> Result<(Setting, Option<(Vec<String>, String)>), Failure> {
+    ) -> Result<(Setting, Option<PriceFile>), Failure> {
         let Some(path) = &flags.prices else {
             return Ok((setting, None));
         };
         let prices = prices::read(path, PAGE)?;
         let names = prices.prices.iter().map(|price| price.name.clone());
-        let from = (names.collect(), path.display().to_string());
+        let from = PriceFile {
+            name: path.display().to_string(),
+            names: names.collect(),
+        };
         let costs = prices::applied(setting.costs, &prices);
         Ok((Setting { costs, ..setting }, Some(from)))
     }

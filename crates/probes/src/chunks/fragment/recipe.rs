@@ -68,7 +68,7 @@ impl Recipe {
     /// How long one state takes, about.
     #[must_use]
     pub fn time(&self) -> Nanos {
-        let mib = self.through.0 / 5 * 4 >> 20;
+        let mib = (self.through.0 / 5 * 4) >> 20;
         Nanos(mib.saturating_mul(TIME_OF_GIB.0 >> 10))
     }
 
