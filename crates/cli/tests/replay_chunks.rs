@@ -552,3 +552,79 @@ fn a_scenarios_name_wins_over_a_file() {
         "{output:?}"
     );
 }
+
+/// Prices that a probe wrote take the place of those that are assumed; each tells where it comes from.
+#[test]
+fn prices_of_a_machine_are_read_from_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let prices = |change: &dyn Fn(&mut Value)| {
+        let price = |name: &str, value: f64| json!({"name": name, "value": value, "least": value, "greatest": value});
+        let mut prices = json!({
+            "schema": "stopgap.prices/1", "version": "0.1.0", "kernel": null, "started_unix_s": 0, "page_bytes": 4096,
+            "prices": [price("clear_page_ns", 1_000.0), price("move_page_ns", 7_000.0)], "strategies": [],
+        });
+        change(&mut prices);
+        valid("stopgap.prices-1.json", &prices.to_string());
+        file(folder.path(), "prices.json", &prices.to_string())
+    };
+    let usual = document(
+        "replay",
+        &["unfragmented", "--buffers", "1", "--policy", "one-page"],
+    );
+    let path = prices(&|_| ());
+    let path = path.to_str().unwrap();
+    let words = [
+        "unfragmented",
+        "--buffers",
+        "1",
+        "--policy",
+        "one-page",
+        "--prices",
+        path,
+    ];
+    let priced = document("replay", &words);
+    let clear = |document: &Value| number(&row(document, "one-page")["time_by_cause_ms"]["clear"]);
+    assert!((clear(&usual) - 0.3072).abs() < 1e-9 && (clear(&priced) - 1.024).abs() < 1e-9);
+    let why = |name: &str| {
+        let all = priced["chunks"]["assumptions"].as_array().unwrap();
+        let one = all.iter().find(|one| one["name"] == name).unwrap();
+        one["why"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(why("clear"), format!("fitted by probe chunks: {path}"));
+    assert_eq!(why("scan"), "assumed");
+
+    let refused = |change: &dyn Fn(&mut Value), expected: &[&str]| {
+        let path = prices(change);
+        let words = ["unfragmented", "--prices", path.to_str().unwrap()];
+        replay_refused(&words, expected);
+    };
+    refused(
+        &|file| file["schema"] = json!("stopgap.prices/9"),
+        &["--prices", "stopgap.prices/1 is read"],
+    );
+    refused(
+        &|file| file["page_bytes"] = json!(16_384),
+        &["16 KiB pages"],
+    );
+    refused(
+        &|file| file["prices"][0]["name"] = json!("tea"),
+        &["tea of 1000 ns is no price"],
+    );
+    refused(
+        &|file| file["prices"][0]["value"] = json!(-1.0),
+        &["clear_page_ns of -1 ns is no price"],
+    );
+    replay_refused(
+        &["thread", "--prices", path],
+        &["mail 001's machine", "unfragmented"],
+    );
+    replay_refused(
+        &["unfragmented", "--prices", "nowhere.json"],
+        &["--prices nowhere.json", "No such file"],
+    );
+    let text = file(folder.path(), "text", "1 2 3");
+    replay_refused(
+        &["unfragmented", "--prices", text.to_str().unwrap()],
+        &["not prices of probe chunks"],
+    );
+}
