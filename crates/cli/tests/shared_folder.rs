@@ -147,8 +147,10 @@ fn rows() -> Vec<Row> {
 }
 
 /// Flags that name an input, and those of a test of its own.
-const OTHERS: [&str; 4] = [
+const OTHERS: [&str; 6] = [
+    "advise chunks --prices",
     "record --recover",
+    "replay chunks --prices",
     "replay reclaim --beside",
     "replay roundtrip --beside",
     "watch --output",
