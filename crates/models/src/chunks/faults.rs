@@ -5,14 +5,19 @@
 //! to be had, the next smaller one, down to a single page. Unlike a driver's policy it is not sticky:
 //! the next stretch tries the largest order again. Each first touch is a page fault ([`Costs::fault_ns`](super::cost::Costs)).
 //!
-//! **Lineage.** `do_huge_pmd_anonymous_page` (mm/huge_memory.c), `alloc_anon_folio` (mm/memory.c),
-//! Linux 6.12. What is taken is movable and can be moved by compaction. Left out: cgroups.
+//! A huge page is asked for twice where a fault reclaims: on this node without a second try, then as any order.
+//!
+//! **Lineage.** `do_huge_pmd_anonymous_page` (mm/huge_memory.c), `alloc_anon_folio` (mm/memory.c), `alloc_pages_mpol`
+//! (mm/mempolicy.c, with `CONFIG_NUMA`), Linux 6.12. What is taken is movable and can be moved by compaction. Left out: cgroups.
 
 use stopgap_chunks::policy::{Chunk, Effort, Source};
 
 use super::buddy::{Mobility, Use};
 use super::cost::{ByCause, Counts};
 use super::machine::{Asks, Machine};
+
+/// `HPAGE_PMD_ORDER`.
+const HUGE: u32 = 9;
 
 /// Which orders faults try, and how hard.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,7 +97,9 @@ impl Faults {
             at.is_multiple_of(length) && length <= pages - at
         };
         for &order in self.orders.iter().filter(fits) {
-            if let Some(frame) = machine.take(order, self.effort) {
+            let here = order == HUGE && self.effort == Effort::Must;
+            let frame = here.then(|| machine.take(order, Effort::NoRetry)).flatten();
+            if let Some(frame) = frame.or_else(|| machine.take(order, self.effort)) {
                 return Some(Chunk { frame, order });
             }
         }

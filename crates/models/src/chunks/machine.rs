@@ -447,7 +447,7 @@ impl Machine {
     }
 
     /// The zone that a frame is in, and the frame's number there.
-    fn zone_of(&self, frame: u64) -> Option<(usize, u64)> {
+    pub(super) fn zone_of(&self, frame: u64) -> Option<(usize, u64)> {
         let has = |zone: &Zone| (zone.base..zone.base + zone.buddy.pages()).contains(&frame);
         let zone = self.zones.iter().position(has)?;
         Some((zone, frame - self.zones[zone].base))

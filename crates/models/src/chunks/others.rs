@@ -55,6 +55,10 @@ impl Machine {
             pages -= want;
             self.kswapd_woken |= freed == want && freed < missing;
         }
+        if !self.kswapd_woken {
+            let zones = self.zones.iter_mut();
+            zones.for_each(|zone| zone.compaction.kswapd_sleeps());
+        }
     }
 
     /// The time until the next buffer: long enough for the walkers to have been everywhere, for kswapd to be done, and

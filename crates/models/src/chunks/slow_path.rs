@@ -9,11 +9,11 @@
 //! * 3.4 and 3.14 with `__GFP_NORETRY`: min mark; asynchronous compaction; direct reclaim; synchronous compaction; fail. Reclaim
 //!   for a costly order goes on until twice the block was reclaimed *and then* until compaction has the pages that it
 //!   wants, the low mark and twice the block.
-//! * 6.12: asynchronous compaction first; where it was skipped or deferred, a costly order fails at once; else one
-//!   reclaim, which stops at twice the block or as soon as compaction could go, and a second compaction,
-//!   asynchronous for costly orders.
-//!   Without `__GFP_NORETRY`, as page faults ask, a costly order goes the same way; another is tried up to 16 times, as
-//!   long as pages are reclaimed or moved.
+//! * 6.12: asynchronous compaction first; where it was skipped or deferred, a costly order with `__GFP_NORETRY` fails at
+//!   once; else one reclaim, which stops at twice the block or as soon as compaction could go, and a second compaction,
+//!   asynchronous for costly orders with `__GFP_NORETRY`, synchronous (`COMPACT_PRIO_SYNC_LIGHT`) otherwise.
+//!   Without that flag, as page faults ask, a costly order ends there; another is tried up to 16 times, as long as pages are
+//!   reclaimed or moved.
 //! * Order 0 without a modifier reclaims until it has its page or nothing can be reclaimed. Without the bits of
 //!   `__GFP_RECLAIM` an allocation takes what is above the min mark, or fails.
 //!
@@ -65,7 +65,7 @@ impl Machine {
             Effort::Must | Effort::NoRetry if order == 0 => self.reclaim_one(effort),
             Effort::Must | Effort::NoRetry if self.kernel.is_old() => self.once_old(order),
             Effort::Must if order <= COSTLY => self.again(order),
-            Effort::Must | Effort::NoRetry => self.once(order),
+            Effort::Must | Effort::NoRetry => self.once(order, effort),
         }
     }
 
@@ -92,18 +92,18 @@ impl Machine {
     }
 
     /// 6.12.
-    fn once(&mut self, order: u32) -> Option<u64> {
-        let costly = order > COSTLY;
+    fn once(&mut self, order: u32, effort: Effort) -> Option<u64> {
+        let gives_up = order > COSTLY && effort != Effort::Must;
         match self.compact(order, Mode::Async) {
             Compacted::Got(frame) => return Some(frame),
-            Compacted::Skipped | Compacted::Deferred if costly => return None,
+            Compacted::Skipped | Compacted::Deferred if gives_up => return None,
             Compacted::Skipped | Compacted::Deferred | Compacted::Failed => {}
         }
         self.reclaim_for(order);
         if let Some(frame) = self.grab(order, Mark::Min) {
             return Some(frame);
         }
-        let mode = if costly { Mode::Async } else { Mode::Sync };
+        let mode = if gives_up { Mode::Async } else { Mode::Sync };
         self.compact(order, mode).got()
     }
 
@@ -112,7 +112,7 @@ impl Machine {
     fn again(&mut self, order: u32) -> Option<u64> {
         for _ in 0..MOST_RETRIES {
             let before = self.counts;
-            if let Some(frame) = self.once(order) {
+            if let Some(frame) = self.once(order, Effort::Must) {
                 return Some(frame);
             }
             let since = self.counts - before;

@@ -11,12 +11,14 @@
 //!
 //! **Lineage.** `compact_zone`, `isolate_migratepages`, `isolate_freepages`, `compact_finished`, `compaction_suitable`,
 //! `defer_compaction` (mm/compaction.c), `__isolate_free_page`, `__alloc_pages_direct_compact` (mm/page_alloc.c).
-//! In 3.4 and 3.14 a pass for an unmovable request has only succeeded when a free block of *unmovable* type has come
+//! In 3.4 and 3.14 each 2 MiB block is looked at to its end, by either scanner; of 6.12 `recent` has more. In 3.4 and 3.14 a
+//! pass for an unmovable request has only succeeded when a free block of *unmovable* type has come
 //! into being, which moving does not bring about: so it runs to its end, and the block is taken then. 6.12 stops at the
-//! first large enough block of any type. Left out: hints to skip blocks, the fast search for free pages (5.1), giving up
-//! because of contention, and migrations that fail.
+//! first large enough block of any type. Left out: in 3.14 hints to skip blocks; the fast searches for free pages and for
+//! blocks that are nearly free (5.1), giving up because of contention, and migrations that fail.
 
 mod deferral;
+mod recent;
 mod suitable;
 
 use std::ops::Range;
@@ -26,6 +28,7 @@ use super::machine::Machine;
 use super::zone::Mark;
 
 use deferral::Deferral;
+use recent::Recent;
 pub(super) use suitable::Suitable;
 
 /// Pages that are moved at a time: `COMPACT_CLUSTER_MAX`.
@@ -70,6 +73,7 @@ pub(super) struct Compaction {
     /// The page above the next one to be looked at for moving to.
     free: u64,
     deferral: Deferral,
+    recent: Recent,
 }
 
 impl Compaction {
@@ -78,6 +82,7 @@ impl Compaction {
             migrate: 0,
             free: pages,
             deferral: Deferral::default(),
+            recent: Recent::new(pages),
         }
     }
 
@@ -86,8 +91,17 @@ impl Compaction {
         *self = Compaction::new(pages);
     }
 
-    fn have_met(&self) -> bool {
-        self.free <= self.migrate
+    /// kswapd goes to sleep.
+    pub(super) fn kswapd_sleeps(&mut self) {
+        self.recent.kswapd_sleeps();
+    }
+
+    /// In old kernels page by page, since 4.1 as soon as they are in one 2 MiB block (`compact_scanners_met`).
+    fn have_met(&self, old: bool) -> bool {
+        match old {
+            true => self.free <= self.migrate,
+            false => self.free.saturating_sub(1) / BLOCK_PAGES <= self.migrate / BLOCK_PAGES,
+        }
     }
 }
 
@@ -102,67 +116,99 @@ pub(super) enum End {
 
 impl Machine {
     /// Compaction on behalf of an allocation of `order`, and the allocation itself. The zones that the request may have
-    /// are compacted in their order, up to one that then has such a block above its low mark (`try_to_compact_pages`);
-    /// whether it is deferred, the first of them knows.
+    /// are compacted in their order, up to one that then has such a block (`try_to_compact_pages`), of old one above its
+    /// low mark. Whether it is deferred, each zone knows for itself since 3.18, the first of them for all before that.
     pub(super) fn compact(&mut self, order: u32, mode: Mode) -> Compacted {
+        let old = self.kernel.is_old();
         let first = self.asks.first_zone;
-        if self.zones[first].compaction.deferral.defers(order) {
-            self.counts.compaction_deferred += 1;
-            return Compacted::Deferred;
-        }
-        let mut end = None;
+        let (mut end, mut deferred) = (None, false);
         for zone in self.zones_asked() {
-            end = end.max(match self.suitable(zone, order) {
+            let asks = !old || zone == first;
+            if asks && self.zones[zone].compaction.deferral.defers(order) {
+                deferred = true;
+                if old {
+                    break;
+                }
+                continue;
+            }
+            let passed = match self.suitable(zone, order) {
                 Suitable::Skip => None,
                 Suitable::Enough => Some(End::Part),
                 Suitable::Go => Some(self.pass(zone, order, mode)),
-            });
-            if self.is_ok(zone, order, self.zones[zone].marks.low) {
+            };
+            end = end.max(passed);
+            if !old && mode == Mode::Sync && passed == Some(End::Whole) {
+                self.zones[zone].compaction.deferral.failed(order);
+            }
+            let done = if old {
+                self.is_ok(zone, order, self.zones[zone].marks.low)
+            } else {
+                passed == Some(End::Part) && self.finished(zone, order)
+            };
+            if done {
                 break;
             }
         }
-        let Some(end) = end else {
-            self.counts.compaction_skipped += 1;
-            return Compacted::Skipped;
+        if end.is_none() {
+            let (count, came) = if deferred {
+                (&mut self.counts.compaction_deferred, Compacted::Deferred)
+            } else {
+                (&mut self.counts.compaction_skipped, Compacted::Skipped)
+            };
+            *count += 1;
+            return came;
+        }
+        let Some(frame) = self.grab(order, Mark::Min) else {
+            self.counts.compaction_failed += 1;
+            if old && mode == Mode::Sync {
+                self.zones[first].compaction.deferral.failed(order);
+            }
+            return Compacted::Failed;
         };
-        let frame = self.grab(order, Mark::Min);
-        let deferral = &mut self.zones[first].compaction.deferral;
-        if let Some(frame) = frame {
-            self.counts.compaction_succeeded += 1;
-            deferral.succeeded(order);
-            return Compacted::Got(frame);
-        }
-        self.counts.compaction_failed += 1;
-        if mode == Mode::Sync && (self.kernel.is_old() || end == End::Whole) {
-            deferral.failed(order);
-        }
-        Compacted::Failed
+        self.counts.compaction_succeeded += 1;
+        let taken_from = self.zone_of(frame).map(|(zone, _)| zone);
+        let zone = taken_from.filter(|_| !old).unwrap_or(first);
+        self.zones[zone].compaction.deferral.succeeded(order);
+        Compacted::Got(frame)
     }
 
     pub(super) fn pass(&mut self, zone: usize, order: u32, mode: Mode) -> End {
-        let mut candidates = self.candidates(zone);
+        let mut candidates = None;
+        if self.kernel.is_old() {
+            candidates = self.candidates(zone);
+        }
+        self.zones[zone].compaction.recent.begin();
         let mut targets = Vec::new();
         let mut sources = Vec::new();
         let end = loop {
             let place = &mut self.zones[zone];
-            if place.compaction.have_met() {
+            if place.compaction.have_met(self.kernel.is_old()) {
                 place.compaction.migrate = 0;
                 place.compaction.free = place.buddy.pages();
+                place.compaction.recent.met();
                 break End::Whole;
             }
             if self.finished(zone, order) {
                 break End::Part;
             }
-            self.find_sources(zone, mode, &mut sources);
+            if self.kernel.is_old() {
+                self.find_sources(zone, mode, &mut sources);
+            } else {
+                self.find_sources_recent(zone, order, mode, &mut sources);
+            }
             if targets.len() < sources.len() {
-                self.find_targets(zone, sources.len(), &mut candidates, &mut targets);
+                if self.kernel.is_old() {
+                    self.find_targets(zone, sources.len(), &mut candidates, &mut targets);
+                } else {
+                    self.find_targets_recent(zone, sources.len(), &mut targets);
+                }
             }
             let short = targets.len() < sources.len();
             for &(source, of) in &sources {
                 let Some(target) = targets.pop() else { break };
                 self.move_page(zone, source, of, target);
             }
-            if short && !self.zones[zone].compaction.have_met() {
+            if short && !self.zones[zone].compaction.have_met(self.kernel.is_old()) {
                 break End::Part;
             }
         };
@@ -236,7 +282,7 @@ impl Machine {
         candidates: &mut Option<Vec<(u64, u32)>>,
         targets: &mut Vec<u64>,
     ) {
-        while targets.len() < want && !self.zones[zone].compaction.have_met() {
+        while targets.len() < want && !self.zones[zone].compaction.have_met(self.kernel.is_old()) {
             let place = &mut self.zones[zone];
             let end = place.compaction.free;
             let start = ((end - 1) / BLOCK_PAGES * BLOCK_PAGES).max(place.compaction.migrate);
