@@ -131,6 +131,15 @@ fn mails(seed: u32, time: &[&str]) -> (Vec<f64>, String) {
     let rows = document["rows"].as_array().unwrap().iter();
     let means = rows.map(|row| row["allocation"]["mean_us"].as_f64().unwrap());
     let mail = document["reclaim"]["mail"].as_str().unwrap();
+    let [record, page] = ["record.json", "page.html"].map(|name| run.directory.path().join(name));
+    std::fs::write(&record, &output.stdout).unwrap();
+    let words = [record.as_os_str(), "-o".as_ref(), page.as_os_str()];
+    let words = words.map(|word| word.to_str().unwrap());
+    let made = run.output(&[&["report"][..], &words].concat());
+    assert_eq!(made.status.code(), Some(0), "{made:?}");
+    let page = std::fs::read_to_string(&page).unwrap();
+    let first: String = mail.chars().take_while(|c| *c != ':').collect();
+    assert!(page.contains(&first), "the report lacks: {first}");
     (means.collect(), mail.to_owned())
 }
 

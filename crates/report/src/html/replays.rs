@@ -32,7 +32,17 @@ pub(super) fn section(id: &str, name: &str, replay: &Replay) -> String {
             )
         })
         .collect();
-    html.push_str(&list(&growth, "evidence"));
+    let reclaim = replay.reclaim.iter();
+    let told: Vec<String> = reclaim
+        .flat_map(|it| {
+            let why = it.not_validated.as_ref();
+            let why = why.map(|why| format!("not validated: {why}"));
+            [it.mail.clone(), it.advice.clone(), why]
+        })
+        .flatten()
+        .chain(growth)
+        .collect();
+    html.push_str(&list(&told, "evidence"));
     let charts = match replay.question {
         Question::Placement => placement(replay),
         Question::Chunks => chunks(replay),
