@@ -104,6 +104,9 @@ pub(crate) fn keep(session: &Session, prices: &Prices) -> Result<Vec<String>, Fa
         .iter()
         .map(|price| {
             let told = |ns: f64| time(ns).to_string();
+            if price.value <= 0.0 {
+                return format!("{} in the others", spoken(&price.name));
+            }
             format!(
                 "{} {} ({}..{})",
                 spoken(&price.name),

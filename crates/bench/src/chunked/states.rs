@@ -119,6 +119,7 @@ fn state(bench: &Bench<'_>, size: Bytes, order: [usize; 3]) -> Result<[Side; 3],
         fragment,
         meminfo(&Linux, "MemFree")?,
         meminfo(&Linux, "MemAvailable")?,
+        meminfo(&Linux, "MemTotal")?,
     )
     .map_err(Failure::error)?;
     let need = recipe.peak() + size;

@@ -151,7 +151,9 @@ impl Chunks {
         }
         let free = meminfo(context.system, "MemFree")?;
         let available = meminfo(context.system, "MemAvailable")?;
-        let recipe = Recipe::new(fragment, free, available).map_err(ProbeError::Unsupported)?;
+        let total = meminfo(context.system, "MemTotal")?;
+        let recipe =
+            Recipe::new(fragment, free, available, total).map_err(ProbeError::Unsupported)?;
         let need = recipe.peak() + self.held(context.budget);
         if need > context.budget {
             let budget = context.budget;

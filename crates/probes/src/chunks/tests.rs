@@ -36,7 +36,7 @@ fn machine() -> Fake {
         .with_file("/proc/uptime", "7260.12 1.00\n")
         .with_file(
             "/proc/meminfo",
-            "MemFree: 1048576 kB\nMemAvailable: 1048576 kB\n",
+            "MemTotal: 2097152 kB\nMemFree: 1048576 kB\nMemAvailable: 1048576 kB\n",
         )
         .with_file(
             "/proc/buddyinfo",

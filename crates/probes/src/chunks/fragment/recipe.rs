@@ -19,7 +19,7 @@ const TIME_OF_GIB: Nanos = Nanos::millis(2_200);
 pub struct Recipe {
     /// What kind of state.
     pub fragment: Fragment,
-    /// Memory that is gone through at most: what is free, and a quarter more.
+    /// Memory that is gone through at most: what is free, and a quarter more where the machine has as much.
     pub through: Bytes,
     /// Never less than this is available.
     pub reserve: Bytes,
@@ -27,15 +27,23 @@ pub struct Recipe {
 
 impl Recipe {
     /// The recipe for a machine with `free` bytes of free memory, of which it keeps the share that `fragment` says, and
-    /// with `available` bytes, page cache included.
+    /// with `available` bytes, page cache included, of `total`.
     ///
     /// # Errors
     /// Where less than [`RESERVE`], or on a smaller machine a third of what is available, would stay available.
-    pub fn new(fragment: Fragment, free: Bytes, available: Bytes) -> Result<Recipe, String> {
+    pub fn new(
+        fragment: Fragment,
+        free: Bytes,
+        available: Bytes,
+        total: Bytes,
+    ) -> Result<Recipe, String> {
+        let steps = |bytes: u64| bytes.div_ceil(STEP.0).saturating_mul(STEP.0);
+        // A mapping of all memory, alignment included, is refused (6.18, mm/util.c, __vm_enough_memory).
+        let most = steps(total.0).saturating_sub(2 * STEP.0);
         let recipe = Recipe {
             fragment,
             // Others give memory back meanwhile.
-            through: Bytes((free.0 / 4 * 5).div_ceil(STEP.0).saturating_mul(STEP.0)),
+            through: Bytes(steps(free.0 / 4 * 5).min(most).max(steps(free.0))),
             reserve: RESERVE.min(Bytes(available.0 / 3)),
         };
         // What others gave back is available as well.
@@ -93,7 +101,7 @@ mod tests {
     }
 
     fn recipe(one_in: u64, free: Bytes) -> Result<Recipe, String> {
-        Recipe::new(fragment(one_in), free, free)
+        Recipe::new(fragment(one_in), free, free, Bytes(free.0 * 2))
     }
 
     #[test]
@@ -121,8 +129,17 @@ mod tests {
             },
             Bytes::gib(20),
             Bytes::gib(20),
+            Bytes::gib(40),
         );
         assert!(recipe.unwrap().peak() <= Bytes::gib(2));
+    }
+
+    /// A machine that has just booted has next to all of its memory free.
+    #[test]
+    fn no_more_is_mapped_than_there_is() {
+        let [free, total] = [23_916, 24_105].map(Bytes::mib);
+        let recipe = Recipe::new(fragment(4), free, free, total).unwrap();
+        assert!(recipe.through >= free && recipe.through + Bytes::mib(2) < total);
     }
 
     /// 15 states take ten minutes, however short the time is that they are given.
@@ -142,7 +159,7 @@ mod tests {
         #[test]
         fn the_reserve_stays_available(one_in in 2u64..=512, mib in 0u64..1 << 22, cache in 0u64..1 << 22) {
             let (free, available) = (Bytes::mib(mib), Bytes::mib(mib + cache));
-            if let Ok(recipe) = Recipe::new(fragment(one_in), free, available) {
+            if let Ok(recipe) = Recipe::new(fragment(one_in), free, available, available) {
                 let kept = Bytes(free.0 / one_in) + STEP;
                 prop_assert!(kept + recipe.reserve <= available);
                 prop_assert!(recipe.through >= free);
