@@ -38,6 +38,9 @@ const STOPGAP: &str = "/stopgap/stopgap";
 const KNOWN: &str = "/stopgap/known";
 const TRACE: &str = "/tmp/pressure.parquet";
 
+/// Ways to pin shmem; udmabuf is a part of Debian's 6.12 (CONFIG_UDMABUF is no module).
+const WAYS: [&str; 3] = ["vmsplice", "io-uring", "udmabuf"];
+
 #[test]
 fn the_answers_are_what_the_module_did() {
     let kernels = match std::env::var_os("STOPGAP_KERNELS") {
@@ -119,7 +122,7 @@ fn the_answers_are_what_the_module_did() {
                 .map_or("a signal".to_owned(), |status| status.to_string());
             match ran.name.as_str() {
                 "placement" if ran.status == Some(0) => println!("{}", verdict(&transcript)),
-                "explain json" if ran.status == Some(0) => {}
+                "explain json" | "held" if ran.status == Some(0) => {}
                 name => println!("-- {name} ended with {end}\n{said}{errors}"),
             }
         }
@@ -132,6 +135,34 @@ fn the_answers_are_what_the_module_did() {
     }
     placement(&said);
     reclaim(&said);
+    held(&said);
+}
+
+/// What it takes to hold shmem in each way, in instructions a page. `memfd_pin_folios()` and `get_user_pages()` go page by
+/// page, so udmabuf costs what the others do, within a factor of 4; both boots agree.
+fn held(said: &[Transcript; 2]) {
+    let costs = said.each_ref().map(|transcript| {
+        let record = json(transcript, "held");
+        let series = record["answers"][0]["series"].as_array().unwrap().clone();
+        let cost = |name: &str, way: &str| {
+            let is_it = |one: &&Value| one["name"] == name && one["parameters"]["mode"] == way;
+            let one = series.iter().find(is_it).unwrap();
+            let value = one["blocks"][0]["value"].as_f64();
+            value.unwrap_or_else(|| panic!("{way}, {name}: {one}"))
+        };
+        WAYS.map(|way| (cost("take", way), cost("release", way)))
+    });
+    for (way, (take, release)) in WAYS.iter().zip(costs[1]) {
+        println!("held: {way}: take {take:.0}, release {release:.0} instructions a page");
+    }
+    let [pipes, ring, udmabuf] = costs[1].map(|(take, release)| take + release);
+    for other in [pipes, ring] {
+        let ratio = udmabuf / other;
+        assert!((1.0 / 4.0..=4.0).contains(&ratio), "{costs:?}");
+    }
+    for (one, other) in costs[0].iter().zip(costs[1]) {
+        assert!((one.0 / other.0 - 1.0).abs() < 0.1, "{costs:?}");
+    }
 }
 
 /// Of the placement probe.
@@ -258,8 +289,13 @@ fn plan(modules: &[Module], parameters: &str) -> Plan {
     // Mappings are made one by one, each after a walk over those that are there: 50 million steps for 10,000.
     let probe = "probe placement --backend device:/dev/stopgap_known --n 1000,2000,4000,10000 --steps 400 --runs 3 \
                  --threads 0 --agua-loops 0 --freegap-rounds 0 --seed 1 -d 10m -o /tmp --json";
+    let ways = WAYS.join(",");
+    let held = format!(
+        "probe reclaim --no-load --mode {ways} --bytes 16M --passes 1 --runs 3 -o /tmp --json"
+    );
     let cells = [
         ("prepare", format!("{KNOWN} prepare")),
+        ("held", format!("{STOPGAP} {held}")),
         ("placement", format!("{STOPGAP} {probe}")),
         (
             "record",

@@ -136,10 +136,7 @@ fn reclaim(flags: ReclaimFlags) -> Box<dyn Probe> {
     let (costs, beside) = match modes.is_empty() {
         true => (Mode::COSTS.to_vec(), Mode::LOADED.to_vec()),
         false => {
-            let costs = modes
-                .iter()
-                .copied()
-                .filter(|mode| Mode::COSTS.contains(mode));
+            let costs = modes.iter().copied().filter(|mode| mode.has_costs());
             (costs.collect(), modes.clone())
         }
     };

@@ -9,6 +9,7 @@
 //! | `SHM_LOCK` | the mapping is flagged, no page is moved (`shmem_lock`) | once: it culls them | yes, a user |
 //! | vmsplice | a reference a page (`get_page`) | on every pass, and keeps them | no; `fs.pipe-user-pages-*` |
 //! | `io_uring` | a long-term pin a page (`FOLL_PIN`) | on every pass, and keeps them | yes, a user |
+//! | udmabuf | a long-term pin a folio (`memfd_pin_folios`, since 6.11) | on every pass, and keeps them | no; root or its group |
 
 mod segments;
 
@@ -35,6 +36,8 @@ pub enum Way {
     Vmsplice,
     /// Pinned by registration as buffers of an `io_uring`.
     IoUring,
+    /// Pinned as a dma-buf of `/dev/udmabuf`: shmem held by a driver, as the objects of a graphics driver are.
+    Udmabuf,
 }
 
 impl Way {
@@ -47,7 +50,7 @@ impl Way {
     /// Whether what it holds counts against `RLIMIT_MEMLOCK` (without `CAP_IPC_LOCK`).
     #[must_use]
     pub fn is_charged(self) -> bool {
-        self != Way::Vmsplice
+        !matches!(self, Way::Vmsplice | Way::Udmabuf)
     }
 
     /// What it does to memory, in words: `locked (mlock)`, `pinned (vmsplice references)`.
@@ -58,6 +61,7 @@ impl Way {
             Way::ShmLock => "locked (SHM_LOCK)",
             Way::Vmsplice => "pinned (vmsplice references)",
             Way::IoUring => "pinned (io_uring registration)",
+            Way::Udmabuf => "pinned (udmabuf)",
         }
     }
 }
@@ -68,6 +72,7 @@ words!(
     ShmLock "shm-lock",
     Vmsplice "vmsplice",
     IoUring "io-uring",
+    Udmabuf "udmabuf",
 );
 
 /// Undoes a hold.
@@ -213,6 +218,13 @@ pub trait Holds {
     /// `kernel.io_uring_disabled`, seccomp); else as io_uring_register(2): `ENOMEM` beyond
     /// `RLIMIT_MEMLOCK` without `CAP_IPC_LOCK`.
     fn io_uring<'a>(&'a self, mapping: &'a Mapping) -> Result<Held<'a>>;
+
+    /// Pins a mapping of a memfd as a dma-buf of `/dev/udmabuf`.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unsupported`] where there is no such device, it is not permitted, or the mapping's file cannot be
+    /// opened again (`/proc/self/map_files`, root); else as `UDMABUF_CREATE`: `EINVAL` beyond the module's `size_limit_mb`.
+    fn udmabuf<'a>(&'a self, mapping: &'a Mapping) -> Result<Held<'a>>;
 }
 
 #[cfg(test)]

@@ -145,7 +145,7 @@ pub(crate) struct RoundtripFlags {
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReclaimFlags {
     /// What is done with memory: none, plain, mlock, shm-lock, shm-churn (locked and unlocked over and
-    /// over), vmsplice, io-uring. Costs a page are measured of all but none and shm-churn; beside the load
+    /// over), vmsplice, io-uring, udmabuf. Costs a page are measured of all but none and shm-churn; beside the load
     /// none always stands [default: costs of all, the load beside none, vmsplice, mlock, shm-lock].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) mode: Vec<Mode>,

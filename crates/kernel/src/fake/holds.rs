@@ -42,6 +42,7 @@ impl HoldCosts {
             Way::ShmLock => (0, 174, 375, 272),
             Way::Vmsplice => (80, 60, 800, 800),
             Way::IoUring => (100, 90, 780, 780),
+            Way::Udmabuf => (90, 50, 790, 790),
         };
         HoldCosts {
             take,
@@ -141,6 +142,9 @@ impl Fake {
             (Way::IoUring, Some(&(libc::ENOSYS | libc::EPERM))) => {
                 return Err(Error::unsupported("io_uring", "this kernel refuses it"));
             }
+            (Way::Udmabuf, Some(&libc::ENOENT)) => {
+                return Err(Error::unsupported("udmabuf", "there is no /dev/udmabuf"));
+            }
             (_, Some(&errno)) => return Err(fail(errno)),
             (_, None) => {}
         }
@@ -219,6 +223,11 @@ impl Holds for Fake {
         let length = mapping.range().length();
         self.hold(Way::IoUring, "io_uring_register(BUFFERS)", mapping, length)
     }
+
+    fn udmabuf<'a>(&'a self, mapping: &'a Mapping) -> Result<Held<'a>> {
+        let length = mapping.range().length();
+        self.hold(Way::Udmabuf, "UDMABUF_CREATE", mapping, length)
+    }
 }
 
 #[cfg(test)]
@@ -247,6 +256,7 @@ mod tests {
                 Way::ShmLock => fake.shm_lock(&segment),
                 Way::Vmsplice => fake.vmsplice(&memory),
                 Way::IoUring => fake.io_uring(&memory),
+                Way::Udmabuf => fake.udmabuf(&memory),
             };
             assert_eq!(held.unwrap_err().errno(), Some(libc::EIO), "{way}");
         }

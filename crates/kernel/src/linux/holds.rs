@@ -226,6 +226,15 @@ impl Holds for Linux {
             Ok(())
         }))
     }
+
+    fn udmabuf<'a>(&'a self, mapping: &'a Mapping) -> Result<Held<'a>> {
+        let buffer = super::devices::dma_buf_of(mapping)?;
+        let target = mapping.range().length();
+        Ok(Held::new(Way::Udmabuf, target, move || {
+            drop(buffer);
+            Ok(())
+        }))
+    }
 }
 
 fn no_ring(system: Linux, error: rustix::io::Errno) -> Error {

@@ -200,7 +200,7 @@ impl Memory for Linux {
 
     fn mem_file(&self, length: Bytes) -> Result<MemFile> {
         use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-        let fd = memfd_create("stopgap", MemfdFlags::CLOEXEC)
+        let fd = memfd_create("stopgap", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
             .map_err(|e| Error::call("memfd_create", length, e))?;
         ftruncate(&fd, length.0).map_err(|e| Error::call("ftruncate", length, e))?;
         Ok(MemFile {

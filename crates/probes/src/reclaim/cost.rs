@@ -125,6 +125,7 @@ pub(super) fn hold<'a>(system: &'a dyn System, mapping: &'a Mapping, way: Way) -
         Way::Mlock => system.mlock(mapping),
         Way::Vmsplice => system.vmsplice(mapping),
         Way::IoUring => system.io_uring(mapping),
+        Way::Udmabuf => system.udmabuf(mapping),
         Way::ShmLock => unreachable!("callers hold segments by themselves"),
     }
 }

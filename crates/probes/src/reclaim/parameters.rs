@@ -22,7 +22,7 @@ pub enum Mode {
 
 impl Mode {
     /// All of them.
-    pub const ALL: [Mode; 7] = [
+    pub const ALL: [Mode; 8] = [
         Mode::None,
         Mode::Plain,
         Mode::Held(Way::Mlock),
@@ -30,9 +30,10 @@ impl Mode {
         Mode::ShmChurn,
         Mode::Held(Way::Vmsplice),
         Mode::Held(Way::IoUring),
+        Mode::Held(Way::Udmabuf),
     ];
 
-    /// Those that have a cost a page.
+    /// Those whose cost a page is measured where nothing else is said: what any kernel has.
     pub const COSTS: [Mode; 5] = [
         Mode::Plain,
         Mode::Held(Way::Mlock),
@@ -49,6 +50,12 @@ impl Mode {
         Mode::Held(Way::Mlock),
         Mode::Held(Way::ShmLock),
     ];
+
+    /// Whether it has a cost a page.
+    #[must_use]
+    pub fn has_costs(self) -> bool {
+        matches!(self, Mode::Plain | Mode::Held(_))
+    }
 
     /// Its one word: `none`, `plain`, `shm-churn`, or the way's.
     #[must_use]
@@ -322,7 +329,8 @@ mod tests {
     #[test]
     fn only_references_pin() {
         let pins: Vec<_> = Mode::ALL.into_iter().filter(|mode| mode.pins()).collect();
-        assert_eq!(pins, [Mode::Held(Way::Vmsplice), Mode::Held(Way::IoUring)]);
+        let ways = [Way::Vmsplice, Way::IoUring, Way::Udmabuf];
+        assert_eq!(pins, ways.map(Mode::Held));
     }
 
     #[test]

@@ -39,6 +39,8 @@ fn cannot_open(what: impl std::fmt::Display, path: &Path, error: Error, absent: 
     }
 }
 
+pub(super) use objects::dma_buf_of;
+
 impl Devices for Linux {
     fn objects(&self, maker: &Maker, room: Room) -> Result<Box<dyn ObjectDevice + '_>> {
         match maker {

@@ -306,6 +306,41 @@ pub(super) struct Udmabuf {
 const UDMABUF: &str = "/dev/udmabuf";
 const NO_UDMABUF: &str = "the kernel needs CONFIG_UDMABUF (where it is a module: modprobe udmabuf)";
 
+/// A dma-buf of `length` bytes of a memfd sealed against shrinking, from `offset` on.
+fn dma_buf(device: &OwnedFd, memory: &OwnedFd, offset: u64, length: Bytes) -> Result<OwnedFd> {
+    use std::os::fd::AsRawFd;
+    let mut create = UdmabufCreate {
+        memfd: memory.as_raw_fd().cast_unsigned(),
+        flags: 1, // UDMABUF_FLAGS_CLOEXEC
+        offset,
+        size: length.0,
+    };
+    let number = ioctl::ask(device, length, &mut create)?;
+    // SAFETY: the kernel has just made this descriptor for us; nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// The driver takes no file whose end could come nearer, and none that is sealed against writing.
+fn seal(memory: &OwnedFd) -> Result<()> {
+    fcntl_add_seals(memory, SealFlags::SHRINK)
+        .map_err(|e| Error::call("fcntl(F_ADD_SEALS)", "F_SEAL_SHRINK", e))
+}
+
+/// A dma-buf of the memfd that is mapped there, all of it, from its start on.
+pub(in crate::linux) fn dma_buf_of(mapping: &Mapping) -> Result<OwnedFd> {
+    let path = Path::new(UDMABUF);
+    let device = open(path).map_err(|e| cannot_open("udmabuf", path, e, NO_UDMABUF))?;
+    let range = mapping.range();
+    let file = format!("/proc/self/map_files/{:x}-{:x}", range.start, range.end);
+    let memory = open(Path::new(&file)).map_err(|error| {
+        let advice =
+            format!("the file of a mapping cannot be opened again ({error}); as root it can");
+        Error::unsupported("udmabuf", advice)
+    })?;
+    seal(&memory)?;
+    dma_buf(&device, &memory, 0, range.length())
+}
+
 impl Udmabuf {
     pub(super) fn open(system: Linux, room: Room) -> Result<Udmabuf> {
         let path = Path::new(UDMABUF);
@@ -324,9 +359,7 @@ impl Udmabuf {
         )
         .map_err(|e| Error::call("memfd_create", Bytes(length), e))?;
         ftruncate(&memory, length).map_err(|e| Error::call("ftruncate", Bytes(length), e))?;
-        // The driver takes no file whose end could come nearer, and none that is sealed against writing.
-        fcntl_add_seals(&memory, SealFlags::SHRINK)
-            .map_err(|e| Error::call("fcntl(F_ADD_SEALS)", "F_SEAL_SHRINK", e))?;
+        seal(&memory)?;
         Ok(Udmabuf {
             device,
             memory,
@@ -342,7 +375,6 @@ impl ObjectDevice for Udmabuf {
     }
 
     fn create(&mut self, length: Bytes) -> Result<Object> {
-        use std::os::fd::AsRawFd;
         let length = whole_pages(length)?;
         let part = self
             .free
@@ -356,17 +388,10 @@ impl ObjectDevice for Udmabuf {
                     none,
                 )
             })?;
-        let mut create = UdmabufCreate {
-            memfd: self.memory.as_raw_fd().cast_unsigned(),
-            flags: 1, // UDMABUF_FLAGS_CLOEXEC
-            // Inside of the file, whose length is a product of both.
-            offset: part * self.stride.0,
-            size: length.0,
-        };
-        let number =
-            ioctl::ask(&self.device, length, &mut create).inspect_err(|_| self.free.push(part))?;
-        // SAFETY: the kernel has just made this descriptor for us; nobody else has it.
-        let fd = unsafe { OwnedFd::from_raw_fd(number) };
+        // Inside of the file, whose length is a product of both.
+        let offset = part * self.stride.0;
+        let fd = dma_buf(&self.device, &self.memory, offset, length)
+            .inspect_err(|_| self.free.push(part))?;
         Ok(Object {
             handle: Handle::DmaBuf(fd, Some(part)),
             length,
