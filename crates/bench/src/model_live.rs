@@ -12,6 +12,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use serde_json::Value;
 use stopgap_cli::{Failure, print, progress_bar};
+use stopgap_events::units::Bytes;
 use stopgap_kernel::signals;
 use stopgap_report::text::number;
 
@@ -53,7 +54,7 @@ struct Question {
 const QUESTIONS: [Question; 3] = [
     Question {
         name: "roundtrip",
-        probe: "probe roundtrip --duration 90s",
+        probe: "probe roundtrip --client poll,epoll,read --server poll --k 1 --work 0,5us,20us,50us --batch 1,32 --reply together,each --runs 5 --duration 90s",
         replay: Some("replay roundtrip --policy linux-6.12"),
     },
     Question {
@@ -73,10 +74,13 @@ const QUESTIONS: [Question; 3] = [
 /// Why a cell is off, by the beginning of its name.
 const BECAUSE: [(&str, &str); 5] = [
     (
-        "roundtrip: poll, replies each, work 5 us",
+        "roundtrip: poll client, poll server, 5 us of work, 32 replies by a write each",
         "a reply costs server and client almost the same, so what breaks a run of pre-emptions decides, and the model has no other tasks, interrupts and ticks",
     ),
-    ("roundtrip: epoll, replies each, work 5 us", "as for poll"),
+    (
+        "roundtrip: epoll client, poll server, 5 us of work, 32 replies by a write each",
+        "as for poll",
+    ),
     (
         "roundtrip:",
         "near the change from one regime to the other: a tenth more or less CPU time of a reply moves the figure by half",
@@ -87,7 +91,7 @@ const BECAUSE: [(&str, &str); 5] = [
     ),
     (
         "chunks:",
-        "what compaction finds depends on zones, migrate types, per-CPU lists and skip hints that a snapshot does not tell",
+        "states made alike differ in what compaction scans and moves, by the skip hints and large folios that they hold, which no snapshot tells; the model starts from the first",
     ),
 ];
 
@@ -100,6 +104,7 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     fs::create_dir_all(&flags.keep).map_err(failed(flags.keep.display()))?;
     let keep = fs::canonicalize(&flags.keep).map_err(failed(flags.keep.display()))?;
     let mut cells: BTreeMap<String, Vec<Pair>> = BTreeMap::new();
+    let mut work = BTreeMap::new();
     let bar = progress_bar();
     for round in 1..=flags.rounds {
         for question in &QUESTIONS {
@@ -122,7 +127,12 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
                     recorded(&program, &keep, &words, &replayed)?;
                     replayed_cells(name, &read(&replayed)?)
                 }
-                None => chunks_cells(&read(&record)?),
+                None => {
+                    let run = read(&record)?;
+                    let (cells, counted) = chunks_cells(&run);
+                    work.extend(counted);
+                    cells
+                }
             };
             for (cell, pair) in seen {
                 cells.entry(cell).or_default().push(pair);
@@ -133,7 +143,7 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     if cells.is_empty() {
         return Err(Failure::error("no cell was both measured and modelled"));
     }
-    let (table, near) = table(&cells);
+    let (table, near) = table(&cells, &work);
     let enough = near as f64 >= MOST * cells.len() as f64;
     let text = match &flags.output {
         Some(_) => page(&table, flags.rounds),
@@ -197,11 +207,7 @@ fn replayed_cells(question: &str, replay: &Value) -> Vec<(String, Pair)> {
                 &row["measured"]["switches"],
             ),
             _ => (
-                format!(
-                    "{} {}",
-                    row["policy"].as_str().unwrap_or(""),
-                    row["parameters"]["pinned"].as_str().unwrap_or("")
-                ),
+                format!("{} {}", row["policy"].as_str().unwrap_or(""), size(row)),
                 &row["scanned_per_reclaimed"],
                 &row["measured"]["scanned_per_reclaimed"],
             ),
@@ -213,13 +219,22 @@ fn replayed_cells(question: &str, replay: &Value) -> Vec<(String, Pair)> {
     cells
 }
 
-/// The strategies of a probe of `chunks` that it modelled on its snapshot, a pair a run: milliseconds a buffer.
-fn chunks_cells(run: &Value) -> Vec<(String, Pair)> {
+/// What is pinned in a row of `reclaim`.
+fn size(row: &Value) -> String {
+    let pinned = &row["parameters"]["pinned"];
+    pinned
+        .as_u64()
+        .map_or_else(String::new, |bytes| Bytes(bytes).to_string())
+}
+
+/// The strategies of a probe of `chunks` that it modelled on its snapshot, a pair a run: milliseconds a buffer; and what
+/// compaction did for them, in words.
+fn chunks_cells(run: &Value) -> (Vec<(String, Pair)>, BTreeMap<String, String>) {
     let answers = rows(run, "answers");
     let series: Vec<&Value> = answers.flat_map(|answer| rows(answer, "series")).collect();
     let values = |series: &Value| {
         let blocks = rows(series, "blocks").filter_map(|block| block["value"].as_f64());
-        blocks.map(|ns| ns / 1e6).collect::<Vec<_>>()
+        blocks.collect::<Vec<_>>()
     };
     let named = |name: &str| {
         series
@@ -228,24 +243,44 @@ fn chunks_cells(run: &Value) -> Vec<(String, Pair)> {
             .copied()
             .collect::<Vec<_>>()
     };
-    let mut cells = Vec::new();
+    let (mut cells, mut work) = (Vec::new(), BTreeMap::new());
     for modelled in named("take by the model") {
         let [size, strategy] = ["size", "strategy"].map(|name| &modelled["parameters"][name]);
-        let takes = named("take").into_iter();
-        let mut same = takes.filter(|take| {
-            take["parameters"]["size"] == *size && take["parameters"]["strategy"] == *strategy
-        });
-        let (Some(take), Some(&modelled)) = (same.next(), values(modelled).first()) else {
+        let of = |name: &str| {
+            let mut same = named(name).into_iter().filter(|other| {
+                other["parameters"]["size"] == *size && other["parameters"]["strategy"] == *strategy
+            });
+            same.next().map(values).unwrap_or_default()
+        };
+        let takes = of("take");
+        let (false, Some(&modelled)) = (takes.is_empty(), values(modelled).first()) else {
             continue;
         };
         let word = |value: &Value| value.as_str().unwrap_or("").to_owned();
         let cell = format!("chunks: {} by {}, ms", word(size), word(strategy));
-        let pairs = values(take)
+        let pairs = takes
             .into_iter()
-            .map(|measured| (cell.clone(), (modelled, measured)));
+            .map(|measured| (cell.clone(), (modelled / 1e6, measured / 1e6)));
         cells.extend(pairs);
+        let counts = [("scanned", "scanned by compaction"), ("moved", "moved")];
+        let counts = counts.map(|(word, name)| {
+            let live = of(name);
+            let modelled = of(&format!("{name}, by the model"));
+            let least = live.iter().copied().fold(f64::INFINITY, f64::min);
+            let most = live.iter().copied().fold(0.0, f64::max);
+            match modelled.first() {
+                Some(&modelled) if most > 0.0 => format!(
+                    "{word} {} to {} pages, modelled {}",
+                    number(least),
+                    number(most),
+                    number(modelled)
+                ),
+                _ => String::new(),
+            }
+        });
+        work.insert(cell, counts.join("; ").trim_matches([';', ' ']).to_owned());
     }
-    cells
+    (cells, work)
 }
 
 /// The middle one of `values`, the mean of two where there are two.
@@ -260,7 +295,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// The table, and how many of its cells are near.
-fn table(cells: &BTreeMap<String, Vec<Pair>>) -> (String, usize) {
+fn table(cells: &BTreeMap<String, Vec<Pair>>, work: &BTreeMap<String, String>) -> (String, usize) {
     let mut text = String::from(
         "| cell | modelled | measured (least..most) | modelled/measured | of each round | |\n|---|---|---|---|---|---|\n",
     );
@@ -277,11 +312,16 @@ fn table(cells: &BTreeMap<String, Vec<Pair>>) -> (String, usize) {
         let is_near = (1.0 / NEAR..=NEAR).contains(&ratio);
         near += usize::from(is_near);
         let because = BECAUSE.iter().find(|(begin, _)| cell.starts_with(begin));
-        let word = match (is_near, because) {
+        let mut word = match (is_near, because) {
             (true, _) => "within 25 %".to_owned(),
             (false, Some((_, because))) => format!("**off**: {because}"),
             (false, None) => "**off**, cause unknown".to_owned(),
         };
+        if let (false, Some(work)) = (is_near, work.get(cell))
+            && !work.is_empty()
+        {
+            let _ = write!(word, " ({work})");
+        }
         let each: Vec<String> = pairs
             .iter()
             .map(|pair| format!("{:.2}", pair.0 / pair.1))
@@ -318,7 +358,7 @@ fn page(table: &str, rounds: u32) -> String {
         .collect();
     format!(
         "# The models beside the kernel that runs\n\n`cargo run --release -p stopgap-bench -- model-live --keep DIR -o \
-         docs/model-live.md` writes this page: {rounds} rounds of\n\n```\n{}\n```\n\nMedians over the rounds; \
+         docs/model-live.md` writes this page: {rounds} rounds of\n\n```\n{}\n```\n\nMedians over the rounds of `stopgap-bench model-live`; \
          *measured* with the least and the most of a round. `roundtrip`: switches a request; `reclaim`: pages scanned a page\n\
          reclaimed; `chunks`: milliseconds a buffer. A model is *within 25 %* where its median over the measured one lies \
          between 0.8 and\n1.25; the program exits with status 2 where fewer than 80 % of cells do. No price comes from the \
@@ -344,14 +384,20 @@ mod tests {
             ),
             ("else".to_owned(), vec![(1.0, 2.0)]),
         ]);
-        let (table, near) = table(&cells);
+        let work = "scanned 5.00 to 9.00 pages, modelled 1.00".to_owned();
+        let work = BTreeMap::from([("chunks: 64M by thp-direct, ms".to_owned(), work)]);
+        let (table, near) = table(&cells, &work);
         assert_eq!(near, 1);
         assert!(
             table.contains("| 10.0 | 11.0 (9.00..30.0) | 0.91 | 1.11 0.91 0.33 | within 25 % |"),
             "{table}"
         );
         assert!(
-            table.contains("0.33 | 0.33 | **off**: what compaction finds"),
+            table.contains("0.33 | 0.33 | **off**: states made alike"),
+            "{table}"
+        );
+        assert!(
+            table.contains("from the first (scanned 5.00 to 9.00 pages, modelled 1.00) |"),
             "{table}"
         );
         assert!(table.contains("**off**, cause unknown"), "{table}");
@@ -369,13 +415,24 @@ mod tests {
         ]});
         let cells = replayed_cells("roundtrip", &replay);
         assert_eq!(cells, [("roundtrip: a".to_owned(), (2.0, 4.0))]);
+        let row = serde_json::json!({"policy": "held", "parameters": {"pinned": 33_554_432}, "scanned_per_reclaimed": 3.0,
+            "measured": {"scanned_per_reclaimed": 2.0}});
+        let cells = replayed_cells("reclaim", &serde_json::json!({"rows": [row]}));
+        assert_eq!(cells, [("reclaim: held 32 MiB".to_owned(), (3.0, 2.0))]);
         let parameters = serde_json::json!({"size": "64M", "strategy": "base"});
         let run = serde_json::json!({"answers": [{"series": [
             {"name": "take", "parameters": parameters, "blocks": [{"value": 2e6}, {"value": 4e6}]},
             {"name": "take by the model", "parameters": parameters, "blocks": [{"value": 3e6}]},
+            {"name": "moved", "parameters": parameters, "blocks": [{"value": 7.0}, {"value": 5.0}]},
+            {"name": "moved, by the model", "parameters": parameters, "blocks": [{"value": 6.0}]},
         ]}]});
         let cell = "chunks: 64M by base, ms".to_owned();
         let pairs = [(cell.clone(), (3.0, 2.0)), (cell, (3.0, 4.0))];
-        assert_eq!(chunks_cells(&run), pairs);
+        let (cells, work) = chunks_cells(&run);
+        assert_eq!(cells, pairs);
+        assert_eq!(
+            work["chunks: 64M by base, ms"],
+            "moved 5.00 to 7.00 pages, modelled 6.00"
+        );
     }
 }
