@@ -22,6 +22,7 @@
 //! cargo run --release -p stopgap-bench -- attack mutants  # changed files of each format: an answer or an error?
 //! cargo run --release -p stopgap-bench -- mails           # the five mails, claim by claim: docs/mails.md
 //! cargo run --release -p stopgap-bench -- model-live --keep DIR   # each cell of a model beside the live kernel: docs/model-live.md
+//! cargo run --release -p stopgap-bench -- screens         # what documents show is what the commands print
 //! ```
 
 mod arena;
@@ -37,6 +38,7 @@ mod model_live;
 mod overhead;
 mod peers;
 mod preload_soak;
+mod screens;
 mod simulate;
 mod soak;
 mod threads;
@@ -130,6 +132,9 @@ enum Command {
     /// Every cell that a probe measures and a model predicts, in rounds, as a table. Exit status 2 where fewer than 80 % of
     /// them are within 25 %. Root.
     ModelLive(model_live::Flags),
+    /// Runs the commands that documents show and those of the list of capabilities, and compares what they print. Exit status 2
+    /// where one prints something else.
+    Screens(screens::Flags),
     /// One run of `preload-soak`.
     #[command(hide = true)]
     PreloadSoakRun(preload_soak::RunFlags),
@@ -158,6 +163,7 @@ impl Command {
             Command::Attack(flags) => attack::run(&flags),
             Command::Mails(flags) => mails::run(&flags),
             Command::ModelLive(flags) => model_live::run(&flags),
+            Command::Screens(flags) => screens::run(&flags),
             Command::PreloadSoak(flags) => preload_soak::run(&flags),
             Command::PreloadSoakRun(flags) => preload_soak::run_one(flags),
         }

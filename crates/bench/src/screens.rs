@@ -1,0 +1,615 @@
+//! `stopgap-bench screens`: what the documents show is what the commands print.
+//!
+//! Two kinds of text are read. The README and `docs/` show screens; those of models, which are the same on each machine, are
+//! compared, and of `replay placement`, whose times are this machine's, the counts. `checks/capabilities/` lists what a user can
+//! do, each with a command; there every block is run, and all that a command prints is compared.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+
+use stopgap_cli::{Failure, print};
+use stopgap_kernel::signals;
+
+use crate::attack::{failed, program};
+
+/// Exit status where a command prints something else.
+const DIFFERS: u8 = 2;
+/// The longest that a command may take.
+const SECONDS: &str = "120";
+
+#[derive(clap::Args)]
+pub(crate) struct Flags {
+    /// Documents (*.md) and folders of them [default: README.md, docs and checks/capabilities, below the current folder].
+    #[arg(value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// Only commands that contain this text.
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+    /// The program [default: stopgap beside this one].
+    #[arg(long, value_name = "FILE")]
+    stopgap: Option<PathBuf>,
+}
+
+/// How a block is compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Fence {
+    /// Every number is as good as any other.
+    numbers: bool,
+    /// For root alone.
+    root: bool,
+}
+
+/// A command of a document and what is printed below it.
+#[derive(Debug, PartialEq, Eq)]
+struct Screen {
+    line: usize,
+    fence: Fence,
+    command: String,
+    status: i32,
+    below: String,
+}
+
+/// The screens of a document, in order.
+fn screens(text: &str) -> Vec<Screen> {
+    let mut screens: Vec<Screen> = Vec::new();
+    let mut fence = None;
+    let mut lines = text.lines().enumerate();
+    while let Some((at, line)) = lines.next() {
+        if let Some(words) = line.strip_prefix("```") {
+            fence = match (fence, words.strip_prefix("console")) {
+                (None, Some(words)) => Some(Fence {
+                    numbers: words.split_whitespace().any(|word| word == "numbers"),
+                    root: words.split_whitespace().any(|word| word == "root"),
+                }),
+                _ => None,
+            };
+            // Where a block begins, what follows belongs to no command.
+            screens.extend(fence.map(|fence| Screen {
+                line: at,
+                fence,
+                command: String::new(),
+                status: 0,
+                below: String::new(),
+            }));
+            continue;
+        }
+        let Some(fence) = fence else { continue };
+        if let Some(command) = line.strip_prefix("$ ") {
+            let mut command = command.to_owned();
+            while command.ends_with('\\') {
+                command.pop();
+                command.push_str(lines.next().map_or("", |(_, more)| more.trim_start()));
+            }
+            let (command, note) = command.split_once("  # ").unwrap_or((&command, ""));
+            screens.push(Screen {
+                line: at + 1,
+                fence,
+                command: command.trim().to_owned(),
+                status: exit_status(note).unwrap_or(0),
+                below: String::new(),
+            });
+        } else if let Some(screen) = screens.last_mut() {
+            screen.below.push_str(line);
+            screen.below.push('\n');
+        }
+    }
+    screens.retain(|screen| !screen.command.is_empty());
+    screens
+}
+
+fn exit_status(note: &str) -> Option<i32> {
+    note.trim().strip_prefix("exit ")?.parse().ok()
+}
+
+/// The words of a text, however its lines are broken; where numbers do not count, `#` for each with its unit.
+fn words(text: &str, fence: Fence) -> Vec<String> {
+    let words = text.split_whitespace();
+    if !fence.numbers {
+        return words.map(str::to_owned).collect();
+    }
+    let mut all: Vec<String> = Vec::new();
+    for word in words {
+        let word = without_numbers(word);
+        let bare = word.trim_end_matches([',', '.', ';', ':', ')']);
+        match all.last_mut() {
+            // `4.85 ms,`: the unit goes, the comma stays.
+            Some(before) if before.ends_with('#') && UNITS.contains(&bare) => {
+                before.push_str(&word[bare.len()..]);
+            }
+            _ => all.push(word),
+        }
+    }
+    all
+}
+
+const UNITS: [&str; 12] = [
+    "ns", "us", "ms", "s", "min", "h", "B", "KiB", "MiB", "GiB", "%", "x",
+];
+
+/// `#` for each number of a word and the unit that touches it.
+fn without_numbers(word: &str) -> String {
+    let mut out = String::new();
+    let mut rest = word;
+    while let Some(at) = rest.find(|letter: char| letter.is_ascii_digit()) {
+        out.push_str(&rest[..at]);
+        out.push('#');
+        let bytes = rest.as_bytes();
+        let mut end = at;
+        // 12,345.6 is one number, and 0.7..1.2 two.
+        while end < bytes.len()
+            && (bytes[end].is_ascii_digit()
+                || (matches!(bytes[end], b',' | b'.')
+                    && bytes.get(end + 1).is_some_and(u8::is_ascii_digit)))
+        {
+            end += 1;
+        }
+        rest = &rest[end..];
+        let letters = rest
+            .find(|letter: char| !letter.is_ascii_alphabetic() && letter != '%')
+            .unwrap_or(rest.len());
+        if UNITS.contains(&&rest[..letters]) || matches!(&rest[..letters], "K" | "M" | "G" | "k") {
+            rest = &rest[letters..];
+        }
+    }
+    out + rest
+}
+
+/// The first part of a screen that is not what was printed. Parts lie between lines of `...`; a whole screen begins and ends
+/// with what was printed, an excerpt anywhere.
+fn difference(screen: &Screen, printed: &str, whole: bool) -> Option<String> {
+    let printed = words(printed, screen.fence);
+    let mut parts: Vec<Vec<&str>> = vec![Vec::new()];
+    for line in screen.below.lines() {
+        match line.trim() {
+            "..." => parts.push(Vec::new()),
+            _ => parts.last_mut().expect("one at least").push(line),
+        }
+    }
+    let last = parts.len() - 1;
+    let mut from = 0;
+    for (index, lines) in parts.iter().enumerate() {
+        let part = words(&lines.join("\n"), screen.fence);
+        let rest = &printed[from..];
+        let found = if whole && index == 0 && !rest.starts_with(&part) {
+            None
+        } else if whole && index == last {
+            let at = rest.len().checked_sub(part.len());
+            at.filter(|at| rest.ends_with(&part) && (last > 0 || *at == 0))
+        } else if part.is_empty() {
+            Some(0)
+        } else {
+            rest.windows(part.len()).position(|window| *window == part)
+        };
+        let Some(at) = found else {
+            // From where the longest beginning of it stands: what is there instead.
+            let kept = (0..=part.len())
+                .rev()
+                .find(|kept| {
+                    *kept == 0 || rest.windows(*kept).any(|window| *window == part[..*kept])
+                })
+                .unwrap_or(0);
+            let instead = match kept {
+                0 => 0,
+                _ => {
+                    rest.windows(kept)
+                        .position(|window| *window == part[..kept])
+                        .unwrap_or(0)
+                        + kept
+                }
+            };
+            let some =
+                |words: &[String]| words.iter().take(30).cloned().collect::<Vec<_>>().join(" ");
+            return Some(format!(
+                "after {:?}\n  the document has: {}\n  printed is:       {}",
+                some(&part[kept.saturating_sub(8)..kept]),
+                some(&part[kept..]),
+                some(&rest[instead..])
+            ));
+        };
+        from += at + part.len();
+    }
+    None
+}
+
+/// Screens of commands that print the same on each machine and need no file.
+fn of_a_model(command: &str) -> bool {
+    let models = [
+        "stopgap replay chunks",
+        "stopgap replay roundtrip",
+        "stopgap replay reclaim",
+        "stopgap advise",
+    ];
+    models.iter().any(|model| command.starts_with(model))
+        && ![".parquet", ".json", "--beside"]
+            .iter()
+            .any(|part| command.contains(part))
+}
+
+fn of_placement(command: &str) -> bool {
+    command.starts_with("stopgap replay placement") && !command.contains(".parquet")
+}
+
+/// The cells of a table of `replay placement` that no clock decides, by policy and N, and what is said of work over N.
+fn counts(screen: &str) -> Vec<Vec<&str>> {
+    const COUNTS: [&str; 7] = [
+        "policy",
+        "N",
+        "ops",
+        "work/map",
+        "steps/op",
+        "span/live",
+        "failed",
+    ];
+    let cells = |line| -> Vec<&str> {
+        str::split(line, "  ")
+            .map(str::trim)
+            .filter(|cell| !cell.is_empty())
+            .collect()
+    };
+    let mut head = Vec::new();
+    let mut rows = Vec::new();
+    for line in screen.lines() {
+        let row = cells(line);
+        match row.first() {
+            Some(&"policy") => head = row,
+            _ if row.get(1) == Some(&"work a map") => rows.push(row),
+            Some(_) if row.len() == head.len() => {
+                let kept = head
+                    .iter()
+                    .zip(&row)
+                    .filter(|(name, _)| COUNTS.contains(name));
+                rows.push(kept.map(|(_, cell)| *cell).collect());
+            }
+            _ => head.clear(),
+        }
+    }
+    rows
+}
+
+/// A row of the table of advice in docs/questions/chunks.md, as the command and what it must print.
+fn advice(row: &str) -> Option<(String, Vec<String>)> {
+    let cells: Vec<String> = row
+        .split('|')
+        .map(|cell| cell.trim().replace('`', ""))
+        .collect();
+    let [_, memory, access, answer, runner_up, _] = &cells[..] else {
+        return None;
+    };
+    // `list (as good: old, ttm), 0.64 ms; below 34 passes fold`
+    let (answer, below) = answer.split_once("; below ").unwrap_or((answer, ""));
+    let (policy, rest) = answer.split_once(" (as good: ")?;
+    let (as_good, time) = rest.split_once("), ")?;
+    let mut parts = vec![
+        format!("use {policy}: {time} in a buffer's life"),
+        format!("as good: {as_good}"),
+        format!("runner-up {runner_up}"),
+    ];
+    if let Some((passes, first)) = below.split_once(" passes ") {
+        parts.push(format!("by passes: {first}, from {passes} on {policy}"));
+    }
+    let command = format!("stopgap advise chunks {memory} --device 4K,64K,2M --access {access}");
+    Some((command, parts))
+}
+
+/// A command of a document that is run, and how what it prints is judged.
+enum Check<'a> {
+    Whole(&'a Screen),
+    Excerpt(&'a Screen),
+    Counts(&'a Screen),
+    Parts(usize, String, Vec<String>),
+}
+
+impl Check<'_> {
+    fn command(&self) -> &str {
+        match self {
+            Check::Whole(screen) | Check::Excerpt(screen) | Check::Counts(screen) => {
+                &screen.command
+            }
+            Check::Parts(_, command, _) => command,
+        }
+    }
+
+    fn line(&self) -> usize {
+        match self {
+            Check::Whole(screen) | Check::Excerpt(screen) | Check::Counts(screen) => screen.line,
+            Check::Parts(line, ..) => *line,
+        }
+    }
+
+    /// What does not hold of what was printed.
+    fn fault(&self, status: Option<i32>, printed: &str) -> Option<String> {
+        let expected = match self {
+            Check::Whole(screen) => screen.status,
+            _ => 0,
+        };
+        if status != Some(expected) {
+            let status = status.map_or("a signal".to_owned(), |status| status.to_string());
+            return Some(format!(
+                "exit status {status}, not {expected}:\n{}",
+                printed.trim()
+            ));
+        }
+        match self {
+            Check::Whole(screen) => difference(screen, printed, true),
+            Check::Excerpt(screen) => difference(screen, printed, false),
+            Check::Counts(screen) => {
+                let now = counts(printed);
+                let lost = counts(&screen.below)
+                    .into_iter()
+                    .find(|row| !now.contains(row))?;
+                Some(format!("no row {lost:?} in {now:#?}"))
+            }
+            Check::Parts(.., parts) => {
+                let fence = Fence::default();
+                let now = words(printed, fence).join(" ");
+                let lost = parts.iter().find(|part| !now.contains(*part))?;
+                Some(format!("no {lost:?} in {now}"))
+            }
+        }
+    }
+}
+
+/// What is to be run of a document.
+fn checks<'a>(text: &str, screens: &'a [Screen], list: bool) -> Vec<Check<'a>> {
+    if list {
+        return screens.iter().map(Check::Whole).collect();
+    }
+    let mut checks = Vec::new();
+    for screen in screens {
+        if screen.below.is_empty() {
+            continue;
+        }
+        if of_a_model(&screen.command) {
+            checks.push(Check::Excerpt(screen));
+        } else if of_placement(&screen.command) && !counts(&screen.below).is_empty() {
+            checks.push(Check::Counts(screen));
+        }
+    }
+    let rows = text.lines().enumerate();
+    let rows = rows.skip_while(|(_, row)| !row.starts_with("| memory | device {4K,64K,2M}"));
+    for (at, row) in rows.take_while(|(_, row)| row.starts_with('|')).skip(2) {
+        checks.extend(advice(row).map(|(command, parts)| Check::Parts(at + 1, command, parts)));
+    }
+    checks
+}
+
+/// Tests that a document names, as `crates/x/tests/y.rs::name`, but that are not there, below `root`.
+fn lost_tests<'a>(text: &'a str, root: &Path) -> Vec<&'a str> {
+    let words = text.split(|letter: char| !letter.is_alphanumeric() && !"_/.:-".contains(letter));
+    words
+        .filter(|word| {
+            let Some((file, name)) = word.trim_end_matches(['.', ':']).split_once(".rs::") else {
+                return false;
+            };
+            let source = fs::read_to_string(root.join(format!("{file}.rs"))).unwrap_or_default();
+            let name = name.rsplit("::").next().unwrap_or(name);
+            !source.contains(&format!("fn {name}("))
+        })
+        .collect()
+}
+
+/// Documents that were named, and those in folders that were.
+fn documents(paths: &[PathBuf], found: &mut Vec<PathBuf>) -> Result<(), Failure> {
+    for path in paths {
+        if !path.is_dir() {
+            found.push(path.clone());
+            continue;
+        }
+        let entries = fs::read_dir(path).map_err(failed(path.display()))?;
+        let mut below: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        below.retain(|path| path.is_dir() || path.extension().is_some_and(|end| end == "md"));
+        below.sort();
+        documents(&below, found)?;
+    }
+    Ok(())
+}
+
+fn copied(from: &Path, to: &Path) -> std::io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let to = to.join(entry.file_name());
+        match entry.file_type()?.is_dir() {
+            true => copied(&entry.path(), &to)?,
+            false => fs::copy(entry.path(), to).map(drop)?,
+        }
+    }
+    Ok(())
+}
+
+/// Runs a command of a document by a shell, in a folder of its own.
+fn output(command: &str, folder: &Path) -> Result<(Option<i32>, String), Failure> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let ran = Command::new("timeout")
+        .args([SECONDS, "sh", "-c", command])
+        .current_dir(folder)
+        .env("PATH", format!("{}:{path}", folder.join(".bin").display()))
+        .env("HOME", folder)
+        .env("XDG_STATE_HOME", folder.join("state"))
+        .env("COLUMNS", "120")
+        .env_remove("RUST_BACKTRACE")
+        .stdin(Stdio::null())
+        .output()
+        .map_err(failed("timeout (coreutils)"))?;
+    if signals::interrupted() {
+        return Err(Failure::error("interrupted"));
+    }
+    let mut printed = String::from_utf8_lossy(&ran.stdout).into_owned();
+    printed.push('\n');
+    printed.push_str(&String::from_utf8_lossy(&ran.stderr));
+    Ok((ran.status.code(), printed))
+}
+
+pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
+    signals::install();
+    let program = program(flags.stopgap.as_deref())?;
+    let mut found = Vec::new();
+    let paths = match flags.paths.as_slice() {
+        [] => ["README.md", "docs", "checks/capabilities"]
+            .map(PathBuf::from)
+            .to_vec(),
+        named => named.to_vec(),
+    };
+    documents(&paths, &mut found)?;
+    let root = rustix::process::geteuid().is_root();
+    let (mut compared, mut skipped, mut different) = (0, 0, 0);
+    for path in found {
+        let shown = path.display();
+        let text = fs::read_to_string(&path).map_err(failed(&shown))?;
+        let screens = screens(&text);
+        let files = path.parent().map(|parent| parent.join("files"));
+        let files = files.filter(|files| files.is_dir());
+        let folder = tempfile::tempdir().map_err(failed("a temporary folder"))?;
+        let bin = folder.path().join(".bin");
+        fs::create_dir(&bin).map_err(failed(bin.display()))?;
+        std::os::unix::fs::symlink(&program, bin.join("stopgap")).map_err(failed(bin.display()))?;
+        if let Some(files) = &files {
+            copied(files, &folder.path().join("files")).map_err(failed(files.display()))?;
+        }
+        for lost in lost_tests(&text, Path::new(".")) {
+            different += 1;
+            print(&format!("DIFFERS  {shown}: there is no test {lost}\n"))?;
+        }
+        for check in checks(&text, &screens, files.is_some()) {
+            let command = check.command();
+            if flags
+                .only
+                .as_ref()
+                .is_some_and(|only| !command.contains(only))
+            {
+                continue;
+            }
+            if let (Check::Whole(screen), false) = (&check, root)
+                && screen.fence.root
+            {
+                skipped += 1;
+                continue;
+            }
+            let started = Instant::now();
+            let (status, printed) = output(command, folder.path())?;
+            compared += 1;
+            let line = check.line();
+            match check.fault(status, &printed) {
+                None => print(&format!(
+                    "{:6.1} s  {shown}:{line}: {command}\n",
+                    started.elapsed().as_secs_f64()
+                ))?,
+                Some(fault) => {
+                    different += 1;
+                    print(&format!("DIFFERS  {shown}:{line}: {command}\n{fault}\n\n"))?;
+                }
+            }
+        }
+    }
+    print(&format!(
+        "{compared} commands: {different} print something else{}\n",
+        match skipped {
+            0 => String::new(),
+            skipped => format!("; skipped: {skipped} that root alone may run"),
+        }
+    ))?;
+    if compared == 0 {
+        return Err(Failure::error("no command was found"));
+    }
+    Ok(match different {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::from(DIFFERS),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(text: &str) -> Screen {
+        screens(text).pop().unwrap()
+    }
+
+    fn same(below: &str, printed: &str, fence: &str) -> bool {
+        let screen = one(&format!("```console{fence}\n$ stopgap x\n{below}\n```\n"));
+        difference(&screen, printed, true).is_none()
+    }
+
+    #[test]
+    fn commands_are_found_with_what_is_below_them() {
+        let text = "a\n```console numbers root\nlost\n$ stopgap a \\\n    --b  # exit 3\nx 1\n$ stopgap c\n```\n$ no\n```sh\n$ no\n```\n";
+        let found = screens(text);
+        let fence = Fence {
+            numbers: true,
+            root: true,
+        };
+        assert_eq!(found.len(), 2);
+        assert_eq!(found[0].command, "stopgap a --b");
+        assert_eq!((found[0].status, found[0].line), (3, 4));
+        assert_eq!((found[0].below.as_str(), found[0].fence), ("x 1\n", fence));
+        assert_eq!(
+            (found[1].command.as_str(), found[1].status),
+            ("stopgap c", 0)
+        );
+    }
+
+    #[test]
+    fn all_that_is_printed_counts_except_where_lines_are_left_out() {
+        assert!(same("a b\nc", "a\nb   c\n", ""));
+        assert!(!same("a b\nc", "a b c d", ""));
+        assert!(!same("b c", "a b c", ""));
+        assert!(same("a\n...\nc d\n...", "a x y c d z", ""));
+        assert!(same("...\nc d", "a c d", ""));
+        assert!(!same("a\n...\nd\n...\nc", "a c d", ""));
+        assert!(!same("a\n...\na", "a", ""));
+        assert!(same("", "", ""));
+        assert!(!same("", "a", ""));
+        assert!(same("...", "a", ""));
+    }
+
+    #[test]
+    fn numbers_count_unless_it_is_said() {
+        assert!(!same("took 4.85 ms, 2x", "took 912 us, 3x", ""));
+        assert!(same("took 4.85 ms, 2x", "took 912 us, 13x", " numbers"));
+        assert!(same("1,204 (0.7..1.2)", "7 (12..13.5)", " numbers"));
+        assert!(!same("took 4.85 ms", "lost 4.85 ms", " numbers"));
+        assert!(same("4K in 64K", "2M in 1M", " numbers"));
+        assert_eq!(without_numbers("linux-6.12:"), "linux-#:");
+        assert_eq!(without_numbers("12.5%),"), "#),");
+    }
+
+    #[test]
+    fn tests_that_are_named_must_be_there() {
+        let here = "crates/bench/src/screens.rs";
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+        let text = format!("held by {here}::tests::a_difference_says_where_it_is, {here}::gone.");
+        assert_eq!(lost_tests(&text, root), [format!("{here}::gone.")]);
+        assert_eq!(
+            lost_tests("crates/no.rs::x and `a::b`", root),
+            ["crates/no.rs::x"]
+        );
+    }
+
+    #[test]
+    fn a_difference_says_where_it_is() {
+        let screen = one("```console\n$ stopgap x\none two three four\n```\n");
+        let told = difference(&screen, "one two 3 four", true).unwrap();
+        assert!(told.contains("has: three four"), "{told}");
+        assert!(told.contains("is:       3 four"), "{told}");
+    }
+
+    #[test]
+    fn counts_are_compared_without_times() {
+        let table = "policy  N  ns/op  steps/op\nold     4     17      2.00\n\n";
+        assert_eq!(counts(table), [["old", "4", "2.00"]]);
+    }
+
+    #[test]
+    fn a_row_of_advice_is_a_command_and_its_answer() {
+        let row = "| `thread` | linear | `list` (as good: `old`), 0.64 ms; below 34 passes `fold` | `ttm` |";
+        let (command, parts) = advice(row).unwrap();
+        assert_eq!(
+            command,
+            "stopgap advise chunks thread --device 4K,64K,2M --access linear"
+        );
+        assert_eq!(parts[0], "use list: 0.64 ms in a buffer's life");
+        assert_eq!(parts[3], "by passes: fold, from 34 on list");
+    }
+}
