@@ -356,7 +356,8 @@ pub(super) static MAIL: Mail = Mail {
         .test(&[&AGED], "in aged memory, 16 MiB, sorted needs fewer entries than one-page", |r| {
             let (sorted, single) = (entries(&r[0], "sorted")?, entries(&r[0], "one-page")?);
             seen(sorted < single, format!("{} instead of {} entries", n(sorted), n(single)))
-        }),
+        })
+        .because("it helps in some cases, as the mail says, and not in all: with seed 1 it saves an eighth of the entries, with seeds 2 and 3 one-page's order of taking pages is as good as the order of addresses"),
         claim(
             "an IOVA that is not aligned itself can align later chunks",
             "1243-1244",
