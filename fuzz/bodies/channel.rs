@@ -175,7 +175,6 @@ pub(crate) fn client() -> (Client, Hostile) {
         socket: Some(theirs),
         victim: 1,
     };
-    #[allow(clippy::cast_possible_truncation)]
     let capacity = CAPACITY as u32;
     let greeting = [
         &b"stopgapc"[..],

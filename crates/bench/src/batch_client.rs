@@ -76,11 +76,6 @@ fn middle(values: &[f64]) -> f64 {
 fn quantile(values: &[f64], share: f64) -> f64 {
     let mut values = values.to_vec();
     values.sort_unstable_by(f64::total_cmp);
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::cast_precision_loss
-    )] // an index
     let at = ((values.len() as f64 * share).ceil() as usize).saturating_sub(1);
     values.get(at).copied().unwrap_or(f64::NAN)
 }

@@ -73,7 +73,6 @@ struct Found {
 
 impl Found {
     /// What `explain` says, over what taskstats says.
-    #[allow(clippy::cast_precision_loss)] // times
     fn ratio(&self) -> f64 {
         self.explained.total.0 as f64 / self.freepages.total.0 as f64
     }
@@ -128,7 +127,6 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
 
 fn row(run: u32, found: &Found) -> String {
     let ms = |time: Nanos| {
-        #[allow(clippy::cast_precision_loss)] // a time to print
         let ms = time.0 as f64 / 1e6;
         format!("{ms:.2}")
     };

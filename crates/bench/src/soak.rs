@@ -127,11 +127,6 @@ impl Progress<'_> {
     /// Shows that `steps` were taken. Whether to go on.
     fn tell(&mut self, steps: u64) -> bool {
         let name = &self.name;
-        #[allow(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            clippy::cast_precision_loss
-        )] // 0 to 1,000
         self.bar
             .set_position(((self.before + steps) as f64 / self.of as f64 * 1_000.0) as u64);
         self.bar.set_message(format!("{name} {steps}"));

@@ -221,7 +221,6 @@ fn mean(answer: &Answer, size: Bytes, strategy: Strategy) -> Option<f64> {
             && series.word("strategy") == Some(&strategy)
     })?;
     let sum: f64 = series.blocks.iter().map(|block| block.value).sum();
-    #[allow(clippy::cast_precision_loss)] // runs
     (!series.blocks.is_empty()).then(|| sum / series.blocks.len() as f64)
 }
 
@@ -230,7 +229,6 @@ fn times_of(predicted: &[Predicted]) -> Vec<(Strategy, f64)> {
 }
 
 /// The time and the work of a buffer by the model.
-#[allow(clippy::cast_precision_loss)] // pages
 fn series(size: Bytes, predicted: &Predicted) -> [Series; 4] {
     let counts = &predicted.counts;
     [

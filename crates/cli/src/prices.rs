@@ -79,7 +79,6 @@ fn rows(answer: &Answer, page: Bytes) -> Vec<Row> {
                 names.iter().filter_map(of).sum()
             };
             let mut counts = COUNTED.map(count);
-            #[allow(clippy::cast_precision_loss)] // pages of a buffer
             {
                 counts[1] = bytes.pages(page).0 as f64;
             }
@@ -150,7 +149,6 @@ fn spoken(name: &str) -> &str {
     }
 }
 
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // checked when it was read
 pub(crate) fn time(ns: f64) -> Nanos {
     Nanos(ns.round() as u64)
 }

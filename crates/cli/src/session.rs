@@ -181,7 +181,6 @@ impl Session {
         let journal = Journal::new(&self.system, &self.journal);
         let bar = self.bar.borrow();
         let progress = |share: f64, doing: &str| {
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // 0 to 1,000
             bar.set_position((share.clamp(0.0, 1.0) * 1_000.0) as u64);
             bar.set_message(format!("{what}: {doing}"));
         };

@@ -77,7 +77,6 @@ fn take() -> Result<Snapshot, Failure> {
     let bar = session::progress_bar();
     bar.set_message("reading page frames");
     let mut progress = |share: f64| {
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // 0 to 1,000
         bar.set_position((share * 1_000.0) as u64);
         !signals::interrupted()
     };

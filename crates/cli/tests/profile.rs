@@ -117,7 +117,6 @@ fn count(value: &Value) -> u64 {
 }
 
 /// Per cent of the profile's samples in rows of `list` that `is` of `key`.
-#[allow(clippy::cast_precision_loss)] // some thousands
 fn share(profile: &Value, list: &str, key: &str, is: &str, of: &str) -> f64 {
     let rows = profile[list].as_array().unwrap().iter();
     let of_it = rows.filter(|row| row[key] == is).map(|row| count(&row[of]));

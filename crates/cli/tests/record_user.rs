@@ -108,7 +108,6 @@ fn switches_are_those_of_rusage() {
     }
     println!("records {left:?}, rusage {counted}");
     assert_eq!(metadata.losses, Some(Vec::new()));
-    #[allow(clippy::cast_precision_loss)]
     let ratio = left.0 as f64 / counted as f64;
     assert!((0.98..=1.02).contains(&ratio), "{left:?} of {counted}");
     // What perf did not see of the exits is said, by the number that explain and rusage differ by.

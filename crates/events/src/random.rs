@@ -32,7 +32,6 @@ impl Random {
     ///
     /// # Panics
     /// If `bound` is 0: there is no number to give.
-    #[allow(clippy::cast_possible_truncation)] // the high half of a 128-bit product
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "a number below 0 was asked for");
         ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
@@ -42,7 +41,6 @@ impl Random {
     ///
     /// # Panics
     /// If `len` is 0.
-    #[allow(clippy::cast_possible_truncation)] // below `len`, which is a usize
     pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }

@@ -115,7 +115,6 @@ impl Nanos {
     }
     /// As seconds, for rates and for people.
     #[must_use]
-    #[allow(clippy::cast_precision_loss)] // 2^53 ns are 104 days
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
@@ -135,7 +134,6 @@ fn three_digits(f: &mut fmt::Formatter<'_>, value: f64, unit: &str) -> fmt::Resu
 }
 
 impl fmt::Display for Bytes {
-    #[allow(clippy::cast_precision_loss)] // three digits are shown
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let value = self.0 as f64;
         match self.0 {
@@ -155,7 +153,6 @@ impl fmt::Display for Pages {
 }
 
 impl fmt::Display for Nanos {
-    #[allow(clippy::cast_precision_loss)] // three digits are shown
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let value = self.0 as f64;
         match self.0 {

@@ -37,7 +37,6 @@ pub(crate) fn of(findings: &Findings) -> Vec<Advice> {
     all
 }
 
-#[allow(clippy::cast_precision_loss)] // counts of events
 fn per_trip(count: u64, pair: &Pair) -> f64 {
     count as f64 / pair.roundtrips as f64
 }

@@ -65,7 +65,6 @@ struct Cpu {
 
 /// Which kinds of events came at all: what never came is not known.
 #[derive(Debug, Clone, Copy, Default)]
-#[allow(clippy::struct_excessive_bools)] // a set
 pub(crate) struct Seen {
     pub(crate) switches: bool,
     pub(crate) wakings: bool,

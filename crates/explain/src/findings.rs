@@ -65,7 +65,6 @@ fn trace(all: &Explainer) -> Trace {
     }
 }
 
-#[allow(clippy::cast_precision_loss)] // counts of events
 fn losses(all: &Explainer, missing: &mut Vec<Missing>) -> Losses {
     let lost = all.metadata.losses.as_ref();
     let lost = lost.map(|lost| {
@@ -171,7 +170,6 @@ fn switches(
     (tasks, switches, seen.calls.then_some(totals.short))
 }
 
-#[allow(clippy::cast_precision_loss)] // shares
 fn memory(all: &Explainer, duration_ns: Option<u64>, missing: &mut Vec<Missing>) -> Memory {
     let reclaim_seen = all.seen.reclaim || all.seen.compaction;
     let mut memory = all

@@ -183,7 +183,6 @@ impl Mappings {
     }
 
     /// All but what explains the slow ones.
-    #[allow(clippy::cast_precision_loss)] // rates
     pub(crate) fn to_record(
         &self,
         duration_ns: Option<u64>,

@@ -264,7 +264,6 @@ impl Operations {
     }
 
     /// What placement, reclaim and compaction have of the slow memory operations.
-    #[allow(clippy::cast_precision_loss)] // shares
     pub(crate) fn slow_memory_record(&self, seen: &Seen) -> Option<SlowMemory> {
         let parts = self.slow_memory();
         let total = parts.sum();

@@ -142,7 +142,6 @@ impl Samples {
                 self.below(parent, NOT_KEPT)
             };
         }
-        #[allow(clippy::cast_possible_truncation)] // at most twice MOST_NODES
         let number = known.unwrap_or_else(|| {
             let name: Text = name.into();
             let number = self.names.len() as u32;
@@ -150,7 +149,6 @@ impl Samples {
             self.numbers.insert(name, number);
             number
         });
-        #[allow(clippy::cast_possible_truncation)]
         let node = self.nodes.len() as u32;
         self.nodes.push(Node {
             name: number,
@@ -185,7 +183,6 @@ impl Samples {
     }
 
     /// What the kernel did for `thread` in states that `wanted` names.
-    #[allow(clippy::cast_precision_loss)] // shares
     pub(crate) fn inside(&self, thread: &str, wanted: impl Fn(&str) -> bool) -> Inside<'_> {
         let mut samples = 0;
         // By function: as the innermost one, and anywhere on the stack.

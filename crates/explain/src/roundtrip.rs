@@ -247,7 +247,6 @@ impl RoundTrips {
     }
 
     /// All pairs with a round trip, the most first; and the spread over all of them.
-    #[allow(clippy::cast_precision_loss)] // counts of events
     pub(crate) fn to_record(&self) -> (Vec<Pair>, Counts) {
         let mut all = Counts::default();
         let mut pairs = Vec::new();

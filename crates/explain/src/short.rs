@@ -87,7 +87,6 @@ impl Short {
     }
 
     /// The record, where the calls are a stall together. `task` says how the threads spent their time.
-    #[allow(clippy::cast_precision_loss)] // shares
     pub(crate) fn to_record(&self, task: &Task, samples: Option<&Samples>) -> Option<ShortCalls> {
         let total: u64 = self.kinds.iter().map(|sum| sum.total).sum();
         let calls: u64 = self.kinds.iter().map(|sum| sum.calls).sum();
@@ -155,7 +154,6 @@ impl Short {
 
 /// `maps spent 93 % of its 1.46 s of work in 20,009 calls of the mmap family, 68 us each, the longest 812 us, none above
 /// 1 ms: mmap 10,008, munmap 10,001; of that time clear_page_erms had 41 %, ... (1,380 samples)`.
-#[allow(clippy::cast_precision_loss)] // shares
 fn sentence(short: &ShortCalls, all_along: bool) -> String {
     let (task, calls) = (&short.task, short.calls);
     let share = short.share * 100.0;

@@ -30,18 +30,12 @@ impl Counts {
         self.0.iter().map(|(value, count)| value * count).sum()
     }
 
-    #[allow(clippy::cast_precision_loss)] // counts of events
     pub(crate) fn mean(&self) -> Option<f64> {
         let len = self.len();
         (len > 0).then(|| self.sum() as f64 / len as f64)
     }
 
     /// The least value that a share `q` does not exceed; `None` where there are too few.
-    #[allow(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss
-    )] // q is between 0 and 1
     pub(crate) fn quantile(&self, q: f64) -> Option<u64> {
         let len = self.len();
         if len < needed(q) {

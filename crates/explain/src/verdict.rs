@@ -14,7 +14,6 @@ pub(crate) fn inconclusive_yet() -> Verdict {
 }
 
 /// Stalls before switches: who waits for a second does not mind a switch.
-#[allow(clippy::cast_precision_loss)] // milliseconds
 pub(crate) fn of(findings: &Findings, seen: &Seen) -> Verdict {
     let losses = &findings.losses;
     if let Some(why) = &findings.trace.cut_short {
@@ -88,7 +87,6 @@ fn count(stalls: u64) -> String {
     }
 }
 
-#[allow(clippy::cast_precision_loss)] // milliseconds
 fn told(slow: &Slow) -> String {
     let ms = slow.excess_ns as f64 / 1e6;
     let of = slow.parts.iter().find(|part| part.cause != "event");

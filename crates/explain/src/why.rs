@@ -116,7 +116,6 @@ impl Parts {
     }
 
     /// Largest first, with their shares.
-    #[allow(clippy::cast_precision_loss)] // shares need no 53 bits
     pub(crate) fn to_record(&self) -> Vec<Part> {
         let sum = self.sum() as f64;
         let mut parts: Vec<&(Why, u64)> = self.0.iter().collect();

@@ -52,7 +52,6 @@ pub fn layout<S: Files + Memory + ?Sized>(system: &S, range: AddressRange) -> Re
     let end = range.end / page.0;
     while at < end {
         let count = (end - at).min(AT_ONCE);
-        #[allow(clippy::cast_possible_truncation)] // at most 512 KiB
         let bytes = system.read_at(Path::new(PATH), at * 8, count as usize * 8)?;
         if bytes.len() as u64 != count * 8 {
             let reason = format!("ends after {} of {count} pages at {at:#x}", bytes.len() / 8);

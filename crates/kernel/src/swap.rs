@@ -53,7 +53,6 @@ pub fn make(system: &dyn System, journal: &Journal<'_>, path: &Path, size: Bytes
             format!("{size} is less than ten pages of {page}, the least that mkswap(8) makes");
         return Err(Error::unsupported("so small a swap file", advice));
     }
-    #[allow(clippy::cast_possible_truncation)] // a page size fits
     let header = header(page.0 as usize, pages);
     journal.make_swap(path, || {
         system.create(path, &header)?;

@@ -69,7 +69,6 @@ fn cost<P: Policy>(make: fn(Space) -> P, form: Form) -> Cost {
     }
     policy.check().unwrap();
     let work = policy.work();
-    #[allow(clippy::cast_precision_loss)] // counts far below 2^53
     let per_round = |count: u64| count as f64 / ROUNDS as f64;
     Cost {
         propagated: per_round(work.propagated - laid_out.propagated),

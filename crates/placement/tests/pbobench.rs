@@ -100,7 +100,6 @@ struct PerMap {
 }
 
 /// Of all maps of the runs with `seeds`.
-#[allow(clippy::cast_precision_loss)] // counts far below 2^52
 fn per_map(name: Name, n: u32, settle: u64, steps: u64, seeds: std::ops::Range<u64>) -> PerMap {
     let of_seed = |seed| Run {
         n,

@@ -7,7 +7,6 @@ use crate::kernel::Result;
 
 #[cfg(not(feature = "inject"))]
 #[inline]
-#[allow(clippy::unnecessary_wraps)] // as the other one
 pub(crate) fn before() -> Result<()> {
     Ok(())
 }

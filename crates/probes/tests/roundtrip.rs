@@ -220,7 +220,6 @@ fn an_independent_program_counts_the_same() {
     for _ in 0..5 {
         for ((cell, round_trips), counts) in cells.iter().zip(&mut counts) {
             let cost = fixed(&Linux, cell, &cpus[..1], *round_trips).unwrap();
-            #[allow(clippy::cast_precision_loss)] // few
             counts[0].push(cost.switches.total() as f64 / cost.round_trips as f64);
             let numbers = [u64::from(cell.batch), cell.work.0, *round_trips].map(|n| n.to_string());
             let output = Command::new(&program)

@@ -233,7 +233,6 @@ pub fn level(value: f64, unit: &str) -> String {
     };
     let ns = factor.map_or(f64::NAN, |factor| (value * factor).abs());
     if (1.0..1e18).contains(&ns) {
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // in range
         let time = Nanos(ns.round() as u64);
         return format!("{}{time}", if value < 0.0 { "-" } else { "" });
     }
@@ -250,7 +249,6 @@ fn digits(value: f64, count: i32) -> String {
     if value == 0.0 || !value.is_finite() {
         return format!("{value}");
     }
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a small number of places
     let places = (f64::from(count - 1) - value.abs().log10().floor()).clamp(0.0, 12.0) as usize;
     let text = format!("{value:.places$}");
     if text.contains('.') {

@@ -195,7 +195,6 @@ pub(crate) fn compare(a: &Series, b: &Series, keys: &[&str]) -> Ordering {
 
 /// A figure in its unit: times in the unit that suits each.
 pub(crate) fn figure(value: f64, unit: &str) -> String {
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // of three digits
     if unit == "ns" && value >= 100.0 {
         Nanos(value.round() as u64).to_string()
     } else {

@@ -148,7 +148,6 @@ fn pairs(switches: &Switches, style: Style) -> String {
     plain_table(&head, rows.collect(), &right, false, style)
 }
 
-#[allow(clippy::cast_precision_loss)] // shares
 fn causes(switches: &Switches, style: Style) -> String {
     let total = switches.total.unwrap_or(0).max(1) as f64;
     let row = |task: String, cause: String, count: u64| {

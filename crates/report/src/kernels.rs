@@ -236,11 +236,9 @@ fn figures(figure: &Figure) -> [String; 5] {
 fn count(value: f64) -> String {
     let size = value.abs();
     if size.fract() == 0.0 && size < 9e15 {
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // whole, and below 2^53
         let whole = size as u64;
         return thousands(whole);
     }
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     // saturates, which no guest reaches
     let (whole, tenths) = (size.trunc() as u64, (size.fract() * 10.0).floor() as u64);
     format!("{}.{tenths}", thousands(whole))

@@ -84,7 +84,6 @@ fn mappings(now: &Now, rows: &mut Vec<Row>) {
     }
 }
 
-#[allow(clippy::cast_precision_loss)] // shares, for people
 fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 {
         0.0
@@ -182,7 +181,6 @@ fn since_boot(now: &Now, rows: &mut Vec<Row>) {
         .filter(|counter| ["allocstall", "compact_stall"].contains(&counter.name.as_str()))
         .map(|counter| counter.value)
         .sum();
-    #[allow(clippy::cast_precision_loss)] // a rate, for people
     let per_hour = now
         .uptime_s
         .map(|seconds| stalls as f64 / (seconds.max(3_600) as f64 / 3_600.0));

@@ -15,7 +15,6 @@ const THREADS: usize = 12;
 const STATES: usize = 4;
 
 /// `12.4 %`.
-#[allow(clippy::cast_precision_loss)] // shares
 pub(crate) fn share(some: u64, all: u64) -> String {
     format!("{} %", number(some as f64 / all.max(1) as f64 * 100.0))
 }
@@ -148,7 +147,6 @@ fn functions(profile: &Profile, style: Style) -> String {
     plain_table(&head, rows, &right, false, style)
 }
 
-#[allow(clippy::cast_precision_loss)] // shares
 fn of(some: u64, all: u64) -> String {
     number(some as f64 / all.max(1) as f64 * 100.0)
 }

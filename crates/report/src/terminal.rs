@@ -171,11 +171,6 @@ fn latencies(run: &Run, style: Style) -> String {
 
 /// Samples from the shortest to the longest by logarithm; any column that has a sample shows it, and a column of a thousand
 /// times as many is not a thousand times as high: heights are logarithms too.
-#[allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss
-)] // for a picture
 fn spread(histogram: &Histogram) -> String {
     let (Some(least), Some(most)) = (histogram.min(), histogram.max()) else {
         return String::new();

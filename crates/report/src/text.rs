@@ -30,7 +30,6 @@ pub fn uptime(seconds: u64) -> String {
 pub fn number(value: f64) -> String {
     let size = value.abs();
     if (999.5..1e15).contains(&size) {
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // below 1e15
         let whole = thousands(size.round() as u64);
         return if value < 0.0 {
             format!("-{whole}")

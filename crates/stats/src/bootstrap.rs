@@ -110,7 +110,6 @@ pub fn over_runs<T>(
 }
 
 /// By what factor a percentile bootstrap of `runs` runs is too narrow.
-#[allow(clippy::cast_precision_loss)] // as many runs as fit into memory
 pub(crate) fn widening(runs: usize) -> f64 {
     let n = runs as f64;
     t_975(runs - 1) / Z_975 * (n / (n - 1.0)).sqrt()
@@ -121,7 +120,6 @@ pub(crate) const Z_975: f64 = 1.959_963_985;
 
 /// The 97.5 % point of Student's distribution with `freedom` degrees of freedom (at least 1);
 /// within 0.1 %. Tabulated up to 10, beyond that by Cornish and Fisher's expansion.
-#[allow(clippy::cast_precision_loss)] // as many runs as fit into memory
 pub(crate) fn t_975(freedom: usize) -> f64 {
     const TABLE: [f64; 10] = [
         12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281,
@@ -136,11 +134,6 @@ pub(crate) fn t_975(freedom: usize) -> f64 {
 
 /// The `share` percentile of sorted, non-empty values, between neighbours by linear
 /// interpolation.
-#[allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss
-)] // 0 <= place <= len - 1
 pub(crate) fn percentile(sorted: &[f64], share: f64) -> f64 {
     let place = share * (sorted.len() - 1) as f64;
     let (below, above) = (
@@ -157,12 +150,10 @@ mod tests {
     use crate::noise::normal;
     use proptest::prelude::*;
 
-    #[allow(clippy::cast_precision_loss)] // small
     fn mean(runs: &[&f64]) -> Option<f64> {
         Some(runs.iter().copied().sum::<f64>() / runs.len() as f64)
     }
 
-    #[allow(clippy::unnecessary_wraps)] // a statistic
     fn median(runs: &[&f64]) -> Option<f64> {
         let mut sorted: Vec<f64> = runs.iter().copied().copied().collect();
         sorted.sort_unstable_by(f64::total_cmp);
@@ -175,7 +166,6 @@ mod tests {
     }
 
     /// Per cent of experiments whose interval holds `truth`: with and without the widening.
-    #[allow(clippy::cast_precision_loss)] // small
     fn coverage(
         random: &mut Random,
         runs: usize,

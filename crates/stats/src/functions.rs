@@ -109,7 +109,6 @@ impl Profile {
     }
 }
 
-#[allow(clippy::cast_precision_loss)] // counts below 2^53: hours of a guest
 fn share(instructions: u64, operations: u64) -> Option<f64> {
     (operations > 0).then(|| instructions as f64 / operations as f64)
 }

@@ -154,7 +154,6 @@ pub fn floor_runs(runs: u32) -> u32 {
 impl Measured {
     /// Everything that was kept of it, by name: times in seconds, memory in bytes.
     #[must_use]
-    #[allow(clippy::cast_precision_loss)] // counts and times of a run are below 2^53
     pub fn numbers(&self) -> BTreeMap<String, f64> {
         let seconds = |ns: u64| ns as f64 / 1e9;
         let named = [
@@ -320,7 +319,6 @@ fn side(name: &str, label: Label, runs: &[Measured]) -> Side {
 }
 
 /// Standard deviation of the logarithm within blocks; `None` where a value is 0 or no block has two runs.
-#[allow(clippy::cast_precision_loss)] // runs are few
 fn spread(runs: &[Measured], name: &str) -> Option<f64> {
     let mut blocks: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     for run in runs {

@@ -273,7 +273,6 @@ struct Ladder {
 }
 
 impl Ladder {
-    #[allow(clippy::cast_precision_loss)] // counts of points and runs
     fn new(points: &[Point]) -> Result<Ladder, FitError> {
         let expected = points.first().map_or(0, |point| point.runs.len());
         for point in points {
@@ -322,7 +321,6 @@ impl Ladder {
     }
 
     /// Logarithm of a point's cost in the drawn runs.
-    #[allow(clippy::cast_precision_loss)] // number of runs
     fn log_cost(&self, point: usize, drawn: &[&usize]) -> f64 {
         let logs = &self.logs[point];
         drawn.iter().map(|&&run| logs[run]).sum::<f64>() / drawn.len() as f64
@@ -337,7 +335,6 @@ impl Ladder {
 
     /// Variance of a point's relative cost over runs, after each run's own factor is taken out,
     /// divided by the number of runs: how far a point's mean may lie from the truth.
-    #[allow(clippy::cast_precision_loss)] // counts of points and runs
     fn noise(&self) -> f64 {
         let (points, runs) = (self.logs.len() as f64, self.runs() as f64);
         let mut squares = 0.0;
@@ -409,7 +406,6 @@ fn curve(costs: &[f64], g: &[f64]) -> Curve {
 }
 
 /// The candidate with the least Bayesian information criterion, and its curve.
-#[allow(clippy::cast_precision_loss)] // number of points
 fn best_shape(n: &[f64], costs: &[f64], candidates: &[Shape]) -> (Shape, Curve) {
     let points = n.len() as f64;
     let mut best: Option<(f64, Shape, Curve)> = None;
@@ -442,7 +438,6 @@ struct Profile {
 }
 
 impl Profile {
-    #[allow(clippy::cast_precision_loss)] // sixty steps
     fn new(n: &[f64]) -> Profile {
         let largest = n[n.len() - 1];
         let depth: Vec<f64> = n.iter().map(|n| (n / largest).ln()).collect();
@@ -510,7 +505,6 @@ fn exponent(ladder: &Ladder, runs: &[usize], seed: u64) -> Option<Interval> {
 
 /// Half the width that the exponent's interval needs because the points lie further from the
 /// curve than `noise` (a variance of relative error) explains. 0 where they do not.
-#[allow(clippy::cast_precision_loss)] // number of points
 fn misfit(profile: &Profile, costs: &[f64], p: f64, noise: f64) -> f64 {
     let g = powers(&profile.depth, p);
     let curve = curve(costs, &g);

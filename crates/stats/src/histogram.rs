@@ -405,7 +405,6 @@ impl Recorder {
     /// figure is the median in nanoseconds. `None` where there is no sample: a failed step is
     /// an error in the series, never a number.
     #[must_use]
-    #[allow(clippy::cast_precision_loss)] // an hour in nanoseconds is below 2^53
     pub fn into_block(self, run: u32, start_ns: u64) -> Option<Block> {
         let median = self.histogram.median()?;
         let stalls = self.stalls();

@@ -198,7 +198,6 @@ pub fn judged(rows: &[Row]) -> (Vec<Price>, Vec<Check>) {
             let of = |row: &&Row| row.size_bytes == size_bytes && row.strategy == strategy;
             rows.iter().filter(of)
         };
-        #[allow(clippy::cast_precision_loss)] // runs
         let mean = |sum: f64| sum / own().count() as f64;
         let predicted: Option<f64> = own().map(|row| cost(&fitted, &others, row)).sum();
         Check {

@@ -55,7 +55,6 @@ pub fn quantile(histogram: &Histogram, q: f64) -> Result<u64, TooFew> {
 /// # Panics
 /// If `q` is not between 0 and 1, both excluded.
 #[must_use]
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // 0 < tail <= 10^12 / 2
 pub fn needed(q: f64) -> u64 {
     assert!(q > 0.0 && q < 1.0, "quantile {q} is not between 0 and 1");
     // In whole billionths of a thousandth: 1 - 0.999 is a little more than a thousandth.

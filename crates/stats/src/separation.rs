@@ -91,7 +91,6 @@ impl Separation {
 }
 
 /// The share of pairs in which the first is higher, a tie as half.
-#[allow(clippy::cast_precision_loss)] // pairs of runs
 fn auc(higher: &[f64], lower: &[f64]) -> f64 {
     let mut halves = 0u64;
     for one in higher {
@@ -107,7 +106,6 @@ fn auc(higher: &[f64], lower: &[f64]) -> f64 {
 }
 
 /// The least area under which `first` runs all come before `last` runs with a chance of 2.5 %.
-#[allow(clippy::cast_precision_loss)] // runs
 fn least_area(first: usize, last: usize) -> f64 {
     let chance = |k: f64| -> f64 {
         let odds = last as f64 / k;
@@ -172,7 +170,6 @@ mod tests {
         let k = least_area(3, 4) / (1.0 - least_area(3, 4));
         let mut random = Random::new(5);
         let mut exponential = |mean: f64| {
-            #[allow(clippy::cast_precision_loss)]
             let uniform = (random.below(1 << 52) as f64 + 0.5) / (1u64 << 52) as f64;
             -mean * uniform.ln()
         };
@@ -184,7 +181,6 @@ mod tests {
                 first < last
             })
             .count();
-        #[allow(clippy::cast_precision_loss)]
         let share = clean as f64 / f64::from(experiments);
         assert!((share - 0.025).abs() < 0.004, "{share}");
     }

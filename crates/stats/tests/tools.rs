@@ -75,7 +75,6 @@ fn cyclictest_reads_as_what_it_says() {
         ));
     }
     let run = &kept.runs[0];
-    #[allow(clippy::cast_precision_loss)] // microseconds
     let (max, middle) = (
         longest as f64,
         all[usize::try_from(cycles).expect("few").div_ceil(2) - 1] as f64,

@@ -213,7 +213,6 @@ fn switch_outs_are_those_that_the_kernel_counts() {
         );
         assert!(counted > ROUNDTRIPS, "{counted}");
         assert_eq!(recorded.metadata.losses, Some(Vec::new()));
-        #[allow(clippy::cast_precision_loss)]
         let ratio = traced as f64 / counted as f64;
         assert!((0.98..=1.02).contains(&ratio), "{traced} of {counted}");
     }

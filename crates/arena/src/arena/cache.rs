@@ -87,7 +87,6 @@ impl Cache {
             return false;
         }
         // A page's number is below 2^30 (`marks::MOST_PAGES`).
-        #[allow(clippy::cast_possible_truncation)]
         let word = entry.page as u32 | if entry.dirty { DIRTY } else { 0 };
         slot.store(word, Ordering::Relaxed);
         counter.store(count + 1, Ordering::Release);

@@ -62,7 +62,6 @@ pub(super) const GIVEN_UP: Error = Error::Unsupported {
 
 fn to_page(window: &Window, range: Range) -> usize {
     // Addresses of this process.
-    #[allow(clippy::cast_possible_truncation)]
     let start = range.start as usize;
     (start - window.span.start) >> window.shift
 }

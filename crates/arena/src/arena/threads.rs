@@ -69,7 +69,6 @@ impl Inside<'_> {
         let number = OWNERS.claim(sys::thread(), sys::is_dead);
         NUMBERS_USED.fetch_max(number.map_or(0, |number| number + 1), Ordering::Relaxed);
         // Below 256.
-        #[allow(clippy::cast_possible_truncation)]
         let word = number.map_or(NONE, |number| number as u32);
         self.0.number.store(word, Ordering::Relaxed);
         number

@@ -81,7 +81,6 @@ impl Server {
         let capacity = capacity(options)?;
         of_packets(&socket)?;
         let (mapping, file) = Mapping::create(capacity)?;
-        #[allow(clippy::cast_possible_truncation)] // at most MOST
         let packet = [
             &MAGIC[..],
             &VERSION.to_ne_bytes(),

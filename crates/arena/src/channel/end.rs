@@ -395,7 +395,6 @@ impl Core {
 
     /// The descriptors of a message, ahead of it.
     fn send_ahead(&mut self, fds: &[BorrowedFd<'_>], deadline: Deadline) -> Result<()> {
-        #[allow(clippy::cast_possible_truncation)] // at most MOST_FDS
         let packet = [packet::FDS, fds.len() as u8];
         loop {
             match socket::send(self.socket.as_fd(), &packet, fds)? {

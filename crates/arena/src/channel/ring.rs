@@ -157,7 +157,6 @@ impl<M: Memory> Ring<M> {
     pub(super) fn new(memory: M, me: usize) -> Ring<M> {
         let words = memory.words(me).len();
         debug_assert!(words.is_power_of_two() && words * WORD as usize <= MOST);
-        #[allow(clippy::cast_possible_truncation)] // at most MOST
         let capacity = words as u32 * WORD;
         Ring {
             memory,
@@ -295,7 +294,6 @@ impl<M: Memory> Ring<M> {
         let unread = self.their_tail.wrapping_sub(self.head);
         let words = self.memory.words(self.me);
         let word = words[(self.head / WORD) as usize & (words.len() - 1)].load(Ordering::Relaxed);
-        #[allow(clippy::cast_possible_truncation)] // its two halves
         let (length, fds) = (word as u32, (word >> 32) as u32);
         if length > self.capacity || footprint(length) > unread || fds > MOST_FDS {
             return Err(Error::Peer {

@@ -178,11 +178,7 @@ fn tells_pressure(fd: &OwnedFd) -> Result<bool> {
     const BEGIN: [u8; 11] = *b"some avg10=";
     let system = call("fstatfs", || rustix::fs::fstatfs(fd))?;
     // Its type's width and sign differ between machines.
-    #[allow(
-        clippy::unnecessary_cast,
-        clippy::cast_sign_loss,
-        trivial_numeric_casts
-    )]
+    #[allow(clippy::unnecessary_cast, trivial_numeric_casts)]
     let system = system.f_type as u64;
     if !KERNELS.contains(&system) {
         return Ok(false);

@@ -292,11 +292,7 @@ pub(crate) fn kind(file: &OwnedFd) -> Result<Kind> {
     };
     let system = call("fstatfs", || rustix::fs::fstatfs(file))?;
     // Its type's width and sign differ between machines.
-    #[allow(
-        clippy::unnecessary_cast,
-        clippy::cast_sign_loss,
-        trivial_numeric_casts
-    )]
+    #[allow(clippy::unnecessary_cast, trivial_numeric_casts)]
     if system.f_type as u64 != TMPFS {
         return Ok(Kind::Other);
     }

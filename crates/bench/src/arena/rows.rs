@@ -72,7 +72,6 @@ impl File {
     fn new(names: u64) -> Result<File> {
         let page = rustix::param::page_size();
         // 16 KiB: it fits.
-        #[allow(clippy::cast_possible_truncation)]
         let stride = (Pbobench::LARGEST as usize).next_multiple_of(page) + page;
         let fd = memfd_create("bench", MemfdFlags::CLOEXEC).map_err(text)?;
         ftruncate(&fd, names * stride as u64).map_err(text)?;
@@ -206,7 +205,6 @@ impl Load {
             for event in events {
                 match *event {
                     // 16 KiB at most.
-                    #[allow(clippy::cast_possible_truncation)]
                     MemoryEvent::Map { id, length, .. } => {
                         let (id, length) = (id.0 as usize, length.0 as usize);
                         live[id] = Some((giver.give(id, length)?, length));
@@ -245,7 +243,6 @@ impl Load {
         for (at, length) in live.into_iter().flatten() {
             giver.take(at, length)?;
         }
-        #[allow(clippy::cast_precision_loss)] // minutes in ns are far below 2^52
         let ns = took as f64 / steps.max(1) as f64;
         Ok(Measured { ns, vmas, kept })
     }

@@ -37,7 +37,6 @@ pub(super) fn measure() -> Result<String, Failure> {
                     if let Some(every) = every {
                         touch(every);
                     }
-                    #[allow(clippy::cast_precision_loss)]
                     let ns = (Linux.thread_cpu().0 - start) as f64 / pages as f64;
                     ns
                 })

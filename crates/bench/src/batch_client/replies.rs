@@ -88,7 +88,6 @@ fn serve(socket: &UnixStream, way: Way) -> Result<Switches, Failure> {
     }
 }
 
-#[allow(clippy::cast_precision_loss)] // counts
 fn one(way: Way, rounds: u32) -> Result<Costs, Failure> {
     let (server, client) = UnixStream::pair().map_err(failed)?;
     std::thread::scope(|scope| {

@@ -32,7 +32,6 @@ fn one(cpu: u32, through: &[OsString]) -> Result<Option<f64>, Failure> {
             counted.windows
         )));
     }
-    #[allow(clippy::cast_precision_loss)] // counts
     let ratio =
         |flushes: u64| (counted.client.total() + counted.server.total()) as f64 / flushes as f64;
     Ok(counted.flushes.filter(|&flushes| flushes > 0).map(ratio))

@@ -80,7 +80,6 @@ pub(super) fn of(rows: &[Row], deaths: &[Death]) -> Vec<Bound> {
             format!("{cpus}, work {work}: latency, of the socket's"),
         );
     }
-    #[allow(clippy::cast_precision_loss)] // below 2^53 ns
     let ms = |time: Nanos| time.0 as f64 / 1e6;
     for death in deaths {
         let most = death.seen.iter().copied().max();

@@ -20,7 +20,6 @@ pub(super) struct Row {
     pub(super) repetitions: Vec<Vec<Run>>,
 }
 
-#[allow(clippy::cast_precision_loss)] // below 2^53 ns
 fn ns(value: u64) -> f64 {
     value as f64
 }

@@ -93,12 +93,10 @@ pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Bound>, Failure> {
     }])
 }
 
-#[allow(clippy::cast_precision_loss)] // a ratio
 fn per(a: Nanos, b: Nanos) -> f64 {
     a.0 as f64 / (b.0 as f64).max(1.0)
 }
 
-#[allow(clippy::cast_precision_loss)] // rounded
 fn line(number: u32, order: [usize; 3], sides: &[Side; 3]) -> String {
     let ms = |time: Nanos| time.0 as f64 / 1e6;
     let order = order.map(|at| NAMES[at]).join(", ");

@@ -45,7 +45,6 @@ pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Bound>, Failure> {
             let entries = entries.ok_or_else(|| Failure::error("page frames are hidden"))?;
             let row = rows.entry(name.to_owned()).or_default();
             for (all, &count) in row.iter_mut().zip(entries) {
-                #[allow(clippy::cast_precision_loss)] // entries of a buffer
                 all.push(count as f64);
             }
             got.insert(name, side);

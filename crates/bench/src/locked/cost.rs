@@ -275,15 +275,12 @@ fn words(error: impl ToString) -> String {
 
 fn body(group: &MemoryGroup, way: Way, bytes: Bytes) -> Result<Costs, String> {
     let page = Linux.page_size();
-    #[allow(clippy::cast_precision_loss)] // a count of pages
     let pages = bytes.pages(page).0 as f64;
-    #[allow(clippy::cast_precision_loss)] // 2^53 ns are 104 days
     let timed = |step: &mut dyn FnMut() -> Result<(), String>| {
         let start = Linux.thread_cpu();
         step()?;
         Ok::<f64, String>(Linux.thread_cpu().saturating_sub(start).0 as f64 / pages)
     };
-    #[allow(clippy::cast_precision_loss)] // a count of pages
     let off = |before: f64| -> Result<f64, String> {
         let stat = group.stat(&Linux).map_err(words)?;
         let bytes = stat
@@ -378,7 +375,6 @@ fn taken(way: Way, bytes: Bytes, timed: Timed<'_>) -> Result<(One, (f64, f64, f6
                 sum += ours;
                 differences.push(ours - theirs);
             }
-            #[allow(clippy::cast_precision_loss)] // some hundred
             let count = differences.len() as f64;
             Ok((sum, median(differences).unwrap_or(0.0) * count))
         };

@@ -104,7 +104,6 @@ impl Peer {
         let range = self.mapping().range();
         assert!(part.end as u64 <= range.length().0);
         // A mapping of this process.
-        #[allow(clippy::cast_possible_truncation)]
         (range.start as usize + part.start, part.len())
     }
 
@@ -122,7 +121,6 @@ impl Peer {
 
     /// munlock(2) of all of it.
     pub(super) fn munlock(&self) -> std::result::Result<(), rustix::io::Errno> {
-        #[allow(clippy::cast_possible_truncation)] // as above
         let (start, length) = self.part(0..self.mapping().range().length().0 as usize);
         // SAFETY: as for locking.
         unsafe { rustix::mm::munlock(std::ptr::with_exposed_provenance_mut(start), length) }
@@ -142,7 +140,6 @@ impl Peer {
     /// A filled memfd that is held until its process ends.
     pub(super) fn held(length: Bytes, way: Way) -> Result<Box<dyn std::any::Any>> {
         let peer: &'static Peer = Box::leak(Box::new(Peer::memfd(length)?));
-        #[allow(clippy::cast_possible_truncation)] // a mapping of this process
         peer.fill(0..length.0 as usize);
         let held = match way {
             Way::Vmsplice => Linux.vmsplice(peer.mapping())?,

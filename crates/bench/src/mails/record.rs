@@ -125,13 +125,11 @@ pub(super) fn within(factor: f64, a: f64, b: f64) -> bool {
 }
 
 /// Prints a count.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a count
 pub(super) fn count(value: f64) -> String {
     thousands(value.max(0.0).round() as u64)
 }
 
 /// Prints a time in nanoseconds.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a time
 pub(super) fn ns(value: f64) -> String {
     Nanos(value.max(0.0).round() as u64).to_string()
 }

@@ -42,7 +42,6 @@ pub(super) fn run(recorder: &Recorder<'_>, table: &Table) -> Vec<String> {
     )];
     lines.extend(PEERS.iter().map(|(name, words)| {
         match one(recorder, words, round_trips) {
-            #[allow(clippy::cast_precision_loss)] // below 2^53
             Ok(cost) => {
                 let per = |figure: u64| figure as f64 / cost.round_trips.max(1) as f64;
                 let (cpu, switches) = (per(cost.cpu.0), per(cost.switches.total()));

@@ -33,30 +33,25 @@ pub(super) struct Run {
 
 impl Run {
     /// CPU time of client and server, ns a round trip.
-    #[allow(clippy::cast_precision_loss)] // below 2^53
     pub(super) fn cpu(&self) -> f64 {
         self.cost.cpu.0 as f64 / self.round_trips()
     }
 
     /// The recorder's, ns a round trip.
-    #[allow(clippy::cast_precision_loss)] // below 2^53
     pub(super) fn recorder(&self) -> f64 {
         self.recorder.0 as f64 / self.round_trips()
     }
 
     /// Switch-outs of both a round trip.
-    #[allow(clippy::cast_precision_loss)] // below 2^53
     pub(super) fn switches(&self) -> f64 {
         self.cost.switches.total() as f64 / self.round_trips()
     }
 
     /// Bytes of pages a round trip.
-    #[allow(clippy::cast_precision_loss)] // below 2^53
     pub(super) fn bytes(&self) -> f64 {
         self.bytes as f64 / self.round_trips()
     }
 
-    #[allow(clippy::cast_precision_loss)] // below 2^53
     fn round_trips(&self) -> f64 {
         self.cost.round_trips.max(1) as f64
     }

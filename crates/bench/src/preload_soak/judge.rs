@@ -31,7 +31,6 @@ pub(super) struct Pair {
 
 impl Pair {
     /// With over without.
-    #[allow(clippy::cast_precision_loss)] // counts far below 2^52
     pub(super) fn faults_ratio(&self) -> f64 {
         let [with, without] = self.faults;
         with as f64 / without as f64
@@ -185,7 +184,6 @@ mod tests {
                 // The sum of four uniform ones: a spread of 3 %.
                 let mut noise = || {
                     let sum: u64 = (0..4).map(|_| random.below(10_000)).sum();
-                    #[allow(clippy::cast_precision_loss)]
                     let centred = sum as f64 / 20_000.0 - 1.0;
                     centred * 0.03 / 0.2887
                 };

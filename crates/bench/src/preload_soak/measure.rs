@@ -138,7 +138,6 @@ fn said(place: &Place) -> PathBuf {
 ///
 /// # Errors
 /// What the run found wrong.
-#[allow(clippy::cast_precision_loss)] // seconds
 fn timed(place: &Place, child: &Child) -> Result<(f64, u64), String> {
     let ended = wait_for(child)?;
     let cpu = (ended.user_time.0 + ended.system_time.0) as f64 / 1e9;

@@ -118,7 +118,6 @@ pub(super) fn run<C: Contender>(
     let wall: u64 = spans.iter().map(|span| span.end - span.start).sum();
     let cpu: u64 = spans.iter().map(|span| span.cpu).sum();
     let operations: usize = loads.iter().map(|load| load.steady.len()).sum();
-    #[allow(clippy::cast_precision_loss)] // minutes in ns are far below 2^52
     Ok(Took {
         operations: operations as f64,
         wall_ns: (end - start).max(1) as f64,

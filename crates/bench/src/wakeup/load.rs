@@ -39,11 +39,6 @@ pub(super) fn possible() -> Result<(), Failure> {
 
 /// How long the load of pair `number` of `of` takes the CPU for: on a logarithmic scale from the shortest to the
 /// longest, each pair in a part of its own, in an order that is not the order of time.
-#[allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss
-)] // milliseconds
 pub(super) fn between(
     (shortest, longest): (Nanos, Nanos),
     number: u32,
@@ -113,7 +108,6 @@ mod tests {
         for (at, takes) in (0u32..).zip(&all) {
             // The part of its own: 2 ms * 16^(at/20) to 2 ms * 16^((at+1)/20).
             let edge = |at: u32| 2e6 * 16f64.powf(f64::from(at) / 20.0);
-            #[allow(clippy::cast_precision_loss)]
             let takes = *takes as f64;
             assert!(
                 edge(at) <= takes + 1.0 && takes < edge(at + 1),

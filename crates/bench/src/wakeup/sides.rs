@@ -48,7 +48,6 @@ pub(super) struct Side {
 
 impl Side {
     /// Counts `count` wake-ups that were `late_ns` late.
-    #[allow(clippy::cast_precision_loss)] // rounded
     pub(super) fn add(&mut self, late_ns: u64, count: u64) {
         self.samples += count;
         self.sum_ns += late_ns as f64 * count as f64;
@@ -58,7 +57,6 @@ impl Side {
     }
 
     /// Mean lateness of periods that were slept for, microseconds.
-    #[allow(clippy::cast_precision_loss)] // counts
     pub(super) fn mean_us(&self) -> f64 {
         self.sum_ns / self.samples as f64 / 1_000.0
     }
@@ -136,7 +134,6 @@ pub(super) struct Pair {
     pub(super) taken: [Taken; 2],
 }
 
-#[allow(clippy::cast_precision_loss)] // rounded
 fn ms(ns: u64) -> f64 {
     ns as f64 / 1e6
 }
@@ -200,11 +197,6 @@ impl Stalled {
     }
 }
 
-#[allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss
-)] // small counts
 pub(super) fn bounds(pairs: &[Pair], stalled: &Stalled) -> Vec<Bound> {
     let mean = |side: fn(&Pair) -> &Side| {
         let all: f64 = pairs.iter().map(|pair| side(pair).mean_us()).sum();
@@ -255,7 +247,6 @@ pub(super) fn bounds(pairs: &[Pair], stalled: &Stalled) -> Vec<Bound> {
 }
 
 /// Pearson's coefficient; `None` where one of them does not vary.
-#[allow(clippy::cast_precision_loss)] // few
 fn correlation(pairs: &[(f64, f64)]) -> Option<f64> {
     let n = pairs.len() as f64;
     let (x, y) = pairs.iter().fold((0.0, 0.0), |sum, pair| {

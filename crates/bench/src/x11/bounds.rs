@@ -46,7 +46,6 @@ impl fmt::Display for Ratio {
 }
 
 /// All bounds.
-#[allow(clippy::cast_precision_loss)] // counts
 pub(super) fn of(usual: &[Recorded], batch: &[Recorded], unrecorded: &[Vec<f64>; 2]) -> Vec<Bound> {
     let all = || usual.iter().chain(batch);
     let bound = Bound::new;

@@ -73,7 +73,6 @@ pub(super) fn record(journal: &Journal<'_>, placing: &Placing) -> Result<Recorde
 }
 
 /// Switch-outs a flush of a fresh server and a client that nobody records; `None` where flushes are not counted.
-#[allow(clippy::cast_precision_loss)] // counts
 pub(super) fn unrecorded(placing: &Placing) -> Result<Option<f64>, Failure> {
     let counted = Linux
         .start_x(WINDOWS, &placing.server)?
@@ -143,7 +142,6 @@ impl Recorded {
     }
 
     /// By what share the two differ.
-    #[allow(clippy::cast_precision_loss)] // counts
     pub(super) fn off(&self) -> f64 {
         let (trace, kernel) = self.switches();
         trace.abs_diff(kernel) as f64 / kernel.max(1) as f64
@@ -155,7 +153,6 @@ impl Recorded {
     }
 
     /// Switch-outs a flush, by the kernel's count.
-    #[allow(clippy::cast_precision_loss)] // counts
     pub(super) fn per_flush(&self) -> f64 {
         self.switches().1 as f64 / self.sends.max(1) as f64
     }

@@ -72,7 +72,6 @@ pub struct Run {
 }
 
 impl Run {
-    #[allow(clippy::cast_precision_loss)] // counts
     /// So many a round trip.
     #[must_use]
     pub fn per_round_trip(&self, count: u64) -> f64 {

@@ -13,7 +13,6 @@ use super::{Allowed, CHILD, us_since};
 /// The buffer, as the probe's; of little memory a quarter.
 fn length(allowed: Allowed) -> usize {
     let most = Bytes::mib(if allowed.quick { 16 } else { 64 });
-    #[allow(clippy::cast_possible_truncation)] // 64 MiB
     let length = most.0.min(allowed.memory.0 / 4) as usize;
     length.max(2 << 20)
 }

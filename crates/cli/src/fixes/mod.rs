@@ -86,7 +86,6 @@ fn pairs(before: &Series, after: &Series) -> Vec<[f64; 2]> {
 }
 
 /// Microseconds since `start`.
-#[allow(clippy::cast_precision_loss)] // below 2^53 ns
 fn us_since(start: Nanos) -> f64 {
     use stopgap_kernel::clock::Clock;
     Linux.now().saturating_sub(start).0 as f64 / 1e3

@@ -42,7 +42,6 @@ impl FromArena {
 
 impl Buffers for FromArena {
     fn map(&mut self, id: MapId, length: Bytes, _: Protection, _: Merge) -> Result<()> {
-        #[allow(clippy::cast_possible_truncation)] // 64-bit: the same
         let length = length.0 as usize;
         let start = self.arena.alloc(length, self.page).map_err(refused)?;
         self.live.keep(id, (start, length));
@@ -87,7 +86,6 @@ pub(super) fn arena(allowed: Allowed) -> Fix {
     }
     let measured = super::in_child(|| {
         let arena = Arena::new(&config).map_err(|error| error.to_string())?;
-        #[allow(clippy::cast_possible_truncation)] // a page
         let page = Linux.page_size().0 as usize;
         let ours = FromArena {
             arena,

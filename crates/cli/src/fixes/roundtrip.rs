@@ -84,7 +84,6 @@ fn over_a_channel(allowed: Allowed) -> Vec<Fix> {
                 if signals::interrupted() {
                     break;
                 }
-                #[allow(clippy::cast_precision_loss)] // below 2^53
                 let p50 = |run: channel::Run| run.p50_ns.map(|ns| ns as f64 / 1e3);
                 match (run(Side::Socket), run(Side::Channel)) {
                     (Ok(socket), Ok(ours)) => {

@@ -112,11 +112,6 @@ pub(crate) fn outcome(flags: &ChunksInput, device: &Device) -> Result<Outcome, F
     for (index, &policy) in policies.iter().enumerate() {
         bar.set_message(policy.word());
         let progress = |share: f64| {
-            #[allow(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                clippy::cast_precision_loss
-            )] // 0 to 1,000
             bar.set_position(((index as f64 + share) / policies.len() as f64 * 1_000.0) as u64);
         };
         let row = experiment

@@ -61,11 +61,6 @@ pub fn run(flags: &Flags, peers: &[fn() -> Entry]) -> Result<ExitCode, Failure> 
     for (index, input) in inputs.iter().enumerate() {
         bar.set_message(input.title());
         let progress = |share: f64| {
-            #[allow(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                clippy::cast_precision_loss
-            )] // 0 to 1,000
             bar.set_position(((index as f64 + share) / inputs.len() as f64 * 1_000.0) as u64);
         };
         let meter = Meter {

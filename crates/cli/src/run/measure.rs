@@ -144,7 +144,6 @@ pub(super) fn run(args: &args::RunFix, fixed: &Fixed) -> Result<ExitCode, Failur
 }
 
 fn cpu_time(gathered: &Gathered) -> Option<Pair> {
-    #[allow(clippy::cast_precision_loss)] // times of a run are below 2^53 ns
     let side = |label: Label| {
         let of = gathered.runs.iter().filter(|run| run.label == label);
         let times = of.map(|run| (run.user_ns + run.system_ns) as f64 / 1e9);

@@ -197,7 +197,6 @@ fn is_ours(file: &File, head: &[u8]) -> bool {
     let segments = segments(file, head).unwrap_or_default();
     let mut notes = segments.iter().filter(|segment| segment.kind == PT_NOTE);
     notes.any(|segment| {
-        #[allow(clippy::cast_possible_truncation)] // at most MOST
         let mut bytes = vec![0; segment.length.min(MOST) as usize];
         let read = file.read_exact_at(&mut bytes, segment.offset);
         read.is_ok() && bytes.windows(ours.len()).any(|part| part == ours)

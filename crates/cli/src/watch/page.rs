@@ -218,7 +218,6 @@ fn text(
         colour: false,
         ..style()
     };
-    #[allow(clippy::cast_precision_loss)] // milliseconds
     let ms = |ns: u64| ns as f64 / 1e6;
     let since = |ns: u64| ms(stall.taken_ns) - ms(ns);
     let mut rows = vec![("CAUSE", cause.word.clone())];

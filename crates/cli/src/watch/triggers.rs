@@ -229,7 +229,6 @@ fn word(kind: TriggerKind) -> &'static str {
 
 /// A trigger in words: `memory pressure 162 ms in 1 s`, `mmap of Xorg (812) 31 ms`.
 pub(super) fn words(trigger: &Trigger) -> String {
-    #[allow(clippy::cast_precision_loss)] // milliseconds
     let ms = |ns: u64| format!("{:.0} ms", ns as f64 / 1e6);
     let measured = trigger.measured_ns.map(ms).unwrap_or_default();
     match trigger.kind {

@@ -32,7 +32,6 @@ pub fn blocks_in(start: u64, pages: u64, most: u32) -> impl Iterator<Item = Bloc
 /// `unusable_free_index()` of `mm/vmstat.c` computes it for one zone. Exact while there are fewer
 /// than 2^53 free pages.
 #[must_use]
-#[allow(clippy::cast_precision_loss)] // counts of blocks: memory ends far below 2^53
 pub fn unusable_index(free_blocks: &[u64]) -> Vec<OrderIndex> {
     // Suffix sums from the top, so that order 0, of which all free memory is usable, is an
     // exact 0.

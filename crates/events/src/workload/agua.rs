@@ -40,7 +40,6 @@ impl Agua {
     #[must_use]
     pub fn new(loops: u32, ceiling: u32) -> Agua {
         let drop = u64::from(ceiling) * FULL_DROP / FULL_CEILING;
-        #[allow(clippy::cast_possible_truncation)] // less than `ceiling`
         Agua::with_drop(loops, ceiling, drop as u32)
     }
 

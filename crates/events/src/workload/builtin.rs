@@ -81,7 +81,6 @@ impl Workload {
         };
         match self {
             Workload::Pbobench => 10_000,
-            #[allow(clippy::cast_possible_truncation)] // 200,000
             Workload::Agua => Agua::ORIGINAL_CEILING as u32,
             Workload::FreegapPosted => of(Form::Posted),
             Workload::FreegapInnermprot => of(Form::InnerMprotect),

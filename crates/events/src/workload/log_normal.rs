@@ -19,21 +19,18 @@ const SHARES: [f64; 10] = {
 
 /// 2^x for x from 0 up to 63, to a billionth of it: page counts are far coarser.
 fn exp2(x: f64) -> f64 {
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // 0 to 63
     let whole = x as u32;
     let rest = (x - f64::from(whole)) * std::f64::consts::LN_2;
     let mut sum = 1.0;
     for share in SHARES {
         sum = 1.0 + sum * (rest * share); // Horner's form of e^rest
     }
-    #[allow(clippy::cast_precision_loss)] // a power of two
     let scale = (1u64 << whole.min(63)) as f64;
     sum * scale
 }
 
 /// A number of the unit interval, 53 bits.
 fn unit(random: &mut Random) -> f64 {
-    #[allow(clippy::cast_precision_loss)] // 53 bits
     let bits = (random.bits() >> 11) as f64;
     bits / (1u64 << 53) as f64
 }
@@ -55,12 +52,10 @@ pub(super) fn log_normal(random: &mut Random, log2_median: f64, sigma: f64) -> u
         sum += (bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48);
     }
     // The mean of a 16-bit number is 32,767.5.
-    #[allow(clippy::cast_precision_loss)] // 20 bits
     let normal = (sum as f64 + 6.0) / 65_536.0 - 6.0;
     rounded(exp2((log2_median + sigma * normal).clamp(0.0, 62.0)))
 }
 
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // 1 to 2^62
 fn rounded(value: f64) -> u64 {
     (value + 0.5) as u64
 }

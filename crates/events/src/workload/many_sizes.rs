@@ -57,7 +57,6 @@ impl ManySizes {
         let [mut sizes, choice, _] = streams(self.seed);
         Churn::new(self.n, self.n, self.operations, choice, move |id| {
             let drawn = log_normal(&mut sizes, LOG2_MEDIAN, SIGMA).min(ManySizes::LARGEST_PAGES);
-            #[allow(clippy::cast_possible_truncation)] // at most 4,096
             let pages = nearest[drawn as usize];
             map(id, Bytes(u64::from(pages) * PAGE.0), Placing::ANYWHERE)
         })
@@ -73,7 +72,6 @@ fn distinct(random: &mut Random) -> Vec<u64> {
 }
 
 /// For each page count the nearest of `sizes`.
-#[allow(clippy::cast_possible_truncation)] // at most 4,096
 fn nearest(sizes: &[u64]) -> Vec<u16> {
     let mut at = 0;
     (0..=ManySizes::LARGEST_PAGES)

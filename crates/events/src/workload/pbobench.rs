@@ -50,7 +50,6 @@ impl Pbobench {
         let steps = (0..self.steps).flat_map(move |_| {
             let slot = random.index(full.len());
             full[slot] = !full[slot];
-            #[allow(clippy::cast_possible_truncation)] // below 100
             let id = MapId(n + slot as u32);
             if full[slot] {
                 let map = MemoryEvent::Map {

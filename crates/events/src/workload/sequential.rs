@@ -44,7 +44,6 @@ impl Sequential {
         let mut pages: Vec<u64> = Vec::new();
         let operations = if n == 0 { 0 } else { self.operations };
         let steps = (0..operations).map(move |operation| {
-            #[allow(clippy::cast_possible_truncation)] // below `n`
             let id = MapId((operation / 2 % u64::from(n)) as u32);
             if operation % 2 == 0 {
                 return MemoryEvent::Unmap { id };

@@ -92,7 +92,6 @@ impl Tight {
     }
 }
 
-#[allow(clippy::cast_possible_truncation)] // at most 64
 fn pages(length: Bytes) -> u8 {
     (length.0 / PAGE.0) as u8
 }

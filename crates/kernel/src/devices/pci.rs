@@ -51,7 +51,6 @@ impl FromStr for PciAddress {
                 let value = u32::from_str_radix(part, 16).ok()?;
                 (plain && value <= most).then_some(value)
             };
-            #[allow(clippy::cast_possible_truncation)] // at most 255
             Some(PciAddress {
                 domain: hex(domain, u32::MAX)?,
                 bus: hex(bus, 0xff)? as u8,

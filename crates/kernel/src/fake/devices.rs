@@ -73,7 +73,6 @@ impl Shelf {
             .contents
             .entry(address / PAGE)
             .or_insert_with(|| vec![0; PAGE as usize]);
-        #[allow(clippy::cast_possible_truncation)] // within a page
         &mut page[(address % PAGE) as usize]
     }
 }
@@ -294,7 +293,6 @@ impl Edu<'_> {
         (iova - start < length).then(|| address + (iova - start))
     }
 
-    #[allow(clippy::cast_possible_truncation)] // a buffer of 4 KiB
     fn transfer(&mut self, command: u32) {
         let register = |at: u64| u64::from(*self.registers.get(&(Region::Bar0, at)).unwrap_or(&0));
         let (source, target, count) = (register(0x80), register(0x88), register(0x90));

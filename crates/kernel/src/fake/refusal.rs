@@ -12,10 +12,8 @@ use crate::error::{Error, Result};
 /// As prctl(2), where seccomp filters are not to be had.
 pub fn refuse_switch_records() -> Result<()> {
     let nr_at = std::mem::offset_of!(libc::seccomp_data, nr);
-    #[allow(clippy::cast_possible_truncation)] // an offset in a small struct, a call's number
     let (nr_at, refused) = (nr_at as u32, libc::SYS_perf_event_open as u32);
     let step = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter {
-        #[allow(clippy::cast_possible_truncation)] // BPF instructions have 16 bits
         code: code as u16,
         jt,
         jf,
@@ -33,7 +31,6 @@ pub fn refuse_switch_records() -> Result<()> {
         step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
     ];
     let program = libc::sock_fprog {
-        #[allow(clippy::cast_possible_truncation)] // four
         len: filter.len() as u16,
         filter: filter.as_mut_ptr(),
     };

@@ -5,7 +5,6 @@ use stopgap_events::units::Nanos;
 use super::Linux;
 use crate::clock::Clock;
 
-#[allow(clippy::cast_sign_loss)] // these clocks start at boot or at 1970
 fn nanos(time: Timespec) -> Nanos {
     Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
@@ -20,7 +19,6 @@ impl Clock for Linux {
     }
 
     fn sleep_until(&self, deadline: Nanos) {
-        #[allow(clippy::cast_possible_wrap)] // 2^63 ns after boot are 292 years
         let time = Timespec {
             tv_sec: (deadline.0 / 1_000_000_000) as i64,
             tv_nsec: (deadline.0 % 1_000_000_000) as _,

@@ -23,7 +23,6 @@ const PIECE: Bytes = Bytes::mib(64);
 /// Maps, populates and unmaps `length` bytes (at most [`PIECE`]) from `offset` on.
 fn populate_piece(file: &fs::File, offset: u64, length: u64) -> io::Result<()> {
     use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-    #[allow(clippy::cast_possible_truncation)] // at most PIECE
     let length = length as usize;
     let flags = MapFlags::SHARED | MapFlags::POPULATE;
     // SAFETY: without MAP_FIXED the kernel chooses addresses that nothing else uses; the mapping is never

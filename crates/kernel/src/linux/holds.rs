@@ -20,7 +20,6 @@ fn whole(mapping: &Mapping) -> (*mut libc::c_void, usize) {
     assert_eq!(mapping.origin(), Origin::Kernel, "a mapping of a fake");
     let range = mapping.range();
     // Addresses fit: the mapping lies in this process's address space.
-    #[allow(clippy::cast_possible_truncation)]
     (
         range.start as usize as *mut libc::c_void,
         range.length().0 as usize,
@@ -175,7 +174,6 @@ impl Holds for Linux {
             })?;
             // One buffer holds one page. Refused beyond fs.pipe-user-pages-soft: the pipe
             // then keeps what it has.
-            #[allow(clippy::cast_possible_truncation)] // addresses have 64 bits
             let size = most.min((target - held).0) as usize;
             let _ = fcntl_setpipe_size(&writer, size);
             let count =

@@ -31,7 +31,6 @@ pub(super) fn part(
         Error::call(call, target, io::ErrorKind::InvalidInput)
     })?;
     // Addresses fit: the mapping lies in this process's address space.
-    #[allow(clippy::cast_possible_truncation)]
     Ok((part.start as usize as *mut u8, length.0 as usize))
 }
 
@@ -88,12 +87,10 @@ fn map_anywhere(length: usize, request: &MapRequest<'_>) -> io::Result<*mut u8> 
 }
 
 impl Memory for Linux {
-    #[allow(clippy::cast_possible_truncation)]
     fn page_size(&self) -> Bytes {
         Bytes(rustix::param::page_size() as u64)
     }
 
-    #[allow(clippy::cast_possible_truncation)] // 64-bit addresses
     fn map(&self, request: &MapRequest<'_>) -> Result<Mapping> {
         let fail = |e: io::Error| Error::call("mmap", request.length, e);
         let grain = match request.kind {
@@ -179,7 +176,6 @@ impl Memory for Linux {
         }
     }
 
-    #[allow(clippy::cast_possible_truncation)]
     fn touch(&self, mapping: &Mapping, offset: Bytes, length: Bytes) -> Result<()> {
         let (address, bytes) = part("touch", mapping, offset, length)?;
         let step = self.page_size().0 as usize;

@@ -49,7 +49,6 @@ impl PressureTrigger {
             .chain(end.map(|end| PollFd::from_borrowed_fd(end, PollFlags::IN)))
             .collect();
         let longest = rustix::time::Timespec {
-            #[allow(clippy::cast_possible_wrap)] // 2^63 s are longer than any wait
             tv_sec: (longest.0 / 1_000_000_000) as i64,
             tv_nsec: (longest.0 % 1_000_000_000) as _,
         };

@@ -22,7 +22,6 @@ fn open_sized<S: Files + Memory>(system: &S, most: usize) -> Result<Ring> {
     let event = attr
         .open(0, None)
         .map_err(|errno| refused(system, errno.raw_os_error()))?;
-    #[allow(clippy::cast_possible_truncation)] // a page
     let page = system.page_size().0 as usize;
     let size = size(
         page,

@@ -25,7 +25,6 @@ impl Tasks for Linux {
     fn cpus(&self) -> Result<Vec<u32>> {
         let set =
             sched_getaffinity(None).map_err(|e| Error::call("sched_getaffinity", "self", e))?;
-        #[allow(clippy::cast_possible_truncation)] // CPU numbers are small
         Ok((0..CpuSet::MAX_CPU)
             .filter(|&cpu| set.is_set(cpu))
             .map(|cpu| cpu as u32)
@@ -94,7 +93,6 @@ impl Tasks for Linux {
             let error = io::Error::last_os_error();
             return Err(Error::call("getrusage", "thread", error));
         }
-        #[allow(clippy::cast_sign_loss)] // counts
         Ok(Switches {
             voluntary: usage.ru_nvcsw as u64,
             involuntary: usage.ru_nivcsw as u64,
@@ -217,7 +215,6 @@ fn set_limits(parent: rustix::process::Pid, limits: &ChildLimits) -> Result<()> 
     }
     // The parent kills us in time; should it be stopped meanwhile, the alarm does. Seconds,
     // rounded up, and two more so that the parent comes first.
-    #[allow(clippy::cast_possible_truncation)]
     let seconds = (limits.time.0.div_ceil(1_000_000_000) + 2).min(u64::from(u32::MAX)) as u32;
     // SAFETY: alarm(2) takes an integer. SIGALRM's default is to end the process.
     unsafe { libc::alarm(seconds) };
@@ -257,9 +254,7 @@ impl Linux {
             // After the kill the pipes end at once, unless a grandchild holds one open.
             let left = if killed { Nanos::secs(5) } else { left };
             let wait = rustix::time::Timespec {
-                #[allow(clippy::cast_possible_wrap)]
                 tv_sec: (left.0 / 1_000_000_000) as i64,
-                #[allow(clippy::cast_possible_wrap)]
                 tv_nsec: (left.0 % 1_000_000_000) as _,
             };
             let ready = {
@@ -343,7 +338,6 @@ impl Child {
         match libc::WEXITSTATUS(status) {
             0 => Ok(ChildOutcome {
                 output: self.output,
-                #[allow(clippy::cast_sign_loss)]
                 peak_resident: usage.ru_maxrss as u64 * 1024,
             }),
             PANICKED => ended("panicked".to_owned()),

@@ -76,13 +76,11 @@ pub(crate) fn of_thread(tid: u32) -> Result<Delays> {
 /// Sends one request with one attribute; the attributes of the answer.
 fn ask(socket: &OwnedFd, family: u16, command: u8, kind: u16, payload: &[u8]) -> Result<Vec<u8>> {
     let mut attributes = Vec::new();
-    #[allow(clippy::cast_possible_truncation)] // a few bytes
     attributes.extend(((ATTRIBUTE_HEADER + payload.len()) as u16).to_ne_bytes());
     attributes.extend(kind.to_ne_bytes());
     attributes.extend(payload);
     attributes.resize(attributes.len().next_multiple_of(4), 0);
     let mut message = Vec::new();
-    #[allow(clippy::cast_possible_truncation)]
     let length = (HEADER + GENERIC_HEADER + attributes.len()) as u32;
     message.extend(length.to_ne_bytes());
     message.extend(family.to_ne_bytes());

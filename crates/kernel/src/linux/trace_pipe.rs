@@ -150,9 +150,7 @@ impl TracePipe {
             .chain(end.map(|end| PollFd::from_borrowed_fd(end, PollFlags::IN)))
             .collect();
         let longest = rustix::time::Timespec {
-            #[allow(clippy::cast_possible_wrap)]
             tv_sec: (longest.0 / 1_000_000_000) as i64,
-            #[allow(clippy::cast_possible_wrap)]
             tv_nsec: (longest.0 % 1_000_000_000) as _,
         };
         // Whatever ends the wait, the caller looks at everything again.

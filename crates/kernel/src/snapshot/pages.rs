@@ -166,7 +166,6 @@ impl<F: Files + ?Sized> Reader<'_, F> {
     ) -> Result<bool> {
         let mut at = frames.start;
         while at < frames.end {
-            #[allow(clippy::cast_precision_loss)] // for a bar
             let share = self.done as f64 / self.total as f64;
             if !(self.progress)(share) {
                 return Ok(false);
@@ -175,7 +174,6 @@ impl<F: Files + ?Sized> Reader<'_, F> {
             let offset = at
                 .checked_mul(8)
                 .ok_or_else(|| Error::parse(path, format!("there is no frame {at}")))?;
-            #[allow(clippy::cast_possible_truncation)] // at most 512 KiB
             let bytes = self
                 .files
                 .read_at(Path::new(path), offset, count as usize * 8)?;

@@ -96,7 +96,6 @@ impl Costs {
     }
 
     /// What a scan of `pages` pages costs, in nanoseconds.
-    #[allow(clippy::cast_precision_loss)] // at most 2^24 pages
     pub(super) fn scan_ns(&self, pages: u64) -> f64 {
         pages as f64 / SCAN_PAGES * self.scan_block_ns
     }
@@ -189,7 +188,6 @@ pub struct ByCause {
 impl ByCause {
     /// The time of `counts` at `costs`.
     #[must_use]
-    #[allow(clippy::cast_precision_loss)] // counts of seconds of work are far below 2^53
     pub fn of(counts: &Counts, costs: &Costs) -> ByCause {
         ByCause {
             call_ns: counts.calls as f64 * costs.call_ns,

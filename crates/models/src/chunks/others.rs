@@ -44,7 +44,6 @@ impl Machine {
         } else {
             f64::INFINITY
         };
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // whole pages, above 0
         let mut pages = self.owed as u64;
         self.owed = self.owed.fract().max(0.0);
         self.kswapd_woken = false;

@@ -181,7 +181,6 @@ impl Machine {
         let place = &mut self.zones[zone];
         let reclaimed = place.lru.shrink(&mut place.buddy, BATCH);
         self.counts.reclaimed += reclaimed;
-        #[allow(clippy::cast_precision_loss)] // at most 32
         self.elapse(reclaimed as f64 * self.costs.reclaim_page_ns);
         reclaimed
     }

@@ -61,7 +61,6 @@ fn one(workload: &str, policy: &str, quantity: Quantity, points: &[Point], seed:
 }
 
 /// Counts are exact: each repetition has the same.
-#[allow(clippy::cast_precision_loss)] // N is at most 2^32
 fn point_of_work(measured: &Measured) -> Option<Point> {
     let cost = 1.0 + measured.row.work_per_map?;
     Some(Point {
@@ -70,7 +69,6 @@ fn point_of_work(measured: &Measured) -> Option<Point> {
     })
 }
 
-#[allow(clippy::cast_precision_loss)] // N is at most 2^32
 fn point_of_time(measured: &Measured) -> Option<Point> {
     let n = measured.row.n? as f64;
     let runs = measured.runs.clone();

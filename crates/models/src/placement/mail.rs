@@ -61,7 +61,6 @@ pub const MEASURED: (&str, &str) = ("pbobench", "linux-2.6.35");
 
 /// The fit, where `rows` have pbobench through `linux-2.6.35` at all of the mail's N.
 #[must_use]
-#[allow(clippy::cast_precision_loss)] // counts of visits and steps
 pub fn fit(rows: &[&PlacementRow]) -> Option<MailFit> {
     let (workload, policy) = MEASURED;
     let mut visits = Vec::new();

@@ -167,7 +167,6 @@ fn memory_unknown(facts: &Facts) -> &'static str {
     }
 }
 
-#[allow(clippy::cast_precision_loss)] // three digits are shown
 fn share(part: u64, whole: u64) -> f64 {
     part as f64 / whole as f64
 }

@@ -161,7 +161,6 @@ impl Rung<'_> {
         let mut interrupted = false;
         for pass in 0..passes {
             let single = (pass % 2 == 1).then_some(cost);
-            #[allow(clippy::cast_precision_loss)] // some ten passes
             (meter.progress)(pass as f64 / passes as f64);
             let limits = limits(settings, pass, passes);
             let (done, whole) = self.pass(entries, limits, settings.memory, single, meter)?;

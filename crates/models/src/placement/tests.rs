@@ -107,7 +107,6 @@ fn the_old_search_lies_near_the_mail() {
     }
     for measured in &rows {
         let row = &measured.row;
-        #[allow(clippy::cast_precision_loss)]
         let share = row.visited.unwrap() as f64 / row.maps as f64 / row.n.unwrap() as f64;
         // Some hundred maps at the largest N, then it is stopped.
         assert!(

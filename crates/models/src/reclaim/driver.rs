@@ -16,7 +16,6 @@ use super::pages::{Kind, NONE, Owner, PageId, UNEVICTABLE};
 use super::setting::{OBJECT, PAGE, Policy, Release};
 
 /// Pages of an object.
-#[allow(clippy::cast_possible_truncation)] // 4096
 pub(super) const OBJECT_PAGES: u32 = (OBJECT.0 / PAGE) as u32;
 /// Pages that one hold of the LRU lock moves back: `PAGEVEC_SIZE`.
 const PAGEVEC: u64 = 15;
@@ -97,7 +96,6 @@ impl Memory {
             pages: Vec::with_capacity(OBJECT_PAGES as usize),
         });
         // A run makes far fewer than 2^32: each takes at least 4,096 steps.
-        #[allow(clippy::cast_possible_truncation)]
         let number = (self.driver.objects.len() - 1) as u32;
         number
     }
@@ -108,7 +106,6 @@ impl Memory {
         let has = |memory: &Memory| memory.driver.objects[object as usize].pages.len();
         for _ in 0..count {
             self.meter.resched(); // since 5.0; before that nobody else ran until the object was full
-            #[allow(clippy::cast_possible_truncation)] // at most 4096
             let slot = has(self) as u32;
             if slot == OBJECT_PAGES {
                 break;

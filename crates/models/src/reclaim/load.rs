@@ -22,7 +22,6 @@ use super::setting::{BLOCK, Load, PAGE, Policy, Setting};
 /// CPUs of the mail's machine, as modelled.
 const CPUS: usize = 4;
 /// Pages of a block.
-#[allow(clippy::cast_possible_truncation)] // 512
 const BLOCK_PAGES: u32 = (BLOCK.0 / PAGE) as u32;
 /// Pages of a step.
 const STEP: u32 = 32;
@@ -134,10 +133,8 @@ pub(super) fn run(
 impl Loads {
     fn new(setting: &Setting, prices: &Prices, seed: u64) -> Loads {
         let gem = setting.load == Load::GemSyslatency;
-        #[allow(clippy::cast_possible_truncation)] // at most 2^19
         let ring = (setting.file_size().0 / BLOCK.0) as u32;
         let memory = Memory::new(setting, prices, (ring as usize).max(CPUS));
-        #[allow(clippy::cast_possible_truncation)] // at most 2^28
         let looped = Work::Loop {
             place: 0,
             slot: 0,
@@ -211,7 +208,6 @@ impl Loads {
         let all = left;
         while left > 0 {
             let object = self.memory.new_object();
-            #[allow(clippy::cast_possible_truncation)] // at most 4096
             let now = left.min(u64::from(OBJECT_PAGES)) as u32;
             if self.memory.fill(object, now).is_err() {
                 return (Err(OutOfMemory), all - left);
@@ -417,7 +413,6 @@ impl Loads {
         }
     }
 
-    #[allow(clippy::cast_precision_loss)] // below 2^53
     fn finish(
         mut self,
         hold: &Meter,
@@ -438,7 +433,6 @@ impl Loads {
         let after = &self.memory.meter;
         let per_page =
             |ns: u64| (pages > 0 && out_of_memory.is_none()).then(|| ns as f64 / pages as f64);
-        #[allow(clippy::cast_precision_loss)] // counts below 2^53
         let ratio = (counts.reclaimed > 0).then(|| counts.scanned as f64 / counts.reclaimed as f64);
         Outcome {
             runs: 1,
@@ -504,7 +498,6 @@ pub(super) fn one_turn(held: u64, not_held: u64) -> (u64, u64) {
     };
     let mut loads = Loads::new(&setting, &Prices::RECENT, 1);
     assert_eq!(loads.hold(), (Ok(()), u64::from(OBJECT_PAGES) * objects));
-    #[allow(clippy::cast_possible_truncation)] // a handful
     loads.memory.free_objects(held as u32..objects as u32);
     let all = loads.memory.pages.used();
     while loads.memory.counts.scanned < all {

@@ -137,7 +137,6 @@ impl Memory {
                 shadow: None,
             }],
         };
-        #[allow(clippy::cast_possible_truncation)] // 512
         let block = (BLOCK.0 / PAGE) as usize;
         Memory {
             setting: *setting,
@@ -305,7 +304,6 @@ impl Memory {
 
     /// Folios of the looped file.
     pub(super) fn places(&self) -> u32 {
-        #[allow(clippy::cast_possible_truncation)] // at most 2^28
         let places = self.file.len() as u32;
         places
     }
@@ -379,7 +377,6 @@ impl Memory {
     pub(super) fn read_streamed(&mut self) -> Result<u64, OutOfMemory> {
         let pages = self.setting.folio.0 / PAGE;
         self.counts.read += pages;
-        #[allow(clippy::cast_possible_truncation)] // at most 512
         let folio = Page::folio(Kind::File, Owner::Streamed, pages as u32);
         let id = self.take_folio(folio, false)?;
         self.meter.spend(Cause::Read, self.prices.read * pages);

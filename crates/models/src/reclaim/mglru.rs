@@ -40,7 +40,6 @@ impl Generations {
         }
     }
 
-    #[allow(clippy::cast_possible_truncation)] // below 13
     fn list(generation: u64, file: usize) -> ListId {
         GENERATIONS + ((generation % MOST) * 2) as ListId + file as ListId
     }

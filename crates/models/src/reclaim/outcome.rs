@@ -61,7 +61,6 @@ pub struct Outcome {
     pub release_ns_per_page: Option<f64>,
 }
 
-#[allow(clippy::cast_precision_loss)] // counts below 2^53
 impl Outcome {
     /// Pages scanned for each that was reclaimed, the median of the runs, as the probe has it; `None` where none was.
     #[must_use]

@@ -80,7 +80,6 @@ pub(super) enum Owner {
 
 /// One page, or a folio of several.
 #[derive(Debug, Clone, Copy)]
-#[allow(clippy::struct_excessive_bools)] // the kernel's page flags
 pub(super) struct Page {
     pub(super) kind: Kind,
     pub(super) owner: Owner,
@@ -196,7 +195,6 @@ impl Pages {
             None => {
                 self.pages.push(page);
                 // Memory is at most 2^28 pages (`Setting::validate`), so that a number fits.
-                #[allow(clippy::cast_possible_truncation)]
                 let id = (self.pages.len() - 1) as PageId;
                 id
             }
@@ -346,11 +344,9 @@ mod tests {
                         let from = (place + 1) % 4;
                         let moved = std::mem::take(&mut oracle[from]);
                         oracle[place].extend(moved);
-                        #[allow(clippy::cast_possible_truncation)]
                         pages.append(from as ListId, list);
                     }
                     _ => {
-                        #[allow(clippy::cast_possible_truncation)]
                         let page = Page::folio(Kind::File, Owner::Streamed, 1 + which as u32 % 3);
                         oracle[place].insert(0, pages.insert(page, list));
                     }

@@ -13,7 +13,6 @@ use super::{Load, Lru, Outcome, PAGE, Policy, Prices, Setting};
 /// The probe's series.
 const RATIO: &str = "scanned per reclaimed";
 
-#[allow(clippy::cast_precision_loss)] // below 2^53: 104 days
 fn us(ns: u64) -> f64 {
     ns as f64 / 1e3
 }
@@ -185,7 +184,6 @@ pub fn not_validated(lru: Lru) -> Option<String> {
 
 /// `prices` as the record's assumptions.
 #[must_use]
-#[allow(clippy::cast_precision_loss)] // far below 2^53
 pub fn prices(prices: &Prices) -> Vec<Assumption> {
     let named = prices.named().into_iter();
     named

@@ -231,7 +231,6 @@ impl Setting {
     /// ahead at most (`page_cache_ra_order()`, mm/readahead.c, 6.12). The last folio is whole.
     pub(super) fn folios(&self) -> Vec<u32> {
         let mut left = self.file_size().0 / PAGE;
-        #[allow(clippy::cast_possible_truncation)] // at most 512
         let largest = (self.folio.0 / PAGE) as u32;
         // Folios are no larger than what is read ahead; the largest were seen where that was 8 MiB.
         let most = if self.folio == FOLIO {

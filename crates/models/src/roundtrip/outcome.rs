@@ -98,7 +98,6 @@ impl Outcome {
 
     /// `count` a round trip; `None` where there was none.
     #[must_use]
-    #[allow(clippy::cast_precision_loss)] // counts below 2^53
     pub fn per_round_trip(&self, count: u64) -> Option<f64> {
         let round_trips = self.round_trips();
         (round_trips > 0).then(|| count as f64 / round_trips as f64)
@@ -118,11 +117,6 @@ impl Outcome {
 
     /// Switch-outs that at least a share `q`, 0 to 1, of the round trips did not exceed; `None` where there was none.
     #[must_use]
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::cast_precision_loss
-    )] // a rank within the list
     pub fn quantile(&self, q: f64) -> Option<u32> {
         let mut sorted = self.switches.clone();
         sorted.sort_unstable();

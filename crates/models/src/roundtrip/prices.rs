@@ -106,7 +106,6 @@ impl Prices {
         let step = |name: &str| {
             let of = |series: &&Series| series.name == "price" && series.word("step") == Some(name);
             let median = answer.series.iter().find(of)?.median()?;
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // clamped
             Some(median.round().clamp(0.0, 1e9) as u64)
         };
         let defaults = Prices::default();

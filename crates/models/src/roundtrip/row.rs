@@ -168,7 +168,6 @@ fn beside(cell: &Cell, answer: &Answer, mean: Option<f64>) -> Result<Beside, &'s
 
 /// `prices` as the record's assumptions.
 #[must_use]
-#[allow(clippy::cast_precision_loss)] // far below 2^53
 pub fn prices(prices: &Prices) -> Vec<Assumption> {
     const MEASURED: &str = "measured call by call; where a call divides, assumed";
     const REST: &str = "what is missing of the measured CPU time of a reply that pre-empts";

@@ -120,7 +120,6 @@ impl<T: Item<N>, const N: usize> Slots<T, N> {
     }
 
     /// Puts `new` in the place of `removed` slots from `at` on. What comes of it must fit.
-    #[allow(clippy::cast_possible_truncation)] // at most N
     pub(super) fn splice(&mut self, at: usize, removed: usize, new: &[(u64, T)]) {
         let count = self.count();
         if new.len() != removed {
@@ -135,7 +134,6 @@ impl<T: Item<N>, const N: usize> Slots<T, N> {
     }
 
     /// Looks for the largest gap, remembers where it is, and tells how large.
-    #[allow(clippy::cast_possible_truncation)] // below N
     pub(super) fn measure(&mut self, start: u64) -> u64 {
         let (mut from, mut largest) = (start, 0);
         self.widest = 0;
@@ -162,7 +160,6 @@ impl Inner {
     }
 
     /// Sets one gap and tells the largest; looks at the others only if the largest shrank.
-    #[allow(clippy::cast_possible_truncation)] // below 10
     pub(super) fn set_gap(&mut self, slot: usize, gap: u64) -> u64 {
         let largest = self.gap();
         self.items[slot].gap = gap;
@@ -233,7 +230,6 @@ impl<N> Arena<N> {
         }
     }
 
-    #[allow(clippy::cast_possible_truncation)] // 2^32 nodes of some 250 bytes: memory ends first
     pub(super) fn add(&mut self, node: N) -> u32 {
         if let Some(number) = self.free.pop() {
             self[number] = node;

@@ -44,7 +44,6 @@ impl Frame {
         self.slot as usize
     }
 
-    #[allow(clippy::cast_possible_truncation)] // below 16
     pub(super) fn at(node: u32, slot: usize, start: u64) -> Frame {
         Frame {
             node,

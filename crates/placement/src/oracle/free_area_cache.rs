@@ -37,7 +37,6 @@ pub struct NaiveFreeAreaCache {
 impl NaiveFreeAreaCache {
     /// An empty address space. [`Direction::Any`] is top-down.
     #[must_use]
-    #[allow(clippy::cast_possible_wrap)] // below 2^48
     pub fn new(era: Era, space: Space, layout: Direction) -> NaiveFreeAreaCache {
         let (task_size, page) = (space.window().length() as i64, space.page() as i64);
         let pages = (task_size / 3 + page - 1) / page;
@@ -63,7 +62,6 @@ impl NaiveFreeAreaCache {
 
     /// free_area_cache, and cached_hole_size (`u64::MAX`: all ones).
     #[must_use]
-    #[allow(clippy::cast_sign_loss)] // never negative
     pub fn state(&self) -> (u64, u64) {
         let window = self.naive.space().window();
         (
@@ -72,7 +70,6 @@ impl NaiveFreeAreaCache {
         )
     }
 
-    #[allow(clippy::cast_possible_wrap)] // below 2^48
     fn count(&self, address: u64) -> i64 {
         address as i64 - self.naive.space().window().start as i64
     }
@@ -259,7 +256,6 @@ impl Policy for NaiveFreeAreaCache {
         self.naive.space()
     }
 
-    #[allow(clippy::cast_possible_wrap, clippy::cast_sign_loss)] // between 0 and 2^48
     fn place(&mut self, request: &Request) -> Result<Range, PlaceError> {
         let (space, layout) = (self.space(), self.layout);
         let need = space.need(request)?;

@@ -92,12 +92,10 @@ impl Walk {
         z ^ (z >> 31)
     }
 
-    #[allow(clippy::cast_possible_truncation)] // the high half of a 128-bit product
     fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.bits()) * u128::from(bound.max(1))) >> 64) as u64
     }
 
-    #[allow(clippy::cast_possible_truncation)] // below a length
     fn index(&mut self, length: usize) -> usize {
         self.below(length as u64) as usize
     }

@@ -18,7 +18,6 @@ impl Owner {
 
     /// `shard` and `slot` are below 2^16 - 1: there are no more shards than thread numbers, and no more
     /// extents than granules.
-    #[allow(clippy::cast_possible_truncation)]
     pub(super) fn extent(shard: usize, slot: usize) -> Owner {
         Owner((shard as u32 + 1) << 16 | slot as u32 & 0xffff)
     }
@@ -62,7 +61,6 @@ impl Owners {
     }
 
     #[inline]
-    #[allow(clippy::cast_possible_truncation)] // below ENTRIES for addresses of the window
     fn index(&self, address: u64) -> usize {
         (address.wrapping_sub(self.window.start) >> self.shift) as usize
     }

@@ -12,7 +12,6 @@ pub(super) const EXACT: u64 = 64;
 /// classes  0 1 .. 63 | two an octave: 64 .. 83     | one for two octaves: 84 .. 89
 /// ```
 #[inline]
-#[allow(clippy::cast_possible_truncation)] // below CLASSES
 pub(super) fn class_of(pages: u64) -> usize {
     if pages <= EXACT {
         return pages as usize - 1;

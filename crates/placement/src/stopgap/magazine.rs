@@ -110,14 +110,12 @@ pub(super) struct Magazines {
 /// Pairs of magazines that sizes above 64 pages share.
 const PAIRS: usize = 128;
 
-#[allow(clippy::cast_possible_truncation)] // the parts of a number below 2^44
 const fn parts(start: u64) -> (u32, u16) {
     (start as u32, (start >> 32) as u16)
 }
 
 /// The first of the two magazines that a size above 64 pages may use.
 #[inline]
-#[allow(clippy::cast_possible_truncation)] // below 128
 const fn pair(pages: u64) -> usize {
     // The golden ratio's bits: neighbours and multiples go apart.
     2 * ((pages.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 57) as usize % PAIRS)
@@ -180,7 +178,6 @@ impl Magazines {
 
     /// The magazine that `pages`, at least 1, has now.
     #[inline]
-    #[allow(clippy::cast_possible_truncation)] // below 64
     fn of(&mut self, pages: u64) -> Option<&mut Magazine> {
         if pages <= EXACT {
             return self.small.get_mut(pages.wrapping_sub(1) as usize);
@@ -235,7 +232,6 @@ impl Magazines {
     /// below 2^31 less 1. Of those that have none the least aligned, and of these the last: a start that is
     /// aligned better is left to a request that needs it.
     #[inline]
-    #[allow(clippy::cast_possible_truncation)] // see above, and there are 16 rounds
     pub(super) fn pop_aligned(&mut self, pages: u64, mask: u64, origin: u64) -> Option<u64> {
         let magazine = self.of(pages)?;
         let (mask, origin) = (mask as u32, origin as u32);

@@ -129,14 +129,12 @@ pub(super) struct Map {
 
 /// The number of a page's tile.
 #[inline]
-#[allow(clippy::cast_possible_truncation)] // a window has at most 2^44 pages
 pub(super) fn tile_number(page: u64) -> u32 {
     (page / TILE) as u32
 }
 
 /// A page's bit in its tile.
 #[inline]
-#[allow(clippy::cast_possible_truncation)] // below 8,192
 fn bit_of(page: u64) -> u32 {
     (page % TILE) as u32
 }
@@ -218,7 +216,6 @@ impl Map {
         Some(found)
     }
 
-    #[allow(clippy::cast_possible_truncation)] // fewer tiles than tile numbers
     fn remember(&mut self, number: u32, tile: usize) {
         self.recent[number as usize % RECENT] = (number, tile as u32);
     }
@@ -356,5 +353,4 @@ impl Map {
 }
 
 /// One past a tile's last bit.
-#[allow(clippy::cast_possible_truncation)] // 8,192
 const TILE_END: u32 = TILE as u32;

@@ -253,7 +253,6 @@ impl Stopgap {
     #[inline]
     fn begin(&mut self) {
         let slack = (u128::from(self.live) * u128::from(self.slack)) >> 16;
-        #[allow(clippy::cast_possible_truncation)] // at most twice what is held
         let zone = self.live + slack as u64 + ZONE_LEAST;
         // Not below the lowest range that went to the top: to begin a new part of the window is to leave
         // the zone.

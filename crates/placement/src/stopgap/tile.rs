@@ -97,14 +97,12 @@ impl Bits {
 
 /// The first bit of a leaf.
 #[inline]
-#[allow(clippy::cast_possible_truncation)] // below 64
 pub(super) const fn first_bit(leaf: usize) -> u32 {
     leaf as u32 * LEAF
 }
 
 /// The first bit of a leaf's word.
 #[inline]
-#[allow(clippy::cast_possible_truncation)] // 0 or 1
 pub(super) const fn word_bit(leaf: usize, word: usize) -> u32 {
     first_bit(leaf) + word as u32 * WORD
 }

@@ -112,7 +112,6 @@ impl Nodes {
         };
         let id = if self.free == NIL {
             self.all.push(node);
-            #[allow(clippy::cast_possible_truncation)] // 2^32 nodes would take 256 GiB
             let id = (self.all.len() - 1) as Id;
             id
         } else {

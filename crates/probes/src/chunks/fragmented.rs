@@ -50,7 +50,6 @@ impl Session<'_> {
                     let left = format!("{} of {planned} strategies of all runs", planned - done);
                     return self.measured.missing.push(context.left_out(left));
                 }
-                #[allow(clippy::cast_precision_loss)] // a share
                 (context.progress)(done as f64 / planned as f64, &strategy.words());
                 let state = match self.state(recipe) {
                     Ok(state) => state,
@@ -128,7 +127,6 @@ impl Session<'_> {
 
     /// What the judgement needs of the state: the first one's figures, and of all of them the
     /// least fragmented.
-    #[allow(clippy::cast_precision_loss)] // sizes of memory
     fn note(&mut self, recipe: &Recipe, state: &State, first: bool) {
         let now = facts(self.context, &self.machine);
         if first {

@@ -133,7 +133,6 @@ impl<'a> Seen<'a> {
     }
 
     fn order(&self, size: Bytes) -> Option<u32> {
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a page size
         let page = self.fact("page_bytes")? as u64;
         size.0.checked_div(page)?.checked_ilog2()
     }
@@ -143,7 +142,6 @@ impl<'a> Seen<'a> {
     }
 
     fn pmd_order(&self) -> Option<u32> {
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a page size
         self.order(Bytes(self.fact("pmd_bytes")? as u64))
     }
 
@@ -282,7 +280,6 @@ impl<'a> Seen<'a> {
         let tested = |row: &Row<'_>| {
             let scarce = made
                 || self.order(row.chunk).is_some_and(|order| {
-                    #[allow(clippy::cast_precision_loss)] // bytes of buffers
                     let held = row.held.0 as f64;
                     self.fragmented(order) && self.usable(order).is_some_and(|usable| usable < held)
                 });
@@ -294,7 +291,6 @@ impl<'a> Seen<'a> {
         if self.runs.len() < 2 {
             return Some("one run only".to_owned());
         }
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // free memory
         let usable = Bytes(self.usable(pmd).unwrap_or(0.0) as u64);
         Some(format!(
             "fragmented (index {index:.2}), but {usable} lie free in large blocks, \
@@ -327,7 +323,6 @@ impl<'a> Seen<'a> {
     }
 
     /// The median over runs of the longest block of a run.
-    #[allow(clippy::cast_precision_loss)] // nanoseconds of a run
     fn figure(&self, seed: u64) -> Option<Figure> {
         let worst_of = |&run: &u32| {
             let blocks = self.rows.iter().flat_map(|row| row.blocks);
@@ -349,7 +344,6 @@ impl<'a> Seen<'a> {
 
 impl Stalled {
     fn words(&self) -> String {
-        #[allow(clippy::cast_precision_loss)] // a count of stalls
         let rate = self.count as f64 / self.spent.as_secs_f64().max(1e-9);
         let threshold = Nanos(self.threshold_ns);
         format!(
@@ -417,11 +411,6 @@ fn worst(block: &Block) -> u64 {
         .unwrap_or(0)
 }
 
-#[allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss
-)]
 fn spent(block: &Block) -> Nanos {
     let mean = block
         .histogram

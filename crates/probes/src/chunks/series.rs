@@ -190,7 +190,6 @@ fn counts(runs: &[(u32, Taken)], of: impl Fn(&Taken) -> Vec<u64>) -> Vec<Block> 
     let block = |(run, taken): &(u32, Taken)| {
         let mut counts = of(taken);
         counts.sort_unstable();
-        #[allow(clippy::cast_precision_loss)] // pages of a buffer
         let median = *counts.get(counts.len().checked_sub(1)? / 2)? as f64;
         Some(Block {
             run: *run,
@@ -205,7 +204,6 @@ fn counts(runs: &[(u32, Taken)], of: impl Fn(&Taken) -> Vec<u64>) -> Vec<Block> 
 }
 
 /// Work of that name a buffer, of each run whose kernel counts it.
-#[allow(clippy::cast_precision_loss)] // counts of pages
 fn per_buffer(runs: &[(u32, Taken)], name: &str) -> Vec<Block> {
     let block = |(run, taken): &(u32, Taken)| {
         let count = *taken.work.get(name)?;

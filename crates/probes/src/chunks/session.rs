@@ -31,7 +31,6 @@ pub(super) const FRAGMENT_COUNTERS: [&str; 4] = [
 ];
 
 /// What the judgement needs of the machine. What cannot be read is not among the facts.
-#[allow(clippy::cast_precision_loss)] // sizes of memory
 pub(super) fn facts(context: &Context<'_>, machine: &Machine) -> BTreeMap<String, f64> {
     let system = context.system;
     let mut facts = BTreeMap::from([
@@ -345,7 +344,6 @@ impl<'a> Session<'a> {
             value: sum(|taken| taken.waited_ns / 1_000),
         });
         for name in FRAGMENT_COUNTERS {
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // counts and bytes
             if let Some(value) = measured.facts.get(name).map(|&value| value as u64) {
                 let name = name.to_owned();
                 measured.counters.push(Counter { name, value });

@@ -80,7 +80,6 @@ impl<'s, B: Buffers> Side<'s, B> {
             .iter()
             .map(|(_, times)| times.median())
             .sum::<Option<u64>>();
-        #[allow(clippy::cast_precision_loss)] // far below 2^53
         Ok(sum.map(|ns| ns as f64))
     }
 }

@@ -205,7 +205,6 @@ fn sentence(
 
 /// `vgem at N 40000: create 3.1, map 1.2, first touch 0.9, unmap 1.4, destroy 2.0 us (/dev/dri/card0, vgem 1.0.0)`: of
 /// objects, what each step of their life takes.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // an N
 fn step_evidence(series: &[Series], backend: &Backend, n: f64) -> Option<String> {
     backend.maker()?;
     let wanted = [
@@ -259,14 +258,12 @@ fn points(series: &[Series], of: &[(&str, Parameter)], names: &[&str]) -> Vec<Po
         .unwrap_or_default();
     by_n.into_iter()
         .map(|(n, runs)| Point {
-            #[allow(clippy::cast_precision_loss)] // N is small
             n: n as f64,
             runs: in_all.iter().map(|run| runs[run].iter().sum()).collect(),
         })
         .collect()
 }
 
-#[allow(clippy::cast_precision_loss)] // for people
 fn micros(ns: u64) -> f64 {
     ns as f64 / 1_000.0
 }

@@ -200,7 +200,6 @@ impl Placement {
                 wanted + Agua::PER_LOOP + MARGIN
             )));
         }
-        #[allow(clippy::cast_possible_truncation)] // at most what was wanted, 32 bits
         let ceiling = wanted.min(room) as u32;
         let agua = match self.agua_drop {
             Some(drop) => Agua::with_drop(self.agua_loops, ceiling, drop),

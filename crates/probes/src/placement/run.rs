@@ -130,7 +130,6 @@ pub(super) fn run(
                 run as usize * parts.len() + index,
                 runs as usize * parts.len(),
             );
-            #[allow(clippy::cast_precision_loss)]
             (context.progress)(done as f64 / total.max(1) as f64, &part.describe());
             let seed = random.bits();
             load::run(&stoppable, &mut measured, &part.describe(), |report| {

@@ -173,7 +173,6 @@ impl Experiment<'_> {
         }
     }
 
-    #[allow(clippy::cast_precision_loss)] // 2^53 ns are 104 days
     fn a_page(&self, time: Nanos) -> f64 {
         time.0 as f64 / self.pages
     }
@@ -188,7 +187,6 @@ impl Experiment<'_> {
     }
 
     /// Pages on the unevictable list: of the group where there is one, else of the system.
-    #[allow(clippy::cast_precision_loss)]
     fn unevictable(&self) -> Option<f64> {
         let page = self.system.page_size().0 as f64;
         if let Some(group) = self.group {
@@ -291,7 +289,6 @@ impl Experiment<'_> {
 }
 
 /// Carries the tasks out, one after another, in this process.
-#[allow(clippy::cast_precision_loss)] // pages of memory that exists
 pub(super) fn carry_out(
     system: &dyn System,
     group: Option<&MemoryGroup>,
@@ -345,7 +342,6 @@ mod tests {
 
     /// A call's own cost is spread over 1024 pages: within 6 ns a page.
     fn assert_close(found: f64, expected: u64) {
-        #[allow(clippy::cast_precision_loss)]
         let expected = expected as f64;
         assert!(
             (found - expected).abs() < 6.0,

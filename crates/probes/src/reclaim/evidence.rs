@@ -266,7 +266,6 @@ impl Evidence<'_> {
                 .iter()
                 .filter_map(|b| b.histogram.as_ref()?.max())
                 .max()?;
-            #[allow(clippy::cast_precision_loss)] // 2^53 ns are 104 days
             let ms = most as f64 / 1e6;
             Some(format!("{ms:.1} {}", mode.word()))
         };

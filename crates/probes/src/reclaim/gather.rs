@@ -139,7 +139,6 @@ impl Gathered {
         }
     }
 
-    #[allow(clippy::cast_precision_loss)] // ratios for people
     pub(super) fn keep_sample(
         &mut self,
         system: &dyn System,
@@ -244,7 +243,6 @@ impl Gathered {
             self.missing.push(Missing::new(what, why));
         }
         let mut facts = std::mem::take(&mut self.facts);
-        #[allow(clippy::cast_precision_loss)]
         facts.insert("page_size".to_owned(), system.page_size().0 as f64);
         let names = ["pages_scanned", "pages_reclaimed", "bytes_read"];
         // Where no load ran these are unknown, not 0.

@@ -49,7 +49,6 @@ impl Comparison {
             (!pairs.is_empty()).then_some(pairs)
         };
         let pairs = beside(RATIO)?;
-        #[allow(clippy::cast_precision_loss)] // a handful of runs
         let over = |pairs: &[(f64, f64)]| {
             let logarithm = over_runs(pairs, seed, |runs| {
                 let sum: f64 = runs.iter().map(|(held, none)| (held / none).ln()).sum();
@@ -80,7 +79,6 @@ impl Comparison {
 
 /// Whether reclaim met what is held. Anonymous memory is on lists that reclaim scans only where there is
 /// swap to write it to.
-#[allow(clippy::cast_precision_loss)]
 fn met(evidence: &Evidence<'_>, mode: Mode, share: Share) -> Result<(), String> {
     match evidence.swap() {
         Some("none") => {

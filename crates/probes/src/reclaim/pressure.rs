@@ -173,7 +173,6 @@ impl Turnovers {
 
     /// `now` ends a turnover, or does not. What was reclaimed since the last is one however many rooms it
     /// was: between two readings of a loaded machine it may be more.
-    #[allow(clippy::cast_precision_loss)] // a ratio
     fn see(&mut self, now: Reclaimed) {
         let since = now.since(self.from);
         if since.reclaimed >= self.pages {
@@ -347,7 +346,6 @@ pub struct Scanned {
 impl Scanned {
     /// Scanned for each page reclaimed; `None`: none was.
     #[must_use]
-    #[allow(clippy::cast_precision_loss)] // a ratio
     pub fn ratio(&self) -> Option<f64> {
         (self.reclaimed > 0).then(|| self.scanned as f64 / self.reclaimed as f64)
     }

@@ -276,7 +276,6 @@ impl Reclaim {
                     );
                     return out.missing.push(context.left_out(left));
                 }
-                #[allow(clippy::cast_precision_loss)]
                 let done = 0.1 + 0.9 * f64::from(number) / loads as f64;
                 let doing = format!("memory pressure, {}", beside.mode.words());
                 (context.progress)(done, &doing);

@@ -116,7 +116,6 @@ fn scan(system: &dyn System, folder: &Path) -> Result<(Nanos, u64, u64), Error> 
 }
 
 /// Scans each of `folders` and keeps what came of it.
-#[allow(clippy::cast_precision_loss)] // times and counts of one scan
 pub(super) fn measure(context: &Context<'_>, folders: &[PathBuf], out: &mut Gathered) {
     for folder in folders {
         let name = folder.file_name().unwrap_or_default().to_string_lossy();

@@ -354,7 +354,6 @@ fn agreement(series: &[Series]) -> Option<Agreement> {
         for block in &records.blocks {
             // The same round trips by both means.
             if let Some(same) = rusage.blocks.iter().find(|b| b.run == block.run) {
-                #[allow(clippy::cast_precision_loss)] // counts below 2^53
                 let round_trips = block.samples as f64;
                 by_records += block.value * round_trips;
                 by_rusage += same.value * round_trips;
@@ -427,7 +426,6 @@ fn backlog(measured: &Measured) -> Option<String> {
 
 /// `...: latency 71.3 us, p99 180.2 us (paced); 62.1 us CPU a round trip`.
 fn cost(result: &Result) -> Option<String> {
-    #[allow(clippy::cast_precision_loss)] // for people
     let micros = |ns: u64| format!("{:.1} us", ns as f64 / 1_000.0);
     let median = micros(result.latency.median()?);
     let tail = quantile(&result.latency, 0.99).map_or_else(|_| "n too small".to_owned(), micros);

@@ -74,7 +74,6 @@ pub(super) fn measure(system: &dyn System, cpus: &[u32], run: u32) -> Result<Vec
         let (Some(server), Some(asked)) = (served.windows.first(), asked.windows.first()) else {
             continue;
         };
-        #[allow(clippy::cast_precision_loss)] // counts and times below 2^53
         let (replies, batches) = (
             (asked.round_trips * u64::from(BATCH)) as f64,
             asked.round_trips as f64,
@@ -82,18 +81,14 @@ pub(super) fn measure(system: &dyn System, cpus: &[u32], run: u32) -> Result<Vec
         let [write, read, wait, clock] =
             ["write", "read", "poll", "CPU clock"].map(|name| price(name, &steps));
         // The client pays a write a batch beside; the server a wait and a read.
-        #[allow(clippy::cast_precision_loss)] // below 2^53
         let (took, pre_empted) = (
             asked.window.cpu.0 as f64 - batches * write,
             server.rusage.involuntary as f64,
         );
-        #[allow(clippy::cast_precision_loss)] // below 2^53
         let sleeps = asked.window.rusage.voluntary as f64;
         steps.push((format!("reply taken by {client}"), took / sleeps.max(1.0)));
         if client == ClientWait::Poll {
-            #[allow(clippy::cast_precision_loss)] // below 2^53
             let own = replies * (WORK.0 as f64 + 1.5 * clock) + batches * (read + wait);
-            #[allow(clippy::cast_precision_loss)] // below 2^53
             let served = server.cpu.0 as f64 - own - (replies - pre_empted).max(0.0) * write;
             steps.push(("reply served".to_owned(), served / pre_empted.max(1.0)));
         }
@@ -136,7 +131,6 @@ fn calls(system: &dyn System, cpus: &[u32]) -> Result<Steps, Error> {
         let mut before = system.now();
         let mut lap = |times: &mut Vec<f64>| {
             let now = system.now();
-            #[allow(clippy::cast_precision_loss)] // below 2^53 ns
             times.push(now.saturating_sub(before).0 as f64);
             before = system.now();
         };
@@ -152,7 +146,6 @@ fn calls(system: &dyn System, cpus: &[u32]) -> Result<Steps, Error> {
         lap(&mut times[4]);
     }
     let [write, poll, longer, read, clock] = times.map(|all| median(all).unwrap_or_default());
-    #[allow(clippy::cast_precision_loss)] // few
     let descriptor = (longer - poll).max(0.0) / (DESCRIPTORS - 1) as f64;
     let steps = [
         ("write", write),
@@ -182,7 +175,6 @@ fn switch(system: &dyn System, cpus: &[u32]) -> Result<f64, Error> {
         }
         let used = system.thread_cpu().saturating_sub(cpu);
         let switches = system.switches()?.since(before).total();
-        #[allow(clippy::cast_precision_loss)] // below 2^53
         Ok(used.0 as f64 / switches.max(1) as f64)
     };
     let (one, two) = system.stream_pair()?;

@@ -77,7 +77,6 @@ pub(super) fn run(
                 gathered.note(context.left_out(left));
                 break 'runs;
             }
-            #[allow(clippy::cast_precision_loss)] // few
             let done = (run as usize * cells.len() + index) as f64 / total as f64;
             (context.progress)(done, &cell.to_string());
             let order = Order {
@@ -281,7 +280,6 @@ impl Gathered {
             add(LATENCY, "ns", latency);
         }
         if let Some(period) = asked.period {
-            #[allow(clippy::cast_precision_loss)] // below 2^53 ns
             add("intended period", "ns", block(1, period.0 as f64));
         }
         self.missed += asked.missed;
@@ -323,7 +321,6 @@ fn means(client: &Counted, server: &Window) -> Vec<(&'static str, u64)> {
     means
 }
 
-#[allow(clippy::cast_precision_loss)] // counts below 2^53
 fn ratio(sum: u64, count: u64) -> f64 {
     sum as f64 / count.max(1) as f64
 }

@@ -80,7 +80,6 @@ impl Seen<'_> {
     }
 
     /// Seconds that a block looked, as a clock on the wall shows them.
-    #[allow(clippy::cast_precision_loss)] // rounded
     fn seconds(&self, block: &Block) -> f64 {
         let cpus = self.measured.facts.get(CPUS).copied().unwrap_or(1.0);
         block.samples as f64 * self.probe.interval.as_secs_f64() / cpus.max(1.0)
@@ -96,7 +95,6 @@ impl Seen<'_> {
         }
     }
 
-    #[allow(clippy::cast_precision_loss)] // counts of stalls
     fn verdict(&self, seed: u64) -> (Verdict, Option<Figure>) {
         let Some(series) = self.series(WAKE_UP) else {
             let failed = self.measured.series.iter().find_map(|s| s.error.clone());
@@ -270,7 +268,6 @@ fn spread(histogram: &Histogram) -> String {
     parts.join(", ")
 }
 
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a time
 fn time(ns: f64) -> Nanos {
     Nanos(ns.round() as u64)
 }

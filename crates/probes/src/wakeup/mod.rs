@@ -167,7 +167,6 @@ fn series(
 }
 
 /// The block of all CPUs of a run: they were held up together or not, so they are one run.
-#[allow(clippy::cast_precision_loss)] // an hour in nanoseconds is below 2^53
 pub(crate) fn together(run: u32, blocks: Vec<Block>) -> Option<Block> {
     let start_ns = blocks.iter().map(|block| block.start_ns).min()?;
     let mut histogram = Histogram::new();
@@ -255,7 +254,6 @@ impl Probe for Wakeup {
         let system = context.system;
         let cpus = system.cpus()?;
         let mut measured = Measured::default();
-        #[allow(clippy::cast_precision_loss)] // few
         measured.facts.insert(CPUS.to_owned(), cpus.len() as f64);
         let awake = system.stay_awake();
         if let Err(error) = &awake {

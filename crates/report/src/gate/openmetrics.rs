@@ -21,7 +21,6 @@ type Sample = (Vec<(&'static str, String)>, f64);
 
 /// The text; it ends with `# EOF`.
 #[must_use]
-#[allow(clippy::cast_precision_loss)] // runs are few
 pub fn openmetrics(comparison: &Comparison) -> String {
     let mut text = String::new();
     let mut family = |name: &str, unit: &str, help: &str, samples: Vec<Sample>| {

@@ -119,7 +119,6 @@ fn endpoints(comparison: &Comparison) -> Table {
 }
 
 /// Ratios of the endpoints with their intervals; 1 is no change.
-#[allow(clippy::cast_precision_loss)] // a handful of rows
 fn effects(comparison: &Comparison) -> Option<Chart> {
     let mut layer = Layer::new("", 0);
     let (mut rows, mut table) = (

@@ -93,7 +93,6 @@ pub(super) fn chart(
 }
 
 /// The y of one side in a row.
-#[allow(clippy::cast_precision_loss)] // some dozens
 pub(super) fn place(row: usize, side: usize, sides: usize) -> f64 {
     let middle = (sides.max(1) - 1) as f64 / 2.0;
     row as f64 + (side as f64 - middle) * ROOM / sides.max(2) as f64

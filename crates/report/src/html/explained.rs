@@ -85,7 +85,6 @@ fn facts(found: &Findings) -> Vec<String> {
 }
 
 /// How many had how many.
-#[allow(clippy::cast_precision_loss)] // counts of a picture
 fn distribution(title: &str, axis: &str, spread: &Spread) -> Option<Chart> {
     if spread.distribution.is_empty() {
         return None;
@@ -126,7 +125,6 @@ fn distribution(title: &str, axis: &str, spread: &Spread) -> Option<Chart> {
 }
 
 /// How threads spent their time.
-#[allow(clippy::cast_precision_loss)] // times of a picture
 fn tasks(found: &Findings) -> Option<Chart> {
     let rows: Vec<stack::Row> = found
         .tasks
@@ -153,7 +151,6 @@ fn tasks(found: &Findings) -> Option<Chart> {
 }
 
 /// Why threads left their CPU.
-#[allow(clippy::cast_precision_loss)] // counts of a picture
 fn causes(found: &Findings) -> Option<Chart> {
     let mut rows: Vec<stack::Row> = Vec::new();
     for cause in &found.switches.causes {
@@ -173,7 +170,6 @@ fn causes(found: &Findings) -> Option<Chart> {
     stack::chart(&words, &rows)
 }
 
-#[allow(clippy::cast_precision_loss)] // times of a picture
 fn milliseconds(parts: &[Part]) -> Vec<(String, f64)> {
     let name = |part: &Part| match &part.function {
         Some(function) => format!("{} {function}", part.cause),

@@ -133,7 +133,6 @@ impl<'a> Node<'a> {
             return;
         }
         for stack in &profile.stacks {
-            #[allow(clippy::cast_precision_loss)] // counts below 2^53: hours of a guest
             let each = stack.instructions as f64 / profile.operations as f64;
             self.add(&stack.frames, each, side);
         }
@@ -224,7 +223,6 @@ fn instructions(amount: f64) -> String {
     let rounded = (amount * 100.0).round() / 100.0;
     let whole = rounded.abs().trunc();
     let rest = rounded.abs() - whole;
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     // whole, not negative, of a guest's counts
     let text = thousands(whole as u64);
     let decimals = if rest < 0.005 {

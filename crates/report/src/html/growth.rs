@@ -80,7 +80,6 @@ pub(super) fn charts(groups: &[Vec<Measured<'_>>], sides: &[Side<'_>]) -> Vec<Ch
     charts
 }
 
-#[allow(clippy::cast_precision_loss)] // an N of a picture
 fn ladders(group: &[Measured<'_>], side: usize) -> Vec<Ladder> {
     let mut found: Vec<(Vec<(&String, String)>, Ladder)> = Vec::new();
     for one in group {
@@ -167,7 +166,6 @@ fn table(ladders: &[Ladder]) -> Table {
     for ladder in ladders {
         let growth = ladder.growth();
         for (index, (n, runs)) in ladder.points.iter().enumerate() {
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // it was a u64
             let n = thousands(*n as u64);
             let once = |text: Option<String>| match (index, text) {
                 (0, Some(text)) => text,

@@ -97,7 +97,6 @@ fn spread<T>(all: &[T]) -> Vec<&T> {
 }
 
 /// Latency and the share of samples at or below it.
-#[allow(clippy::cast_precision_loss)] // for a picture
 fn steps(histogram: &Histogram) -> Vec<(f64, f64)> {
     let all = histogram.len() as f64;
     let mut below = 0_u64;
@@ -129,7 +128,6 @@ fn ecdf((measured, histogram): &(&Measured<'_>, Histogram), ink: usize) -> Layer
     layer
 }
 
-#[allow(clippy::cast_precision_loss)] // for a picture
 fn percentiles(
     (measured, histogram): &(&Measured<'_>, Histogram),
     side: usize,

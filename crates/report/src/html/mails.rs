@@ -70,7 +70,6 @@ fn sum(parts: &[Option<f64>]) -> Option<f64> {
 }
 
 fn nanoseconds(value: Option<f64>) -> String {
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // as is, of finite values
     value.map_or_else(String::new, |ns| {
         Nanos(ns.max(0.0).round() as u64).to_string()
     })

@@ -41,7 +41,6 @@ impl<'a> Node<'a> {
             .collect()
     }
 
-    #[allow(clippy::cast_precision_loss)] // shares
     fn frame(&self, name: &str, samples: u64, row: usize) -> Frame {
         let class = match Mode::of(name) {
             _ if row < HEAD => "thread",
@@ -112,7 +111,6 @@ pub(super) fn figure(profile: &Profile) -> Option<String> {
 }
 
 /// What threads did while they were sampled.
-#[allow(clippy::cast_precision_loss)] // counts of a picture
 pub(super) fn states(profile: &Profile) -> Option<Chart> {
     let rows: Vec<stack::Row> = profile
         .threads
@@ -133,7 +131,6 @@ pub(super) fn states(profile: &Profile) -> Option<Chart> {
     stack::chart(&words, &rows)
 }
 
-#[allow(clippy::cast_precision_loss)] // shares
 fn per_cent(some: u64, all: u64) -> String {
     number(some as f64 / all.max(1) as f64 * 100.0)
 }

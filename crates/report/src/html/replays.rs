@@ -86,7 +86,6 @@ fn beside_mail(mail: &stopgap_stats::replay::MailFit) -> String {
 }
 
 /// Cost and work by N, a line a policy.
-#[allow(clippy::cast_precision_loss)] // an N of a picture
 fn placement(replay: &Replay) -> Vec<Chart> {
     let rows: Vec<&PlacementRow> = replay
         .rows

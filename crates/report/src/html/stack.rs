@@ -64,7 +64,6 @@ pub(super) fn chart(words: &Words<'_>, rows: &[Row]) -> Option<Chart> {
     }
     let shown = &chosen[..rows.len().min(MOST_ROWS)];
     for (index, (_, parts)) in shown.iter().enumerate() {
-        #[allow(clippy::cast_precision_loss)] // some dozens
         let y = index as f64;
         let mut from = 0.0;
         for layer in &mut layers {

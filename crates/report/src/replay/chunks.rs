@@ -76,7 +76,6 @@ pub(crate) fn scene(row: &ChunksRow, setting: &ChunksSetting) -> String {
 /// A time in its unit.
 pub(crate) fn time(ms: Option<f64>) -> String {
     // Below 584 years, and not negative.
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let text = |ms: f64| Nanos((ms * 1e6).round() as u64).to_string();
     ms.map_or_else(|| UNKNOWN.to_owned(), text)
 }
@@ -99,7 +98,6 @@ fn percent(share: Option<f64>) -> String {
 }
 
 /// `part` of `whole`, which counts; nothing where there is no whole.
-#[allow(clippy::cast_precision_loss)] // three digits are shown
 pub(super) fn share(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }

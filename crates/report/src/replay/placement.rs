@@ -155,7 +155,6 @@ fn lost(row: &PlacementRow) -> bool {
 }
 
 /// Nodes recomputed for an operation.
-#[allow(clippy::cast_precision_loss)] // three digits are shown
 fn steps(row: &PlacementRow) -> Option<f64> {
     let propagated = row.propagated.filter(|_| row.operations > 0)?;
     Some(propagated as f64 / row.operations as f64)
@@ -181,7 +180,6 @@ fn growth_table(growth: &[&Growth], style: Style) -> String {
 
 /// How many of the maps began at the base again, and how many looked at all from there: for the policies
 /// that have a cache to begin at.
-#[allow(clippy::cast_precision_loss)] // shares
 fn why_it_scans(rows: &[&PlacementRow], style: Style) -> String {
     let share = |part: Option<u64>, row: &PlacementRow| part.unwrap_or(0) as f64 / row.maps as f64;
     let scanning = |row: &&&PlacementRow| row.maps > 0 && row.full_scans.unwrap_or(0) > 0;

@@ -126,7 +126,6 @@ struct Line<'a> {
 }
 
 impl Line<'_> {
-    #[allow(clippy::cast_precision_loss)] // figures have three digits
     fn life(&self, passes: u64) -> f64 {
         self.build + passes as f64 * self.pass
     }
@@ -210,14 +209,12 @@ fn set_aside<'a>(rows: &'a [ChunksRow], alone: &[Bystander]) -> Vec<(&'a str, St
 }
 
 /// Share of its tries that failed; 0 where there was none.
-#[allow(clippy::cast_precision_loss)] // counts of tries
 fn failing(one: &Bystander) -> f64 {
     one.failures as f64 / one.tries.max(1) as f64
 }
 
 /// Whether it fails more often than `alone` by more than [`BYSTANDERS`] and than two standard errors of the
 /// difference.
-#[allow(clippy::cast_precision_loss)] // counts of tries
 fn is_harmed(one: &Bystander, alone: &Bystander) -> bool {
     let tries = [one.tries.max(1) as f64, alone.tries.max(1) as f64];
     let both = (one.failures + alone.failures) as f64 / (tries[0] + tries[1]);
@@ -252,18 +249,12 @@ fn candidates(
     all
 }
 
-#[allow(clippy::cast_precision_loss)] // counts of tries
 fn share(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
 /// The [`choice`] by passes, from 0 on. It can change only where two costs are equal, or where one is as good as the
 /// other for the last time; it is asked for at the first whole number of passes at and after each of these.
-#[allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss
-)] // passes are at most MOST_PASSES
 fn stretches(lines: &[Line<'_>]) -> Vec<Stretch> {
     let mut turns = BTreeSet::from([0]);
     for (one, other) in lines.iter().flat_map(|a| lines.iter().map(move |b| (a, b))) {

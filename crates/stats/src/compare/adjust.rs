@@ -7,7 +7,6 @@
 /// assert_eq!(stopgap_stats::compare::holm(&[0.01, 0.04, 0.03]), [0.03, 0.06, 0.06]);
 /// ```
 #[must_use]
-#[allow(clippy::cast_precision_loss)] // a handful of tests
 pub fn holm(p: &[f64]) -> Vec<f64> {
     let order = ascending(p);
     let mut adjusted = vec![1.0; p.len()];
@@ -27,7 +26,6 @@ pub fn holm(p: &[f64]) -> Vec<f64> {
 /// assert_eq!(stopgap_stats::compare::benjamini_hochberg(&[0.01, 0.04, 0.03]), [0.03, 0.04, 0.04]);
 /// ```
 #[must_use]
-#[allow(clippy::cast_precision_loss)] // a handful of tests
 pub fn benjamini_hochberg(p: &[f64]) -> Vec<f64> {
     let order = ascending(p);
     let mut adjusted = vec![1.0; p.len()];

@@ -77,7 +77,6 @@ pub(super) fn judge(rows: &mut [Row], margin: f64, sizes: &[(usize, usize)]) -> 
         let text = format!("{}: {}", first.name, first.text);
         return verdict(Word::Inconclusive, text);
     }
-    #[allow(clippy::cast_precision_loss)] // a handful
     let least = 2.0 / arrangements(sizes.iter().copied()) * p.len() as f64;
     if least > LEVEL {
         let text = format!(

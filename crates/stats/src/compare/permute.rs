@@ -26,7 +26,6 @@ pub(super) struct Scores {
 
 impl Scores {
     /// Each score must be at most 2^20 away from 0.
-    #[allow(clippy::cast_possible_truncation)] // 2^40 at most
     pub(super) fn new(before: &[f64], after: &[f64]) -> Scores {
         let all = before.iter().chain(after);
         Scores {
@@ -40,7 +39,6 @@ impl Scores {
     }
 
     /// What the later side's scores sum up to on average over all arrangements.
-    #[allow(clippy::cast_possible_wrap)] // as many runs as fit into memory
     fn expected(&self) -> i64 {
         let product = i128::from(self.sum()) * self.after as i128;
         i64::try_from(product / self.all.len().max(1) as i128)
@@ -58,7 +56,6 @@ pub(super) struct Probability {
 }
 
 /// How many arrangements there are, possibly infinite: the product over blocks of (runs choose later runs).
-#[allow(clippy::cast_precision_loss)] // small, or so large that it does not matter
 pub(super) fn arrangements(blocks: impl Iterator<Item = (usize, usize)>) -> f64 {
     let choose = |n: usize, k: usize| {
         let k = k.min(n - k);
@@ -72,7 +69,6 @@ pub(super) fn arrangements(blocks: impl Iterator<Item = (usize, usize)>) -> f64 
 /// The two-sided probability of the later side's sum of scores. Draws the same arrangements for the same seed and sizes.
 ///
 /// Takes a step a run and draw: 9,999 draws of 60 runs are 1 ms.
-#[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)] // few runs, at most EXACT
 pub(super) fn permutation(blocks: &mut [Scores], draws: u32, seed: u64) -> Probability {
     let expected: i64 = blocks.iter().map(Scores::expected).sum();
     // Every score may be half a unit off, every expectation one.
@@ -147,7 +143,6 @@ fn subset_sums(scores: &[i64], k: usize, so_far: i64, sums: &mut Vec<i64>) {
 }
 
 /// The rank of each value from 1 on; equal values share the mean of theirs.
-#[allow(clippy::cast_precision_loss)] // as many runs as fit into memory
 pub(super) fn ranks(values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|&a, &b| values[a].total_cmp(&values[b]));

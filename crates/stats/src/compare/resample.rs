@@ -131,18 +131,12 @@ fn widening<T>(cells: &[Cell<T>]) -> Option<f64> {
     Some(factor(before + after - 2 * cells.len(), least))
 }
 
-#[allow(clippy::cast_precision_loss)] // as many runs as fit into memory
 fn factor(freedom: usize, least: usize) -> f64 {
     let m = least as f64;
     t_975(freedom) / Z_975 * (m / (m - 1.0)).sqrt()
 }
 
 /// The percentiles of `values`, outermost where they fall between two, moved away from `value`.
-#[allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss
-)] // 0 <= place < values.len()
 fn ends(mut values: Vec<f64>, value: f64, widening: f64) -> Ends {
     let Some(last) = values.len().checked_sub(1) else {
         return Ends {

@@ -207,7 +207,6 @@ fn rates(
         let mut runs = before.runs.iter().chain(&after.runs);
         runs.find_map(|run| Some(run.stalls?.threshold_ns))
     });
-    #[allow(clippy::cast_precision_loss)] // a relative error of 2^-53
     let figure = |run: &Run| -> Figure<Rate> {
         let stalls = run.stalls.ok_or("has no stalls, and none is not known")?;
         if Some(stalls.threshold_ns) != threshold {
@@ -478,7 +477,6 @@ fn amount(value: f64, unit: &str) -> String {
     };
     let ns = (value * factor).abs();
     if (1.0..1e18).contains(&ns) {
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // in range
         let time = Nanos(ns.round() as u64);
         return format!("{}{time}", if value < 0.0 { "-" } else { "" });
     }

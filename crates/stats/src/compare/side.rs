@@ -71,7 +71,6 @@ impl Run {
     /// A run's quantiles, in nanoseconds, from all its samples; those for which there are too few samples
     /// ([`quantile`]) are absent.
     #[must_use]
-    #[allow(clippy::cast_precision_loss)] // an hour in nanoseconds is below 2^53
     pub fn of_histogram(name: impl Into<String>, histogram: &Histogram) -> Run {
         let at = |q| quantile(histogram, q).ok().map(|ns| ns as f64);
         let mut deciles = [0.0; 9];

@@ -3,7 +3,6 @@ use crate::compare::{RowWord, Word};
 use crate::noise::normal;
 
 fn measured(label: Label, block: u32, elapsed_s: f64) -> Measured {
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // below an hour
     let elapsed_ns = (elapsed_s * 1e9) as u64;
     Measured {
         label,

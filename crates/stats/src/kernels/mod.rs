@@ -557,7 +557,6 @@ fn standing(word: Word, figures: [&Figure; 2], margin: f64) -> Standing {
 
 impl Figure {
     /// Of numerator before, numerator after and their denominator, under one layout each; there is at least one.
-    #[allow(clippy::cast_precision_loss)] // differences are exact below 2^53 instructions, and shown
     fn of(layouts: &[(u64, u64, u64)]) -> Figure {
         let side = |value: u64, by: u64| value as f64 / by as f64;
         let before: Vec<f64> = layouts.iter().map(|one| side(one.0, one.2)).collect();

@@ -670,7 +670,6 @@ proptest! {
         let mut random = stopgap_events::random::Random::new(seed);
         let straight = judge(&plan(5), vec![a.clone(), shuffled.clone()]);
         for last in (1..shuffled.boots.len()).rev() {
-            #[allow(clippy::cast_possible_truncation)] // below the number of boots
             let other = random.below(last as u64 + 1) as usize;
             shuffled.boots.swap(last, other);
         }

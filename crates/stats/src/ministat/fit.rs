@@ -148,7 +148,6 @@ fn ranks(first: &Set, later: &Set, confidence: Confidence) -> Result<Ranks, Stri
     })
 }
 
-#[allow(clippy::cast_precision_loss)] // below 2^53 values
 fn unequal(first: &Set, later: &Set) -> bool {
     let [a, b] = [first, later].map(|set| (spread(set), set.values().len() as f64));
     let (large, small) = if a.0 < b.0 { (b.0, a.0) } else { (a.0, b.0) };
@@ -179,7 +178,6 @@ fn skewed(set: &Set) -> bool {
     skewness.abs() > (3.0 * error).max(1.0)
 }
 
-#[allow(clippy::cast_precision_loss)] // below 2^53 values
 fn count(set: &Set) -> f64 {
     set.values().len() as f64
 }

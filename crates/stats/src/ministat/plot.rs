@@ -34,7 +34,6 @@ struct Scale {
 
 impl Scale {
     /// Over the values and mean +- standard deviation of every set.
-    #[allow(clippy::cast_precision_loss)] // a terminal's width
     fn new(sets: &[Set], width: usize) -> Result<Scale, &'static str> {
         let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
         for set in sets {
@@ -61,7 +60,6 @@ impl Scale {
         })
     }
 
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // towards 0; the scale begins left of all
     fn column(&self, value: f64) -> usize {
         (((value - self.origin) / self.step) as usize).min(self.width - 1)
     }

@@ -156,7 +156,6 @@ impl Set {
 
     /// The mean.
     #[must_use]
-    #[allow(clippy::cast_precision_loss)] // below 2^53 values
     pub fn mean(&self) -> f64 {
         self.sum / self.values.len() as f64
     }
@@ -164,7 +163,6 @@ impl Set {
     /// The variance of a sample, from sum and sum of squares as ministat does it: of values that differ in their last
     /// digits alone nothing is left but rounding, and it may be less than 0.
     #[must_use]
-    #[allow(clippy::cast_precision_loss)] // below 2^53 values
     pub fn variance(&self) -> f64 {
         let n = self.values.len() as f64;
         (self.squares - self.sum * self.sum / n) / (n - 1.0)

@@ -103,7 +103,6 @@ pub struct Student {
 impl Student {
     /// Tests `later` against `first`. Two values a set are the least that have a variance.
     #[must_use]
-    #[allow(clippy::cast_precision_loss)] // below 2^53 values
     pub fn new(first: &Figures, later: &Figures, confidence: Confidence) -> Student {
         let (n1, n2) = (first.n as f64, later.n as f64);
         let freedom = (first.n + later.n).saturating_sub(2);

@@ -57,11 +57,6 @@ impl Counts {
     }
 
     /// The value that a share `q` of the samples does not exceed; `None` where there are too few, or it is beyond.
-    #[allow(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss
-    )] // at most 2^53
     fn at(&self, q: f64) -> Option<f64> {
         if self.total < needed(q) {
             return None;
@@ -78,7 +73,6 @@ impl Counts {
     }
 
     /// The run. `longest` is the longest sample where the file says it; what cannot be told goes to `missing`.
-    #[allow(clippy::cast_precision_loss)] // values below 2^53, or rounded
     pub(super) fn run(&self, name: &str, longest: Option<f64>, missing: &mut Vec<Missing>) -> Run {
         let mut deciles = [0.0; 9];
         let mut whole = true;

@@ -83,7 +83,6 @@ fn summary(text: &str) -> Result<Read, ReadError> {
         .values()
         .map(|&(cycles, average, _)| to_f64(cycles) * to_f64(average))
         .sum();
-    #[allow(clippy::cast_precision_loss)] // rounded
     let average = sum / all as f64;
     let max = threads.values().map(|&(.., max)| max).max();
     let run = Run {
@@ -100,7 +99,6 @@ fn summary(text: &str) -> Result<Read, ReadError> {
     Ok(read)
 }
 
-#[allow(clippy::cast_precision_loss)] // rounded
 fn to_f64(value: u64) -> f64 {
     value as f64
 }

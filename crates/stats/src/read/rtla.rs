@@ -160,7 +160,6 @@ fn pool(
         return Err(ReadError::whole("there is no sample in it"));
     }
     read.parameters.insert("column".to_owned(), kind.clone());
-    #[allow(clippy::cast_precision_loss)] // rounded
     let max = max.map(|max| max as f64);
     let mut run = all.run("", max, &mut read.missing);
     if let Some(threshold) = options.stall_threshold_ns {

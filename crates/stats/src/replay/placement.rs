@@ -93,7 +93,6 @@ impl Loops {
 
     /// From the length of each loop in nanoseconds; `None` where there is none.
     #[must_use]
-    #[allow(clippy::cast_precision_loss)] // some hours at most
     pub fn of(ns: &[u64]) -> Option<Loops> {
         let ms = |ns: u64| ns as f64 / 1e6;
         let count = ns.len() as f64;
@@ -110,7 +109,6 @@ impl Loops {
 
     /// From a histogram of their lengths in nanoseconds, to the width of its buckets.
     #[must_use]
-    #[allow(clippy::cast_precision_loss)] // some hours at most
     pub fn in_histogram(all: &Histogram) -> Option<Loops> {
         let mean = all.mean()?;
         let squares = all

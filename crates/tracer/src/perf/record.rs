@@ -111,7 +111,6 @@ pub fn parse(record: &[u8]) -> Result<Record, String> {
     let mut header = Words(record);
     let kind = header.u32().ok_or_else(|| short("record"))?;
     let misc = header.u32().ok_or_else(|| short("record"))? & 0xffff;
-    #[allow(clippy::cast_possible_truncation)] // its lower half
     let misc = misc as u16;
     let body = header.0;
     if kind == 9 {

@@ -134,7 +134,6 @@ impl Deferred {
         let mut top = self.0.load(Ordering::Relaxed);
         loop {
             // At most MOST_PAGES: a page's number and 1.
-            #[allow(clippy::cast_possible_truncation)]
             marks.set(page, mark.with_next(top as usize));
             let new = page as u64 + 1;
             let put =
@@ -148,7 +147,6 @@ impl Deferred {
 
     /// Takes all off the stack; hands each page and its mark, which are the caller's now, to `each`.
     pub(crate) fn take(&self, marks: &Marks<'_>, mut each: impl FnMut(usize, Mark)) {
-        #[allow(clippy::cast_possible_truncation)] // see `push`
         let mut top = self.0.swap(0, Ordering::Acquire) as usize;
         while let Some(page) = top.checked_sub(1) {
             let mark = marks.get(page);

@@ -100,7 +100,6 @@ pub(super) fn cells(seen: &mut Vec<Seen>, flags: &ReplayRoundtrip) -> Vec<Cell> 
 }
 
 impl Seen {
-    #[allow(clippy::cast_precision_loss)] // counts of events
     fn of(exchange: &Exchange, lost: u64) -> Seen {
         let mut missing = Vec::new();
         let mut assume = |what: &str, why: String| missing.push(Missing::new(what, why));
@@ -215,7 +214,6 @@ impl Seen {
     }
 
     /// Puts what the trace shows beside what is modelled.
-    #[allow(clippy::cast_precision_loss)] // counts of events
     pub(super) fn stands_beside(&self, row: &mut RoundtripRow) {
         row.workload = format!("{}: {}", plain(&self.named), row.workload);
         let switches = self.switches as f64 / self.roundtrips as f64;

@@ -77,7 +77,6 @@ impl Batch {
 }
 
 impl Put for Batch {
-    #[allow(clippy::cast_possible_truncation)] // 32-bit columns get 32-bit fields
     fn put(&mut self, column: Column, value: Value<'_>) {
         let cells = &mut self.columns[column as usize];
         match (&mut cells.values, value) {

@@ -80,7 +80,6 @@ impl<'a> Compact<'a> {
         if count > left {
             return Err(Broken::Short);
         }
-        #[allow(clippy::cast_possible_truncation)] // no more than there are bytes
         {
             self.position += count as usize;
         }

@@ -89,7 +89,6 @@ impl ColumnValues {
 
     /// Appends the next `rows` rows to `values`. An error shows at the row after those that are in
     /// `values.of_row`.
-    #[allow(clippy::cast_possible_truncation)] // numbers of a few thousand rows
     pub(super) fn read(
         &mut self,
         rows: usize,
@@ -233,7 +232,6 @@ fn each(
     while left > 0 {
         let (value, times) = hybrid.next(left).ok_or(SHORT)?;
         left -= times;
-        #[allow(clippy::cast_possible_truncation)] // no more than `count`, which rows are
         take(value, times as usize).ok_or("a page uses what is not in the dictionary")?;
     }
     Ok(())

@@ -116,7 +116,6 @@ impl IommuInfo {
 }
 
 /// Bytes of a structure of VFIO, as its first field says them.
-#[allow(clippy::cast_possible_truncation)] // at most a KiB
 pub(super) fn argsz<T>() -> u32 {
     size_of::<T>() as u32
 }

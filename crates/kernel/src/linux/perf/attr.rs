@@ -63,7 +63,6 @@ impl Attr {
     fn new(config: u64, flags: u64) -> Attr {
         Attr {
             kind: TYPE_SOFTWARE,
-            #[allow(clippy::cast_possible_truncation)] // 96
             size: size_of::<Attr>() as u32,
             config,
             flags: flags | DISABLED | EXCLUDE_HYPERVISOR,
@@ -129,7 +128,6 @@ impl Attr {
             let errno = std::io::Error::last_os_error().raw_os_error();
             return Err(Errno::from_raw_os_error(errno.unwrap_or(libc::ENOSYS)));
         }
-        #[allow(clippy::cast_possible_truncation)] // descriptors are ints
         // SAFETY: the call just gave it to us alone.
         Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
     }

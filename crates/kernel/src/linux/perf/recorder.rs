@@ -75,7 +75,6 @@ impl Recorder {
         wanted: Wanted,
         ring: Bytes,
     ) -> Result<Recorder> {
-        #[allow(clippy::cast_possible_truncation)] // a page
         let page = system.page_size().0 as usize;
         let most = usize::try_from(ring.0).unwrap_or(usize::MAX / 4);
         let mut rings = Vec::new();
@@ -251,9 +250,7 @@ impl Recorder {
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
         let longest = rustix::time::Timespec {
-            #[allow(clippy::cast_possible_wrap)]
             tv_sec: (longest.0 / 1_000_000_000) as i64,
-            #[allow(clippy::cast_possible_wrap)]
             tv_nsec: (longest.0 % 1_000_000_000) as _,
         };
         // Whatever ends the wait, the caller looks at everything again.

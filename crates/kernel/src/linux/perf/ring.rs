@@ -79,9 +79,7 @@ impl Ring {
         self.taken.clear();
         let head = self.position(HEAD).load(Ordering::Acquire);
         let tail = self.position(TAIL).load(Ordering::Relaxed); // only we write it
-        #[allow(clippy::cast_possible_truncation)] // below `size`
         let from = (tail % self.size as u64) as usize;
-        #[allow(clippy::cast_possible_truncation)] // at most `size`
         let length = (head.wrapping_sub(tail) as usize).min(self.size);
         let before_end = length.min(self.size - from);
         for (at, length) in [(from, before_end), (0, length - before_end)] {

@@ -26,7 +26,6 @@ impl Cell {
 
     /// The head of a free block.
     pub(super) fn head(order: u32, mobility: Mobility) -> Cell {
-        #[allow(clippy::cast_possible_truncation)] // 0 to 10
         Cell(HEADS + order as u8 * TYPES + mobility as u8)
     }
 
@@ -53,7 +52,6 @@ impl Cells {
     }
 
     pub(super) fn len(&self) -> u32 {
-        #[allow(clippy::cast_possible_truncation)] // at most 2^24
         {
             self.0.len() as u32
         }

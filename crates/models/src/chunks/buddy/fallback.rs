@@ -108,7 +108,6 @@ impl Buddy {
     /// Moves the free blocks of the 2 MiB block around `frame`, none of which is larger, to the lists of `mobility`.
     fn move_block(&mut self, frame: u32, mobility: Mobility) {
         let block = block_of(frame);
-        #[allow(clippy::cast_possible_truncation)] // at most 2^24
         let (start, mut end) = (block.start as u32, block.end.min(self.pages()) as u32);
         // From the last to the first, so that the lowest is the first of its list.
         while end > start {

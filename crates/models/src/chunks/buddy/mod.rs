@@ -90,7 +90,6 @@ impl Buddy {
         }
         let mut used = [0; Use::ALL.len()];
         used[of as usize] = pages;
-        #[allow(clippy::cast_possible_truncation)] // at most 2^24
         Ok(Buddy {
             cells: Cells::new(pages as usize, Cell::used(of)),
             lists: Default::default(),

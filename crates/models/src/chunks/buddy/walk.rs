@@ -38,7 +38,6 @@ impl Buddy {
     /// O(1) a piece.
     #[must_use]
     pub fn walk(&self, frames: Range<u64>) -> Walk<'_> {
-        #[allow(clippy::cast_possible_truncation)] // at most 2^24
         let place = |frame: u64| frame.min(self.pages()) as u32;
         Walk {
             buddy: self,
@@ -62,7 +61,6 @@ impl Iterator for Walk<'_> {
                 Some(Piece::Used { frame, of })
             }
             PageState::Free { order, head } => {
-                #[allow(clippy::cast_possible_truncation)] // a frame of the memory
                 {
                     self.next = head as u32 + (1 << order);
                 }

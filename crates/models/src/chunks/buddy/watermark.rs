@@ -55,7 +55,6 @@ impl Buddy {
         }
         let lower = 0..order.min(ORDERS as u32);
         let unusable: u64 = lower.map(|o| self.free_blocks(o) << o).sum();
-        #[allow(clippy::cast_precision_loss)] // at most 2^24
         Some(unusable as f64 / free as f64)
     }
 }

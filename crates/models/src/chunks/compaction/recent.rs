@@ -55,7 +55,6 @@ impl Recent {
     }
 }
 
-#[allow(clippy::cast_possible_truncation)] // a frame of the memory, at most 2^24
 fn place(frame: u64) -> usize {
     (frame / BLOCK_PAGES) as usize
 }

@@ -103,7 +103,6 @@ pub fn assumptions(
         let unit = "for the smallest page, half as many for each larger one";
         all.push(one(TLB_ENTRIES, f64::from(entries), unit, "assumed"));
     }
-    #[allow(clippy::cast_precision_loss)] // hundreds of nanoseconds
     all.push(one(WALK, tlb.walk_ns as f64, "ns", "assumed"));
     all
 }

@@ -130,13 +130,11 @@ impl Reads {
     }
 
     /// Misses over accesses, with the entries of `factor`.
-    #[allow(clippy::cast_precision_loss)] // three digits are shown
     pub(super) fn misses_per_access(&self, factor: Factor) -> f64 {
         self.misses[factor as usize] as f64 / self.accesses.max(1) as f64
     }
 
     /// Milliseconds of walks in one pass over a buffer, the mean, at `walk_ns` a walk.
-    #[allow(clippy::cast_precision_loss)] // three digits are shown
     pub(super) fn pass_ms(&self, factor: Factor, walk_ns: f64) -> f64 {
         self.misses[factor as usize] as f64 / self.buffers.max(1) as f64 * walk_ns / 1e6
     }

@@ -68,7 +68,6 @@ impl<'a> Experiment<'a> {
         stop: &dyn Fn() -> bool,
         progress: &dyn Fn(f64),
     ) -> Result<Option<ChunksRow>, MachineError> {
-        #[allow(clippy::cast_precision_loss)] // a handful
         let part = 1.0 / (1 + self.otherwise.len()) as f64;
         let usual = self.carry_out(policy, self.machine, stop, &|share| progress(share * part))?;
         let Some((tally, machine)) = usual else {
@@ -124,7 +123,6 @@ impl<'a> Experiment<'a> {
             if stop() || tally.is_long() {
                 break;
             }
-            #[allow(clippy::cast_precision_loss)] // a share for a progress bar
             progress(done as f64 / self.steps.len() as f64);
             match step {
                 Step::Release { id } => {

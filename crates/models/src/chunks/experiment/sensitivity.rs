@@ -16,7 +16,6 @@ const FACTORS: [(f64, Factor); 2] = [(0.5, Factor::Half), (2.0, Factor::Double)]
 
 /// The sensitivity of the mean time of `built` buffers that took `counts` in all. A price that nothing was paid
 /// for is not there.
-#[allow(clippy::cast_precision_loss)] // counts of buffers
 pub(super) fn of_time(counts: &Counts, built: u64, costs: &Costs) -> Vec<Sensitivity> {
     let mean = |costs: &Costs| ByCause::of(counts, costs).total_ns() / built as f64 / 1e6;
     let mut all = Vec::new();
@@ -35,7 +34,6 @@ pub(super) fn of_time(counts: &Counts, built: u64, costs: &Costs) -> Vec<Sensiti
 /// The sensitivity of what `reads` says of each pattern.
 pub(super) fn of_tlb(device: &Device, reads: &[Reads]) -> Vec<Sensitivity> {
     let mut all = Vec::new();
-    #[allow(clippy::cast_precision_loss)] // hundreds of nanoseconds
     let walk_ns = device.tlb().walk_ns as f64;
     for (pattern, reads) in device.access.iter().zip(reads) {
         if reads.buffers == 0 {

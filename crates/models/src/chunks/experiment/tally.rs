@@ -87,7 +87,6 @@ impl<'a> Tally<'a> {
         self.counts = self.counts + outcome.counts;
         self.worst_ns = self.worst_ns.max(outcome.time_ns);
         // Below 584 years, and never negative.
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         self.times.record(outcome.time_ns.round() as u64);
         match self.device.map(self.policy, request, built) {
             Ok(mapped) => self.mapped(index, &mapped, request.bytes()),
@@ -223,7 +222,6 @@ impl<'a> Tally<'a> {
     }
 
     /// Free blocks of order 3 that went, for each MiB delivered.
-    #[allow(clippy::cast_precision_loss)] // three digits are shown
     pub(super) fn large_blocks_per_mib(&self, page: u64) -> Option<f64> {
         let mib = self.pages as f64 * page as f64 / 1_048_576.0;
         (self.pages > 0).then(|| self.large_blocks as f64 / mib)
@@ -238,7 +236,6 @@ fn unknown(missing: &mut Vec<Missing>, what: &str, why: &dyn Display) {
     }
 }
 
-#[allow(clippy::cast_precision_loss)] // three digits are shown
 fn float(count: u64) -> f64 {
     count as f64
 }

@@ -18,7 +18,6 @@ impl Map {
     }
 
     #[cold]
-    #[allow(clippy::cast_possible_truncation)] // fewer tiles and nodes than tile numbers
     pub(super) fn make_tile(&mut self, number: u32) -> usize {
         let mut node = 0;
         for level in (2..=self.levels).rev() {
@@ -57,7 +56,6 @@ impl Map {
 
     /// Gives tile `tile`, which has no boundary, back, and the nodes that it alone held.
     #[cold]
-    #[allow(clippy::cast_possible_truncation)] // fewer tiles than tile numbers
     pub(super) fn drop_tile(&mut self, tile: usize) {
         let gone = self.tiles.swap_remove(tile);
         let place = gone.number as usize % RECENT;

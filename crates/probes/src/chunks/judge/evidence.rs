@@ -79,7 +79,6 @@ impl Seen<'_> {
     }
 
     /// `made: 1/4 of 20.7 GiB kept, pinned; unusable index at least 0.99 at order 4, 1.00 at order 9; 15.1 GiB free`
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // sizes of memory
     fn made(&self) -> Option<String> {
         let bytes = |name: &str| Some(Bytes(self.fact(name)? as u64));
         let one_in = self.fact(KEPT_ONE_IN)?;
@@ -113,7 +112,6 @@ impl Seen<'_> {
     }
 
     /// `4M of base pages: 1,024 pages lie in 37 physical runs, 27.7 neighbours each by chance`
-    #[allow(clippy::cast_precision_loss)] // a size of memory
     fn neighbours(&self, size: Bytes) -> Option<String> {
         let runs = self.medians(PHYSICAL_RUNS, size);
         let (_, runs) = runs
@@ -175,7 +173,6 @@ impl Seen<'_> {
     }
 }
 
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a time
 fn nanos(ns: f64) -> Nanos {
     Nanos(ns as u64)
 }

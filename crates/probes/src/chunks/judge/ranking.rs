@@ -90,7 +90,6 @@ impl Ranking {
                 Some(_) => " ~ ",
             };
             last = Some(*ns);
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a time
             let time = Nanos(*ns as u64);
             let _ = write!(text, "{sign}{strategy} {time}");
         }
@@ -99,7 +98,6 @@ impl Ranking {
 }
 
 /// Those of one strategy.
-#[allow(clippy::cast_precision_loss)] // counts of blocks and buffers
 fn runs(series: &Series) -> Option<Runs> {
     let buffers = series.number("buffers")?.max(1) as f64;
     let time = |block: &Block| {
@@ -130,7 +128,6 @@ mod tests {
     fn blocks(strategy: Strategy, ms: &[f64]) -> Series {
         let block = |(run, ms): (usize, &f64)| {
             let mut recorder = Recorder::new(u64::MAX);
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // times
             for at in 0..4 {
                 recorder.record(at, (ms * 0.5e6) as u64);
             }

@@ -7,7 +7,6 @@ const MS: u64 = 1_000_000;
 
 /// A machine of 4 KiB pages with `free` bytes free and this index at orders 4 and 9.
 fn measured(free: u64, index: [f64; 2], series: Vec<Series>) -> Measured {
-    #[allow(clippy::cast_precision_loss)]
     let facts = [
         ("page_bytes", 4096.0),
         ("pmd_bytes", 2_097_152.0),

@@ -165,7 +165,6 @@ fn sentence(series: &[Series], page: Bytes, runs: &BTreeMap<u32, f64>) -> String
     if let Some(pages) = first(TABLES).and_then(number) {
         text.push_str(&format!(", {pages} {TABLES}"));
     }
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // bytes of a buffer
     if let Some(bytes) = first(COPIED).and_then(number) {
         text.push_str(&format!(", {} {COPIED}", Bytes(bytes as u64)));
     }

@@ -297,7 +297,6 @@ impl VfioProbe {
 }
 
 /// A count that is no time.
-#[allow(clippy::cast_precision_loss)] // entries and pages of a buffer
 fn count(run: u32, value: u64) -> Block {
     Block {
         run,

@@ -13,7 +13,6 @@ pub(super) fn fold(maxima: &[f64]) -> Option<f64> {
 }
 
 /// The mean; `None` of nothing.
-#[allow(clippy::cast_precision_loss)] // few
 pub(super) fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }

@@ -70,7 +70,6 @@ pub(super) struct Report {
 }
 
 /// What a reading of the clock costs, nanoseconds.
-#[allow(clippy::cast_precision_loss)] // small
 fn overhead(system: &dyn System) -> f64 {
     let begin = system.now();
     let end = (0..READINGS).fold(begin, |_, _| system.now());
@@ -106,13 +105,10 @@ pub(super) fn measure(
     } else {
         report.missed = timers(system, &mut Random::new(seed), times, &mut taken);
     }
-    #[allow(clippy::cast_precision_loss)] // rounded
     let micros = |ns: f64| (ns - cost).max(0.0) / 1_000.0;
     report.mean_us = taken.all.histogram().mean().map(micros);
-    #[allow(clippy::cast_precision_loss)] // rounded
     let slept = (taken.slept.1 > 0).then(|| taken.slept.0 as f64 / taken.slept.1 as f64);
     report.original_us = slept.map(micros);
-    #[allow(clippy::cast_precision_loss)] // an hour in nanoseconds is below 2^53
     let max = taken.all.histogram().max().map(|ns| ns as f64 / 1_000.0);
     report.max_us = max;
     report.all = taken.all.into_block(0, times.begin.0);
@@ -267,7 +263,6 @@ mod tests {
         assert!((98_000_000..=101_000_000).contains(&max), "{max}");
         assert_eq!(taken.all.stalls().count, 1, "one episode");
         let all = taken.all.histogram().mean().unwrap();
-        #[allow(clippy::cast_precision_loss)]
         let original = taken.slept.0 as f64 / taken.slept.1 as f64;
         assert!(all > 20.0 * original, "{all} against {original}");
     }

@@ -159,7 +159,6 @@ impl GemSyslatency {
     }
 
     /// Puts together what the measuring and the busy threads gave.
-    #[allow(clippy::cast_precision_loss)] // counts of passes
     fn gather(
         &self,
         measured: &mut Measured,
@@ -388,7 +387,6 @@ impl Probe for GemSyslatency {
     }
 }
 
-#[allow(clippy::cast_precision_loss)] // for sentences
 fn walked(measured: &mut Measured, walked: &Walked) {
     measured
         .facts
@@ -428,7 +426,6 @@ fn beside(measured: &Measured) -> Vec<String> {
              the original counts, the mean is {mean:.3} us"
         ));
     }
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // counts
     if let (Some(files), Some(bytes)) = (fact(WALKED_FILES), fact(WALKED_BYTES)) {
         lines.push(format!(
             "in the background {} of {files:.0} files were mapped",

@@ -201,7 +201,6 @@ impl Probe for X11 {
                     measured.interrupted = true;
                     break 'runs;
                 }
-                #[allow(clippy::cast_precision_loss)] // few
                 let done = (run as usize * cells.len() + index) as f64 / total as f64;
                 (context.progress)(done, &cell.to_string());
                 let start_ns = system.now().0;
@@ -287,7 +286,6 @@ fn take(measured: &mut Measured, cell: Cell, run: u32, start_ns: u64, counted: &
     }
 }
 
-#[allow(clippy::cast_precision_loss)] // counts below 2^53
 fn count(n: u64) -> f64 {
     n as f64
 }

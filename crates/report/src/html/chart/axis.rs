@@ -196,7 +196,6 @@ fn decades(low: f64, high: f64) -> (Vec<f64>, Vec<f64>) {
         let named = even(10_f64.powf(low), 10_f64.powf(high));
         return (named.filter(inside).collect(), Vec::new());
     }
-    #[allow(clippy::cast_possible_truncation)] // values are at most 1e18 and at least 1e-308
     let (first, last) = (low.floor() as i32, high.ceil() as i32);
     let every = ((last - first) / 6).max(1);
     let of = |digits: &'static [f64]| {

@@ -47,7 +47,6 @@ impl Ranged for Laid {
     type FormatOption = NoDefaultFormatting;
     type ValueType = f64;
 
-    #[allow(clippy::cast_possible_truncation)] // within some pictures' width
     fn map(&self, value: &f64, (from, to): (i32, i32)) -> i32 {
         let share = (value - self.span.low) / (self.span.high - self.span.low);
         from + (share.clamp(-2.0, 3.0) * f64::from(to - from)).round() as i32
@@ -80,7 +79,6 @@ type Error = DrawingAreaErrorKind<std::io::Error>;
 /// The picture, with its words for who cannot see it.
 pub(super) fn svg(chart: &Chart, x: Span, y: Span) -> String {
     let height = match chart.y.scale {
-        #[allow(clippy::cast_possible_truncation)] // callers give some dozens of rows
         Scale::Rows => AROUND_ROWS + ROW * chart.rows.len().max(1) as u32,
         Scale::Linear | Scale::Log | Scale::Tail => HEIGHT,
     };
@@ -158,7 +156,6 @@ fn paint(
         context.draw_series(DashedLineSeries::new(line, 8, 8, stroke(TEXT, 2)))?;
     }
     for (index, label) in chart.rows.iter().enumerate() {
-        #[allow(clippy::cast_precision_loss)] // some dozens
         let place = -(index as f64) + 0.5;
         let style = letters(TEXT, LETTERS - 3).pos(Pos::new(HPos::Left, VPos::Top));
         let label = crate::text::plain(&short(label, ROW_LABEL));

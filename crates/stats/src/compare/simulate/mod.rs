@@ -252,7 +252,6 @@ fn one(plan: &Plan, seed: u64, truth: &Truth, tally: &mut Tally) {
 }
 
 /// The runs' figures, and all their samples in ascending order.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // positive; saturates at 4 s
 fn side(bodies: &[Vec<f64>], change: Change, random: &mut Random) -> (Vec<Figures>, Vec<u32>) {
     let mut samples = Vec::with_capacity(bodies.len() * SAMPLES);
     let figures = bodies
@@ -268,7 +267,6 @@ fn side(bodies: &[Vec<f64>], change: Change, random: &mut Random) -> (Vec<Figure
 }
 
 /// What [`compare`] is given.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // positive and finite
 fn runs(name: &str, figures: &[Figures]) -> Side {
     let run = |(number, figures): (usize, &Figures)| {
         let run = Run {
@@ -291,11 +289,6 @@ fn runs(name: &str, figures: &[Figures]) -> Side {
 }
 
 /// Whether the 95 % interval for p99 that holds for independent samples holds the truth.
-#[allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss
-)] // places in a list of some ten thousand
 fn order_statistics(samples: &[u32], truth: f64) -> bool {
     let n = samples.len() as f64;
     let half = crate::bootstrap::Z_975 * (n * 0.99 * 0.01).sqrt();

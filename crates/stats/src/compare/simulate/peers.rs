@@ -43,7 +43,6 @@ pub(super) fn reject(sides: &Sides<'_>, draws: u32, seed: u64) -> [bool; NAMES.l
 }
 
 /// Student's test of all samples, as if they were independent.
-#[allow(clippy::cast_precision_loss)] // some ten thousand
 fn pooled(sides: &Sides<'_>) -> bool {
     let of = |side: &[Figures]| {
         let mean = side.iter().map(|run| run.mean).sum::<f64>() / side.len() as f64;
@@ -58,7 +57,6 @@ fn pooled(sides: &Sides<'_>) -> bool {
 }
 
 /// Student's test of one figure a run: what ministat does.
-#[allow(clippy::cast_precision_loss)] // some ten
 fn student([before, after]: &[Vec<f64>; 2]) -> bool {
     let of = |side: &[f64]| {
         let mean = side.iter().sum::<f64>() / side.len() as f64;
@@ -73,7 +71,6 @@ fn student([before, after]: &[Vec<f64>; 2]) -> bool {
 }
 
 /// Mann and Whitney's test by the normal distribution, of all samples, as if they were independent.
-#[allow(clippy::cast_precision_loss)] // 3.6e9 pairs at 30 runs
 fn raw_ranks(before: &[u32], after: &[u32]) -> bool {
     let (mut less, mut or_equal, mut doubled) = (0, 0, 0u64);
     for ns in after {
@@ -91,7 +88,6 @@ fn raw_ranks(before: &[u32], after: &[u32]) -> bool {
 }
 
 /// Mann and Whitney's test of one figure a run, by the normal distribution with its correction for continuity.
-#[allow(clippy::cast_precision_loss)] // some ten
 fn run_ranks([before, after]: &[Vec<f64>; 2]) -> bool {
     let (n, m) = (before.len() as f64, after.len() as f64);
     let ranks = ranks(&[&before[..], after].concat());

@@ -95,7 +95,6 @@ pub(super) fn changed(body: &[f64], change: Change, random: &mut Random) -> Vec<
 }
 
 /// From 0 to 1, both excluded.
-#[allow(clippy::cast_precision_loss)] // 53 bits
 fn unit(random: &mut Random) -> f64 {
     ((random.bits() >> 11) as f64 + 0.5) / (1u64 << 53) as f64
 }
@@ -136,7 +135,6 @@ pub(super) struct Figures {
 }
 
 /// The figures of one run; puts its samples into another order.
-#[allow(clippy::cast_precision_loss)] // 2,000
 pub(super) fn figures(samples: &mut [f64]) -> Figures {
     let mean = samples.iter().sum::<f64>() / SAMPLES as f64;
     let squares = samples.iter().map(|ns| (ns - mean) * (ns - mean)).sum();

@@ -244,7 +244,6 @@ impl Naive {
     pub fn unusable_index(&self, order: u32) -> Option<f64> {
         let free = self.free_pages();
         let unusable = free - self.pages_in_blocks_from(order);
-        #[allow(clippy::cast_precision_loss)] // at most 2^24
         (free > 0).then(|| unusable as f64 / free as f64)
     }
 

@@ -59,7 +59,6 @@ pub fn soak(steps: u64, seed: u64, mut go_on: impl FnMut(&Met) -> bool) -> Resul
     let mut seed = seed;
     while met.steps < steps && go_on(&met) {
         // The seed alone leads to a scene again.
-        #[allow(clippy::cast_possible_truncation)] // some dozens
         let scene = (seed % (2 * SCENES.len() as u64)) as usize;
         let (pages, order) = SCENES[scene / 2];
         let of = [None, Some(Use::Reclaimable)][scene % 2];

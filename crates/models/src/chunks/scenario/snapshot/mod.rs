@@ -181,7 +181,6 @@ impl Memory<'_> {
         }
     }
 
-    #[allow(clippy::cast_precision_loss)] // 53 bits are enough for a share
     fn is_chosen(&mut self, share: f64) -> bool {
         ((self.random.bits() >> 11) as f64) < share * (1u64 << 53) as f64
     }
