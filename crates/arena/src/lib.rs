@@ -33,8 +33,10 @@ pub mod error;
 #[cfg(any(test, feature = "inject"))]
 pub mod inject;
 #[cfg(loom)]
-#[path = "arena/lock_free/mod.rs"]
-mod lock_free;
+#[path = "arena"]
+mod under_loom {
+    pub(crate) mod lock_free;
+}
 pub mod locked;
 #[cfg(test)]
 mod own_process;

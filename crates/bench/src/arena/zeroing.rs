@@ -37,8 +37,8 @@ pub(super) fn measure() -> Result<String, Failure> {
                     if let Some(every) = every {
                         touch(every);
                     }
-                    let ns = (Linux.thread_cpu().0 - start) as f64 / pages as f64;
-                    ns
+
+                    (Linux.thread_cpu().0 - start) as f64 / pages as f64
                 })
                 .collect();
             median(figures).unwrap_or(f64::NAN)

@@ -40,19 +40,21 @@ pub(super) fn run(recorder: &Recorder<'_>, table: &Table) -> Vec<String> {
     let mut lines = vec![format!(
         "other tools, one run of {round_trips} round trips each:\n"
     )];
-    lines.extend(PEERS.iter().map(|(name, words)| {
-        match one(recorder, words, round_trips) {
-            Ok(cost) => {
-                let per = |figure: u64| figure as f64 / cost.round_trips.max(1) as f64;
-                let (cpu, switches) = (per(cost.cpu.0), per(cost.switches.total()));
-                format!(
-                    "{name:<22}{cpu:>14.0}{:>23.2}x{switches:>14.3}\n",
-                    cpu / none
-                )
-            }
-            Err(why) => format!("skipped: {name}: {why}\n"),
-        }
-    }));
+    lines.extend(
+        PEERS
+            .iter()
+            .map(|(name, words)| match one(recorder, words, round_trips) {
+                Ok(cost) => {
+                    let per = |figure: u64| figure as f64 / cost.round_trips.max(1) as f64;
+                    let (cpu, switches) = (per(cost.cpu.0), per(cost.switches.total()));
+                    format!(
+                        "{name:<22}{cpu:>14.0}{:>23.2}x{switches:>14.3}\n",
+                        cpu / none
+                    )
+                }
+                Err(why) => format!("skipped: {name}: {why}\n"),
+            }),
+    );
     lines
 }
 

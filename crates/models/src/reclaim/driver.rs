@@ -96,8 +96,8 @@ impl Memory {
             pages: Vec::with_capacity(OBJECT_PAGES as usize),
         });
         // A run makes far fewer than 2^32: each takes at least 4,096 steps.
-        let number = (self.driver.objects.len() - 1) as u32;
-        number
+
+        (self.driver.objects.len() - 1) as u32
     }
 
     /// Brings up to `count` pages into `object`; whether it is full.

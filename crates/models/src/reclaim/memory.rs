@@ -304,8 +304,7 @@ impl Memory {
 
     /// Folios of the looped file.
     pub(super) fn places(&self) -> u32 {
-        let places = self.file.len() as u32;
-        places
+        self.file.len() as u32
     }
 
     /// Reads the looped file at page `slot` of `place`: how many pages. The folio as a whole, or where reclaim did not

@@ -195,8 +195,8 @@ impl Pages {
             None => {
                 self.pages.push(page);
                 // Memory is at most 2^28 pages (`Setting::validate`), so that a number fits.
-                let id = (self.pages.len() - 1) as PageId;
-                id
+
+                (self.pages.len() - 1) as PageId
             }
         };
         self.link(id, list);

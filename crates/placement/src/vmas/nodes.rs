@@ -112,8 +112,7 @@ impl Nodes {
         };
         let id = if self.free == NIL {
             self.all.push(node);
-            let id = (self.all.len() - 1) as Id;
-            id
+            (self.all.len() - 1) as Id
         } else {
             let id = self.free;
             self.free = self[id].next;

@@ -52,9 +52,7 @@ impl Cells {
     }
 
     pub(super) fn len(&self) -> u32 {
-        {
-            self.0.len() as u32
-        }
+        self.0.len() as u32
     }
 
     pub(super) fn get(&self, frame: u32) -> Cell {

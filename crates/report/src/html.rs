@@ -163,7 +163,7 @@ pub fn page(sources: &[Source]) -> String {
          <title>{title}</title>\n<style>\n{}</style></head>\n<body><a class=\"skip\" \
          href=\"#content\">To the answers</a>\n<header><h1>{title}</h1></header>\n<main id=\"content\">\n{}{}\n\
          <nav aria-label=\"Sections\"><ul>{links}</ul></nav>\n{body}</main></body></html>\n",
-        include_str!("style.css"),
+        include_str!("html/style.css"),
         list(&warnings(&sides, sources), "warnings"),
         answers(sources),
         title = escaped(&title),

@@ -54,7 +54,7 @@ use crate::sys::huge;
 
 /// The page's example is a test.
 #[cfg(doctest)]
-#[doc = include_str!("../../../../docs/fixes/chunked.md")]
+#[doc = include_str!("../../../docs/fixes/chunked.md")]
 pub struct Page;
 
 /// A buffer that is wanted.

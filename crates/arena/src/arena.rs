@@ -129,7 +129,7 @@ pub use statistics::Statistics;
 
 /// The page's example is a test.
 #[cfg(doctest)]
-#[doc = include_str!("../../../../docs/fixes/arena.md")]
+#[doc = include_str!("../../../docs/fixes/arena.md")]
 pub struct Page;
 
 /// Shards at most.
