@@ -5,7 +5,6 @@
 //! cargo run --release -p stopgap-bench -- frag            # ours and theirs, one table
 //! cargo run --release -p stopgap-bench -- soak --ops 110m # every policy against its oracle
 //! cargo run --release -p stopgap-bench -- soak chunks     # the memory model against its oracle
-//! cargo run --release -p stopgap-bench -- threads         # two threads over one
 //! cargo run --release -p stopgap-bench -- overhead        # what being recorded costs
 //! cargo run --release -p stopgap-bench -- arena           # buffers of the arena beside mmap's
 //! cargo run --release -p stopgap-bench -- delays          # explain beside the kernel's delay accounting
@@ -41,7 +40,6 @@ mod preload_soak;
 mod screens;
 mod simulate;
 mod soak;
-mod threads;
 mod wakeup;
 mod watch;
 mod x11;
@@ -72,8 +70,6 @@ enum Command {
     /// Random steps, good and bad, on every placement policy and on its oracle, until they differ; `soak chunks`
     /// does the same to the model of the kernel's memory.
     Soak(soak::Flags),
-    /// The speed-up of two threads over one: a Stopgap each, one `Shared`, one under a lock.
-    Threads(threads::Flags),
     /// What `stopgap record` costs a client and a server, and what it does to their switches; status 2 where a
     /// bound is broken.
     Overhead(overhead::Flags),
@@ -144,7 +140,6 @@ impl Command {
     fn run(self) -> Result<ExitCode, Failure> {
         match self {
             Command::Soak(flags) => soak::run(&flags),
-            Command::Threads(flags) => threads::run(&flags),
             Command::Overhead(flags) => overhead::run(&flags),
             Command::Arena(flags) => arena::run(&flags),
             Command::Delays(flags) => delays::run(&flags),
@@ -195,38 +190,24 @@ mod tests {
     #[test]
     fn the_definitions_are_sound() {
         Args::command().debug_assert();
-        let soak = Args::try_parse_from(["stopgap-bench", "soak", "--ops", "2k"]).unwrap();
-        assert!(matches!(soak.command, Some(Command::Soak(_))));
-        let soak =
-            Args::try_parse_from(["stopgap-bench", "soak", "chunks", "--seed", "2"]).unwrap();
-        assert!(matches!(soak.command, Some(Command::Soak(_))));
-        let threads =
-            Args::try_parse_from(["stopgap-bench", "threads", "--repetitions", "3"]).unwrap();
-        assert!(matches!(threads.command, Some(Command::Threads(_))));
-        let overhead = Args::try_parse_from(["stopgap-bench", "overhead", "--pairs", "3"]).unwrap();
-        assert!(matches!(overhead.command, Some(Command::Overhead(_))));
-        let arena = Args::try_parse_from(["stopgap-bench", "arena", "--repetitions", "5"]).unwrap();
-        assert!(matches!(arena.command, Some(Command::Arena(_))));
-        let delays = Args::try_parse_from(["stopgap-bench", "delays", "--runs", "1"]).unwrap();
-        assert!(matches!(delays.command, Some(Command::Delays(_))));
-        let x11 = Args::try_parse_from(["stopgap-bench", "x11", "--runs", "3"]).unwrap();
-        assert!(matches!(x11.command, Some(Command::X11(_))));
-        let wakeup = Args::try_parse_from(["stopgap-bench", "wakeup", "--runs", "3"]).unwrap();
-        assert!(matches!(wakeup.command, Some(Command::Wakeup(_))));
-        let channel = Args::try_parse_from(["stopgap-bench", "channel", "--runs", "3"]).unwrap();
-        assert!(matches!(channel.command, Some(Command::Channel(_))));
-        let chunked = Args::try_parse_from(["stopgap-bench", "chunked", "--states", "3"]).unwrap();
-        assert!(matches!(chunked.command, Some(Command::Chunked(_))));
-        let locked = Args::try_parse_from(["stopgap-bench", "locked", "--loads", "2"]).unwrap();
-        assert!(matches!(locked.command, Some(Command::Locked(_))));
-        let batch =
-            Args::try_parse_from(["stopgap-bench", "batch-client", "--x-runs", "0"]).unwrap();
-        assert!(matches!(batch.command, Some(Command::BatchClient(_))));
-        let channel = Args::try_parse_from(["stopgap-bench", "channel", "--runs", "3"]).unwrap();
-        assert!(matches!(channel.command, Some(Command::Channel(_))));
-        let preload =
-            Args::try_parse_from(["stopgap-bench", "preload-soak", "--only", "redis,jvm"]).unwrap();
-        assert!(matches!(preload.command, Some(Command::PreloadSoak(_))));
+        for words in [
+            "soak --ops 2k",
+            "soak chunks --seed 2",
+            "overhead --pairs 3",
+            "arena --repetitions 5",
+            "delays --runs 1",
+            "x11 --runs 3",
+            "wakeup --runs 3",
+            "channel --runs 3",
+            "chunked --states 3",
+            "locked --loads 2",
+            "batch-client --x-runs 0",
+            "preload-soak --only redis,jvm",
+        ] {
+            let parsed =
+                Args::try_parse_from(["stopgap-bench"].into_iter().chain(words.split(' ')));
+            assert!(parsed.unwrap().command.is_some(), "{words}");
+        }
         assert!(Args::try_parse_from(["stopgap-bench", "preload-soak", "--only", "x"]).is_err());
         let replay = Args::try_parse_from(["stopgap-bench", "frag", "--n", "1k"]).unwrap();
         assert!(replay.command.is_none() && replay.replay.is_some());
