@@ -1,0 +1,36 @@
+//! Tests of the command as its users run it, and of what the repository says of itself.
+
+mod common;
+
+mod architecture;
+mod bad_input;
+mod bounds;
+mod check;
+mod compare;
+mod compare_many;
+mod compare_run;
+mod dependencies;
+mod explain;
+mod export;
+mod kernels;
+mod kernels_real;
+mod killed;
+mod left_behind;
+mod ministat;
+mod now;
+mod pipes;
+mod profile;
+mod reclaim;
+mod reclaim_independent;
+mod record;
+mod record_user;
+mod replay;
+mod replay_chunks;
+mod replay_reclaim;
+mod replay_roundtrip;
+mod report;
+mod run;
+mod shared_folder;
+mod snapshot;
+mod wakeup;
+mod watch;

@@ -1,0 +1,170 @@
+//! NOW is right: against values read from /proc by other means, and for a process made to
+//! hold 9,000 driver-like mappings.
+
+use std::time::{Duration, Instant};
+
+use crate::common::{Run, assert_valid, text};
+use stopgap_events::memory::Protection;
+use stopgap_events::units::{Bytes, Nanos};
+use stopgap_kernel::Linux;
+use stopgap_kernel::memory::{MapKind, MapRequest, Memory};
+use stopgap_kernel::tasks::{ChildLimits, Tasks};
+
+fn passive(run: &Run, more: &[&str]) -> serde_json::Value {
+    let words = [&["check", "--passive", "--json"], more].concat();
+    let begun = Instant::now();
+    let output = run.output(&words);
+    let took = begun.elapsed();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(took < Duration::from_secs(2), "took {took:?}");
+    assert_valid(&text(&output.stdout))
+}
+
+fn meminfo(name: &str) -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+    let kib: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+    kib * 1024
+}
+
+#[test]
+fn values_agree_with_proc() {
+    let run = Run::new();
+    let record = passive(&run, &[]);
+    let now = &record["now"];
+    let number = |path: &str| -> u64 {
+        std::fs::read_to_string(path)
+            .unwrap()
+            .trim()
+            .parse()
+            .unwrap()
+    };
+    assert_eq!(now["max_map_count"], number("/proc/sys/vm/max_map_count"));
+    let near = |value: &serde_json::Value, expected: u64| {
+        let value = value.as_u64().unwrap();
+        let slack = expected / 10 + (32 << 20); // others lock and unlock meanwhile
+        assert!(
+            value.abs_diff(expected) <= slack,
+            "{value} is not near {expected}"
+        );
+    };
+    near(&now["unevictable"], meminfo("Unevictable:"));
+    near(&now["mlocked"], meminfo("Mlocked:"));
+
+    // Each order's index again, from the blocks themselves.
+    let text = std::fs::read_to_string("/proc/buddyinfo").unwrap();
+    let mut blocks: Vec<u64> = Vec::new();
+    for line in text.lines() {
+        let counts = line
+            .split_whitespace()
+            .skip(4)
+            .map(|n| n.parse::<u64>().unwrap());
+        for (order, count) in counts.enumerate() {
+            blocks.resize(blocks.len().max(order + 1), 0);
+            blocks[order] += count;
+        }
+    }
+    let pages = |from: usize| -> u64 {
+        (from..blocks.len())
+            .map(|order| blocks[order] << order)
+            .sum()
+    };
+    let orders = now["unusable_index"].as_array().unwrap();
+    assert_eq!(orders.len(), blocks.len());
+    for one in orders {
+        let order = usize::try_from(one["order"].as_u64().unwrap()).unwrap();
+        let expected = 1.0 - pages(order) as f64 / pages(0) as f64;
+        let index = one["index"].as_f64().unwrap();
+        assert!(
+            (index - expected).abs() < 0.1,
+            "order {order}: {index} {expected}"
+        );
+    }
+
+    // What the kernel counts only grows.
+    let vmstat = std::fs::read_to_string("/proc/vmstat").unwrap();
+    let later = |name: &str| -> u64 {
+        vmstat
+            .lines()
+            .filter_map(|line| line.split_once(' '))
+            .filter(|(key, _)| {
+                *key == name || (name == "allocstall" && key.starts_with("allocstall_"))
+            })
+            .map(|(_, value)| value.parse::<u64>().unwrap())
+            .sum()
+    };
+    for counter in now["since_boot"].as_array().unwrap() {
+        let name = counter["name"].as_str().unwrap();
+        let value = counter["value"].as_u64().unwrap();
+        assert!(value <= later(name), "{name}: {value} > {}", later(name));
+    }
+    let boot: Vec<_> = now["since_boot"].as_array().unwrap().iter().collect();
+    assert!(boot.iter().any(|c| c["name"] == "allocstall"), "{boot:?}");
+    assert!(
+        boot.iter().any(|c| c["name"] == "compact_stall"),
+        "{boot:?}"
+    );
+
+    let uptime = std::fs::read_to_string("/proc/uptime").unwrap();
+    let uptime: f64 = uptime.split_whitespace().next().unwrap().parse().unwrap();
+    let shown = now["uptime_s"].as_u64().unwrap() as f64;
+    assert!((uptime - shown).abs() < 60.0);
+}
+
+/// The driver's buffers of mail 000: one page each, of one file, offsets that never continue one another. Alone, because the
+/// child lives for seconds and holds the pipes of other tests' commands, which this process has open.
+#[test]
+fn a_process_with_9000_mappings_leads() {
+    const MAPPINGS: u64 = 9_000;
+    let run = Run::alone();
+    let holder = std::thread::spawn(|| {
+        let limits = ChildLimits {
+            time: Nanos::secs(30),
+            ..ChildLimits::default()
+        };
+        Linux.run_child(&limits, &mut || {
+            let page = Linux.page_size();
+            let file = Linux.mem_file(Bytes(2 * MAPPINGS * page.0)).unwrap();
+            for index in 0..MAPPINGS {
+                // Dropped, it stays mapped until the process ends.
+                let _held = Linux
+                    .map(&MapRequest {
+                        length: page,
+                        protection: Protection::Write,
+                        kind: MapKind::File {
+                            file: &file,
+                            offset: Bytes(2 * index * page.0),
+                        },
+                        align: Bytes(0),
+                    })
+                    .unwrap();
+            }
+            std::thread::sleep(Duration::from_secs(6));
+            Vec::new()
+        })
+    });
+    std::thread::sleep(Duration::from_secs(1));
+    let record = passive(&run, &[]);
+    let first = &record["now"]["mappings"][0];
+    assert!(first["mappings"].as_u64().unwrap() >= MAPPINGS, "{first}");
+    let backing = &first["backing"][0];
+    assert!(
+        backing["file"].as_str().unwrap().contains("memfd:stopgap"),
+        "{first}"
+    );
+    assert_eq!(backing["mappings"], MAPPINGS);
+    assert_eq!(backing["one_page"], MAPPINGS);
+
+    let pid = first["pid"].to_string();
+    let one = passive(&run, &["-p", &pid]);
+    assert_eq!(one["now"]["process"]["pid"], first["pid"]);
+    assert_eq!(one["now"]["mappings"].as_array().unwrap().len(), 1);
+
+    let screen = text(&run.output(&["check", "--passive"]).stdout);
+    let row = screen.lines().find(|line| line.starts_with("NOW")).unwrap();
+    assert!(
+        row.contains("9,0") && row.contains("memfd:stopgap"),
+        "{screen}"
+    );
+    holder.join().unwrap().unwrap();
+}

@@ -1,0 +1,268 @@
+//! Named pipes that nobody writes to, where a command looks for a file: another user has put them there, or the user named
+//! one. No command waits for them.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::common::{NOBODY, Run, root, text};
+use stopgap_kernel::fake::skipped as skip;
+
+/// A busy machine may take seconds for what else takes milliseconds; who waits for a pipe does so for ever.
+const LONGEST: Duration = Duration::from_secs(30);
+
+fn pipe(at: &Path) {
+    let made = Command::new("mkfifo").arg(at).status();
+    assert!(made.unwrap().success(), "{}", at.display());
+}
+
+/// The command's end, which must come.
+fn ends(mut command: Command) -> Output {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let deadline = Instant::now() + LONGEST;
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() > deadline {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            panic!("{command:?} waits");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.wait_with_output().unwrap()
+}
+
+/// As [`ends`], with exit status 1 or 3 and one line.
+fn refused(command: Command) -> String {
+    let shown = format!("{command:?}");
+    let output = ends(command);
+    let said = text(&output.stderr);
+    assert!(
+        matches!(output.status.code(), Some(1 | 3)),
+        "{shown}: {output:?}"
+    );
+    assert!(said.trim_end().lines().count() == 1, "{shown}: {said}");
+    said
+}
+
+#[test]
+fn a_pipe_that_is_named_as_an_input_is_refused() {
+    let run = Run::new();
+    let named = run.directory.path().join("pipe");
+    pipe(&named);
+    let named = named.to_str().unwrap();
+    for words in [
+        &["explain", named][..],
+        &["export", named, "--to", "csv", "-o", "out"],
+        &["replay", "placement", named],
+        &["replay", "chunks", named],
+        &["replay", "roundtrip", named],
+        &["replay", "reclaim", named],
+        &[
+            "advise", "chunks", named, "--device", "4K", "--access", "linear",
+        ],
+        &["compare", named, named],
+        &["compare", named],
+        &["report", named],
+        &["ministat", named],
+        &["kernels", named, named],
+        &["record", "--recover", named],
+    ] {
+        let mut command = run.command(words);
+        command.current_dir(run.directory.path());
+        refused(command);
+    }
+}
+
+/// The shell's pipe for `<(CMD)` has a writer, and ends with it.
+#[test]
+fn a_pipe_of_the_shell_is_read() {
+    let run = Run::new();
+    let mut command = Command::new("bash");
+    command
+        .args([
+            "-c",
+            "\"$0\" ministat <(seq 1 5) <(seq 2 6)",
+            crate::common::STOPGAP,
+        ])
+        .env("XDG_STATE_HOME", run.directory.path());
+    if Command::new("bash").arg("--version").output().is_err() {
+        return skip("<(CMD): there is no bash");
+    }
+    let output = ends(command);
+    assert!(output.status.success(), "{output:?}");
+}
+
+/// `stopgap-emulate-*` in the folder for temporary files, which is everybody's: each command looks there.
+#[test]
+fn folders_for_temporary_files_of_another_user_are_left_alone() {
+    if !root() {
+        return skip("a folder of another user: needs root");
+    }
+    let run = Run::new();
+    let temporary = run.directory.path().join("tmp");
+    let planted = temporary.join("stopgap-emulate-planted");
+    fs::create_dir_all(&planted).unwrap();
+    fs::set_permissions(&temporary, fs::Permissions::from_mode(0o1777)).unwrap();
+    pipe(&planted.join("owner"));
+    for path in [planted.join("owner"), planted.clone()] {
+        chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    // In a folder of our own no pipe counts either.
+    let own = temporary.join("stopgap-emulate-own");
+    fs::create_dir(&own).unwrap();
+    fs::set_permissions(&own, fs::Permissions::from_mode(0o700)).unwrap();
+    pipe(&own.join("owner"));
+    let kernels = ["bzImage-1", "bzImage-2"].map(|name| run.directory.path().join(name));
+    for kernel in &kernels {
+        fs::write(kernel, bzimage()).unwrap();
+    }
+    // QEMU is asked for its version and boots nothing; a folder is made before.
+    let bin = run.directory.path().join("bin");
+    fs::create_dir(&bin).unwrap();
+    stopgap_kernel::fake::script(
+        &bin.join("qemu-system-x86_64"),
+        "#!/bin/sh\n[ \"$1\" = --version ] && echo 'QEMU emulator version 7.2.22 (a script)'\n",
+    );
+    let mut guest = vec![0; 64];
+    guest[..6].copy_from_slice(b"\x7fELF\x02\x01");
+    guest[18] = 62;
+    fs::write(run.directory.path().join("guest"), guest).unwrap();
+    for words in [&["restore"][..], &["doctor"], &["kernels"]] {
+        let mut command = run.command(words);
+        if words == ["kernels"] {
+            command
+                .args(&kernels)
+                .args(["--workloads", "roundtrip", "--seeds", "1"]);
+        }
+        let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+        command
+            .env("TMPDIR", &temporary)
+            .env("PATH", path)
+            .env("STOPGAP_GUEST", run.directory.path().join("guest"));
+        ends(command);
+    }
+    assert!(planted.join("owner").exists() && own.join("owner").exists());
+}
+
+/// Beside a kernel in a folder of all, files that the user did not name.
+#[test]
+fn pipes_beside_a_kernel_are_not_waited_for() {
+    let run = Run::new();
+    let at = |name: &str| run.directory.path().join(name);
+    fs::write(at("bzImage"), bzimage()).unwrap();
+    for name in ["config-6.12.1", "System.map-6.12.1"] {
+        pipe(&at(name));
+    }
+    let mut command = run.command(&["kernels"]);
+    command
+        .args([at("bzImage"), at("bzImage")])
+        .env("PATH", "/nowhere");
+    // It looks for QEMU when it has read the kernels.
+    assert!(refused(command).contains("qemu-system"));
+}
+
+/// A kernel image: a header without a kernel.
+fn bzimage() -> Vec<u8> {
+    let payload = [0x1f_u8, 0x8b, 0x08, 0x00];
+    let mut bytes = vec![0; 1024];
+    bytes[0x1f1] = 1;
+    bytes[0x1f4..0x1f8].copy_from_slice(&1_u32.to_le_bytes());
+    bytes[0x1fe..0x200].copy_from_slice(&[0x55, 0xaa]);
+    bytes[0x202..0x206].copy_from_slice(b"HdrS");
+    bytes[0x206..0x208].copy_from_slice(&0x020f_u16.to_le_bytes());
+    bytes[0x20e..0x210].copy_from_slice(&0x100_u16.to_le_bytes());
+    (bytes[0x211], bytes[0x236]) = (1, 1);
+    bytes[0x24c..0x250].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+    let version = b"6.12.1 (somebody@somewhere) #1 SMP";
+    bytes[0x300..0x300 + version.len()].copy_from_slice(version);
+    bytes.extend(payload);
+    bytes.resize(1024 + 16, 0);
+    bytes
+}
+
+/// A spool in `folder`, whose file `name` is a pipe.
+fn spool(folder: &Path, name: &str) -> PathBuf {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tracer/fixtures");
+    let spool = folder.join(format!(".stall-{}.4194999.spool", name.replace('.', "-")));
+    fs::create_dir(&spool).unwrap();
+    fs::set_permissions(&spool, fs::Permissions::from_mode(0o700)).unwrap();
+    for file in ["cpu0.raw", "cpu1.raw", "spool.json"] {
+        fs::copy(fixtures.join(file), spool.join(file)).unwrap();
+    }
+    let stall = r#"{"unix_s":1,"triggers":[],"begin_ns":0,"end_ns":1,"from_ns":0,"taken_ns":1,"gap_ns":0,"suppressed":0}"#;
+    fs::write(spool.join("stall.json"), stall).unwrap();
+    let pipes = spool.join(name);
+    if pipes.exists() {
+        fs::remove_file(&pipes).unwrap();
+    }
+    pipe(&pipes);
+    spool
+}
+
+#[test]
+fn no_file_of_a_spool_is_waited_for() {
+    let run = Run::new();
+    for name in [
+        "spool.json",
+        "cpu0.raw",
+        "perf0.raw",
+        "counters.jsonl",
+        "end.json",
+        "stall.json",
+    ] {
+        let spool = spool(run.directory.path(), name);
+        // Whether it is an error is the file's matter: an end that cannot be read is none.
+        let mut command = run.command(&["watch", "--finish"]);
+        command.arg(&spool);
+        ends(command);
+        let mut command = run.command(&["record", "--recover"]);
+        command
+            .arg(&spool)
+            .arg("-o")
+            .arg(run.directory.path().join("out"));
+        if spool.exists() {
+            ends(command);
+        }
+        let mut command = run.command(&["restore"]);
+        command.current_dir(run.directory.path());
+        ends(command);
+    }
+}
+
+#[test]
+fn no_journal_is_waited_for() {
+    let run = Run::new();
+    let journal = if root() {
+        let home = run.directory.path().join("nobody/.local/state/stopgap");
+        run.as_nobody(&["doctor"]).output().unwrap();
+        home
+    } else {
+        run.directory.path().join("stopgap")
+    }
+    .join("journal");
+    fs::create_dir_all(&journal).unwrap();
+    pipe(&journal.join("7.json"));
+    if root() {
+        for folder in journal.ancestors().take(4) {
+            chown(folder, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        fs::set_permissions(&journal, fs::Permissions::from_mode(0o700)).unwrap();
+    }
+    let command = |words: &[&str]| match root() {
+        true => run.as_nobody(words),
+        false => run.command(words),
+    };
+    let output = ends(command(&["restore"]));
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stdout).contains("7.json"), "{output:?}");
+    // It is in nobody's way.
+    let output = ends(command(&["doctor"]));
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}

@@ -1,0 +1,602 @@
+//! `stopgap record` as its users run it. Captures need root and tracefs; otherwise skipped, and said.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use crate::common::{Run, STOPGAP, may, text};
+use stopgap_events::trace::{Event, Input, Kind, Metadata};
+use stopgap_kernel::Linux;
+use stopgap_kernel::fake::skipped as skip;
+use stopgap_kernel::files::Files;
+
+fn read(path: &Path) -> (Metadata, Vec<Event>) {
+    let mut input = Input::new(File::open(path).unwrap()).unwrap();
+    let metadata = input.metadata().clone();
+    let events = input.by_ref().map(Result::unwrap).collect();
+    (metadata, events)
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let name = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name();
+    let mut names: Vec<_> = entries.map(|e| name(e).into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// Instances of the process `pid`.
+fn instances(pid: u32) -> usize {
+    let tracefs = Linux.tracefs().unwrap();
+    let names = Linux.list(&tracefs.path().join("instances")).unwrap();
+    let own = format!("stopgap-{pid}");
+    names.iter().filter(|name| **name == own).count()
+}
+
+struct Folder {
+    folder: tempfile::TempDir,
+    run: Run,
+}
+
+impl Folder {
+    fn new() -> Folder {
+        Folder {
+            folder: tempfile::tempdir().unwrap(),
+            run: Run::new(),
+        }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("trace.parquet")
+    }
+
+    /// `record -o FILE` with these words after it.
+    fn record(&self, words: &[&str]) -> std::process::Output {
+        let file = self.file();
+        let mut all = vec!["record", "-o", file.to_str().unwrap()];
+        all.extend(words);
+        self.run.output(&all)
+    }
+}
+
+#[test]
+fn a_command_is_recorded_and_only_its_file_is_left() {
+    if !may("record") {
+        return;
+    }
+    let folder = Folder::new();
+    let output = folder.record(&["--", "sh", "-c", "/bin/true; kill -TERM $$"]);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(said.contains("killed by signal 15"), "{said}");
+    assert!(said.contains("lost      none"), "{said}");
+    assert_eq!(names(folder.folder.path()), ["trace.parquet"]);
+    let (metadata, events) = read(&folder.file());
+    assert_eq!(metadata.losses, Some(Vec::new()));
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    assert!(metadata.kernel.unwrap().starts_with(release.trim()));
+    assert!(metadata.boot_id.is_some() && metadata.source.unwrap().starts_with("sh -c"));
+    assert!(
+        events
+            .iter()
+            .filter(|event| event.kind.word() == "exec")
+            .count()
+            >= 2
+    );
+}
+
+#[test]
+fn it_stops_in_time_and_leaves_the_command_alone() {
+    if !may("record") {
+        return;
+    }
+    let folder = Folder::new();
+    let inside = |name: &str| folder.folder.path().join(name);
+    let (go, done) = (inside("go"), inside("done"));
+    // Its standard output is ours, which would not end before it does.
+    let script = format!(
+        "exec >/dev/null 2>&1; while [ ! -e {} ]; do sleep 0.05; done; touch {}",
+        go.display(),
+        done.display()
+    );
+    let output = folder.record(&[
+        "-d",
+        "300ms",
+        "--events",
+        "scheduling",
+        "--",
+        "sh",
+        "-c",
+        &script,
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(text(&output.stdout).contains("its time was over"));
+    std::fs::write(go, "").unwrap();
+    let (_, events) = read(&folder.file());
+    assert!(
+        events
+            .iter()
+            .all(|event| event.kind.word() != "syscall-enter")
+    );
+    let end = Instant::now() + Duration::from_secs(15);
+    while !done.exists() {
+        assert!(Instant::now() < end, "it was not left alone");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// A thousand children, each of them seen.
+#[test]
+fn what_is_forked_is_followed() {
+    if !may("record") {
+        return;
+    }
+    let folder = Folder::new();
+    let script = "i=0; while [ $i -lt 1000 ]; do (:); i=$((i+1)); done";
+    let output = folder.record(&["--events", "scheduling", "--", "sh", "-c", script]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let (metadata, events) = read(&folder.file());
+    assert_eq!(metadata.losses, Some(Vec::new()));
+    let count = |word: &str| {
+        events
+            .iter()
+            .filter(|event| event.kind.word() == word)
+            .count()
+    };
+    assert_eq!((count("fork"), count("exit")), (1_000, 1_001));
+    let unknown = |event: &&Event| event.kind.word() == "exit" && event.pid.is_none();
+    assert_eq!(events.iter().find(unknown), None);
+}
+
+/// Two at once, each on its own program: each file has its own alone, and nothing is left of either.
+#[test]
+fn two_at_once_do_not_meet() {
+    if !may("record") {
+        return;
+    }
+    let folders = [Folder::new(), Folder::new()];
+    let programs = ["/bin/true", "/bin/echo"];
+    let mut children: Vec<_> = folders
+        .iter()
+        .zip(programs)
+        .map(|(folder, program)| {
+            let script = format!(
+                "i=0; while [ $i -lt 30 ]; do {program} >/dev/null; sleep 0.02; i=$((i+1)); done"
+            );
+            let file = folder.file();
+            let file = file.to_str().unwrap();
+            let words = ["record", "-o", file, "--", "sh", "-c", &script];
+            let mut command = folder.run.command(&words);
+            command
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    // Both are at work at the same time: two instances.
+    let pids: Vec<u32> = children.iter().map(std::process::Child::id).collect();
+    let end = Instant::now() + Duration::from_secs(15);
+    while pids.iter().any(|&pid| instances(pid) == 0) {
+        assert!(
+            Instant::now() < end,
+            "they are not at work at the same time"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    for (child, folder) in children.drain(..).zip(&folders) {
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert_eq!(names(folder.folder.path()), ["trace.parquet"]);
+    }
+    assert_eq!(pids.iter().map(|&pid| instances(pid)).sum::<usize>(), 0);
+    for (number, folder) in folders.iter().enumerate() {
+        let (metadata, events) = read(&folder.file());
+        assert_eq!(metadata.losses, Some(Vec::new()));
+        let executed = |program: &str| {
+            let is = |event: &&Event| match &event.kind {
+                Kind::Exec { filename, .. } => filename.as_deref() == Some(program),
+                _ => false,
+            };
+            events.iter().filter(is).count()
+        };
+        assert_eq!(
+            (executed(programs[number]), executed(programs[1 - number])),
+            (30, 0)
+        );
+    }
+}
+
+/// A thread that does not lead its process execs: the process goes on as its leader's id.
+#[test]
+fn an_exec_from_another_thread_is_followed() {
+    const SAID: &str = "STOPGAP_TEST_EXECS";
+    if std::env::var_os(SAID).is_some() {
+        // Each test runs in a thread of its own.
+        use std::os::unix::process::CommandExt;
+        let error = std::process::Command::new("/bin/sh")
+            .args(["-c", "/bin/true"])
+            .exec();
+        panic!("{error}");
+    }
+    if !may("record") {
+        return;
+    }
+    let folder = Folder::new();
+    let this = std::env::current_exe().unwrap();
+    let file = folder.file();
+    let words = [
+        "record",
+        "-o",
+        file.to_str().unwrap(),
+        "--",
+        this.to_str().unwrap(),
+    ];
+    let mut command = folder.run.command(&words);
+    let name = "record::an_exec_from_another_thread_is_followed";
+    // With two test threads the harness runs it in a thread of its own, with one perhaps in the first.
+    let command = command.args([name, "--exact", "--test-threads=2"]);
+    let output = command.env(SAID, "1").output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let (metadata, events) = read(&file);
+    assert_eq!(metadata.losses, Some(Vec::new()));
+    let from_another = events.iter().find_map(|event| match &event.kind {
+        Kind::Exec {
+            filename,
+            old_tid: Some(old),
+        } => Some((
+            filename.as_deref().map(str::to_owned),
+            *old,
+            event.pid,
+            event.tid,
+        )),
+        _ => None,
+    });
+    let (filename, old, pid, tid) = from_another.expect("an exec from another thread");
+    assert_eq!(filename.as_deref(), Some("/bin/sh"));
+    assert!(pid.is_some() && pid == tid && Some(old) != tid);
+    // What the new program does is in it, to its end, under the leader's id.
+    let ends = |event: &Event| event.kind.word() == "exit" && event.tid == tid;
+    assert!(events.iter().any(ends));
+    let comm = events
+        .iter()
+        .rev()
+        .find(|event| event.tid == tid)
+        .and_then(|event| event.comm.clone());
+    assert!(matches!(comm.as_deref(), Some("sh" | "true")), "{comm:?}");
+}
+
+/// A recording of another machine: its addresses are not looked up in this kernel.
+#[test]
+fn functions_of_another_machine_keep_their_addresses() {
+    let folder = Folder::new();
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tracer/fixtures");
+    for boot in ["\"00000000-0000-0000-0000-000000000000\"", "null"] {
+        let spool = folder.folder.path().join("spool");
+        std::fs::create_dir(&spool).unwrap();
+        for name in ["cpu0.raw", "cpu1.raw"] {
+            std::fs::copy(fixtures.join(name), spool.join(name)).unwrap();
+        }
+        let description = std::fs::read_to_string(fixtures.join("spool.json")).unwrap();
+        let metadata = "\"metadata\": {";
+        assert!(description.contains(metadata));
+        let said = format!("{metadata} \"boot_id\": {boot},");
+        let changed = description.replace(metadata, &said);
+        std::fs::write(spool.join("spool.json"), changed).unwrap();
+        let output = folder.record(&["--recover", spool.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let (metadata, events) = read(&folder.file());
+        let unnamed = metadata
+            .missing
+            .iter()
+            .any(|missing| missing.what.contains("kernel functions"));
+        assert!(unnamed, "{:?}", metadata.missing);
+        let mut stacks = 0;
+        for event in &events {
+            if let Kind::Switch {
+                stack: Some(stack), ..
+            } = &event.kind
+            {
+                assert!(
+                    stack.frames().all(|frame| frame.starts_with("0xffff")),
+                    "{stack:?}"
+                );
+                stacks += 1;
+            }
+        }
+        assert!(stacks > 0);
+    }
+}
+
+/// Killed in the middle: the next run removes the instance, and the file is made of what there is.
+#[test]
+fn a_killed_recording_is_recovered() {
+    if !may("record") {
+        return;
+    }
+    let folder = Folder::new();
+    let file = folder.file();
+    let words = ["record", "-o", file.to_str().unwrap(), "--", "sleep", "4"];
+    let mut command = folder.run.command(&words);
+    let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+    let pid = child.id();
+    let spool = folder
+        .folder
+        .path()
+        .join(format!(".trace.parquet.{pid}.spool"));
+    let end = Instant::now() + Duration::from_secs(15);
+    while std::fs::metadata(spool.join("cpu0.raw")).is_err() || !spool.join("spool.json").exists() {
+        assert!(Instant::now() < end, "it does not begin");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let early = folder.record(&["--recover", spool.to_str().unwrap()]);
+    assert_eq!(early.status.code(), Some(1), "{early:?}");
+    assert!(text(&early.stderr).contains("still records"), "{early:?}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(instances(pid), 1);
+    let restored = folder.run.output(&["restore"]);
+    assert_eq!(restored.status.code(), Some(0), "{restored:?}");
+    assert_eq!(instances(pid), 0);
+    let output = folder.record(&["--recover", spool.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(
+        text(&output.stdout).contains("it was cut off"),
+        "{output:?}"
+    );
+    assert_eq!(names(folder.folder.path()), ["trace.parquet"]);
+    let (metadata, _) = read(&file);
+    assert_eq!(
+        metadata.losses, None,
+        "nobody knows what was lost at the end"
+    );
+}
+
+/// A small file system of its own, which nobody else sees: what was captured before it was full is
+/// read back elsewhere.
+#[test]
+fn a_full_disk_leaves_what_was_captured() {
+    if !may("record") {
+        return;
+    }
+    let folder = Folder::new();
+    let (small, large) = (folder.folder.path().join("small"), folder.file());
+    std::fs::create_dir(&small).unwrap();
+    let script = format!(
+        "mount -t tmpfs -o size=3m none {small} || exit 77; \
+         {STOPGAP} record -o {small}/t.parquet -- dd if=/dev/zero of=/dev/null bs=1 count=300000; \
+         echo status $?; {STOPGAP} record --recover {small}/.t.*.spool -o {large}; echo status $?",
+        small = small.display(),
+        large = large.display(),
+    );
+    let mut command = std::process::Command::new("unshare");
+    let output = command
+        .args(["-m", "sh", "-c", &script])
+        .env("XDG_STATE_HOME", folder.run.directory.path())
+        .output()
+        .unwrap();
+    if output.status.code() == Some(77) || !output.status.success() {
+        skip(format!("a small file system cannot be mounted: {output:?}"));
+        return;
+    }
+    let (said, told) = (text(&output.stdout), text(&output.stderr));
+    assert!(told.contains("--recover"), "{told} {said}");
+    assert!(
+        said.contains("status 1") && said.ends_with("status 0\n"),
+        "{said} {told}"
+    );
+    assert!(
+        said.contains("cut off") || said.contains("missing"),
+        "{said}"
+    );
+    let (metadata, events) = read(&large);
+    assert!(events.len() > 1_000, "{} {metadata:?}", events.len());
+    assert!(!metadata.missing.is_empty());
+}
+
+#[test]
+fn what_cannot_be_recorded_is_said_in_one_line() {
+    let folder = Folder::new();
+    let error = |output: &std::process::Output, status: i32, what: &str| {
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{told}");
+        // Another test may have killed a run meanwhile, which each command puts back.
+        let own = told.lines().filter(|line| !line.contains("put back"));
+        assert!(told.contains(what) && own.count() == 1, "{told}");
+    };
+    error(&folder.record(&[]), 1, "give a command");
+    error(&folder.record(&["-p", "4194999"]), 1, "no process 4194999");
+    error(
+        &folder.record(&["--recover", "/nonexistent"]),
+        1,
+        "/nonexistent/spool.json",
+    );
+    error(
+        &folder.record(&["--events", "some", "true"]),
+        1,
+        "scheduling, all",
+    );
+    let nowhere = ["record", "-o", "/nonexistent/t", "--", "true"];
+    error(
+        &folder.run.output(&nowhere),
+        1,
+        "cannot write /nonexistent/t",
+    );
+    if may("record") {
+        error(
+            &folder.record(&["--", "/nonexistent"]),
+            1,
+            "exec /nonexistent",
+        );
+    }
+    assert_eq!(
+        names(folder.folder.path()),
+        Vec::<String>::new(),
+        "nothing is left"
+    );
+}
+
+/// Of the command and of what it forks, whichever events are wanted.
+#[test]
+fn counters_stand_beside_the_events() {
+    if !may("record") {
+        return;
+    }
+    for set in ["all", "scheduling"] {
+        let folder = Folder::new();
+        let output = folder.record(&["--events", set, "--", "sh", "-c", "sleep 0.4; :"]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let (_, events) = read(&folder.file());
+        assert!(events.is_sorted_by_key(|event| event.time));
+        let mut mapped = std::collections::BTreeSet::new();
+        let mut names = std::collections::BTreeSet::new();
+        for event in &events {
+            if let Kind::Counter { name, value } = &event.kind {
+                names.insert(name.to_string());
+                if &**name == "mappings" {
+                    assert!(*value > 0);
+                    mapped.insert(event.pid.unwrap());
+                }
+            }
+        }
+        assert_eq!(mapped.len(), 2, "sh and sleep: {events:?}");
+        for name in stopgap_tracer::counters::NAMES {
+            let here = names.contains(name) || name.contains("pressure");
+            assert!(here, "{name} of {names:?}");
+        }
+    }
+}
+
+/// A process that runs already: the trace begins with what it had mapped, and a replay with that layout.
+#[test]
+fn a_running_process_is_replayed_from_what_it_had_mapped() {
+    if !may("record") {
+        return;
+    }
+    // More than the C library ever takes from its heap: a map and an unmap each time.
+    let script = "while (1) { my $x = 'x' x 40e6; undef $x; select undef, undef, undef, 0.02 }";
+    let perl = std::process::Command::new("perl")
+        .args(["-e", script])
+        .spawn();
+    let mut child = match perl {
+        Ok(child) => child,
+        Err(error) => return skip(format_args!("perl: {error}")),
+    };
+    let pid = child.id();
+    let folder = Folder::new();
+    let output = folder.record(&["-d", "700ms", "-p", &pid.to_string()]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let (_, events) = read(&folder.file());
+    let layout = events.iter().take_while(|event| event.kind.word() == "map");
+    assert!(layout.clone().count() > 10, "{:?}", events.first());
+    assert!(layout.clone().all(|event| event.pid == Some(pid)));
+    let file = folder.file();
+    let file = file.to_str().unwrap();
+    let words = [
+        "replay",
+        "placement",
+        file,
+        "--policy",
+        "linux-6.12",
+        "--json",
+    ];
+    let output = folder.run.output(&words);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let said = text(&output.stdout);
+    assert!(!said.contains("what was mapped before"), "{said}");
+}
+
+/// There, the ids that tracefs wants are others than those that processes have: none of a stranger's is recorded.
+#[test]
+fn in_a_pid_namespace_it_is_recorded_without_tracefs() {
+    if !may("record") {
+        return;
+    }
+    let folder = Folder::new();
+    let mut command = std::process::Command::new("unshare");
+    command.args(["-p", "-f", "--mount-proc"]);
+    command
+        .arg(STOPGAP)
+        .env("XDG_STATE_HOME", folder.run.directory.path());
+    command.args(["record", "-o"]).arg(folder.file());
+    command.args(["--", "sh", "-c", "sleep 0.05; sleep 0.05"]);
+    let output = match command.output() {
+        Ok(output) => output,
+        Err(error) => return skip(format_args!("unshare: {error}")),
+    };
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let (metadata, events) = read(&folder.file());
+    let said = |missing: &stopgap_events::machine::Missing| missing.why.contains("PID namespace");
+    assert!(metadata.missing.iter().any(said), "{metadata:?}");
+    assert!(events.iter().any(|event| event.kind.word() == "switch"));
+    assert!(
+        events
+            .iter()
+            .all(|event| event.kind.word() != "syscall-enter")
+    );
+}
+
+/// In a mount namespace of its own, so that nobody else misses it.
+#[test]
+fn tracefs_may_be_nowhere_elsewhere_or_in_debugfs() {
+    if !may("record") {
+        return;
+    }
+    let unshare = |script: &str, words: &[&std::ffi::OsStr]| {
+        let mut command = std::process::Command::new("unshare");
+        command.args(["-m", "sh", "-c", script, "sh"]).args(words);
+        command.stdin(Stdio::null());
+        command
+    };
+    match unshare("umount --help", &[]).output() {
+        Ok(output) if output.status.success() => {}
+        Ok(output) => return skip(text(&output.stderr)),
+        Err(error) => return skip(format!("unshare: {error}")),
+    }
+    const GONE: &str = "for place in tracing debug/tracing debug; do \
+                        while umount /sys/kernel/$place 2>/dev/null; do :; done; done; ";
+    for (place, mount) in [
+        ("nowhere", ""),
+        ("elsewhere", "mkdir $2 && mount -t tracefs tracefs $2 && "),
+        ("debugfs", "mount -t debugfs debugfs /sys/kernel/debug && "),
+        ("hidden", "mount -t tmpfs tmpfs /sys/kernel/tracing && "),
+    ] {
+        let folder = Folder::new();
+        let (file, other) = (folder.file(), folder.folder.path().join("other"));
+        let words = [STOPGAP.as_ref(), other.as_os_str(), file.as_os_str()];
+        // No fork on the way: the process is the one that we start.
+        let script = format!("{GONE}{mount}exec $1 record -o $3 -- true");
+        let script = script.replace("$1", "\"$1\"").replace("$2", "\"$2\"");
+        let child = unshare(&script, &words)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = child.id();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{place}: {output:?}");
+        let said = text(&output.stdout);
+        assert!(said.contains("lost      none"), "{place}: {said}");
+        let (metadata, events) = read(&file);
+        let kernel = |one: &stopgap_events::machine::Missing| one.what == "kernel events";
+        assert!(
+            !metadata.missing.iter().any(kernel),
+            "{place}: {metadata:?}"
+        );
+        assert!(events.iter().any(|event| event.kind.word() == "exec"));
+        assert_eq!(instances(pid), 0, "{place}");
+    }
+    let script = format!("{GONE}exec \"$1\" watch -d 500ms -o \"$2\"");
+    let folder = tempfile::tempdir().unwrap();
+    let stalls = folder.path().join("stalls");
+    let output = unshare(&script, &[STOPGAP.as_ref(), stalls.as_os_str()]);
+    let output = { output }.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let script = format!("{GONE}exec \"$1\" doctor");
+    let output = unshare(&script, &[STOPGAP.as_ref()]).output().unwrap();
+    let said = text(&output.stdout);
+    assert!(said.contains("record mounts it for itself"), "{said}");
+}
