@@ -10,8 +10,8 @@ use perfetto_protos::trace_packet::trace_packet::Data;
 use perfetto_protos::track_event::track_event::Type;
 use protobuf::reflect::ReflectValueRef;
 use protobuf::{Message, MessageDyn};
-use stopgap_events::trace::export::{Export, Perfetto, Timeline};
-use stopgap_events::trace::{Input, Metadata};
+use stopgap_trace::export::{Export, Perfetto, Timeline};
+use stopgap_trace::{Input, Metadata};
 
 /// Two calls in one process, of which one reclaims; a switch in which a thread sleeps; a wake-up; a
 /// new thread; a counter; a sample; a request.

@@ -1,9 +1,9 @@
 //! What must hold of any events that are explained. Shared by the fuzz target and by
 //! `crates/explain/tests/explain_bytes.rs`, which runs it on random bytes for a second.
 
-use stopgap_events::trace::{Event, Kind, Metadata, Reclaimer, Stack, Text};
 use stopgap_events::units::Nanos;
 use stopgap_explain::{Exchanges, Explainer, Findings, Options};
+use stopgap_trace::{Event, Kind, Metadata, Reclaimer, Stack, Text};
 
 /// Bytes of one event: kind, thread, CPU, time, and two of what it is about.
 const EVENT: usize = 6;

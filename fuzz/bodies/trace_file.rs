@@ -1,9 +1,9 @@
 //! What must hold of any bytes that are read as a trace. Shared by the fuzz target and by
-//! `crates/events/tests/trace_bytes.rs`, which runs it on changed files for a few seconds.
+//! `crates/trace/tests/trace_bytes.rs`, which runs it on changed files for a few seconds.
 
 use std::io::Cursor;
 
-use stopgap_events::trace::{Check, Event, Input, Metadata, file, lines};
+use stopgap_trace::{Check, Event, Input, Metadata, file, lines};
 
 /// A few bytes can rightly be billions of equal events: more than these are not looked at.
 const MOST: usize = 50_000;
@@ -33,7 +33,7 @@ pub(crate) fn run(bytes: &[u8]) -> bool {
     }
     for event in &events {
         if let Some(memory) = event.kind.memory() {
-            let _ = check.event(stopgap_events::trace::Place::File, &memory);
+            let _ = check.event(stopgap_trace::Place::File, &memory);
         }
     }
     comes_back(&events, &metadata);

@@ -1,9 +1,9 @@
 //! What must hold of any bytes that are read as the text of perf or ftrace. Shared by the fuzz target and by
-//! `crates/events/tests/text_bytes.rs`, which runs it on changed texts for a second.
+//! `crates/trace/tests/text_bytes.rs`, which runs it on changed texts for a second.
 
 use std::io::Cursor;
 
-use stopgap_events::trace::{Event, Input, Metadata, lines};
+use stopgap_trace::{Event, Input, Metadata, lines};
 
 /// So begins a text whatever follows.
 const FIRST: &[u8] = b"# tracer: nop\n";

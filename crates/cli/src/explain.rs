@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
-use stopgap_events::trace::Input;
 use stopgap_explain::{Explainer, Options};
 use stopgap_kernel::signals;
 use stopgap_report::explain::screen;
 use stopgap_stats::explain::{Explain, SCHEMA};
+use stopgap_trace::Input;
 
 use crate::args;
 use crate::failure::{DONE, ERROR, Failure};

@@ -5,12 +5,12 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use stopgap_events::trace::export::{Chrome, Csv, Export, ExportError, Perfetto, Timeline};
-use stopgap_events::trace::{Clock, Event, Input, Metadata, SCHEMA, file, lines};
 use stopgap_events::units::Bytes;
 use stopgap_events::words;
 use stopgap_events::workload::Workload;
 use stopgap_kernel::signals;
+use stopgap_trace::export::{Chrome, Csv, Export, ExportError, Perfetto, Timeline};
+use stopgap_trace::{Clock, Event, Input, Metadata, SCHEMA, file, lines};
 
 use crate::args;
 use crate::failure::{DONE, Failure};

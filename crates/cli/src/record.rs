@@ -414,7 +414,7 @@ pub(crate) fn source_of(pid: u32) -> String {
 }
 
 type Written = (
-    stopgap_events::trace::Metadata,
+    stopgap_trace::Metadata,
     std::collections::BTreeMap<&'static str, u64>,
 );
 

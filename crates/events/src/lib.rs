@@ -7,7 +7,6 @@
 //! * [`workload`]: the built-in workloads, each one definition: an iterator of memory events.
 //! * [`guest`]: what a kernel in emulation is told to do, and what it says.
 //! * [`snapshot`]: physical memory as it lies at one moment, and its file.
-//! * `trace` (feature `trace-file`): what happened on a machine, of every kind, and its file.
 //! * [`question`]: the four questions; [`words`]: one word for each thing to choose from.
 //! * [`bounded`]: reads what must be in memory as a whole, up to a limit.
 //! * [`random`]: the pinned random stream behind every printed seed.
@@ -23,8 +22,6 @@ pub mod question;
 pub mod random;
 pub mod range;
 pub mod snapshot;
-#[cfg(feature = "trace-file")]
-pub mod trace;
 pub mod units;
 pub mod words;
 pub mod workload;

@@ -1,6 +1,6 @@
 //! System calls by what they are for. Names are the kernel's, without `sys_`.
 
-use stopgap_events::trace::Text;
+use stopgap_trace::Text;
 
 /// What a call is to a round trip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,7 +14,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use stopgap_events::trace::{Event, Kind, Text};
+use stopgap_trace::{Event, Kind, Text};
 
 use crate::call::{Role, name_of, role, waits_for_several};
 

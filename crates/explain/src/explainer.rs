@@ -6,8 +6,8 @@ mod scheduling;
 
 use std::collections::HashMap;
 
-use stopgap_events::trace::{Event, Kind, Metadata, Text};
 use stopgap_stats::explain::Findings;
+use stopgap_trace::{Event, Kind, Metadata, Text};
 
 use crate::Options;
 use crate::call::{Call, Family, name_of, role};
@@ -24,7 +24,7 @@ use crate::thread::{State, Thread, Where};
 /// Takes events, in the order of the trace; gives [`Findings`].
 ///
 /// ```
-/// use stopgap_events::trace::Metadata;
+/// use stopgap_trace::Metadata;
 /// use stopgap_explain::{Explainer, Options};
 /// let options = Options { top: 10, frame_marker: None };
 /// let findings = Explainer::new(&Metadata::default(), options).finish();

@@ -1,11 +1,11 @@
 //! The record, once all events were looked at.
 
 use stopgap_events::machine::Missing;
-use stopgap_events::trace::Clock;
 use stopgap_events::units::Nanos;
 use stopgap_stats::explain::{
     Explained, Findings, Frames, Function, Losses, Memory, ShortCalls, Switches, Task, Trace,
 };
+use stopgap_trace::Clock;
 
 use crate::LOSS_LIMIT;
 use crate::advice;
@@ -202,7 +202,7 @@ fn memory(all: &Explainer, duration_ns: Option<u64>, missing: &mut Vec<Missing>)
 }
 
 fn functions(operations: &Operations, sampled: bool) -> Option<Vec<Function>> {
-    let of = |(function, samples): (&stopgap_events::trace::Text, &u64)| Function {
+    let of = |(function, samples): (&stopgap_trace::Text, &u64)| Function {
         function: function.to_string(),
         samples: *samples,
     };

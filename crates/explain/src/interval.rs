@@ -1,6 +1,6 @@
 //! What a thread is in the middle of, by pairs of begin and end events.
 
-use stopgap_events::trace::{Reclaimer, Text};
+use stopgap_trace::{Reclaimer, Text};
 
 use crate::why::Why;
 

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use stopgap_events::memory::MemoryEvent;
-use stopgap_events::trace::Text;
 use stopgap_stats::explain::{Live, Memory, Reclaim};
+use stopgap_trace::Text;
 
 use crate::interval::What;
 use crate::space::Spaces;

@@ -3,8 +3,8 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use stopgap_events::trace::Text;
 use stopgap_stats::explain::{Calls, Slow, SlowMemory, Waker};
+use stopgap_trace::Text;
 
 use crate::call::Family;
 use crate::explainer::Seen;

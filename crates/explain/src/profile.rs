@@ -10,12 +10,12 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
-use stopgap_events::trace::{Stack, Text};
 use stopgap_stats::functions::plain;
 use stopgap_stats::profile::{
     Function, Innermost, KERNEL, Mode, NO_FILE, NO_SYMBOL, NOT_KEPT, Profile, SMALLER, State,
     Thread, UNKNOWN,
 };
+use stopgap_trace::{Stack, Text};
 
 /// Nodes of the tree: some 100 bytes each.
 const MOST_NODES: usize = if cfg!(test) { 1 << 12 } else { 1 << 19 };

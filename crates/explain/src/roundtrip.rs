@@ -21,10 +21,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use stopgap_events::trace::Text;
 use stopgap_stats::explain::Pair;
 use stopgap_stats::histogram::Histogram;
 use stopgap_stats::quantile::quantile;
+use stopgap_trace::Text;
 
 use crate::spread::Counts;
 use crate::thread::Cpus;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use stopgap_events::trace::{AddressSpaces, Event, Kind, Recorded, Text};
 use stopgap_events::units::Bytes;
 use stopgap_stats::explain::{AddressSpace, Holes, Live};
+use stopgap_trace::{AddressSpaces, Event, Kind, Recorded, Text};
 
 use crate::memory::Followed;
 
@@ -33,11 +33,11 @@ struct Process {
 struct Mapped {
     mappings: u64,
     bytes: u64,
-    holes: Option<stopgap_events::trace::Holes>,
+    holes: Option<stopgap_trace::Holes>,
 }
 
 impl Mapped {
-    fn of(space: &stopgap_events::trace::AddressSpace) -> Mapped {
+    fn of(space: &stopgap_trace::AddressSpace) -> Mapped {
         Mapped {
             mappings: space.mappings(),
             bytes: space.bytes().0,

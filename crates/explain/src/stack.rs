@@ -4,7 +4,7 @@
 //! the sleep stays `unknown` or what the events around it say. A compiler's suffix (`.constprop.0`, `.isra.0`) is
 //! taken off.
 
-use stopgap_events::trace::{Stack, Text};
+use stopgap_trace::{Stack, Text};
 
 use crate::why::Why;
 

@@ -5,8 +5,8 @@
 //! switch then seems to happen in no call at all. It is put down to the call that ended last, if in that call the
 //! thread woke whom it makes room for, and if that was at most [`WAY_OUT_NS`] ago.
 
-use stopgap_events::trace::Text;
 use stopgap_stats::explain::CauseKind;
+use stopgap_trace::Text;
 
 use crate::call::Role;
 use crate::thread::{Thread, Where};

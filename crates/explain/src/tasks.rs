@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use stopgap_events::trace::Text;
 use stopgap_stats::explain::{Cause, ShortCalls, Task};
+use stopgap_trace::Text;
 
 use crate::profile::Samples;
 use crate::short::Short;

@@ -14,7 +14,7 @@
 
 use std::collections::HashMap;
 
-use stopgap_events::trace::Text;
+use stopgap_trace::Text;
 
 use crate::call::{Call, Family, Role};
 use crate::interval::Intervals;

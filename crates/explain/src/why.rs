@@ -1,7 +1,7 @@
 //! Why time passes inside an operation: one cause at any moment, so that the parts add up to the whole.
 
-use stopgap_events::trace::Text;
 use stopgap_stats::explain::Part;
+use stopgap_trace::Text;
 
 /// A cause. In order of precedence, where several hold at once:
 ///

@@ -24,7 +24,6 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use stopgap_events::machine::Missing;
-use stopgap_events::trace::{Clock, Loss, Metadata};
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::folder::Folder;
 use stopgap_kernel::journal::{Journal, Scope};
@@ -32,6 +31,7 @@ use stopgap_kernel::linux::perf::Wanted;
 use stopgap_kernel::linux::{Ended, TracePipe, Watched};
 use stopgap_kernel::tracefs::Tracefs;
 use stopgap_kernel::{System, budget};
+use stopgap_trace::{Clock, Loss, Metadata};
 
 use crate::counters::Counters;
 use crate::description::{Description, SCHEMA, TaskName};

@@ -25,11 +25,11 @@ use std::io::{BufReader, BufWriter};
 use std::path::PathBuf;
 
 use stopgap_events::machine::Missing;
-use stopgap_events::trace::{Event, Kind, Metadata, lines};
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::folder::Folder;
 use stopgap_kernel::linux::{Ended, MappingCount};
 use stopgap_kernel::{System, environment, process as proc};
+use stopgap_trace::{Event, Kind, Metadata, lines};
 
 use crate::error::{Error, Result};
 use crate::trace::{Source, Told};

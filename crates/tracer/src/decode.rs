@@ -16,8 +16,8 @@ mod syscalls;
 use std::collections::HashMap;
 
 use stopgap_events::machine::Missing;
-use stopgap_events::trace::{Event, Kind};
 use stopgap_events::units::Nanos;
+use stopgap_trace::{Event, Kind};
 
 use crate::description::Description;
 use crate::error::{Error, Result};

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use stopgap_events::trace::Metadata;
+use stopgap_trace::Metadata;
 
 use crate::error::{Error, Result};
 use crate::perf::PerfDescription;

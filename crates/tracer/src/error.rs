@@ -29,7 +29,7 @@ pub enum Error {
     System(#[from] stopgap_kernel::Error),
     /// The trace file could not be written.
     #[error("{0}")]
-    Trace(#[from] stopgap_events::trace::Error),
+    Trace(#[from] stopgap_trace::Error),
 }
 
 impl Error {

@@ -6,10 +6,10 @@ use procfs_core::process::{MMPermissions, MMapPath, MemoryMap, MemoryMaps};
 use stopgap_events::machine::Missing;
 use stopgap_events::memory::{MapId, MemoryEvent, Merge, Placing, Protection};
 use stopgap_events::range::AddressRange;
-use stopgap_events::trace::{Event, HEAP_END, Kind, Text};
 use stopgap_events::units::Nanos;
 use stopgap_kernel::System;
 use stopgap_kernel::files::read_lossy;
+use stopgap_trace::{Event, HEAP_END, Kind, Text};
 
 use crate::description::{Description, Layout};
 use crate::error::Result;

@@ -18,9 +18,9 @@ use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 use stopgap_events::machine::Missing;
-use stopgap_events::trace::Loss;
 use stopgap_events::units::Bytes;
 use stopgap_kernel::folder::Folder;
+use stopgap_trace::Loss;
 
 use crate::counters::{COUNTERS, Rows};
 use crate::description::Description;

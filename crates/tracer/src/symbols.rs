@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use stopgap_events::trace::{Stack, Text};
+use stopgap_trace::{Stack, Text};
 
 /// Kernel functions, sorted by address.
 #[derive(Debug, Clone, Default)]

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::io::Write;
 
 use stopgap_events::machine::Missing;
-use stopgap_events::trace::{Event, Loss, Metadata, file};
+use stopgap_trace::{Event, Loss, Metadata, file};
 
 use crate::description::Description;
 use crate::error::Result;

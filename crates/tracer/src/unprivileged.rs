@@ -9,12 +9,12 @@ mod lacks;
 use std::path::Path;
 
 use stopgap_events::machine::Missing;
-use stopgap_events::trace::{Clock, Metadata};
 use stopgap_events::units::Nanos;
 use stopgap_kernel::System;
 use stopgap_kernel::files::read_text;
 use stopgap_kernel::linux::perf::Wanted;
 use stopgap_kernel::linux::{Ended, Watched};
+use stopgap_trace::{Clock, Metadata};
 
 use crate::capture::{PerfSpool, SpoolFolder, kernel, threads, write_json};
 use crate::counters::Counters;

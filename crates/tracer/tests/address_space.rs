@@ -6,13 +6,13 @@ use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
 use stopgap_events::range::AddressRange;
-use stopgap_events::trace::{AddressSpaces, Event, Recorded};
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::Linux;
 use stopgap_kernel::fake::skipped;
 use stopgap_kernel::journal::Journal;
 use stopgap_kernel::linux::{Held, Watched};
 use stopgap_kernel::memory::Memory;
+use stopgap_trace::{AddressSpaces, Event, Recorded};
 use stopgap_tracer::capture::{Capture, Options};
 use stopgap_tracer::events::EventSet;
 use stopgap_tracer::symbols::Symbols;

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
-use stopgap_events::trace::{Event, Kind};
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::fake::skipped;
@@ -12,6 +11,7 @@ use stopgap_kernel::files::Files;
 use stopgap_kernel::journal::Journal;
 use stopgap_kernel::linux::{Ended, Held};
 use stopgap_kernel::{Linux, System};
+use stopgap_trace::{Event, Kind};
 use stopgap_tracer::capture::{Capture, Options};
 use stopgap_tracer::events::EventSet;
 use stopgap_tracer::symbols::Symbols;
@@ -19,7 +19,7 @@ use stopgap_tracer::symbols::Symbols;
 /// What was recorded of a command.
 struct Recorded {
     events: Vec<Event>,
-    metadata: stopgap_events::trace::Metadata,
+    metadata: stopgap_trace::Metadata,
     pid: u32,
     ended: Ended,
 }
@@ -115,9 +115,8 @@ fn switch_outs(recorded: &Recorded) -> u64 {
     let family = family(&recorded.events, recorded.pid);
     let outs = recorded.events.iter().filter(|event| {
         // The last one, of who is dead, nobody counts.
-        let dead = |state: &Option<stopgap_events::trace::Text>| {
-            matches!(state.as_deref(), Some("X" | "Z"))
-        };
+        let dead =
+            |state: &Option<stopgap_trace::Text>| matches!(state.as_deref(), Some("X" | "Z"));
         matches!(&event.kind, Kind::Switch { state, .. } if !dead(state))
             && event.tid.is_some_and(|tid| family.contains(&tid))
     });

@@ -7,7 +7,6 @@ use std::io::{BufReader, Read};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use stopgap_events::trace::{Event, Kind, Metadata};
 use stopgap_events::units::Nanos;
 use stopgap_kernel::Linux;
 use stopgap_kernel::clock::Clock;
@@ -17,6 +16,7 @@ use stopgap_kernel::folder::Folder;
 use stopgap_kernel::journal::Journal;
 use stopgap_kernel::linux::perf::Wanted;
 use stopgap_kernel::linux::{Ended, Held};
+use stopgap_trace::{Event, Kind, Metadata};
 use stopgap_tracer::capture::{Capture, Options, PerfSpool};
 use stopgap_tracer::events::EventSet;
 use stopgap_tracer::perf::{ElfNames, Records, records_of};
@@ -258,9 +258,7 @@ fn as_many_samples_as_the_cpu_time_says() {
     let samples = stacks.len() as u64;
     let expected = (ended.user_time.0 + ended.system_time.0) * HZ / 1_000_000_000;
     let having = |part: &str| {
-        let has = |stack: &&&stopgap_events::trace::Stack| {
-            stack.frames().any(|frame| frame.contains(part))
-        };
+        let has = |stack: &&&stopgap_trace::Stack| stack.frames().any(|frame| frame.contains(part));
         stacks.iter().filter(has).count() as u64
     };
     let (user, kernel) = (having("spins_in_user_mode"), having("page_fault"));

@@ -5,7 +5,7 @@ of() { # NAME COMMAND...: the files that it writes to the format's folder
     mkdir "$1" && folder=$1 && shift
     "$@" >said 2>&1 || { echo "$folder: $(head -c 300 said)" >&2; rm -rf "$folder"; }
 }
-trace=$crates/events/fixtures/text read=$crates/stats/fixtures/read
+trace=$crates/trace/fixtures/text read=$crates/stats/fixtures/read
 of parquet-workload "$stopgap" export frag --n 40 --ops 60 --to trace -o parquet-workload/t
 of jsonl-workload "$stopgap" export frag --n 40 --ops 60 --to jsonl -o jsonl-workload/t
 of parquet-recorded cp "$trace/recorded.parquet" parquet-recorded

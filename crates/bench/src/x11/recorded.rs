@@ -1,7 +1,6 @@
 //! One run: recorded, explained, and counted by the kernel.
 
 use stopgap_cli::Failure;
-use stopgap_events::trace::{Event, Kind};
 use stopgap_events::units::Nanos;
 use stopgap_explain::{Explainer, Findings, Options};
 use stopgap_kernel::files::Files;
@@ -10,6 +9,7 @@ use stopgap_kernel::tasks::Switches;
 use stopgap_kernel::x11::{Placing, X11, XRun};
 use stopgap_kernel::{Error, Linux};
 use stopgap_stats::explain::{Cause, CauseKind};
+use stopgap_trace::{Event, Kind};
 use stopgap_tracer::capture::{Capture, Options as Capturing};
 use stopgap_tracer::events::EventSet;
 use stopgap_tracer::symbols::Symbols;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use stopgap_events::trace::Metadata;
 use stopgap_report::text::plain;
+use stopgap_trace::Metadata;
 
 use super::{Done, Finish};
 

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use stopgap_events::machine::Missing;
 use stopgap_events::memory::MemoryEvent;
-use stopgap_events::trace::{self, Check, Recorded};
 use stopgap_kernel::signals;
 use stopgap_report::text::thousands;
+use stopgap_trace::{Check, Recorded};
 
 use crate::input_file;
 use crate::session::tell;
@@ -16,7 +16,7 @@ use crate::session::tell;
 /// The memory events of a trace, each checked against those before it, until Ctrl-C: of billions of other
 /// events nobody else could be asked between two of them.
 pub(super) struct MemoryEvents {
-    pub(super) input: trace::Input<input_file::Trace>,
+    pub(super) input: stopgap_trace::Input<input_file::Trace>,
     check: Check,
     /// What turns calls into memory events, where they are to be taken from those.
     recorded: Option<Recorded>,
@@ -37,10 +37,11 @@ impl MemoryEvents {
 
     fn of(file: io::Result<input_file::Trace>) -> Result<MemoryEvents, String> {
         let file = file.map_err(|error| error.to_string())?;
-        let input = trace::Input::new(file).map_err(|error| match signals::interrupted() {
-            true => "interrupted before anything was measured".to_owned(),
-            false => error.to_string(),
-        })?;
+        let input =
+            stopgap_trace::Input::new(file).map_err(|error| match signals::interrupted() {
+                true => "interrupted before anything was measured".to_owned(),
+                false => error.to_string(),
+            })?;
         Ok(MemoryEvents {
             input,
             check: Check::new(),
@@ -50,7 +51,9 @@ impl MemoryEvents {
     }
 
     /// Every event of the trace, until Ctrl-C.
-    pub(super) fn every(self) -> impl Iterator<Item = Result<trace::Event, trace::Error>> {
+    pub(super) fn every(
+        self,
+    ) -> impl Iterator<Item = Result<stopgap_trace::Event, stopgap_trace::Error>> {
         self.input.take_while(|_| !signals::interrupted())
     }
 

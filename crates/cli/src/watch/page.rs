@@ -6,7 +6,6 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use stopgap_events::trace::{Metadata, file};
 use stopgap_events::units::Nanos;
 use stopgap_explain::{Explainer, Findings, Options, around};
 use stopgap_kernel::Linux;
@@ -15,6 +14,7 @@ use stopgap_kernel::local_time::LocalTime;
 use stopgap_report::explain::screen;
 use stopgap_report::text::{plain, wrap};
 use stopgap_stats::watch::{Cause, Document, Page, Stall, Told, Trigger, TriggerKind};
+use stopgap_trace::{Metadata, file};
 use stopgap_tracer::capture::complete_from;
 use stopgap_tracer::spool::Spool;
 
@@ -167,7 +167,7 @@ impl Out {
         created().unwrap_or_else(Out::Failed)
     }
 
-    fn event(&mut self, event: &stopgap_events::trace::Event) {
+    fn event(&mut self, event: &stopgap_trace::Event) {
         if let Out::Open(_, _, writer) = self
             && let Err(error) = writer.write(event)
         {

@@ -7,8 +7,8 @@ use std::process::Stdio;
 
 use crate::common::{Run, text};
 use stopgap_events::random::Random;
-use stopgap_events::trace::{Clock, Event, Input};
 use stopgap_events::workload::Workload;
+use stopgap_trace::{Clock, Event, Input};
 
 fn path(run: &Run, name: &str) -> PathBuf {
     run.directory.path().join(name)

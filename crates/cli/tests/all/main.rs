@@ -9,6 +9,7 @@ mod check;
 mod compare;
 mod compare_many;
 mod compare_run;
+mod compatibility;
 mod dependencies;
 mod explain;
 mod export;

@@ -6,10 +6,10 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::common::{Run, STOPGAP, may, text};
-use stopgap_events::trace::{Event, Input, Kind, Metadata};
 use stopgap_kernel::Linux;
 use stopgap_kernel::fake::skipped as skip;
 use stopgap_kernel::files::Files;
+use stopgap_trace::{Event, Input, Kind, Metadata};
 
 fn read(path: &Path) -> (Metadata, Vec<Event>) {
     let mut input = Input::new(File::open(path).unwrap()).unwrap();

@@ -6,8 +6,8 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use crate::common::{Run, root, text};
-use stopgap_events::trace::{Event, Input, Kind, Metadata};
 use stopgap_kernel::fake::skipped;
+use stopgap_trace::{Event, Input, Kind, Metadata};
 
 struct User {
     run: Run,
@@ -180,9 +180,8 @@ fn flags_are_heeded_or_it_is_said_that_they_are_not() {
         Kind::Sample { stack } => Some(stack),
         _ => None,
     });
-    let of_user = |stack: &&stopgap_events::trace::Stack| {
-        stack.frames().any(|frame| !frame.ends_with("_[k]"))
-    };
+    let of_user =
+        |stack: &&stopgap_trace::Stack| stack.frames().any(|frame| !frame.ends_with("_[k]"));
     let (total, own) = (
         stacks.clone().count(),
         stacks.clone().filter(of_user).count(),
@@ -191,9 +190,8 @@ fn flags_are_heeded_or_it_is_said_that_they_are_not() {
     assert!(total > 20 && own * 10 > total * 9, "{own} of {total}");
     let level = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
     if level.trim() == "2" {
-        let kernel = |stack: &stopgap_events::trace::Stack| {
-            stack.frames().any(|frame| frame.ends_with("_[k]"))
-        };
+        let kernel =
+            |stack: &stopgap_trace::Stack| stack.frames().any(|frame| frame.ends_with("_[k]"));
         assert!(!stacks.clone().any(kernel), "a user may not see them");
         assert!(
             said.contains("missing   samples of time in the kernel: "),

@@ -5,8 +5,8 @@ use std::process::Stdio;
 
 use crate::common::{Run, text};
 use serde_json::Value;
-use stopgap_events::trace::{Event, Metadata, file};
 use stopgap_events::workload::Workload;
+use stopgap_trace::{Event, Metadata, file};
 
 /// Fails unless the document fits the schema that is checked in.
 fn valid(json: &str) -> Value {

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Run, may, root, text, valid};
 use serde_json::Value;
-use stopgap_events::trace::Input;
 use stopgap_kernel::Linux;
 use stopgap_kernel::fake::skipped as skip;
 use stopgap_kernel::files::Files;
+use stopgap_trace::Input;
 
 /// Trace instances of the process `pid`.
 fn instances(pid: u32) -> Vec<String> {

@@ -35,7 +35,7 @@ fn findings(slow: Vec<Slow>) -> Findings {
         top: 10,
         frame_marker: None,
     };
-    let nothing = stopgap_events::trace::Metadata::default();
+    let nothing = stopgap_trace::Metadata::default();
     let mut findings = crate::Explainer::new(&nothing, options).finish();
     findings.slow = slow;
     findings

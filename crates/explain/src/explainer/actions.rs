@@ -1,7 +1,7 @@
 //! What threads do: system calls, faults, reclaim, locks, I/O.
 
-use stopgap_events::trace::{Event, Kind, Reclaimer, Text};
 use stopgap_events::units::Nanos;
+use stopgap_trace::{Event, Kind, Reclaimer, Text};
 
 use super::{Explainer, MOST_REQUESTS, outs};
 use crate::call::{Call, Family, Role, name_of, role, waits_for_several};

@@ -1,6 +1,6 @@
 //! In which state a sampled thread was.
 
-use stopgap_events::trace::{Event, Stack};
+use stopgap_trace::{Event, Stack};
 
 use super::Explainer;
 use crate::profile::in_call;

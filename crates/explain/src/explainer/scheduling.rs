@@ -1,7 +1,7 @@
 //! Events of the scheduler: who has a CPU, who waits for one, who was woken by whom.
 
-use stopgap_events::trace::{Event, Kind, Stack, Text};
 use stopgap_stats::explain::Waker;
+use stopgap_trace::{Event, Kind, Stack, Text};
 
 use super::{Cpu, Explainer, outs};
 use crate::call::{Family, Role};

@@ -1,8 +1,8 @@
 //! Writes traces: events one after the other, times given or stepped.
 
-use stopgap_events::trace::{Event, Kind, Loss, Metadata, Reclaimer, Stack, Text};
 use stopgap_events::units::Nanos;
 use stopgap_stats::explain::{Cause, CauseKind, Findings};
+use stopgap_trace::{Event, Kind, Loss, Metadata, Reclaimer, Stack, Text};
 
 use crate::{Explainer, Options};
 

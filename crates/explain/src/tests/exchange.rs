@@ -1,6 +1,6 @@
 //! What a pair does between flushes.
 
-use stopgap_events::trace::Text;
+use stopgap_trace::Text;
 
 use super::builder::{Builder, CLIENT, SERVER, options};
 use crate::{Exchange, Exchanges, Explainer};

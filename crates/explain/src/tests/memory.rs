@@ -1,8 +1,8 @@
 //! Mappings over time, and what explains slow memory operations.
 
-use stopgap_events::trace::{Clock, Event, Kind, Metadata, Reclaimer};
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_events::workload::Workload;
+use stopgap_trace::{Clock, Event, Kind, Metadata, Reclaimer};
 
 use super::builder::{Builder, CLIENT, explain, options};
 use crate::Options;

@@ -1,7 +1,7 @@
 //! Switches of `PERF_RECORD_SWITCH`: who leaves or who arrives, and no system calls.
 
-use stopgap_events::trace::Kind;
 use stopgap_stats::explain::CauseKind;
+use stopgap_trace::Kind;
 
 use super::builder::*;
 

@@ -1,6 +1,6 @@
 //! Short calls that are a stall together.
 
-use stopgap_events::trace::{Kind, Stack};
+use stopgap_trace::{Kind, Stack};
 
 use super::builder::{Builder, CLIENT, SERVER};
 

@@ -1,7 +1,7 @@
 //! Slow operations, each nanosecond of them put down to one cause.
 
-use stopgap_events::trace::{Kind, Reclaimer, Stack};
 use stopgap_stats::explain::{Findings, Slow};
+use stopgap_trace::{Kind, Reclaimer, Stack};
 
 use super::builder::{Builder, CLIENT, SERVER, options};
 

@@ -1,8 +1,8 @@
 //! The state machine: time by state adds up, causes add up, a switch after a call is the call's.
 
 use proptest::prelude::*;
-use stopgap_events::trace::{Event, Kind, Metadata, Reclaimer};
 use stopgap_stats::explain::{CauseKind, Findings};
+use stopgap_trace::{Event, Kind, Metadata, Reclaimer};
 
 use super::builder::{Builder, CLIENT, SERVER, count, explain, name, options};
 
@@ -164,7 +164,7 @@ fn a_lock_inside_the_switch_is_of_nobody() {
         b.event(
             CLIENT,
             Kind::Sample {
-                stack: stopgap_events::trace::Stack("a_[k]".into()),
+                stack: stopgap_trace::Stack("a_[k]".into()),
             },
         );
         b.lock(CLIENT, "spin", 1).locked(CLIENT, "spin", 1);

@@ -5,12 +5,12 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use stopgap_events::machine::Missing;
-use stopgap_events::trace::Loss;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::System;
 use stopgap_kernel::folder::Folder;
 use stopgap_kernel::linux::Watched;
 use stopgap_kernel::linux::perf::{Recorder, Wanted};
+use stopgap_trace::Loss;
 
 use super::maps;
 use crate::error::{Error, Result};

@@ -11,13 +11,13 @@
 use std::io::Read;
 use std::path::Path;
 
-use stopgap_events::trace::Loss;
 use stopgap_events::units::Nanos;
 use stopgap_kernel::System;
 use stopgap_kernel::files::read_text;
 use stopgap_kernel::folder::Folder;
 use stopgap_kernel::journal::{Journal, Scope};
 use stopgap_kernel::linux::TracePipe;
+use stopgap_trace::Loss;
 
 use super::{Capture, Options, threads, write_json};
 use crate::description::DESCRIPTION_TASKS;

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use stopgap_events::trace::{Stack, Text};
+use stopgap_trace::{Stack, Text};
 
 use crate::description::Description;
 use crate::format::Field;

@@ -1,7 +1,7 @@
 //! Block devices and fences (`include/trace/events/block.h`, `dma_fence.h`).
 
-use stopgap_events::trace::{Kind, Text};
 use stopgap_events::units::Bytes;
+use stopgap_trace::{Kind, Text};
 
 use super::Made;
 use super::context::Context;

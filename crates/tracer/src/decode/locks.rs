@@ -1,6 +1,6 @@
 //! Waiting for locks (`include/trace/events/lock.h`, `mmap_lock.h`).
 
-use stopgap_events::trace::Kind;
+use stopgap_trace::Kind;
 
 use super::Made;
 use super::context::Context;

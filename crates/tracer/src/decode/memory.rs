@@ -1,8 +1,8 @@
 //! The memory map and its pages (`include/trace/events/mmap.h`, `kmem.h`, x86's `exceptions.h`).
 
 use stopgap_events::range::AddressRange;
-use stopgap_events::trace::Kind;
 use stopgap_events::units::{Bytes, Pages};
+use stopgap_trace::Kind;
 
 use super::Made;
 use super::context::Context;

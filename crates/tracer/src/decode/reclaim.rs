@@ -1,7 +1,7 @@
 //! Reclaim and compaction (`include/trace/events/vmscan.h`, `compaction.h`).
 
-use stopgap_events::trace::{Kind, Reclaimer, Text};
 use stopgap_events::units::Nanos;
+use stopgap_trace::{Kind, Reclaimer, Text};
 
 use super::Made;
 use super::context::{Allocation, Context};

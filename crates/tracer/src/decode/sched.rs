@@ -1,6 +1,6 @@
 //! Scheduling, and the life of threads (`include/trace/events/sched.h`, `task.h`).
 
-use stopgap_events::trace::Kind;
+use stopgap_trace::Kind;
 
 use super::Made;
 use super::context::Context;

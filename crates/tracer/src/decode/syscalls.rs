@@ -1,6 +1,6 @@
 //! System calls (`include/trace/events/syscalls.h`).
 
-use stopgap_events::trace::Kind;
+use stopgap_trace::Kind;
 
 use super::Made;
 use super::context::Context;

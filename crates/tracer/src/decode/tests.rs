@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::*;
 use crate::spool::Spool;
 use crate::trace::{Pages, Trace};
-use stopgap_events::trace::Metadata;
+use stopgap_trace::Metadata;
 
 /// As counted in the kernel's own text; `task_newtask` is of use to the decoder alone.
 const COUNTS: [(&str, usize); 11] = [

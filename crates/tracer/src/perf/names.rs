@@ -10,8 +10,8 @@ use std::time::SystemTime;
 
 use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{Input, Symbolized, Symbolizer};
-use stopgap_events::trace::Text;
 use stopgap_kernel::folder;
+use stopgap_trace::Text;
 
 use super::mappings::File;
 

@@ -5,8 +5,8 @@ use std::collections::BinaryHeap;
 use std::io::Read;
 
 use stopgap_events::machine::Missing;
-use stopgap_events::trace::{Event, Kind, Loss, Text};
 use stopgap_events::units::Nanos;
+use stopgap_trace::{Event, Kind, Loss, Text};
 
 use super::cpu::Cpu;
 use super::description::PerfDescription;

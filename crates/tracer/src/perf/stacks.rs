@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use stopgap_events::trace::{Stack, Text};
+use stopgap_trace::{Stack, Text};
 
 use super::mappings::File;
 use super::names::Names;

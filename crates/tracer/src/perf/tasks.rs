@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use stopgap_events::trace::Text;
+use stopgap_trace::Text;
 
 use super::description::PerfDescription;
 use super::mappings::{File, Mappings};

@@ -5,7 +5,7 @@ use std::io::Cursor;
 use std::path::Path;
 use std::rc::Rc;
 
-use stopgap_events::trace::{Event, Kind, Text};
+use stopgap_trace::{Event, Kind, Text};
 
 use super::record::{Body, parse};
 use super::*;

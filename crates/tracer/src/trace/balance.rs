@@ -5,7 +5,7 @@
 //! those, of the command and of what it waited for.
 
 use stopgap_events::machine::Missing;
-use stopgap_events::trace::{Event, Kind};
+use stopgap_trace::{Event, Kind};
 
 use crate::counters::{RUSAGE_INVOLUNTARY, RUSAGE_VOLUNTARY};
 

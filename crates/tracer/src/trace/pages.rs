@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 use std::io::Read;
 
 use stopgap_events::machine::Missing;
-use stopgap_events::trace::{Event, Loss};
+use stopgap_trace::{Event, Loss};
 
 use super::{Damage, Source, Told};
 use crate::decode::Decoder;

@@ -1,9 +1,9 @@
 //! Where perf is refused; `tests/record_user.rs` of the command records where it is not.
 
-use stopgap_events::trace::Kind;
 use stopgap_kernel::Linux;
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::linux::Held;
+use stopgap_trace::Kind;
 
 use super::*;
 use crate::symbols::Symbols;

@@ -4,7 +4,6 @@ use std::path::Path;
 
 use stopgap_events::machine::Missing;
 use stopgap_events::memory::MemoryEvent;
-use stopgap_events::trace;
 use stopgap_events::units::Bytes;
 use stopgap_kernel::signals;
 use stopgap_models::chunks::experiment::Step;
@@ -39,7 +38,7 @@ pub(super) fn read(path: &Path, page: u64, memory: u64) -> Result<Trace, Failure
                         "a mapping of {length} is larger than the modelled memory of {}",
                         Bytes(memory)
                     );
-                    return Err(fail(&trace::Error::new(events.input.place(), why)));
+                    return Err(fail(&stopgap_trace::Error::new(events.input.place(), why)));
                 }
                 let pages = length.0.div_ceil(page);
                 steps.push(Step::Build { id: id.0, pages });

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use stopgap_events::trace::{Recorded, Text};
 use stopgap_report::text::{plain, thousands};
+use stopgap_trace::{Recorded, Text};
 
 use crate::replay::memory_events::MemoryEvents;
 use crate::session::tell;

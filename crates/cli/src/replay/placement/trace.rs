@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use stopgap_events::memory::MemoryEvent;
-use stopgap_events::trace::{self, Recorded};
 use stopgap_events::workload::Workload;
 use stopgap_kernel::signals;
 use stopgap_models::placement::operation::Wrong;
 use stopgap_models::placement::rung::Events;
 use stopgap_models::placement::{Batch, Compiler};
 use stopgap_placement::{Direction, Range, Space};
+use stopgap_trace::Recorded;
 
 use super::calls::{self, Calls};
 use super::input::{Input, PAGE};
@@ -71,7 +71,10 @@ pub(super) fn input(path: &Path, direction: Direction, pid: Option<u32>) -> Resu
             Err(error) => {
                 return Err(match error.what {
                     Wrong::Unreadable(why) => fail(&why),
-                    what => fail(&trace::Error::new(events.input.place(), what.to_string())),
+                    what => fail(&stopgap_trace::Error::new(
+                        events.input.place(),
+                        what.to_string(),
+                    )),
                 });
             }
         }

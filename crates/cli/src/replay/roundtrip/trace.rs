@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use stopgap_events::machine::Missing;
-use stopgap_events::trace::{self, Metadata, Text};
 use stopgap_events::units::Nanos;
 use stopgap_explain::{Exchange, Exchanges, Explainer, Options};
 use stopgap_kernel::signals;
 use stopgap_models::roundtrip::{Cell, ClientWait, Cpus, MOST_BATCH, Prices, Reply, ServerWait};
 use stopgap_report::text::plain;
 use stopgap_stats::replay::roundtrip::{Beside, RoundtripRow};
+use stopgap_trace::{Metadata, Text};
 
 use super::vary;
 use crate::args::ReplayRoundtrip;
@@ -38,9 +38,9 @@ pub(super) struct Seen {
 pub(super) fn read(path: &Path) -> Result<Vec<Seen>, Failure> {
     let name = plain(&path.display().to_string());
     let failed = |why: &dyn std::fmt::Display| Failure::error(format!("{name}: {why}"));
-    let each = |take: &mut dyn FnMut(&trace::Event) -> Result<(), Failure>| {
+    let each = |take: &mut dyn FnMut(&stopgap_trace::Event) -> Result<(), Failure>| {
         let file = input_file::trace(path).map_err(|error| failed(&error))?;
-        let input = trace::Input::new(file).map_err(|error| failed(&error))?;
+        let input = stopgap_trace::Input::new(file).map_err(|error| failed(&error))?;
         let metadata = input.metadata().clone();
         for event in input {
             if signals::interrupted() {

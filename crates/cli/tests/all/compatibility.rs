@@ -1,0 +1,140 @@
+//! Files that an earlier version wrote are read by this one: `checks/compatibility/VERSION/`.
+
+use std::path::{Path, PathBuf};
+
+use crate::common::{Run, text};
+
+fn folder(version: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../checks/compatibility")
+        .join(version)
+}
+
+/// Runs the command in the folder of a version and returns what it prints.
+fn read(version: &str, words: &[&str]) -> String {
+    let run = Run::new();
+    let output = run
+        .command(words)
+        .current_dir(folder(version))
+        .output()
+        .unwrap();
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{words:?}: {said}");
+    text(&output.stdout)
+}
+
+#[test]
+fn traces_of_0_1_0() {
+    // The lines are the events and the metadata.
+    for (file, lines, first) in [
+        ("memory.parquet", 1_718, "clean: no operation above 10 ms"),
+        ("samples.parquet", 479, "stalls: 1 operation above 10 ms"),
+        ("scheduling.parquet", 99, "inconclusive: "),
+        ("unprivileged.parquet", 63, "inconclusive: "),
+        ("workload.parquet", 703, "unsupported: the trace has "),
+        ("memory.jsonl", 300, "clean: no operation above 10 ms"),
+    ] {
+        let exported = read("0.1.0", &["export", file, "--to", "jsonl", "-o", "-"]);
+        assert_eq!(exported.lines().count(), lines, "{file}");
+        let explained = read("0.1.0", &["explain", file]);
+        assert!(explained.starts_with(first), "{file}: {explained}");
+    }
+    let exported = read(
+        "0.1.0",
+        &["export", "memory.parquet", "--to", "jsonl", "-o", "-"],
+    );
+    let lines = std::fs::read_to_string(folder("0.1.0").join("memory.jsonl")).unwrap();
+    assert!(exported.starts_with(&lines), "an event changed");
+    let policies = "linux-3.8,stopgap";
+    let replayed = read(
+        "0.1.0",
+        &[
+            "replay",
+            "placement",
+            "workload.parquet",
+            "--policy",
+            policies,
+        ],
+    );
+    assert!(replayed.contains("linux-3.8"), "{replayed}");
+}
+
+#[test]
+fn records_of_0_1_0() {
+    for (record, line) in [
+        ("check.json", "  roundtrip: excess 1.88x (1.74..1.92)"),
+        (
+            "probe-chunks.json",
+            "  chunks: inconclusive: not fragmented",
+        ),
+        ("probe-placement.json", "  placement: inconclusive: memfd"),
+        ("probe-reclaim.json", "  reclaim: inconclusive: no swap"),
+        ("probe-roundtrip.json", "  roundtrip: excess 1.88x"),
+        (
+            "probe-wakeup.json",
+            "  wakeup: clean: no wake-up above 500 ms",
+        ),
+        ("replay-chunks.json", "  13 rows;"),
+        ("replay-placement.json", "  4 rows;"),
+        ("replay-reclaim.json", "  5 rows;"),
+        ("replay-roundtrip.json", "  24 rows;"),
+        ("explain.json", "  stalls: 1 operation above 10 ms"),
+        ("compare.json", "  regression: value 1.20x (1.19..1.21)"),
+        ("kernels.json", "  longer: 1 of 1 longer by 0.31 %"),
+    ] {
+        let short = read("0.1.0", &["report", "--terminal", record]);
+        assert!(short.contains(line), "{record}: {short}");
+        let page = read("0.1.0", &["report", record, "-o", "-"]);
+        assert!(page.starts_with("<!DOCTYPE html>"), "{record}");
+    }
+    let compared = read("0.1.0", &["compare", "compare-run.json"]);
+    assert!(
+        compared.contains("regression: elapsed time 8.18x"),
+        "{compared}"
+    );
+    let words = ["compare", "check.json", "probe-roundtrip.json"];
+    let compared = read(
+        "0.1.0",
+        &[&words[..], &["--question", "roundtrip"]].concat(),
+    );
+    assert!(compared.contains("1.000x (0.937..1.067)"), "{compared}");
+}
+
+#[test]
+fn a_snapshot_of_0_1_0() {
+    let replayed = read(
+        "0.1.0",
+        &[
+            "replay",
+            "chunks",
+            "snapshot.json",
+            "--size",
+            "1M",
+            "--buffers",
+            "2",
+        ],
+    );
+    assert!(
+        replayed.contains("snapshot.json: 64 MiB of 4 KiB pages"),
+        "{replayed}"
+    );
+}
+
+/// The folder of a recording that was killed.
+#[test]
+fn a_spool_of_0_1_0() {
+    let run = Run::new();
+    let spool = run.directory.path().join("spool");
+    std::fs::create_dir(&spool).unwrap();
+    for entry in std::fs::read_dir(folder("0.1.0").join("spool")).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), spool.join(entry.file_name())).unwrap();
+    }
+    let output = run.output(&["record", "--recover", spool.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let summary = text(&output.stdout);
+    assert!(
+        summary.contains("events    314: page-fault 66"),
+        "{summary}"
+    );
+}

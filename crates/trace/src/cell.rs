@@ -1,0 +1,260 @@
+//! Between a field of an event and its column.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use super::column::Column;
+use stopgap_events::memory::{MapId, Merge, Phase, Protection};
+use stopgap_events::range::AddressRange;
+use stopgap_events::units::{Bytes, Nanos, Pages};
+
+/// A short text that many events share.
+pub type Text = Arc<str>;
+
+/// What one cell holds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Value<'a> {
+    Unsigned(u64),
+    Signed(i64),
+    Bool(bool),
+    Text(&'a Text),
+    Word(&'static str),
+}
+
+/// Where an event's cells go. A cell that is not put is null.
+pub(super) trait Put {
+    /// Puts `value` into `column`, at most once an event.
+    fn put(&mut self, column: Column, value: Value<'_>);
+}
+
+/// Where an event's cells come from. The value is of the column's type.
+pub(super) trait Get {
+    /// The cell; `None` where it is null.
+    fn get(&self, column: Column) -> Option<Value<'_>>;
+}
+
+/// Why cells make no event: a line without the place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Wrong(pub(super) String);
+
+impl Wrong {
+    fn in_column(column: Column, why: impl fmt::Display) -> Wrong {
+        Wrong(format!("column {}: {why}", column.name()))
+    }
+
+    fn missing(column: Column) -> Wrong {
+        Wrong(format!("column {} is null", column.name()))
+    }
+}
+
+/// Something that stands in one column or several.
+pub(super) trait Cell: Sized {
+    fn put(&self, columns: &[Column], to: &mut impl Put);
+    fn take(columns: &[Column], from: &impl Get) -> Result<Self, Wrong>;
+}
+
+/// Something that stands in one column.
+pub(super) trait Scalar: Sized {
+    fn value(&self) -> Value<'_>;
+    fn from_value(column: Column, value: Value<'_>) -> Result<Self, Wrong>;
+}
+
+impl<T: Scalar> Cell for T {
+    fn put(&self, columns: &[Column], to: &mut impl Put) {
+        to.put(columns[0], self.value());
+    }
+    fn take(columns: &[Column], from: &impl Get) -> Result<T, Wrong> {
+        let value = from.get(columns[0]);
+        T::from_value(columns[0], value.ok_or_else(|| Wrong::missing(columns[0]))?)
+    }
+}
+
+impl<T: Scalar> Cell for Option<T> {
+    fn put(&self, columns: &[Column], to: &mut impl Put) {
+        if let Some(value) = self {
+            to.put(columns[0], value.value());
+        }
+    }
+    fn take(columns: &[Column], from: &impl Get) -> Result<Option<T>, Wrong> {
+        let value = from.get(columns[0]);
+        value
+            .map(|value| T::from_value(columns[0], value))
+            .transpose()
+    }
+}
+
+impl<const N: usize> Cell for [Option<u64>; N] {
+    fn put(&self, columns: &[Column], to: &mut impl Put) {
+        for (value, &column) in self.iter().zip(columns) {
+            value.put(&[column], to);
+        }
+    }
+    fn take(columns: &[Column], from: &impl Get) -> Result<[Option<u64>; N], Wrong> {
+        let mut all = [None; N];
+        for (value, &column) in all.iter_mut().zip(columns) {
+            *value = Cell::take(&[column], from)?;
+        }
+        Ok(all)
+    }
+}
+
+/// A start and an end, or a start and a length.
+impl Cell for Option<AddressRange> {
+    fn put(&self, columns: &[Column], to: &mut impl Put) {
+        let Some(range) = self else { return };
+        range.start.put(&columns[..1], to);
+        if columns[1] == Column::LengthBytes {
+            range.length().put(&columns[1..], to);
+        } else {
+            range.end.put(&columns[1..], to);
+        }
+    }
+    fn take(columns: &[Column], from: &impl Get) -> Result<Option<AddressRange>, Wrong> {
+        let Some(start) = Cell::take(&columns[..1], from)? else {
+            return Ok(None);
+        };
+        let second: u64 = Cell::take(&columns[1..], from)?;
+        let range = if columns[1] == Column::LengthBytes {
+            AddressRange::new(start, Bytes(second)).ok_or("it leaves the address space")
+        } else if start <= second {
+            Ok(AddressRange { start, end: second })
+        } else {
+            Err("its ends are crossed")
+        };
+        let range = range.map_err(|why| {
+            let (a, b) = (columns[0].name(), columns[1].name());
+            Wrong(format!(
+                "range of {a} {start:#x} and {b} {second:#x}: {why}"
+            ))
+        })?;
+        Ok(Some(range))
+    }
+}
+
+/// Which unsigned number a value of the column is; only a reader's fault could give another.
+fn unsigned(column: Column, value: Value<'_>) -> Result<u64, Wrong> {
+    match value {
+        Value::Unsigned(number) => Ok(number),
+        Value::Signed(number) => u64::try_from(number)
+            .map_err(|_| Wrong::in_column(column, format!("{number} is negative"))),
+        _ => Err(Wrong::in_column(column, "it holds no number")),
+    }
+}
+
+fn signed(column: Column, value: Value<'_>) -> Result<i64, Wrong> {
+    match value {
+        Value::Signed(number) => Ok(number),
+        Value::Unsigned(number) => i64::try_from(number)
+            .map_err(|_| Wrong::in_column(column, format!("{number} is more than it holds"))),
+        _ => Err(Wrong::in_column(column, "it holds no number")),
+    }
+}
+
+macro_rules! numbers {
+    ($($type:ty, $variant:ident, $wide:ty, $read:ident;)+) => {$(
+        impl Scalar for $type {
+            fn value(&self) -> Value<'_> {
+                Value::$variant(<$wide>::from(*self))
+            }
+            fn from_value(column: Column, value: Value<'_>) -> Result<$type, Wrong> {
+                let number = $read(column, value)?;
+                <$type>::try_from(number).map_err(|_| {
+                    Wrong::in_column(column, format!("{number} does not fit into 32 bits"))
+                })
+            }
+        }
+    )+};
+}
+
+numbers! {
+    u32, Unsigned, u64, unsigned;
+    i32, Signed, i64, signed;
+}
+
+impl Scalar for u64 {
+    fn value(&self) -> Value<'_> {
+        Value::Unsigned(*self)
+    }
+    fn from_value(column: Column, value: Value<'_>) -> Result<u64, Wrong> {
+        unsigned(column, value)
+    }
+}
+
+impl Scalar for i64 {
+    fn value(&self) -> Value<'_> {
+        Value::Signed(*self)
+    }
+    fn from_value(column: Column, value: Value<'_>) -> Result<i64, Wrong> {
+        signed(column, value)
+    }
+}
+
+macro_rules! wrapped {
+    ($($type:ident)+) => {$(
+        impl Scalar for $type {
+            fn value(&self) -> Value<'_> {
+                self.0.value()
+            }
+            fn from_value(column: Column, value: Value<'_>) -> Result<$type, Wrong> {
+                Scalar::from_value(column, value).map($type)
+            }
+        }
+    )+};
+}
+
+wrapped!(Bytes Nanos Pages MapId);
+
+impl Scalar for bool {
+    fn value(&self) -> Value<'_> {
+        Value::Bool(*self)
+    }
+    fn from_value(column: Column, value: Value<'_>) -> Result<bool, Wrong> {
+        match value {
+            Value::Bool(value) => Ok(value),
+            _ => Err(Wrong::in_column(column, "it is neither true nor false")),
+        }
+    }
+}
+
+impl Scalar for Text {
+    fn value(&self) -> Value<'_> {
+        Value::Text(self)
+    }
+    fn from_value(column: Column, value: Value<'_>) -> Result<Text, Wrong> {
+        match value {
+            Value::Text(text) => Ok(Text::clone(text)),
+            Value::Word(word) => Ok(Text::from(word)),
+            _ => Err(Wrong::in_column(column, "it holds no text")),
+        }
+    }
+}
+
+/// The word in a cell.
+pub(super) fn word<T: FromStr<Err = String>>(column: Column, value: Value<'_>) -> Result<T, Wrong> {
+    let text = match value {
+        Value::Text(text) => text,
+        Value::Word(word) => word,
+        _ => return Err(Wrong::in_column(column, "it holds no text")),
+    };
+    text.parse().map_err(|why| Wrong::in_column(column, why))
+}
+
+macro_rules! word_cells {
+    ($($type:ty)+) => {$(
+        impl $crate::cell::Scalar for $type {
+            fn value(&self) -> $crate::cell::Value<'_> {
+                $crate::cell::Value::Word(self.word())
+            }
+            fn from_value(
+                column: $crate::column::Column,
+                value: $crate::cell::Value<'_>,
+            ) -> Result<$type, $crate::cell::Wrong> {
+                $crate::cell::word(column, value)
+            }
+        }
+    )+};
+}
+pub(super) use word_cells;
+
+word_cells!(Protection Merge Phase);

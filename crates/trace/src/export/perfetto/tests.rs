@@ -1,0 +1,289 @@
+//! Read back by the messages that it was written with; that these are Perfetto's own,
+//! `checks/perfetto` shows.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::messages::{Ftrace, FtraceEvent};
+use super::*;
+use crate::export::tests::{at, story, switch};
+use crate::export::{Export, Timeline};
+use crate::tests::mixed;
+use crate::{Loss, Stack};
+
+#[derive(Clone, PartialEq, Message)]
+struct Trace {
+    #[prost(message, repeated, tag = "1")]
+    packet: Vec<TracePacket>,
+}
+
+fn packets(events: &[Event]) -> Vec<TracePacket> {
+    let losses = Some(vec![Loss {
+        what: "cpu 0".to_owned(),
+        count: 3,
+    }]);
+    let metadata = Metadata {
+        losses,
+        ..Metadata::default()
+    };
+    let mut bytes = Vec::new();
+    let mut timeline = Timeline::new(Perfetto::new(&mut bytes, &metadata));
+    for event in events {
+        timeline.write(event.clone()).unwrap();
+    }
+    timeline.finish().unwrap();
+    Trace::decode(&bytes[..]).unwrap().packet
+}
+
+fn track_events(packets: &[TracePacket]) -> impl Iterator<Item = (u64, &TrackEvent)> {
+    packets.iter().filter_map(|packet| match &packet.data {
+        Some(Data::TrackEvent(event)) => Some((packet.timestamp.unwrap(), event)),
+        _ => None,
+    })
+}
+
+fn ftrace(packets: &[TracePacket]) -> impl Iterator<Item = (u32, &FtraceEvent)> {
+    let bundles = packets.iter().filter_map(|packet| match &packet.data {
+        Some(Data::FtraceEvents(bundle)) => Some(bundle),
+        _ => None,
+    });
+    bundles.flat_map(|bundle| {
+        bundle
+            .event
+            .iter()
+            .map(|event| (bundle.cpu.unwrap(), event))
+    })
+}
+
+/// The slices of each track, which must nest, in order of time, on a track that was described.
+fn slices(packets: &[TracePacket]) -> Vec<(String, u64, u64)> {
+    let mut described = HashMap::new();
+    let mut open: HashMap<u64, Vec<(String, u64)>> = HashMap::new();
+    let mut reached: HashMap<u64, u64> = HashMap::new();
+    let mut slices = Vec::new();
+    for packet in packets {
+        match &packet.data {
+            Some(Data::TrackDescriptor(track)) => {
+                let parent = track.parent_uuid;
+                assert!(parent.is_none_or(|parent| described.contains_key(&parent)));
+                described.insert(track.uuid.unwrap(), track.clone());
+            }
+            Some(Data::TrackEvent(event)) => {
+                let uuid = event.track_uuid.unwrap();
+                let time = packet.timestamp.unwrap();
+                assert!(described.contains_key(&uuid), "{event:?}");
+                assert!(reached.insert(uuid, time).unwrap_or(0) <= time, "{event:?}");
+                let is_counter = described[&uuid].counter.is_some();
+                assert_eq!(event.r#type() == Type::Counter, is_counter);
+                let open = open.entry(uuid).or_default();
+                match event.r#type() {
+                    Type::SliceBegin => open.push((event.name.clone().unwrap(), time)),
+                    Type::SliceEnd => {
+                        let (name, begin) = open.pop().expect("an end without a beginning");
+                        slices.push((name, begin, time));
+                    }
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+    }
+    assert!(open.values().all(Vec::is_empty), "{open:?}");
+    slices
+}
+
+#[test]
+fn the_story() {
+    let packets = packets(&story());
+    let mut slices = slices(&packets);
+    slices.sort_by(|a, b| (a.1, &a.0).cmp(&(b.1, &b.0)));
+    let slices: Vec<(&str, u64, u64)> = slices.iter().map(|(n, b, e)| (&**n, *b, *e)).collect();
+    assert_eq!(
+        slices,
+        [
+            ("mmap", 5, 30),
+            ("direct reclaim", 10, 30),
+            ("mmap", 11, 40),
+            ("compaction", 15, 25),
+            ("throttled", 15, 22),
+        ]
+    );
+    let switches: Vec<(u32, u64, i32)> = ftrace(&packets)
+        .filter_map(|(cpu, event)| match &event.event {
+            Some(Ftrace::Switch(switch)) => {
+                Some((cpu, event.timestamp.unwrap(), switch.next_pid.unwrap()))
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(switches, [(0, 12, 802), (0, 20, 804), (0, 40, 0)]);
+    let woken: Vec<i32> = ftrace(&packets)
+        .filter_map(|(_, event)| match &event.event {
+            Some(Ftrace::Waking(waking)) => waking.pid,
+            _ => None,
+        })
+        .collect();
+    assert_eq!(woken, [804]);
+
+    let (_, about) = track_events(&packets).next().unwrap();
+    let losses = about
+        .debug_annotations
+        .iter()
+        .find(|a| a.name.as_deref() == Some("losses"));
+    let text = format!("{:?}", losses.unwrap().value);
+    assert!(text.contains("cpu 0") && text.contains('3'), "{text}");
+    // A call's arguments stand on its beginning, what it returned on its end.
+    let call = track_events(&packets)
+        .find(|(time, _)| *time == 5)
+        .unwrap()
+        .1;
+    let length = AnnotationValue::Pointer(4_096);
+    assert!(
+        call.debug_annotations
+            .iter()
+            .any(|a| a.value == Some(length.clone()))
+    );
+    let end = track_events(&packets)
+        .filter(|(time, _)| *time == 30)
+        .last()
+        .unwrap()
+        .1;
+    assert!(
+        end.debug_annotations
+            .iter()
+            .any(|a| a.value == Some(AnnotationValue::Int(-12)))
+    );
+}
+
+#[test]
+fn any_mixture() {
+    let events = mixed(20_000, 6);
+    let packets = packets(&events);
+    let mut begun: BTreeMap<String, usize> = BTreeMap::new();
+    for (name, _, _) in slices(&packets) {
+        *begun.entry(name).or_default() += 1;
+    }
+    let of_kind = |word: &str| {
+        events
+            .iter()
+            .filter(|event| event.kind.word() == word)
+            .count()
+    };
+    let begun = |word: &str| -> usize {
+        let same = begun.iter().filter(|(name, _)| name.starts_with(word));
+        same.map(|(_, count)| count).sum()
+    };
+    assert_eq!(begun("compaction"), of_kind("compaction-begin"));
+    assert_eq!(begun("wait for lock"), of_kind("lock-begin"));
+    assert_eq!(begun("block"), of_kind("block-issue"));
+    assert_eq!(begun("mmap") + begun("syscall "), of_kind("syscall-enter"));
+    let on_cpu = |word: &str| {
+        let known = |event: &&Event| event.cpu.is_some() && event.kind.word() == word;
+        events.iter().filter(known).count()
+    };
+    let switches =
+        |(_, event): &(u32, &FtraceEvent)| matches!(event.event, Some(Ftrace::Switch(_)));
+    assert_eq!(ftrace(&packets).filter(switches).count(), on_cpu("switch"));
+    let samples = |packet: &&TracePacket| matches!(packet.data, Some(Data::PerfSample(_)));
+    assert_eq!(packets.iter().filter(samples).count(), on_cpu("sample"));
+    let counters = track_events(&packets).filter(|(_, event)| event.counter_value.is_some());
+    assert_eq!(counters.count(), of_kind("counter"));
+}
+
+/// What a number stands for is said before it is used, once, and again after all was forgotten.
+#[test]
+fn stacks_are_written_once() {
+    let sample = |time: u64, stack: Stack| at(time, 801, Kind::Sample { stack });
+    let long = "x".repeat(60_000);
+    let mut events = Vec::new();
+    for round in 0..400_u64 {
+        let own = format!("f{round}{long}");
+        events.push(sample(round * 2, Stack::new(["main", "read_[k]"])));
+        events.push(sample(round * 2 + 1, Stack::new(["main", &own])));
+    }
+    let packets = packets(&events);
+    let (mut names, mut frames) = (HashMap::new(), HashMap::new());
+    let (mut stacks, mut clears) = (HashMap::new(), 0);
+    let mut seen = Vec::new();
+    for packet in &packets {
+        if packet.sequence_flags.unwrap() & INCREMENTAL_STATE_CLEARED != 0 {
+            (names, frames, stacks) = (HashMap::new(), HashMap::new(), HashMap::new());
+            clears += 1;
+        }
+        if let Some(data) = &packet.interned_data {
+            for name in &data.function_names {
+                let text = String::from_utf8(name.str.clone().unwrap()).unwrap();
+                assert!(names.insert(name.iid, text).is_none());
+            }
+            for frame in &data.frames {
+                frames.insert(frame.iid, names[&frame.function_name_id].clone());
+            }
+            for stack in &data.callstacks {
+                let words = stack.frame_ids.iter().map(|&iid| &*frames[&Some(iid)]);
+                stacks.insert(stack.iid, words.collect::<Vec<_>>().join(";"));
+            }
+        }
+        if let Some(Data::PerfSample(sample)) = &packet.data {
+            seen.push(stacks[&sample.callstack_iid].clone());
+        }
+    }
+    assert_eq!(seen.len(), 800);
+    for (text, event) in seen.iter().zip(&events) {
+        let Kind::Sample { stack } = &event.kind else {
+            unreachable!()
+        };
+        assert_eq!(*text, stack.0.replace("_[k]", ""));
+    }
+    assert!((2..10).contains(&clears), "{clears}");
+}
+
+#[test]
+fn where_a_thread_sleeps_is_told() {
+    let mut event = at(5, 801, switch(0));
+    if let Kind::Switch { stack, .. } = &mut event.kind {
+        *stack = Some(Stack::new([
+            "main",
+            "wait_for_space_[k]",
+            "io_schedule_[k]",
+            "schedule_[k]",
+        ]));
+    }
+    let packets = packets(&[event]);
+    let reason = ftrace(&packets).find_map(|(_, event)| match &event.event {
+        Some(Ftrace::BlockedReason(reason)) => Some(reason.clone()),
+        _ => None,
+    });
+    let reason = reason.unwrap();
+    assert_eq!((reason.pid, reason.io_wait), (Some(801), Some(1)));
+    let symbols = packets
+        .iter()
+        .filter_map(|packet| packet.interned_data.as_ref());
+    let symbol = symbols
+        .flat_map(|data| &data.kernel_symbols)
+        .find(|s| s.iid == reason.caller);
+    assert_eq!(symbol.unwrap().str.as_deref(), Some(&b"wait_for_space"[..]));
+}
+
+/// A thread is described with its process, and again when it is called otherwise.
+#[test]
+fn names_follow_the_threads() {
+    let named = |time: u64, comm: &str| Event {
+        comm: Some(Text::from(comm)),
+        ..at(time, 800, Kind::Exit { priority: None })
+    };
+    let packets = packets(&[named(1, "sh"), named(2, "sh"), named(3, "make")]);
+    let mut threads = Vec::new();
+    let mut processes = Vec::new();
+    for packet in &packets {
+        if let Some(Data::TrackDescriptor(track)) = &packet.data {
+            threads.extend(track.thread.clone().and_then(|thread| thread.thread_name));
+            processes.extend(
+                track
+                    .process
+                    .clone()
+                    .and_then(|process| process.process_name),
+            );
+        }
+    }
+    assert_eq!(threads, ["sh", "make"]);
+    assert_eq!(processes, ["sh", "make"]);
+}

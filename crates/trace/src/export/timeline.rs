@@ -1,0 +1,156 @@
+//! What a drawing of a trace shows, whatever file it becomes.
+
+mod name;
+mod order;
+mod slices;
+
+use super::{Export, ExportError};
+use crate::{Event, Text};
+use order::InOrder;
+use slices::Slices;
+use stopgap_events::units::Nanos;
+
+/// Where something is shown.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Track {
+    /// What a thread does. Its process is what the trace said of it last.
+    Thread {
+        /// Its process.
+        pid: Option<u32>,
+        /// Which.
+        tid: u32,
+    },
+    /// How long a thread was made to wait for memory to be freed: it is known at the end only, so
+    /// that it cannot nest in what the thread does.
+    Throttled {
+        /// Which thread.
+        tid: u32,
+    },
+    /// Requests that a block device has, of which none overlap.
+    Device {
+        /// Which device, `major:minor`.
+        device: Text,
+        /// Which of those that it has at the same time, from 0.
+        lane: u32,
+    },
+    /// A counter.
+    Counter {
+        /// The process that it counts for; `None`: the machine.
+        pid: Option<u32>,
+        /// What it counts.
+        name: Text,
+    },
+    /// What happens to no thread that is known.
+    Machine,
+}
+
+/// One thing to draw. On one track times do not go back, and slices nest: each that begins ends, the
+/// last first.
+#[derive(Debug)]
+pub struct Step<'a> {
+    /// When.
+    pub time: Nanos,
+    /// Where.
+    pub track: Track,
+    /// What.
+    pub what: What,
+    /// Whose fields are its arguments; `None` where a slice is closed for want of an end.
+    pub event: Option<&'a Event>,
+}
+
+/// What is drawn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    /// A slice begins.
+    Begin(Label),
+    /// The slice that began last on its track ends.
+    End,
+    /// Something without a length.
+    Point(Label),
+    /// A counter's new value.
+    Count(i64),
+}
+
+/// What is written on a slice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Label {
+    /// Its name.
+    pub name: String,
+    /// One of few words by which a viewer chooses.
+    pub category: &'static str,
+}
+
+/// A file of a drawing.
+pub trait Form {
+    /// Draws.
+    ///
+    /// # Errors
+    /// What the operating system says of writing.
+    fn step(&mut self, step: &Step<'_>) -> std::io::Result<()>;
+
+    /// Draws an event of scheduling or a sample, of which every form has its own way; and hears of
+    /// every other, before its steps. `track` is the one of its thread.
+    ///
+    /// # Errors
+    /// What the operating system says of writing.
+    fn event(&mut self, event: &Event, track: &Track) -> std::io::Result<()>;
+
+    /// Nothing comes after `end`, the time of the last event.
+    ///
+    /// # Errors
+    /// What the operating system says of writing.
+    fn finish(self, end: Nanos) -> std::io::Result<()>;
+}
+
+/// Draws events in a [`Form`].
+///
+/// Events may come out of order by as much as 65,536 of them; more is an error. A slice without an
+/// end is closed where its thread ends, where what it was in ends, or with the trace; an end without
+/// a beginning is a point.
+pub struct Timeline<F> {
+    form: F,
+    order: InOrder,
+    slices: Slices,
+    end: Nanos,
+}
+
+impl<F: Form> Timeline<F> {
+    /// Nothing is drawn yet.
+    pub fn new(form: F) -> Timeline<F> {
+        Timeline {
+            form,
+            order: InOrder::new(),
+            slices: Slices::default(),
+            end: Nanos(0),
+        }
+    }
+
+    fn draw(&mut self, event: &Event) -> std::io::Result<()> {
+        self.end = event.time;
+        let track = self.slices.track(event);
+        self.form.event(event, &track)?;
+        for step in self.slices.of(event, track) {
+            self.form.step(&step)?;
+        }
+        Ok(())
+    }
+}
+
+impl<F: Form> Export for Timeline<F> {
+    fn write(&mut self, event: Event) -> Result<(), ExportError> {
+        match self.order.push(event).map_err(ExportError::Trace)? {
+            Some(first) => Ok(self.draw(&first)?),
+            None => Ok(()),
+        }
+    }
+
+    fn finish(mut self) -> Result<(), ExportError> {
+        while let Some(event) = self.order.pop() {
+            self.draw(&event)?;
+        }
+        for step in self.slices.close_all(self.end) {
+            self.form.step(&step)?;
+        }
+        Ok(self.form.finish(self.end)?)
+    }
+}

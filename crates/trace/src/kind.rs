@@ -1,0 +1,378 @@
+//! What can happen, and which columns say it: one definition for the Parquet file, the JSON line
+//! and their documentation.
+
+use super::cell::{Cell, Get, Put, Text, Wrong, word_cells};
+use super::column::Column;
+use stopgap_events::memory::MemoryEvent;
+use stopgap_events::range::AddressRange;
+use stopgap_events::units::{Bytes, Nanos, Pages};
+use stopgap_events::words;
+
+/// Who frees memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reclaimer {
+    /// The task that needs memory, for itself (`mm_vmscan_direct_reclaim_*`).
+    Direct,
+    /// The kernel's thread (`mm_vmscan_kswapd_wake`, `_sleep`).
+    Kswapd,
+    /// The task whose memory cgroup is full (`mm_vmscan_memcg_reclaim_*`).
+    Memcg,
+    /// One shrinker, within one of the others (`mm_shrink_slab_*`).
+    Shrinker,
+    /// Nobody: the task is made to wait for the others (`mm_vmscan_throttled`).
+    Throttled,
+}
+
+words!(
+    Reclaimer, "reclaimer",
+    Direct "direct",
+    Kswapd "kswapd",
+    Memcg "memcg",
+    Shrinker "shrinker",
+    Throttled "throttled",
+);
+word_cells!(Reclaimer);
+
+/// Defines [`Kind`]: per kind its word, and per field the columns that it stands in.
+macro_rules! kinds {
+    ($(
+        $(#[$doc:meta])*
+        $kind:ident $word:literal $what:literal {
+            $( $(#[$field_doc:meta])* $field:ident: $type:ty = $($column:ident)+; )*
+        }
+    )+) => {
+        /// What happened. `None` is: not known, or not applicable.
+        #[derive(Debug, Clone, PartialEq)]
+        #[non_exhaustive]
+        pub enum Kind {
+            /// A memory event: map, unmap, protect, touch, or the begin of a part.
+            Memory {
+                /// What is asked of the memory map.
+                event: MemoryEvent,
+                /// Where the mapping (of a protect: what changes) lies.
+                range: Option<AddressRange>,
+            },
+            $(
+                $(#[$doc])*
+                #[doc = $what]
+                $kind { $( $(#[$field_doc])* $field: $type, )* },
+            )+
+        }
+
+        impl Kind {
+            /// Its word in the column `kind`.
+            #[must_use]
+            pub fn word(&self) -> &'static str {
+                match self {
+                    Kind::Memory { event, .. } => super::memory::word(event),
+                    $( Kind::$kind { .. } => $word, )+
+                }
+            }
+
+            /// Puts all but the kind itself.
+            pub(super) fn put(&self, to: &mut impl Put) {
+                match self {
+                    Kind::Memory { event, range } => super::memory::put(event, *range, to),
+                    $( Kind::$kind { $($field),* } => {
+                        $( $field.put(&[$(Column::$column),+], to); )*
+                    } )+
+                }
+            }
+
+            /// The kind of that word from its columns.
+            pub(super) fn take(word: &str, from: &impl Get) -> Result<Kind, Wrong> {
+                match word {
+                    $( $word => Ok(Kind::$kind {
+                        $( $field: Cell::take(&[$(Column::$column),+], from)?, )*
+                    }), )+
+                    _ => super::memory::take(word, from),
+                }
+            }
+        }
+
+        /// Every kind's word, what it is, and the columns that it uses besides those of every event.
+        pub const KINDS: &[(&str, &str, &[Column])] = &[
+            super::memory::KINDS[0],
+            super::memory::KINDS[1],
+            super::memory::KINDS[2],
+            super::memory::KINDS[3],
+            super::memory::KINDS[4],
+            $( ($word, $what, &[$($(Column::$column),+),*]), )+
+        ];
+    };
+}
+
+kinds! {
+    Switch "switch" "A thread leaves its CPU, another gets it (`sched_switch`, `PERF_RECORD_SWITCH`)." {
+        /// The state in which it leaves, in the kernel's letters.
+        state: Option<Text> = State;
+        /// Whether it could have run on.
+        preempted: Option<bool> = Preempted;
+        /// Its priority.
+        priority: Option<i32> = Priority;
+        /// Who gets the CPU; 0 is nobody (idle).
+        next_tid: Option<u32> = NextTid;
+        /// Its name.
+        next_comm: Option<Text> = NextComm;
+        /// Its priority.
+        next_priority: Option<i32> = NextPriority;
+        /// Where in the kernel it leaves.
+        stack: Option<Stack> = Stack;
+    }
+    Waking "waking" "The thread wakes another (`sched_waking`)." {
+        /// Who is woken.
+        target_tid: u32 = TargetTid;
+        /// Its name.
+        target_comm: Option<Text> = TargetComm;
+        /// Its priority.
+        target_priority: Option<i32> = TargetPriority;
+        /// Where it is to run.
+        target_cpu: Option<u32> = TargetCpu;
+    }
+    New "new" "A new thread may run for the first time (`sched_wakeup_new`)." {
+        /// Who.
+        target_tid: u32 = TargetTid;
+        /// Its name.
+        target_comm: Option<Text> = TargetComm;
+        /// Its priority.
+        target_priority: Option<i32> = TargetPriority;
+        /// Where it is to run.
+        target_cpu: Option<u32> = TargetCpu;
+    }
+    Fork "fork" "The thread makes another thread or process (`sched_process_fork`)." {
+        /// The new one.
+        target_tid: u32 = TargetTid;
+        /// Its process: another than the row's unless it is a thread.
+        target_pid: Option<u32> = TargetPid;
+        /// Its name.
+        target_comm: Option<Text> = TargetComm;
+    }
+    Exec "exec" "The process runs another program (`sched_process_exec`)." {
+        /// Which.
+        filename: Option<Text> = Filename;
+        /// Its thread id before.
+        old_tid: Option<u32> = OldTid;
+    }
+    Exit "exit" "The thread ends (`sched_process_exit`)." {
+        /// Its priority.
+        priority: Option<i32> = Priority;
+    }
+    SyscallEnter "syscall-enter" "A system call begins (`sys_enter`)." {
+        /// Its number.
+        number: u32 = Syscall;
+        /// Its name.
+        name: Option<Text> = SyscallName;
+        /// Its arguments; unknown ones are `None`.
+        arguments: [Option<u64>; 6] = Argument0 Argument1 Argument2 Argument3 Argument4 Argument5;
+    }
+    SyscallExit "syscall-exit" "A system call ends (`sys_exit`)." {
+        /// Its number.
+        number: u32 = Syscall;
+        /// Its name.
+        name: Option<Text> = SyscallName;
+        /// What it returns.
+        result: Option<i64> = Result;
+    }
+    UnmappedArea "unmapped-area" "The kernel has looked for a hole (`vm_unmapped_area`)." {
+        /// What it found.
+        address: Option<u64> = Address;
+        /// How much was asked for.
+        length: Bytes = LengthBytes;
+        /// Within what.
+        limits: Option<AddressRange> = LimitStart LimitEnd;
+        /// The alignment asked for, as a power of two.
+        alignment: Option<Bytes> = AlignmentBytes;
+        /// What the start was to be modulo that.
+        offset: Option<Bytes> = OffsetBytes;
+        /// Whether from the top.
+        top_down: Option<bool> = TopDown;
+        /// How much the process has mapped.
+        total: Option<Pages> = TotalPages;
+        /// -errno where there was none.
+        result: Option<i64> = Result;
+    }
+    PageFault "page-fault" "A page was not there, or not so (`page_fault_user`, `page_fault_kernel`)." {
+        /// The address used.
+        address: u64 = Address;
+        /// By which instruction.
+        instruction_pointer: Option<u64> = InstructionPointer;
+        /// The processor's code.
+        error_code: Option<u64> = ErrorCode;
+        /// From user mode?
+        user: Option<bool> = User;
+    }
+    ReclaimBegin "reclaim-begin" "Memory begins to be freed." {
+        /// By whom.
+        by: Reclaimer = Reclaim;
+        /// For an allocation of this order.
+        order: Option<u32> = Order;
+        /// With these flags.
+        gfp: Option<Text> = Gfp;
+        /// On this node.
+        node: Option<u32> = Node;
+        /// By this shrinker.
+        shrinker: Option<Text> = Shrinker;
+    }
+    ReclaimEnd "reclaim-end" "Memory has been freed, or the wait for that is over." {
+        /// By whom.
+        by: Reclaimer = Reclaim;
+        /// For an allocation of this order.
+        order: Option<u32> = Order;
+        /// On this node.
+        node: Option<u32> = Node;
+        /// Pages looked at; a shrinker's objects.
+        scanned: Option<u64> = Scanned;
+        /// Pages freed; a shrinker's objects.
+        reclaimed: Option<u64> = Reclaimed;
+        /// By this shrinker.
+        shrinker: Option<Text> = Shrinker;
+        /// Why it was throttled.
+        reason: Option<Text> = Reason;
+        /// How long it was throttled.
+        duration: Option<Nanos> = DurationNs;
+    }
+    CompactionBegin "compaction-begin" "Pages begin to be moved together (`mm_compaction_begin`)." {
+        /// For an allocation of this order.
+        order: Option<u32> = Order;
+        /// With these flags.
+        gfp: Option<Text> = Gfp;
+        /// On this node.
+        node: Option<u32> = Node;
+        /// Whether it may wait.
+        synchronous: Option<bool> = Synchronous;
+    }
+    CompactionEnd "compaction-end" "Compaction ends (`mm_compaction_end`)." {
+        /// For an allocation of this order.
+        order: Option<u32> = Order;
+        /// On this node.
+        node: Option<u32> = Node;
+        /// How it ended.
+        status: Option<Text> = Status;
+    }
+    Extfrag "extfrag" "A block of another migrate type was taken (`mm_page_alloc_extfrag`)." {
+        /// Its first page.
+        frame: Option<u64> = Frame;
+        /// The order asked for.
+        order: u32 = Order;
+        /// The order of the block.
+        fallback_order: Option<u32> = FallbackOrder;
+        /// The type asked for.
+        migrate_type: Option<Text> = MigrateType;
+        /// The type of the block.
+        fallback_migrate_type: Option<Text> = FallbackMigrateType;
+        /// Whether the pageblock changed its type.
+        changed_ownership: Option<bool> = ChangedOwnership;
+    }
+    LockBegin "lock-begin" "A thread begins to wait for a lock (`contention_begin`, `mmap_lock_start_locking`)." {
+        /// Which kind.
+        lock: Option<Text> = Lock;
+        /// Which one.
+        address: Option<u64> = Address;
+        /// For writing?
+        write: Option<bool> = Write;
+    }
+    LockEnd "lock-end" "The wait for a lock is over (`contention_end`, `mmap_lock_acquire_returned`)." {
+        /// Which kind.
+        lock: Option<Text> = Lock;
+        /// Which one.
+        address: Option<u64> = Address;
+        /// For writing?
+        write: Option<bool> = Write;
+        /// 0 where it was got.
+        result: Option<i64> = Result;
+    }
+    LockRelease "lock-release" "A lock is given back (`mmap_lock_released`)." {
+        /// Which kind.
+        lock: Option<Text> = Lock;
+        /// Which one.
+        address: Option<u64> = Address;
+        /// Was it held for writing?
+        write: Option<bool> = Write;
+    }
+    BlockIssue "block-issue" "A request goes to a block device (`block_rq_issue`)." {
+        /// Which device.
+        device: Text = Device;
+        /// From where.
+        sector: u64 = Sector;
+        /// How much.
+        length: Option<Bytes> = LengthBytes;
+        /// What.
+        operation: Option<Text> = Operation;
+    }
+    BlockComplete "block-complete" "A block device is done (`block_rq_complete`)." {
+        /// Which device.
+        device: Text = Device;
+        /// From where.
+        sector: u64 = Sector;
+        /// How much.
+        length: Option<Bytes> = LengthBytes;
+        /// What.
+        operation: Option<Text> = Operation;
+        /// 0 or -errno.
+        result: Option<i64> = Result;
+    }
+    FenceWaitBegin "fence-wait-begin" "A thread begins to wait for a fence (`dma_fence_wait_start`)." {
+        /// Whose.
+        driver: Option<Text> = Driver;
+        /// On which timeline.
+        timeline: Option<Text> = Timeline;
+        /// Its context.
+        context: Option<u64> = Context;
+        /// Its sequence number.
+        seqno: Option<u64> = Seqno;
+    }
+    FenceWaitEnd "fence-wait-end" "The wait for a fence is over (`dma_fence_wait_end`)." {
+        /// Whose.
+        driver: Option<Text> = Driver;
+        /// On which timeline.
+        timeline: Option<Text> = Timeline;
+        /// Its context.
+        context: Option<u64> = Context;
+        /// Its sequence number.
+        seqno: Option<u64> = Seqno;
+    }
+    Sample "sample" "Where a thread was when the profiler looked (`cpu-clock`)." {
+        /// The calls.
+        stack: Stack = Stack;
+    }
+    Counter "counter" "A number that somebody reads from time to time (mappings, pressure)." {
+        /// Which.
+        name: Text = Name;
+        /// What it is now.
+        value: i64 = Value;
+    }
+    Mark "mark" "A point that somebody marked (a frame's end)." {
+        /// What.
+        name: Text = Name;
+    }
+}
+
+/// A call stack as flame graphs write it: outermost call first, frames joined by `;`, a kernel
+/// frame with `_[k]` at its end. A frame is a function's name, or its address as `0x...`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stack(pub Text);
+
+impl Stack {
+    /// The stack of these frames, outermost first. A `;` inside a name becomes `:`.
+    pub fn new<'a>(frames: impl IntoIterator<Item = &'a str>) -> Stack {
+        let frames: Vec<String> = frames
+            .into_iter()
+            .map(|frame| frame.replace(';', ":"))
+            .collect();
+        Stack(frames.join(";").into())
+    }
+
+    /// Its frames, outermost first.
+    pub fn frames(&self) -> impl DoubleEndedIterator<Item = &str> {
+        self.0.split(';').filter(|frame| !frame.is_empty())
+    }
+}
+
+impl super::cell::Scalar for Stack {
+    fn value(&self) -> super::cell::Value<'_> {
+        self.0.value()
+    }
+    fn from_value(column: Column, value: super::cell::Value<'_>) -> Result<Stack, Wrong> {
+        Text::from_value(column, value).map(Stack)
+    }
+}

@@ -1,0 +1,109 @@
+//! Traces: what happened on a machine, event by event, of every kind.
+//!
+//! * [`Event`] and [`Kind`]: what a trace consists of. Memory events ([`stopgap_events::memory`]) are one
+//!   kind, so a workload is a trace and a recorded program can be replayed.
+//! * [`Column`] and [`KINDS`]: where each field stands in a file; `docs/trace.md` is held against
+//!   them by a test.
+//! * [`Check`]: whether a trace's memory events make sense together.
+//! * [`AddressSpaces`]: what each process has mapped, by its system calls.
+//! * [`Recorded`]: what a recorded program asked of its memory map, as memory events.
+//! * [`file`]: the Parquet file, one row an event.
+//! * [`lines`]: JSON lines, one event a line, with the same names; the form for what other tools
+//!   recorded.
+//! * [`text`]: what `perf script`, `trace-cmd report` and the kernel print.
+//! * [`Input`]: any of them, whichever it is.
+//! * [`export`]: the forms of other tools, to look at.
+//!
+//! Readers take nothing on trust: what is wrong is an [`Error`] with its row or line and a reason.
+
+mod address_space;
+mod cell;
+mod check;
+mod column;
+mod error;
+pub mod export;
+pub mod file;
+mod input;
+mod kind;
+pub mod lines;
+mod memory;
+mod metadata;
+mod recorded;
+pub mod text;
+
+pub use address_space::{AddressSpace, AddressSpaces, HEAP_END, Holes};
+pub use cell::Text;
+pub use check::Check;
+pub use column::{Column, ColumnType};
+pub use error::{Error, Place};
+pub use input::Input;
+pub use kind::{KINDS, Kind, Reclaimer, Stack};
+pub use metadata::{Clock, Loss, Metadata};
+pub use recorded::Recorded;
+
+use cell::{Cell, Get, Put, Value, Wrong};
+
+use stopgap_events::memory::MemoryEvent;
+use stopgap_events::units::Nanos;
+
+/// The version of the columns and the metadata, as files name it. What is added within a version
+/// is ignored by readers that do not know it.
+pub const SCHEMA: &str = "stopgap.trace/1";
+
+/// One event.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// When, on the clock that the trace's [`Metadata`] names.
+    pub time: Nanos,
+    /// On which CPU.
+    pub cpu: Option<u32>,
+    /// In which process (thread group).
+    pub pid: Option<u32>,
+    /// In which thread; of a switch the one that leaves.
+    pub tid: Option<u32>,
+    /// That thread's name.
+    pub comm: Option<Text>,
+    /// What.
+    pub kind: Kind,
+}
+
+impl Event {
+    /// The `index`-th event of a workload, in which nothing has a time: its number is its time
+    /// ([`Clock::Order`]).
+    #[must_use]
+    pub fn of_workload(index: u64, event: MemoryEvent) -> Event {
+        Event {
+            time: Nanos(index),
+            cpu: None,
+            pid: None,
+            tid: None,
+            comm: None,
+            kind: Kind::from(event),
+        }
+    }
+
+    fn put(&self, to: &mut impl Put) {
+        self.time.put(&[Column::TimeNs], to);
+        to.put(Column::Kind, Value::Word(self.kind.word()));
+        self.cpu.put(&[Column::Cpu], to);
+        self.pid.put(&[Column::Pid], to);
+        self.tid.put(&[Column::Tid], to);
+        self.comm.put(&[Column::Comm], to);
+        self.kind.put(to);
+    }
+
+    fn take(from: &impl Get) -> Result<Event, Wrong> {
+        let kind: Text = Cell::take(&[Column::Kind], from)?;
+        Ok(Event {
+            time: Cell::take(&[Column::TimeNs], from)?,
+            cpu: Cell::take(&[Column::Cpu], from)?,
+            pid: Cell::take(&[Column::Pid], from)?,
+            tid: Cell::take(&[Column::Tid], from)?,
+            comm: Cell::take(&[Column::Comm], from)?,
+            kind: Kind::take(&kind, from)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! Memory events in columns.
+
+use super::cell::{Cell, Get, Put, Wrong};
+use super::column::Column::{
+    self, Address, AlignmentBytes, Hint, Id, LengthBytes, LimitEnd, LimitStart, Merge, OffsetBytes,
+    Phase, Protection,
+};
+use super::kind::Kind;
+use stopgap_events::memory::{MemoryEvent, Placing};
+use stopgap_events::range::AddressRange;
+use stopgap_events::units::Bytes;
+
+/// As [`super::KINDS`].
+pub(super) const KINDS: [(&str, &str, &[Column]); 5] = [
+    (
+        "map",
+        "A mapping is made.",
+        &[
+            Id,
+            LengthBytes,
+            Protection,
+            Merge,
+            AlignmentBytes,
+            OffsetBytes,
+            LimitStart,
+            LimitEnd,
+            Hint,
+            Address,
+        ],
+    ),
+    (
+        "unmap",
+        "A whole mapping goes.",
+        &[Id, Address, LengthBytes],
+    ),
+    (
+        "protect",
+        "The first bytes of a mapping get another protection.",
+        &[Id, LengthBytes, Protection, Address],
+    ),
+    (
+        "touch",
+        "Every page of a mapping is used for the first time.",
+        &[Id, Address, LengthBytes],
+    ),
+    (
+        "begin",
+        "No operation: from here on, another part of the workload.",
+        &[Phase],
+    ),
+];
+
+pub(super) fn word(event: &MemoryEvent) -> &'static str {
+    match event {
+        MemoryEvent::Map { .. } => "map",
+        MemoryEvent::Unmap { .. } => "unmap",
+        MemoryEvent::Protect { .. } => "protect",
+        MemoryEvent::Touch { .. } => "touch",
+        MemoryEvent::Begin(_) => "begin",
+    }
+}
+
+pub(super) fn put(event: &MemoryEvent, range: Option<AddressRange>, to: &mut impl Put) {
+    match *event {
+        MemoryEvent::Map {
+            id,
+            length,
+            protection,
+            merge,
+            placing,
+        } => {
+            id.put(&[Id], to);
+            length.put(&[LengthBytes], to);
+            protection.put(&[Protection], to);
+            merge.put(&[Merge], to);
+            some(placing.alignment).put(&[AlignmentBytes], to);
+            some(placing.offset).put(&[OffsetBytes], to);
+            placing.limits.put(&[LimitStart, LimitEnd], to);
+            placing.hint.put(&[Hint], to);
+            range.map(|range| range.start).put(&[Address], to);
+        }
+        MemoryEvent::Unmap { id } | MemoryEvent::Touch { id } => {
+            id.put(&[Id], to);
+            range.put(&[Address, LengthBytes], to);
+        }
+        MemoryEvent::Protect {
+            id,
+            length,
+            protection,
+        } => {
+            id.put(&[Id], to);
+            length.put(&[LengthBytes], to);
+            protection.put(&[Protection], to);
+            range.map(|range| range.start).put(&[Address], to);
+        }
+        MemoryEvent::Begin(phase) => phase.put(&[Phase], to),
+    }
+}
+
+pub(super) fn take(word: &str, from: &impl Get) -> Result<Kind, Wrong> {
+    let id = || Cell::take(&[Id], from);
+    let event = match word {
+        "map" => {
+            let alignment: Option<Bytes> = Cell::take(&[AlignmentBytes], from)?;
+            let offset: Option<Bytes> = Cell::take(&[OffsetBytes], from)?;
+            MemoryEvent::Map {
+                id: id()?,
+                length: Cell::take(&[LengthBytes], from)?,
+                protection: Cell::take(&[Protection], from)?,
+                merge: Cell::take(&[Merge], from)?,
+                placing: Placing {
+                    alignment: alignment.unwrap_or_default(),
+                    offset: offset.unwrap_or_default(),
+                    limits: Cell::take(&[LimitStart, LimitEnd], from)?,
+                    hint: Cell::take(&[Hint], from)?,
+                },
+            }
+        }
+        "unmap" => MemoryEvent::Unmap { id: id()? },
+        "touch" => MemoryEvent::Touch { id: id()? },
+        "protect" => MemoryEvent::Protect {
+            id: id()?,
+            length: Cell::take(&[LengthBytes], from)?,
+            protection: Cell::take(&[Protection], from)?,
+        },
+        "begin" => return Ok(Kind::from(MemoryEvent::Begin(Cell::take(&[Phase], from)?))),
+        other => return Err(Wrong(format!("unknown kind '{}'", shortened(other)))),
+    };
+    let range = Cell::take(&[Address, LengthBytes], from)?;
+    Ok(Kind::Memory { event, range })
+}
+
+/// What is not asked for is null in the file.
+fn some(bytes: Bytes) -> Option<Bytes> {
+    (bytes.0 > 0).then_some(bytes)
+}
+
+/// Words of a file, as a line of ours may hold them.
+fn shortened(text: &str) -> String {
+    text.chars()
+        .take(40)
+        .flat_map(char::escape_default)
+        .collect()
+}
+
+impl From<MemoryEvent> for Kind {
+    /// The event; where it lies, nobody knows.
+    fn from(event: MemoryEvent) -> Kind {
+        Kind::Memory { event, range: None }
+    }
+}
+
+impl Kind {
+    /// The memory event, where it is one.
+    #[must_use]
+    pub fn memory(&self) -> Option<MemoryEvent> {
+        match self {
+            Kind::Memory { event, .. } => Some(*event),
+            _ => None,
+        }
+    }
+}

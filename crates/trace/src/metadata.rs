@@ -1,0 +1,83 @@
+use serde::{Deserialize, Serialize};
+
+use super::{Error, Place, SCHEMA};
+use stopgap_events::machine::Missing;
+use stopgap_events::range::AddressRange;
+use stopgap_events::units::{Bytes, Nanos};
+use stopgap_events::words;
+
+/// What the times of a trace count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Clock {
+    /// `CLOCK_MONOTONIC`: nanoseconds since boot without suspend.
+    Monotonic,
+    /// `CLOCK_BOOTTIME`: with it.
+    Boottime,
+    /// `CLOCK_REALTIME`: nanoseconds since 1970.
+    Realtime,
+    /// None: the times are the events' numbers, as in a workload.
+    Order,
+}
+
+words!(
+    Clock, "clock",
+    Monotonic "monotonic",
+    Boottime "boottime",
+    Realtime "realtime",
+    Order "order",
+);
+
+/// Events that were not captured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loss {
+    /// Where they were lost: a buffer, a CPU.
+    pub what: String,
+    /// How many.
+    pub count: u64,
+}
+
+/// What a trace says of itself. `None` is: not known.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Metadata {
+    /// What the times count.
+    pub clock: Option<Clock>,
+    /// The kernel's id of the boot in which it was recorded.
+    pub boot_id: Option<String>,
+    /// The kernel it was recorded on: its release and its version, as `uname -rv` prints them.
+    pub kernel: Option<String>,
+    /// What it is a trace of: a command line, or a workload with its parameters.
+    pub source: Option<String>,
+    /// Size of a base page there.
+    pub page_size: Option<Bytes>,
+    /// Where a workload's mappings are to go.
+    pub window: Option<AddressRange>,
+    /// What was lost; an empty list where nothing was.
+    pub losses: Option<Vec<Loss>>,
+    /// Events that were switched on, by their kernel's names (`sched:sched_switch`, `PERF_RECORD_SWITCH`): of them, none
+    /// in the trace means that there was none. Those that were wanted and are not here are in `missing`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub events: Option<Vec<String>>,
+    /// CPU time of a thread between two samples of it; `None` where the trace does not say, or has no samples.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sample_period_ns: Option<Nanos>,
+    /// What could not be captured, and why.
+    pub missing: Vec<Missing>,
+}
+
+/// Refuses a version that is not ours.
+pub(super) fn check_schema(place: Place, schema: &str) -> Result<(), Error> {
+    if schema == SCHEMA {
+        return Ok(());
+    }
+    let schema: String = schema
+        .chars()
+        .take(60)
+        .flat_map(char::escape_default)
+        .collect();
+    Err(Error::new(
+        place,
+        format!("its schema is '{schema}'; this version reads {SCHEMA}"),
+    ))
+}
