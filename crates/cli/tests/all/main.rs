@@ -2,7 +2,6 @@
 
 mod common;
 
-mod architecture;
 mod bad_input;
 mod bounds;
 mod check;
@@ -10,7 +9,6 @@ mod compare;
 mod compare_many;
 mod compare_run;
 mod compatibility;
-mod dependencies;
 mod explain;
 mod export;
 mod kernels;

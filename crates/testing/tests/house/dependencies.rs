@@ -1,19 +1,15 @@
-//! The dependencies of the product: each stands in ARCHITECTURE.md with its reason and its size, and none needs a newer
-//! Rust than `Cargo.toml` promises.
+//! The dependencies of the product: docs/dependencies.md has each with its reason and its size, and none needs a newer Rust
+//! than `Cargo.toml` promises.
 //!
-//! To write the table's numbers again: `UPDATE_TABLE=1 cargo test -p stopgap-cli --test all dependencies::`.
+//! To write the table's numbers again: `UPDATE_TABLE=1 cargo test -p stopgap-testing dependencies::`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 
+use crate::root;
 use cargo_metadata::{CargoOpt, DependencyKind, Metadata, MetadataCommand, Package, PackageId};
 
 const HEAD: &str =
     "| crate | why | version | lines | unsafe | goes with it |\n|---|---|---|---|---|---|\n";
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
 
 /// Returns what cargo says of all packages of Linux on x86-64, as the lock file has them.
 fn metadata(features: Option<CargoOpt>) -> Metadata {
@@ -53,7 +49,7 @@ fn direct(metadata: &Metadata) -> BTreeSet<&PackageId> {
     let members = metadata.workspace_packages();
     let product = members
         .iter()
-        .filter(|member| member.name != "stopgap-bench");
+        .filter(|member| !["stopgap-bench", "stopgap-testing"].contains(&member.name.as_str()));
     let used = product.flat_map(|member| uses(metadata, &member.id));
     used.filter(|id| foreign(&metadata[*id])).collect()
 }
@@ -185,7 +181,7 @@ fn table(metadata: &Metadata, why: &BTreeMap<String, String>) -> String {
 
 #[test]
 fn the_table_of_dependencies_is_true() {
-    let path = root().join("ARCHITECTURE.md");
+    let path = root().join("docs/dependencies.md");
     let text = std::fs::read_to_string(&path).unwrap();
     let (before, rest) = text.split_once(HEAD).expect("the table of dependencies");
     let (rows, rest) = rest.split_once("\n\nIn all ").expect("the table's sums");
@@ -204,12 +200,15 @@ fn the_table_of_dependencies_is_true() {
     } else {
         assert!(
             actual == documented,
-            "ARCHITECTURE.md: the dependencies have changed:\n{actual}\n\
-             UPDATE_TABLE=1 cargo test -p stopgap-cli --test all dependencies::"
+            "docs/dependencies.md: the dependencies have changed:\n{actual}\n\
+             UPDATE_TABLE=1 cargo test -p stopgap-testing dependencies::"
         );
     }
     let bare: Vec<&str> = actual.lines().filter(|row| row.contains("|  | ")).collect();
-    assert!(bare.is_empty(), "say why in ARCHITECTURE.md: {bare:#?}");
+    assert!(
+        bare.is_empty(),
+        "say why in docs/dependencies.md: {bare:#?}"
+    );
 }
 
 /// One backend of one probe needs OpenGL: no package contains it.
