@@ -11,10 +11,10 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use serde_json::Value;
-use stopgap_emulate::qemu::Qemu;
-use stopgap_emulate::{Image, Initramfs, InitramfsFile, Machine, Module, run_all};
-use stopgap_events::guest::{Cell, Plan, Transcript, Work};
 use stopgap_events::units::Nanos;
+use stopgap_guest::protocol::{Cell, Plan, Transcript, Work};
+use stopgap_kernels::qemu::Qemu;
+use stopgap_kernels::{Image, Initramfs, InitramfsFile, Machine, Module, run_all};
 
 /// What the module does when it is armed. The number is a prime, so that nothing else comes to it.
 const SLEEPS: u64 = 23;

@@ -31,7 +31,7 @@ use crate::failure::{DONE, ERROR, Failure};
 pub(crate) use chunks::{Advise, AdviseChunks, AdviseQuestion, ChunksInput, ReplayChunks};
 pub(crate) use compare::{Compare, FailOn};
 pub(crate) use gem_syslatency::GemSyslatencyFlags;
-pub(crate) use kernels::{Cells, Kernels};
+pub(crate) use kernels::Kernels;
 pub(crate) use ministat::Ministat;
 pub(crate) use probe::{
     ChunksBackend, ChunksFlags, PlacementFlags, Probe, ProbeCommon, ProbeQuestion, ReclaimFlags,
@@ -324,7 +324,7 @@ mod tests {
         let mut command = Args::command();
         let kernels = command.find_subcommand_mut("kernels").unwrap();
         let help = kernels.render_long_help().to_string();
-        for word in stopgap_events::guest::words() {
+        for word in stopgap_guest::protocol::words() {
             assert!(help.contains(word), "{word}");
         }
     }

@@ -12,7 +12,7 @@ use stopgap_report::html::{self, Document, Source};
 use stopgap_report::terminal;
 use stopgap_report::text::plain;
 use stopgap_stats::record::Run;
-use stopgap_stats::{compare, explain, kernels, record, replay};
+use stopgap_stats::{compare, explain, record, replay};
 
 use crate::args;
 use crate::failure::{DONE, Failure};
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &args::Report) -> Result<ExitCode, Failure> {
         let wrong = |why: String| Failure::error(format!("{}: {why}", path.display()));
         let text = text(path, left).map_err(wrong)?;
         left = left - Bytes(text.len() as u64);
-        let document = document(&text).map_err(wrong)?;
+        let document = document(&text, &name(path)).map_err(wrong)?;
         sources.push(Source {
             name: name(path),
             document,
@@ -145,8 +145,8 @@ fn text(path: &Path, left: Bytes) -> Result<String, String> {
     })
 }
 
-/// Reads a record by the schema that it names.
-fn document(text: &str) -> Result<Document, String> {
+/// Reads a record, called `name`, by the schema that it names.
+fn document(text: &str, name: &str) -> Result<Document, String> {
     #[derive(Deserialize)]
     struct Named {
         schema: String,
@@ -162,7 +162,10 @@ fn document(text: &str) -> Result<Document, String> {
         replay::SCHEMA => Document::Replay(serde_json::from_str(text).map_err(wrong)?),
         explain::SCHEMA => Document::Explain(serde_json::from_str(text).map_err(wrong)?),
         compare::SCHEMA => Document::Compare(serde_json::from_str(text).map_err(wrong)?),
-        kernels::SCHEMA => Document::Kernels(serde_json::from_str(text).map_err(wrong)?),
+        stopgap_kernels::SCHEMA => {
+            let record = stopgap_kernels::report(text, name).map_err(wrong)?;
+            Document::Other(Box::new(record))
+        }
         other => {
             let other: String = other.chars().take(80).collect();
             return Err(format!(
@@ -171,7 +174,7 @@ fn document(text: &str) -> Result<Document, String> {
                 replay::SCHEMA,
                 explain::SCHEMA,
                 compare::SCHEMA,
-                kernels::SCHEMA
+                stopgap_kernels::SCHEMA
             ));
         }
     })

@@ -29,7 +29,7 @@ pub(crate) struct Restored {
 pub(crate) fn run(args: &args::Restore) -> Result<ExitCode, Failure> {
     let directory = places::journal(None)?;
     let restored = journal::restore(&Linux, &directory)?;
-    stopgap_emulate::sweep();
+    stopgap_kernels::sweep();
     // Where recordings usually are: here, and where records go.
     for folder in [PathBuf::from("."), places::would_be(None)] {
         spools::tell_of(&folder);

@@ -26,7 +26,7 @@ fn schemas_are_the_types() {
     assert_checked_in("stopgap.explain-1.json", &stopgap_stats::explain::schema());
     assert_checked_in("stopgap.watch-1.json", &stopgap_stats::watch::schema());
     assert_checked_in("stopgap.compare-1.json", &stopgap_stats::compare::schema());
-    assert_checked_in("stopgap.kernels-1.json", &stopgap_stats::kernels::schema());
+    assert_checked_in("stopgap.kernels-1.json", &stopgap_kernels::judge::schema());
     assert_checked_in("stopgap.gather-1.json", &stopgap_stats::gather::schema());
     assert_checked_in("stopgap.prices-1.json", &stopgap_stats::prices::schema());
     let own = |schema: schemars::Schema| schema.to_value();

@@ -214,7 +214,7 @@ pub(crate) fn clean_up() {
     if let Some(journal) = places::usual_journal() {
         put_back(&Linux, &journal);
     }
-    stopgap_emulate::sweep();
+    stopgap_kernels::sweep();
 }
 
 /// Undoes what killed runs left, and says so.

@@ -5,7 +5,6 @@
 //!   any load ([`machine::Now`]). `kernel` reads them, `stats` keeps them, `report` prints them.
 //! * [`memory`]: memory events (map, unmap, protect, touch), the input of probes and models alike.
 //! * [`workload`]: the built-in workloads, each one definition: an iterator of memory events.
-//! * [`guest`]: what a kernel in emulation is told to do, and what it says.
 //! * [`snapshot`]: physical memory as it lies at one moment, and its file.
 //! * [`question`]: the four questions; [`words`]: one word for each thing to choose from.
 //! * [`bounded`]: reads what must be in memory as a whole, up to a limit.
@@ -15,7 +14,6 @@
 //! writes comes and goes through `std::io` traits.
 
 pub mod bounded;
-pub mod guest;
 pub mod machine;
 pub mod memory;
 pub mod question;

@@ -10,10 +10,9 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
-use stopgap_stats::functions::plain;
 use stopgap_stats::profile::{
     Function, Innermost, KERNEL, Mode, NO_FILE, NO_SYMBOL, NOT_KEPT, Profile, SMALLER, State,
-    Thread, UNKNOWN,
+    Thread, UNKNOWN, plain,
 };
 use stopgap_trace::{Stack, Text};
 

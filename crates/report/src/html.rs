@@ -12,9 +12,8 @@ mod compared;
 mod dots;
 mod environment;
 mod explained;
-mod flame;
+pub mod flame;
 mod growth;
-mod kernels;
 mod latency;
 mod mails;
 mod profile;
@@ -24,10 +23,10 @@ mod side;
 mod stack;
 mod write;
 
+use stopgap_events::machine::Missing;
 use stopgap_events::question::Question;
 use stopgap_stats::compare::{self, Comparison};
 use stopgap_stats::explain::Explain;
-use stopgap_stats::kernels::Kernels;
 use stopgap_stats::record::Run;
 use stopgap_stats::replay::Replay;
 use stopgap_stats::verdict::Word;
@@ -35,7 +34,9 @@ use stopgap_stats::verdict::Word;
 use crate::fix;
 
 use side::{Side, sides};
-use write::{attribute, escaped, list};
+use write::{attribute, list};
+
+pub use write::{Table, escaped};
 
 /// A record of any kind that a report can be made of.
 #[derive(Debug, Clone)]
@@ -48,8 +49,38 @@ pub enum Document {
     Explain(Box<Explain>),
     /// A comparison (`stopgap.compare/1`).
     Compare(Box<Comparison>),
-    /// Kernels compared (`stopgap.kernels/1`).
-    Kernels(Box<Kernels>),
+    /// A record whose crate is above this one.
+    Other(Box<OtherRecord>),
+}
+
+/// What a report shows of a record whose form only its own crate knows.
+#[derive(Debug, Clone)]
+pub struct OtherRecord {
+    /// What it is of, in a word: `kernels`.
+    pub kind: &'static str,
+    /// Version of the tool that wrote it.
+    pub version: String,
+    /// The command line that made it.
+    pub command: Vec<String>,
+    /// Its section of the page as HTML. Texts of the record went through [`escaped`].
+    pub html: String,
+    /// Its answers.
+    pub answers: Vec<OtherAnswer>,
+    /// What was not measured, and why.
+    pub missing: Vec<Missing>,
+    /// A line for the terminal that says what it is of; its answers follow.
+    pub line: String,
+}
+
+/// An answer of an [`OtherRecord`].
+#[derive(Debug, Clone)]
+pub struct OtherAnswer {
+    /// `bad`, `good`, `open`: a class of the style sheet.
+    pub class: &'static str,
+    /// The answer in words.
+    pub text: String,
+    /// What it is about.
+    pub about: String,
 }
 
 /// A record and what it is called, as its file.
@@ -69,7 +100,7 @@ impl Document {
             Document::Replay(replay) => &replay.command,
             Document::Explain(explain) => &explain.command,
             Document::Compare(comparison) => &comparison.command,
-            Document::Kernels(kernels) => &kernels.command,
+            Document::Other(other) => &other.command,
         }
     }
 
@@ -78,7 +109,7 @@ impl Document {
         match self {
             Document::Run(run) => Some(run.seed),
             Document::Replay(replay) => Some(replay.seed),
-            Document::Explain(_) | Document::Kernels(_) => None,
+            Document::Explain(_) | Document::Other(_) => None,
             Document::Compare(comparison) => Some(comparison.seed),
         }
     }
@@ -107,9 +138,9 @@ pub fn page(sources: &[Source]) -> String {
                 called(it),
                 compared::section(&id, &source.name, it, sources.len() == 1),
             ),
-            Document::Kernels(it) => (
-                "kernels".to_owned(),
-                kernels::section(&id, &source.name, it),
+            Document::Other(it) => (
+                it.kind.to_owned(),
+                format!("<section id=\"{id}\">{}</section>\n", it.html),
             ),
             _ => continue,
         };
@@ -131,7 +162,7 @@ pub fn page(sources: &[Source]) -> String {
                 "trace".to_owned(),
                 explained::section(&id, &source.name, it),
             ),
-            Document::Run(_) | Document::Compare(_) | Document::Kernels(_) => continue,
+            Document::Run(_) | Document::Compare(_) | Document::Other(_) => continue,
         };
         sections.push((id, link, html));
     }
@@ -298,13 +329,10 @@ fn answers(sources: &[Source]) -> String {
                     );
                 }
             }
-            Document::Kernels(it) => {
-                for against in &it.against {
-                    let [old, new] =
-                        [against.before, against.after].map(|place| kernels::called(it, place));
-                    let class = kernels::class(against.verdict.word);
-                    let more = format!("{new} against {old}; {name}");
-                    item(class, "kernels", &against.verdict.text, &more);
+            Document::Other(it) => {
+                for answer in &it.answers {
+                    let more = format!("{}; {name}", answer.about);
+                    item(answer.class, it.kind, &answer.text, &more);
                 }
             }
             Document::Explain(it) => {
@@ -376,7 +404,7 @@ fn again(sources: &[Source]) -> String {
             Document::Replay(it) => it.version.as_str(),
             Document::Explain(it) => it.version.as_str(),
             Document::Compare(it) => it.version.as_str(),
-            Document::Kernels(it) => it.version.as_str(),
+            Document::Other(it) => it.version.as_str(),
         })
         .collect();
     let more = match sources.len().saturating_sub(MOST_COMMANDS) {

@@ -9,7 +9,6 @@
 //! * [`doctor`]: what a machine allows.
 //! * [`explain`]: a trace, explained.
 //! * [`gate`]: a comparison for continuous integration: KTAP, JUnit, annotations, OpenMetrics.
-//! * [`kernels`]: which kernel is shorter.
 //! * [`replay`]: a replay, as tables.
 //! * [`snapshot`]: physical memory, its zones and free blocks.
 //! * [`terminal`]: records of any kind in short.
@@ -23,7 +22,6 @@ pub mod explain;
 mod fix;
 pub mod gate;
 pub mod html;
-pub mod kernels;
 pub mod now;
 mod profile;
 pub mod replay;

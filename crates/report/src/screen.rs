@@ -277,7 +277,8 @@ fn next(run: &Run) -> Vec<(String, String)> {
 
 /// A table with a head; right-aligned where `right` says so. Where cells are not wrapped, lines
 /// may be longer than the width: figures are read along their line.
-pub(crate) fn plain_table(
+#[must_use]
+pub fn plain_table(
     head: &[&str],
     rows: Vec<Vec<String>>,
     right: &[bool],

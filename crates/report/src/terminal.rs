@@ -54,14 +54,9 @@ pub fn screen(sources: &[Source], style: Style) -> String {
                 verdicts.extend(it.endpoints.iter().map(row));
                 (sides, verdicts)
             }
-            Document::Kernels(it) => {
-                let verdicts = it.against.iter();
-                let names: Vec<String> = it.kernels.iter().map(|k| plain(&k.name)).collect();
-                let verdicts = verdicts.map(|against| plain(&against.verdict.text));
-                (
-                    format!("kernels {}\n", names.join(", ")),
-                    verdicts.collect(),
-                )
+            Document::Other(it) => {
+                let verdicts = it.answers.iter().map(|answer| plain(&answer.text));
+                (format!("{}\n", it.line), verdicts.collect())
             }
             Document::Explain(it) => {
                 let source = it

@@ -174,7 +174,7 @@ fn text_of_records_is_shown_and_never_obeyed() {
             Document::Replay(it) => Document::Replay(Box::new(hostile(it.as_ref()))),
             Document::Explain(it) => Document::Explain(Box::new(hostile(it.as_ref()))),
             Document::Compare(it) => Document::Compare(Box::new(hostile(it.as_ref()))),
-            Document::Kernels(it) => Document::Kernels(Box::new(hostile(it.as_ref()))),
+            Document::Other(it) => Document::Other(it.clone()),
         };
     }
     let page = page(&all);

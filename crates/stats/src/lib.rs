@@ -12,7 +12,6 @@
 //! * [`bootstrap`]: intervals over runs.
 //! * [`compare`]: whether two sides of runs differ (JSON `stopgap.compare/1`), and what its tests are worth.
 //! * [`gather`]: runs of two commands that were made to be compared (JSON `stopgap.gather/1`), and in which order.
-//! * [`kernels`]: which kernel is shorter, by exact counts of guests (JSON `stopgap.kernels/1`).
 //! * [`ministat`]: whether means of columns differ, as FreeBSD's program says it.
 //! * [`read`]: other tools' results, and ours, to runs that can be compared.
 //! * [`separation`]: whether runs of two kinds can be told apart by a figure.
@@ -26,11 +25,9 @@ pub mod bootstrap;
 pub mod compare;
 pub mod explain;
 pub mod fix;
-pub mod functions;
 pub mod gather;
 pub mod growth;
 pub mod histogram;
-pub mod kernels;
 pub mod ministat;
 #[cfg(test)]
 mod noise;

@@ -140,3 +140,41 @@ impl Mode {
         }
     }
 }
+
+/// Returns a function's symbol without what compilers append to it: `.isra.0`, `.cold`.
+#[must_use]
+pub fn plain(symbol: &str) -> &str {
+    let appended = [
+        ".isra.",
+        ".constprop.",
+        ".part.",
+        ".cold",
+        ".llvm.",
+        ".localalias",
+        ".lto_priv.",
+    ];
+    let ends = appended
+        .iter()
+        .filter_map(|word| symbol.find(word))
+        .filter(|&at| at > 0);
+    ends.min().map_or(symbol, |at| &symbol[..at])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain;
+
+    #[test]
+    fn what_compilers_append_is_no_part_of_a_name() {
+        for (symbol, name) in [
+            ("do_mmap", "do_mmap"),
+            ("mas_wr_store.isra.0", "mas_wr_store"),
+            ("wake_up.part.0.constprop.0", "wake_up"),
+            ("do_mmap.cold", "do_mmap"),
+            (".cold", ".cold"),
+            ("__x64_sys_mmap", "__x64_sys_mmap"),
+        ] {
+            assert_eq!(plain(symbol), name);
+        }
+    }
+}

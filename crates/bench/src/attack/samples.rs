@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use stopgap_cli::{Failure, tell};
-use stopgap_events::guest::{Counts, Hello, Line, Unit, VERSION};
 use stopgap_events::units::Bytes;
+use stopgap_guest::protocol::{Counts, Hello, Line, Unit, VERSION};
 
 use super::{Place, failed};
 

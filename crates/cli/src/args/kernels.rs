@@ -2,11 +2,10 @@
 
 use std::path::PathBuf;
 
-use stopgap_events::guest::Cell;
 use stopgap_events::units::Nanos;
+use stopgap_kernels::Cell;
 
-use super::values::{margin, time};
-use crate::kernels::workloads;
+use super::values::{count, margin, time};
 
 /// No guest comes to its end sooner.
 const SHORTEST: Nanos = Nanos::secs(1);
@@ -35,7 +34,7 @@ pub(crate) struct Kernels {
     #[arg(value_name = "KERNEL", required = true, num_args = 2..)]
     pub(crate) kernels: Vec<String>,
     /// What is run, as pbobench:10000,fork; see below.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = workloads::parse, default_value = "standard")]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = cells, default_value = "standard")]
     pub(crate) workloads: Vec<Cells>,
     /// Layout samples; from 5 on a change can be called. Each is booted twice, to see that it repeats [1 to 1000].
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=MOST_SEEDS))]
@@ -75,6 +74,10 @@ pub(crate) struct Kernels {
 /// The cells that one word of `--workloads` names.
 #[derive(Debug, Clone)]
 pub(crate) struct Cells(pub(crate) Vec<Cell>);
+
+fn cells(text: &str) -> Result<Cells, String> {
+    stopgap_kernels::workloads(text, count).map(Cells)
+}
 
 fn limit(text: &str) -> Result<Nanos, String> {
     let limit = time(text)?;

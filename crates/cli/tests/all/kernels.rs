@@ -7,8 +7,8 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 use crate::common::{Run, text, valid};
-use stopgap_events::guest::{Counts, Hello, Line, Unit, VERSION};
 use stopgap_events::units::Bytes;
+use stopgap_guest::protocol::{Counts, Hello, Line, Unit, VERSION};
 
 /// The script: it says its version; of a boot, what lies beside the kernel for that seed, and for that boot of it.
 const QEMU: &str = r#"#!/bin/sh

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::common::{Run, root, text, valid};
 use stopgap_kernel::fake::skipped;
-use stopgap_stats::kernels::{Cell, Counts, Kernels, Word};
+use stopgap_kernels::judge::{Cell, Counts, Kernels, Word};
 
 /// What a test of one architecture needs.
 struct Real {

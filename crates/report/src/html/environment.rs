@@ -117,9 +117,9 @@ pub(super) fn missing(sources: &[Source]) -> String {
                     add(name, "trace", &missing.what, &missing.why);
                 }
             }
-            Document::Kernels(kernels) => {
-                for missing in &kernels.missing {
-                    add(name, "kernels", &missing.what, &missing.why);
+            Document::Other(other) => {
+                for missing in &other.missing {
+                    add(name, other.kind, &missing.what, &missing.why);
                 }
             }
             Document::Compare(comparison) => {

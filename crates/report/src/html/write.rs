@@ -12,7 +12,8 @@ const MOST_ROWS: usize = 150;
 const MOST_COLUMNS: usize = 40;
 
 /// Text as the content of an element: shown, never obeyed. Control characters and bidirectional marks are made visible.
-pub(super) fn escaped(text: &str) -> String {
+#[must_use]
+pub fn escaped(text: &str) -> String {
     let shown = short(text, LONGEST);
     let mut html = String::with_capacity(shown.len());
     for letter in plain(&shown).chars() {
@@ -46,20 +47,22 @@ pub(super) fn short(text: &str, letters: usize) -> String {
 
 /// A table of words and figures.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Table {
+pub struct Table {
     /// Heads of columns.
-    pub(super) head: Vec<String>,
+    pub head: Vec<String>,
     /// Cells by row.
-    pub(super) rows: Vec<Vec<String>>,
+    pub rows: Vec<Vec<String>>,
     /// Rows to point out, by index.
-    pub(super) marked: Vec<usize>,
+    pub marked: Vec<usize>,
 }
 
 /// Bytes from which on a cell is read as a sentence, and is not squeezed on a narrow screen.
 const SENTENCE: usize = 40;
 
 impl Table {
-    pub(super) fn new(head: &[&str]) -> Table {
+    /// Makes an empty table under these heads.
+    #[must_use]
+    pub fn new(head: &[&str]) -> Table {
         Table {
             head: head.iter().map(|&head| head.to_owned()).collect(),
             ..Table::default()
@@ -67,7 +70,8 @@ impl Table {
     }
 
     /// The table in a region of its own that can be scrolled, also by keys. `title` names it.
-    pub(super) fn html(&self, title: &str) -> String {
+    #[must_use]
+    pub fn html(&self, title: &str) -> String {
         let cells = |tag: &str, scope: &str, cells: &[String]| -> String {
             let cell = |(column, text): (usize, &String)| {
                 let (tag, scope) = match (tag, column) {

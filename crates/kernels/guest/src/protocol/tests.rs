@@ -1,0 +1,385 @@
+//! What is said is read as it was said; what is torn, cut or changed is never taken for something else.
+
+use proptest::prelude::*;
+
+use super::*;
+use stopgap_events::units::{Bytes, Nanos};
+use stopgap_events::workload::Workload;
+
+fn hello() -> Hello {
+    Hello {
+        version: VERSION,
+        release: "6.12.0".to_owned(),
+        build: "#1 SMP PREEMPT_DYNAMIC".to_owned(),
+        architecture: "x86_64".to_owned(),
+        cpu: Some("QEMU TCG CPU version 2.5+".to_owned()),
+        command_line: "console=ttyS0 stopgap.seed=1".to_owned(),
+        seed: 1,
+        unit: Unit::Instructions { per_tick: 1 },
+        overhead: 7,
+        page_size: Bytes::kib(4),
+        memory: Bytes::gib(1),
+        first_process: true,
+    }
+}
+
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "[ -~]{0,20}",
+        ".{0,20}",
+        Just("@stopgap 00000000 {}".to_owned()),
+        Just("two\nlines\r\n".to_owned()),
+    ]
+}
+
+fn line() -> impl Strategy<Value = Line> {
+    prop_oneof![
+        Just(Line::Hello(hello())),
+        (text(), text(), prop::collection::vec(any::<u64>(), 0..40)).prop_map(
+            |(name, operation, values)| Line::Counts {
+                name,
+                operation,
+                counts: Counts::of(values),
+            }
+        ),
+        (text(), text()).prop_map(|(name, why)| Line::Failed { name, why }),
+        (text(), text()).prop_map(|(what, why)| Line::Missing { what, why }),
+        (text(), any::<Option<i32>>(), any::<Option<i32>>()).prop_map(|(name, status, signal)| {
+            Line::Ran {
+                name,
+                status,
+                signal,
+            }
+        }),
+        (
+            prop::option::of(text()),
+            text(),
+            prop::collection::vec(any::<u8>(), 0..200)
+        )
+            .prop_map(|(cell, name, bytes)| Line::file(cell.as_deref(), &name, &bytes).remove(0)),
+        any::<u64>().prop_map(|lines| Line::Done { lines }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn a_line_comes_back_whatever_stands_before_it(line in line(), before in "[^@\n]{0,30}", end in "(\r?\n)?") {
+        let said = line.to_string();
+        prop_assert!(!said.contains(['\n', '\r']), "{said}");
+        prop_assert_eq!(Line::parse(&format!("{before}{said}{end}")), Some(Ok(line)));
+    }
+
+    /// Whatever byte is lost, changed or comes between, the line is an error that shows its beginning.
+    #[test]
+    fn a_line_that_was_torn_is_an_error(line in line(), at in any::<prop::sample::Index>(), how in 0..3, by in "[!-~]") {
+        let said = line.to_string();
+        let (head, body) = said.split_at(MARKER.len());
+        // Lines are of several bytes a character; the damage is done between characters.
+        let places: Vec<usize> = body.char_indices().map(|(at, _)| at).collect();
+        let at = places[at.index(places.len())];
+        let length = body[at..].chars().next().map_or(0, char::len_utf8);
+        let body = match how {
+            0 => body[..at].to_owned(),
+            1 => format!("{}{}", &body[..at], &body[at + length..]),
+            _ => format!("{}{by}{}", &body[..at], &body[at + length..]),
+        };
+        let torn = format!("{head}{body}");
+        prop_assume!(torn != said);
+        let read = Line::parse(&torn).expect("the marker is there");
+        let error = read.expect_err("a torn line was read");
+        prop_assert!(error.line.starts_with(MARKER), "{error}");
+        prop_assert!(error.line.chars().count() <= 83 && !error.to_string().contains('\n'), "{error}");
+    }
+
+    /// A kernel message in the middle of a line.
+    #[test]
+    fn a_message_inside_a_line_is_an_error(line in line(), at in 9usize..40) {
+        let said = line.to_string();
+        let at = (at..said.len()).find(|&at| said.is_char_boundary(at)).unwrap_or(said.len());
+        let (one, other) = said.split_at(at);
+        let console = format!("{one}[    3.141593] random: crng init done\n{other}\n");
+        let mut lines = console.lines();
+        prop_assert!(lines.next().and_then(Line::parse).expect("the marker").is_err());
+        // The rest is nothing, or torn itself where its text has the marker.
+        prop_assert!(!matches!(lines.next().and_then(Line::parse), Some(Ok(_))));
+    }
+
+    #[test]
+    fn files_come_back(name in text(), bytes in prop::collection::vec(any::<u8>(), 0..3_000), times in 1usize..20) {
+        let bytes: Vec<u8> = bytes.repeat(times);
+        let mut lines = vec![Line::Hello(hello())];
+        lines.extend(Line::file(Some("cell"), &name, &bytes));
+        let read = Transcript::read(ended(lines)).unwrap();
+        prop_assert_eq!(&read.files[&(Some("cell".to_owned()), name)], &bytes);
+    }
+
+    #[test]
+    fn counts_are_those_of_the_values(mut values in prop::collection::vec(0u64..50, 0..200), part in 0u64..=100) {
+        let counts = Counts::of(values.clone());
+        prop_assert_eq!(counts.total(), values.len() as u64);
+        prop_assert_eq!(counts.sum(), values.iter().map(|&v| u128::from(v)).sum::<u128>());
+        values.sort_unstable();
+        let spread: Vec<u64> = counts.pairs().iter().flat_map(|&(v, n)| vec![v; n as usize]).collect();
+        prop_assert_eq!(&spread, &values);
+        // Nearest rank, said a second time.
+        let rank = (values.len() * part as usize).div_ceil(100).max(1);
+        prop_assert_eq!(counts.quantile(part, 100), values.get(rank - 1).copied());
+        let again: Counts = serde_json::from_str(&serde_json::to_string(&counts).unwrap()).unwrap();
+        prop_assert_eq!(again, counts);
+    }
+
+    #[test]
+    fn nothing_panics_on_what_a_guest_says(console in prop::collection::vec(".{0,80}", 0..20)) {
+        let _ = Transcript::read(&console);
+        let marked = console.iter().map(|line| format!("{MARKER}{line}"));
+        let _ = Transcript::read(marked);
+    }
+}
+
+/// The lines with their end, as a console has them.
+fn ended(mut lines: Vec<Line>) -> Vec<String> {
+    lines.push(Line::Done {
+        lines: lines.len() as u64,
+    });
+    lines.iter().map(Line::to_string).collect()
+}
+
+fn counts(name: &str, operation: &str) -> Line {
+    Line::Counts {
+        name: name.to_owned(),
+        operation: operation.to_owned(),
+        counts: Counts::of(vec![2, 1, 2]),
+    }
+}
+
+#[test]
+fn the_form_is_pinned() {
+    let line = Line::Done { lines: 3 };
+    assert_eq!(
+        line.to_string(),
+        "@stopgap 3f56b244 {\"line\":\"done\",\"lines\":3}"
+    );
+    let line = counts("pbobench N=1000", "churn").to_string();
+    let expected =
+        r#"{"line":"counts","name":"pbobench N=1000","operation":"churn","counts":[[1,1],[2,2]]}"#;
+    assert!(line.ends_with(expected), "{line}");
+    // The published check value of CRC-32.
+    assert_eq!(crc32fast::hash(b"123456789"), 0xcbf4_3926);
+}
+
+#[test]
+fn a_whole_transcript_is_put_together() {
+    let mut console = ended(vec![
+        Line::Hello(hello()),
+        counts("a", "map"),
+        counts("a", "unmap"),
+        Line::Failed {
+            name: "b".to_owned(),
+            why: "signal 11".to_owned(),
+        },
+        Line::Missing {
+            what: "vgem.ko".to_owned(),
+            why: "ENOEXEC".to_owned(),
+        },
+        Line::Ran {
+            name: "c".to_owned(),
+            status: Some(3),
+            signal: None,
+        },
+    ]);
+    console.insert(0, "[    0.000000] Linux version 6.12.0".to_owned());
+    console.insert(
+        3,
+        "[    1.000000] half a mess".to_owned() + &console[3].clone(),
+    );
+    console.remove(4);
+    let read = Transcript::read(&console).unwrap();
+    assert_eq!(read.hello, hello());
+    assert_eq!(read.counts("a", "unmap").unwrap().median(), Some(2));
+    assert_eq!(read.counts("a", "protect"), None);
+    assert_eq!(read.failed, [("b".to_owned(), "signal 11".to_owned())]);
+    assert_eq!(read.missing[0].what, "vgem.ko");
+    assert_eq!(read.ran[0].status, Some(3));
+}
+
+#[test]
+fn what_is_lost_or_contradicts_is_said() {
+    let whole = ended(vec![Line::Hello(hello()), counts("a", "map")]);
+    let read = |lines: &[&String]| Transcript::read(lines).unwrap_err();
+    let [first, second, last] = &whole[..] else {
+        panic!("three lines")
+    };
+    assert_eq!(read(&[]), Wrong::Nothing);
+    assert_eq!(read(&[first, second]), Wrong::NoEnd(2));
+    assert_eq!(read(&[first, last]), Wrong::Lost { came: 1, said: 2 });
+    for (lines, what) in [
+        (vec![second, last], "the first line is not there"),
+        (vec![first, first, last], "two first lines"),
+        (vec![first, second, second, last], "'map' was counted twice"),
+        (vec![first, second, last, last], "after the last"),
+    ] {
+        let error = read(&lines).to_string();
+        assert!(error.contains(what), "{error}");
+    }
+    let mut other = hello();
+    other.version = 9;
+    let error = Transcript::read(ended(vec![Line::Hello(other)])).unwrap_err();
+    assert_eq!(error, Wrong::Version(9));
+    let part = |part, parts, base64: &str| Line::File {
+        cell: None,
+        name: "f".to_owned(),
+        place: Place { part, parts },
+        base64: base64.to_owned(),
+    };
+    for (parts, what) in [
+        (vec![part(0, 2, "AAAA")], "1 of 2 parts"),
+        (vec![part(1, 2, "AAAA")], "part 1"),
+        (
+            vec![part(0, 2, "AAAA"), part(1, 3, "AAAA")],
+            "2 parts, or 3",
+        ),
+        (vec![part(0, 0, "AAAA")], "part 0"),
+        (vec![part(0, 1, "!")], "Invalid"),
+        (vec![part(0, 1, "AAAA")], "f: "),
+    ] {
+        let mut lines = vec![Line::Hello(hello())];
+        lines.extend(parts);
+        let error = Transcript::read(ended(lines)).unwrap_err().to_string();
+        assert!(error.contains(what), "{error}");
+    }
+    // A file that unpacks to more than anybody sends.
+    let mut lines = vec![Line::Hello(hello())];
+    lines.extend(Line::file(None, "f", &vec![0; (64 << 20) + 1]));
+    let error = Transcript::read(ended(lines)).unwrap_err();
+    assert!(matches!(error, Wrong::Contradiction(_)), "{error}");
+}
+
+#[test]
+fn counts_that_cannot_be_are_refused() {
+    for (text, what) in [
+        ("[[1,0]]", "0 times"),
+        ("[[2,1],[1,1]]", "1 after 2"),
+        ("[[1,1],[1,1]]", "1 after 1"),
+        ("[[1,18446744073709551615],[2,1]]", "more than"),
+    ] {
+        let error = serde_json::from_str::<Counts>(text).unwrap_err();
+        assert!(error.to_string().contains(what), "{error}");
+    }
+    assert_eq!(Counts::default().median(), None);
+    assert_eq!(Counts::of(vec![7]).quantile(1, 0), None);
+}
+
+#[test]
+fn a_plan_comes_back_and_what_is_wrong_is_named() {
+    let mut cells = standard();
+    cells.extend(devices());
+    cells.push(Cell {
+        name: "tool".to_owned(),
+        work: Work::Command {
+            argv: vec!["/bin/stopgap".to_owned(), "check".to_owned()],
+            files: vec!["/tmp/run.json".to_owned()],
+            limit: Nanos::secs(60),
+        },
+    });
+    let mut plan = Plan::new(cells);
+    plan.modules.push("/stopgap/vgem.ko".to_owned());
+    assert_eq!(Plan::from_json(plan.to_json().as_bytes()), Ok(plan.clone()));
+
+    let with = |change: &dyn Fn(&mut Plan)| {
+        let mut plan = plan.clone();
+        change(&mut plan);
+        Plan::from_json(plan.to_json().as_bytes()).unwrap_err()
+    };
+    let of = |work: Work| with(&|plan: &mut Plan| plan.cells[0].work = work.clone());
+    let placement = |workload, n, operations| Work::Placement {
+        workload,
+        n,
+        operations,
+    };
+    let vfio = |length, page_size| Work::Vfio {
+        length,
+        page_size,
+        operations: 1,
+    };
+    for (error, what) in [
+        (with(&|plan| plan.version = 2), "version 2"),
+        (with(&|plan| plan.cells[1].name = String::new()), "\"\""),
+        (
+            with(&|plan| plan.cells[1].name = "a\nb".to_owned()),
+            "\"a\\nb\"",
+        ),
+        (
+            with(&|plan| plan.cells[1].name = plan.cells[0].name.clone()),
+            "two cells",
+        ),
+        (of(placement(Workload::Pbobench, 200_001, 1)), "N = 200001"),
+        (of(placement(Workload::Pbobench, 1, 0)), "0 operations"),
+        (of(placement(Workload::FreegapPosted, 7, 1)), "it is 1025"),
+        (of(placement(Workload::Tight103, 10, 1)), "does not give"),
+        (of(Work::Roundtrip { requests: 0 }), "0 requests"),
+        (of(vfio(Bytes(0), Bytes::kib(4))), "0 bytes"),
+        (of(vfio(Bytes::mib(4), Bytes(5_000))), "no power of two"),
+        (
+            of(Work::Command {
+                argv: vec!["sh".to_owned()],
+                files: vec![],
+                limit: Nanos(1),
+            }),
+            "no full path",
+        ),
+    ] {
+        assert!(error.contains(what), "{error}");
+    }
+    for (text, what) in [
+        ("{", "no plan"),
+        (r#"{"version":1,"cells":[],"more":1}"#, "more"),
+        (
+            r#"{"version":1,"cells":[{"name":"a","work":{"placement":{"workload":"pbo","n":1,"operations":1}}}]}"#,
+            "unknown workload 'pbo'",
+        ),
+    ] {
+        let error = Plan::from_json(text.as_bytes()).unwrap_err();
+        assert!(error.contains(what), "{error}");
+    }
+}
+
+#[test]
+fn the_seed_is_read_from_a_command_line() {
+    assert_eq!(Plan::seed("quiet panic=-1\n"), Ok(None));
+    assert_eq!(
+        Plan::seed("quiet stopgap.seed=3 stopgap.seed=12\n"),
+        Ok(Some(12))
+    );
+    for wrong in ["stopgap.seed=", "stopgap.seed=-1", "stopgap.seed=1x"] {
+        assert!(Plan::seed(wrong).unwrap_err().contains(wrong));
+    }
+}
+
+#[test]
+fn cells_are_chosen_by_word_or_name() {
+    let names = |chosen: &[&str]| -> Vec<String> {
+        let cells = super::chosen(chosen).unwrap();
+        cells.into_iter().map(|cell| cell.name).collect()
+    };
+    assert_eq!(
+        names(&["roundtrip", "pbobench"]),
+        [
+            "pbobench N=1000",
+            "pbobench N=10000",
+            "pbobench N=40000",
+            "roundtrip"
+        ]
+    );
+    assert_eq!(
+        names(&["pbobench N=10000", "vgem"]),
+        ["pbobench N=10000", "vgem N=1000"]
+    );
+    assert_eq!(names(&words()).len(), standard().len() + devices().len());
+    let error = super::chosen(&["pbo"]).unwrap_err();
+    assert!(
+        error.contains("freegap-posted") && error.contains("vfio"),
+        "{error}"
+    );
+    assert_eq!(Plan::new(standard()).check(), Ok(()));
+    assert_eq!(Plan::new(devices()).check(), Ok(()));
+}

@@ -1,0 +1,252 @@
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::{Counts, Hello, Line, Torn, VERSION};
+use stopgap_events::machine::Missing;
+
+/// The largest file that a guest may send, unpacked.
+const MOST_BYTES: usize = 64 << 20;
+
+/// All that a guest said, put together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transcript {
+    /// Who spoke.
+    pub hello: Hello,
+    /// What was counted, in the order of the plan.
+    pub counted: Vec<Counted>,
+    /// Cells that were not carried out, and why.
+    pub failed: Vec<(String, String)>,
+    /// What was not there.
+    pub missing: Vec<Missing>,
+    /// How the programs ended.
+    pub ran: Vec<Ran>,
+    /// Files by cell (none of `/proc/kallsyms`) and name.
+    pub files: BTreeMap<(Option<String>, String), Vec<u8>>,
+}
+
+/// What one operation of a cell took.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Counted {
+    /// The cell.
+    pub name: String,
+    /// Which operation.
+    pub operation: String,
+    /// In the unit that [`Hello`] says.
+    pub counts: Counts,
+}
+
+/// How a program ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ran {
+    /// The cell.
+    pub name: String,
+    /// Its exit status, where it ended of itself.
+    pub status: Option<i32>,
+    /// The signal that ended it, otherwise.
+    pub signal: Option<i32>,
+}
+
+/// Why what came is not what a guest says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Wrong {
+    /// A line is torn.
+    Torn(Torn),
+    /// Nothing came: the guest's program was never started, or its console is another one.
+    Nothing,
+    /// It is of another version.
+    Version(u32),
+    /// The end is not there: the guest panicked, hung or was stopped. So many lines came.
+    NoEnd(u64),
+    /// Lines were lost: so many came, and so many were said.
+    Lost {
+        /// Came.
+        came: u64,
+        /// Were said.
+        said: u64,
+    },
+    /// Lines contradict each other; the text says which and how.
+    Contradiction(String),
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Wrong::Torn(torn) => torn.fmt(f),
+            Wrong::Nothing => f.write_str("the guest's program said nothing"),
+            Wrong::Version(version) => write!(
+                f,
+                "the guest's program speaks version {version}, not {VERSION}; build both from the same source"
+            ),
+            Wrong::NoEnd(lines) => write!(
+                f,
+                "the guest's program did not come to its end ({lines} lines came)"
+            ),
+            Wrong::Lost { came, said } => write!(f, "{came} of {said} lines of the guest came"),
+            Wrong::Contradiction(what) => {
+                write!(f, "the guest's lines contradict each other: {what}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Wrong {}
+
+impl Transcript {
+    /// Reads the lines of a console, kernel messages among them.
+    ///
+    /// # Errors
+    /// Each variant of [`Wrong`]. Of several, what says most: a torn line comes before the end that is not there.
+    pub fn read<T: AsRef<str>>(console: impl IntoIterator<Item = T>) -> Result<Transcript, Wrong> {
+        let mut reader = Reader::default();
+        for line in console {
+            match Line::parse(line.as_ref()) {
+                Some(Ok(line)) => reader.take(line)?,
+                Some(Err(torn)) => return Err(Wrong::Torn(torn)),
+                None => {}
+            }
+        }
+        reader.finish()
+    }
+
+    /// The counts of an operation of a cell.
+    #[must_use]
+    pub fn counts(&self, name: &str, operation: &str) -> Option<&Counts> {
+        let mut all = self.counted.iter();
+        let one = all.find(|one| one.name == name && one.operation == operation)?;
+        Some(&one.counts)
+    }
+}
+
+/// Parts of a file that came until now, packed, and of how many.
+#[derive(Default)]
+struct Parts {
+    came: u32,
+    of: u32,
+    packed: Vec<u8>,
+}
+
+#[derive(Default)]
+struct Reader {
+    hello: Option<Hello>,
+    counted: Vec<Counted>,
+    failed: Vec<(String, String)>,
+    missing: Vec<Missing>,
+    ran: Vec<Ran>,
+    parts: BTreeMap<(Option<String>, String), Parts>,
+    lines: u64,
+    done: bool,
+}
+
+impl Reader {
+    fn take(&mut self, line: Line) -> Result<(), Wrong> {
+        let against = |what: String| Err(Wrong::Contradiction(what));
+        if self.done {
+            return against("a line after the last one".to_owned());
+        }
+        match (line, &self.hello) {
+            (Line::Hello(hello), None) if hello.version != VERSION => {
+                return Err(Wrong::Version(hello.version));
+            }
+            (Line::Hello(hello), None) => self.hello = Some(hello),
+            (Line::Hello(_), Some(_)) => return against("two first lines".to_owned()),
+            (_, None) => return against("the first line is not there".to_owned()),
+            (
+                Line::Counts {
+                    name,
+                    operation,
+                    counts,
+                },
+                _,
+            ) => {
+                let mut before = self.counted.iter();
+                if before.any(|one| one.name == name && one.operation == operation) {
+                    return against(format!("{name}: '{operation}' was counted twice"));
+                }
+                self.counted.push(Counted {
+                    name,
+                    operation,
+                    counts,
+                });
+            }
+            (Line::Failed { name, why }, _) => self.failed.push((name, why)),
+            (Line::Missing { what, why }, _) => self.missing.push(Missing { what, why }),
+            (
+                Line::Ran {
+                    name,
+                    status,
+                    signal,
+                },
+                _,
+            ) => self.ran.push(Ran {
+                name,
+                status,
+                signal,
+            }),
+            (
+                Line::File {
+                    cell,
+                    name,
+                    place,
+                    base64,
+                },
+                _,
+            ) => {
+                use base64::Engine;
+                let parts = self.parts.entry((cell, name.clone())).or_default();
+                if place.part != parts.came || place.parts <= place.part {
+                    return against(format!(
+                        "part {} of {name} came at {}",
+                        place.part, parts.came
+                    ));
+                }
+                if parts.came > 0 && parts.of != place.parts {
+                    return against(format!("{name} has {} parts, or {}", parts.of, place.parts));
+                }
+                let bytes = base64::engine::general_purpose::STANDARD.decode(&base64);
+                let bytes =
+                    bytes.map_err(|error| Wrong::Contradiction(format!("{name}: {error}")))?;
+                parts.packed.extend(bytes);
+                (parts.came, parts.of) = (place.part + 1, place.parts);
+            }
+            (Line::Done { lines }, _) if lines != self.lines => {
+                return Err(Wrong::Lost {
+                    came: self.lines,
+                    said: lines,
+                });
+            }
+            (Line::Done { .. }, _) => self.done = true,
+        }
+        self.lines += 1;
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Transcript, Wrong> {
+        let hello = self.hello.ok_or(Wrong::Nothing)?;
+        if !self.done {
+            return Err(Wrong::NoEnd(self.lines));
+        }
+        let unpack = |((cell, name), parts): ((Option<String>, String), Parts)| {
+            let wrong = |why: String| Wrong::Contradiction(format!("{name}: {why}"));
+            if parts.came != parts.of {
+                return Err(wrong(format!("{} of {} parts came", parts.came, parts.of)));
+            }
+            let bytes =
+                miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(&parts.packed, MOST_BYTES)
+                    .map_err(|error| wrong(error.to_string()))?;
+            Ok(((cell, name), bytes))
+        };
+        Ok(Transcript {
+            hello,
+            counted: self.counted,
+            failed: self.failed,
+            missing: self.missing,
+            ran: self.ran,
+            files: self
+                .parts
+                .into_iter()
+                .map(unpack)
+                .collect::<Result<_, _>>()?,
+        })
+    }
+}

@@ -1,0 +1,136 @@
+//! The program that is the guest's /init: found, and looked at before anything is booted with it.
+
+use std::path::PathBuf;
+
+use crate::Architecture;
+use stopgap_events::units::Bytes;
+use stopgap_kernel::folder;
+
+use crate::{Error, Result};
+
+/// Names the program, where it is not beside this one.
+const VARIABLE: &str = "STOPGAP_GUEST";
+const FILE: &str = "stopgap-guest";
+const BUILD: &str =
+    "cargo rustc --release -p stopgap-guest --bin stopgap-guest -- -C target-feature=+crt-static";
+/// For arm64, where this program is for x86-64.
+const CROSS_BUILD: &str = "checks/aarch64-guest/build FOLDER, on Debian 12";
+
+/// Larger is no guest program.
+const LARGEST: Bytes = Bytes::mib(64);
+
+/// The program's bytes.
+pub(crate) fn read(architecture: Architecture) -> Result<Vec<u8>> {
+    let (path, place) = match std::env::var_os(VARIABLE) {
+        Some(given) => (
+            Some(PathBuf::from(given)),
+            format!(" (named by {VARIABLE})"),
+        ),
+        None => {
+            let own = std::env::current_exe();
+            let beside = own.ok().and_then(|own| Some(own.parent()?.join(FILE)));
+            (beside, String::new())
+        }
+    };
+    let shown = path
+        .as_ref()
+        .map_or(FILE.to_owned(), |path| path.display().to_string());
+    let build = match architecture {
+        Architecture::Aarch64 if cfg!(target_arch = "x86_64") => CROSS_BUILD,
+        _ => BUILD,
+    };
+    let refuse = |why: &str| {
+        Error::Unsupported(format!(
+            "the guest's program {shown}{place}: {why}; build it ({build}), or name it with {VARIABLE}=FILE"
+        ))
+    };
+    let path = path.ok_or_else(|| refuse("this program's own folder is not known"))?;
+    let file = std::fs::metadata(&path).map_err(|error| refuse(&error.to_string()))?;
+    if !file.is_file() || file.len() > LARGEST.0 {
+        return Err(refuse("it is no program"));
+    }
+    let bytes = folder::read(&path, LARGEST.0).map_err(|error| refuse(&error.to_string()))?;
+    check(&bytes, architecture).map_err(|why| refuse(&why))?;
+    Ok(bytes)
+}
+
+/// A static ELF program of 64 bits for that architecture: a guest has no libraries to load.
+fn check(bytes: &[u8], architecture: Architecture) -> std::result::Result<(), String> {
+    const INTERPRETER: u64 = 3;
+    let word = |at: usize, length: usize| -> Option<u64> {
+        let mut value = [0; 8];
+        value[..length].copy_from_slice(bytes.get(at..at.checked_add(length)?)?);
+        Some(u64::from_le_bytes(value))
+    };
+    if !bytes.starts_with(b"\x7fELF\x02\x01") {
+        return Err("it is no ELF program of 64 bits".to_owned());
+    }
+    let machine = match word(18, 2) {
+        Some(62) => "x86_64",
+        Some(183) => "aarch64",
+        _ => "another architecture",
+    };
+    if machine != architecture.name() {
+        return Err(format!(
+            "it is for {machine}, the kernels for {architecture}"
+        ));
+    }
+    let header = || Some((word(32, 8)?, word(54, 2)?, word(56, 2)?));
+    let (table, size, headers) = header().ok_or("it is truncated")?;
+    for number in 0..headers {
+        let at = table.checked_add(number * size);
+        let at = at.and_then(|at| usize::try_from(at).ok());
+        match at.and_then(|at| word(at, 4)) {
+            Some(INTERPRETER) => return Err("it is not static".to_owned()),
+            Some(_) => {}
+            None => return Err("it is truncated".to_owned()),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A header with one program header of this kind.
+    fn elf(machine: u8, kind: u8) -> Vec<u8> {
+        let mut bytes = vec![0; 64 + 56];
+        bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        bytes[18] = machine;
+        (bytes[32], bytes[54], bytes[56], bytes[64]) = (64, 56, 1, kind);
+        bytes
+    }
+
+    #[test]
+    fn only_a_static_program_of_the_architecture_will_do() {
+        let x86 = |bytes: &[u8]| check(bytes, Architecture::X86_64);
+        assert_eq!(x86(&elf(62, 1)), Ok(()));
+        assert_eq!(x86(&elf(62, 3)).unwrap_err(), "it is not static");
+        assert!(
+            x86(&elf(183, 1))
+                .unwrap_err()
+                .contains("for aarch64, the kernels for x86_64")
+        );
+        assert!(
+            x86(&elf(3, 1))
+                .unwrap_err()
+                .contains("another architecture")
+        );
+        assert_eq!(check(&elf(183, 1), Architecture::Aarch64), Ok(()));
+        assert!(x86(b"#!/bin/sh\n").is_err() && x86(b"").is_err());
+        let whole = elf(62, 1);
+        for end in 0..whole.len() - 56 + 4 {
+            assert!(x86(&whole[..end]).is_err(), "{end}");
+        }
+        // Tables that end beyond all that 64 bits can name.
+        let mut far = elf(62, 1);
+        far[32..40].fill(0xff);
+        (far[54], far[55], far[56], far[57]) = (0xff, 0xff, 0xff, 0xff);
+        assert_eq!(x86(&far).unwrap_err(), "it is truncated");
+        // This test's own program loads libraries.
+        let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let told = check(&own, Architecture::X86_64).or(check(&own, Architecture::Aarch64));
+        assert_eq!(told.is_ok(), cfg!(target_feature = "crt-static"));
+    }
+}

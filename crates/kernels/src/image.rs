@@ -1,0 +1,403 @@
+//! Which kernel: what was given on the command line, made into a file that QEMU takes and what is known about it.
+//!
+//! | given | made of it |
+//! |---|---|
+//! | a bzImage (`vmlinuz`) | itself; configuration from the image (IKCONFIG) or from beside it, symbols and modules from beside it |
+//! | an arm64 `Image`, also in gzip or in an EFI envelope (`vmlinuz.efi`) | unpacked |
+//! | a Debian package (`linux-image-*.deb`) | unpacked into a folder of our own; never installed |
+//! | `host` | the running kernel's image, where it may be read |
+//!
+//! Everything else is refused by the name of what it is.
+
+mod arm64;
+mod bzimage;
+mod ikconfig;
+mod refuse;
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub(crate) use stopgap_kernel::folder::read;
+
+use crate::compressed::{self, Compression};
+use crate::folder::{self, Folder};
+use crate::modules::Modules;
+use crate::{Error, Result, package, sha256};
+
+pub(crate) use ikconfig::LARGEST as LARGEST_CONFIG;
+
+/// No kernel image is larger: what is, is not read into memory. In bytes.
+pub(crate) const LARGEST: u64 = 512 << 20;
+/// The reason that a larger image is refused for.
+pub(crate) const TOO_LARGE: &str =
+    "larger than any kernel image, of which at most 512 MiB are read";
+
+/// What a kernel runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Architecture {
+    /// 64-bit PCs.
+    X86_64,
+    /// 64-bit Arm.
+    Aarch64,
+}
+
+impl Architecture {
+    /// As QEMU and uname(1) write it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Architecture::X86_64 => "x86_64",
+            Architecture::Aarch64 => "aarch64",
+        }
+    }
+}
+
+impl std::fmt::Display for Architecture {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A kernel that can be booted. Cheap to clone; what was unpacked goes with the last clone.
+#[derive(Debug, Clone)]
+pub struct Image {
+    /// As it was given: a path, or `host`.
+    pub name: String,
+    /// The file that QEMU is given.
+    pub kernel: PathBuf,
+    /// SHA-256 of that file, 64 hexadecimal digits.
+    pub sha256: String,
+    /// What it runs on.
+    pub architecture: Architecture,
+    /// `uname -r`, where the image says so: `6.12.117+deb12-cloud-amd64`.
+    pub release: Option<String>,
+    /// The whole line of `/proc/version`, as far as the image has it.
+    pub version: Option<String>,
+    /// The text of the configuration (`CONFIG_SMP=y`...).
+    pub config: Option<String>,
+    /// Where the configuration comes from, or why there is none.
+    pub config_from: String,
+    /// The file that has the addresses of its functions. Debian's packages have none: ask the guest for /proc/kallsyms.
+    pub system_map: Option<PathBuf>,
+    /// Its modules; none where none were found.
+    pub modules: Modules,
+    /// What was unpacked lies there.
+    folder: Option<Arc<Folder>>,
+}
+
+impl Image {
+    /// Opens what was given: a file, or `host`. Of a package the kernel's part is decompressed: a second.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Image`] with what it is instead, [`Error::File`], [`Error::NoSpace`] of the folder it is unpacked into.
+    pub fn open(given: &str) -> Result<Image> {
+        if given == "host" {
+            return Image::host(
+                Path::new("/"),
+                rustix::system::uname().release().to_string_lossy().as_ref(),
+            );
+        }
+        Image::of_file(given, Path::new(given))
+    }
+
+    /// The running kernel, of release `release`, below `root`.
+    fn host(root: &Path, release: &str) -> Result<Image> {
+        // A release is a file's name here; the kernel's own has no slash.
+        if release.contains('/') || release.is_empty() {
+            return Err(Error::image(
+                "host",
+                format!("the running kernel calls itself {release:?}"),
+            ));
+        }
+        let places = [
+            format!("boot/vmlinuz-{release}"),
+            format!("lib/modules/{release}/vmlinuz"),
+            format!("usr/lib/modules/{release}/vmlinuz"),
+            format!("boot/kernel-{release}"),
+            format!("boot/Image-{release}"),
+        ];
+        let mut refused = None;
+        for place in &places {
+            let path = root.join(place);
+            match folder::open(&path) {
+                Ok(_) => {
+                    let mut image = Image::of_file("host", &path)?;
+                    if image.release.as_deref().is_some_and(|has| has != release) {
+                        let has = image.release.unwrap_or_default();
+                        return Err(Error::image(
+                            "host",
+                            format!("{} is {has}, but {release} runs", path.display()),
+                        ));
+                    }
+                    image.release = Some(release.to_owned());
+                    if image.config.is_none() {
+                        image.take_running_config(root);
+                    }
+                    return Ok(image);
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => refused = Some(format!("{}: {error}", path.display())),
+            }
+        }
+        let why = refused.unwrap_or_else(|| {
+            format!(
+                "no image of the running kernel {release} (looked for /{}); give a file",
+                places.join(", /")
+            )
+        });
+        Err(Error::image("host", why))
+    }
+
+    /// `/proc/config.gz` is the running kernel's own.
+    fn take_running_config(&mut self, root: &Path) {
+        let path = root.join("proc/config.gz");
+        if let Some(text) = read(&path, ikconfig::LARGEST)
+            .ok()
+            .and_then(|bytes| compressed::all(&bytes, ikconfig::LARGEST).ok())
+            && let Ok(text) = String::from_utf8(text)
+        {
+            self.config = Some(text);
+            "/proc/config.gz".clone_into(&mut self.config_from);
+        }
+    }
+
+    fn of_file(name: &str, path: &Path) -> Result<Image> {
+        // Asked before it is opened: a pipe's opening waits for whoever writes to it, and Ctrl-C does not end that.
+        let kind = fs::metadata(path).map_err(|e| Error::file(path, e))?;
+        if !kind.is_file() {
+            return Err(Error::image(
+                name,
+                "not a file: give a bzImage, a Debian linux-image package or \"host\"",
+            ));
+        }
+        let mut first = Vec::new();
+        folder::open(path)
+            .map_err(|e| Error::file(path, e))?
+            .take(8)
+            .read_to_end(&mut first)
+            .map_err(|e| Error::file(path, e))?;
+        if first == package::MAGIC {
+            return Image::of_package(name, path);
+        }
+        let mut image = Image::of_kernel(name, path, None)?;
+        image.take_beside(path);
+        Ok(image)
+    }
+
+    /// The kernel at `path`; what must be unpacked goes to `folder`, or to one of its own.
+    fn of_kernel(name: &str, path: &Path, folder: Option<Arc<Folder>>) -> Result<Image> {
+        let bytes = read(path, LARGEST).map_err(|e| match e.kind() {
+            io::ErrorKind::FileTooLarge => Error::image(name, TOO_LARGE),
+            _ => Error::file(path, e),
+        })?;
+        let mut image = Image {
+            name: name.to_owned(),
+            kernel: path.to_path_buf(),
+            sha256: String::new(),
+            architecture: Architecture::X86_64,
+            release: None,
+            version: None,
+            config: None,
+            config_from: String::new(),
+            system_map: None,
+            modules: Modules::default(),
+            folder,
+        };
+        if bzimage::is(&bytes) {
+            let header = bzimage::Header::parse(&bytes).map_err(|why| Error::image(name, why))?;
+            image.version = header.version;
+            image.sha256 = sha256::hex(&bytes);
+            // Where a configuration lies beside the image, unpacking the kernel for its own would take a second for
+            // nothing; `take_config` asks for it when it must.
+        } else {
+            let unpacked = arm64::unpack(&bytes).map_err(|why| Error::image(name, why))?;
+            let Some(kernel) = unpacked else {
+                return Err(Error::image(name, refuse::why(&bytes)));
+            };
+            image.architecture = Architecture::Aarch64;
+            image.version = arm64::version(&kernel);
+            image.sha256 = sha256::hex(&kernel);
+            if kernel != bytes {
+                let folder = match image.folder.take() {
+                    Some(folder) => folder,
+                    None => Arc::new(Folder::new()?),
+                };
+                image.kernel = folder.write("Image", &kernel)?;
+                image.folder = Some(folder);
+            }
+        }
+        image.release = image
+            .version
+            .as_deref()
+            .and_then(|text| text.split_whitespace().next())
+            .map(str::to_owned);
+        Ok(image)
+    }
+
+    fn of_package(name: &str, path: &Path) -> Result<Image> {
+        let folder = Arc::new(Folder::new()?);
+        let unpacked = package::unpack(name, path, folder.path())?;
+        let mut image = Image::of_kernel(name, &unpacked.kernel, Some(folder.clone()))?;
+        // A package of another architecture may hold a kernel of a form that we know under a release that we do not.
+        if image.release.is_none() {
+            image.release = Some(unpacked.release.clone());
+        }
+        if let Some(config) = &unpacked.config {
+            image.config = Some(text(config).map_err(|e| Error::file(config, e))?);
+            image.config_from = format!("the package's /boot/config-{}", unpacked.release);
+        } else {
+            image.take_config();
+        }
+        image.system_map = unpacked.system_map.filter(|map| is_map(map));
+        image.modules = Modules::of_package(name, path, folder);
+        Ok(image)
+    }
+
+    /// What distributions and kernel trees put beside an image, taken where its release fits.
+    fn take_beside(&mut self, path: &Path) {
+        let folder = path.parent().unwrap_or(Path::new("."));
+        if let Some(release) = self.release.clone() {
+            // /boot/vmlinuz-R, /boot/config-R, /boot/System.map-R
+            let config = folder.join(format!("config-{release}"));
+            if let Ok(text) = text(&config) {
+                self.config = Some(text);
+                self.config_from = config.display().to_string();
+            }
+            let map = folder.join(format!("System.map-{release}"));
+            if is_map(&map) {
+                self.system_map = Some(map);
+            }
+            let modules = Path::new("/lib/modules").join(&release);
+            if (path.starts_with("/boot") || path.starts_with(&modules))
+                && let Ok(modules) = Modules::read(&modules)
+            {
+                self.modules = modules;
+            }
+            // arch/x86/boot/bzImage of a tree that was built: two and three folders up.
+            for tree in folder.ancestors().skip(1).take(3) {
+                let built = text(&tree.join("include/config/kernel.release"));
+                if !built.is_ok_and(|text| text.trim() == release) {
+                    continue;
+                }
+                if self.config.is_none()
+                    && let Ok(text) = text(&tree.join(".config"))
+                {
+                    self.config = Some(text);
+                    self.config_from = tree.join(".config").display().to_string();
+                }
+                let map = tree.join("System.map");
+                if self.system_map.is_none() && is_map(&map) {
+                    self.system_map = Some(map);
+                }
+            }
+        }
+        if self.config.is_none() {
+            self.take_config();
+        }
+    }
+
+    /// The configuration that is built into the image (`CONFIG_IKCONFIG`). Unpacks the kernel: about a second.
+    fn take_config(&mut self) {
+        let taken = read(&self.kernel, LARGEST)
+            .map_err(|e| e.to_string())
+            .and_then(|bytes| match self.architecture {
+                Architecture::X86_64 => bzimage::payload(&bytes),
+                Architecture::Aarch64 => Ok(bytes),
+            })
+            .and_then(|kernel| ikconfig::text(&kernel));
+        match taken {
+            Ok(text) => {
+                self.config = Some(text);
+                "the image itself".clone_into(&mut self.config_from);
+            }
+            Err(why) => self.config_from = format!("no configuration: {why}"),
+        }
+    }
+
+    /// The value of an option of the configuration, with its prefix: `CONFIG_SMP`. `None` where there is no
+    /// configuration; `Some("n")` where it is not set.
+    #[must_use]
+    pub fn option(&self, name: &str) -> Option<&str> {
+        let config = self.config.as_deref()?;
+        let value = config
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
+            .unwrap_or("n");
+        Some(value)
+    }
+
+    /// Whether what QEMU is given was unpacked by us.
+    #[must_use]
+    pub fn is_unpacked(&self) -> bool {
+        self.folder.is_some()
+    }
+}
+
+/// The text of a configuration, or of the name of a release.
+fn text(path: &Path) -> io::Result<String> {
+    let bytes = read(path, ikconfig::LARGEST)?;
+    String::from_utf8(bytes).map_err(|_| io::Error::other("it is not text"))
+}
+
+/// Whether a file has addresses of functions. Debian's packages have one line there that says where the real one is.
+fn is_map(path: &Path) -> bool {
+    let mut first = Vec::new();
+    folder::open(path).is_ok_and(|file| file.take(200).read_to_end(&mut first).is_ok())
+        && !first.windows(8).any(|word| word == b"The real")
+}
+
+/// The text up to a NUL, a line feed or `limit` bytes.
+fn text_at(bytes: &[u8], at: usize, limit: usize) -> Option<String> {
+    let rest = bytes.get(at..)?;
+    let rest = &rest[..rest.len().min(limit)];
+    let end = rest.iter().position(|&byte| byte == 0 || byte == b'\n')?;
+    let text: String = String::from_utf8_lossy(&rest[..end])
+        .trim()
+        .chars()
+        .filter(|c| !c.is_control())
+        .collect();
+    (!text.is_empty()).then_some(text)
+}
+
+/// Where `needle` is first found.
+fn find(bytes: &[u8], needle: &[u8]) -> Option<usize> {
+    let first = *needle.first()?;
+    let mut from = 0;
+    while let Some(at) = bytes.get(from..)?.iter().position(|&byte| byte == first) {
+        let at = from + at;
+        if bytes[at..].starts_with(needle) {
+            return Some(at);
+        }
+        from = at + 1;
+    }
+    None
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(
+        bytes.get(at..at.checked_add(2)?)?.try_into().ok()?,
+    ))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(
+        bytes.get(at..at.checked_add(4)?)?.try_into().ok()?,
+    ))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(
+        bytes.get(at..at.checked_add(8)?)?.try_into().ok()?,
+    ))
+}
+
+/// Decompresses what is no larger than a kernel.
+fn unpack(bytes: &[u8]) -> std::result::Result<Vec<u8>, String> {
+    compressed::all(bytes, LARGEST).map_err(|e| e.to_string())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,679 @@
+//! Counts against an oracle that has each operation by itself; verdicts on layouts that are made by hand; what holds for all.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const CELL: &str = "placement pbobench n=1000";
+
+fn counts(text: &str) -> Counts {
+    text.parse().unwrap()
+}
+
+/// A kernel of one operation whose boots give `text` under each seed, in both repetitions.
+fn kernel(name: &str, layouts: &[&str]) -> Measured {
+    let boots = layouts.iter().zip(1u64..).flat_map(|(text, seed)| {
+        (0..REPETITIONS).map(move |repetition| boot(seed, repetition, &[("map", text)]))
+    });
+    Measured {
+        kernel: Kernel {
+            name: name.to_owned(),
+            release: None,
+            architecture: "x86_64".to_owned(),
+            sha256: name.to_owned(),
+            initramfs_sha256: String::new(),
+            config_from: String::new(),
+            modules: Vec::new(),
+            command_line: Vec::new(),
+            boots: Vec::new(),
+            cells: Vec::new(),
+            dma: Vec::new(),
+        },
+        config: None,
+        boots: boots.collect(),
+    }
+}
+
+fn boot(seed: u64, repetition: u32, said: &[(&str, &str)]) -> Booted {
+    let said = said.iter().map(|(operation, text)| Said {
+        cell: CELL.to_owned(),
+        operation: (*operation).to_owned(),
+        counts: counts(text),
+    });
+    Booted {
+        boot: Boot {
+            seed,
+            repetition,
+            whole: true,
+            end: "powered off".to_owned(),
+            last_lines: Vec::new(),
+            set_aside: false,
+        },
+        said: said.collect(),
+        dma: Vec::new(),
+        missing: Vec::new(),
+    }
+}
+
+fn plan(layouts: usize) -> Plan {
+    Plan {
+        margin: 0.002,
+        seeds: (1..=layouts as u64).collect(),
+        cells: vec![CELL.to_owned()],
+        ..Plan::default()
+    }
+}
+
+/// The only row of two kernels, and what their comparison comes to.
+fn compared(before: &[&str], after: &[&str]) -> (Row, Against) {
+    let plan = plan(before.len().max(after.len()));
+    let judged = judge(&plan, vec![kernel("a", before), kernel("b", after)]);
+    let [against] = &judged.against[..] else {
+        panic!("{judged:#?}")
+    };
+    let [row] = &against.rows[..] else {
+        panic!("{against:#?}")
+    };
+    (row.clone(), against.clone())
+}
+
+fn entries(runs: u64) -> Dma {
+    let text = format!(
+        "{{\"entries\": {{\"by_size\": {{\"4096\": {runs}}}, \"source\": \"computed\"}}, \"physical_runs\": {runs},
+          \"table_pages\": {{\"unknown\": \"not counted\"}}, \"copied_bytes\": 32768}}"
+    );
+    Dma::from_json(text.as_bytes()).unwrap()
+}
+
+/// What the IOMMU took is kept by layout; of two boots that do not say the same the figures count for nothing, even where
+/// every count repeats.
+#[test]
+fn entries_of_the_iommu_are_kept_and_must_repeat() {
+    let of = |name: &str, runs: [Option<u64>; 4]| {
+        let mut kernel = kernel(name, &["100x9", "100x9"]);
+        for (booted, runs) in kernel.boots.iter_mut().zip(runs) {
+            booted.dma = runs
+                .map(|runs| (CELL.to_owned(), entries(runs)))
+                .into_iter()
+                .collect();
+        }
+        kernel
+    };
+    let whole = |name| of(name, [1_024, 1_024, 1_020, 1_020].map(Some));
+    let record = judge(&plan(2), vec![whole("a"), whole("b")]);
+    let [cell] = &record.kernels[1].dma[..] else {
+        panic!("{record:#?}")
+    };
+    let seeds = cell
+        .seeds
+        .iter()
+        .map(|one| (one.seed, one.repeats, one.dma.physical_runs.clone()));
+    let known = |runs| stopgap_guest::protocol::Known::Is(runs);
+    let expected = [(1, Some(true), known(1_024)), (2, Some(true), known(1_020))];
+    assert_eq!(seeds.collect::<Vec<_>>(), expected);
+    assert_eq!(record.against[0].rows[0].word, Word::Identical);
+    let back: Kernels = serde_json::from_str(&record.to_json()).unwrap();
+    assert_eq!(back, record);
+
+    for second in [Some(1_021), None] {
+        let other = of("b", [Some(1_024), Some(1_024), Some(1_020), second]);
+        let record = judge(&plan(2), vec![whole("a"), other]);
+        let row = &record.against[0].rows[0];
+        assert_eq!((row.word, row.standing), (Word::Void, Standing::Error));
+        assert!(
+            row.why
+                .contains("later kernel under layout 2 do not say the same of the IOMMU"),
+            "{}",
+            row.why
+        );
+        assert_eq!((&row.median, &row.mean), (&None, &None));
+    }
+    assert!(
+        judge(&plan(1), vec![kernel("a", &["1x1"])]).kernels[0]
+            .dma
+            .is_empty()
+    );
+}
+
+#[test]
+fn counts_read_back_what_they_print() {
+    for text in ["", "17749x300", "1x2 3x1 18446744073709551610x1"] {
+        assert_eq!(counts(text).to_string(), text);
+        let json = serde_json::to_string(&counts(text)).unwrap();
+        assert_eq!(serde_json::from_str::<Counts>(&json).unwrap(), counts(text));
+    }
+    assert_eq!(counts("3x1 1x1 3x4 9x0").to_string(), "1x1 3x5");
+    for wrong in ["1", "x", "1x", "1x-1", "1,2x3", "1x2x3"] {
+        assert!(
+            wrong.parse::<Counts>().unwrap_err().contains(wrong),
+            "{wrong}"
+        );
+    }
+    // What 64 bits do not hold no guest has counted.
+    for wrong in [
+        "18446744073709551615x2",
+        "1x18446744073709551615 2x1",
+        "18446744073709551615x1 1x1",
+    ] {
+        assert!(wrong.parse::<Counts>().is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn modes_are_clusters_with_a_gap_and_enough_in_them() {
+    let modes = |text: &str| {
+        let (modes, outside) = counts(text).modes();
+        let each = modes.iter().map(|mode| (mode.median, mode.operations));
+        (each.collect::<Vec<_>>(), outside)
+    };
+    // One value; values near each other, however many; nothing.
+    assert_eq!(modes("1000x100"), (vec![(1000, 100)], 0));
+    assert_eq!(modes("1000x50 1040x50 1080x50"), (vec![(1040, 150)], 0));
+    assert_eq!(modes(""), (vec![], 0));
+    // 5 % of 1,000 are 50: a gap of 50 parts, one of 49 does not.
+    assert_eq!(modes("1000x50 1049x50").0.len(), 1);
+    assert_eq!(modes("1000x50 1050x50").0.len(), 2);
+    // Of small counts a gap is 32 instructions.
+    assert_eq!(modes("40x50 71x50").0.len(), 1);
+    assert_eq!(modes("40x50 72x50").0.len(), 2);
+    // 4 of 100 are outside, 5 are a mode.
+    assert_eq!(modes("1000x96 9000x4"), (vec![(1000, 96)], 4));
+    assert_eq!(modes("1000x95 9000x5"), (vec![(1000, 95), (9000, 5)], 0));
+    // A tail in which no piece is large enough is outside as a whole.
+    assert_eq!(
+        modes("1000x90 2000x4 4000x4 8000x2"),
+        (vec![(1000, 90)], 10)
+    );
+    // One operation, and few.
+    assert_eq!(modes("1000x1"), (vec![(1000, 1)], 0));
+    assert_eq!(modes("1000x1 9000x1"), (vec![], 2));
+    assert_eq!(modes("1000x19 9000x1"), (vec![(1000, 19)], 1));
+}
+
+#[test]
+fn the_same_counts_are_identical_and_pass() {
+    let layouts = ["100x3 200x1"; 5];
+    let (row, against) = compared(&layouts, &layouts);
+    assert_eq!((row.word, row.standing), (Word::Identical, Standing::Pass));
+    assert_eq!(row.median.as_ref().unwrap().differences, [0.0; 5]);
+    assert_eq!(against.verdict.text, "identical: 1 of 1 identical");
+    assert_eq!(against.gate.standing, Standing::Pass);
+    // One count of one operation elsewhere is not identical.
+    let other = [
+        "100x3 200x1",
+        "100x3 200x1",
+        "100x3 200x1",
+        "100x3 200x1",
+        "100x2 101x1 199x1",
+    ];
+    let (row, _) = compared(&layouts, &other);
+    assert_eq!(row.word, Word::NoDifferenceProven);
+    assert_eq!(row.why, "median and mean are the same, and not each count");
+}
+
+/// The known regression: 62 instructions more in each operation, on layouts that differ by far more.
+#[test]
+fn sixty_two_instructions_are_found() {
+    let before = ["20000x90", "20400x90", "19000x90", "23000x90", "20001x90"];
+    let after = ["20062x90", "20462x90", "19062x90", "23062x90", "20063x90"];
+    let (row, against) = compared(&before, &after);
+    let median = row.median.unwrap();
+    assert_eq!(median.differences, [62.0; 5]);
+    assert_eq!((median.change, median.spread), (62.0, 0.0));
+    assert_eq!((row.word, row.standing), (Word::Longer, Standing::Fail));
+    assert_eq!(against.verdict.text, "longer: 1 of 1 longer by 0.31 %");
+    assert_eq!(
+        against.gate.text,
+        "fail: longer by more than 0.2 %: placement pbobench n=1000, map"
+    );
+    // The other way round it is shorter, and passes.
+    let (row, _) = compared(&after, &before);
+    assert_eq!((row.word, row.standing), (Word::Shorter, Standing::Pass));
+}
+
+/// A page-table page that comes and goes under one layout: the regression of 62 looks like an improvement of 9.8 % there.
+#[test]
+fn a_layout_that_says_otherwise_is_not_overruled() {
+    let before = ["20000x90", "20000x90", "20000x90", "20000x90", "20000x90"];
+    let after = ["20062x90", "20062x90", "18040x90", "20062x90", "20062x90"];
+    let (row, _) = compared(&before, &after);
+    assert_eq!(row.word, Word::NoDifferenceProven);
+    assert_eq!(row.why, "longer under some layouts, shorter under others");
+    assert_eq!(row.standing, Standing::CannotTell);
+}
+
+#[test]
+fn a_change_must_exceed_what_layouts_make_of_it() {
+    let before = ["1000x9"; 5];
+    // Differences of 50 to 100: the median 60 exceeds the spread of 50.
+    let (row, _) = compared(&before, &["1050x9", "1100x9", "1060x9", "1060x9", "1055x9"]);
+    assert_eq!(row.word, Word::Longer);
+    // Of 10 to 60: 50 does not exceed 50.
+    let (row, _) = compared(&before, &["1010x9", "1060x9", "1050x9", "1050x9", "1050x9"]);
+    assert_eq!(row.word, Word::NoDifferenceProven);
+    assert_eq!(row.why, "it does not exceed what layouts make of it");
+    // One layout without any difference.
+    let (row, _) = compared(&before, &["1000x9", "1060x9", "1060x9", "1060x9", "1060x9"]);
+    assert_eq!(row.why, "the same under some layouts, not under all");
+}
+
+#[test]
+fn few_layouts_prove_nothing() {
+    for layouts in 1..MIN_SEEDS {
+        let (row, against) = compared(&vec!["1000x9"; layouts], &vec!["2000x9"; layouts]);
+        assert_eq!(row.word, Word::NoDifferenceProven, "{layouts}");
+        assert!(row.why.ends_with("5 are needed"), "{}", row.why);
+        assert_eq!(row.median.unwrap().change.to_bits(), 1000_f64.to_bits());
+        assert_eq!(against.gate.standing, Standing::CannotTell);
+    }
+}
+
+#[test]
+fn counts_that_do_not_repeat_are_void() {
+    let layouts = ["1000x9"; 5];
+    for (first, second) in [
+        ("1000x9", "1001x9"),
+        ("1000x9", "1000x8 1001x1"),
+        ("1000x9", ""),
+    ] {
+        let mut broken = kernel("b", &layouts);
+        broken.boots[4] = boot(3, 0, &[("map", first)]);
+        broken.boots[5] = boot(3, 1, &[("map", second)]);
+        if second.is_empty() {
+            broken.boots[5].said.clear();
+        }
+        let judged = judge(&plan(5), vec![kernel("a", &layouts), broken]);
+        let row = &judged.against[0].rows[0];
+        assert_eq!((row.word, row.standing), (Word::Void, Standing::Error));
+        assert!(row.why.starts_with("the tool is at fault: "), "{}", row.why);
+        assert!(
+            row.why.contains("later kernel under layout 3"),
+            "{}",
+            row.why
+        );
+        assert!(row.median.is_none());
+        assert_eq!(judged.against[0].gate.standing, Standing::Error);
+        assert!(judged.against[0].verdict.text.starts_with("void: 1 of 1"));
+    }
+}
+
+/// Two boots do not say the same and two more are there: which of them count, if any do.
+#[test]
+fn one_boot_of_four_that_differs_is_set_aside_and_no_other() {
+    let layouts = ["1000x9"; 5];
+    for (said, aside) in [
+        (["1000x9", "1001x9", "1000x9", "1000x9"], Some(1)),
+        (["1001x9", "1000x9", "1000x9", "1000x9"], Some(0)),
+        (["1000x9", "1001x9", "1000x9", "1001x9"], None),
+        (["1000x9", "1001x9", "1000x9", "1002x9"], None),
+        (["1000x9", "1001x9", "1000x9", ""], None),
+    ] {
+        let mut broken = kernel("b", &layouts);
+        broken.boots.retain(|booted| booted.boot.seed != 3);
+        for (repetition, text) in (0..).zip(said) {
+            let mut one = boot(3, repetition, &[("map", text)]);
+            if text.is_empty() {
+                one.boot.whole = false; // it was cut short
+                one.said.clear();
+            }
+            broken.boots.push(one);
+        }
+        assert_eq!(differ(&broken.boots), [3]);
+        let judged = judge(&plan(5), vec![kernel("a", &layouts), broken]);
+        let boots = &judged.kernels[1].boots;
+        let which: Vec<u32> = boots
+            .iter()
+            .filter(|boot| boot.set_aside)
+            .map(|boot| boot.repetition)
+            .collect();
+        assert_eq!(which, Vec::from_iter(aside), "{said:?}");
+        let word = aside.map_or(Word::Void, |_| Word::Identical);
+        assert_eq!(judged.against[0].rows[0].word, word, "{said:?}");
+    }
+}
+
+/// A guest that was cut short has said less, and nothing wrong.
+#[test]
+fn a_boot_that_was_cut_short_is_left_out() {
+    let layouts = ["1000x9"; 6];
+    let mut short = kernel("b", &["1100x9"; 6]);
+    let last = short.boots.last_mut().unwrap();
+    last.boot.whole = false;
+    last.said.clear();
+    let judged = judge(&plan(6), vec![kernel("a", &layouts), short.clone()]);
+    let row = &judged.against[0].rows[0];
+    assert_eq!(row.seeds, [1, 2, 3, 4, 5]);
+    assert_eq!(row.word, Word::Longer);
+    assert_eq!(judged.kernels[1].cells[0].seeds[5].repeats, None);
+    // Of both repetitions: the layout is not there.
+    short.boots[10].boot.whole = false;
+    short.boots[10].said.clear();
+    let judged = judge(&plan(6), vec![kernel("a", &layouts), short]);
+    assert_eq!(judged.kernels[1].cells[0].seeds.len(), 5);
+    // Ctrl-C passes no gate, and is said.
+    let interrupted = Plan {
+        interrupted: true,
+        ..plan(5)
+    };
+    let same = vec![kernel("a", &layouts[1..]), kernel("b", &layouts[1..])];
+    let judged = judge(&interrupted, same);
+    assert_eq!(judged.against[0].gate.text, "cannot tell: interrupted");
+    assert!(
+        judged.against[0]
+            .verdict
+            .text
+            .ends_with("less was measured than was planned")
+    );
+}
+
+#[test]
+fn what_is_on_one_side_only_is_not_compared() {
+    let layouts = ["1000x9"; 5];
+    for (before, after, why) in [
+        (&layouts[..], &[][..], "the later kernel gave no figures"),
+        (&[], &layouts, "the first kernel gave no figures"),
+        (&[], &[], "neither kernel gave figures"),
+    ] {
+        let (row, against) = compared(before, after);
+        assert_eq!((row.word, &*row.why), (Word::Inconclusive, why));
+        assert_eq!(row.cell, CELL);
+        assert_eq!(against.gate.standing, Standing::CannotTell);
+        assert_eq!(against.verdict.word, Word::Inconclusive);
+    }
+    let (row, _) = compared(
+        &layouts,
+        &["1000x9", "1000x9", "1000x9", "1000x9", "1000x8"],
+    );
+    assert_eq!(
+        row.why,
+        "not the same work: 9 and 8 operations under layout 5"
+    );
+    // Nothing at all.
+    let judged = judge(&Plan::default(), vec![kernel("a", &[]), kernel("b", &[])]);
+    assert_eq!(
+        judged.against[0].verdict.text,
+        "inconclusive: nothing was measured"
+    );
+    assert_eq!(
+        judged.against[0].gate.text,
+        "cannot tell: nothing was measured"
+    );
+    assert!(judge(&Plan::default(), vec![]).against.is_empty());
+}
+
+/// The median is shorter, the rare operation so much longer that the mean is, too.
+#[test]
+fn median_and_mean_may_disagree() {
+    let (row, _) = compared(&["1000x96 5000x4"; 5], &["990x96 9000x4"; 5]);
+    assert_eq!((row.word, row.standing), (Word::Mixed, Standing::Fail));
+    assert_eq!(row.why, "the median is shorter, the mean longer");
+    // The median alone says nothing of it: the mean does.
+    let (row, _) = compared(&["1000x96 5000x4"; 5], &["1000x96 9000x4"; 5]);
+    assert_eq!((row.word, row.standing), (Word::Longer, Standing::Fail));
+    assert_eq!(row.why, "the mean; the median: identical");
+    assert_eq!(row.leading().unwrap().change.to_bits(), 160_f64.to_bits());
+}
+
+/// Two modes of about one half each: the median jumps by 8,000 because one operation of 101 changed sides.
+#[test]
+fn a_median_that_jumps_between_modes_is_not_called_by_itself() {
+    let before = ["1000x51 9000x50"; 5];
+    let after = ["1000x50 9000x51"; 5];
+    let (row, _) = compared(&before, &after);
+    assert_eq!(row.modes, [2, 2]);
+    assert_eq!(row.median.as_ref().unwrap().word, Word::Longer);
+    // The mean says the same, so it is called; by the mean it is little.
+    assert_eq!(row.word, Word::Longer);
+    // And where the mean does not, it is not.
+    let after = [
+        "900x50 9000x51",
+        "790x50 9000x51",
+        "1000x50 9000x51",
+        "850x50 9000x51",
+        "600x50 9000x51",
+    ];
+    let (row, _) = compared(&before, &after);
+    assert_eq!(row.median.as_ref().unwrap().word, Word::Longer);
+    assert_eq!(row.word, Word::NoDifferenceProven);
+    assert!(row.why.contains("several modes"), "{}", row.why);
+}
+
+#[test]
+fn a_margin_is_what_may_be_longer() {
+    // 0.1 to 0.19 % longer: proven or not, it is within the margin under every layout.
+    let (row, _) = compared(
+        &["100000x9"; 5],
+        &["100150x9", "100150x9", "100190x9", "100150x9", "100150x9"],
+    );
+    assert_eq!((row.word, row.standing), (Word::Longer, Standing::Pass));
+    // Under one layout it is not, and it is not proven: cannot tell.
+    let (row, _) = compared(
+        &["100000x9"; 5],
+        &["100000x9", "100300x9", "100100x9", "100100x9", "100100x9"],
+    );
+    assert_eq!(row.standing, Standing::CannotTell);
+    // Proven 0.15 %, under one layout 0.21: cannot tell.
+    let (row, _) = compared(
+        &["100000x9"; 5],
+        &["100150x9", "100150x9", "100210x9", "100150x9", "100150x9"],
+    );
+    assert_eq!(
+        (row.word, row.standing),
+        (Word::Longer, Standing::CannotTell)
+    );
+}
+
+#[test]
+fn configurations_decide_what_a_difference_is_of() {
+    let layouts = ["1000x9"; 5];
+    let cause = |before: Option<&str>, after: Option<&str>| {
+        let mut sides = [kernel("a", &layouts), kernel("b", &layouts)];
+        sides[0].config = before.map(str::to_owned);
+        sides[1].config = after.map(str::to_owned);
+        let judged = judge(&plan(5), sides.into());
+        (judged.against[0].cause, judged.against[0].config.len())
+    };
+    let text = "# Linux/x86\nCONFIG_A=y\n# CONFIG_B is not set\nCONFIG_C=\"x=y\"\n";
+    assert_eq!(cause(Some(text), Some(text)), (Cause::Code, 0));
+    assert_eq!(
+        cause(Some(text), Some("CONFIG_A=y\nCONFIG_C=\"x=y\"\nCONFIG_B=n")),
+        (Cause::Code, 0)
+    );
+    assert_eq!(
+        cause(Some(text), Some("CONFIG_A=m")),
+        (Cause::ConfigAndCode, 3)
+    );
+    assert_eq!(cause(None, Some(text)), (Cause::Unknown, 0));
+    let mut same = [kernel("a", &layouts), kernel("b", &layouts)];
+    same[1].kernel.sha256 = "a".to_owned();
+    let judged = judge(&plan(5), same.into());
+    assert_eq!(judged.against[0].cause, Cause::SameImage);
+
+    let differs = differences(
+        text,
+        "CONFIG_A=m\nCONFIG_0=y\r\nCONFIG_C=\"x=y\"\nnonsense\n# x",
+    );
+    let each: Vec<_> = differs
+        .iter()
+        .map(|of| (&*of.option, of.before.as_deref(), of.after.as_deref()))
+        .collect();
+    let expected = [
+        ("CONFIG_A", Some("y"), Some("m")),
+        ("CONFIG_0", None, Some("y")),
+        ("CONFIG_B", Some("n"), None),
+    ];
+    assert_eq!(each, expected);
+}
+
+#[test]
+fn more_kernels_are_each_against_the_first() {
+    let kernels = vec![
+        kernel("a", &["1000x9"; 5]),
+        kernel("b", &["1100x9"; 5]),
+        kernel("c", &["900x9"; 5]),
+    ];
+    let judged = judge(&plan(5), kernels);
+    let words: Vec<_> = judged
+        .against
+        .iter()
+        .map(|against| (against.before, against.after, against.verdict.word))
+        .collect();
+    assert_eq!(words, [(0, 1, Word::Longer), (0, 2, Word::Shorter)]);
+}
+
+#[test]
+fn what_it_cannot_tell_is_in_every_record() {
+    let judged = judge(
+        &plan(5),
+        vec![kernel("a", &["1000x9"; 5]), kernel("b", &["1000x9"; 5])],
+    );
+    for word in ["time", "caches", "TLB", "SMP", "contention"] {
+        assert!(
+            judged.cannot_tell.iter().any(|it| it.what.contains(word)),
+            "{word}"
+        );
+    }
+    assert_eq!(judged.unit, "guest instructions");
+    let read: Kernels = serde_json::from_str(&judged.to_json()).unwrap();
+    assert_eq!(read, judged);
+}
+
+#[test]
+fn functions_are_told_against_the_first_kernel() {
+    let kernels = ["a", "b"].map(|name| kernel(name, &["1000x9"; 5]));
+    let mut judged = judge(&plan(5), kernels.into());
+    let profiled = |kernel: usize, operation: &str, own: u64| Profiled {
+        kernel,
+        cell: CELL.to_owned(),
+        operation: operation.to_owned(),
+        profile: crate::functions::Profile::of(
+            2,
+            [
+                (vec!["do_mmap".to_owned()], own),
+                (vec!["do_mmap".to_owned(), "same".to_owned()], 8),
+            ],
+        ),
+    };
+    let profiles = vec![
+        profiled(0, "map", 200),
+        profiled(1, "map", 324),
+        // What one kernel alone has is compared with nothing.
+        profiled(1, "unmap", 10),
+    ];
+    judged.take_profiles(profiles);
+    let [grew] = &judged.functions[..] else {
+        panic!("{:#?}", judged.functions)
+    };
+    assert_eq!((&*grew.function, &*grew.operation), ("do_mmap", "map"));
+    assert_eq!(
+        (grew.before, grew.after, grew.difference),
+        (Some(100.0), Some(162.0), 62.0)
+    );
+    assert_eq!(judged.profiles.len(), 3);
+}
+
+fn any_pairs() -> impl Strategy<Value = Vec<(u64, u64)>> {
+    let count = prop_oneof![0..200u64, 1_000..1_100u64, 900..30_000u64];
+    prop::collection::vec((count, 0..30u64), 0..20)
+}
+
+fn any_layouts() -> impl Strategy<Value = Vec<(u64, i64)>> {
+    prop::collection::vec((500..2_000u64, -40..40i64), 1..8)
+}
+
+proptest! {
+    /// An operation each by itself, sorted: what a count is.
+    #[test]
+    fn counts_are_what_each_operation_by_itself_gives(pairs in any_pairs()) {
+        let counts = Counts::new(pairs.clone()).unwrap();
+        let mut each: Vec<u64> = pairs
+            .iter()
+            .flat_map(|&(count, times)| std::iter::repeat_n(count, usize::try_from(times).unwrap()))
+            .collect();
+        each.sort_unstable();
+        prop_assert_eq!(counts.operations(), each.len() as u64);
+        prop_assert_eq!(counts.total(), each.iter().sum::<u64>());
+        prop_assert_eq!(counts.least(), each.first().copied());
+        prop_assert_eq!(counts.most(), each.last().copied());
+        prop_assert_eq!(counts.median(), each.get(each.len().saturating_sub(1) / 2).copied());
+        prop_assert_eq!(counts.to_string().parse::<Counts>().unwrap(), counts.clone());
+
+        // Modes: no operation is lost, they ascend, between two there is a gap, and inside there is none.
+        let (modes, outside) = counts.modes();
+        let inside: u64 = modes.iter().map(|mode| mode.operations).sum();
+        prop_assert_eq!(inside + outside, each.len() as u64);
+        for pair in modes.windows(2) {
+            let gap = pair[1].least - pair[0].most;
+            prop_assert!(gap >= 32 && gap * 20 >= pair[0].most || outside > 0);
+            prop_assert!(gap >= 32);
+        }
+        for mode in &modes {
+            prop_assert!(mode.operations * 20 >= each.len() as u64);
+            let of: Vec<u64> = each.iter().copied().filter(|c| (mode.least..=mode.most).contains(c)).collect();
+            prop_assert_eq!(of.len() as u64, mode.operations);
+            prop_assert_eq!(of[(of.len() - 1) / 2], mode.median);
+            prop_assert!(of.windows(2).all(|two| two[1] - two[0] < 32 || (two[1] - two[0]) * 20 < two[0]));
+        }
+    }
+
+    /// Called is what has one sign on all layouts and is larger than their spread, by integers; swapped sides swap words.
+    #[test]
+    fn what_is_called_is_what_the_rule_says(layouts in any_layouts()) {
+        let text = |plus: &dyn Fn(i64) -> i64| -> Vec<String> {
+            let each = layouts.iter().map(|&(level, change)| (level, plus(change)));
+            each.map(|(level, change)| format!("{}x9", level.checked_add_signed(change).unwrap())).collect()
+        };
+        let (before, after) = (text(&|_| 0), text(&|change| change));
+        let borrow = |texts: &'_ [String]| -> Vec<String> { texts.to_vec() };
+        let (before, after) = (borrow(&before), borrow(&after));
+        let before: Vec<&str> = before.iter().map(|text| &**text).collect();
+        let after: Vec<&str> = after.iter().map(|text| &**text).collect();
+        let (there, against) = compared(&before, &after);
+        let (back, _) = compared(&after, &before);
+
+        let mut changes: Vec<i64> = layouts.iter().map(|layout| layout.1).collect();
+        changes.sort_unstable();
+        let n = changes.len();
+        // Twice the median, so that it is whole.
+        let twice = changes[(n - 1) / 2] + changes[n / 2];
+        let spread = changes[n - 1] - changes[0];
+        let expected = if changes.iter().all(|&change| change == 0) {
+            Word::Identical
+        } else if n >= 5 && changes[0] > 0 && twice > 2 * spread {
+            Word::Longer
+        } else if n >= 5 && changes[n - 1] < 0 && -twice > 2 * spread {
+            Word::Shorter
+        } else {
+            Word::NoDifferenceProven
+        };
+        prop_assert_eq!(there.word, expected);
+        let swapped = match expected {
+            Word::Longer => Word::Shorter,
+            Word::Shorter => Word::Longer,
+            same => same,
+        };
+        prop_assert_eq!(back.word, swapped);
+        prop_assert!(against.verdict.text.starts_with(&against.verdict.word.to_string()));
+        prop_assert!(against.gate.text.starts_with(&against.gate.standing.to_string()));
+        // A pass and a fail are never both: what fails there is shorter back.
+        if there.standing == Standing::Fail {
+            prop_assert_eq!(back.word, Word::Shorter);
+            prop_assert_eq!(back.standing, Standing::Pass);
+        }
+    }
+
+    /// The order in which guests came to their ends changes nothing.
+    #[test]
+    fn the_order_of_boots_is_nothing(seed in any::<u64>()) {
+        let mut shuffled = kernel("b", &["1100x9", "1101x9", "1102x9", "1103x9", "1104x9"]);
+        let a = kernel("a", &["1000x9"; 5]);
+        let mut random = stopgap_events::random::Random::new(seed);
+        let straight = judge(&plan(5), vec![a.clone(), shuffled.clone()]);
+        for last in (1..shuffled.boots.len()).rev() {
+            let other = random.below(last as u64 + 1) as usize;
+            shuffled.boots.swap(last, other);
+        }
+        let other = judge(&plan(5), vec![a, shuffled]);
+        prop_assert_eq!(straight.against, other.against);
+    }
+}

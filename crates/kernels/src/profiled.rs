@@ -1,0 +1,269 @@
+//! Which function grew: one more boot of each kernel, under the first layout, with the plugin that counts by function.
+//!
+//! The figures of the record are from boots without it. This boot's plan asks for the kernel's symbols as well, so it has an
+//! initramfs of its own.
+
+use std::path::{Path, PathBuf};
+
+use stopgap_events::machine::Missing;
+use stopgap_guest::mark::Operation;
+use stopgap_guest::protocol::{Cell, Plan, Transcript};
+use stopgap_kernel::{folder, signals};
+
+use crate::counted::{Counted, Symbols};
+use crate::judge::{Kernels, Profiled};
+use crate::qemu::Qemu;
+use crate::run::{Flags, Ready};
+use crate::{Architecture, Boot, Error, Folder, Initramfs, Module, Plugin, Result};
+
+/// Names the library, where it is not beside this program.
+const VARIABLE: &str = "STOPGAP_PLUGIN";
+const FILE: &str = "libstopgap_plugin.so";
+const BUILD: &str = "cargo build --release -p stopgap-plugin";
+
+/// Where a guest has the symbols of its kernel.
+const SYMBOLS: &str = "/proc/kallsyms";
+
+/// The most that is read of what the plugin wrote: a line for each function of each operation.
+const LARGEST_COUNTS: u64 = 256 << 20;
+
+/// A guest is slower with the plugin.
+const SLOWER: u32 = 4;
+
+/// Where the library is.
+pub(crate) fn plugin(architecture: Architecture) -> Result<PathBuf> {
+    if architecture != Architecture::X86_64 {
+        return Err(Error::Unsupported(format!(
+            "--functions: the plugin reads x86-64 instructions, the kernels are for {architecture}"
+        )));
+    }
+    let given = std::env::var_os(VARIABLE).map(PathBuf::from);
+    let beside = || {
+        let own = std::env::current_exe().ok()?;
+        Some(own.parent()?.join(FILE))
+    };
+    let found = given.or_else(beside);
+    // QEMU looks for it from its own folder.
+    let path = found.and_then(|path| path.canonicalize().ok());
+    path.filter(|path| path.is_file()).ok_or_else(|| {
+        Error::Unsupported(format!(
+            "--functions: no {FILE} beside this command: build it ({BUILD}), or name it with {VARIABLE}=FILE"
+        ))
+    })
+}
+
+/// Adds functions and their stacks to the record; what cannot be had is said there. A kernel that gave no figures has none here.
+/// Gives what is the tool's fault: operations of which plugin and guest, in one and the same boot, do not say the same.
+pub(crate) fn add(
+    record: &mut Kernels,
+    flags: &Flags,
+    program: &[u8],
+    plugin: &Path,
+    ready: &[Ready],
+    qemu: &Qemu,
+) -> Result<Vec<String>> {
+    let (mut profiles, mut faults) = (Vec::new(), Vec::new());
+    for (number, ready) in ready.iter().enumerate() {
+        if signals::interrupted() || record.kernels[number].cells.is_empty() {
+            continue;
+        }
+        let (booted, counts) = boot(flags, program, plugin, ready, qemu)?;
+        match of_boot(number, &flags.cells, &booted, counts) {
+            Ok(of) => {
+                profiles.extend(of.profiles);
+                for (what, why) in of.faults {
+                    let what = format!("{}: which functions, {what}", ready.image.name);
+                    faults.push(format!("{what}: {why}"));
+                    record.missing.push(Missing::new(what, why));
+                }
+            }
+            Err(why) => {
+                let what = format!("{}: which functions", ready.image.name);
+                record.missing.push(Missing::new(what, why));
+            }
+        }
+    }
+    record.take_profiles(profiles);
+    Ok(faults)
+}
+
+/// What one boot with the plugin came to.
+#[derive(Debug)]
+struct OfKernel {
+    profiles: Vec<Profiled>,
+    /// Cell and operation, and in what plugin and guest differ; it has no profile.
+    faults: Vec<(String, String)>,
+}
+
+/// Boots a kernel with the plugin. Returns the boot and what the plugin wrote.
+fn boot(
+    flags: &Flags,
+    program: &[u8],
+    plugin: &Path,
+    ready: &Ready,
+    qemu: &Qemu,
+) -> Result<(Boot, std::io::Result<Vec<u8>>)> {
+    let mut plan = Plan::new(flags.cells.clone());
+    plan.modules = ready.modules.iter().map(Module::path).collect();
+    plan.symbols = true;
+    // The plugin opens it by its name: in a folder where nobody else may make one.
+    let scratch = Folder::new()?;
+    let counts = scratch.path().join("functions");
+    let mut machine = ready.machine(flags, qemu, 1);
+    machine.initramfs = Initramfs::build(program, &plan.to_json(), &ready.modules, &[])?;
+    machine.limit = machine.limit.saturating_mul(SLOWER);
+    machine.plugin = Some(Plugin {
+        library: plugin.to_owned(),
+        arguments: vec![format!("out={}", counts.display())],
+    });
+    let boot = machine.run(signals::flag())?;
+    Ok((boot, folder::read(&counts, LARGEST_COUNTS)))
+}
+
+/// What a boot said and what the plugin wrote of it, put together.
+fn of_boot(
+    kernel: usize,
+    cells: &[Cell],
+    boot: &Boot,
+    counts: std::io::Result<Vec<u8>>,
+) -> std::result::Result<OfKernel, String> {
+    if !boot.is_whole() {
+        return Err(format!("with the plugin {}", boot.why));
+    }
+    let transcript = Transcript::read(&boot.lines).map_err(|wrong| wrong.to_string())?;
+    let symbols = transcript.files.get(&(None, SYMBOLS.to_owned()));
+    let symbols = symbols.ok_or_else(|| format!("the guest sent no {SYMBOLS}"))?;
+    let symbols = Symbols::parse(&String::from_utf8_lossy(symbols))?;
+    let written = counts.map_err(|error| format!("the plugin's file: {error}"))?;
+    let counted = Counted::parse(&String::from_utf8_lossy(&written))?;
+    let (mut profiles, mut faults) = (Vec::new(), Vec::new());
+    if counted.astray > 0 {
+        let why = format!(
+            "{} operations ended that the plugin did not see begin",
+            counted.astray
+        );
+        faults.push(("all".to_owned(), why));
+    }
+    for (place, cell) in (0u32..).zip(cells) {
+        // Of a cell that was not carried out to its end the guest says no counts, and there is nothing to profile.
+        if transcript.failed.iter().any(|(name, _)| *name == cell.name) {
+            continue;
+        }
+        for &operation in Operation::ALL {
+            // What counting costs, which the guest finds out before its first cell.
+            if operation == Operation::Nothing {
+                continue;
+            }
+            let (mark, operation) = (operation as u8, operation.word());
+            let said = transcript.counts(&cell.name, operation);
+            if let Err(why) = counted.agrees(place, mark, said) {
+                faults.push((format!("{}, {operation}", cell.name), why));
+                continue;
+            }
+            let profile = counted.profile(place, mark, &symbols);
+            profiles.extend(profile.map(|profile| Profiled {
+                kernel,
+                cell: cell.name.clone(),
+                operation: operation.to_owned(),
+                profile,
+            }));
+        }
+    }
+    Ok(OfKernel { profiles, faults })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::End;
+    use stopgap_events::units::Bytes;
+    use stopgap_guest::protocol::{Counts, Hello, Line, Unit, VERSION, chosen};
+
+    use super::*;
+
+    /// One round trip of 20 instructions, 8 of them in `do_mmap`; and what counting costs, which no cell counts.
+    const COUNTED: &str = "stopgap.plugin/1\nblock 1 ffffffff81000000 5 5\nwindow 0 4\ntook 20 1\nran 0 1 2 4\nwindow 0 11\ntook 2 80\nend 7\n";
+
+    fn boot(counts: &[(u64, u64)], failed: bool) -> Boot {
+        let mut lines = vec![Line::Hello(Hello {
+            version: VERSION,
+            release: "6.12.0".to_owned(),
+            build: "#1".to_owned(),
+            architecture: "x86_64".to_owned(),
+            cpu: None,
+            command_line: String::new(),
+            seed: 1,
+            unit: Unit::Instructions { per_tick: 1 },
+            overhead: 0,
+            page_size: Bytes::kib(4),
+            memory: Bytes::mib(900),
+            first_process: true,
+        })];
+        let name = "roundtrip".to_owned();
+        lines.push(if failed {
+            let why = "socket: refused".to_owned();
+            Line::Failed { name, why }
+        } else {
+            Line::Counts {
+                name,
+                operation: "round trip".to_owned(),
+                counts: Counts::try_from(counts.to_vec()).unwrap(),
+            }
+        });
+        lines.extend(Line::file(None, SYMBOLS, b"ffffffff81000000 T do_mmap\n"));
+        lines.push(Line::Done {
+            lines: lines.len() as u64,
+        });
+        Boot {
+            end: End::PoweredOff,
+            why: String::new(),
+            lines: lines.iter().map(ToString::to_string).collect(),
+            console: Vec::new(),
+            qemu_version: String::new(),
+            cpu: String::new(),
+            command_line: Vec::new(),
+            kernel_command_line: String::new(),
+            kernel_sha256: String::new(),
+            initramfs_sha256: String::new(),
+            seed: 1,
+            host_time: Duration::ZERO,
+        }
+    }
+
+    fn of(boot: &Boot, counted: &str) -> OfKernel {
+        let cells = chosen(&["roundtrip"]).unwrap();
+        of_boot(0, &cells, boot, Ok(counted.as_bytes().to_vec())).unwrap()
+    }
+
+    #[test]
+    fn the_plugins_windows_are_those_that_the_guest_counted_or_the_tool_is_at_fault() {
+        let same = of(&boot(&[(22, 1)], false), COUNTED);
+        assert!(same.faults.is_empty(), "{:?}", same.faults);
+        let [profiled] = &same.profiles[..] else {
+            panic!("{same:?}")
+        };
+        assert_eq!(profiled.profile.functions()["do_mmap"], 8);
+        for (counts, says) in [
+            (&[(22, 2)][..], "the plugin saw 1 operations, the guest 2"),
+            (&[(99, 1)], "the tool is at fault"),
+        ] {
+            let other = of(&boot(counts, false), COUNTED);
+            let [(what, why)] = &other.faults[..] else {
+                panic!("{other:?}")
+            };
+            assert_eq!(what, "roundtrip, round trip");
+            assert!(why.contains(says), "{why}");
+            assert!(other.profiles.is_empty());
+        }
+        let astray = COUNTED.replace("end 7", "astray 2\nend 8");
+        let astray = of(&boot(&[(22, 1)], false), &astray);
+        assert_eq!(astray.faults[0].0, "all");
+        // What the guest did not carry out to its end is said by the guest.
+        let failed = of(&boot(&[], true), COUNTED);
+        assert!(
+            failed.faults.is_empty() && failed.profiles.is_empty(),
+            "{failed:?}"
+        );
+    }
+}

@@ -1,0 +1,270 @@
+//! What the screen says, of comparisons that are judged here.
+
+use crate::judge::{Boot, Booted, Emulator, Function, Measured, Plan, Said, judge};
+use stopgap_events::machine::Missing;
+use stopgap_guest::protocol::Dma;
+
+use super::*;
+
+fn measured(name: &str, config: &str, counts: &str) -> Measured {
+    let boots = (1..=5).flat_map(|seed| [(seed, 0), (seed, 1)]);
+    let booted = |(seed, repetition)| Booted {
+        boot: Boot {
+            seed,
+            repetition,
+            whole: true,
+            end: "powered off".to_owned(),
+            last_lines: Vec::new(),
+            set_aside: false,
+        },
+        said: vec![Said {
+            cell: "pbobench N=1000".to_owned(),
+            operation: "churn".to_owned(),
+            counts: counts.parse().unwrap(),
+        }],
+        dma: Vec::new(),
+        missing: Vec::new(),
+    };
+    Measured {
+        kernel: Kernel {
+            name: name.to_owned(),
+            release: Some("6.1.0".to_owned()),
+            architecture: "x86_64".to_owned(),
+            sha256: name.repeat(64),
+            initramfs_sha256: String::new(),
+            config_from: "the package".to_owned(),
+            modules: Vec::new(),
+            command_line: Vec::new(),
+            boots: Vec::new(),
+            cells: Vec::new(),
+            dma: Vec::new(),
+        },
+        config: (!config.is_empty()).then(|| config.to_owned()),
+        boots: boots.map(booted).collect(),
+    }
+}
+
+fn judged(kernels: Vec<Measured>) -> Kernels {
+    let plan = Plan {
+        margin: 0.002,
+        seeds: (1..=5).collect(),
+        cells: vec!["pbobench N=1000".to_owned()],
+        emulator: Emulator {
+            qemu: Some("7.2.22".to_owned()),
+            cpu: Some("max,-erms".to_owned()),
+        },
+        ..Plan::default()
+    };
+    judge(&plan, kernels)
+}
+
+fn shown(record: &Kernels) -> String {
+    let style = Style {
+        width: 200,
+        colour: false,
+    };
+    let text = screen(record, "/tmp/a.json", style);
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 120),
+        "{text}"
+    );
+    text
+}
+
+fn holds(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+}
+
+#[test]
+fn the_answer_its_cause_its_rows_and_its_limits() {
+    let options: String = (0..20).map(|n| format!("CONFIG_{n:02}=y\n")).collect();
+    let before = measured("a", &options, "21888x90");
+    let after = measured("b", "CONFIG_00=m\n", "17749x90");
+    let text = shown(&judged(vec![before, after]));
+    holds(
+        &text,
+        &[
+            "A a, 6.1.0, x86_64, sha256 aaaaaaaaaaaa\n",
+            "B against A: shorter: 1 of 1 shorter by 18.91 %",
+            "a difference is of config + code: 20 options differ, 1 of which both know: CONFIG_00 y -> m, CONFIG_01 y -> (not there)",
+            "and 12 more in the record",
+            "gate, margin 0.2 %: pass: under no layout longer by more than 0.2 %",
+            "pbobench N=1000 churn  21,888  17,749  -4,139  -18.91       0         shorter",
+            "what this cannot tell\n  time: a guest instruction has no duration",
+            "SMP, contention",
+            "caches, TLB",
+            "5 layouts, each booted 2 times; QEMU 7.2.22, CPU max,-erms",
+            "record /tmp/a.json\n",
+        ],
+    );
+    // Nothing of it is called a time.
+    assert!(!text.contains(" ns") && !text.contains(" us "), "{text}");
+}
+
+#[test]
+fn three_kernels_stand_side_by_side() {
+    let kernels = [("a", "100x9"), ("b", "150x9"), ("c", "100x9")];
+    let record = judged(
+        kernels
+            .map(|(name, counts)| measured(name, "CONFIG_A=y", counts))
+            .into(),
+    );
+    let text = shown(&record);
+    holds(
+        &text,
+        &[
+            "B against A: longer: 1 of 1 longer by 50.00 %",
+            "C against A: identical: 1 of 1 identical",
+            "a difference is of code: the configurations are the same",
+            "median guest instructions",
+            "150 (+50.0 %)",
+            "gate, margin 0.2 %: fail: longer by more than 0.2 %: pbobench N=1000, churn",
+        ],
+    );
+}
+
+#[test]
+fn modes_and_means_are_named() {
+    // Two modes a side; the rare operation became longer, which the mean alone sees.
+    let before = measured("a", "", "1000x50 2000x46 9000x4");
+    let after = measured("b", "", "1000x50 2000x46 9900x4");
+    let text = shown(&judged(vec![before, after]));
+    holds(
+        &text,
+        &[
+            "2, 2  longer (mean)",
+            "pbobench N=1000, churn: the mean; the median: identical",
+            "and of configuration for all that is known: A the package; B the package",
+            "1,780",
+            "+36",
+        ],
+    );
+}
+
+#[test]
+fn a_boot_that_was_set_aside_is_told() {
+    let mut record = judged(vec![measured("a", "", "1x9"), measured("b", "", "1x9")]);
+    assert!(!shown(&record).contains("set aside"));
+    record.kernels[1].boots[4].set_aside = true;
+    let told = "B: 1 of 10 boots set aside, the first under layout 3: its counts are not those of the layout's others";
+    holds(&shown(&record), &[told]);
+}
+
+#[test]
+fn a_kernel_that_did_not_boot_shows_its_last_lines() {
+    let mut broken = measured("b", "", "1x9");
+    broken.boots.truncate(1);
+    let boot = &mut broken.boots[0].boot;
+    boot.whole = false;
+    boot.end = "the kernel panicked: no init".to_owned();
+    boot.last_lines = (0..40).map(|n| format!("line {n}\u{1b}[2J")).collect();
+    broken.boots[0].said.clear();
+    broken.boots[0].missing = vec![Missing::new("vgem", "no device"); 1];
+    let mut record = judged(vec![measured("a", "", "1x9"), broken]);
+    let text = shown(&record);
+    holds(
+        &text,
+        &[
+            "B: 1 of 1 boots gave no result; layout 1: the kernel panicked: no init",
+            "| line 39\\u{1b}[2J",
+            "not measured: b: vgem: no device",
+            "B against A: inconclusive: 1 of 1 inconclusive",
+            "pbobench N=1000, churn: the later kernel gave no figures",
+        ],
+    );
+    assert!(
+        !text.contains("line 27") && text.contains("line 28"),
+        "{text}"
+    );
+    record.interrupted = true;
+    assert!(shown(&record).contains("B: 1 boots were interrupted"));
+}
+
+#[test]
+fn what_the_iommu_took_stands_under_the_rows() {
+    let dma = |runs: u64, tables: &str| {
+        let text = format!(
+            "{{\"entries\": {{\"by_size\": {{\"4096\": {runs}, \"2097152\": 1}}, \"source\": \"computed\"}},
+              \"physical_runs\": {runs}, \"table_pages\": {tables}, \"copied_bytes\": 32768}}"
+        );
+        vec![(
+            "vfio 4K".to_owned(),
+            Dma::from_json(text.as_bytes()).unwrap(),
+        )]
+    };
+    let mut kernels = ["a", "b", "c"].map(|name| measured(name, "", "1x9"));
+    for (number, booted) in kernels[0].boots.iter_mut().enumerate() {
+        booted.dma = dma(1_020 + number as u64 / 2, "2");
+    }
+    for booted in &mut kernels[1].boots {
+        booted.dma = dma(1_024, "{\"unknown\": \"not counted before 6.11\"}");
+    }
+    let mut record = judged(kernels.into());
+    // The plan of these tests has another cell.
+    assert!(shown(&record).lines().all(|line| !line.contains("IOMMU")));
+    let plan = Plan {
+        seeds: (1..=5).collect(),
+        cells: vec!["vfio 4K".to_owned()],
+        ..Plan::default()
+    };
+    let mut kernels = ["a", "b", "c"].map(|name| measured(name, "", "1x9"));
+    for (number, booted) in kernels[0].boots.iter_mut().enumerate() {
+        booted.dma = dma(1_020 + number as u64 / 2, "2");
+    }
+    for booted in &mut kernels[1].boots {
+        booted.dma = dma(1_024, "{\"unknown\": \"not counted before 6.11\"}");
+    }
+    record = judge(&plan, kernels.into());
+    let text = shown(&record);
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    holds(
+        &words,
+        &[
+            "for DMA kernel IOMMU entries",
+            "1,020 of 4 KiB, 1 of 2 MiB (computed) or 4 more 1,020 or 4 more 2 32 KiB, as sent",
+            "vfio 4K B 1,024 of 4 KiB, 1 of 2 MiB (computed) 1,024 unknown 32 KiB, as sent",
+            "vfio 4K C - - - -",
+            "unknown: B, table pages: not counted before 6.11",
+        ],
+    );
+    assert_eq!(text.matches("not counted before").count(), 1, "{text}");
+}
+
+#[test]
+fn functions_that_grew_stand_under_the_rows() {
+    let mut record = judged(vec![measured("a", "", "1x9"), measured("b", "", "2x9")]);
+    record.functions = (0..14)
+        .map(|n| Function {
+            before_kernel: 0,
+            after_kernel: 1,
+            cell: "pbobench N=1000".to_owned(),
+            operation: "map".to_owned(),
+            function: if n == 7 {
+                "do_mmap".to_owned()
+            } else {
+                format!("f{n}")
+            },
+            before: (n > 0).then_some(100.0),
+            after: Some(100.0),
+            difference: if n == 7 { 62.0 } else { 0.0 },
+        })
+        .collect();
+    let text = shown(&record);
+    holds(&text, &["do_mmap", "+62.0", "and 2 more in the record"]);
+    let first = text.lines().position(|line| line.contains("do_mmap"));
+    let other = text.lines().position(|line| line.contains("f1 "));
+    assert!(first < other, "{text}");
+}
+
+#[test]
+fn counts_are_whole_where_they_are() {
+    assert_eq!(count(17_749.0), "17,749");
+    assert_eq!(count(17_749.96), "17,749.9");
+    assert_eq!(count(0.0), "0");
+    assert_eq!(signed(-4_139.0, count), "-4,139");
+    assert_eq!(signed(0.0, count), "0");
+    assert_eq!(letter(0), "A");
+    assert_eq!(letter(26), "#27");
+}
