@@ -352,7 +352,7 @@ mod tests {
         let releases = stopgap_models::reclaim::Release::ALL
             .iter()
             .map(|release| release.word());
-        let loads = stopgap_models::reclaim::Load::ALL
+        let loads = stopgap_events::reclaim::Load::ALL
             .iter()
             .map(|load| load.word());
         for word in policies.chain(releases).chain(loads) {

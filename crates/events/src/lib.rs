@@ -5,6 +5,8 @@
 //!   any load ([`machine::Now`]). `kernel` reads them, `stats` keeps them, `report` prints them.
 //! * [`memory`]: memory events (map, unmap, protect, touch), the input of probes and models alike.
 //! * [`workload`]: the built-in workloads, each one definition: an iterator of memory events.
+//! * [`roundtrip`]: a client and a server that talk, as the probe measures and the model runs them.
+//! * [`reclaim`]: the loads that make memory short, for the probe and the model.
 //! * [`snapshot`]: physical memory as it lies at one moment, and its file.
 //! * [`question`]: the four questions; [`words`]: one word for each thing to choose from.
 //! * [`bounded`]: reads what must be in memory as a whole, up to a limit.
@@ -19,6 +21,8 @@ pub mod memory;
 pub mod question;
 pub mod random;
 pub mod range;
+pub mod reclaim;
+pub mod roundtrip;
 pub mod snapshot;
 pub mod units;
 pub mod words;

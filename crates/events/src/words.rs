@@ -1,5 +1,19 @@
 //! One word for each thing that people and scripts choose from.
 
+use std::fmt::Display;
+
+/// Returns the one of `choices` that is written `word`.
+///
+/// # Errors
+/// A sentence that names `what` was looked for and all the choices.
+pub fn one_of<T: Copy + Display>(what: &str, word: &str, choices: &[T]) -> Result<T, String> {
+    let found = choices.iter().find(|choice| choice.to_string() == word);
+    found.copied().ok_or_else(|| {
+        let words: Vec<String> = choices.iter().map(T::to_string).collect();
+        format!("unknown {what} '{word}'; there are {}", words.join(", "))
+    })
+}
+
 /// Gives an enum without data its words: `ALL` in the order given, `word`, `Display` (padded as
 /// asked) and `FromStr`, whose error names all the words. `$what` is what one of them is called
 /// there.
@@ -29,14 +43,7 @@ macro_rules! words {
             type Err = String;
 
             fn from_str(word: &str) -> ::std::result::Result<$name, String> {
-                $name::ALL
-                    .iter()
-                    .copied()
-                    .find(|one| one.word() == word)
-                    .ok_or_else(|| {
-                        let words = [$($word),+].join(", ");
-                        format!("unknown {} '{word}'; there are {words}", $what)
-                    })
+                $crate::words::one_of($what, word, $name::ALL)
             }
         }
     };

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::event::{FdSetElement, PollFd, PollFlags, epoll, poll};
 use rustix::io::Errno;
 
-use stopgap_events::words;
+pub use stopgap_events::roundtrip::Wait;
 
 use crate::error::{Error, Result};
 
@@ -91,19 +91,6 @@ pub const MOST_GATHERED: usize = 1024;
 /// Descriptors that select(2) takes with the C library's `fd_set` (`FD_SETSIZE`); the kernel
 /// itself takes more.
 pub const MOST_SELECTED: usize = 1024;
-
-/// A way to wait until one of several sockets can be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Wait {
-    /// select(2).
-    Select,
-    /// poll(2).
-    Poll,
-    /// epoll_wait(2), level-triggered.
-    Epoll,
-}
-
-words!(Wait, "way to wait", Select "select", Poll "poll", Epoll "epoll");
 
 /// Waits for several sockets in one way.
 pub struct Waiter<'e>(Inner<'e>);

@@ -42,7 +42,7 @@ pub use meter::Cause;
 pub use outcome::{OutOfMemoryPoint, Outcome};
 pub use prices::Prices;
 pub use row::{not_validated, prices, row};
-pub use setting::{BLOCK, Kernel, Load, Lru, OBJECT, PAGE, Policy, Release, Setting, SettingError};
+pub use setting::{BLOCK, Kernel, Lru, OBJECT, PAGE, Policy, Release, Setting, SettingError};
 
 /// Runs `setting` at `prices`.
 ///

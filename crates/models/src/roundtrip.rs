@@ -22,7 +22,6 @@
 //!
 //! `scheduler` has the run queues, `socket` who waits for what, `program` the two tasks, `machine` the events.
 
-mod cell;
 mod machine;
 mod outcome;
 mod prices;
@@ -31,11 +30,11 @@ mod row;
 mod scheduler;
 mod socket;
 
+use stopgap_events::roundtrip::{Cell, Cpus};
+use stopgap_events::units::Nanos;
 use stopgap_events::words;
+use thiserror::Error;
 
-pub use cell::{
-    Cell, CellError, ClientPolicy, ClientWait, Cpus, Kernel, MOST_BATCH, Reply, ServerWait,
-};
 pub use outcome::{Cause, Outcome, Side, Why};
 pub use prices::Prices;
 pub use row::{cells, note_bistable, prices, row};
@@ -51,6 +50,51 @@ pub enum Rules {
 }
 
 words!(Rules, "policy", Linux2_6_35 "linux-2.6.35", Linux6_12 "linux-6.12");
+
+/// Largest batch: a message alone in a buffer takes some 768 bytes of a send buffer of 212,992, and a sender that
+/// waits for room, which the model does not have, begins at 277.
+pub const MOST_BATCH: u32 = 256;
+/// Most descriptors: more than a process may have open by default.
+const MOST_DESCRIPTORS: u32 = 1 << 20;
+/// Longest work or thinking of a round trip.
+const MOST_TIME: Nanos = Nanos::secs(1);
+
+/// Why a cell cannot be run.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum CellError {
+    /// A batch of none, or of more than fit.
+    #[error(
+        "a batch of {0}: give 1 to {MOST_BATCH}; a larger one fills the socket's buffer, which is not modelled"
+    )]
+    Batch(u32),
+    /// Descriptors: none, or more than there can be.
+    #[error("K of {0}: give 1 to {MOST_DESCRIPTORS} descriptors")]
+    Descriptors(u32),
+    /// Work or thinking that is no round trip any more.
+    #[error("{0} of work or thinking a round trip: give at most {MOST_TIME}")]
+    Time(Nanos),
+    /// The model moves no task between CPUs.
+    #[error("placed freely: give one CPU or two; the model does not move tasks between CPUs")]
+    Free,
+}
+
+fn validate(cell: &Cell) -> Result<(), CellError> {
+    if cell.batch == 0 || cell.batch > MOST_BATCH {
+        return Err(CellError::Batch(cell.batch));
+    }
+    if cell.descriptors == 0 || cell.descriptors > MOST_DESCRIPTORS {
+        return Err(CellError::Descriptors(cell.descriptors));
+    }
+    let work = Nanos(cell.work.0.saturating_mul(u64::from(cell.batch)));
+    if work.max(cell.think) > MOST_TIME {
+        return Err(CellError::Time(work.max(cell.think)));
+    }
+    if cell.cpus == Cpus::Free {
+        return Err(CellError::Free);
+    }
+    Ok(())
+}
 
 /// Runs `cell` by `rules`: first some round trips that do not count, then `round_trips` that do.
 ///
@@ -68,7 +112,7 @@ pub fn run(
     seed: u64,
     stop: &dyn Fn() -> bool,
 ) -> Result<Outcome, CellError> {
-    cell.validate()?;
+    validate(cell)?;
     Ok(machine::Machine::new(cell, rules, prices, seed).run(round_trips, stop))
 }
 

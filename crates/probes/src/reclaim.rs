@@ -23,7 +23,7 @@ mod set;
 mod shrinker;
 mod threads;
 
-pub use parameters::{Load, Mode, PressureParameters, Reclaim};
+pub use parameters::{Mode, PressureParameters, Reclaim};
 pub use pressure::{Hold, Scanned, beside_held};
 pub use stopgap_kernel::holds::Way;
 

@@ -22,7 +22,6 @@
 //! their switches, `prices` times their steps, `run` starts them, `judge` answers. `fixed` has them do a given number of round trips,
 //! for who measures something else by it. `x11` asks the same of a real X server.
 
-mod cell;
 mod client;
 mod fixed;
 mod judge;
@@ -39,9 +38,8 @@ use stopgap_kernel::System;
 use stopgap_kernel::ipc::{MOST_GATHERED, MOST_SELECTED};
 use stopgap_stats::record::Answer;
 
-pub use cell::{Cell, ClientWait, Cpus, Policy, Reply};
 pub use fixed::{Cost, fixed};
-pub use stopgap_kernel::ipc::Wait;
+pub use stopgap_events::roundtrip::{Cell, ClientPolicy, ClientWait, Cpus, Kernel, Reply, Wait};
 pub use x11::X11;
 
 use crate::contract::{Context, Measured, Plan, Probe, ProbeError};
@@ -90,7 +88,7 @@ pub struct Matrix {
     /// Where both run.
     pub cpus: Vec<Cpus>,
     /// The client's policy.
-    pub policies: Vec<Policy>,
+    pub policies: Vec<ClientPolicy>,
 }
 
 impl Default for Matrix {
@@ -105,7 +103,7 @@ impl Default for Matrix {
             batches: vec![1],
             replies: vec![Reply::Together],
             cpus: vec![Cpus::One],
-            policies: vec![Policy::Other],
+            policies: vec![ClientPolicy::Other],
         }
     }
 }
@@ -184,7 +182,7 @@ impl Roundtrip {
                 many,
                 each,
                 Cell {
-                    policy: Policy::Batch,
+                    policy: ClientPolicy::Batch,
                     ..each
                 },
                 Cell {

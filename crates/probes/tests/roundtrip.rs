@@ -11,7 +11,9 @@ use stopgap_kernel::journal::Journal;
 use stopgap_kernel::tasks::Tasks;
 use stopgap_kernel::{Linux, System};
 use stopgap_probes::contract::Measured;
-use stopgap_probes::roundtrip::{Cell, ClientWait, Cpus, Policy, Reply, Roundtrip, Wait, fixed};
+use stopgap_probes::roundtrip::{
+    Cell, ClientPolicy, ClientWait, Cpus, Reply, Roundtrip, Wait, fixed,
+};
 use stopgap_probes::{Context, Probe};
 use stopgap_stats::record::{Answer, Series};
 use stopgap_stats::verdict::Word;
@@ -169,7 +171,7 @@ fn a_write_per_reply_costs_ten_times_the_single_writev() {
         ..together
     };
     let batch = Cell {
-        policy: Policy::Batch,
+        policy: ClientPolicy::Batch,
         ..each
     };
     let answer = ask_anyway(&of(&[together, each, batch], 3), Nanos::millis(1_200));

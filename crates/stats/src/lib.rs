@@ -37,6 +37,7 @@ pub mod quantile;
 pub mod read;
 pub mod record;
 pub mod replay;
+pub mod roundtrip;
 pub mod separation;
 pub mod verdict;
 pub mod watch;

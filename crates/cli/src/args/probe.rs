@@ -1,14 +1,15 @@
 //! Flags of `probe`, question by question.
 
 use clap::Subcommand;
+use stopgap_events::reclaim::Load;
+use stopgap_events::roundtrip::{ClientPolicy, ClientWait, Cpus, Reply, Wait};
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::devices::pci::PciAddress;
 use stopgap_probes::chunks::{Ratio, Strategy};
 use stopgap_probes::placement::Backend;
-use stopgap_probes::reclaim::{Load, Mode};
-use stopgap_probes::roundtrip::{ClientWait, Cpus, Policy, Reply, Wait};
+use stopgap_probes::reclaim::Mode;
 
-use super::values::{MOST_OPERATIONS, MOST_RUNS, between, few, size, time};
+use super::values::{MOST_OPERATIONS, MOST_RUNS, between, few, live_load, size, time};
 use super::{Common, GemSyslatencyFlags, WakeupFlags};
 
 #[derive(Debug, clap::Args)]
@@ -129,7 +130,7 @@ pub(crate) struct RoundtripFlags {
     pub(crate) on: Vec<Cpus>,
     /// The client's scheduling policy: other, batch [default: other].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub(crate) policy: Vec<Policy>,
+    pub(crate) policy: Vec<ClientPolicy>,
     /// Ask a real X server instead: Xvfb with 500 windows, xwininfo -root -tree, 30 runs on one CPU, on two
     /// and placed freely (packages xvfb and x11-utils).
     #[arg(long, conflicts_with_all = ["client", "server", "k", "work", "batch", "reply", "on",
@@ -161,7 +162,7 @@ pub(crate) struct ReclaimFlags {
     /// What makes memory short: refault (a file slightly larger than its room, round and round), stream (a
     /// file that never ends), populate (blocks, slightly more than the room; needs swap), mixed (refault, and
     /// a block at a time).
-    #[arg(long, value_name = "LOAD", default_value = "mixed")]
+    #[arg(long, value_name = "LOAD", default_value = "mixed", value_parser = live_load)]
     pub(crate) load: Load,
     /// Load: limit of the memory cgroup, the held set included.
     #[arg(long, value_name = "SIZE", default_value = "128M", value_parser = size)]

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use stopgap_events::reclaim::Load;
 use stopgap_events::units::{Bytes, Nanos};
-use stopgap_models::reclaim::{Kernel, Load, Lru, Release};
+use stopgap_models::reclaim::{Kernel, Lru, Release};
 
 use super::replay::RecordFlags;
 use super::values::{size, time};

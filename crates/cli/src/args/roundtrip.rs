@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
+use stopgap_events::roundtrip::{ClientPolicy, ClientWait, Cpus, Reply, Wait};
 use stopgap_events::units::Nanos;
-use stopgap_models::roundtrip::{ClientPolicy, ClientWait, Cpus, Reply, ServerWait};
 
 use super::replay::RecordFlags;
-use super::values::{count, time, yes_no};
+use super::values::{count, fixed_cpus, time, yes_no};
 
 /// Each combination of what is given is carried out, by each policy.
 #[derive(Debug, clap::Args)]
@@ -30,7 +30,7 @@ pub(crate) struct ReplayRoundtrip {
         value_delimiter = ',',
         default_value = "poll"
     )]
-    pub(crate) server: Vec<ServerWait>,
+    pub(crate) server: Vec<Wait>,
     /// Descriptors that the server waits for, all but one idle.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1")]
     pub(crate) k: Vec<u32>,
@@ -56,7 +56,8 @@ pub(crate) struct ReplayRoundtrip {
         long,
         value_name = "LIST",
         value_delimiter = ',',
-        default_value = "one"
+        default_value = "one",
+        value_parser = fixed_cpus
     )]
     pub(crate) on: Vec<Cpus>,
     /// The client's scheduling policy: other, batch.

@@ -1,7 +1,10 @@
 //! Values of flags, as people write them.
 
 use stopgap_chunks::iommu::PageSizes;
+use stopgap_events::reclaim::Load;
+use stopgap_events::roundtrip::Cpus;
 use stopgap_events::units::{Bytes, Nanos};
+use stopgap_events::words;
 use stopgap_placement::Direction;
 use stopgap_report::text::thousands;
 
@@ -98,6 +101,16 @@ pub(super) fn yes_no(text: &str) -> Result<bool, String> {
         "no" => Ok(false),
         _ => Err(format!("'{text}' is neither yes nor no")),
     }
+}
+
+/// A load that the probe runs; the model has more.
+pub(super) fn live_load(text: &str) -> Result<Load, String> {
+    words::one_of("load", text, Load::LIVE)
+}
+
+/// A placement that the model has; the probe has more.
+pub(super) fn fixed_cpus(text: &str) -> Result<Cpus, String> {
+    words::one_of("placement on CPUs", text, &[Cpus::One, Cpus::Two])
 }
 
 /// Page sizes of an IOMMU.

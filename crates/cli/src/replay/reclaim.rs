@@ -3,12 +3,13 @@
 use std::process::ExitCode;
 
 use stopgap_events::question::Question;
+use stopgap_events::reclaim::Load;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::{Linux, signals};
 use stopgap_models::reclaim::{
-    self as model, Kernel, Load, Lru, Policy, Prices, Release, Setting, advice, mail,
-    not_validated, prices, row,
+    self as model, Kernel, Lru, Policy, Prices, Release, Setting, advice, mail, not_validated,
+    prices, row,
 };
 use stopgap_report::replay as tables;
 use stopgap_report::text::plain;

@@ -5,12 +5,12 @@ mod trace;
 use std::process::ExitCode;
 
 use stopgap_events::question::Question;
+use stopgap_events::roundtrip::{Cell, ClientWait};
 use stopgap_events::units::Nanos;
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::{Linux, signals};
 use stopgap_models::roundtrip::{
-    Cell, ClientWait, Prices, Rules, cells as measured_cells, note_bistable, prices, row,
-    run as model,
+    Prices, Rules, cells as measured_cells, note_bistable, prices, row, run as model,
 };
 use stopgap_report::replay as tables;
 use stopgap_report::text::plain;

@@ -9,6 +9,7 @@
 //! huge pages, reading ahead of the reader.
 
 use stopgap_events::random::Random;
+use stopgap_events::reclaim::Load;
 use stopgap_stats::histogram::Histogram;
 
 use super::driver::OBJECT_PAGES;
@@ -17,7 +18,7 @@ use super::meter::{Cause, Meter};
 use super::outcome::{OutOfMemoryPoint, Outcome};
 use super::prices::Prices;
 use super::seen::Seen;
-use super::setting::{BLOCK, Load, PAGE, Policy, Setting};
+use super::setting::{BLOCK, PAGE, Policy, Setting};
 
 /// CPUs of the mail's machine, as modelled.
 const CPUS: usize = 4;

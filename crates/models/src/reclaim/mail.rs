@@ -1,8 +1,9 @@
 //! Mail 004's figures beside the model's.
 
+use stopgap_events::reclaim::Load;
 use stopgap_stats::replay::ReclaimRow;
 
-use super::{Load, Policy, Release};
+use super::{Policy, Release};
 
 /// Mean of a 2 MiB allocation in mail 004, in microseconds, by how memory is held. `lock_vma` is [`Policy::Mlock`], `tip`
 /// is [`Policy::Held`], `mapping` is [`Policy::Mapping`] with [`Release::SecondPass`].

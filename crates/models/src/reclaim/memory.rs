@@ -8,6 +8,8 @@
 //! lowest each task reclaims for itself. Left out: charging ahead by 64 pages, zones,
 //! compaction.
 
+use stopgap_events::reclaim::Load;
+
 use super::balance::Balance;
 use super::driver::Driver;
 use super::meter::{Cause, Meter};
@@ -18,7 +20,7 @@ use super::pages::{
 };
 use super::prices::Prices;
 use super::seen::Seen;
-use super::setting::{BLOCK, Kernel, Load, Lru, PAGE, Policy, Setting};
+use super::setting::{BLOCK, Kernel, Lru, PAGE, Policy, Setting};
 use super::workingset::{Shadow, Sizes, WorkingSet};
 
 /// Pages that one call of reclaim wants: `SWAP_CLUSTER_MAX`.

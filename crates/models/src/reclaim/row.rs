@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use stopgap_events::machine::Missing;
+use stopgap_events::reclaim::Load;
 use stopgap_stats::quantile::quantile;
 use stopgap_stats::record::{Answer, Parameter, Series};
 use stopgap_stats::replay::chunks::Assumption;
 use stopgap_stats::replay::{Allocation, MeasuredScans, OutOfMemory, ReclaimRow};
 
-use super::{Load, Lru, Outcome, PAGE, Policy, Prices, Setting};
+use super::{Lru, Outcome, PAGE, Policy, Prices, Setting};
 
 /// The probe's series.
 const RATIO: &str = "scanned per reclaimed";

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use stopgap_events::reclaim::Load;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_events::words;
 use thiserror::Error;
@@ -44,23 +45,6 @@ pub enum Release {
     Single,
 }
 words!(Release, "release path", SecondPass "second-pass", Batch "batch", BatchResched "batch-resched", Single "single");
-
-/// What makes memory short. The first four as the live probe does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Load {
-    /// One task reads a file slightly larger than its room, round and round.
-    Refault,
-    /// One task reads what it never reads again.
-    Stream,
-    /// One task populates 2 MiB blocks, together slightly larger than the room, and unmaps the oldest for each new one.
-    Populate,
-    /// `refault`, and beside it one block at a time is populated and unmapped.
-    Mixed,
-    /// Mail 004: each CPU drops a 16 MiB object as DONTNEED and makes a new one, one task streams, and each CPU times
-    /// mapping, touching and unmapping 2 MiB.
-    GemSyslatency,
-}
-words!(Load, "load", Refault "refault", Stream "stream", Populate "populate", Mixed "mixed", GemSyslatency "gem-syslatency");
 
 /// How pages are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,6 +1,7 @@
 //! Figures of the probe and of mail 004, what always holds, and small cases by hand.
 
 use proptest::prelude::*;
+use stopgap_events::reclaim::Load;
 use stopgap_events::units::{Bytes, Nanos};
 
 use super::*;

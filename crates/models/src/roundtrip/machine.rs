@@ -5,9 +5,9 @@
 //! is there: a wake-up within a call pre-empts on the way out of that call.
 
 use stopgap_events::random::Random;
+use stopgap_events::roundtrip::{Cell, ClientPolicy, ClientWait, Cpus, Wait};
 
 use super::Rules;
-use super::cell::{Cell, ClientPolicy, ClientWait, Cpus, ServerWait};
 use super::outcome::{Cause, Outcome, Side, Why};
 use super::prices::Prices;
 use super::program::{Client, Program, Server, Step};
@@ -92,7 +92,7 @@ impl<'a> Machine<'a> {
         let tick = scheduler::tick(rules);
         let cpus = match cell.cpus {
             Cpus::One => 1,
-            Cpus::Two => 2,
+            Cpus::Two | Cpus::Free => 2,
         };
         let task = |program, cpu| Task {
             program,
@@ -300,7 +300,7 @@ impl<'a> Machine<'a> {
     /// Looking at what one waits for.
     fn scan(&self, me: usize) -> u64 {
         match Side::of(me) {
-            Side::Server if self.cell.server != ServerWait::Epoll => {
+            Side::Server if self.cell.server != Wait::Epoll => {
                 self.prices.descriptor * u64::from(self.cell.descriptors)
             }
             _ => self.prices.descriptor,
@@ -381,7 +381,7 @@ impl<'a> Machine<'a> {
         let (doing, price) = match sleep {
             Sleep::Polling => {
                 let epoll = match Side::of(me) {
-                    Side::Server => self.cell.server == ServerWait::Epoll,
+                    Side::Server => self.cell.server == Wait::Epoll,
                     Side::Client => self.cell.client == ClientWait::Epoll,
                 };
                 let look_again = match epoll {

@@ -1,7 +1,7 @@
 //! The two programs, a step at a time: the probe's client and server.
 
-use super::cell::{Cell, ClientWait, Reply};
 use super::prices::Prices;
+use stopgap_events::roundtrip::{Cell, ClientWait, Reply};
 
 /// What a program does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use stopgap_events::machine::Missing;
+use stopgap_events::roundtrip::{Cell, Kernel};
 use stopgap_stats::record::{Answer, Parameter, Series};
 use stopgap_stats::replay::chunks::Assumption;
 use stopgap_stats::replay::roundtrip::{Beside, RoundtripRow};
+use stopgap_stats::roundtrip::{cell, parameters as probed};
 
-use super::{Cell, Kernel, Outcome, Prices, Rules};
+use super::{Outcome, Prices, Rules, validate};
 
 /// The probe's series of all switches, and those that tell them apart.
 const SWITCHES: &str = "switches";
@@ -63,19 +65,6 @@ pub fn row(
     }
 }
 
-/// The parameters that the probe has too, by its names, but for the client's policy.
-fn shared(cell: &Cell) -> [(&'static str, Parameter); 7] {
-    [
-        ("client", cell.client.word().into()),
-        ("server", cell.server.word().into()),
-        ("k", cell.descriptors.into()),
-        ("work", cell.work.short().into()),
-        ("batch", cell.batch.into()),
-        ("reply", cell.reply.word().into()),
-        ("on", cell.cpus.word().into()),
-    ]
-}
-
 /// By the names of the flags.
 fn parameters(cell: &Cell) -> BTreeMap<String, Parameter> {
     let yes = |yes| if yes { "yes" } else { "no" };
@@ -86,8 +75,10 @@ fn parameters(cell: &Cell) -> BTreeMap<String, Parameter> {
         ("preempt", yes(cell.kernel.preempt).into()),
         ("merge", yes(cell.kernel.merge).into()),
     ];
-    let all = shared(cell).into_iter().chain(own);
-    all.map(|(name, value)| (name.to_owned(), value)).collect()
+    let mut all = probed(cell);
+    all.remove("policy");
+    all.extend(own.map(|(name, value)| (name.to_owned(), value)));
+    all
 }
 
 /// The cells that `answer` measured and the model has, in the record's order: all but those that are placed freely.
@@ -97,23 +88,8 @@ pub fn cells(answer: &Answer) -> Vec<Cell> {
         .series
         .iter()
         .filter(|series| series.name == SWITCHES);
-    measured.filter_map(cell).collect()
-}
-
-fn cell(series: &Series) -> Option<Cell> {
-    let number = |name| u32::try_from(series.number(name)?).ok();
-    let cell = Cell {
-        client: series.word("client")?.parse().ok()?,
-        server: series.word("server")?.parse().ok()?,
-        descriptors: number("k")?,
-        work: series.word("work")?.parse().ok()?,
-        batch: number("batch")?,
-        reply: series.word("reply")?.parse().ok()?,
-        cpus: series.word("on")?.parse().ok()?,
-        policy: series.word("policy")?.parse().ok()?,
-        ..Cell::PLAIN
-    };
-    cell.validate().is_ok().then_some(cell)
+    let modelled = |series| cell(series).filter(|cell| validate(cell).is_ok());
+    measured.filter_map(modelled).collect()
 }
 
 /// Notes both figures where a step that takes a tenth more or less changes the switches by half: the machine then
@@ -135,15 +111,16 @@ pub fn note_bistable(row: &mut RoundtripRow, outcomes: [&Outcome; 3]) {
 
 /// What was measured of `cell`, or why it was not.
 fn beside(cell: &Cell, answer: &Answer, mean: Option<f64>) -> Result<Beside, &'static str> {
-    if cell.think.0 > 0 || cell.kernel != Kernel::default() {
+    if cell.think.0 > 0 || cell.kernel != Kernel::RECENT {
         return Err(
             "the probe's client does not think, and it measures the running kernel as it is",
         );
     }
+    let parameters = probed(cell);
     let same = |series: &&Series| {
-        let shared = shared(cell);
-        let fits = |(name, value): &(&str, Parameter)| series.parameters.get(*name) == Some(value);
-        shared.iter().all(fits) && series.word("policy") == Some(cell.policy.word())
+        parameters
+            .iter()
+            .all(|(name, value)| series.parameters.get(name) == Some(value))
     };
     let median = |name: &str| {
         let of = |series: &&Series| series.name == name && same(series);

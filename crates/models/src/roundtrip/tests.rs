@@ -5,6 +5,8 @@
 use proptest::prelude::*;
 use stopgap_events::units::Nanos;
 
+use stopgap_events::roundtrip::{ClientPolicy, ClientWait, Kernel, Reply, Wait};
+
 use super::*;
 
 fn counted(cell: &Cell, rules: Rules) -> Outcome {
@@ -332,7 +334,7 @@ fn two_cpus() {
     assert!((two(reading(Nanos::micros(50))) - 3.0).abs() < 0.01);
     // Before the server has looked at all descriptors, the next request is there: it never sleeps.
     let busy = Cell {
-        server: ServerWait::Select,
+        server: Wait::Select,
         descriptors: 500,
         ..Cell::PLAIN
     };
@@ -436,7 +438,7 @@ fn cells() -> impl Strategy<Value = Cell> {
     let times = || of(&[0, 1_000, 40_000, 3_950_000]);
     let programs = (
         of(ClientWait::ALL),
-        of(ServerWait::ALL),
+        of(Wait::ALL),
         of(Reply::ALL),
         of(&[1, 2, 7, 32]),
     );

@@ -43,13 +43,14 @@ use std::any::Any;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use stopgap_events::reclaim::Load;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::cgroup::{self, MemoryGroup, Reclaimed, Site};
 use stopgap_kernel::tasks::ChildLimits;
 use stopgap_kernel::{Error, Result, System, own};
 use stopgap_stats::quantile::median;
 
-use super::parameters::{Load, Mode};
+use super::parameters::Mode;
 use super::set::Set;
 use super::threads::{self, Lengths, Threads};
 use crate::contract::Context;

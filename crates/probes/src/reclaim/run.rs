@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use stopgap_events::machine::{Missing, Privilege};
 use stopgap_events::question::Question;
 use stopgap_events::random::Random;
+use stopgap_events::reclaim::Load;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::cgroup::{self, MemoryGroup, Site, Version};
 use stopgap_kernel::tasks::ChildLimits;
@@ -13,7 +14,7 @@ use stopgap_stats::record::Answer;
 
 use super::cost::{self, Task, memlock_limit};
 use super::gather::{CGROUP, Gathered, LOAD, RATIO, load_parameters, lru};
-use super::parameters::{Load, Mode, PressureParameters, Reclaim};
+use super::parameters::{Mode, PressureParameters, Reclaim};
 use super::pressure::{self, Beside};
 use super::shrinker;
 use crate::contract::{Context, LEAST_RUNS, Measured, Plan, Probe, ProbeError};

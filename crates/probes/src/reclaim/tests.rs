@@ -1,6 +1,7 @@
 use std::path::Path;
 
 use stopgap_events::machine::Privilege;
+use stopgap_events::reclaim::Load;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::cgroup::Site;
 use stopgap_kernel::fake::{Fake, HoldCosts};
@@ -12,7 +13,6 @@ use stopgap_stats::record::{Answer, Block, Parameter, Series};
 use stopgap_stats::verdict::Word;
 
 use super::gather::{ANONYMOUS, CGROUP, LOAD, RATIO};
-use super::parameters::Load;
 use super::{Mode, PressureParameters, Reclaim};
 use crate::contract::{Context, Measured, Probe, ProbeError};
 

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{Scope, ScopedJoinHandle};
 
+use stopgap_events::reclaim::Load;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::{Error, Result, System};
 
 use super::cost::{map, populate};
-use super::parameters::Load;
 use super::pressure::Beside;
 use super::set::Set;
 use crate::wakeup::schedule::Schedule;
@@ -168,7 +168,7 @@ pub(super) fn start<'scope>(
     }
     let most = match beside.load {
         Load::Refault | Load::Stream => 0,
-        Load::Mixed => 1,
+        Load::Mixed | Load::GemSyslatency => 1,
         Load::Populate => (beside.room.0 + beside.room.0 / 8).div_ceil(beside.block.0),
     };
     AtWork {

@@ -9,6 +9,7 @@
 
 use serde::{Deserialize, Serialize};
 use stopgap_events::machine::Missing;
+use stopgap_events::roundtrip::{Cell, ClientWait};
 use stopgap_events::units::Nanos;
 use stopgap_kernel::ipc::{Endpoint, Wait, Waiter};
 use stopgap_kernel::{Error, System};
@@ -16,7 +17,6 @@ use stopgap_stats::histogram::{Histogram, Recorder};
 use stopgap_stats::record::Block;
 
 use super::STALL;
-use super::cell::{Cell, ClientWait};
 use super::meter::{Meter, Window};
 use super::server::{MESSAGE, command};
 

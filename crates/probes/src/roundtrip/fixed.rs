@@ -1,11 +1,11 @@
 //! A given number of round trips and what they cost: what the cost of looking on is measured with.
 
 use serde::{Deserialize, Serialize};
+use stopgap_events::roundtrip::Cell;
 use stopgap_events::units::Nanos;
 use stopgap_kernel::tasks::Switches;
 use stopgap_kernel::{Error, System};
 
-use super::cell::Cell;
 use super::client::{Order, fixed_count};
 use super::run;
 

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use stopgap_events::machine::{Counter, Privilege};
 use stopgap_events::question::Question;
+use stopgap_events::roundtrip::{Cell, ClientPolicy, ClientWait, Cpus, Reply};
 use stopgap_stats::bootstrap::{Interval, over_runs};
 use stopgap_stats::histogram::Histogram;
 use stopgap_stats::quantile::{median, quantile};
 use stopgap_stats::record::{Answer, Figure, Parameter, Series};
+use stopgap_stats::roundtrip::parameters as cell_parameters;
 use stopgap_stats::verdict::{Verdict, Word, format_interval, runs_text};
 
-use super::cell::{Cell, ClientWait, Cpus, Policy, Reply};
 use super::meter::RECORDS;
 use super::run::{
     CLIENT_INVOLUNTARY, CLIENT_VOLUNTARY, CPU, LATENCY, MISSED, OTHERS, PER_ROUND_TRIP, PERIODS,
@@ -105,7 +106,7 @@ fn parameters(probe: &Roundtrip, seed: u64) -> BTreeMap<String, Parameter> {
 
 /// What the series say of a cell; `None` with too few runs for an interval.
 fn result(cell: &Cell, series: &[Series], seed: u64) -> Option<Result> {
-    let parameters = cell.parameters();
+    let parameters = cell_parameters(cell);
     let values = |name: &str| -> Vec<f64> {
         let series = find(series, name, &parameters);
         series.map_or_else(Vec::new, |series| {
@@ -291,8 +292,8 @@ impl Result {
                     ..*cell
                 };
                 let what = match cell.policy {
-                    Policy::Batch => "SCHED_BATCH for the client",
-                    Policy::Other => "the usual policy for the client",
+                    ClientPolicy::Batch => "SCHED_BATCH for the client",
+                    ClientPolicy::Other => "the usual policy for the client",
                 };
                 (10, what.to_owned(), back)
             } else if cell.cpus != mine.cpus {

@@ -4,6 +4,7 @@
 //! CPU time of a pair is divided by its replies, in a cell where each reply pre-empts the server.
 
 use serde::{Deserialize, Serialize};
+use stopgap_events::roundtrip::{Cell, ClientWait, Reply};
 use stopgap_events::units::Nanos;
 use stopgap_kernel::ipc::{Endpoint, Wait, Waiter};
 use stopgap_kernel::tasks::{ChildBody, ChildLimits};
@@ -11,7 +12,6 @@ use stopgap_kernel::{Error, System};
 use stopgap_stats::quantile::median;
 use stopgap_stats::record::{Block, Series};
 
-use super::cell::{Cell, ClientWait, Reply};
 use super::client::{Order, fixed_count};
 use super::run::{both, pair_with};
 use super::server::MESSAGE;

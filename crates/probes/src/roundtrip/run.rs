@@ -6,13 +6,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use stopgap_events::machine::{Counter, Missing};
 use stopgap_events::random::Random;
+use stopgap_events::roundtrip::{Cell, ClientPolicy, Cpus};
 use stopgap_events::units::Nanos;
 use stopgap_kernel::ipc::Endpoint;
 use stopgap_kernel::tasks::{ChildBody, ChildLimits, ChildOutcome, Switches};
 use stopgap_kernel::{Error, System};
 use stopgap_stats::record::{Block, Parameter, Series};
+use stopgap_stats::roundtrip::parameters as cell_parameters;
 
-use super::cell::{Cell, Cpus, Policy};
 use super::client::{Asked, Counted, LEAST, Order, ask};
 use super::meter::{RECORDS, STATUS, Window};
 use super::prices;
@@ -159,7 +160,7 @@ pub(super) fn pair_with(
     let client: ChildBody<'_> = Box::new(move || {
         report(|| {
             place(system, cell, cpus, 1)?;
-            if cell.policy == Policy::Batch {
+            if cell.policy == ClientPolicy::Batch {
                 system.set_batch()?;
             }
             ask(system, order, &client_end)
@@ -232,7 +233,7 @@ impl Gathered {
         for missing in served.missing.into_iter().chain(asked.missing) {
             self.note(missing);
         }
-        let parameters = order.cell.parameters();
+        let parameters = cell_parameters(order.cell);
         let mut add = |name: &str, unit: &str, block: Block| {
             self.measured.add(Series {
                 name: name.to_owned(),

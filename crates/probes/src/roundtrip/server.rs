@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 use stopgap_events::machine::Missing;
+use stopgap_events::roundtrip::{Cell, Reply};
 use stopgap_kernel::ipc::{Endpoint, Waiter};
 use stopgap_kernel::{Error, System};
 
-use super::cell::{Cell, Reply};
 use super::meter::{Meter, Window};
 
 /// Bytes of a request and of a reply: an X request with a few arguments, an X reply.

@@ -13,12 +13,12 @@ use std::collections::BTreeMap;
 use stopgap_events::machine::{Counter, Missing, Privilege};
 use stopgap_events::question::Question;
 use stopgap_events::random::Random;
+use stopgap_events::roundtrip::{ClientPolicy, Cpus};
 use stopgap_events::units::Bytes;
 use stopgap_kernel::x11::{Placing, XRun};
 use stopgap_kernel::{Error, System};
 use stopgap_stats::record::{Answer, Block, Parameter, Series};
 
-use super::cell::{Cpus, Policy};
 use crate::contract::{Context, Measured, Plan, Probe, ProbeError};
 
 /// Windows that `xwininfo` asks for.
@@ -46,30 +46,30 @@ pub struct X11 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Cell {
     cpus: Cpus,
-    policy: Policy,
+    policy: ClientPolicy,
 }
 
 /// All of them; each under `SCHED_BATCH` behind the one that is not.
 const CELLS: [Cell; 5] = [
     Cell {
         cpus: Cpus::One,
-        policy: Policy::Other,
+        policy: ClientPolicy::Other,
     },
     Cell {
         cpus: Cpus::One,
-        policy: Policy::Batch,
+        policy: ClientPolicy::Batch,
     },
     Cell {
         cpus: Cpus::Two,
-        policy: Policy::Other,
+        policy: ClientPolicy::Other,
     },
     Cell {
         cpus: Cpus::Free,
-        policy: Policy::Other,
+        policy: ClientPolicy::Other,
     },
     Cell {
         cpus: Cpus::Free,
-        policy: Policy::Batch,
+        policy: ClientPolicy::Batch,
     },
 ];
 
@@ -95,7 +95,7 @@ impl Cell {
         Placing {
             server: server.to_vec(),
             client: client.to_vec(),
-            batch: self.policy == Policy::Batch,
+            batch: self.policy == ClientPolicy::Batch,
             through: Vec::new(),
         }
     }
@@ -109,8 +109,8 @@ impl std::fmt::Display for Cell {
             Cpus::Free => "placed freely",
         })?;
         match self.policy {
-            Policy::Other => Ok(()),
-            Policy::Batch => f.write_str(", client under SCHED_BATCH"),
+            ClientPolicy::Other => Ok(()),
+            ClientPolicy::Batch => f.write_str(", client under SCHED_BATCH"),
         }
     }
 }

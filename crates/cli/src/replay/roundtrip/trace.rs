@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use stopgap_events::machine::Missing;
+use stopgap_events::roundtrip::{Cell, ClientWait, Cpus, Reply, Wait};
 use stopgap_events::units::Nanos;
 use stopgap_explain::{Exchange, Exchanges, Explainer, Options};
 use stopgap_kernel::signals;
-use stopgap_models::roundtrip::{Cell, ClientWait, Cpus, MOST_BATCH, Prices, Reply, ServerWait};
+use stopgap_models::roundtrip::{MOST_BATCH, Prices};
 use stopgap_report::text::plain;
 use stopgap_stats::replay::roundtrip::{Beside, RoundtripRow};
 use stopgap_trace::{Metadata, Text};
@@ -117,35 +118,35 @@ impl Seen {
             None => ClientWait::Read,
         };
         cell.server = match most(&exchange.server_waits, trips) {
-            Some("epoll_wait" | "epoll_pwait" | "epoll_pwait2") => ServerWait::Epoll,
-            Some("select" | "pselect6") => ServerWait::Select,
-            Some(_) => ServerWait::Poll,
+            Some("epoll_wait" | "epoll_pwait" | "epoll_pwait2") => Wait::Epoll,
+            Some("select" | "pselect6") => Wait::Select,
+            Some(_) => Wait::Poll,
             None => {
                 let why = "it blocks in its read, which the model's server does not; taken as poll of one descriptor";
                 assume("the server's wait", why.to_owned());
-                ServerWait::Poll
+                Wait::Poll
             }
         };
         let known = exchange.server_descriptors.filter(|&count| count > 0);
         let fits = known.and_then(|count| u32::try_from(count.min(1 << 20)).ok());
         cell.descriptors = fits.unwrap_or(1);
         match cell.server {
-            ServerWait::Epoll => {
+            Wait::Epoll => {
                 let why =
                     "epoll's calls do not say; taken as 1, and it looks at what is ready alone";
                 assume("the server's descriptors", why.to_owned());
             }
-            ServerWait::Select => {
+            Wait::Select => {
                 let why = "select says the highest, not how many; taken as all below it";
                 assume("the server's descriptors", why.to_owned());
             }
-            ServerWait::Poll if known.is_none() => {
+            Wait::Poll if known.is_none() => {
                 assume(
                     "the server's descriptors",
                     "no call says; taken as 1".to_owned(),
                 );
             }
-            ServerWait::Poll => {}
+            Wait::Poll => {}
         }
 
         // A write may hold several requests, which no event tells; replies one by one do.

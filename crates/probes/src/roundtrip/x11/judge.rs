@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use stopgap_events::machine::Privilege;
 use stopgap_events::question::Question;
+use stopgap_events::roundtrip::{ClientPolicy, Cpus};
 use stopgap_stats::bootstrap::{Interval, over_runs};
 use stopgap_stats::quantile::median;
 use stopgap_stats::record::{Answer, Figure, Parameter};
@@ -11,7 +12,6 @@ use stopgap_stats::verdict::{Verdict, Word, format_interval, runs_text};
 
 use super::{CELLS, CLIENT, Cell, PER_FLUSH, SERVER, SWITCHES, WINDOWS, X11};
 use crate::contract::Measured;
-use crate::roundtrip::cell::{Cpus, Policy};
 use crate::roundtrip::run::find;
 use crate::roundtrip::{EXCESS, LEAST};
 
@@ -178,8 +178,9 @@ impl Spread {
 
 /// What takes clearly less than `mine`: the client under `SCHED_BATCH` at the same place, then a CPU for each.
 fn remedies<'s>(mine: &Spread, all: &'s [Spread]) -> Vec<(&'static str, &'s Spread)> {
-    let same_place =
-        |other: &&Spread| other.cell.cpus == mine.cell.cpus && other.cell.policy == Policy::Batch;
+    let same_place = |other: &&Spread| {
+        other.cell.cpus == mine.cell.cpus && other.cell.policy == ClientPolicy::Batch
+    };
     let batch = all.iter().find(same_place);
     let two = all.iter().find(|other| other.cell.cpus == Cpus::Two);
     [
@@ -193,7 +194,9 @@ fn remedies<'s>(mine: &Spread, all: &'s [Spread]) -> Vec<(&'static str, &'s Spre
 }
 
 fn verdict(spreads: &[Spread], measured: &Measured) -> (Verdict, Option<Figure>) {
-    let usual = spreads.iter().filter(|s| s.cell.policy == Policy::Other);
+    let usual = spreads
+        .iter()
+        .filter(|s| s.cell.policy == ClientPolicy::Other);
     let most = usual.max_by(|a, b| a.middle.value.total_cmp(&b.middle.value));
     let Some(most) = most else {
         let runs = measured
@@ -229,7 +232,7 @@ fn verdict(spreads: &[Spread], measured: &Measured) -> (Verdict, Option<Figure>)
 fn advice(spreads: &[Spread]) -> Vec<String> {
     let exceeding = spreads
         .iter()
-        .filter(|s| s.cell.policy == Policy::Other && s.exceeds());
+        .filter(|s| s.cell.policy == ClientPolicy::Other && s.exceeds());
     exceeding
         .flat_map(|mine| {
             remedies(mine, spreads)

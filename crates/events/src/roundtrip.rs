@@ -1,12 +1,9 @@
-//! One cell of the matrix: how client and server wait, work, answer and are placed.
+//! A client and a server on a Unix socket: what `probe roundtrip` varies and measures, and `replay roundtrip` models.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
-use stopgap_events::units::Nanos;
-use stopgap_events::words;
-use stopgap_kernel::ipc::Wait;
-use stopgap_stats::record::Parameter;
+use crate::units::Nanos;
+use crate::words;
 
 /// How the client waits for its replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +16,18 @@ pub enum ClientWait {
     Read,
 }
 words!(ClientWait, "client", Poll "poll", Epoll "epoll", Read "read");
+
+/// A way to wait until one of several sockets can be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Wait {
+    /// select(2): looks at each descriptor before it sleeps and whenever it wakes.
+    Select,
+    /// poll(2): the same.
+    Poll,
+    /// epoll_wait(2), level-triggered: looks at what is ready.
+    Epoll,
+}
+words!(Wait, "way to wait", Select "select", Poll "poll", Epoll "epoll");
 
 /// How the server answers a batch of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,84 +46,110 @@ pub enum Cpus {
     One,
     /// Each on a CPU of its own.
     Two,
-    /// Wherever the kernel puts them.
+    /// Wherever the kernel puts them. Only the probe has it.
     Free,
 }
 words!(Cpus, "placement on CPUs", One "one", Two "two", Free "free");
 
 /// Under what policy the client is scheduled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Policy {
+pub enum ClientPolicy {
     /// The one it inherits, usually `SCHED_OTHER`.
     Other,
     /// `SCHED_BATCH`: its wake-ups pre-empt nobody.
     Batch,
 }
-words!(Policy, "policy", Other "other", Batch "batch");
+words!(ClientPolicy, "policy", Other "other", Batch "batch");
 
-/// One cell.
+/// What a kernel does, beside its scheduler's rules. The probe measures the running kernel as it is; the model varies it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kernel {
+    /// Whether the wake-up for room to write carries its key (Unix sockets: since Linux 2.6.37). A task that polls for
+    /// input then sleeps on; a task that blocks in read(2) always wakes.
+    pub keyed: bool,
+    /// Whether a wake-up may pre-empt (the scheduler's feature WAKEUP_PREEMPTION).
+    pub preempt: bool,
+    /// Whether a writev(2) of several messages makes one buffer and one wake-up, as Linux's stream sockets do, or one
+    /// of each for each message.
+    pub merge: bool,
+}
+
+impl Kernel {
+    /// Linux since 2.6.37.
+    pub const RECENT: Kernel = Kernel {
+        keyed: true,
+        preempt: true,
+        merge: true,
+    };
+}
+
+/// One cell of the matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cell {
     /// How the client waits.
     pub client: ClientWait,
     /// How the server waits.
     pub server: Wait,
-    /// Descriptors that the server waits for; all but one are idle. At least 1; with select at
-    /// most [`stopgap_kernel::ipc::MOST_SELECTED`].
+    /// Descriptors that the server waits for; all but one are idle. At least 1.
     pub descriptors: u32,
     /// CPU time that the server spends on each request.
     pub work: Nanos,
-    /// Requests that the client sends in one write, and whose replies it awaits: a round trip.
-    /// 1 to [`stopgap_kernel::ipc::MOST_GATHERED`].
+    /// CPU time that the client spends between the last reply and its next request. The probe's client spends none.
+    pub think: Nanos,
+    /// Requests that the client sends in one write, and whose replies it awaits: a round trip. At least 1.
     pub batch: u32,
     /// How the server answers them.
     pub reply: Reply,
     /// Where both run.
     pub cpus: Cpus,
     /// The client's policy.
-    pub policy: Policy,
+    pub policy: ClientPolicy,
+    /// The kernel.
+    pub kernel: Kernel,
 }
 
 impl Cell {
-    /// The plainest: poll on both sides, one descriptor, no work, one request, one CPU.
+    /// The plainest: poll on both sides, one descriptor, no work, one request, one CPU, a recent kernel.
     pub const PLAIN: Cell = Cell {
         client: ClientWait::Poll,
         server: Wait::Poll,
         descriptors: 1,
         work: Nanos(0),
+        think: Nanos(0),
         batch: 1,
         reply: Reply::Together,
         cpus: Cpus::One,
-        policy: Policy::Other,
+        policy: ClientPolicy::Other,
+        kernel: Kernel::RECENT,
     };
 
-    /// Its parameters, by the names of their flags.
-    #[must_use]
-    pub fn parameters(&self) -> BTreeMap<String, Parameter> {
-        [
-            ("client", self.client.word().into()),
-            ("server", self.server.word().into()),
-            ("k", self.descriptors.into()),
-            ("work", self.work.short().into()),
-            ("batch", self.batch.into()),
-            ("reply", self.reply.word().into()),
-            ("on", self.cpus.word().into()),
-            ("policy", self.policy.word().into()),
-        ]
-        .map(|(name, value): (&str, Parameter)| (name.to_owned(), value))
-        .into()
-    }
+    /// Mail 002 at its worst: a client that draws for some milliseconds between requests, a request that "takes
+    /// very long to handle", a server in select(2) over what an X server has open, a kernel before 2.6.37.
+    pub const MAIL: Cell = Cell {
+        server: Wait::Select,
+        descriptors: 50,
+        work: Nanos::micros(3_930),
+        think: Nanos::millis(6),
+        kernel: Kernel {
+            keyed: false,
+            ..Kernel::RECENT
+        },
+        ..Cell::PLAIN
+    };
 }
 
-/// `read client, poll server, 50 us of work, one CPU`: what is plain is left out.
+/// `blocking-read client, poll server, 50 us of work, one CPU`: what is plain is left out.
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.client {
             ClientWait::Read => f.write_str("blocking-read client")?,
             polling => write!(f, "{polling} client")?,
         }
-        if self.policy == Policy::Batch {
+        if self.policy == ClientPolicy::Batch {
             f.write_str(" under SCHED_BATCH")?;
+        }
+        if self.think > Nanos(0) {
+            write!(f, " that thinks {}", self.think)?;
         }
         write!(f, ", {} server", self.server)?;
         if self.descriptors > 1 {
@@ -129,11 +164,21 @@ impl fmt::Display for Cell {
             (n, Reply::Together) => write!(f, ", {n} replies in one writev")?,
             (n, Reply::Each) => write!(f, ", {n} replies by a write each")?,
         }
-        match self.cpus {
-            Cpus::One => f.write_str(", one CPU"),
-            Cpus::Two => f.write_str(", two CPUs"),
-            Cpus::Free => f.write_str(", placed freely"),
-        }
+        f.write_str(match self.cpus {
+            Cpus::One => ", one CPU",
+            Cpus::Two => ", two CPUs",
+            Cpus::Free => ", placed freely",
+        })?;
+        let kernel = self.kernel;
+        let without = [
+            (kernel.keyed, ", unkeyed"),
+            (kernel.preempt, ", no wake-up pre-emption"),
+            (kernel.merge, ", a wake-up a message"),
+        ];
+        without
+            .iter()
+            .filter(|(has, _)| !has)
+            .try_for_each(|(_, word)| f.write_str(word))
     }
 }
 
