@@ -1,4 +1,4 @@
-//! Other people's range allocators as contenders.
+//! Other people's range allocators as allocators.
 //!
 //! None of them checks a range that it is given back: `offset-allocator` wants its own token, the others
 //! trust the caller, where our policies refuse what was never given. None takes an address as a hint;
@@ -49,12 +49,12 @@ fn no_offset(request: &Request) -> Result<(), PlaceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stopgap_models::placement::{Contender, Scene};
+    use stopgap_models::placement::{Allocator, Scene};
     use stopgap_placement::oracle::{Naive, Shape, Step, Walk};
     use stopgap_placement::{Merge, Policy, Range, Space};
 
     /// Walks random steps of `shape`: what is given must be free, aligned and within its limits.
-    fn keeps_the_contract<C: Contender>(
+    fn keeps_the_contract<C: Allocator>(
         make: impl Fn(Scene) -> Result<C, PlaceError>,
         shape: Shape,
         covers: impl Fn(&C, C::Handle, &Request, u64) -> Range,
@@ -70,7 +70,7 @@ mod tests {
             hints: false,
             ..shape
         };
-        let mut contender = make(scene).unwrap();
+        let mut allocator = make(scene).unwrap();
         let mut naive = Naive::new(scene.space, false);
         let mut walk = Walk::new(scene.space, shape, 1);
         let mut held: Vec<(Range, Range, C::Handle)> = Vec::new();
@@ -81,10 +81,10 @@ mod tests {
                     let Ok(need) = scene.space.need(&request) else {
                         continue;
                     };
-                    let Ok(handle) = contender.place(&request) else {
+                    let Ok(handle) = allocator.place(&request) else {
                         continue;
                     };
-                    let taken = covers(&contender, handle, &request, need.size);
+                    let taken = covers(&allocator, handle, &request, need.size);
                     let start = need.first_from(taken.start).unwrap();
                     let given = Range::new(start, start + need.size);
                     assert!(taken.contains(given), "{request:?}: {given} of {taken}");
@@ -97,7 +97,7 @@ mod tests {
                 Step::Free(range) => {
                     let at = held.iter().position(|held| held.0 == range).unwrap();
                     let (given, taken, handle) = held.swap_remove(at);
-                    contender.free(handle, given.length()).unwrap();
+                    allocator.free(handle, given.length()).unwrap();
                     naive.free(taken).unwrap();
                     walk.took(range);
                     freed += 1;
@@ -108,8 +108,8 @@ mod tests {
         assert!(placed > 5_000 && freed > 5_000, "{placed}, {freed}");
     }
 
-    fn from_start<C: Contender>(contender: &C, handle: C::Handle, _: &Request, size: u64) -> Range {
-        let start = contender.start(handle);
+    fn from_start<C: Allocator>(allocator: &C, handle: C::Handle, _: &Request, size: u64) -> Range {
+        let start = allocator.start(handle);
         Range::new(start, start + size)
     }
 

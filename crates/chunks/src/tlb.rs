@@ -1,4 +1,4 @@
-//! What a mapping costs the device that uses it: the misses of an IOMMU's TLB.
+//! Cost of a mapping for the device that uses it: misses of an IOMMU's TLB.
 //!
 //! Mail 001 ends in two opinions. Doug Anderson: video decoding reads in one direction, large pages do not
 //! matter. Marek Szyprowski: with rotation by 90 degrees they do, and 64 KiB are about as good as 2 MiB.
@@ -37,7 +37,7 @@ const MOST_ACCESSES: u64 = 1 << 28;
 pub struct Tlb {
     /// Entries by the page size in bytes that they are for.
     pub entries: BTreeMap<u64, u32>,
-    /// What a miss costs, nanoseconds.
+    /// Price of a miss, nanoseconds.
     pub walk_ns: u64,
 }
 
@@ -184,7 +184,7 @@ fn check(plan: &[Batch], image: u64) -> Result<(), TlbError> {
     Ok(())
 }
 
-/// What one pass over an image made of a TLB.
+/// TLB misses of one pass over an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Traffic {
     /// Bursts that were read.

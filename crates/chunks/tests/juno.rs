@@ -113,7 +113,7 @@ fn aligned_to_1_mib_nothing_is_left_of_it() {
     assert_eq!(entries[&M2], 3);
 }
 
-/// What `iommu-dma` takes since 4.7: only orders that are pages of this IOMMU.
+/// `iommu-dma` allocates since 4.7 only orders that are pages of this IOMMU.
 #[test]
 fn todays_iommu_dma_takes_2_mib_and_single_pages() {
     let mut next = 0;

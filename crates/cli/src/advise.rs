@@ -5,13 +5,12 @@ use std::process::ExitCode;
 use stopgap_events::question::Question;
 use stopgap_models::chunks::experiment::Device;
 use stopgap_report::advise as screen;
-use stopgap_report::text::plain;
 use stopgap_stats::advise::{Advise, SCHEMA, rule};
 
 use crate::args::AdviseChunks;
 use crate::failure::Failure;
 use crate::replay::chunks;
-use crate::{output, session};
+use crate::session;
 
 /// Builds what `flags` say by every policy, chooses one, writes the record and prints it.
 pub(crate) fn chunks(flags: &AdviseChunks) -> Result<ExitCode, Failure> {
@@ -38,10 +37,9 @@ pub(crate) fn chunks(flags: &AdviseChunks) -> Result<ExitCode, Failure> {
         chunks: outcome.setting,
         rows: outcome.rows,
     };
-    let name = output::name("advise-chunks", outcome.started);
-    let json = flags.input.record.json;
-    output::document(&advise.to_json(), &name, &outcome.records, json, |place| {
-        let screen = screen::screen(&advise, session::style());
-        format!("{screen}record {}\n", plain(place))
-    })
+    outcome
+        .destination
+        .write("advise-chunks", &advise.to_json(), || {
+            screen::screen(&advise, session::style())
+        })
 }

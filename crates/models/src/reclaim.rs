@@ -2,7 +2,7 @@
 //!
 //! The probe `reclaim` measures the running kernel; here the same load runs on a model of its lists, page by page. What is
 //! modelled is what mail 004 is about: reclaim that walks past held pages, what keeping them off its lists costs, and what
-//! bringing them back does to whoever waits.
+//! bringing them back does to tasks that wait.
 //!
 //! ```text
 //!            take            used again                 tail: 32 at a time
@@ -11,12 +11,12 @@
 //!     marked or locked: unevictable list, never scanned    release: back to inactive
 //! ```
 //!
-//! * [`Setting`]: what is asked. [`Policy`], [`Release`], [`Load`], [`Lru`], [`Kernel`]: its words.
+//! * [`Setting`]: what is asked. [`Policy`], [`Release`], [`Load`], [`Kernel`]: its words.
 //! * [`Prices`]: what a step costs, each with its source.
 //! * [`run`]: carries it out. [`Outcome`]: pages scanned and reclaimed, times, the longest of what nobody may interrupt.
 //!
 //! Counts follow from the kernel's rules alone; times are counts at [`Prices`]. Sources and what is left out: in each
-//! module, `classic` (the lists), `mglru` (generations), `balance`, `workingset`, `driver` (objects and shrinker),
+//! module, `classic` (the lists), `balance`, `workingset`, `driver` (objects and shrinker),
 //! `memory` (limit, out of memory), `load` (the tasks).
 
 mod advice;
@@ -27,7 +27,6 @@ mod load;
 mod mail;
 mod memory;
 mod meter;
-mod mglru;
 mod outcome;
 mod pages;
 mod prices;
@@ -41,8 +40,8 @@ pub use mail::mail;
 pub use meter::Cause;
 pub use outcome::{OutOfMemoryPoint, Outcome};
 pub use prices::Prices;
-pub use row::{not_validated, prices, row};
-pub use setting::{BLOCK, Kernel, Lru, OBJECT, PAGE, Policy, Release, Setting, SettingError};
+pub use row::{LRU, prices, row};
+pub use setting::{BLOCK, Kernel, OBJECT, PAGE, Policy, Release, Setting, SettingError};
 
 /// Runs `setting` at `prices`.
 ///

@@ -89,7 +89,7 @@ fn of(cells: &[Cell], runs: u32) -> Roundtrip {
 fn values(series: &[Series], name: &str, cell: &Cell) -> Vec<f64> {
     series
         .iter()
-        .find(|s| s.name == name && s.parameters == cell.parameters())
+        .find(|s| s.name == name && s.parameters == stopgap_stats::roundtrip::parameters(cell))
         .unwrap_or_else(|| panic!("no {name} of {cell}"))
         .blocks
         .iter()

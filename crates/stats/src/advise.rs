@@ -30,15 +30,15 @@ pub struct Advise {
     /// Whether it was interrupted: not every policy was compared, so none is advised. The last of `rows` may be
     /// cut short.
     pub interrupted: bool,
-    /// What was the same for every policy.
+    /// The setting that all policies share.
     pub chunks: ChunksSetting,
-    /// What is advised.
+    /// The advice.
     pub advice: Advice,
     /// The figures that it rests on, as in `stopgap.replay/1`.
     pub rows: Vec<ChunksRow>,
 }
 
-/// What is advised.
+/// The advice.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Advice {
     /// The word and the sentence.
@@ -51,13 +51,13 @@ pub struct Advice {
     pub as_good: Vec<String>,
     /// The cheapest of those that are not as good; absent where all are.
     pub runner_up: Option<String>,
-    /// What would be used if bystanders did not count, where that is another.
+    /// The policy if bystanders did not count, where that differs.
     pub without_bystanders: Option<String>,
-    /// What would be used by passes, from 0 on, by the same rule as `policy`.
+    /// The policy by number of passes, starting with 0, by the same rule as `policy`.
     pub stretches: Vec<Stretch>,
     /// Every policy, the cheapest first, those that are set aside last.
     pub candidates: Vec<Candidate>,
-    /// What would be chosen, were an assumption otherwise.
+    /// The choice under other assumptions.
     pub variants: Vec<Variant>,
 }
 
@@ -95,14 +95,14 @@ pub struct Candidate {
     /// Share of the tries of all bystanders together that failed beside it, so who tries more often counts for more;
     /// by bystander in the rows. Absent where there was none.
     pub bystanders_failing: Option<f64>,
-    /// Why it is not to be used, whatever it costs.
+    /// Why it must not be used even where it is cheap.
     pub set_aside: Option<String>,
 }
 
 /// From so many passes on, until the next stretch, a policy would be used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Stretch {
-    /// Passes from which on.
+    /// The least number of passes.
     pub from_passes: u64,
     /// The policy.
     pub policy: String,
@@ -113,13 +113,13 @@ pub struct Stretch {
 pub struct Variant {
     /// The assumption, or what is assumed instead.
     pub assumption: String,
-    /// What it is multiplied by; absent where another is assumed instead.
+    /// The factor of the assumption; absent where another assumption replaces it.
     pub factor: Option<f64>,
     /// The policy that would be used then.
     pub policy: String,
     /// Whether the advice stands: what is advised costs at most twice [`rule::AS_GOOD`] more than that.
     pub holds: bool,
-    /// What would be used by passes then.
+    /// The policy by number of passes then.
     pub stretches: Vec<Stretch>,
 }
 

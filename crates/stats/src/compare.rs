@@ -6,8 +6,8 @@
 //! of both sides, the effect with its 95 % interval, a probability, and one word for all. The unit of evidence is a *run* (a
 //! process or a boot), never a sample: samples of one run resemble each other, and a test of pooled samples calls identical
 //! runs different in 80 % of cases ([`simulate`] shows it). The same runs, options and seed give the same answer for ever.
-//! It never panics, whatever the figures are: a figure that is missing, NaN or infinite, a side without runs, runs that are
-//! too few are said in the endpoint's row, and make the verdict `inconclusive` where no other endpoint decides it.
+//! It never panics. The row of an endpoint names a figure that is missing, NaN or infinite, a side without runs, runs that are
+//! too few; these make the verdict `inconclusive` where no other endpoint decides it.
 //! No outlier is removed. The maximum is described, never tested.
 //!
 //! # Endpoints
@@ -39,13 +39,13 @@
 //! * Several endpoints: Holm 1979 for the verdict, Benjamini and Hochberg 1995 beside it, for looking around.
 //! * `not worse` is what a non-inferiority trial shows: the upper end of the 95 % interval is below 1 + margin.
 //!
-//! [`Verdict`] is told from the endpoints by the table in `judge.rs`. How often the tests are wrong, what they find, and how
+//! The table in `judge.rs` gives the [`Verdict`] of the endpoints. How often the tests are wrong, what they find, and how
 //! often the intervals hold the truth is measured by [`simulate`] and stands in `docs/compare.md`.
 //!
 //! # What it leaves out
 //!
 //! Drift of the machine between the sides, unless runs are in blocks: sides that were measured one after the other differ by
-//! whatever happened in between. Anything about single samples; the shape of a distribution beyond its quantiles; equality:
+//! anything that happened in between. Anything about single samples; the shape of a distribution beyond its quantiles; equality:
 //! absence of proof is `no difference proven`, and only an interval within the margin is more. Reading files and gathering
 //! runs are elsewhere.
 
@@ -92,7 +92,7 @@ pub struct Options {
     pub resamples: u32,
     /// By what share the later side may be worse and still be `not worse`: 0.05 is 5 %.
     pub margin: f64,
-    /// What is tested; empty for all that the runs have.
+    /// Endpoints to test; empty for all that the runs have.
     pub endpoints: Vec<Endpoint>,
     /// From what length on it is a stall, nanoseconds; `None` for what the first run says. Runs with another are refused.
     pub stall_threshold_ns: Option<u64>,

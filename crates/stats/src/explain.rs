@@ -23,21 +23,21 @@ pub struct Explain {
     pub version: String,
     /// The command line, program name first.
     pub command: Vec<String>,
-    /// What was found.
+    /// Findings.
     #[serde(flatten)]
     pub findings: Findings,
 }
 
-/// What a trace shows.
+/// Explanation of a trace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Findings {
     /// Which trace.
     pub trace: Trace,
-    /// What of it was lost.
+    /// Events that were lost.
     pub losses: Losses,
     /// The answer in a word and a line.
     pub verdict: Verdict,
-    /// Who left the CPU, and why.
+    /// Threads that left the CPU, and why.
     pub switches: Switches,
     /// The traced threads by name: how they spent their time. Most switches first.
     pub tasks: Vec<Task>,
@@ -49,7 +49,7 @@ pub struct Findings {
     /// where the trace has no system calls.
     #[serde(default)]
     pub short_calls: Option<Vec<ShortCalls>>,
-    /// What happened to memory.
+    /// Memory events.
     pub memory: Memory,
     /// Samples inside slow operations by innermost kernel function, the most first; null without samples.
     pub functions: Option<Vec<Function>>,
@@ -58,7 +58,7 @@ pub struct Findings {
     pub profile: Option<Profile>,
     /// What to try, with what speaks for it.
     pub advice: Vec<Advice>,
-    /// What is not known, and why.
+    /// Unknown values, and why.
     pub missing: Vec<Missing>,
 }
 
@@ -84,7 +84,7 @@ pub struct Trace {
 pub struct Losses {
     /// Events that were not captured; null where the trace does not say.
     pub lost: Option<u64>,
-    /// Of the captured and the lost together.
+    /// Share of the captured and the lost together.
     pub share: Option<f64>,
     /// The share above which the verdict is `inconclusive`.
     pub limit: f64,
@@ -114,14 +114,14 @@ pub struct Spread {
     pub distribution: Vec<(u64, u64)>,
 }
 
-/// Who left the CPU, and why. Unit: switch-outs of traced threads.
+/// Threads that left the CPU, and why. Unit: switch-outs of traced threads.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Switches {
     /// Round trips of all pairs; null where the trace has no system calls or no scheduling.
     pub roundtrips: Option<u64>,
     /// Switch-outs of traced threads; null without scheduling events.
     pub total: Option<u64>,
-    /// Of those: the thread could have run on.
+    /// Switches of threads that could have run on.
     pub involuntary: Option<u64>,
     /// Switch-outs of other threads that the trace shows in part; not in the total.
     pub others: Option<u64>,
@@ -131,7 +131,7 @@ pub struct Switches {
     pub excess: Option<f64>,
     /// The total, taken apart; the most frequent first.
     pub causes: Vec<Cause>,
-    /// Who exchanged requests and replies, the most round trips first.
+    /// Pairs that exchanged requests and replies, the most round trips first.
     pub pairs: Vec<Pair>,
     /// Switch-outs from a frame's mark to the next; null where no marker was given.
     pub frames: Option<Frames>,
@@ -178,7 +178,7 @@ pub struct Cause {
     pub kind: CauseKind,
     /// The system call that it was in or had just left.
     pub call: Option<String>,
-    /// Who caused it: who was woken, or who woke.
+    /// The thread that caused it: the one that woke or was woken.
     pub by_task: Option<String>,
     /// In which system call that one was, where it woke.
     pub by_call: Option<String>,
@@ -187,9 +187,9 @@ pub struct Cause {
 /// Two tasks that exchange requests and replies.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Pair {
-    /// Who asks.
+    /// The client.
     pub client: String,
-    /// Who answers.
+    /// The server.
     pub server: String,
     /// Round trips: from a flush to its last reply.
     pub roundtrips: u64,
@@ -210,7 +210,7 @@ pub struct Pair {
 /// Switches by frame.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Frames {
-    /// What marked them.
+    /// Events that mark them.
     pub marker: String,
     /// Frames between two marks.
     pub count: u64,
@@ -249,7 +249,7 @@ pub struct Part {
     pub function: Option<String>,
     /// How long.
     pub ns: u64,
-    /// Of the operation, 0 to 1.
+    /// Share of the operation, 0 to 1.
     pub share: f64,
 }
 
@@ -270,9 +270,9 @@ pub struct Slow {
     pub at_least: bool,
     /// The length without the wait that it was made for.
     pub excess_ns: u64,
-    /// What it was given, where that is a length.
+    /// Its argument, where that is a length.
     pub length_bytes: Option<u64>,
-    /// What came back; an error as -errno.
+    /// Its result; an error as -errno.
     pub result: Option<i64>,
     /// The length taken apart; largest first.
     pub parts: Vec<Part>,
@@ -280,7 +280,7 @@ pub struct Slow {
     pub woken_by: Option<Waker>,
 }
 
-/// Who ended a sleep.
+/// The thread that ended a sleep.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Waker {
     /// Its name.
@@ -298,9 +298,9 @@ pub struct Calls {
     pub kind: String,
     /// How many ended or were open; of faults those that waited or reclaimed.
     pub count: u64,
-    /// Of those: with an excess of a millisecond or more.
+    /// Those with an excess of a millisecond or more.
     pub slow: u64,
-    /// Of those: with an excess of ten milliseconds or more, which people notice.
+    /// Those with an excess of ten milliseconds or more, which people notice.
     #[serde(default)]
     pub stalls: u64,
     /// The excess of these stalls, added up.
@@ -346,7 +346,7 @@ pub struct ShortCalls {
     pub samples: Option<u64>,
     /// The kernel functions that were innermost in most of those samples.
     pub functions: Vec<Function>,
-    /// Of the kernel functions that were anywhere on the stack in 40 % of those samples or more, the one with the fewest:
+    /// The function with the fewest samples among the kernel functions on the stack in at least 40 % of those samples:
     /// where most of the time went, where no innermost function has much of it.
     pub below: Option<Function>,
 }
@@ -364,7 +364,7 @@ pub struct ShortKind {
     pub longest_ns: u64,
 }
 
-/// What happened to memory.
+/// Memory events.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Memory {
     /// Mappings made; null where the trace shows none of the calls and events that would make them.
@@ -377,7 +377,7 @@ pub struct Memory {
     pub unmaps_per_s: Option<f64>,
     /// Live mappings over time; null where nobody counted.
     pub live: Option<Live>,
-    /// Reclaim and compaction, by who did it; the longest first. Null where the trace has no such events and does not
+    /// Reclaim and compaction by thread; the longest first. Null where the trace has no such events and does not
     /// say that they were recorded.
     pub reclaim: Option<Vec<Reclaim>>,
     /// What explains most of the time in slow memory operations; null where there are none.
@@ -400,7 +400,7 @@ pub struct SlowMemory {
     pub operations: u64,
     /// Their time.
     pub total_ns: u64,
-    /// Of that time, at most so much was the search for a hole (their CPU time until the kernel said which one it
+    /// Upper bound of the search for a hole within that time (their CPU time until the kernel said which one it
     /// took); null where no event says when a hole was found.
     pub placement_at_most: Option<f64>,
     /// Direct and memcg reclaim, shrinkers, and being made to wait by reclaim; null where the trace has no such events.
@@ -409,7 +409,7 @@ pub struct SlowMemory {
     pub compaction: Option<f64>,
 }
 
-/// What a process had mapped.
+/// Mappings of a process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AddressSpace {
     /// The process.
@@ -481,7 +481,7 @@ pub struct Explained {
     /// As in [`Part::function`].
     #[serde(default)]
     pub function: Option<String>,
-    /// Of the time of the slow ones.
+    /// Share of the time of the slow ones.
     pub share: f64,
     /// In how many slow operations.
     pub operations: u64,
@@ -503,7 +503,7 @@ pub struct Advice {
     pub word: String,
     /// What to do.
     pub text: String,
-    /// What in the trace speaks for it, with its numbers.
+    /// Evidence in the trace, with its numbers.
     pub evidence: String,
 }
 

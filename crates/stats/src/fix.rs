@@ -12,7 +12,7 @@ use crate::record::Figure;
 pub struct Fix {
     /// Its name, as `arena`, `batch-client`, `chunked`, `locked`, `channel`.
     pub name: String,
-    /// What was measured of both, as `a map, touch and unmap beside 1,000 buffers`.
+    /// The quantity measured with and without it, as `a map, touch and unmap beside 1,000 buffers`.
     pub what: String,
     /// Unit of `pairs`, `before` and `after`.
     pub unit: String,
@@ -24,7 +24,7 @@ pub struct Fix {
     pub after: Option<f64>,
     /// Without over with, of the turns: above 1 it costs less with the fix. Unit `x`.
     pub factor: Option<Figure>,
-    /// What it costs, or where it does not help; empty: nothing to say.
+    /// Its cost, or where it does not help; may be empty.
     pub but: String,
     /// How to get it; empty: it must be built in.
     pub command: String,

@@ -104,7 +104,7 @@ pub enum GatherError {
     /// It is a document of another kind, or of a version that this program does not know.
     #[error("the document's schema is '{found}', expected '{SCHEMA}'")]
     Schema {
-        /// What it calls itself.
+        /// Its version.
         found: String,
     },
 }
@@ -114,7 +114,7 @@ pub enum GatherError {
 pub struct Floor {
     /// The command against itself.
     pub comparison: Comparison,
-    /// Of each tested number.
+    /// Unit of each tested number.
     pub noise: Vec<Noise>,
 }
 
@@ -129,7 +129,7 @@ pub struct Noise {
     pub visible: f64,
 }
 
-/// Which runs to make, block by block: `runs` a side. Of an odd number the last block is a pair.
+/// Which runs to make, block by block: `runs` a side. If `runs` is odd, the last block is a pair.
 #[must_use]
 pub fn order(runs: u32, random: &mut Random) -> Vec<(u32, Label)> {
     let mut order = Vec::new();
@@ -207,7 +207,7 @@ impl Gathered {
         serde_json::to_string_pretty(self).expect("strings, numbers and lists have a JSON form")
     }
 
-    /// Whether the text says of itself that it holds gathered runs, of whatever version.
+    /// Returns whether the text names the schema of gathered runs, of any version.
     #[must_use]
     pub fn is_named_in(text: &str) -> bool {
         named(text).is_ok_and(|name| name.starts_with("stopgap.gather/"))

@@ -55,7 +55,7 @@ pub const FLAT_BELOW: f64 = 2.0;
 /// 1,000 to 60,000 is 1.59 where there is no floor at all (that is then below [`FLAT_BELOW`]).
 pub const GROWS_ABOVE: f64 = 1.5;
 /// Over a ladder shorter than this, cost that does not double proves nothing: with a factor of
-/// 10 at least, whatever grows as N and makes up more than a ninth of the cost at the
+/// 10 at least, a part that grows as N and makes up more than a ninth of the cost at the
 /// reference doubles it.
 pub const LEAST_SPAN: f64 = 10.0;
 /// An exponent that may be below this may be 0, which is no growth.
@@ -68,7 +68,7 @@ const GREATEST_COST: f64 = 1e30;
 /// Greatest N.
 const GREATEST_N: f64 = 1e18;
 
-/// What one N cost.
+/// Cost at one N.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
     /// How many there were: 1 to 10^18.
@@ -97,7 +97,7 @@ pub struct Growth {
     pub reference_cost: f64,
     /// Cost at the largest N, in the points' unit.
     pub largest_cost: f64,
-    /// What every operation pays: a of the shape's curve, in the points' unit.
+    /// Cost of every operation: a of the shape's curve, in the points' unit.
     pub floor: f64,
     /// b of the shape's curve `floor + slope * g(N)`; 0 for [`Shape::Constant`]. Logarithms are
     /// natural.
@@ -190,7 +190,7 @@ pub enum FitError {
     /// An N that is not a number from 1 to 10^18.
     #[error("N={n} is not between 1 and 1e18")]
     N {
-        /// What it is.
+        /// The value.
         n: f64,
     },
     /// A cost that is zero, negative or no number: a failed step is no measurement.
@@ -200,7 +200,7 @@ pub enum FitError {
         n: f64,
         /// In which run, from 0.
         run: usize,
-        /// What it is.
+        /// The value.
         cost: f64,
     },
 }

@@ -14,7 +14,7 @@
 //! * [`gather`]: runs of two commands that were made to be compared (JSON `stopgap.gather/1`), and in which order.
 //! * [`ministat`]: whether means of columns differ, as FreeBSD's program says it.
 //! * [`read`]: other tools' results, and ours, to runs that can be compared.
-//! * [`separation`]: whether runs of two kinds can be told apart by a figure.
+//! * [`separation`]: whether a figure distinguishes runs of two kinds.
 //! * [`growth`]: how cost grows over N.
 //! * [`verdict`]: the words.
 //!

@@ -45,7 +45,7 @@ pub const WIDTH: usize = 74;
 /// What to print.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// Of the test.
+    /// Confidence of the test.
     pub confidence: Confidence,
     /// Columns of the picture, from [`Options::WIDTHS`]; `None` for no picture.
     pub plot: Option<usize>,
@@ -83,7 +83,7 @@ pub struct Report<'a> {
 }
 
 impl Report<'_> {
-    /// Of at most [`MOST_SETS`] sets; what is more is left out. A width outside [`Options::WIDTHS`] is moved into it.
+    /// Draws at most [`MOST_SETS`] sets and leaves the rest out. A width outside [`Options::WIDTHS`] is moved into it.
     #[must_use]
     pub fn new(sets: &[Set], options: Options) -> Report<'_> {
         let (least, most) = (*Options::WIDTHS.start(), *Options::WIDTHS.end());

@@ -4,7 +4,7 @@
 //! compaction, moving a page, reclaiming a page. [`fit`] finds the prices, none below 0, for which the squares of
 //! `predicted / measured - 1` are least. It takes three runs. A price is *fitted* only where its work was at least [`SEEN`] of the time of
 //! buffers of two runs, whichever run is left out; else it is left out, and who reads the file assumes it. Where each page is a
-//! fault, a fault cannot be told from clearing: then one of the two prices holds both and the other is 0.
+//! fault, the data does not separate a fault from clearing: then one of the two prices holds both and the other is 0.
 //!
 //! **How sure.** `least` and `greatest` are over the fits that leave out one run each. [`Prices::strategies`] says how
 //! far each strategy's time is from what its counts cost at prices that were fitted *without* that strategy: no price is
@@ -273,7 +273,7 @@ fn least_squares(rows: &[&Row], wanted: &[usize]) -> [f64; 5] {
     best.1
 }
 
-/// The normal equations, by elimination with pivots; `None` where two prices cannot be told apart.
+/// Solves the normal equations by elimination with pivots; `None` where the data does not separate two prices.
 fn solve(rows: &[&Row], chosen: &[usize]) -> Option<[f64; 5]> {
     let size = chosen.len();
     let share = |row: &Row, price: usize| row.counts[price] * unit(price) / row.time_ns;

@@ -56,7 +56,7 @@ pub struct Innermost {
     pub unnamed: u64,
 }
 
-/// What a function is.
+/// A function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -81,7 +81,7 @@ pub struct Thread {
     pub states: Vec<State>,
 }
 
-/// What threads were doing.
+/// Activity of threads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct State {
     /// `user mode`, `in CALL`, `in a system call`, `page fault`, `interrupt` or `unknown`.
@@ -97,7 +97,7 @@ pub struct State {
 pub struct Function {
     /// Its name. A kernel function ends in `_[k]`; of code without a name it is the file with `[no symbol]`.
     pub function: String,
-    /// What it is.
+    /// Kind of function.
     pub mode: Mode,
     /// Samples in the function itself.
     pub own_samples: u64,

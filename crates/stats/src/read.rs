@@ -44,18 +44,18 @@ use crate::compare::Run;
 
 pub use compatible::{Incompatible, compatible};
 
-/// What kind of file it is.
+/// Kind of file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Format {
     /// A run record of ours, `stopgap.run/1`.
     Stopgap,
     /// A log of HdrHistogram's, V2 encodings, compressed or not.
     HdrLog,
-    /// What cyclictest prints or writes: `-q`, `-h`, `--json`.
+    /// Output of cyclictest: `-q`, `-h`, `--json`.
     Cyclictest,
-    /// What `rtla timerlat hist` and `rtla osnoise hist` print.
+    /// Output of `rtla timerlat hist` and `rtla osnoise hist`.
     Rtla,
-    /// What hyperfine exports as JSON.
+    /// JSON that hyperfine exports.
     Hyperfine,
     /// A number a line.
     Numbers,
@@ -74,7 +74,7 @@ words!(
 /// How to read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Options {
-    /// What it is; `None` to recognise it by its content.
+    /// Kind of file; `None` to recognise it by its content.
     pub format: Option<Format>,
     /// Which question of a record; `None` for the only one that has figures.
     pub question: Option<Question>,
@@ -86,27 +86,27 @@ pub struct Options {
     pub stall_threshold_ns: Option<u64>,
 }
 
-/// What a file holds.
+/// Content of a file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Read {
-    /// What kind of file it is.
+    /// Kind of file.
     pub format: Format,
-    /// What was asked, in the tool's words; `None` where the file does not say.
+    /// The measurement in the tool's words; `None` where the file does not say.
     pub question: Option<String>,
     /// Unit of quantiles and maximum.
     pub unit: String,
     /// Unit of numbers; empty where the file does not say.
     pub number_unit: String,
-    /// What must be the same where runs are compared, by name.
+    /// Parameters that must be the same where runs are compared, by name.
     pub parameters: BTreeMap<String, String>,
-    /// Of a record the series that were asked for, as [`Options::series`] asks for them; the first one is what the runs are of.
+    /// The series of a record that [`Options::series`] selects; the runs are of the first one.
     /// Empty of other files.
     pub series: Vec<String>,
     /// The machine, where the file says it.
     pub environment: Option<Environment>,
     /// The runs, at least one.
     pub runs: Vec<Run>,
-    /// What the file does not tell, and why.
+    /// Figures that the file lacks, and why.
     pub missing: Vec<Missing>,
 }
 
@@ -132,7 +132,7 @@ impl Read {
 pub struct ReadError {
     /// Where, from 1; `None` where it is the whole.
     pub line: Option<usize>,
-    /// What is wrong, on one line and without control characters.
+    /// The error on one line, without control characters.
     pub why: String,
 }
 
@@ -176,7 +176,7 @@ pub fn read(bytes: &[u8], options: &Options) -> Result<Read, ReadError> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Err(ReadError::whole("it is empty"));
     }
-    // What Windows' programs begin a text with.
+    // The byte-order mark that Windows' programs write before a text.
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let format = match options.format {
         Some(format) => format,
@@ -213,7 +213,7 @@ fn asked(format: Format, options: &Options) -> Result<(), ReadError> {
     }
 }
 
-/// What kind of file it is, by its content. Text that is no other is numbers.
+/// Recognises the kind of file by its content. Text of no other kind is numbers.
 ///
 /// # Errors
 /// JSON that is damaged, or of no known tool.

@@ -37,7 +37,7 @@ pub struct Run {
     pub memory_budget: u64,
     /// The machine.
     pub environment: Environment,
-    /// What the machine showed before any load; absent where it was not looked at.
+    /// Counters of the machine before any load; absent where nobody looked.
     pub now: Option<Now>,
     /// One answer a question that was asked.
     pub answers: Vec<Answer>,
@@ -59,7 +59,7 @@ pub enum RecordError {
     /// It is a document of another kind, or of a version that this program does not know.
     #[error("the document's schema is '{found}', expected '{SCHEMA}'")]
     Schema {
-        /// What it calls itself.
+        /// Its schema.
         found: String,
     },
 }
@@ -86,7 +86,7 @@ impl Run {
     /// # Errors
     /// [`RecordError`], which names the place.
     pub fn from_json(text: &str) -> Result<Run, RecordError> {
-        // The name first: of another schema, whatever field it lacks would be the wrong news.
+        // Checks the name first: a field that another schema lacks would be the wrong news.
         #[derive(Deserialize)]
         struct Name {
             schema: String,
@@ -129,9 +129,9 @@ pub struct Answer {
     pub series: Vec<Series>,
     /// Counters, by name.
     pub counters: Vec<Counter>,
-    /// What was lost (ring-buffer overruns, missed periods), by name; all zero is said as such.
+    /// Losses (ring-buffer overruns, missed periods), by name; an explicit zero where nothing was lost.
     pub losses: Vec<Counter>,
-    /// What could not be measured, and why.
+    /// Figures that could not be measured, and why.
     pub missing: Vec<Missing>,
     /// Fixes that belong to the question and what they bring here, tried in the same run; the one that leads first.
     /// `check` tries them.
@@ -196,7 +196,7 @@ pub struct Figure {
 /// Measurements of one quantity under one set of parameters, a block a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Series {
-    /// What was measured, as `map`, `first touch`, `switches`.
+    /// The quantity, as `map`, `first touch`, `switches`.
     pub name: String,
     /// Unit of every number in it, as `ns`, `switches/rt`.
     pub unit: String,

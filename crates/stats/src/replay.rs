@@ -1,7 +1,7 @@
 //! The record of a replay: events through models, JSON `stopgap.replay/1`.
 //!
 //! A row is one policy on one workload, of [`placement`] at one N. What a question has no use for stays
-//! away from its rows, and what could not be told is `null` with a reason in `missing`, never 0.
+//! away from its rows, and an unknown figure is `null` with a reason in `missing`, never 0.
 //! Changes within a version only add.
 
 pub mod chunks;
@@ -37,7 +37,7 @@ pub struct Replay {
     /// How often each row was carried out, with fresh state each time.
     pub repetitions: u32,
     /// Cost of reading the clock twice, in nanoseconds, which is taken off the time of each single
-    /// operation; absent where no operation was timed alone.
+    /// operation; absent where no single operation was timed.
     pub clock_ns: Option<u64>,
     /// Whether it was interrupted: what is here was measured, but less than was planned.
     pub interrupted: bool,
@@ -47,13 +47,13 @@ pub struct Replay {
     pub growth: Vec<Growth>,
     /// The model held against mail 000; absent where the rows that it needs are not here.
     pub mail: Option<MailFit>,
-    /// Of a replay of chunks: what was the same for every policy.
+    /// Setting of a replay of chunks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chunks: Option<ChunksSetting>,
-    /// Of a replay of roundtrip: what was the same for every row.
+    /// Setting of a replay of roundtrip.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub roundtrip: Option<RoundtripSetting>,
-    /// Of a replay of reclaim: what was the same for every row.
+    /// Setting of a replay of reclaim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reclaim: Option<ReclaimSetting>,
 }
@@ -78,7 +78,7 @@ impl Row {
     pub fn placement(&self) -> Option<&PlacementRow> {
         match self {
             Row::Placement(row) => Some(row),
-            Row::Chunks(_) | Row::Roundtrip(_) | Row::Reclaim(_) => None,
+            _ => None,
         }
     }
 
@@ -87,7 +87,7 @@ impl Row {
     pub fn chunks(&self) -> Option<&ChunksRow> {
         match self {
             Row::Chunks(row) => Some(row),
-            Row::Placement(_) | Row::Roundtrip(_) | Row::Reclaim(_) => None,
+            _ => None,
         }
     }
 
@@ -96,7 +96,7 @@ impl Row {
     pub fn roundtrip(&self) -> Option<&RoundtripRow> {
         match self {
             Row::Roundtrip(row) => Some(row),
-            Row::Placement(_) | Row::Chunks(_) | Row::Reclaim(_) => None,
+            _ => None,
         }
     }
 
@@ -105,12 +105,33 @@ impl Row {
     pub fn reclaim(&self) -> Option<&ReclaimRow> {
         match self {
             Row::Reclaim(row) => Some(row),
-            Row::Placement(_) | Row::Chunks(_) | Row::Roundtrip(_) => None,
+            _ => None,
         }
     }
 }
 
 impl Replay {
+    /// Returns a record without rows, of `command` in version `version` of the tool.
+    #[must_use]
+    pub fn new(question: Question, version: &str, command: Vec<String>) -> Replay {
+        Replay {
+            schema: SCHEMA.to_owned(),
+            version: version.to_owned(),
+            command,
+            question,
+            seed: 1,
+            repetitions: 1,
+            clock_ns: None,
+            interrupted: false,
+            rows: Vec::new(),
+            growth: Vec::new(),
+            mail: None,
+            chunks: None,
+            roundtrip: None,
+            reclaim: None,
+        }
+    }
+
     /// The record as indented JSON, without a line feed at the end.
     ///
     /// # Panics

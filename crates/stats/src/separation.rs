@@ -1,4 +1,4 @@
-//! Whether runs of two kinds can be told apart by a figure.
+//! Whether a figure distinguishes runs of two kinds.
 //!
 //! The measure is the area under the ROC curve, which is Mann and Whitney's U over the number of pairs:
 //! the share of pairs (one run of each kind) in which the first is higher, a tie counting half. 1: each run
@@ -83,7 +83,7 @@ impl Separation {
         })
     }
 
-    /// Whether the two kinds are told apart: the interval does not hold 0.5.
+    /// Returns whether the figure distinguishes the two kinds: the interval does not hold 0.5.
     #[must_use]
     pub fn separates(&self) -> bool {
         self.auc.low > 0.5 || self.auc.high < 0.5

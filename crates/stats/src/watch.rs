@@ -17,12 +17,12 @@ pub struct Document {
     pub schema: String,
     /// Version of the tool that wrote it.
     pub version: String,
-    /// What it tells.
+    /// The event.
     #[serde(flatten)]
     pub told: Told,
 }
 
-/// What a document tells.
+/// An event of the watch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "told")]
 #[allow(clippy::large_enum_variant)] // one at a time
@@ -39,13 +39,13 @@ pub struct Page {
     /// When and why it was written.
     #[serde(flatten)]
     pub stall: Stall,
-    /// What explains it.
+    /// The explanation.
     pub cause: Cause,
     /// The trace file; null where it could not be written.
     pub trace: Option<String>,
     /// The page for people; null where it could not be written.
     pub page: Option<String>,
-    /// What the trace shows, from [`Stall::from_ns`] of what was in the buffers on.
+    /// Explanation of the trace, from [`Stall::from_ns`] in the buffers onwards.
     pub findings: Findings,
 }
 
@@ -54,7 +54,7 @@ pub struct Page {
 pub struct Stall {
     /// When, in seconds since 1970, UTC.
     pub unix_s: u64,
-    /// What fired, the first first; never empty.
+    /// Triggers that fired, the first first; never empty.
     pub triggers: Vec<Trigger>,
     /// The window that the stall is looked for in.
     pub begin_ns: u64,
@@ -70,7 +70,7 @@ pub struct Stall {
     pub suppressed: u64,
 }
 
-/// What fires.
+/// Kind of trigger.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -86,33 +86,33 @@ pub enum TriggerKind {
     Request,
 }
 
-/// What has fired.
+/// A trigger that fired.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Trigger {
     /// What.
     pub kind: TriggerKind,
     /// When it was seen.
     pub at_ns: u64,
-    /// Of pressure: how long some task waited within the window; of a call: how long it took, or had
+    /// Pressure: how long some task waited within the window. Call: how long it took, or had
     /// taken so far. Null of a request, and where it could not be measured.
     pub measured_ns: Option<u64>,
     /// From when on it fires; null of a request.
     pub threshold_ns: Option<u64>,
-    /// Of pressure: the window.
+    /// Pressure: the window.
     pub window_ns: Option<u64>,
-    /// Of pressure: its file, where it is a cgroup's.
+    /// Pressure: its file, where it is a cgroup's.
     pub group: Option<String>,
-    /// Of a call: its name.
+    /// Call: its name.
     pub call: Option<String>,
-    /// Of a call: its thread.
+    /// Call: its thread.
     pub tid: Option<u32>,
-    /// Of a call: its thread's name, where it could be read.
+    /// Call: its thread's name, where it could be read.
     pub task: Option<String>,
-    /// Of a call: whether it had not ended.
+    /// Call: whether it had not ended.
     pub open: bool,
 }
 
-/// What explains a stall.
+/// Explanation of a stall.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cause {
     /// As `cause` of a part in `stopgap.explain/1`: `memcg-reclaim`, `mmap_lock`, ...; `unknown` where
@@ -120,7 +120,7 @@ pub struct Cause {
     pub word: String,
     /// In words, with its numbers.
     pub text: String,
-    /// Of the time that operations lost within the window, 0 to 1; null where there were none.
+    /// Share of the time that operations lost within the window, 0 to 1; null where there were none.
     pub share: Option<f64>,
 }
 

@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 use stopgap_stats::read::{Format, Options, Read, read};
 
-/// What a program wrote to standard output; `None`, said, where it is not there or cannot run here.
+/// A program's standard output; `None`, with a message, where the program is missing or cannot run here.
 fn output(program: &str, words: &[&str]) -> Option<String> {
     let why = match Command::new(program).args(words).output() {
         Ok(output) if output.status.success() => {

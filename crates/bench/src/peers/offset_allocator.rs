@@ -2,7 +2,7 @@
 //! It counts 32 bits of units and has no alignment, no limits and no direction.
 
 use offset_allocator::{Allocation, Allocator};
-use stopgap_models::placement::{Contender, Entry, Scene};
+use stopgap_models::placement::{self, Entry, Scene};
 use stopgap_placement::{FreeError, Lack, PlaceError, Request};
 
 use super::{no_direction, no_limits};
@@ -47,7 +47,7 @@ impl Offsets {
     }
 }
 
-impl Contender for Offsets {
+impl placement::Allocator for Offsets {
     type Handle = Allocation<u32>;
 
     #[inline]

@@ -1,7 +1,7 @@
 //! `range-alloc` 0.1, of the gfx-rs family: a sorted list of free ranges, best fit, O(holes).
 
 use range_alloc::RangeAllocator;
-use stopgap_models::placement::{Contender, Entry, Scene, Start};
+use stopgap_models::placement::{Allocator, Entry, Scene, Start};
 use stopgap_placement::{FreeError, PlaceError, Request};
 
 use super::{no_direction, no_limits, no_offset};
@@ -21,7 +21,7 @@ impl RangeAlloc {
     }
 }
 
-impl Contender for RangeAlloc {
+impl Allocator for RangeAlloc {
     type Handle = Start;
 
     #[inline]

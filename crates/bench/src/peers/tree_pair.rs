@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use stopgap_models::placement::{Contender, Entry, Scene, Start};
+use stopgap_models::placement::{Allocator, Entry, Scene, Start};
 use stopgap_placement::{FreeError, PlaceError, Range, Request, Space};
 
 pub(crate) struct TreePair {
@@ -38,7 +38,7 @@ impl TreePair {
     }
 }
 
-impl Contender for TreePair {
+impl Allocator for TreePair {
     type Handle = Start;
 
     #[inline]

@@ -1,6 +1,6 @@
 //! `vm-allocator` 0.1 of rust-vmm: an interval tree of free and taken ranges, first or last match.
 
-use stopgap_models::placement::{Contender, Entry, Scene, Start};
+use stopgap_models::placement::{Allocator, Entry, Scene, Start};
 use stopgap_placement::{Direction, FreeError, Lack, PlaceError, Request};
 use vm_allocator::{AddressAllocator, AllocPolicy, RangeInclusive};
 
@@ -21,7 +21,7 @@ impl VmAllocator {
     }
 }
 
-impl Contender for VmAllocator {
+impl Allocator for VmAllocator {
     type Handle = Start;
 
     #[inline]

@@ -23,7 +23,7 @@ impl Alignment {
     }
 }
 
-/// Where [`Alignment::IommuDma`] aligns a buffer of `length` bytes, whatever the base page. `None` where
+/// Where [`Alignment::IommuDma`] aligns a buffer of `length` bytes, for any base page. `None` where
 /// the length cannot be rounded up below 2^64.
 #[must_use]
 pub fn iova_alignment(length: u64) -> Option<u64> {

@@ -23,7 +23,7 @@ pub enum Line {
         /// Its base pages.
         pages: u64,
     },
-    /// A chunk was had.
+    /// A chunk was allocated.
     Allocated {
         /// It has 2^order base pages.
         order: u32,

@@ -4,7 +4,7 @@
 //! ```text
 //!            0         64K        128K
 //!  chunks    A BBBBBBBBBBBBBBB|B           A has 4K, B 64K: 17 entries
-//!  offset              A|BBBBBBBBBBBBBBBB  from 60K on: 2 entries
+//!  offset              A|BBBBBBBBBBBBBBBB  after 60K: 2 entries
 //! ```
 //!
 //! A run can use pages of a size where its device address and its physical address agree modulo that size.

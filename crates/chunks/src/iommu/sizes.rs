@@ -6,7 +6,7 @@ use core::str::FromStr;
 
 use super::MapError;
 
-/// Of 2^0, 2^10, 2^20 bytes and so on.
+/// Units of 2^0, 2^10, 2^20 bytes and so on.
 const UNITS: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
 
 /// The page sizes that an IOMMU can map, as in `iommu_domain.pgsize_bitmap`.

@@ -6,7 +6,7 @@ use super::{BuildError, Built, Chunk, Effort, LARGEST, Source};
 pub(super) struct Buffer<'a> {
     source: &'a mut dyn Source,
     built: Built,
-    /// Base pages still to be had.
+    /// Base pages still to allocate.
     left: u64,
 }
 
@@ -19,7 +19,7 @@ impl<'a> Buffer<'a> {
         }
     }
 
-    /// Base pages still to be had.
+    /// Base pages still to allocate.
     pub(super) fn left(&self) -> u64 {
         self.left
     }

@@ -43,7 +43,7 @@ impl core::ops::AddAssign for Tries {
 pub struct Built {
     /// Its chunks in the order in which the device sees them, each as it was taken.
     pub chunks: Vec<Chunk>,
-    /// What was tried for them.
+    /// Tries for them.
     pub tries: Tries,
 }
 
@@ -108,7 +108,7 @@ pub enum BuildError {
     /// A chunk without which the buffer could not be completed was refused: memory is at its end. All was
     /// given back.
     Exhausted {
-        /// What was tried. In a box because it is large and the error rare.
+        /// Tries until then. In a box because it is large and the error rare.
         tries: Box<Tries>,
         /// Base pages that were there before they were given back.
         pages: u64,

@@ -26,7 +26,7 @@ impl Request {
     }
 
     /// # Errors
-    /// All of [`BuildError`] that can be said before anything is taken.
+    /// Returns the [`BuildError`] that is known before anything is allocated.
     pub(super) fn check(&self) -> Result<(), BuildError> {
         let &Request { pages, page, .. } = self;
         if pages == 0 {

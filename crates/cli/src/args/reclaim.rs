@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use stopgap_events::reclaim::Load;
 use stopgap_events::units::{Bytes, Nanos};
-use stopgap_models::reclaim::{Kernel, Lru, Release};
+use stopgap_models::reclaim::{Kernel, Release};
 
 use super::replay::RecordFlags;
 use super::values::{size, time};
@@ -47,11 +47,7 @@ pub(crate) struct ReplayReclaim {
     /// What anonymous pages weigh against file pages, 0 to 200 of 200.
     #[arg(long, value_name = "N", default_value_t = 60)]
     pub(crate) swappiness: u64,
-    /// Which lists: classic, mglru (not validated against a live kernel).
-    #[arg(long, value_name = "LISTS", default_value = "classic")]
-    pub(crate) lru: Lru,
-    /// Whose rules: linux-4.19 (which has no mglru), linux-6.12 [default: linux-6.12; of gem-syslatency on classic
-    /// lists linux-4.19].
+    /// Whose rules: linux-4.19, linux-6.12 [default: linux-6.12; of gem-syslatency linux-4.19].
     #[arg(long, value_name = "KERNEL")]
     pub(crate) kernel: Option<Kernel>,
     /// How often the group's statistics are summed up, by which Linux 6.12 judges its lists: by itself each 2s; whoever

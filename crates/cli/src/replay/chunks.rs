@@ -8,25 +8,22 @@ mod trace;
 
 use std::cell::Cell;
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use stopgap_chunks::policy::Name;
 use stopgap_events::question::Question;
 use stopgap_events::units::Bytes;
-use stopgap_kernel::clock::Clock;
-use stopgap_kernel::{Linux, signals};
+use stopgap_kernel::signals;
 use stopgap_models::chunks::experiment::{Device, Experiment, assumptions};
 use stopgap_models::chunks::machine::MachineError;
-use stopgap_report::replay as tables;
-use stopgap_report::text::plain;
 use stopgap_stats::replay::chunks::{Assumption, ChunksRow, ChunksSetting};
-use stopgap_stats::replay::{Replay, Row, SCHEMA};
+use stopgap_stats::replay::{Replay, Row};
 
 use self::input::PAGE;
+use super::{Destination, policies, record};
 use crate::args::{ChunksInput, ReplayChunks};
 use crate::failure::Failure;
-use crate::{output, places, session};
+use crate::output;
 
 /// Replays what `flags` say, writes the record and prints it.
 pub(crate) fn run(flags: &ReplayChunks) -> Result<ExitCode, Failure> {
@@ -35,7 +32,7 @@ pub(crate) fn run(flags: &ReplayChunks) -> Result<ExitCode, Failure> {
         access: once(&flags.access),
     };
     if flags.log {
-        let mut policies = policies(&flags.input.policy)?;
+        let mut policies = policies(&flags.input.policy, Name::ALL)?;
         if flags.input.policy.is_empty() {
             policies = log::POLICIES.to_vec();
         }
@@ -44,51 +41,32 @@ pub(crate) fn run(flags: &ReplayChunks) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let outcome = outcome(&flags.input, &device)?;
-    let replay = Replay {
-        schema: SCHEMA.to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        command: session::command(),
-        question: Question::Chunks,
+    outcome.destination.replay(&Replay {
         seed: flags.input.seed,
-        repetitions: 1,
-        clock_ns: None,
         interrupted: outcome.interrupted,
         rows: outcome.rows.into_iter().map(Row::Chunks).collect(),
-        growth: Vec::new(),
-        mail: None,
         chunks: Some(outcome.setting),
-        roundtrip: None,
-        reclaim: None,
-    };
-    let name = output::name("replay-chunks", outcome.started);
-    let json = flags.input.record.json;
-    output::document(&replay.to_json(), &name, &outcome.records, json, |place| {
-        let screen = tables::screen(&replay, session::style());
-        format!("{screen}record {}\n", plain(place))
+        ..record(Question::Chunks)
     })
 }
 
-/// What came of all policies.
+/// Rows of all policies.
 pub(crate) struct Outcome {
     pub(crate) setting: ChunksSetting,
     pub(crate) rows: Vec<ChunksRow>,
     pub(crate) interrupted: bool,
     /// Policies that were carried out to their end, and those that were to be.
     pub(crate) compared: (usize, usize),
-    /// When it began, in seconds since 1970.
-    pub(crate) started: u64,
-    /// The directory for the record.
-    pub(crate) records: PathBuf,
+    pub(crate) destination: Destination,
 }
 
 /// Carries out what `flags` say for `device`.
 pub(crate) fn outcome(flags: &ChunksInput, device: &Device) -> Result<Outcome, Failure> {
     signals::install();
-    let policies = policies(&flags.policy)?;
+    let policies = policies(&flags.policy, Name::ALL)?;
     let input = input::input(flags, device)?;
     let memory = &input.memory;
-    let records = places::records(flags.record.output.as_deref())?;
-    let started = Linux.unix_seconds();
+    let destination = Destination::new(flags.record.output.as_deref(), flags.record.json)?;
     let experiment = Experiment {
         workload: &input.workload,
         machine: &memory.machine,
@@ -106,30 +84,17 @@ pub(crate) fn outcome(flags: &ChunksInput, device: &Device) -> Result<Outcome, F
         cut.get()
     };
     let alone = experiment.alone(&stop).map_err(|error| wrong(&error))?;
-    let bar = session::progress_bar();
-    let mut rows = Vec::new();
     let mut compared = 0;
-    for (index, &policy) in policies.iter().enumerate() {
-        bar.set_message(policy.word());
-        let progress = |share: f64| {
-            bar.set_position(((index as f64 + share) / policies.len() as f64 * 1_000.0) as u64);
-        };
-        let row = experiment
-            .row(policy, &stop, &progress)
-            .map_err(|error| wrong(&error))?;
-        rows.extend(row.map(|mut row| {
+    let title = |policy: &Name| policy.word().to_owned();
+    let rows = super::rows(&policies, title, |&policy, progress| {
+        let row = experiment.row(policy, &stop, progress);
+        let mut row = Vec::from_iter(row.map_err(|error| wrong(&error))?);
+        for row in &mut row {
             row.missing.extend_from_slice(&input.missing);
-            row
-        }));
-        if cut.get() {
-            break;
         }
-        compared += 1;
-    }
-    bar.finish_and_clear();
-    if rows.is_empty() {
-        return Err(Failure::error("interrupted before anything was measured"));
-    }
+        compared += usize::from(!cut.get());
+        Ok(row)
+    })?;
     let setting = ChunksSetting {
         memory: memory.name.clone(),
         memory_bytes: memory.bytes,
@@ -156,10 +121,9 @@ pub(crate) fn outcome(flags: &ChunksInput, device: &Device) -> Result<Outcome, F
     Ok(Outcome {
         setting,
         rows,
-        interrupted: cut.get(),
+        interrupted: cut.get() || compared < policies.len(),
         compared: (compared, policies.len()),
-        started,
-        records,
+        destination,
     })
 }
 
@@ -171,20 +135,6 @@ fn assumed(told: &str) -> Assumption {
         unit: String::new(),
         why: "assumed: nobody says".to_owned(),
     }
-}
-
-/// The policies that were asked for, each once, and all of them where none was.
-fn policies(words: &[String]) -> Result<Vec<Name>, Failure> {
-    let mut asked = Vec::new();
-    for word in words.iter().filter(|word| *word != "all") {
-        let name = word
-            .parse::<Name>()
-            .map_err(|error| Failure::error(format!("{error}, all")))?;
-        asked.push(name);
-    }
-    let every = asked.is_empty() || words.iter().any(|word| word == "all");
-    let wanted = |name: &Name| every || asked.contains(name);
-    Ok(Name::ALL.iter().copied().filter(wanted).collect())
 }
 
 /// Each once, in the order given.

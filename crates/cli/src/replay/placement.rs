@@ -13,17 +13,17 @@ use stopgap_kernel::clock::Clock;
 use stopgap_kernel::{Linux, budget, signals};
 use stopgap_models::placement::rows::Measured;
 use stopgap_models::placement::{
-    Entry, Meter, ReplayError, Rung, Scene, Settings, growth, mail, rung,
+    Entry, Experiment, Meter, ReplayError, Scene, Settings, experiment, growth, mail,
 };
 use stopgap_placement::Direction;
 use stopgap_placement::registry::Name;
-use stopgap_report::replay as tables;
-use stopgap_report::text::{plain, thousands};
-use stopgap_stats::replay::{Replay, Row, SCHEMA};
+use stopgap_report::text::thousands;
+use stopgap_stats::replay::{Replay, Row};
 
+use self::input::Input;
+use super::{Destination, record};
 use crate::args::ReplayPlacement as Flags;
 use crate::failure::Failure;
-use crate::{output, places, session};
 
 /// Repetitions: the fewest whose middle one is neither the first nor the last of three.
 const REPETITIONS: u32 = 5;
@@ -52,22 +52,14 @@ pub fn run(flags: &Flags, peers: &[fn() -> Entry]) -> Result<ExitCode, Failure> 
     for input in &inputs {
         fits(input, entries.len(), memory.0)?;
     }
-    let records = places::records(flags.output.as_deref())?;
-    let started = Linux.unix_seconds();
-
-    let mut measured: Vec<Measured> = Vec::new();
+    let destination = Destination::new(flags.output.as_deref(), flags.json)?;
     let (mut clock_ns, mut interrupted) = (None, false);
-    let bar = session::progress_bar();
-    for (index, input) in inputs.iter().enumerate() {
-        bar.set_message(input.title());
-        let progress = |share: f64| {
-            bar.set_position(((index as f64 + share) / inputs.len() as f64 * 1_000.0) as u64);
-        };
+    let measured: Vec<Measured> = super::rows(&inputs, Input::title, |input, progress| {
         let meter = Meter {
             now: &|| Linux.now().0,
             cpu: &|| Linux.thread_cpu().0,
             interrupted: &signals::interrupted,
-            progress: &progress,
+            progress,
         };
         let settings = Settings {
             repetitions: input.repetitions,
@@ -75,7 +67,7 @@ pub fn run(flags: &Flags, peers: &[fn() -> Entry]) -> Result<ExitCode, Failure> 
             ns: PEER_NS,
             memory: memory.0,
         };
-        let rung = Rung {
+        let experiment = Experiment {
             workload: &input.workload,
             n: input.n,
             scene: Scene {
@@ -85,30 +77,20 @@ pub fn run(flags: &Flags, peers: &[fn() -> Entry]) -> Result<ExitCode, Failure> 
             },
             events: &*input.events,
         };
-        let outcome = rung
+        let outcome = experiment
             .run(&entries, settings, &meter)
             .map_err(|error| failure(input, &error))?;
         clock_ns = Some(outcome.clock_ns);
-        measured.extend(outcome.rows.into_iter().map(|mut measured| {
-            measured.row.missing.extend_from_slice(&input.missing);
-            measured
-        }));
         interrupted |= outcome.interrupted;
-        if interrupted {
-            break;
+        let mut rows = outcome.rows;
+        for measured in &mut rows {
+            measured.row.missing.extend_from_slice(&input.missing);
         }
-    }
-    bar.finish_and_clear();
-    if interrupted && measured.is_empty() {
-        return Err(Failure::error("interrupted before anything was measured"));
-    }
+        Ok(rows)
+    })?;
 
     let rows: Vec<_> = measured.iter().map(|measured| &measured.row).collect();
-    let replay = Replay {
-        schema: SCHEMA.to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        command: session::command(),
-        question: Question::Placement,
+    destination.replay(&Replay {
         seed: flags.seed,
         repetitions: inputs
             .iter()
@@ -116,21 +98,14 @@ pub fn run(flags: &Flags, peers: &[fn() -> Entry]) -> Result<ExitCode, Failure> 
             .max()
             .unwrap_or(0),
         clock_ns,
-        interrupted,
+        interrupted: interrupted || signals::interrupted(),
         growth: growth(&measured, flags.seed),
         mail: mail::fit(&rows),
         rows: measured
             .into_iter()
             .map(|measured| Row::Placement(measured.row))
             .collect(),
-        chunks: None,
-        roundtrip: None,
-        reclaim: None,
-    };
-    let name = output::name("replay-placement", started);
-    output::document(&replay.to_json(), &name, &records, flags.json, |place| {
-        let screen = tables::screen(&replay, session::style());
-        format!("{screen}record {}\n", plain(place))
+        ..record(Question::Placement)
     })
 }
 
@@ -153,25 +128,27 @@ fn entries(words: &[String], peers: &[fn() -> Entry]) -> Result<Vec<Entry>, Fail
 }
 
 /// Whether what is live at a time fits the memory, before anything is made.
-fn fits(input: &input::Input, policies: usize, memory: u64) -> Result<(), Failure> {
+fn fits(input: &Input, policies: usize, memory: u64) -> Result<(), Failure> {
     let Some(live) = input.live else {
         return Ok(());
     };
-    let contenders = policies as u64 + 1;
-    let need = live.saturating_mul(contenders).saturating_mul(rung::RANGE);
+    let allocators = policies as u64 + 1;
+    let need = live
+        .saturating_mul(allocators)
+        .saturating_mul(experiment::RANGE);
     if need <= memory {
         return Ok(());
     }
     let error = ReplayError::Memory {
         live,
-        contenders,
+        allocators,
         need,
         most: memory,
     };
     Err(failure(input, &error))
 }
 
-fn failure(input: &input::Input, error: &ReplayError) -> Failure {
+fn failure(input: &Input, error: &ReplayError) -> Failure {
     let advice = match error {
         ReplayError::Memory { .. } => {
             "; give fewer with --policy, a smaller N with --n, or more with --memory"

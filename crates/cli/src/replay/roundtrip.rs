@@ -7,19 +7,16 @@ use std::process::ExitCode;
 use stopgap_events::question::Question;
 use stopgap_events::roundtrip::{Cell, ClientWait};
 use stopgap_events::units::Nanos;
-use stopgap_kernel::clock::Clock;
-use stopgap_kernel::{Linux, signals};
+use stopgap_kernel::signals;
 use stopgap_models::roundtrip::{
     Prices, Rules, cells as measured_cells, note_bistable, prices, row, run as model,
 };
-use stopgap_report::replay as tables;
-use stopgap_report::text::plain;
-use stopgap_stats::replay::{Replay, RoundtripSetting, Row, SCHEMA};
+use stopgap_stats::replay::{Replay, RoundtripSetting, Row};
 
 use super::measured::measured;
+use super::{Destination, given_or, policies, record};
 use crate::args::ReplayRoundtrip;
 use crate::failure::Failure;
-use crate::{output, places, session};
 
 /// Most rows: more are no table.
 const MOST_ROWS: usize = 10_000;
@@ -29,7 +26,7 @@ const MOST_ROUND_TRIPS: u64 = 1_000_000;
 /// Replays what `flags` say, writes the record and prints it.
 pub(crate) fn run(flags: &ReplayRoundtrip) -> Result<ExitCode, Failure> {
     signals::install();
-    let rules = rules(&flags.policy)?;
+    let rules = policies(&flags.policy, Rules::ALL)?;
     let mut seen = match &flags.trace {
         Some(path) => trace::read(path)?,
         None => Vec::new(),
@@ -57,86 +54,47 @@ pub(crate) fn run(flags: &ReplayRoundtrip) -> Result<ExitCode, Failure> {
             rules.len()
         )));
     }
-    let directory = places::records(flags.record.output.as_deref())?;
-    let started = Linux.unix_seconds();
+    let destination = Destination::new(flags.record.output.as_deref(), flags.record.json)?;
     let costs = measured.as_ref().and_then(Prices::measured);
     let costs = costs.unwrap_or_default();
-    let bar = session::progress_bar();
-    let all = cells.len() * rules.len();
-    let mut rows = Vec::new();
-    for (index, cell) in cells.iter().enumerate() {
-        for &rules in &rules {
-            if signals::interrupted() {
-                break;
-            }
+    let by_rules = |(index, cell)| rules.iter().map(move |&rules| (index, cell, rules));
+    let items: Vec<(usize, &Cell, Rules)> = cells.iter().enumerate().flat_map(by_rules).collect();
+    let rows = super::rows(
+        &items,
+        |_| String::new(),
+        |&(index, cell, rules), _| {
             let by = |prices: &Prices| {
                 let stop = &signals::interrupted;
                 model(cell, rules, prices, flags.round_trips, flags.seed, stop)
                     .map_err(|error| Failure::error(error.to_string()))
             };
             let outcome = by(&costs)?;
-            if outcome.round_trips() > 0 {
-                let mut row = row(cell, rules, &outcome, measured.as_ref());
-                if let Some(seen) = seen.get(index) {
-                    seen.stands_beside(&mut row);
-                }
-                if rules == Rules::Linux6_12 {
-                    let (cheaper, dearer) = (by(&costs.nudged(-10))?, by(&costs.nudged(10))?);
-                    note_bistable(&mut row, [&outcome, &cheaper, &dearer]);
-                }
-                rows.push(Row::Roundtrip(row));
+            if outcome.round_trips() == 0 {
+                return Ok(Vec::new());
             }
-            bar.set_position((rows.len() * 1_000 / all) as u64);
-        }
-    }
-    bar.finish_and_clear();
-    if rows.is_empty() {
-        return Err(Failure::error("interrupted before anything was measured"));
-    }
-    let replay = Replay {
-        schema: SCHEMA.to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        command: session::command(),
-        question: Question::Roundtrip,
+            let mut row = row(cell, rules, &outcome, measured.as_ref());
+            if let Some(seen) = seen.get(index) {
+                seen.stands_beside(&mut row);
+            }
+            if rules == Rules::Linux6_12 {
+                let (cheaper, dearer) = (by(&costs.nudged(-10))?, by(&costs.nudged(10))?);
+                note_bistable(&mut row, [&outcome, &cheaper, &dearer]);
+            }
+            Ok(vec![Row::Roundtrip(row)])
+        },
+    )?;
+    destination.replay(&Replay {
         seed: flags.seed,
-        repetitions: 1,
-        clock_ns: None,
         interrupted: signals::interrupted(),
         rows,
-        growth: Vec::new(),
-        mail: None,
-        chunks: None,
         roundtrip: Some(RoundtripSetting {
             prices: prices(&costs),
             beside: (flags.beside.as_ref())
                 .or(flags.trace.as_ref())
                 .map(|path| path.display().to_string()),
         }),
-        reclaim: None,
-    };
-    let name = output::name("replay-roundtrip", started);
-    output::document(
-        &replay.to_json(),
-        &name,
-        &directory,
-        flags.record.json,
-        |place| {
-            let screen = tables::screen(&replay, session::style());
-            format!("{screen}record {}\n", plain(place))
-        },
-    )
-}
-
-/// The policies that were asked for, each once, and all of them where none was.
-fn rules(words: &[String]) -> Result<Vec<Rules>, Failure> {
-    let mut asked = Vec::new();
-    for word in words.iter().filter(|word| *word != "all") {
-        let rules = word.parse::<Rules>();
-        asked.push(rules.map_err(|error| Failure::error(format!("{error}, all")))?);
-    }
-    let every = asked.is_empty() || words.iter().any(|word| word == "all");
-    let wanted = |rules: &Rules| every || asked.contains(rules);
-    Ok(Rules::ALL.iter().copied().filter(wanted).collect())
+        ..record(Question::Roundtrip)
+    })
 }
 
 /// `cells` with each of `values` in turn.
@@ -154,12 +112,9 @@ fn vary<T: Copy>(cells: &mut Vec<Cell>, values: &[T], set: impl Fn(&mut Cell, T)
 
 /// All combinations, each once. One request has one reply: how many are answered is then no parameter.
 fn cells(flags: &ReplayRoundtrip) -> Vec<Cell> {
-    fn or<T: Copy>(given: &[T], usual: &[T]) -> Vec<T> {
-        if given.is_empty() { usual } else { given }.to_vec()
-    }
-    let work = or(&flags.work, &[0, 5, 50, 1_000].map(Nanos::micros));
-    let think = or(&flags.think, &[Nanos(0)]);
-    let client = or(&flags.client, ClientWait::ALL);
+    let work = given_or(&flags.work, &[0, 5, 50, 1_000].map(Nanos::micros));
+    let think = given_or(&flags.think, &[Nanos(0)]);
+    let client = given_or(&flags.client, ClientWait::ALL);
     let mut cells = vec![Cell::PLAIN];
     vary(&mut cells, &flags.on, |c, v| c.cpus = v);
     vary(&mut cells, &flags.client_policy, |c, v| c.policy = v);

@@ -83,14 +83,7 @@ fn the_measured_share_stands_beside_and_the_rest_says_why_not() {
 #[test]
 fn a_release_path_goes_by_both_names() {
     let run = Run::new();
-    let words = [
-        "--policy",
-        "mapping",
-        "--release",
-        "two-pass,page",
-        "--lru",
-        "mglru",
-    ];
+    let words = ["--policy", "mapping", "--release", "two-pass,page"];
     let document = replay(&run, &words);
     let rows = document["rows"].as_array().unwrap();
     let policies: Vec<_> = rows
@@ -106,10 +99,6 @@ fn a_release_path_goes_by_both_names() {
     assert!(
         rows.iter().any(|row| row.to_string().contains("single")),
         "{rows:?}"
-    );
-    refused(
-        &["--lru", "mglru", "--kernel", "linux-4.19"],
-        "linux-4.19 has no multi-generational lists",
     );
 }
 
@@ -175,17 +164,10 @@ fn the_mails_order_at_the_default_length_and_twice_that() {
 #[test]
 fn the_screen_has_the_advice_and_the_prices_with_their_sources() {
     let run = Run::new();
-    let words = [&["replay", "reclaim", "--lru", "mglru"], &SMALL[..]].concat();
+    let words = [&["replay", "reclaim"], &SMALL[..]].concat();
     let screen = text(&run.output(&words).stdout);
     let told = screen.split_whitespace().collect::<Vec<_>>().join(" ");
-    for word in [
-        "use ",
-        "not validated",
-        "mapping-late",
-        "scan/recl",
-        "fault",
-        "record ",
-    ] {
+    for word in ["use ", "mapping-late", "scan/recl", "fault", "record "] {
         let word = if word == "fault" {
             "populating 1000 ns a page (measured by probe reclaim: a block of 2 MiB in 0.6 ms)"
         } else {

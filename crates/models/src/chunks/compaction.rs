@@ -37,13 +37,13 @@ const BATCH: usize = 32;
 /// Which blocks a pass takes pages from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// Those of movable type alone.
+    /// Only those of movable type.
     Async,
     /// All.
     Sync,
 }
 
-/// What came of a call for compaction.
+/// Result of a call for compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Compacted {
     /// The block that was asked for, at this frame.
@@ -249,7 +249,7 @@ impl Machine {
         }
         let can_move = |of| place.buddy.used_pages(of) > 0;
         if !can_move(Use::Reclaimable) && !can_move(Use::Movable) {
-            // It looks at each page in vain; we need not.
+            // The kernel looks at each page for nothing; the model skips that.
             place.compaction.migrate = end;
             self.scanned(end - start);
             return;

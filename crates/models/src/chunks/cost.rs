@@ -1,7 +1,7 @@
-//! What the kernel's work costs, and the time that comes of it.
+//! Prices of the kernel's work, and the time that counts of it take.
 //!
 //! **Contract.** The machine counts ([`Counts`]); time is counts times costs, by cause, so that each millisecond can
-//! be told from its count.
+//! be derived from its count.
 //!
 //! **Source.** [`Costs::THREAD`] is mail 001's machine: a 2 GiB Arm Chromebook with Linux 3.14 that swaps to zram while
 //! four programs walk through 1,400 MiB. One of its figures is fitted, [`Costs::reclaim_page_ns`]: 0.25 s for 1,024 single
@@ -15,7 +15,7 @@ use std::ops::{Add, Sub};
 
 use thiserror::Error;
 
-/// What the kernel's work costs, in nanoseconds.
+/// Prices of the kernel's work, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Costs {
     /// One call of the page allocator.
@@ -95,7 +95,7 @@ impl Costs {
         }
     }
 
-    /// What a scan of `pages` pages costs, in nanoseconds.
+    /// Returns the price of a scan of `pages` pages, in nanoseconds.
     pub(super) fn scan_ns(&self, pages: u64) -> f64 {
         pages as f64 / SCAN_PAGES * self.scan_block_ns
     }
@@ -107,7 +107,7 @@ impl Costs {
 pub struct CostError {
     /// The cost's name.
     pub name: &'static str,
-    /// What it was said to be.
+    /// The text that was given.
     pub ns: f64,
 }
 
@@ -129,7 +129,7 @@ macro_rules! counts {
 
         impl Sub for Counts {
             type Output = Counts;
-            /// What was done since `earlier`, counts of the same machine.
+            /// Returns the work done since `earlier`, counts of the same machine.
             fn sub(self, earlier: Counts) -> Counts {
                 Counts { $($field: self.$field - earlier.$field,)+ }
             }

@@ -37,7 +37,7 @@ use tally::Tally;
 /// Steps after which it is known how the bystanders fare alone: hundreds of their tries.
 const ALONE: usize = 200;
 
-/// What is the same for every policy.
+/// The setting that all policies share.
 #[derive(Clone, Copy)]
 pub struct Experiment<'a> {
     /// The name that the rows have.
@@ -46,9 +46,9 @@ pub struct Experiment<'a> {
     pub machine: &'a Machine,
     /// The same memory, were something else assumed of it, and what: for the sensitivity.
     pub otherwise: &'a [(String, Machine)],
-    /// What is asked for.
+    /// The requested size.
     pub steps: &'a [Step],
-    /// Who reads it.
+    /// The device that reads it.
     pub device: &'a Device,
     /// Whether times are to stand beside mail 001's: in its scenario, with its buffers.
     pub beside_mail: bool,
@@ -140,7 +140,7 @@ impl<'a> Experiment<'a> {
                         Err(MachineError::Build(BuildError::Exhausted { tries, .. })) => {
                             tally.failed(&tries);
                         }
-                        // What was tried of this buffer is nobody's figure.
+                        // Tries for this buffer belong to no figure.
                         Err(MachineError::Stopped) => break,
                         Err(error) => return Err(error),
                     }
@@ -150,7 +150,7 @@ impl<'a> Experiment<'a> {
         Ok((tally.asked() > 0).then_some((tally, machine)))
     }
 
-    /// Tries for the largest buffer from a source that has single pages alone.
+    /// Tries for the largest buffer from a source that has only single pages.
     fn tries_per_buffer_at_worst(&self, policy: Name) -> u64 {
         let pages = self.steps.iter().map(|step| match *step {
             Step::Build { pages, .. } => pages,
@@ -170,7 +170,7 @@ impl<'a> Experiment<'a> {
         }
     }
 
-    /// What only the machine knows goes into the row.
+    /// Copies the machine's own counters into the row.
     fn finish(&self, policy: Name, tally: Tally<'_>, machine: &Machine) -> ChunksRow {
         let large_blocks_per_mib = tally.large_blocks_per_mib(self.machine.page());
         let fared = machine.bystanders();

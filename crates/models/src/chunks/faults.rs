@@ -29,7 +29,7 @@ pub struct Faults {
     pub effort: Effort,
 }
 
-/// What a buffer by faults costs.
+/// Cost of a buffer that faults fill.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Faulted {
     /// Nanoseconds, all causes together.
@@ -38,9 +38,9 @@ pub struct Faulted {
     pub worst_block_ns: f64,
     /// The time by cause.
     pub by_cause: ByCause,
-    /// What was done.
+    /// Work done.
     pub counts: Counts,
-    /// What it got, in the order of its addresses.
+    /// Folios of the buffer, in the order of their addresses.
     pub chunks: Vec<Chunk>,
 }
 

@@ -20,12 +20,12 @@ use super::walkers::{Walkers, WalkersError};
 use super::watermarks::Watermarks;
 use super::zone::{Mark, Zone};
 
-/// What is asked for: what it is to the buddy memory.
+/// The request as the buddy memory sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Asks {
     /// From which blocks it comes.
     pub(super) mobility: Mobility,
-    /// What its pages are then.
+    /// Use of its pages then.
     pub(super) of: Use,
     /// The first zone that it may have, in the order of [`Machine::zones`]; it may have all that follow.
     pub(super) first_zone: usize,
@@ -47,14 +47,14 @@ impl Asks {
     };
 }
 
-/// What a caller chooses of a machine; the scenario decides the rest.
+/// Choices of a caller for a machine; the scenario decides the rest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Setting {
     /// Whose rules.
     pub kernel: Kernel,
-    /// What its work costs.
+    /// Prices of its work.
     pub costs: Costs,
-    /// What everything random comes from.
+    /// Seed of all random choices.
     pub seed: u64,
     /// Bytes of a base page: a power of two from 4 KiB to 256 KiB.
     pub page: u64,
@@ -113,7 +113,7 @@ pub enum MachineError {
     /// An assumption that nothing can satisfy.
     #[error("{0}")]
     Assumption(String),
-    /// What the policy says, memory at its end among it.
+    /// The policy's error, which may be that memory is used up.
     #[error("{0}")]
     Build(BuildError),
     /// The caller of [`Machine::build_until`] wanted no more.
@@ -331,7 +331,7 @@ impl Machine {
         }
     }
 
-    /// Somebody holds references to the used page `frame` from now on: it can be neither moved nor reclaimed. Whether it
+    /// Pins the used page `frame`: it can then be neither moved nor reclaimed. Whether it
     /// is a page that could be until now.
     pub fn pin(&mut self, frame: u64) -> bool {
         let Some((zone, frame)) = self.zone_of(frame) else {
@@ -365,7 +365,7 @@ impl Machine {
         &zone.buddy
     }
 
-    /// What was done so far.
+    /// Returns the work done so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
@@ -377,7 +377,7 @@ impl Machine {
         Machine { costs, ..self }
     }
 
-    /// What the work costs.
+    /// Returns the prices of the work.
     #[must_use]
     pub fn costs(&self) -> Costs {
         self.costs
@@ -487,7 +487,7 @@ impl Source for Machine {
     }
 }
 
-/// A machine that has nothing more to give once somebody said to stop: whatever the policy then tries, it soon gives up,
+/// A machine that refuses every allocation after `stop`: the policy then soon gives up,
 /// and gives back what it has.
 struct Until<'a> {
     machine: &'a mut Machine,

@@ -31,7 +31,7 @@ impl Machine {
             self.owed -= 1.0;
         }
         self.ask(asked);
-        // What they could not have, they do not take later.
+        // They do not retry later what they could not allocate.
         self.owed = self.owed.min(1.0);
     }
 

@@ -36,7 +36,7 @@ pub enum Scenario {
     Unfragmented,
     /// One page of so many kept, the others free.
     Kept {
-        /// Of how many pages one is kept: 2 to 512.
+        /// One of this many pages is kept: 2 to 512.
         of: u32,
         /// Whether the kept pages are pinned, so that they cannot be moved.
         pinned: bool,
@@ -45,7 +45,7 @@ pub enum Scenario {
     Aged,
 }
 
-/// Bytes of the memories that nothing is said about.
+/// Default size of a memory in bytes.
 const GIB: u64 = 1 << 30;
 
 impl Scenario {

@@ -1,4 +1,4 @@
-//! What an allocation goes through when the fast path refuses it.
+//! The slow path of an allocation: reclaim, compaction and retries after the fast path fails.
 //!
 //! **Contract.** A block of the order asked for, or `None` after as much as the effort allows. Time passes for the
 //! others with each batch reclaimed and each block scanned.

@@ -23,9 +23,9 @@ pub struct Walkers {
 }
 
 impl Walkers {
-    /// Mail 001's "4 userspace programs each walking through 350 Megs of memory over and over". Of the time
+    /// Mail 001's "4 userspace programs each walking through 350 Megs of memory over and over". From the time
     /// that they need for a page nothing is known; assumed are six times what reclaiming one costs, so that they take
-    /// two pages above the low mark for every three that one task reclaims. What others would change is said at the
+    /// two pages above the low mark for every three that one task reclaims. The effect of others stands at the
     /// scenario `thread`.
     pub const THREAD: Walkers = Walkers {
         tasks: 4,
@@ -52,6 +52,6 @@ impl Walkers {
 #[derive(Debug, Clone, Copy, PartialEq, Error)]
 #[error("walkers that take a page in {fault_ns} ns: it has to be a finite time above 0")]
 pub struct WalkersError {
-    /// What was said.
+    /// The text that was given.
     pub fault_ns: f64,
 }

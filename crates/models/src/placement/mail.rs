@@ -32,7 +32,7 @@ const FREEGAP_S: [(&str, [f64; 2]); 3] = [
 /// A loop of agua on the two kernels in mail 003: least, mean, longest, standard deviation, in milliseconds.
 const AGUA_MS: [[f64; 4]; 2] = [[6.0, 294.0, 609.0, 113.1664], [14.0, 38.0, 60.0, 3.9312]];
 
-/// What mail 003 measured of this policy on this workload.
+/// Returns the figures of mail 003 for this policy on this workload.
 #[must_use]
 pub fn of_003(workload: &str, policy: &str) -> Option<Mail003> {
     let kernel = MAIL_003.iter().position(|&name| name == policy)?;

@@ -54,7 +54,7 @@ pub enum Operation {
 pub struct Batch {
     /// The operations.
     pub operations: Vec<Operation>,
-    /// What maps ask, each once; the size is the operation's.
+    /// Requests of maps, each once; the size stands in the operation.
     pub asks: Vec<Request>,
     /// Whether they are measured: not of [`Phase::Layout`].
     pub measured: bool,
@@ -62,7 +62,7 @@ pub struct Batch {
     pub slots: usize,
     /// Whether a round ends with it.
     pub ends_round: bool,
-    /// Whether it begins a round, or goes on with one, and has maps alone.
+    /// Whether it begins or continues a round and has only maps.
     pub maps_of_round: bool,
     /// The event of each operation, counted from [`Batch::first`].
     events: Vec<u32>,
@@ -118,7 +118,7 @@ fn index(at: usize) -> u16 {
 pub struct StreamError {
     /// Its index in the stream, from 0.
     pub event: u64,
-    /// What is wrong with it.
+    /// The error.
     pub what: Wrong,
 }
 
@@ -134,7 +134,7 @@ impl fmt::Display for StreamError {
 
 impl std::error::Error for StreamError {}
 
-/// What is wrong with an event.
+/// An error in an event.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Wrong {
@@ -214,12 +214,12 @@ pub struct Compiler {
     vacant: Vec<u32>,
     event: u64,
     measured: bool,
-    /// Whether something measured has been compiled: from then on all is.
+    /// Whether a measured operation has been compiled: all later ones are measured.
     begun: bool,
     over: bool,
     /// Operations of the round under way.
     round: usize,
-    /// Whether those are maps alone.
+    /// Whether those are all maps.
     only_maps: bool,
     /// The first unmap after a round's maps, and its event: it begins the next batch.
     held: Option<(Operation, u64)>,

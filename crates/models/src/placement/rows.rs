@@ -1,14 +1,14 @@
-//! What was measured, as rows.
+//! Measurements as rows.
 
 use stopgap_events::machine::Missing;
 use stopgap_stats::histogram::Histogram;
 use stopgap_stats::quantile::{median, quantile};
 use stopgap_stats::replay::{Loops, PlacementRow, Spread};
 
-use super::contender::Entry;
-use super::lane::{Facts, Stop};
+use super::allocator::Entry;
+use super::execution::{Facts, Stop};
+use super::experiment::{Experiment, Shown};
 use super::mail;
-use super::rung::{Rung, Shown};
 
 /// A row and what it is fitted from.
 #[derive(Debug, Clone)]
@@ -23,7 +23,7 @@ pub struct Measured {
 const TAIL: f64 = 0.9999;
 
 /// A row an entry; `shown` has the driver first. Nothing where nothing was measured.
-pub(super) fn of(rung: &Rung<'_>, entries: &[Entry], shown: &[Shown]) -> Vec<Measured> {
+pub(super) fn of(experiment: &Experiment<'_>, entries: &[Entry], shown: &[Shown]) -> Vec<Measured> {
     let Some((driver, others)) = shown.split_first() else {
         return Vec::new();
     };
@@ -33,11 +33,11 @@ pub(super) fn of(rung: &Rung<'_>, entries: &[Entry], shown: &[Shown]) -> Vec<Mea
     entries
         .iter()
         .zip(others)
-        .map(|(entry, shown)| one(rung, entry, driver, shown))
+        .map(|(entry, shown)| one(experiment, entry, driver, shown))
         .collect()
 }
 
-fn one(rung: &Rung<'_>, entry: &Entry, driver: &Shown, shown: &Shown) -> Measured {
+fn one(experiment: &Experiment<'_>, entry: &Entry, driver: &Shown, shown: &Shown) -> Measured {
     let mut missing = Vec::new();
     let mut unknown = |what: &str, why: &str| missing.push(Missing::new(what, why));
     let facts = shown.facts.clone().unwrap_or_default();
@@ -105,9 +105,9 @@ fn one(rung: &Rung<'_>, entry: &Entry, driver: &Shown, shown: &Shown) -> Measure
         unknown("bytes_per_range", memory_unknown(&facts));
     }
     let row = PlacementRow {
-        workload: rung.workload.to_owned(),
+        workload: experiment.workload.to_owned(),
         policy: entry.name().to_owned(),
-        n: rung.n,
+        n: experiment.n,
         operations: facts.operations,
         maps: facts.maps,
         ns_per_operation: ns.filter(|_| told),
@@ -127,7 +127,7 @@ fn one(rung: &Rung<'_>, entry: &Entry, driver: &Shown, shown: &Shown) -> Measure
         live: facts.live,
         bytes_per_range: memory.map(|memory| share(memory, facts.live)),
         loops: loops(driver, shown).filter(|_| told),
-        mail_003: mail::of_003(rung.workload, entry.name()),
+        mail_003: mail::of_003(experiment.workload, entry.name()),
         stopped,
         lacks,
         note: entry.note().map(str::to_owned),
@@ -137,7 +137,7 @@ fn one(rung: &Rung<'_>, entry: &Entry, driver: &Shown, shown: &Shown) -> Measure
     Measured { row, runs }
 }
 
-/// What the rounds took, the driver's time for each taken off.
+/// Returns the times of the rounds, less the driver's time for each.
 fn loops(driver: &Shown, shown: &Shown) -> Option<Loops> {
     let rounds = shown.rounds.iter().zip(&driver.rounds);
     let own: Vec<u64> = rounds
@@ -146,7 +146,7 @@ fn loops(driver: &Shown, shown: &Shown) -> Option<Loops> {
     Loops::of(&own)
 }
 
-/// Of so few operations that took so little in all repetitions together no time is told: it is mostly the
+/// Rows show no time of so few operations that took so little in all repetitions together: it is mostly the
 /// clock's.
 const FEW: u64 = 500;
 const LEAST_TIMED_NS: u64 = 50_000;

@@ -1,4 +1,4 @@
-//! Rungs on a clock that ticks by itself, and the figures that the models are known by.
+//! Experiments on a clock that ticks by itself, and the figures that the models are known by.
 
 use std::cell::Cell;
 
@@ -9,9 +9,9 @@ use stopgap_placement::registry::Name;
 use stopgap_placement::{Direction, FreeError, Lack, PlaceError, Range, Request, Space};
 use stopgap_stats::replay::PlacementRow;
 
-use super::contender::{Contender, Scene, Start};
-use super::rung::{Events, Outcome};
-use super::{Driver, Entry, Meter, ReplayError, Rung, Settings, growth, mail};
+use super::allocator::{Allocator, Scene, Start};
+use super::experiment::{Events, Outcome};
+use super::{Driver, Entry, Experiment, Meter, ReplayError, Settings, growth, mail};
 
 const PAGE: u64 = 4_096;
 
@@ -36,7 +36,7 @@ fn run(
         time.set(time.get() + 7);
         time.get()
     };
-    let rung = Rung {
+    let experiment = Experiment {
         workload: "pbobench",
         n,
         scene: Scene {
@@ -52,7 +52,7 @@ fn run(
         interrupted: &|| false,
         progress: &|_| (),
     };
-    rung.run(entries, settings, &meter)
+    experiment.run(entries, settings, &meter)
 }
 
 fn workload(
@@ -207,7 +207,7 @@ fn memory_is_capped() {
 /// Gives what it must not.
 struct Broken;
 
-impl Contender for Broken {
+impl Allocator for Broken {
     type Handle = Start;
     fn place(&mut self, request: &Request) -> Result<Start, PlaceError> {
         match request.size / PAGE {

@@ -10,7 +10,7 @@
 
 use super::setting::Kernel;
 
-/// What a page costs that is read again or written: `SWAP_CLUSTER_MAX`.
+/// Price of a page that is read again or written: `SWAP_CLUSTER_MAX`.
 const IO: u64 = 32;
 
 /// See the module. Index 0: anonymous; 1: file.
@@ -32,7 +32,7 @@ impl Balance {
         }
     }
 
-    /// Of the pages of type `file`, so many were scanned, so many of those did not go, so many were used again, so many
+    /// Counts pages of type `file`: so many were scanned, so many of those did not go, so many were used again, so many
     /// written. `sizes`: pages of either type on the lists.
     pub(super) fn scanned(
         &mut self,

@@ -25,7 +25,7 @@ struct Scan {
     deactivate: [bool; 2],
     /// All that is active is made inactive.
     force: bool,
-    /// An active list was left alone.
+    /// An active list was skipped.
     skipped: bool,
     by: By,
 }
@@ -133,7 +133,7 @@ impl Memory {
         scan.deactivate = [0, 1].map(|file| scan.force || self.may_deactivate(file));
         let targets = self.scan_counts(scan);
         let mut left = targets;
-        // What a task reclaims at first for a whole machine is done in full.
+        // The first reclaim of a task for a whole machine runs to its end.
         let proportional = self.machine() && scan.by == By::Task && scan.priority == PRIORITY;
         let [ia, aa, if_, af] =
             [INACTIVE_ANON, ACTIVE_ANON, INACTIVE_FILE, ACTIVE_FILE].map(usize::from);

@@ -7,7 +7,7 @@
 //! **Lineage.** drivers/gpu/drm/i915: `i915_gem_object_put_pages_gtt()`, `i915_gem_shrink()`,
 //! `i915_gem_shrinker_scan()` (4.19 to 6.12); `do_shrink_slab()` (mm/vmscan.c) for how much it is asked; mail 004;
 //! `check_move_unevictable_folios()`, `shmem_unlock_mapping()`. Left out: what a GPU has still to do, writeback of what is
-//! unused, framebuffers. In 2018 all of it is under one lock, and whoever needs it waits. Left out as well: whoever needs the
+//! unused, framebuffers. In 2018 one lock protects all of it, and tasks wait for that lock. Left out as well: whoever needs the
 //! lock spins for it, while its holder may not run because a thread of the highest priority has its CPU.
 
 use super::memory::{By, Memory, OutOfMemory};
@@ -22,12 +22,12 @@ const PAGEVEC: u64 = 15;
 /// `DEFAULT_SEEKS`.
 const SEEKS: u64 = 2;
 
-/// What an object is good for.
+/// Use of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// In use: its pages must stay.
     Used,
-    /// In use for as long as the load runs (a GPU's queue): the shrinker leaves it alone.
+    /// In use for as long as the load runs (a GPU's queue): the shrinker skips it.
     Busy,
     /// Not in use: its pages are still held, until the shrinker releases them.
     Unused,
@@ -54,7 +54,7 @@ pub(super) struct Driver {
     first: usize,
     /// Pages of objects by [`State`].
     pages: [u64; 6],
-    /// What the shrinker was asked and has not done yet.
+    /// Requests that the shrinker has not done yet.
     deferred: u64,
     /// When the lock is free.
     lock_free: u64,
@@ -262,7 +262,7 @@ impl Memory {
         let pages = self.driver.objects[object].pages.clone();
         let count = pages.len() as u64;
         let prices = self.prices;
-        let list = self.place(Kind::Shmem, false);
+        let list = Memory::place(Kind::Shmem, false);
         self.driver.objects[object].marked = false;
         self.driver.set(object, State::Released);
         for &id in &pages {

@@ -1,4 +1,4 @@
-//! Who makes memory short: tasks with a clock each, and whoever is behind runs next.
+//! The tasks that make memory short. Each has a clock, and the task furthest behind runs next.
 //!
 //! **Contract.** Each task runs on a CPU of its own, step by step: 32 pages, or one call of reclaim. The same setting gives
 //! the same steps. A measuring task that wants to begin while its CPU is in a stretch of the kernel that nobody may
@@ -39,7 +39,7 @@ const FILLING: u64 = 10;
 /// Time that kswapd sleeps before it looks again, where nobody woke it.
 const NAP: u64 = 20_000;
 
-/// What a task does.
+/// Work of a task.
 #[derive(Debug, Clone)]
 enum Work {
     /// Reads a file round and round.

@@ -13,14 +13,13 @@ use stopgap_events::reclaim::Load;
 use super::balance::Balance;
 use super::driver::Driver;
 use super::meter::{Cause, Meter};
-use super::mglru::Generations;
 use super::pages::{
     ACTIVE_ANON, ACTIVE_FILE, INACTIVE_ANON, INACTIVE_FILE, Kind, ListId, NONE, Owner, Page,
     PageId, Pages, UNEVICTABLE,
 };
 use super::prices::Prices;
 use super::seen::Seen;
-use super::setting::{BLOCK, Kernel, Lru, PAGE, Policy, Setting};
+use super::setting::{BLOCK, Kernel, PAGE, Policy, Setting};
 use super::workingset::{Shadow, Sizes, WorkingSet};
 
 /// Pages that one call of reclaim wants: `SWAP_CLUSTER_MAX`.
@@ -32,7 +31,7 @@ const READ_AHEAD_ATTEMPTS: u32 = 2;
 /// Single pages that a step reads.
 const SINGLES: u32 = 32;
 
-/// Who reclaims.
+/// The reclaiming task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum By {
     /// The task that needs memory.
@@ -45,7 +44,7 @@ pub(super) enum By {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OutOfMemory;
 
-/// What reclaim did.
+/// Counts of reclaim.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) scanned: u64,
@@ -71,11 +70,11 @@ struct Marks {
 struct Place {
     /// Pages of the folio.
     size: u32,
-    /// The folio; or each of its pages, where they came alone.
+    /// The folio; or each of its pages, where they were read one by one.
     parts: Vec<Part>,
 }
 
-/// What is here, or what it left.
+/// A page in memory, or the shadow of an evicted one.
 #[derive(Debug, Clone, Copy)]
 struct Part {
     page: PageId,
@@ -91,7 +90,6 @@ pub(super) struct Memory {
     pub(super) counts: Counts,
     pub(super) balance: Balance,
     pub(super) working: WorkingSet,
-    pub(super) generations: Generations,
     pub(super) driver: Driver,
     /// Free places in swap.
     pub(super) swap: u64,
@@ -148,7 +146,6 @@ impl Memory {
             counts: Counts::default(),
             balance: Balance::new(setting.kernel),
             working: WorkingSet::default(),
-            generations: Generations::new(),
             driver: Driver::default(),
             swap: setting.swap.0 / PAGE,
             activated: 0,
@@ -174,7 +171,7 @@ impl Memory {
         self.limit - self.pages.used()
     }
 
-    /// `file_is_tiny`: a machine whose file pages would not bring it above the high mark looks at anonymous ones alone.
+    /// `file_is_tiny`: a machine whose file pages would not bring it above the high mark looks only at anonymous ones.
     pub(super) fn file_is_tiny(&self) -> bool {
         let file = self.sizes()[1];
         self.marks
@@ -204,13 +201,10 @@ impl Memory {
     /// Pages of anonymous and of file lists.
     pub(super) fn sizes(&self) -> [u64; 2] {
         let of = |a, b| self.pages.len(a) + self.pages.len(b);
-        match self.setting.lru {
-            Lru::Classic => [
-                of(INACTIVE_ANON, ACTIVE_ANON),
-                of(INACTIVE_FILE, ACTIVE_FILE),
-            ],
-            Lru::Mglru => self.generations.sizes(&self.pages),
-        }
+        [
+            of(INACTIVE_ANON, ACTIVE_ANON),
+            of(INACTIVE_FILE, ACTIVE_FILE),
+        ]
     }
 
     /// A page for `owner`; with `unevictable` on no list that is scanned.
@@ -242,20 +236,19 @@ impl Memory {
             }
         }
         let active = kind == Kind::Anon && self.setting.kernel == Kernel::Linux4_19;
-        let list = self.place(kind, active);
+        let list = Memory::place(kind, active);
         let list = if unevictable { UNEVICTABLE } else { list };
         page.young = kind == Kind::Anon;
         Ok(self.pages.insert(page, list))
     }
 
     /// The list that a page belongs on.
-    pub(super) fn place(&self, kind: Kind, active: bool) -> ListId {
-        match (self.setting.lru, kind, active) {
-            (Lru::Mglru, ..) => self.generations.place(kind, active),
-            (_, Kind::File, false) => INACTIVE_FILE,
-            (_, Kind::File, true) => ACTIVE_FILE,
-            (_, _, false) => INACTIVE_ANON,
-            (_, _, true) => ACTIVE_ANON,
+    pub(super) fn place(kind: Kind, active: bool) -> ListId {
+        match (kind, active) {
+            (Kind::File, false) => INACTIVE_FILE,
+            (Kind::File, true) => ACTIVE_FILE,
+            (_, false) => INACTIVE_ANON,
+            (_, true) => ACTIVE_ANON,
         }
     }
 
@@ -264,10 +257,7 @@ impl Memory {
         let start = self.meter.now;
         self.first_reclaim.get_or_insert(start);
         self.meter.spend(Cause::Freed, self.prices.call);
-        let got = match self.setting.lru {
-            Lru::Classic => self.reclaim_classic(want, by),
-            Lru::Mglru => self.reclaim_generations(want, by),
-        };
+        let got = self.reclaim_classic(want, by);
         self.looked();
         self.counts.reclaim_ns += self.meter.now - start;
         got
@@ -361,7 +351,7 @@ impl Memory {
         self.plenty(pages)
     }
 
-    /// What was read from the looped file is there.
+    /// Books a folio that was read from the looped file.
     fn came(&mut self, id: PageId, place: u32, slot: u32) {
         let pages = u64::from(self.pages.get(id).size);
         let here = &mut self.file[place as usize].parts[slot as usize];
@@ -387,12 +377,6 @@ impl Memory {
 
     /// `workingset_refault()`.
     fn refault(&mut self, id: PageId, shadow: Shadow) {
-        if self.setting.lru == Lru::Mglru {
-            // Generations only count it: who decides is the type that is scanned less.
-            self.generations
-                .refaulted(u64::from(self.pages.get(id).size));
-            return;
-        }
         let sizes = self.seen_sizes();
         let room = Sizes {
             anon: sizes[0],
@@ -417,7 +401,7 @@ impl Memory {
         let page = self.pages.get_mut(id);
         if !page.referenced {
             page.referenced = true;
-        } else if self.setting.lru == Lru::Classic && page.list() == INACTIVE_FILE {
+        } else if page.list() == INACTIVE_FILE {
             page.referenced = false;
             let size = u64::from(page.size);
             self.pages.move_to(id, ACTIVE_FILE);

@@ -6,7 +6,7 @@
 
 use stopgap_events::words;
 
-/// What a task's time went into.
+/// Cause of a task's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
     /// Populating memory.
@@ -73,7 +73,7 @@ impl Meter {
         self.stretch = 0;
     }
 
-    /// Of what is spent, `ns` at once with interrupts off.
+    /// Books `ns` of the time spent as one stretch with interrupts off.
     pub(super) fn irq_off(&mut self, ns: u64) {
         self.longest_irq_off = self.longest_irq_off.max(ns);
     }

@@ -1,4 +1,4 @@
-//! What came of a run.
+//! Result of a run.
 
 use std::collections::BTreeMap;
 
@@ -14,24 +14,24 @@ pub struct OutOfMemoryPoint {
     pub at_ns: u64,
     /// Pages in use, all that may be.
     pub used: u64,
-    /// Of those: pages that must stay.
+    /// Pages among those that must stay.
     pub held: u64,
 }
 
-/// What was counted.
+/// Counts and times of runs.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     /// Runs; counts and times are of all of them together.
     pub runs: u64,
-    /// Of each run that reclaimed: pages scanned for each that was reclaimed.
+    /// Pages scanned for each that was reclaimed, of each run that reclaimed.
     pub ratios: Vec<f64>,
     /// Pages scanned.
     pub scanned: u64,
-    /// Of those: anonymous and shmem pages.
+    /// Anonymous and shmem pages among those.
     pub scanned_anon: u64,
     /// Pages that reclaim freed.
     pub reclaimed: u64,
-    /// Of those: to swap.
+    /// Pages among those that went to swap.
     pub written: u64,
     /// Pages that reclaim met and moved to the unevictable list.
     pub culled: u64,

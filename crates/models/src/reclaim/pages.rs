@@ -14,7 +14,7 @@ pub(super) type PageId = u32;
 /// No page.
 pub(super) const NONE: PageId = u32::MAX;
 
-/// A list's number: see the constants, and `mglru` for its own.
+/// A list's number: see the constants.
 pub(super) type ListId = u8;
 
 /// Anonymous memory and shmem that was not used lately.
@@ -25,14 +25,12 @@ pub(super) const ACTIVE_ANON: ListId = 1;
 pub(super) const INACTIVE_FILE: ListId = 2;
 /// Page cache of files that was.
 pub(super) const ACTIVE_FILE: ListId = 3;
-/// What reclaim never looks at.
+/// The list that reclaim never scans.
 pub(super) const UNEVICTABLE: ListId = 4;
-/// First generation's list; two lists a generation.
-pub(super) const GENERATIONS: ListId = 5;
-/// Number of lists: the five, and four generations of anonymous and file pages.
-pub(super) const LISTS: usize = 13;
+/// Number of lists.
+pub(super) const LISTS: usize = 5;
 
-/// What a page holds; with [`Page::pinned`] the four kinds.
+/// Content of a page; with [`Page::pinned`] the four kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Clean page cache.
@@ -43,17 +41,10 @@ pub(super) enum Kind {
     Shmem,
 }
 
-impl Kind {
-    /// 1 for page cache, 0 for what needs swap: the kernel's index of the two types.
-    pub(super) fn file(self) -> usize {
-        usize::from(self == Kind::File)
-    }
-}
-
 /// Whose a page is, so that he learns when it goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// Of the file that is read round and round.
+    /// A page of the file that is read round and round.
     Looped {
         /// Which of its folios.
         place: u32,
@@ -209,26 +200,13 @@ impl Pages {
         self.link(id, list);
     }
 
-    /// All of `from` to the tail end of `to`: the newest of `from` stands behind the oldest of `to`.
-    pub(super) fn append(&mut self, from: ListId, to: ListId) {
-        while let Some(id) = self.head(from) {
-            self.unlink(id);
-            self.link_tail(id, to);
-        }
-    }
-
-    /// Gives the page back.
+    /// Frees the page.
     pub(super) fn remove(&mut self, id: PageId) -> Page {
         self.unlink(id);
         self.free.push(id);
         let page = self.pages[id as usize];
         self.used -= u64::from(page.size);
         page
-    }
-
-    fn head(&self, list: ListId) -> Option<PageId> {
-        let head = self.lists[usize::from(list)].head;
-        (head != NONE).then_some(head)
     }
 
     fn link(&mut self, id: PageId, to: ListId) {
@@ -245,22 +223,6 @@ impl Pages {
         page.list = to;
         page.newer = NONE;
         page.older = old;
-    }
-
-    fn link_tail(&mut self, id: PageId, to: ListId) {
-        let list = &mut self.lists[usize::from(to)];
-        let old = list.tail;
-        list.tail = id;
-        list.len += u64::from(self.pages[id as usize].size);
-        if old == NONE {
-            list.head = id;
-        } else {
-            self.pages[old as usize].older = id;
-        }
-        let page = &mut self.pages[id as usize];
-        page.list = to;
-        page.older = NONE;
-        page.newer = old;
     }
 
     fn unlink(&mut self, id: PageId) {
@@ -324,7 +286,7 @@ mod tests {
     proptest! {
         /// Against the slow way: a vector a list.
         #[test]
-        fn lists_are_what_vectors_are(steps in prop::collection::vec((0..4_u8, 0..4_u8, 0..64_usize), 0..200)) {
+        fn lists_are_what_vectors_are(steps in prop::collection::vec((0..3_u8, 0..4_u8, 0..64_usize), 0..200)) {
             let mut pages = Pages::new();
             let mut oracle: [Vec<PageId>; 4] = Default::default();
             for (what, list, which) in steps {
@@ -339,12 +301,6 @@ mod tests {
                     (2, Some(&id)) => {
                         oracle.iter_mut().for_each(|list| list.retain(|&other| other != id));
                         pages.remove(id);
-                    }
-                    (3, _) => {
-                        let from = (place + 1) % 4;
-                        let moved = std::mem::take(&mut oracle[from]);
-                        oracle[place].extend(moved);
-                        pages.append(from as ListId, list);
                     }
                     _ => {
                         let page = Page::folio(Kind::File, Owner::Streamed, 1 + which as u32 % 3);

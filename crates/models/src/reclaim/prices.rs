@@ -1,6 +1,6 @@
-//! What each step costs, all in one place, each with its source.
+//! Prices of all steps, each with its source.
 
-/// Nanoseconds a page, but where it is said otherwise.
+/// Nanoseconds a page, except where noted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prices {
     /// Allocating, clearing, mapping and later unmapping a page of a populated block.
@@ -25,7 +25,7 @@ pub struct Prices {
     pub fill: u64,
     /// Taking a reference.
     pub pin: u64,
-    /// Locking a page and moving it, alone.
+    /// Locking a single page and moving it.
     pub lock: u64,
     /// Marking a mapping, an object.
     pub mark: u64,
@@ -39,7 +39,7 @@ pub struct Prices {
     pub walk: u64,
     /// Freeing a page of an object that is not needed any more.
     pub purge: u64,
-    /// Of taking a page off a list or putting it on one: what passes with interrupts off.
+    /// The part of taking a page off a list, or putting it on one, with interrupts off.
     pub list: u64,
 }
 

@@ -9,8 +9,10 @@ use stopgap_stats::record::{Answer, Parameter, Series};
 use stopgap_stats::replay::chunks::Assumption;
 use stopgap_stats::replay::{Allocation, MeasuredScans, OutOfMemory, ReclaimRow};
 
-use super::{Lru, Outcome, PAGE, Policy, Prices, Setting};
+use super::{Outcome, PAGE, Policy, Prices, Setting};
 
+/// The lists that are modelled, by the word that the probe has for them: active and inactive.
+pub const LRU: &str = "classic";
 /// The probe's series.
 const RATIO: &str = "scanned per reclaimed";
 
@@ -102,7 +104,7 @@ fn parameters(setting: &Setting) -> BTreeMap<String, Parameter> {
         ("file", setting.file_size().0.into()),
         ("swap", setting.swap.0.into()),
         ("swappiness", setting.swappiness.into()),
-        ("lru", setting.lru.word().into()),
+        ("lru", LRU.into()),
         ("kernel", setting.kernel.word().into()),
         ("folio", setting.folio.0.into()),
         ("statistics", setting.statistics.to_string().as_str().into()),
@@ -142,14 +144,12 @@ fn same(series: &Series, setting: &Setting) -> bool {
     let swap = series
         .word("swap")
         .is_none_or(|kind| (kind == "none") == (setting.swap.0 == 0));
-    let lru = series
-        .word("lru")
-        .is_none_or(|lru| lru == setting.lru.word());
+    let lru = series.word("lru").is_none_or(|lru| lru == LRU);
     let as_much = setting.policy == Policy::None || held() == Some(setting.pinned.0);
     as_much && room() == Some(setting.room().0) && load == setting.load.word() && swap && lru
 }
 
-/// What was measured of `setting`, or why it was not.
+/// Returns the probe's figures for `setting`, or why there are none.
 fn beside(
     setting: &Setting,
     answer: &Answer,
@@ -172,14 +172,6 @@ fn beside(
         least: values().fold(median, f64::min),
         most: values().fold(median, f64::max),
         factor: ratio.filter(|_| median > 0.0).map(|ratio| ratio / median),
-    })
-}
-
-/// Why figures of these lists are not held against a running kernel; `None` where they are.
-#[must_use]
-pub fn not_validated(lru: Lru) -> Option<String> {
-    (lru == Lru::Mglru).then(|| {
-        "generations: by the source of Linux 6.12 alone, no running kernel that has them was measured".to_owned()
     })
 }
 

@@ -1,4 +1,4 @@
-//! What reclaim believes of the lists, which is not always what they are.
+//! Reclaim's view of the lists, which may be out of date.
 //!
 //! **Contract.** [`Seen`] holds the lengths of the lists and the count of pages that became active as they were read
 //! again, as they were when they were last summed up. O(1).
@@ -40,7 +40,7 @@ impl Memory {
         }
     }
 
-    /// What is believed is, for now, what is.
+    /// Brings the view up to date.
     pub(super) fn sum_up(&mut self) {
         let mut lens = [0; LISTS];
         for (list, len) in (0..).zip(&mut lens) {

@@ -46,17 +46,7 @@ pub enum Release {
 }
 words!(Release, "release path", SecondPass "second-pass", Batch "batch", BatchResched "batch-resched", Single "single");
 
-/// How pages are chosen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Lru {
-    /// Active and inactive lists.
-    Classic,
-    /// Generations (`CONFIG_LRU_GEN`). Not validated against a live kernel.
-    Mglru,
-}
-words!(Lru, "list policy", Classic "classic", Mglru "mglru");
-
-/// Whose rules the classic lists follow.
+/// Whose rules the active and inactive lists follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kernel {
     /// As mail 004's: anonymous against file by what was rotated, a process's new pages active, and active pages never
@@ -84,7 +74,7 @@ const FOLIO: Bytes = Bytes::mib(2);
 const FIRST_WINDOW: u64 = 256;
 /// Pages of the largest window: 8 MiB.
 const AHEAD: u64 = 2_048;
-/// What a load needs at least beside what is pinned.
+/// Least room of a load beside the pinned pages.
 const LEAST_ROOM: Bytes = Bytes::mib(8);
 
 /// One run of the model.
@@ -99,7 +89,7 @@ pub struct Setting {
     /// Memory in all, as the limit of a memory cgroup; of [`Load::GemSyslatency`] the machine's. [`Policy::None`] has
     /// so much less as would be held, but for that load.
     pub limit: Bytes,
-    /// Who loads it.
+    /// The load.
     pub load: Load,
     /// The file that `refault` and `mixed` read; together the blocks of `populate`. `None`: an eighth more than the room, as the probe has it.
     pub file: Option<Bytes>,
@@ -107,8 +97,6 @@ pub struct Setting {
     pub swap: Bytes,
     /// 0 to 200: what anonymous pages weigh against file pages, of 200.
     pub swappiness: u64,
-    /// Which lists.
-    pub lru: Lru,
     /// Whose rules.
     pub kernel: Kernel,
     /// How often the statistics of the group are summed up, by which 6.12 judges what is low and what refaults
@@ -137,7 +125,6 @@ impl Default for Setting {
             file: None,
             swap: Bytes::gib(2),
             swappiness: 60,
-            lru: Lru::Classic,
             kernel: Kernel::Linux6_12,
             statistics: Nanos::secs(2),
             folio: Bytes(PAGE),
@@ -156,11 +143,11 @@ pub enum SettingError {
         "{pinned} pinned leave {room} of a limit of {limit}: the load needs {LEAST_ROOM}; pin less or raise the limit"
     )]
     Room {
-        /// What is pinned.
+        /// Pinned memory.
         pinned: Bytes,
         /// The limit.
         limit: Bytes,
-        /// What is left.
+        /// Room beside it.
         room: Bytes,
     },
     /// More memory than is modelled.
@@ -176,7 +163,7 @@ pub enum SettingError {
     File {
         /// The file.
         file: Bytes,
-        /// What is left.
+        /// Room beside it.
         room: Bytes,
     },
     /// Swappiness.
@@ -193,7 +180,7 @@ pub enum SettingError {
 }
 
 impl Setting {
-    /// What the limit leaves beside what is pinned.
+    /// Returns the limit less the pinned memory.
     #[must_use]
     pub fn room(&self) -> Bytes {
         self.limit.saturating_sub(self.pinned)

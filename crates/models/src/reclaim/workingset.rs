@@ -10,7 +10,7 @@
 
 use super::setting::Kernel;
 
-/// What an evicted page leaves behind.
+/// Trace of an evicted page.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shadow {
     clock: u64,

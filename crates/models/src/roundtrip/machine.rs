@@ -19,7 +19,7 @@ const WARM_UP: u64 = 200;
 /// Steps between two looks at whether to stop: about 10 ms.
 const BETWEEN_STOPS: u64 = 100_000;
 
-/// What a task is in the middle of; it takes [`Task::left`] more.
+/// Step that a task is in the middle of; it takes [`Task::left`] more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Doing {
     /// In user mode.
@@ -45,7 +45,7 @@ struct Task {
     asleep: Option<Sleep>,
     /// Woken for room, and has not found anything to read since.
     woken_for_room: bool,
-    /// What has arrived at its end of the socket.
+    /// Messages that arrived at its end of the socket.
     inbox: Inbox,
 }
 
@@ -192,7 +192,7 @@ impl<'a> Machine<'a> {
         false
     }
 
-    /// The earliest event. Of two at one time the lower CPU's, and a step's end before a tick.
+    /// Returns the earliest event. At equal times the lower CPU's comes first, and a step's end before a tick.
     fn next(&self) -> (u64, usize, Event) {
         let mut first: Option<(u64, usize, Event)> = None;
         for (index, cpu) in self.cpus.iter().enumerate() {
@@ -316,7 +316,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// What `me` did is news for the other; gives what the wake-up costs.
+    /// Wakes the other task if it waits for what `me` did; returns the price of the wake-up.
     fn wake(&mut self, me: usize, news: News) -> u64 {
         let other = 1 - me;
         let hears = self.tasks[other]
@@ -398,7 +398,7 @@ impl<'a> Machine<'a> {
         self.reschedule(cpu, Some(why));
     }
 
-    /// Who runs next; `why` the one that runs leaves, if it does.
+    /// Picks the task that runs next; `why` is the reason the running one leaves, if it does.
     fn reschedule(&mut self, cpu: usize, why: Option<Why>) {
         let before = self.cpus[cpu].running;
         let next = self.cpus[cpu].queue.pick(self.now);

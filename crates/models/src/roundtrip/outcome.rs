@@ -1,4 +1,4 @@
-//! What came of a cell: switch-outs, each with its cause.
+//! Result of a cell: switch-outs, each with its cause.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -40,7 +40,7 @@ pub enum Why {
     SliceOver,
 }
 
-/// Who left the CPU, and why.
+/// Cause of a switch: the task that left the CPU, and why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cause {
     /// Whose switch.
@@ -71,7 +71,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// What was counted over a number of round trips.
+/// Counts over a number of round trips.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Outcome {
     /// Switch-outs of both in each round trip, in order. A round trip ends when the client has its last reply;

@@ -1,4 +1,4 @@
-//! What a step of a call costs.
+//! Prices of the steps of a call.
 
 use stopgap_events::random::Random;
 use stopgap_stats::record::{Answer, Series};
@@ -43,7 +43,7 @@ pub struct Prices {
     /// work takes nothing.
     pub server_loop: u64,
     /// By how many per cent each of these takes more or less, evenly, by the seed; below 100. Real steps are no
-    /// clockwork, and clockwork falls into step with itself. Work and thinking take what they were told to.
+    /// clockwork, and clockwork falls into step with itself. Work and thinking take exactly the time of the cell.
     pub spread_per_cent: u64,
 }
 
@@ -130,7 +130,7 @@ impl Prices {
         })
     }
 
-    /// Divides measured steps. Of a call the part before its wake-up is assumed (70 % of a write, half of a read and
+    /// Divides measured steps. The part of a call before its wake-up is assumed (70 % of a write, half of a read and
     /// of a wait): no probe sees into a call. What a pre-empted server pays beyond a switch and a write is the wake-up;
     /// what its client pays beyond a switch and its calls is sleeping in them.
     fn of(steps: &Steps) -> Prices {

@@ -3,10 +3,10 @@
 use super::prices::Prices;
 use stopgap_events::roundtrip::{Cell, ClientWait, Reply};
 
-/// What a program does next.
+/// Next step of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
-    /// In user mode, nanoseconds: of its own, and what it was told to take.
+    /// In user mode, nanoseconds: its own, and those of the cell.
     User { own: u64, told: u64 },
     /// A write of so many messages.
     Write(u32),

@@ -109,7 +109,7 @@ pub fn note_bistable(row: &mut RoundtripRow, outcomes: [&Outcome; 3]) {
     }
 }
 
-/// What was measured of `cell`, or why it was not.
+/// Returns the probe's figures for `cell`, or why there are none.
 fn beside(cell: &Cell, answer: &Answer, mean: Option<f64>) -> Result<Beside, &'static str> {
     if cell.think.0 > 0 || cell.kernel != Kernel::RECENT {
         return Err(

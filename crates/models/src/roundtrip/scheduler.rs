@@ -24,7 +24,7 @@ pub(super) trait RunQueue {
     fn wake(&mut self, now: u64, task: usize) -> GiveWay;
     /// The running task goes to sleep.
     fn sleep(&mut self, now: u64);
-    /// Who runs from now on; nobody where nobody can. The running one may go on.
+    /// Picks the task that runs next; `None` where no task can. The running one may go on.
     fn pick(&mut self, now: u64) -> Option<usize>;
     /// The running task reads its own CPU clock, which may bring its account up to date.
     fn read_clock(&mut self, now: u64) -> GiveWay;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// What a wake-up tells.
+/// Reason of a wake-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum News {
     /// Something can be read: one buffer was queued (`sk_data_ready`).
@@ -26,7 +26,7 @@ pub(super) fn hears(sleep: Sleep, news: News, keyed: bool) -> bool {
     news == News::Data || sleep == Sleep::Reading || !keyed
 }
 
-/// What has arrived and was not yet read: messages of each buffer.
+/// Messages that arrived and were not yet read, by buffer.
 #[derive(Debug, Default)]
 pub(super) struct Inbox(VecDeque<u32>);
 

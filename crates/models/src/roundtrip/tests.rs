@@ -468,7 +468,7 @@ fn cells() -> impl Strategy<Value = Cell> {
 }
 
 proptest! {
-    /// Causes add up to switches; every block has its wake-up, but for who sleeps at an edge of what is counted;
+    /// Causes add up to switches; every block has its wake-up, except for tasks that sleep at an edge of the counted time;
     /// nobody is woken for room who polls for input with a key; wake-ups without pre-emption pre-empt nobody.
     #[test]
     fn what_always_holds(cell in cells(), rules in proptest::sample::select(Rules::ALL), seed: u64) {

@@ -7,7 +7,7 @@ fn series(cell: &Cell, name: &str, values: &[f64]) -> Series {
     Series {
         name: name.to_owned(),
         unit: PER_ROUND_TRIP.to_owned(),
-        parameters: cell_parameters(&cell),
+        parameters: cell_parameters(cell),
         blocks: (0u32..)
             .zip(values)
             .map(|(run, &value)| Block {

@@ -12,7 +12,7 @@
 //! if the device waited for each: an upper bound for a device that reads ahead. What a pass costs without any
 //! walk is the same for all policies and is left out.
 //!
-//! What costs at most [`AS_GOOD`] more is as good, because the prices are not known better. Of policies that are
+//! A policy that costs at most [`AS_GOOD`] more is as good, because prices are not known better. Among policies that are
 //! as good, that one is used which would try least where no two free pages are adjacent: memory may become worse.
 //!
 //! **Bystanders are a constraint, not a cost**: nobody can say what a dropped packet is worth in
@@ -36,13 +36,13 @@ use crate::replay::{ChunksRow, ChunksSetting};
 
 use super::{Advice, AdviceVerdict, Candidate, Stretch, Variant, sentence};
 
-/// What is at most this share more costly is as good.
+/// A policy that costs at most this share more is as good.
 pub const AS_GOOD: f64 = 0.05;
 
-/// Share of its tries that a bystander may fail more often beside a policy than alone.
+/// Share of its tries that a bystander may fail more often beside a policy than without one.
 pub const BYSTANDERS: f64 = 0.01;
 
-/// Passes beyond which no break-even is told: a century at 60 a second.
+/// The largest break-even that is shown, in passes: a century at 60 per second.
 const MOST_PASSES: f64 = 2e11;
 
 /// Chooses among `rows` for a device that goes over each buffer `passes` times in the pattern `access`;
@@ -83,7 +83,7 @@ pub fn advise(rows: &[ChunksRow], setting: &ChunksSetting, access: &str, passes:
     advice
 }
 
-/// What is said where only `compared` of `planned` policies were carried out to their end: none is advised, because
+/// The advice where only `compared` of `planned` policies ran to their end: none, because
 /// those that are missing may be the best. `rows` may hold one more, cut short.
 #[must_use]
 pub fn interrupted(
@@ -164,7 +164,7 @@ fn least<'a>(lines: &[Line<'a>], passes: u64) -> Option<Line<'a>> {
     lines.iter().min_by(cheaper).copied()
 }
 
-/// Of the lines that are as good as the cheapest, the one that tries least at worst; of equal ones the cheapest,
+/// Among the lines that are as good as the cheapest, picks the one that tries least at worst; among equal ones the cheapest,
 /// then the one that walks less.
 fn choice<'a>(lines: &[Line<'a>], passes: u64) -> Option<Line<'a>> {
     let least = least(lines, passes)?.life(passes);
@@ -253,7 +253,7 @@ fn share(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
-/// The [`choice`] by passes, from 0 on. It can change only where two costs are equal, or where one is as good as the
+/// The [`choice`] by passes, starting with 0. It can change only where two costs are equal, or where one is as good as the
 /// other for the last time; it is asked for at the first whole number of passes at and after each of these.
 fn stretches(lines: &[Line<'_>]) -> Vec<Stretch> {
     let mut turns = BTreeSet::from([0]);
@@ -298,7 +298,7 @@ fn variants(rows: &[&ChunksRow], access: &str, passes: u64, chosen: &str) -> Vec
             assumption: change.0.to_owned(),
             factor: change.1,
             policy: best.policy.to_owned(),
-            // What was chosen may have cost as much more than the least already.
+            // The choice itself may cost that much more than the least.
             holds: ours.life(passes) <= least.life(passes) * (1.0 + 2.0 * AS_GOOD),
             stretches: stretches(&lines),
         })

@@ -4,7 +4,7 @@ use crate::replay::ChunksSetting;
 
 use super::{Advice, AdviceVerdict, AdviceWord, Candidate, Stretch, Variant};
 
-/// What is said where there is nothing to choose from.
+/// The sentence for an empty list of policies.
 pub(super) fn nobody(setting: &ChunksSetting) -> AdviceVerdict {
     let why = setting
         .too_much()
@@ -17,7 +17,7 @@ pub(super) fn nobody(setting: &ChunksSetting) -> AdviceVerdict {
     }
 }
 
-/// What is said where not every policy was compared.
+/// The sentence for a comparison that lacks policies.
 pub(super) fn interrupted(compared: usize, planned: usize) -> AdviceVerdict {
     AdviceVerdict {
         word: AdviceWord::Inconclusive,
@@ -106,7 +106,7 @@ pub fn change(variant: &Variant) -> String {
     }
 }
 
-/// Milliseconds to three digits, in seconds from one on.
+/// Formats milliseconds to three digits; 1,000 and more as seconds.
 fn ms(ms: f64) -> String {
     if ms >= 1_000.0 {
         format!("{:.2} s", ms / 1_000.0)

@@ -3,7 +3,7 @@
 //! Where nothing changed, a run's side is a label that any other run of its block could carry as well. The test deals
 //! the labels anew, block by block, in every possible way where those are at most [`EXACT`], else in a seeded random
 //! sample; the probability is the share of arrangements in which the sum of the later side's scores is as far from its
-//! expectation as the one that was seen. Of a sample the seen arrangement counts as one more (Phipson and Smyth,
+//! expectation as the one that was seen. In a sample the seen arrangement counts as one more (Phipson and Smyth,
 //! *Permutation P-values Should Never Be Zero*, 2010), so the level holds with any number of draws.
 //!
 //! Scores are integers: whether two arrangements tie is then no matter of rounding.
@@ -38,7 +38,7 @@ impl Scores {
         self.all.iter().sum()
     }
 
-    /// What the later side's scores sum up to on average over all arrangements.
+    /// Returns the mean sum of the later side's scores over all arrangements.
     fn expected(&self) -> i64 {
         let product = i128::from(self.sum()) * self.after as i128;
         i64::try_from(product / self.all.len().max(1) as i128)
@@ -85,7 +85,7 @@ pub(super) fn permutation(blocks: &mut [Scores], draws: u32, seed: u64) -> Proba
         let mut sums = vec![0];
         for block in blocks {
             let (mut own, n) = (Vec::new(), block.all.len());
-            // Who chooses the few leaves the many.
+            // Choosing the smaller side leaves the larger one.
             subset_sums(&block.all, block.after.min(n - block.after), 0, &mut own);
             if block.after > n - block.after {
                 let whole = block.sum();
@@ -142,7 +142,7 @@ fn subset_sums(scores: &[i64], k: usize, so_far: i64, sums: &mut Vec<i64>) {
     }
 }
 
-/// The rank of each value from 1 on; equal values share the mean of theirs.
+/// Returns the rank of each value, starting with 1; equal values share the mean of theirs.
 pub(super) fn ranks(values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|&a, &b| values[a].total_cmp(&values[b]));
@@ -188,7 +188,7 @@ mod tests {
     /// ```text
     /// block 0   1 | 2      block 1   11 | 12     block 2   21 | 22
     /// ```
-    /// Of 8 arrangements two are as far as this one; without blocks it would be lost among the blocks' levels.
+    /// Two of 8 arrangements are as far as this one; without blocks it would be lost among the blocks' levels.
     #[test]
     fn labels_stay_in_their_block() {
         let block = |level: f64| Scores::new(&[level + 1.0], &[level + 2.0]);

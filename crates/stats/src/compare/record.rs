@@ -30,7 +30,7 @@ pub struct Comparison {
     pub level: f64,
     /// By what share the later side may be worse and still be `not worse`.
     pub margin: f64,
-    /// What of run records was compared, as `placement: map n=200`; filled in by whoever read them. Absent of other files.
+    /// The series of run records that was compared, as `placement: map n=200`, from the reader of the files. Absent for other files.
     #[serde(default)]
     pub series: Option<String>,
     /// Unit of median, p99, p99.9, deciles and maximum, as `ns`.
@@ -43,22 +43,22 @@ pub struct Comparison {
     pub after: Summary,
     /// The answer.
     pub verdict: Verdict,
-    /// What was tested, in the order in which it was fixed.
+    /// The endpoints that were tested, in the order in which they were fixed.
     pub endpoints: Vec<Row>,
     /// The shift function: what each tenth of the samples did. Described, not tested.
     pub deciles: Vec<Decile>,
-    /// In what the machines of the sides differ; filled in by whoever read their records.
+    /// Differences between the machines of the sides, from the reader of their records.
     pub environment: Vec<Difference>,
-    /// What makes the comparison less sure than it looks, most important first.
+    /// Reasons why the comparison is less certain than it looks, most important first.
     pub warnings: Vec<String>,
-    /// What was not compared, and why.
+    /// Endpoints that were not compared, and why.
     pub missing: Vec<Missing>,
 }
 
-/// What is known of one side as a whole.
+/// A side as a whole.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
-    /// What it is called.
+    /// The name.
     pub name: String,
     /// How many runs it has.
     pub runs: usize,
@@ -78,7 +78,7 @@ pub struct Verdict {
 /// The answer's word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Word {
-    /// An endpoint is worse, whatever became of the others.
+    /// An endpoint is worse. The others do not matter.
     #[serde(rename = "regression")]
     Regression,
     /// An endpoint is better, and none is known to be worse.
@@ -128,9 +128,9 @@ pub struct Row {
     /// Each later run's figure, block by block; empty where one has none.
     #[serde(default)]
     pub after_runs: Vec<f64>,
-    /// What the later side is of the earlier one.
+    /// The later side relative to the earlier one.
     pub effect: Option<Effect>,
-    /// The probability of a difference at least as large, had nothing changed. For this endpoint alone.
+    /// The probability of a difference at least as large, had nothing changed. It ignores the other endpoints.
     pub p: Option<f64>,
     /// The same, adjusted by Holm for all endpoints: what the verdict goes by.
     pub p_holm: Option<f64>,
@@ -140,13 +140,13 @@ pub struct Row {
     pub arrangements: Option<u32>,
     /// Whether those are all that there are.
     pub exact: bool,
-    /// What became of it.
+    /// The endpoint's result.
     pub word: RowWord,
     /// The effect in words, or why there is none.
     pub text: String,
 }
 
-/// What became of one endpoint.
+/// Result of one endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum RowWord {
     /// Proven worse, and not known to be within the margin.
@@ -182,7 +182,7 @@ impl fmt::Display for RowWord {
     }
 }
 
-/// What the later side is of the earlier one.
+/// The later side relative to the earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Effect {
     /// A ratio (1 is the same) or a difference (0 is the same). Absent where it is infinite.
@@ -220,7 +220,7 @@ pub struct Decile {
     pub after: Option<f64>,
     /// Its 95 % interval over runs.
     pub after_interval: Option<Interval>,
-    /// What the later side is of the earlier one.
+    /// The later side relative to the earlier one.
     pub effect: Option<Effect>,
 }
 
@@ -229,9 +229,9 @@ pub struct Decile {
 pub struct Difference {
     /// The setting or property, by its name in the run record.
     pub what: String,
-    /// What the earlier side's records say.
+    /// Value in the earlier side's records.
     pub before: String,
-    /// What the later side's records say.
+    /// Value in the later side's records.
     pub after: String,
 }
 

@@ -16,7 +16,7 @@ use crate::quantile;
 /// A figure of a run, or why there is none.
 type Figure<T> = Result<T, String>;
 
-/// What an endpoint had to tell.
+/// Whether an endpoint had data.
 enum Told {
     /// A difference or none.
     Tested,

@@ -20,7 +20,7 @@ use crate::quantile::median;
 use peers::Sides;
 use world::{CHANGES, Change, Figures, SAMPLES, body, changed, figures};
 
-/// What is changed on the later side, in the order of every column.
+/// Changes of the later side, in the order of every column.
 pub const CHANGED: [&str; 3] = ["nothing changed", "stalls / 4", "body -10 %, stalls x 4"];
 
 /// What to simulate.
@@ -55,13 +55,13 @@ impl Plan {
 /// A row of counts, one for each of [`CHANGED`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counts {
-    /// What is counted.
+    /// Name of the test or of the result.
     pub name: String,
     /// In how many simulations it was so; `None` where the question has no answer.
     pub counts: [Option<u32>; 3],
 }
 
-/// What came out.
+/// Result of a simulation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     /// The plan.
@@ -78,7 +78,7 @@ pub struct Outcome {
     pub intervals: Vec<Counts>,
 }
 
-/// What our intervals ought to hold.
+/// The true values that our intervals ought to hold.
 struct Truth {
     /// p99 of the typical run, and of all samples together.
     run_p99: f64,
@@ -266,7 +266,7 @@ fn side(bodies: &[Vec<f64>], change: Change, random: &mut Random) -> (Vec<Figure
     (figures, samples)
 }
 
-/// What [`compare`] is given.
+/// Makes the side that [`compare`] reads.
 fn runs(name: &str, figures: &[Figures]) -> Side {
     let run = |(number, figures): (usize, &Figures)| {
         let run = Run {

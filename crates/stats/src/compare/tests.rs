@@ -222,7 +222,7 @@ fn figures_that_are_none() {
     after.runs[3].p99 = None;
     let comparison = compare(&before, &after, &Options::default());
     assert_eq!(row(&comparison, "p99").text, "after, run 3: has no p99");
-    // What is proven all the same decides.
+    // A proven endpoint decides.
     let mut slower = side("after", &times(1.3), 0);
     slower.runs[3].p99 = Some(f64::INFINITY);
     let comparison = compare(&before, &slower, &Options::default());

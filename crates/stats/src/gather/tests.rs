@@ -148,7 +148,7 @@ fn the_floor_says_what_can_be_seen() {
     assert!((floor.noise[0].spread - spread).abs() < 1e-12);
 }
 
-/// A change of the size that is said to be visible is found about four times of five, and half of it seldom.
+/// A change of the visible size is found about four times of five, and half of it seldom.
 #[test]
 fn what_is_said_to_be_visible_is_seen() {
     let (n, rounds, seed) = (20, 150, 7);

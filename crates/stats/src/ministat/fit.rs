@@ -21,16 +21,16 @@ use crate::compare::{Endpoint, MOST_RUNS, Options, Run, Scale, Side, compare};
 /// So many times the other's, a standard deviation is too large.
 pub const SPREAD: f64 = 2.0;
 
-/// Distances of the quartiles beyond them, from which on a value is an outlier.
+/// A value is an outlier from this many distances of the quartiles beyond them.
 pub const FAR: f64 = 3.0;
 
-/// Of fewer values the quartiles are chance.
+/// Least number of values; quartiles of fewer are chance.
 const TEN: usize = 10;
 
 /// The normal distribution's two-sided value of 1 %.
 const Z_995: f64 = 2.576;
 
-/// What the t-test does not fit, and the answer by ranks.
+/// Reasons why the t-test does not fit, and the answer by ranks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Misfit {
     /// `unequal spread`, `outliers`, `skew`: at least one.
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(why(&[1.0, 1.0, 1.0], &[1.0, 1.0, 1.0]), None);
     }
 
-    /// How often sets that a t-test does fit are told that it does not: seldom, for small sets and for large.
+    /// The warning is rare for sets that a t-test fits, small or large.
     #[test]
     fn normal_sets_are_left_alone() {
         let mut random = Random::new(11);

@@ -12,7 +12,7 @@ pub(super) struct General {
 }
 
 impl General {
-    /// `digits` from 1 on.
+    /// `digits` is at least 1.
     pub(super) fn new(value: f64, digits: usize) -> General {
         General { value, digits }
     }

@@ -93,7 +93,7 @@ impl Set {
         Set::new(name, values)
     }
 
-    /// Of values in the order in which they were measured.
+    /// Takes values in the order in which they were measured.
     ///
     /// # Errors
     /// [`SetError::TooFew`]; [`SetError::Invalid`] where one is not finite.
@@ -174,7 +174,7 @@ impl Set {
         self.variance().sqrt()
     }
 
-    /// What the t-test needs.
+    /// Figures for the t-test.
     #[must_use]
     pub fn figures(&self) -> Figures {
         Figures {

@@ -18,7 +18,7 @@ pub enum Confidence {
     C98,
     /// 99 %.
     C99,
-    /// What ministat calls 99.5 %: its table holds the values of 99.8 %.
+    /// The level that ministat calls 99.5 %: its table holds the values of 99.8 %.
     C995,
 }
 
@@ -62,7 +62,7 @@ impl Confidence {
     }
 }
 
-/// What the test knows of a set.
+/// Figures of a set.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Figures {
     /// How many values.
@@ -151,7 +151,7 @@ impl fmt::Display for Student {
 /// Degrees of freedom of the table's first row.
 const LEAST: usize = 4;
 
-/// Of infinitely many degrees of freedom: the normal distribution.
+/// The row for infinitely many degrees of freedom: the normal distribution.
 const INFINITE: [f64; 6] = [1.282, 1.645, 1.960, 2.326, 2.576, 3.090];
 
 /// Two-sided critical values of Student's distribution at 80, 90, 95, 98, 99 and 99.8 %, for [`LEAST`] to 100 degrees of

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use stopgap_events::machine::Missing;
 use stopgap_events::units::Bytes;
 
-/// What was the same for every policy.
+/// The setting that all policies share.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ChunksSetting {
     /// Whose memory: a scenario's name, or the snapshot's file.
@@ -91,9 +91,9 @@ pub struct ChunksRow {
     /// Tries for one such buffer (of a trace, for its largest) where no two free pages are adjacent: how bad it
     /// may become where memory is worse than here.
     pub tries_per_buffer_at_worst: u64,
-    /// Mean tries for a buffer by order, from 0 on.
+    /// Mean tries for a buffer by order, starting with order 0.
     pub tries_per_buffer_by_order: Vec<f64>,
-    /// Mean failed tries for a buffer by order, from 0 on.
+    /// Mean failed tries for a buffer by order, starting with order 0.
     pub failed_tries_per_buffer_by_order: Vec<f64>,
     /// Milliseconds a buffer, the mean of those that were built. Modelled.
     pub time_ms: Option<f64>,
@@ -115,7 +115,7 @@ pub struct ChunksRow {
     pub bystander_tries: u64,
     /// Those that failed.
     pub bystander_failures: u64,
-    /// The same by who and order.
+    /// The same by bystander and order.
     pub bystanders: Vec<Bystander>,
     /// Blocks of order 3 that free memory had and has no more, for each MiB delivered; a larger block
     /// counts as the many that it can be split into. Below 0 where reclaim and compaction made more.
@@ -125,16 +125,16 @@ pub struct ChunksRow {
     pub unusable_before: Vec<Option<f64>>,
     /// The same after the last.
     pub unusable_after: Vec<Option<f64>>,
-    /// What figures would be with half and with twice of an assumption.
+    /// Figures with half and with twice of an assumption.
     pub sensitivity: Vec<Sensitivity>,
     /// The time beside that of mail 001, where the mail measured the policy in this scenario, or where it
     /// is a prediction for it.
     pub mail: Option<MailTime>,
-    /// What could not be told, and why.
+    /// Unknown figures, and why.
     pub missing: Vec<Missing>,
 }
 
-/// What the IOMMU's TLB does while the device goes over a buffer once.
+/// The IOMMU's TLB while the device goes over a buffer once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TlbFigures {
     /// The pattern: `linear`, `rotate-90`, `random`.
@@ -160,12 +160,12 @@ pub struct Bystander {
     pub failures: u64,
 }
 
-/// What a figure would be, were an assumption otherwise.
+/// A figure under another assumption.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Sensitivity {
     /// [`Assumption::name`], or what is assumed instead.
     pub assumption: String,
-    /// What it is multiplied by; absent where another is assumed instead.
+    /// The factor of the assumption; absent where another assumption replaces it.
     pub factor: Option<f64>,
     /// The figure: `time_ms`, or `misses_per_access` or `pass_ms` of the pattern in `access`.
     pub quantity: String,
@@ -182,11 +182,11 @@ pub struct MailTime {
     pub mail_ms: Option<f64>,
     /// The model's over the mail's.
     pub factor: Option<f64>,
-    /// What the comparison is worth.
+    /// How far the comparison can be trusted.
     pub kind: MailKind,
 }
 
-/// What a comparison with the mail is worth.
+/// How far a comparison with the mail can be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MailKind {

@@ -1,4 +1,4 @@
-//! What a replay of `placement` tells.
+//! Rows of a replay of `placement`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -40,7 +40,7 @@ pub struct PlacementRow {
     pub propagated: Option<u64>,
     /// Searches that began at the base again because of `cached_hole_size`.
     pub resets: Option<u64>,
-    /// Searches that scanned from the base, for whatever reason.
+    /// Searches that scanned from the base, for any reason.
     pub full_scans: Option<u64>,
     /// Times that deferred work was carried out at once.
     pub flushes: Option<u64>,
@@ -59,16 +59,16 @@ pub struct PlacementRow {
     pub bytes_per_range: Option<f64>,
     /// What the maps of its loops took, where the workload has loops of a thousand operations and more (agua).
     pub loops: Option<Loops>,
-    /// What mail 003 measured of this policy on this workload.
+    /// Figures of mail 003 for this policy on this workload.
     pub mail_003: Option<Mail003>,
     /// Why it ended early, where it did: after so many visits, say. Counts are of the first pass until
     /// then; the passes that take time are stopped sooner.
     pub stopped: Option<String>,
     /// The part of the contract that the policy lacks for this workload; it was not carried out then.
     pub lacks: Option<String>,
-    /// What one should know of the policy's own way of doing it.
+    /// How the policy differs from the system that it models.
     pub note: Option<String>,
-    /// What could not be told, and why.
+    /// Unknown figures, and why.
     pub missing: Vec<Missing>,
 }
 
@@ -123,14 +123,14 @@ impl Loops {
         })
     }
 
-    /// What `agua_frag_test` says of the deviation.
+    /// Returns the verdict of `agua_frag_test` on the deviation.
     #[must_use]
     pub fn is_steady(&self) -> bool {
         self.sd_ms <= Loops::MOST_SD_MS
     }
 }
 
-/// What mail 003, or a mail of its thread, measured.
+/// Figures of mail 003, or of a mail of its thread.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Mail003 {
     /// Seconds that all of freegap took.
@@ -155,7 +155,7 @@ pub struct Growth {
     pub workload: String,
     /// The policy.
     pub policy: String,
-    /// What grows.
+    /// The quantity that grows.
     pub quantity: Quantity,
     /// `flat`, `grows` or `inconclusive`.
     pub word: Word,
@@ -165,7 +165,7 @@ pub struct Growth {
     pub text: String,
 }
 
-/// What may grow.
+/// A quantity that may grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Quantity {
@@ -184,9 +184,9 @@ pub struct MailFit {
     pub workload: String,
     /// The policy.
     pub policy: String,
-    /// What every step costs, in microseconds. Fitted.
+    /// Fitted cost of a step without visits, in microseconds.
     pub floor_us: f64,
-    /// What a visit costs, in nanoseconds. Fitted.
+    /// Fitted cost of a visit, in nanoseconds.
     pub visit_ns: f64,
     /// One a N of the mail.
     pub points: Vec<MailPoint>,

@@ -11,14 +11,14 @@ use stopgap_events::machine::Missing;
 use super::chunks::Assumption;
 use crate::record::Parameter;
 
-/// What was the same for every row.
+/// The setting that all rows share.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReclaimSetting {
     /// The lists: `classic`, `mglru`.
     pub lru: String,
     /// Why these lists' figures are not held against a running kernel; absent where they are.
     pub not_validated: Option<String>,
-    /// What each step was taken to cost.
+    /// Assumed cost of each step.
     pub prices: Vec<Assumption>,
     /// Which policy to use, and why; absent where no row tells.
     pub advice: Option<String>,
@@ -45,11 +45,11 @@ pub struct ReclaimRow {
     pub parameters: BTreeMap<String, Parameter>,
     /// Pages that reclaim scanned.
     pub scanned: u64,
-    /// Of those: anonymous and shmem pages.
+    /// Anonymous and shmem pages among those.
     pub scanned_anonymous: u64,
     /// Pages that reclaim freed.
     pub reclaimed: u64,
-    /// Of those: to swap.
+    /// Pages among those that went to swap.
     pub swapped: u64,
     /// Pages that reclaim met and moved to the unevictable list.
     pub culled: u64,
@@ -59,9 +59,9 @@ pub struct ReclaimRow {
     pub runs: u64,
     /// Pages scanned for each that was reclaimed, the median of the runs; absent where none was.
     pub scanned_per_reclaimed: Option<f64>,
-    /// Of the run that had the least.
+    /// The least of a run.
     pub scanned_per_reclaimed_least: Option<f64>,
-    /// Of the run that had the most.
+    /// The most of a run.
     pub scanned_per_reclaimed_most: Option<f64>,
     /// Milliseconds inside reclaim for each GiB read; absent where nothing was read.
     pub reclaim_ms_per_gib: Option<f64>,
@@ -81,9 +81,9 @@ pub struct ReclaimRow {
     pub release_ns_per_page: Option<f64>,
     /// Time of all tasks by cause, in milliseconds.
     pub causes_ms: BTreeMap<String, f64>,
-    /// What a probe measured of the same, where its record was given and has it.
+    /// The probe's figures of the same, where its record was given and has them.
     pub measured: Option<MeasuredScans>,
-    /// What could not be told, and why.
+    /// Unknown figures, and why.
     pub missing: Vec<Missing>,
 }
 
@@ -111,7 +111,7 @@ pub struct OutOfMemory {
     pub at_ms: f64,
     /// Bytes in use.
     pub used_bytes: u64,
-    /// Of those: bytes that must stay.
+    /// Bytes among those that must stay.
     pub held_bytes: u64,
 }
 

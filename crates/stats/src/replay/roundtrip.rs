@@ -10,10 +10,10 @@ use stopgap_events::machine::Missing;
 use super::chunks::Assumption;
 use crate::record::Parameter;
 
-/// What was the same for every row.
+/// The setting that all rows share.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RoundtripSetting {
-    /// What each step of a call was taken to cost.
+    /// Assumed cost of each step of a call.
     pub prices: Vec<Assumption>,
     /// The file of the record that the rows stand beside; absent where none was given.
     pub beside: Option<String>,
@@ -49,7 +49,7 @@ pub struct RoundtripRow {
     pub cpu_us: Option<f64>,
     /// What a probe measured of the same cell, where its record was given and has it.
     pub measured: Option<Beside>,
-    /// What could not be told, and why.
+    /// Unknown figures, and why.
     pub missing: Vec<Missing>,
 }
 

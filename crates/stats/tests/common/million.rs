@@ -1,4 +1,4 @@
-//! A record of a million samples, for who measures how long it takes to compare many.
+//! A record of a million samples, to measure how long a comparison of many takes.
 
 use serde_json::json;
 use stopgap_events::random::Random;

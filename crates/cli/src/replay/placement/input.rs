@@ -4,8 +4,8 @@ use std::path::Path;
 
 use stopgap_events::machine::Missing;
 use stopgap_events::workload::{Agua, Workload};
+use stopgap_models::placement::experiment::Events;
 use stopgap_models::placement::mail::MAIL_000;
-use stopgap_models::placement::rung::Events;
 use stopgap_placement::{Direction, Range, Space};
 use stopgap_report::text::thousands;
 

@@ -1,4 +1,4 @@
-//! What is known of a page, in one byte.
+//! State of a page in one byte.
 
 use super::words::{Mobility, ORDERS, Use};
 
@@ -29,7 +29,7 @@ impl Cell {
         Cell(HEADS + order as u8 * TYPES + mobility as u8)
     }
 
-    /// What the page is used for; `None` if it is free.
+    /// The page's use; `None` if it is free.
     pub(super) fn of(self) -> Option<Use> {
         Use::ALL.get(usize::from(self.0)).copied()
     }

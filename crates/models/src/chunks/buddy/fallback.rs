@@ -1,4 +1,4 @@
-//! What serves a request when its own migrate type has nothing left.
+//! Serves a request when its own migrate type has nothing left.
 
 use super::words::{BLOCK_ORDER, BLOCK_PAGES, MAX_ORDER, Mobility, ORDERS};
 use super::{Buddy, Piece};

@@ -1,4 +1,4 @@
-//! What [`Buddy`](super::Buddy) is held against.
+//! Slow models that tests compare with [`Buddy`](super::Buddy).
 //!
 //! * [`Naive`]: says of each page whether it is free, and derives all else from that anew.
 //! * [`Pair`]: carries the same [`Step`]s out on both, and stops at the first difference.

@@ -19,7 +19,7 @@ pub enum Piece {
     Used {
         /// Its frame.
         frame: u64,
-        /// What it is.
+        /// Kind of block.
         of: Use,
     },
 }
@@ -34,7 +34,7 @@ pub struct Walk<'a> {
 
 impl Buddy {
     /// The used pages and the free blocks that have a page in `frames`, from the lowest up. A free block that begins
-    /// before or ends behind `frames` is there once, as the whole block that it is; what is beyond the memory is not there.
+    /// before or ends behind `frames` is there once, as the whole block that it is; the walk ends with the memory.
     /// O(1) a piece.
     #[must_use]
     pub fn walk(&self, frames: Range<u64>) -> Walk<'_> {

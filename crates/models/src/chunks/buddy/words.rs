@@ -1,4 +1,4 @@
-//! What pages, blocks and requests are.
+//! Types of pages, blocks and requests.
 
 use stopgap_events::words;
 
@@ -19,9 +19,9 @@ pub(super) const MAX_ORDER: u32 = ORDERS as u32 - 1;
 /// other one first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mobility {
-    /// What stays where it is: kernel memory, buffers of devices.
+    /// Pages that stay: kernel memory, buffers of devices.
     Unmovable,
-    /// What compaction can move: user memory and page cache.
+    /// Pages that compaction can move: user memory and page cache.
     Movable,
     /// `MIGRATE_RESERVE` (2.6.24 to 4.3): blocks that serve any request for which no other block is large enough. They
     /// keep their type. No request has this type.
@@ -42,7 +42,7 @@ impl Mobility {
     }
 }
 
-/// What a used page is.
+/// Use of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Use {
     /// On an LRU list: can be reclaimed, and moved.
@@ -75,7 +75,7 @@ impl Use {
     }
 }
 
-/// What a page is.
+/// State of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PageState {
     /// In the free block of `order` that begins at frame `head`.
@@ -134,7 +134,7 @@ pub enum BuddyError {
     IsUsed {
         /// The frame.
         frame: u64,
-        /// What it is.
+        /// The value.
         of: Use,
     },
     /// There is no memory at this frame that could be free.

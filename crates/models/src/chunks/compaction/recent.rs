@@ -1,6 +1,6 @@
 //! How the scanners of 6.12 go: they remember blocks that were of no use, and leave early.
 //!
-//! * A 2 MiB block without a page that can be moved, and one of which all free pages were taken, is skipped from then on
+//! * A 2 MiB block without a page that can be moved, and one of which all free pages were taken, is skipped afterwards
 //!   (`set_pageblock_skip`, `isolation_suitable`). Once a pass went from end to end, kswapd forgets that before it sleeps
 //!   (`compact_blockskip_flush`, `reset_isolation_suitable`).
 //! * An asynchronous pass leaves each aligned stretch of the order asked for at the first page that cannot be moved
@@ -17,7 +17,7 @@ use super::{BATCH, Mode};
 
 #[derive(Debug, Clone)]
 pub(super) struct Recent {
-    /// Of each 2 MiB block, whether it is skipped.
+    /// Whether each 2 MiB block is skipped.
     skip: Vec<bool>,
     /// A pass went from end to end since kswapd last slept.
     flush: bool,

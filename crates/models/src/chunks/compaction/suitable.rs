@@ -4,7 +4,7 @@ use super::super::buddy::{Buddy, ORDERS};
 use super::super::kernel::COSTLY;
 use super::super::machine::Machine;
 
-/// What `compaction_suitable` answers.
+/// Answer of `compaction_suitable`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Suitable {
     /// Too few pages are free to move others to, or there are large blocks and only too few pages: reclaim helps.

@@ -106,7 +106,7 @@ fn an_asynchronous_pass_leaves_a_stretch_at_the_page_that_stays() {
     // Six blocks of 32 stretches each, and one where a free page is the first of each. The other scanner is in the last one.
     let once = 6 * 32 + 2 * 32;
     assert_eq!((counts.moved, counts.scanned), (0, once), "{counts:?}");
-    // They are of no use to anyone, until kswapd has slept.
+    // Nobody can use them until kswapd has slept.
     assert_eq!(machine.compact(4, Mode::Sync), Compacted::Failed);
     assert_eq!(machine.counts().scanned, once);
     machine.zones[0].compaction.kswapd_sleeps();

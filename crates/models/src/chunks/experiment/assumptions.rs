@@ -1,4 +1,4 @@
-//! What is assumed, by the names under which it is varied.
+//! Assumptions, by the names under which they are varied.
 
 use stopgap_stats::replay::chunks::Assumption;
 

@@ -81,7 +81,7 @@ impl Device {
         })
     }
 
-    /// What is assumed of its TLB.
+    /// Assumed TLB.
     #[must_use]
     pub fn tlb(&self) -> Tlb {
         Tlb::assumed(self.sizes)
@@ -97,7 +97,7 @@ pub(super) fn image(bytes: u64) -> Image {
     }
 }
 
-/// What one pattern made of the buffers that were read so far.
+/// TLB misses of one access pattern over the buffers read so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Reads {
     pub(super) buffers: u64,

@@ -1,4 +1,4 @@
-//! What figures would be with half and with twice of each assumption.
+//! Figures with half and with twice of each assumption.
 //!
 //! Nothing is carried out again for it: time is counts times prices, so another price gives another time for the
 //! same counts, and the TLB was read with each number of entries at once. What another price would change in what

@@ -1,4 +1,4 @@
-//! What is asked of the memory: buffers built and given back, in order.
+//! Requests to the memory: buffers built and freed, in order.
 
 /// One step. A buffer's name may be used again after its release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -24,7 +24,7 @@ const ACCESSES: u64 = 4 << 16;
 /// cannot be moved, a single buffer may take as many.
 const LOOKS: u64 = 1 << 32;
 
-/// What is known of one policy so far.
+/// Figures of one policy so far.
 #[derive(Debug, Clone)]
 pub(super) struct Tally<'a> {
     policy: Name,

@@ -90,7 +90,7 @@ fn unfragmented() {
     assert_eq!(row.tlb_misses_per_access, Some(2.0 / 65_536.0));
 }
 
-/// What causes add up to is the time, and twice a price is twice its cause.
+/// Causes add up to the time, and twice a price is twice its cause.
 #[test]
 fn time_is_made_of_its_causes() {
     let device = device(&[Pattern::Linear, Pattern::Random]);
@@ -266,7 +266,7 @@ fn the_worst_is_no_better_than_the_mean() {
     assert!(worst >= mean * (1.0 - 1e-9), "{worst} < {mean}");
 }
 
-/// Where all memory is used when it begins, the row says that this is why an index is not there.
+/// Where all memory is used when it begins, the row gives that as the reason for the missing index.
 #[test]
 fn an_index_that_is_not_there_has_a_reason() {
     let buddy = Buddy::new(4_096, Use::Reclaimable).unwrap();

@@ -1,6 +1,6 @@
 //! A memory from a snapshot of a real machine.
 //!
-//! **Contract.** Zones that have a layout are taken over page by page. Of a zone without one only the number of free blocks of
+//! **Contract.** Zones that have a layout are taken over page by page. From a zone without one only the number of free blocks of
 //! each order is known: so many lie at random places, no two of them buddies, so that the model's free lists have the very
 //! counts of buddyinfo. Each zone has its own free lists, watermarks and reserve against requests for a higher one, and a request
 //! goes through them from the highest down. What no snapshot has is in [`Assumptions`]: the

@@ -35,7 +35,7 @@ use super::super::watermarks::Watermarks;
 const BYTES: u64 = 2 << 30;
 const LOW_BYTES: u64 = 760 << 20;
 
-/// Of so many pages one is unmovable.
+/// One of this many pages is unmovable.
 pub const UNMOVABLE_SHARE: u64 = 4;
 
 /// One 2 MiB block in so many is of unmovable type.

@@ -74,7 +74,7 @@ fn setting(alone: Vec<Bystander>) -> ChunksSetting {
     }
 }
 
-/// The advice where nobody fails who is alone.
+/// The advice where no bystander fails without a buffer.
 fn advise(rows: &[ChunksRow], access: &str, passes: u64) -> Advice {
     super::advise(rows, &setting(vec![usb(1_000, 0)]), access, passes)
 }
@@ -158,7 +158,7 @@ fn who_harms_others_is_set_aside_and_that_is_said() {
             .text
             .contains("without regard to bystanders list")
     );
-    // Who fails as often alone is not harmed.
+    // A bystander that fails as often without a buffer is not harmed.
     let advice = super::advise(&rows, &setting(vec![usb(1_000, 300)]), "linear", 1_000);
     assert_eq!(advice.policy.as_deref(), Some("list"));
     // Where nobody else tries, nobody is harmed.
@@ -265,7 +265,7 @@ fn an_interrupted_comparison_advises_nothing() {
     assert_eq!(advice.candidates.len(), 1);
 }
 
-/// Who is as good is no runner-up.
+/// An equally good policy is no runner-up.
 #[test]
 fn where_all_are_as_good_there_is_no_runner_up() {
     let rows = [row("old", 100.0, 1.0, 0), row("list", 101.0, 1.0, 0)];
@@ -277,8 +277,8 @@ fn where_all_are_as_good_there_is_no_runner_up() {
     assert!(advice.verdict.text.contains("life of 1 pass ("));
 }
 
-/// Lines that cross at odd places and whose tries go against their costs: at every number of passes what is said to
-/// be used by passes is what is used, also under each assumption.
+/// Lines that cross at odd places and whose tries go against their costs: the advice by passes is the policy that is used
+/// at every number of passes, also under each assumption.
 #[test]
 fn by_passes_tells_what_is_used_at_each_number_of_passes() {
     let mut random = Random::new(7);

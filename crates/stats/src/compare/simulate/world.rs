@@ -34,7 +34,7 @@ pub(super) const THRESHOLD_NS: f64 = 1_000_000.0;
 /// A sample is taken every so many nanoseconds.
 const PERIOD_NS: u64 = 1_000_000;
 
-/// What was changed on the later side.
+/// A change of the later side.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Change {
     /// Factor of samples without stalls.

@@ -15,7 +15,7 @@ const LARGEST: u64 = 1 << 10;
 /// keeps which pages are free, looks these ranges up after each step, and for each writes down when it
 /// was first seen: a free list is the blocks of one order and type, the one seen last first.
 pub struct Naive {
-    /// What each page is used for; `None` is free.
+    /// Use of each page; `None` is free.
     pages: Vec<Option<Use>>,
     /// The migrate type of each 2 MiB block.
     types: Vec<Mobility>,
@@ -396,7 +396,7 @@ impl Naive {
         self.types[(frame / BLOCK_PAGES) as usize]
     }
 
-    /// Of all 2 MiB blocks that have a page in the block of `order` at `frame`.
+    /// Returns all 2 MiB blocks that have a page in the block of `order` at `frame`.
     fn set_types(&mut self, frame: u64, order: u32, mobility: Mobility) {
         for page in frame..frame + (1 << order) {
             self.types[(page / BLOCK_PAGES) as usize] = mobility;

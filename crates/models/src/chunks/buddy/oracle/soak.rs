@@ -6,7 +6,7 @@ use crate::chunks::buddy::{BuddyError, Mobility, Piece, Use};
 
 use super::{Pair, Step};
 
-/// What a soak has met so far.
+/// Events of a soak so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Met {
     /// Steps taken.
@@ -50,7 +50,7 @@ const SCENES: [(u64, u32); 12] = [
 
 /// Holds a [`Buddy`](crate::chunks::buddy::Buddy) to a [`Naive`](super::Naive) for `steps` random steps that `seed`
 /// fixes, of all kinds, good and bad, in memories of several sizes, crowded and roomy in turn. A few
-/// microseconds a step. `go_on` is told from time to time what was met, and says whether to go on.
+/// microseconds a step. `go_on` receives the events from time to time and returns whether to continue.
 ///
 /// # Errors
 /// The first difference, and the seed from which a soak meets it at once: the step's number is counted from there.

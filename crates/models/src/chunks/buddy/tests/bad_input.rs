@@ -1,4 +1,4 @@
-//! What cannot be is said, and nothing is changed by it.
+//! Impossible requests return an error and change nothing.
 
 use crate::chunks::buddy::{Buddy, BuddyError, Mobility, Use};
 

@@ -51,7 +51,7 @@ proptest! {
         prop_assert_eq!(pair.compare(), Ok(()));
     }
 
-    /// Said without the oracle: whatever was taken and given back leaves the memory as it was made.
+    /// Without the oracle: allocating and freeing everything leaves the memory as it was made.
     #[test]
     fn all_given_back_is_whole(
         pages in 1..3_000u64, orders in prop::collection::vec((0..11u32, mobility()), 0..200),

@@ -1,16 +1,16 @@
-//! What no snapshot says.
+//! Assumptions about what a snapshot lacks.
 
 use super::super::super::buddy::{Mobility, Piece, Use};
 use super::super::super::machine::MachineError;
 
-/// What is assumed beside a snapshot. Shares are 0 to 1.
+/// Assumptions about a snapshot. Shares are 0 to 1.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Assumptions {
-    /// Of the pages that could be moved, the share that somebody holds a reference to.
+    /// The share of movable pages that somebody holds a reference to.
     pub pinned_share: f64,
     /// Whether anonymous and shared memory can be reclaimed: where there is swap.
     pub swap: bool,
-    /// Of the used pages of which nothing is known, the share that is the kernel's.
+    /// The share of used pages of unknown use that is the kernel's.
     pub unmovable_share: f64,
     /// Which 2 MiB blocks are unmovable.
     pub block_rule: BlockRule,

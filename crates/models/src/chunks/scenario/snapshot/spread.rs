@@ -33,7 +33,7 @@ pub(super) fn spread(
     }
     for order in (0..LARGEST).rev() {
         let size = 1 << order;
-        // What begins or ends `frames` is part of no place of twice its size.
+        // The first and the last part of `frames` belong to no place of twice their size.
         let (all, doubles) = (within(&frames, order), within(&frames, order + 1));
         let mut edges: Vec<u64> = all
             .step_by(1 << order)

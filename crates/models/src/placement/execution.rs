@@ -1,14 +1,14 @@
-//! One contender with its slots, its counts and its limits.
+//! One allocator with its slots, its counts and its limits.
 //!
-//! The trait object [`Replays`] is called once for each batch; the loop over the batch's operations
-//! is compiled for each contender, so that a policy of some nanoseconds is called directly.
+//! The trait object [`Execute`] is called once for each batch; the loop over the batch's operations
+//! is compiled for each allocator, so that a policy of some nanoseconds is called directly.
 
 use std::ops::Range as Part;
 
 use stopgap_placement::{FreeError, Lack, Merge, PlaceError, Request, Work};
 use stopgap_stats::histogram::Histogram;
 
-use super::contender::Contender;
+use super::allocator::Allocator;
 use super::operation::{Batch, Operation};
 
 /// Operations between two looks at the limits.
@@ -18,7 +18,7 @@ const LOOK: usize = 128;
 /// a hundred million mappings takes, so that only those are stopped that scan.
 pub const SEARCH: u64 = 64;
 
-/// Where a contender is stopped.
+/// Where an allocator is stopped.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// After this many visits in one pass beyond [`SEARCH`] an operation: the policies that scan all
@@ -28,7 +28,7 @@ pub struct Limits {
     pub ns: u64,
 }
 
-/// Why a contender stopped.
+/// Why an allocator stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
     /// It reached [`Limits::visits`], after so many.
@@ -39,16 +39,16 @@ pub enum Stop {
     Lacks(Lack),
 }
 
-/// A contender answered what it must not.
+/// An allocator answered what it must not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     /// The operation's place in its batch.
     pub at: usize,
-    /// What it answered.
+    /// The wrong answer.
     pub what: String,
 }
 
-/// What a contender did in the measured part.
+/// Counts of an allocator in the measured part.
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
     /// Operations carried out.
@@ -62,7 +62,7 @@ pub struct Facts {
     /// Ranges held at the end.
     pub live: u64,
     /// Bytes held at the end, and from the first of them to the last; `None` where nothing is held,
-    /// or a contender that keeps no statistics was stopped.
+    /// or an allocator that keeps no statistics was stopped.
     pub used_and_span: Option<(u64, u64)>,
     /// Memory that its structures take at the end, in bytes.
     pub memory: Option<u64>,
@@ -70,23 +70,23 @@ pub struct Facts {
 
 /// How operations are timed.
 pub enum Timing<'a> {
-    /// Not at all; whoever calls times the whole.
+    /// Not here; the caller times the whole.
     Whole,
-    /// Each alone.
+    /// Each operation by itself.
     Each {
         /// Takes the samples.
         into: &'a mut Histogram,
-        /// What reading the clock twice costs, in nanoseconds.
+        /// Cost of reading the clock twice, in nanoseconds.
         cost: u64,
     },
 }
 
-/// A contender of whatever type in its lane.
-pub trait Replays {
+/// An allocator that executes operations.
+pub trait Execute {
     /// Carries out `part` of a batch, and says how many operations it came to: fewer where it stops.
     ///
     /// # Errors
-    /// [`Fault`]: the contender breaks the contract.
+    /// [`Fault`]: the allocator breaks the contract.
     fn carry_out(
         &mut self,
         batch: &Batch,
@@ -101,14 +101,14 @@ pub trait Replays {
     /// Why it stopped, once it has.
     fn stopped(&self) -> Option<Stop>;
 
-    /// What it did since [`Replays::measure`], and holds; `sizes` says for each slot how much it holds
+    /// What it did since [`Execute::measure`], and holds; `sizes` says for each slot how much it holds
     /// if its map gave a range. May walk everything that is held.
     fn facts(&self, sizes: &mut dyn Iterator<Item = u64>) -> Facts;
 }
 
-/// A contender in its lane.
-pub(super) struct Lane<C: Contender> {
-    contender: C,
+/// An allocator with its slots, counts and limits.
+pub(super) struct Execution<C: Allocator> {
+    allocator: C,
     slots: Vec<Option<C::Handle>>,
     requests: Vec<Request>,
     limits: Limits,
@@ -119,17 +119,17 @@ pub(super) struct Lane<C: Contender> {
     before: Option<Work>,
 }
 
-/// What stops the loop over operations.
+/// Reason to stop the loop over operations.
 enum Halt {
     Lacks(Lack),
     Broken(String),
 }
 
-impl<C: Contender> Lane<C> {
-    pub(super) fn new(contender: C, limits: Limits) -> Lane<C> {
-        Lane {
-            before: contender.work(),
-            contender,
+impl<C: Allocator> Execution<C> {
+    pub(super) fn new(allocator: C, limits: Limits) -> Execution<C> {
+        Execution {
+            before: allocator.work(),
+            allocator,
             slots: Vec::new(),
             requests: Vec::new(),
             limits,
@@ -146,7 +146,7 @@ impl<C: Contender> Lane<C> {
             Operation::Map { ask, slot, size } => {
                 let request = &mut self.requests[usize::from(ask)];
                 request.size = size;
-                match self.contender.place(request) {
+                match self.allocator.place(request) {
                     Ok(handle) => {
                         self.slots[slot as usize] = Some(handle);
                         self.facts.maps += 1;
@@ -160,13 +160,13 @@ impl<C: Contender> Lane<C> {
             }
             Operation::Unmap { slot, size } => {
                 if let Some(handle) = self.slots[slot as usize].take() {
-                    self.contender.free(handle, size).map_err(broken)?;
+                    self.allocator.free(handle, size).map_err(broken)?;
                 }
             }
             Operation::Protect { merge, slot, size } => {
                 if let Some(handle) = self.slots[slot as usize] {
                     let merge = Merge::With(u32::from(merge));
-                    self.contender
+                    self.allocator
                         .protect(handle, size, merge)
                         .map_err(broken)?;
                 }
@@ -178,7 +178,7 @@ impl<C: Contender> Lane<C> {
     /// Whether a limit is reached.
     fn over(&self, spent: impl FnOnce() -> u64) -> Option<Stop> {
         let Limits { visits, ns } = self.limits;
-        match self.contender.work() {
+        match self.allocator.work() {
             Some(work) => {
                 let beyond = work.visited.saturating_sub(SEARCH * self.carried);
                 (beyond >= visits).then_some(Stop::Visits(work.visited))
@@ -201,7 +201,7 @@ fn broken(error: FreeError) -> Halt {
     Halt::Broken(error.to_string())
 }
 
-impl<C: Contender> Replays for Lane<C> {
+impl<C: Allocator> Execute for Execution<C> {
     fn carry_out(
         &mut self,
         batch: &Batch,
@@ -263,7 +263,7 @@ impl<C: Contender> Replays for Lane<C> {
 
     fn measure(&mut self) {
         self.facts = Facts::default();
-        self.before = self.contender.work();
+        self.before = self.allocator.work();
     }
 
     fn stopped(&self) -> Option<Stop> {
@@ -273,12 +273,12 @@ impl<C: Contender> Replays for Lane<C> {
     fn facts(&self, sizes: &mut dyn Iterator<Item = u64>) -> Facts {
         let mut facts = self.facts.clone();
         facts.live = self.slots.iter().flatten().count() as u64;
-        facts.work = self.contender.work().zip(self.before).map(since);
-        if let Some(held) = self.contender.statistics() {
+        facts.work = self.allocator.work().zip(self.before).map(since);
+        if let Some(held) = self.allocator.statistics() {
             facts.memory = Some(held.memory);
             facts.used_and_span = held.span.map(|span| (held.used, span.length()));
         } else {
-            facts.memory = self.contender.memory();
+            facts.memory = self.allocator.memory();
             // The sizes are the stream's at its end, which a stopped one has not seen.
             if self.stop.is_none() {
                 facts.used_and_span = self.used_and_span(sizes);
@@ -288,13 +288,13 @@ impl<C: Contender> Replays for Lane<C> {
     }
 }
 
-impl<C: Contender> Lane<C> {
+impl<C: Allocator> Execution<C> {
     /// Bytes that the slots hold, and from the first to the last.
     fn used_and_span(&self, sizes: &mut dyn Iterator<Item = u64>) -> Option<(u64, u64)> {
         let (mut used, mut first, mut last) = (0, u64::MAX, 0);
         for (slot, size) in self.slots.iter().zip(sizes) {
             let Some(handle) = slot else { continue };
-            let start = self.contender.start(*handle);
+            let start = self.allocator.start(*handle);
             first = first.min(start);
             last = last.max(start.wrapping_add(size));
             used += size;
@@ -303,7 +303,7 @@ impl<C: Contender> Lane<C> {
     }
 }
 
-/// What was done between two looks.
+/// Returns the work done between two readings.
 fn since((after, before): (Work, Work)) -> Work {
     Work {
         placed: after.placed - before.placed,

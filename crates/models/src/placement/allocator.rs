@@ -1,4 +1,4 @@
-//! What can carry operations out.
+//! Allocators that can replay operations: policies, and those of other projects.
 
 use std::num::NonZeroU64;
 
@@ -7,13 +7,13 @@ use stopgap_placement::{
     Direction, FreeError, Merge, PlaceError, Policy, Range, Request, Space, Statistics, Work,
 };
 
-use super::lane::{Lane, Limits, Replays};
+use super::execution::{Execute, Execution, Limits};
 
 /// Something that places ranges. Unlike a [`Policy`] it may want back what it gave as it likes: a
-/// token, where a policy takes the range alone. The driver keeps that [`Contender::Handle`] in the
-/// range's slot; for all contenders here it is 8 bytes, so that all share one cost.
-pub trait Contender {
-    /// What frees a range.
+/// token, where a policy takes the range alone. The driver keeps that [`Allocator::Handle`] in the
+/// range's slot; for all allocators here it is 8 bytes, so that all share one cost.
+pub trait Allocator {
+    /// Handle that frees a range.
     type Handle: Copy;
 
     /// Places a range.
@@ -41,12 +41,12 @@ pub trait Contender {
     /// Where a range starts.
     fn start(&self, handle: Self::Handle) -> u64;
 
-    /// What it has done so far; `None` where it does not count.
+    /// Returns its work so far; `None` where it does not count.
     fn work(&self) -> Option<Work> {
         None
     }
 
-    /// What it holds; `None` where it keeps no statistics.
+    /// Returns statistics of the ranges it holds; `None` where it keeps none.
     fn statistics(&self) -> Option<Statistics> {
         None
     }
@@ -80,7 +80,7 @@ impl Start {
     }
 }
 
-impl<P: Policy> Contender for ByRange<P> {
+impl<P: Policy> Allocator for ByRange<P> {
     type Handle = Start;
 
     #[inline]
@@ -114,13 +114,13 @@ impl<P: Policy> Contender for ByRange<P> {
 }
 
 /// Hands out any number for an address and forgets what it is given back: what reading an operation, its
-/// slot and the loop cost. Every other contender's time has this taken off.
+/// slot and the loop cost. Every other allocator's time has this taken off.
 #[derive(Debug, Default)]
 pub struct Driver {
     next: u64,
 }
 
-impl Contender for Driver {
+impl Allocator for Driver {
     type Handle = Start;
 
     #[inline]
@@ -144,14 +144,14 @@ impl Contender for Driver {
     }
 }
 
-/// A contender by name, made anew for every repetition.
+/// An allocator by name, made anew for every repetition.
 pub struct Entry {
     name: String,
     note: Option<String>,
     make: Box<Make>,
 }
 
-/// What a contender is made for.
+/// Address space and rules that an allocator is made for.
 #[derive(Debug, Clone, Copy)]
 pub struct Scene {
     /// Addresses to place in.
@@ -163,25 +163,25 @@ pub struct Scene {
     pub live: Option<u64>,
 }
 
-/// Makes a contender in its lane; an error says which part of the contract it lacks for the scene.
-type Make = dyn Fn(Scene, Limits) -> Result<Box<dyn Replays>, PlaceError>;
+/// Makes an allocator with its slots; an error says which part of the contract it lacks for the scene.
+type Make = dyn Fn(Scene, Limits) -> Result<Box<dyn Execute>, PlaceError>;
 
 impl Entry {
     /// A policy of the registry.
     #[must_use]
     pub fn policy(name: Name) -> Entry {
-        struct IntoLane(Limits);
-        impl Visit for IntoLane {
-            type Output = Box<dyn Replays>;
-            fn visit<P: Policy + Send + 'static>(self, policy: P) -> Box<dyn Replays> {
-                Box::new(Lane::new(ByRange(policy), self.0))
+        struct IntoExecution(Limits);
+        impl Visit for IntoExecution {
+            type Output = Box<dyn Execute>;
+            fn visit<P: Policy + Send + 'static>(self, policy: P) -> Box<dyn Execute> {
+                Box::new(Execution::new(ByRange(policy), self.0))
             }
         }
         Entry {
             name: name.word().to_owned(),
             note: None,
             make: Box::new(move |scene, limits| {
-                Ok(name.visit(scene.space, scene.direction, IntoLane(limits)))
+                Ok(name.visit(scene.space, scene.direction, IntoExecution(limits)))
             }),
         }
     }
@@ -190,13 +190,13 @@ impl Entry {
     /// scene or says what it lacks.
     pub fn new<C, M>(name: &str, note: Option<&str>, make: M) -> Entry
     where
-        C: Contender + 'static,
+        C: Allocator + 'static,
         M: Fn(Scene) -> Result<C, PlaceError> + 'static,
     {
         Entry {
             name: name.to_owned(),
             note: note.map(str::to_owned),
-            make: Box::new(move |scene, limits| Ok(Box::new(Lane::new(make(scene)?, limits)))),
+            make: Box::new(move |scene, limits| Ok(Box::new(Execution::new(make(scene)?, limits)))),
         }
     }
 
@@ -206,7 +206,7 @@ impl Entry {
         &self.name
     }
 
-    /// What one should know of it.
+    /// Returns the note for its row.
     #[must_use]
     pub fn note(&self) -> Option<&str> {
         self.note.as_deref()
@@ -216,7 +216,7 @@ impl Entry {
         &self,
         scene: Scene,
         limits: Limits,
-    ) -> Result<Box<dyn Replays>, PlaceError> {
+    ) -> Result<Box<dyn Execute>, PlaceError> {
         (self.make)(scene, limits)
     }
 }

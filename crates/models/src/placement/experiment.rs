@@ -1,13 +1,13 @@
-//! All contenders on one workload at one N.
+//! All allocators on one workload at one N.
 //!
 //! # How time is taken
 //!
-//! Every batch is carried out by each contender in turn, in an order that rotates from batch to batch,
+//! Every batch is carried out by each allocator in turn, in an order that rotates from batch to batch,
 //! so that what disturbs the machine for a while disturbs all. Each repetition begins with fresh
-//! state. The first operations of a batch are carried out untimed: the other contenders have just used
+//! state. The first operations of a batch are carried out untimed: the other allocators have just used
 //! the caches. A batch's figure is the median over the repetitions, which all carry the same operations
 //! out; the row's is the sum of those over all operations. The [driver](super::Driver) runs among the
-//! contenders, and its time an operation is taken off theirs.
+//! allocators, and its time an operation is taken off theirs.
 //!
 //! The clocks are handed in. A batch is timed by the thread's CPU time: what else runs on the machine
 //! stretches the caches' misses, but its own time does not count. Reading that clock costs a system call,
@@ -23,8 +23,8 @@ use stopgap_events::memory::MemoryEvent;
 use stopgap_stats::histogram::Histogram;
 use thiserror::Error;
 
-use super::contender::{Driver, Entry, Scene};
-use super::lane::{Facts, Limits, Replays, Stop, Timing};
+use super::allocator::{Driver, Entry, Scene};
+use super::execution::{Execute, Facts, Limits, Stop, Timing};
 use super::operation::{Batch, Compiler, StreamError};
 use super::rows;
 
@@ -38,7 +38,7 @@ pub const SINGLES: u64 = 1 << 18;
 /// Readings of the clock to find out what it costs.
 const READINGS: usize = 10_000;
 
-/// Memory that a range takes in a contender, its slot included, in bytes: what an average of all of them
+/// Memory that a range takes in an allocator, its slot included, in bytes: what an average of all of them
 /// stays below. VMAs in a red-black tree take up to 170, all other policies and peers less than 100.
 pub const RANGE: u64 = 128;
 
@@ -46,7 +46,7 @@ pub const RANGE: u64 = 128;
 pub type Events = Box<dyn Iterator<Item = Result<MemoryEvent, String>>>;
 
 /// One workload at one N.
-pub struct Rung<'a> {
+pub struct Experiment<'a> {
     /// The workload's name in rows.
     pub workload: &'a str,
     /// Its size; `None` for a trace.
@@ -62,15 +62,15 @@ pub struct Rung<'a> {
 pub struct Settings {
     /// Repetitions of each pass, at least 1.
     pub repetitions: u32,
-    /// Visits that one contender may make in all passes of one rung.
+    /// Visits that one allocator may make in all passes of one experiment.
     pub visits: u64,
-    /// Nanoseconds that one that counts no visits may take in all passes of one rung.
+    /// Nanoseconds that one that counts no visits may take in all passes of one experiment.
     pub ns: u64,
-    /// Bytes of memory that all contenders may take.
+    /// Bytes of memory that all allocators may take.
     pub memory: u64,
 }
 
-/// What is looked at while it runs.
+/// Clocks and callbacks of a run.
 pub struct Meter<'a> {
     /// A monotonic clock, in nanoseconds.
     pub now: &'a dyn Fn() -> u64,
@@ -78,7 +78,7 @@ pub struct Meter<'a> {
     pub cpu: &'a dyn Fn() -> u64,
     /// Whether to end early.
     pub interrupted: &'a dyn Fn() -> bool,
-    /// Told what share of the rung is done.
+    /// Told what share of the experiment is done.
     pub progress: &'a dyn Fn(f64),
 }
 
@@ -92,62 +92,62 @@ pub enum ReplayError {
     /// The stream cannot be opened.
     #[error("{0}")]
     Source(String),
-    /// A contender answered what it must not.
+    /// An allocator answered what it must not.
     #[error("event {event}: {policy} fails: {what}")]
     Fault {
         /// Index of the event, from 0.
         event: u64,
         /// Which.
         policy: String,
-        /// What it said.
+        /// The wrong answer.
         what: String,
     },
     /// It would take too much memory.
-    #[error("{live} mappings in {contenders} policies may take {need} bytes; {most} are allowed")]
+    #[error("{live} mappings in {allocators} policies may take {need} bytes; {most} are allowed")]
     Memory {
         /// Live at a time.
         live: u64,
         /// Policies, the driver among them.
-        contenders: u64,
-        /// What they may take.
+        allocators: u64,
+        /// Most that they may take.
         need: u64,
-        /// What they may.
+        /// Most that is allowed.
         most: u64,
     },
 }
 
-/// What one contender showed.
+/// Measurements of one allocator.
 pub(super) struct Shown {
-    /// What it lacks from the start; nothing else is known then.
+    /// Missing part of the contract, known from the start; nothing else is measured then.
     pub(super) lacks: Option<String>,
-    /// What it did in the first pass: in every one, unless it was stopped.
+    /// Counts of the first pass: of every one, unless it was stopped.
     pub(super) facts: Option<Facts>,
     /// Why it stopped.
     pub(super) stop: Option<Stop>,
     /// Repetition, batch: operations timed, and nanoseconds.
     pub(super) times: Vec<Vec<(u64, u64)>>,
-    /// Repetition: each operation alone.
+    /// By repetition: times of single operations.
     pub(super) singles: Vec<Histogram>,
     /// Nanoseconds of the maps of each round that is long enough to be timed by itself: those that come
     /// before its first unmap.
     pub(super) rounds: Vec<u64>,
 }
 
-/// What a rung came to.
+/// Result of an experiment.
 pub struct Outcome {
-    /// A row a contender, in their order; empty where nothing was measured before it was interrupted.
+    /// A row an allocator, in their order; empty where nothing was measured before it was interrupted.
     pub rows: Vec<rows::Measured>,
-    /// What two readings of the clock cost, in nanoseconds.
+    /// Cost of two readings of the clock, in nanoseconds.
     pub clock_ns: u64,
     /// Whether it ended early.
     pub interrupted: bool,
 }
 
-impl Rung<'_> {
-    /// Carries the rung out on every entry.
+impl Experiment<'_> {
+    /// Carries the experiment out on every entry.
     ///
     /// # Errors
-    /// [`ReplayError`]; what was measured until then is of no use.
+    /// [`ReplayError`]; earlier measurements are lost.
     pub fn run(
         &self,
         entries: &[Entry],
@@ -179,7 +179,7 @@ impl Rung<'_> {
         })
     }
 
-    /// One pass over all events with fresh contenders; `single`: each operation timed alone, less so
+    /// One pass over all events with fresh allocators; `single`: each operation timed alone, less so
     /// many nanoseconds. Says whether it came to the end.
     fn pass(
         &self,
@@ -190,7 +190,7 @@ impl Rung<'_> {
         meter: &Meter<'_>,
     ) -> Result<(Vec<Shown>, bool), ReplayError> {
         let mut runners = self.runners(entries, limits);
-        let running = runners.iter().filter(|r| r.lane.is_some()).count() as u64;
+        let running = runners.iter().filter(|r| r.execution.is_some()).count() as u64;
         let mut events = (self.events)().map_err(ReplayError::Source)?;
         let mut compiler = Compiler::new(self.scene.space, self.scene.direction);
         let mut batch = Batch::default();
@@ -201,7 +201,7 @@ impl Rung<'_> {
             if need > memory {
                 return Err(ReplayError::Memory {
                     live,
-                    contenders: running,
+                    allocators: running,
                     need,
                     most: memory,
                 });
@@ -229,12 +229,15 @@ impl Rung<'_> {
         whole &= !(meter.interrupted)();
         let shown = runners.into_iter().map(|runner| {
             let facts = runner
-                .lane
+                .execution
                 .as_ref()
                 .filter(|_| measuring)
-                .map(|lane| lane.facts(&mut compiler.sizes()));
+                .map(|execution| execution.facts(&mut compiler.sizes()));
             Shown {
-                stop: runner.lane.as_ref().and_then(|lane| lane.stopped()),
+                stop: runner
+                    .execution
+                    .as_ref()
+                    .and_then(|execution| execution.stopped()),
                 facts,
                 lacks: runner.lacks,
                 times: vec![runner.times],
@@ -256,12 +259,12 @@ impl Rung<'_> {
             .chain(entries.iter().map(|entry| (entry, limits)))
             .map(|(entry, limits)| {
                 let made = entry.make(self.scene, limits);
-                let (lane, lacks) = match made {
-                    Ok(lane) => (Some(lane), None),
+                let (execution, lacks) = match made {
+                    Ok(execution) => (Some(execution), None),
                     Err(error) => (None, Some(error.to_string())),
                 };
                 Runner {
-                    lane,
+                    execution,
                     lacks,
                     times: Vec::new(),
                     singles: Histogram::new(),
@@ -273,7 +276,7 @@ impl Rung<'_> {
     }
 }
 
-/// What a contender may do in one of `passes` passes. Half of all goes to the first: it is what counts
+/// What an allocator may do in one of `passes` passes. Half of all goes to the first: it is what counts
 /// work, and counts need more operations than times do to be near what they tend to.
 fn limits(settings: Settings, pass: u64, passes: u64) -> Limits {
     let share = |all: u64| {
@@ -290,13 +293,13 @@ fn limits(settings: Settings, pass: u64, passes: u64) -> Limits {
     }
 }
 
-/// A contender in one pass.
+/// An allocator in one pass.
 struct Runner {
-    lane: Option<Box<dyn Replays>>,
+    execution: Option<Box<dyn Execute>>,
     lacks: Option<String>,
     times: Vec<(u64, u64)>,
     singles: Histogram,
-    /// Of the round under way.
+    /// Time of the current round.
     round_ns: u64,
     rounds: Vec<u64>,
 }
@@ -311,13 +314,13 @@ impl Runner {
         name: &str,
     ) -> Result<(), ReplayError> {
         let Meter { now, cpu, .. } = *meter;
-        let Some(lane) = &mut self.lane else {
+        let Some(execution) = &mut self.execution else {
             return Ok(());
         };
         if begins {
-            lane.measure();
+            execution.measure();
         }
-        if lane.stopped().is_some() {
+        if execution.stopped().is_some() {
             return Ok(());
         }
         let length = batch.operations.len();
@@ -325,13 +328,15 @@ impl Runner {
             Some(cost) if batch.measured => {
                 let into = &mut self.singles;
                 let timing = Timing::Each { into, cost };
-                lane.carry_out(batch, 0..length, now, timing).map(|_| None)
+                execution
+                    .carry_out(batch, 0..length, now, timing)
+                    .map(|_| None)
             }
             _ => {
                 let warm = WARM.min(length / 8);
                 let mut timed = |part| {
                     let began = cpu();
-                    let carried = lane.carry_out(batch, part, now, Timing::Whole)?;
+                    let carried = execution.carry_out(batch, part, now, Timing::Whole)?;
                     Ok((carried as u64, cpu().saturating_sub(began)))
                 };
                 timed(0..warm).and_then(|cold| Ok(Some((cold, timed(warm..length)?))))
@@ -343,7 +348,7 @@ impl Runner {
             what: fault.what,
         })?;
         if let Some((cold, timed)) = carried.filter(|_| batch.measured) {
-            // Who is stopped within the first operations has no others.
+            // An allocator that stops within the first operations has no others.
             let none = timed.0 == 0 && self.times.is_empty();
             self.times.push(if none { cold } else { timed });
             if batch.maps_of_round {
@@ -375,7 +380,7 @@ fn keep(shown: &mut Vec<Shown>, pass: Vec<Shown>) {
     }
 }
 
-/// What two readings of the clock in a row show, in nanoseconds: the median.
+/// Returns the median difference of two successive readings of the clock, in nanoseconds.
 fn reading(now: &dyn Fn() -> u64) -> u64 {
     let mut lengths: Vec<u64> = (0..READINGS)
         .map(|_| {
