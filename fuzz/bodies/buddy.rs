@@ -1,5 +1,5 @@
 //! What must hold of any steps on the memory model. Shared by the fuzz target and by
-//! `crates/models/tests/buddy_bytes.rs`, which runs it on random bytes for a second.
+//! `crates/models/tests/buddy_bytes.rs`, which runs it on random bytes.
 
 use stopgap_models::chunks::buddy::oracle::{Pair, Step};
 use stopgap_models::chunks::buddy::{Mobility, Use};

@@ -1,5 +1,5 @@
 //! What must hold of any bytes that are read as results of a tool. Shared by the fuzz target and by
-//! `crates/stats/tests/result_bytes.rs`, which runs it on changed files for a second.
+//! `crates/stats/tests/all/result_bytes.rs`, which runs it on changed files.
 
 use stopgap_stats::read::{Format, Options, compatible, read};
 

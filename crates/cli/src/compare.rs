@@ -29,17 +29,17 @@ use crate::session::tell;
 use crate::whole_file::WholeFile;
 use crate::{output, places, session};
 
-/// What is compared.
+/// Sides to compare.
 struct Input {
     before: Side,
     after: Side,
-    /// Of records: what was compared of them.
+    /// Records: the series that was compared.
     series: Option<String>,
     /// The machines of each side, where they are known.
     machines: [Vec<Environment>; 2],
     /// The files that were read, by device and inode.
     files: BTreeSet<(u64, u64)>,
-    /// What makes the files unsure, most important first.
+    /// Reasons to doubt the files, most important first.
     warnings: Vec<String>,
     options: Options,
     /// The document that the runs are from, where they were gathered, and where it is.
@@ -49,7 +49,7 @@ struct Input {
 pub(crate) fn run(args: &args::Compare) -> Result<ExitCode, Failure> {
     let asked = Asked::of(args)?;
     let directory = places::records(args.output.as_deref())?;
-    // Before the work: a place that cannot be written to is said at once.
+    // Before the work, so that an unwritable place is an error at once.
     let junit = args.junit.as_deref().map(begin).transpose()?;
     let openmetrics = args.openmetrics.as_deref().map(begin).transpose()?;
 
@@ -186,7 +186,7 @@ fn of_gathered((gathered, path): (Gathered, PathBuf), args: &args::Compare) -> I
     }
 }
 
-/// The number of runs is fixed beforehand, because to stop when it looks good is to be wrong more often than is said. An
+/// The number of runs is fixed beforehand, because to stop when it looks good is to be wrong more often than the level says. An
 /// answer from fewer is shown, and counts as none.
 pub(crate) fn unfinished(comparison: &mut Comparison, gathered: &Gathered) {
     if gathered.interrupted {
@@ -305,7 +305,7 @@ impl Extra<'_> {
     }
 }
 
-/// A file's device and inode; `None` of what is not there.
+/// Returns a file's device and inode; `None` where the file is missing.
 fn identity(path: &Path) -> Option<(u64, u64)> {
     let there = std::fs::metadata(path).ok()?;
     Some((there.dev(), there.ino()))

@@ -23,7 +23,7 @@ use crate::{output, prices, snapshot};
 /// Name of the series of what the model predicts.
 const PREDICTED: &str = "take by the model";
 
-/// What the model did for a buffer.
+/// The model's work for a buffer.
 struct Predicted {
     strategy: Strategy,
     ns: f64,
@@ -122,7 +122,7 @@ fn measured(answer: &Answer) -> BTreeMap<u64, Vec<Strategy>> {
     sizes
 }
 
-/// How faults carry a strategy out; `None`: not by faults alone.
+/// Returns how faults carry a strategy out; `None` where it takes more than faults.
 fn faults(strategy: Strategy, page: Bytes) -> Option<Faults> {
     let order = |size: Bytes| (size.0 / page.0).checked_ilog2();
     // A table of the page's size with 8-byte entries, as the probe has it.

@@ -206,7 +206,7 @@ pub(crate) fn with_fitted(costs: Costs, fitted: &Fitted) -> Costs {
 fn in_place<'a>(costs: Costs, named: impl Iterator<Item = (&'a str, f64)>) -> Costs {
     named.fold(costs, |costs, (name, mut value)| {
         if name == "fault_ns" {
-            // What was fitted holds the allocator's call, which is a price of its own.
+            // The fitted price includes the allocator's call, which has a price of its own.
             value = (value - costs.call_ns).max(0.0);
         }
         costs.with(name, value).unwrap_or(costs)

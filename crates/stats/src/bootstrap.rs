@@ -111,8 +111,13 @@ pub fn over_runs<T>(
 
 /// By what factor a percentile bootstrap of `runs` runs is too narrow.
 pub(crate) fn widening(runs: usize) -> f64 {
-    let n = runs as f64;
-    t_975(runs - 1) / Z_975 * (n / (n - 1.0)).sqrt()
+    widening_of(runs - 1, runs)
+}
+
+/// The same of draws from several groups with so many degrees of freedom, the smallest of `least` runs.
+pub(crate) fn widening_of(freedom: usize, least: usize) -> f64 {
+    let least = least as f64;
+    t_975(freedom) / Z_975 * (least / (least - 1.0)).sqrt()
 }
 
 /// The 97.5 % point of the normal distribution.
@@ -155,14 +160,7 @@ mod tests {
     }
 
     fn median(runs: &[&f64]) -> Option<f64> {
-        let mut sorted: Vec<f64> = runs.iter().copied().copied().collect();
-        sorted.sort_unstable_by(f64::total_cmp);
-        let middle = sorted.len() / 2;
-        Some(if sorted.len() % 2 == 1 {
-            sorted[middle]
-        } else {
-            f64::midpoint(sorted[middle - 1], sorted[middle])
-        })
+        crate::quantile::median(runs.iter().copied().copied().collect())
     }
 
     /// Per cent of experiments whose interval holds `truth`: with and without the widening.

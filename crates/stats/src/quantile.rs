@@ -67,13 +67,29 @@ pub fn needed(q: f64) -> u64 {
     }
 }
 
-/// The median of some figures, one a run; of an even number the mean of the two in the middle.
+/// Returns the median of some figures, one a run; of an even number the mean of the two in the middle.
 /// `None` where there is none.
 #[must_use]
 pub fn median(mut figures: Vec<f64>) -> Option<f64> {
     figures.sort_unstable_by(f64::total_cmp);
-    let last = figures.len().checked_sub(1)?;
-    Some(f64::midpoint(figures[last / 2], figures[last.div_ceil(2)]))
+    median_of_sorted(&figures)
+}
+
+/// Returns the [`median`] of figures in ascending order.
+#[must_use]
+pub fn median_of_sorted(ascending: &[f64]) -> Option<f64> {
+    let last = ascending.len().checked_sub(1)?;
+    Some(f64::midpoint(
+        ascending[last / 2],
+        ascending[last.div_ceil(2)],
+    ))
+}
+
+/// Returns the place, starting with 1, of the least of `n` samples in ascending order that a share `q` of them does not
+/// exceed.
+#[must_use]
+pub fn rank(q: f64, n: u64) -> u64 {
+    ((q * n as f64).ceil() as u64).clamp(1, n.max(1))
 }
 
 /// The quantile's usual name: `p50`, `p99.9`.

@@ -24,7 +24,7 @@ const STEP: Nanos = Nanos::millis(100);
 /// How long a command that is asked to end may take.
 const PATIENCE: Nanos = Nanos::secs(2);
 
-/// Of what a command prints no more than this is kept, and shown less where it fails.
+/// Most bytes of a command's output that are kept; an error shows fewer.
 const KEPT: u64 = 4 << 20;
 const SHOWN_LINES: usize = 5;
 const SHOWN_CHARS: usize = 500;
@@ -139,7 +139,7 @@ impl Timed {
     }
 }
 
-/// What commands are run by.
+/// Runs commands.
 struct Shell {
     /// What the command that runs prints, in memory: a disk would be part of what is measured.
     printed: OwnedFd,

@@ -6,7 +6,7 @@ use serde_json::Value;
 use stopgap_events::machine::Environment;
 use stopgap_stats::compare::Difference;
 
-/// What differs from run to run of one machine, or is no property of it.
+/// Fields that differ from run to run of one machine, or are no property of it.
 const PASSING: [&str; 6] = [
     "memory_available",
     "uptime_s",

@@ -21,9 +21,9 @@ pub(super) struct Sides {
     pub(super) machines: [Vec<Environment>; 2],
     pub(super) unit: String,
     pub(super) number_unit: String,
-    /// Of records: what was compared of them, as `placement: map n=200`.
+    /// Records: the series that was compared, as `placement: map n=200`.
     pub(super) series: Option<String>,
-    /// What makes them unsure, most important first.
+    /// Reasons to doubt them, most important first.
     pub(super) warnings: Vec<String>,
     /// The files, by device and inode.
     pub(super) files: BTreeSet<(u64, u64)>,
@@ -119,7 +119,7 @@ pub(super) fn read(given: [&[PathBuf]; 2], args: &args::Compare) -> Result<Sides
 
 /// Which series of records are compared was chosen file by file, each its largest load. A run that ended by time may lack that
 /// one: then the largest load that every file has is read instead. Gives the warning that says so. Where files have none in
-/// common they stay as they are, and what differs is said by who asks whether they can be compared.
+/// common they stay as they are, and the check whether they can be compared names the differences.
 fn agree(
     sides: &mut [Vec<(PathBuf, Read)>; 2],
     options: &read::Options,
@@ -177,7 +177,7 @@ fn runs((file, read): (PathBuf, Read)) -> impl Iterator<Item = Run> {
     })
 }
 
-/// What one file holds.
+/// Content of one file.
 fn one(file: &Path, options: &read::Options) -> Result<Read, Failure> {
     let bytes = contents(file)?;
     if bytes.starts_with(b"{") && Gathered::is_named_in(&String::from_utf8_lossy(&bytes)) {
@@ -230,7 +230,7 @@ fn contents(path: &Path) -> Result<Vec<u8>, Failure> {
     input_file::whole(path, input_file::LARGEST_RECORD).map_err(|error| wrong(path, &error))
 }
 
-/// What a side is called.
+/// Returns the name of a side.
 fn name(paths: &[PathBuf]) -> String {
     match paths {
         [] => String::new(),

@@ -127,7 +127,7 @@ pub(crate) fn outcome(flags: &ChunksInput, device: &Device) -> Result<Outcome, F
     })
 }
 
-/// What is no number.
+/// An assumption that is no number.
 fn assumed(told: &str) -> Assumption {
     Assumption {
         name: told.to_owned(),

@@ -1,4 +1,4 @@
-//! What a probe's record says of a question, to stand beside a model's rows.
+//! A probe's answer to a question, to stand beside a model's rows.
 
 use std::path::Path;
 

@@ -18,9 +18,9 @@ use crate::session::tell;
 pub(super) struct MemoryEvents {
     pub(super) input: stopgap_trace::Input<input_file::Trace>,
     check: Check,
-    /// What turns calls into memory events, where they are to be taken from those.
+    /// Turns calls into memory events, where the trace has no memory events of its own.
     recorded: Option<Recorded>,
-    /// What came of the call that was read last.
+    /// Result of the call that was read last.
     waiting: VecDeque<MemoryEvent>,
 }
 
@@ -63,14 +63,14 @@ impl MemoryEvents {
         self
     }
 
-    /// What the calls so far did that memory events cannot say.
+    /// Returns effects of the calls so far that memory events cannot express.
     pub(super) fn unsaid(&self) -> Vec<Missing> {
         self.recorded
             .as_ref()
             .map_or_else(Vec::new, Recorded::missing)
     }
 
-    /// What was lost when it was recorded, for the record; it is told at once as well. `named` is the file.
+    /// Returns the events lost in recording, for the record, and warns of them at once. `named` is the file.
     pub(super) fn losses(&self, named: &str) -> Vec<Missing> {
         let losses = self.input.metadata().losses.iter().flatten();
         let lost = losses.map(|loss| loss.count).fold(0, u64::saturating_add);

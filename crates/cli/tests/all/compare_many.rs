@@ -1,6 +1,5 @@
 //! 60 run records of a million samples each, from files to the answer: under 5 s.
 
-#[path = "../../../stats/tests/common/million.rs"]
 mod million;
 
 use std::fs;

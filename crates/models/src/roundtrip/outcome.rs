@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use stopgap_events::words;
+use stopgap_stats::quantile::rank;
 
 /// Whose switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -120,7 +121,8 @@ impl Outcome {
     pub fn quantile(&self, q: f64) -> Option<u32> {
         let mut sorted = self.switches.clone();
         sorted.sort_unstable();
-        let rank = (q * sorted.len() as f64).ceil() as usize;
-        sorted.get(rank.clamp(1, sorted.len().max(1)) - 1).copied()
+        sorted
+            .get(rank(q, self.round_trips()) as usize - 1)
+            .copied()
     }
 }

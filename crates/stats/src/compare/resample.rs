@@ -15,7 +15,8 @@
 use stopgap_events::random::Random;
 
 use super::shift::Rate;
-use crate::bootstrap::{LEAST_RUNS, Z_975, t_975};
+use crate::bootstrap::{LEAST_RUNS, widening_of};
+use crate::quantile::median_of_sorted;
 
 /// From so many blocks on, whole blocks are drawn.
 pub const BLOCKS: usize = 6;
@@ -65,6 +66,7 @@ pub(super) fn two_sides<T: Copy>(
 
 /// The ends around `value`, the median of these runs, which are finite and ascending.
 pub(super) fn of_median(runs: &[f64], draws: u32, seed: u64) -> Option<Ends> {
+    let median = |runs: &[f64]| median_of_sorted(runs).unwrap_or(f64::NAN);
     one_side(runs, median(runs), draws, seed, median)
 }
 
@@ -91,15 +93,7 @@ fn one_side<T: Copy>(
         statistic(&drawn)
     });
     let values = values.collect();
-    Some(ends(values, value, factor(runs.len() - 1, runs.len())))
-}
-
-/// The middle one, or the mean of the two in the middle; NaN of none.
-pub(super) fn median(ascending: &[f64]) -> f64 {
-    match ascending.len() {
-        0 => f64::NAN,
-        n => f64::midpoint(ascending[(n - 1) / 2], ascending[n / 2]),
-    }
+    Some(ends(values, value, widening_of(runs.len() - 1, runs.len())))
 }
 
 /// As many of `from` as there are, with replacement and in their order.
@@ -118,7 +112,7 @@ fn draw<T: Copy>(from: &[T], into: &mut Vec<T>, counts: &mut Vec<u32>, random: &
 /// By what factor the percentile bootstrap of these is too narrow; `None` where they are too few for any.
 fn widening<T>(cells: &[Cell<T>]) -> Option<f64> {
     if cells.len() >= BLOCKS {
-        return Some(factor(cells.len() - 1, cells.len()));
+        return Some(widening_of(cells.len() - 1, cells.len()));
     }
     let sizes = cells
         .iter()
@@ -128,12 +122,7 @@ fn widening<T>(cells: &[Cell<T>]) -> Option<f64> {
     if least < 2 || before.min(after) < LEAST_RUNS {
         return None;
     }
-    Some(factor(before + after - 2 * cells.len(), least))
-}
-
-fn factor(freedom: usize, least: usize) -> f64 {
-    let m = least as f64;
-    t_975(freedom) / Z_975 * (m / (m - 1.0)).sqrt()
+    Some(widening_of(before + after - 2 * cells.len(), least))
 }
 
 /// The percentiles of `values`, outermost where they fall between two, moved away from `value`.

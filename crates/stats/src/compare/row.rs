@@ -6,7 +6,7 @@ use stopgap_events::units::Nanos;
 
 use super::permute::{self, Probability, Scores, permutation, ranks};
 use super::record::{Effect, Row, RowWord, Scale};
-use super::resample::{Cell, Ends, median, of_median, of_rate, two_sides};
+use super::resample::{Cell, Ends, of_median, of_rate, two_sides};
 use super::shift::{Rate, hodges_lehmann, rate_ratio};
 use super::side::{Endpoint, Run, Side};
 use super::{MOST_RUNS, Options};
@@ -174,8 +174,8 @@ fn shift(mut cells: Vec<Cell<f64>>, options: &Options) -> Result<Shift, String> 
         let mut all: Vec<f64> = cells.iter().flat_map(side).copied().collect();
         all.sort_unstable_by(f64::total_cmp);
         let ends = of_median(&all, options.resamples, options.seed);
-        let value = back(median(&all));
-        let value = value.is_finite().then_some(value);
+        let value = quantile::median_of_sorted(&all).map(back);
+        let value = value.filter(|value| value.is_finite());
         (value, interval(value, ends, back))
     };
     let (before, after) = (level(|cell| &cell.before), level(|cell| &cell.after));

@@ -1,4 +1,4 @@
-//! What is compared: runs, each reduced to the figures that are tested.
+//! Runs to compare, each reduced to the figures that are tested.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,18 +10,18 @@ use crate::record::Stalls;
 /// One side: the runs of one kernel, one version, one setting.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Side {
-    /// What people call it, as `before`, `6.12`, a file's name.
+    /// Its name, as `before`, `6.12`, a file's name.
     pub name: String,
     /// Its runs, in the order in which they were made.
     pub runs: Vec<Run>,
 }
 
 /// One run (a process or a boot), as figures. All latencies are in [`Options::unit`](super::Options::unit), and less is
-/// better in every one of them. `None` is "this run has no such figure"; a figure that is NaN or infinite is said and
-/// never tested.
+/// better in every one of them. `None` is "this run has no such figure"; the comparison names a figure that is NaN or infinite and
+/// never tests it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Run {
-    /// What people call it, as a file's name; errors name it.
+    /// Its name for errors, as a file's name.
     pub name: String,
     /// Runs of one block were made close together in time (an ABBA quadruple, one boot, one machine) and are compared
     /// with each other only. Runs without a block are a block of their own.
@@ -73,20 +73,23 @@ impl Run {
     #[must_use]
     pub fn of_histogram(name: impl Into<String>, histogram: &Histogram) -> Run {
         let at = |q| quantile(histogram, q).ok().map(|ns| ns as f64);
-        let mut deciles = [0.0; 9];
-        let mut whole = true;
-        for (place, tenth) in deciles.iter_mut().zip(1u8..) {
-            match at(f64::from(tenth) / 10.0) {
-                Some(value) => *place = value,
-                None => whole = false,
-            }
-        }
+        Run::of_quantiles(name, histogram.max().map(|ns| ns as f64), at)
+    }
+
+    /// A run of which `at` knows the quantiles; `None` for those that it does not know.
+    pub(crate) fn of_quantiles(
+        name: impl Into<String>,
+        max: Option<f64>,
+        at: impl Fn(f64) -> Option<f64>,
+    ) -> Run {
+        let tenths = (1..=9).map(|tenth| at(f64::from(tenth) / 10.0));
+        let deciles: Option<Vec<f64>> = tenths.collect();
         Run {
             median: at(0.5),
             p99: at(0.99),
             p999: at(0.999),
-            max: histogram.max().map(|ns| ns as f64),
-            deciles: whole.then_some(deciles),
+            max,
+            deciles: deciles.and_then(|deciles| deciles.try_into().ok()),
             ..Run::new(name)
         }
     }
@@ -123,7 +126,7 @@ impl RunStalls {
     }
 }
 
-/// What is tested. A set of them is fixed before anyone looks at the data.
+/// A quantity to test. A set of them is fixed before anyone looks at the data.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Endpoint {
     /// A run's median.

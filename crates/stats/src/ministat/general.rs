@@ -105,9 +105,8 @@ mod tests {
             let output = match printf.output() {
                 Ok(output) => output,
                 Err(error) => {
-                    use std::io::Write;
-                    let _ = writeln!(std::io::stderr(), "skipped: /usr/bin/printf: {error}");
-                    return;
+                    let why = format!("/usr/bin/printf: {error}");
+                    return stopgap_testing::skip(&stopgap_testing::Skip::program(why));
                 }
             };
             let text = String::from_utf8(output.stdout).expect("ASCII");

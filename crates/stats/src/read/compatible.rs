@@ -1,4 +1,4 @@
-//! Whether files can be compared: the same question under the same parameters, on whatever machine.
+//! Whether files can be compared: the same question under the same parameters, on any machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,15 +11,15 @@ use super::Read;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{second}: {what} is {after}, and in {first} {before}: they cannot be compared")]
 pub struct Incompatible {
-    /// What differs: `the format`, `the question`, `the unit`, `the parameter n`.
+    /// The difference: `the format`, `the question`, `the unit`, `the parameter n`.
     pub what: String,
     /// The first file's name.
     pub first: String,
-    /// What it says.
+    /// Its value.
     pub before: String,
     /// The other file's name.
     pub second: String,
-    /// What that says.
+    /// The other's value.
     pub after: String,
 }
 
@@ -107,7 +107,7 @@ fn warnings(files: &[(&str, &Read)]) -> Vec<String> {
             "of {silent} of {all} files the machine is not known"
         ));
     }
-    // What lacks in many files is said once, as the first of them says it.
+    // Merges what many files lack into one entry, in the words of the first.
     let mut missing: BTreeMap<&str, BTreeMap<&str, &str>> = BTreeMap::new();
     for (name, read) in files {
         for one in &read.missing {
@@ -132,7 +132,7 @@ fn warnings(files: &[(&str, &Read)]) -> Vec<String> {
     warnings
 }
 
-/// What makes it another machine. A kernel or a setting is what people compare.
+/// Properties that make it another machine. A kernel or a setting is what people compare.
 fn machine(environment: &Environment) -> String {
     let word = |word: &Option<String>| word.clone().unwrap_or_else(|| "unknown".to_owned());
     let memory = environment.memory;

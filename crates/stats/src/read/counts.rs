@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use stopgap_events::machine::Missing;
 
+use super::{Options, Read, ReadError};
 use crate::compare::{Run, RunStalls};
-use crate::quantile::needed;
+use crate::quantile::{needed, rank};
 
 /// Samples that can be added up without care.
 const MOST: u64 = 1 << 53;
@@ -17,7 +18,7 @@ pub(super) struct Counts {
     seen: BTreeMap<u64, u64>,
     /// Samples that were longer than the histogram is.
     beyond: u64,
-    total: u64,
+    pub(super) total: u64,
 }
 
 impl Counts {
@@ -52,16 +53,12 @@ impl Counts {
             .try_for_each(|(&value, &count)| self.add(value, count))
     }
 
-    pub(super) fn total(&self) -> u64 {
-        self.total
-    }
-
     /// The value that a share `q` of the samples does not exceed; `None` where there are too few, or it is beyond.
     fn at(&self, q: f64) -> Option<f64> {
         if self.total < needed(q) {
             return None;
         }
-        let rank = ((q * self.total as f64).ceil() as u64).max(1);
+        let rank = rank(q, self.total);
         let mut below = 0;
         for (&value, &count) in &self.seen {
             below += count;
@@ -72,45 +69,44 @@ impl Counts {
         None
     }
 
-    /// The run. `longest` is the longest sample where the file says it; what cannot be told goes to `missing`.
-    pub(super) fn run(&self, name: &str, longest: Option<f64>, missing: &mut Vec<Missing>) -> Run {
-        let mut deciles = [0.0; 9];
-        let mut whole = true;
-        for (place, tenth) in deciles.iter_mut().zip(1u8..) {
-            match self.at(f64::from(tenth) / 10.0) {
-                Some(value) => *place = value,
-                None => whole = false,
-            }
+    /// Adds the run of these samples to `read`; figures that are beyond the histogram go to its missing ones. `longest` is the
+    /// longest sample where the file has it. Samples of the threshold of `options` or longer are stalls where the file has
+    /// its `duration_ns`; `no_stalls` says why they may be unknown. A unit of the histogram is `unit_ns` nanoseconds.
+    pub(super) fn put_run(
+        &self,
+        mut read: Read,
+        longest: Option<u64>,
+        (unit_ns, duration_ns): (u64, Option<u64>),
+        options: &Options,
+        no_stalls: &str,
+    ) -> Result<Read, ReadError> {
+        if self.total == 0 {
+            return Err(ReadError::whole("there is no sample in it"));
         }
         for (q, what) in [(0.5, "median"), (0.99, "p99"), (0.999, "p99.9")] {
             if self.total >= needed(q) && self.at(q).is_none() {
-                let beyond = self.beyond;
-                let total = self.total;
+                let (beyond, total) = (self.beyond, self.total);
                 let why = format!(
                     "{beyond} of {total} samples were longer than the histogram: it lies among them"
                 );
-                missing.push(Missing::new(what, why));
+                read.missing.push(Missing::new(what, why));
             }
         }
-        let last = self.seen.last_key_value().map(|(&value, _)| value as f64);
-        Run {
-            median: self.at(0.5),
-            p99: self.at(0.99),
-            p999: self.at(0.999),
-            max: longest.or(last.filter(|_| self.beyond == 0)),
-            deciles: whole.then_some(deciles),
-            ..Run::new(name)
+        let last = self.seen.last_key_value().map(|(&value, _)| value);
+        let longest = longest.or(last.filter(|_| self.beyond == 0));
+        let mut run = Run::of_quantiles("", longest.map(|longest| longest as f64), |q| self.at(q));
+        if let Some(threshold) = options.stall_threshold_ns {
+            run.stalls = duration_ns.and_then(|time| self.stalls(unit_ns, threshold, time));
+            if run.stalls.is_none() {
+                read.missing.push(Missing::new("stalls", no_stalls));
+            }
         }
+        read.runs.push(run);
+        Ok(read)
     }
 
-    /// Samples of `threshold_ns` or longer, a unit of the histogram being `unit_ns` nanoseconds; `None` where the threshold is
-    /// beyond its end and samples are, too.
-    pub(super) fn stalls(
-        &self,
-        unit_ns: u64,
-        threshold_ns: u64,
-        duration_ns: u64,
-    ) -> Option<RunStalls> {
+    /// Samples of `threshold_ns` or longer; `None` where the threshold is beyond the histogram's end and samples are, too.
+    fn stalls(&self, unit_ns: u64, threshold_ns: u64, duration_ns: u64) -> Option<RunStalls> {
         let from = threshold_ns.div_ceil(unit_ns);
         let last = self.seen.last_key_value().map_or(0, |(&value, _)| value);
         if self.beyond > 0 && from > last.saturating_add(1) {

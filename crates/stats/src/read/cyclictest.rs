@@ -1,4 +1,4 @@
-//! What cyclictest prints and writes (rt-tests 1.0 to 2.8).
+//! Output of cyclictest (rt-tests 1.0 to 2.8).
 //!
 //! ```text
 //! T: 0 (  792) P: 0 I:500 C:   6801 Min:     26 Act:   88 Avg:  175 Max:   35377     -q
@@ -23,6 +23,8 @@ use super::{Format, Options, Read, ReadError, ends_with_a_line};
 use crate::compare::Run;
 
 const QUESTION: &str = "cyclictest wake-up latency";
+const NO_STALLS: &str =
+    "for how long it ran is only in --json, or the threshold is beyond the histogram";
 
 pub(super) fn read(text: &str, options: &Options) -> Result<Read, ReadError> {
     if text.trim_start().starts_with('{') {
@@ -74,26 +76,36 @@ fn summary(text: &str) -> Result<Read, ReadError> {
         // Without -q it is printed again and again; the last one holds.
         threads.insert(thread, told);
     }
-    let cycles = |&(cycles, ..): &(u64, u64, u64)| u128::from(cycles);
-    let all: u128 = threads.values().map(cycles).sum();
-    if all == 0 {
-        return Err(ReadError::whole("there is no cycle in it"));
-    }
-    let sum: f64 = threads
-        .values()
-        .map(|&(cycles, average, _)| to_f64(cycles) * to_f64(average))
-        .sum();
-    let average = sum / all as f64;
-    let max = threads.values().map(|&(.., max)| max).max();
-    let run = Run {
-        max: max.map(to_f64),
-        ..Run::of_number("", "average", average)
-    };
-    read.runs.push(run);
-    read.number_unit = "us".to_owned();
     read.parameters
         .insert("threads".to_owned(), threads.len().to_string());
-    let why = "without -h cyclictest prints least, average and longest only";
+    let threads = threads
+        .into_values()
+        .map(|(cycles, average, max)| (cycles, to_f64(average), Some(max)));
+    averages(read, threads, "prints")
+}
+
+/// The run of a file without a histogram, from cycles, average and longest of each thread.
+fn averages(
+    mut read: Read,
+    threads: impl Iterator<Item = (u64, f64, Option<u64>)>,
+    prints: &str,
+) -> Result<Read, ReadError> {
+    let (mut sum, mut all, mut longest) = (0.0, 0.0, None);
+    for (cycles, average, max) in threads {
+        sum += average * to_f64(cycles);
+        all += to_f64(cycles);
+        longest = longest.max(max);
+    }
+    let average = sum / all;
+    if !average.is_finite() {
+        return Err(ReadError::whole("there is no cycle in it"));
+    }
+    read.number_unit.clone_from(&read.unit);
+    read.runs.push(Run {
+        max: longest.map(to_f64),
+        ..Run::of_number("", "average", average)
+    });
+    let why = format!("without -h cyclictest {prints} least, average and longest only");
     read.missing
         .push(Missing::new("median, p99 and stalls", why));
     Ok(read)
@@ -200,32 +212,7 @@ fn histogram(text: &str, options: &Options) -> Result<Read, ReadError> {
     read.parameters
         .insert("threads".to_owned(), threads.to_string());
     let max = longest.into_iter().take(threads).max();
-    finish(read, &counts, max, 1_000, None, options)
-}
-
-/// The run of a histogram.
-fn finish(
-    mut read: Read,
-    counts: &Counts,
-    max: Option<u64>,
-    unit_ns: u64,
-    duration_ns: Option<u64>,
-    options: &Options,
-) -> Result<Read, ReadError> {
-    if counts.total() == 0 {
-        return Err(ReadError::whole("there is no sample in it"));
-    }
-    let mut run = counts.run("", max.map(to_f64), &mut read.missing);
-    if let Some(threshold) = options.stall_threshold_ns {
-        run.stalls = duration_ns.and_then(|time| counts.stalls(unit_ns, threshold, time));
-        if run.stalls.is_none() {
-            let why =
-                "for how long it ran is only in --json, or the threshold is beyond the histogram";
-            read.missing.push(Missing::new("stalls", why));
-        }
-    }
-    read.runs.push(run);
-    Ok(read)
+    counts.put_run(read, max, (1_000, None), options, NO_STALLS)
 }
 
 #[derive(Deserialize)]
@@ -265,7 +252,12 @@ fn json(text: &str, options: &Options) -> Result<Read, ReadError> {
     }
     let max = threads.values().filter_map(|thread| thread.max).max();
     if threads.values().all(|thread| thread.histogram.is_empty()) {
-        return averages(read, threads, max);
+        let mut known = Vec::new();
+        for thread in threads.values() {
+            let none = || ReadError::whole("a thread has no average");
+            known.push((thread.cycles, thread.avg.ok_or_else(none)?, thread.max));
+        }
+        return averages(read, known.into_iter(), "keeps");
     }
     let mut counts = Counts::default();
     for (name, thread) in threads {
@@ -294,35 +286,7 @@ fn json(text: &str, options: &Options) -> Result<Read, ReadError> {
         let seconds = u64::try_from(seconds.rem_euclid(86_400)).ok()?;
         seconds.checked_mul(1_000_000_000).filter(|&time| time > 0)
     });
-    finish(read, &counts, max, unit_ns, duration, options)
-}
-
-fn averages(
-    mut read: Read,
-    threads: &BTreeMap<String, Thread>,
-    max: Option<u64>,
-) -> Result<Read, ReadError> {
-    let (mut sum, mut cycles) = (0.0, 0.0);
-    for thread in threads.values() {
-        let average = thread
-            .avg
-            .ok_or_else(|| ReadError::whole("a thread has no average"))?;
-        sum += average * to_f64(thread.cycles);
-        cycles += to_f64(thread.cycles);
-    }
-    let average = sum / cycles;
-    if !average.is_finite() {
-        return Err(ReadError::whole("there is no cycle in it"));
-    }
-    read.number_unit.clone_from(&read.unit);
-    read.runs.push(Run {
-        max: max.map(to_f64),
-        ..Run::of_number("", "average", average)
-    });
-    let why = "without -h cyclictest keeps least, average and longest only";
-    read.missing
-        .push(Missing::new("median, p99 and stalls", why));
-    Ok(read)
+    counts.put_run(read, max, (unit_ns, duration), options, NO_STALLS)
 }
 
 /// The interval of a command line, microseconds, as it was given.

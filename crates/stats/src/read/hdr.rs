@@ -9,6 +9,9 @@
 use std::io::Read as _;
 use std::time::Duration;
 
+use super::counts::Counts;
+use super::{Format, Options, Read, ReadError, choose, line_of};
+use crate::histogram::walk;
 use base64::Engine;
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
@@ -16,11 +19,6 @@ use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{
     IntervalLogHistogram, IntervalLogIterator, LogEntry, LogIteratorError,
 };
-use stopgap_events::machine::Missing;
-
-use super::counts::Counts;
-use super::{Format, Options, Read, ReadError, choose, line_of};
-use crate::histogram::walk;
 
 /// An encoding from the cookie on, inflated: five digits over 64 bits would be nine bytes for each of 6.3
 /// million counts, which are 50 MiB in memory.
@@ -74,10 +72,6 @@ pub(super) fn read(bytes: &[u8], options: &Options) -> Result<Read, ReadError> {
     let untagged = tags.iter().any(|(tag, _)| tag.is_empty()).then_some("");
     let wanted = options.series.as_deref().or(untagged);
     let chosen = choose("tag", &tags, wanted)?;
-    let counts = &chosen.counts;
-    if counts.total() == 0 {
-        return Err(ReadError::whole("there is no sample in it"));
-    }
     let mut read = Read::new(Format::HdrLog);
     read.unit = "ns".to_owned();
     if let Some(tag) = wanted.or(tags.first().map(|(tag, _)| &**tag))
@@ -85,19 +79,10 @@ pub(super) fn read(bytes: &[u8], options: &Options) -> Result<Read, ReadError> {
     {
         read.parameters.insert("tag".to_owned(), tag.to_owned());
     }
-    let mut run = counts.run("", None, &mut read.missing);
-    if let Some(threshold) = options.stall_threshold_ns {
-        let time = u64::try_from(chosen.duration.as_nanos()).unwrap_or(u64::MAX);
-        run.stalls = (time > 0)
-            .then(|| counts.stalls(1, threshold, time))
-            .flatten();
-        if run.stalls.is_none() {
-            let why = "its intervals have no length";
-            read.missing.push(Missing::new("stalls", why));
-        }
-    }
-    read.runs.push(run);
-    Ok(read)
+    let time = u64::try_from(chosen.duration.as_nanos()).unwrap_or(u64::MAX);
+    let looked = (time > 0).then_some(time);
+    let why = "its intervals have no length";
+    chosen.counts.put_run(read, None, (1, looked), options, why)
 }
 
 fn add(tagged: &mut Tagged, interval: &IntervalLogHistogram<'_>) -> Result<(), String> {

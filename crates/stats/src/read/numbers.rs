@@ -3,10 +3,10 @@
 use super::{Format, Read, ReadError, ends_with_a_line};
 use crate::compare::{MOST_RUNS, Run};
 
-/// What they are called.
+/// Name of the numbers.
 const VALUE: &str = "value";
 
-/// What follows a number sign is passed over, and so are empty lines.
+/// Skips comments that begin with a number sign, and empty lines.
 pub(super) fn read(text: &str) -> Result<Read, ReadError> {
     let mut read = Read::new(Format::Numbers);
     for (number, line) in (1..).zip(text.lines()) {

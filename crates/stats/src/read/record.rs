@@ -126,7 +126,7 @@ const USUAL: [(Question, &str, Option<&str>); 4] = [
 
 /// The series that are asked for, the one to compare first: those of the name, and after it parameters that they must have
 /// (`map backend=memfd n=200`). Without a name the question's [usual](USUAL) one where the record has it, else the latency whose
-/// name and workload come first by their text. Of these the one of the largest `n` leads, then the one whose parameters come
+/// name and workload come first by their text. Among these the one of the largest `n` leads, then the one whose parameters come
 /// first by their text. Nothing goes by the order of a record's series, which is chance. One that failed is not passed over for
 /// another.
 fn series<'a>(answer: &'a Answer, wanted: Option<&str>) -> Result<Vec<&'a Series>, ReadError> {

@@ -13,8 +13,6 @@
 //! A row counts samples from its index up to the next; the index is taken as their length, as rtla's own figures are whole
 //! units rounded down. A histogram of which the counts do not add up is refused.
 
-use stopgap_events::machine::Missing;
-
 use super::counts::Counts;
 use super::{Format, Options, Read, ReadError, choose, ends_with_a_line};
 
@@ -51,7 +49,7 @@ pub(super) fn read(text: &str, options: &Options) -> Result<Read, ReadError> {
         }
         let mut words = line.split_whitespace();
         let Some(first) = words.next() else { continue };
-        // What follows is the sum over all CPUs.
+        // The rest is the sum over all CPUs.
         if first == "ALL:" {
             break;
         }
@@ -93,7 +91,7 @@ pub(super) fn read(text: &str, options: &Options) -> Result<Read, ReadError> {
         }
         has_max |= first == "max:";
         for (column, word) in columns.iter_mut().zip(row) {
-            // Of a CPU without a sample there is no least and no longest one.
+            // A CPU without a sample has no least and no longest one.
             let value = match word.parse::<u64>() {
                 Ok(value) => value,
                 Err(_) if word == "-" && index.is_none() => continue,
@@ -138,7 +136,7 @@ fn pool(
             kinds.push((column.kind.clone(), column.kind.clone()));
         }
     }
-    // What a thread sees that waits for the timer.
+    // The latency of a thread that waits for the timer.
     let usual = kinds.iter().any(|(kind, _)| kind == "Thr").then_some("Thr");
     let kind = choose("column", &kinds, options.series.as_deref().or(usual))?;
     let mut all = Counts::default();
@@ -147,30 +145,18 @@ fn pool(
         let Some(count) = column.count else {
             return Err(ReadError::whole("no line 'count:': it is cut off"));
         };
-        if count != column.counts.total() {
+        if count != column.counts.total {
             return Err(ReadError::whole(format!(
                 "a column of {kind} has {} samples, and says {count}: it is cut off or damaged",
-                column.counts.total()
+                column.counts.total
             )));
         }
         all.merge(&column.counts).map_err(ReadError::whole)?;
         max = max.max(column.max);
     }
-    if all.total() == 0 {
-        return Err(ReadError::whole("there is no sample in it"));
-    }
     read.parameters.insert("column".to_owned(), kind.clone());
-    let max = max.map(|max| max as f64);
-    let mut run = all.run("", max, &mut read.missing);
-    if let Some(threshold) = options.stall_threshold_ns {
-        run.stalls = duration.and_then(|time| all.stalls(unit_ns, threshold, time));
-        if run.stalls.is_none() {
-            let why = "the duration is not said, or the threshold is beyond the histogram";
-            read.missing.push(Missing::new("stalls", why));
-        }
-    }
-    read.runs.push(run);
-    Ok(read)
+    let why = "the duration is not said, or the threshold is beyond the histogram";
+    all.put_run(read, max, (unit_ns, duration), options, why)
 }
 
 /// `0 00:10:00`, days and hours, minutes, seconds, as nanoseconds; `None` of none and of anything else.

@@ -330,7 +330,7 @@ fn periodic_samples_were_looked_at_all_the_time() {
     );
 }
 
-/// A record's series in any order: the same one is compared, and the others of its name are told after it.
+/// A record's series in any order: the same one is compared, and the others of its name follow it.
 #[test]
 fn which_series_is_compared_is_no_chance() {
     let document: serde_json::Value = serde_json::from_str(&record(3, 2_000)).unwrap();
@@ -362,7 +362,7 @@ fn which_series_is_compared_is_no_chance() {
     }
 }
 
-/// Of GiB read a second more is better: to compare them as if less were would turn the answer round.
+/// More GiB read a second is better: a comparison for which less is better would turn the answer round.
 #[test]
 fn what_more_is_better_of_is_not_compared() {
     let text = record(3, 2_000).replace("switches/rt", "GiB/s");
@@ -523,7 +523,7 @@ fn other_questions_and_parameters_are_refused_by_name() {
         "the format"
     );
 
-    // Another machine is told, first of all.
+    // Another machine is named first of all.
     let mut other = base.clone();
     other.environment.as_mut().unwrap().host = Some("b".to_owned());
     other.missing.push(Missing::new("p99", "too far"));

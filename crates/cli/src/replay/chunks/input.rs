@@ -1,4 +1,4 @@
-//! What a replay of chunks builds, and from which memory.
+//! Buffers that a replay of chunks builds, and the memory they come from.
 
 use std::io::Read;
 use std::path::Path;
@@ -21,7 +21,7 @@ use crate::args::ChunksInput;
 use crate::failure::Failure;
 use crate::{input_file, prices};
 
-/// Buffers that each policy builds where nothing else is said, and how many are held at a time: a page with four
+/// Default number of buffers that each policy builds, and how many are held at a time: a page with four
 /// videos.
 const BUFFERS: u64 = 50;
 const LIVE: u32 = 4;
@@ -35,19 +35,19 @@ const SIZE: Bytes = Bytes::mib(4);
 /// Bytes of a base page, in the scenarios and in every snapshot that is taken: the prices are for such pages.
 pub(super) const PAGE: u64 = 4_096;
 
-/// What begins a snapshot's file, near its start.
+/// Text near the start of a snapshot's file.
 const SNAPSHOT: &[u8] = b"stopgap.snapshot/";
 
-/// What begins a trace of JSON lines.
+/// Text at the start of a trace of JSON lines.
 const TRACE: &[u8] = b"stopgap.trace/";
 
-/// What each event has.
+/// Text in each event.
 const EVENT: &[u8] = b"\"kind\"";
 
-/// What can be read.
+/// Kinds of input, for messages.
 const EITHER: &str = "give a snapshot (stopgap.snapshot/1) or a trace (stopgap.trace/1)";
 
-/// What is carried out.
+/// The replay's input.
 pub(super) struct Input {
     /// Its name in rows.
     pub(super) workload: String,
@@ -59,7 +59,7 @@ pub(super) struct Input {
     pub(super) live: Option<u64>,
     /// Whether its times may stand beside mail 001's.
     pub(super) beside_mail: bool,
-    /// What its figures do not show, and why.
+    /// Events that its figures lack, and why.
     pub(super) missing: Vec<Missing>,
 }
 
@@ -71,7 +71,7 @@ impl Input {
     }
 }
 
-/// What the flags name: a scenario, or else a file.
+/// Returns what the flags name: a scenario, or else a file.
 pub(super) fn input(flags: &ChunksInput, device: &Device) -> Result<Input, Failure> {
     let word = flags.input.to_string_lossy();
     let scenario = word.parse::<Scenario>();
@@ -81,7 +81,7 @@ pub(super) fn input(flags: &ChunksInput, device: &Device) -> Result<Input, Failu
         return memory.videos(flags, scenario == Scenario::Thread);
     }
     let path = Path::new(&flags.input);
-    // What is there and may not be looked at is told by whoever opens it.
+    // Opening reports a file that exists but cannot be read.
     if let (Ok(false), Err(unknown)) = (path.try_exists(), scenario) {
         return Err(Failure::error(format!(
             "{unknown}; and there is no such file"
@@ -112,7 +112,7 @@ pub(super) fn input(flags: &ChunksInput, device: &Device) -> Result<Input, Failu
     })
 }
 
-/// What a file can be.
+/// Kind of file.
 #[derive(PartialEq)]
 enum Form {
     Snapshot,
@@ -158,9 +158,9 @@ pub(super) struct Memory {
     pub(super) kernel: Kernel,
     /// Bytes of all that is memory.
     pub(super) bytes: u64,
-    /// What is assumed of it, each in a sentence.
+    /// Assumptions about it, each in a sentence.
     pub(super) assumed: Vec<String>,
-    /// What is not known of it, and why.
+    /// Unknown properties, and why.
     missing: Vec<Missing>,
     prices: Option<PriceFile>,
 }

@@ -18,7 +18,7 @@ const MOST_STEPS: usize = 4_000_000;
 /// A trace that was read.
 pub(super) struct Trace {
     pub(super) steps: Vec<Step>,
-    /// What was lost when it was recorded.
+    /// Events that were lost in recording.
     pub(super) missing: Vec<Missing>,
 }
 

@@ -15,7 +15,7 @@ use crate::failure::Failure;
 /// Bytes of a page in the models: what all kernels that they follow had on x86-64.
 pub(super) const PAGE: u64 = 4_096;
 
-/// Operations at each N where there are several and nothing else is said: twice what a p99.99 needs.
+/// Default number of operations at each N where there are several: twice what a p99.99 needs.
 const OPERATIONS: u64 = 200_000;
 
 /// One workload at one N, or a trace.
@@ -30,7 +30,7 @@ pub(super) struct Input {
     pub(super) repetitions: u32,
     /// Mappings live at a time at most; `None` where only reading it tells.
     pub(super) live: Option<u64>,
-    /// What its figures do not show, and why: events that the trace has lost.
+    /// Events that the trace has lost, which its figures lack.
     pub(super) missing: Vec<Missing>,
     /// Its events, from the start.
     pub(super) events: Box<dyn Fn() -> Result<Events, String>>,
@@ -46,7 +46,7 @@ impl Input {
     }
 }
 
-/// What the flags name.
+/// Returns the inputs that the flags name.
 pub(super) fn inputs(flags: &Flags) -> Result<Vec<Input>, Failure> {
     let word = flags.input.to_string_lossy();
     let workloads = match &*word {
@@ -142,10 +142,10 @@ fn built_in(workload: Workload, n: u32, operations: u64, seed: u64) -> Result<In
     })
 }
 
-/// What is no workload: the file of a trace.
+/// Takes any other word as the file of a trace.
 fn trace(flags: &Flags, word: &str) -> Result<Vec<Input>, Failure> {
     let path = Path::new(&flags.input);
-    // What is there and may not be looked at is told by whoever opens it.
+    // Opening reports a file that exists but cannot be read.
     if let Ok(false) = path.try_exists() {
         let words: Vec<&str> = Workload::ALL.iter().map(|w| w.word()).collect();
         return Err(Failure::error(format!(

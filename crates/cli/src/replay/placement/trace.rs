@@ -21,7 +21,7 @@ use crate::session::tell;
 /// Memory events of a recording that are kept: 100 MiB of them. A longer one is read again each time.
 const MOST_KEPT: usize = 1 << 20;
 
-/// The trace in `path`, read through once: what is wrong with it is said before anything is measured, and
+/// Reads the trace in `path` once, so that its errors are reported before anything is measured, and
 /// how much is live at a time is known. Where it has system calls that change a memory map, those of one process
 /// are what is replayed: of `pid`, or of the only one.
 pub(super) fn input(path: &Path, direction: Direction, pid: Option<u32>) -> Result<Input, Failure> {
@@ -54,7 +54,7 @@ pub(super) fn input(path: &Path, direction: Direction, pid: Option<u32>) -> Resu
         events = open(path).map_err(|why| fail(&why))?;
         calls::tell_which(&named, process, &calls);
     }
-    // Of a recording most rows are of other kinds: what is replayed of it is kept, and read only once.
+    // Most rows of a recording are of other kinds: the replayed ones are kept, so that it is read only once.
     let mut kept = process.map(|_| Vec::new());
     let mut compiler = Compiler::new(space, direction);
     let (mut batch, mut any, mut measured) = (Batch::default(), false, false);

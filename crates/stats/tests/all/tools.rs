@@ -1,12 +1,12 @@
 //! Files that other programs make now, read back: cyclictest (Debian's rt-tests) and hyperfine.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
 use stopgap_stats::read::{Format, Options, Read, read};
+use stopgap_testing::{Skip, skip};
 
 /// A program's standard output; `None`, with a message, where the program is missing or cannot run here.
 fn output(program: &str, words: &[&str]) -> Option<String> {
@@ -18,7 +18,7 @@ fn output(program: &str, words: &[&str]) -> Option<String> {
         Err(error) => error.to_string(),
     };
     let why = why.lines().next().unwrap_or_default().to_owned();
-    let _ = writeln!(std::io::stderr(), "skipped: {program}: {why}"); // past the harness's capture
+    skip(&Skip::program(format!("{program}: {why}")));
     None
 }
 
