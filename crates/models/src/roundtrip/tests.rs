@@ -443,7 +443,7 @@ fn cells() -> impl Strategy<Value = Cell> {
         of(&[1, 2, 7, 32]),
     );
     let placed = (
-        of(Cpus::ALL),
+        of(&[Cpus::One, Cpus::Two]),
         of(ClientPolicy::ALL),
         of(&[1, 50, 500]),
         times(),
