@@ -9,29 +9,24 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `batch` | events in columns, on their way into the file |
-//! | `writer` | row groups out |
+//! | `writer`, `batch` | row groups out, from events in columns |
 //! | `reader` | row groups in, a few thousand rows at a time |
-//! | `decoded` | those rows, from which events are taken |
 //! | `footer` | the file's own description, checked |
-//! | `pages` | a column's pages, checked before anything is allocated |
-//! | `values`, `hybrid`, `texts` | the values in them |
+//! | `pages` | a column's pages, checked before anything is allocated for them |
+//! | `rows` | decoded rows of a column |
 //! | `compact` | as much of Thrift as these checks need |
 //!
-//! The `parquet` crate writes the file and reads the footer. Pages are read and decoded here: it
-//! reserves what their headers declare (arrow-rs issue 10734; a file of a kilobyte may declare
-//! gigabytes) and panics on some that are corrupt.
+//! The `parquet` crate writes the file, and reads what was checked.
 
 mod batch;
 mod compact;
-mod decoded;
 mod footer;
-mod hybrid;
 mod pages;
 mod reader;
-mod texts;
-mod values;
+mod rows;
 mod writer;
+
+use parquet::errors::ParquetError;
 
 pub use reader::Reader;
 pub use writer::Writer;
@@ -43,6 +38,15 @@ pub const KEY_TRACE: &str = "stopgap.trace";
 
 /// How a Parquet file begins and ends.
 pub const MAGIC: [u8; 4] = *b"PAR1";
+
+/// Returns the reason in an error of the library, without its prefix.
+fn reason(error: ParquetError) -> String {
+    match error {
+        ParquetError::External(inner) => inner.to_string(),
+        ParquetError::General(why) | ParquetError::EOF(why) => why,
+        other => other.to_string(),
+    }
+}
 
 #[cfg(test)]
 mod tests;

@@ -24,6 +24,18 @@ pub(super) enum Values {
     Text(Vec<ByteArray>),
 }
 
+impl Values {
+    /// Empties it, and keeps what it has allocated.
+    pub(super) fn clear(&mut self) {
+        match self {
+            Values::Int32(values) => values.clear(),
+            Values::Int64(values) => values.clear(),
+            Values::Bool(values) => values.clear(),
+            Values::Text(values) => values.clear(),
+        }
+    }
+}
+
 impl Batch {
     pub(super) fn new() -> Batch {
         let cells = |column: &Column| Cells {
@@ -52,7 +64,7 @@ impl Batch {
         self.text_bytes
     }
 
-    /// What was put since is one row.
+    /// Ends a row.
     pub(super) fn end_row(&mut self) {
         self.rows += 1;
     }
@@ -66,12 +78,7 @@ impl Batch {
         (self.rows, self.text_bytes) = (0, 0);
         for cells in &mut self.columns {
             cells.rows.clear();
-            match &mut cells.values {
-                Values::Int32(values) => values.clear(),
-                Values::Int64(values) => values.clear(),
-                Values::Bool(values) => values.clear(),
-                Values::Text(values) => values.clear(),
-            }
+            cells.values.clear();
         }
     }
 }

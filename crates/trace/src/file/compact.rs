@@ -4,7 +4,7 @@
 /// Structures within structures; a Parquet footer has six.
 const DEEPEST: u32 = 16;
 
-/// What is wrong with the bytes.
+/// A fault in the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Broken {
     /// They end too early.
@@ -42,15 +42,6 @@ impl Wire {
 
     pub(super) fn is_integer(self) -> bool {
         matches!(self.0, 4..=6)
-    }
-
-    /// Of a field, not of a list's element.
-    pub(super) fn boolean(self) -> Option<bool> {
-        match self.0 {
-            Wire::TRUE => Some(true),
-            Wire::FALSE => Some(false),
-            _ => None,
-        }
     }
 }
 

@@ -5,7 +5,6 @@ use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader, RowGroupMe
 use parquet::schema::types::ColumnDescPtr;
 
 use super::compact::{Broken, Compact};
-use super::pages::Codec;
 use super::writer::required;
 use super::{KEY_SCHEMA, KEY_TRACE, MAGIC};
 use crate::column::{Column, ColumnType};
@@ -26,7 +25,7 @@ const MOST_ROWS_A_BYTE: u64 = 64;
 /// Rows that any file may have, however small.
 const FEW_ROWS: u64 = 1 << 20;
 
-/// What the file says of itself, checked.
+/// The file's description of itself, checked.
 pub(super) struct Footer {
     pub(super) metadata: Metadata,
     /// The file's columns that are ours.
@@ -41,6 +40,13 @@ pub(super) struct FileColumn {
     pub(super) descriptor: ColumnDescPtr,
     /// Its number among the file's columns.
     leaf: usize,
+}
+
+/// How pages are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Codec {
+    None,
+    Snappy,
 }
 
 /// Where a column of a row group lies.
@@ -167,7 +173,10 @@ impl Footer {
             Some(offset) if offset > 0 => offset.min(column.data_page_offset()),
             _ => column.data_page_offset(),
         };
-        let outside = || format!("it is said to lie outside of the file, at {start}");
+        let outside = || {
+            let length = self.file_length;
+            format!("its pages, from byte {start}, end beyond the end of the file ({length} bytes)")
+        };
         let start = u64::try_from(start).map_err(|_| outside())?;
         let length = u64::try_from(column.compressed_size()).map_err(|_| outside())?;
         if start

@@ -1,360 +1,435 @@
-use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use parquet::basic::Type as Physical;
-use parquet::schema::types::ColumnDescriptor;
+use parquet::basic::{Compression, Encoding, Type as Physical};
+use parquet::column::page::{Page, PageMetadata, PageReader};
+use parquet::errors::{ParquetError, Result as ParquetResult};
+use parquet::file::metadata::ColumnChunkMetaData;
+use parquet::file::serialized_reader::SerializedPageReader;
+use parquet::schema::types::ColumnDescPtr;
 
-use super::compact::{Broken, Compact, Wire};
+use super::compact::{Broken, Compact};
+use super::footer::Codec;
+use super::reason;
 
 /// Largest page, uncompressed. Usual ones have 1 MiB.
-const LARGEST_PAGE: u64 = 64 << 20;
+const LARGEST_PAGE: usize = 64 << 20;
 /// Largest dictionary, uncompressed. Writers stop at about 1 MiB.
-const LARGEST_DICTIONARY: u64 = 4 << 20;
-/// How much larger it can be when it is decoded: four bytes are the shortest text.
-const DECODED: u64 = 16;
+const LARGEST_DICTIONARY: usize = 4 << 20;
+/// How many times larger a dictionary can be once it is decoded: four bytes are the shortest text.
+const DECODED: usize = 16;
 
-/// How pages are compressed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Codec {
-    None,
-    Snappy,
-}
+const SHORT: &str = "a page has fewer values than it says";
+const CUT_OFF: &str = "a page's levels are cut off";
+const WRONG_SIZE: &str = "a page's size is not that of its content";
 
-/// The pages of one column in one row group, each seen to be no larger than its bytes can be.
+/// The pages of one column in one row group, for the library's column reader.
+///
+/// The library reads headers and decodes levels and values. But it reserves what a header claims (arrow-rs issue 10734)
+/// and, as of 60.1, panics on texts and runs that are cut off. So [`Pages::survey`] checks the claims of all pages before
+/// anything is allocated for them, pages are decompressed here, and each is walked over before the library decodes it.
 pub(super) struct Pages {
-    bytes: Bytes,
     codec: Codec,
+    physical: Physical,
     /// Whether pages have definition levels.
     nullable: bool,
-    pages: std::vec::IntoIter<PageInfo>,
-    footprint: u64,
-}
-
-/// A page, uncompressed.
-pub(super) struct Page {
-    pub(super) is_dictionary: bool,
-    /// How many values it says it has, nulls included.
-    pub(super) values: u32,
-    pub(super) encoding: Encoding,
-    /// The definition levels: a [`super::hybrid::Hybrid`] of one bit, 0 where a value is null;
-    /// `None` where none can be.
-    pub(super) levels: Option<Bytes>,
-    pub(super) body: Bytes,
-}
-
-/// How the values are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Encoding {
-    /// One after the other.
-    Plain,
-    /// Their numbers in the dictionary, as a hybrid after a byte with its width.
-    Dictionary,
-    /// Booleans, as a hybrid after four bytes with its length.
-    Rle,
-}
-
-#[derive(Debug, Clone)]
-struct PageInfo {
-    body: Range<usize>,
-    uncompressed: usize,
-    values: u32,
-    encoding: Encoding,
-    form: Form,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
-    Dictionary,
-    V1,
-    V2 { definition: u32, compressed: bool },
-}
-
-/// A page's header as it stands in the file.
-#[derive(Default)]
-struct Header {
-    form: Option<i64>,
-    uncompressed: Option<i64>,
-    compressed: Option<i64>,
-    values: Option<i64>,
-    encoding: Option<i64>,
-    definition_encoding: Option<i64>,
-    definition: Option<i64>,
-    repetition: Option<i64>,
-    is_compressed: Option<bool>,
+    /// As they are in the file, still compressed.
+    pages: std::vec::IntoIter<Page>,
+    footprint: usize,
 }
 
 impl Pages {
-    /// Looks at the headers of all pages in `bytes`, which must hold `rows` values of the column.
+    /// Checks the headers of all pages in `bytes`, which must hold `rows` values of the column.
     pub(super) fn survey(
         bytes: Bytes,
         codec: Codec,
-        column: &ColumnDescriptor,
+        column: &ColumnDescPtr,
         rows: u64,
     ) -> Result<Pages, String> {
+        check_headers(&bytes)?;
         let physical = column.physical_type();
+        // Said to be uncompressed: the library would reserve what a header says that a page becomes.
+        let source = ColumnChunkMetaData::builder(Arc::clone(column))
+            .set_compression(Compression::UNCOMPRESSED)
+            .set_total_compressed_size(bytes.len() as i64)
+            .build()
+            .and_then(|chunk| SerializedPageReader::new(Arc::new(bytes), &chunk, 0, None));
+        let mut source = source.map_err(reason)?;
         let mut pages = Vec::new();
-        let (mut at, mut values, mut largest) = (0, 0u64, 0);
-        let mut dictionary = None;
-        while at < bytes.len() && values < rows {
-            let (header, length) = Header::read(&bytes[at..]).map_err(|broken| match broken {
-                Broken::Short => "a page's header is cut off".to_owned(),
-                Broken::Garbage | Broken::LongList(_) => "a page's header is garbage".to_owned(),
-            })?;
-            at += length;
-            let page = header.page(at, bytes.len(), physical)?;
-            if codec == Codec::None && page.uncompressed != page.body.len() {
-                return Err("a page that is not compressed has two sizes".to_owned());
-            }
-            if codec == Codec::Snappy {
-                check_snappy(&page, &bytes)?;
-            }
-            at = page.body.end;
-            if page.form == Form::Dictionary {
+        let (mut values, mut largest, mut dictionary) = (0, 0, None);
+        while values < rows
+            && let Some(page) = source.next()
+        {
+            let page = page.map_err(reason)?;
+            let size = decompressed_size(&page, codec)?;
+            if page.is_dictionary_page() {
                 if !pages.is_empty() {
                     return Err("a dictionary comes after other pages".to_owned());
                 }
-                dictionary = Some(page.uncompressed as u64);
+                dictionary = Some(size);
             } else {
-                if page.encoding == Encoding::Dictionary && dictionary.is_none() {
-                    return Err("there is no dictionary, and one is used".to_owned());
-                }
-                largest = largest.max(page.uncompressed as u64);
-                values += u64::from(page.values);
+                values += u64::from(page.num_values());
+                largest = largest.max(size);
             }
-            pages.push(page);
+            check_encoding(&page, physical, dictionary.is_some())?;
+            // The library takes a data page without values for the end.
+            if page.is_dictionary_page() || page.num_values() > 0 {
+                pages.push(page);
+            }
         }
         if values != rows {
             return Err(format!("its pages hold {values} values of {rows}"));
         }
         Ok(Pages {
-            bytes,
             codec,
+            physical,
             nullable: column.max_def_level() > 0,
             pages: pages.into_iter(),
             footprint: largest + DECODED * dictionary.unwrap_or(0),
         })
     }
 
-    /// Memory that reading takes at most at a time, beside the bytes of the file.
-    pub(super) fn footprint(&self) -> u64 {
+    /// Returns the memory that reading takes at most at a time, in bytes, beside the bytes of the file.
+    pub(super) fn footprint(&self) -> usize {
         self.footprint
     }
 
-    /// The next page; `None` after the last.
-    pub(super) fn next(&mut self) -> Option<Result<Page, String>> {
-        let info = self.pages.next()?;
-        Some(self.read(&info))
-    }
-
-    fn read(&self, info: &PageInfo) -> Result<Page, String> {
-        let cut_off = || "a page's levels are cut off".to_owned();
-        let raw = self.bytes.slice(info.body.clone());
-        let levels_length = info.levels_length();
-        let mut body = raw;
-        if self.codec == Codec::Snappy && !info.is_plain() {
-            let mut buffer = vec![0; info.uncompressed];
-            buffer[..levels_length].copy_from_slice(&body[..levels_length]);
-            if info.uncompressed > levels_length {
-                snap::raw::Decoder::new()
-                    .decompress(&body[levels_length..], &mut buffer[levels_length..])
-                    .map_err(|error| error.to_string())?;
-            }
-            body = Bytes::from(buffer);
-        }
-        let is_dictionary = info.form == Form::Dictionary;
-        let mut levels = None;
-        if matches!(info.form, Form::V2 { .. }) {
-            let part = body.split_to(levels_length);
-            levels = self.nullable.then_some(part);
-        } else if self.nullable && !is_dictionary {
-            let (length, _) = body.split_first_chunk().ok_or_else(cut_off)?;
-            let length = u32::from_le_bytes(*length) as usize;
-            let _ = body.split_to(4);
-            if length > body.len() {
-                return Err(cut_off());
-            }
-            levels = Some(body.split_to(length));
-        }
-        Ok(Page {
-            is_dictionary,
-            values: info.values,
-            encoding: info.encoding,
-            levels,
-            body,
-        })
-    }
-}
-
-impl PageInfo {
-    /// Bytes of levels that stand before what is compressed.
-    fn levels_length(&self) -> usize {
-        match self.form {
-            Form::V2 { definition, .. } => definition as usize,
-            Form::Dictionary | Form::V1 => 0,
-        }
-    }
-
-    /// Whether the page says that it is not compressed, whatever the column says.
-    fn is_plain(&self) -> bool {
-        matches!(
-            self.form,
-            Form::V2 {
-                compressed: false,
-                ..
-            }
-        )
-    }
-}
-
-/// What a snappy block says that it will become must be what the header says.
-fn check_snappy(page: &PageInfo, bytes: &[u8]) -> Result<(), String> {
-    let lie = || Err("a page's size is not that of its content".to_owned());
-    let levels = page.levels_length();
-    let body = &bytes[page.body.clone()];
-    if page.is_plain() {
-        return if page.uncompressed == body.len() {
-            Ok(())
-        } else {
-            lie()
-        };
-    }
-    // Writers may leave out a block that would become nothing.
-    let Some(block) = body.get(levels..) else {
-        return lie();
-    };
-    let rest = page.uncompressed - levels;
-    if rest == 0 {
-        return Ok(());
-    }
-    // Three bytes become 64 at the most.
-    let possible = (block.len() as u64 + 1) * 22;
-    match snap::raw::decompress_len(block) {
-        Ok(length) if length == rest && length as u64 <= possible => Ok(()),
-        _ => lie(),
-    }
-}
-
-impl Header {
-    /// The header and its length.
-    fn read(bytes: &[u8]) -> Result<(Header, usize), Broken> {
-        let mut header = Header::default();
-        let mut compact = Compact::new(bytes, 1_024);
-        compact.structure(|walk, id, wire| {
-            let pick = match id {
-                1 => &mut header.form,
-                2 => &mut header.uncompressed,
-                3 => &mut header.compressed,
-                5 | 7 | 8 if wire.is_struct() => return header.inner(walk, id),
-                _ => return walk.skip(wire),
-            };
-            *pick = Some(walk.integer(wire)?);
-            Ok(())
-        })?;
-        Ok((header, compact.position()))
-    }
-
-    /// The structure for one form of page: 5 is a data page, 7 a dictionary, 8 a data page of the
-    /// second version.
-    fn inner(&mut self, walk: &mut Compact<'_>, form: i64) -> Result<(), Broken> {
-        walk.structure(|walk, id, wire| {
-            let pick = match (form, id) {
-                (_, 1) => &mut self.values,
-                (5 | 7, 2) | (8, 4) => &mut self.encoding,
-                (5, 3) => &mut self.definition_encoding,
-                (8, 5) => &mut self.definition,
-                (8, 6) => &mut self.repetition,
-                (8, 7) => {
-                    self.is_compressed = wire.boolean();
-                    return walk.skip(wire);
+    /// Decompresses a page and checks what the library would believe.
+    fn open(&self, mut page: Page) -> Result<Page, String> {
+        match &mut page {
+            Page::DictionaryPage {
+                buf, num_values, ..
+            } => {
+                *buf = self.decompressed(buf, 0)?;
+                // The library makes room for so many; the shortest have four bytes.
+                if u64::from(*num_values) * 4 > buf.len() as u64 {
+                    return Err(SHORT.to_owned());
                 }
-                _ => return walk.skip(wire),
-            };
-            *pick = Some(walk.integer(wire)?);
-            Ok(())
-        })
+                self.check_values(buf, Encoding::PLAIN, *num_values)?;
+            }
+            Page::DataPage {
+                buf,
+                num_values,
+                encoding,
+                ..
+            } => {
+                *buf = self.decompressed(buf, 0)?;
+                let (mut levels, mut values) = (&[][..], &buf[..]);
+                if self.nullable {
+                    let (length, rest) = buf.split_first_chunk().ok_or(CUT_OFF)?;
+                    let length = u32::from_le_bytes(*length) as usize;
+                    (levels, values) = rest.split_at_checked(length).ok_or(CUT_OFF)?;
+                }
+                let defined = self.defined(levels, *num_values)?;
+                self.check_values(values, *encoding, defined)?;
+                if values.is_empty() {
+                    *buf = padded(buf);
+                }
+            }
+            Page::DataPageV2 {
+                buf,
+                num_values,
+                encoding,
+                def_levels_byte_len,
+                is_compressed,
+                ..
+            } => {
+                let length = *def_levels_byte_len as usize;
+                if *is_compressed {
+                    *buf = self.decompressed(buf, length)?;
+                }
+                let (levels, values) = buf.split_at_checked(length).ok_or(CUT_OFF)?;
+                let defined = self.defined(levels, *num_values)?;
+                self.check_values(values, *encoding, defined)?;
+                if values.is_empty() {
+                    *buf = padded(buf);
+                }
+            }
+        }
+        Ok(page)
     }
 
-    /// The page that it describes, whose body begins at `start` in a column of `end` bytes.
-    fn page(&self, start: usize, end: usize, physical: Physical) -> Result<PageInfo, String> {
-        let number = |field: Option<i64>, what: &str| -> Result<u32, String> {
-            let value = field.ok_or_else(|| format!("a page does not say its {what}"))?;
-            let positive = i32::try_from(value)
-                .ok()
-                .and_then(|v| u32::try_from(v).ok());
-            positive.ok_or_else(|| format!("a page says that its {what} is {value}"))
-        };
-        let body = number(self.compressed, "size")? as usize;
-        if body > end - start {
-            return Err(format!(
-                "a page of {body} bytes is longer than what is left"
-            ));
+    /// Decompresses what comes after the first `before` bytes.
+    fn decompressed(&self, bytes: &Bytes, before: usize) -> Result<Bytes, String> {
+        let (levels, block) = bytes.split_at_checked(before).ok_or(CUT_OFF)?;
+        if self.codec == Codec::None || block.is_empty() {
+            return Ok(bytes.clone());
         }
-        let uncompressed = number(self.uncompressed, "size")?;
-        let values = number(self.values, "number of values")?;
-        let form = match self.form {
-            Some(2) => Form::Dictionary,
-            Some(0) => Form::V1,
-            Some(3) => Form::V2 {
-                definition: number(self.definition, "length of levels")?,
-                compressed: self.is_compressed.unwrap_or(true),
-            },
-            other => return Err(format!("a page is of the unknown form {other:?}")),
-        };
-        if let Form::V2 { definition, .. } = form {
-            if self.repetition.is_some_and(|length| length != 0) {
-                return Err("a page has repetition levels, and no column is a list".to_owned());
-            }
-            if definition > uncompressed || definition as usize > body {
-                return Err("a page's levels are longer than the page".to_owned());
-            }
+        let size = snap::raw::decompress_len(block).map_err(|error| error.to_string())?;
+        let mut to = vec![0; before + size];
+        to[..before].copy_from_slice(levels);
+        snap::raw::Decoder::new()
+            .decompress(block, &mut to[before..])
+            .map_err(|error| error.to_string())?;
+        Ok(Bytes::from(to))
+    }
+
+    /// Returns how many of `count` values are not null, by their levels.
+    fn defined(&self, levels: &[u8], count: u32) -> Result<u32, String> {
+        if self.nullable {
+            check_runs(levels, 1, count)
+        } else {
+            Ok(count)
         }
-        if form == Form::V1
-            && self
-                .definition_encoding
-                .is_some_and(|encoding| encoding != 3)
-        {
-            return Err("a page has levels that are not RLE".to_owned());
-        }
-        let encoding = match (self.encoding, form) {
-            (Some(0 | 2), Form::Dictionary) | (Some(0), _) => Encoding::Plain,
-            (Some(2 | 8), Form::V1 | Form::V2 { .. }) if physical != Physical::BOOLEAN => {
-                Encoding::Dictionary
+    }
+
+    fn check_values(&self, bytes: &[u8], encoding: Encoding, count: u32) -> Result<(), String> {
+        match encoding {
+            // Fixed widths the library checks.
+            Encoding::PLAIN if self.physical == Physical::BYTE_ARRAY => {
+                let mut rest = bytes;
+                for _ in 0..count {
+                    let (length, after) = rest.split_first_chunk().ok_or(SHORT)?;
+                    let length = u32::from_le_bytes(*length) as usize;
+                    rest = after.get(length..).ok_or(SHORT)?;
+                }
             }
-            (Some(3), Form::V1 | Form::V2 { .. }) if physical == Physical::BOOLEAN => Encoding::Rle,
-            _ => {
-                return Err(
-                    "a page has an encoding that is not read here; write it PLAIN or with a \
-                     dictionary"
-                        .to_owned(),
-                );
+            Encoding::RLE => {
+                // Four bytes with the length come first.
+                check_runs(bytes.get(4..).unwrap_or_default(), 1, count)?;
             }
-        };
-        let largest = match form {
-            Form::Dictionary => LARGEST_DICTIONARY,
-            Form::V1 | Form::V2 { .. } => LARGEST_PAGE,
-        };
-        if u64::from(uncompressed) > largest {
-            return Err(format!(
-                "a page of {uncompressed} bytes; at most {largest} are read"
-            ));
+            Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY => {
+                if let Some((&width, runs)) = bytes.split_first() {
+                    check_runs(runs, width, count)?;
+                }
+            }
+            _ => {}
         }
-        Ok(PageInfo {
-            body: start..start + body,
-            uncompressed: uncompressed as usize,
-            values,
-            encoding,
-            form,
-        })
+        Ok(())
     }
 }
 
-impl Compact<'_> {
-    /// A field that must be an integer.
-    fn integer(&mut self, wire: Wire) -> Result<i64, Broken> {
-        if wire.is_integer() {
-            self.number()
-        } else {
-            Err(Broken::Garbage)
+impl Iterator for Pages {
+    type Item = ParquetResult<Page>;
+
+    fn next(&mut self) -> Option<ParquetResult<Page>> {
+        let page = self.pages.next()?;
+        Some(self.open(page).map_err(ParquetError::General))
+    }
+}
+
+impl PageReader for Pages {
+    fn get_next_page(&mut self) -> ParquetResult<Option<Page>> {
+        self.next().transpose()
+    }
+
+    fn peek_next_page(&mut self) -> ParquetResult<Option<PageMetadata>> {
+        Err(ParquetError::NYI("rows are not skipped".to_owned()))
+    }
+
+    fn skip_next_page(&mut self) -> ParquetResult<()> {
+        Err(ParquetError::NYI("rows are not skipped".to_owned()))
+    }
+}
+
+/// Walks over the headers before the library does: no list is longer than there is time for, and lengths of levels can
+/// be added up.
+fn check_headers(bytes: &[u8]) -> Result<(), String> {
+    let mut at = 0;
+    while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+        let mut body = 0;
+        let mut header = Compact::new(rest, 1_024);
+        let walked = header.structure(|walk, id, wire| match id {
+            3 if wire.is_integer() => {
+                body = walk.number()?;
+                Ok(())
+            }
+            8 if wire.is_struct() => walk.structure(|walk, id, wire| match id {
+                5 | 6 if wire.is_integer() => {
+                    let length = walk.number()?;
+                    let possible = 0..=bytes.len() as i64;
+                    possible
+                        .contains(&length)
+                        .then_some(())
+                        .ok_or(Broken::Garbage)
+                }
+                _ => walk.skip(wire),
+            }),
+            _ => walk.skip(wire),
+        });
+        walked.map_err(|broken| match broken {
+            Broken::Short => "a page's header is cut off",
+            Broken::Garbage | Broken::LongList(_) => "a page's header is garbage",
+        })?;
+        let body = usize::try_from(body).map_err(|_| "a page has a negative size")?;
+        at += header.position() + body;
+    }
+    Ok(())
+}
+
+/// Returns the size of a page once it is decompressed, in bytes, by its content and not by its header.
+fn decompressed_size(page: &Page, codec: Codec) -> Result<usize, String> {
+    let (before, compressed) = match page {
+        Page::DataPageV2 {
+            def_levels_byte_len,
+            is_compressed,
+            ..
+        } => (*def_levels_byte_len as usize, *is_compressed),
+        _ => (0, true),
+    };
+    let block = page.buffer().get(before..).ok_or(CUT_OFF)?;
+    let mut size = page.buffer().len();
+    // Writers may leave out a block that would become nothing.
+    if codec == Codec::Snappy && compressed && !block.is_empty() {
+        // Three bytes become 64 at the most.
+        let possible = (block.len() + 1) * 22;
+        let becomes = snap::raw::decompress_len(block).ok();
+        size = before + becomes.filter(|&size| size <= possible).ok_or(WRONG_SIZE)?;
+    }
+    let largest = match page {
+        Page::DictionaryPage { .. } => LARGEST_DICTIONARY,
+        Page::DataPage { .. } | Page::DataPageV2 { .. } => LARGEST_PAGE,
+    };
+    if size > largest {
+        return Err(format!(
+            "a page of {size} bytes; at most {largest} are read"
+        ));
+    }
+    Ok(size)
+}
+
+/// Refuses encodings for which the library is not checked here.
+fn check_encoding(page: &Page, physical: Physical, has_dictionary: bool) -> Result<(), String> {
+    let refuse = |why: &str| Err(why.to_owned());
+    match page {
+        Page::DataPage {
+            def_level_encoding, ..
+        } if *def_level_encoding != Encoding::RLE => {
+            return refuse("a page has levels that are not RLE");
         }
+        Page::DataPageV2 {
+            rep_levels_byte_len,
+            ..
+        } if *rep_levels_byte_len != 0 => {
+            return refuse("a page has repetition levels, and no column is a list");
+        }
+        _ => {}
+    }
+    match page.encoding() {
+        Encoding::PLAIN => Ok(()),
+        Encoding::PLAIN_DICTIONARY if page.is_dictionary_page() => Ok(()),
+        Encoding::RLE if physical == Physical::BOOLEAN && page.is_data_page() => Ok(()),
+        Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY
+            if physical != Physical::BOOLEAN && page.is_data_page() =>
+        {
+            if has_dictionary {
+                Ok(())
+            } else {
+                refuse("there is no dictionary, and one is used")
+            }
+        }
+        _ => refuse(
+            "a page has an encoding that is not read here; write it PLAIN or with a dictionary",
+        ),
+    }
+}
+
+/// Walks over the runs of Parquet's hybrid of run lengths and bit packing, until they have `count` values of `width` bits;
+/// returns how many of these are not 0, where `width` is 1.
+///
+/// ```text
+/// header (varint) even: header / 2 times the value that follows in whole bytes
+/// header (varint) odd:  header / 2 groups of eight values follow, lowest bits first
+/// ```
+fn check_runs(mut bytes: &[u8], width: u8, count: u32) -> Result<u32, String> {
+    let (mut left, mut ones) = (u64::from(count), 0);
+    loop {
+        let mut header = 0;
+        for shift in (0..).step_by(7) {
+            // The library panics on a longer one.
+            if shift > 28 {
+                return Err("a page has a run that is longer than any may be".to_owned());
+            }
+            let Some((&byte, rest)) = bytes.split_first() else {
+                return Ok(ones);
+            };
+            bytes = rest;
+            header |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                break;
+            }
+        }
+        let run = header >> 1;
+        if header & 1 == 1 {
+            // Writers may cut off the last group.
+            let length = run.saturating_mul(u64::from(width)).min(bytes.len() as u64);
+            let (packed, rest) = bytes.split_at(length as usize);
+            if width == 1 {
+                ones += ones_in(packed, left);
+            }
+            bytes = rest;
+            left = left.saturating_sub(run * 8);
+        } else {
+            let Some((value, rest)) = bytes.split_at_checked(usize::from(width).div_ceil(8)) else {
+                return Ok(ones);
+            };
+            if value.iter().any(|&byte| byte != 0) {
+                ones += run.min(left) as u32;
+            }
+            bytes = rest;
+            left = left.saturating_sub(run);
+        }
+        if left == 0 {
+            return Ok(ones);
+        }
+    }
+}
+
+/// Counts the bits that are set among the first `most`.
+fn ones_in(packed: &[u8], most: u64) -> u32 {
+    let whole = packed.len().min((most / 8) as usize);
+    let rest = packed.get(whole).filter(|_| most / 8 == whole as u64);
+    let rest = rest.map_or(0, |byte| byte & ((1 << (most % 8)) - 1));
+    packed[..whole]
+        .iter()
+        .map(|byte| byte.count_ones())
+        .sum::<u32>()
+        + rest.count_ones()
+}
+
+/// The page's bytes with four more: where all values are null, writers may leave out even the width or the length of the
+/// values, which the library asks for.
+fn padded(bytes: &[u8]) -> Bytes {
+    [bytes, &[0; 4]].concat().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_counted_as_far_as_they_are_asked_for() {
+        for (bytes, count, ones) in [
+            (&[0x03, 0b0101_0101][..], 8, 4),
+            (&[0x03, 0b0101_0101], 3, 2),
+            (&[0x10, 1], 8, 8),
+            (&[0x10, 1], 5, 5),
+            (&[0x10, 0, 0x04, 1], 10, 2),
+            (&[0x05, 0xff], 16, 8), // the second group is cut off
+            (&[0x10], 8, 0),
+            (&[], 8, 0),
+            (&[0x03, 0xff], 0, 0),
+        ] {
+            assert_eq!(check_runs(bytes, 1, count), Ok(ones), "{bytes:?}");
+        }
+        assert!(check_runs(&[0xff; 12], 1, 8).is_err());
+        assert!(check_runs(&[0xff; 12], 1, 0).is_err(), "the library looks");
+        for width in [0, 7, 32] {
+            for bytes in [[0xfe_u8, 0xff, 0xff, 0xff, 0x0f], [0; 5], [5; 5]] {
+                assert!(check_runs(&bytes, width, u32::MAX).is_ok());
+            }
+        }
+    }
+
+    #[test]
+    fn headers_that_lie_are_garbage() {
+        // Field 3, the size: -1. Field 8 within it field 6, repetition levels: 2^31 - 1.
+        assert!(check_headers(&[0x35, 0x01, 0]).is_err());
+        let long = [0x8c, 0x65, 0xfe, 0xff, 0xff, 0xff, 0x0f, 0, 0];
+        assert!(check_headers(&long).is_err());
+        // A list of 2^31 booleans, which take no bytes.
+        let list = [0x99, 0xf1, 0xff, 0xff, 0xff, 0xff, 0x07, 0];
+        assert!(check_headers(&list).is_err());
+        assert_eq!(check_headers(&[0x35, 0x02, 0, 0xff]), Ok(()));
     }
 }

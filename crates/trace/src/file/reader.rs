@@ -1,19 +1,20 @@
 use std::io::{Read, Seek, SeekFrom};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parquet::column::reader::get_column_reader;
 
-use super::decoded::Decoded;
 use super::footer::Footer;
 use super::pages::Pages;
-use super::texts::Texts;
-use super::values::ColumnValues;
+use super::rows::{Rows, Texts};
+use crate::cell::{Get, Value};
 use crate::column::Column;
 use crate::{Error, Event, Metadata, Place};
 
 /// Rows that are decoded at a time.
 const ROWS: usize = 8_192;
 /// Most memory that the pages of one row group may take while they are read.
-const LARGEST_FOOTPRINT: u64 = 1 << 30;
+const LARGEST_FOOTPRINT: usize = 1 << 30;
 
 /// Reads a trace file, event by event; it holds one row group as it is in the file (ours have a
 /// few MiB), a page of each column, and some 8,000 events decoded.
@@ -23,19 +24,16 @@ pub struct Reader<R> {
     source: R,
     footer: Footer,
     next_group: usize,
-    group: Vec<Open>,
     group_rows_left: u64,
     /// The number of the row that comes next.
     row: u64,
-    decoded: Decoded,
+    /// Some rows, by column; `None` where the file has no such column.
+    columns: Vec<Option<Rows>>,
+    /// How many rows these are, and which of them comes next.
+    rows: usize,
+    next: usize,
     texts: Texts,
     ended: bool,
-}
-
-/// A column of the row group that is read.
-struct Open {
-    column: Column,
-    values: ColumnValues,
 }
 
 impl<R: Read + Seek> Reader<R> {
@@ -51,16 +49,17 @@ impl<R: Read + Seek> Reader<R> {
             source,
             footer,
             next_group: 0,
-            group: Vec::new(),
             group_rows_left: 0,
             row: 0,
-            decoded: Decoded::new(),
+            columns: Column::ALL.iter().map(|_| None).collect(),
+            rows: 0,
+            next: 0,
             texts: Texts::default(),
             ended: false,
         })
     }
 
-    /// What the trace says of itself.
+    /// Returns the trace's description of itself.
     #[must_use]
     pub fn metadata(&self) -> &Metadata {
         &self.footer.metadata
@@ -73,7 +72,7 @@ impl<R: Read + Seek> Reader<R> {
     }
 
     fn step(&mut self) -> Result<Option<Event>, Error> {
-        while self.decoded.is_empty() {
+        while self.next == self.rows {
             if self.group_rows_left == 0 {
                 if self.next_group == self.footer.groups() {
                     return Ok(None);
@@ -83,9 +82,9 @@ impl<R: Read + Seek> Reader<R> {
                 self.decode()?;
             }
         }
-        let event = Event::take(&self.decoded);
+        let event = Event::take(self);
         let event = event.map_err(|wrong| Error::new(Place::Row(self.row), wrong.0))?;
-        self.decoded.advance();
+        self.next += 1;
         self.row += 1;
         Ok(Some(event))
     }
@@ -95,11 +94,10 @@ impl<R: Read + Seek> Reader<R> {
         let wrong = |why: String| Error::new(Place::Row(row), why);
         let (rows, chunks) = self.footer.group(self.next_group).map_err(wrong)?;
         self.next_group += 1;
-        self.group.clear();
+        self.columns.fill_with(|| None);
         let mut footprint = 0;
         for (file, chunk) in self.footer.columns.iter().zip(chunks) {
-            let name = file.column.name();
-            let in_column = |why: String| wrong(format!("column {name}: {why}"));
+            let in_column = |why: String| wrong(format!("column {}: {why}", file.column.name()));
             let mut bytes = Vec::new();
             self.source
                 .seek(SeekFrom::Start(chunk.start))
@@ -111,10 +109,8 @@ impl<R: Read + Seek> Reader<R> {
             let pages = Pages::survey(Bytes::from(bytes), chunk.codec, &file.descriptor, rows);
             let pages = pages.map_err(in_column)?;
             footprint += pages.footprint();
-            self.group.push(Open {
-                column: file.column,
-                values: ColumnValues::new(file.descriptor.physical_type(), pages),
-            });
+            let reader = get_column_reader(Arc::clone(&file.descriptor), Box::new(pages));
+            self.columns[file.column as usize] = Some(Rows::new(file.column, reader));
         }
         if footprint > LARGEST_FOOTPRINT {
             return Err(wrong(format!(
@@ -126,19 +122,26 @@ impl<R: Read + Seek> Reader<R> {
         Ok(())
     }
 
+    /// Decodes the next rows of all columns.
     fn decode(&mut self) -> Result<(), Error> {
         let rows = usize::try_from(self.group_rows_left).map_or(ROWS, |left| left.min(ROWS));
-        for open in &mut self.group {
-            self.decoded
-                .fill(open.column, &mut open.values, rows, &mut self.texts)
-                .map_err(|(index, why)| {
-                    let place = Place::Row(self.row + index as u64);
-                    Error::new(place, format!("column {}: {why}", open.column.name()))
-                })?;
+        for column in self.columns.iter_mut().flatten() {
+            column.fill(rows, &mut self.texts).map_err(|why| {
+                let name = column.column().name();
+                let why = format!("column {name}, in this row or the {rows} from it: {why}");
+                Error::new(Place::Row(self.row), why)
+            })?;
         }
-        self.decoded.begin(rows);
+        (self.next, self.rows) = (0, rows);
         self.group_rows_left -= rows as u64;
         Ok(())
+    }
+}
+
+/// The row that comes next.
+impl<R> Get for Reader<R> {
+    fn get(&self, column: Column) -> Option<Value<'_>> {
+        self.columns[column as usize].as_ref()?.get(self.next)
     }
 }
 

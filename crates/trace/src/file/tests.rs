@@ -156,7 +156,7 @@ fn a_table_of_something_else() {
     );
 }
 
-/// A column that is not ours does not matter; nor do columns of ours that are not there.
+/// Columns of others are ignored, and columns of ours may be absent.
 #[test]
 fn other_columns_are_ignored_and_few_are_enough() {
     use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int32Type, Int64Type};
@@ -247,7 +247,7 @@ fn a_file_that_is_cut_off() {
     }
 }
 
-/// Groups within groups: whoever descends them by recursion runs out of stack.
+/// Groups within groups: a reader that recurses runs out of stack.
 #[test]
 fn a_schema_without_a_bottom() {
     let mut footer = vec![0x15, 2, 0x19, 0xfc, 0xd0, 0x0f]; // version 1; a list of 2,000

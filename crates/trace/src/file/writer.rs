@@ -11,7 +11,7 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{ColumnPath, Type, TypePtr};
 
 use super::batch::{Batch, Values};
-use super::{KEY_SCHEMA, KEY_TRACE};
+use super::{KEY_SCHEMA, KEY_TRACE, reason};
 use crate::column::{Column, ColumnType};
 use crate::{Error, Event, Metadata, Place, SCHEMA};
 
@@ -35,7 +35,7 @@ impl<W: Write + Send> Writer<W> {
     /// Begins a file.
     ///
     /// # Errors
-    /// What the operating system says of writing.
+    /// Where writing fails; the operating system's reason.
     pub fn new(out: W) -> Result<Writer<W>, Error> {
         let out =
             SerializedFileWriter::new(out, schema()?, Arc::new(properties())).map_err(failed)?;
@@ -49,7 +49,7 @@ impl<W: Write + Send> Writer<W> {
     /// Adds an event.
     ///
     /// # Errors
-    /// What the operating system says of writing; the file is of no use then.
+    /// Where writing fails, with the operating system's reason; the file is incomplete then.
     pub fn write(&mut self, event: &Event) -> Result<(), Error> {
         event.put(&mut self.batch);
         self.batch.end_row();
@@ -63,7 +63,7 @@ impl<W: Write + Send> Writer<W> {
     /// was written to.
     ///
     /// # Errors
-    /// What the operating system says of writing.
+    /// Where writing fails; the operating system's reason.
     pub fn finish(mut self, metadata: &Metadata) -> Result<W, Error> {
         if self.batch.rows() > 0 {
             self.flush()?;
@@ -179,11 +179,6 @@ fn properties() -> WriterProperties {
     properties.build()
 }
 
-/// What the operating system said, without the library's words around it.
 fn failed(error: ParquetError) -> Error {
-    let why = match error {
-        ParquetError::External(inner) => inner.to_string(),
-        other => other.to_string(),
-    };
-    Error::new(Place::File, why)
+    Error::new(Place::File, reason(error))
 }
