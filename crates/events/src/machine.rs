@@ -12,7 +12,7 @@ use crate::units::Bytes;
 /// Something that could not be learned, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Missing {
-    /// What is not known.
+    /// The unknown fact.
     pub what: String,
     /// Why, and where there is something to do: what.
     pub why: String,
@@ -117,7 +117,7 @@ pub struct Environment {
     pub pressure_before: Vec<Pressure>,
     /// Pressure when it ended.
     pub pressure_after: Vec<Pressure>,
-    /// What could not be read, and why.
+    /// Facts that could not be read, and why.
     pub missing: Vec<Missing>,
 }
 
@@ -125,15 +125,15 @@ pub struct Environment {
 /// in evidence where it does not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Check {
-    /// What is asked for.
+    /// The capability in question.
     pub what: String,
     /// Whether it is there.
     pub state: CheckState,
-    /// What was found, the machine's own words where it has some.
+    /// The finding, in the machine's own words where it has some.
     pub found: String,
-    /// What evidence is lost; empty where none is.
+    /// The evidence that is lost; empty where none is.
     pub costs: String,
-    /// What would help; empty where nothing needs to or nothing can.
+    /// The remedy; empty where none is needed or possible.
     pub advice: String,
 }
 
@@ -145,9 +145,9 @@ pub enum CheckState {
     Ok,
     /// It is there for a part.
     Limited,
-    /// It is not there, or not for us.
+    /// It is absent, or not permitted.
     Absent,
-    /// It cannot be told.
+    /// Unknown.
     Unknown,
 }
 
@@ -175,7 +175,7 @@ pub struct PressureLine {
     pub total_us: u64,
 }
 
-/// What the machine shows by itself, before any load of ours.
+/// The state of the machine by itself, before any load of ours.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Now {
     /// Over how long rates were taken, in milliseconds.
@@ -203,7 +203,7 @@ pub struct Now {
     pub involuntary: Vec<TaskRate>,
     /// The one process that was asked about, when there was one.
     pub process: Option<ProcessDetail>,
-    /// What could not be read, and why.
+    /// Facts that could not be read, and why.
     pub missing: Vec<Missing>,
 }
 
@@ -236,7 +236,7 @@ pub struct Backing {
     pub file: String,
     /// How many mappings.
     pub mappings: u64,
-    /// Of these, how many are one base page long.
+    /// The number of these that are one base page long.
     pub one_page: u64,
 }
 

@@ -16,7 +16,7 @@ use crate::words;
 #[serde(transparent)]
 pub struct MapId(pub u32);
 
-/// What may be done with a mapping.
+/// The access to a mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Protection {
@@ -48,7 +48,7 @@ words!(Merge, "merging", May "may", Never "never");
 pub struct Placing {
     /// Its start is `offset` modulo this power of two. What is less than a page (0, too) means a page.
     pub alignment: Bytes,
-    /// What its start must be modulo `alignment`; whole pages.
+    /// Its start modulo `alignment`; whole pages.
     pub offset: Bytes,
     /// All of it must lie in here; `None`: anywhere in the address space.
     pub limits: Option<AddressRange>,
@@ -76,14 +76,14 @@ impl Placing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "event")]
 pub enum MemoryEvent {
-    /// Map `length` bytes (rounded up to whole pages by whoever carries it out), private, at an
+    /// Map `length` bytes (the executor rounds up to whole pages), private, at an
     /// address that the policy chooses.
     Map {
-        /// The mapping's name from now on.
+        /// The new mapping's name.
         id: MapId,
         /// Bytes asked for, at least 1.
         length: Bytes,
-        /// What may be done with it.
+        /// Its access.
         protection: Protection,
         /// Whether it may join its neighbours.
         merge: Merge,
@@ -110,7 +110,7 @@ pub enum MemoryEvent {
         /// Which.
         id: MapId,
     },
-    /// Not an operation: from here on, this part of the workload.
+    /// Not an operation: this part of the workload begins.
     Begin(Phase),
 }
 
@@ -120,7 +120,7 @@ pub enum MemoryEvent {
 pub enum Phase {
     /// Building the scene: not what the workload asks about.
     Layout,
-    /// What is measured.
+    /// The part that is measured.
     Steady,
     /// The end of one round, where the workload's own unit is a round (agua: a loop).
     Round,

@@ -7,7 +7,7 @@
 //!
 //! What no kernel tells, and what is therefore in no snapshot: the migrate type of a page (of
 //! each 2 MiB block: only how many there are of each), and whether references pin a page. Both
-//! stand in [`Snapshot::missing`]; whoever needs them assumes them, and says so.
+//! stand in [`Snapshot::missing`]; a replay that needs them assumes values, and prints them.
 
 mod agree;
 mod free;
@@ -49,7 +49,7 @@ pub struct Snapshot {
     pub pageblock_order: Option<u32>,
     /// The zones that have memory, by node and start.
     pub zones: Vec<Zone>,
-    /// What is not known, and why.
+    /// Unknown facts, and why they are unknown.
     pub missing: Vec<Missing>,
 }
 
@@ -73,12 +73,12 @@ pub struct Zone {
     pub watermarks: Watermarks,
     /// Free pages that CPUs keep for themselves: in no free block, though in use by nobody.
     pub per_cpu: Option<Pages>,
-    /// Free blocks of each order, from 0 on (`/proc/buddyinfo`). Its length says how many orders
+    /// Free blocks of each order, starting at order 0 (`/proc/buddyinfo`). Its length says how many orders
     /// this kernel has (11 with 4 KiB pages).
     pub free_blocks: Vec<u64>,
     /// The same by migrate type (`/proc/pagetypeinfo`), read a moment later.
     pub by_type: Option<Vec<TypeBlocks>>,
-    /// What each page is (`/proc/kpageflags`), read a moment later.
+    /// The kind of each page (`/proc/kpageflags`), read a moment later.
     pub layout: Option<Layout>,
     /// Pages of the layout that some page table maps (`/proc/kpagecount` above 0): whoever moves
     /// or reclaims one must undo its mappings first.
@@ -96,12 +96,12 @@ pub struct Watermarks {
     pub high: Pages,
 }
 
-/// What one migrate type has of a zone.
+/// One migrate type's part of a zone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TypeBlocks {
     /// The kernel's name: `Unmovable`, `Movable`, `Reclaimable`, `HighAtomic`, `CMA`, `Isolate`.
     pub name: String,
-    /// Free blocks of each order, from 0 on; null where the kernel stopped counting (at 100,000).
+    /// Free blocks of each order, starting at order 0; null where the kernel stopped counting (at 100,000).
     pub free_blocks: Vec<Option<u64>>,
     /// Blocks of [`Snapshot::pageblock_order`] that are of this type, free or not.
     pub pageblocks: u64,

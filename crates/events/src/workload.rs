@@ -39,7 +39,7 @@ use crate::memory::{MapId, MemoryEvent, Merge, Placing, Protection};
 use crate::random::Random;
 use crate::units::Bytes;
 
-/// What our own workloads count sizes in, whatever a page is where they are carried out.
+/// The unit of sizes in our own workloads, on machines with any page size.
 const PAGE: Bytes = Bytes::kib(4);
 /// Where windows begin.
 const START: u64 = 65_536;

@@ -1,4 +1,4 @@
-//! What processes have mapped, as the rows of a trace tell.
+//! The mappings of processes, from the rows of a trace.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,7 +13,7 @@ use stopgap_events::units::Bytes;
 /// It begins with the `map` rows that have an address and come before the first call of the process
 /// (`/proc/PID/maps`, as the recorder read it), or with a copy of its parent's where the trace saw it
 /// forked. `exec` empties it: what the kernel itself maps then (the program, its loader, stack, heap,
-/// vdso) no system call tells. Nor is told how a stack grows. A trace without calls counts by its `map`
+/// vdso) no system call shows, nor how a stack grows. A trace without calls counts by its `map`
 /// and `unmap` rows.
 ///
 /// Memory: about 100 bytes a mapping.
@@ -175,7 +175,7 @@ impl AddressSpace {
         self.areas.len() as u64
     }
 
-    /// What is mapped, all together.
+    /// Returns the bytes that are mapped, in all.
     #[must_use]
     pub fn bytes(&self) -> Bytes {
         Bytes(self.ranges().map(|range| range.length().0).sum())
@@ -268,7 +268,7 @@ impl AddressSpace {
                     return;
                 };
                 let before = self.at(*start);
-                // Of what the trace did not see mapped.
+                // For a mapping that the trace did not see made.
                 let unknown = (2 | 1, Merge::Never);
                 let (access, map) = before.map_or_else(
                     || (unknown.0, self.name(unknown.1)),

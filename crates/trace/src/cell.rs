@@ -12,7 +12,7 @@ use stopgap_events::units::{Bytes, Nanos, Pages};
 /// A short text that many events share.
 pub type Text = Arc<str>;
 
-/// What one cell holds.
+/// The value of one cell.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Value<'a> {
     Unsigned(u64),

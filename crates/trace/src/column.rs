@@ -1,6 +1,6 @@
 //! The columns of the trace file, each once. A JSON line has the same names.
 
-/// What a column holds. Any may be null where the event has nothing to say.
+/// The type of a column's values. Any value may be null where the event has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ColumnType {
     /// An unsigned number of 32 bits.
@@ -49,7 +49,7 @@ macro_rules! columns {
                 match self { $(Column::$column => $name),+ }
             }
 
-            /// What it holds.
+            /// Returns the type of its values.
             #[must_use]
             pub const fn column_type(self) -> ColumnType {
                 match self { $(Column::$column => ColumnType::$type),+ }
@@ -61,7 +61,7 @@ macro_rules! columns {
                 match self { $(Column::$column => $unit),+ }
             }
 
-            /// What it means.
+            /// Returns its meaning, as `docs/trace.md` has it.
             #[must_use]
             pub const fn what(self) -> &'static str {
                 match self { $(Column::$column => $what),+ }

@@ -5,11 +5,11 @@ use std::fmt;
 pub enum Place {
     /// In the file as a whole.
     File,
-    /// In a row of the Parquet file, from 0 on.
+    /// In a row of the Parquet file, counted from 0.
     Row(u64),
-    /// In a line of JSON lines, from 1 on.
+    /// In a line of JSON lines, counted from 1.
     Line(u64),
-    /// In the event of that number, from 0 on.
+    /// In the event of that number, counted from 0.
     Event(u64),
 }
 
@@ -25,7 +25,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// One line, whatever a file's words in it look like.
+    /// One line: control characters of a file's words are escaped.
     #[must_use]
     pub fn new(place: Place, why: impl Into<String>) -> Error {
         let mut why: String = why.into();

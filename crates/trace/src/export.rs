@@ -30,13 +30,13 @@ pub trait Export {
     /// Takes an event.
     ///
     /// # Errors
-    /// What the operating system says of writing, and what is wrong with the event.
+    /// Where writing fails, with the operating system's reason, or the event is wrong.
     fn write(&mut self, event: Event) -> Result<(), ExportError>;
 
     /// Writes what is left, and flushes.
     ///
     /// # Errors
-    /// What the operating system says of writing.
+    /// Where writing fails; the operating system's reason.
     fn finish(self) -> Result<(), ExportError>;
 }
 

@@ -18,7 +18,7 @@ pub enum Input<R: Read> {
     File(Box<file::Reader<R>>),
     /// JSON lines.
     Lines(Box<lines::Reader<BufReader<R>>>),
-    /// What another tool printed.
+    /// Text of another tool.
     Text(Box<text::Reader<BufReader<R>>>),
 }
 
@@ -63,7 +63,7 @@ impl<R: Read + Seek> Input<R> {
         Ok(Input::Lines(Box::new(reader)))
     }
 
-    /// What the trace says of itself.
+    /// Returns the trace's description of itself.
     #[must_use]
     pub fn metadata(&self) -> &Metadata {
         match self {

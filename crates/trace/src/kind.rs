@@ -8,7 +8,7 @@ use stopgap_events::range::AddressRange;
 use stopgap_events::units::{Bytes, Nanos, Pages};
 use stopgap_events::words;
 
-/// Who frees memory.
+/// The agent that frees memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reclaimer {
     /// The task that needs memory, for itself (`mm_vmscan_direct_reclaim_*`).
@@ -41,13 +41,13 @@ macro_rules! kinds {
             $( $(#[$field_doc:meta])* $field:ident: $type:ty = $($column:ident)+; )*
         }
     )+) => {
-        /// What happened. `None` is: not known, or not applicable.
+        /// An event. `None` means unknown or not applicable.
         #[derive(Debug, Clone, PartialEq)]
         #[non_exhaustive]
         pub enum Kind {
             /// A memory event: map, unmap, protect, touch, or the begin of a part.
             Memory {
-                /// What is asked of the memory map.
+                /// The request to the memory map.
                 event: MemoryEvent,
                 /// Where the mapping (of a protect: what changes) lies.
                 range: Option<AddressRange>,
@@ -110,7 +110,7 @@ kinds! {
         preempted: Option<bool> = Preempted;
         /// Its priority.
         priority: Option<i32> = Priority;
-        /// Who gets the CPU; 0 is nobody (idle).
+        /// The thread that gets the CPU; 0 is the idle task.
         next_tid: Option<u32> = NextTid;
         /// Its name.
         next_comm: Option<Text> = NextComm;
@@ -120,7 +120,7 @@ kinds! {
         stack: Option<Stack> = Stack;
     }
     Waking "waking" "The thread wakes another (`sched_waking`)." {
-        /// Who is woken.
+        /// The woken thread.
         target_tid: u32 = TargetTid;
         /// Its name.
         target_comm: Option<Text> = TargetComm;
@@ -170,11 +170,11 @@ kinds! {
         number: u32 = Syscall;
         /// Its name.
         name: Option<Text> = SyscallName;
-        /// What it returns.
+        /// Its return value.
         result: Option<i64> = Result;
     }
     UnmappedArea "unmapped-area" "The kernel has looked for a hole (`vm_unmapped_area`)." {
-        /// What it found.
+        /// The address that it found.
         address: Option<u64> = Address;
         /// How much was asked for.
         length: Bytes = LengthBytes;
@@ -182,7 +182,7 @@ kinds! {
         limits: Option<AddressRange> = LimitStart LimitEnd;
         /// The alignment asked for, as a power of two.
         alignment: Option<Bytes> = AlignmentBytes;
-        /// What the start was to be modulo that.
+        /// The start asked for, modulo the alignment.
         offset: Option<Bytes> = OffsetBytes;
         /// Whether from the top.
         top_down: Option<bool> = TopDown;
@@ -338,7 +338,7 @@ kinds! {
     Counter "counter" "A number that somebody reads from time to time (mappings, pressure)." {
         /// Which.
         name: Text = Name;
-        /// What it is now.
+        /// Its present value.
         value: i64 = Value;
     }
     Mark "mark" "A point that somebody marked (a frame's end)." {

@@ -10,6 +10,7 @@
 //! * [`file`]: the Parquet file, one row an event.
 //! * [`lines`]: JSON lines, one event a line, with the same names; the form for what other tools
 //!   recorded.
+//! * [`kernel_event`]: what the fields of the kernel's events mean, for records and texts alike.
 //! * [`text`]: what `perf script`, `trace-cmd report` and the kernel print.
 //! * [`Input`]: any of them, whichever it is.
 //! * [`export`]: the forms of other tools, to look at.
@@ -24,6 +25,7 @@ mod error;
 pub mod export;
 pub mod file;
 mod input;
+pub mod kernel_event;
 mod kind;
 pub mod lines;
 mod memory;

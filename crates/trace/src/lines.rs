@@ -49,7 +49,7 @@ impl<W: Write> Writer<W> {
     /// Writes the first line: what the trace says of itself.
     ///
     /// # Errors
-    /// What the operating system says of writing.
+    /// Where writing fails; the operating system's reason.
     pub fn new(mut out: W, metadata: &Metadata) -> io::Result<Writer<W>> {
         let header = Header {
             schema: SCHEMA,
@@ -66,7 +66,7 @@ impl<W: Write> Writer<W> {
     /// Writes an event.
     ///
     /// # Errors
-    /// What the operating system says of writing.
+    /// Where writing fails; the operating system's reason.
     pub fn write(&mut self, event: &Event) -> io::Result<()> {
         self.line.0.clear();
         event.put(&mut self.line);
@@ -77,7 +77,7 @@ impl<W: Write> Writer<W> {
     /// Flushes what was written so far.
     ///
     /// # Errors
-    /// What the operating system says of writing.
+    /// Where writing fails; the operating system's reason.
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
@@ -85,7 +85,7 @@ impl<W: Write> Writer<W> {
     /// Flushes; gives back what was written to.
     ///
     /// # Errors
-    /// What the operating system says of writing.
+    /// Where writing fails; the operating system's reason.
     pub fn finish(mut self) -> io::Result<W> {
         self.out.flush()?;
         Ok(self.out)
@@ -166,7 +166,7 @@ impl<R: BufRead> Reader<R> {
         Ok(reader)
     }
 
-    /// What the trace says of itself.
+    /// Returns the trace's description of itself.
     #[must_use]
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
@@ -232,7 +232,7 @@ impl<R: BufRead> Iterator for Reader<R> {
     }
 }
 
-/// What JSON says of one line: its line is always the first.
+/// Returns a JSON error of one line with its byte: its line is always the first.
 fn told(error: &serde_json::Error) -> String {
     let text = error.to_string();
     match text.split_once(" at line 1 column ") {

@@ -130,7 +130,7 @@ pub(super) fn take(word: &str, from: &impl Get) -> Result<Kind, Wrong> {
     Ok(Kind::Memory { event, range })
 }
 
-/// What is not asked for is null in the file.
+/// Returns `None`, null in the file, for 0: not asked for.
 fn some(bytes: Bytes) -> Option<Bytes> {
     (bytes.0 > 0).then_some(bytes)
 }

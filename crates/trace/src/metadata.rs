@@ -6,7 +6,7 @@ use stopgap_events::range::AddressRange;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_events::words;
 
-/// What the times of a trace count.
+/// The clock of a trace's times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Clock {
@@ -37,23 +37,23 @@ pub struct Loss {
     pub count: u64,
 }
 
-/// What a trace says of itself. `None` is: not known.
+/// A trace's description of itself. `None` means unknown.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Metadata {
-    /// What the times count.
+    /// The clock of the times.
     pub clock: Option<Clock>,
     /// The kernel's id of the boot in which it was recorded.
     pub boot_id: Option<String>,
     /// The kernel it was recorded on: its release and its version, as `uname -rv` prints them.
     pub kernel: Option<String>,
-    /// What it is a trace of: a command line, or a workload with its parameters.
+    /// The subject: a command line, or a workload with its parameters.
     pub source: Option<String>,
     /// Size of a base page there.
     pub page_size: Option<Bytes>,
     /// Where a workload's mappings are to go.
     pub window: Option<AddressRange>,
-    /// What was lost; an empty list where nothing was.
+    /// The losses; an empty list where nothing was lost.
     pub losses: Option<Vec<Loss>>,
     /// Events that were switched on, by their kernel's names (`sched:sched_switch`, `PERF_RECORD_SWITCH`): of them, none
     /// in the trace means that there was none. Those that were wanted and are not here are in `missing`.
@@ -62,7 +62,7 @@ pub struct Metadata {
     /// CPU time of a thread between two samples of it; `None` where the trace does not say, or has no samples.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sample_period_ns: Option<Nanos>,
-    /// What could not be captured, and why.
+    /// Data that could not be captured, and why.
     pub missing: Vec<Missing>,
 }
 

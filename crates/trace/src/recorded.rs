@@ -1,4 +1,4 @@
-//! What a recorded program asked of its memory map, from its system calls.
+//! The requests of a recorded program to its memory map, from its system calls.
 
 mod call;
 mod space;
@@ -53,12 +53,12 @@ pub struct Recorded {
     exec: bool,
     /// The other processes, until this one has begun.
     others: Option<AddressSpaces>,
-    /// What it had from its parent.
+    /// Mappings that it inherited from its parent.
     inherited: Vec<(AddressRange, Protection, Merge)>,
     counts: Counts,
 }
 
-/// What is replayed otherwise, or not at all.
+/// Calls that are replayed in another way, or not at all.
 #[derive(Debug, Default)]
 struct Counts {
     cut: u64,
@@ -167,7 +167,7 @@ impl Recorded {
         }
     }
 
-    /// What another process does, whose child this one may be.
+    /// Follows another process, whose child this one may be.
     fn other(&mut self, event: &Event) {
         let Some(others) = &mut self.others else {
             return;
@@ -211,7 +211,7 @@ impl Recorded {
         self.map(range, length, kind, at(range.start), to);
     }
 
-    /// What the events so far say otherwise than it was, and what not at all.
+    /// Returns how the events so far differ from the recording, and what they leave out.
     #[must_use]
     pub fn missing(&self) -> Vec<Missing> {
         let c = &self.counts;
@@ -297,7 +297,7 @@ impl Recorded {
                     .map_or((Protection::Write, Merge::Never), |piece| {
                         (piece.protection, piece.merge)
                     });
-                // Of a shared mapping, an old length of 0 makes a second one.
+                // An old length of 0 makes a second mapping of a shared one.
                 let old = match old {
                     0 => None,
                     old => self.range(*start, *old),

@@ -12,19 +12,16 @@
 //! kernel's `TP_printk` of each event, libtraceevent's plug-in for scheduling events.
 //!
 //! * `header`: what stands before an event's fields. `fields`: `name=value`.
-//! * `kinds`, `sched`, `memory`, `waits`: what an event means.
+//! * `events`: switches, system calls and requests to disks; the others are those of [`crate::kernel_event`].
 //! * `held`: stacks, which come after their events. `context`: names and processes.
 //! * `told`: losses, and what was passed over.
 
 mod context;
+mod events;
 mod fields;
 mod header;
 mod held;
-mod kinds;
-mod memory;
-mod sched;
 mod told;
-mod waits;
 
 use std::io::{BufRead, Read};
 
@@ -88,7 +85,7 @@ pub struct Reader<R> {
     told: Told,
     /// Whether the event before was passed over: a line that is none may belong to it.
     passed: bool,
-    /// What ends it, once the events before it were given.
+    /// The end or the error that follows the events before it.
     end: Option<Option<Error>>,
 }
 
@@ -108,7 +105,7 @@ impl<R: BufRead> Reader<R> {
         }
     }
 
-    /// What the text says of itself, and what of it is passed over.
+    /// Returns the text's description of itself, and what of it the reader passes over.
     #[must_use]
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
@@ -193,14 +190,14 @@ impl<R: BufRead> Reader<R> {
         }
         self.window.header(header.tool, header.cpu);
         self.passed = false;
-        self.context.tid = header.tid;
+        self.context.tasks.tid = header.tid;
         if header.tool == Tool::Perf {
             self.window.open = true;
             if let (Some(tid), Some(pid)) = (header.tid, header.pid) {
-                self.context.process(tid, Some(pid));
+                self.context.tasks.process(tid, Some(pid));
             }
         }
-        let kind = if kinds::is_sample(header.event) {
+        let kind = if events::is_sample(header.event) {
             let stack = Stack::new(perf_frame(header.fields).as_deref());
             Some(Kind::Sample { stack })
         } else if header.fields.contains("[FAILED TO PARSE]") {
@@ -212,7 +209,7 @@ impl<R: BufRead> Reader<R> {
             self.told.lose("perf's buffers".to_owned(), count);
             None
         } else {
-            match kinds::make(header.event, header.fields, &mut self.context) {
+            match events::make(header.event, header.fields, &mut self.context) {
                 Some(made) => made.map_err(|why| format!("event {}: {why}", header.event))?,
                 None => {
                     self.told.skipped(header.event);

@@ -45,7 +45,7 @@ use instance::Instance;
 pub(crate) use window::exclude_ourselves;
 pub use window::{Taken, Window, complete_from};
 
-/// What is to be captured, and where to.
+/// The events to capture, and the place for them.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Which events.
@@ -54,7 +54,7 @@ pub struct Options {
     pub buffer: Option<Bytes>,
     /// The folder of pages, to be made.
     pub spool: PathBuf,
-    /// What it is a trace of, for its metadata.
+    /// The subject of the trace, for its metadata.
     pub source: String,
 }
 
@@ -230,7 +230,7 @@ impl<'j, 's> Capture<'j, 's> {
         Ok(())
     }
 
-    /// Captures from now on every thread of the process `pid`, and what they fork.
+    /// Begins to capture every thread of the process `pid`, and what they fork.
     ///
     /// # Errors
     /// [`stopgap_kernel::Error::NoProcess`] where there is no such process; where the description
@@ -400,7 +400,7 @@ impl<'j, 's> Capture<'j, 's> {
         Ok(spool)
     }
 
-    /// What is already known not to be captured.
+    /// Returns the gaps that are already known.
     #[must_use]
     pub fn missing(&self) -> &[Missing] {
         &self.description.metadata.missing

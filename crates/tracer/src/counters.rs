@@ -45,7 +45,7 @@ pub const COUNTERS: &str = "counters.jsonl";
 const ROUND: Nanos = Nanos::millis(100);
 /// The longest that a last look at everything may take.
 const LAST_LOOK: Nanos = Nanos::millis(100);
-/// Faults that are told one by one.
+/// Faults that are reported one by one.
 const FAULTS: usize = 10;
 
 /// Counters of a recording that runs.
@@ -57,7 +57,7 @@ pub struct Counters<'s> {
     work: VecDeque<Job>,
     next_round: Nanos,
     share: Share,
-    /// What each has been last, by process.
+    /// The last value of each counter, by process.
     known: HashMap<(Option<u32>, &'static str), i64>,
     missing: Vec<Missing>,
 }
@@ -109,7 +109,7 @@ impl<'s> Counters<'s> {
     /// Reads what is due and what there is time for; to be called often.
     ///
     /// # Errors
-    /// What the system says of writing to the spool.
+    /// Where writing to the spool fails; the system's reason.
     pub fn step(&mut self) -> Result<()> {
         let now = self.system.now();
         if self.work.is_empty() && now >= self.next_round {
@@ -131,7 +131,7 @@ impl<'s> Counters<'s> {
     /// Looks at everything a last time, as far as that is soon done. What could not be counted.
     ///
     /// # Errors
-    /// What the system says of writing to the spool.
+    /// Where writing to the spool fails; the system's reason.
     pub fn finish(&mut self) -> Result<Vec<Missing>> {
         self.work.clear();
         self.begin_round();
@@ -146,10 +146,10 @@ impl<'s> Counters<'s> {
         Ok(std::mem::take(&mut self.missing))
     }
 
-    /// The command `pid` has ended: what wait4(2) said of it and of its children that it waited for.
+    /// Writes the rusage that wait4(2) returned for the command `pid` and the children that it waited for.
     ///
     /// # Errors
-    /// What the system says of writing to the spool.
+    /// Where writing to the spool fails; the system's reason.
     pub fn ended(&mut self, pid: u32, ended: &Ended) -> Result<()> {
         for (name, value) in [
             (names::RUSAGE_VOLUNTARY, ended.switches.voluntary),
@@ -306,7 +306,7 @@ impl<'s> Counters<'s> {
         flushed.map_err(|error| Error::file(&self.path, error))
     }
 
-    /// Each is told once; of very many the first.
+    /// Each is reported once; of very many only the first ones.
     fn lacks(&mut self, what: String, why: String) {
         let said = self.missing.iter().any(|missing| missing.what == what);
         if !said && self.missing.len() < FAULTS {
@@ -315,7 +315,7 @@ impl<'s> Counters<'s> {
     }
 }
 
-/// The rows of a spool as a source of its trace. A row that is cut off, as by a full disk, is told, and
+/// The rows of a spool as a source of its trace. A row that is cut off, as by a full disk, is reported, and
 /// nothing comes after it.
 pub struct Rows {
     reader: lines::Reader<BufReader<File>>,

@@ -1,47 +1,47 @@
 //! From records of the kernel to events of a trace.
 //!
-//! Each event of the kernel is a *source*: the fields that it must have and those that it may have,
-//! found by name in this kernel's format when the decoder is made, and what they mean together. A
-//! field that is gone is a `missing` with its name; without one that it must have, the whole event is.
+//! What an event's fields mean, [`stopgap_trace::kernel_event`] says; `record` finds them by name in this kernel's format,
+//! and has the events that texts print in other ways. A field that is gone is a `missing` with its name; without one
+//! that it must have, the whole event is.
 
-mod context;
-mod io;
-mod locks;
-mod memory;
-mod reclaim;
-mod sched;
-mod source;
-mod syscalls;
+mod record;
 
 use std::collections::HashMap;
 
 use stopgap_events::machine::Missing;
 use stopgap_events::units::Nanos;
-use stopgap_trace::{Event, Kind};
+use stopgap_trace::kernel_event::{KERNEL_EVENTS, Made, Tasks};
+use stopgap_trace::{Event, Kind, Stack, Text};
 
 use crate::description::Description;
 use crate::error::{Error, Result};
 use crate::events::{EventSet, STACK, SWITCH};
 use crate::format::{Field, Format};
+use crate::print::Names;
 use crate::symbols::Symbols;
-use context::Context;
-use source::{Fields, Number, Short, Source};
+use record::{Meanings, NamedField, OWN_EVENTS, Record};
 
 /// Makes events of records. They must come in the order of time over all CPUs: names and processes
 /// of threads are learned on the way.
 pub struct Decoder {
-    sources: HashMap<u16, Known>,
+    sources: HashMap<u16, Source>,
     /// The ids of a switch and of a stack.
     switch: Option<u16>,
     stack: Option<StackFormat>,
-    context: Context,
+    meanings: Meanings,
+    tasks: Tasks,
 }
 
-struct Known {
-    name: String,
+/// How records with one id are decoded.
+struct Source {
+    /// The event's name, with its system.
+    event: String,
     common_pid: Option<Field>,
-    source: Box<dyn Source>,
+    fields: Vec<NamedField>,
+    make: Make,
 }
+
+type Make = Box<dyn Fn(&Record<'_>, &mut Tasks) -> Made + Send>;
 
 /// Where a stack is in its record.
 struct StackFormat {
@@ -56,7 +56,7 @@ const DEEPEST: u64 = 512;
 
 impl Decoder {
     /// A decoder of what `description` describes, with what it will not be able to decode.
-    /// An event whose format is not there is not spoken of: whoever captured says why.
+    /// Events without a format are left out: the capture has the reason.
     ///
     /// # Errors
     /// Where a format cannot be understood.
@@ -68,45 +68,58 @@ impl Decoder {
             text.map(|text| Format::parse(&format!("format of {name}"), text))
                 .transpose()
         };
-        for event in EventSet::All.events() {
-            let name = event.to_string();
-            let Some(format) = format(&name)? else {
+        for name in EventSet::All.events() {
+            let event = name.to_string();
+            let Some(format) = format(&event)? else {
                 continue;
             };
-            let mut fields = Fields::new(&name, &format, &mut missing);
-            if let Some(source) = make(event.event, &mut fields) {
-                let common_pid = fields.may("common_pid");
-                let known = Known {
-                    name: name.clone(),
-                    common_pid,
-                    source,
-                };
-                if let Some(other) = sources.insert(format.id, known) {
-                    let why = format!("it has the ID {} of {}", format.id, other.name);
-                    return Err(Error::description(format!("format of {name}"), why));
-                }
+            let Some((need, may, make)) = meaning(name.event) else {
+                continue;
+            };
+            let Some(fields) = fields(&event, &format, need, may, &mut missing) else {
+                continue;
+            };
+            let common_pid = field(&event, &format, "common_pid", &mut missing);
+            let source = Source {
+                event: event.clone(),
+                common_pid,
+                fields,
+                make,
+            };
+            if let Some(other) = sources.insert(format.id, source) {
+                let why = format!("it has the ID {} of {}", format.id, other.event);
+                return Err(Error::description(format!("format of {event}"), why));
             }
         }
         let mut stack = None;
-        if let Some(format) = format(&STACK.to_string())? {
-            let name = STACK.to_string();
-            let mut fields = Fields::new(&name, &format, &mut missing);
-            if let Some(caller) = fields.need("caller") {
-                stack = Some(StackFormat {
-                    id: format.id,
-                    common_pid: fields.may("common_pid"),
-                    size: fields.may("size"),
-                    caller,
-                });
-            }
+        let name = STACK.to_string();
+        if let Some(format) = format(&name)?
+            && let Some(caller) = needed(&name, &format, "caller", &mut missing)
+        {
+            stack = Some(StackFormat {
+                id: format.id,
+                common_pid: field(&name, &format, "common_pid", &mut missing),
+                size: field(&name, &format, "size", &mut missing),
+                caller,
+            });
         }
         let switch = format(&SWITCH.to_string())?.map(|format| format.id);
-        let decoder = Decoder {
+        let mut decoder = Decoder {
             sources,
             switch,
             stack,
-            context: Context::new(description, symbols),
+            meanings: Meanings {
+                symbols,
+                syscalls: description.syscalls.clone(),
+                migrate_types: description.migrate_types.clone(),
+            },
+            tasks: Tasks::default(),
         };
+        for task in &description.tasks {
+            let comm = task.comm.as_deref().map(Text::from);
+            decoder.tasks.name(task.tid, comm.as_ref());
+            decoder.tasks.process(task.tid, Some(task.pid));
+        }
         Ok((decoder, missing))
     }
 
@@ -146,37 +159,47 @@ impl Decoder {
         let Some(&id) = record.first_chunk() else {
             return Err(format!("a record of {} bytes", record.len()));
         };
-        let Some(known) = self.sources.get(&u16::from_le_bytes(id)) else {
+        let Some(source) = self.sources.get(&u16::from_le_bytes(id)) else {
             return Ok(None);
         };
-        let tid = known.common_pid.u32(record);
-        self.context.tid = tid;
-        self.context.stack.clear();
-        if let (Some(format), Some(stack)) = (&self.stack, stack) {
-            format.read(stack, &mut self.context.stack);
-        }
-        let kind = known.source.kind(record, &mut self.context);
-        let kind = kind.map_err(|Short| {
-            let (name, length) = (&known.name, record.len());
+        let number = |field: &Option<Field>| field.as_ref()?.signed(record);
+        let tid = number(&source.common_pid).and_then(|tid| u32::try_from(tid).ok());
+        self.tasks.tid = tid;
+        let fields = Record {
+            bytes: record,
+            fields: &source.fields,
+            meanings: &self.meanings,
+        };
+        let made = (source.make)(&fields, &mut self.tasks).map_err(|_| {
+            let (name, length) = (&source.event, record.len());
             format!("event {name}: a record of {length} bytes ends before its fields")
         })?;
-        Ok(kind.map(|kind| {
-            let task = tid.and_then(|tid| self.context.task(tid));
-            Event {
-                time: Nanos(time),
-                cpu: Some(cpu),
-                pid: task.and_then(|task| task.pid),
-                tid,
-                comm: task.and_then(|task| task.comm.clone()),
-                kind,
-            }
+        let Some(mut kind) = made else {
+            return Ok(None);
+        };
+        if let Kind::Switch { stack: at, .. } = &mut kind
+            && let (Some(format), Some(stack)) = (&self.stack, stack)
+        {
+            *at = format.read(stack, &mut self.meanings.symbols);
+        }
+        let task = tid.and_then(|tid| self.tasks.task(tid));
+        Ok(Some(Event {
+            time: Nanos(time),
+            cpu: Some(cpu),
+            pid: task.and_then(|task| task.pid),
+            tid,
+            comm: task.and_then(|task| task.comm.clone()),
+            kind,
         }))
     }
 }
 
 impl StackFormat {
-    fn read(&self, record: &[u8], to: &mut Vec<u64>) {
+    /// Returns the stack in a record, without the functions that wrote it.
+    fn read(&self, record: &[u8], symbols: &mut Symbols) -> Option<Stack> {
         const WORD: usize = 8;
+        /// Function below which a stack at a switch is of interest.
+        const SCHEDULE: &str = "__schedule";
         let declared = self.size.as_ref().map_or(Some(DEEPEST), |size| {
             let size = size.signed(record)?;
             u64::try_from(size).ok()
@@ -187,22 +210,71 @@ impl StackFormat {
             self.caller.element(record, WORD, index)
         });
         // Older kernels end a stack by all ones.
-        to.extend(frames.take_while(|&frame| frame != u64::MAX && frame != 0));
+        let frames = frames.take_while(|&frame| frame != u64::MAX && frame != 0);
+        let frames: Vec<u64> = frames.collect();
+        let own = frames.iter().position(|&address| {
+            let name = symbols.function(address);
+            name.is_some_and(|name| &**name == SCHEDULE)
+        });
+        (!frames.is_empty()).then(|| symbols.stack(&frames[own.unwrap_or(0)..]))
     }
 }
 
-/// The source for the event of that name.
-fn make(event: &str, fields: &mut Fields<'_>) -> Option<Box<dyn Source>> {
-    sched::make(event, fields)
-        .or_else(|| syscalls::make(event, fields))
-        .or_else(|| memory::make(event, fields))
-        .or_else(|| reclaim::make(event, fields))
-        .or_else(|| locks::make(event, fields))
-        .or_else(|| io::make(event, fields))
+type FieldNames = &'static [&'static str];
+
+/// Returns the fields that an event must and may have, and what they mean; `None` for an event that has no kind.
+fn meaning(event: &str) -> Option<(FieldNames, FieldNames, Make)> {
+    if let Some(known) = KERNEL_EVENTS.iter().find(|known| known.name == event) {
+        let make = known.make;
+        let make: Make = Box::new(move |record, tasks| make(record, tasks));
+        return Some((known.need, known.may, make));
+    }
+    let &(_, need, may, make) = OWN_EVENTS.iter().find(|(name, ..)| *name == event)?;
+    Some((need, may, Box::new(make)))
 }
 
-/// What a source makes of a record.
-type Made = std::result::Result<Option<Kind>, Short>;
+/// Finds the fields of an event; `None` where one is gone that it must have.
+fn fields(
+    event: &str,
+    format: &Format,
+    need: FieldNames,
+    may: FieldNames,
+    missing: &mut Vec<Missing>,
+) -> Option<Vec<NamedField>> {
+    let named = |name, field| NamedField {
+        name,
+        field,
+        names: Names::of(&format.print, name),
+    };
+    let mut fields = Vec::new();
+    for &name in need {
+        fields.push(named(name, Some(needed(event, format, name, missing)?)));
+    }
+    for &name in may {
+        fields.push(named(name, field(event, format, name, missing)));
+    }
+    Some(fields)
+}
+
+/// Finds a field without which the event says nothing.
+fn needed(event: &str, format: &Format, name: &str, missing: &mut Vec<Missing>) -> Option<Field> {
+    let field = format.field(name).cloned();
+    if field.is_none() {
+        let why = format!("this kernel's has no field {name}, which says what it is about");
+        missing.push(Missing::new(format!("event {event}"), why));
+    }
+    field
+}
+
+/// Finds a field without which the event says less.
+fn field(event: &str, format: &Format, name: &str, missing: &mut Vec<Missing>) -> Option<Field> {
+    let field = format.field(name).cloned();
+    if field.is_none() {
+        let what = format!("field {name} of event {event}");
+        missing.push(Missing::new(what, "not in this kernel's format"));
+    }
+    field
+}
 
 #[cfg(test)]
 mod tests;

@@ -33,14 +33,14 @@ pub struct Description {
     pub migrate_types: Vec<String>,
     /// Threads that were there when the capture began.
     pub tasks: Vec<TaskName>,
-    /// What processes had mapped when the capture began.
+    /// The mappings of processes when the capture began.
     pub layouts: Vec<Layout>,
     /// CPUs of which there are pages.
     pub cpus: Vec<u32>,
-    /// What there is of perf's records.
+    /// Description of perf's records.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub perf: Option<PerfDescription>,
-    /// What the trace will say of itself; its losses come at the end.
+    /// The metadata of the trace; its losses come at the end.
     pub metadata: Metadata,
 }
 
@@ -55,7 +55,7 @@ pub struct TaskName {
     pub comm: Option<String>,
 }
 
-/// What a process has mapped.
+/// The mappings of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout {
     /// The process.

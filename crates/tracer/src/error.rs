@@ -13,7 +13,7 @@ pub enum Error {
     Description {
         /// Which.
         file: String,
-        /// What is wrong, with the field where it is one.
+        /// The fault, with its field where it has one.
         why: String,
     },
     /// A file of a spool could not be read or written.
@@ -21,7 +21,7 @@ pub enum Error {
     File {
         /// Which.
         file: String,
-        /// What the system said.
+        /// The system's reason.
         source: io::Error,
     },
     /// A call of the system failed.

@@ -5,9 +5,9 @@ use stopgap_events::words;
 /// How much is captured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventSet {
-    /// Who runs, who wakes whom, who is made and ends.
+    /// Switches, wake-ups, and the life of threads.
     Scheduling,
-    /// That, and system calls, memory, locks, block I/O, fences, and the stack of who blocks.
+    /// That, and system calls, memory, locks, block I/O, fences, and the stacks of blocking threads.
     All,
 }
 
@@ -41,7 +41,7 @@ const SCHEDULING: &[EventName] = names! {
     "task": "task_newtask";
 };
 
-/// What [`EventSet::All`] has more. Of kswapd nothing: it is nobody's child, and processes are followed.
+/// The events that [`EventSet::All`] adds. kswapd has none: the capture follows processes, and kswapd is no child of any.
 const MORE: &[EventName] = names! {
     "raw_syscalls": "sys_enter" "sys_exit";
     "mmap": "vm_unmapped_area";

@@ -50,7 +50,7 @@ mod tests {
 
     use super::*;
 
-    /// What the kernel makes of a filter: `&&` binds stronger than `||`.
+    /// The kernel's reading of a filter: `&&` binds stronger than `||`.
     fn holds(filter: &str, id: u32) -> bool {
         let (value, rest) = any(filter, id);
         assert_eq!(rest, "", "{filter}");

@@ -25,7 +25,7 @@ const STAMP_BITS: u32 = 59;
 /// `RB_MISSED_EVENTS`, `RB_MISSED_STORED`: flags in `commit`.
 const MISSED: u64 = 1 << 31;
 const MISSED_STORED: u64 = 1 << 30;
-/// What of `commit` is the length.
+/// The bits of `commit` that are the length.
 const COMMIT: u64 = (1 << 20) - 1;
 /// Bytes before a page's data; kernels have 16.
 const LARGEST_HEADER: usize = 256;
@@ -133,7 +133,7 @@ pub enum Lost {
 pub struct Page<'p> {
     /// When it begins, in ns on the clock of the buffer.
     pub time: u64,
-    /// What was lost before it.
+    /// The events lost before it.
     pub lost: Option<Lost>,
     records: &'p [u8],
     header: usize,

@@ -1,7 +1,7 @@
 //! System calls that take too long, seen while they happen: a second, small instance of tracefs with
 //! the begin and end of some calls alone, whose few pages are read a few times a second.
 //!
-//! The cost is a comparison of numbers at each system call of who is watched, and an event of 64
+//! The cost is a comparison of numbers at each system call of a watched thread, and an event of 64
 //! bytes at begin and end of a chosen call.
 
 mod tracker;
@@ -30,7 +30,7 @@ const BUFFER: Bytes = Bytes::kib(512);
 /// Pages of one CPU in one look: more is a flood of calls, of which the rest waits for the next look.
 const MOST_PAGES: usize = 512;
 
-/// A watched call: its name and from when on it is slow.
+/// A watched call: its name and the duration above which it is slow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limit {
     /// The kernel's name, as `mmap`.
@@ -173,7 +173,7 @@ impl<'j, 's> SlowCalls<'j, 's> {
     }
 
     /// Calls that have turned out to be slow since the last look: ended, or still open. One that is
-    /// still open is told once, and again when it has ended.
+    /// still open is reported once, and again when it has ended.
     ///
     /// # Errors
     /// As read(2) of the pages.
@@ -185,7 +185,7 @@ impl<'j, 's> SlowCalls<'j, 's> {
                 let Some(length) = pipe.next(&mut self.page)? else {
                     break;
                 };
-                // What cannot be understood is as good as lost.
+                // A record that cannot be understood is as good as lost.
                 let Ok(page) = self.layout.page(&self.page[..length]) else {
                     lost = true;
                     continue;
@@ -224,7 +224,7 @@ impl<'j, 's> SlowCalls<'j, 's> {
         let mut slow = self.tracker.take(&steps);
         let system = self.system;
         let is_in = |tid: u32, number: u32| {
-            // The first word is the number of the call, or "running" for who has a CPU.
+            // The first word is the number of the call, or "running" for a thread on a CPU.
             let text = read_lossy(system, format!("/proc/{tid}/syscall"));
             text.is_ok_and(|text| {
                 let word = text.split_whitespace().next();

@@ -49,9 +49,9 @@ pub fn pages_of(cpu: u32) -> String {
 /// How a capture ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
-    /// What was lost, by the kernel's count.
+    /// The losses, by the kernel's count.
     pub losses: Vec<Loss>,
-    /// What could not be captured, beside what the description says.
+    /// Gaps of the capture, beside those of the description.
     #[serde(default)]
     pub missing: Vec<Missing>,
 }
@@ -76,7 +76,7 @@ pub struct Spool {
     watch: Option<Watch>,
 }
 
-/// What is asked while the files of a spool are read.
+/// Called while the files of a spool are read.
 #[derive(Clone)]
 struct Watch {
     /// Bytes read so far, of all files.
@@ -160,7 +160,7 @@ impl Spool {
             .sum()
     }
 
-    /// Returns the files that its description names and that are not there, each with the CPU whose events were in it.
+    /// Returns the missing files that its description names, each with the CPU whose events were in it.
     #[must_use]
     pub fn absent(&self) -> Vec<(u32, String)> {
         let absent =
@@ -238,7 +238,7 @@ impl Spool {
         file.map_err(|error| Error::file(&self.folder.path().join(name), error))
     }
 
-    /// What it is a capture of.
+    /// Returns the description of the capture.
     #[must_use]
     pub fn description(&self) -> &Description {
         &self.description

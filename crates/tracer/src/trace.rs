@@ -27,19 +27,19 @@ pub trait Source {
     /// last.
     ///
     /// # Errors
-    /// What the system says of reading. What is wrong with the bytes is told by [`Source::tell`].
+    /// Where reading fails; the system's reason. [`Source::tell`] reports faults in the bytes.
     fn next_event(&mut self) -> Result<Option<Event>>;
 
     /// What it says of itself, complete when [`Source::next_event`] has given `None`.
     fn tell(&self) -> Told;
 }
 
-/// What a source says of itself.
+/// A source's report of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Told {
     /// Losses that its own bytes speak of.
     pub losses: Vec<Loss>,
-    /// What it could not give.
+    /// Data that it could not give.
     pub missing: Vec<Missing>,
 }
 
@@ -48,7 +48,7 @@ pub struct Trace {
     sources: Vec<Box<dyn Source>>,
     /// The next event of each source, which waits in `next`.
     heads: BinaryHeap<Reverse<(u64, usize)>>,
-    /// What was mapped before the first event.
+    /// The mappings before the first event.
     layout: VecDeque<Event>,
     next: Vec<Option<Event>>,
     metadata: Metadata,
@@ -57,14 +57,14 @@ pub struct Trace {
     balance: Option<Balance>,
 }
 
-/// What was passed over.
+/// Damage that was passed over.
 #[derive(Default)]
 pub(crate) struct Damage {
     said: Vec<Missing>,
     more: u64,
 }
 
-/// Damage that is told piece by piece; the rest is counted.
+/// Damage that is reported piece by piece; the rest is counted.
 const PIECES: usize = 20;
 
 impl Damage {
@@ -122,7 +122,7 @@ impl Trace {
         self
     }
 
-    /// The same, whose switches perf alone tells of: what rusage counts more is said to be missing.
+    /// The same, with switches from perf only: those that rusage counts in addition are reported as missing.
     #[must_use]
     pub fn balanced(mut self) -> Trace {
         self.balance = Some(Balance::default());
@@ -132,7 +132,7 @@ impl Trace {
     /// The next event; `None` after the last.
     ///
     /// # Errors
-    /// What the system says of reading.
+    /// Where reading fails; the system's reason.
     pub fn next_event(&mut self) -> Result<Option<Event>> {
         if let Some(event) = self.layout.pop_front() {
             return Ok(Some(event));
@@ -184,7 +184,7 @@ impl Trace {
         }
         let lacks = self.balance.as_ref().and_then(Balance::missing);
         metadata.missing.extend(lacks);
-        // Of a recording that was cut off, none that is known is not none.
+        // A recording that was cut off may have lost events that nobody counted.
         metadata.losses = (self.end.is_some() || !losses.is_empty()).then_some(losses);
         metadata
     }
@@ -192,7 +192,7 @@ impl Trace {
     /// Writes all as a trace file; how many events of each kind.
     ///
     /// # Errors
-    /// What the system says of reading or writing.
+    /// Where reading or writing fails; the system's reason.
     pub fn write<W: Write + Send>(mut self, out: W) -> Result<Written<W>> {
         let mut writer = file::Writer::new(out)?;
         let mut counts = BTreeMap::new();
@@ -209,12 +209,12 @@ impl Trace {
     }
 }
 
-/// What was written.
+/// The events that were written.
 #[derive(Debug)]
 pub struct Written<W> {
     /// To what.
     pub out: W,
-    /// What the trace says of itself.
+    /// The trace's metadata.
     pub metadata: Metadata,
     /// Events by the word of their kind.
     pub counts: BTreeMap<&'static str, u64>,

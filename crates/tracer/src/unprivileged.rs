@@ -22,7 +22,7 @@ use crate::description::{Description, SCHEMA};
 use crate::error::{Error, Result};
 use crate::spool::{DESCRIPTION, END, End, Spool};
 
-/// What perf is asked to record of a process, as perf_event_open(2) calls it.
+/// The events that perf records of a process, as perf_event_open(2) calls them.
 const RECORDS: [&str; 4] = [
     "PERF_RECORD_SWITCH",
     "PERF_RECORD_FORK",
@@ -100,7 +100,7 @@ impl<'s> Unprivileged<'s> {
         self.description.metadata.missing.push(missing);
     }
 
-    /// Records from now on every thread of the process `pid`, and what they fork.
+    /// Begins to record every thread of the process `pid`, and what they fork.
     ///
     /// # Errors
     /// [`stopgap_kernel::Error::NoProcess`] where there is no such process;

@@ -12,14 +12,14 @@ use std::fmt;
 use super::{Snapshot, Zone, sum, unusable_index};
 use crate::units::Pages;
 
-/// What stands under `missing` where the layout is apart from the free blocks.
+/// The entry under `missing` for a layout that is apart from the free blocks.
 pub const LAYOUT_OF_SAME_MOMENT: &str = "layout and free blocks of the same moment";
 /// What stands under `missing` where the migrate types are apart from the free blocks.
 pub const TYPES_OF_SAME_MOMENT: &str = "free blocks by migrate type of the same moment";
 
 /// How far the unusable indices of all memory may be apart.
 const INDEX_APART: f64 = 0.02;
-/// Of a zone's managed pages, one in so many may be free in one reading and not in the other.
+/// One in this many of a zone's managed pages may be free in one reading and not in the other.
 const ONE_IN: u64 = 50;
 
 /// A zone of which two readings of what is free are further apart than the time between them explains.

@@ -25,7 +25,7 @@ pub fn blocks_in(start: u64, pages: u64, most: u32) -> impl Iterator<Item = Bloc
     })
 }
 
-/// The unusable-free-space index of each order, of free blocks by order from 0 on: the share of
+/// The unusable-free-space index of each order, of free blocks by order, starting at order 0: the share of
 /// the free pages that are in blocks smaller than the order; 1 where nothing is free.
 ///
 /// `index = (free pages - sum over k >= order of blocks(k) * 2^k) / free pages`, as

@@ -1,6 +1,6 @@
 use crate::words;
 
-/// What a page is, as far as the kernel tells.
+/// The use of a page, as far as the kernel shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// In a free block of the buddy system. (A free page that a CPU keeps for itself is
@@ -14,7 +14,7 @@ pub enum Kind {
     Shmem,
     /// Unevictable: mlock, `SHM_LOCK`, ramfs. Stays in memory, but may be moved.
     Locked,
-    /// The kernel's: slab, page tables, buffers of drivers, whatever has no other sign.
+    /// The kernel's: slab, page tables, buffers of drivers, and all that has no other sign.
     Kernel,
     /// In the hugetlb pool, in use or not.
     Hugetlb,

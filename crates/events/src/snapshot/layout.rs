@@ -8,7 +8,7 @@ use crate::units::Pages;
 
 /// Pages that one string of a layout describes; the last of a zone describes what is left.
 /// 128 MiB of 4 KiB pages: long enough that memory in one piece takes little text, short enough
-/// that a fault in a file is told with its place.
+/// that a fault in a file is reported with its place.
 pub(super) const SECTION: u64 = 1 << 15;
 
 /// What each page of a zone is: run-length text, a string for each 32,768 pages, each run its
@@ -27,7 +27,7 @@ pub struct Run {
     pub start: u64,
     /// How many.
     pub pages: Pages,
-    /// What they are.
+    /// Their kind.
     pub kind: Kind,
 }
 
@@ -46,7 +46,7 @@ impl Layout {
     /// that are some, and as many pages as a section has.
     ///
     /// # Errors
-    /// What is wrong, and in which section.
+    /// The fault, and its section.
     pub(super) fn check(&self) -> Result<u64, String> {
         let mut total: u64 = 0;
         let mut sections = self.sections.iter().enumerate().peekable();

@@ -36,13 +36,13 @@ pub enum Error {
     Json(String),
     /// It is another document, or of a version that is not known here.
     Schema(String),
-    /// What it says cannot be; the text says where (zone, section) and why.
+    /// Its content is impossible; the text has the place (zone, section) and the reason.
     Wrong(String),
     /// Its base pages are of another size than is needed.
     PageSize {
-        /// What it has.
+        /// The schema found.
         has: Bytes,
-        /// What is needed.
+        /// The schema needed.
         needed: Bytes,
     },
 }
@@ -88,7 +88,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// What every document of ours has, of any version.
+/// The member that every document of ours has, in any version.
 #[derive(Deserialize)]
 struct Head {
     schema: String,
@@ -184,7 +184,7 @@ pub(super) fn up_to(input: impl Read, most: u64) -> Result<Vec<u8>, Error> {
     })
 }
 
-/// How serde's error is told.
+/// Returns serde's error in our words.
 fn json(error: &serde_json::Error) -> Error {
     if error.is_eof() {
         return Error::CutShort;

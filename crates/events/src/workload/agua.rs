@@ -10,7 +10,7 @@ use crate::units::Bytes;
 /// live, `drop` more are freed, from an offset of the loop's number, skipping `gap / 2`.
 ///
 /// The original runs 10 x 1,000 loops with a ceiling of 200,000, which is beyond the usual
-/// `vm.max_map_count`: here loops, ceiling and drop are parameters, and whoever carries it out
+/// `vm.max_map_count`: here loops, ceiling and drop are parameters, and the executor
 /// scales them and says so. The maps may merge with equal neighbours, as in the original, so
 /// fewer VMAs than mappings live.
 ///

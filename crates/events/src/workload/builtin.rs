@@ -72,7 +72,7 @@ impl Workload {
     /// The largest `n` that [`Workload::events`] is made for: with it the events take up to 1 GiB.
     pub const LARGEST_N: u32 = 1 << 26;
 
-    /// `n` where nothing else is said; where it may not be chosen, what it is.
+    /// The default `n`; the only one for workloads whose `n` is fixed.
     #[must_use]
     pub fn default_n(self) -> u32 {
         let of = |form| {
@@ -102,7 +102,7 @@ impl Workload {
         )
     }
 
-    /// Operations after the layout where nothing else is said. A map, an unmap and a change of
+    /// The default number of operations after the layout. A map, an unmap and a change of
     /// protection are one each; a touch is none. Those of `tight` are 200,000 replacements, those of `agua` some
     /// 210 loops: at 80, what its holes do to an old search has hardly begun.
     #[must_use]

@@ -4,7 +4,7 @@ use crate::random::Random;
 /// The frame that most of the workloads share: lay `n` ranges out, free some of them at random,
 /// then free one of the rest at random and map another in its place, in turn.
 ///
-/// A range is named by its slot, 0 to `n - 1`; whatever replaces it takes its name over. The
+/// A range is named by its slot, 0 to `n - 1`; its replacement takes over its name. The
 /// events come lazily; the memory that they need is four bytes a slot.
 pub(super) struct Churn<M> {
     stage: Stage,

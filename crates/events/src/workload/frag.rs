@@ -5,7 +5,7 @@ use crate::random::Random;
 use crate::range::AddressRange;
 use crate::units::Bytes;
 
-/// What a request of [`Frag`] asks beside its size.
+/// The demands of a [`Frag`] request beside its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asks {
     Nothing,
@@ -33,7 +33,7 @@ pub struct Frag {
 }
 
 impl Frag {
-    /// Ranges where nothing else is said.
+    /// The default number of ranges.
     pub const USUAL_N: u32 = 50_000;
 
     /// `n` ranges, then `operations` operations (a map is one and an unmap is one).
@@ -69,7 +69,7 @@ impl Frag {
     /// What is live when all `n` ranges are laid out and none is freed yet: the sum of the sizes
     /// that [`Frag::events`] lays out, not an expectation. Costs `n` random numbers.
     ///
-    /// Of 50,000 ranges with seed 1 it is 6,650,040,320 bytes.
+    /// For 50,000 ranges with seed 1 it is 6,650,040,320 bytes.
     #[must_use]
     pub fn peak(&self) -> Bytes {
         let [mut sizes, _, _] = streams(self.seed);

@@ -45,7 +45,7 @@ impl Freegap {
     }
 
     /// `rounds` rounds of `form` with pages of `page_size` bytes: the corrected form's maps are
-    /// two pages long, whatever a page is.
+    /// two pages long, for any page size.
     #[must_use]
     pub fn with_page_size(form: Form, rounds: u64, page_size: Bytes) -> Freegap {
         Freegap {

@@ -31,7 +31,7 @@ impl ManySizes {
     pub const SIZES: usize = 2_000;
     /// The largest of them at most, in pages of 4 KiB.
     pub const LARGEST_PAGES: u64 = 1 << LOG2_LARGEST;
-    /// Ranges live where nothing else is said.
+    /// The default number of live ranges.
     pub const USUAL_N: u32 = 25_000;
 
     /// `n` ranges live, then `operations` operations: a free, a map, a free ...
@@ -107,7 +107,7 @@ mod tests {
         assert!(seen.keys().all(|pages| sizes.binary_search(pages).is_ok()));
         assert!(seen.len() > 500, "{} sizes came", seen.len());
         let up_to = |most| seen.range(..=most).map(|(_, n)| n).sum::<u32>();
-        // Of the log-normal 51.0 % lie below 16.5 pages and 84.1 % below 16 e^1.3 = 58.7.
+        // 51.0 % of the log-normal lie below 16.5 pages and 84.1 % below 16 e^1.3 = 58.7.
         let share = |n| f64::from(n) / f64::from(requests);
         assert!((share(up_to(16)) - 0.510).abs() < 0.01);
         assert!((share(up_to(58)) - 0.840).abs() < 0.01);

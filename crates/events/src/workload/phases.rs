@@ -7,7 +7,7 @@ use crate::units::Bytes;
 
 /// A program that changes its mind: `n` ranges live, one freed at random and one mapped in turn.
 /// The sizes are a mix of [`Phases::SIZES`], equally likely, and every [`Phases::STEPS`] steps (a
-/// free and a map) there is a fresh mix, so that what was kept for the old sizes is of no use.
+/// free and a map) there is a fresh mix, so that ranges kept for the old sizes are useless.
 /// The sizes of a mix are drawn from 1 to 512 pages, their logarithm uniform; two may be equal.
 #[derive(Debug, Clone)]
 pub struct Phases {
@@ -21,7 +21,7 @@ impl Phases {
     pub const SIZES: usize = 16;
     /// Steps with one mix. The first also has the layout.
     pub const STEPS: u32 = 50_000;
-    /// Ranges live where nothing else is said.
+    /// The default number of live ranges.
     pub const USUAL_N: u32 = 10_000;
 
     /// `n` ranges live, then `operations` operations: a free, a map, a free ...

@@ -20,7 +20,7 @@ pub struct Sequential {
 impl Sequential {
     /// A buffer's largest size, in pages of 4 KiB.
     pub const LARGEST_PAGES: u64 = 1_024;
-    /// Buffers where nothing else is said.
+    /// The default number of buffers.
     pub const USUAL_N: u32 = 1_000;
 
     /// `n` buffers, then `operations` operations: a free, a map, a free ...

@@ -5,7 +5,7 @@ use crate::memory::{MemoryEvent, Placing};
 use crate::range::AddressRange;
 use crate::units::Bytes;
 
-/// What live bytes may lie below those laid out, at least.
+/// The least difference between the bytes laid out and the live bytes.
 const SPARE_PAGES: u64 = 256;
 
 /// Hardly any room: `n` ranges of 1 to 64 pages are always live in a window only a few per cent
@@ -28,7 +28,7 @@ pub struct Tight {
 }
 
 impl Tight {
-    /// Ranges where nothing else is said.
+    /// The default number of ranges.
     pub const USUAL_N: u32 = 20_000;
 
     /// `n` ranges in a window of `percent` per cent of their bytes (at least 100), then

@@ -8,7 +8,7 @@ use stopgap_events::units::Nanos;
 
 /// Above every process and thread id of Linux (2^22 at most): ids of what is neither.
 const MACHINE: u32 = 1 << 30;
-/// The threads of whom the trace does not say of which process they are.
+/// Threads whose process the trace does not name.
 const NO_PROCESS: u32 = MACHINE + 1;
 
 /// JSON in the Trace Event Format, object form, as `chrome://tracing`, Perfetto and Speedscope read
@@ -50,7 +50,7 @@ impl<W: Write> Chrome<W> {
     /// Begins the file, with what the trace says of itself. Give it a buffered writer.
     ///
     /// # Errors
-    /// What the operating system says of writing.
+    /// Where writing fails; the operating system's reason.
     pub fn new(mut out: W, metadata: &Metadata) -> io::Result<Chrome<W>> {
         out.write_all(b"{\"displayTimeUnit\":\"ns\",\"otherData\":")?;
         serde_json::to_writer(&mut out, metadata)?;

@@ -21,7 +21,7 @@ impl<W: Write> Csv<W> {
     /// Writes the line of names.
     ///
     /// # Errors
-    /// What the operating system says of writing.
+    /// Where writing fails; the operating system's reason.
     pub fn new(mut out: W) -> io::Result<Csv<W>> {
         let names: Vec<&str> = Column::ALL.iter().map(|column| column.name()).collect();
         writeln!(out, "{}", names.join(","))?;

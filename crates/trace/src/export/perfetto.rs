@@ -43,11 +43,11 @@ pub struct Perfetto<W> {
     tracks: HashMap<Described, u64>,
     names: HashMap<Track, Text>,
     interned: Interned,
-    /// What the trace says of itself, until the first event tells when.
+    /// The trace's description, until the first event gives it a time.
     metadata: Option<Metadata>,
 }
 
-/// What has a descriptor.
+/// The tracks that have a descriptor already.
 #[derive(PartialEq, Eq, Hash)]
 enum Described {
     Process(u32),
@@ -68,7 +68,7 @@ impl<W: Write> Perfetto<W> {
     }
 
     fn packet(&mut self, timestamp: Option<Nanos>, data: Data) -> io::Result<()> {
-        /// Of the message `Trace`, whose only field is packets (1, with a length).
+        /// Field 1 of the message `Trace`, its only one: a packet, with its length.
         const PACKET: u8 = 1 << 3 | 2;
         let (interned_data, cleared) = self.interned.take();
         let cleared = if cleared {
@@ -214,7 +214,7 @@ impl<W: Write> Perfetto<W> {
         })
     }
 
-    /// What the trace says of itself, as a point where it begins.
+    /// Writes the trace's description as a point at its beginning.
     fn about(&mut self, time: Nanos) -> io::Result<()> {
         let Some(metadata) = self.metadata.take() else {
             return Ok(());
@@ -293,7 +293,7 @@ impl<W: Write> Form for Perfetto<W> {
                 };
                 self.packet(Some(event.time), Data::PerfSample(sample))
             }
-            // Of no thread that Perfetto could know, or on no CPU.
+            // No thread that Perfetto could know, or no CPU.
             (
                 Kind::Sample { .. } | Kind::Switch { .. } | Kind::Waking { .. } | Kind::New { .. },
                 _,

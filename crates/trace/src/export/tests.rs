@@ -184,7 +184,7 @@ fn chrome(events: &[Event]) -> Json {
     serde_json::from_slice(&bytes).unwrap()
 }
 
-/// What is on each track must nest, in order of time; the slices that end.
+/// Checks that the slices of each track nest, in order of time; returns the number of slices that end.
 fn nested<'a>(entries: impl Iterator<Item = &'a Json>) -> Vec<(String, f64, f64)> {
     let mut open: HashMap<(u64, u64), Vec<(String, f64)>> = HashMap::new();
     let mut reached: HashMap<(u64, u64), f64> = HashMap::new();

@@ -1,4 +1,4 @@
-//! What a drawing of a trace shows, whatever file it becomes.
+//! A trace as lanes, slices and points, for every file format that draws them.
 
 mod name;
 mod order;
@@ -13,7 +13,7 @@ use stopgap_events::units::Nanos;
 /// Where something is shown.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Track {
-    /// What a thread does. Its process is what the trace said of it last.
+    /// A thread's lane. Its process is the one that the trace named last.
     Thread {
         /// Its process.
         pid: Option<u32>,
@@ -37,10 +37,10 @@ pub enum Track {
     Counter {
         /// The process that it counts for; `None`: the machine.
         pid: Option<u32>,
-        /// What it counts.
+        /// The counter's name.
         name: Text,
     },
-    /// What happens to no thread that is known.
+    /// Events of no known thread.
     Machine,
 }
 
@@ -58,7 +58,7 @@ pub struct Step<'a> {
     pub event: Option<&'a Event>,
 }
 
-/// What is drawn.
+/// The slice, point or value to draw.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
     /// A slice begins.
@@ -71,7 +71,7 @@ pub enum What {
     Count(i64),
 }
 
-/// What is written on a slice.
+/// The text on a slice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label {
     /// Its name.
@@ -85,20 +85,20 @@ pub trait Form {
     /// Draws.
     ///
     /// # Errors
-    /// What the operating system says of writing.
+    /// Where writing fails; the operating system's reason.
     fn step(&mut self, step: &Step<'_>) -> std::io::Result<()>;
 
     /// Draws an event of scheduling or a sample, of which every form has its own way; and hears of
     /// every other, before its steps. `track` is the one of its thread.
     ///
     /// # Errors
-    /// What the operating system says of writing.
+    /// Where writing fails; the operating system's reason.
     fn event(&mut self, event: &Event, track: &Track) -> std::io::Result<()>;
 
     /// Nothing comes after `end`, the time of the last event.
     ///
     /// # Errors
-    /// What the operating system says of writing.
+    /// Where writing fails; the operating system's reason.
     fn finish(self, end: Nanos) -> std::io::Result<()>;
 }
 

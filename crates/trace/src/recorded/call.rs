@@ -35,7 +35,7 @@ pub(crate) struct Mapping {
     pub(crate) access: u8,
     pub(crate) merge: Merge,
     pub(crate) placing: Placing,
-    /// Whether it is put where it is said, whatever is there.
+    /// Whether it replaces what is mapped at its address (`MAP_FIXED`).
     pub(crate) fixed: bool,
 }
 

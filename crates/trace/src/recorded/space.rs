@@ -3,13 +3,13 @@ use std::collections::BTreeMap;
 use stopgap_events::memory::{MapId, Merge, Protection};
 use stopgap_events::range::AddressRange;
 
-/// What is mapped, by address. No two pieces overlap.
+/// The mapped pieces, by address. No two overlap.
 #[derive(Debug, Default)]
 pub(super) struct Space {
     pieces: BTreeMap<u64, Piece>,
 }
 
-/// What one map took.
+/// The range that one map took.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Piece {
     pub(super) range: AddressRange,

@@ -1,5 +1,9 @@
 //! The fields of an event as the kernel prints them: `name=value name=value`.
 
+use std::borrow::Cow;
+
+use crate::kernel_event;
+
 /// What an event's line says after its name.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fields<'l>(pub(super) &'l str);
@@ -14,7 +18,7 @@ impl<'l> Fields<'l> {
         })
     }
 
-    /// The value of `name`, which has no space in it.
+    /// Returns the value of `name`, which has no space in it.
     pub(super) fn word(self, name: &str) -> Option<&'l str> {
         let value = self.find(name)?;
         let value = value.split([' ', '\t']).next()?;
@@ -22,7 +26,7 @@ impl<'l> Fields<'l> {
         (!value.is_empty()).then_some(value)
     }
 
-    /// The value of `name`, which goes up to `next`.
+    /// Returns the value of `name`, which goes up to `next`.
     pub(super) fn until(self, name: &str, next: &str) -> Option<&'l str> {
         let value = self.find(name)?;
         let end = value.match_indices(next).find(|&(at, _)| {
@@ -32,40 +36,171 @@ impl<'l> Fields<'l> {
         end.map(|(at, _)| value[..at].trim_end())
     }
 
-    /// The value of `name` as a number that is not negative.
-    pub(super) fn u64(self, name: &str) -> Option<u64> {
-        number(self.word(name)?)
-    }
-
+    /// Returns the value of `name` as a number that is neither negative nor larger than 32 bits.
     pub(super) fn u32(self, name: &str) -> Option<u32> {
-        u32::try_from(self.u64(name)?).ok()
+        u32::try_from(number(self.word(name)?)?).ok()
     }
 
-    pub(super) fn i64(self, name: &str) -> Option<i64> {
-        self.word(name)?.parse().ok()
-    }
-
+    /// Returns the value of `name` as a number.
     pub(super) fn i32(self, name: &str) -> Option<i32> {
         self.word(name)?.parse().ok()
     }
 
-    /// The value of `name` as an address: hexadecimal, with or without `0x`.
-    pub(super) fn address(self, name: &str) -> Option<u64> {
-        hexadecimal(self.word(name)?)
+    /// Returns the word after `label`, where labels have spaces in them.
+    fn after(self, label: &str) -> Option<&'l str> {
+        let (_, rest) = self.0.split_once(label)?;
+        rest.split_ascii_whitespace().next()
     }
 
-    /// `true`, `false`, or a number.
-    pub(super) fn flag(self, name: &str) -> Option<bool> {
-        match self.word(name)? {
-            "true" => Some(true),
+    /// Returns what stands between `open` and the next closing parenthesis.
+    fn within(self, open: &str) -> Option<&'l str> {
+        let (_, rest) = self.0.split_once(open)?;
+        rest.split(')').next().filter(|inside| !inside.is_empty())
+    }
+
+    fn first(self) -> Option<&'l str> {
+        self.0.split_ascii_whitespace().next()
+    }
+}
+
+/// A thread as libtraceevent's plug-in prints it: `name:tid [priority]`, and what follows.
+#[derive(Debug)]
+pub(super) struct Task<'l> {
+    pub(super) comm: &'l str,
+    pub(super) tid: u32,
+    pub(super) priority: Option<i32>,
+    pub(super) rest: &'l str,
+}
+
+impl<'l> Task<'l> {
+    pub(super) fn parse(text: &'l str) -> Option<Task<'l>> {
+        let (name, rest) = text.rsplit_once('[')?;
+        let (priority, rest) = rest.split_once(']')?;
+        let (comm, tid) = name.trim_end().rsplit_once(':')?;
+        Some(Task {
+            comm: comm.trim_start(),
+            tid: tid.parse().ok()?,
+            priority: priority.parse().ok(),
+            rest: rest.trim(),
+        })
+    }
+}
+
+/// A line, with its values under the names of the kernel's fields.
+pub(super) struct Line<'l> {
+    event: &'l str,
+    fields: Fields<'l>,
+}
+
+impl<'l> Line<'l> {
+    pub(super) fn new(event: &'l str, fields: &'l str) -> Line<'l> {
+        let fields = Fields(fields);
+        Line { event, fields }
+    }
+
+    /// Returns the label under which the line has a field.
+    pub(super) fn label<'n>(&self, name: &'n str) -> &'n str {
+        match (self.event, name) {
+            ("vm_unmapped_area", "length") => "len",
+            ("vm_unmapped_area", "low_limit") => "lo",
+            ("vm_unmapped_area", "high_limit") => "hi",
+            ("vm_unmapped_area", "align_mask") => "mask",
+            ("vm_unmapped_area", "align_offset") => "ofs",
+            ("mm_shrink_slab_start" | "mm_shrink_slab_end", "nid") => "nid: ",
+            ("mm_shrink_slab_start" | "mm_shrink_slab_end", "total_scan") => "total_scan ",
+            ("mm_shrink_slab_start", "gfp_flags") => "gfp_flags ",
+            ("mm_shrink_slab_end", "retval") => "return val ",
+            ("contention_begin", "flags") => "(flags=",
+            ("contention_end", "ret") => "(ret=",
+            ("mm_compaction_begin", "sync") => "mode",
+            _ => name,
+        }
+    }
+
+    /// Returns the value of a field as it is printed.
+    fn value(&self, name: &str) -> Option<&'l str> {
+        match self.label(name) {
+            "lock_addr" => self.fields.first(),
+            // The kernel's own spelling, since it prints the field.
+            "usec_delayed" => (self.fields.word("usect_delayed")).or(self.fields.word(name)),
+            label if label.ends_with(' ') => self.fields.after(label),
+            label if label.starts_with('(') => self.fields.within(label),
+            label => self.fields.word(label),
+        }
+    }
+
+    /// Returns the thread that is woken, where libtraceevent's plug-in printed the line: `a:1 [120] CPU:000`.
+    fn woken(&self) -> Option<Task<'l>> {
+        let plug_in = matches!(self.event, "sched_waking" | "sched_wakeup_new")
+            && self.fields.word("pid").is_none();
+        plug_in.then(|| Task::parse(self.fields.0)).flatten()
+    }
+}
+
+impl kernel_event::Fields for Line<'_> {
+    fn u64(&self, name: &str) -> Option<u64> {
+        number(self.value(name)?)
+    }
+
+    fn i64(&self, name: &str) -> Option<i64> {
+        self.value(name)?.parse().ok()
+    }
+
+    fn u32(&self, name: &str) -> Option<u32> {
+        match (name, self.woken()) {
+            ("pid", Some(task)) => Some(task.tid),
+            ("target_cpu", Some(task)) => task.rest.split_once("CPU:")?.1.trim().parse().ok(),
+            _ => u32::try_from(self.u64(name)?).ok(),
+        }
+    }
+
+    fn i32(&self, name: &str) -> Option<i32> {
+        match (name, self.woken()) {
+            ("prio", Some(task)) => task.priority,
+            _ => self.value(name)?.parse().ok(),
+        }
+    }
+
+    fn address(&self, name: &str) -> Option<u64> {
+        // The kernel has either in one field.
+        let error = (name == "addr").then(|| self.i64("err")).flatten();
+        match error {
+            Some(error) if error != 0 => Some(error.cast_unsigned()),
+            _ => hexadecimal(self.value(name)?),
+        }
+    }
+
+    fn flag(&self, name: &str) -> Option<bool> {
+        match self.value(name)? {
+            "true" | "sync" => Some(true),
             "false" => Some(false),
+            _ if name == "sync" => Some(false),
             word => number(word).map(|number| number != 0),
         }
     }
 
-    /// `found`, or that `name` has no such value.
-    pub(super) fn need<T>(name: &str, found: Option<T>) -> Result<T, String> {
-        found.ok_or_else(|| format!("no value that can be read for {name}"))
+    fn text(&self, name: &str) -> Option<Cow<'_, str>> {
+        let next = match name {
+            "comm" | "filename" => "pid",
+            "child_comm" => "child_pid",
+            "driver" => "timeline",
+            _ => "context",
+        };
+        let text = match self.woken() {
+            Some(task) => Some(task.comm),
+            None => self.fields.until(name, next),
+        };
+        text.map(Cow::Borrowed)
+    }
+
+    fn words(&self, name: &str) -> Option<Cow<'_, str>> {
+        self.value(name).map(Cow::Borrowed)
+    }
+
+    /// `super_cache_scan+0x0/0x1a0 000000..: nid: 0 ...`
+    fn function(&self, _: &str) -> Option<Cow<'_, str>> {
+        let name = self.fields.first()?.split('+').next()?;
+        (!name.is_empty()).then_some(Cow::Borrowed(name))
     }
 }
 
@@ -91,13 +226,11 @@ mod tests {
         let fields = Fields("comm=a b=c pid=7 child_comm=x y child_pid=0x1f mode=sync,");
         assert_eq!(fields.until("comm", "pid"), Some("a b=c"));
         assert_eq!(fields.until("child_comm", "child_pid"), Some("x y"));
-        assert_eq!(
-            (fields.u32("pid"), fields.u64("child_pid")),
-            (Some(7), Some(31))
-        );
+        assert_eq!(fields.u32("pid"), Some(7));
+        assert_eq!(fields.u32("child_pid"), Some(31));
         assert_eq!(fields.word("mode"), Some("sync"));
         assert_eq!((fields.word("id"), fields.word("c")), (None, None));
         assert_eq!(Fields("pid=").word("pid"), None);
-        assert_eq!(Fields("n=-3").i64("n"), Some(-3));
+        assert_eq!(Fields("n=-3").i32("n"), Some(-3));
     }
 }

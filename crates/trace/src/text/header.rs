@@ -1,4 +1,4 @@
-//! What stands before an event's own fields: who, where, when, and which event.
+//! The part of a line before an event's own fields: thread, CPU, time, and which event.
 //!
 //! ```text
 //! perf script       comm   pid[/tid] [cpu] secs.frac: [period] [system:]event: fields
@@ -14,7 +14,7 @@ use stopgap_events::units::Nanos;
 /// Whose text it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tool {
-    /// `perf script`: the thread's id stands alone.
+    /// `perf script`: the thread's id is a word of its own.
     Perf,
     /// `trace-cmd report`, and the kernel's own `trace` file: the thread's id is joined to its name.
     Ftrace,
@@ -35,7 +35,7 @@ pub(super) struct Header<'l> {
     pub(super) exact: bool,
     /// The event's name, without its system and without a sample's modifiers.
     pub(super) event: &'l str,
-    /// What follows the name.
+    /// The text after the name.
     pub(super) fields: &'l str,
 }
 
@@ -74,7 +74,7 @@ fn time(token: &str) -> Option<(Nanos, bool)> {
     Some((Nanos(seconds.checked_add(ns)?), fraction.len() == DIGITS))
 }
 
-/// What stands before the time.
+/// Parses the part before the time.
 fn before(text: &str) -> Option<Header<'_>> {
     let mut header = Header {
         tool: Tool::Perf,
@@ -119,7 +119,7 @@ fn before(text: &str) -> Option<Header<'_>> {
             name.trim()
         }
     };
-    // Of a thread whose name nobody knows: `<...>`, `:812`; and `<idle>` is no name of the kernel's.
+    // A thread without a known name is `<...>` or `:812`; and `<idle>` is no name of the kernel's.
     let unnamed = |name: &str| {
         let number = name.strip_prefix(':');
         number.is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit()))

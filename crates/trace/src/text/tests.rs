@@ -67,7 +67,7 @@ fn alike(mut kind: Kind, text: &str) -> Kind {
             user: Some(false),
             ..
         } => *instruction_pointer = None,
-        // What came before the cut told the maker's process.
+        // A line before the cut named the maker's process.
         Kind::Fork { target_pid, .. } if text != PERF => *target_pid = None,
         Kind::Switch {
             preempted,
@@ -218,7 +218,7 @@ fn a_stack_finds_its_switch_behind_events_of_other_cpus() {
     let all: Vec<_> = events.iter().map(of).collect();
     let whole = Some("vfs_read_[k];schedule_[k];__schedule_[k]".to_owned());
     assert_eq!(all, [whole, Some("waking".to_owned()), None]);
-    // Of another thread, or after another event there, it is nobody's.
+    // A stack of another thread, or after another event there, belongs to no switch.
     for between in [switch(0, 8, 2), waking.replace("[001]", "[000]")] {
         let (events, _) = read(&format!("{}{between}{stack}", switch(0, 7, 1)));
         assert!(
@@ -556,7 +556,7 @@ fn what_is_wrong_is_one_line() {
     ] {
         let error = refused(&format!("{good}{line}\n"));
         assert!(error.starts_with(why), "{error}");
-        // What comes before it was given.
+        // The events before it are given.
         assert_eq!(input(format!("{good}{line}\n").as_bytes()).count(), 2);
     }
     let error = refused(&format!("{good}{}\n", "x".repeat(100_000)));

@@ -1,4 +1,4 @@
-//! What a text says of itself, and what it does not say.
+//! A text's description of itself, and its gaps.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use super::header::{Header, Tool};
 use crate::{Loss, Metadata};
 use stopgap_events::machine::Missing;
 
-/// Names of events that are told one by one; the rest is counted together.
+/// Unknown events that are named one by one; the rest is counted together.
 const NAMES: usize = 20;
 /// Names that are kept.
 const MOST: usize = 4_096;

@@ -16,13 +16,13 @@ use crate::filter;
 /// An instance that was made.
 pub(super) struct Instance<'s> {
     system: &'s dyn System,
-    /// Of tracefs itself.
+    /// Files of tracefs itself.
     root: PathBuf,
     path: PathBuf,
 }
 
 /// When a thread that waits leaves its stack: one costs as much as several other events
-/// (`stopgap-bench overhead --parts`). Of who sleeps uninterruptibly (2) nothing else says why; of who sleeps interruptibly (1)
+/// (`stopgap-bench overhead --parts`). No other event explains an uninterruptible sleep (2); an interruptible one (1)
 /// the open system call, a lock's contention or a fence's own events mostly do, so the stack is taken
 /// where the CPU has nothing else to do.
 const STACK_TRIGGER: &str = "stacktrace if prev_state & 2 || (prev_state & 1 && next_pid == 0)";
@@ -95,7 +95,7 @@ impl<'s> Instance<'s> {
         Ok(missing)
     }
 
-    /// Chooses the events of `set` (nothing is written while tracing is off), with the filter of system calls and the stack of who blocks.
+    /// Chooses the events of `set` (nothing is written while tracing is off), with the filter of system calls and the stacks of blocking threads.
     pub(super) fn choose(
         &self,
         set: EventSet,

@@ -1,4 +1,4 @@
-//! What a process has mapped, where functions may be.
+//! The mappings of a process that may hold functions.
 
 use procfs_core::FromRead;
 use procfs_core::process::{MMPermissions, MMapPath, MemoryMaps};

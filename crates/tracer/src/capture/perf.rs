@@ -68,13 +68,13 @@ impl PerfSpool {
         Ok(())
     }
 
-    /// What is to stand in the spool's description.
+    /// Returns perf's part of the spool's description.
     #[must_use]
     pub fn description(&self) -> &PerfDescription {
         &self.description
     }
 
-    /// What is already known not to be recorded.
+    /// Returns the gaps that are already known.
     #[must_use]
     pub fn missing(&self) -> Vec<Missing> {
         let kernel = self.recorder.kernel_refused();

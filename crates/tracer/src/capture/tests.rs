@@ -1,4 +1,4 @@
-//! What needs no running kernel; `tests/live.rs` of this crate captures from one.
+//! What needs no running kernel; `tests/all/live.rs` of this crate captures from one.
 
 use super::*;
 

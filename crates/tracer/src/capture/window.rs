@@ -4,7 +4,7 @@
 //! ```text
 //! CPU 0  ..xxxxxxxxxxxxxxxxxx|      x: in the buffer, .: replaced
 //! CPU 1  .........xxxxxxxxxxx|
-//!                 ^ complete from here on, on all CPUs
+//!                 ^ complete since here, on all CPUs
 //!                            | tracing off, pages to a spool, tracing on: the gap
 //! ```
 
@@ -42,7 +42,7 @@ pub struct Taken {
     pub spool: Spool,
     /// When tracing was switched on: nothing is in it from before.
     pub since: Nanos,
-    /// When tracing was switched off for it: nothing is in it from then on.
+    /// When tracing was switched off for it: it ends there.
     pub end: Nanos,
     /// For how long nothing was traced.
     pub gap: Nanos,
@@ -87,7 +87,7 @@ impl<'j, 's> Window<'j, 's> {
         Ok(())
     }
 
-    /// What is already known not to be captured.
+    /// Returns the gaps that are already known.
     #[must_use]
     pub fn missing(&self) -> &[stopgap_events::machine::Missing] {
         self.capture.missing()
@@ -117,7 +117,7 @@ impl<'j, 's> Window<'j, 's> {
         moved?;
         on?;
         let losses = self.losses();
-        // Who was forked before the window began is not in it by name.
+        // Threads that were forked before the window began have no name in it.
         let mut description = self.capture.description.clone();
         description.tasks = tasks(system);
         write_json(&folder, DESCRIPTION, &description)?;
@@ -223,7 +223,7 @@ pub fn complete_from(spool: &Spool) -> Result<Option<Nanos>> {
         let file = spool.file(&pages_of(cpu))?;
         let mut file = std::io::BufReader::with_capacity(1 << 18, file);
         while let Some(length) = next(&mut file, &mut page).map_err(|e| Error::file(&path, e))? {
-            // A page that cannot be understood is told when it is decoded.
+            // The decoder reports a page that cannot be understood.
             if let Ok(page) = layout.page(&page[..length])
                 && page.lost.is_some()
             {

@@ -1,4 +1,4 @@
-//! What is kept of a followed process between two readings.
+//! The state of a followed process between two readings.
 
 use std::collections::HashMap;
 
@@ -9,9 +9,9 @@ use stopgap_kernel::tasks::Switches;
 pub(super) struct Process {
     /// When it began, once that was read: another one may get its id.
     pub(super) start: Option<u64>,
-    /// Of each thread, when it was last read.
+    /// Each thread's counts, as last read.
     threads: HashMap<u32, Switches>,
-    /// Of threads that are no more, when they were last read.
+    /// Counts of ended threads, as last read.
     ended: Switches,
 }
 
@@ -37,7 +37,7 @@ impl Process {
         }
     }
 
-    /// Of all its threads.
+    /// Sums over all its threads.
     pub(super) fn switches(&self) -> Switches {
         let mut sum = self.ended;
         for &switches in self.threads.values() {

@@ -2,7 +2,7 @@
 
 use stopgap_events::units::Nanos;
 
-/// Of so many parts of the time one is spent at most: reading a process's mappings takes its lock.
+/// At most one part in this many of the time is spent: reading a process's mappings takes its lock.
 const PARTS: u64 = 100;
 /// What may be spent at once at the beginning: a first round of some processes (about 0.5 ms of an
 /// unoptimized build), also where a CPU is slow, as beside a busy hyperthread.

@@ -8,7 +8,7 @@ use crate::spool::Spool;
 use crate::trace::{Pages, Trace};
 use stopgap_trace::Metadata;
 
-/// As counted in the kernel's own text; `task_newtask` is of use to the decoder alone.
+/// As counted in the kernel's own text; only the decoder uses `task_newtask`.
 const COUNTS: [(&str, usize); 11] = [
     ("syscall-exit", 244), // and three of sigreturn, which has no number any more when it ends
     ("syscall-enter", 247),
@@ -309,7 +309,7 @@ fn a_field_that_moved_is_followed() {
     assert!(decoder.decode(0, 5, &[1], None).is_err());
 }
 
-/// Pages that are damaged cost what is in them; the rest is there, and the damage is told.
+/// Damaged pages cost only their own events, and the damage is reported.
 #[test]
 fn damage_is_told_and_passed_over() {
     let description = description();

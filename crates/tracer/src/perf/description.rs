@@ -1,4 +1,4 @@
-//! What must be known of perf's records to read them later.
+//! The facts that later reading of perf's records needs.
 
 use serde::{Deserialize, Serialize};
 use stopgap_events::units::Nanos;
@@ -14,7 +14,7 @@ pub struct PerfDescription {
     pub scheduling: bool,
     /// Time on a CPU between two samples of a thread.
     pub period: Option<Nanos>,
-    /// What was mapped when the recording began.
+    /// The mappings when the recording began.
     pub mappings: Vec<Mapping>,
 }
 
@@ -30,7 +30,7 @@ pub struct Mapping {
     pub end: u64,
     /// Where in the file it begins.
     pub offset: u64,
-    /// Of the file; 0 where it is none.
+    /// The file's inode; 0 where it is none.
     pub inode: u64,
     /// The file, or `[vdso]` and the like; empty where it is none.
     pub name: String,

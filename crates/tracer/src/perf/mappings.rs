@@ -1,4 +1,4 @@
-//! What lies where in a process's address space.
+//! The mappings in a process's address space.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -64,7 +64,7 @@ impl Mappings {
 }
 
 impl Mapping {
-    /// What is left of it from `address` on, `first` being its first address.
+    /// Returns the part at and above `address`, `first` being its first address.
     fn from(&self, first: u64, address: u64) -> Mapping {
         Mapping {
             end: self.end,

@@ -28,11 +28,11 @@ pub struct Record {
     pub pid: Option<u32>,
     /// The thread.
     pub tid: Option<u32>,
-    /// What happened.
+    /// The event.
     pub body: Body,
 }
 
-/// What a record says.
+/// The content of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Body {
@@ -81,7 +81,7 @@ pub enum Body {
     Lost(u64),
     /// The kernel has samples made more rarely for a while.
     Throttled,
-    /// Of another type.
+    /// A record of another type.
     Other,
 }
 
@@ -96,7 +96,7 @@ pub struct Mapped {
     pub length: u64,
     /// Where in the file it begins.
     pub offset: u64,
-    /// Of the file; 0 where it is none.
+    /// The file's inode; 0 where it is none.
     pub inode: u64,
     /// The file; `//anon`, `[vdso]` and the like where it is none.
     pub name: String,
@@ -198,7 +198,7 @@ fn sample(body: &[u8]) -> Option<Record> {
     })
 }
 
-/// What is left of a record.
+/// The rest of a record.
 struct Words<'a>(&'a [u8]);
 
 impl Words<'_> {

@@ -25,7 +25,7 @@ pub fn records_of(cpu: u32) -> String {
     format!("perf{cpu}.raw")
 }
 
-/// What a CPU's records are called among losses.
+/// Returns the name of a CPU's records among losses.
 #[must_use]
 pub(crate) fn losses_of(cpu: u32) -> String {
     format!("CPU {cpu}, records of perf")
@@ -36,7 +36,7 @@ pub(crate) fn losses_of(cpu: u32) -> String {
 /// A switch says one side: who leaves (`tid`; `preempted`, and then the state `R`), or who comes
 /// (`next_tid`). Who has the CPU in between, if anybody, these records do not tell.
 pub struct Records<R> {
-    /// Whether scheduling is told here.
+    /// Whether scheduling events come from these records.
     scheduling: bool,
     cpus: Vec<Cpu<R>>,
     /// The next record of each CPU, which waits in `next`, earliest first.
@@ -104,7 +104,7 @@ impl<R: Read> Records<R> {
 
     /// The event in a record, where it is one of this source's.
     fn event(&mut self, record: &Record) -> Option<Event> {
-        // The name of who ends is known until then.
+        // An ending thread keeps its name until then.
         let ends = matches!(record.body, Body::Exit { .. });
         if !ends {
             self.tasks.learn(record);

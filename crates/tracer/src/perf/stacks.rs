@@ -10,7 +10,7 @@ use super::names::Names;
 use super::tasks::Tasks;
 use crate::symbols::Symbols;
 
-/// What a sample's stack is where the kernel could follow no frame.
+/// The stack of a sample in which the kernel could follow no frame.
 const UNKNOWN: &str = "[unknown]";
 /// Frames that are kept as text; beyond that they are made anew each time.
 const FRAMES: usize = 1 << 18;
@@ -90,7 +90,7 @@ impl Stacks {
     }
 }
 
-/// Of all but the innermost frame the address is that of the return: the call stands before it, and
+/// All frames but the innermost have the address of the return: the call stands before it, and
 /// may be the last of its function.
 fn call(address: u64, depth: usize) -> u64 {
     if depth == 0 {

@@ -1,4 +1,4 @@
-//! Who is who, and what is mapped where, as the records tell it on the way.
+//! Threads, names and mappings, as the records show them on the way.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ struct Task {
 
 #[derive(Debug, Default)]
 struct Process {
-    /// Of its threads, those that are known and have not ended.
+    /// Its known threads that have not ended.
     threads: u64,
     /// Shared with those that were forked, until either maps something.
     mappings: Rc<Mappings>,

@@ -1,4 +1,4 @@
-//! Records made by hand, and those of a running kernel; `tests/perf_live.rs` of this crate records.
+//! Records made by hand, and those of a running kernel; `tests/all/perf_live.rs` of this crate records.
 
 use std::collections::BTreeMap;
 use std::io::Cursor;
@@ -64,7 +64,7 @@ fn fork(time: u64, pid: u32, tid: u32) -> Vec<u8> {
     record(7, 0, time, &[pair(pid, 7), pair(tid, 8), time])
 }
 
-/// Functions of `/bin/program`: `early` below 0x2000, `late` from there on.
+/// Functions of `/bin/program`: `early` below 0x2000, `late` above.
 struct TwoFunctions;
 
 impl Names for TwoFunctions {

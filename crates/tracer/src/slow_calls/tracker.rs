@@ -30,7 +30,7 @@ pub struct SlowCall {
 pub(super) struct Tracker {
     limits: HashMap<u32, (String, Nanos)>,
     open: HashMap<u32, (u32, u64)>,
-    /// Of those: threads whose call was told.
+    /// Those of them whose call was reported.
     told: HashSet<u32>,
 }
 

@@ -15,7 +15,7 @@ use crate::page::{Lost, PageLayout};
 use crate::spool::{pages_of, read_page};
 use crate::symbols::Symbols;
 
-/// Events of the kernel's ring-buffer pages. Of each CPU a page is in memory.
+/// Events of the kernel's ring-buffer pages. One page per CPU is in memory.
 ///
 /// What is damaged is passed over and told: of a page the rest, of a record that record.
 pub struct Pages<R> {

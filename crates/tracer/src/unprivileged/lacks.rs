@@ -1,8 +1,8 @@
-//! What a recording without root does not have, and what that costs.
+//! The gaps of a recording without root, and their cost.
 
 use stopgap_events::machine::Missing;
 
-/// What tracefs would have given; `why` it is not to be had.
+/// The data that only tracefs gives; `why` tracefs is unavailable.
 pub(super) fn of_root(why: &str) -> Vec<Missing> {
     let mut all = vec![Missing::new(
         "kernel events",
@@ -36,7 +36,7 @@ pub(super) fn of_root(why: &str) -> Vec<Missing> {
     all
 }
 
-/// What perf would have given; `error` says why not and what to do.
+/// The data that only perf gives; `error` has the reason and the remedy.
 pub(super) fn of_perf(error: &stopgap_kernel::Error) -> Missing {
     let why = format!("{error}: counters and rusage say how many there were, not when and of whom");
     Missing::new("switches, forks, execs and ends", why)

@@ -17,7 +17,7 @@ pub(super) struct Interned {
     symbols: HashMap<String, u64>,
     bytes: usize,
     last: u64,
-    /// What the next packet is to say.
+    /// The strings that the next packet must define.
     new: Option<InternedData>,
     /// Whether the next packet begins anew.
     cleared: bool,

@@ -189,7 +189,7 @@ fn any_mixture() {
     assert_eq!(counters.count(), of_kind("counter"));
 }
 
-/// What a number stands for is said before it is used, once, and again after all was forgotten.
+/// A number is defined once before its first use, and again after a reset.
 #[test]
 fn stacks_are_written_once() {
     let sample = |time: u64, stack: Stack| at(time, 801, Kind::Sample { stack });

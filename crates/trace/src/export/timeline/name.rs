@@ -1,4 +1,4 @@
-//! What a slice or a point is called.
+//! The names of slices and points.
 
 use super::Label;
 use crate::{Event, Kind, Reclaimer, Text};

@@ -11,7 +11,7 @@ const DEEPEST: usize = 64;
 /// Requests of one device that are drawn at the same time at most.
 const LANES: usize = 1_024;
 
-/// What has begun, by what its end will have.
+/// Slices that have begun, by what their end will have.
 #[derive(Debug, PartialEq, Eq)]
 enum Open {
     Syscall(u32),
