@@ -1,4 +1,4 @@
-//! What the fuzz target `perf_records` does: also run by `crates/tracer/tests/perf_bytes.rs` on changed
+//! What the fuzz target `perf_records` does: also run by `crates/tracer/tests/all/perf_bytes.rs` on changed
 //! files for a few seconds.
 
 use stopgap_tracer::perf::record::parse;

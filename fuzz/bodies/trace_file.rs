@@ -1,5 +1,5 @@
 //! What must hold of any bytes that are read as a trace. Shared by the fuzz target and by
-//! `crates/trace/tests/trace_bytes.rs`, which runs it on changed files for a few seconds.
+//! `crates/trace/tests/all/trace_bytes.rs`, which runs it on changed files.
 
 use std::io::Cursor;
 

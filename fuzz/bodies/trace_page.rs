@@ -1,4 +1,4 @@
-//! What the fuzz target `trace_page` does: also run by `crates/tracer/tests/page_bytes.rs` on changed
+//! What the fuzz target `trace_page` does: also run by `crates/tracer/tests/all/page_bytes.rs` on changed
 //! files for a few seconds.
 
 use stopgap_tracer::format::Format;

@@ -1,5 +1,5 @@
 //! What must hold of any bytes that are read as the text of perf or ftrace. Shared by the fuzz target and by
-//! `crates/trace/tests/text_bytes.rs`, which runs it on changed texts for a second.
+//! `crates/trace/tests/all/text_bytes.rs`, which runs it on changed texts.
 
 use std::io::Cursor;
 

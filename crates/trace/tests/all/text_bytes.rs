@@ -1,18 +1,18 @@
 //! Texts of perf and ftrace with changed bytes and lines: what the fuzz target asserts.
 
-use std::time::{Duration, Instant};
-
 use stopgap_events::random::Random;
 
-#[path = "../../../fuzz/bodies/trace_text.rs"]
+use crate::seed_and_rounds;
+
+#[path = "../../../../fuzz/bodies/trace_text.rs"]
 mod body;
 
 const TEXTS: [&str; 5] = [
-    include_str!("../fixtures/text/perf.txt"),
-    include_str!("../fixtures/text/trace-cmd.txt"),
-    include_str!("../fixtures/text/trace.txt"),
-    include_str!("../fixtures/text/perf-stacks.txt"),
-    include_str!("../fixtures/text/trace-cmd-stacks.txt"),
+    include_str!("../../fixtures/text/perf.txt"),
+    include_str!("../../fixtures/text/trace-cmd.txt"),
+    include_str!("../../fixtures/text/trace.txt"),
+    include_str!("../../fixtures/text/perf-stacks.txt"),
+    include_str!("../../fixtures/text/trace-cmd-stacks.txt"),
 ];
 
 /// Lines of events that no fixture has.
@@ -74,25 +74,14 @@ fn a_text_may_be_cut_to_nothing() {
 
 #[test]
 fn changed_texts_are_events_or_one_error() {
-    let seed = std::env::var("STOPGAP_SEED").ok();
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let seed = match seed {
-        Some(text) => text.parse().unwrap(),
-        None => u64::from(now.unwrap().subsec_nanos()),
-    };
-    println!("STOPGAP_SEED={seed}");
+    let (seed, rounds) = seed_and_rounds(1, 3_000);
     let mut random = Random::new(seed);
     for text in TEXTS {
         assert!(body::run(text.as_bytes()), "a text that is well");
     }
     assert!(body::run(RARE.as_bytes()));
-    let time = std::env::var("STOPGAP_SOAK_S").map_or(1, |text| text.parse().unwrap());
-    let end = Instant::now() + Duration::from_secs(time);
-    let (mut refused, mut rounds) = (0_u64, 0_u64);
-    while Instant::now() < end {
-        refused += u64::from(!body::run(&changed(&mut random)));
-        rounds += 1;
-    }
-    println!("{refused} of {rounds} were refused");
+    let refused = (0..rounds)
+        .filter(|_| !body::run(&changed(&mut random)))
+        .count() as u64;
     assert!(refused > 0 && refused < rounds, "{refused} of {rounds}");
 }

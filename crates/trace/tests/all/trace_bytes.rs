@@ -1,44 +1,19 @@
-//! Traces with changed bytes: what the fuzz target asserts, and that no file of a few kilobytes
-//! takes more memory than it is worth.
-#![allow(unsafe_code)] // an allocator that counts
+//! Traces with changed bytes: what the fuzz target asserts, and that no file of a few kilobytes takes more memory than
+//! it is worth.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering;
 
 use stopgap_events::memory::MemoryEvent;
 use stopgap_events::random::Random;
 use stopgap_events::workload::Workload;
 use stopgap_trace::{Event, Kind, Metadata, Stack, Text, file, lines};
 
-#[path = "../../../fuzz/bodies/trace_file.rs"]
+use crate::{LIVE, PEAK, seed_and_rounds};
+
+#[path = "../../../../fuzz/bodies/trace_file.rs"]
 mod body;
 
-struct Counting;
-
-static LIVE: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: all is passed on to the system's allocator; the counters touch no memory of it.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let live = LIVE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
-        PEAK.fetch_max(live, Ordering::Relaxed);
-        // SAFETY: the caller's promises are the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: as above; `pointer` came from there.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// What one changed file may take, its 50,000 events kept by the test and written twice included.
+/// Bytes that one changed file may take, with its 50,000 events that the test keeps and writes twice.
 const LARGEST: usize = 192 << 20;
 
 /// Events of several shapes: of a workload, and with texts that repeat and that do not.
@@ -118,43 +93,27 @@ fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
     }
 }
 
-/// From the environment (`STOPGAP_SEED`), otherwise from the clock; printed.
-fn seed() -> u64 {
-    let given = std::env::var("STOPGAP_SEED").ok();
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let seed = match given {
-        Some(text) => text.parse().unwrap(),
-        None => u64::from(now.unwrap().subsec_nanos()),
-    };
-    println!("STOPGAP_SEED={seed}");
-    seed
-}
-
 #[test]
 fn changed_bytes_are_events_or_one_error() {
-    let seed = seed();
+    let (seed, rounds) = seed_and_rounds(1, 1_500);
     let mut random = Random::new(seed);
     let files = files(seed);
     for file in &files {
         assert!(body::run(file), "a file that is well");
     }
-    let time = std::env::var("STOPGAP_SOAK_S").map_or(2, |text| text.parse().unwrap());
-    let end = Instant::now() + Duration::from_secs(time);
-    let (mut refused, mut rounds) = (0u64, 0u64);
-    while Instant::now() < end {
+    let mut refused = 0;
+    for round in 0..rounds {
         let mut bytes = files[random.index(files.len())].clone();
         mutate(&mut bytes, &mut random);
         let before = LIVE.load(Ordering::Relaxed);
         PEAK.store(before, Ordering::Relaxed);
         refused += u64::from(!body::run(&bytes));
-        rounds += 1;
         let took = PEAK.load(Ordering::Relaxed) - before;
         assert!(
             took < LARGEST,
-            "round {rounds} of seed {seed} took {took} bytes"
+            "round {round} of seed {seed} took {took} bytes"
         );
     }
-    println!("{refused} of {rounds} were refused");
     assert!(
         refused > rounds / 8,
         "the changes change nothing: {refused} of {rounds}"

@@ -8,14 +8,16 @@ use std::process::{Command, Stdio};
 use stopgap_events::range::AddressRange;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::Linux;
-use stopgap_kernel::fake::skipped;
 use stopgap_kernel::journal::Journal;
 use stopgap_kernel::linux::{Held, Watched};
 use stopgap_kernel::memory::Memory;
+use stopgap_testing::{Skip, skip};
 use stopgap_trace::{AddressSpaces, Event, Recorded};
 use stopgap_tracer::capture::{Capture, Options};
 use stopgap_tracer::events::EventSet;
 use stopgap_tracer::symbols::Symbols;
+
+use crate::{alone, or_skip};
 
 /// Strings of all sizes come, grow and go; by then its maps are written out and it ends without another
 /// call. The buffer for them is there before, so that reading them maps nothing.
@@ -42,7 +44,7 @@ fn capture(
 ) -> Option<(u32, String, Vec<Event>)> {
     // Every Debian has it (perl-base); elsewhere it may be absent.
     if let Err(error) = Command::new("perl").arg("-e1").status() {
-        skipped(format_args!("perl: {error}"));
+        skip(&Skip::program(format_args!("perl: {error}")));
         return None;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -53,19 +55,8 @@ fn capture(
         spool: folder.path().join("spool"),
         source: String::new(),
     };
-    // Instances are named by process: tests of this one come one after the other.
-    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    let _alone = ALONE
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
-    let mut capture = match Capture::prepare(&Linux, &journal, &options) {
-        Ok(capture) => capture,
-        Err(stopgap_tracer::Error::System(error)) => {
-            skipped(&error);
-            return None;
-        }
-        Err(error) => panic!("{error}"),
-    };
+    let _alone = alone();
+    let mut capture = or_skip(Capture::prepare(&Linux, &journal, &options))?;
     let (pid, maps) = run(&mut capture);
     let spool = capture.stop(None).unwrap();
     let mut trace = spool.trace(Symbols::default()).unwrap();
@@ -100,7 +91,7 @@ fn lines(maps: &str) -> Vec<(AddressRange, &str)> {
         .collect()
 }
 
-/// What is mapped, without regard to how many mappings it is.
+/// The mapped ranges, with neighbours joined.
 fn union(ranges: impl Iterator<Item = AddressRange>) -> Vec<AddressRange> {
     let mut all: Vec<AddressRange> = Vec::new();
     for range in ranges {

@@ -6,7 +6,6 @@ use std::path::Path;
 
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::clock::Clock;
-use stopgap_kernel::fake::skipped;
 use stopgap_kernel::files::Files;
 use stopgap_kernel::journal::Journal;
 use stopgap_kernel::linux::{Ended, Held};
@@ -16,7 +15,9 @@ use stopgap_tracer::capture::{Capture, Options};
 use stopgap_tracer::events::EventSet;
 use stopgap_tracer::symbols::Symbols;
 
-/// What was recorded of a command.
+use crate::{alone, or_skip};
+
+/// The recording of a command.
 struct Recorded {
     events: Vec<Event>,
     metadata: stopgap_trace::Metadata,
@@ -35,19 +36,8 @@ fn record(words: &[&str], events: EventSet) -> Option<Recorded> {
         spool: folder.path().join("spool"),
         source: words.join(" "),
     };
-    // Instances are named by process: tests of this one come one after the other.
-    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    let _alone = ALONE
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
-    let mut capture = match Capture::prepare(&Linux, &journal, &options) {
-        Ok(capture) => capture,
-        Err(stopgap_tracer::Error::System(error)) => {
-            skipped(&error);
-            return None;
-        }
-        Err(error) => panic!("{error}"),
-    };
+    let _alone = alone();
+    let mut capture = or_skip(Capture::prepare(&Linux, &journal, &options))?;
     let words: Vec<OsString> = words.iter().map(OsString::from).collect();
     let held = Held::start(&words).unwrap();
     let pid = held.pid();
@@ -114,7 +104,7 @@ fn family(events: &[Event], pid: u32) -> Vec<u32> {
 fn switch_outs(recorded: &Recorded) -> u64 {
     let family = family(&recorded.events, recorded.pid);
     let outs = recorded.events.iter().filter(|event| {
-        // The last one, of who is dead, nobody counts.
+        // Nobody counts the last one, of a dead thread.
         let dead =
             |state: &Option<stopgap_trace::Text>| matches!(state.as_deref(), Some("X" | "Z"));
         matches!(&event.kind, Kind::Switch { state, .. } if !dead(state))

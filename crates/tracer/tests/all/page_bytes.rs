@@ -2,13 +2,11 @@
 //! whole and with changed bytes: what the fuzz target asserts.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
-use stopgap_events::random::Random;
 use stopgap_tracer::format::Format;
 use stopgap_tracer::page::PageLayout;
 
-#[path = "../../../fuzz/bodies/trace_page.rs"]
+#[path = "../../../../fuzz/bodies/trace_page.rs"]
 mod body;
 
 fn fixtures() -> PathBuf {
@@ -72,18 +70,6 @@ fn the_fields_of_the_kernel_are_found() {
     assert!(programs.starts_with(&["/bin/sh".to_owned(), "/bin/true".to_owned()]));
 }
 
-/// From the environment (`STOPGAP_SEED`), otherwise from the clock; printed.
-fn seed() -> u64 {
-    let given = std::env::var("STOPGAP_SEED").ok();
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let seed = match given {
-        Some(text) => text.parse().unwrap(),
-        None => u64::from(now.unwrap().subsec_nanos()),
-    };
-    println!("STOPGAP_SEED={seed}");
-    seed
-}
-
 #[test]
 fn changed_bytes_end() {
     let mut files = Vec::new();
@@ -96,19 +82,7 @@ fn changed_bytes_end() {
             }
         }
     }
-    let mut random = Random::new(seed());
-    let end = Instant::now() + Duration::from_secs(2);
-    while Instant::now() < end {
-        let mut bytes = files[random.index(files.len())].clone();
-        for _ in 0..1 + random.below(6) {
-            let at = random.index(bytes.len());
-            match random.below(4) {
-                0 => bytes[at] ^= 1 << random.below(8),
-                1 => bytes[at] = random.bits().to_le_bytes()[0],
-                2 => bytes[at] = [0, 0xff, b'(', b'0'][random.index(4)],
-                _ => bytes.truncate(at.max(1)),
-            }
-        }
-        body::run(&bytes);
-    }
+    crate::run_changed(&files, [0, 0xff, b'(', b'0'], |bytes| {
+        body::run(bytes);
+    });
 }

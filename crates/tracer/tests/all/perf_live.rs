@@ -5,17 +5,16 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 
 use stopgap_events::units::Nanos;
 use stopgap_kernel::Linux;
 use stopgap_kernel::clock::Clock;
-use stopgap_kernel::fake::skipped;
 use stopgap_kernel::files::Files;
 use stopgap_kernel::folder::Folder;
 use stopgap_kernel::journal::Journal;
 use stopgap_kernel::linux::perf::Wanted;
 use stopgap_kernel::linux::{Ended, Held};
+use stopgap_testing::{Skip, skip};
 use stopgap_trace::{Event, Kind, Metadata};
 use stopgap_tracer::capture::{Capture, Options, PerfSpool};
 use stopgap_tracer::events::EventSet;
@@ -23,10 +22,10 @@ use stopgap_tracer::perf::{ElfNames, Records, records_of};
 use stopgap_tracer::symbols::Symbols;
 use stopgap_tracer::trace::Trace;
 
+use crate::{alone, or_skip};
+
 /// Set for the process that is sampled.
 const SPIN: &str = "STOPGAP_TEST_SPINS";
-/// One after the other: load of the one is delay of the other.
-static ALONE: Mutex<()> = Mutex::new(());
 
 fn symbols() -> Symbols {
     let text = Linux.read(Path::new("/proc/kallsyms")).unwrap_or_default();
@@ -41,17 +40,11 @@ fn events_of(mut trace: Trace) -> (Vec<Event>, Metadata) {
     (events, trace.metadata())
 }
 
-/// Records `words` by perf alone.
+/// Records `words` with perf only.
 fn record(words: &[&str], wanted: Wanted) -> Option<(Vec<Event>, Metadata, u32, Ended)> {
     let folder = tempfile::tempdir().unwrap();
-    let mut spool = match PerfSpool::open(&Linux, &Folder::open(folder.path()).unwrap(), wanted) {
-        Ok(spool) => spool,
-        Err(stopgap_tracer::Error::System(error)) => {
-            skipped(&error);
-            return None;
-        }
-        Err(error) => panic!("{error}"),
-    };
+    let opened = Folder::open(folder.path()).unwrap();
+    let mut spool = or_skip(PerfSpool::open(&Linux, &opened, wanted))?;
     let words: Vec<OsString> = words.iter().map(OsString::from).collect();
     let held = Held::start(&words).unwrap();
     let pid = held.pid();
@@ -96,7 +89,7 @@ fn counts(events: &[Event]) -> BTreeMap<&'static str, u64> {
 #[test]
 fn switches_are_those_that_the_kernel_counts() {
     const ROUNDTRIPS: u64 = 2_000;
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let pipe = |name: &str| folder.path().join(name).display().to_string();
     let (there, back) = (pipe("there"), pipe("back"));
@@ -131,7 +124,7 @@ fn switches_are_those_that_the_kernel_counts() {
     let truth = ended.switches;
     println!("out {outs}, of these pre-empted {involuntary}, in {ins}; {truth:?}");
     assert!(truth.total() > ROUNDTRIPS, "{truth:?}");
-    // Of the five processes the last switches, on their way out, have no record.
+    // The last switches of the five processes, on their way out, have no record.
     let near = |one: u64, other: u64| one.abs_diff(other) <= other / 50 + 15;
     assert!(near(outs, truth.total()), "{outs} {truth:?}");
     assert!(
@@ -145,7 +138,7 @@ fn switches_are_those_that_the_kernel_counts() {
 #[test]
 fn lives_and_names_are_told() {
     const CHILDREN: u64 = 40;
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     let script = format!("i=0; while [ $i -lt {CHILDREN} ]; do sleep 0.001; i=$((i+1)); done");
     let wanted = Wanted {
         switches: true,
@@ -206,7 +199,7 @@ fn spins() {
 #[test]
 fn as_many_samples_as_the_cpu_time_says() {
     const HZ: u64 = 999;
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let journal_folder = folder.path().join("journal");
     let journal = Journal::new(&Linux, &journal_folder);
@@ -216,16 +209,14 @@ fn as_many_samples_as_the_cpu_time_says() {
         spool: folder.path().join("spool"),
         source: String::new(),
     };
-    let mut capture = match Capture::prepare(&Linux, &journal, &options) {
-        Ok(capture) => capture,
-        Err(stopgap_tracer::Error::System(error)) => return skipped(&error),
-        Err(error) => panic!("{error}"),
+    let Some(mut capture) = or_skip(Capture::prepare(&Linux, &journal, &options)) else {
+        return;
     };
     capture.sample(u32::try_from(HZ).unwrap()).unwrap();
     let program = std::env::current_exe().unwrap();
     let mut words: Vec<OsString> = ["env", &format!("{SPIN}=1")].map(Into::into).to_vec();
     words.push(program.into());
-    words.extend(["--exact", "spins"].map(Into::into));
+    words.extend(["--exact", "perf_live::spins"].map(Into::into));
     let held = Held::start(&words).unwrap();
     capture.start(held.pid()).unwrap();
     let mut missing = capture.missing().iter();
@@ -233,7 +224,7 @@ fn as_many_samples_as_the_cpu_time_says() {
     if let Some(refused) = refused.cloned() {
         held.give_up().unwrap();
         capture.stop(None).unwrap();
-        return skipped(format!("{refused:?}"));
+        return skip(&Skip::machine(format_args!("{refused:?}")));
     }
     let child = held.release().unwrap();
     let ended = loop {
