@@ -57,6 +57,13 @@ pub enum Error {
     },
 }
 
+/// The error in words, for a record that says why a figure is missing.
+impl From<Error> for String {
+    fn from(error: Error) -> String {
+        error.to_string()
+    }
+}
+
 // A path's display, a number or a text, whatever the caller has: only failures pay for it.
 #[allow(clippy::needless_pass_by_value)]
 impl Error {
@@ -66,6 +73,13 @@ impl Error {
             call,
             target: target.to_string(),
             source: source.into(),
+        }
+    }
+
+    /// A load child that `ended` otherwise than it should.
+    pub fn child(ended: impl ToString) -> Error {
+        Error::Child {
+            ended: ended.to_string(),
         }
     }
 

@@ -102,6 +102,19 @@ pub struct MapRequest<'a> {
     pub align: Bytes,
 }
 
+impl<'a> MapRequest<'a> {
+    /// Returns a request for memory to be read and written, at the kernel's own alignment.
+    #[must_use]
+    pub fn writable(length: Bytes, kind: MapKind<'a>) -> MapRequest<'a> {
+        MapRequest {
+            length,
+            protection: Protection::Write,
+            kind,
+            align: Bytes(0),
+        }
+    }
+}
+
 /// What to tell the kernel about a part of a mapping (madvise).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Advice {

@@ -122,12 +122,7 @@ mod tests {
         use stopgap_events::memory::Protection;
 
         let page = Linux.page_size();
-        let request = MapRequest {
-            length: Bytes(500 * page.0),
-            protection: Protection::Write,
-            kind: MapKind::Anonymous,
-            align: Bytes(0),
-        };
+        let request = MapRequest::writable(Bytes(500 * page.0), MapKind::Anonymous);
         let mapping = Linux.map(&request).unwrap();
         let _ = Linux.advise(&mapping, Bytes(0), request.length, Advice::NoHugePage);
         let before = minor_faults(&Linux).unwrap();

@@ -206,12 +206,7 @@ mod tests {
         use stopgap_events::memory::Protection;
 
         let page = Linux.page_size();
-        let request = MapRequest {
-            length: Bytes(8 * page.0),
-            protection: Protection::Write,
-            kind: MapKind::AnonymousAlone,
-            align: Bytes(0),
-        };
+        let request = MapRequest::writable(Bytes(8 * page.0), MapKind::AnonymousAlone);
         let mapping = Linux.map(&request).unwrap();
         let _ = Linux.advise(&mapping, Bytes(0), request.length, Advice::NoHugePage);
         Linux.touch(&mapping, Bytes(0), Bytes(3 * page.0)).unwrap();

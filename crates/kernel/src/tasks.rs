@@ -19,6 +19,14 @@ pub struct ChildLimits {
     pub cgroup: Option<std::path::PathBuf>,
 }
 
+impl ChildLimits {
+    /// Limits the time alone.
+    #[must_use]
+    pub const fn within(time: Nanos) -> ChildLimits {
+        ChildLimits { time, cgroup: None }
+    }
+}
+
 /// What a load child left behind.
 #[derive(Debug)]
 pub struct ChildOutcome {

@@ -47,9 +47,9 @@ use stopgap_kernel::budget::meminfo;
 use stopgap_kernel::files::read_text;
 use stopgap_kernel::hugetlb;
 use stopgap_kernel::thp::{Thp, follower};
-use stopgap_stats::record::{Answer, Parameter};
+use stopgap_stats::record::{Answer, parameters};
 
-use crate::contract::{Context, Measured, Plan, Probe, ProbeError};
+use crate::contract::{Context, Measured, Plan, Probe, ProbeError, list, refuse};
 use fragment::recipe::Recipe;
 use session::Session;
 
@@ -93,6 +93,11 @@ impl Chunks {
         }
     }
 
+    fn sizes_text(&self, comma: &str) -> String {
+        let sizes: Vec<String> = self.sizes.iter().map(|size| size.short()).collect();
+        sizes.join(comma)
+    }
+
     fn buffers_of(&self, size: Bytes, budget: Bytes) -> u64 {
         let room = HELD.0.min(budget.0) / size.0;
         let one = u64::from(size <= budget);
@@ -107,24 +112,23 @@ impl Chunks {
 
     fn check_parameters(&self, context: &Context<'_>) -> Result<(), ProbeError> {
         let page = context.system.page_size();
-        let wrong = |what: String| Err(ProbeError::Parameter(what));
         if self.sizes.is_empty() || self.strategies.is_empty() {
-            return wrong("chunks needs at least one buffer size and one strategy".to_owned());
+            return refuse("chunks needs at least one buffer size and one strategy");
         }
         if self.runs == 0 || self.buffers == 0 {
-            return wrong("chunks needs at least one run and one buffer".to_owned());
+            return refuse("chunks needs at least one run and one buffer");
         }
         for &size in &self.sizes {
             if size.0 == 0 || !size.0.is_multiple_of(page.0) {
                 let size = size.short();
-                return wrong(format!("a buffer of {size} is not whole pages of {page}"));
+                return refuse(format!("a buffer of {size} is not whole pages of {page}"));
             }
         }
         if let Some(least) = self.sizes.iter().min()
             && *least > context.budget
         {
             let (least, budget) = (least.short(), context.budget);
-            return wrong(format!(
+            return refuse(format!(
                 "a buffer of {least} is larger than the memory budget of {budget}: \
                  ask for smaller buffers or allow more memory"
             ));
@@ -160,11 +164,11 @@ impl Chunks {
             let most = Bytes::gib(need.0.div_ceil(1 << 30)).short();
             let fits = recipe.fitting_ratio(budget.saturating_sub(self.held(budget)));
             let fits = fits.map_or_else(String::new, |ratio| format!(", or ask for {ratio}"));
-            return Err(ProbeError::Parameter(format!(
+            return refuse(format!(
                 "fragmenting {} of {free} free memory holds up to {need}, the memory budget is {budget}: \
                  allow it with --memory {most}{fits}",
                 fragment.keep
-            )));
+            ));
         }
         Ok(Some(recipe))
     }
@@ -211,7 +215,7 @@ struct Machine {
 
 impl Machine {
     fn pool(&self, context: &Context<'_>) -> Result<hugetlb::Pool, String> {
-        let pools = hugetlb::pools(context.system).map_err(|error| error.to_string())?;
+        let pools = hugetlb::pools(context.system)?;
         let pmd = pools.iter().find(|pool| pool.page == self.pmd);
         let pool = pmd.or(pools.first()).copied();
         pool.ok_or_else(|| "this kernel has no hugetlb".to_owned())
@@ -271,9 +275,8 @@ impl Probe for Chunks {
             let text = "the kernel sets it when huge pages are allowed or not, put back";
             touches.insert(follower.to_owned(), text.to_owned());
         }
-        let list = |words: Vec<String>| words.join(", ");
-        let strategies = list(machine.strategies.iter().map(ToString::to_string).collect());
-        let sizes = list(self.sizes.iter().map(|&size| size.short()).collect());
+        let strategies = list(&machine.strategies, ", ");
+        let sizes = self.sizes_text(", ");
         let mut missing = Vec::new();
         if context.privilege != Privilege::Root {
             missing.push(Missing::new(
@@ -336,21 +339,16 @@ impl Probe for Chunks {
     }
 
     fn judge(&self, measured: Measured, seed: u64, privilege: Privilege) -> Answer {
-        let list = |words: Vec<String>| Parameter::from(words.join(","));
-        let sizes = self.sizes.iter().map(|&size| size.short()).collect();
-        let strategies = self.strategies.iter().map(ToString::to_string).collect();
-        let mut parameters = BTreeMap::from([
-            ("size".to_owned(), list(sizes)),
-            ("strategy".to_owned(), list(strategies)),
-            ("runs".to_owned(), self.runs.into()),
-            ("buffers".to_owned(), self.buffers.into()),
-            (
-                "knobs".to_owned(),
-                if self.knobs { "yes" } else { "no" }.into(),
-            ),
+        let yes_no = |yes: bool| if yes { "yes" } else { "no" };
+        let mut parameters = parameters([
+            ("size", self.sizes_text(",").into()),
+            ("strategy", list(&self.strategies, ",").into()),
+            ("runs", self.runs.into()),
+            ("buffers", self.buffers.into()),
+            ("knobs", yes_no(self.knobs).into()),
         ]);
         if let Some(fragment) = self.fragment {
-            let pinned = if fragment.pinned { "yes" } else { "no" };
+            let pinned = yes_no(fragment.pinned);
             parameters.insert("fragment".to_owned(), fragment.keep.to_string().into());
             parameters.insert("pinned".to_owned(), pinned.into());
         }

@@ -1,5 +1,7 @@
 //! What every probe offers and what it is given.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use stopgap_events::machine::{Counter, Missing, Privilege};
 use stopgap_events::question::Question;
@@ -7,8 +9,28 @@ use stopgap_events::snapshot::Snapshot;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::System;
 use stopgap_kernel::journal::Journal;
-use stopgap_stats::record::{Answer, Series};
+use stopgap_stats::record::{Answer, Block, Figure, Parameter, Series};
 use stopgap_stats::verdict::Verdict;
+
+/// Parameters of an answer or a series, by name.
+pub(crate) type Parameters = BTreeMap<String, Parameter>;
+
+/// Returns the items' words between commas.
+pub(crate) fn list<T: ToString>(items: &[T], comma: &str) -> String {
+    let words: Vec<String> = items.iter().map(T::to_string).collect();
+    words.join(comma)
+}
+
+/// Refuses a parameter; one line that says what is wrong and what to do.
+pub(crate) fn refuse<T>(why: impl Into<String>) -> Result<T, ProbeError> {
+    Err(ProbeError::Parameter(why.into()))
+}
+
+/// Returns a counter.
+pub(crate) fn counter(name: &str, value: u64) -> Counter {
+    let name = name.to_owned();
+    Counter { name, value }
+}
 
 /// What a probe is given.
 #[derive(Clone, Copy)]
@@ -56,6 +78,29 @@ impl Context<'_> {
         self.system.now().saturating_sub(begun)
     }
 
+    /// Returns whether the time is over since `begun`, with enough runs made or overdue; notes then that the rest of the
+    /// `asked` runs of `what` is left out.
+    pub(crate) fn over(
+        &self,
+        measured: &mut Measured,
+        what: &str,
+        begun: Nanos,
+        (made, asked): (u32, u32),
+    ) -> bool {
+        let over = self.enough(begun, made) || self.overdue(begun);
+        if over {
+            let left = format!("{what}, {} of {asked} runs", asked - made);
+            measured.missing.push(self.left_out(left));
+        }
+        over
+    }
+
+    /// Returns whether Ctrl-C was pressed; `measured` then says so.
+    pub(crate) fn stops(&self, measured: &mut Measured) -> bool {
+        measured.interrupted |= (self.interrupted)();
+        measured.interrupted
+    }
+
     /// That this was left out because the time was over.
     pub(crate) fn left_out(&self, what: impl Into<String>) -> Missing {
         Missing::new(what, format!("the time of {} was over", self.time))
@@ -89,7 +134,7 @@ pub struct Measured {
     /// What could not be measured, and why.
     pub missing: Vec<Missing>,
     /// Facts that the judgement needs beside the series, by name; as uptime, fragmentation.
-    pub facts: std::collections::BTreeMap<String, f64>,
+    pub facts: BTreeMap<String, f64>,
     /// Physical memory before and after, where the probe looks at it.
     pub snapshots: Vec<Snapshot>,
     /// Peak resident memory of the largest load child, bytes.
@@ -98,7 +143,120 @@ pub struct Measured {
     pub interrupted: bool,
 }
 
+/// What a probe concludes from the series.
+pub(crate) struct Judgement {
+    pub(crate) verdict: Verdict,
+    pub(crate) figure: Option<Figure>,
+    pub(crate) evidence: Vec<String>,
+    pub(crate) advice: Vec<String>,
+}
+
 impl Measured {
+    /// Notes what could not be measured and why, once.
+    pub(crate) fn note(&mut self, what: impl Into<String>, why: impl Into<String>) {
+        let missing = Missing::new(what, why);
+        if !self.missing.contains(&missing) {
+            self.missing.push(missing);
+        }
+    }
+
+    /// Notes settings that the journal could not put back.
+    pub(crate) fn note_left(&mut self, errors: Vec<stopgap_kernel::Error>) {
+        for error in errors {
+            self.note("putting a knob back", error);
+        }
+    }
+
+    /// Keeps the largest peak of resident memory, in bytes.
+    pub(crate) fn keep_peak(&mut self, bytes: u64) {
+        self.peak_resident = self.peak_resident.max(bytes);
+    }
+
+    /// Adds to the counter of that name.
+    pub(crate) fn count(&mut self, name: &str, value: u64) {
+        match self.counters.iter_mut().find(|have| have.name == name) {
+            Some(counter) => counter.value += value,
+            None => self.counters.push(counter(name, value)),
+        }
+    }
+
+    /// Returns the value of the counter of that name, 0 without it.
+    pub(crate) fn counted(&self, name: &str) -> u64 {
+        let counter = self.counters.iter().find(|have| have.name == name);
+        counter.map_or(0, |counter| counter.value)
+    }
+
+    /// Adds one run's block to the series of that name and parameters; no block, no series.
+    pub(crate) fn block(
+        &mut self,
+        name: &str,
+        unit: &str,
+        parameters: &Parameters,
+        block: impl IntoIterator<Item = Block>,
+    ) {
+        for block in block {
+            self.add(Series::new(name, unit, parameters, [block]));
+        }
+    }
+
+    /// Notes in the series why a run gave no number; the first reason stays.
+    pub(crate) fn fail(&mut self, name: &str, unit: &str, parameters: &Parameters, why: &str) {
+        let mut series = Series::new(name, unit, parameters, []);
+        series.error = Some(why.to_owned());
+        self.add(series);
+    }
+
+    /// Moves the errors of series in which only some runs failed to what is missing: a failure never stands beside a
+    /// number.
+    pub(crate) fn settle_errors(&mut self) {
+        let partly = self
+            .series
+            .iter_mut()
+            .filter(|series| !series.blocks.is_empty());
+        let failed: Vec<(String, String)> = partly
+            .filter_map(|series| Some((series.name.clone(), series.error.take()?)))
+            .collect();
+        for (name, why) in failed {
+            self.missing
+                .push(Missing::new(format!("some runs of '{name}'"), why));
+        }
+    }
+
+    /// Takes over what a load child measured.
+    pub(crate) fn merge(&mut self, child: Measured, peak: u64) {
+        self.keep_peak(peak);
+        for series in child.series {
+            self.add(series);
+        }
+        for missing in child.missing {
+            self.note(missing.what, missing.why);
+        }
+    }
+
+    /// Returns the answer: the judgement beside all that was measured.
+    pub(crate) fn into_answer(
+        self,
+        question: Question,
+        parameters: Parameters,
+        privilege: Privilege,
+        judgement: Judgement,
+    ) -> Answer {
+        Answer {
+            question,
+            parameters,
+            verdict: judgement.verdict,
+            figure: judgement.figure,
+            evidence: judgement.evidence,
+            advice: judgement.advice,
+            privilege,
+            series: self.series,
+            counters: self.counters,
+            losses: self.losses,
+            missing: self.missing,
+            fixes: Vec::new(),
+        }
+    }
+
     /// Adds a series; its blocks join those of the series with the same name and parameters.
     pub fn add(&mut self, series: Series) {
         let same = self
@@ -171,6 +329,20 @@ pub enum ProbeError {
 mod tests {
     use super::*;
     use stopgap_stats::verdict::Word;
+
+    #[test]
+    fn a_failure_never_stands_beside_a_number() {
+        let (mut measured, none) = (Measured::default(), Parameters::new());
+        measured.block("take", "ns/page", &none, [Block::number(0, 1, 2, 3.0)]);
+        measured.fail("take", "ns/page", &none, "ENOMEM");
+        measured.fail("release", "ns/page", &none, "EPERM");
+        measured.settle_errors();
+        let seen = measured.series.iter();
+        let seen: Vec<_> = seen.map(|s| (s.median(), s.error.as_deref())).collect();
+        assert_eq!(seen, [(Some(3.0), None), (None, Some("EPERM"))]);
+        let missing = Missing::new("some runs of 'take'", "ENOMEM");
+        assert_eq!(measured.missing, [missing]);
+    }
 
     #[test]
     fn no_figure_at_all_is_unsupported_with_its_reason() {

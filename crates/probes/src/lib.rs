@@ -12,11 +12,11 @@
 
 pub mod chunks;
 pub mod contract;
-mod load;
 pub mod meter;
 pub mod placement;
 pub mod reclaim;
 pub mod roundtrip;
+mod runner;
 pub mod wakeup;
 
 pub use contract::{Context, Measured, Plan, Probe, ProbeError};

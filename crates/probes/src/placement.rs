@@ -27,13 +27,13 @@ mod run;
 use stopgap_events::machine::Privilege;
 use stopgap_events::question::Question;
 use stopgap_events::units::{Bytes, Nanos};
-use stopgap_events::workload::{Agua, Form, Pbobench};
+use stopgap_events::workload::{Agua, Pbobench};
 use stopgap_kernel::devices::Maker;
 use stopgap_kernel::files::read_number;
 use stopgap_kernel::{Error, System};
 use stopgap_stats::record::Answer;
 
-use crate::contract::{Context, Measured, Plan, Probe, ProbeError};
+use crate::contract::{Context, Measured, Plan, Probe, ProbeError, list, refuse};
 
 pub use beside::beside;
 pub use execute::{Backend, Buffers, Mapped, Named};
@@ -135,9 +135,9 @@ impl Placement {
         if rungs.is_empty() {
             let paid = budget.saturating_sub(CHILD).0 / self.a_mapping(system.page_size()).0.max(1);
             if paid == 0 {
-                return Err(ProbeError::Parameter(format!(
+                return refuse(format!(
                     "a budget of {budget} does not hold one load child; give a larger --memory"
-                )));
+                ));
             }
             let room = room.min(paid).min(files.unwrap_or(u64::MAX));
             let wanted = |n: u32| u64::from(n) <= room && !(self.few && n > 10_000);
@@ -157,23 +157,21 @@ impl Placement {
         rungs.dedup();
         for &n in &rungs {
             if n == 0 {
-                return Err(ProbeError::Parameter(
-                    "N of 0: there is nothing to pile up; give at least 1".to_owned(),
-                ));
+                return refuse("N of 0: there is nothing to pile up; give at least 1".to_owned());
             }
             if u64::from(n) > room {
                 let (limit, needed) = (room + MARGIN, u64::from(n) + MARGIN);
-                return Err(ProbeError::Parameter(format!(
+                return refuse(format!(
                     "N of {n} does not fit into vm.max_map_count = {limit}; as root: sysctl \
                      vm.max_map_count={needed}"
-                )));
+                ));
             }
             if let Some(most) = files.filter(|&most| u64::from(n) > most) {
-                return Err(ProbeError::Parameter(format!(
+                return refuse(format!(
                     "N of {n} objects that are open files does not fit into RLIMIT_NOFILE: {most} do; as root: \
                      prlimit --nofile={} --pid $$",
                     u64::from(n) + FILES
-                )));
+                ));
             }
         }
         Ok(rungs)
@@ -194,11 +192,11 @@ impl Placement {
         let room = room(system)?.saturating_sub(Agua::PER_LOOP);
         let wanted = self.agua_live.map_or(Agua::ORIGINAL_CEILING, u64::from);
         if self.agua_live.is_some() && wanted > room {
-            return Err(ProbeError::Parameter(format!(
+            return refuse(format!(
                 "agua with {wanted} live maps does not fit: {room} do here; as root: sysctl \
                  vm.max_map_count={}",
                 wanted + Agua::PER_LOOP + MARGIN
-            )));
+            ));
         }
         let ceiling = wanted.min(room) as u32;
         let agua = match self.agua_drop {
@@ -217,15 +215,13 @@ impl Placement {
     fn validate(&self, system: &dyn System) -> Result<(), ProbeError> {
         let cpus = system.cpus()?.len();
         if self.runs == 0 || self.steps == 0 {
-            return Err(ProbeError::Parameter(
-                "0 runs or 0 steps measure nothing; give at least 1".to_owned(),
-            ));
+            return refuse("0 runs or 0 steps measure nothing; give at least 1".to_owned());
         }
         if let Some(&n) = self.threads.iter().find(|&&n| n < 2 || n as usize > cpus) {
-            return Err(ProbeError::Parameter(format!(
+            return refuse(format!(
                 "{n} threads: one of them only faults, so give 2 to {cpus} (this process may \
                  use {cpus} CPUs)"
-            )));
+            ));
         }
         Ok(())
     }
@@ -243,30 +239,21 @@ impl Probe for Placement {
         let most = rungs.last().copied().unwrap_or(0);
         let memory = Bytes(u64::from(most) * self.a_mapping(context.system.page_size()).0) + CHILD;
         if memory > context.budget {
-            return Err(ProbeError::Parameter(format!(
+            return refuse(format!(
                 "N of {most} needs about {memory}, more than the budget of {}; give a smaller N \
                  or a larger --memory",
                 context.budget
-            )));
+            ));
         }
         Ok(Plan {
             what: format!(
                 "maps, touches and unmaps beside N = {} mappings of {}, in load children",
-                rungs
-                    .iter()
-                    .map(ToString::to_string)
-                    .collect::<Vec<_>>()
-                    .join(", "),
-                self.backends
-                    .iter()
-                    .map(ToString::to_string)
-                    .collect::<Vec<_>>()
-                    .join(" and "),
+                list(&rungs, ", "),
+                list(&self.backends, " and "),
             ),
-            touches: Vec::new(),
             memory,
             time: context.time,
-            missing: Vec::new(),
+            ..Plan::default()
         })
     }
 
@@ -292,9 +279,6 @@ fn room(system: &dyn System) -> Result<u64, Error> {
 fn names(n: u32) -> u64 {
     Pbobench::peak(n)
 }
-
-/// The forms of freegap that are run.
-const FORMS: &[Form] = Form::ALL;
 
 #[cfg(test)]
 mod tests {

@@ -18,7 +18,6 @@ mod judge;
 mod parameters;
 mod pressure;
 mod run;
-mod series;
 mod set;
 mod shrinker;
 mod threads;

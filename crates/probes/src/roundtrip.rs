@@ -23,6 +23,7 @@
 //! for who measures something else by it. `x11` asks the same of a real X server.
 
 mod client;
+mod counts;
 mod fixed;
 mod judge;
 mod meter;
@@ -42,7 +43,7 @@ pub use fixed::{Cost, fixed};
 pub use stopgap_events::roundtrip::{Cell, ClientPolicy, ClientWait, Cpus, Kernel, Reply, Wait};
 pub use x11::X11;
 
-use crate::contract::{Context, Measured, Plan, Probe, ProbeError};
+use crate::contract::{Context, Measured, Plan, Probe, ProbeError, list, refuse};
 
 /// From what latency on a round trip counts as a stall.
 pub const STALL: Nanos = Nanos::millis(10);
@@ -204,11 +205,10 @@ impl Roundtrip {
     fn cpus(&self, system: &dyn System) -> Result<Vec<u32>, ProbeError> {
         let mut allowed = system.cpus()?;
         if let Some(absent) = self.cpus.iter().find(|cpu| !allowed.contains(cpu)) {
-            let those: Vec<String> = allowed.iter().map(ToString::to_string).collect();
-            return Err(ProbeError::Parameter(format!(
+            return refuse(format!(
                 "CPU {absent} does not exist or is not ours to use; give some of {}",
-                those.join(", ")
-            )));
+                list(&allowed, ", ")
+            ));
         }
         if self.cpus.is_empty() {
             allowed.reverse();
@@ -218,25 +218,9 @@ impl Roundtrip {
         }
     }
 
-    /// The cells that this many CPUs can run, and what is missing of the others.
-    fn possible(&self, cpus: &[u32]) -> (Vec<Cell>, Vec<Missing>) {
-        let (cells, impossible): (Vec<Cell>, Vec<Cell>) = self
-            .cells
-            .iter()
-            .partition(|cell| cell.cpus != Cpus::Two || cpus.len() > 1);
-        let missing = impossible
-            .iter()
-            .map(|cell| Missing::new(cell.to_string(), "there is only one CPU to use"))
-            .collect();
-        (cells, missing)
-    }
-
     fn validate(&self, system: &dyn System) -> Result<(), ProbeError> {
-        let refuse = |why: String| Err(ProbeError::Parameter(why));
         if self.cells.is_empty() || self.runs == 0 || self.round_trips == 0 {
-            return refuse(
-                "no cells, 0 runs or 0 round trips measure nothing; give at least 1".to_owned(),
-            );
+            return refuse("no cells, 0 runs or 0 round trips measure nothing; give at least 1");
         }
         let mut cpus = self.cpus.clone();
         cpus.sort_unstable();
@@ -246,7 +230,7 @@ impl Roundtrip {
         for cell in &self.cells {
             let files = u64::from(cell.descriptors) * 2 + OTHER_FILES;
             if cell.descriptors == 0 {
-                return refuse("K of 0: a server waits for at least 1 descriptor".to_owned());
+                return refuse("K of 0: a server waits for at least 1 descriptor");
             }
             if cell.server == Wait::Select && cell.descriptors as usize > MOST_SELECTED {
                 return refuse(format!(
@@ -278,6 +262,21 @@ impl Roundtrip {
     }
 }
 
+/// Returns the cells that this many CPUs can run, and what is missing of the others.
+fn possible<C: Copy + ToString>(
+    cells: &[C],
+    cpus: &[u32],
+    takes_two: impl Fn(&C) -> bool,
+) -> (Vec<C>, Vec<Missing>) {
+    let (possible, others): (Vec<C>, Vec<C>) = cells
+        .iter()
+        .partition(|cell| cpus.len() > 1 || !takes_two(cell));
+    let missing = others
+        .iter()
+        .map(|cell| Missing::new(cell.to_string(), "there is only one CPU to use"));
+    (possible, missing.collect())
+}
+
 impl Probe for Roundtrip {
     fn question(&self) -> Question {
         Question::Roundtrip
@@ -287,17 +286,17 @@ impl Probe for Roundtrip {
         let system = context.system;
         self.validate(system)?;
         let cpus = self.cpus(system)?;
-        let (cells, mut missing) = self.possible(&cpus);
+        let (cells, mut missing) = possible(&self.cells, &cpus, |cell| cell.cpus == Cpus::Two);
         missing.extend(meter::Meter::new(system).missing());
         let most = cells.iter().map(|cell| cell.descriptors).max().unwrap_or(0);
         // Two processes' own, and a pair of sockets for each idle descriptor.
         let memory = Bytes::mib(16) + Bytes::kib(4 * u64::from(most));
         if memory > context.budget {
-            return Err(ProbeError::Parameter(format!(
+            return refuse(format!(
                 "K of {most} needs about {memory}, more than the budget of {}; give a smaller K \
                  or a larger --memory",
                 context.budget
-            )));
+            ));
         }
         Ok(Plan {
             what: format!(
@@ -306,17 +305,17 @@ impl Probe for Roundtrip {
                 cells.len(),
                 self.runs
             ),
-            touches: Vec::new(),
             memory,
             time: context.time,
             missing,
+            ..Plan::default()
         })
     }
 
     fn run(&self, context: &Context<'_>) -> Result<Measured, ProbeError> {
         self.validate(context.system)?;
         let cpus = self.cpus(context.system)?;
-        let (cells, missing) = self.possible(&cpus);
+        let (cells, missing) = possible(&self.cells, &cpus, |cell| cell.cpus == Cpus::Two);
         run::run(self, cells, &cpus, missing, context)
     }
 
@@ -373,7 +372,9 @@ mod tests {
 
     #[test]
     fn one_cpu_leaves_out_what_takes_two() {
-        let (cells, missing) = Roundtrip::check(true).possible(&[0]);
+        let (cells, missing) = possible(&Roundtrip::check(true).cells, &[0], |cell| {
+            cell.cpus == Cpus::Two
+        });
         assert!(cells.iter().all(|cell| cell.cpus != Cpus::Two));
         assert!(!missing.is_empty());
         assert!(missing[0].what.ends_with("two CPUs"), "{missing:?}");

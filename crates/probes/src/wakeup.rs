@@ -11,20 +11,18 @@ mod judge;
 mod measure;
 pub(crate) mod schedule;
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
-use stopgap_events::machine::{Counter, Missing, Privilege};
+use stopgap_events::machine::Privilege;
 use stopgap_events::question::Question;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_events::words;
 use stopgap_kernel::realtime::CPU_LATENCY;
 use stopgap_kernel::tasks::{ChildBody, ChildLimits};
 use stopgap_stats::histogram::Histogram;
-use stopgap_stats::record::{Answer, Block, Parameter, Series, Stalls};
+use stopgap_stats::record::{Answer, Block, Series, Stalls, parameters};
 
-use crate::contract::{Context, Measured, Plan, Probe, ProbeError};
-use crate::load;
+use crate::contract::{Context, Measured, Parameters, Plan, Probe, ProbeError, refuse};
+use crate::runner;
 use measure::Report;
 
 /// Lateness of every period, all CPUs together; nanoseconds.
@@ -96,10 +94,10 @@ impl Wakeup {
         (runs, each.max(self.interval))
     }
 
-    fn parameters(&self, policy: Policy) -> BTreeMap<String, Parameter> {
-        let mut parameters = BTreeMap::from([
-            ("interval-ns".to_owned(), self.interval.0.into()),
-            ("policy".to_owned(), policy.word().into()),
+    fn parameters(&self, policy: Policy) -> Parameters {
+        let mut parameters = parameters([
+            ("interval-ns", self.interval.0.into()),
+            ("policy", policy.word().into()),
         ]);
         if policy == Policy::Fifo {
             parameters.insert("priority".to_owned(), self.priority.into());
@@ -112,57 +110,26 @@ impl Wakeup {
         let mut policy = Policy::Fifo;
         for report in reports {
             for missing in report.missing {
-                if !measured.missing.contains(&missing) {
-                    measured.missing.push(missing);
-                }
+                measured.note(missing.what, missing.why);
             }
             if report.policy == Policy::Other {
                 policy = Policy::Other; // one ordinary thread and the whole is no real-time figure
             }
             let mut parameters = self.parameters(report.policy);
             parameters.insert("cpu".to_owned(), report.cpu.into());
-            let block = report.all.clone();
-            each.push(series(OF_A_CPU, &parameters, block, report.error));
+            each.push(Series {
+                error: report.error,
+                ..Series::new(OF_A_CPU, "ns", &parameters, report.all.clone())
+            });
             all.extend(report.all);
             slept.extend(report.slept);
-            count(measured, report.missed);
+            measured.count(MISSED, report.missed);
         }
         let parameters = self.parameters(policy);
         for (name, blocks) in [(WAKE_UP, all), (SLEPT_FOR, slept)] {
-            if let Some(block) = together(run, blocks) {
-                measured.add(series(name, &parameters, Some(block), None));
-            }
+            measured.block(name, "ns", &parameters, together(run, blocks));
         }
         each.into_iter().for_each(|series| measured.add(series));
-    }
-}
-
-fn count(measured: &mut Measured, missed: u64) {
-    match measured
-        .counters
-        .iter_mut()
-        .find(|counter| counter.name == MISSED)
-    {
-        Some(counter) => counter.value += missed,
-        None => measured.counters.push(Counter {
-            name: MISSED.to_owned(),
-            value: missed,
-        }),
-    }
-}
-
-fn series(
-    name: &str,
-    parameters: &BTreeMap<String, Parameter>,
-    block: Option<Block>,
-    error: Option<String>,
-) -> Series {
-    Series {
-        name: name.to_owned(),
-        unit: "ns".to_owned(),
-        parameters: parameters.clone(),
-        blocks: block.into_iter().collect(),
-        error,
     }
 }
 
@@ -204,26 +171,25 @@ impl Probe for Wakeup {
     }
 
     fn plan(&self, context: &Context<'_>) -> Result<Plan, ProbeError> {
-        let wrong = |why: String| Err(ProbeError::Parameter(why));
         if !(INTERVALS.0..=INTERVALS.1).contains(&self.interval) {
-            return wrong(format!(
+            return refuse(format!(
                 "an interval of {}: give {} to {}",
                 self.interval, INTERVALS.0, INTERVALS.1
             ));
         }
         if self.runs == 0 {
-            return wrong("0 runs measure nothing: give at least 1".to_owned());
+            return refuse("0 runs measure nothing: give at least 1");
         }
         if !(1..=99).contains(&self.priority) {
-            return wrong(format!("priority {}: give 1 to 99", self.priority));
+            return refuse(format!("priority {}: give 1 to 99", self.priority));
         }
         if self.stall.0 == 0 {
-            return wrong("every wake-up is 0 ns late or more: give a longer --stall".to_owned());
+            return refuse("every wake-up is 0 ns late or more: give a longer --stall");
         }
         let cpus = context.system.cpus()?;
         let memory = Bytes(CHILD.0 * cpus.len() as u64);
         if memory > context.budget {
-            return wrong(format!(
+            return refuse(format!(
                 "a thread on each of {} CPUs needs {memory}, the memory budget is {}: name fewer with --cpus, or raise \
                  it with --memory",
                 cpus.len(),
@@ -246,7 +212,7 @@ impl Probe for Wakeup {
             )],
             memory,
             time: Nanos(each.0 * u64::from(runs)),
-            missing: Vec::new(),
+            ..Plan::default()
         })
     }
 
@@ -258,14 +224,11 @@ impl Probe for Wakeup {
         let awake = system.stay_awake();
         if let Err(error) = &awake {
             let what = "wake-ups of CPUs that are kept from sleeping deeply";
-            measured.missing.push(Missing::new(what, error.to_string()));
+            measured.note(what, error.to_string());
         }
         let (runs, each) = self.division(context.time);
-        let limits = ChildLimits {
-            // A machine that stalls for so long is what is looked for.
-            time: each + each + Nanos::secs(30),
-            cgroup: None,
-        };
+        // A machine that stalls for so long is what is looked for.
+        let limits = ChildLimits::within(each + each + Nanos::secs(30));
         for run in 0..runs {
             if (context.interrupted)() {
                 measured.interrupted = true;
@@ -276,24 +239,19 @@ impl Probe for Wakeup {
                 let interrupted = context.interrupted;
                 Box::new(move || {
                     let place = (run, cpu);
-                    load::encode(&measure::carry_out(system, self, place, each, interrupted))
+                    runner::encode(&measure::carry_out(system, self, place, each, interrupted))
                 })
             };
             let outcomes = system.run_children(&limits, cpus.iter().map(body).collect());
             let mut reports = Vec::new();
             for (cpu, outcome) in cpus.iter().zip(outcomes) {
-                let report = outcome.and_then(|outcome| {
-                    measured.peak_resident = measured.peak_resident.max(outcome.peak_resident);
-                    load::decode::<Report>(&outcome)
-                });
-                match report {
-                    Ok(report) => reports.push(report),
-                    Err(_) if (context.interrupted)() => {}
-                    Err(error) => {
-                        let what = format!("CPU {cpu}, run {run}");
-                        measured.missing.push(Missing::new(what, error.to_string()));
-                    }
-                }
+                let what = format!("CPU {cpu}, run {run}");
+                reports.extend(runner::report::<Report>(
+                    context,
+                    &mut measured,
+                    &what,
+                    outcome,
+                ));
             }
             self.keep(&mut measured, run, reports);
         }

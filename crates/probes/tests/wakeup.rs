@@ -14,10 +14,7 @@ use stopgap_probes::wakeup::{MISSED, Policy, SLEPT_FOR, WAKE_UP, Wakeup};
 use stopgap_probes::{Context, Probe};
 use stopgap_stats::histogram::Histogram;
 
-const LIMITS: ChildLimits = ChildLimits {
-    time: Nanos::secs(20),
-    cgroup: None,
-};
+const LIMITS: ChildLimits = ChildLimits::within(Nanos::secs(20));
 const STALL: Nanos = Nanos::millis(200);
 
 /// A thread of higher priority takes the CPU for 200 ms:

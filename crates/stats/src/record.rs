@@ -149,6 +149,12 @@ impl Answer {
     }
 }
 
+/// Makes parameters of an answer or a series from their names and values.
+#[must_use]
+pub fn parameters<const N: usize>(pairs: [(&str, Parameter); N]) -> BTreeMap<String, Parameter> {
+    pairs.map(|(name, value)| (name.to_owned(), value)).into()
+}
+
 /// A parameter's value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
@@ -193,6 +199,29 @@ pub struct Figure {
     pub high: Option<f64>,
 }
 
+impl Figure {
+    /// Returns a number without interval.
+    #[must_use]
+    pub fn new(value: f64, unit: &str) -> Figure {
+        Figure {
+            value,
+            unit: unit.to_owned(),
+            low: None,
+            high: None,
+        }
+    }
+
+    /// Returns the number with its interval.
+    #[must_use]
+    pub fn within(self, low: f64, high: f64) -> Figure {
+        Figure {
+            low: Some(low),
+            high: Some(high),
+            ..self
+        }
+    }
+}
+
 /// Measurements of one quantity under one set of parameters, a block a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Series {
@@ -209,6 +238,36 @@ pub struct Series {
 }
 
 impl Series {
+    /// Returns the series of these blocks, or of none.
+    #[must_use]
+    pub fn new(
+        name: &str,
+        unit: &str,
+        parameters: &BTreeMap<String, Parameter>,
+        blocks: impl IntoIterator<Item = Block>,
+    ) -> Series {
+        Series {
+            name: name.to_owned(),
+            unit: unit.to_owned(),
+            parameters: parameters.clone(),
+            blocks: blocks.into_iter().collect(),
+            error: None,
+        }
+    }
+
+    /// Returns whether the series has this name and all of these parameters, perhaps among others.
+    #[must_use]
+    pub fn is(&self, name: &str, parameters: &[(&str, Parameter)]) -> bool {
+        let has = |(key, value): &(&str, Parameter)| self.parameters.get(*key) == Some(value);
+        self.name == name && parameters.iter().all(has)
+    }
+
+    /// Returns the runs' figures.
+    #[must_use]
+    pub fn values(&self) -> Vec<f64> {
+        self.blocks.iter().map(|block| block.value).collect()
+    }
+
     /// The parameter of that name, where it is a word.
     #[must_use]
     pub fn word(&self, parameter: &str) -> Option<&str> {
@@ -230,7 +289,7 @@ impl Series {
     /// The median of the runs' figures; `None` where there is no run.
     #[must_use]
     pub fn median(&self) -> Option<f64> {
-        median(self.blocks.iter().map(|block| block.value).collect())
+        median(self.values())
     }
 
     /// All samples of a latency, of all runs; empty where it is none.
@@ -260,6 +319,21 @@ pub struct Block {
     pub histogram: Option<Histogram>,
     /// Samples above the threshold, as episodes; a count has none.
     pub stalls: Option<Stalls>,
+}
+
+impl Block {
+    /// Returns a block without samples of a latency: a count or a mean.
+    #[must_use]
+    pub fn number(run: u32, start_ns: u64, samples: u64, value: f64) -> Block {
+        Block {
+            run,
+            start_ns,
+            samples,
+            value,
+            histogram: None,
+            stalls: None,
+        }
+    }
 }
 
 /// Stall episodes of a block.

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use stopgap_events::memory::Protection;
 use stopgap_events::range::AddressRange;
 use stopgap_events::units::Bytes;
 
@@ -226,12 +225,7 @@ impl ObjectDevice for Objects<'_> {
     }
 
     fn map(&mut self, object: &mut Object) -> Result<()> {
-        let request = MapRequest {
-            length: object.length,
-            protection: Protection::Write,
-            kind: MapKind::AnonymousAlone,
-            align: Bytes(0),
-        };
+        let request = MapRequest::writable(object.length, MapKind::AnonymousAlone);
         object.mapping = Some(self.system.map(&request)?);
         Ok(())
     }

@@ -2,7 +2,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use stopgap_events::memory::Protection;
 use stopgap_events::range::AddressRange;
 use stopgap_events::units::Bytes;
 
@@ -195,12 +194,7 @@ impl Holds for Fake {
             let error = io::Error::from_raw_os_error(errno);
             return Err(segment_refused(self, length, page, error));
         }
-        let mapping = self.map(&MapRequest {
-            length,
-            protection: Protection::Write,
-            kind: MapKind::AnonymousAlone,
-            align: Bytes(0),
-        })?;
+        let mapping = self.map(&MapRequest::writable(length, MapKind::AnonymousAlone))?;
         Ok(Segment { mapping, id: 1 })
     }
 
@@ -236,12 +230,7 @@ mod tests {
     use crate::clock::Clock;
 
     fn mapping(fake: &Fake) -> Mapping {
-        let request = MapRequest {
-            length: Bytes::kib(40),
-            protection: Protection::Write,
-            kind: MapKind::Anonymous,
-            align: Bytes(0),
-        };
+        let request = MapRequest::writable(Bytes::kib(40), MapKind::Anonymous);
         fake.map(&request).unwrap()
     }
 

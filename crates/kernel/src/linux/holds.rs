@@ -262,12 +262,7 @@ mod tests {
 
     fn resident() -> Mapping {
         let mapping = Linux
-            .map(&MapRequest {
-                length: LENGTH,
-                protection: Protection::Write,
-                kind: MapKind::Anonymous,
-                align: Bytes(0),
-            })
+            .map(&MapRequest::writable(LENGTH, MapKind::Anonymous))
             .unwrap();
         Linux.touch(&mapping, Bytes(0), LENGTH).unwrap();
         mapping
@@ -326,10 +321,7 @@ mod tests {
     #[test]
     fn a_limit_that_is_too_small_is_named_by_the_kernels_own_refusal() {
         use crate::tasks::{ChildLimits, Tasks};
-        let limits = ChildLimits {
-            time: stopgap_events::units::Nanos::secs(10),
-            cgroup: None,
-        };
+        let limits = ChildLimits::within(stopgap_events::units::Nanos::secs(10));
         let outcome = Linux.run_child(&limits, &mut || {
             // SAFETY: a plain system call; the namespace is this child's and ends with it.
             if unsafe { libc::unshare(libc::CLONE_NEWIPC) } != 0 {
@@ -371,10 +363,7 @@ mod tests {
     #[test]
     fn references_hold_every_page_and_go_with_the_pipes() {
         use crate::tasks::{ChildLimits, Tasks};
-        let limits = ChildLimits {
-            time: stopgap_events::units::Nanos::secs(10),
-            cgroup: None,
-        };
+        let limits = ChildLimits::within(stopgap_events::units::Nanos::secs(10));
         let outcome = Linux.run_child(&limits, &mut || {
             let mapping = resident();
             let before = open_files();
@@ -393,10 +382,7 @@ mod tests {
     #[test]
     fn parts_are_held_each() {
         use crate::tasks::{ChildLimits, Tasks};
-        let limits = ChildLimits {
-            time: stopgap_events::units::Nanos::secs(10),
-            cgroup: None,
-        };
+        let limits = ChildLimits::within(stopgap_events::units::Nanos::secs(10));
         let outcome = Linux.run_child(&limits, &mut || {
             let mapping = resident();
             let page = Linux.page_size().0;

@@ -355,7 +355,7 @@ mod tests {
     use super::*;
 
     fn limits(time: Nanos) -> ChildLimits {
-        ChildLimits { time, cgroup: None }
+        ChildLimits::within(time)
     }
 
     #[test]

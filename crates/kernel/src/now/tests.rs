@@ -28,15 +28,13 @@ fn hold_mappings(folder: &Path) -> Vec<u8> {
     let page = Linux.page_size();
     let file = Linux.mem_file(Bytes(page.0 * 2 * MAPPINGS)).unwrap();
     for i in 0..MAPPINGS {
-        let request = MapRequest {
-            length: page,
-            protection: Protection::Write,
-            kind: MapKind::File {
+        let request = MapRequest::writable(
+            page,
+            MapKind::File {
                 file: &file,
                 offset: Bytes(2 * i * page.0),
             },
-            align: Bytes(0),
-        };
+        );
         drop(Linux.map(&request).unwrap()); // stays mapped
     }
     std::fs::write(folder.join("pid.new"), Linux.pid().to_string()).unwrap();
@@ -51,10 +49,7 @@ fn with_holder(look: impl FnOnce(u32)) {
     let folder = tempfile::tempdir().unwrap();
     std::thread::scope(|scope| {
         let child = scope.spawn(|| {
-            let limits = ChildLimits {
-                time: Nanos::secs(20),
-                cgroup: None,
-            };
+            let limits = ChildLimits::within(Nanos::secs(20));
             Linux.run_child(&limits, &mut || hold_mappings(folder.path()))
         });
         let start = Instant::now();

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use stopgap_events::machine::Missing;
 use stopgap_events::random::Random;
 use stopgap_events::units::Nanos;
 use stopgap_kernel::files::read_text;
@@ -25,14 +24,10 @@ impl Session<'_> {
         if read_text(context.system, proactive).is_ok()
             && let Err(error) = context.journal.set(proactive, "0")
         {
-            let missing = Missing::new("memory that is fragmented", error.to_string());
-            return self.measured.missing.push(missing);
+            return self.measured.note("memory that is fragmented", error);
         }
         self.run_states(&recipe);
-        for error in scope.undo() {
-            let missing = Missing::new("putting a knob back", error.to_string());
-            self.measured.missing.push(missing);
-        }
+        self.measured.note_left(scope.undo());
     }
 
     fn run_states(&mut self, recipe: &Recipe) {
@@ -59,11 +54,11 @@ impl Session<'_> {
                     }
                     Err(why) if done == 0 => {
                         let what = "memory that is fragmented";
-                        return self.measured.missing.push(Missing::new(what, why));
+                        return self.measured.note(what, why);
                     }
                     Err(why) => {
                         let what = format!("{strategy} in run {}", run + 1);
-                        self.measured.missing.push(Missing::new(what, why));
+                        self.measured.note(what, why);
                         done += 1;
                         continue;
                     }
@@ -79,7 +74,7 @@ impl Session<'_> {
                     self.snapshot("after");
                 }
                 let peak = state.release().unwrap_or(0);
-                self.measured.peak_resident = self.measured.peak_resident.max(peak);
+                self.measured.keep_peak(peak);
                 done += 1;
                 longest = longest.max(context.system.now().saturating_sub(begun));
                 if (context.interrupted)() {
@@ -101,10 +96,7 @@ impl Session<'_> {
         };
         let mut left = Vec::new();
         let state = fresh(&maker, recipe, &mut left);
-        let missing = left
-            .into_iter()
-            .map(|why| Missing::new("putting a knob back", why));
-        self.measured.missing.extend(missing);
+        self.measured.note_left(left);
         state
     }
 
@@ -119,8 +111,7 @@ impl Session<'_> {
             Ok(None) => {} // interrupted, which is seen next
             Err(error) => {
                 let what = format!("snapshot of memory {when} the first strategy");
-                let missing = Missing::new(what, error.to_string());
-                self.measured.missing.push(missing);
+                self.measured.note(what, error);
             }
         }
     }

@@ -25,14 +25,14 @@ use stopgap_events::units::{Bytes, Nanos};
 use stopgap_stats::bootstrap::over_runs;
 use stopgap_stats::histogram::Histogram;
 use stopgap_stats::quantile::median;
-use stopgap_stats::record::{Answer, Block, Figure, Parameter, Series};
+use stopgap_stats::record::{Answer, Block, Figure, Series};
 use stopgap_stats::verdict::{Verdict, Word};
 
 pub use ranking::{APART, Ranking};
 
 use super::series::{BLOCK, RECLAIMS};
 use super::strategy::Strategy;
-use crate::contract::Measured;
+use crate::contract::{Judgement, Measured, Parameters};
 
 /// Unusable-free-space index from which on memory counts as fragmented at an order: below it,
 /// more than half of what is free could be given out at once. (`vm.extfrag_threshold` compacts
@@ -53,7 +53,7 @@ pub(super) fn index_fact(order: u32) -> String {
 
 pub(super) fn judge(
     measured: Measured,
-    parameters: BTreeMap<String, Parameter>,
+    parameters: Parameters,
     seed: u64,
     privilege: Privilege,
 ) -> Answer {
@@ -62,20 +62,13 @@ pub(super) fn judge(
     if let Some(stalled) = seen.stalled() {
         advice.extend(seen.advice(&stalled));
     }
-    Answer {
-        question: Question::Chunks,
-        parameters,
+    let judgement = Judgement {
         verdict: seen.verdict(),
         figure: seen.figure(seed),
         evidence: seen.evidence(),
         advice,
-        privilege,
-        series: measured.series,
-        counters: measured.counters,
-        losses: measured.losses,
-        missing: measured.missing,
-        fixes: Vec::new(),
-    }
+    };
+    measured.into_answer(Question::Chunks, parameters, privilege, judgement)
 }
 
 /// The measurements of one strategy's blocks at one buffer size.
@@ -225,31 +218,21 @@ impl<'a> Seen<'a> {
                 runs => format!("{stalls} in one run of {runs} ({example}): repeats disagree"),
             }
         });
-        match self.untested() {
-            Some(why) => Verdict::inconclusive(&match once {
-                Some(once) => format!("{why}; {once}"),
-                None => why,
-            }),
-            None if once.is_none() && self.disagreement().is_some() => {
-                Verdict::inconclusive(&self.disagreement().unwrap_or_default())
-            }
-            None if once.is_some() => Verdict::inconclusive(&once.unwrap_or_default()),
-            None if self.long().is_some() => {
-                Verdict::inconclusive(&self.long().unwrap_or_default())
-            }
-            None => {
-                let index = self.pmd_order().and_then(|order| self.index(order));
-                Verdict::new(
-                    Word::Clean,
-                    format!(
-                        "clean: no block stalled in {} runs, index {:.2}, worst {}",
-                        self.runs.len(),
-                        index.unwrap_or(1.0),
-                        self.worst_words()
-                    ),
-                )
-            }
+        if let Some(why) = self.untested() {
+            let once = once.map_or_else(String::new, |once| format!("; {once}"));
+            return Verdict::inconclusive(&format!("{why}{once}"));
         }
+        if let Some(why) = once.or_else(|| self.disagreement()).or_else(|| self.long()) {
+            return Verdict::inconclusive(&why);
+        }
+        let index = self.pmd_order().and_then(|order| self.index(order));
+        let text = format!(
+            "clean: no block stalled in {} runs, index {:.2}, worst {}",
+            self.runs.len(),
+            index.unwrap_or(1.0),
+            self.worst_words()
+        );
+        Verdict::new(Word::Clean, text)
     }
 
     /// Why the absence of stalls proves nothing; `None`: it does prove something.
@@ -334,10 +317,9 @@ impl<'a> Seen<'a> {
             median(runs.iter().map(|&&ms| ms.ln()).collect())
         });
         Some(Figure {
-            value: median(worst)?,
-            unit: "ms in the worst block".to_owned(),
             low: interval.map(|interval| interval.low.exp()),
             high: interval.map(|interval| interval.high.exp()),
+            ..Figure::new(median(worst)?, "ms in the worst block")
         })
     }
 }
@@ -404,20 +386,13 @@ fn row<'a>(series: &'a Series, all: &'a [Series]) -> Option<Row<'a>> {
 }
 
 fn worst(block: &Block) -> u64 {
-    block
-        .histogram
-        .as_ref()
-        .and_then(Histogram::max)
-        .unwrap_or(0)
+    let histogram = block.histogram.as_ref();
+    histogram.and_then(Histogram::max).unwrap_or(0)
 }
 
 fn spent(block: &Block) -> Nanos {
-    let mean = block
-        .histogram
-        .as_ref()
-        .and_then(Histogram::mean)
-        .unwrap_or(0.0);
-    Nanos((mean * block.samples as f64) as u64)
+    let mean = block.histogram.as_ref().and_then(Histogram::mean);
+    Nanos((mean.unwrap_or(0.0) * block.samples as f64) as u64)
 }
 
 /// Seconds as `40 s`, `12 min`, `5 h`, `9 d`.

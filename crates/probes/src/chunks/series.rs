@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_stats::histogram::{Histogram, Recorder};
-use stopgap_stats::record::{Block, Parameter, Series};
+use stopgap_stats::record::{Block, Parameter, Series, parameters};
 
 use super::strategy::Strategy;
 use super::take::{IOMMUS, Sample, Taken};
 use super::work::WORK;
+use crate::contract::Parameters;
 
 /// A block stalls from this length on: more than half of a 60 Hz frame, and ten times what a
 /// machine needs for a block of 2 MiB in the worst of its usual ways (base pages, 0.6 to 1 ms).
@@ -72,75 +73,56 @@ pub(super) fn series(cells: &Cells) -> Vec<Series> {
         }
         if series.len() == before {
             series.push(Series {
-                name: TAKE.to_owned(),
-                unit: "ns".to_owned(),
-                parameters: common(cell),
-                blocks: Vec::new(),
                 error: cells.errors.get(&cell).cloned(),
+                ..Series::new(TAKE, "ns", &common(cell), [])
             });
         }
     }
     series
 }
 
-fn common(cell: Cell) -> BTreeMap<String, Parameter> {
-    BTreeMap::from([
-        ("size".to_owned(), cell.size.short().into()),
-        ("strategy".to_owned(), cell.strategy.to_string().into()),
+fn common(cell: Cell) -> Parameters {
+    parameters([
+        ("size", cell.size.short().into()),
+        ("strategy", cell.strategy.to_string().into()),
     ])
 }
 
 fn of_cell(cell: Cell, manner: &Manner, runs: &[(u32, Taken)], series: &mut Vec<Series>) {
     let mut parameters = common(cell);
     let yes_no = |yes: bool| Parameter::from(if yes { "yes" } else { "no" });
-    parameters.insert("chunk".to_owned(), manner.chunk.short().into());
-    parameters.insert("block".to_owned(), manner.block.short().into());
-    parameters.insert("buffers".to_owned(), manner.buffers.into());
-    parameters.insert("direct-reclaim".to_owned(), yes_no(manner.direct));
-    parameters.insert("knobs-set".to_owned(), yes_no(manner.set));
+    parameters.extend(stopgap_stats::record::parameters([
+        ("chunk", manner.chunk.short().into()),
+        ("block", manner.block.short().into()),
+        ("buffers", manner.buffers.into()),
+        ("direct-reclaim", yes_no(manner.direct)),
+        ("knobs-set", yes_no(manner.set)),
+    ]));
     if let Some(defrag) = &manner.defrag {
         parameters.insert("defrag".to_owned(), defrag.as_str().into());
     }
 
     let mut add = |name: &str, unit: &str, blocks: Vec<Block>| {
         if !blocks.is_empty() {
-            series.push(Series {
-                name: name.to_owned(),
-                unit: unit.to_owned(),
-                parameters: parameters.clone(),
-                blocks,
-                error: None,
-            });
+            series.push(Series::new(name, unit, &parameters, blocks));
         }
     };
     let threshold = threshold(runs);
+    let blocks = times(runs, |taken| &taken.blocks, Some(threshold));
     add(TAKE, "ns", times(runs, |taken| &taken.takes, None));
-    add(
-        BLOCK,
-        "ns",
-        times(runs, |taken| &taken.blocks, Some(threshold)),
-    );
-    add(
-        "collapse",
-        "ns",
-        times(runs, |taken| &taken.collapses, None),
-    );
+    add(BLOCK, "ns", blocks);
+    let collapses = times(runs, |taken| &taken.collapses, None);
+    add("collapse", "ns", collapses);
     add("release", "ns", times(runs, |taken| &taken.releases, None));
     let reclaims = |taken: &Taken| taken.reclaims.into_iter().collect();
     add(RECLAIMS, "times", counts(runs, reclaims));
     for work in &WORK {
         add(work.name, work.unit, per_buffer(runs, work.name));
     }
-    add(
-        "faults",
-        "faults/buffer",
-        counts(runs, |taken| taken.faults.clone()),
-    );
-    add(
-        PHYSICAL_RUNS,
-        "runs/buffer",
-        counts(runs, |taken| taken.runs.clone()),
-    );
+    let faults = counts(runs, |taken| taken.faults.clone());
+    add("faults", "faults/buffer", faults);
+    let physical = counts(runs, |taken| taken.runs.clone());
+    add(PHYSICAL_RUNS, "runs/buffer", physical);
     for at in 0..IOMMUS.len() {
         let of = |taken: &Taken| taken.entries.iter().map(|counts| counts[at]).collect();
         add(&entries_name(at), "entries/buffer", counts(runs, of));
@@ -191,14 +173,8 @@ fn counts(runs: &[(u32, Taken)], of: impl Fn(&Taken) -> Vec<u64>) -> Vec<Block> 
         let mut counts = of(taken);
         counts.sort_unstable();
         let median = *counts.get(counts.len().checked_sub(1)? / 2)? as f64;
-        Some(Block {
-            run: *run,
-            start_ns: taken.takes.first().map_or(0, |sample| sample.start_ns),
-            samples: counts.len() as u64,
-            value: median,
-            histogram: None,
-            stalls: None,
-        })
+        let start_ns = taken.takes.first().map_or(0, |sample| sample.start_ns);
+        Some(Block::number(*run, start_ns, counts.len() as u64, median))
     };
     runs.iter().filter_map(block).collect()
 }
@@ -208,14 +184,9 @@ fn per_buffer(runs: &[(u32, Taken)], name: &str) -> Vec<Block> {
     let block = |(run, taken): &(u32, Taken)| {
         let count = *taken.work.get(name)?;
         let samples = taken.takes.len() as u64;
-        (samples > 0).then(|| Block {
-            run: *run,
-            start_ns: taken.takes[0].start_ns,
-            samples,
-            value: count as f64 / samples as f64,
-            histogram: None,
-            stalls: None,
-        })
+        let start_ns = taken.takes.first()?.start_ns;
+        let mean = count as f64 / samples as f64;
+        Some(Block::number(*run, start_ns, samples, mean))
     };
     runs.iter().filter_map(block).collect()
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use stopgap_events::machine::{Counter, Missing};
 use stopgap_events::random::Random;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::budget::meminfo;
@@ -19,8 +18,8 @@ use super::series::{self, Cell, Cells, Manner};
 use super::strategy::Strategy;
 use super::take::{self, How, Taken, Task};
 use super::{Chunks, Machine};
-use crate::contract::{Context, Measured};
-use crate::load;
+use crate::contract::{Context, Measured, counter};
+use crate::runner;
 
 /// What was made of the first fragmented state: one frame in so many kept, and bytes.
 pub(super) const FRAGMENT_COUNTERS: [&str; 4] = [
@@ -141,12 +140,7 @@ impl<'a> Session<'a> {
                 self.fail(Cell { size, strategy }, &why);
             }
         }
-        for error in scope.undo() {
-            let why = error.to_string();
-            self.measured
-                .missing
-                .push(Missing::new("putting a knob back", why));
-        }
+        self.measured.note_left(scope.undo());
     }
 
     fn faulting(&mut self, run: u32, strategy: Strategy, sizes: &[Bytes]) -> Result<(), String> {
@@ -175,10 +169,10 @@ impl<'a> Session<'a> {
         let Machine { page, may_set, .. } = &self.machine;
         let journal = self.context.journal;
         if *may_set && !matches!(strategy, Strategy::Base | Strategy::Collapse) {
-            journal.alone().map_err(|error| error.to_string())?;
+            journal.alone()?;
         }
         // Not as they were at the start: another run may have ended since.
-        let thp = Thp::read(self.context.system).map_err(|error| error.to_string())?;
+        let thp = Thp::read(self.context.system)?;
         let setup = knobs::setup(strategy, thp.as_ref(), *page, *may_set)?;
         let half = journal.scope();
         let mut set = setup
@@ -238,7 +232,7 @@ impl<'a> Session<'a> {
         }
         if self.machine.may_set {
             let system = self.context.system;
-            let available = meminfo(system, "MemAvailable").map_err(|error| error.to_string())?;
+            let available = meminfo(system, "MemAvailable")?;
             if available.0 < 2 * held.0 {
                 return Err(format!(
                     "{none}, and too little memory to raise it: {available}"
@@ -294,13 +288,10 @@ impl<'a> Session<'a> {
 
     fn child(&mut self, task: &Task) -> Result<Taken, String> {
         let system = self.context.system;
-        let limits = ChildLimits {
-            time: task.deadline.saturating_sub(system.now()) + Nanos::secs(10),
-            cgroup: None,
-        };
-        let (taken, peak) = load::child(system, &limits, || take::carry_out(system, task))
-            .map_err(|error| error.to_string())?;
-        self.measured.peak_resident = self.measured.peak_resident.max(peak);
+        let limits =
+            ChildLimits::within(task.deadline.saturating_sub(system.now()) + Nanos::secs(10));
+        let (taken, peak) = runner::child(system, &limits, || take::carry_out(system, task))?;
+        self.measured.keep_peak(peak);
         Ok(taken)
     }
 
@@ -315,19 +306,22 @@ impl<'a> Session<'a> {
         measured.series = series::series(&self.cells);
         measured.facts = self.facts;
         let children = || self.cells.runs.values().flat_map(|(_, runs)| runs);
-        let first =
-            |of: fn(&Taken) -> &Option<String>| children().find_map(|(_, taken)| of(taken).clone());
-        if let Some(why) = first(|taken| &taken.hidden) {
-            let what = "physical layout and IOMMU entries";
-            measured.missing.push(Missing::new(what, why));
-        }
-        if let Some(why) = first(|taken| &taken.uncounted) {
-            let what = "direct reclaim and compaction (every long block counts as a stall)";
-            measured.missing.push(Missing::new(what, why));
-        }
-        if let Some(why) = first(|taken| &taken.unseen_wait) {
-            let what = "time without a CPU (it counts as part of a block)";
-            measured.missing.push(Missing::new(what, why));
+        type Why = fn(&Taken) -> &Option<String>;
+        let unknown: [(&str, Why); 3] = [
+            ("physical layout and IOMMU entries", |taken| &taken.hidden),
+            (
+                "direct reclaim and compaction (every long block counts as a stall)",
+                |taken| &taken.uncounted,
+            ),
+            (
+                "time without a CPU (it counts as part of a block)",
+                |taken| &taken.unseen_wait,
+            ),
+        ];
+        for (what, why) in unknown {
+            if let Some(why) = children().find_map(|(_, taken)| why(taken).clone()) {
+                measured.note(what, why);
+            }
         }
         // Failed in some runs, or after a part: its series hold the rest, and no error.
         for (cell, why) in &self.cells.errors {
@@ -335,24 +329,21 @@ impl<'a> Session<'a> {
                 let taken = runs.iter().any(|(_, taken)| !taken.takes.is_empty());
                 let when = if taken { " in some runs" } else { "" };
                 let what = format!("{} by {}{when}", cell.size.short(), cell.strategy);
-                measured.missing.push(Missing::new(what, why.as_str()));
+                measured.note(what, why.as_str());
             }
         }
         let sum = |of: fn(&Taken) -> u64| children().map(|(_, taken)| of(taken)).sum();
-        measured.counters.push(Counter {
-            name: "ready to run without a CPU while taking, us".to_owned(),
-            value: sum(|taken| taken.waited_ns / 1_000),
-        });
+        let waited = sum(|taken| taken.waited_ns / 1_000);
+        measured.count("ready to run without a CPU while taking, us", waited);
         for name in FRAGMENT_COUNTERS {
             if let Some(value) = measured.facts.get(name).map(|&value| value as u64) {
-                let name = name.to_owned();
-                measured.counters.push(Counter { name, value });
+                measured.count(name, value);
             }
         }
-        measured.losses.push(Counter {
-            name: "buffers cut short by the time limit".to_owned(),
-            value: sum(|taken| taken.unfinished),
-        });
+        let cut = sum(|taken| taken.unfinished);
+        measured
+            .losses
+            .push(counter("buffers cut short by the time limit", cut));
         measured
     }
 }

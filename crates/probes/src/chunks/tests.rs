@@ -7,6 +7,7 @@ use stopgap_kernel::fake::Fake;
 use stopgap_kernel::files::read_choice;
 use stopgap_kernel::journal::Journal;
 use stopgap_kernel::thp::DIRECTORY;
+use stopgap_stats::record::Parameter;
 use stopgap_stats::record::Series;
 use stopgap_stats::verdict::Word;
 

@@ -79,7 +79,7 @@ pub fn buffer(
     page: Bytes,
     set: Option<&mut SetKnob<'_>>,
 ) -> std::result::Result<Mapping, String> {
-    let thp = Thp::read(system).map_err(|error| error.to_string())?;
+    let thp = Thp::read(system)?;
     let base = system.page_size();
     let setup = knobs::setup(
         strategy(thp.as_ref(), base, page),
@@ -89,7 +89,7 @@ pub fn buffer(
     )?;
     if let Some(set) = set {
         for (knob, word) in &setup.changes {
-            set(knob, word).map_err(|error| error.to_string())?;
+            set(knob, word)?;
         }
     }
     let take = || {
@@ -120,7 +120,7 @@ pub fn buffer(
     let mapping = take().map_err(|error: Error| error.to_string())?;
     match entries::runs(system, &mapping) {
         Ok(runs) if !made_of(&runs, page) => {
-            system.unmap(mapping).map_err(|error| error.to_string())?;
+            system.unmap(mapping)?;
             Err(format!(
                 "the kernel gave smaller pages than {}",
                 page.short()

@@ -13,18 +13,18 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use stopgap_events::memory::Protection;
+use stopgap_events::memory::MemoryEvent;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_events::workload::Pbobench;
 use stopgap_kernel::memory::{Advice, MapKind, MapRequest};
 use stopgap_kernel::{Error, System};
 use stopgap_stats::histogram::Recorder;
+use stopgap_stats::record::parameters;
 
 use super::execute::{Backend, Executor, Mapped, Operation, Step};
-use super::run::parameters;
+use super::judge::CYCLE;
 use super::{STALL, names, room};
-use crate::contract::Context;
-use crate::load::LoadReport;
+use crate::contract::{Context, Measured};
 
 /// Mappings that each mapper lays out before it begins, where `vm.max_map_count`, which all
 /// threads share, has room for them.
@@ -39,7 +39,7 @@ pub(super) fn run(
     run: u32,
     seed: u64,
     context: &Context<'_>,
-    report: &mut LoadReport,
+    report: &mut Measured,
 ) -> Result<(), Error> {
     let system = context.system;
     let beside = beside(room(system)?, threads - 1);
@@ -68,22 +68,15 @@ pub(super) fn run(
         ready.wait();
         let faults = fault_for(system, TOGETHER, context.interrupted);
         done.store(true, Ordering::Relaxed);
-        let mappers: Vec<_> = mappers
+        let panicked = |_| Err(Error::unsupported("a mapping thread", "it panicked"));
+        let joined = mappers
             .into_iter()
-            .map(|thread| {
-                thread
-                    .join()
-                    .unwrap_or_else(|_| Err(Error::unsupported("a mapping thread", "it panicked")))
-            })
-            .collect();
+            .map(|thread| thread.join().unwrap_or_else(panicked));
+        let mappers: Vec<_> = joined.collect();
         (faults, mappers)
     });
-    report.block(
-        "fault",
-        "ns",
-        &series(threads),
-        faults?.into_block(run, start.0),
-    );
+    let faults = faults?.into_block(run, start.0);
+    report.block("fault", "ns", &series(threads), faults);
     // One mapper stands for all: they do the same, and a block is one run's figure.
     if let Some(first) = mappers.into_iter().next() {
         for (operation, recorder) in first? {
@@ -104,12 +97,7 @@ fn beside(room: u64, mappers: u32) -> u32 {
 /// Touches pages of its own for `time`, a sample a page.
 fn fault_for(system: &dyn System, time: Nanos, stop: &dyn Fn() -> bool) -> Result<Recorder, Error> {
     let page = system.page_size();
-    let mapping = system.map(&MapRequest {
-        length: FAULTED,
-        protection: Protection::Write,
-        kind: MapKind::Anonymous,
-        align: Bytes(0),
-    })?;
+    let mapping = system.map(&MapRequest::writable(FAULTED, MapKind::Anonymous))?;
     // Base pages, so that a sample is one fault everywhere. A kernel without THP refuses the
     // advice and has base pages anyway.
     let _ = system.advise(&mapping, Bytes(0), FAULTED, Advice::NoHugePage);
@@ -143,7 +131,7 @@ fn map_until(
     let laid_out = lay_out(system, beside, seed);
     ready.wait(); // also where laying out failed: the others must not wait for ever
     let (mut executor, steps) = laid_out?;
-    let mut calls: Calls = [Operation::Map, Operation::Touch, Operation::Unmap]
+    let mut calls: Calls = CYCLE
         .map(|operation| (operation, Recorder::new(STALL.0)))
         .into();
     for event in steps {
@@ -162,24 +150,19 @@ fn map_until(
     Ok(calls)
 }
 
-fn lay_out(
-    system: &dyn System,
-    beside: u32,
-    seed: u64,
-) -> Result<
-    (
-        Executor<'_, Mapped<'_>>,
-        impl Iterator<Item = stopgap_events::memory::MemoryEvent> + use<>,
-    ),
-    Error,
-> {
+type LaidOut<'s> = (
+    Executor<'s, Mapped<'s>>,
+    Box<dyn Iterator<Item = MemoryEvent>>,
+);
+
+fn lay_out(system: &dyn System, beside: u32, seed: u64) -> Result<LaidOut<'_>, Error> {
     let mut executor = Executor::mapped(system, Backend::Memfd, names(beside))?;
     let layout = Pbobench::new(beside, 0, seed).events();
     executor.carry_out(layout, &|| false, |_: Step| {})?;
     let steps = Pbobench::new(beside, u64::MAX, seed)
         .events()
         .skip(beside as usize + 2); // the layout and the two marks around it
-    Ok((executor, steps))
+    Ok((executor, Box::new(steps)))
 }
 
 #[cfg(test)]

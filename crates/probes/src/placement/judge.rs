@@ -8,14 +8,14 @@ use stopgap_events::workload::Form;
 use stopgap_stats::growth::{self, Growth, Point};
 use stopgap_stats::histogram::Histogram;
 use stopgap_stats::quantile::{median, quantile};
-use stopgap_stats::record::{Answer, Figure, Parameter, Series};
+use stopgap_stats::record::{Answer, Figure, Parameter, Series, parameters};
 use stopgap_stats::replay::Loops;
 use stopgap_stats::verdict::{Verdict, Word};
 
 use super::Placement;
 use super::execute::{Backend, Operation};
-use super::run::{CONTROL, find};
-use crate::contract::Measured;
+use super::run::CONTROL;
+use crate::contract::{Judgement, Measured, Parameters, list};
 use crate::meter::Step;
 
 /// What one map costs in all: it is mapped, used and unmapped.
@@ -34,7 +34,9 @@ pub(super) fn judge(
             .iter()
             .find(|missing| missing.what == backend.to_string());
         answers.push(match absent {
-            Some(missing) => BackendAnswer::unsupported(missing),
+            Some(Missing { what, why }) => {
+                BackendAnswer::without_figure(Verdict::unsupported(&format!("{what}: {why}")))
+            }
             None => judge_backend(&measured.series, backend, seed),
         });
     }
@@ -62,48 +64,36 @@ pub(super) fn judge(
     } else {
         Vec::new()
     };
-    Answer {
-        question: Question::Placement,
-        parameters: parameters(probe, seed),
+    let judgement = Judgement {
         verdict,
         figure,
         evidence,
         advice,
-        privilege,
-        series: measured.series,
-        counters: measured.counters,
-        losses: measured.losses,
-        missing: measured.missing,
-        fixes: Vec::new(),
-    }
+    };
+    let parameters = given(probe, seed);
+    measured.into_answer(Question::Placement, parameters, privilege, judgement)
 }
 
-fn parameters(probe: &Placement, seed: u64) -> BTreeMap<String, Parameter> {
-    let join = |words: Vec<String>| Parameter::Word(words.join(","));
+/// Returns what was asked, for the record.
+fn given(probe: &Placement, seed: u64) -> Parameters {
     let number = |given: Option<u32>| given.map_or_else(|| "default".into(), Parameter::from);
-    [
-        (
-            "n",
-            join(probe.ladder.iter().map(ToString::to_string).collect()),
-        ),
-        (
-            "backend",
-            join(probe.backends.iter().map(ToString::to_string).collect()),
-        ),
+    parameters([
+        ("n", list(&probe.ladder, ",").into()),
+        ("backend", list(&probe.backends, ",").into()),
         ("steps", probe.steps.into()),
         ("runs", probe.runs.into()),
-        (
-            "threads",
-            join(probe.threads.iter().map(ToString::to_string).collect()),
-        ),
+        ("threads", list(&probe.threads, ",").into()),
         ("agua-loops", probe.agua_loops.into()),
         ("agua-live", number(probe.agua_live)),
         ("agua-drop", number(probe.agua_drop)),
         ("freegap-rounds", probe.freegap_rounds.into()),
         ("seed", seed.into()),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into()
+    ])
+}
+
+/// Returns the series of that name whose parameters include all of `wanted`.
+fn find<'m>(series: &'m [Series], name: &str, wanted: &[(&str, Parameter)]) -> Option<&'m Series> {
+    series.iter().find(|series| series.is(name, wanted))
 }
 
 struct BackendAnswer {
@@ -113,9 +103,9 @@ struct BackendAnswer {
 }
 
 impl BackendAnswer {
-    fn unsupported(missing: &Missing) -> BackendAnswer {
+    fn without_figure(verdict: Verdict) -> BackendAnswer {
         BackendAnswer {
-            verdict: Verdict::unsupported(&format!("{}: {}", missing.what, missing.why)),
+            verdict,
             figure: None,
             evidence: Vec::new(),
         }
@@ -155,21 +145,16 @@ fn judge_backend(series: &[Series], backend: &Backend, seed: u64) -> BackendAnsw
     match growth::fit(&cost, seed) {
         Ok(growth) => BackendAnswer {
             verdict: growth::verdict(&growth, control.as_ref()),
-            figure: Some(Figure {
-                value: growth.ratio.value,
-                unit: "x".to_owned(),
-                low: Some(growth.ratio.low),
-                high: Some(growth.ratio.high),
-            }),
+            figure: Some(
+                Figure::new(growth.ratio.value, "x").within(growth.ratio.low, growth.ratio.high),
+            ),
             evidence: std::iter::once(sentence(backend, &cost, &growth, control.as_ref()))
                 .chain(step_evidence(series, backend, growth.largest_n))
                 .collect(),
         },
-        Err(error) => BackendAnswer {
-            verdict: Verdict::inconclusive(&format!("{backend}: {error}")),
-            figure: None,
-            evidence: Vec::new(),
-        },
+        Err(error) => {
+            BackendAnswer::without_figure(Verdict::inconclusive(&format!("{backend}: {error}")))
+        }
     }
 }
 
@@ -234,10 +219,7 @@ fn step_evidence(series: &[Series], backend: &Backend, n: f64) -> Option<String>
 fn points(series: &[Series], of: &[(&str, Parameter)], names: &[&str]) -> Vec<Point> {
     let mut by_n: BTreeMap<u64, BTreeMap<u32, Vec<f64>>> = BTreeMap::new();
     for one in series {
-        let wanted = names.contains(&one.name.as_str())
-            && of
-                .iter()
-                .all(|(key, value)| one.parameters.get(*key) == Some(value));
+        let wanted = names.iter().any(|name| one.is(name, of));
         if let (true, Some(n)) = (wanted, one.number("n")) {
             for block in &one.blocks {
                 let values = by_n.entry(n).or_default().entry(block.run).or_default();
@@ -396,30 +378,14 @@ mod tests {
     use stopgap_stats::record::Block;
 
     fn series(name: &str, n: u64, values: &[f64]) -> Series {
-        let parameters = [
+        let parameters = parameters([
             ("workload", "pbobench".into()),
             ("backend", "memfd".into()),
             ("n", n.into()),
-        ];
-        Series {
-            name: name.to_owned(),
-            unit: "ns".to_owned(),
-            parameters: parameters
-                .map(|(k, v): (&str, Parameter)| (k.to_owned(), v))
-                .into(),
-            blocks: (0u32..)
-                .zip(values)
-                .map(|(run, &value)| Block {
-                    run,
-                    start_ns: 0,
-                    samples: 100,
-                    value,
-                    histogram: None,
-                    stalls: None,
-                })
-                .collect(),
-            error: None,
-        }
+        ]);
+        let blocks = (0u32..).zip(values);
+        let blocks = blocks.map(|(run, &value)| Block::number(run, 0, 100, value));
+        Series::new(name, "ns", &parameters, blocks)
     }
 
     #[test]
@@ -466,19 +432,7 @@ mod tests {
 
     #[test]
     fn nothing_measured_is_inconclusive() {
-        let probe = Placement {
-            ladder: Vec::new(),
-            few: false,
-            also: None,
-            backends: vec![Backend::Memfd],
-            steps: 1,
-            runs: 1,
-            threads: Vec::new(),
-            agua_loops: 0,
-            agua_live: None,
-            agua_drop: None,
-            freegap_rounds: 0,
-        };
+        let probe = Placement::check(&stopgap_kernel::fake::Fake::default(), true);
         let answer = judge(&probe, Measured::default(), 1, Privilege::None);
         assert_eq!(answer.verdict.word, Word::Inconclusive);
         assert_eq!(answer.figure, None);

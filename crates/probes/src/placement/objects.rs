@@ -34,97 +34,76 @@ pub fn churn(
     stop: &dyn Fn() -> bool,
     laid_out: &mut dyn FnMut() -> Result<()>,
 ) -> Result<bool> {
-    let mut live = Live {
+    let mut named = Named::with_room(Pbobench::peak(n));
+    let events = Pbobench::new(n, steps, seed).events();
+    let mut meter = Switched { meter, on: false };
+    let done = carry_out(
         device,
-        named: Named::with_room(Pbobench::peak(n)),
-        count: 0,
-    };
-    let done = live.carry_out(has_objects, (n, steps, seed), meter, stop, laid_out);
-    let cleared = live.clear();
+        has_objects,
+        events,
+        &mut named,
+        &mut meter,
+        stop,
+        laid_out,
+    );
+    // Everything that is still live; the first refusal is said, and the rest still given back.
+    let mut cleared = Ok(());
+    for object in named.drain() {
+        let destroyed = device.destroy(object);
+        cleared = cleared.and(destroyed);
+    }
     let whole = done?;
     cleared?;
     Ok(whole)
 }
 
-struct Live<'d> {
-    device: &'d mut dyn ObjectDevice,
-    named: Named<Object>,
-    count: u64,
-}
-
-impl Live<'_> {
-    fn carry_out(
-        &mut self,
-        has_objects: bool,
-        (n, steps, seed): (u32, u64, u64),
-        meter: &mut impl Meter,
-        stop: &dyn Fn() -> bool,
-        laid_out: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<bool> {
-        let mut steady = false;
-        for (index, event) in Pbobench::new(n, steps, seed).events().enumerate() {
-            if index % 256 == 0 && stop() {
-                return Ok(false);
-            }
-            match event {
-                MemoryEvent::Begin(phase) => {
-                    steady = phase == Phase::Steady;
-                    if steady {
-                        laid_out()?;
-                    }
-                }
-                MemoryEvent::Map { id, length, .. } => {
-                    let beside = self.count;
-                    let mut one = Counted {
-                        meter,
-                        counts: steady,
-                    };
-                    let object = one.step(Step::Create, has_objects, || self.device.create(length));
-                    let mut object = object.map_err(|error| at(beside, error))?;
-                    self.count += 1;
-                    let mapped = one.step(Step::Map, true, || self.device.map(&mut object));
-                    self.named.keep(id, object);
-                    mapped.map_err(|error| at(beside, error))?;
-                }
-                MemoryEvent::Touch { id } => {
-                    let object = self.named.get(id)?;
-                    let mut one = Counted {
-                        meter,
-                        counts: steady,
-                    };
-                    one.step(Step::Touch, true, || self.device.touch(object))?;
-                }
-                MemoryEvent::Unmap { id } => {
-                    let mut object = self.named.take(id)?;
-                    let mut one = Counted {
-                        meter,
-                        counts: steady,
-                    };
-                    one.step(Step::Unmap, true, || self.device.unmap(&mut object))?;
-                    self.count -= 1;
-                    one.step(Step::Destroy, has_objects, || self.device.destroy(object))?;
-                }
-                // pbobench has none.
-                MemoryEvent::Protect { id, .. } => {
-                    return Err(Error::unsupported(
-                        format!("object {}", id.0),
-                        "it cannot be protected",
-                    ));
+fn carry_out(
+    device: &mut dyn ObjectDevice,
+    has_objects: bool,
+    events: impl Iterator<Item = MemoryEvent>,
+    named: &mut Named<Object>,
+    meter: &mut Switched<'_, impl Meter>,
+    stop: &dyn Fn() -> bool,
+    laid_out: &mut dyn FnMut() -> Result<()>,
+) -> Result<bool> {
+    let mut count = 0;
+    for (index, event) in events.enumerate() {
+        if index % 256 == 0 && stop() {
+            return Ok(false);
+        }
+        match event {
+            MemoryEvent::Begin(phase) => {
+                meter.on = phase == Phase::Steady;
+                if meter.on {
+                    laid_out()?;
                 }
             }
+            MemoryEvent::Map { id, length, .. } => {
+                let object = meter.step(Step::Create, has_objects, || device.create(length));
+                let mut object = object.map_err(|error| at(count, error))?;
+                let mapped = meter.step(Step::Map, true, || device.map(&mut object));
+                named.keep(id, object);
+                mapped.map_err(|error| at(count, error))?;
+                count += 1;
+            }
+            MemoryEvent::Touch { id } => {
+                let object = named.get(id)?;
+                meter.step(Step::Touch, true, || device.touch(object))?;
+            }
+            MemoryEvent::Unmap { id } => {
+                let mut object = named.take(id)?;
+                meter.step(Step::Unmap, true, || device.unmap(&mut object))?;
+                count -= 1;
+                meter.step(Step::Destroy, has_objects, || device.destroy(object))?;
+            }
+            // pbobench has none.
+            MemoryEvent::Protect { id, .. } => {
+                let object = format!("object {}", id.0);
+                return Err(Error::unsupported(object, "it cannot be protected"));
+            }
         }
-        Ok(true)
     }
-
-    /// Gives back everything that is still live; the first refusal is said, and the rest still given back.
-    fn clear(&mut self) -> Result<()> {
-        let mut first = Ok(());
-        for object in self.named.drain() {
-            let destroyed = self.device.destroy(object);
-            first = first.and(destroyed);
-        }
-        first
-    }
+    Ok(true)
 }
 
 /// A refusal, and beside how many objects it came.
@@ -144,14 +123,14 @@ fn at(live: u64, error: Error) -> Error {
 }
 
 /// A meter that is on or off.
-struct Counted<'m, M> {
+struct Switched<'m, M> {
     meter: &'m mut M,
-    counts: bool,
+    on: bool,
 }
 
-impl<M: Meter> Counted<'_, M> {
+impl<M: Meter> Switched<'_, M> {
     fn step<T>(&mut self, step: Step, is_call: bool, call: impl FnOnce() -> T) -> T {
-        if self.counts && is_call {
+        if self.on && is_call {
             self.meter.measure(step, call)
         } else {
             call()
@@ -179,38 +158,44 @@ mod tests {
         }
     }
 
-    fn machine(most: u64) -> Fake {
+    type Outcome = (Result<bool>, BTreeMap<Step, u64>);
+
+    /// Churns on a maker of at most `most` objects; `calls` of `stop` return `false` before one returns `true`.
+    fn attempt(most: u64, has_objects: bool, given: (u32, u64, u64), calls: u32) -> Outcome {
         let maker = FakeMaker {
             most,
             errno: 28,
             visit_ns: 0,
         };
-        Fake::default().with_maker(Maker::Vgem, maker)
+        let machine = Fake::default().with_maker(Maker::Vgem, maker);
+        let mut device = machine.objects(&Maker::Vgem, room(given.0)).unwrap();
+        let mut times = Times::default();
+        let asked = std::cell::Cell::new(0);
+        let stop = || asked.replace(asked.get() + 1) >= calls;
+        let mut layouts = 0;
+        let mut laid_out = || {
+            layouts += 1;
+            Ok(())
+        };
+        let whole = churn(
+            &mut *device,
+            has_objects,
+            given,
+            &mut times,
+            &stop,
+            &mut laid_out,
+        );
+        assert_eq!(layouts, u32::from(whole.is_ok() && !times.0.is_empty()));
+        (whole, times.0)
     }
 
     /// Every object that came is counted once in each step of its life, those that stay in none; and the fake's
     /// device insists that all are destroyed.
     #[test]
     fn each_step_is_counted_once_an_object() {
-        let machine = machine(10_000);
-        let mut device = machine.objects(&Maker::Vgem, room(50)).unwrap();
-        let mut times = Times::default();
-        let mut at_layout = 0;
-        let mut laid_out = || {
-            at_layout += 1;
-            Ok(())
-        };
-        let whole = churn(
-            &mut *device,
-            true,
-            (50, 2_000, 7),
-            &mut times,
-            &|| false,
-            &mut laid_out,
-        );
+        let (whole, times) = attempt(10_000, true, (50, 2_000, 7), u32::MAX);
         assert!(whole.unwrap());
-        assert_eq!(at_layout, 1);
-        let of = |step| times.0[&step];
+        let of = |step| times[&step];
         assert_eq!(of(Step::Create) + of(Step::Destroy), 2_000);
         assert_eq!(of(Step::Create), of(Step::Map));
         assert_eq!(of(Step::Map), of(Step::Touch));
@@ -220,59 +205,24 @@ mod tests {
 
     #[test]
     fn a_device_without_objects_has_mappings_alone() {
-        let machine = machine(10_000);
-        let mut device = machine.objects(&Maker::Vgem, room(5)).unwrap();
-        let mut times = Times::default();
-        churn(
-            &mut *device,
-            false,
-            (5, 100, 7),
-            &mut times,
-            &|| false,
-            &mut || Ok(()),
-        )
-        .unwrap();
-        let steps: Vec<Step> = times.0.into_keys().collect();
+        let (_, times) = attempt(10_000, false, (5, 100, 7), u32::MAX);
+        let steps: Vec<Step> = times.into_keys().collect();
         assert_eq!(steps, Step::MAPPING);
     }
 
     /// It says which call and beside how many; nothing is left behind (the fake looks).
     #[test]
     fn a_device_that_runs_out_says_where() {
-        let machine = machine(20);
-        let mut device = machine.objects(&Maker::Vgem, room(50)).unwrap();
-        let mut times = Times::default();
-        let error = churn(
-            &mut *device,
-            true,
-            (50, 10, 7),
-            &mut times,
-            &|| false,
-            &mut || Ok(()),
-        );
+        let (error, times) = attempt(20, true, (50, 10, 7), u32::MAX);
         let error = error.unwrap_err().to_string();
-        assert!(
-            error.contains("create") && error.contains("beside 20 objects"),
-            "{error}"
-        );
-        assert!(times.0.is_empty());
+        assert!(error.contains("create"), "{error}");
+        assert!(error.contains("beside 20 objects"), "{error}");
+        assert!(times.is_empty());
     }
 
     #[test]
     fn it_stops_when_told_to_and_gives_everything_back() {
-        let machine = machine(10_000);
-        let mut device = machine.objects(&Maker::Vgem, room(1_000)).unwrap();
-        let asked = std::cell::Cell::new(0);
-        let stop = || asked.replace(asked.get() + 1) > 2;
-        let mut times = Times::default();
-        let whole = churn(
-            &mut *device,
-            true,
-            (1_000, 10, 7),
-            &mut times,
-            &stop,
-            &mut || Ok(()),
-        );
+        let (whole, _) = attempt(10_000, true, (1_000, 10, 7), 3);
         assert!(!whole.unwrap());
     }
 }

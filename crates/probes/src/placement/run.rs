@@ -1,8 +1,6 @@
 //! The part that reaches the system: load children, one for each part of each run.
 
-use std::collections::BTreeMap;
-
-use stopgap_events::machine::{Counter, Missing};
+use stopgap_events::machine::Missing;
 use stopgap_events::memory::MemoryEvent;
 use stopgap_events::random::Random;
 use stopgap_events::units::Nanos;
@@ -10,15 +8,15 @@ use stopgap_events::workload::{Form, Freegap, Pbobench};
 use stopgap_kernel::devices::Maker;
 use stopgap_kernel::{Error, System};
 use stopgap_stats::histogram::Recorder;
-use stopgap_stats::record::{Parameter, Series};
+use stopgap_stats::record::parameters;
 
 use super::execute::{Backend, Executor, Mapped, Operation, Step};
 use super::judge::is_open;
 use super::objects::{churn, room};
-use super::{FORMS, Placement, STALL, contention, names};
-use crate::contract::{Context, Measured, ProbeError};
-use crate::load::{self, LoadReport};
+use super::{Placement, STALL, contention, names};
+use crate::contract::{Context, Measured, Parameters, ProbeError};
 use crate::meter::Clock;
+use crate::runner;
 
 /// Reads of `/proc/self/maps` for the control.
 const CONTROL_READS: u32 = 2;
@@ -74,12 +72,8 @@ pub(super) fn run(
             n,
         }));
     }
-    parts.extend(
-        probe
-            .threads
-            .iter()
-            .map(|&threads| Part::Threads { threads }),
-    );
+    let threads = probe.threads.iter();
+    parts.extend(threads.map(|&threads| Part::Threads { threads }));
     if probe.agua_loops > 0 {
         let (_, scaled) = probe.agua(system)?;
         parts.push(Part::Agua);
@@ -88,12 +82,9 @@ pub(super) fn run(
             .extend(scaled.map(|why| Missing::new("agua at its original size", why)));
     }
     if probe.freegap_rounds > 0 {
-        parts.extend(FORMS.iter().map(|&form| Part::Freegap { form }));
+        parts.extend(Form::ALL.iter().map(|&form| Part::Freegap { form }));
     }
-    measured.counters.push(Counter {
-        name: "steps at each N".to_owned(),
-        value: probe.steps,
-    });
+    measured.count("steps at each N", probe.steps);
 
     let begin = system.now();
     let stop = || (context.interrupted)() || context.overdue(begin);
@@ -132,8 +123,8 @@ pub(super) fn run(
             );
             (context.progress)(done as f64 / total.max(1) as f64, &part.describe());
             let seed = random.bits();
-            load::run(&stoppable, &mut measured, &part.describe(), |report| {
-                carry_out(probe, part, run, seed, &stoppable, report)
+            runner::measure(&stoppable, &mut measured, &part.describe(), |report| {
+                carry_out(probe, part, run, seed, &stoppable, report).map_err(String::from)
             });
         }
         run += 1;
@@ -163,7 +154,7 @@ fn carry_out(
     run: u32,
     seed: u64,
     context: &Context<'_>,
-    report: &mut LoadReport,
+    report: &mut Measured,
 ) -> Result<(), Error> {
     let system = context.system;
     match *part {
@@ -240,8 +231,9 @@ fn is_here(backend: &Backend, context: &Context<'_>, measured: &mut Measured) ->
     };
     let before = measured.missing.len();
     let name = backend.to_string();
-    load::run(context, measured, &name, |_| {
-        context.system.objects(maker, room(0)).map(drop)
+    runner::measure(context, measured, &name, |_| {
+        context.system.objects(maker, room(0))?;
+        Ok(())
     });
     // Its name stands before the reason anyway.
     for missing in &mut measured.missing[before..] {
@@ -258,7 +250,7 @@ fn objects(
     (n, steps, seed): (u32, u64, u64),
     run: u32,
     context: &Context<'_>,
-    report: &mut LoadReport,
+    report: &mut Measured,
 ) -> Result<(), Error> {
     let system = context.system;
     let mut device = system.objects(maker, room(n))?;
@@ -275,22 +267,19 @@ fn objects(
         Maker::Gl => Ok(()),
         _ => check_unmerged(system, n),
     };
-    let given = (n, steps, seed);
+    let has_objects = maker.has_objects();
+    let stop = context.interrupted;
     churn(
         &mut *device,
-        maker.has_objects(),
-        given,
+        has_objects,
+        (n, steps, seed),
         &mut clock,
-        context.interrupted,
+        stop,
         &mut check,
     )?;
     for (step, recorder) in clock.recorders {
-        report.block(
-            step.word(),
-            "ns",
-            &parameters,
-            recorder.into_block(run, start.0),
-        );
+        let block = recorder.into_block(run, start.0);
+        report.block(step.word(), "ns", &parameters, block);
     }
     Ok(())
 }
@@ -299,10 +288,10 @@ fn objects(
 fn time_calls(
     executor: &mut Executor<'_, Mapped<'_>>,
     events: impl Iterator<Item = MemoryEvent>,
-    parameters: &BTreeMap<String, Parameter>,
+    parameters: &Parameters,
     run: u32,
     context: &Context<'_>,
-    report: &mut LoadReport,
+    report: &mut Measured,
 ) -> Result<bool, Error> {
     let start = context.system.now();
     let mut recorders = Operation::ALL.map(|operation| (operation, Recorder::new(STALL.0)));
@@ -344,9 +333,9 @@ fn check_unmerged(system: &dyn System, n: u32) -> Result<(), Error> {
 /// of some reads counts: what neighbours add is not the control's.
 fn control(
     system: &dyn System,
-    parameters: &BTreeMap<String, Parameter>,
+    parameters: &Parameters,
     run: u32,
-    report: &mut LoadReport,
+    report: &mut Measured,
 ) -> Result<(), Error> {
     let start = system.now();
     let mut least: Option<Nanos> = None;
@@ -367,24 +356,3 @@ fn control(
 
 /// Name of the control's series.
 pub(super) const CONTROL: &str = "read /proc/self/maps";
-
-/// Parameters of a series.
-pub(super) fn parameters<const N: usize>(
-    pairs: [(&str, Parameter); N],
-) -> BTreeMap<String, Parameter> {
-    pairs.map(|(name, value)| (name.to_owned(), value)).into()
-}
-
-/// The series of that name whose parameters include all of `wanted`.
-pub(super) fn find<'m>(
-    series: &'m [Series],
-    name: &str,
-    wanted: &[(&str, Parameter)],
-) -> Option<&'m Series> {
-    series.iter().find(|series| {
-        series.name == name
-            && wanted
-                .iter()
-                .all(|(key, value)| series.parameters.get(*key) == Some(value))
-    })
-}

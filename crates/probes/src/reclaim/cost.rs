@@ -13,7 +13,6 @@
 //! because the kernel refuses `MADV_PAGEOUT` there.
 
 use serde::{Deserialize, Serialize};
-use stopgap_events::memory::Protection;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::cgroup::{self, MemoryGroup};
 use stopgap_kernel::holds::{Held, Segment, Way};
@@ -80,12 +79,7 @@ pub(super) fn populate(system: &dyn System, mapping: &Mapping) -> Result<()> {
 /// An anonymous private mapping whose pages are not to be joined to huge ones: figures are a
 /// base page.
 pub(super) fn map(system: &dyn System, bytes: Bytes) -> Result<Mapping> {
-    let mapping = system.map(&MapRequest {
-        length: bytes,
-        protection: Protection::Write,
-        kind: MapKind::Anonymous,
-        align: Bytes(0),
-    })?;
+    let mapping = system.map(&MapRequest::writable(bytes, MapKind::Anonymous))?;
     base_pages(system, &mapping);
     Ok(mapping)
 }
@@ -93,15 +87,13 @@ pub(super) fn map(system: &dyn System, bytes: Bytes) -> Result<Mapping> {
 /// A mapping of a memfd of its own: shmem, as a driver's objects are. In base pages.
 pub(super) fn shared(system: &dyn System, bytes: Bytes) -> Result<Mapping> {
     let file = system.mem_file(bytes)?;
-    let mapping = system.map(&MapRequest {
-        length: bytes,
-        protection: Protection::Write,
-        kind: MapKind::File {
+    let mapping = system.map(&MapRequest::writable(
+        bytes,
+        MapKind::File {
             file: &file,
             offset: Bytes(0),
         },
-        align: Bytes(0),
-    })?;
+    ))?;
     base_pages(system, &mapping);
     Ok(mapping)
 }

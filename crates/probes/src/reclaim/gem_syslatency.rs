@@ -13,21 +13,20 @@ mod fold;
 mod measure;
 mod walk;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use stopgap_events::machine::{Counter, Missing, Privilege};
+use stopgap_events::machine::Privilege;
 use stopgap_events::question::Question;
 use stopgap_events::random::Random;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_events::words;
 use stopgap_kernel::realtime::CPU_LATENCY;
 use stopgap_kernel::tasks::{ChildBody, ChildLimits};
-use stopgap_stats::record::{Answer, Block, Parameter, Series};
+use stopgap_stats::record::{Answer, Block, Parameter, parameters};
 use stopgap_stats::verdict::Verdict;
 
-use crate::contract::{Context, Measured, Plan, Probe, ProbeError};
-use crate::load;
+use crate::contract::{Context, Judgement, Measured, Parameters, Plan, Probe, ProbeError, refuse};
+use crate::runner;
 use measure::{Report, Times};
 use walk::Walked;
 
@@ -120,13 +119,6 @@ pub struct GemSyslatency {
     pub stall: Nanos,
 }
 
-/// What a child is, and sends.
-enum Child {
-    Measuring,
-    Busy,
-    Walk,
-}
-
 impl GemSyslatency {
     fn name(&self) -> &'static str {
         if self.memory { ALLOCATE } else { TIMER }
@@ -146,16 +138,14 @@ impl GemSyslatency {
         self.background.as_ref().map_or(Nanos(0), |_| HEAD_START)
     }
 
-    fn parameters(&self, cpus: usize) -> BTreeMap<String, Parameter> {
+    fn parameters(&self, cpus: usize) -> Parameters {
         let yes = |is: bool| Parameter::from(if is { "yes" } else { "no" });
-        [
+        parameters([
             ("time-ns", self.time.0.into()),
             ("background", yes(self.background.is_some())),
             ("memory", yes(self.memory)),
             ("cpus", (cpus as u64).into()),
-        ]
-        .map(|(name, value)| (name.to_owned(), value))
-        .into()
+        ])
     }
 
     /// Puts together what the measuring and the busy threads gave.
@@ -168,10 +158,10 @@ impl GemSyslatency {
     ) {
         for report in measuring.iter().chain(busy) {
             if let Some(error) = &report.error {
-                note(measured, "a thread to its end", error);
+                measured.note("a thread to its end", error);
             }
             if let Some(error) = &report.ordinary {
-                note(measured, "real-time priority of measuring threads", error);
+                measured.note("real-time priority of measuring threads", error);
             }
         }
         let parameters = self.parameters(cpus);
@@ -192,55 +182,23 @@ impl GemSyslatency {
         if let Some(mean) = original {
             measured.facts.insert(ORIGINAL.to_owned(), mean);
         }
-        measured.counters.push(Counter {
-            name: MISSED.to_owned(),
-            value: measuring.iter().map(|report| report.missed).sum(),
-        });
-        let start_ns = measuring
-            .iter()
-            .filter_map(|report| report.all.as_ref().map(|block| block.start_ns))
-            .min();
+        measured.count(MISSED, measuring.iter().map(|report| report.missed).sum());
         let blocks: Vec<Block> = measuring
             .into_iter()
             .filter_map(|report| report.all)
             .collect();
+        let start_ns = blocks.iter().map(|block| block.start_ns).min();
         let samples = blocks.iter().map(|block| block.samples).sum();
-        if let Some(block) = crate::wakeup::together(0, blocks) {
-            measured.add(one(self.name(), "ns", &parameters, block));
-        }
+        let all = crate::wakeup::together(0, blocks);
+        measured.block(self.name(), "ns", &parameters, all);
         for (field, value) in [
             (Field::Cycles, fold::mean(&cycles)),
             (Field::Mean, fold::mean(&means)),
             (Field::Max, fold::fold(&maxima)),
         ] {
-            let Some(value) = value else { continue };
-            let block = Block {
-                run: 0,
-                start_ns: start_ns.unwrap_or(0),
-                samples,
-                value,
-                histogram: None,
-                stalls: None,
-            };
-            measured.add(one(field.series(), field.unit(), &parameters, block));
+            let block = value.map(|value| Block::number(0, start_ns.unwrap_or(0), samples, value));
+            measured.block(field.series(), field.unit(), &parameters, block);
         }
-    }
-}
-
-fn note(measured: &mut Measured, what: &str, why: &str) {
-    let missing = Missing::new(what, why);
-    if !measured.missing.contains(&missing) {
-        measured.missing.push(missing);
-    }
-}
-
-fn one(name: &str, unit: &str, parameters: &BTreeMap<String, Parameter>, block: Block) -> Series {
-    Series {
-        name: name.to_owned(),
-        unit: unit.to_owned(),
-        parameters: parameters.clone(),
-        blocks: vec![block],
-        error: None,
     }
 }
 
@@ -250,9 +208,8 @@ impl Probe for GemSyslatency {
     }
 
     fn plan(&self, context: &Context<'_>) -> Result<Plan, ProbeError> {
-        let wrong = |why: String| Err(ProbeError::Parameter(why));
         if self.time.0 == 0 || self.time > LONGEST {
-            return wrong(format!(
+            return refuse(format!(
                 "{} to measure: give 1 to {} seconds; it always ends",
                 self.time,
                 LONGEST.0 / 1_000_000_000
@@ -261,7 +218,7 @@ impl Probe for GemSyslatency {
         let cpus = context.system.cpus()?.len();
         let memory = self.needs(cpus);
         if memory > context.budget {
-            return wrong(format!(
+            return refuse(format!(
                 "{cpus} CPUs need {memory}, the memory budget is {}: name fewer with --cpus, or raise it with --memory",
                 context.budget
             ));
@@ -284,7 +241,7 @@ impl Probe for GemSyslatency {
             )],
             memory,
             time: self.head_start() + self.time,
-            missing: Vec::new(),
+            ..Plan::default()
         })
     }
 
@@ -294,11 +251,8 @@ impl Probe for GemSyslatency {
         let mut measured = Measured::default();
         let awake = system.stay_awake();
         if let Err(error) = &awake {
-            note(
-                &mut measured,
-                "CPUs that are kept from sleeping deeply",
-                &error.to_string(),
-            );
+            let what = "CPUs that are kept from sleeping deeply";
+            measured.note(what, error.to_string());
         }
         let begin = system.now() + self.head_start();
         let times = Times {
@@ -307,45 +261,37 @@ impl Probe for GemSyslatency {
             interrupted: context.interrupted,
         };
         let mut random = Random::new(context.seed);
-        let mut kinds = Vec::new();
         let mut bodies: Vec<ChildBody<'_>> = Vec::new();
         for &cpu in &cpus {
             let (stall, memory, seed) = (self.stall, self.memory, random.bits());
-            kinds.push(Child::Measuring);
             bodies.push(Box::new(move || {
-                load::encode(&measure::measure(system, (cpu, seed), stall, memory, times))
+                runner::encode(&measure::measure(system, (cpu, seed), stall, memory, times))
             }));
-            kinds.push(Child::Busy);
             bodies.push(Box::new(move || {
-                load::encode(&measure::be_busy(system, cpu, memory, times))
+                runner::encode(&measure::be_busy(system, cpu, memory, times))
             }));
         }
         if let Some(root) = &self.background {
-            kinds.push(Child::Walk);
             bodies.push(Box::new(move || {
-                load::encode(&walk::walk(system, root, times))
+                runner::encode(&walk::walk(system, root, times))
             }));
         }
         (context.progress)(0.1, "the mail's protocol");
-        let limits = ChildLimits {
-            time: self.head_start() + self.time + GRACE,
-            cgroup: None,
-        };
+        let limits = ChildLimits::within(self.head_start() + self.time + GRACE);
         let (mut measuring, mut busy) = (Vec::new(), Vec::new());
-        for (kind, outcome) in kinds.iter().zip(system.run_children(&limits, bodies)) {
-            let kept = outcome.and_then(|outcome| {
-                measured.peak_resident = measured.peak_resident.max(outcome.peak_resident);
-                match kind {
-                    Child::Measuring => measuring.push(load::decode(&outcome)?),
-                    Child::Busy => busy.push(load::decode(&outcome)?),
-                    Child::Walk => walked(&mut measured, &load::decode(&outcome)?),
-                }
-                Ok(())
-            });
-            match kept {
-                Err(_) if (context.interrupted)() => {}
-                Err(error) => note(&mut measured, "a thread to its end", &error.to_string()),
-                Ok(()) => {}
+        let mut outcomes = system.run_children(&limits, bodies).into_iter();
+        let what = "a thread to its end";
+        for (number, outcome) in outcomes.by_ref().take(2 * cpus.len()).enumerate() {
+            let of_cpu = if number % 2 == 0 {
+                &mut measuring
+            } else {
+                &mut busy
+            };
+            of_cpu.extend(runner::report(context, &mut measured, what, outcome));
+        }
+        for outcome in outcomes {
+            if let Some(walk) = runner::report(context, &mut measured, what, outcome) {
+                walked(&mut measured, &walk);
             }
         }
         drop(awake);
@@ -356,53 +302,40 @@ impl Probe for GemSyslatency {
 
     /// One run says nothing of another: what it measured, and that it takes several.
     fn judge(&self, measured: Measured, _seed: u64, privilege: Privilege) -> Answer {
-        let mut answer = Answer {
-            question: Question::Reclaim,
-            parameters: [
-                ("time-ns", self.time.0.into()),
-                ("protocol", Parameter::from("gem_syslatency")),
-                ("stall-ns", self.stall.0.into()),
-            ]
-            .map(|(name, value)| (name.to_owned(), value))
-            .into(),
-            verdict: Verdict::inconclusive("one run by mail 004's protocol: compare several"),
-            figure: None,
-            evidence: Vec::new(),
-            advice: Vec::new(),
-            privilege,
-            series: measured.series.clone(),
-            counters: measured.counters.clone(),
-            losses: measured.losses.clone(),
-            missing: measured.missing.clone(),
-            fixes: Vec::new(),
-        };
-        if let Some(nothing) = measured.without_figures() {
-            answer.verdict = nothing;
-        }
-        answer.evidence.extend(line(&answer));
-        answer.evidence.extend(beside(&measured));
+        let parameters = parameters([
+            ("time-ns", self.time.0.into()),
+            ("protocol", "gem_syslatency".into()),
+            ("stall-ns", self.stall.0.into()),
+        ]);
+        let usual = "one run by mail 004's protocol: compare several";
+        let nothing = measured.without_figures();
         let help = "five or more runs a side, in turn: stopgap compare BEFORE AFTER; of one number (-f 1): stopgap ministat";
-        answer.advice.push(help.to_owned());
+        let judgement = Judgement {
+            verdict: nothing.unwrap_or_else(|| Verdict::inconclusive(usual)),
+            figure: None,
+            evidence: beside(&measured),
+            advice: vec![help.to_owned()],
+        };
+        let mut answer = measured.into_answer(Question::Reclaim, parameters, privilege, judgement);
+        let line = line(&answer);
+        answer.evidence.splice(..0, line);
         answer
     }
 }
 
 fn walked(measured: &mut Measured, walked: &Walked) {
-    measured
-        .facts
-        .insert(WALKED_FILES.to_owned(), walked.files as f64);
-    measured
-        .facts
-        .insert(WALKED_BYTES.to_owned(), walked.bytes as f64);
+    let facts = [(WALKED_FILES, walked.files), (WALKED_BYTES, walked.bytes)];
+    let facts = facts.map(|(name, value)| (name.to_owned(), value as f64));
+    measured.facts.extend(facts);
     if let Some(error) = &walked.error {
-        note(measured, "the walk in the background", error);
+        measured.note("the walk in the background", error);
     }
     if walked.waits > 0 {
         let why = format!(
             "it waited {} times because little memory was available",
             walked.waits
         );
-        note(measured, "the walk in the background without pauses", &why);
+        measured.note("the walk in the background without pauses", why);
     }
 }
 
@@ -415,11 +348,7 @@ fn beside(measured: &Measured) -> Vec<String> {
             "the true maximum of all CPUs is {max:.0} us; the line above folds the CPUs' maxima"
         )
     }));
-    let missed = measured
-        .counters
-        .iter()
-        .find(|counter| counter.name == MISSED);
-    let missed = missed.map_or(0, |counter| counter.value);
+    let missed = measured.counted(MISSED);
     if let Some(mean) = fact(ORIGINAL).filter(|_| missed > 0) {
         lines.push(format!(
             "{missed} timers expired while a thread still slept for an earlier one: each is a sample; without them, as \

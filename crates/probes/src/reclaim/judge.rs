@@ -2,19 +2,17 @@
 
 use stopgap_events::machine::Privilege;
 use stopgap_events::question::Question;
-use stopgap_events::units::Bytes;
 use stopgap_kernel::holds::Way;
 use stopgap_stats::bootstrap::{Interval, over_runs};
-use stopgap_stats::record::{Answer, Figure, Series};
+use stopgap_stats::record::{Answer, Figure, Parameter, Series, parameters};
 use stopgap_stats::separation::Separation;
 use stopgap_stats::verdict::{Verdict, Word};
 
 use super::evidence::{Evidence, Share};
 use super::gather::{ANONYMOUS, LOAD, RATIO, STEADY};
 use super::parameters::{Mode, PressureParameters, Reclaim};
-use super::series::Parameters;
 use super::shrinker::SCAN;
-use crate::contract::Measured;
+use crate::contract::{Judgement, Measured, Parameters, list};
 
 /// From what ratio on scanning more than beside nothing is an excess: the runs of one mode that is off the
 /// lists differ by a hundredth, a set that is met in the way makes it 1.2 between storms and 2 with them.
@@ -141,12 +139,7 @@ fn decide(comparisons: &[Comparison], evidence: &Evidence<'_>) -> (Verdict, Opti
         let why = "fewer than 3 runs succeeded: no interval can be given";
         return (Verdict::inconclusive(why), None);
     };
-    let figure = Figure {
-        value: ratio.value,
-        unit: "x".to_owned(),
-        low: Some(ratio.low),
-        high: Some(ratio.high),
-    };
+    let figure = Figure::new(ratio.value, "x").within(ratio.low, ratio.high);
     let shown = interval(&ratio);
     let beside = format!(
         "while {} of {} are {}",
@@ -197,12 +190,7 @@ fn without_pressure(evidence: &Evidence<'_>, why: &str) -> (Verdict, Option<Figu
     }
     let pins = [Way::Vmsplice, Way::IoUring];
     let figure = pins.iter().find_map(|way| evidence.later_pass(way.word()));
-    let figure = figure.map(|value| Figure {
-        value,
-        unit: "ns/page a later pass".to_owned(),
-        low: None,
-        high: None,
-    });
+    let figure = figure.map(|value| Figure::new(value, "ns/page a later pass"));
     (Verdict::inconclusive(why), figure)
 }
 
@@ -226,57 +214,47 @@ fn of_shrinker(measured: &Measured) -> (Verdict, Option<Figure>) {
     let why = format!(
         "shrinker {name} took {value:.0} ns an object, in one scan: there is nothing to compare it with"
     );
-    let figure = Figure {
-        value,
-        unit: "ns/object".to_owned(),
-        low: None,
-        high: None,
-    };
+    let figure = Figure::new(value, "ns/object");
     (Verdict::inconclusive(&why), Some(figure))
 }
 
-fn list<T: ToString>(items: &[T]) -> String {
-    let words: Vec<String> = items.iter().map(T::to_string).collect();
-    words.join(",")
-}
-
-fn parameters(probe: &Reclaim) -> Parameters {
-    let mut parameters = Parameters::new();
-    let mut put = |name: &str, value: stopgap_stats::record::Parameter| {
-        parameters.insert(name.to_owned(), value);
-    };
-    put("modes", list(&probe.modes).into());
-    put("runs", probe.runs.into());
-    put("passes", probe.passes.into());
-    if let Some(bytes) = probe.bytes {
-        put("bytes", bytes.0.into());
-    }
-    if let Some(swap) = probe.swap {
-        put("swap", swap.0.into());
-    }
-    if let Some(name) = &probe.shrinker {
-        put("shrinker", name.as_str().into());
-    }
+/// Returns what was asked, for the record.
+fn given(probe: &Reclaim) -> Parameters {
+    let mut given = parameters([
+        ("modes", list(&probe.modes, ",").into()),
+        ("runs", probe.runs.into()),
+        ("passes", probe.passes.into()),
+    ]);
     if let Some(asked) = &probe.pressure {
-        let bytes = |sizes: &[Bytes]| list(&sizes.iter().map(|size| size.0).collect::<Vec<_>>());
-        put("mode", list(&asked.modes).into());
-        put("load", asked.load.word().into());
-        put("limit", asked.limit.0.into());
-        put("pinned", bytes(&asked.pinned).into());
-        if let Some(file) = asked.file {
-            put("file", file.0.into());
-        }
-        put("block", asked.block.0.into());
-        put("load-runs", asked.runs.into());
-        put("stall-ns", asked.stall.0.into());
-        if let Some(time) = asked.time {
-            put("each-ns", time.0.into());
-        }
-        if let Some(swappiness) = asked.swappiness {
-            put("swappiness", swappiness.into());
-        }
+        let pinned: Vec<u64> = asked.pinned.iter().map(|size| size.0).collect();
+        given.extend(parameters([
+            ("mode", list(&asked.modes, ",").into()),
+            ("load", asked.load.word().into()),
+            ("limit", asked.limit.0.into()),
+            ("pinned", list(&pinned, ",").into()),
+            ("block", asked.block.0.into()),
+            ("load-runs", asked.runs.into()),
+            ("stall-ns", asked.stall.0.into()),
+        ]));
     }
-    parameters
+    let asked = probe.pressure.as_ref();
+    let optional: [(&str, Option<Parameter>); 6] = [
+        ("bytes", probe.bytes.map(|bytes| bytes.0.into())),
+        ("swap", probe.swap.map(|swap| swap.0.into())),
+        ("shrinker", probe.shrinker.as_deref().map(Parameter::from)),
+        ("file", asked.and_then(|asked| Some(asked.file?.0.into()))),
+        (
+            "each-ns",
+            asked.and_then(|asked| Some(asked.time?.0.into())),
+        ),
+        (
+            "swappiness",
+            asked.and_then(|asked| Some(asked.swappiness?.into())),
+        ),
+    ];
+    let optional = optional.into_iter();
+    given.extend(optional.filter_map(|(name, value)| Some((name.to_owned(), value?))));
+    given
 }
 
 /// Why there is nothing to compare.
@@ -356,18 +334,11 @@ pub(super) fn judge(
     lines.extend(evidence.cost_lines(&probe.modes));
     lines.extend(evidence.failed_lines());
     lines.extend(evidence.machine_line());
-    Answer {
-        question: Question::Reclaim,
-        parameters: parameters(probe),
+    let judgement = Judgement {
         verdict,
         figure,
         evidence: lines,
         advice,
-        privilege,
-        series: measured.series,
-        counters: measured.counters,
-        losses: measured.losses,
-        missing: measured.missing,
-        fixes: Vec::new(),
-    }
+    };
+    measured.into_answer(Question::Reclaim, given(probe), privilege, judgement)
 }

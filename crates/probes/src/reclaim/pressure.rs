@@ -54,7 +54,7 @@ use super::parameters::Mode;
 use super::set::Set;
 use super::threads::{self, Lengths, Threads};
 use crate::contract::Context;
-use crate::load;
+use crate::runner;
 
 /// Turnovers before anything is counted, unless a third of the time is over before.
 pub(super) const WARM_UP: u64 = 8;
@@ -320,8 +320,8 @@ fn run_holding(
         time: Nanos(beside.time.0.saturating_mul(4)) + FILLING + Nanos::secs(40),
         cgroup: Some(group.path().to_owned()),
     };
-    let outcome = load::child(system, &limits, || {
-        body(system, &group, &file, beside, hold).map_err(|error| error.to_string())
+    let outcome = runner::child(system, &limits, || {
+        body(system, &group, &file, beside, hold).map_err(String::from)
     });
     let left = scope.undo();
     let (sample, peak) = outcome?;

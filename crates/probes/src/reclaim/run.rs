@@ -13,12 +13,14 @@ use stopgap_kernel::{System, budget, swap};
 use stopgap_stats::record::Answer;
 
 use super::cost::{self, Task, memlock_limit};
-use super::gather::{CGROUP, Gathered, LOAD, RATIO, load_parameters, lru};
+use super::gather::{
+    CGROUP, LOAD, RATIO, finish, keep_cost, keep_sample, load_parameters, lru, note_left,
+};
 use super::parameters::{Mode, PressureParameters, Reclaim};
 use super::pressure::{self, Beside};
 use super::shrinker;
-use crate::contract::{Context, LEAST_RUNS, Measured, Plan, Probe, ProbeError};
-use crate::load;
+use crate::contract::{Context, LEAST_RUNS, Measured, Plan, Probe, ProbeError, refuse};
+use crate::runner;
 
 /// What one mode's memory is as root, and without.
 const ROOT_BYTES: Bytes = Bytes::mib(32);
@@ -65,8 +67,7 @@ fn load_site(
     if let Some(why) = too_much(context.system, use_at_most) {
         return Err(why);
     }
-    let kind = cgroup::file_system(context.system, context.scratch);
-    let kind = kind.map_err(|e| e.to_string())?;
+    let kind = cgroup::file_system(context.system, context.scratch)?;
     if matches!(kind.as_str(), "tmpfs" | "ramfs") {
         return Err(format!(
             "{} is on {kind}, whose pages are never given back: name a scratch folder on a disk",
@@ -97,17 +98,18 @@ fn cells(asked: &PressureParameters, time: Nanos) -> Vec<Beside> {
         time,
         swappiness: asked.swappiness,
     };
-    let of_share = |&pinned: &Bytes| modes.iter().map(move |&mode| (pinned, mode)).collect();
-    let cells: Vec<Vec<(Bytes, Mode)>> = asked.pinned.iter().map(of_share).collect();
-    let cells = cells.into_iter().flatten();
-    cells.map(|(pinned, mode)| beside(pinned, mode)).collect()
+    let mut cells = Vec::new();
+    for &pinned in &asked.pinned {
+        cells.extend(modes.iter().map(|&mode| beside(pinned, mode)));
+    }
+    cells
 }
 
 /// A group for the cost experiment: only for what the group alone can tell.
 fn cost_group(
     context: &Context<'_>,
     tasks: &[(usize, Task)],
-    out: &mut Gathered,
+    measured: &mut Measured,
 ) -> Option<MemoryGroup> {
     if context.privilege != Privilege::Root {
         return None;
@@ -117,11 +119,8 @@ fn cost_group(
     let name = format!("stopgap-{}-cost", context.system.pid());
     let made = Site::find(context.system)
         .and_then(|site| MemoryGroup::make(context.system, context.journal, &site, &name, limit));
-    made.map_err(|error| {
-        let what = "cost of a forced reclaim";
-        out.missing.push(Missing::new(what, error.to_string()));
-    })
-    .ok()
+    made.map_err(|error| measured.note("cost of a forced reclaim", error))
+        .ok()
 }
 
 impl Reclaim {
@@ -172,22 +171,22 @@ impl Reclaim {
 
     fn check_parameters(&self, context: &Context<'_>) -> Result<(), ProbeError> {
         if let Some(wrong) = self.wrong() {
-            return Err(ProbeError::Parameter(wrong));
+            return refuse(wrong);
         }
         let largest = self.tasks(context).iter().map(|task| task.bytes).max();
         let beyond = largest.filter(|bytes| *bytes + CHILD > context.budget);
         if let Some(bytes) = beyond.filter(|_| self.shrinker.is_none()) {
-            return Err(ProbeError::Parameter(format!(
+            return refuse(format!(
                 "{bytes} a mode and {CHILD} for the rest of a load child are beyond the memory budget of {}: give less \
                  (--bytes) or raise the budget (--memory)",
                 context.budget
-            )));
+            ));
         }
         if let Some(size) = self.swap.filter(|size| *size < swap::least(context.system)) {
-            return Err(ProbeError::Parameter(format!(
+            return refuse(format!(
                 "a swap file of {size}: give at least {}, ten pages, the least that mkswap(8) makes",
                 swap::least(context.system)
-            )));
+            ));
         }
         let too_much = largest.and_then(|largest| too_much(context.system, largest + CHILD));
         if let Some(why) = too_much.filter(|_| self.shrinker.is_none()) {
@@ -200,19 +199,20 @@ impl Reclaim {
         Ok(())
     }
 
-    fn measure_costs(&self, context: &Context<'_>, out: &mut Gathered) {
+    fn measure_costs(&self, context: &Context<'_>, measured: &mut Measured) {
         let mut tasks: Vec<_> = self.tasks(context).into_iter().enumerate().collect();
         if tasks.is_empty() {
             return;
         }
         let system = context.system;
         let scope = context.journal.scope();
-        let group = cost_group(context, &tasks, out);
+        let group = cost_group(context, &tasks, measured);
         let mut random = Random::new(context.seed);
         let by_number: Vec<Task> = tasks.iter().map(|(_, task)| task.clone()).collect();
         let begun = system.now();
         for run in 0..self.runs {
-            if out.stop(context) || out.over(context, "cost", begun, run, self.runs) {
+            let made = (run, self.runs);
+            if context.stops(measured) || context.over(measured, "cost", begun, made) {
                 break;
             }
             let done = f64::from(run) / f64::from(self.runs);
@@ -222,51 +222,48 @@ impl Reclaim {
                 time: Nanos::secs(60),
                 cgroup: group.as_ref().map(|group| group.path().to_owned()),
             };
-            let child = load::child(system, &limits, || {
+            let child = runner::child(system, &limits, || {
                 cost::carry_out(system, group.as_ref(), &tasks)
             });
             match child {
                 Ok((rows, peak)) => {
-                    out.peak = out.peak.max(peak);
+                    measured.keep_peak(peak);
                     for row in rows {
-                        out.keep_cost(system, run, &by_number[row.task], &row);
+                        keep_cost(measured, system, run, &by_number[row.task], &row);
                     }
                 }
-                Err(error) => out
-                    .missing
-                    .push(Missing::new(format!("cost, run {run}"), error.to_string())),
+                Err(error) => measured.note(format!("cost, run {run}"), error),
             }
         }
-        out.left_behind(scope.undo());
+        note_left(measured, scope.undo());
     }
 
-    fn measure_load(&self, context: &Context<'_>, out: &mut Gathered) {
+    fn measure_load(&self, context: &Context<'_>, measured: &mut Measured) {
         let Some(asked) = &self.pressure else {
             return;
         };
         let site = match load_site(context, asked, self.swap.is_some()) {
             Ok(site) => site,
-            Err(why) => return out.missing.push(Missing::new(LOAD, why)),
+            Err(why) => return measured.note(LOAD, why),
         };
-        let version = if site.version == Version::V2 {
-            2.0
-        } else {
-            1.0
+        let version = match site.version {
+            Version::V1 => 1.0,
+            Version::V2 => 2.0,
         };
-        out.facts.insert(CGROUP.to_owned(), version);
+        measured.facts.insert(CGROUP.to_owned(), version);
         let mut cells = cells(asked, self.load_time(context, asked));
         let mut random = Random::new(context.seed ^ 1);
         let loads = cells.len() * asked.runs as usize;
         let mut number = 0;
         let begun = context.system.now();
         for run in 0..asked.runs {
-            if out.over(context, LOAD, begun, run, asked.runs) {
+            if context.over(measured, LOAD, begun, (run, asked.runs)) {
                 return;
             }
             random.shuffle(&mut cells);
             let mut failed = Vec::new();
             for beside in &cells {
-                if out.stop(context) {
+                if context.stops(measured) {
                     return;
                 }
                 if context.overdue(begun) {
@@ -275,7 +272,7 @@ impl Reclaim {
                         asked.runs - run,
                         asked.runs
                     );
-                    return out.missing.push(context.left_out(left));
+                    return measured.missing.push(context.left_out(left));
                 }
                 let done = 0.1 + 0.9 * f64::from(number) / loads as f64;
                 let doing = format!("memory pressure, {}", beside.mode.words());
@@ -283,18 +280,18 @@ impl Reclaim {
                 number += 1;
                 match pressure::run(context, &site, number, beside) {
                     Ok((sample, peak, left)) => {
-                        out.peak = out.peak.max(peak);
-                        out.left_behind(left);
-                        out.keep_sample(context.system, run, asked, beside, &sample);
+                        measured.keep_peak(peak);
+                        note_left(measured, left);
+                        keep_sample(measured, context.system, run, asked, beside, &sample);
                     }
                     Err(stopgap_kernel::Error::Child { ended }) => {
                         let parameters = load_parameters(context.system, beside);
-                        out.collector.fail(RATIO, "pages/page", &parameters, &ended);
+                        measured.fail(RATIO, "pages/page", &parameters, &ended);
                         failed.push((beside.mode, beside.pinned));
                     }
                     Err(error) => {
                         let why = format!("{error}: no pressure could be made");
-                        return out.missing.push(Missing::new(LOAD, why));
+                        return measured.note(LOAD, why);
                     }
                 }
             }
@@ -385,22 +382,22 @@ impl Probe for Reclaim {
         self.check_parameters(context)?;
         if let Some(name) = &self.shrinker {
             let folders = shrinker::find(context, name)?;
-            let mut out = Gathered::default();
-            shrinker::measure(context, &folders, &mut out);
-            return Ok(out.finish(context.system));
+            let mut measured = Measured::default();
+            shrinker::measure(context, &folders, &mut measured);
+            return Ok(finish(measured, context.system));
         }
         let scope = context.journal.scope();
         if let Some((path, size)) = self.swap_file(context) {
             swap::make(context.system, context.journal, &path, size)?;
         }
-        let mut out = Gathered::default();
+        let mut measured = Measured::default();
         if lru(context.system).1.is_none() {
-            out.missing_once("kind of LRU", "/sys/kernel/mm/lru_gen/enabled does not say");
+            measured.note("kind of LRU", "/sys/kernel/mm/lru_gen/enabled does not say");
         }
-        self.measure_costs(context, &mut out);
-        self.measure_load(context, &mut out);
-        out.left_behind(scope.undo());
-        Ok(out.finish(context.system))
+        self.measure_costs(context, &mut measured);
+        self.measure_load(context, &mut measured);
+        note_left(&mut measured, scope.undo());
+        Ok(finish(measured, context.system))
     }
 
     fn judge(&self, measured: Measured, seed: u64, privilege: Privilege) -> Answer {

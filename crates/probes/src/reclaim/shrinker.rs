@@ -12,14 +12,13 @@
 
 use std::path::{Path, PathBuf};
 
-use stopgap_events::machine::{Missing, Privilege};
+use stopgap_events::machine::Privilege;
 use stopgap_events::units::Nanos;
 use stopgap_kernel::files::read_text;
 use stopgap_kernel::{Error, System};
+use stopgap_stats::record::{Block, parameters};
 
-use super::gather::Gathered;
-use super::series::Parameters;
-use crate::contract::{Context, ProbeError};
+use crate::contract::{Context, Measured, ProbeError};
 
 const FOLDER: &str = "/sys/kernel/debug/shrinker";
 
@@ -116,29 +115,25 @@ fn scan(system: &dyn System, folder: &Path) -> Result<(Nanos, u64, u64), Error> 
 }
 
 /// Scans each of `folders` and keeps what came of it.
-pub(super) fn measure(context: &Context<'_>, folders: &[PathBuf], out: &mut Gathered) {
+pub(super) fn measure(context: &Context<'_>, folders: &[PathBuf], measured: &mut Measured) {
     for folder in folders {
         let name = folder.file_name().unwrap_or_default().to_string_lossy();
-        let mut parameters = Parameters::new();
-        parameters.insert("shrinker".to_owned(), name.as_ref().into());
+        let parameters = parameters([("shrinker", name.as_ref().into())]);
         let start = context.system.now();
         match scan(context.system, folder) {
             Ok((took, before, after)) => {
                 let freed = before.saturating_sub(after);
-                let block = (0, start.0, freed.max(1));
-                let collect = &mut out.collector;
-                collect.number(FREED, "objects", &parameters, block, freed as f64);
+                let block = |value| [Block::number(0, start.0, freed.max(1), value)];
+                measured.block(FREED, "objects", &parameters, block(freed as f64));
                 if freed == 0 {
                     let why = format!("of {before} objects not one was freed, in {took}");
-                    collect.fail(SCAN, "ns/object", &parameters, &why);
+                    measured.fail(SCAN, "ns/object", &parameters, &why);
                 } else {
-                    let each = took.0 as f64 / freed as f64;
-                    collect.number(SCAN, "ns/object", &parameters, block, each);
+                    let each = block(took.0 as f64 / freed as f64);
+                    measured.block(SCAN, "ns/object", &parameters, each);
                 }
             }
-            Err(error) => out
-                .missing
-                .push(Missing::new(format!("shrinker {name}"), error.to_string())),
+            Err(error) => measured.note(format!("shrinker {name}"), error),
         }
     }
 }

@@ -181,9 +181,7 @@ pub(super) fn start<'scope>(
             blocks
         }),
         realtime: scope.spawn(move || {
-            system
-                .set_fifo(PRIORITY)
-                .map_err(|error| error.to_string())?;
+            system.set_fifo(PRIORITY)?;
             Ok(waker(system, threads))
         }),
         ordinary: scope.spawn(move || waker(system, threads)),

@@ -200,9 +200,7 @@ impl<'c> Client<'c> {
             }
             let count = self.server.read(&mut self.buffer)?;
             if count == 0 {
-                return Err(Error::Child {
-                    ended: "that serves went away".to_owned(),
-                });
+                return Err(Error::child("that serves went away"));
             }
             left = left.saturating_sub(count);
         }

@@ -40,11 +40,10 @@ pub fn fixed(
         most: round_trips,
         interrupted: &|| false,
     };
-    let outcomes = run::pair_with(system, &order, cpus, fixed_count)?;
-    let (served, asked) = run::both(&outcomes).map_err(|ended| Error::Child { ended })?;
+    let outcomes = run::pair(system, &order, cpus, fixed_count)?;
+    let (served, asked) = run::both(&outcomes).map_err(Error::child)?;
     let (Some(client), Some(server)) = (asked.windows.first(), served.windows.first()) else {
-        let ended = "without a window".to_owned();
-        return Err(Error::Child { ended });
+        return Err(Error::child("without a window"));
     };
     let both = |of: fn(&Switches) -> u64| of(&client.window.rusage) + of(&server.rusage);
     Ok(Cost {

@@ -1,24 +1,22 @@
 //! The answer, from the samples alone.
 
-use std::collections::BTreeMap;
-
-use stopgap_events::machine::{Counter, Privilege};
+use stopgap_events::machine::Privilege;
 use stopgap_events::question::Question;
 use stopgap_events::roundtrip::{Cell, ClientPolicy, ClientWait, Cpus, Reply};
-use stopgap_stats::bootstrap::{Interval, over_runs};
 use stopgap_stats::histogram::Histogram;
 use stopgap_stats::quantile::{median, quantile};
-use stopgap_stats::record::{Answer, Figure, Parameter, Series};
+use stopgap_stats::record::{Answer, Figure, Parameter, Series, parameters};
 use stopgap_stats::roundtrip::parameters as cell_parameters;
-use stopgap_stats::verdict::{Verdict, Word, format_interval, runs_text};
+use stopgap_stats::verdict::{Verdict, Word, runs_text};
 
+use super::Roundtrip;
+use super::counts::Counts;
 use super::meter::RECORDS;
 use super::run::{
     CLIENT_INVOLUNTARY, CLIENT_VOLUNTARY, CPU, LATENCY, MISSED, OTHERS, PER_ROUND_TRIP, PERIODS,
-    SERVER_INVOLUNTARY, SERVER_VOLUNTARY, SWITCHES, find,
+    SERVER_INVOLUNTARY, SERVER_VOLUNTARY, SWITCHES,
 };
-use super::{EXCESS, LEAST, Roundtrip};
-use crate::contract::Measured;
+use crate::contract::{Judgement, Measured, Parameters, list};
 
 /// Per cent that two means of counting may differ before it is said.
 const DIFFERENT: f64 = 2.0;
@@ -28,16 +26,11 @@ const CONTRADICTORY: f64 = 10.0;
 /// Per cent of the CPU that others may have had before it is said. A task that is woken then
 /// waits for them instead of pre-empting its peer, which hides switches.
 const DISTURBED: f64 = 20.0;
-/// A change is named where it leaves less than this share of the switches.
-const WORTHWHILE: f64 = 0.9;
-
 /// A cell and what it took.
 struct Result {
     cell: Cell,
-    /// Switch-outs a round trip: the median of the runs.
-    switches: Interval,
-    /// Medians of the runs, in the order of [`SHARES`].
-    shares: [f64; 4],
+    /// Switch-outs a round trip.
+    switches: Counts,
     latency: Histogram,
     /// CPU time of both a round trip, median of the runs, ns.
     cpu: Option<f64>,
@@ -67,7 +60,7 @@ pub(super) fn judge(
     // many switches is the pattern's doing on any kernel.
     results.sort_by(|a, b| {
         let each = |result: &Result| result.cell.reply == Reply::Each;
-        let most = b.switches.value.total_cmp(&a.switches.value);
+        let most = b.switches.all.value.total_cmp(&a.switches.all.value);
         each(a).cmp(&each(b)).then(most)
     });
     let agreement = agreement(&measured.series);
@@ -75,57 +68,42 @@ pub(super) fn judge(
         Some(nothing) => (nothing, None),
         None => verdict(&results, agreement.as_ref(), &measured.series),
     };
-    Answer {
-        question: Question::Roundtrip,
-        parameters: parameters(probe, seed),
+    let judgement = Judgement {
         verdict,
         figure,
         evidence: evidence(&results, agreement.as_ref(), &measured),
         advice: advice(&results),
-        privilege,
-        series: measured.series,
-        counters: measured.counters,
-        losses: measured.losses,
-        missing: measured.missing,
-        fixes: Vec::new(),
-    }
-}
-
-fn parameters(probe: &Roundtrip, seed: u64) -> BTreeMap<String, Parameter> {
-    let cpus: Vec<String> = probe.cpus.iter().map(ToString::to_string).collect();
-    [
+    };
+    let parameters = parameters([
         ("cells", Parameter::Number(probe.cells.len() as u64)),
-        ("cpu-list", cpus.join(",").into()),
+        ("cpu-list", list(&probe.cpus, ",").into()),
         ("runs", probe.runs.into()),
         ("round-trips", probe.round_trips.into()),
         ("seed", seed.into()),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into()
+    ]);
+    measured.into_answer(Question::Roundtrip, parameters, privilege, judgement)
 }
 
-/// What the series say of a cell; `None` with too few runs for an interval.
+/// Returns the series of that name which belongs to a cell with these parameters.
+pub(super) fn find<'m>(
+    series: &'m [Series],
+    name: &str,
+    parameters: &Parameters,
+) -> Option<&'m Series> {
+    series
+        .iter()
+        .find(|series| series.name == name && series.parameters == *parameters)
+}
+
+/// Returns what the series say of a cell; `None` with too few runs for an interval.
 fn result(cell: &Cell, series: &[Series], seed: u64) -> Option<Result> {
     let parameters = cell_parameters(cell);
-    let values = |name: &str| -> Vec<f64> {
-        let series = find(series, name, &parameters);
-        series.map_or_else(Vec::new, |series| {
-            series.blocks.iter().map(|block| block.value).collect()
-        })
-    };
-    let interval = over_runs(&values(SWITCHES), seed, |runs| {
-        median(runs.iter().copied().copied().collect())
-    })?;
+    let find = |name: &str| find(series, name, &parameters);
+    let values = |name: &str| find(name).map(Series::values).unwrap_or_default();
     Some(Result {
         cell: *cell,
-        switches: Interval {
-            low: interval.low.max(0.0), // a count
-            ..interval
-        },
-        shares: SHARES.map(|name| median(values(name)).unwrap_or(f64::NAN)),
-        latency: find(series, LATENCY, &parameters)
-            .map(Series::pooled)
-            .unwrap_or_default(),
+        switches: Counts::new(&values(SWITCHES), SHARES.map(values), seed)?,
+        latency: find(LATENCY).map(Series::pooled).unwrap_or_default(),
         cpu: median(values(CPU)),
         others: median(values(OTHERS)),
     })
@@ -144,17 +122,13 @@ fn verdict(
     if let Some(contradiction) = agreement.filter(|a| a.per_cent > CONTRADICTORY) {
         return (Verdict::inconclusive(&contradiction.sentence()), None);
     }
-    let excess = results.iter().find(|result| result.exceeds());
-    let undecided = results.iter().find(|result| result.switches.high > EXCESS);
+    let excess = results.iter().find(|result| result.switches.exceeds());
+    let undecided = results.iter().find(|result| !result.switches.is_clean());
     match (excess, undecided) {
         (Some(worst), _) => {
-            let [value, low, high] = worst.excess();
-            let text = format!(
-                "excess {}: {}",
-                format_interval(value, low, high, "x"),
-                worst.explain(results)
-            );
-            (Verdict::new(Word::Excess, text), Some(worst.figure()))
+            let (times, why) = (worst.switches.times(), worst.explain(results));
+            let verdict = Verdict::new(Word::Excess, format!("excess {times}: {why}"));
+            (verdict, Some(worst.switches.figure()))
         }
         (None, Some(result)) => {
             let why = format!(
@@ -162,15 +136,18 @@ fn verdict(
                 result.per_round_trip(),
                 result.cell
             );
-            (Verdict::inconclusive(&why), Some(result.figure()))
+            (Verdict::inconclusive(&why), Some(result.switches.figure()))
         }
         (None, None) if disturbance(results) > DISTURBED => {
             let why = format!("{}; ask on a quiet machine", disturbed(results));
-            (Verdict::inconclusive(&why), Some(most.figure()))
+            (Verdict::inconclusive(&why), Some(most.switches.figure()))
         }
         (None, None) => {
             let text = format!("clean {}", most.per_round_trip());
-            (Verdict::new(Word::Clean, text), Some(most.figure()))
+            (
+                Verdict::new(Word::Clean, text),
+                Some(most.switches.figure()),
+            )
         }
     }
 }
@@ -190,69 +167,36 @@ fn disturbed(results: &[Result]) -> String {
 }
 
 impl Result {
-    fn exceeds(&self) -> bool {
-        self.switches.low > EXCESS
-    }
-
-    /// How many times the least: value, low, high.
-    fn excess(&self) -> [f64; 3] {
-        [self.switches.value, self.switches.low, self.switches.high].map(|n| n / LEAST)
-    }
-
-    fn figure(&self) -> Figure {
-        let [value, low, high] = self.excess();
-        Figure {
-            value,
-            unit: "x".to_owned(),
-            low: Some(low),
-            high: Some(high),
-        }
-    }
-
     fn per_round_trip(&self) -> String {
-        let Interval { value, low, high } = self.switches;
-        format_interval(value, low, high, PER_ROUND_TRIP)
+        self.switches.text(PER_ROUND_TRIP)
     }
 
     /// What is too much, in whom, and what removes it.
     fn explain(&self, all: &[Result]) -> String {
-        let [
-            client_blocked,
-            client_preempted,
-            server_blocked,
-            server_preempted,
-        ] = self.shares;
-        let both = format!(
-            "client {:.1}, server {:.1}",
-            client_blocked + client_preempted,
-            server_blocked + server_preempted
-        );
+        let both = self.switches.by_side();
         let what = if self.cell.reply == Reply::Each && self.cell.batch > 1 {
             format!(
                 "{:.0} switches for {} replies by a write each ({both})",
-                self.switches.value, self.cell.batch
+                self.switches.all.value, self.cell.batch
             )
-        } else if self.cell.client == ClientWait::Read && client_blocked > 1.2 {
+        } else if self.cell.client == ClientWait::Read && self.switches.shares[0] > 1.2 {
             // It blocks more than once for one reply, which only a wake-up without one does.
             format!("blocking-read client woken by the server's read ({both})")
         } else {
-            let excess = [
-                (client_blocked - 1.0, "the client blocks more than once"),
-                (client_preempted, "the client is pre-empted"),
-                (server_blocked - 1.0, "the server blocks more than once"),
-                (server_preempted, "the server is pre-empted"),
-            ];
-            let most = excess.into_iter().max_by(|a, b| a.0.total_cmp(&b.0));
-            format!("{} ({both})", most.map_or("", |(_, what)| what))
+            let most = self.switches.largest([
+                "the client blocks more than once",
+                "the client is pre-empted",
+                "the server blocks more than once",
+                "the server is pre-empted",
+            ]);
+            format!("{most} ({both})")
         };
         match self.remedies(all).first() {
             Some((remedy, result)) => {
-                let verb = if result.switches.high <= EXCESS {
-                    "removes it"
-                } else {
-                    "lowers it"
-                };
-                format!("{what}; {remedy} {verb} ({:.2})", result.switches.value)
+                let removed = result.switches.is_clean();
+                let verb = if removed { "removes" } else { "lowers" };
+                let left = result.switches.all.value;
+                format!("{what}; {remedy} {verb} it ({left:.2})")
             }
             None => what,
         }
@@ -266,58 +210,40 @@ impl Result {
         let mut remedies: Vec<(bool, u8, String, &Result)> = Vec::new();
         for other in all {
             let cell = &other.cell;
-            let (rank, what, back) = if cell.reply != mine.reply {
-                let back = Cell {
-                    reply: mine.reply,
-                    ..*cell
-                };
+            let mut back = *cell;
+            let (rank, what) = if cell.reply != mine.reply {
+                back.reply = mine.reply;
                 let what = match cell.reply {
-                    Reply::Together => "one writev".to_owned(),
-                    Reply::Each => "a write per reply".to_owned(),
+                    Reply::Together => "one writev",
+                    Reply::Each => "a write per reply",
                 };
-                (0, what, back)
+                (0, what.to_owned())
             } else if cell.client != mine.client {
-                let back = Cell {
-                    client: mine.client,
-                    ..*cell
-                };
-                (
-                    1 + cell.client as u8,
-                    format!("{} instead", cell.client),
-                    back,
-                )
+                back.client = mine.client;
+                (1 + cell.client as u8, format!("{} instead", cell.client))
             } else if cell.policy != mine.policy {
-                let back = Cell {
-                    policy: mine.policy,
-                    ..*cell
-                };
+                back.policy = mine.policy;
                 let what = match cell.policy {
                     ClientPolicy::Batch => "SCHED_BATCH for the client",
                     ClientPolicy::Other => "the usual policy for the client",
                 };
-                (10, what.to_owned(), back)
+                (10, what.to_owned())
             } else if cell.cpus != mine.cpus {
-                let back = Cell {
-                    cpus: mine.cpus,
-                    ..*cell
-                };
+                back.cpus = mine.cpus;
                 let what = match cell.cpus {
                     Cpus::One => "one CPU for both",
                     Cpus::Two => "a CPU for each",
                     Cpus::Free => "free placement",
                 };
-                (11, what.to_owned(), back)
+                (11, what.to_owned())
             } else if cell.server != mine.server {
-                let back = Cell {
-                    server: mine.server,
-                    ..*cell
-                };
-                (12, format!("{} in the server", cell.server), back)
+                back.server = mine.server;
+                (12, format!("{} in the server", cell.server))
             } else {
                 continue;
             };
-            if back == *mine && other.switches.high < self.switches.low * WORTHWHILE {
-                remedies.push((other.switches.high > EXCESS, rank, what, other));
+            if back == *mine && self.switches.is_beaten_by(&other.switches) {
+                remedies.push((!other.switches.is_clean(), rank, what, other));
             }
         }
         remedies.sort_by_key(|&(remains, rank, _, _)| (remains, rank));
@@ -377,10 +303,10 @@ fn agreement(series: &[Series]) -> Option<Agreement> {
 
 fn evidence(results: &[Result], agreement: Option<&Agreement>, measured: &Measured) -> Vec<String> {
     let mut evidence = Vec::new();
-    let mut exceeding = results.iter().filter(|result| result.exceeds());
+    let mut exceeding = results.iter().filter(|result| result.switches.exceeds());
     let worst = exceeding.next();
     let mut others: Vec<&Result> = exceeding.collect();
-    others.sort_by(|a, b| b.switches.value.total_cmp(&a.switches.value));
+    others.sort_by(|a, b| b.switches.all.value.total_cmp(&a.switches.all.value));
     for result in others {
         let (cell, count) = (&result.cell, result.per_round_trip());
         evidence.push(format!("{cell}: {count}; {}", result.explain(results)));
@@ -388,7 +314,7 @@ fn evidence(results: &[Result], agreement: Option<&Agreement>, measured: &Measur
     // The verdict has explained the worst, and the first sentence stands beside it.
     let worst = worst.map(|worst| format!("{}: {}", worst.cell, worst.per_round_trip()));
     evidence.extend(worst);
-    for result in results.iter().filter(|result| !result.exceeds()) {
+    for result in results.iter().filter(|result| !result.switches.exceeds()) {
         evidence.push(format!("{}: {}", result.cell, result.per_round_trip()));
     }
     match agreement {
@@ -411,12 +337,9 @@ fn evidence(results: &[Result], agreement: Option<&Agreement>, measured: &Measur
 /// Said where so many periods were missed that latencies are those of a backlog. Counts of
 /// switches do not depend on it: they are taken in another phase.
 fn backlog(measured: &Measured) -> Option<String> {
-    let value = |counters: &[Counter], name: &str| {
-        let counter = counters.iter().find(|counter| counter.name == name);
-        counter.map_or(0, |counter| counter.value)
-    };
-    let missed = value(&measured.losses, MISSED);
-    let periods = value(&measured.counters, PERIODS);
+    let missed = measured.losses.iter().find(|loss| loss.name == MISSED);
+    let missed = missed.map_or(0, |missed| missed.value);
+    let periods = measured.counted(PERIODS);
     (missed * 10 > periods).then(|| {
         format!(
             "latencies are doubtful: {missed} of {periods} periods were missed, because others \
@@ -441,11 +364,11 @@ fn cost(result: &Result) -> Option<String> {
 
 fn advice(results: &[Result]) -> Vec<String> {
     let mut advice = Vec::new();
-    for result in results.iter().filter(|result| result.exceeds()) {
+    for result in results.iter().filter(|result| result.switches.exceeds()) {
         for (remedy, other) in result.remedies(results) {
             advice.push(format!(
                 "{remedy}: {:.1} -> {:.1} switches/rt ({})",
-                result.switches.value, other.switches.value, result.cell
+                result.switches.all.value, other.switches.all.value, result.cell
             ));
         }
     }

@@ -1,26 +1,13 @@
+use stopgap_events::machine::Counter;
 use stopgap_events::units::Nanos;
 use stopgap_stats::record::Block;
 
 use super::*;
 
 fn series(cell: &Cell, name: &str, values: &[f64]) -> Series {
-    Series {
-        name: name.to_owned(),
-        unit: PER_ROUND_TRIP.to_owned(),
-        parameters: cell_parameters(cell),
-        blocks: (0u32..)
-            .zip(values)
-            .map(|(run, &value)| Block {
-                run,
-                start_ns: 0,
-                samples: 1_000,
-                value,
-                histogram: None,
-                stalls: None,
-            })
-            .collect(),
-        error: None,
-    }
+    let blocks = (0u32..).zip(values);
+    let blocks = blocks.map(|(run, &value)| Block::number(run, 0, 1_000, value));
+    Series::new(name, PER_ROUND_TRIP, &cell_parameters(cell), blocks)
 }
 
 const POLL: Cell = Cell {

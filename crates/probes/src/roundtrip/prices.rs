@@ -3,19 +3,18 @@
 //! Calls are timed one by one on a socket that nobody sleeps on. Who sleeps and is woken cannot be timed so: there the
 //! CPU time of a pair is divided by its replies, in a cell where each reply pre-empts the server.
 
-use serde::{Deserialize, Serialize};
 use stopgap_events::roundtrip::{Cell, ClientWait, Reply};
 use stopgap_events::units::Nanos;
 use stopgap_kernel::ipc::{Endpoint, Wait, Waiter};
 use stopgap_kernel::tasks::{ChildBody, ChildLimits};
 use stopgap_kernel::{Error, System};
 use stopgap_stats::quantile::median;
-use stopgap_stats::record::{Block, Series};
+use stopgap_stats::record::{Block, Series, parameters};
 
 use super::client::{Order, fixed_count};
-use super::run::{both, pair_with};
+use super::run::{both, pair};
 use super::server::MESSAGE;
-use crate::load;
+use crate::runner;
 
 /// Name of the series; `step` says of what.
 const PRICE: &str = "price";
@@ -32,9 +31,8 @@ const WORK: Nanos = Nanos::micros(50);
 /// Requests of a batch of a pair.
 const BATCH: u32 = 32;
 
-/// Nanoseconds of each step.
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct Steps(Vec<(String, f64)>);
+/// Nanoseconds of each step, by its name.
+type Steps = Vec<(String, f64)>;
 
 /// One run's prices, as series of one block each.
 ///
@@ -42,13 +40,10 @@ struct Steps(Vec<(String, f64)>);
 /// As the children's calls.
 pub(super) fn measure(system: &dyn System, cpus: &[u32], run: u32) -> Result<Vec<Series>, Error> {
     let start_ns = system.now().0;
-    let limits = ChildLimits {
-        time: TIME,
-        cgroup: None,
-    };
-    let body = || calls(system, cpus).map_err(|error| error.to_string());
-    let (steps, _) = load::child::<Result<Steps, String>>(system, &limits, body)?;
-    let Steps(mut steps) = steps.map_err(|ended| Error::Child { ended })?;
+    let limits = ChildLimits::within(TIME);
+    let body = || calls(system, cpus).map_err(String::from);
+    let (steps, _) = runner::child::<Result<Steps, String>>(system, &limits, body)?;
+    let mut steps = steps.map_err(Error::child)?;
     steps.push(("switch".to_owned(), switch(system, cpus)?));
     let price = |name: &str, steps: &[(String, f64)]| {
         let of = steps.iter().find(|(step, _)| step == name);
@@ -69,22 +64,18 @@ pub(super) fn measure(system: &dyn System, cpus: &[u32], run: u32) -> Result<Vec
             most: BATCHES,
             interrupted: &|| false,
         };
-        let outcomes = pair_with(system, &order, cpus, fixed_count)?;
-        let (served, asked) = both(&outcomes).map_err(|ended| Error::Child { ended })?;
+        let outcomes = pair(system, &order, cpus, fixed_count)?;
+        let (served, asked) = both(&outcomes).map_err(Error::child)?;
         let (Some(server), Some(asked)) = (served.windows.first(), asked.windows.first()) else {
             continue;
         };
-        let (replies, batches) = (
-            (asked.round_trips * u64::from(BATCH)) as f64,
-            asked.round_trips as f64,
-        );
+        let batches = asked.round_trips as f64;
+        let replies = batches * f64::from(BATCH);
         let [write, read, wait, clock] =
             ["write", "read", "poll", "CPU clock"].map(|name| price(name, &steps));
         // The client pays a write a batch beside; the server a wait and a read.
-        let (took, pre_empted) = (
-            asked.window.cpu.0 as f64 - batches * write,
-            server.rusage.involuntary as f64,
-        );
+        let took = asked.window.cpu.0 as f64 - batches * write;
+        let pre_empted = server.rusage.involuntary as f64;
         let sleeps = asked.window.rusage.voluntary as f64;
         steps.push((format!("reply taken by {client}"), took / sleeps.max(1.0)));
         if client == ClientWait::Poll {
@@ -93,19 +84,9 @@ pub(super) fn measure(system: &dyn System, cpus: &[u32], run: u32) -> Result<Vec
             steps.push(("reply served".to_owned(), served / pre_empted.max(1.0)));
         }
     }
-    let series = |(step, value): (String, f64)| Series {
-        name: PRICE.to_owned(),
-        unit: "ns".to_owned(),
-        parameters: [("step".to_owned(), step.into())].into(),
-        blocks: vec![Block {
-            run,
-            start_ns,
-            samples: 1,
-            value,
-            histogram: None,
-            stalls: None,
-        }],
-        error: None,
+    let series = |(step, value): (String, f64)| {
+        let block = Block::number(run, start_ns, 1, value);
+        Series::new(PRICE, "ns", &parameters([("step", step.into())]), [block])
     };
     Ok(steps.into_iter().map(series).collect())
 }
@@ -154,9 +135,7 @@ fn calls(system: &dyn System, cpus: &[u32]) -> Result<Steps, Error> {
         ("descriptor", descriptor),
         ("CPU clock", clock),
     ];
-    Ok(Steps(
-        steps.map(|(step, ns)| (step.to_owned(), ns)).to_vec(),
-    ))
+    Ok(steps.map(|(step, ns)| (step.to_owned(), ns)).to_vec())
 }
 
 /// CPU time of a switch between two tasks on one CPU that do nothing but yield it, sched_yield(2) included.
@@ -178,19 +157,16 @@ fn switch(system: &dyn System, cpus: &[u32]) -> Result<f64, Error> {
         Ok(used.0 as f64 / switches.max(1) as f64)
     };
     let (one, two) = system.stream_pair()?;
-    let limits = ChildLimits {
-        time: TIME,
-        cgroup: None,
-    };
+    let limits = ChildLimits::within(TIME);
     let body = |end, first| -> ChildBody<'_> {
-        Box::new(move || load::encode(&yields(end, first).map_err(|error| error.to_string())))
+        Box::new(move || runner::encode(&yields(end, first).map_err(String::from)))
     };
     let outcomes = system.run_children(&limits, vec![body(one, true), body(two, false)]);
     let mut least = f64::INFINITY;
     for outcome in outcomes {
-        let used: Result<f64, String> = load::decode(&outcome?)?;
+        let used: Result<f64, String> = runner::decode(&outcome?)?;
         // Of the one that yielded alone for a while the figure is too high.
-        least = least.min(used.map_err(|ended| Error::Child { ended })?);
+        least = least.min(used.map_err(Error::child)?);
     }
     Ok(least)
 }

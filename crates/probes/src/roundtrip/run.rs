@@ -1,17 +1,14 @@
 //! Starts a client and a server for each cell and run, and gathers what they say.
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use stopgap_events::machine::{Counter, Missing};
-use stopgap_events::random::Random;
+use stopgap_events::machine::Missing;
 use stopgap_events::roundtrip::{Cell, ClientPolicy, Cpus};
 use stopgap_events::units::Nanos;
 use stopgap_kernel::ipc::Endpoint;
 use stopgap_kernel::tasks::{ChildBody, ChildLimits, ChildOutcome, Switches};
 use stopgap_kernel::{Error, System};
-use stopgap_stats::record::{Block, Parameter, Series};
+use stopgap_stats::record::Block;
 use stopgap_stats::roundtrip::parameters as cell_parameters;
 
 use super::client::{Asked, Counted, LEAST, Order, ask};
@@ -19,8 +16,8 @@ use super::meter::{RECORDS, STATUS, Window};
 use super::prices;
 use super::server::{Served, serve};
 use super::{OTHER_FILES, Roundtrip};
-use crate::contract::{Context, Measured, ProbeError};
-use crate::load;
+use crate::contract::{Context, Measured, ProbeError, counter};
+use crate::runner::{self, Cells, rotate};
 
 /// Names of series: switch-outs a round trip by getrusage(2), of both and of each side.
 pub(super) const SWITCHES: &str = "switches";
@@ -48,81 +45,81 @@ pub(super) fn run(
     missing: Vec<Missing>,
     context: &Context<'_>,
 ) -> Result<Measured, ProbeError> {
-    let system = context.system;
-    let mut gathered = Gathered {
-        measured: Measured {
-            missing,
-            ..Measured::default()
-        },
-        lost: 0,
-        missed: 0,
-        periods: 0,
+    let mut measured = Measured {
+        missing,
+        ..Measured::default()
     };
     let total = cells.len() * probe.runs as usize;
-    let share = Nanos(context.time.0 / total.max(1) as u64);
-    let begin = system.now();
-    let mut random = Random::new(context.seed);
-    'runs: for run in 0..probe.runs {
-        random.shuffle(&mut cells);
-        for (index, cell) in cells.iter().enumerate() {
-            if (context.interrupted)() {
-                gathered.measured.interrupted = true;
-                break 'runs;
-            }
-            if context.overdue(begin) {
-                let left = format!(
-                    "{} of {} runs, or parts of them",
-                    probe.runs - run,
-                    probe.runs
-                );
-                gathered.note(context.left_out(left));
-                break 'runs;
-            }
-            let done = (run as usize * cells.len() + index) as f64 / total as f64;
-            (context.progress)(done, &cell.to_string());
-            let order = Order {
-                cell,
-                run,
-                share,
-                most: probe.round_trips,
-                interrupted: context.interrupted,
-            };
-            match pair(system, &order, cpus) {
-                Ok(outcomes) => gathered.take(&order, &outcomes),
-                // Nothing can be started here at all: no socket, no process.
-                Err(error) if run == 0 && index == 0 => return Err(error.into()),
-                Err(error) => gathered.note(Missing::new(cell.to_string(), error.to_string())),
-            }
-        }
-        match prices::measure(system, cpus, run) {
-            Ok(series) => series
-                .into_iter()
-                .for_each(|series| gathered.measured.add(series)),
-            Err(_) if (context.interrupted)() => {}
-            Err(error) => gathered.note(Missing::new("price", error.to_string())),
-        }
-        if context.enough(begin, run + 1) && run + 1 < probe.runs {
-            let left = format!("runs {} to {}", run + 2, probe.runs);
-            gathered.note(context.left_out(left));
-            break;
-        }
-    }
-    let mut measured = gathered.measured;
-    measured.counters.push(Counter {
-        name: PERIODS.to_owned(),
-        value: gathered.periods,
-    });
+    let mut pairs = Pairs {
+        context,
+        cpus,
+        share: Nanos(context.time.0 / total.max(1) as u64),
+        most: probe.round_trips,
+        begun: false,
+        totals: Totals::default(),
+    };
+    rotate(context, &mut measured, probe.runs, &mut cells, &mut pairs)?;
+    measured.count(PERIODS, pairs.totals.periods);
     measured.losses = vec![
-        Counter {
-            name: MISSED.to_owned(),
-            value: gathered.missed,
-        },
-        Counter {
-            name: "records of switches".to_owned(),
-            value: gathered.lost,
-        },
+        counter(MISSED, pairs.totals.missed),
+        counter("records of switches", pairs.totals.lost),
     ];
     Ok(measured)
+}
+
+/// Starts a pair for each cell, and counts over all pairs.
+struct Pairs<'a> {
+    context: &'a Context<'a>,
+    cpus: &'a [u32],
+    /// Time of a pair.
+    share: Nanos,
+    /// Round trips in a phase at most.
+    most: u64,
+    /// Whether a pair was started.
+    begun: bool,
+    totals: Totals,
+}
+
+/// Sums over all pairs.
+#[derive(Default)]
+struct Totals {
+    /// Periods, and how many of them were missed.
+    periods: u64,
+    missed: u64,
+    /// Records of switches that did not fit into a ring.
+    lost: u64,
+}
+
+impl Cells<Cell> for Pairs<'_> {
+    fn name(&self, cell: &Cell) -> String {
+        cell.to_string()
+    }
+
+    fn cell(&mut self, measured: &mut Measured, run: u32, cell: &Cell) -> Result<(), ProbeError> {
+        let order = Order {
+            cell,
+            run,
+            share: self.share,
+            most: self.most,
+            interrupted: self.context.interrupted,
+        };
+        match pair(self.context.system, &order, self.cpus, ask) {
+            Ok(outcomes) => self.totals.keep(measured, &order, &outcomes),
+            // Nothing can be started here at all: no socket, no process.
+            Err(error) if !self.begun => return Err(error.into()),
+            Err(error) => measured.note(cell.to_string(), error),
+        }
+        self.begun = true;
+        Ok(())
+    }
+
+    fn end_of_run(&mut self, measured: &mut Measured, run: u32) {
+        match prices::measure(self.context.system, self.cpus, run) {
+            Ok(series) => series.into_iter().for_each(|series| measured.add(series)),
+            Err(_) if (self.context.interrupted)() => {}
+            Err(error) => measured.note("price", error),
+        }
+    }
 }
 
 pub(super) type Outcomes = [Result<ChildOutcome, Error>; 2];
@@ -130,13 +127,8 @@ pub(super) type Outcomes = [Result<ChildOutcome, Error>; 2];
 /// What the client does.
 type Ask = fn(&dyn System, &Order<'_>, &Endpoint) -> Result<Asked, Error>;
 
-/// A client and a server at work. Gives how they ended, the server first.
-fn pair(system: &dyn System, order: &Order<'_>, cpus: &[u32]) -> Result<Outcomes, Error> {
-    pair_with(system, order, cpus, ask)
-}
-
-/// The same with a client that asks otherwise.
-pub(super) fn pair_with(
+/// Runs a server and a client that does `ask`; returns how they ended, the server first.
+pub(super) fn pair(
     system: &dyn System,
     order: &Order<'_>,
     cpus: &[u32],
@@ -144,10 +136,7 @@ pub(super) fn pair_with(
 ) -> Result<Outcomes, Error> {
     let cell = order.cell;
     // All phases together take a share; a machine that others use may take many times that.
-    let limits = ChildLimits {
-        time: Nanos::secs(20) + Nanos(order.share.0.saturating_mul(10)),
-        cgroup: None,
-    };
+    let limits = ChildLimits::within(Nanos::secs(20) + Nanos(order.share.0.saturating_mul(10)));
     // Each body owns its end, so that the other sees its process go.
     let (server_end, client_end) = system.stream_pair()?;
     let server: ChildBody<'_> = Box::new(move || {
@@ -170,11 +159,9 @@ pub(super) fn pair_with(
         .run_children(&limits, vec![server, client])
         .into_iter();
     let mut next = || {
-        outcomes.next().unwrap_or_else(|| {
-            Err(Error::Child {
-                ended: "was not started".to_owned(),
-            })
-        })
+        outcomes
+            .next()
+            .unwrap_or_else(|| Err(Error::child("was not started")))
     };
     Ok([next(), next()])
 }
@@ -190,12 +177,12 @@ fn place(system: &dyn System, cell: &Cell, cpus: &[u32], side: usize) -> Result<
 
 /// What a child sends its parent: what it measured, or why it could not.
 fn report<T: Serialize>(body: impl FnOnce() -> Result<T, Error>) -> Vec<u8> {
-    load::encode(&body().map_err(|error| error.to_string()))
+    runner::encode(&body().map_err(String::from))
 }
 
 fn reported<T: DeserializeOwned>(outcome: &Result<ChildOutcome, Error>) -> Result<T, String> {
     let outcome = outcome.as_ref().map_err(ToString::to_string)?;
-    load::decode(outcome).unwrap_or_else(|error| Err(error.to_string()))
+    runner::decode(outcome).unwrap_or_else(|error| Err(error.to_string()))
 }
 
 /// What server and client sent, or who of them did not.
@@ -209,47 +196,26 @@ pub(super) fn both(outcomes: &Outcomes) -> Result<(Served, Asked), String> {
     }
 }
 
-/// What all pairs said so far.
-struct Gathered {
-    measured: Measured,
-    /// Records of switches that did not fit into a ring.
-    lost: u64,
-    /// Periods, and how many of them were missed.
-    periods: u64,
-    missed: u64,
-}
-
-impl Gathered {
-    /// Takes what a pair sent.
-    fn take(&mut self, order: &Order<'_>, outcomes: &Outcomes) {
+impl Totals {
+    /// Adds what a pair sent.
+    fn keep(&mut self, measured: &mut Measured, order: &Order<'_>, outcomes: &Outcomes) {
         for outcome in outcomes.iter().flatten() {
-            let peak = self.measured.peak_resident.max(outcome.peak_resident);
-            self.measured.peak_resident = peak;
+            measured.keep_peak(outcome.peak_resident);
         }
         let (served, asked) = match both(outcomes) {
             Ok(said) => said,
-            Err(why) => return self.failed(order, &why),
+            // Ctrl-C reaches the children too; a second one ends them.
+            Err(_) if (order.interrupted)() => return,
+            Err(why) => return measured.note(order.cell.to_string(), why),
         };
         for missing in served.missing.into_iter().chain(asked.missing) {
-            self.note(missing);
+            measured.note(missing.what, missing.why);
         }
         let parameters = cell_parameters(order.cell);
-        let mut add = |name: &str, unit: &str, block: Block| {
-            self.measured.add(Series {
-                name: name.to_owned(),
-                unit: unit.to_owned(),
-                parameters: parameters.clone(),
-                blocks: vec![block],
-                error: None,
-            });
-        };
-        let block = |round_trips: u64, value: f64| Block {
-            run: order.run,
-            start_ns: asked.start.0,
-            samples: round_trips,
-            value,
-            histogram: None,
-            stalls: None,
+        let mut add =
+            |name: &str, unit: &str, block: Block| measured.block(name, unit, &parameters, [block]);
+        let block = |round_trips: u64, value: f64| {
+            Block::number(order.run, asked.start.0, round_trips, value)
         };
         // Ctrl-C cuts a window short: a figure of a few round trips, or of none, is no run's.
         let whole = |(client, _): &(&Counted, &Window)| client.round_trips >= LEAST.min(order.most);
@@ -269,12 +235,12 @@ impl Gathered {
                 let others = 100.0 - 100.0 * ratio(ours, counted.elapsed.0);
                 add(OTHERS, "%", block(count, others.max(0.0)));
             }
-            for records in [counted.window.records, server.records]
-                .into_iter()
+            let records = [counted.window.records, server.records];
+            self.lost += records
+                .iter()
                 .flatten()
-            {
-                self.lost += records.lost;
-            }
+                .map(|records| records.lost)
+                .sum::<u64>();
         }
         if let Some(latency) = asked.latency {
             self.periods += latency.samples;
@@ -284,19 +250,6 @@ impl Gathered {
             add("intended period", "ns", block(1, period.0 as f64));
         }
         self.missed += asked.missed;
-    }
-
-    fn failed(&mut self, order: &Order<'_>, why: &str) {
-        // Ctrl-C reaches the children too; a second one ends them.
-        if !(order.interrupted)() {
-            self.note(Missing::new(order.cell.to_string(), why));
-        }
-    }
-
-    fn note(&mut self, missing: Missing) {
-        if !self.measured.missing.contains(&missing) {
-            self.measured.missing.push(missing);
-        }
     }
 }
 
@@ -326,17 +279,6 @@ fn ratio(sum: u64, count: u64) -> f64 {
     sum as f64 / count.max(1) as f64
 }
 
-/// The series of that name in `series` which belongs to a cell with these parameters.
-pub(super) fn find<'m>(
-    series: &'m [Series],
-    name: &str,
-    parameters: &BTreeMap<String, Parameter>,
-) -> Option<&'m Series> {
-    series
-        .iter()
-        .find(|series| series.name == name && series.parameters == *parameters)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -358,7 +300,7 @@ mod tests {
     }
 
     /// What a pair says whose phases had that many round trips.
-    fn gathered(phases: [u64; 2]) -> Vec<Series> {
+    fn gathered(phases: [u64; 2]) -> Vec<stopgap_stats::record::Series> {
         let windows = phases.map(counted);
         let served = Served {
             windows: windows.map(|counted| counted.window).to_vec(),
@@ -385,14 +327,9 @@ mod tests {
             most: 1_000,
             interrupted: &|| true,
         };
-        let mut gathered = Gathered {
-            measured: Measured::default(),
-            lost: 0,
-            periods: 0,
-            missed: 0,
-        };
-        gathered.take(&order, &outcomes);
-        gathered.measured.series
+        let mut measured = Measured::default();
+        Totals::default().keep(&mut measured, &order, &outcomes);
+        measured.series
     }
 
     #[test]

@@ -8,18 +8,16 @@
 
 mod judge;
 
-use std::collections::BTreeMap;
-
-use stopgap_events::machine::{Counter, Missing, Privilege};
+use stopgap_events::machine::{Missing, Privilege};
 use stopgap_events::question::Question;
-use stopgap_events::random::Random;
 use stopgap_events::roundtrip::{ClientPolicy, Cpus};
 use stopgap_events::units::Bytes;
 use stopgap_kernel::x11::{Placing, XRun};
 use stopgap_kernel::{Error, System};
-use stopgap_stats::record::{Answer, Block, Parameter, Series};
+use stopgap_stats::record::{Answer, Block, Parameter, parameters};
 
-use crate::contract::{Context, Measured, Plan, Probe, ProbeError};
+use crate::contract::{Context, Measured, Parameters, Plan, Probe, ProbeError, refuse};
+use crate::runner::{Cells, rotate};
 
 /// Windows that `xwininfo` asks for.
 const WINDOWS: u32 = 500;
@@ -50,40 +48,28 @@ struct Cell {
 }
 
 /// All of them; each under `SCHED_BATCH` behind the one that is not.
-const CELLS: [Cell; 5] = [
-    Cell {
-        cpus: Cpus::One,
-        policy: ClientPolicy::Other,
-    },
-    Cell {
-        cpus: Cpus::One,
-        policy: ClientPolicy::Batch,
-    },
-    Cell {
-        cpus: Cpus::Two,
-        policy: ClientPolicy::Other,
-    },
-    Cell {
-        cpus: Cpus::Free,
-        policy: ClientPolicy::Other,
-    },
-    Cell {
-        cpus: Cpus::Free,
-        policy: ClientPolicy::Batch,
-    },
-];
+const CELLS: [Cell; 5] = {
+    const fn cell(cpus: Cpus, policy: ClientPolicy) -> Cell {
+        Cell { cpus, policy }
+    }
+    [
+        cell(Cpus::One, ClientPolicy::Other),
+        cell(Cpus::One, ClientPolicy::Batch),
+        cell(Cpus::Two, ClientPolicy::Other),
+        cell(Cpus::Free, ClientPolicy::Other),
+        cell(Cpus::Free, ClientPolicy::Batch),
+    ]
+};
 
 impl Cell {
-    fn parameters(self) -> BTreeMap<String, Parameter> {
-        [
+    fn parameters(self) -> Parameters {
+        parameters([
             ("client", Parameter::from("xwininfo")),
             ("server", "Xvfb".into()),
             ("windows", WINDOWS.into()),
             ("on", self.cpus.word().into()),
             ("policy", self.policy.word().into()),
-        ]
-        .map(|(name, value)| (name.to_owned(), value))
-        .into()
+        ])
     }
 
     fn placing(self, cpus: &[u32]) -> Placing {
@@ -119,8 +105,7 @@ impl X11 {
     /// The CPUs to use, the server's first.
     fn cpus(&self, system: &dyn System) -> Result<Vec<u32>, ProbeError> {
         if self.runs == 0 {
-            let why = "0 runs measure nothing; give at least 1";
-            return Err(ProbeError::Parameter(why.to_owned()));
+            return refuse("0 runs measure nothing; give at least 1");
         }
         if self.cpus.is_empty() {
             let mut allowed = system.cpus()?;
@@ -129,17 +114,11 @@ impl X11 {
         }
         Ok(self.cpus.clone())
     }
+}
 
-    /// The cells that this many CPUs can run, and what is missing of the others.
-    fn possible(cpus: &[u32]) -> (Vec<Cell>, Vec<Missing>) {
-        let (cells, impossible): (Vec<Cell>, Vec<Cell>) = CELLS
-            .iter()
-            .partition(|cell| cell.cpus == Cpus::One || cpus.len() > 1);
-        let missing = impossible
-            .iter()
-            .map(|cell| Missing::new(cell.to_string(), "there is only one CPU to use"));
-        (cells, missing.collect())
-    }
+/// Returns the cells that this many CPUs can run, and what is missing of the others.
+fn possible(cpus: &[u32]) -> (Vec<Cell>, Vec<Missing>) {
+    super::possible(&CELLS, cpus, |cell| cell.cpus != Cpus::One)
 }
 
 fn unsupported(error: Error) -> ProbeError {
@@ -159,12 +138,12 @@ impl Probe for X11 {
     fn plan(&self, context: &Context<'_>) -> Result<Plan, ProbeError> {
         let cpus = self.cpus(context.system)?;
         context.system.x_programs().map_err(unsupported)?;
-        let (cells, missing) = X11::possible(&cpus);
+        let (cells, missing) = possible(&cpus);
         if MEMORY > context.budget {
-            return Err(ProbeError::Parameter(format!(
+            return refuse(format!(
                 "an X server and its client use about {MEMORY}, more than the budget of {}; give a larger --memory",
                 context.budget
-            )));
+            ));
         }
         Ok(Plan {
             what: format!(
@@ -186,42 +165,13 @@ impl Probe for X11 {
         let system = context.system;
         system.x_programs().map_err(unsupported)?;
         let cpus = self.cpus(system)?;
-        let (mut cells, missing) = X11::possible(&cpus);
+        let (mut cells, missing) = possible(&cpus);
         let mut measured = Measured {
             missing,
             ..Measured::default()
         };
-        let total = cells.len() * self.runs as usize;
-        let begin = system.now();
-        let mut random = Random::new(context.seed);
-        'runs: for run in 0..self.runs {
-            random.shuffle(&mut cells);
-            for (index, cell) in cells.iter().enumerate() {
-                if (context.interrupted)() {
-                    measured.interrupted = true;
-                    break 'runs;
-                }
-                let done = (run as usize * cells.len() + index) as f64 / total as f64;
-                (context.progress)(done, &cell.to_string());
-                let start_ns = system.now().0;
-                // A server of its own: a run is what a fresh pair of processes does.
-                let placing = cell.placing(&cpus);
-                let counted = system
-                    .start_x(WINDOWS, &placing.server)
-                    .and_then(|x| x.ask(&placing, &mut |_| Ok(())));
-                match counted {
-                    Ok(counted) => take(&mut measured, *cell, run, start_ns, &counted),
-                    Err(_) if (context.interrupted)() => {} // Ctrl-C reaches them, too
-                    Err(error) => note(&mut measured, cell.to_string(), error.to_string()),
-                }
-            }
-            let late = context.enough(begin, run + 1) || context.overdue(begin);
-            if run + 1 < self.runs && late {
-                let left = format!("runs {} to {}", run + 2, self.runs);
-                measured.missing.push(context.left_out(left));
-                break;
-            }
-        }
+        let mut pairs = Pairs { context, cpus };
+        rotate(context, &mut measured, self.runs, &mut cells, &mut pairs)?;
         Ok(measured)
     }
 
@@ -230,10 +180,31 @@ impl Probe for X11 {
     }
 }
 
-fn note(measured: &mut Measured, what: String, why: String) {
-    let missing = Missing::new(what, why);
-    if !measured.missing.contains(&missing) {
-        measured.missing.push(missing);
+/// Starts an X server and its client for each cell and run.
+struct Pairs<'a> {
+    context: &'a Context<'a>,
+    cpus: Vec<u32>,
+}
+
+impl Cells<Cell> for Pairs<'_> {
+    fn name(&self, cell: &Cell) -> String {
+        cell.to_string()
+    }
+
+    fn cell(&mut self, measured: &mut Measured, run: u32, cell: &Cell) -> Result<(), ProbeError> {
+        let system = self.context.system;
+        let start_ns = system.now().0;
+        // A server of its own: a run is what a fresh pair of processes does.
+        let placing = cell.placing(&self.cpus);
+        let counted = system
+            .start_x(WINDOWS, &placing.server)
+            .and_then(|x| x.ask(&placing, &mut |_| Ok(())));
+        match counted {
+            Ok(counted) => take(measured, *cell, run, start_ns, &counted),
+            Err(_) if (self.context.interrupted)() => {} // Ctrl-C reaches them, too
+            Err(error) => measured.note(cell.to_string(), error),
+        }
+        Ok(())
     }
 }
 
@@ -241,30 +212,18 @@ fn note(measured: &mut Measured, what: String, why: String) {
 fn take(measured: &mut Measured, cell: Cell, run: u32, start_ns: u64, counted: &XRun) {
     if counted.windows < u64::from(WINDOWS) {
         let why = format!("xwininfo named {} of {WINDOWS} windows", counted.windows);
-        return note(measured, cell.to_string(), why);
+        return measured.note(cell.to_string(), why);
     }
     let mut add = |name: &str, unit: &str, samples: u64, value: f64| {
-        measured.add(Series {
-            name: name.to_owned(),
-            unit: unit.to_owned(),
-            parameters: cell.parameters(),
-            blocks: vec![Block {
-                run,
-                start_ns,
-                samples,
-                value,
-                histogram: None,
-                stalls: None,
-            }],
-            error: None,
-        });
+        let block = Block::number(run, start_ns, samples, value);
+        measured.block(name, unit, &cell.parameters(), [block]);
     };
     let [client, server] = [counted.client, counted.server];
     let all = client.total() + server.total();
     let Some(flushes) = counted.flushes.filter(|&flushes| flushes > 0) else {
         add(OF_A_RUN, "switches", 1, count(all));
         let why = "the kernel does not say how often a process wrote (/proc/PID/io)";
-        return note(measured, "client flushes".to_owned(), why.to_owned());
+        return measured.note("client flushes", why);
     };
     let of = |switches: u64| count(switches) / count(flushes);
     add(SWITCHES, PER_FLUSH, flushes, of(all));
@@ -275,15 +234,7 @@ fn take(measured: &mut Measured, cell: Cell, run: u32, start_ns: u64, counted: &
     add(OF_A_RUN, "switches", 1, count(all));
     add("flushes", "flushes", 1, count(flushes));
     add("duration", "ns", 1, count(counted.elapsed.0));
-    let name = "flushes";
-    let sum = measured.counters.iter_mut().find(|sum| sum.name == name);
-    match sum {
-        Some(sum) => sum.value += flushes,
-        None => measured.counters.push(Counter {
-            name: name.to_owned(),
-            value: flushes,
-        }),
-    }
+    measured.count("flushes", flushes);
 }
 
 fn count(n: u64) -> f64 {

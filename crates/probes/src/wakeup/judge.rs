@@ -6,20 +6,18 @@
 //! | stalls in one run | `inconclusive`: not repeated |
 //! | none, in 3 runs or more | `clean`, and how many a second there are at most |
 
-use std::collections::BTreeMap;
-
 use stopgap_events::machine::Privilege;
 use stopgap_events::question::Question;
 use stopgap_events::units::Nanos;
 use stopgap_stats::bootstrap::over_runs;
 use stopgap_stats::histogram::Histogram;
 use stopgap_stats::quantile::{label, quantile};
-use stopgap_stats::record::{Answer, Block, Figure, Parameter, Series};
+use stopgap_stats::record::{Answer, Block, Figure, Series, parameters};
 use stopgap_stats::verdict::{Verdict, Word, format_interval};
 
 use super::measure::{LOCKED, REALTIME};
 use super::{CPUS, LEAST_RUNS, MISSED, OF_A_CPU, Policy, SLEPT_FOR, WAKE_UP, Wakeup};
-use crate::contract::Measured;
+use crate::contract::{Judgement, Measured};
 
 /// CPUs of which each has a sentence; of more, the latest alone.
 const CPUS_TOLD: usize = 8;
@@ -40,32 +38,20 @@ pub(super) fn judge(probe: &Wakeup, measured: Measured, seed: u64, privilege: Pr
         Some(nothing) => (nothing, None),
         None => seen.verdict(seed),
     };
-    Answer {
-        question: Question::Wakeup,
-        parameters: parameters(probe),
+    let judgement = Judgement {
         evidence: seen.evidence(),
         advice: seen.advice(verdict.word),
         verdict,
         figure,
-        privilege,
-        series: measured.series,
-        counters: measured.counters,
-        losses: measured.losses,
-        missing: measured.missing,
-        fixes: Vec::new(),
-    }
-}
-
-fn parameters(probe: &Wakeup) -> BTreeMap<String, Parameter> {
-    [
+    };
+    let parameters = parameters([
         ("interval-ns", probe.interval.0.into()),
         ("asked-policy", probe.policy.word().into()),
         ("priority", probe.priority.into()),
         ("stall-ns", probe.stall.0.into()),
         ("runs", probe.runs.into()),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into()
+    ]);
+    measured.into_answer(Question::Wakeup, parameters, privilege, judgement)
 }
 
 struct Seen<'a> {
@@ -117,10 +103,9 @@ impl Seen<'_> {
         let about = format!("longest {}, {}", Nanos(longest), self.policy());
         let figure = |value, low, high| {
             Some(Figure {
-                value,
-                unit: "/s".to_owned(),
                 low,
                 high,
+                ..Figure::new(value, "/s")
             })
         };
         match (stalled, runs.len()) {
@@ -162,14 +147,13 @@ impl Seen<'_> {
                     let seconds: f64 = runs.iter().map(|run| run.1).sum();
                     Some(count / seconds)
                 };
-                let interval = over_runs(&runs, seed, rate);
                 let value = count / seconds;
-                let shown = interval.as_ref().map_or(format!("{value:.2} /s"), |i| {
-                    format_interval(value, i.low.max(0.0), i.high, "/s")
+                let ends = over_runs(&runs, seed, rate).map(|i| (i.low.max(0.0), i.high));
+                let shown = ends.map_or(format!("{value:.2} /s"), |(low, high)| {
+                    format_interval(value, low, high, "/s")
                 });
                 let text = format!("stalls {} {late}: {about}", shown.replacen(" /s", "/s", 1));
-                let low = interval.as_ref().map(|interval| interval.low.max(0.0));
-                let high = interval.as_ref().map(|interval| interval.high);
+                let (low, high) = ends.unzip();
                 (Verdict::new(Word::Stalls, text), figure(value, low, high))
             }
         }
@@ -211,20 +195,15 @@ impl Seen<'_> {
 
     /// What cyclictest would have left out.
     fn missed(&self, all: &Histogram) -> String {
-        let counters = self.measured.counters.iter();
-        let missed = counters.filter(|counter| counter.name == MISSED);
-        let missed: u64 = missed.map(|counter| counter.value).sum();
+        let missed = self.measured.counted(MISSED);
         if missed == 0 {
             return "no period was missed: cyclictest would count the same".to_owned();
         }
         let slept = self.series(SLEPT_FOR).map(Series::pooled);
         let means = slept.and_then(|slept| {
             let (with, without) = (all.mean()?, slept.mean()?);
-            Some(format!(
-                ": mean {} instead of {}",
-                time(with),
-                time(without)
-            ))
+            let (with, without) = (time(with), time(without));
+            Some(format!(": mean {with} instead of {without}"))
         });
         format!(
             "{missed} of {} periods passed while a thread still slept for an earlier one; each is a sample here, cyclictest \

@@ -140,7 +140,7 @@ fn runs(late: &[&[u64]]) -> Measured {
         }
         let block = recorder.into_block(run, 0);
         let parameters = probe().parameters(Policy::Fifo);
-        measured.add(series(WAKE_UP, &parameters, block, None));
+        measured.block(WAKE_UP, "ns", &parameters, block);
     }
     measured
 }

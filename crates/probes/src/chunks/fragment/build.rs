@@ -56,17 +56,13 @@ pub(super) fn hold(
         let pages = recipe.peak().pages(system.page_size()).0;
         let files = pages / 8 + 1024;
         let most = system.most_files().map_or(files, |most| files.min(most));
-        system
-            .allow_files(most)
-            .map_err(|error| error.to_string())?;
+        system.allow_files(most)?;
     }
     let mut held = Vec::new();
     holder.split_all(&mapping, &mut built, &mut |kept| {
         // At once: what is not pinned yet the compactor moves together again.
         if pinned {
-            let parts = system
-                .vmsplice_parts(&mapping, kept)
-                .map_err(|error| error.to_string())?;
+            let parts = system.vmsplice_parts(&mapping, kept)?;
             held.push(parts);
         }
         Ok(())
@@ -99,7 +95,7 @@ impl Holder<'_> {
             kind: MapKind::Anonymous,
             align: Bytes::mib(2),
         });
-        mapping.map_err(|error| error.to_string())
+        mapping.map_err(String::from)
     }
 
     /// Goes through free memory, the largest blocks first, until what is free lies in small ones: until faults give
@@ -118,8 +114,7 @@ impl Holder<'_> {
         let large = Bytes(page.0 << (self.recipe.fragment.keep.largest_order() + 1));
         for part in steps(self.recipe.through) {
             self.stop()?;
-            let available =
-                meminfo(self.system, "MemAvailable").map_err(|error| error.to_string())?;
+            let available = meminfo(self.system, "MemAvailable")?;
             if available.saturating_sub(part.length) < self.recipe.reserve {
                 let reserve = self.recipe.reserve;
                 return Err(format!(
@@ -127,9 +122,7 @@ impl Holder<'_> {
                 ));
             }
             let before = self.faults()?;
-            self.system
-                .touch(mapping, part.offset, part.length)
-                .map_err(|error| error.to_string())?;
+            self.system.touch(mapping, part.offset, part.length)?;
             let faults = self.faults()?.saturating_sub(before);
             let kept = self.sift(mapping, part)?;
             // Nothing but huge pages: one page of each splits it.
@@ -149,11 +142,11 @@ impl Holder<'_> {
     fn advise(&self, mapping: &Mapping, part: Part, advice: Advice) -> Result<(), String> {
         self.system
             .advise(mapping, part.offset, part.length, advice)
-            .map_err(|error| error.to_string())
+            .map_err(String::from)
     }
 
     fn faults(&self) -> Result<u64, String> {
-        own::minor_faults(self.system).map_err(|error| error.to_string())
+        own::minor_faults(self.system).map_err(String::from)
     }
 
     /// The pages of `part` that are kept.
@@ -169,7 +162,7 @@ impl Holder<'_> {
         let whole = part.length.pages(page);
         let mut layout = None;
         for _ in 0..LOOKS {
-            let now = pagemap::layout(self.system, range).map_err(|error| error.to_string())?;
+            let now = pagemap::layout(self.system, range)?;
             if now.runs.is_none() {
                 return Err("page frames are hidden: it needs root (CAP_SYS_ADMIN)".to_owned());
             }
@@ -178,9 +171,7 @@ impl Holder<'_> {
                 break;
             }
             // A page that is just being moved is not there; touching it waits until it is.
-            self.system
-                .touch(mapping, part.offset, part.length)
-                .map_err(|error| error.to_string())?;
+            self.system.touch(mapping, part.offset, part.length)?;
         }
         let runs = layout.ok_or("pages were reclaimed while memory was taken")?;
         // All are present, so the runs follow one another without a gap.
@@ -237,7 +228,7 @@ impl Holder<'_> {
 
     /// Share of free memory in blocks too large to lie between two kept frames.
     fn large(&self) -> Result<f64, String> {
-        let indices = fragmentation(self.system).map_err(|error| error.to_string())?;
+        let indices = fragmentation(self.system)?;
         let order = self.recipe.fragment.keep.largest_order() + 1;
         let of = indices.iter().find(|of| of.order == order);
         Ok(of.map_or(0.0, |of| 1.0 - of.index))
@@ -329,19 +320,16 @@ mod tests {
             skipped("fragmenting: page frames need root");
             return;
         }
-        let limits = ChildLimits {
-            time: Nanos::secs(20),
-            cgroup: None,
-        };
+        let limits = ChildLimits::within(Nanos::secs(20));
         for pinned in [false, true] {
             let outcome = Linux.run_child(&limits, &mut || {
                 let mut seen = None;
                 let made = hold(&Linux, &recipe(pinned), &|| false, &mut |built| {
                     seen = Some((built.clone(), fourth(40 << 20)));
                 });
-                crate::load::encode(&(made, seen))
+                crate::runner::encode(&(made, seen))
             });
-            let (made, seen) = crate::load::decode::<Sent>(&outcome.unwrap()).unwrap();
+            let (made, seen) = crate::runner::decode::<Sent>(&outcome.unwrap()).unwrap();
             made.unwrap();
             let (built, fourth) = seen.unwrap();
             assert_eq!(built.split, 40 << 20);
@@ -355,14 +343,11 @@ mod tests {
     #[test]
     fn it_stops_when_told_and_when_memory_is_short() {
         let said = |recipe: Recipe, stop: bool| {
-            let limits = ChildLimits {
-                time: Nanos::secs(20),
-                cgroup: None,
-            };
+            let limits = ChildLimits::within(Nanos::secs(20));
             let outcome = Linux.run_child(&limits, &mut || {
-                crate::load::encode(&hold(&Linux, &recipe, &|| stop, &mut |_| ()))
+                crate::runner::encode(&hold(&Linux, &recipe, &|| stop, &mut |_| ()))
             });
-            crate::load::decode::<Result<(), String>>(&outcome.unwrap()).unwrap()
+            crate::runner::decode::<Result<(), String>>(&outcome.unwrap()).unwrap()
         };
         assert_eq!(said(recipe(false), true), Err("interrupted".to_owned()));
         let short = Recipe {

@@ -1,10 +1,10 @@
 //! A state that is fragmented enough, with every knob as it was before.
 
 use stopgap_events::units::Nanos;
-use stopgap_kernel::System;
 use stopgap_kernel::journal::Journal;
 use stopgap_kernel::shortage::fragmentation;
 use stopgap_kernel::thp::Thp;
+use stopgap_kernel::{Error, System};
 
 use super::recipe::Recipe;
 use super::state::State;
@@ -30,14 +30,14 @@ pub struct Maker<'a> {
     pub interrupted: &'a dyn Fn() -> bool,
 }
 
-/// A fresh state that is fragmented enough, at the second try perhaps. Knobs that could not be put back are added to
-/// `left`, in words.
+/// A fresh state that is fragmented enough, at the second try perhaps. Why knobs could not be put back
+/// is added to `left`.
 ///
 /// # Errors
 /// Why there is none, in words.
-pub fn fresh(maker: &Maker<'_>, recipe: &Recipe, left: &mut Vec<String>) -> Result<State, String> {
+pub fn fresh(maker: &Maker<'_>, recipe: &Recipe, left: &mut Vec<Error>) -> Result<State, String> {
     let system = maker.system;
-    let thp = Thp::read(system).map_err(|error| error.to_string())?;
+    let thp = Thp::read(system)?;
     let thp = thp.ok_or("this kernel has no THP")?;
     let pmd = thp.pmd_size.0.ilog2() - system.page_size().0.ilog2();
     let mut index = None;
@@ -45,10 +45,10 @@ pub fn fresh(maker: &Maker<'_>, recipe: &Recipe, left: &mut Vec<String>) -> Resu
         let scope = maker.journal.scope();
         for (knob, word) in knobs::any_size_that_is_free(&thp) {
             let set = maker.journal.set(&knob, word);
-            set.map_err(|error| error.to_string())?;
+            set?;
         }
         let state = State::make(system, recipe, maker.time, maker.interrupted);
-        left.extend(scope.undo().iter().map(ToString::to_string));
+        left.extend(scope.undo());
         let state = state?;
         let indices = fragmentation(system).unwrap_or_default();
         let of = |order| indices.iter().find(|of| of.order == order);

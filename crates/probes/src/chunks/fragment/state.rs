@@ -28,8 +28,8 @@ impl State {
         time: Nanos,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<State, String> {
-        let (ours, theirs) = system.stream_pair().map_err(|error| error.to_string())?;
-        let limits = ChildLimits { time, cgroup: None };
+        let (ours, theirs) = system.stream_pair()?;
+        let limits = ChildLimits::within(time);
         let recipe = *recipe;
         let body = Box::new(move || {
             let mut said = false;
@@ -44,9 +44,7 @@ impl State {
             }
             Vec::new()
         });
-        let holder = system
-            .start_child(&limits, body)
-            .map_err(|error| error.to_string())?;
+        let holder = system.start_child(&limits, body)?;
         match heard(&ours) {
             Some(Ok(built)) => Ok(State {
                 built,
@@ -73,7 +71,7 @@ impl State {
 const END: u8 = b'\n';
 
 fn message(said: &Result<Built, String>) -> Vec<u8> {
-    let mut bytes = crate::load::encode(said);
+    let mut bytes = crate::runner::encode(said);
     bytes.push(END);
     bytes
 }

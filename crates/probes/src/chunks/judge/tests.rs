@@ -1,4 +1,5 @@
 use stopgap_stats::histogram::Recorder;
+use stopgap_stats::record::Parameter;
 
 use super::*;
 use crate::chunks::series::{PHYSICAL_RUNS, TAKE, entries_name};

@@ -189,7 +189,6 @@ fn copy(
 
 #[cfg(test)]
 mod tests {
-    use stopgap_events::memory::Protection;
     use stopgap_kernel::devices::Devices;
     use stopgap_kernel::fake::{Fake, FakeVfio};
     use stopgap_kernel::memory::{MapKind, MapRequest, Memory};
@@ -201,12 +200,7 @@ mod tests {
     fn attempt(fake: FakeVfio, iova: u64, pages: u64) -> Result<Bytes, TransferError> {
         let machine = Fake::default().with_vfio(AT, fake);
         let mut vfio = machine.vfio(AT.parse().unwrap()).unwrap();
-        let request = MapRequest {
-            length: Bytes::kib(64),
-            protection: Protection::Write,
-            kind: MapKind::AnonymousAlone,
-            align: Bytes(0),
-        };
+        let request = MapRequest::writable(Bytes::kib(64), MapKind::AnonymousAlone);
         let mapping = machine.map(&request).unwrap();
         vfio.map_dma(iova, &mapping).unwrap();
         transfer(&machine, &mut *vfio, &mapping, iova, pages)

@@ -62,7 +62,7 @@ impl Entries {
 /// # Errors
 /// Why they are not known, in words for the record.
 pub(super) fn runs(system: &dyn System, mapping: &Mapping) -> Result<Vec<Run>, String> {
-    let layout = pagemap::layout(system, mapping.range()).map_err(|error| error.to_string())?;
+    let layout = pagemap::layout(system, mapping.range())?;
     let physical = layout.runs.ok_or("needs root (CAP_SYS_ADMIN)")?;
     if (layout.swapped, layout.absent) != (Pages(0), Pages(0)) {
         return Err("pages of the buffer are not in memory".to_owned());
@@ -169,10 +169,8 @@ fn table(text: &str, address: PciAddress, range: AddressRange) -> Option<BTreeMa
 /// Why it is not known, in words for the record.
 pub fn table_pages(system: &dyn System) -> Result<u64, String> {
     // Each CPU keeps some changes for itself; being read, this file makes them known. Root's.
-    system
-        .read(Path::new("/proc/sys/vm/stat_refresh"))
-        .map_err(|error| error.to_string())?;
-    let counters = cgroup::counters(system, "/proc/vmstat").map_err(|error| error.to_string())?;
+    system.read(Path::new("/proc/sys/vm/stat_refresh"))?;
+    let counters = cgroup::counters(system, "/proc/vmstat")?;
     let pages = counters.get("nr_iommu_pages").copied();
     pages.ok_or_else(|| "this kernel does not count them (6.11 on)".to_owned())
 }

@@ -18,7 +18,7 @@ use stopgap_stats::record::{Answer, Figure, Parameter, Series};
 use stopgap_stats::verdict::{Verdict, Word, format_interval};
 
 use super::probe::{COPIED, ENTRIES, RUNS, STEPS, TABLES, VfioProbe, WRONG};
-use crate::contract::Measured;
+use crate::contract::{Judgement, Measured, Parameters};
 
 /// From what factor on small pages cost more than they must.
 const EXCESS: f64 = 2.0;
@@ -26,7 +26,7 @@ const EXCESS: f64 = 2.0;
 pub(super) fn judge(
     probe: &VfioProbe,
     measured: Measured,
-    parameters: BTreeMap<String, Parameter>,
+    parameters: Parameters,
     seed: u64,
     privilege: Privilege,
 ) -> Answer {
@@ -58,24 +58,17 @@ pub(super) fn judge(
         Word::Excess => vec!["take buffers for devices in the largest pages that are to be had: stopgap advise chunks".to_owned()],
         _ => Vec::new(),
     };
-    Answer {
-        question: Question::Chunks,
-        parameters,
+    let judgement = Judgement {
         verdict: measured.without_figures().unwrap_or(verdict),
         figure,
         evidence,
         advice,
-        privilege,
-        series: measured.series,
-        counters: measured.counters,
-        losses: measured.losses,
-        missing: measured.missing,
-        fixes: Vec::new(),
-    }
+    };
+    measured.into_answer(Question::Chunks, parameters, privilege, judgement)
 }
 
 fn is_of(series: &Series, name: &str, page: Bytes) -> bool {
-    series.name == name && series.parameters.get("page") == Some(&page.short().into())
+    series.is(name, &[("page", page.short().into())])
 }
 
 /// What mapping and unmapping cost in pages of this size: the sum of both medians, by run, of runs that have both.
@@ -120,10 +113,9 @@ fn compare(
         median(runs.iter().map(|ratio| ratio.ln()).collect())
     });
     let figure = Figure {
-        value,
-        unit: "x".to_owned(),
         low: interval.map(|interval| interval.low.exp()),
         high: interval.map(|interval| interval.high.exp()),
+        ..Figure::new(value, "x")
     };
     let what = format!(
         "{} for DMA in pages of {} cost that of pages of {}",

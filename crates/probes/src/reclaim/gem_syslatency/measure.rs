@@ -1,7 +1,6 @@
 //! What each CPU's measuring thread and busy thread do.
 
 use serde::{Deserialize, Serialize};
-use stopgap_events::memory::Protection;
 use stopgap_events::random::Random;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::memory::{Advice, MapKind, MapRequest};
@@ -156,12 +155,7 @@ fn timers(system: &dyn System, random: &mut Random, times: Times<'_>, taken: &mu
 /// Maps, touches and unmaps. Between two it sleeps as long as one took, unlike the original: a thread of the highest
 /// priority that never sleeps would take the CPU from everyone, us included.
 fn allocations(system: &dyn System, times: Times<'_>, taken: &mut Taken) -> Result<(), Error> {
-    let request = MapRequest {
-        length: ALLOCATION,
-        protection: Protection::Write,
-        kind: MapKind::Anonymous,
-        align: Bytes(0),
-    };
+    let request = MapRequest::writable(ALLOCATION, MapKind::Anonymous);
     while times.go_on(system) {
         let begin = system.now();
         let mapping = system.map(&request)?;
@@ -201,12 +195,7 @@ pub(super) fn be_busy(system: &dyn System, cpu: u32, objects: bool, times: Times
 }
 
 fn object(system: &dyn System) -> Result<(), Error> {
-    let mapping = system.map(&MapRequest {
-        length: OBJECT,
-        protection: Protection::Write,
-        kind: MapKind::AnonymousAlone,
-        align: Bytes(0),
-    })?;
+    let mapping = system.map(&MapRequest::writable(OBJECT, MapKind::AnonymousAlone))?;
     system.touch(&mapping, Bytes(0), OBJECT)?;
     system.unmap(mapping)
 }

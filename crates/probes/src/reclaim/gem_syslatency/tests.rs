@@ -105,7 +105,10 @@ fn a_cpu_that_failed_is_said_and_the_others_are_folded() {
     probe(true).gather(&mut measured, 2, vec![report(4.0, 9.0), failed], &[busy(7)]);
     assert_eq!(
         measured.missing,
-        [Missing::new("a thread to its end", "ENOMEM")]
+        [stopgap_events::machine::Missing::new(
+            "a thread to its end",
+            "ENOMEM"
+        )]
     );
     let answer = probe(true).judge(measured, 1, Privilege::Root);
     assert_eq!(

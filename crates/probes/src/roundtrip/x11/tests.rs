@@ -90,7 +90,7 @@ fn what_was_not_counted_is_missing_and_no_figure() {
 
 #[test]
 fn one_cpu_leaves_out_what_takes_two_and_no_x_says_what_to_install() {
-    let (cells, missing) = X11::possible(&[3]);
+    let (cells, missing) = possible(&[3]);
     assert_eq!((cells.len(), missing.len()), (2, 3));
     let error = unsupported(Fake::default().start_x(1, &[]).err().unwrap());
     assert!(matches!(error, ProbeError::Unsupported(_)));
