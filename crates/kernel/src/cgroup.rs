@@ -97,20 +97,36 @@ pub fn counters(
 /// root group has none.
 pub fn own_counters(files: &(impl Files + ?Sized)) -> Result<BTreeMap<String, u64>> {
     let mounts = mounts(files)?;
-    let mount = mounts
-        .iter()
-        .find(|mount| mount.fs_type == "cgroup2")
+    let mount = unified(&mounts)
         .ok_or_else(|| no_group("no cgroup file system of version 2 is mounted"))?;
-    let path = Path::new("/proc/self/cgroup");
-    let text = files.read(path)?;
-    let own = ProcessCGroups::from_buf_read(text.as_slice())
-        .map_err(|e| Error::parse(path.display(), e))?
-        .0;
-    let group = own
-        .iter()
-        .find(|group| group.hierarchy == 0 && group.controllers.is_empty())
+    let group = group_of(&groups(files, "self")?, mount, None)
         .ok_or_else(|| no_group("/proc/self/cgroup names no group of version 2"))?;
-    counters(files, directory(mount, &group.pathname).join("memory.stat"))
+    counters(files, group.join("memory.stat"))
+}
+
+/// Returns the mount of version 2.
+pub(crate) fn unified(mounts: &[MountInfo]) -> Option<&MountInfo> {
+    mounts.iter().find(|mount| mount.fs_type == "cgroup2")
+}
+
+/// Returns the groups that the process `pid`, a number or `self`, is in.
+pub(crate) fn groups(files: &(impl Files + ?Sized), pid: &str) -> Result<ProcessCGroups> {
+    let path = format!("/proc/{pid}/cgroup");
+    let text = files.read(path.as_ref())?;
+    ProcessCGroups::from_buf_read(text.as_slice()).map_err(|e| Error::parse(&path, e))
+}
+
+/// Returns the directory below `mount` of the group that has this controller; without one, of the group of version 2.
+pub(crate) fn group_of(
+    groups: &ProcessCGroups,
+    mount: &MountInfo,
+    controller: Option<&str>,
+) -> Option<PathBuf> {
+    let group = groups.0.iter().find(|group| match controller {
+        Some(name) => group.controllers.iter().any(|c| c == name),
+        None => group.hierarchy == 0 && group.controllers.is_empty(),
+    })?;
+    Some(directory(mount, &group.pathname))
 }
 
 fn no_group(advice: impl ToString) -> Error {
@@ -125,11 +141,7 @@ impl Site {
     /// [`Error::Unsupported`] where there is no memory controller, it is mounted read-only, or on
     /// version 2 no group above us hands it to its children; else as the files of `/proc/self`.
     pub fn find(files: &(impl Files + ?Sized)) -> Result<Site> {
-        let path = Path::new("/proc/self/cgroup");
-        let text = files.read(path)?;
-        let own = ProcessCGroups::from_buf_read(text.as_slice())
-            .map_err(|e| Error::parse(path.display(), e))?
-            .0;
+        let own = groups(files, "self")?;
         let mounts = mounts(files)?;
         let writable = |mount: &MountInfo| match mount.mount_options.contains_key("ro") {
             false => Ok(()),
@@ -141,16 +153,9 @@ impl Site {
         let on_v1 = mounts
             .iter()
             .find(|m| m.fs_type == "cgroup" && m.super_options.contains_key("memory"));
-        let group_of = |mount: &MountInfo, controller: Option<&str>| {
-            let group = own.iter().find(|group| match controller {
-                Some(name) => group.controllers.iter().any(|c| c == name),
-                None => group.hierarchy == 0 && group.controllers.is_empty(),
-            })?;
-            Some(directory(mount, &group.pathname))
-        };
         if let Some(mount) = on_v1 {
             writable(mount)?;
-            let parent = group_of(mount, Some("memory")).ok_or_else(|| {
+            let parent = group_of(&own, mount, Some("memory")).ok_or_else(|| {
                 no_group("/proc/self/cgroup names no group of the memory controller")
             })?;
             return Ok(Site {
@@ -158,12 +163,10 @@ impl Site {
                 parent,
             });
         }
-        let mount = mounts
-            .iter()
-            .find(|m| m.fs_type == "cgroup2")
+        let mount = unified(&mounts)
             .ok_or_else(|| no_group("no cgroup file system with a memory controller is mounted"))?;
         writable(mount)?;
-        let own = group_of(mount, None)
+        let own = group_of(&own, mount, None)
             .ok_or_else(|| no_group("/proc/self/cgroup names no group of version 2"))?;
         let hands_down = |group: &&Path| {
             let file = group.join("cgroup.subtree_control");
@@ -194,11 +197,7 @@ impl Site {
 /// # Errors
 /// As the files of `/proc/self`.
 pub fn left_in_own(files: &(impl Files + ?Sized)) -> Result<Option<Bytes>> {
-    let path = Path::new("/proc/self/cgroup");
-    let text = files.read(path)?;
-    let own = ProcessCGroups::from_buf_read(text.as_slice())
-        .map_err(|e| Error::parse(path.display(), e))?
-        .0;
+    let own = groups(files, "self")?;
     let mut least = None;
     for mount in mounts(files)? {
         let (controller, limit, usage) = match mount.fs_type.as_str() {
@@ -210,12 +209,9 @@ pub fn left_in_own(files: &(impl Files + ?Sized)) -> Result<Option<Bytes>> {
             "cgroup2" => (None, "memory.max", "memory.current"),
             _ => continue,
         };
-        let group = own.iter().find(|group| match controller {
-            Some(name) => group.controllers.iter().any(|c| c == name),
-            None => group.hierarchy == 0 && group.controllers.is_empty(),
-        });
-        let Some(group) = group else { continue };
-        let group = directory(&mount, &group.pathname);
+        let Some(group) = group_of(&own, &mount, controller) else {
+            continue;
+        };
         for group in group
             .ancestors()
             .take_while(|at| at.starts_with(&mount.mount_point))

@@ -17,8 +17,8 @@ use std::str::FromStr;
 use stopgap_events::range::AddressRange;
 use stopgap_events::units::Bytes;
 
-use crate::error::Result;
-use crate::memory::Mapping;
+use crate::error::{Error, Result};
+use crate::memory::{Mapping, Memory};
 use pci::PciAddress;
 
 /// Who makes buffer objects. Its name (`Display`, `FromStr`) is the word for the command line and the record.
@@ -79,13 +79,13 @@ impl Maker {
 
 impl fmt::Display for Maker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Maker::Vgem => f.pad("vgem"),
-            Maker::DmaHeap => f.pad("dma-heap"),
-            Maker::Udmabuf => f.pad("udmabuf"),
-            Maker::Gl => f.pad("gl"),
-            Maker::Path(path) => f.pad(&format!("device:{}", path.display())),
-        }
+        f.pad(match self {
+            Maker::Vgem => "vgem",
+            Maker::DmaHeap => "dma-heap",
+            Maker::Udmabuf => "udmabuf",
+            Maker::Gl => "gl",
+            Maker::Path(path) => return f.pad(&format!("device:{}", path.display())),
+        })
     }
 }
 
@@ -146,6 +146,14 @@ pub(crate) enum Handle {
 }
 
 impl Object {
+    pub(crate) fn new(handle: Handle, length: Bytes) -> Object {
+        Object {
+            handle,
+            length,
+            mapping: None,
+        }
+    }
+
     /// Its length, whole pages.
     #[must_use]
     pub fn length(&self) -> Bytes {
@@ -153,10 +161,13 @@ impl Object {
     }
 }
 
-/// A device that makes objects, opened.
+/// A device that makes objects, opened. Each step of an object's life is a call of its own, so that it can be timed apart.
 pub trait ObjectDevice {
-    /// What it is, for the record: `card0, vgem 1.0.0`, a renderer's name.
+    /// Names the device for the record: `card0, vgem 1.0.0`, a renderer's name.
     fn describe(&self) -> String;
+
+    /// Returns the memory in which objects are mapped.
+    fn memory(&self) -> &dyn Memory;
 
     /// Makes an object of `length` bytes, rounded up to whole pages.
     ///
@@ -164,7 +175,7 @@ pub trait ObjectDevice {
     /// As the device says: `ENOMEM`, `EMFILE`, `ENOSPC` where it has no more; more than the [`Room`] that was asked for.
     fn create(&mut self, length: Bytes) -> Result<Object>;
 
-    /// Maps the whole object, to be read and written. Nothing happens to one that is mapped.
+    /// Maps the whole object, to be read and written. Nothing happens to a mapped one.
     ///
     /// # Errors
     /// As mmap(2) and the ioctl before it.
@@ -174,19 +185,31 @@ pub trait ObjectDevice {
     ///
     /// # Errors
     /// Where it is not mapped.
-    fn touch(&mut self, object: &mut Object) -> Result<()>;
+    fn touch(&mut self, object: &mut Object) -> Result<()> {
+        let mapping = object.mapping.as_ref();
+        let mapping = mapping.ok_or_else(|| not_mapped("touch"))?;
+        self.memory().touch(mapping, Bytes(0), object.length)
+    }
 
     /// Unmaps it.
     ///
     /// # Errors
     /// As munmap(2), or where it is not mapped.
-    fn unmap(&mut self, object: &mut Object) -> Result<()>;
+    fn unmap(&mut self, object: &mut Object) -> Result<()> {
+        let mapping = object.mapping.take();
+        let mapping = mapping.ok_or_else(|| not_mapped("munmap"))?;
+        self.memory().unmap(mapping)
+    }
 
-    /// Destroys it, unmapped first where it is mapped.
+    /// Destroys it; unmaps it first where it is mapped.
     ///
     /// # Errors
     /// As the device says, and those of [`ObjectDevice::unmap`].
     fn destroy(&mut self, object: Object) -> Result<()>;
+}
+
+pub(crate) fn not_mapped(call: &'static str) -> Error {
+    Error::refusal(call, "an object that is not mapped", libc::EINVAL)
 }
 
 /// A region of a PCI device that a program may read and write.

@@ -76,6 +76,22 @@ impl Error {
         }
     }
 
+    /// Returns the error of a `call` that failed with this error number.
+    pub fn refusal(call: &'static str, target: impl ToString, errno: i32) -> Error {
+        Error::call(call, target, io::Error::from_raw_os_error(errno))
+    }
+
+    /// Returns the error of the C library's `call` that has just failed.
+    pub fn last(call: &'static str, target: impl ToString) -> Error {
+        Error::call(call, target, io::Error::last_os_error())
+    }
+
+    /// Returns that there is no process `pid`; `advice` says what it is instead, and may be empty.
+    pub fn no_process(pid: u32, advice: impl Into<String>) -> Error {
+        let advice = advice.into();
+        Error::NoProcess { pid, advice }
+    }
+
     /// A load child that `ended` otherwise than it should.
     pub fn child(ended: impl ToString) -> Error {
         Error::Child {
@@ -116,6 +132,12 @@ impl Error {
                 self.errno(),
                 Some(libc::ENOSYS | libc::ENODEV | libc::ENXIO)
             )
+    }
+
+    /// Whether a file of `/proc/PID` is gone because its process has ended: before the open, or before the read (`ESRCH`).
+    #[must_use]
+    pub fn is_ended(&self) -> bool {
+        self.is_absent() || self.errno() == Some(libc::ESRCH)
     }
 
     /// Whether it means that the kernel does not know the request, or does not carry it out on

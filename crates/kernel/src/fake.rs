@@ -50,7 +50,7 @@ struct State {
     later: Vec<files::Change>,
     memory: memory::Space,
     holds: holds::Ledger,
-    shelf: devices::Shelf,
+    devices: devices::FakeDevices,
     ordinary: bool,
     neighbour: Option<Range<u64>>,
 }

@@ -18,7 +18,7 @@ use std::fmt;
 use stopgap_events::units::Bytes;
 use stopgap_events::words;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::memory::Mapping;
 #[cfg(any(test, feature = "fake"))]
 pub(crate) use segments::refusal as segment_refusal;
@@ -167,12 +167,22 @@ pub struct Part {
 
 /// Ways to hold memory. Each is a method that the system carries out or refuses.
 pub trait Holds {
-    /// Locks a whole mapping with mlock(2), which makes it resident as well.
+    /// Holds a whole mapping, which should be resident.
+    ///
+    /// | way | what it does |
+    /// |---|---|
+    /// | mlock | mlock(2), which makes the mapping resident as well |
+    /// | vmsplice | [`Holds::vmsplice_parts`] of all of it |
+    /// | `io_uring` | registers it as buffers of an `io_uring` of its own |
+    /// | udmabuf | makes a dma-buf of the memfd that is mapped |
     ///
     /// # Errors
-    /// As mlock(2): without `CAP_IPC_LOCK`, `ENOMEM` beyond `RLIMIT_MEMLOCK` and `EPERM` where
-    /// that is 0.
-    fn mlock<'a>(&'a self, mapping: &'a Mapping) -> Result<Held<'a>>;
+    /// As the call. mlock(2), io_uring_register(2): without `CAP_IPC_LOCK`, `ENOMEM` beyond `RLIMIT_MEMLOCK`, of mlock
+    /// `EPERM` where that is 0. `UDMABUF_CREATE`: `EINVAL` beyond the module's `size_limit_mb`.
+    /// [`crate::Error::Unsupported`] where there is no `io_uring` for us (not built, `kernel.io_uring_disabled`,
+    /// seccomp), no `/dev/udmabuf`, or the mapping's file cannot be opened again (`/proc/self/map_files`, root); and for
+    /// [`Way::ShmLock`], which holds segments.
+    fn hold<'a>(&'a self, mapping: &'a Mapping, way: Way) -> Result<Held<'a>>;
 
     /// Makes a System V segment, attaches it and marks it for destruction at once. A SIGKILL
     /// between these three calls (some microseconds) leaves an empty segment behind, which
@@ -191,40 +201,26 @@ pub trait Holds {
     /// that is 0.
     fn shm_lock<'a>(&'a self, segment: &'a Segment) -> Result<Held<'a>>;
 
-    /// Pins a mapping, which should be resident, by references in pipes: as large ones as are
-    /// allowed, as many as it takes; never read.
+    /// Pins these parts of a mapping by references in pipes: as large ones as are allowed, as many as it takes; never
+    /// read.
     ///
     /// # Errors
-    /// As pipe(2) and vmsplice(2); [`crate::Error::Unsupported`] where the pipes that this user
-    /// may have cannot hold it all (`fs.pipe-user-pages-soft`, `RLIMIT_NOFILE`).
-    fn vmsplice<'a>(&'a self, mapping: &'a Mapping) -> Result<Held<'a>> {
-        let whole = Part {
-            offset: Bytes(0),
-            length: mapping.range().length(),
-        };
-        self.vmsplice_parts(mapping, &[whole])
-    }
-
-    /// Pins these parts of a mapping, as [`Holds::vmsplice`] does.
-    ///
-    /// # Errors
-    /// As there, and when a part leaves the mapping.
+    /// As pipe(2) and vmsplice(2); [`crate::Error::Unsupported`] where the pipes that this user may have cannot hold it
+    /// all (`fs.pipe-user-pages-soft`, `RLIMIT_NOFILE`); when a part leaves the mapping.
     fn vmsplice_parts<'a>(&'a self, mapping: &'a Mapping, parts: &[Part]) -> Result<Held<'a>>;
+}
 
-    /// Pins a mapping as the registered buffers of an `io_uring` of its own.
-    ///
-    /// # Errors
-    /// [`crate::Error::Unsupported`] where there is no `io_uring` for us (not built,
-    /// `kernel.io_uring_disabled`, seccomp); else as io_uring_register(2): `ENOMEM` beyond
-    /// `RLIMIT_MEMLOCK` without `CAP_IPC_LOCK`.
-    fn io_uring<'a>(&'a self, mapping: &'a Mapping) -> Result<Held<'a>>;
+/// Returns all of a mapping as one part.
+pub(crate) fn whole(mapping: &Mapping) -> Part {
+    Part {
+        offset: Bytes(0),
+        length: mapping.range().length(),
+    }
+}
 
-    /// Pins a mapping of a memfd as a dma-buf of `/dev/udmabuf`.
-    ///
-    /// # Errors
-    /// [`crate::Error::Unsupported`] where there is no such device, it is not permitted, or the mapping's file cannot be
-    /// opened again (`/proc/self/map_files`, root); else as `UDMABUF_CREATE`: `EINVAL` beyond the module's `size_limit_mb`.
-    fn udmabuf<'a>(&'a self, mapping: &'a Mapping) -> Result<Held<'a>>;
+/// Returns why a segment's way does not hold a mapping.
+pub(crate) fn no_mapping() -> Error {
+    Error::unsupported("SHM_LOCK", "it holds segments, no mappings")
 }
 
 #[cfg(test)]

@@ -143,16 +143,14 @@ fn others(system: &dyn System, notes: &mut Notes) -> Vec<u32> {
 
 /// The status file of the process that was asked for.
 fn process_status(system: &dyn System, pid: u32) -> Result<String> {
-    let text = read_lossy(system, format!("/proc/{pid}/status")).map_err(|_| Error::NoProcess {
-        pid,
-        advice: String::new(),
-    })?;
+    let text = read_lossy(system, format!("/proc/{pid}/status"))
+        .map_err(|_| Error::no_process(pid, ""))?;
     match status::number(&text, "Tgid") {
         // A thread has a directory in /proc too, though /proc does not list it.
-        Some(process) if process != u64::from(pid) => Err(Error::NoProcess {
+        Some(process) if process != u64::from(pid) => Err(Error::no_process(
             pid,
-            advice: format!(": it is a thread of process {process}"),
-        }),
+            format!(": it is a thread of process {process}"),
+        )),
         _ => Ok(text),
     }
 }

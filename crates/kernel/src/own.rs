@@ -4,7 +4,7 @@ use stopgap_events::units::{Bytes, Nanos};
 
 use crate::error::{Error, Result};
 use crate::files::{Files, read_lossy, read_text};
-use crate::proc::memory;
+use crate::proc::{memory, stat_fields};
 
 /// Page faults of this process so far that needed no disk: for fresh anonymous memory, the
 /// number of pieces (base pages, mTHP, huge pages) in which the kernel gave it.
@@ -14,12 +14,17 @@ use crate::proc::memory;
 /// # Errors
 /// Where the file cannot be read or has no such field.
 pub fn minor_faults(files: &(impl Files + ?Sized)) -> Result<u64> {
+    stat_field(files, 10)
+}
+
+/// Returns field `number` of `/proc/self/stat`, counted from 1.
+fn stat_field(files: &(impl Files + ?Sized), number: usize) -> Result<u64> {
     let path = "/proc/self/stat";
     let text = read_text(files, path)?;
-    // The name before may hold blanks and parentheses; the fields begin after the last one.
-    text.rsplit_once(')')
-        .and_then(|(_, fields)| fields.split_ascii_whitespace().nth(7)?.parse().ok())
-        .ok_or_else(|| Error::parse(path, format!("no tenth field in '{text}'")))
+    let word = stat_fields(&text)
+        .get(number - 3)
+        .and_then(|word| word.parse().ok());
+    word.ok_or_else(|| Error::parse(path, format!("no field {number} in '{text}'")))
 }
 
 /// The most memory that this process has had resident so far.
@@ -44,14 +49,7 @@ pub fn peak_resident(files: &(impl Files + ?Sized)) -> Result<Bytes> {
 /// Where the file cannot be read or has no such field.
 pub fn system_time(files: &(impl Files + ?Sized)) -> Result<Nanos> {
     const TICK: u64 = 10_000_000;
-    let path = "/proc/self/stat";
-    let text = read_text(files, path)?;
-    // As above: the fields begin after the last parenthesis.
-    text.rsplit_once(')')
-        .and_then(|(_, fields)| fields.split_ascii_whitespace().nth(12)?.parse::<u64>().ok())
-        .and_then(|ticks| ticks.checked_mul(TICK))
-        .map(Nanos)
-        .ok_or_else(|| Error::parse(path, format!("no fifteenth field in '{text}'")))
+    Ok(Nanos(stat_field(files, 15)?.saturating_mul(TICK)))
 }
 
 /// How long this thread has been ready to run and waited for a CPU so far.
@@ -119,7 +117,6 @@ mod tests {
     fn first_touches_are_counted() {
         use crate::Linux;
         use crate::memory::{Advice, MapKind, MapRequest, Memory};
-        use stopgap_events::memory::Protection;
 
         let page = Linux.page_size();
         let request = MapRequest::writable(Bytes(500 * page.0), MapKind::Anonymous);

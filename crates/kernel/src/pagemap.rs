@@ -203,7 +203,6 @@ mod tests {
     fn what_was_touched_is_present() {
         use crate::Linux;
         use crate::memory::{Advice, MapKind, MapRequest};
-        use stopgap_events::memory::Protection;
 
         let page = Linux.page_size();
         let request = MapRequest::writable(Bytes(8 * page.0), MapKind::AnonymousAlone);

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use procfs_core::{FromBufRead, ProcessCGroups};
+use procfs_core::ProcessCGroup;
 use stopgap_events::units::Nanos;
 
 use crate::cgroup;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::files::Files;
 use crate::proc::pressure;
 
@@ -27,21 +27,16 @@ pub fn of_group(
     resource: &str,
 ) -> Result<Option<PathBuf>> {
     let mounts = cgroup::mounts(files)?;
-    let Some(mount) = mounts.iter().find(|mount| mount.fs_type == "cgroup2") else {
+    let groups = cgroup::groups(files, &pid.to_string())?;
+    let mount = cgroup::unified(&mounts);
+    let Some(group) = mount.and_then(|mount| cgroup::group_of(&groups, mount, None)) else {
         return Ok(None);
     };
-    let path = format!("/proc/{pid}/cgroup");
-    let text = files.read(path.as_ref())?;
-    let groups =
-        ProcessCGroups::from_buf_read(text.as_slice()).map_err(|e| Error::parse(&path, e))?;
-    let group = groups
-        .0
-        .into_iter()
-        .find(|group| group.hierarchy == 0 && group.controllers.is_empty());
-    let Some(group) = group.filter(|group| group.pathname != "/") else {
+    let in_root = |group: &ProcessCGroup| group.hierarchy == 0 && group.pathname == "/";
+    if groups.0.iter().any(in_root) {
         return Ok(None);
-    };
-    let file = cgroup::directory(mount, &group.pathname).join(format!("{resource}.pressure"));
+    }
+    let file = group.join(format!("{resource}.pressure"));
     Ok(files.read(&file).is_ok().then_some(file))
 }
 

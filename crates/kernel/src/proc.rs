@@ -2,9 +2,17 @@
 //! for, a file of `/proc` each. They take the file's content, so that broken content can be
 //! tried; an error names the file and the line.
 //!
-//! `procfs-core` reads most of these files too, but it ends the program on a short line (its
-//! pressure records) or refuses the whole file for one field that this kernel lacks (its
-//! status), and what cannot be read must here be `unknown` field by field.
+//! `procfs-core` (0.18) serves where its faults do not matter: mounts and cgroups of a process ([`crate::cgroup`]). By hand
+//! are, because an unknown field must stay `unknown` alone and an error must name file, line and reason:
+//!
+//! | file | why not `procfs-core` |
+//! |---|---|
+//! | status | the whole file is refused for one field that this kernel lacks |
+//! | pressure | a short line panics; a line without `full` is an error |
+//! | maps | allocates a path for each line; of 60,000 lines two numbers and the most frequent paths are needed |
+//! | zoneinfo | not read |
+//! | pagetypeinfo | `>100000`, a list that was not counted to its end, is an error |
+//! | buddyinfo, vmstat | errors do not name the line |
 
 pub(crate) mod buddyinfo;
 pub(crate) mod maps;
@@ -15,6 +23,8 @@ pub(crate) mod vmstat;
 pub(crate) mod zoneinfo;
 
 use stopgap_events::units::Bytes;
+
+use crate::error::{Error, Result};
 
 /// An amount of memory, printed in kB.
 pub(crate) fn memory(text: &str, name: &str) -> Option<Bytes> {
@@ -28,6 +38,28 @@ pub(crate) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
         .lines()
         .find_map(|line| line.strip_prefix(name)?.trim_start().strip_prefix(':'));
     line.map(str::trim)
+}
+
+/// Hands each line to `read`; its reason becomes an error that names `file` and the line.
+///
+/// # Errors
+/// The first one of `read`.
+pub(crate) fn each_line<'t>(
+    file: &str,
+    text: &'t str,
+    mut read: impl FnMut(&'t str) -> std::result::Result<(), String>,
+) -> Result<()> {
+    for (number, line) in (1..).zip(text.lines()) {
+        read(line).map_err(|why| Error::parse(file, format!("line {number}: {why}")))?;
+    }
+    Ok(())
+}
+
+/// Returns the fields of a `/proc/PID/stat` from the third, the state, on. The name before may hold blanks and
+/// parentheses; the fields begin after the last one (proc_pid_stat(5)).
+pub(crate) fn stat_fields(text: &str) -> Vec<&str> {
+    let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields);
+    fields.split_ascii_whitespace().collect()
 }
 
 /// Node, zone and what follows of a line such as `Node 0, zone   Normal   12 7`.

@@ -8,7 +8,7 @@ use stopgap_events::units::Bytes;
 use crate::System;
 use crate::error::{Error, Result};
 use crate::files::{read_lossy, read_text};
-use crate::proc::status;
+use crate::proc::{stat_fields, status};
 use crate::tasks::Switches;
 
 /// What the kernel counts of a process, all its threads together.
@@ -32,12 +32,10 @@ pub struct Usage {
 pub fn usage(system: &dyn System, pid: u32) -> Result<Option<Usage>> {
     let path = format!("/proc/{pid}/stat");
     let text = match read_lossy(system, &path) {
-        Err(error) if gone(&error) => return Ok(None),
+        Err(error) if error.is_ended() => return Ok(None),
         other => other?,
     };
-    // The name before may hold blanks and parentheses; the fields begin after the last one.
-    let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields);
-    let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
+    let fields = stat_fields(&text);
     if matches!(fields.first(), Some(&("Z" | "X"))) {
         return Ok(None);
     }
@@ -61,7 +59,7 @@ pub fn usage(system: &dyn System, pid: u32) -> Result<Option<Usage>> {
 /// As readdir(3).
 pub fn threads(system: &dyn System, pid: u32) -> Result<Vec<u32>> {
     match system.list(format!("/proc/{pid}/task").as_ref()) {
-        Err(error) if gone(&error) => Ok(Vec::new()),
+        Err(error) if error.is_ended() => Ok(Vec::new()),
         names => Ok(names?.iter().filter_map(|name| name.parse().ok()).collect()),
     }
 }
@@ -73,7 +71,7 @@ pub fn threads(system: &dyn System, pid: u32) -> Result<Vec<u32>> {
 pub fn switches(system: &dyn System, pid: u32, tid: u32) -> Result<Option<Switches>> {
     let path = format!("/proc/{pid}/task/{tid}/status");
     let text = match read_lossy(system, &path) {
-        Err(error) if gone(&error) => return Ok(None),
+        Err(error) if error.is_ended() => return Ok(None),
         other => other?,
     };
     let switches = status::switches(&text);
@@ -90,7 +88,7 @@ pub fn children(system: &dyn System, pid: u32, tid: u32) -> Result<Vec<u32>> {
     let folder = format!("/proc/{pid}/task/{tid}");
     let path = format!("{folder}/children");
     match read_text(system, &path) {
-        Err(error) if gone(&error) && system.list(folder.as_ref()).is_err() => Ok(Vec::new()),
+        Err(error) if error.is_ended() && system.list(folder.as_ref()).is_err() => Ok(Vec::new()),
         text => text?
             .split_ascii_whitespace()
             .map(|word| {
@@ -99,11 +97,6 @@ pub fn children(system: &dyn System, pid: u32, tid: u32) -> Result<Vec<u32>> {
             })
             .collect(),
     }
-}
-
-/// Of a file below `/proc/PID`: the process has ended before its open(2), or before its read(2).
-fn gone(error: &Error) -> bool {
-    error.is_absent() || error.errno() == Some(libc::ESRCH)
 }
 
 #[cfg(test)]

@@ -108,23 +108,36 @@ fn count(mut records: &[u8], seen: &mut SwitchRecords) {
     }
 }
 
-/// The error of a perf_event_open(2) that failed with `errno`, with what there is to do.
-pub(crate) fn refused<F: Files + ?Sized>(files: &F, errno: i32) -> Error {
+/// Returns the error of a perf_event_open(2) for `what` that failed with `errno`, with what there is to do; `levels` says
+/// what a level of perf_event_paranoid allows.
+pub(crate) fn open_refused<F: Files + ?Sized>(
+    files: &F,
+    errno: i32,
+    what: &'static str,
+    levels: &str,
+) -> Error {
     let cause = std::io::Error::from_raw_os_error(errno);
     let advice = match (errno, read_number::<_, i32>(files, PARANOID)) {
-        (libc::EACCES | libc::EPERM, Ok(level)) => format!(
-            "the kernel refuses them ({cause}); kernel.perf_event_paranoid is {level}, at 3 and \
-             above (Debian's and Ubuntu's kernels) only CAP_PERFMON may"
-        ),
+        (libc::EACCES | libc::EPERM, Ok(level)) => {
+            let level = format!("kernel.perf_event_paranoid is {level}");
+            let colon = if levels.starts_with("at ") { "," } else { ":" };
+            format!("the kernel refuses them ({cause}); {level}{colon} {levels}")
+        }
         (libc::EACCES | libc::EPERM, Err(_)) => {
             format!("the kernel refuses them ({cause}); CAP_PERFMON may")
         }
         (libc::ENOSYS | libc::EINVAL | libc::ENOENT, _) => {
             format!("this kernel does not write them ({cause}); they came with Linux 4.3")
         }
-        _ => return Error::call("perf_event_open", "switch records", cause),
+        _ => return Error::call("perf_event_open", what, cause),
     };
-    Error::unsupported("PERF_RECORD_SWITCH", advice)
+    Error::unsupported(what, advice)
+}
+
+/// [`open_refused`] for records of switches.
+pub(crate) fn refused<F: Files + ?Sized>(files: &F, errno: i32) -> Error {
+    let levels = "at 3 and above (Debian's and Ubuntu's kernels) only CAP_PERFMON may";
+    open_refused(files, errno, "PERF_RECORD_SWITCH", levels)
 }
 
 #[cfg(test)]

@@ -70,9 +70,7 @@ impl Running {
     pub fn finish(mut self) -> Result<ChildOutcome> {
         match self.end.take() {
             Some(end) => end(End::ByItself),
-            None => Err(Error::Child {
-                ended: "has ended before".to_owned(),
-            }),
+            None => Err(Error::child("has ended before")),
         }
     }
 }
@@ -141,11 +139,10 @@ pub trait Tasks {
         body: &mut dyn FnMut() -> Vec<u8>,
     ) -> Result<ChildOutcome> {
         let outcomes = self.run_children(limits, vec![Box::new(body)]);
-        outcomes.into_iter().next().unwrap_or_else(|| {
-            Err(Error::Child {
-                ended: "was not started".to_owned(),
-            })
-        })
+        outcomes
+            .into_iter()
+            .next()
+            .unwrap_or_else(|| Err(Error::child("was not started")))
     }
 
     /// Runs each of `bodies` in a guarded child process of its own, all at once, and waits for

@@ -142,8 +142,8 @@ impl Peer {
         let peer: &'static Peer = Box::leak(Box::new(Peer::memfd(length)?));
         peer.fill(0..length.0 as usize);
         let held = match way {
-            Way::Vmsplice => Linux.vmsplice(peer.mapping())?,
-            _ => Linux.mlock(peer.mapping())?,
+            Way::Vmsplice => Linux.hold(peer.mapping(), Way::Vmsplice)?,
+            _ => Linux.hold(peer.mapping(), Way::Mlock)?,
         };
         Ok(Box::new(held))
     }

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use stopgap_events::units::Bytes;
 
 use crate::budget::meminfo;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::files::{Files, read_lossy};
+use crate::proc::each_line;
 
 const FILE: &str = "/proc/swaps";
 
@@ -30,24 +31,24 @@ pub(crate) fn read(files: &(impl Files + ?Sized)) -> Result<Swap> {
 fn parse(text: &str) -> Result<Swap> {
     let mut kinds = BTreeSet::new();
     let mut size = Bytes(0);
-    for (number, line) in text.lines().enumerate().skip(1) {
+    let mut is_head = true;
+    each_line(FILE, text, |line| {
+        if std::mem::take(&mut is_head) {
+            return Ok(());
+        }
         // Blanks in a name are printed as \040.
         let words: Vec<&str> = line.split_whitespace().collect();
-        let broken = || Error::parse(FILE, format!("line {}: '{line}' is no swap", number + 1));
+        let broken = || format!("'{line}' is no swap");
         let [name, kind, kib, ..] = words[..] else {
             return Err(broken());
         };
         let bytes: Option<u64> = kib.parse().ok().and_then(|kib: u64| kib.checked_mul(1024));
-        size = bytes
-            .and_then(|bytes| bytes.checked_add(size.0))
-            .map(Bytes)
-            .ok_or_else(broken)?;
-        kinds.insert(if name.starts_with("/dev/zram") {
-            "zram"
-        } else {
-            kind
-        });
-    }
+        let sum = bytes.and_then(|bytes| bytes.checked_add(size.0));
+        size = Bytes(sum.ok_or_else(broken)?);
+        let zram = name.starts_with("/dev/zram");
+        kinds.insert(if zram { "zram" } else { kind });
+        Ok(())
+    })?;
     let kind = match kinds.is_empty() {
         true => "none".to_owned(),
         false => kinds.into_iter().collect::<Vec<_>>().join("+"),

@@ -1,7 +1,6 @@
 //! Devices of a fake: makers of objects that run out, and a PCI device that behaves like QEMU's `edu`.
 
 use std::collections::BTreeMap;
-use std::io;
 
 use stopgap_events::range::AddressRange;
 use stopgap_events::units::Bytes;
@@ -59,14 +58,14 @@ impl Default for FakeVfio {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Shelf {
+pub(super) struct FakeDevices {
     makers: Vec<(Maker, FakeMaker)>,
     vfio: Vec<(PciAddress, FakeVfio)>,
     /// What was stored, by the address of its page.
     contents: BTreeMap<u64, Vec<u8>>,
 }
 
-impl Shelf {
+impl FakeDevices {
     fn bytes(&mut self, address: u64) -> &mut u8 {
         let page = self
             .contents
@@ -76,15 +75,11 @@ impl Shelf {
     }
 }
 
-fn fail(call: &'static str, target: impl ToString, errno: i32) -> Error {
-    Error::call(call, target, io::Error::from_raw_os_error(errno))
-}
-
 impl Fake {
     /// With a maker of objects.
     #[must_use]
     pub fn with_maker(self, maker: Maker, fake: FakeMaker) -> Fake {
-        self.state().shelf.makers.push((maker, fake));
+        self.state().devices.makers.push((maker, fake));
         self
     }
 
@@ -96,7 +91,7 @@ impl Fake {
     pub fn with_vfio(self, address: &str, fake: FakeVfio) -> Fake {
         let at = format!("/sys/bus/pci/devices/{address}");
         let address: PciAddress = address.parse().expect("a PCI address");
-        self.state().shelf.vfio.push((address, fake));
+        self.state().devices.vfio.push((address, fake));
         self.with_file(format!("{at}/vendor"), "0x1234\n")
             .with_file(format!("{at}/device"), "0x11e8\n")
             .with_link(
@@ -111,20 +106,15 @@ impl Fake {
 
     fn part(mapping: &Mapping, offset: Bytes, length: usize) -> Result<AddressRange> {
         let part = mapping.range().part(offset, Bytes(length as u64));
-        part.ok_or_else(|| fail("part", offset, libc::EINVAL))
+        part.ok_or_else(|| Error::refusal("part", offset, libc::EINVAL))
     }
 }
 
 impl Devices for Fake {
     fn objects(&self, maker: &Maker, room: Room) -> Result<Box<dyn ObjectDevice + '_>> {
-        let found = self
-            .state()
-            .shelf
-            .makers
-            .iter()
-            .find(|(is, _)| is == maker)
-            .map(|(_, fake)| *fake);
-        let fake = found.ok_or_else(|| {
+        let makers = self.state().devices.makers.clone();
+        let found = makers.into_iter().find(|(is, _)| is == maker);
+        let (_, fake) = found.ok_or_else(|| {
             let advice = format!(
                 "not on this machine; modprobe {}",
                 maker.modules().join(" ")
@@ -140,15 +130,11 @@ impl Devices for Fake {
     }
 
     fn vfio(&self, address: PciAddress) -> Result<Box<dyn Vfio + '_>> {
-        let found = self
-            .state()
-            .shelf
-            .vfio
-            .iter()
-            .find(|(is, _)| *is == address)
-            .map(|(_, fake)| fake.clone());
+        let devices = self.state().devices.vfio.clone();
+        let found = devices.into_iter().find(|(is, _)| *is == address);
         let what = format!("vfio of {address}");
-        let fake = found.ok_or_else(|| Error::unsupported(&what, "there is no such device"))?;
+        let (_, fake) =
+            found.ok_or_else(|| Error::unsupported(&what, "there is no such device"))?;
         if !fake.type1 {
             return Err(Error::unsupported(
                 what,
@@ -180,7 +166,7 @@ impl Devices for Fake {
         let part = Fake::part(mapping, offset, bytes.len())?;
         let mut state = self.state();
         for (address, &byte) in (part.start..).zip(bytes) {
-            *state.shelf.bytes(address) = byte;
+            *state.devices.bytes(address) = byte;
         }
         Ok(())
     }
@@ -189,7 +175,7 @@ impl Devices for Fake {
         let part = Fake::part(mapping, offset, into.len())?;
         let mut state = self.state();
         for (address, byte) in (part.start..).zip(into) {
-            *byte = *state.shelf.bytes(address);
+            *byte = *state.devices.bytes(address);
         }
         Ok(())
     }
@@ -207,43 +193,27 @@ impl ObjectDevice for Objects<'_> {
         "a fake".to_owned()
     }
 
+    fn memory(&self) -> &dyn Memory {
+        self.system
+    }
+
     fn create(&mut self, length: Bytes) -> Result<Object> {
         self.system.state().now_ns += OBJECT_NS + self.fake.visit_ns * self.live;
         if self.live >= self.fake.most {
-            return Err(fail("create", length, self.fake.errno));
+            return Err(Error::refusal("create", length, self.fake.errno));
         }
         assert!(
             self.live < self.room.objects && length <= self.room.largest,
             "more than it asked for"
         );
         self.live += 1;
-        Ok(Object {
-            handle: Handle::Fake,
-            length: length.page_aligned(Bytes(PAGE)),
-            mapping: None,
-        })
+        Ok(Object::new(Handle::Fake, length.page_aligned(Bytes(PAGE))))
     }
 
     fn map(&mut self, object: &mut Object) -> Result<()> {
         let request = MapRequest::writable(object.length, MapKind::AnonymousAlone);
         object.mapping = Some(self.system.map(&request)?);
         Ok(())
-    }
-
-    fn touch(&mut self, object: &mut Object) -> Result<()> {
-        let mapping = object
-            .mapping
-            .as_ref()
-            .ok_or_else(|| fail("touch", "", libc::EINVAL))?;
-        self.system.touch(mapping, Bytes(0), object.length)
-    }
-
-    fn unmap(&mut self, object: &mut Object) -> Result<()> {
-        let mapping = object
-            .mapping
-            .take()
-            .ok_or_else(|| fail("munmap", "", libc::EINVAL))?;
-        self.system.unmap(mapping)
     }
 
     fn destroy(&mut self, mut object: Object) -> Result<()> {
@@ -308,11 +278,11 @@ impl Edu<'_> {
                 let wrong = self.fake.wrong_byte == Some(self.written);
                 self.written += 1;
                 if let Some(address) = address {
-                    *state.shelf.bytes(address) = self.buffer[offset + index] ^ u8::from(wrong);
+                    *state.devices.bytes(address) = self.buffer[offset + index] ^ u8::from(wrong);
                 }
             } else {
                 self.buffer[offset + index] =
-                    address.map_or(0xff, |address| *state.shelf.bytes(address));
+                    address.map_or(0xff, |address| *state.devices.bytes(address));
             }
         }
         self.busy_until = self.system.state().now_ns + TRANSFER_NS;
@@ -331,7 +301,7 @@ impl Vfio for Edu<'_> {
     fn map_dma(&mut self, iova: u64, mapping: &Mapping) -> Result<()> {
         let range = mapping.range();
         if self.mapped.contains_key(&iova) {
-            return Err(fail("map_dma", range, libc::EEXIST));
+            return Err(Error::refusal("map_dma", range, libc::EEXIST));
         }
         self.system.state().now_ns += PIN_NS * range.length().pages(Bytes(PAGE)).0;
         self.mapped.insert(iova, (range.start, range.length().0));
@@ -345,7 +315,7 @@ impl Vfio for Edu<'_> {
                 self.system.state().now_ns += PIN_NS * length.pages(Bytes(PAGE)).0;
                 Ok(length)
             }
-            Some(_) => Err(fail("unmap_dma", length, libc::EINVAL)),
+            Some(_) => Err(Error::refusal("unmap_dma", length, libc::EINVAL)),
             None => Ok(Bytes(0)),
         }
     }

@@ -1,4 +1,3 @@
-use std::io;
 use std::path::{Path, PathBuf};
 
 use stopgap_events::units::{Bytes, Nanos};
@@ -39,7 +38,7 @@ impl State {
         match self.failing_writes.iter_mut().find(fails) {
             Some(failing) => {
                 failing.times -= 1;
-                Err(fail("write", path, failing.errno))
+                Err(Error::refusal("write", path.display(), failing.errno))
             }
             None => Ok(()),
         }
@@ -73,7 +72,7 @@ impl State {
     fn refuse_read(&self, call: &'static str, path: &Path) -> Result<()> {
         let refused = |(at, errno): &(PathBuf, i32)| path.starts_with(at).then_some(*errno);
         match self.refused_reads.iter().find_map(refused) {
-            Some(errno) => Err(fail(call, path, errno)),
+            Some(errno) => Err(Error::refusal(call, path.display(), errno)),
             None => Ok(()),
         }
     }
@@ -89,16 +88,11 @@ impl State {
     }
 
     fn refuse(&self, call: &'static str, path: &Path) -> Result<()> {
-        if self.refused_writes.iter().any(|at| path.starts_with(at)) {
-            let refused = io::Error::from_raw_os_error(libc::EACCES);
-            return Err(Error::call(call, path.display(), refused));
+        match self.refused_writes.iter().any(|at| path.starts_with(at)) {
+            true => Err(Error::refusal(call, path.display(), libc::EACCES)),
+            false => Ok(()),
         }
-        Ok(())
     }
-}
-
-fn fail(call: &'static str, path: &Path, errno: i32) -> Error {
-    Error::call(call, path.display(), io::Error::from_raw_os_error(errno))
 }
 
 impl Fake {
@@ -173,8 +167,8 @@ impl Files for Fake {
         }
         match self.state().files.get(path) {
             Some(Node::File(content)) => Ok(content.clone()),
-            Some(_) => Err(fail("read", path, libc::EISDIR)),
-            None => Err(fail("open", path, libc::ENOENT)),
+            Some(_) => Err(Error::refusal("read", path.display(), libc::EISDIR)),
+            None => Err(Error::refusal("open", path.display(), libc::ENOENT)),
         }
     }
 
@@ -188,7 +182,7 @@ impl Files for Fake {
             Some(Node::File(_)) => Kind::Regular,
             Some(Node::Directory) => Kind::Directory,
             Some(Node::Link(_)) => Kind::Other,
-            None => return Err(fail("lstat", path, libc::ENOENT)),
+            None => return Err(Error::refusal("lstat", path.display(), libc::ENOENT)),
         };
         // A file system of its own begins at a top folder that is called as one of the kernel's.
         let own = ["/proc", "/sys"].iter().any(|at| path.starts_with(at));
@@ -224,11 +218,12 @@ impl Files for Fake {
         match state.files.get_mut(path) {
             Some(Node::File(old)) => {
                 let chosen = choose(old, content);
-                *old = chosen.ok_or_else(|| fail("write", path, libc::EINVAL))?;
+                *old =
+                    chosen.ok_or_else(|| Error::refusal("write", path.display(), libc::EINVAL))?;
                 Ok(())
             }
-            Some(_) => Err(fail("write", path, libc::EISDIR)),
-            None => Err(fail("open", path, libc::ENOENT)),
+            Some(_) => Err(Error::refusal("write", path.display(), libc::EISDIR)),
+            None => Err(Error::refusal("open", path.display(), libc::ENOENT)),
         }
     }
 
@@ -237,10 +232,10 @@ impl Files for Fake {
         state.refuse("open", path)?;
         let parent = path.parent().unwrap_or(Path::new("/"));
         if state.files.get(parent) != Some(&Node::Directory) {
-            return Err(fail("open", path, libc::ENOENT));
+            return Err(Error::refusal("open", path.display(), libc::ENOENT));
         }
         if state.files.contains_key(path) {
-            return Err(fail("open", path, libc::EEXIST));
+            return Err(Error::refusal("open", path.display(), libc::EEXIST));
         }
         state.put(path, content);
         Ok(())
@@ -267,7 +262,7 @@ impl Files for Fake {
         let state = self.state();
         state.refuse_read("opendir", path)?;
         if state.files.get(path) != Some(&Node::Directory) {
-            return Err(fail("opendir", path, libc::ENOENT));
+            return Err(Error::refusal("opendir", path.display(), libc::ENOENT));
         }
         let inside = state.files.keys().filter(|f| f.parent() == Some(path));
         Ok(inside
@@ -278,8 +273,8 @@ impl Files for Fake {
     fn link(&self, path: &Path) -> Result<PathBuf> {
         match self.state().files.get(path) {
             Some(Node::Link(to)) => Ok(to.clone()),
-            Some(_) => Err(fail("readlink", path, libc::EINVAL)),
-            None => Err(fail("readlink", path, libc::ENOENT)),
+            Some(_) => Err(Error::refusal("readlink", path.display(), libc::EINVAL)),
+            None => Err(Error::refusal("readlink", path.display(), libc::ENOENT)),
         }
     }
 
@@ -287,11 +282,11 @@ impl Files for Fake {
         let mut state = self.state();
         state.refuse("mkdir", path)?;
         if state.files.contains_key(path) {
-            return Err(fail("mkdir", path, libc::EEXIST));
+            return Err(Error::refusal("mkdir", path.display(), libc::EEXIST));
         }
         let parent = path.parent().unwrap_or(Path::new("/"));
         if state.files.get(parent) != Some(&Node::Directory) {
-            return Err(fail("mkdir", path, libc::ENOENT));
+            return Err(Error::refusal("mkdir", path.display(), libc::ENOENT));
         }
         state.files.insert(path.to_owned(), Node::Directory);
         Ok(())
@@ -301,7 +296,7 @@ impl Files for Fake {
         let mut state = self.state();
         state.refuse("rmdir", path)?;
         if state.files.get(path) != Some(&Node::Directory) {
-            return Err(fail("rmdir", path, libc::ENOENT));
+            return Err(Error::refusal("rmdir", path.display(), libc::ENOENT));
         }
         // As on cgroupfs, files inside go with it; directories do not.
         let below = |file: &Path| file != path && file.starts_with(path);
@@ -310,7 +305,7 @@ impl Files for Fake {
             .iter()
             .any(|(file, node)| below(file) && *node == Node::Directory);
         if nested {
-            return Err(fail("rmdir", path, libc::EBUSY));
+            return Err(Error::refusal("rmdir", path.display(), libc::EBUSY));
         }
         state.files.retain(|file, _| !file.starts_with(path));
         Ok(())
@@ -321,7 +316,7 @@ impl Files for Fake {
         state.refuse("unlink", path)?;
         match state.files.remove(path) {
             Some(_) => Ok(()),
-            None => Err(fail("unlink", path, libc::ENOENT)),
+            None => Err(Error::refusal("unlink", path.display(), libc::ENOENT)),
         }
     }
 
@@ -333,7 +328,7 @@ impl Files for Fake {
                 state.files.insert(to.to_owned(), node);
                 Ok(())
             }
-            None => Err(fail("rename", from, libc::ENOENT)),
+            None => Err(Error::refusal("rename", from.display(), libc::ENOENT)),
         }
     }
 

@@ -8,7 +8,7 @@ use stopgap_events::units::Bytes;
 use super::files::Node;
 use super::{Fake, State};
 use crate::error::{Error, Result};
-use crate::holds::{Held, Holds, Part, Segment, Way, segment_refusal, segment_refused};
+use crate::holds::{Held, Holds, Part, Segment, Way, no_mapping, segment_refusal, segment_refused};
 use crate::memory::{MapKind, MapRequest, Mapping, Memory};
 
 /// What the fake charges, ns a page: the figures measured on Linux 6.18 with swap.
@@ -86,8 +86,11 @@ impl State {
     pub(super) fn page_out(&mut self, range: AddressRange, pages: u64) -> Result<u64> {
         let (costs, seen) = match self.holds.held.get_mut(&range.start) {
             Some((Way::Mlock, _)) => {
-                let refused = io::Error::from_raw_os_error(libc::EINVAL);
-                return Err(Error::call("madvise(PAGEOUT)", range.length(), refused));
+                return Err(Error::refusal(
+                    "madvise(PAGEOUT)",
+                    range.length(),
+                    libc::EINVAL,
+                ));
             }
             Some((way, seen)) => {
                 *seen += 1;
@@ -127,7 +130,7 @@ impl Fake {
         self.with_file("/proc/self/limits", line)
     }
 
-    fn hold<'a>(
+    fn hold_by<'a>(
         &'a self,
         way: Way,
         call: &'static str,
@@ -135,7 +138,7 @@ impl Fake {
         length: Bytes,
     ) -> Result<Held<'a>> {
         let range = mapping.range();
-        let fail = |errno| Error::call(call, length, io::Error::from_raw_os_error(errno));
+        let fail = |errno| Error::refusal(call, length, errno);
         let mut state = self.state();
         match (way, state.holds.refused.get(&way)) {
             (Way::IoUring, Some(&(libc::ENOSYS | libc::EPERM))) => {
@@ -182,8 +185,15 @@ impl Fake {
 }
 
 impl Holds for Fake {
-    fn mlock<'a>(&'a self, mapping: &'a Mapping) -> Result<Held<'a>> {
-        self.hold(Way::Mlock, "mlock", mapping, mapping.range().length())
+    fn hold<'a>(&'a self, mapping: &'a Mapping, way: Way) -> Result<Held<'a>> {
+        let call = match way {
+            Way::Mlock => "mlock",
+            Way::Vmsplice => "vmsplice",
+            Way::IoUring => "io_uring_register(BUFFERS)",
+            Way::Udmabuf => "UDMABUF_CREATE",
+            Way::ShmLock => return Err(no_mapping()),
+        };
+        self.hold_by(way, call, mapping, mapping.range().length())
     }
 
     /// Within `/proc/sys/kernel/shm{max,all,mni}` and beside what `/proc/sysvipc/shm` lists, where the machine has
@@ -200,27 +210,13 @@ impl Holds for Fake {
 
     fn shm_lock<'a>(&'a self, segment: &'a Segment) -> Result<Held<'a>> {
         let mapping = segment.mapping();
-        self.hold(
-            Way::ShmLock,
-            "shmctl(SHM_LOCK)",
-            mapping,
-            mapping.range().length(),
-        )
+        let length = mapping.range().length();
+        self.hold_by(Way::ShmLock, "shmctl(SHM_LOCK)", mapping, length)
     }
 
     fn vmsplice_parts<'a>(&'a self, mapping: &'a Mapping, parts: &[Part]) -> Result<Held<'a>> {
         let length = parts.iter().map(|part| part.length).sum();
-        self.hold(Way::Vmsplice, "vmsplice", mapping, length)
-    }
-
-    fn io_uring<'a>(&'a self, mapping: &'a Mapping) -> Result<Held<'a>> {
-        let length = mapping.range().length();
-        self.hold(Way::IoUring, "io_uring_register(BUFFERS)", mapping, length)
-    }
-
-    fn udmabuf<'a>(&'a self, mapping: &'a Mapping) -> Result<Held<'a>> {
-        let length = mapping.range().length();
-        self.hold(Way::Udmabuf, "UDMABUF_CREATE", mapping, length)
+        self.hold_by(Way::Vmsplice, "vmsplice", mapping, length)
     }
 }
 
@@ -241,11 +237,8 @@ mod tests {
             let memory = mapping(&fake);
             let segment = fake.segment(Bytes::kib(40)).unwrap();
             let held = match way {
-                Way::Mlock => fake.mlock(&memory),
                 Way::ShmLock => fake.shm_lock(&segment),
-                Way::Vmsplice => fake.vmsplice(&memory),
-                Way::IoUring => fake.io_uring(&memory),
-                Way::Udmabuf => fake.udmabuf(&memory),
+                way => fake.hold(&memory, way),
             };
             assert_eq!(held.unwrap_err().errno(), Some(libc::EIO), "{way}");
         }
@@ -255,11 +248,14 @@ mod tests {
     fn the_limit_is_given_back_with_the_hold() {
         let fake = Fake::default().with_memlock_limit(Bytes::kib(40));
         let (one, two) = (mapping(&fake), mapping(&fake));
-        let held = fake.mlock(&one).unwrap();
-        assert_eq!(fake.mlock(&two).unwrap_err().errno(), Some(libc::ENOMEM));
+        let held = fake.hold(&one, Way::Mlock).unwrap();
+        assert_eq!(
+            fake.hold(&two, Way::Mlock).unwrap_err().errno(),
+            Some(libc::ENOMEM)
+        );
         held.release().unwrap();
         let before = fake.now();
-        drop(fake.mlock(&two).unwrap());
+        drop(fake.hold(&two, Way::Mlock).unwrap());
         assert_eq!((fake.now() - before).0, 4_000 + 10 * (341 + 182));
     }
 }

@@ -1,6 +1,5 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::io;
 
 use stopgap_events::memory::Protection;
 use stopgap_events::range::AddressRange;
@@ -54,10 +53,6 @@ impl Space {
     }
 }
 
-fn fail(call: &'static str, target: impl ToString, errno: i32) -> Error {
-    Error::call(call, target, io::Error::from_raw_os_error(errno))
-}
-
 impl Fake {
     pub(super) fn print_maps(&self) -> Vec<u8> {
         let mut state = self.state();
@@ -83,16 +78,16 @@ impl Memory for Fake {
         let length = request.length.page_aligned(Bytes(PAGE));
         let mut state = self.state();
         if length.0 == 0 {
-            return Err(fail("mmap", length, libc::EINVAL));
+            return Err(Error::refusal("mmap", length, libc::EINVAL));
         }
         if state.memory.live.len() >= LIMIT {
-            return Err(fail("mmap", length, libc::ENOMEM));
+            return Err(Error::refusal("mmap", length, libc::ENOMEM));
         }
         let align = request.align.0.max(PAGE);
         let (start, visited) = state
             .memory
             .find(length.0 + align - PAGE)
-            .ok_or_else(|| fail("mmap", length, libc::ENOMEM))?;
+            .ok_or_else(|| Error::refusal("mmap", length, libc::ENOMEM))?;
         let start = start.next_multiple_of(align);
         let range = AddressRange {
             start,
@@ -117,7 +112,7 @@ impl Memory for Fake {
         let range = mapping.range();
         match state.memory.live.remove(&range.start) {
             Some(_) => Ok(()),
-            None => Err(fail("munmap", range, libc::EINVAL)),
+            None => Err(Error::refusal("munmap", range, libc::EINVAL)),
         }
     }
 
@@ -130,7 +125,7 @@ impl Memory for Fake {
     ) -> Result<()> {
         let length = length.page_aligned(Bytes(PAGE));
         if mapping.range().part(offset, length).is_none() {
-            return Err(fail("mprotect", length, libc::EINVAL));
+            return Err(Error::refusal("mprotect", length, libc::EINVAL));
         }
         mapping.set_writable(protection == Protection::Write);
         self.state().spend(CALL_NS);
@@ -145,7 +140,7 @@ impl Memory for Fake {
         advice: Advice,
     ) -> Result<()> {
         if mapping.range().part(offset, length).is_none() {
-            return Err(fail("madvise", length, libc::EINVAL));
+            return Err(Error::refusal("madvise", length, libc::EINVAL));
         }
         let mut state = self.state();
         state.spend(CALL_NS);
@@ -158,7 +153,7 @@ impl Memory for Fake {
 
     fn touch(&self, mapping: &Mapping, offset: Bytes, length: Bytes) -> Result<()> {
         if mapping.range().part(offset, length).is_none() {
-            return Err(fail("touch", length, libc::EINVAL));
+            return Err(Error::refusal("touch", length, libc::EINVAL));
         }
         self.state().spend(FAULT_NS * length.pages(Bytes(PAGE)).0);
         Ok(())

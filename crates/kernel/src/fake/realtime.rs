@@ -13,8 +13,7 @@ impl Fake {
 
     fn permitted(&self, call: &'static str, target: String) -> Result<()> {
         if self.state().ordinary {
-            let denied = std::io::Error::from_raw_os_error(libc::EPERM);
-            return Err(Error::call(call, target, denied));
+            return Err(Error::refusal(call, target, libc::EPERM));
         }
         Ok(())
     }

@@ -1,7 +1,5 @@
 //! The running kernel made to refuse, for tests that need the rest of it for real.
 
-use std::io;
-
 use crate::error::{Error, Result};
 
 /// Makes perf_event_open(2) fail with `EACCES` in the calling thread and in the children that
@@ -46,7 +44,6 @@ pub fn refuse_switch_records() -> Result<()> {
     if status == 0 {
         Ok(())
     } else {
-        let error = io::Error::last_os_error();
-        Err(Error::call("prctl", "PR_SET_SECCOMP", error))
+        Err(Error::last("prctl", "PR_SET_SECCOMP"))
     }
 }

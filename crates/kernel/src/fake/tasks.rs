@@ -14,8 +14,11 @@ impl Tasks for Fake {
         if cpus.contains(&0) {
             return Ok(());
         }
-        let none = std::io::Error::from_raw_os_error(libc::EINVAL);
-        Err(Error::call("sched_setaffinity", format!("{cpus:?}"), none))
+        Err(Error::refusal(
+            "sched_setaffinity",
+            format!("{cpus:?}"),
+            libc::EINVAL,
+        ))
     }
 
     /// Runs the bodies here, one after the other: there is only one process.
@@ -37,8 +40,7 @@ impl Tasks for Fake {
 
     /// Refused: there is only one process.
     fn start_child(&self, _limits: &ChildLimits, _body: ChildBody<'_>) -> Result<Running> {
-        let none = std::io::Error::from_raw_os_error(libc::ENOSYS);
-        Err(Error::call("fork", "load child", none))
+        Err(Error::refusal("fork", "load child", libc::ENOSYS))
     }
 
     fn oom_score_fixed(&self) -> Option<Error> {

@@ -2,7 +2,7 @@ use rustix::thread::{ClockId, clock_nanosleep_absolute};
 use rustix::time::{Timespec, clock_gettime};
 use stopgap_events::units::Nanos;
 
-use super::Linux;
+use super::{Linux, timespec};
 use crate::clock::Clock;
 
 fn nanos(time: Timespec) -> Nanos {
@@ -19,12 +19,8 @@ impl Clock for Linux {
     }
 
     fn sleep_until(&self, deadline: Nanos) {
-        let time = Timespec {
-            tv_sec: (deadline.0 / 1_000_000_000) as i64,
-            tv_nsec: (deadline.0 % 1_000_000_000) as _,
-        };
         // Ended early by a signal: the caller looks at the interrupt flag next.
-        let _ = clock_nanosleep_absolute(ClockId::Monotonic, &time);
+        let _ = clock_nanosleep_absolute(ClockId::Monotonic, &timespec(deadline));
     }
 
     fn unix_seconds(&self) -> u64 {

@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
+use rustix::event::PollFlags;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
     Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal, setpgid,
@@ -30,23 +31,14 @@ impl Watched {
     /// As pidfd_open(2): `ESRCH` where there is no such process.
     pub fn open(pid: u32) -> Result<Watched> {
         let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
-        let none = Error::NoProcess {
-            pid,
-            advice: String::new(),
-        };
+        let none = Error::no_process(pid, "");
         let end = match pidfd_open(raw.ok_or(none)?, PidfdFlags::empty()) {
             Err(rustix::io::Errno::SRCH) => {
-                return Err(Error::NoProcess {
-                    pid,
-                    advice: String::new(),
-                });
+                return Err(Error::no_process(pid, ""));
             }
             // A thread that leads no process.
             Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => {
-                return Err(Error::NoProcess {
-                    pid,
-                    advice: ": it is a thread of another".to_owned(),
-                });
+                return Err(Error::no_process(pid, ": it is a thread of another"));
             }
             other => other.map_err(|e| Error::call("pidfd_open", pid, e))?,
         };
@@ -73,13 +65,8 @@ impl Watched {
 
     /// Sleeps until it has ended, `longest` at most, or a signal came; whether it has ended.
     pub fn ends_within(&self, longest: Nanos) -> bool {
-        use rustix::event::{PollFd, PollFlags, poll};
-        let mut fds = [PollFd::new(&self.end, PollFlags::IN)];
-        let longest = rustix::time::Timespec {
-            tv_sec: (longest.0 / 1_000_000_000).cast_signed(),
-            tv_nsec: (longest.0 % 1_000_000_000).cast_signed(),
-        };
-        poll(&mut fds, Some(&longest)).is_ok_and(|count| count > 0)
+        let end = [(self.end.as_fd(), PollFlags::IN)];
+        super::wait_for(end.into_iter(), longest)[0]
     }
 }
 
@@ -165,7 +152,7 @@ impl Guard {
         let (wait, dismiss) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| failed("pipe", e))?;
         // SAFETY: until its _exit the child makes only calls that are safe after fork(2); all that it reads was made before.
         match unsafe { libc::fork() } {
-            -1 => Err(Error::call("fork", watched.pid, io::Error::last_os_error())),
+            -1 => Err(Error::last("fork", watched.pid)),
             0 => {
                 // SAFETY: as above; the descriptors are this process's own copies.
                 unsafe {
@@ -300,14 +287,7 @@ impl Held {
             .map(|variable| variable.as_ptr())
             .collect();
         variables.push(std::ptr::null());
-        let mut set = CpuSet::new();
-        for &cpu in &conditions.cpus {
-            if cpu as usize >= CpuSet::MAX_CPU {
-                let none = io::Error::from_raw_os_error(libc::EINVAL);
-                return Err(Error::call("sched_setaffinity", format!("CPU {cpu}"), none));
-            }
-            set.set(cpu as usize);
-        }
+        let set = super::cpu_set(&conditions.cpus)?;
         let nowhere = conditions
             .silent
             .then(|| std::fs::File::options().write(true).open("/dev/null"));
@@ -322,7 +302,7 @@ impl Held {
         // `take_on`. All it reads was made before the fork.
         let pid = unsafe { libc::fork() };
         match pid {
-            -1 => Err(Error::call("fork", &name, io::Error::last_os_error())),
+            -1 => Err(Error::last("fork", &name)),
             0 => {
                 // SAFETY: as above; the descriptors are this process's own copies.
                 unsafe {
@@ -505,24 +485,10 @@ impl Child {
     }
 
     fn wait(&self, block: bool) -> Result<Option<Ended>> {
-        let mut status = 0;
         let options = if block { 0 } else { libc::WNOHANG };
         let pid = self.watched.pid.cast_signed();
-        // SAFETY: an all-zero rusage is a valid value; wait4 writes both.
-        let usage = unsafe {
-            let mut usage: libc::rusage = std::mem::zeroed();
-            loop {
-                match libc::wait4(pid, &raw mut status, options, &raw mut usage) {
-                    0 => return Ok(None),
-                    -1 => {
-                        let error = io::Error::last_os_error();
-                        if error.kind() != io::ErrorKind::Interrupted {
-                            return Err(Error::call("wait4", pid, error));
-                        }
-                    }
-                    _ => break usage,
-                }
-            }
+        let Some((status, usage)) = super::wait4(pid, options)? else {
+            return Ok(None);
         };
         let how = if libc::WIFSIGNALED(status) {
             Err(libc::WTERMSIG(status))

@@ -6,7 +6,6 @@ mod ioctl;
 mod objects;
 mod vfio;
 
-use std::io;
 use std::path::Path;
 use std::ptr;
 
@@ -39,23 +38,25 @@ fn cannot_open(what: impl std::fmt::Display, path: &Path, error: Error, absent: 
     }
 }
 
+use objects::Objects;
 pub(super) use objects::dma_buf_of;
 
 impl Devices for Linux {
     fn objects(&self, maker: &Maker, room: Room) -> Result<Box<dyn ObjectDevice + '_>> {
-        match maker {
-            Maker::Vgem => Ok(Box::new(objects::Vgem::open(*self)?)),
-            Maker::DmaHeap => Ok(Box::new(objects::DmaHeap::open(*self, room)?)),
-            Maker::Udmabuf => Ok(Box::new(objects::Udmabuf::open(*self, room)?)),
-            Maker::Path(path) => Ok(Box::new(objects::Plain::open(*self, path)?)),
+        Ok(Box::new(match maker {
+            Maker::Vgem => Objects::vgem()?,
+            Maker::DmaHeap => Objects::heap(room)?,
+            Maker::Udmabuf => Objects::udmabuf(room)?,
+            Maker::Path(path) => Objects::plain(path)?,
             #[cfg(feature = "gl")]
-            Maker::Gl => Ok(Box::new(gl::Gl::open()?)),
+            Maker::Gl => return Ok(Box::new(gl::Gl::open()?)),
             #[cfg(not(feature = "gl"))]
-            Maker::Gl => Err(Error::unsupported(
-                "gl",
-                "built without OpenGL; build with: cargo build --release --features gl",
-            )),
-        }
+            Maker::Gl => {
+                let advice =
+                    "built without OpenGL; build with: cargo build --release --features gl";
+                return Err(Error::unsupported("gl", advice));
+            }
+        }))
     }
 
     fn vfio(&self, address: PciAddress) -> Result<Box<dyn Vfio + '_>> {
@@ -64,8 +65,7 @@ impl Devices for Linux {
 
     fn store(&self, mapping: &Mapping, offset: Bytes, bytes: &[u8]) -> Result<()> {
         if !mapping.writable() {
-            let refused = io::Error::from_raw_os_error(libc::EACCES);
-            return Err(Error::call("store", mapping.range(), refused));
+            return Err(Error::refusal("store", mapping.range(), libc::EACCES));
         }
         let (address, _) = part("store", mapping, offset, Bytes(bytes.len() as u64))?;
         // SAFETY: the part lies inside a mapping of ours that is writable, and no reference into

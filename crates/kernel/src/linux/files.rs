@@ -261,11 +261,7 @@ impl Files for Linux {
         if status == 0 {
             Ok(())
         } else {
-            Err(Error::call(
-                call,
-                path.display(),
-                io::Error::last_os_error(),
-            ))
+            Err(Error::last(call, path.display()))
         }
     }
 }

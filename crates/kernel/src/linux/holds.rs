@@ -12,7 +12,7 @@ use super::Linux;
 use super::memory::part as within;
 use crate::error::{Error, Result};
 use crate::files::read_number;
-use crate::holds::{Held, Holds, Part, Segment, Way, segment_refused};
+use crate::holds::{Held, Holds, Part, Segment, Way, no_mapping, segment_refused, whole as all_of};
 use crate::memory::{Mapping, Memory, Origin};
 
 /// The mapping as pointer and length.
@@ -92,23 +92,72 @@ fn take_off(parts: &mut VecDeque<libc::iovec>, mut count: usize) {
     }
 }
 
+fn mlock(mapping: &Mapping) -> Result<Held<'_>> {
+    let (address, length) = whole(mapping);
+    let target = mapping.range().length();
+    // SAFETY: the range is a mapping of ours; locking changes neither it nor its content.
+    unsafe { rustix::mm::mlock(address, length) }.map_err(|e| Error::call("mlock", target, e))?;
+    Ok(Held::new(Way::Mlock, target, move || {
+        // SAFETY: as above; the hold borrows the mapping, so it is still there.
+        unsafe { rustix::mm::munlock(address, length) }
+            .map_err(|e| Error::call("munlock", target, e))
+    }))
+}
+
+fn io_uring(mapping: &Mapping) -> Result<Held<'_>> {
+    /// The most that the kernel takes as one buffer (`io_buffer_validate`, 6.12).
+    const LARGEST: usize = 1 << 30;
+    let (address, length) = whole(mapping);
+    let target = mapping.range().length();
+    let mut params = io_uring_params::default();
+    // SAFETY: the parameters are zero: no flag that would make the kernel use other memory.
+    let ring = unsafe { io_uring_setup(2, &mut params) }.map_err(|e| no_ring(Linux, e))?;
+    let parts: Vec<_> = (0..length)
+        .step_by(LARGEST)
+        .map(|at| libc::iovec {
+            // SAFETY: `at` is less than the mapping's length.
+            iov_base: unsafe { address.byte_add(at) },
+            iov_len: LARGEST.min(length - at),
+        })
+        .collect();
+    let op = IoringRegisterOp::RegisterBuffers;
+    let count = u32::try_from(parts.len()).unwrap_or(u32::MAX);
+    // SAFETY: the vector holds `count` parts of a mapping of ours, which outlives the
+    // registration (the hold borrows it); no operation is ever submitted to the ring.
+    unsafe { io_uring_register(&ring, op, parts.as_ptr().cast(), count) }
+        .map_err(|e| Error::call("io_uring_register(BUFFERS)", target, e))?;
+    Ok(Held::new(Way::IoUring, target, move || {
+        let op = IoringRegisterOp::UnregisterBuffers;
+        // SAFETY: this operation takes no argument.
+        unsafe { io_uring_register(&ring, op, ptr::null(), 0) }
+            .map_err(|e| Error::call("io_uring_register(UNREGISTER)", target, e))?;
+        Ok(())
+    }))
+}
+
+fn udmabuf(mapping: &Mapping) -> Result<Held<'_>> {
+    let buffer = super::devices::dma_buf_of(mapping)?;
+    let length = mapping.range().length();
+    Ok(Held::new(Way::Udmabuf, length, move || {
+        drop(buffer);
+        Ok(())
+    }))
+}
+
 impl Holds for Linux {
-    fn mlock<'a>(&'a self, mapping: &'a Mapping) -> Result<Held<'a>> {
-        let (address, length) = whole(mapping);
-        let target = mapping.range().length();
-        // SAFETY: the range is a mapping of ours; locking changes neither it nor its content.
-        unsafe { rustix::mm::mlock(address, length) }
-            .map_err(|e| Error::call("mlock", target, e))?;
-        Ok(Held::new(Way::Mlock, target, move || {
-            // SAFETY: as above; the hold borrows the mapping, so it is still there.
-            unsafe { rustix::mm::munlock(address, length) }
-                .map_err(|e| Error::call("munlock", target, e))
-        }))
+    fn hold<'a>(&'a self, mapping: &'a Mapping, way: Way) -> Result<Held<'a>> {
+        match way {
+            Way::Mlock => mlock(mapping),
+            Way::Vmsplice => self.vmsplice_parts(mapping, &[all_of(mapping)]),
+            Way::IoUring => io_uring(mapping),
+            Way::Udmabuf => udmabuf(mapping),
+            Way::ShmLock => Err(no_mapping()),
+        }
     }
 
     fn segment(&self, length: Bytes) -> Result<Segment> {
         let length = length.page_aligned(self.page_size());
-        let fail = |call| Error::call(call, length, io::Error::last_os_error());
+        let fail = |call| Error::last(call, length);
         let size = usize::try_from(length.0).unwrap_or(usize::MAX);
         // SAFETY: takes integers only.
         let id = unsafe { libc::shmget(libc::IPC_PRIVATE, size, libc::IPC_CREAT | 0o600) };
@@ -193,46 +242,6 @@ impl Holds for Linux {
             Ok(())
         }))
     }
-
-    fn io_uring<'a>(&'a self, mapping: &'a Mapping) -> Result<Held<'a>> {
-        /// The most that the kernel takes as one buffer (`io_buffer_validate`, 6.12).
-        const LARGEST: usize = 1 << 30;
-        let (address, length) = whole(mapping);
-        let target = mapping.range().length();
-        let mut params = io_uring_params::default();
-        // SAFETY: the parameters are zero: no flag that would make the kernel use other memory.
-        let ring = unsafe { io_uring_setup(2, &mut params) }.map_err(|e| no_ring(*self, e))?;
-        let parts: Vec<_> = (0..length)
-            .step_by(LARGEST)
-            .map(|at| libc::iovec {
-                // SAFETY: `at` is less than the mapping's length.
-                iov_base: unsafe { address.byte_add(at) },
-                iov_len: LARGEST.min(length - at),
-            })
-            .collect();
-        let op = IoringRegisterOp::RegisterBuffers;
-        let count = u32::try_from(parts.len()).unwrap_or(u32::MAX);
-        // SAFETY: the vector holds `count` parts of a mapping of ours, which outlives the
-        // registration (the hold borrows it); no operation is ever submitted to the ring.
-        unsafe { io_uring_register(&ring, op, parts.as_ptr().cast(), count) }
-            .map_err(|e| Error::call("io_uring_register(BUFFERS)", target, e))?;
-        Ok(Held::new(Way::IoUring, target, move || {
-            let op = IoringRegisterOp::UnregisterBuffers;
-            // SAFETY: this operation takes no argument.
-            unsafe { io_uring_register(&ring, op, ptr::null(), 0) }
-                .map_err(|e| Error::call("io_uring_register(UNREGISTER)", target, e))?;
-            Ok(())
-        }))
-    }
-
-    fn udmabuf<'a>(&'a self, mapping: &'a Mapping) -> Result<Held<'a>> {
-        let buffer = super::devices::dma_buf_of(mapping)?;
-        let target = mapping.range().length();
-        Ok(Held::new(Way::Udmabuf, target, move || {
-            drop(buffer);
-            Ok(())
-        }))
-    }
 }
 
 fn no_ring(system: Linux, error: rustix::io::Errno) -> Error {
@@ -256,7 +265,6 @@ fn no_ring(system: Linux, error: rustix::io::Errno) -> Error {
 mod tests {
     use super::*;
     use crate::memory::{MapKind, MapRequest};
-    use stopgap_events::memory::Protection;
 
     const LENGTH: Bytes = Bytes::kib(256);
 
@@ -282,7 +290,7 @@ mod tests {
     #[test]
     fn mlock_locks_all_of_it_until_released() {
         let mapping = resident();
-        let held = Linux.mlock(&mapping).unwrap();
+        let held = Linux.hold(&mapping, Way::Mlock).unwrap();
         assert_eq!(held.length(), LENGTH);
         assert_eq!(locked_kib(&mapping), LENGTH.0 >> 10);
         held.release().unwrap();
@@ -367,7 +375,7 @@ mod tests {
         let outcome = Linux.run_child(&limits, &mut || {
             let mapping = resident();
             let before = open_files();
-            let held = Linux.vmsplice(&mapping).unwrap();
+            let held = Linux.hold(&mapping, Way::Vmsplice).unwrap();
             let during = open_files();
             drop(held);
             vec![u8::from(during > before), u8::from(open_files() == before)]
@@ -404,7 +412,7 @@ mod tests {
     #[test]
     fn registered_buffers_are_pinned_or_the_reason_is_named() {
         let mapping = resident();
-        match Linux.io_uring(&mapping) {
+        match Linux.hold(&mapping, Way::IoUring) {
             Ok(held) => held.release().unwrap(),
             Err(error) => assert!(
                 matches!(error, Error::Unsupported { .. }) || error.errno() == Some(libc::ENOMEM),

@@ -172,7 +172,7 @@ impl Memory for Linux {
         if unsafe { libc::madvise(address.cast(), bytes, number) } == 0 {
             Ok(())
         } else {
-            Err(Error::call(name, length, io::Error::last_os_error()))
+            Err(Error::last(name, length))
         }
     }
 

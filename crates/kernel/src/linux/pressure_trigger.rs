@@ -6,9 +6,10 @@ use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::PollFlags;
 use stopgap_events::units::Nanos;
 
+use super::wait_for;
 use crate::error::{Error, Result};
 
 /// A trigger; it goes with its descriptor, so that nothing is left behind.
@@ -43,18 +44,14 @@ impl PressureTrigger {
         end: Option<BorrowedFd<'_>>,
         longest: Nanos,
     ) -> Vec<bool> {
-        let mut fds: Vec<PollFd<'_>> = triggers
+        let triggers = triggers
             .iter()
-            .map(|trigger| PollFd::from_borrowed_fd(trigger.file.as_fd(), PollFlags::PRI))
-            .chain(end.map(|end| PollFd::from_borrowed_fd(end, PollFlags::IN)))
-            .collect();
-        let longest = rustix::time::Timespec {
-            tv_sec: (longest.0 / 1_000_000_000) as i64,
-            tv_nsec: (longest.0 % 1_000_000_000) as _,
-        };
-        let woken = poll(&mut fds, Some(&longest)).is_ok();
-        let fired = |fd: &PollFd<'_>| woken && fd.revents().contains(PollFlags::PRI);
-        fds[..triggers.len()].iter().map(fired).collect()
+            .map(|trigger| (trigger.file.as_fd(), PollFlags::PRI));
+        let count = triggers.len();
+        let end = end.map(|end| (end, PollFlags::IN));
+        let mut fired = wait_for(triggers.chain(end), longest);
+        fired.truncate(count);
+        fired
     }
 }
 

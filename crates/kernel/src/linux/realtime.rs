@@ -31,8 +31,7 @@ impl Realtime for Linux {
         if unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) } == 0 {
             return Ok(());
         }
-        let error = io::Error::last_os_error();
-        Err(Error::call("mlockall", "this process", error))
+        Err(Error::last("mlockall", "this process"))
     }
 
     fn stay_awake(&self) -> Result<Awake> {

@@ -7,7 +7,7 @@ use rustix::process::{Signal, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use stopgap_events::units::Nanos;
 
-use super::Linux;
+use super::{Linux, cpu_set, timespec, wait4};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::files::Files;
@@ -32,15 +32,7 @@ impl Tasks for Linux {
     }
 
     fn set_cpus(&self, cpus: &[u32]) -> Result<()> {
-        let mut set = CpuSet::new();
-        for &cpu in cpus {
-            if cpu as usize >= CpuSet::MAX_CPU {
-                let none = io::Error::from_raw_os_error(libc::EINVAL);
-                return Err(Error::call("sched_setaffinity", format!("CPU {cpu}"), none));
-            }
-            set.set(cpu as usize);
-        }
-        sched_setaffinity(None, &set)
+        sched_setaffinity(None, &cpu_set(cpus)?)
             .map_err(|e| Error::call("sched_setaffinity", format!("CPUs {cpus:?}"), e))
     }
 
@@ -90,8 +82,7 @@ impl Tasks for Linux {
             (libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage), usage)
         };
         if status != 0 {
-            let error = io::Error::last_os_error();
-            return Err(Error::call("getrusage", "thread", error));
+            return Err(Error::last("getrusage", "thread"));
         }
         Ok(Switches {
             voluntary: usage.ru_nvcsw as u64,
@@ -161,11 +152,7 @@ fn start<'b>(
     // many, glibc resets its allocator's locks in the child, and the contract of
     // `run_children` forbids `body` to print or to take another lock.
     match unsafe { libc::fork() } {
-        -1 => Err(Error::call(
-            "fork",
-            "load child",
-            io::Error::last_os_error(),
-        )),
+        -1 => Err(Error::last("fork", "load child")),
         0 => {
             drop(reader);
             siblings.for_each(drop);
@@ -253,17 +240,13 @@ impl Linux {
             }
             // After the kill the pipes end at once, unless a grandchild holds one open.
             let left = if killed { Nanos::secs(5) } else { left };
-            let wait = rustix::time::Timespec {
-                tv_sec: (left.0 / 1_000_000_000) as i64,
-                tv_nsec: (left.0 % 1_000_000_000) as _,
-            };
             let ready = {
                 let mut fds: Vec<PollFd<'_>> = running
                     .iter()
                     .filter_map(|child| child.pipe.as_ref())
                     .map(|pipe| PollFd::from_borrowed_fd(pipe.as_fd(), PollFlags::IN))
                     .collect();
-                poll(&mut fds, Some(&wait)).map(|count| {
+                poll(&mut fds, Some(&timespec(left))).map(|count| {
                     let ready = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
                     (count, ready)
                 })
@@ -307,22 +290,13 @@ impl Child {
 
     /// Waits for its end, which is near: its pipe is closed, or it was killed.
     fn reap(self, time: Nanos) -> Result<ChildOutcome> {
-        let mut status = 0;
-        // SAFETY: an all-zero rusage is a valid value; wait4 writes both.
-        let usage = unsafe {
-            let mut usage: libc::rusage = std::mem::zeroed();
-            while libc::wait4(self.pid, &raw mut status, 0, &raw mut usage) == -1 {
-                let error = io::Error::last_os_error();
-                if error.kind() != io::ErrorKind::Interrupted {
-                    return Err(Error::call("wait4", self.pid, error));
-                }
-            }
-            usage
+        let Some((status, usage)) = wait4(self.pid, 0)? else {
+            return Err(Error::child("still runs"));
         };
         if let Some(error) = self.failed {
             return Err(error);
         }
-        let ended = |ended: String| Err(Error::Child { ended });
+        let ended = |ended: String| Err(Error::child(ended));
         if self.late {
             return ended(format!("ran into its time limit of {time}"));
         }
@@ -354,15 +328,13 @@ impl Child {
 mod tests {
     use super::*;
 
-    fn limits(time: Nanos) -> ChildLimits {
-        ChildLimits::within(time)
-    }
-
     #[test]
     fn a_child_returns_what_its_body_returns() {
         let expected = vec![7u8; 200_000]; // more than a pipe holds
         let outcome = Linux
-            .run_child(&limits(Nanos::secs(10)), &mut || vec![7u8; 200_000])
+            .run_child(&ChildLimits::within(Nanos::secs(10)), &mut || {
+                vec![7u8; 200_000]
+            })
             .unwrap();
         assert_eq!(outcome.output, expected);
         assert!(outcome.peak_resident > 0);
@@ -372,7 +344,7 @@ mod tests {
     fn a_child_that_takes_too_long_is_killed() {
         let before = Linux.now();
         let error = Linux
-            .run_child(&limits(Nanos::millis(200)), &mut || {
+            .run_child(&ChildLimits::within(Nanos::millis(200)), &mut || {
                 loop {
                     std::thread::sleep(std::time::Duration::from_secs(1));
                 }
@@ -386,7 +358,7 @@ mod tests {
     fn a_limit_that_cannot_be_set_is_named() {
         let limits = ChildLimits {
             cgroup: Some("/nonexistent/group".into()),
-            ..limits(Nanos::secs(10))
+            ..ChildLimits::within(Nanos::secs(10))
         };
         let error = Linux.run_child(&limits, &mut Vec::new).unwrap_err();
         let said = error.to_string();
@@ -404,7 +376,9 @@ mod tests {
                 theirs.read(&mut [0]).unwrap();
                 b"done".to_vec()
             });
-            let running = Linux.start_child(&limits(Nanos::secs(30)), body).unwrap();
+            let running = Linux
+                .start_child(&ChildLimits::within(Nanos::secs(30)), body)
+                .unwrap();
             let mut said = [0; 8];
             assert_eq!(ours.read(&mut said).unwrap(), 5);
             (ours, running)
@@ -425,7 +399,7 @@ mod tests {
     #[test]
     fn a_child_is_the_first_to_go_when_memory_ends() {
         let outcome = Linux
-            .run_child(&limits(Nanos::secs(10)), &mut || {
+            .run_child(&ChildLimits::within(Nanos::secs(10)), &mut || {
                 std::fs::read("/proc/self/oom_score_adj").unwrap()
             })
             .unwrap();
@@ -443,11 +417,13 @@ mod tests {
             };
             assert_eq!(other, 0);
             let why = Linux.oom_score_fixed().map(|why| why.to_string());
-            let inner = Linux.run_child(&limits(Nanos::secs(10)), &mut || b"done".to_vec());
+            let inner = Linux.run_child(&ChildLimits::within(Nanos::secs(10)), &mut || {
+                b"done".to_vec()
+            });
             let inner = inner.map(|inner| inner.output);
             format!("{why:?} {inner:?}").into_bytes()
         };
-        let outcome = Linux.run_child(&limits(Nanos::secs(20)), &mut nested);
+        let outcome = Linux.run_child(&ChildLimits::within(Nanos::secs(20)), &mut nested);
         let said = String::from_utf8(outcome.unwrap().output).unwrap();
         let done = format!("{:?}", b"done");
         assert!(
@@ -456,19 +432,6 @@ mod tests {
         );
         assert!(said.ends_with(&format!("Ok({done})")), "{said}");
         assert!(Linux.oom_score_fixed().is_none());
-    }
-
-    #[test]
-    fn a_child_that_cannot_be_limited_says_why() {
-        let limits = ChildLimits {
-            time: Nanos::secs(10),
-            cgroup: Some("/nowhere".into()),
-        };
-        let error = Linux.run_child(&limits, &mut Vec::new).unwrap_err();
-        assert!(
-            error.to_string().contains("/nowhere/cgroup.procs"),
-            "{error}"
-        );
     }
 
     /// Each waits for the other, so one after the other they would never end.
@@ -485,7 +448,7 @@ mod tests {
             })
         };
         let outcomes = Linux.run_children(
-            &limits(Nanos::secs(10)),
+            &ChildLimits::within(Nanos::secs(10)),
             vec![talk(left, b'l'), talk(right, b'r')],
         );
         let outputs: Vec<Vec<u8>> = outcomes.into_iter().map(|o| o.unwrap().output).collect();
@@ -508,7 +471,7 @@ mod tests {
                 })
             };
             let mut outcomes = Linux.run_children(
-                &limits(Nanos::secs(20)),
+                &ChildLimits::within(Nanos::secs(20)),
                 vec![body(left, first_dies), body(right, !first_dies)],
             );
             let survivor = outcomes.remove(usize::from(first_dies)).unwrap();

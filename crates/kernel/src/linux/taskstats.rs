@@ -5,7 +5,6 @@
 //! attribute: length u16, type u16 | payload, up to a multiple of 4
 //! ```
 
-use std::io;
 use std::os::fd::OwnedFd;
 
 use rustix::net::{
@@ -63,10 +62,7 @@ pub(crate) fn of_thread(tid: u32) -> Result<Delays> {
     let family = u16::from_ne_bytes(family);
     let answer = ask(&socket, family, GET, OF_THREAD, &tid.to_ne_bytes());
     let answer = answer.map_err(|error| match error.errno() {
-        Some(libc::ESRCH) => Error::NoProcess {
-            pid: tid,
-            advice: String::new(),
-        },
+        Some(libc::ESRCH) => Error::no_process(tid, ""),
         _ => error,
     })?;
     let stats = attribute(&answer, AGGREGATE).and_then(|nested| attribute(nested, STATS));
@@ -110,8 +106,7 @@ fn read(mut message: Vec<u8>) -> Result<Vec<u8>> {
     if kind == ERROR {
         let errno = at(HEADER, HEADER + 4)?.first_chunk();
         let errno = errno.map_or(0, |&bytes| i32::from_ne_bytes(bytes));
-        let error = io::Error::from_raw_os_error(-errno);
-        return Err(Error::call("taskstats", "netlink", error));
+        return Err(Error::refusal("taskstats", "netlink", -errno));
     }
     if length < HEADER + GENERIC_HEADER || length > message.len() {
         return Err(short());

@@ -1,5 +1,5 @@
-//! Pages of the trace ring buffer on their way into a file: splice(2), which moves whole pages
-//! without copying them through this process.
+//! Pages of the trace ring buffer: on their way into a file by splice(2), which moves whole pages without copying them
+//! through this process; or read into memory, for a buffer that is looked at a few times a second and holds little.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -7,11 +7,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 use stopgap_events::units::Nanos;
 
+use super::wait_for;
 use crate::error::{Error, Result};
 use crate::folder::Folder;
 
@@ -21,8 +22,7 @@ const PIPE: usize = 1 << 20;
 /// One CPU's `trace_pipe_raw`, and the file that its pages go to.
 #[derive(Debug)]
 pub struct TracePipe {
-    raw: File,
-    raw_path: PathBuf,
+    raw: TraceReader,
     spool: File,
     spool_path: PathBuf,
     reader: OwnedFd,
@@ -38,10 +38,7 @@ impl TracePipe {
     /// # Errors
     /// As open(2) and pipe(2).
     pub fn open(raw: &Path, spool: &Folder, name: &str, page: usize) -> Result<TracePipe> {
-        let mut options = OpenOptions::new();
-        options.read(true).custom_flags(libc::O_NONBLOCK);
-        let file = options.open(raw);
-        let file = file.map_err(|e| Error::call("open", raw.display(), e))?;
+        let file = TraceReader::open(raw)?;
         let spool_path = spool.path().join(name);
         let to = spool.create(name.as_ref(), 0o600);
         let to = to.map_err(|e| Error::call("open", spool_path.display(), e))?;
@@ -51,7 +48,6 @@ impl TracePipe {
         let most = fcntl_setpipe_size(&writer, PIPE).unwrap_or(16 * page);
         Ok(TracePipe {
             raw: file,
-            raw_path: raw.to_owned(),
             spool: to,
             spool_path,
             reader,
@@ -69,11 +65,11 @@ impl TracePipe {
         let mut total = 0;
         loop {
             let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
-            let taken = match splice(&self.raw, None, &self.writer, None, self.most, flags) {
+            let taken = match splice(&self.raw.raw, None, &self.writer, None, self.most, flags) {
                 Ok(0) | Err(Errno::AGAIN) => return Ok(total),
                 Ok(taken) => taken,
                 Err(Errno::INTR) => continue,
-                Err(e) => return Err(Error::call("splice", self.raw_path.display(), e)),
+                Err(e) => return Err(Error::call("splice", self.raw.path.display(), e)),
             };
             self.empty_pipe(taken)?;
             total += taken as u64;
@@ -124,19 +120,12 @@ impl TracePipe {
     pub fn finish(mut self) -> Result<()> {
         self.drain()?;
         let mut page = vec![0; self.page];
-        loop {
-            match self.raw.read(&mut page) {
-                Ok(0) => break,
-                Ok(length) => {
-                    page[length..].fill(0);
-                    let written = self.spool.write_all(&page);
-                    let path = self.spool_path.display();
-                    written.map_err(|e| Error::call("write", path, e))?;
-                }
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                Err(e) => return Err(Error::call("read", self.raw_path.display(), e)),
-            }
+        while let Some(length) = self.raw.next(&mut page)? {
+            page[length..].fill(0);
+            let path = self.spool_path.display();
+            self.spool
+                .write_all(&page)
+                .map_err(|e| Error::call("write", path, e))?;
         }
         Ok(())
     }
@@ -144,16 +133,51 @@ impl TracePipe {
     /// Waits until a buffer is as full as its `buffer_percent` says, `end` becomes readable (a
     /// process that ends) or the time is over; a signal may end it early.
     pub fn wait(pipes: &[TracePipe], end: Option<BorrowedFd<'_>>, longest: Nanos) {
-        let mut fds: Vec<PollFd<'_>> = pipes
-            .iter()
-            .map(|pipe| PollFd::from_borrowed_fd(pipe.raw.as_fd(), PollFlags::IN))
-            .chain(end.map(|end| PollFd::from_borrowed_fd(end, PollFlags::IN)))
-            .collect();
-        let longest = rustix::time::Timespec {
-            tv_sec: (longest.0 / 1_000_000_000) as i64,
-            tv_nsec: (longest.0 % 1_000_000_000) as _,
-        };
+        let pipes = pipes.iter().map(|pipe| pipe.raw.raw.as_fd());
         // Whatever ends the wait, the caller looks at everything again.
-        let _ = poll(&mut fds, Some(&longest));
+        wait_for(pipes.chain(end).map(|fd| (fd, PollFlags::IN)), longest);
+    }
+}
+
+/// One CPU's `trace_pipe_raw`.
+#[derive(Debug)]
+pub struct TraceReader {
+    raw: File,
+    path: PathBuf,
+}
+
+impl TraceReader {
+    /// Opens `raw`.
+    ///
+    /// # Errors
+    /// As open(2).
+    pub fn open(raw: &Path) -> Result<TraceReader> {
+        let mut options = OpenOptions::new();
+        let file = options
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(raw)
+            .map_err(|e| Error::call("open", raw.display(), e))?;
+        Ok(TraceReader {
+            raw: file,
+            path: raw.to_owned(),
+        })
+    }
+
+    /// The next page of events, full or not, into `page`, which must have a page's length; its bytes,
+    /// `None` where there are no more events. What is read is gone from the buffer.
+    ///
+    /// # Errors
+    /// As read(2).
+    pub fn next(&mut self, page: &mut [u8]) -> Result<Option<usize>> {
+        loop {
+            match self.raw.read(page) {
+                Ok(0) => return Ok(None),
+                Ok(length) => return Ok(Some(length)),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(e) => return Err(Error::call("read", self.path.display(), e)),
+            }
+        }
     }
 }

@@ -3,13 +3,12 @@
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use rustix::process::Signal;
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::sched_setaffinity;
 use stopgap_events::units::Nanos;
 use x11rb::connection::Connection;
 use x11rb::protocol::xproto::{ConnectionExt, CreateWindowAux, WindowClass};
@@ -19,8 +18,9 @@ use super::xvfb::Xvfb;
 use super::{Conditions, Held, Linux};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::files::{Files, read_lossy};
+use crate::files::read_lossy;
 use crate::proc::status;
+use crate::process;
 use crate::tasks::Switches;
 use crate::x11::{Placing, X11, XRun, XServer};
 
@@ -69,9 +69,7 @@ impl X11 for Linux {
 }
 
 fn spoken(why: &dyn std::error::Error) -> Error {
-    Error::Child {
-        ended: format!("Xvfb: {why}"),
-    }
+    Error::child(format!("Xvfb: {why}"))
 }
 
 fn connect(server: &Xvfb) -> Result<RustConnection> {
@@ -138,12 +136,12 @@ impl XServer for Tree {
             true => client.ended()?,
             false => client.end(Nanos::millis(100))?,
         };
-        let said = |ended: String| Err(Error::Child { ended });
+        let said = |ended: &str| Err(Error::child(ended));
         let Some(ended) = ended.filter(|ended| timely && ended.how == Ok(0)) else {
-            return said("xwininfo failed or took more than 30 s".to_owned());
+            return said("xwininfo failed or took more than 30 s");
         };
         if self.server.child().watched().has_ended() {
-            return said("Xvfb ended while it was asked".to_owned());
+            return said("Xvfb ended while it was asked");
         }
         let (text, outputs) = read(&output)?;
         Ok(XRun {
@@ -158,11 +156,8 @@ impl XServer for Tree {
 
 impl Tree {
     fn place(&self, cpus: &[u32]) -> Result<()> {
-        let mut set = CpuSet::new();
-        for &cpu in cpus {
-            set.set(cpu as usize);
-        }
-        for tid in threads(self.pid())? {
+        let set = super::cpu_set(cpus)?;
+        for tid in process::threads(&Linux, self.pid())? {
             let thread = rustix::process::Pid::from_raw(tid.cast_signed());
             sched_setaffinity(thread, &set)
                 .map_err(|e| Error::call("sched_setaffinity", format!("CPUs {cpus:?}"), e))?;
@@ -220,12 +215,6 @@ fn windows(tree: &[u8]) -> u64 {
     named.count() as u64
 }
 
-fn threads(pid: u32) -> Result<Vec<u32>> {
-    let folder = format!("/proc/{pid}/task");
-    let names = Linux.list(Path::new(&folder))?;
-    Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
-}
-
 /// Write calls of a process so far; `None` where the kernel does not tell.
 fn writes(pid: u32) -> Option<u64> {
     let text = read_lossy(&Linux, format!("/proc/{pid}/io")).ok()?;
@@ -239,7 +228,7 @@ fn quiet(pid: u32) -> Result<Switches> {
     loop {
         let mut sum = Switches::default();
         let mut asleep = true;
-        for tid in threads(pid)? {
+        for tid in process::threads(&Linux, pid)? {
             let path = format!("/proc/{pid}/task/{tid}/status");
             let text = read_lossy(&Linux, &path)?;
             asleep &= text.lines().any(|line| line.starts_with("State:\tS"));
@@ -254,7 +243,7 @@ fn quiet(pid: u32) -> Result<Switches> {
         before = asleep.then_some(sum);
         if Instant::now() > deadline {
             let ended = format!("process {pid} does not come to rest");
-            return Err(Error::Child { ended });
+            return Err(Error::child(ended));
         }
         std::thread::sleep(Duration::from_millis(2));
     }

@@ -63,9 +63,7 @@ impl Xvfb {
                 Err(error) => last = Some(error),
             }
         }
-        Err(last.unwrap_or_else(|| Error::Child {
-            ended: "found no display that is free".to_owned(),
-        }))
+        Err(last.unwrap_or_else(|| Error::child("found no display that is free")))
     }
 
     pub(super) fn child(&self) -> &Child {
@@ -188,9 +186,7 @@ fn serve(display: u32, access: &OwnedFd, cpus: &[u32]) -> Result<Child> {
         Some(Err(signal)) if in_time => format!("was killed by signal {signal}"),
         _ => "did not serve within 20 s".to_owned(),
     };
-    Err(Error::Child {
-        ended: format!("(Xvfb on display :{display}) {how}"),
-    })
+    Err(Error::child(format!("(Xvfb on display :{display}) {how}")))
 }
 
 /// Who has the lock of a display.

@@ -43,7 +43,7 @@ pub(super) fn largest(
         }
         let text = match system.read(format!("/proc/{pid}/maps").as_ref()) {
             Ok(text) => text,
-            Err(error) if has_ended(&error) => continue,
+            Err(error) if error.is_ended() => continue,
             Err(error) if error.is_refused() => {
                 refused += u32::from(has_memory(system, pid));
                 continue;
@@ -102,11 +102,6 @@ fn row(system: &dyn System, pid: u32, text: &[u8], notes: &mut Notes) -> Process
             .keep(&format!("backing files of process {pid}"), backing)
             .unwrap_or_default(),
     }
-}
-
-/// It was listed and is gone: `ENOENT` on opening, `ESRCH` on reading.
-fn has_ended(error: &Error) -> bool {
-    error.is_absent() || error.errno() == Some(libc::ESRCH)
 }
 
 /// Whether a process has memory of its own: kernel threads have none, and nothing about them

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use stopgap_events::memory::Protection;
 use stopgap_events::units::{Bytes, Nanos};
 
 use super::*;

@@ -1,7 +1,7 @@
 use stopgap_events::machine::OrderIndex;
 use stopgap_events::snapshot;
 
-use super::zone_of_line;
+use super::{each_line, zone_of_line};
 use crate::error::{Error, Result};
 
 const FILE: &str = "/proc/buddyinfo";
@@ -20,27 +20,24 @@ pub(crate) struct FreeBlocks {
 /// says (11 with 4 KiB pages, other kernels differ).
 pub(crate) fn zones(text: &str) -> Result<Vec<FreeBlocks>> {
     let mut zones = Vec::new();
-    for (number, line) in text.lines().enumerate() {
-        let broken = |reason: String| Error::parse(FILE, format!("line {}: {reason}", number + 1));
-        let (node, zone, words) = zone_of_line(line).map_err(broken)?;
+    each_line(FILE, text, |line| {
+        let (node, zone, words) = zone_of_line(line)?;
         let mut blocks = Vec::new();
         for word in words.split_whitespace() {
             if blocks.len() == MOST_ORDERS {
-                return Err(broken(format!(
-                    "zone {zone}: more than {MOST_ORDERS} orders"
-                )));
+                return Err(format!("zone {zone}: more than {MOST_ORDERS} orders"));
             }
-            let count: u64 = word
-                .parse()
-                .map_err(|_| broken(format!("zone {zone}: '{word}' is no number of blocks")))?;
-            blocks.push(count);
+            let count = word.parse::<u64>();
+            blocks
+                .push(count.map_err(|_| format!("zone {zone}: '{word}' is no number of blocks"))?);
         }
         if blocks.is_empty() {
-            return Err(broken(format!("zone {zone} has no orders")));
+            return Err(format!("zone {zone} has no orders"));
         }
         let zone = zone.to_owned();
         zones.push(FreeBlocks { node, zone, blocks });
-    }
+        Ok(())
+    })?;
     if zones.is_empty() {
         return Err(Error::parse(FILE, "empty"));
     }

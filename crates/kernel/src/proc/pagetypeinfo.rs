@@ -1,6 +1,6 @@
 use stopgap_events::snapshot::TypeBlocks;
 
-use super::zone_of_line;
+use super::{each_line, zone_of_line};
 use crate::error::{Error, Result};
 
 const FILE: &str = "/proc/pagetypeinfo";
@@ -31,22 +31,22 @@ pub(crate) fn read(text: &str) -> Result<PageTypes> {
     };
     // The types in the order of the second table's columns; `None` before it.
     let mut columns: Option<Vec<&str>> = None;
-    for (number, line) in text.lines().enumerate() {
-        let broken = |why: String| Error::parse(FILE, format!("line {}: {why}", number + 1));
+    each_line(FILE, text, |line| {
         if let Some(value) = line.strip_prefix("Page block order:") {
             let value: Option<u32> = value.trim().parse().ok();
-            order = Some(value.ok_or_else(|| broken(format!("'{line}' has no order")))?);
+            order = Some(value.ok_or_else(|| format!("'{line}' has no order"))?);
         } else if let Some(names) = line.strip_prefix("Number of blocks type") {
             columns = Some(names.split_whitespace().collect());
         } else if line.starts_with("Node") {
-            let (node, zone, rest) = zone_of_line(line).map_err(broken)?;
+            let (node, zone, rest) = zone_of_line(line)?;
             let types = types_of(&mut found, node, zone);
             match &columns {
-                None => types.push(free_blocks(rest).map_err(broken)?),
-                Some(columns) => pageblocks(rest, columns, types).map_err(broken)?,
+                None => types.push(free_blocks(rest)?),
+                Some(columns) => pageblocks(rest, columns, types)?,
             }
         }
-    }
+        Ok(())
+    })?;
     found.pageblock_order = order.ok_or_else(|| Error::parse(FILE, "has no 'Page block order'"))?;
     if columns.is_none() {
         return Err(Error::parse(FILE, "has no 'Number of blocks type'"));

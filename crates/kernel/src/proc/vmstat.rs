@@ -1,6 +1,7 @@
 use stopgap_events::machine::Counter;
 
-use crate::error::{Error, Result};
+use super::each_line;
+use crate::error::Result;
 
 const FILE: &str = "/proc/vmstat";
 
@@ -9,24 +10,24 @@ const FILE: &str = "/proc/vmstat";
 pub(crate) fn since_boot(text: &str) -> Result<Vec<Counter>> {
     let mut stalls: Option<u64> = None;
     let mut compaction = Vec::new();
-    for (number, line) in text.lines().enumerate() {
+    each_line(FILE, text, |line| {
         let (name, value) = line.split_once(' ').unwrap_or((line, ""));
         let stall = name == "allocstall" || name.starts_with("allocstall_");
         if !stall && !name.starts_with("compact_") {
-            continue;
+            return Ok(());
         }
-        let value: u64 = value.trim().parse().map_err(|_| {
-            Error::parse(FILE, format!("line {}: '{line}' has no count", number + 1))
-        })?;
+        let value: u64 = value
+            .trim()
+            .parse()
+            .map_err(|_| format!("'{line}' has no count"))?;
         if stall {
             stalls = Some(stalls.unwrap_or(0).saturating_add(value));
         } else {
-            compaction.push(Counter {
-                name: name.to_owned(),
-                value,
-            });
+            let name = name.to_owned();
+            compaction.push(Counter { name, value });
         }
-    }
+        Ok(())
+    })?;
     let name = "allocstall".to_owned();
     let stalls = stalls.map(|value| Counter { name, value });
     Ok(stalls.into_iter().chain(compaction).collect())

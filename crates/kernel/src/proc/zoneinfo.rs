@@ -1,4 +1,4 @@
-use super::zone_of_line;
+use super::{each_line, zone_of_line};
 use crate::error::{Error, Result};
 
 const FILE: &str = "/proc/zoneinfo";
@@ -20,103 +20,83 @@ pub(crate) struct Zone {
     pub(crate) per_cpu: Option<u64>,
 }
 
-/// The zones that have memory. Of one without, kernels since 4.12 print not even where it starts.
+/// Returns the zones that have memory. Of one without, kernels since 4.12 print not even where it starts.
 pub(crate) fn zones(text: &str) -> Result<Vec<Zone>> {
-    let mut zones = Vec::new();
-    let mut fields: Option<Fields> = None;
-    for (number, line) in text.lines().enumerate() {
+    let mut found: Vec<Fields> = Vec::new();
+    each_line(FILE, text, |line| {
         if line.starts_with("Node") {
-            if let Some(zone) = fields.take() {
-                zones.extend(zone.finish()?);
-            }
-            let (node, name, _) = zone_of_line(line)
-                .map_err(|why| Error::parse(FILE, format!("line {}: {why}", number + 1)))?;
-            fields = Some(Fields::new(node, name));
-        } else if let Some(fields) = &mut fields {
-            fields
-                .read(line)
-                .map_err(|why| Error::parse(FILE, format!("line {}: {why}", number + 1)))?;
+            let (node, name, _) = zone_of_line(line)?;
+            found.push(Fields {
+                node,
+                name: name.to_owned(),
+                pages: [None; FIELDS.len()],
+            });
+            return Ok(());
         }
-    }
-    if let Some(zone) = fields {
-        zones.extend(zone.finish()?);
-    }
+        let mut words = line.split_whitespace();
+        let (Some(zone), Some(key), Some(word)) = (found.last_mut(), words.next(), words.next())
+        else {
+            return Ok(());
+        };
+        let Some(field) = FIELDS.iter().position(|field| *field == key) else {
+            return Ok(());
+        };
+        let value = word.parse::<u64>();
+        let value = value.map_err(|_| format!("'{word}' is no number of pages"))?;
+        // `count:` has a line for each CPU; of the others there is one.
+        let before = zone.pages[field].filter(|_| key == "count:").unwrap_or(0);
+        zone.pages[field] = Some(before.saturating_add(value));
+        Ok(())
+    })?;
+    let zones: Result<Vec<Option<Zone>>> = found.into_iter().map(Fields::finish).collect();
+    let zones: Vec<Zone> = zones?.into_iter().flatten().collect();
     if zones.is_empty() {
         return Err(Error::parse(FILE, "has no zone with memory"));
     }
     Ok(zones)
 }
 
+/// Words before the numbers. Those of the lists of a CPU end with a colon, as `high:`.
+const FIELDS: [&str; 8] = [
+    "start_pfn:",
+    "spanned",
+    "present",
+    "managed",
+    "min",
+    "low",
+    "high",
+    "count:",
+];
+
 /// A zone's lines as far as they were read.
-#[derive(Default)]
 struct Fields {
     node: u32,
     name: String,
-    start: Option<u64>,
-    spanned: Option<u64>,
-    present: Option<u64>,
-    managed: Option<u64>,
-    min: Option<u64>,
-    low: Option<u64>,
-    high: Option<u64>,
-    per_cpu: Option<u64>,
+    pages: [Option<u64>; FIELDS.len()],
 }
 
 impl Fields {
-    fn new(node: u32, name: &str) -> Fields {
-        Fields {
-            node,
-            name: name.to_owned(),
-            ..Fields::default()
-        }
-    }
-
-    fn read(&mut self, line: &str) -> std::result::Result<(), String> {
-        let mut words = line.split_whitespace();
-        let (Some(key), Some(word)) = (words.next(), words.next()) else {
-            return Ok(());
-        };
-        // Those of the lists of a CPU end with a colon, as `high:`.
-        let field = match key {
-            "spanned" => &mut self.spanned,
-            "present" => &mut self.present,
-            "managed" => &mut self.managed,
-            "min" => &mut self.min,
-            "low" => &mut self.low,
-            "high" => &mut self.high,
-            "start_pfn:" => &mut self.start,
-            "count:" => &mut self.per_cpu,
-            _ => return Ok(()),
-        };
-        let value: u64 = word
-            .parse()
-            .map_err(|_| format!("'{word}' is no number of pages"))?;
-        // A line for each CPU; of the others there is one.
-        let before = field.filter(|_| key == "count:").unwrap_or(0);
-        *field = Some(before.saturating_add(value));
-        Ok(())
-    }
-
     fn finish(self) -> Result<Option<Zone>> {
-        let Fields { node, name, .. } = &self;
-        let zone = format!("node {node}, zone {name}");
-        let need = |field: Option<u64>, what: &str| {
-            field.ok_or_else(|| Error::parse(FILE, format!("{zone} has no '{what}'")))
+        let Fields { node, name, pages } = self;
+        let need = |field: usize| {
+            let what = FIELDS[field].trim_end_matches(':');
+            let lacks = || Error::parse(FILE, format!("node {node}, zone {name} has no '{what}'"));
+            pages[field].ok_or_else(lacks)
         };
-        if need(self.present, "present")? == 0 {
+        if need(2)? == 0 {
             return Ok(None);
         }
         Ok(Some(Zone {
-            node: self.node,
-            start: need(self.start, "start_pfn")?,
-            spanned: need(self.spanned, "spanned")?,
-            present: need(self.present, "present")?,
-            managed: need(self.managed, "managed")?,
-            min: need(self.min, "min")?,
-            low: need(self.low, "low")?,
-            high: need(self.high, "high")?,
-            per_cpu: self.per_cpu,
-            name: self.name,
+            node,
+            start: need(0)?,
+            spanned: need(1)?,
+            present: need(2)?,
+            managed: need(3)?,
+            min: need(4)?,
+            low: need(5)?,
+            high: need(6)?,
+            per_cpu: pages[7],
+            name,
         }))
     }
 }

@@ -15,7 +15,7 @@
 use serde::{Deserialize, Serialize};
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::cgroup::{self, MemoryGroup};
-use stopgap_kernel::holds::{Held, Segment, Way};
+use stopgap_kernel::holds::{Segment, Way};
 use stopgap_kernel::memory::{Advice, MapKind, MapRequest, Mapping};
 use stopgap_kernel::{Error, Result, System, environment};
 
@@ -106,20 +106,6 @@ pub(super) fn base_pages(system: &dyn System, mapping: &Mapping) {
         mapping.range().length(),
         Advice::NoHugePage,
     );
-}
-
-/// Holds a mapping.
-///
-/// # Panics
-/// For `SHM_LOCK`, which holds segments only.
-pub(super) fn hold<'a>(system: &'a dyn System, mapping: &'a Mapping, way: Way) -> Result<Held<'a>> {
-    match way {
-        Way::Mlock => system.mlock(mapping),
-        Way::Vmsplice => system.vmsplice(mapping),
-        Way::IoUring => system.io_uring(mapping),
-        Way::Udmabuf => system.udmabuf(mapping),
-        Way::ShmLock => unreachable!("callers hold segments by themselves"),
-    }
 }
 
 struct Experiment<'a> {
@@ -218,7 +204,7 @@ impl Experiment<'_> {
                 self.timed("take", || system.shm_lock(segment))
             }
             (Mode::Held(way), Memory::Mapped(mapping)) => {
-                self.timed("take", || hold(system, mapping, way))
+                self.timed("take", || system.hold(mapping, way))
             }
         };
         if taken.is_some() || task.mode == Mode::Plain {

@@ -325,9 +325,8 @@ fn run_holding(
     });
     let left = scope.undo();
     let (sample, peak) = outcome?;
-    let sample = sample.map_err(|error| Error::Child {
-        ended: format!("could not carry the load out: {error}"),
-    })?;
+    let sample =
+        sample.map_err(|error| Error::child(format!("could not carry the load out: {error}")))?;
     Ok((sample, peak, left))
 }
 

@@ -7,7 +7,7 @@ use stopgap_kernel::holds::{Held, Segment, Way};
 use stopgap_kernel::memory::{Advice, Mapping};
 use stopgap_kernel::{Result, System};
 
-use super::cost::{base_pages, hold, populate, shared};
+use super::cost::{base_pages, populate, shared};
 use super::parameters::Mode;
 
 /// Objects that [`Mode::ShmChurn`] makes of its set, each a segment.
@@ -69,7 +69,7 @@ impl Set {
     pub(super) fn hold<'a>(&'a self, system: &'a dyn System) -> Result<Vec<Held<'a>>> {
         match self {
             Set::Nothing | Set::Mapped(_, None) | Set::Churned(_) => Ok(Vec::new()),
-            Set::Mapped(mapping, Some(way)) => Ok(vec![hold(system, mapping, *way)?]),
+            Set::Mapped(mapping, Some(way)) => Ok(vec![system.hold(mapping, *way)?]),
             Set::Locked(segments) => segments
                 .iter()
                 .map(|segment| {

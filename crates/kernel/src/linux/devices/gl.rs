@@ -8,8 +8,7 @@ use glow::HasContext;
 use khronos_egl as egl;
 use stopgap_events::units::Bytes;
 
-use super::objects::not_mapped;
-use crate::devices::{Handle, Object, ObjectDevice};
+use crate::devices::{Handle, Object, ObjectDevice, not_mapped};
 use crate::error::{Error, Result};
 use crate::memory::Memory;
 
@@ -107,11 +106,7 @@ impl Gl {
         // SAFETY: the context is current.
         match unsafe { self.gl.get_error() } {
             glow::NO_ERROR => Ok(()),
-            glow::OUT_OF_MEMORY => Err(Error::call(
-                call,
-                on,
-                std::io::Error::from_raw_os_error(libc::ENOMEM),
-            )),
+            glow::OUT_OF_MEMORY => Err(Error::refusal(call, on, libc::ENOMEM)),
             error => Err(Error::unsupported(
                 format!("{call} {on}"),
                 format!("GL error {error:#x}"),
@@ -137,6 +132,10 @@ impl ObjectDevice for Gl {
         self.renderer.clone()
     }
 
+    fn memory(&self) -> &dyn Memory {
+        &super::super::Linux
+    }
+
     fn create(&mut self, length: Bytes) -> Result<Object> {
         let length = length.page_aligned(Bytes(self.page));
         let size =
@@ -149,11 +148,7 @@ impl ObjectDevice for Gl {
             self.gl.buffer_data_size(TARGET, size, glow::STREAM_DRAW);
             name
         };
-        let object = Object {
-            handle: Handle::Gl(name, None),
-            length,
-            mapping: None,
-        };
+        let object = Object::new(Handle::Gl(name, None), length);
         match self.check("glBufferData", length) {
             Ok(()) => Ok(object),
             Err(error) => {

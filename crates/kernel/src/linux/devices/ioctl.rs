@@ -4,7 +4,6 @@
 //! memory that is overwritten; the sizes are checked here too, against the headers'.
 
 use std::ffi::{c_char, c_int, c_ulong};
-use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::ioctl::{Opcode, opcode};
@@ -150,7 +149,7 @@ impl Plain {
 
 fn answer(name: &'static str, on: impl ToString, status: c_int) -> Result<c_int> {
     match status {
-        -1 => Err(Error::call(name, on, io::Error::last_os_error())),
+        -1 => Err(Error::last(name, on)),
         status => Ok(status),
     }
 }

@@ -13,18 +13,19 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use stopgap_events::units::{Bytes, Nanos};
 
+use super::super::wait_for;
 use super::attr::{
     Attr, COMM, COMM_EXEC, CONTEXT_SWITCH, INHERIT, MMAP, MMAP2, TASK, enable, send_to,
 };
 use super::ring::Ring;
 use crate::error::{Error, Result};
-use crate::files::{Files, read_number, read_text};
+use crate::files::{Files, read_text};
 use crate::memory::Memory;
-use crate::switches::PARANOID;
+use crate::switches::open_refused;
 
 /// What is recorded. Forks, ends, names and execs always are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -245,16 +246,8 @@ impl Recorder {
     /// over; a signal may end it early.
     pub fn wait(&self, end: Option<BorrowedFd<'_>>, longest: Nanos) {
         let rings = self.rings.iter().map(|ring| ring.ring.event().as_fd());
-        let mut fds: Vec<PollFd<'_>> = rings
-            .chain(end)
-            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
-            .collect();
-        let longest = rustix::time::Timespec {
-            tv_sec: (longest.0 / 1_000_000_000) as i64,
-            tv_nsec: (longest.0 % 1_000_000_000) as _,
-        };
         // Whatever ends the wait, the caller looks at everything again.
-        let _ = poll(&mut fds, Some(&longest));
+        wait_for(rings.chain(end).map(|fd| (fd, PollFlags::IN)), longest);
     }
 }
 
@@ -296,29 +289,10 @@ fn online<F: Files + ?Sized>(files: &F) -> Result<Vec<u32>> {
     Ok(ranges.into_iter().flatten().collect())
 }
 
-/// The error of a perf_event_open(2) that failed, with what there is to do.
+/// Returns the error of a perf_event_open(2) that failed, with what there is to do.
 fn refused<F: Files + ?Sized>(files: &F, errno: Errno) -> Error {
-    const WHAT: &str = "records of perf";
-    match errno {
-        Errno::ACCESS | Errno::PERM => {
-            let level = read_number::<_, i32>(files, PARANOID);
-            let level = level.map_or(String::new(), |level| {
-                format!(
-                    "; kernel.perf_event_paranoid is {level}: a user's own processes are seen up to \
-                     2, their time in the kernel up to 1"
-                )
-            });
-            Error::unsupported(
-                WHAT,
-                format!("the kernel refuses them ({errno}){level}; CAP_PERFMON may"),
-            )
-        }
-        Errno::NOSYS | Errno::INVAL | Errno::NOENT => Error::unsupported(
-            WHAT,
-            format!("this kernel does not write them ({errno}); they came with Linux 4.3"),
-        ),
-        _ => Error::call("perf_event_open", WHAT, errno),
-    }
+    let up_to = "a user's own processes are seen up to 2, their time in the kernel up to 1; CAP_PERFMON may";
+    open_refused(files, errno.raw_os_error(), "records of perf", up_to)
 }
 
 #[cfg(test)]
