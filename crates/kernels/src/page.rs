@@ -2,7 +2,8 @@
 
 mod flame;
 
-use stopgap_report::html::{OtherAnswer, OtherRecord, Table, escaped};
+use stopgap_report::html::{OtherAnswer, OtherRecord, escaped};
+use stopgap_report::table::Table;
 use stopgap_report::text::plain;
 
 use crate::judge::{Against, Figure, Kernels, Profiled, Word};
@@ -85,7 +86,7 @@ fn section(name: &str, record: &Kernels) -> String {
     }
     let (rows, unknown) = dma::rows(record, |number| called(record, number).to_owned());
     if !rows.is_empty() {
-        let mut table = Table::new(&dma::HEAD);
+        let mut table = Table::of(dma::HEAD);
         table.rows = rows;
         html.push_str("<h3>What buffers took of the IOMMU</h3>");
         html.push_str(&table.html("What buffers took of the IOMMU"));
@@ -93,7 +94,7 @@ fn section(name: &str, record: &Kernels) -> String {
             html.push_str(&format!("<p>Unknown: {}</p>\n", escaped(&why)));
         }
     }
-    let mut table = Table::new(&["what", "why"]);
+    let mut table = Table::new("what | why");
     table.rows = record
         .cannot_tell
         .iter()
@@ -105,14 +106,7 @@ fn section(name: &str, record: &Kernels) -> String {
 }
 
 fn rows(against: &Against) -> String {
-    let mut table = Table::new(&[
-        "workload",
-        "operation",
-        "word",
-        "median change",
-        "mean change",
-        "why",
-    ]);
+    let mut table = Table::new("workload | operation | word | median change | mean change | why");
     let change = |figure: &Option<Figure>| {
         figure.as_ref().map_or_else(
             || "-".to_owned(),
@@ -150,14 +144,7 @@ fn functions(record: &Kernels, against: &Against) -> String {
     of.sort_by(|a, b| b.difference.abs().total_cmp(&a.difference.abs()));
     let some =
         |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"));
-    let mut table = Table::new(&[
-        "workload",
-        "operation",
-        "function",
-        "before",
-        "after",
-        "change",
-    ]);
+    let mut table = Table::new("workload | operation | function | before | after | change");
     for of in of.iter().take(MOST_FUNCTIONS) {
         let change = format!("{:+.2}", of.difference);
         let name = [&of.cell, &of.operation, &of.function].map(Clone::clone);

@@ -4,7 +4,8 @@ pub(crate) mod dma;
 
 use crate::judge::{Against, Cause, Figure, Kernel, Kernels, Row, Word};
 
-use stopgap_report::screen::{Style, plain_table};
+use stopgap_report::Style;
+use stopgap_report::table::{Table, known};
 use stopgap_report::text::{plain, thousands, wrap};
 
 /// Wider lines are not read.
@@ -162,23 +163,11 @@ fn one(record: &Kernels, against: &Against, style: Style) -> String {
         2,
     ));
     text.push('\n');
-    let rows = against.rows.iter().map(row).collect();
-    text.push_str(&plain_table(
-        &[
-            "guest instructions of",
-            &before,
-            &after,
-            "change",
-            "%",
-            "spread",
-            "modes",
-            "word",
-        ],
-        rows,
-        &[false, true, true, true, true, true, true],
-        false,
-        style,
+    let mut table = Table::new(&format!(
+        "guest instructions of | >{before} | >{after} | >change | >% | >spread | >modes | word"
     ));
+    table.rows = against.rows.iter().map(row).collect();
+    text.push_str(&table.text(style));
     // What a word needs to be understood stands once, not in every row.
     let mut whys: Vec<(&str, Vec<String>)> = Vec::new();
     for row in against.rows.iter().filter(|row| !row.why.is_empty()) {
@@ -319,31 +308,18 @@ fn functions(record: &Kernels, against: &Against, style: Style) -> String {
         return String::new();
     }
     of.sort_by(|a, b| b.difference.abs().total_cmp(&a.difference.abs()));
-    let some = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.1}"));
-    let rows = of.iter().take(FUNCTIONS).map(|of| {
-        vec![
-            plain(&format!("{} {}", of.cell, of.operation)),
-            plain(&of.function),
-            some(of.before),
-            some(of.after),
-            signed(of.difference, |value| format!("{value:.1}")),
-        ]
-    });
     let (before, after) = (letter(against.before), letter(against.after));
-    let mut text = String::from("\n");
-    text.push_str(&plain_table(
-        &[
-            "mean guest instructions of",
-            "function",
-            &before,
-            &after,
-            "change",
-        ],
-        rows.collect(),
-        &[false, false, true, true, true],
-        false,
-        style,
+    let mut table = Table::new(&format!(
+        "mean guest instructions of | function | >{before} | >{after} | >change"
     ));
+    for of in of.iter().take(FUNCTIONS) {
+        let [before, after] =
+            [of.before, of.after].map(|value| known(value.map(|value| format!("{value:.1}"))));
+        let change = signed(of.difference, |value| format!("{value:.1}"));
+        let name = format!("{} {}", of.cell, of.operation);
+        table.row(&[&name, &of.function, &before, &after, &change]);
+    }
+    let mut text = format!("\n{}", table.text(style));
     if let Some(more) = more(of.len(), FUNCTIONS) {
         text.push_str(&format!("  {more} in the record\n"));
     }
@@ -356,18 +332,11 @@ fn for_dma(record: &Kernels, style: Style) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let rows = rows
-        .into_iter()
-        .map(|row| row.iter().map(|cell| plain(cell)).collect());
-    let right = [false, false, false, true, true, false];
-    let mut text = String::from("\n");
-    text.push_str(&plain_table(
-        &dma::HEAD,
-        rows.collect(),
-        &right,
-        false,
-        style,
-    ));
+    let right = [false, false, false, true, true, false].map(|right| if right { ">" } else { "" });
+    let heads = right.iter().zip(dma::HEAD);
+    let mut table = Table::of(heads.map(|(right, head)| format!("{right}{head}")));
+    table.rows = rows;
+    let mut text = format!("\n{}", table.text(style));
     for why in unknown {
         text.push_str(&wrap(&plain(&format!("  unknown: {why}")), style.width, 2));
     }
@@ -379,8 +348,15 @@ fn all(record: &Kernels, style: Style) -> String {
     let Some(first) = record.against.first() else {
         return String::new();
     };
-    let rows = first.rows.iter().map(|row| {
-        let mut cells = vec![plain(&row.name())];
+    let letters = (0..record.kernels.len()).map(letter);
+    let heads = letters.map(|letter| format!(">{letter}"));
+    let mut table = Table::of(
+        ["median guest instructions".to_owned()]
+            .into_iter()
+            .chain(heads),
+    );
+    table.rows.extend(first.rows.iter().map(|row| {
+        let mut cells = vec![row.name()];
         for number in 0..record.kernels.len() {
             let of = record
                 .against
@@ -405,13 +381,8 @@ fn all(record: &Kernels, style: Style) -> String {
             });
         }
         cells
-    });
-    let mut head = vec!["median guest instructions".to_owned()];
-    head.extend((0..record.kernels.len()).map(letter));
-    let head: Vec<&str> = head.iter().map(|word| &**word).collect();
-    let mut right = vec![true; head.len()];
-    right[0] = false;
-    plain_table(&head, rows.collect(), &right, false, style)
+    }));
+    table.text(style)
 }
 
 #[cfg(test)]

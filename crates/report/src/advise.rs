@@ -1,128 +1,100 @@
 //! Advice, for people: the sentence, the policies by what a buffer's life costs, and what would change
 //! the choice.
 
+use stopgap_stats::advise::Advise;
 use stopgap_stats::advise::rule::AS_GOOD;
 use stopgap_stats::advise::sentence::{by_passes, change, passes};
-use stopgap_stats::advise::{Advice, Advise};
 
-use crate::replay::chunks::{assumptions, failing, named, nothing_built, scene, time};
-use crate::screen::{Style, plain_table};
-use crate::text::{plain, wrap};
+use crate::replay::chunks::{add_nothing_built, assumptions, failing, percent_of, scene, time};
+use crate::table::{Screen, Style, Table, join, or};
 
-/// The whole record.
+/// Returns the text of the whole record.
 #[must_use]
 pub fn screen(advise: &Advise, style: Style) -> String {
-    let advice = &advise.advice;
-    let mut text = wrap(&plain(&advice.verdict.text), style.width, 2);
+    let mut screen = Screen::new(style);
+    screen.say(&advise.advice.verdict.text);
     if let Some(row) = advise.rows.first() {
-        text.push_str(&wrap(&scene(row, &advise.chunks), style.width, 2));
+        screen.say(scene(row, &advise.chunks));
     }
-    text.push('\n');
-    text.push_str(&candidates(advise, style));
-    if !advice.variants.is_empty() {
-        text.push('\n');
-        text.push_str(&variants(advise, style));
+    screen.add("\n");
+    screen.wrapped_table(&candidates(advise));
+    if !advise.advice.variants.is_empty() {
+        screen.add("\n");
+        screen.wrapped_table(&variants(advise));
     }
-    text.push('\n');
-    text.push_str(&legend(advise, style));
-    text
+    screen.add("\n");
+    screen.say_by(0, legend(advise));
+    screen.finish()
 }
 
-fn candidates(advise: &Advise, style: Style) -> String {
-    let Advice {
-        candidates,
-        passes: over,
-        ..
-    } = &advise.advice;
+fn candidates(advise: &Advise) -> Table {
     let others = advise.rows.first().map_or(&[][..], |row| &row.bystanders);
-    let mut head = vec![
-        "policy".to_owned(),
-        "to build".to_owned(),
-        "walks a pass".to_owned(),
-        passes(*over),
-    ];
-    head.extend(others.iter().map(|other| format!("{} %", named(other))));
-    head.push(String::new());
-    let mut cells: Vec<Vec<String>> = candidates
-        .iter()
-        .map(|one| {
-            let mut cells = vec![
-                plain(&one.policy),
-                time(one.build_ms),
-                time(one.pass_ms),
-                time(one.life_ms),
-            ];
-            let row = advise.rows.iter().find(|row| row.policy == one.policy);
-            cells.extend(row.iter().flat_map(|row| &row.bystanders).map(failing));
-            cells.push(
-                one.set_aside
-                    .as_ref()
-                    .map_or_else(String::new, |why| format!("no: {}", plain(why))),
-            );
-            cells
-        })
-        .collect();
+    let passes = passes(advise.advice.passes);
+    let head = ["to build".to_owned(), "walks a pass".to_owned(), passes].into_iter();
+    let head = head
+        .chain(others.iter().map(percent_of))
+        .map(|head| format!(">{head}"));
+    let head = ["policy".to_owned()]
+        .into_iter()
+        .chain(head)
+        .chain([String::new()]);
+    let mut table = Table::of(head);
+    for one in &advise.advice.candidates {
+        let mut cells = vec![one.policy.clone()];
+        cells.extend([one.build_ms, one.pass_ms, one.life_ms].map(time));
+        let row = advise.rows.iter().find(|row| row.policy == one.policy);
+        cells.extend(row.iter().flat_map(|row| &row.bystanders).map(failing));
+        cells.push(or(
+            "",
+            one.set_aside.as_ref().map(|why| format!("no: {why}")),
+        ));
+        table.rows.push(cells);
+    }
     if !others.is_empty() {
-        cells.push(nothing_built(&advise.chunks, 4, head.len()));
+        add_nothing_built(&mut table, &advise.chunks, 4);
     }
-    let head: Vec<&str> = head.iter().map(String::as_str).collect();
-    let last = head.len() - 1;
-    let right: Vec<bool> = (0..=last)
-        .map(|column| (1..last).contains(&column))
-        .collect();
-    plain_table(&head, cells, &right, true, style)
+    table
 }
 
-fn variants(advise: &Advise, style: Style) -> String {
-    let head = ["were it otherwise", "use", "advice", "by passes"];
-    let cells = advise.advice.variants.iter().map(|variant| {
-        vec![
-            plain(&change(variant)),
-            plain(&variant.policy),
-            if variant.holds {
-                "stands"
-            } else {
-                "OVERTURNED"
-            }
-            .to_owned(),
-            plain(&by_passes(&variant.stretches)),
-        ]
-    });
-    plain_table(&head, cells.collect(), &[], true, style)
+fn variants(advise: &Advise) -> Table {
+    let mut table = Table::new("were it otherwise | use | advice | by passes");
+    for variant in &advise.advice.variants {
+        let word = if variant.holds {
+            "stands"
+        } else {
+            "OVERTURNED"
+        };
+        let (change, by_passes) = (change(variant), by_passes(&variant.stretches));
+        table.row(&[&change, &variant.policy, &word, &by_passes]);
+    }
+    table
 }
 
-fn legend(advise: &Advise, style: Style) -> String {
+fn legend(advise: &Advise) -> String {
     let others = advise.rows.first().map_or(&[][..], |row| &row.bystanders);
-    let names: Vec<String> = others
-        .iter()
-        .map(|other| format!("{} %", named(other)))
-        .collect();
-    let others = if names.is_empty() {
-        String::new()
-    } else {
-        format!(
+    let others = match others {
+        [] => String::new(),
+        others => format!(
             " {}: failures in 100 tries of others at that order, (nothing): without any buffer; a policy beside which \
              they fail clearly more often than that is not used.",
-            names.join(", ")
-        )
+            join(others.iter().map(percent_of), ", ")
+        ),
     };
-    let mut text = format!(
+    let interrupted = match advise.interrupted {
+        true => ". Interrupted: not every policy was compared, and the last may be cut short",
+        false => "",
+    };
+    format!(
         "A buffer's life: to build it, and the page-table walks of all passes over it ({}). Up to {:.0} % more than the \
          least is as good; of what is as good, that is used which would try least were no two free pages adjacent, by \
          passes and under each assumption too. stands: what is advised costs at most {:.0} % more than the least \
-         then.{others} Modelled, not measured; assumed: {}. seed {}",
+         then.{others} Modelled, not measured; assumed: {}. seed {}{interrupted}",
         advise.chunks.access.join(", "),
         AS_GOOD * 100.0,
         2.0 * AS_GOOD * 100.0,
         assumptions(&advise.chunks),
         advise.seed
-    );
-    if advise.interrupted {
-        text.push_str(
-            ". Interrupted: not every policy was compared, and the last may be cut short",
-        );
-    }
-    wrap(&text, style.width, 0)
+    )
 }
 
 #[cfg(test)]

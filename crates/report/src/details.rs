@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_stats::histogram::Histogram;
-use stopgap_stats::quantile::{label, quantile};
+use stopgap_stats::quantile::{label, low_median, quantile};
 use stopgap_stats::record::{Answer, Parameter, Series};
 
 use crate::fix;
-use crate::screen::{Style, plain_table};
-use crate::text::{number, plain, thousands, wrap};
+use crate::table::{Screen, Style, Table, UNKNOWN, join, known, or};
+use crate::text::{figure, thousands};
 
 /// Tail quantiles that a latency's row shows.
 const TAILS: [f64; 2] = [0.99, 0.999];
@@ -22,72 +22,57 @@ const EVIDENCE: usize = 12;
 /// Pieces of advice that are printed.
 const ADVICE: usize = 4;
 
-/// Stands where there are too few samples for a quantile.
-const TOO_FEW: &str = "-";
-
-/// The text of an answer.
+/// Returns the text of an answer.
 #[must_use]
 pub fn answer(answer: &Answer, style: Style) -> String {
-    let verdict = format!("{}: {}", answer.question, plain(&answer.verdict.text));
-    let mut text = wrap(&verdict, style.width, 2);
+    let mut screen = Screen::new(style);
+    screen.say(format!("{}: {}", answer.question, answer.verdict.text));
     for evidence in answer.evidence.iter().take(EVIDENCE) {
-        text.push_str(&wrap(&format!("  {}", plain(evidence)), style.width, 2));
+        screen.say(format!("  {evidence}"));
     }
     if answer.evidence.len() > EVIDENCE {
         let more = answer.evidence.len() - EVIDENCE;
-        text.push_str(&format!("  and {more} more in the record\n"));
+        screen.line(format!("  and {more} more in the record"));
     }
     for fix in answer.fixes.iter().take(ADVICE) {
-        text.push_str(&wrap(&format!("  {}", fix::sentence(fix)), style.width, 2));
+        screen.say(format!("  {}", fix::sentence(fix)));
     }
     for advice in answer.advice.iter().take(ADVICE) {
-        text.push_str(&wrap(&format!("  try: {}", plain(advice)), style.width, 2));
+        screen.say(format!("  try: {advice}"));
     }
-    let (none, some): (Vec<_>, Vec<_>) = groups(&answer.series)
-        .into_iter()
-        .partition(|group| counted_nothing(group));
+    let groups = groups(&answer.series);
+    let (none, some): (Vec<_>, Vec<_>) =
+        groups.into_iter().partition(|group| counted_nothing(group));
     for group in some {
-        text.push('\n');
-        text.push_str(&table(&group, style));
+        screen.add("\n");
+        say_group(&group, &mut screen);
     }
     if !none.is_empty() {
-        let names: Vec<String> = none.iter().map(|group| plain(&group[0].name)).collect();
-        text.push('\n');
-        text.push_str(&wrap(
-            &format!("0 throughout: {}", names.join(", ")),
-            style.width,
-            2,
-        ));
+        let names = join(none.iter().map(|group| &group[0].name), ", ");
+        screen.add("\n");
+        screen.say(format!("0 throughout: {names}"));
     }
     if !answer.series.is_empty() {
-        text.push_str(
-            "\nleast, middle, most: of the runs' figures; p99 and above: of all samples, - where n is \
-             too small.\n",
+        screen.add(
+            "\nleast, middle, most: of the runs' figures; p99 and above: of all samples, - where n is too small.\n",
         );
     }
     if !answer.losses.is_empty() {
-        let losses: Vec<String> = answer
-            .losses
-            .iter()
-            .map(|loss| format!("{} {}", plain(&loss.name), thousands(loss.value)))
-            .collect();
-        text.push_str(&format!("lost: {}\n", losses.join(", ")));
+        let losses = answer.losses.iter();
+        let losses = losses.map(|loss| format!("{} {}", loss.name, thousands(loss.value)));
+        screen.line(format!("lost: {}", join(losses, ", ")));
     }
-    for missing in &answer.missing {
-        let unknown = format!("unknown: {}: {}", plain(&missing.what), plain(&missing.why));
-        text.push_str(&wrap(&unknown, style.width, 2));
-    }
-    text
+    screen.unknown(&answer.missing);
+    screen.finish()
 }
 
-/// Series of the same quantity, in the order in which it first comes.
+/// Returns series of the same quantity, in the order in which it first comes.
 fn groups(series: &[Series]) -> Vec<Vec<&Series>> {
     let mut groups: Vec<Vec<&Series>> = Vec::new();
     for one in series {
-        let same = groups
-            .iter_mut()
-            .find(|group| group[0].name == one.name && group[0].unit == one.unit);
-        match same {
+        let same =
+            |group: &&mut Vec<&Series>| (&group[0].name, &group[0].unit) == (&one.name, &one.unit);
+        match groups.iter_mut().find(same) {
             Some(group) => group.push(one),
             None => groups.push(vec![one]),
         }
@@ -95,7 +80,7 @@ fn groups(series: &[Series]) -> Vec<Vec<&Series>> {
     groups
 }
 
-/// Whether a group is a count a buffer that was measured everywhere and was 0 everywhere.
+/// Returns whether a group is a count per buffer that was measured everywhere and was 0 everywhere.
 fn counted_nothing(group: &[&Series]) -> bool {
     group.iter().all(|series| {
         let mut blocks = series.blocks.iter();
@@ -104,65 +89,80 @@ fn counted_nothing(group: &[&Series]) -> bool {
     })
 }
 
-/// The table of one quantity. A parameter that all its series share stands in the title.
-fn table(group: &[&Series], style: Style) -> String {
-    let keys: BTreeSet<&str> = group
+/// Adds the table of one quantity. A parameter that all its series share stands in the title.
+fn say_group(group: &[&Series], screen: &mut Screen) {
+    let keys: BTreeSet<&String> = group
         .iter()
-        .flat_map(|series| series.parameters.keys().map(String::as_str))
+        .flat_map(|series| series.parameters.keys())
         .collect();
-    let same = |key: &&&str| {
-        let first = group[0].parameters.get(**key);
+    let first = group[0];
+    let same = |key: &&String| {
+        let value = first.parameters.get(*key);
         group
             .iter()
-            .all(|series| series.parameters.get(**key) == first)
+            .all(|series| series.parameters.get(*key) == value)
     };
-    let (shared, own): (Vec<&str>, Vec<&str>) = keys.iter().partition(same);
-
-    let mut title = format!("{}, {}", plain(&group[0].name), plain(&group[0].unit));
+    let (shared, own): (Vec<&String>, Vec<&String>) = keys.into_iter().partition(same);
+    let mut title = format!("{}, {}", first.name, first.unit);
     for key in shared {
-        if let Some(value) = group[0].parameters.get(key) {
-            title.push_str(&format!(", {} {}", plain(key), word(value)));
-        }
+        title += &or(
+            "",
+            first
+                .parameters
+                .get(key)
+                .map(|value| format!(", {key} {}", word(value))),
+        );
     }
+    screen.line(title);
 
     let mut sorted = group.to_vec();
     sorted.sort_by(|a, b| compare(a, b, &own));
     let (failed, measured): (Vec<&Series>, Vec<&Series>) = sorted
         .into_iter()
         .partition(|series| series.error.is_some());
-
-    let latencies: Vec<Histogram> = measured.iter().map(|series| series.pooled()).collect();
-    let latency = latencies.iter().any(|all| !all.is_empty());
+    let pooled: Vec<Histogram> = measured.iter().map(|series| series.pooled()).collect();
     // A tail that no series has samples enough for is left out.
-    let tails: Vec<f64> = TAILS
-        .into_iter()
-        .filter(|&q| latencies.iter().any(|all| quantile(all, q).is_ok()))
-        .collect();
-    let labels: Vec<String> = tails.iter().map(|&q| label(q)).collect();
-    let mut head = own.clone();
-    head.extend(["runs", "samples", "least", "middle", "most"]);
-    if latency {
-        head.extend(labels.iter().map(String::as_str));
-        head.push("max");
+    let mut tails = TAILS.to_vec();
+    tails.retain(|&q| pooled.iter().any(|all| quantile(all, q).is_ok()));
+    let mut head: Vec<String> = own.iter().copied().cloned().collect();
+    head.extend([">runs", ">samples", ">least", ">middle", ">most"].map(str::to_owned));
+    if pooled.iter().any(|all| !all.is_empty()) {
+        head.extend(tails.iter().map(|&q| format!(">{}", label(q))));
+        head.push(">max".to_owned());
     }
-    let right: Vec<bool> = (0..head.len()).map(|column| column >= own.len()).collect();
-    let mut text = format!("{title}\n");
-    if !measured.is_empty() {
-        let rows = measured.iter().map(|series| row(series, &own, &tails));
-        text.push_str(&plain_table(&head, rows.collect(), &right, false, style));
+    let mut table = Table::of(head);
+    for (series, pooled) in measured.iter().zip(&pooled) {
+        let figures = || series.blocks.iter().map(|block| block.value);
+        let samples: u64 = series.blocks.iter().map(|block| block.samples).sum();
+        let ends = [
+            figures().min_by(f64::total_cmp),
+            low_median(figures().collect()),
+            figures().max_by(f64::total_cmp),
+        ];
+        let mut cells: Vec<String> = own.iter().map(|key| cell(series, key)).collect();
+        cells.extend([series.blocks.len().to_string(), thousands(samples)]);
+        cells.extend(ends.map(|end| or("", end.map(|value| figure(value, &series.unit)))));
+        cells.extend(
+            tails
+                .iter()
+                .map(|&q| known(quantile(pooled, q).ok().map(Nanos))),
+        );
+        cells.extend(pooled.max().map(|ns| Nanos(ns).to_string()));
+        table.rows.push(cells);
     }
+    screen.table_of_some(&table);
     for series in failed {
-        let names: Vec<String> = own.iter().map(|key| cell(series, key)).collect();
+        let names = join(own.iter().map(|key| cell(series, key)), " ");
         let error = series.error.as_deref().unwrap_or_default();
-        text.push_str(&format!("{}: {}\n", names.join(" "), plain(error)));
+        screen.line(format!("{names}: {error}"));
     }
-    text
 }
 
+/// Returns a parameter's value in words.
 pub(crate) fn word(value: &Parameter) -> String {
     match value {
         Parameter::Number(number) => thousands(*number),
-        Parameter::Word(word) => plain(word),
+        Parameter::Word(word) => word.clone(),
     }
 }
 
@@ -170,61 +170,26 @@ fn cell(series: &Series, key: &str) -> String {
     series
         .parameters
         .get(key)
-        .map_or_else(|| "-".to_owned(), word)
+        .map_or_else(|| UNKNOWN.to_owned(), word)
 }
 
-/// By parameter; numbers, sizes and durations by value.
-pub(crate) fn compare(a: &Series, b: &Series, keys: &[&str]) -> Ordering {
+/// Compares series by the parameters `keys`: numbers, sizes and durations by value.
+pub(crate) fn compare(a: &Series, b: &Series, keys: &[impl AsRef<str>]) -> Ordering {
     let value = |series: &Series, key: &str| match series.parameters.get(key) {
         None => (0, String::new()),
         Some(Parameter::Number(number)) => (*number, String::new()),
         Some(Parameter::Word(word)) => {
             let size = word.parse::<Bytes>().map(|size| size.0);
-            let time = word.parse::<Nanos>().map(|time| time.0);
-            match size.or(time) {
+            match size.or(word.parse::<Nanos>().map(|time| time.0)) {
                 Ok(quantity) => (quantity, String::new()),
                 Err(_) => (0, word.clone()),
             }
         }
     };
-    keys.iter()
-        .map(|key| value(a, key).cmp(&value(b, key)))
-        .find(|order| order.is_ne())
-        .unwrap_or(Ordering::Equal)
-}
-
-/// A figure in its unit: times in the unit that suits each.
-pub(crate) fn figure(value: f64, unit: &str) -> String {
-    if unit == "ns" && value >= 100.0 {
-        Nanos(value.round() as u64).to_string()
-    } else {
-        number(value)
-    }
-}
-
-fn row(series: &Series, own: &[&str], tails: &[f64]) -> Vec<String> {
-    let mut cells: Vec<String> = own.iter().map(|key| cell(series, key)).collect();
-    let mut figures: Vec<f64> = series.blocks.iter().map(|block| block.value).collect();
-    figures.sort_by(f64::total_cmp);
-    let samples: u64 = series.blocks.iter().map(|block| block.samples).sum();
-    let at = |index: usize| {
-        figures
-            .get(index)
-            .map_or_else(String::new, |&value| figure(value, &series.unit))
-    };
-    cells.extend([
-        figures.len().to_string(),
-        thousands(samples),
-        at(0),
-        at(figures.len().saturating_sub(1) / 2),
-        at(figures.len().saturating_sub(1)),
-    ]);
-    let pooled = series.pooled();
-    cells.extend(tails.iter().map(|&q| {
-        quantile(&pooled, q).map_or_else(|_| TOO_FEW.to_owned(), |ns| Nanos(ns).to_string())
-    }));
-    cells.extend(pooled.max().map(|ns| Nanos(ns).to_string()));
-    cells
+    let orders = keys
+        .iter()
+        .map(|key| value(a, key.as_ref()).cmp(&value(b, key.as_ref())));
+    orders.fold(Ordering::Equal, Ordering::then)
 }
 
 #[cfg(test)]
@@ -272,7 +237,9 @@ mod tests {
             width: 100,
             colour: false,
         };
-        let text = table(&groups[0], style);
+        let mut screen = Screen::new(style);
+        say_group(&groups[0], &mut screen);
+        let text = screen.finish();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "take, ns, block 2M");
         assert!(lines[1].starts_with("size"), "{text}");

@@ -2,36 +2,29 @@
 
 use stopgap_events::machine::{Check, CheckState, Environment};
 
-use crate::screen::{Style, environment_line, plain_table};
-use crate::text::plain;
+use crate::screen::environment_line;
+use crate::table::{Screen, Style, Table};
 
-/// One row a check; what is lost and what would help stand under what was found.
+/// Returns a row for each check. Below what was found stand what is lost by it and what would help.
 #[must_use]
 pub fn screen(environment: &Environment, checks: &[Check], style: Style) -> String {
-    let rows = checks
-        .iter()
-        .map(|check| {
-            let state = match check.state {
-                CheckState::Ok => "ok",
-                CheckState::Limited => "limited",
-                CheckState::Absent => "absent",
-                CheckState::Unknown => "unknown",
-            };
-            let mut said = vec![plain(&check.found)];
-            if check.state != CheckState::Ok {
-                let more = [("costs", &check.costs), ("try", &check.advice)];
-                said.extend(
-                    more.into_iter()
-                        .filter(|(_, text)| !text.is_empty())
-                        .map(|(name, text)| format!("{name}: {}", plain(text))),
-                );
+    let mut table = Table::new("what | state | found");
+    for check in checks {
+        let state = match check.state {
+            CheckState::Ok => "ok",
+            CheckState::Limited => "limited",
+            CheckState::Absent => "absent",
+            CheckState::Unknown => "unknown",
+        };
+        table.row(&[&check.what, &state, &check.found]);
+        for (name, text) in [("costs", &check.costs), ("try", &check.advice)] {
+            if check.state != CheckState::Ok && !text.is_empty() {
+                table.row(&[&"", &"", &format!("{name}: {text}")]);
             }
-            vec![plain(&check.what), state.to_owned(), said.join("\n")]
-        })
-        .collect();
-    format!(
-        "{}{}",
-        environment_line(environment, style),
-        plain_table(&["what", "state", "found"], rows, &[], true, style)
-    )
+        }
+    }
+    let mut screen = Screen::new(style);
+    screen.add(&environment_line(environment, style));
+    screen.wrapped_table(&table);
+    screen.finish()
 }

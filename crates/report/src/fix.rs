@@ -3,55 +3,50 @@
 use stopgap_stats::fix::Fix;
 use stopgap_stats::verdict::figure_text;
 
-use crate::text::{number, plain};
+use crate::text::number;
 
-/// Few words for a narrow column: `arena 84x less`. `arena ?` where nothing is proven, empty where it was not tried.
-pub(crate) fn short(fix: &Fix) -> String {
-    let name = plain(&fix.name);
+/// Returns few words for a narrow column: `arena 84x less`. `arena ?` where nothing is proven, empty where it was not tried.
+fn short(fix: &Fix) -> String {
+    let name = &fix.name;
     match (fix.helps(), &fix.factor) {
-        (Some(true), Some(factor)) => format!("{name} {} less", times(factor.value)),
-        (Some(false), Some(factor)) => format!("{name} {} more", times(1.0 / factor.value)),
+        (Some(true), Some(factor)) => format!("{name} {}x less", number(factor.value)),
+        (Some(false), Some(factor)) => format!("{name} {}x more", number(1.0 / factor.value)),
         (_, Some(_)) => format!("{name} ?"),
         (_, None) => String::new(),
     }
 }
 
-/// [`short`] of the fix that leads: the first that is proven to help, else the first.
+/// Returns [`short`] of the first fix that is proven to help, else of the first.
 pub(crate) fn lead(fixes: &[Fix]) -> String {
     let helps = fixes.iter().find(|fix| fix.helps() == Some(true));
     helps.or(fixes.first()).map(short).unwrap_or_default()
 }
 
-fn times(factor: f64) -> String {
-    format!("{}x", number(factor))
-}
-
-/// One sentence: what was measured without and with it, and what it costs; or why it was not tried.
+/// Returns a sentence: what was measured without and with the fix, and what it costs; or why it was not tried.
 pub(crate) fn sentence(fix: &Fix) -> String {
-    let name = plain(&fix.name);
+    let name = &fix.name;
     let (Some(before), Some(after)) = (fix.before, fix.after) else {
         let why = fix.why.as_deref().unwrap_or("unknown why");
-        return format!("fix {name}: not tried: {}", plain(why));
+        return format!("fix {name}: not tried: {why}");
     };
     let mut text = format!("fix {name}: {} -> {}", number(before), number(after));
     for word in [&fix.unit, &fix.what] {
         if !word.is_empty() {
-            text.push_str(&format!(" {}", plain(word)));
+            text += &format!(" {word}");
         }
     }
     match (&fix.factor, &fix.why) {
-        (Some(factor), _) => text.push_str(&format!(", {}", figure_text(factor))),
-        (None, Some(why)) => text.push_str(&format!(" ({})", plain(why))),
+        (Some(factor), _) => text += &format!(", {}", figure_text(factor)),
+        (None, Some(why)) => text += &format!(" ({why})"),
         (None, None) => {}
     }
     if fix.factor.is_some() && fix.helps().is_none() {
-        text.push_str(": no difference proven");
+        text += ": no difference proven";
     }
-    if !fix.but.is_empty() {
-        text.push_str(&format!("; {}", plain(&fix.but)));
-    }
-    if !fix.command.is_empty() {
-        text.push_str(&format!("; {}", plain(&fix.command)));
+    for more in [&fix.but, &fix.command] {
+        if !more.is_empty() {
+            text += &format!("; {more}");
+        }
     }
     text
 }

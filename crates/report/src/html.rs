@@ -3,7 +3,7 @@
 //! The verdicts come first, in words; then a section a question, a replay, a trace or a comparison with the pictures that
 //! a person of its field looks at, each with its figures as a table; then the machines and in what they differ, what could
 //! not be measured, and the command lines that made it. All text of records is shown and never obeyed. Pictures are inline
-//! SVG by `plotters`; the style sheet gives them the colours of light or dark paper.
+//! SVG; the style sheet gives them the colours of light or dark paper.
 //!
 //! Several runs of one question are shown together, by *side*: a machine in one state of its settings.
 
@@ -23,6 +23,8 @@ mod side;
 mod stack;
 mod write;
 
+use std::collections::BTreeSet;
+
 use stopgap_events::machine::Missing;
 use stopgap_events::question::Question;
 use stopgap_stats::compare::{self, Comparison};
@@ -32,11 +34,13 @@ use stopgap_stats::replay::Replay;
 use stopgap_stats::verdict::Word;
 
 use crate::fix;
+use crate::table::join;
+use crate::text::{command_line, count};
 
 use side::{Side, sides};
-use write::{attribute, list};
+use write::{Section, list, more};
 
-pub use write::{Table, escaped};
+pub use write::escaped;
 
 /// A record of any kind that a report can be made of.
 #[derive(Debug, Clone)]
@@ -93,24 +97,14 @@ pub struct Source {
 }
 
 impl Document {
-    /// The command line that made it.
-    fn command(&self) -> &[String] {
+    /// Returns the command line that made it, the seed of its random choices where it made any, and the version that wrote it.
+    fn origin(&self) -> (&[String], Option<u64>, &str) {
         match self {
-            Document::Run(run) => &run.command,
-            Document::Replay(replay) => &replay.command,
-            Document::Explain(explain) => &explain.command,
-            Document::Compare(comparison) => &comparison.command,
-            Document::Other(other) => &other.command,
-        }
-    }
-
-    /// Seed of its random choices, where it made any.
-    fn seed(&self) -> Option<u64> {
-        match self {
-            Document::Run(run) => Some(run.seed),
-            Document::Replay(replay) => Some(replay.seed),
-            Document::Explain(_) | Document::Other(_) => None,
-            Document::Compare(comparison) => Some(comparison.seed),
+            Document::Run(it) => (&it.command, Some(it.seed), &it.version),
+            Document::Replay(it) => (&it.command, Some(it.seed), &it.version),
+            Document::Explain(it) => (&it.command, None, &it.version),
+            Document::Compare(it) => (&it.command, Some(it.seed), &it.version),
+            Document::Other(it) => (&it.command, None, &it.version),
         }
     }
 }
@@ -119,73 +113,24 @@ impl Document {
 const POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
-/// The page. Its size is bounded by what pictures and tables show, some hundred KiB a question, whatever the records'.
+/// Returns the page. Its size is bounded by what pictures and tables show, some hundred KiB a question, whatever the records'.
 #[must_use]
 pub fn page(sources: &[Source]) -> String {
-    let runs: Vec<(&str, &Run)> = sources
-        .iter()
-        .filter_map(|source| match &source.document {
-            Document::Run(run) => Some((source.name.as_str(), run.as_ref())),
-            _ => None,
-        })
-        .collect();
-    let sides = sides(&runs);
-    let mut sections: Vec<(String, String, String)> = Vec::new();
-    for (index, source) in sources.iter().enumerate() {
-        let id = format!("record-{index}");
-        let (link, html) = match &source.document {
-            Document::Compare(it) => (
-                called(it),
-                compared::section(&id, &source.name, it, sources.len() == 1),
-            ),
-            Document::Other(it) => (
-                it.kind.to_owned(),
-                format!("<section id=\"{id}\">{}</section>\n", it.html),
-            ),
-            _ => continue,
-        };
-        sections.push((id, link, html));
-    }
-    for &question in Question::ALL {
-        if let Some(html) = questions::section(question, &sides) {
-            sections.push((question.to_string(), question.to_string(), html));
-        }
-    }
-    for (index, source) in sources.iter().enumerate() {
-        let id = format!("record-{index}");
-        let (link, html) = match &source.document {
-            Document::Replay(it) => (
-                format!("what if, {}", it.question),
-                replays::section(&id, &source.name, it),
-            ),
-            Document::Explain(it) => (
-                "trace".to_owned(),
-                explained::section(&id, &source.name, it),
-            ),
-            Document::Run(_) | Document::Compare(_) | Document::Other(_) => continue,
-        };
-        sections.push((id, link, html));
-    }
-    let machine = environment::section(&sides);
-    if !machine.is_empty() {
-        sections.push(("environment".to_owned(), "environment".to_owned(), machine));
-    }
-    let missing = environment::missing(sources);
-    sections.push(("missing".to_owned(), "not measured".to_owned(), missing));
-    sections.push(("again".to_owned(), "reproduce".to_owned(), again(sources)));
-
+    let runs = sources.iter().filter_map(|source| match &source.document {
+        Document::Run(run) => Some((&*source.name, &**run)),
+        _ => None,
+    });
+    let sides = sides(&runs.collect::<Vec<_>>());
     let title = title(&sides, sources);
-    let links: String = sections
-        .iter()
-        .map(|(id, link, _)| {
-            format!(
-                "<li><a href=\"#{}\">{}</a></li>\n",
-                attribute(id),
-                escaped(link)
-            )
-        })
-        .collect();
-    let body: String = sections.iter().map(|(_, _, html)| html.as_str()).collect();
+    let (mut links, mut body) = (String::new(), String::new());
+    for (id, link, html) in sections(sources, &sides) {
+        links += &format!(
+            "<li><a href=\"#{}\">{}</a></li>\n",
+            escaped(&id),
+            escaped(&link)
+        );
+        body += &html;
+    }
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
@@ -201,11 +146,51 @@ pub fn page(sources: &[Source]) -> String {
     )
 }
 
+/// Returns the sections in the order of the page: id, what a link to it says, and HTML. What was asked of several runs together
+/// leads.
+fn sections(sources: &[Source], sides: &[Side<'_>]) -> Vec<(String, String, String)> {
+    let (mut first, mut last) = (Vec::new(), Vec::new());
+    for (index, Source { name, document }) in sources.iter().enumerate() {
+        let id = format!("record-{index}");
+        match document {
+            Document::Run(_) => {}
+            Document::Compare(it) => {
+                let html = compared::section(&id, name, it, sources.len() == 1);
+                first.push((id, called(it), html));
+            }
+            Document::Other(it) => {
+                let html = format!("<section id=\"{id}\">{}</section>\n", it.html);
+                first.push((id, it.kind.to_owned(), html));
+            }
+            Document::Replay(it) => {
+                let html = replays::section(&id, name, it);
+                last.push((id, format!("what if, {}", it.question), html));
+            }
+            Document::Explain(it) => {
+                let html = explained::section(&id, name, it);
+                last.push((id, "trace".to_owned(), html));
+            }
+        }
+    }
+    let questions = Question::ALL.iter().filter_map(|&question| {
+        let html = questions::section(question, sides)?;
+        Some((question.to_string(), question.to_string(), html))
+    });
+    let environment = environment::section(sides).map(|html| ("environment", "environment", html));
+    let missing = ("missing", "not measured", environment::missing(sources));
+    let again = ("again", "reproduce", again(sources));
+    let frame = environment.into_iter().chain([missing, again]);
+    let frame = frame.map(|(id, link, html)| (id.to_owned(), link.to_owned(), html));
+    first
+        .into_iter()
+        .chain(questions)
+        .chain(last)
+        .chain(frame)
+        .collect()
+}
+
 fn title(sides: &[Side<'_>], sources: &[Source]) -> String {
-    let records = match sources.len() {
-        1 => "1 record".to_owned(),
-        several => format!("{several} records"),
-    };
+    let records = count(sources.len(), "record");
     match sides {
         [] => format!("stopgap: {records}"),
         [one] => format!("stopgap: {}, {records}", one.name),
@@ -213,43 +198,41 @@ fn title(sides: &[Side<'_>], sources: &[Source]) -> String {
     }
 }
 
-/// What a link to a comparison says: of records their question, and the sides.
+/// Returns what a link to a comparison says: of records their question, and the sides.
 fn called(comparison: &Comparison) -> String {
     let [after, before] = [&comparison.after, &comparison.before].map(|side| short(&side.name));
-    let question = comparison.series.as_deref();
-    let question = question.and_then(|series| Some(series.split_once(':')?.0));
-    let question = question.map_or_else(String::new, |question| format!("{question}, "));
+    let question = comparison
+        .series
+        .as_ref()
+        .and_then(|series| series.split_once(':'));
+    let question = question.map_or_else(String::new, |(question, _)| format!("{question}, "));
     format!("{question}{after} against {before}")
 }
 
-/// A side's name in a link: its end tells most, as of a path.
+/// Returns a side's name in a link: its end tells most, as of a path.
 fn short(name: &str) -> String {
     const MOST: usize = 40;
-    let skip = name.chars().count().saturating_sub(MOST);
-    if skip == 0 {
-        return name.to_owned();
+    match name.chars().count().saturating_sub(MOST) {
+        0 => name.to_owned(),
+        skip => format!(
+            "\u{2026}{}",
+            name.chars().skip(skip + 1).collect::<String>()
+        ),
     }
-    let end: String = name.chars().skip(skip + 1).collect();
-    format!("\u{2026}{end}")
 }
 
 /// Warnings of comparisons that are shown at the top.
 const MOST_WARNINGS: usize = 20;
 
-/// What makes everything below it doubtful.
+/// Returns what makes everything below it doubtful.
 fn warnings(sides: &[Side<'_>], sources: &[Source]) -> Vec<String> {
     let mut warnings = Vec::new();
     if sides.len() > 1 {
-        let names: Vec<&str> = sides
-            .iter()
-            .take(chart::MOST)
-            .map(|side| side.name.as_str())
-            .collect();
         warnings.push(format!(
             "these runs are of {} different machines or settings ({}): what differs between them stands under Environment, \
              and any of it may be why figures differ",
             sides.len(),
-            names.join("; ")
+            join(sides.iter().take(chart::MOST).map(|side| &side.name), "; ")
         ));
     }
     for Source { name, document } in sources {
@@ -269,15 +252,13 @@ fn warnings(sides: &[Side<'_>], sources: &[Source]) -> Vec<String> {
 /// Answers in words that are shown at the top; the rest is in its section.
 const MOST_ANSWERS: usize = 40;
 
-/// Every verdict in words.
+/// Returns every verdict in words.
 fn answers(sources: &[Source]) -> String {
     let mut items: Vec<String> = Vec::new();
     let mut item = |class: &str, what: &str, text: &str, more: &str| {
+        let [what, text, more] = [what, text, more].map(escaped);
         items.push(format!(
-            "<li class=\"{class}\"><b>{}</b> {}<small>{}</small></li>\n",
-            escaped(what),
-            escaped(text),
-            escaped(more)
+            "<li class=\"{class}\"><b>{what}</b> {text}<small>{more}</small></li>\n"
         ));
     };
     let class = |word: Word| match word {
@@ -299,33 +280,30 @@ fn answers(sources: &[Source]) -> String {
                 let sides = format!("{} against {}; {name}", it.after.name, it.before.name);
                 item(class, "comparison", &it.verdict.text, &sides);
             }
+            Document::Run(run) if run.answers.is_empty() => {
+                item(
+                    "open",
+                    "looked at only",
+                    "no question was put to the test",
+                    name,
+                );
+            }
             Document::Run(run) => {
                 for answer in &run.answers {
-                    let first = answer.evidence.first().map_or("", String::as_str);
-                    let more = match (first, sources.len()) {
-                        ("", _) => name.clone(),
-                        (first, 1) => first.to_owned(),
-                        (first, _) => format!("{first}; {name}"),
-                    };
                     let fix = fix::lead(&answer.fixes);
-                    let more = match fix.as_str() {
-                        "" => more,
-                        fix => format!("with the fix: {fix}; {more}"),
-                    };
+                    let fix = (!fix.is_empty()).then(|| format!("with the fix: {fix}"));
+                    let evidence = answer.evidence.iter().filter(|first| !first.is_empty());
+                    let evidence = evidence.take(1).cloned();
+                    let named =
+                        answer.evidence.first().is_none_or(String::is_empty) || sources.len() > 1;
+                    let name = named.then(|| name.clone());
+                    let more = join(fix.into_iter().chain(evidence).chain(name), "; ");
                     let verdict = &answer.verdict;
                     item(
                         class(verdict.word),
                         answer.question.word(),
                         &verdict.text,
                         &more,
-                    );
-                }
-                if run.answers.is_empty() {
-                    item(
-                        "open",
-                        "looked at only",
-                        "no question was put to the test",
-                        name,
                     );
                 }
             }
@@ -340,93 +318,49 @@ fn answers(sources: &[Source]) -> String {
                 item(class(verdict.word), "trace", &verdict.text, name);
             }
             Document::Replay(it) => {
-                let rows = match it.rows.len() {
-                    1 => "1 row".to_owned(),
-                    several => format!("{several} rows"),
-                };
-                let what = format!("what if, {}", it.question);
-                item(
-                    "open",
-                    &what,
-                    &format!("{rows}, carried out by a model"),
-                    name,
-                );
+                let rows = format!("{}, carried out by a model", count(it.rows.len(), "row"));
+                item("open", &format!("what if, {}", it.question), &rows, name);
             }
         }
     }
-    let more = match items.len().saturating_sub(MOST_ANSWERS) {
-        0 => String::new(),
-        more => format!("<p>and {more} more, in the sections</p>\n"),
-    };
+    let more = more(items.len(), MOST_ANSWERS, ", in the sections");
     items.truncate(MOST_ANSWERS);
-    format!(
-        "<ul class=\"answers\" aria-label=\"Answers\">{}</ul>\n{more}",
-        items.concat()
-    )
+    let items = items.concat();
+    format!("<ul class=\"answers\" aria-label=\"Answers\">{items}</ul>\n{more}")
 }
 
 /// Command lines that are shown.
 const MOST_COMMANDS: usize = 100;
 
-/// How to do it again.
+/// Returns how to do it again.
 fn again(sources: &[Source]) -> String {
-    let line = |source: &Source| {
-        let words: Vec<String> = source
-            .document
-            .command()
-            .iter()
-            .map(|word| quoted(word))
-            .collect();
-        let seed = source
-            .document
-            .seed()
-            .map_or_else(String::new, |seed| format!(" --seed {seed}"));
-        let given = source
-            .document
-            .command()
-            .iter()
-            .any(|word| word.starts_with("--seed"));
-        match words.is_empty() {
-            true => format!("# {}: no command is recorded\n", source.name),
-            false if given => format!("{}\n", words.join(" ")),
-            false => format!("{}{seed}\n", words.join(" ")),
-        }
-    };
-    let lines: Vec<String> = sources.iter().take(MOST_COMMANDS).map(line).collect();
-    let commands: String = lines
-        .iter()
-        .map(|line| escaped(line.trim_end()) + "\n")
-        .collect();
-    let versions: std::collections::BTreeSet<&str> = sources
-        .iter()
-        .map(|source| match &source.document {
-            Document::Run(it) => it.version.as_str(),
-            Document::Replay(it) => it.version.as_str(),
-            Document::Explain(it) => it.version.as_str(),
-            Document::Compare(it) => it.version.as_str(),
-            Document::Other(it) => it.version.as_str(),
-        })
-        .collect();
-    let more = match sources.len().saturating_sub(MOST_COMMANDS) {
-        0 => String::new(),
-        more => format!("<p>and {more} more, in the records</p>\n"),
-    };
-    let versions: Vec<&str> = versions.into_iter().collect();
-    let files: Vec<String> = sources.iter().map(|source| source.name.clone()).collect();
-    format!(
-        "<section id=\"again\"><h2>How to reproduce</h2>\n<p>stopgap {}. A seed fixes every random choice; times still vary \
-         with the machine, counts of a model do not.</p>\n<pre tabindex=\"0\">{commands}</pre>{more}\
-         <details><summary>Records read</summary>{}</details></section>\n",
-        escaped(&versions.join(", ")),
-        list(&files, "files"),
-    )
-}
-
-/// A word of a command line as a shell takes it.
-fn quoted(word: &str) -> String {
-    let bare = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+@%".contains(c);
-    if !word.is_empty() && word.chars().all(bare) {
-        return word.to_owned();
+    let mut commands = String::new();
+    for Source { name, document } in sources.iter().take(MOST_COMMANDS) {
+        let (command, seed, _) = document.origin();
+        let given = command.iter().any(|word| word.starts_with("--seed"));
+        let seed = seed.filter(|_| !given);
+        let seed = seed.map_or_else(String::new, |seed| format!(" --seed {seed}"));
+        let line = match command {
+            [] => format!("# {name}: no command is recorded"),
+            words => command_line(words) + &seed,
+        };
+        commands += &format!("{}\n", escaped(&line));
     }
-    format!("'{}'", word.replace('\'', "'\\''"))
+    let versions: BTreeSet<&str> = sources
+        .iter()
+        .map(|source| source.document.origin().2)
+        .collect();
+    let files: Vec<String> = sources.iter().map(|source| source.name.clone()).collect();
+    let mut section = Section::new("again", "How to reproduce");
+    section.paragraph(&format!(
+        "stopgap {}. A seed fixes every random choice; times still vary with the machine, counts of a model do not.",
+        join(versions, ", ")
+    ));
+    section.add(&format!("<pre tabindex=\"0\">{commands}</pre>"));
+    section.add(&more(sources.len(), MOST_COMMANDS, ", in the records"));
+    let files = list(&files, "files");
+    section.add(&format!(
+        "<details><summary>Records read</summary>{files}</details>"
+    ));
+    section.finish()
 }

@@ -11,8 +11,11 @@
 //! * [`gate`]: a comparison for continuous integration: KTAP, JUnit, annotations, OpenMetrics.
 //! * [`replay`]: a replay, as tables.
 //! * [`snapshot`]: physical memory, its zones and free blocks.
+//! * [`table`]: the table that screens and pages are made of.
 //! * [`terminal`]: records of any kind in short.
-//! * [`text`]: numbers as people write them.
+//! * [`text`]: numbers and words as people write them.
+//!
+//! Every table, on a screen or in a page, is a [`table::Table`]; every line of a screen goes through a `table::Screen`.
 
 pub mod advise;
 pub mod compare;
@@ -27,7 +30,8 @@ mod profile;
 pub mod replay;
 pub mod screen;
 pub mod snapshot;
+pub mod table;
 pub mod terminal;
 pub mod text;
 
-pub use screen::Style;
+pub use table::Style;

@@ -1,10 +1,11 @@
 //! What the machine shows before any load, and what of it to watch.
 
-use stopgap_events::machine::{Now, Pressure, ProcessMappings, TaskRate};
+use stopgap_events::machine::{Now, ProcessMappings, TaskRate};
 
-use crate::text::{number, plain, thousands, uptime};
+use crate::table::{join, or};
+use crate::text::{number, thousands, uptime};
 
-/// A row: what it is about, what it says, whether to watch it.
+/// A row of NOW. Its text comes from the machine as it is: control characters are not made visible yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
     /// What it is about; empty where it goes on from the row before.
@@ -30,231 +31,157 @@ pub const WATCH_FULL: f64 = 1.0;
 /// Watch this many direct-reclaim or direct-compaction stalls an hour of uptime.
 pub const WATCH_STALLS_PER_HOUR: f64 = 60.0;
 
-/// The rows of NOW.
+/// Returns the rows of NOW.
 #[must_use]
 pub fn rows(now: &Now) -> Vec<Row> {
     let mut rows = Vec::new();
-    process(now, &mut rows);
-    mappings(now, &mut rows);
-    fragmentation(now, &mut rows);
-    since_boot(now, &mut rows);
-    pressure(&now.pressure, &mut rows);
-    held(now, &mut rows);
-    switches("voluntary", &now.voluntary, &mut rows);
-    switches("involuntary", &now.involuntary, &mut rows);
-    rows.extend(now.missing.iter().map(|missing| Row {
-        about: "unknown",
-        text: format!("{}: {}", plain(&missing.what), plain(&missing.why)),
-        watch: false,
-    }));
+    let mut add = |about, text, watch| rows.push(Row { about, text, watch });
+    if let Some(process) = &now.process {
+        let sizes = [
+            ("resident", process.resident),
+            ("locked", process.locked),
+            ("pinned", process.pinned),
+            ("swapped", process.swapped),
+        ];
+        let size = |(name, size)| format!("{name} {}", or("unknown", size));
+        let threads = or("unknown", process.threads.map(thousands));
+        let (name, pid, sizes) = (&process.name, process.pid, join(sizes.map(size), ", "));
+        let text = format!("{name} ({pid}): threads {threads}, {sizes}");
+        add("process", text, false);
+    }
+    for (index, process) in now.mappings.iter().enumerate() {
+        let about = if index == 0 { "mappings" } else { "" };
+        let limit = now.max_map_count;
+        add(about, mappings(process, limit), watch(process, limit));
+    }
+    let up = now.uptime_s.map(uptime);
+    if !now.unusable_index.is_empty() {
+        let orders = now.unusable_index.iter();
+        let scarce = |one: &stopgap_events::machine::OrderIndex| {
+            one.order <= WATCH_ORDER && one.index >= WATCH_UNUSABLE
+        };
+        let watch = orders.clone().any(scarce);
+        let orders = join(
+            orders.map(|one| format!("{}:{:.2}", one.order, one.index)),
+            " ",
+        );
+        let up = or("", up.map(|up| format!(", up {up}")));
+        add(
+            "free memory",
+            format!("unusable index by order {orders}{up}"),
+            watch,
+        );
+    } else if let Some(up) = up {
+        add("uptime", up, false);
+    }
+    if let Some((text, watch)) = since_boot(now) {
+        add("since boot", text, watch);
+    }
+    if !now.pressure.is_empty() {
+        let each = now.pressure.iter().map(|one| {
+            let full = one
+                .full
+                .map(|full| format!(" full {:.1}/{:.1}", full.avg10, full.avg300));
+            let (resource, some) = (&one.resource, one.some);
+            let full = or("", full);
+            format!("{resource} some {:.1}/{:.1}{full}", some.avg10, some.avg300)
+        });
+        let text = format!("{} (% of 10 s/300 s)", join(each, ", "));
+        let mut full = now.pressure.iter().filter_map(|one| one.full);
+        let watch = full.any(|full| full.avg10.max(full.avg300) >= WATCH_FULL);
+        add("pressure", text, watch);
+    }
+    let held = [("unevictable", now.unevictable), ("mlocked", now.mlocked)];
+    let held = held
+        .into_iter()
+        .filter_map(|(name, size)| Some(format!("{name} {}", size?)));
+    let held = join(held, ", ");
+    if !held.is_empty() {
+        add("held", held, false);
+    }
+    for (kind, tasks) in [
+        ("voluntary", &now.voluntary),
+        ("involuntary", &now.involuntary),
+    ] {
+        let busy = tasks
+            .iter()
+            .filter(|task| task.per_second > 0.0)
+            .map(switches);
+        let busy = join(busy, ", ");
+        if !busy.is_empty() {
+            add("switches/s", format!("{kind}: {busy}"), false);
+        }
+    }
+    for missing in &now.missing {
+        add(
+            "unknown",
+            format!("{}: {}", missing.what, missing.why),
+            false,
+        );
+    }
     rows
 }
 
-fn process(now: &Now, rows: &mut Vec<Row>) {
-    let Some(process) = &now.process else { return };
-    let size = |name: &str, size: Option<stopgap_events::units::Bytes>| match size {
-        Some(size) => format!("{name} {size}"),
-        None => format!("{name} unknown"),
-    };
-    let threads = process
-        .threads
-        .map_or_else(|| "unknown".to_owned(), thousands);
-    rows.push(Row {
-        about: "process",
-        text: format!(
-            "{} ({}): threads {threads}, {}, {}, {}, {}",
-            plain(&process.name),
-            process.pid,
-            size("resident", process.resident),
-            size("locked", process.locked),
-            size("pinned", process.pinned),
-            size("swapped", process.swapped),
-        ),
-        watch: false,
-    });
-}
-
-fn mappings(now: &Now, rows: &mut Vec<Row>) {
-    for (index, process) in now.mappings.iter().enumerate() {
-        rows.push(Row {
-            about: if index == 0 { "mappings" } else { "" },
-            text: one_process(process, now.max_map_count),
-            watch: watch_process(process, now.max_map_count),
-        });
-    }
-}
-
 fn share(part: u64, whole: u64) -> f64 {
-    if whole == 0 {
-        0.0
-    } else {
-        part as f64 / whole as f64
-    }
+    part as f64 / whole.max(1) as f64
 }
 
-fn one_process(process: &ProcessMappings, limit: Option<u64>) -> String {
-    let of = match limit {
-        Some(limit) => format!(" of {}", thousands(limit)),
-        None => String::new(),
-    };
+/// Returns how many mappings a process has, and what the most of them are backed by.
+fn mappings(process: &ProcessMappings, limit: Option<u64>) -> String {
+    let of = or("", limit.map(|limit| format!(" of {}", thousands(limit))));
     let backing = process.backing.first().map(|first| {
-        let pages = if first.one_page > 0 {
-            format!(
-                ", {:.0} % of them one page",
-                100.0 * share(first.one_page, first.mappings)
-            )
-        } else {
-            String::new()
+        let percent = |part, whole| format!("{:.0} %", 100.0 * share(part, whole));
+        let pages = match first.one_page {
+            0 => String::new(),
+            pages => format!(", {} of them one page", percent(pages, first.mappings)),
         };
-        format!(
-            "; {:.0} % {}{pages}",
-            100.0 * share(first.mappings, process.mappings),
-            plain(&first.file)
-        )
+        let share = percent(first.mappings, process.mappings);
+        format!("; {share} {}{pages}", first.file)
     });
-    format!(
-        "{} ({}) {}{of}{}",
-        plain(&process.name),
-        process.pid,
-        thousands(process.mappings),
-        backing.unwrap_or_default()
-    )
+    let (name, pid, count) = (&process.name, process.pid, thousands(process.mappings));
+    format!("{name} ({pid}) {count}{of}{}", or("", backing))
 }
 
-fn watch_process(process: &ProcessMappings, limit: Option<u64>) -> bool {
+fn watch(process: &ProcessMappings, limit: Option<u64>) -> bool {
     let near = limit.is_some_and(|limit| share(process.mappings, limit) >= WATCH_MAPPINGS_SHARE);
-    let glyphs = process
+    let mut files = process
         .backing
         .iter()
-        .any(|backing| backing.file != "anonymous" && backing.one_page >= WATCH_ONE_PAGE);
-    near || glyphs
+        .filter(|backing| backing.file != "anonymous");
+    near || files.any(|file| file.one_page >= WATCH_ONE_PAGE)
 }
 
-fn fragmentation(now: &Now, rows: &mut Vec<Row>) {
-    let up = now
-        .uptime_s
-        .map(|seconds| format!(", up {}", uptime(seconds)))
-        .unwrap_or_default();
-    if now.unusable_index.is_empty() {
-        rows.extend(now.uptime_s.map(|seconds| Row {
-            about: "uptime",
-            text: uptime(seconds),
-            watch: false,
-        }));
-        return;
-    }
-    let orders: Vec<String> = now
-        .unusable_index
-        .iter()
-        .map(|one| format!("{}:{:.2}", one.order, one.index))
-        .collect();
-    rows.push(Row {
-        about: "free memory",
-        text: format!("unusable index by order {}{up}", orders.join(" ")),
-        watch: now
-            .unusable_index
-            .iter()
-            .any(|one| one.order <= WATCH_ORDER && one.index >= WATCH_UNUSABLE),
-    });
-}
-
-fn since_boot(now: &Now, rows: &mut Vec<Row>) {
+/// Returns counters of stalls since boot, and whether they are a sign of trouble.
+fn since_boot(now: &Now) -> Option<(String, bool)> {
     if now.since_boot.is_empty() {
-        return;
+        return None;
     }
     // These three always; of the others those that ever counted.
     let always = ["allocstall", "compact_stall", "compact_fail"];
     let (shown, zero): (Vec<_>, Vec<_>) = now
         .since_boot
         .iter()
-        .partition(|counter| counter.value > 0 || always.contains(&counter.name.as_str()));
-    let mut parts: Vec<String> = shown
+        .partition(|counter| counter.value > 0 || always.contains(&&*counter.name));
+    let shown = shown
         .iter()
-        .map(|counter| format!("{} {}", plain(&counter.name), thousands(counter.value)))
-        .collect();
-    if !zero.is_empty() {
-        parts.push("other compact_* 0".to_owned());
-    }
-    let stalls: u64 = now
+        .map(|one| format!("{} {}", one.name, thousands(one.value)));
+    let zero = (!zero.is_empty()).then(|| "other compact_* 0".to_owned());
+    let stalls = now
         .since_boot
         .iter()
-        .filter(|counter| ["allocstall", "compact_stall"].contains(&counter.name.as_str()))
-        .map(|counter| counter.value)
-        .sum();
-    let per_hour = now
+        .filter(|one| always[..2].contains(&&*one.name));
+    let stalls: u64 = stalls.map(|counter| counter.value).sum();
+    let per_hour = |seconds: u64| stalls as f64 / (seconds.max(3_600) as f64 / 3_600.0);
+    let watch = now
         .uptime_s
-        .map(|seconds| stalls as f64 / (seconds.max(3_600) as f64 / 3_600.0));
-    rows.push(Row {
-        about: "since boot",
-        text: parts.join(", "),
-        watch: per_hour.is_some_and(|rate| rate >= WATCH_STALLS_PER_HOUR),
-    });
+        .is_some_and(|up| per_hour(up) >= WATCH_STALLS_PER_HOUR);
+    Some((join(shown.chain(zero), ", "), watch))
 }
 
-fn pressure(pressure: &[Pressure], rows: &mut Vec<Row>) {
-    if pressure.is_empty() {
-        return;
-    }
-    let parts: Vec<String> = pressure
-        .iter()
-        .map(|one| {
-            let full = one
-                .full
-                .map(|full| format!(" full {:.1}/{:.1}", full.avg10, full.avg300))
-                .unwrap_or_default();
-            let some = one.some;
-            format!(
-                "{} some {:.1}/{:.1}{full}",
-                one.resource, some.avg10, some.avg300
-            )
-        })
-        .collect();
-    rows.push(Row {
-        about: "pressure",
-        text: format!("{} (% of 10 s/300 s)", parts.join(", ")),
-        watch: pressure
-            .iter()
-            .filter_map(|one| one.full)
-            .any(|full| full.avg10 >= WATCH_FULL || full.avg300 >= WATCH_FULL),
-    });
-}
-
-fn held(now: &Now, rows: &mut Vec<Row>) {
-    let parts: Vec<String> = [("unevictable", now.unevictable), ("mlocked", now.mlocked)]
-        .into_iter()
-        .filter_map(|(name, size)| Some(format!("{name} {}", size?)))
-        .collect();
-    if !parts.is_empty() {
-        rows.push(Row {
-            about: "held",
-            text: parts.join(", "),
-            watch: false,
-        });
-    }
-}
-
-fn switches(kind: &'static str, tasks: &[TaskRate], rows: &mut Vec<Row>) {
-    let busy: Vec<String> = tasks
-        .iter()
-        .filter(|task| task.per_second > 0.0)
-        .map(|task| {
-            let thread = if task.tid == task.pid {
-                task.pid.to_string()
-            } else {
-                format!("{}/{}", task.pid, task.tid)
-            };
-            format!(
-                "{} ({thread}) {}",
-                plain(&task.name),
-                number(task.per_second)
-            )
-        })
-        .collect();
-    if !busy.is_empty() {
-        rows.push(Row {
-            about: "switches/s",
-            text: format!("{kind}: {}", busy.join(", ")),
-            watch: false,
-        });
-    }
+fn switches(task: &TaskRate) -> String {
+    let thread = match task.tid == task.pid {
+        true => task.pid.to_string(),
+        false => format!("{}/{}", task.pid, task.tid),
+    };
+    format!("{} ({thread}) {}", task.name, number(task.per_second))
 }

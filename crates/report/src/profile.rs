@@ -4,8 +4,8 @@ use stopgap_events::units::Nanos;
 use stopgap_stats::explain::ShortCalls;
 use stopgap_stats::profile::{Innermost, Mode, Profile};
 
-use crate::screen::{Style, plain_table};
-use crate::text::{number, plain, thousands, wrap};
+use crate::table::{Screen, Table, join, or};
+use crate::text::{share, thousands};
 
 /// Functions that are shown; the JSON record has all.
 const FUNCTIONS: usize = 20;
@@ -14,12 +14,7 @@ const THREADS: usize = 12;
 /// States of a thread that are shown.
 const STATES: usize = 4;
 
-/// `12.4 %`.
-pub(crate) fn share(some: u64, all: u64) -> String {
-    format!("{} %", number(some as f64 / all.max(1) as f64 * 100.0))
-}
-
-/// What a function is, in words.
+/// Returns what a function is, in words.
 pub(crate) fn mode(mode: Mode) -> &'static str {
     match mode {
         Mode::User => "user",
@@ -28,177 +23,115 @@ pub(crate) fn mode(mode: Mode) -> &'static str {
     }
 }
 
-/// `2,037 samples, one each 1.00 ms of CPU time: 12.1 % in functions of programs and libraries, ...`.
+/// Returns `2,037 samples, one each 1.00 ms of CPU time: 12.1 % in functions of programs and libraries, ...`.
 pub(crate) fn whole(profile: &Profile) -> String {
-    let each = profile.period_ns.map_or_else(String::new, |ns| {
-        format!(", one each {} of CPU time", Nanos(ns))
-    });
+    let each = |ns| format!(", one each {} of CPU time", Nanos(ns));
     let by = &profile.innermost;
     let of = |some| share(some, profile.samples);
     format!(
-        "{} samples{each}: {} in functions of programs and libraries, {} in functions of the kernel, {} in code without a \
+        "{} samples{}: {} % in functions of programs and libraries, {} % in functions of the kernel, {} % in code without a \
          name.",
         thousands(profile.samples),
+        or("", profile.period_ns.map(each)),
         of(by.user),
         of(by.kernel),
         of(by.unnamed)
     )
 }
 
-/// The whole of it.
-pub(crate) fn screen(profile: &Profile, style: Style) -> String {
-    if profile.samples == 0 {
-        return String::new();
+/// Adds the whole profile.
+pub(crate) fn say(profile: &Profile, screen: &mut Screen) {
+    if profile.samples > 0 {
+        screen.say(format!("  {}", whole(profile)));
+        screen.table(&threads(profile));
+        screen.add("\n");
+        screen.table(&functions(profile));
     }
-    let mut text = wrap(&format!("  {}", whole(profile)), style.width, 2);
-    text.push_str(&threads(profile, style));
-    text.push('\n');
-    text.push_str(&functions(profile, style));
-    text
 }
 
-fn threads(profile: &Profile, style: Style) -> String {
-    let head = [
-        "thread", "samples", "%", "user", "kernel", "no name", "state",
-    ];
-    let row = |name: String, samples: u64, by: Innermost, states: String| {
-        vec![
-            name,
-            thousands(samples),
-            of(samples, profile.samples),
-            of(by.user, samples),
-            of(by.kernel, samples),
-            of(by.unnamed, samples),
-            states,
-        ]
+fn threads(profile: &Profile) -> Table {
+    let mut table = Table::new("thread | >samples | >% | >user | >kernel | >no name | state");
+    let mut add = |name: &str, samples: u64, by: Innermost, states: &str| {
+        let [user, kernel, unnamed] = [by.user, by.kernel, by.unnamed].map(|n| share(n, samples));
+        let (count, of_all) = (thousands(samples), share(samples, profile.samples));
+        table.row(&[&name, &count, &of_all, &user, &kernel, &unnamed, &states]);
     };
-    let mut rows: Vec<Vec<String>> = Vec::new();
     for thread in profile.threads.iter().take(THREADS) {
-        let told = thread.states.iter().take(STATES);
-        let mut states: Vec<String> = told
-            .map(|state| {
-                format!(
-                    "{} {}",
-                    plain(&state.state),
-                    share(state.samples, thread.samples)
-                )
-            })
-            .collect();
-        let rest = thread.states.iter().skip(STATES);
-        if rest.len() > 0 {
-            let rest: u64 = rest.map(|state| state.samples).sum();
-            states.push(format!("others {}", share(rest, thread.samples)));
-        }
-        let states = states.join(", ");
-        let name = plain(&thread.task);
-        rows.push(row(name, thread.samples, thread.innermost, states));
+        let (shown, rest) = thread.states.split_at(thread.states.len().min(STATES));
+        let shown = shown.iter().map(|state| (&*state.state, state.samples));
+        let rest = (!rest.is_empty()).then(|| ("others", rest.iter().map(|s| s.samples).sum()));
+        let state = |(name, samples)| format!("{name} {} %", share(samples, thread.samples));
+        let states = join(shown.chain(rest).map(state), ", ");
+        add(&thread.task, thread.samples, thread.innermost, &states);
     }
     let rest = profile.threads.iter().skip(THREADS);
     if rest.len() > 0 {
         let name = format!("{} others", thousands(rest.len() as u64));
-        let mut by = Innermost::default();
-        let mut samples = 0;
+        let (mut by, mut samples) = (Innermost::default(), 0);
         for thread in rest {
             samples += thread.samples;
             by.add(Mode::User, thread.innermost.user);
             by.add(Mode::Kernel, thread.innermost.kernel);
             by.add(Mode::Unnamed, thread.innermost.unnamed);
         }
-        rows.push(row(name, samples, by, String::new()));
+        add(&name, samples, by, "");
     }
-    let right = [false, true, true, true, true, true, false];
-    plain_table(&head, rows, &right, false, style)
+    table
 }
 
-fn functions(profile: &Profile, style: Style) -> String {
-    let head = [
-        "function",
-        "own samples",
-        "own %",
-        "with calls %",
-        "what it is",
-    ];
-    let own = profile.functions.iter().filter(|one| one.own_samples > 0);
-    let mut rows: Vec<Vec<String>> = own
-        .clone()
-        .take(FUNCTIONS)
-        .map(|one| {
-            vec![
-                plain(&one.function),
-                thousands(one.own_samples),
-                of(one.own_samples, profile.samples),
-                of(one.with_calls_samples, profile.samples),
-                mode(one.mode).to_owned(),
-            ]
-        })
-        .collect();
-    let count = own.clone().count().saturating_sub(FUNCTIONS);
-    if count > 0 {
-        let samples: u64 = own.skip(FUNCTIONS).map(|one| one.own_samples).sum();
-        rows.push(vec![
-            format!("{} others", thousands(count as u64)),
-            thousands(samples),
-            of(samples, profile.samples),
-            String::new(),
-            String::new(),
-        ]);
+fn functions(profile: &Profile) -> Table {
+    let mut table = Table::new("function | >own samples | >own % | >with calls % | what it is");
+    let of_all = |samples| share(samples, profile.samples);
+    let mut own = profile.functions.iter().filter(|one| one.own_samples > 0);
+    for one in own.by_ref().take(FUNCTIONS) {
+        let (samples, with_calls) = (one.own_samples, of_all(one.with_calls_samples));
+        let (count, kind) = (thousands(samples), mode(one.mode));
+        table.row(&[&one.function, &count, &of_all(samples), &with_calls, &kind]);
     }
-    let right = [false, true, true, true, false];
-    plain_table(&head, rows, &right, false, style)
+    let rest: Vec<u64> = own.map(|one| one.own_samples).collect();
+    if !rest.is_empty() {
+        let name = format!("{} others", thousands(rest.len() as u64));
+        let samples = rest.iter().sum();
+        table.row(&[&name, &thousands(samples), &of_all(samples), &"", &""]);
+    }
+    table
 }
 
-fn of(some: u64, all: u64) -> String {
-    number(some as f64 / all.max(1) as f64 * 100.0)
-}
-
-/// Short calls that are a stall together.
-pub(crate) fn short_calls(all: &[ShortCalls], style: Style) -> String {
+/// Adds short calls that are a stall together; nothing where there are none.
+pub(crate) fn say_short_calls(all: &[ShortCalls], screen: &mut Screen) {
     if all.is_empty() {
-        return String::new();
+        return;
     }
-    let head = [
-        "many short calls",
-        "count",
-        "together",
-        "mean",
-        "longest",
-        "of its work",
-        "in the kernel",
-    ];
-    let rows = all.iter().take(THREADS).flat_map(|short| {
-        let inside = short.functions.iter().map(|one| {
-            let all = short.samples.unwrap_or(0);
-            format!("{} {}", plain(&one.function), share(one.samples, all))
-        });
-        let inside: Vec<String> = inside.take(3).collect();
-        let whole = vec![
-            plain(&short.task),
-            thousands(short.calls),
-            Nanos(short.total_ns).to_string(),
-            Nanos(short.mean_ns).to_string(),
-            Nanos(short.longest_ns).to_string(),
-            share(short.total_ns, short.work_ns),
-            inside.join(", "),
-        ];
-        let kinds = short.kinds.iter().map(|kind| {
-            vec![
-                format!("  {}", plain(&kind.kind)),
-                thousands(kind.calls),
-                Nanos(kind.total_ns).to_string(),
-                Nanos(kind.total_ns / kind.calls.max(1)).to_string(),
-                Nanos(kind.longest_ns).to_string(),
-                share(kind.total_ns, short.work_ns),
-                String::new(),
-            ]
-        });
-        std::iter::once(whole).chain(kinds)
-    });
-    let right = [false, true, true, true, true, true, false];
-    let mut text = plain_table(&head, rows.collect(), &right, false, style);
-    text.push_str(&wrap(
+    let mut table = Table::new(
+        "many short calls | >count | >together | >mean | >longest | >of its work | in the kernel",
+    );
+    for short in all.iter().take(THREADS) {
+        let mut add = |name: &str, calls: u64, [total, mean, longest]: [u64; 3], inside: &str| {
+            let [total_ns, mean, longest] = [total, mean, longest].map(Nanos);
+            let share = format!("{} %", share(total, short.work_ns));
+            table.row(&[
+                &name,
+                &thousands(calls),
+                &total_ns,
+                &mean,
+                &longest,
+                &share,
+                &inside,
+            ]);
+        };
+        let all = short.samples.unwrap_or(0);
+        let inside = short.functions.iter().take(3);
+        let inside = inside.map(|one| format!("{} {} %", one.function, share(one.samples, all)));
+        let times = [short.total_ns, short.mean_ns, short.longest_ns];
+        add(&short.task, short.calls, times, &join(inside, ", "));
+        for kind in &short.kinds {
+            let mean = kind.total_ns / kind.calls.max(1);
+            let times = [kind.total_ns, mean, kind.longest_ns];
+            add(&format!("  {}", kind.kind), kind.calls, times, "");
+        }
+    }
+    screen.table(&table);
+    screen.say(
         "  work: time on a CPU, and asleep in these calls; waits for a CPU are in none of these times",
-        style.width,
-        2,
-    ));
-    text
+    );
 }

@@ -1,188 +1,115 @@
 //! The first screen of `check`: one line of environment, NOW, TEST, NOT TESTED, NEXT.
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+use std::fmt::Display;
+
 use stopgap_events::machine::{Environment, Missing, Privilege};
 use stopgap_events::question::Question;
 use stopgap_events::units::Bytes;
 use stopgap_stats::record::{Answer, Run};
 use stopgap_stats::verdict::Word;
 
-use crate::fix;
-use crate::now;
+use crate::table::{Screen, Style, Table, join, or};
 use crate::text::{plain, uptime, wrap};
+use crate::{fix, now};
 
-/// How to print.
-#[derive(Debug, Clone, Copy)]
-pub struct Style {
-    /// Columns; lines are wrapped to fit.
-    pub width: u16,
-    /// Whether to use colour.
-    pub colour: bool,
-}
+/// Sections in the order of the screen.
+const SECTIONS: [&str; 4] = ["NOW", "TEST", "NOT TESTED", "NEXT"];
 
-/// The screen.
+/// Returns the screen.
 #[must_use]
 pub fn first(run: &Run, style: Style) -> String {
-    let mut table = table(style);
-    let now_rows = run.now.as_ref().map(now::rows).unwrap_or_default();
-    let mut section = Section::new("NOW");
-    for row in now_rows {
+    let mut table = Table::default();
+    let mut last = "";
+    // The section's name stands in its first row.
+    let mut add = |section: &'static str, cells: [&dyn Display; 3]| {
+        let head = if last == section { "" } else { section };
+        last = section;
+        table.row(&[&head, cells[0], cells[1], cells[2]]);
+    };
+    for row in run.now.as_ref().map(now::rows).unwrap_or_default() {
         let mark = if row.watch { "WATCH" } else { "" };
-        table.add_row([
-            section.head(),
-            row.about.to_owned(),
-            row.text,
-            mark.to_owned(),
-        ]);
+        add("NOW", [&row.about, &row.text, &mark]);
     }
-    let mut section = Section::new("TEST");
     if run.environment.privilege == Privilege::Root && !run.answers.is_empty() {
         let more = "also physical layout, huge-page knobs (put back), pressure in a memory cgroup";
-        table.add_row([
-            section.head(),
-            "as root".to_owned(),
-            more.to_owned(),
-            String::new(),
-        ]);
+        add("TEST", [&"as root", &more, &""]);
     }
     if run.answers.iter().any(|answer| !answer.fixes.is_empty()) {
-        let head = "with the fix";
-        let nothing = String::new;
-        table.add_row([section.head(), nothing(), nothing(), head.to_owned()]);
+        add("TEST", [&"", &"", &"with the fix"]);
     }
     for answer in &run.answers {
-        for (about, text, fix) in answer_rows(answer) {
-            table.add_row([section.head(), about, text, fix]);
+        let fix = fix::lead(&answer.fixes);
+        add("TEST", [&answer.question, &answer.verdict.text, &fix]);
+        let evidence = answer.evidence.first().cloned();
+        for line in evidence
+            .into_iter()
+            .chain(answer.fixes.iter().map(fix::sentence))
+        {
+            add("TEST", [&"", &line, &""]);
         }
     }
-    let mut section = Section::new("NOT TESTED");
     for (about, text) in not_tested(run) {
-        table.add_row([section.head(), about, text, String::new()]);
+        add("NOT TESTED", [&about, &text, &""]);
     }
-    let mut section = Section::new("NEXT");
     for (command, why) in next(run) {
-        table.add_row([
-            section.head(),
-            String::new(),
-            format!("{command}   # {why}"),
-            String::new(),
-        ]);
+        add("NEXT", [&"", &format!("{command}   # {why}"), &""]);
     }
-    let body = paint(&trimmed(&table), style);
-    environment_line(&run.environment, style) + &body
+    let mut screen = Screen::new(style);
+    screen.wrapped_table(&table);
+    environment_line(&run.environment, style) + &paint(screen.finish(), style)
 }
 
-/// A table without lines that fits the width.
-fn table(style: Style) -> Table {
-    let mut table = Table::new();
-    table
-        .load_preset(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_width(style.width);
-    table
-}
-
-/// The table's text without white space at the ends of lines.
-fn trimmed(table: &Table) -> String {
-    let lines: Vec<String> = table
-        .lines()
-        .map(|line| line.trim_end().to_owned())
-        .collect();
-    // The border that is not there leaves a space in front of each line.
-    let lines = lines
-        .iter()
-        .map(|line| line.strip_prefix(' ').unwrap_or(line));
-    lines.collect::<Vec<_>>().join("\n") + "\n"
-}
-
-/// The section's name in its first row, nothing in the others.
-struct Section(&'static str);
-
-impl Section {
-    fn new(name: &'static str) -> Section {
-        Section(name)
-    }
-    fn head(&mut self) -> String {
-        std::mem::take(&mut self.0).to_owned()
-    }
-}
-
-/// Colour: section names bold, what to watch yellow. Words carry the meaning; colour only
-/// helps the eye.
-fn paint(text: &str, style: Style) -> String {
+/// Makes section names bold and what to watch yellow. Words carry the meaning; colour only helps the eye.
+fn paint(text: String, style: Style) -> String {
     if !style.colour {
-        return text.to_owned();
+        return text;
     }
     let mut painted = String::new();
     for line in text.lines() {
-        let head = ["NOW", "TEST", "NOT TESTED", "NEXT"]
-            .into_iter()
-            .filter(|head| line.starts_with(head))
-            .max_by_key(|head| head.len());
-        let (head, rest) = line.split_at(head.map_or(0, str::len));
+        let heads = SECTIONS.into_iter().filter(|head| line.starts_with(head));
+        let (head, rest) = line.split_at(heads.map(str::len).max().unwrap_or(0));
         if !head.is_empty() {
-            painted.push_str(&format!("\u{1b}[1m{head}\u{1b}[0m"));
+            painted += &format!("\u{1b}[1m{head}\u{1b}[0m");
         }
         match rest.strip_suffix("WATCH") {
-            Some(start) => painted.push_str(&format!("{start}\u{1b}[33mWATCH\u{1b}[0m")),
-            None => painted.push_str(rest),
+            Some(start) => painted += &format!("{start}\u{1b}[33mWATCH\u{1b}[0m"),
+            None => painted += rest,
         }
         painted.push('\n');
     }
     painted
 }
 
-/// `host box, Linux 6.18, preempt=lazy, mglru=on, swap=zram, cgroup2, 4 KiB pages, up 9 d, root`.
+/// Returns `host box, Linux 6.18, preempt=lazy, mglru=on, swap=zram, cgroup2, 4 KiB pages, up 9 d, root`.
 #[must_use]
 pub fn environment_line(environment: &Environment, style: Style) -> String {
-    let unknown = || "unknown".to_owned();
-    let word = |word: &Option<String>| word.as_deref().map_or_else(unknown, plain);
+    let word = |word: &Option<String>| or("unknown", word.as_ref());
     let mut parts = vec![
         format!("host {}", word(&environment.host)),
         format!("Linux {}", word(&environment.kernel)),
         format!("preempt={}", word(&environment.preemption)),
-        match environment.mglru {
-            Some(on) => format!("mglru={}", if on { "on" } else { "off" }),
-            None => "mglru=unknown".to_owned(),
-        },
+        format!("mglru={}", or("unknown", environment.mglru.map(on_or_off))),
         format!("swap={}", word(&environment.swap)),
         match environment.memory_cgroup.as_deref() {
             Some("none") => "no memory cgroup".to_owned(),
-            Some(kind) => plain(kind),
+            Some(kind) => kind.to_owned(),
             None => "memory cgroup unknown".to_owned(),
         },
         format!("{} pages", environment.page_size),
-        match environment.cpus.len() {
-            1 => "1 CPU".to_owned(),
-            cpus => format!("{cpus} CPUs"),
-        },
+        crate::text::count(environment.cpus.len(), "CPU"),
     ];
     parts.extend(environment.memory.map(|memory| memory.to_string()));
     parts.extend(environment.uptime_s.map(|s| format!("up {}", uptime(s))));
-    parts.push(privilege(environment));
-    wrap(&parts.join(", "), style.width, 2)
-}
-
-fn privilege(environment: &Environment) -> String {
-    match environment.privilege {
+    parts.push(match environment.privilege {
         Privilege::Root => "root".to_owned(),
         Privilege::Some => format!("not root ({})", environment.capabilities.join(" ")),
         Privilege::None => "not root".to_owned(),
-    }
+    });
+    wrap(&plain(&parts.join(", ")), style.width, 2)
 }
 
-/// Rows of a question: the verdict, and in the last column what the fix that leads would bring; then the first evidence,
-/// then a line a fix.
-fn answer_rows(answer: &Answer) -> Vec<(String, String, String)> {
-    let fix = fix::lead(&answer.fixes);
-    let verdict = plain(&answer.verdict.text);
-    let mut rows = vec![(answer.question.to_string(), verdict, fix)];
-    let evidence = answer.evidence.first().map(|evidence| plain(evidence));
-    let lines = evidence
-        .into_iter()
-        .chain(answer.fixes.iter().map(fix::sentence));
-    rows.extend(lines.map(|line| (String::new(), line, String::new())));
-    rows
+pub(crate) fn on_or_off(on: bool) -> &'static str {
+    if on { "on" } else { "off" }
 }
 
 fn not_tested(run: &Run) -> Vec<(String, String)> {
@@ -191,83 +118,64 @@ fn not_tested(run: &Run) -> Vec<(String, String)> {
         "the GPU driver, fences, block I/O, your program".to_owned(),
     )];
     let asked = |question| run.answers.iter().any(|a| a.question == question);
-    let left: Vec<&str> = Question::FOUR
+    let left = Question::FOUR
         .into_iter()
-        .filter(|&question| !asked(question))
-        .map(Question::word)
-        .collect();
-    if !left.is_empty() {
-        let why = if run.interrupted {
-            "interrupted, not reached or not asked"
-        } else {
-            "not asked"
-        };
-        rows.push((String::new(), format!("{why}: {}", left.join(", "))));
-    } else if run.interrupted {
-        let less = "interrupted: less was measured than was planned";
-        rows.push((String::new(), less.to_owned()));
+        .filter(|&question| !asked(question));
+    let left = join(left, ", ");
+    let why = match (left.is_empty(), run.interrupted) {
+        (false, true) => format!("interrupted, not reached or not asked: {left}"),
+        (false, false) => format!("not asked: {left}"),
+        (true, true) => "interrupted: less was measured than was planned".to_owned(),
+        (true, false) => String::new(),
+    };
+    if !why.is_empty() {
+        rows.push((String::new(), why));
     }
     for answer in &run.answers {
-        for Missing { what, why } in &answer.missing {
-            let text = format!("{}: {}", plain(what), plain(why));
-            rows.push((answer.question.to_string(), text));
-        }
+        let row = |Missing { what, why }: &Missing| {
+            (answer.question.to_string(), format!("{what}: {why}"))
+        };
+        rows.extend(answer.missing.iter().map(row));
     }
     rows
 }
 
-/// The command that shows in depth what `check` found.
-fn command(question: Question) -> String {
-    let flags = match question {
-        // Both patterns that cost switches, beside those that do not.
-        Question::Roundtrip => {
-            " --client poll,read --server poll --k 1 --work 0,50us --batch 1,32 --reply together,each"
-        }
-        Question::Placement | Question::Chunks | Question::Reclaim | Question::Wakeup => "",
-    };
-    format!("stopgap probe {question}{flags}")
-}
-
-/// Commands to type next, most useful first.
+/// Returns commands to type next and why, most useful first.
 fn next(run: &Run) -> Vec<(String, String)> {
     let mut commands = Vec::new();
+    let mut add = |command: String, why: &str| commands.push((command, why.to_owned()));
     for answer in &run.answers {
-        let question = answer.question;
-        match answer.verdict.word {
-            Word::Grows | Word::Excess | Word::Stalls => {
-                let advice = answer.advice.first();
-                let why = advice.map_or_else(|| "in depth".to_owned(), |a| plain(a));
-                commands.push((command(question), why));
-            }
-            Word::Flat | Word::Clean | Word::Unsupported | Word::Inconclusive => {}
+        if matches!(
+            answer.verdict.word,
+            Word::Grows | Word::Excess | Word::Stalls
+        ) {
+            let why = answer.advice.first().map_or("in depth", String::as_str);
+            let (question, flags) = (answer.question, answer.question.facts().probe_flags);
+            add(format!("stopgap probe {question}{flags}"), why);
         }
     }
-    let busiest = run.now.as_ref().and_then(|now| {
-        let watched = now::rows(now)
+    if let Some(now) = run.now.as_ref().filter(|now| now.process.is_none())
+        && now::rows(now)
             .iter()
-            .any(|row| row.watch && row.about == "mappings");
-        let first = now
-            .mappings
-            .first()
-            .filter(|_| watched && now.process.is_none());
-        first.map(|process| (process.pid, plain(&process.name)))
-    });
-    commands.extend(
-        busiest.map(|(pid, name)| (format!("stopgap check -p {pid}"), format!("about {name}"))),
-    );
+            .any(|row| row.watch && row.about == "mappings")
+        && let Some(process) = now.mappings.first()
+    {
+        add(
+            format!("stopgap check -p {}", process.pid),
+            &format!("about {}", process.name),
+        );
+    }
     let open = |answer: &Answer| {
         matches!(answer.verdict.word, Word::Inconclusive | Word::Unsupported)
             || !answer.missing.is_empty()
     };
     if run.environment.privilege != Privilege::Root && run.answers.iter().any(open) {
-        commands.push((
-            "sudo stopgap check".to_owned(),
-            "root sees physical layout and can make memory pressure".to_owned(),
-        ));
+        let why = "root sees physical layout and can make memory pressure";
+        add("sudo stopgap check".to_owned(), why);
     }
     if run.answers.is_empty() {
-        let test = "the questions under test: about a minute, no root needed";
-        commands.push(("stopgap check".to_owned(), test.to_owned()));
+        let why = "the questions under test: about a minute, no root needed";
+        add("stopgap check".to_owned(), why);
     } else if commands.is_empty() {
         let why = "what this machine lets us see";
         commands.push(("stopgap doctor".to_owned(), why.to_owned()));
@@ -275,42 +183,14 @@ fn next(run: &Run) -> Vec<(String, String)> {
     commands
 }
 
-/// A table with a head; right-aligned where `right` says so. Where cells are not wrapped, lines
-/// may be longer than the width: figures are read along their line.
-#[must_use]
-pub fn plain_table(
-    head: &[&str],
-    rows: Vec<Vec<String>>,
-    right: &[bool],
-    wrap: bool,
-    style: Style,
-) -> String {
-    let mut table = table(style);
-    if !wrap {
-        table.set_content_arrangement(ContentArrangement::Disabled);
-    }
-    table.set_header(head.iter().map(Cell::new));
-    for row in rows {
-        table.add_row(row);
-    }
-    for (column, &right) in table.column_iter_mut().zip(right) {
-        if right {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    trimmed(&table)
-}
-
-/// `what` in plain words for the line under the screen: where the record is, what it cost.
+/// Returns the lines under the screen: what it cost, and where the record is.
 #[must_use]
 pub fn foot(run: &Run, record: &str) -> String {
-    let seconds = run.duration_ms / 1_000;
-    let memory = run.peak_memory.map_or_else(
-        || "peak memory unknown".to_owned(),
-        |bytes| format!("peak memory {}", Bytes(bytes)),
-    );
+    let memory = run.peak_memory.map(Bytes);
     format!(
-        "took {seconds} s, {memory} of a budget of {}, seed {}\nrecord {}\n",
+        "took {} s, peak memory {} of a budget of {}, seed {}\nrecord {}\n",
+        run.duration_ms / 1_000,
+        or("unknown", memory),
         Bytes(run.memory_budget),
         run.seed,
         plain(record)

@@ -6,123 +6,104 @@ use stopgap_events::machine::OrderIndex;
 use stopgap_events::snapshot::{Kind, Snapshot, Zone, unusable_index};
 use stopgap_events::units::{Bytes, Pages};
 
-use crate::screen::{Style, plain_table};
-use crate::text::{plain, thousands, wrap};
+use crate::table::{Screen, Style, Table, join, or};
+use crate::text::thousands;
 
-/// The text; `place` says where the whole of it is.
+/// Returns the text; `place` says where the whole snapshot is.
 #[must_use]
 pub fn screen(snapshot: &Snapshot, place: &str, style: Style) -> String {
-    let kernel = snapshot.kernel.as_deref().unwrap_or("unknown");
-    let mut text = format!(
-        "physical memory of Linux {}, {} pages: {} present, {} free\n\n",
-        plain(kernel),
+    let all = |pages: fn(&Zone) -> Pages| bytes(snapshot, snapshot.zones.iter().map(pages).sum());
+    let mut screen = Screen::new(style);
+    screen.line(format!(
+        "physical memory of Linux {}, {} pages: {} present, {} free",
+        snapshot.kernel.as_deref().unwrap_or("unknown"),
         snapshot.page_bytes,
-        bytes(
-            snapshot,
-            snapshot.zones.iter().map(|zone| zone.present).sum()
-        ),
-        bytes(snapshot, snapshot.zones.iter().map(free_pages).sum()),
-    );
-    text.push_str(&zones(snapshot, style));
-    text.push('\n');
-    text.push_str(&orders(snapshot, style));
-    text.push_str(
-        "unusable: share of free memory in blocks too small for the order; per CPU: free, but in no \
-         block\n",
+        all(|zone| zone.present),
+        all(free_pages),
+    ));
+    screen.add("\n");
+    screen.table(&zones(snapshot));
+    screen.add("\n");
+    screen.table(&orders(snapshot));
+    screen.add(
+        "unusable: share of free memory in blocks too small for the order; per CPU: free, but in no block\n",
     );
     if let Some(line) = pages(snapshot) {
-        text.push('\n');
-        text.push_str(&wrap(&line, style.width, 2));
+        screen.add("\n");
+        screen.say(line);
     }
-    for missing in &snapshot.missing {
-        let line = format!("unknown: {}: {}", plain(&missing.what), plain(&missing.why));
-        text.push_str(&wrap(&line, style.width, 2));
-    }
-    text.push_str(&format!("snapshot {}\n", plain(place)));
-    text
+    screen.unknown(&snapshot.missing);
+    screen.line(format!("snapshot {place}"));
+    screen.finish()
 }
 
-fn bytes(snapshot: &Snapshot, pages: Pages) -> String {
-    Bytes(pages.0.saturating_mul(snapshot.page_bytes.0)).to_string()
+fn bytes(snapshot: &Snapshot, pages: Pages) -> Bytes {
+    Bytes(pages.0.saturating_mul(snapshot.page_bytes.0))
 }
 
 fn free_pages(zone: &Zone) -> Pages {
-    let orders = 0u32..;
-    let blocks = zone.free_blocks.iter().zip(orders);
+    let blocks = zone.free_blocks.iter().zip(0u32..);
     blocks.map(|(&count, order)| Pages(count << order)).sum()
 }
 
-/// `Normal`; of several nodes `1/Normal`.
+/// Returns `Normal`, or of several nodes `1/Normal`.
 fn name(snapshot: &Snapshot, zone: &Zone) -> String {
     let one_node = snapshot.zones.iter().all(|other| other.node == zone.node);
     match one_node {
-        true => plain(&zone.name),
-        false => format!("{}/{}", zone.node, plain(&zone.name)),
+        true => zone.name.clone(),
+        false => format!("{}/{}", zone.node, zone.name),
     }
 }
 
-fn zones(snapshot: &Snapshot, style: Style) -> String {
-    let head = [
-        "zone", "present", "managed", "free", "per CPU", "min", "low", "high",
-    ];
-    let rows = snapshot.zones.iter().map(|zone| {
+fn zones(snapshot: &Snapshot) -> Table {
+    let mut table =
+        Table::new("zone | >present | >managed | >free | >per CPU | >min | >low | >high");
+    for zone in &snapshot.zones {
         let marks = &zone.watermarks;
-        let amounts = [
-            Some(zone.present),
-            Some(zone.managed),
-            Some(free_pages(zone)),
-            zone.per_cpu,
-            Some(marks.min),
-            Some(marks.low),
-            Some(marks.high),
-        ];
-        let amounts = amounts.into_iter().map(|pages| {
-            pages.map_or_else(|| "unknown".to_owned(), |pages| bytes(snapshot, pages))
-        });
-        [name(snapshot, zone)].into_iter().chain(amounts).collect()
-    });
-    let right = [false, true, true, true, true, true, true, true];
-    plain_table(&head, rows.collect(), &right, false, style)
+        let free = free_pages(zone);
+        let mut row = vec![name(snapshot, zone)];
+        let known = [zone.present, zone.managed, free].map(Some);
+        let marks = [marks.min, marks.low, marks.high].map(Some);
+        let amounts = known.into_iter().chain([zone.per_cpu]).chain(marks);
+        let bytes = |pages| bytes(snapshot, pages);
+        row.extend(amounts.map(|pages| or("unknown", pages.map(bytes))));
+        table.rows.push(row);
+    }
+    table
 }
 
-/// A row an order: free blocks of each zone, and the index over all of them.
-fn orders(snapshot: &Snapshot, style: Style) -> String {
-    let names: Vec<String> = snapshot
-        .zones
-        .iter()
-        .map(|zone| name(snapshot, zone))
-        .collect();
-    let mut head = vec!["order", "block"];
-    head.extend(names.iter().map(String::as_str));
-    head.push("unusable");
+/// Returns a row for each order: free blocks of each zone, and the index over all of them.
+fn orders(snapshot: &Snapshot) -> Table {
     let layout = snapshot.free_blocks_of_layout();
     let layout = layout.map(|blocks| unusable_index(&blocks));
-    if layout.is_some() {
-        head.push("by layout");
-    }
-    let rows = snapshot.unusable_index().into_iter().map(|of_order| {
-        let OrderIndex { order, index } = of_order;
+    let names = snapshot.zones.iter().map(|zone| name(snapshot, zone));
+    let mut head: Vec<String> = ["order", "block"].map(str::to_owned).into();
+    head.extend(names.chain(["unusable".to_owned()]));
+    head.extend(layout.iter().map(|_| "by layout".to_owned()));
+    let mut table = Table::of(head.iter().map(|head| format!(">{head}")));
+    for OrderIndex { order, index } in snapshot.unusable_index() {
         let place = order as usize;
         let block = Bytes(snapshot.page_bytes.0.saturating_mul(1 << order));
         let mut row = vec![order.to_string(), block.to_string()];
-        row.extend(snapshot.zones.iter().map(|zone| {
-            let count = zone.free_blocks.get(place);
-            count.map_or_else(String::new, |&count| thousands(count))
-        }));
-        row.push(format!("{index:.2}"));
+        let counts = snapshot
+            .zones
+            .iter()
+            .map(|zone| zone.free_blocks.get(place));
+        row.extend(counts.map(|count| or("", count.map(|&count| thousands(count)))));
+        let by_layout = layout.iter().filter_map(|layout| layout.get(place));
+        let by_layout = by_layout.map(|one| one.index);
         row.extend(
-            layout
-                .iter()
-                .filter_map(|layout| layout.get(place))
-                .map(|one| format!("{:.2}", one.index)),
+            [index]
+                .into_iter()
+                .chain(by_layout)
+                .map(|index| format!("{index:.2}")),
         );
-        row
-    });
-    let right = vec![true; head.len()];
-    plain_table(&head, rows.collect(), &right, false, style)
+        table.rows.push(row);
+    }
+    table
 }
 
-/// What the pages are, most first; `None` where that is not known.
+/// Returns what the pages are, most first; `None` where that is not known.
 fn pages(snapshot: &Snapshot) -> Option<String> {
     let mut amounts: BTreeMap<Kind, Pages> = BTreeMap::new();
     for zone in &snapshot.zones {
@@ -133,13 +114,12 @@ fn pages(snapshot: &Snapshot) -> Option<String> {
     amounts.remove(&Kind::Hole);
     let mut amounts: Vec<_> = amounts.into_iter().collect();
     amounts.sort_by_key(|&(_, pages)| std::cmp::Reverse(pages));
-    let amounts = amounts
-        .into_iter()
-        .map(|(kind, pages)| format!("{kind} {}", bytes(snapshot, pages)));
-    let mut line = format!("pages: {}", amounts.collect::<Vec<_>>().join(", "));
+    let amounts = amounts.into_iter();
+    let amounts = amounts.map(|(kind, pages)| format!("{kind} {}", bytes(snapshot, pages)));
+    let mut line = format!("pages: {}", join(amounts, ", "));
     let mapped = snapshot.zones.iter().map(|zone| zone.mapped);
     if let Some(mapped) = mapped.sum::<Option<Pages>>() {
-        line.push_str(&format!("; mapped {}", bytes(snapshot, mapped)));
+        line += &format!("; mapped {}", bytes(snapshot, mapped));
     }
     Some(line)
 }

@@ -1,14 +1,15 @@
 //! Records of any kind in short, for a terminal: every verdict, and of latencies a line that shows how they are spread.
 
-use stopgap_events::question::Question;
 use stopgap_events::units::Nanos;
 use stopgap_stats::histogram::Histogram;
 use stopgap_stats::quantile::quantile;
 use stopgap_stats::record::Run;
 
+use crate::details::word;
 use crate::html::{Document, Source};
-use crate::screen::{Style, plain_table};
-use crate::text::{plain, thousands, wrap};
+use crate::screen::environment_line;
+use crate::table::{Screen, Style, Table, join, known, or};
+use crate::text::thousands;
 
 /// Heights of a bar, lowest first.
 const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -19,172 +20,112 @@ const COLUMNS: usize = 24;
 /// Latencies that are shown of a run and question.
 const LATENCIES: usize = 4;
 
-/// The screen.
+/// Returns the screen.
 #[must_use]
 pub fn screen(sources: &[Source], style: Style) -> String {
-    let mut text = String::new();
+    let mut screen = Screen::new(style);
     for Source { name, document } in sources {
-        let (what, verdicts): (String, Vec<String>) = match document {
+        screen.line(name);
+        let mut verdicts: Vec<String> = Vec::new();
+        match document {
             Document::Run(run) => {
-                let verdicts = run.answers.iter();
-                let verdict = |answer: &stopgap_stats::record::Answer| {
-                    format!("{}: {}", answer.question, plain(&answer.verdict.text))
-                };
-                let machine = crate::screen::environment_line(&run.environment, style);
-                (machine, verdicts.map(verdict).collect())
+                screen.add(&environment_line(&run.environment, style));
+                let answers = run.answers.iter();
+                verdicts
+                    .extend(answers.map(|one| format!("{}: {}", one.question, one.verdict.text)));
             }
             Document::Compare(it) => {
-                let mut sides = format!(
-                    "{} against {}\n",
-                    plain(&it.after.name),
-                    plain(&it.before.name)
-                );
+                screen.line(format!("{} against {}", it.after.name, it.before.name));
                 if let Some(series) = &it.series {
-                    sides.push_str(&format!("of {}\n", plain(series)));
+                    screen.line(format!("of {series}"));
                 }
-                let row = |row: &stopgap_stats::compare::Row| {
-                    format!("{}: {}: {}", plain(&row.name), row.word, plain(&row.text))
-                };
                 // What makes it doubtful leads.
-                let warnings = it.warnings.iter();
-                let mut verdicts: Vec<String> = warnings
-                    .map(|warning| format!("warning: {}", plain(warning)))
-                    .collect();
-                verdicts.push(plain(&it.verdict.text));
-                verdicts.extend(it.endpoints.iter().map(row));
-                (sides, verdicts)
+                verdicts.extend(
+                    it.warnings
+                        .iter()
+                        .map(|warning| format!("warning: {warning}")),
+                );
+                verdicts.push(it.verdict.text.clone());
+                let rows = it.endpoints.iter();
+                verdicts
+                    .extend(rows.map(|row| format!("{}: {}: {}", row.name, row.word, row.text)));
             }
             Document::Other(it) => {
-                let verdicts = it.answers.iter().map(|answer| plain(&answer.text));
-                (format!("{}\n", it.line), verdicts.collect())
+                screen.line(&it.line);
+                verdicts.extend(it.answers.iter().map(|answer| answer.text.clone()));
             }
             Document::Explain(it) => {
-                let source = it
-                    .findings
-                    .trace
-                    .source
-                    .as_deref()
-                    .map_or_else(String::new, plain);
-                let mut verdicts = vec![plain(&it.findings.verdict.text)];
-                verdicts.extend(
-                    it.findings
-                        .advice
-                        .iter()
-                        .map(|a| format!("try: {}", plain(&a.text))),
-                );
-                (format!("trace of {source}\n"), verdicts)
+                let findings = &it.findings;
+                screen.line(format!(
+                    "trace of {}",
+                    or("", findings.trace.source.as_ref())
+                ));
+                verdicts.push(findings.verdict.text.clone());
+                verdicts.extend(findings.advice.iter().map(|a| format!("try: {}", a.text)));
             }
             Document::Replay(it) => {
+                screen.line(format!("what if, {}", it.question));
+                let rows = it.rows.len();
+                verdicts.push(format!(
+                    "{rows} rows; stopgap report without --terminal shows them"
+                ));
                 let growth = it.growth.iter();
-                let line = |g: &stopgap_stats::replay::Growth| {
-                    format!(
-                        "{}, {}: {}",
-                        plain(&g.workload),
-                        plain(&g.policy),
-                        plain(&g.text)
-                    )
-                };
-                let mut verdicts = vec![format!(
-                    "{} rows; stopgap report without --terminal shows them",
-                    it.rows.len()
-                )];
-                verdicts.extend(growth.map(line));
-                (format!("what if, {}\n", it.question), verdicts)
+                verdicts
+                    .extend(growth.map(|g| format!("{}, {}: {}", g.workload, g.policy, g.text)));
             }
-        };
-        text.push_str(&format!("{}\n{what}", plain(name)));
+        }
         for verdict in verdicts {
-            text.push_str(&wrap(&format!("  {verdict}"), style.width, 2));
+            screen.say(format!("  {verdict}"));
         }
         if let Document::Run(run) = document {
-            text.push_str(&latencies(run, style));
+            screen.table_of_some(&latencies(run));
         }
     }
-    text
+    screen.finish()
 }
 
-/// The quantity whose latency a question is judged by.
-fn led_by(question: Question) -> &'static str {
-    match question {
-        Question::Placement => "map",
-        Question::Roundtrip => "latency",
-        Question::Chunks => "block",
-        Question::Reclaim => "populate a block",
-        Question::Wakeup => "wake-up",
-    }
-}
-
-/// A row a latency: quantiles, and how samples are spread.
-fn latencies(run: &Run, style: Style) -> String {
-    let mut rows = Vec::new();
+/// Returns a row for each latency: quantiles, and how samples are spread.
+fn latencies(run: &Run) -> Table {
+    let mut table =
+        Table::new("latency | under | >samples | >least | spread, log | >longest | >p50 | >p99");
     for answer in &run.answers {
-        let with = answer
-            .series
-            .iter()
-            .filter(|series| series.name == led_by(answer.question))
-            .map(|series| (series, series.pooled()))
-            .filter(|(_, pooled)| !pooled.is_empty());
-        for (series, pooled) in with.take(LATENCIES) {
-            let words: Vec<String> = series
-                .parameters
-                .values()
-                .map(crate::details::word)
-                .collect();
-            let at = |q: f64| {
-                quantile(&pooled, q).map_or_else(|_| "-".to_owned(), |ns| Nanos(ns).to_string())
-            };
-            let end =
-                |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), |ns| Nanos(ns).to_string());
-            rows.push(vec![
-                format!("{} {}", answer.question, plain(&series.name)),
-                crate::text::plain(&words.join(" ")),
-                thousands(pooled.len()),
-                end(pooled.min()),
-                spread(&pooled),
-                end(pooled.max()),
-                at(0.5),
-                at(0.99),
-            ]);
+        let leads = answer.question.facts().led_by;
+        let series = answer.series.iter().filter(|series| series.name == leads);
+        let pooled = series.map(|series| (series, series.pooled()));
+        for (series, pooled) in pooled.filter(|(_, all)| !all.is_empty()).take(LATENCIES) {
+            let name = format!("{} {}", answer.question, series.name);
+            let under = join(series.parameters.values().map(word), " ");
+            let samples = thousands(pooled.len());
+            let [p50, p99] = [0.5, 0.99].map(|q| known(quantile(&pooled, q).ok().map(Nanos)));
+            let [least, most] = [pooled.min(), pooled.max()].map(|ns| known(ns.map(Nanos)));
+            let spread = spread(&pooled);
+            table.row(&[&name, &under, &samples, &least, &spread, &most, &p50, &p99]);
         }
     }
-    if rows.is_empty() {
-        return String::new();
-    }
-    let head = [
-        "latency",
-        "under",
-        "samples",
-        "least",
-        "spread, log",
-        "longest",
-        "p50",
-        "p99",
-    ];
-    let right = [false, false, true, true, false, true, true, true];
-    plain_table(&head, rows, &right, false, style)
+    table
 }
 
-/// Samples from the shortest to the longest by logarithm; any column that has a sample shows it, and a column of a thousand
-/// times as many is not a thousand times as high: heights are logarithms too.
+/// Returns samples from the shortest to the longest by logarithm. Any column that has a sample shows it, and a column of a
+/// thousand times as many is not a thousand times as high: heights are logarithms too.
 fn spread(histogram: &Histogram) -> String {
     let (Some(least), Some(most)) = (histogram.min(), histogram.max()) else {
         return String::new();
     };
-    let (low, high) = ((least.max(1) as f64).ln(), (most.max(1) as f64).ln());
+    let log = |ns: u64| (ns.max(1) as f64).ln();
+    let (low, high) = (log(least), log(most));
     let mut columns = [0_u64; COLUMNS];
     for (ns, count) in histogram.buckets() {
-        let share = ((ns.max(1) as f64).ln() - low) / (high - low).max(1e-9);
+        let share = (log(ns) - low) / (high - low).max(1e-9);
         let at = (share.clamp(0.0, 1.0) * (COLUMNS - 1) as f64).round() as usize;
         columns[at] += count;
     }
-    let tallest = columns.iter().copied().max().unwrap_or(1).max(1);
+    let tallest = columns.iter().copied().max().unwrap_or(1).max(1) as f64;
+    let most = BARS.len() - 1;
     let bar = |&count: &u64| match count {
         0 => BARS[0],
         count => {
-            let height = ((count as f64).ln_1p() / (tallest as f64).ln_1p()
-                * (BARS.len() - 1) as f64)
-                .round();
-            BARS[(height as usize).clamp(1, BARS.len() - 1)]
+            let height = (count as f64).ln_1p() / tallest.ln_1p() * most as f64;
+            BARS[(height.round() as usize).clamp(1, most)]
         }
     };
     columns.iter().map(bar).collect()

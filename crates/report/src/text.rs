@@ -1,4 +1,6 @@
-//! Numbers as people write them.
+//! Numbers and words as people write them.
+
+use stopgap_events::units::Nanos;
 
 /// `65530` as `65,530`.
 #[must_use]
@@ -48,6 +50,101 @@ pub fn number(value: f64) -> String {
         2
     };
     format!("{value:.digits$}")
+}
+
+/// `number`, but `0` for nothing at all.
+#[must_use]
+pub(crate) fn number_or_0(value: f64) -> String {
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    number(value)
+}
+
+/// `part` of `whole` in per cent, without the sign.
+pub(crate) fn share(part: u64, whole: u64) -> String {
+    number(part as f64 / whole.max(1) as f64 * 100.0)
+}
+
+/// A share in per cent, without the sign, with two significant digits.
+pub(crate) fn per_cent(share: f64) -> String {
+    digits(share * 100.0, 2)
+}
+
+/// A ratio. Those near 1 differ in what follows the point, and a small one is not 0.
+#[must_use]
+pub fn ratio(value: f64) -> String {
+    match value {
+        0.1..10.0 => format!("{value:.3}"),
+        _ if value < 0.1 => digits(value, 3),
+        _ => number(value),
+    }
+}
+
+/// A figure with its unit: a time in the unit that reads best, anything else with three significant digits.
+#[must_use]
+pub fn level(value: f64, unit: &str) -> String {
+    let ns = (value * nanoseconds(unit).unwrap_or(f64::NAN)).abs();
+    if (1.0..1e18).contains(&ns) {
+        let sign = if value < 0.0 { "-" } else { "" };
+        return format!("{sign}{}", Nanos(ns.round() as u64));
+    }
+    let value = match value.abs() {
+        0.0..999.5 => digits(value, 3),
+        _ => number(value),
+    };
+    format!("{value} {unit}").trim_end().to_owned()
+}
+
+/// Nanoseconds in one of `unit`; `None` where it is no time.
+pub(crate) fn nanoseconds(unit: &str) -> Option<f64> {
+    match unit {
+        "ns" => Some(1.0),
+        "us" => Some(1e3),
+        "ms" => Some(1e6),
+        "s" => Some(1e9),
+        _ => None,
+    }
+}
+
+/// A figure of a series: nanoseconds in the unit that reads best, anything else without its unit.
+pub(crate) fn figure(value: f64, unit: &str) -> String {
+    if unit == "ns" && value >= 100.0 {
+        Nanos(value.round() as u64).to_string()
+    } else {
+        number(value)
+    }
+}
+
+/// `value` with `count` significant digits, without zeros at its end.
+fn digits(value: f64, count: i32) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return format!("{value}");
+    }
+    let places = (f64::from(count - 1) - value.abs().log10().floor()).clamp(0.0, 12.0) as usize;
+    let text = format!("{value:.places$}");
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
+}
+
+/// The words of a command line as a shell reads them back.
+pub(crate) fn command_line(words: &[String]) -> String {
+    let safe = |c: char| c.is_alphanumeric() || "-_./=:,+@%".contains(c);
+    let quoted = |word: &String| match word.is_empty() || !word.chars().all(safe) {
+        true => format!("'{}'", word.replace('\'', "'\\''")),
+        false => word.clone(),
+    };
+    let words: Vec<String> = words.iter().map(quoted).collect();
+    words.join(" ")
+}
+
+/// `1 record`, `2 records`.
+pub(crate) fn count(count: usize, what: &str) -> String {
+    let s = if count == 1 { "" } else { "s" };
+    format!("{} {what}{s}", thousands(count as u64))
 }
 
 /// Words from outside (process names, paths) with control characters and bidirectional marks
@@ -158,6 +255,14 @@ mod tests {
         assert_eq!(number(-1.797e308), "-1.80e308");
         assert_eq!(uptime(7_300), "2 h");
         assert_eq!(uptime(800_000), "9 d");
+        assert_eq!(level(0.001_234, "s"), "1.23 ms");
+        assert_eq!(level(-3_600.0, "ns"), "-3.60 us");
+        assert_eq!(level(0.000_12, ""), "0.00012");
+        assert_eq!(level(0.0, "s"), "0 s");
+        assert_eq!(level(1_234_567.0, "bytes"), "1,234,567 bytes");
+        assert_eq!(per_cent(0.05), "5");
+        assert_eq!(per_cent(0.012_34), "1.2");
+        assert_eq!(per_cent(0.25), "25");
     }
 
     #[test]

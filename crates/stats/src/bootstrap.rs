@@ -37,6 +37,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stopgap_events::random::Random;
 
+use crate::quantile::median;
+
 /// How many times the runs are drawn anew. The ends' own noise is then about 3 % of the width.
 pub const RESAMPLES: usize = 2_000;
 
@@ -107,6 +109,19 @@ pub fn over_runs<T>(
         high: value + wider * (percentile(&values, 0.975) - value).max(0.0),
     };
     (interval.low.is_finite() && interval.high.is_finite()).then_some(interval)
+}
+
+/// Returns the median of the runs' figures and its 95 % interval over runs, by logarithm where all figures are positive.
+///
+/// `None` in the cases of [`over_runs`].
+#[must_use]
+pub fn median_over_runs(figures: &[f64], seed: u64) -> Option<Interval> {
+    let positive = figures.iter().all(|&figure| figure > 0.0);
+    let to = |figure: f64| if positive { figure.ln() } else { figure };
+    let interval = over_runs(figures, seed, |drawn| {
+        median(drawn.iter().map(|figure| to(**figure)).collect())
+    })?;
+    Some(interval.map(|value| if positive { value.exp() } else { value }))
 }
 
 /// By what factor a percentile bootstrap of `runs` runs is too narrow.

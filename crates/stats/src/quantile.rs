@@ -92,6 +92,14 @@ pub fn rank(q: f64, n: u64) -> u64 {
     ((q * n as f64).ceil() as u64).clamp(1, n.max(1))
 }
 
+/// Returns the median of `figures`, of an even number the lower of the two in the middle: a value that was seen. `None` where there
+/// is none.
+#[must_use]
+pub fn low_median(mut figures: Vec<f64>) -> Option<f64> {
+    figures.sort_unstable_by(f64::total_cmp);
+    figures.get(figures.len().saturating_sub(1) / 2).copied()
+}
+
 /// The quantile's usual name: `p50`, `p99.9`.
 #[must_use]
 pub fn label(q: f64) -> String {
@@ -118,6 +126,9 @@ mod tests {
         assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
         assert_eq!(median(vec![7.0]), Some(7.0));
         assert_eq!(median(Vec::new()), None);
+        assert_eq!(low_median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.0));
+        assert_eq!(low_median(vec![3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(low_median(Vec::new()), None);
     }
 
     #[test]

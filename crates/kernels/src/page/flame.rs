@@ -1,114 +1,51 @@
 //! A flame graph of guest instructions, coloured by how two kernels differ.
 
-use std::collections::BTreeMap;
-
 use stopgap_report::html::escaped;
-use stopgap_report::html::flame::{Frame, LEAST, MOST_ROWS, svg};
+use stopgap_report::html::flame::{Look, Node, svg};
 use stopgap_report::text::thousands;
 
 use crate::functions::Profile;
 
-/// One of a node's two figures.
-type Side<'a> = for<'n> fn(&'n mut Node<'a>) -> &'n mut f64;
-
-#[derive(Default)]
-struct Node<'a> {
-    /// Instructions an operation of it and all that it called, on either kernel.
-    before: f64,
-    after: f64,
-    calls: BTreeMap<&'a str, Node<'a>>,
-}
-
-impl<'a> Node<'a> {
-    fn add(&mut self, frames: &'a [String], amount: f64, side: Side<'a>) {
-        *side(self) += amount;
-        let mut node = self;
-        for name in frames.iter().take(MOST_ROWS) {
-            node = node.calls.entry(name).or_default();
-            *side(node) += amount;
-        }
+/// Returns the picture of `after`, coloured by what it differs from `before`; `None` where nothing was executed.
+pub(crate) fn figure(title: &str, before: &Profile, after: &Profile) -> Option<String> {
+    let mut root = Node::default();
+    let each =
+        |instructions: u64, profile: &Profile| instructions as f64 / profile.operations as f64;
+    for stack in before.stacks.iter().filter(|_| before.operations > 0) {
+        root.add(&stack.frames, each(stack.instructions, before), 0.0);
     }
-
-    fn add_all(&mut self, profile: &'a Profile, side: Side<'a>) {
-        if profile.operations == 0 {
-            return;
-        }
-        for stack in &profile.stacks {
-            let each = stack.instructions as f64 / profile.operations as f64;
-            self.add(&stack.frames, each, side);
-        }
+    for stack in after.stacks.iter().filter(|_| after.operations > 0) {
+        root.add(&stack.frames, 0.0, each(stack.instructions, after));
     }
-
-    fn differs(&self) -> f64 {
-        self.after - self.before
+    if root.after <= 0.0 || before.operations == 0 {
+        return None;
     }
-
-    /// The largest difference of a frame that is drawn.
-    fn most(&self, whole: f64) -> f64 {
-        let drawn = self
-            .calls
-            .values()
-            .filter(|node| node.after >= LEAST * whole);
-        drawn
-            .map(|node| node.differs().abs().max(node.most(whole)))
-            .fold(0.0, f64::max)
-    }
-
-    /// Returns its callees as frames; `most` is the largest difference of all.
-    fn frames(&self, whole: f64, most: f64) -> Vec<Frame> {
-        let calls = self.calls.iter();
-        calls
-            .map(|(name, node)| node.frame(name, whole, most))
-            .collect()
-    }
-
-    fn frame(&self, name: &str, whole: f64, most: f64) -> Frame {
-        let called: f64 = self.calls.values().map(|node| node.after).sum();
-        let own = (self.after - called).max(0.0);
-        let differs = self.differs();
+    let most = root.most(root.after);
+    let look = |name: &str, node: &Node<'_>, _: usize| {
+        let differs = node.differs();
         // Figures are whole numbers over a count of operations: what is smaller is rounding.
-        let (class, strength) = if differs.abs() <= 1e-6 * (1.0 + self.after) {
+        let (class, strength) = if differs.abs() <= 1e-6 * (1.0 + node.after) {
             ("same", 1.0)
         } else {
             let strength = 0.2 + 0.6 * (differs.abs() / most).min(1.0);
             (if differs > 0.0 { "grew" } else { "shrank" }, strength)
         };
         let sign = if differs > 0.0 { "+" } else { "" };
-        Frame {
-            name: name.to_owned(),
-            share: self.after / whole,
+        let [all, own, differs] = [node.after, node.own(), differs].map(instructions);
+        let about = format!(
+            "{name}: {all} guest instructions an operation with all it calls, {own} its own; {sign}{differs} to before"
+        );
+        Look {
             class,
             strength,
-            about: format!(
-                "{name}: {} guest instructions an operation with all it calls, {} its own; {sign}{} to before",
-                instructions(self.after),
-                instructions(own),
-                instructions(differs),
-            ),
-            calls: self.frames(whole, most),
+            about,
         }
-    }
-}
-
-/// The picture of `after`, coloured by what it differs from `before`; `None` where nothing was executed.
-pub(crate) fn figure(title: &str, before: &Profile, after: &Profile) -> Option<String> {
-    let mut root = Node::default();
-    root.add_all(before, |node| &mut node.before);
-    root.add_all(after, |node| &mut node.after);
-    if root.after <= 0.0 || before.operations == 0 {
-        return None;
-    }
-    let frames = root.frames(root.after, root.most(root.after));
+    };
     let (old, new) = (instructions(root.before), instructions(root.after));
     let label = format!(
         "{title}: flame graph of {new} guest instructions an operation; the table below has the figures"
     );
-    let (svg, cut) = svg(&frames, &label);
-    let cut = if cut {
-        " Smaller frames are left out."
-    } else {
-        ""
-    };
+    let (svg, cut) = svg(&root, &look, &label);
     Some(format!(
         "<figure><figcaption><b>{}</b></figcaption>{svg}\
          <p class=\"about\">Width: guest instructions an operation on the later kernel, {new} in all (earlier: {old}). What is \

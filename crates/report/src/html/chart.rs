@@ -6,7 +6,8 @@
 mod axis;
 mod draw;
 
-use super::write::{Table, attribute, escaped};
+use super::write::escaped;
+use crate::table::Table;
 
 pub(super) use axis::{Axis, Scale, Span};
 
@@ -19,15 +20,21 @@ pub(super) const INKS: [&str; 6] = [
 /// Series that a chart can hold.
 pub(super) const MOST: usize = INKS.len();
 
+/// Largest over least from which on an axis is logarithmic.
+const WIDE: f64 = 8.0;
+
+/// A place in a chart, in values: x and y.
+pub(super) type Point = (f64, f64);
+
 /// Something drawn. Coordinates are values, x first.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) enum Shape {
     /// A line through points.
-    Line(Vec<(f64, f64)>),
+    Line(Vec<Point>),
     /// A broken line through points.
-    Dashed(Vec<(f64, f64)>),
+    Dashed(Vec<Point>),
     /// The series' mark at points.
-    Marks(Vec<(f64, f64)>),
+    Marks(Vec<Point>),
     /// An interval along y: x, low, high.
     Upright(f64, f64, f64),
     /// An interval along x: low, high, y.
@@ -41,9 +48,9 @@ pub(super) enum Shape {
 /// What belongs together: one ink, one mark, one entry of the legend.
 #[derive(Debug, Clone)]
 pub(super) struct Layer {
-    /// Its name in the legend.
+    /// Name in the legend; a layer without a name has no entry.
     pub(super) name: String,
-    /// Index of its ink, and of its mark; beyond [`MOST`] they begin again.
+    /// Index of the ink, and of the mark; from [`MOST`] on they begin again.
     pub(super) ink: usize,
     /// What is drawn.
     pub(super) shapes: Vec<Shape>,
@@ -68,18 +75,51 @@ pub(super) struct Chart {
     pub(super) rule: Option<(f64, String)>,
     /// The same figures to read.
     pub(super) table: Table,
-    /// Spans of both axes, where other charts are to have the same.
+    /// Spans of both axes, where other charts have the same.
     pub(super) spans: Option<(Span, Span)>,
 }
 
 impl Chart {
-    /// Spans of both axes that hold all that is drawn; `None` where nothing can be. An interval that few runs leave very
-    /// wide does not press all else together: it is cut at the edge.
+    /// Returns a chart in which nothing is drawn yet.
+    pub(super) fn new(
+        title: impl Into<String>,
+        about: impl Into<String>,
+        x: Axis,
+        y: Axis,
+    ) -> Chart {
+        Chart {
+            title: title.into(),
+            about: about.into(),
+            x,
+            y,
+            rows: Vec::new(),
+            layers: Vec::new(),
+            rule: None,
+            table: Table::default(),
+            spans: None,
+        }
+    }
+
+    /// Returns a chart of rows in which nothing is drawn yet.
+    pub(super) fn of_rows(
+        title: impl Into<String>,
+        about: impl Into<String>,
+        x: Axis,
+        rows: Vec<String>,
+    ) -> Chart {
+        let y = Axis::new("rows", "", Scale::Rows);
+        Chart {
+            rows,
+            ..Chart::new(title, about, x, y)
+        }
+    }
+
+    /// Returns the spans of both axes that hold all that is drawn; `None` where nothing can be. An interval that few runs leave
+    /// very wide does not press all else together: it is cut at the edge.
     fn needs(&self) -> Option<(Span, Span)> {
-        let places = |ends: bool| -> Vec<(f64, f64)> {
-            self.layers
-                .iter()
-                .flat_map(|layer| layer.points(ends))
+        let places = |ends: bool| -> Vec<Point> {
+            let points = self.layers.iter().flat_map(|layer| layer.points(ends));
+            points
                 .filter_map(|(x, y)| Some((self.x.place(x)?, self.y.place(y)?)))
                 .collect()
         };
@@ -93,71 +133,65 @@ impl Chart {
         ))
     }
 
-    /// The chart as part of a page; empty where there is nothing to draw.
+    /// Returns the chart as part of a page; empty where there is nothing to draw.
     pub(super) fn html(&self) -> String {
         let Some(needs) = self.needs() else {
             return String::new();
         };
         let (x, y) = self.spans.unwrap_or(needs);
-        let picture = draw::svg(self, x, y);
+        let title = escaped(&self.title);
         format!(
-            "<figure class=\"chart\"><figcaption><b>{}</b></figcaption>\n{picture}{}<p class=\"about\">{}</p>\n\
-             <details><summary>Figures<span class=\"away\"> of {0}</span></summary>{}</details></figure>\n",
-            escaped(&self.title),
+            "<figure class=\"chart\"><figcaption><b>{title}</b></figcaption>\n{}{}<p class=\"about\">{}</p>\n\
+             <details><summary>Figures<span class=\"away\"> of {title}</span></summary>{}</details></figure>\n",
+            draw::svg(self, x, y),
             self.legend(),
             escaped(&self.about),
             self.table.html(&self.title),
         )
     }
 
-    /// Names beside marks; empty where there is one without a name.
+    /// Returns names beside marks; empty where no layer has a name.
     fn legend(&self) -> String {
-        let named: Vec<&Layer> = self.layers.iter().filter(|l| !l.name.is_empty()).collect();
-        if named.is_empty() && self.rule.is_none() {
-            return String::new();
+        let named = self.layers.iter().filter(|layer| !layer.name.is_empty());
+        let named = named.map(|layer| (draw::sign(layer), &layer.name));
+        let rule = self.rule.iter().map(|(_, name)| (draw::rule_sign(), name));
+        let entry = |(sign, name): (String, &String)| format!("<li>{sign}{}</li>", escaped(name));
+        let entries: String = named.chain(rule).map(entry).collect();
+        match entries.is_empty() {
+            true => entries,
+            false => format!("<ul class=\"legend\" aria-label=\"Legend\">{entries}</ul>\n"),
         }
-        let entry = |layer: &&Layer| {
-            let sign = draw::sign(layer);
-            format!("<li>{sign}{}</li>", escaped(&layer.name))
-        };
-        let mut entries: String = named.iter().map(entry).collect();
-        if let Some((_, label)) = &self.rule {
-            entries.push_str(&format!("<li>{}{}</li>", draw::rule_sign(), escaped(label)));
-        }
-        format!(
-            "<ul class=\"legend\" aria-label=\"{}\">{entries}</ul>\n",
-            attribute("Legend")
-        )
     }
 }
 
 /// Gives all charts the spans that hold each of them, so that they can be compared by eye.
 pub(super) fn alike(charts: &mut [Chart]) {
-    let join = |a: Span, b: Span| Span {
-        low: a.low.min(b.low),
-        high: a.high.max(b.high),
-    };
-    let all = charts
-        .iter()
-        .filter_map(Chart::needs)
-        .reduce(|(ax, ay), (bx, by)| (join(ax, bx), join(ay, by)));
+    let needs = charts.iter().filter_map(Chart::needs);
+    let all = needs.reduce(|(ax, ay), (bx, by)| (ax.joined(bx), ay.joined(by)));
     for chart in charts {
         chart.spans = all;
     }
 }
 
+/// Returns the scale on which figures can be told apart: logarithmic where they differ much.
+pub(super) fn scale(figures: impl Iterator<Item = f64> + Clone) -> Scale {
+    let least = figures.clone().fold(f64::INFINITY, f64::min);
+    let most = figures.fold(0.0, f64::max);
+    match least > 0.0 && most / least > WIDE {
+        true => Scale::Log,
+        false => Scale::Linear,
+    }
+}
+
 impl Layer {
-    /// A series of no shape yet.
+    /// Returns a series of no shape yet.
     pub(super) fn new(name: impl Into<String>, ink: usize) -> Layer {
-        Layer {
-            name: name.into(),
-            ink,
-            shapes: Vec::new(),
-        }
+        let (name, shapes) = (name.into(), Vec::new());
+        Layer { name, ink, shapes }
     }
 
-    /// Corners of what is drawn: ends of intervals, or of all else.
-    fn points(&self, ends: bool) -> Vec<(f64, f64)> {
+    /// Returns corners of what is drawn: ends of intervals, or of all else.
+    fn points(&self, ends: bool) -> Vec<Point> {
         let corners = |shape: &Shape| match shape {
             &Shape::Upright(x, low, high) if ends => vec![(x, low), (x, high)],
             &Shape::Level(low, high, y) if ends => vec![(low, y), (high, y)],

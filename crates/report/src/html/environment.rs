@@ -2,152 +2,120 @@
 
 use std::collections::BTreeSet;
 
+use stopgap_events::machine::Missing;
 use stopgap_events::question::Question;
+use stopgap_stats::replay::Row;
 
-use super::side::{Side, facts};
-use super::write::{Table, escaped};
+use super::side::Side;
+use super::write::Section;
 use super::{Document, Source};
 use crate::now;
+use crate::table::Table;
 
-/// The table of all sides; rows in which they differ are marked, and come first.
-pub(super) fn section(sides: &[Side<'_>]) -> String {
-    if sides.is_empty() {
-        return String::new();
+/// Runs of a side of which the page says what the machine showed by itself.
+const MOST_RUNS: usize = 4;
+
+/// Returns the table of all sides. Rows in which they differ are marked, and come first. `None` where there is no run.
+pub(super) fn section(sides: &[Side<'_>]) -> Option<String> {
+    let first = sides.first()?;
+    let names = sides.iter().map(|side| side.name.clone());
+    let mut table = Table::of(["setting".to_owned()].into_iter().chain(names));
+    let mut same = Vec::new();
+    for (index, (what, value)) in first.facts.iter().enumerate() {
+        let differs = sides.iter().any(|side| side.facts[index].1 != *value);
+        let mark = if differs { " (differs)" } else { "" };
+        let values = sides.iter().map(|side| side.facts[index].1.clone());
+        let row = [format!("{what}{mark}")]
+            .into_iter()
+            .chain(values)
+            .collect();
+        if differs { &mut table.rows } else { &mut same }.push(row);
     }
-    let mut table = Table::new(&["setting"]);
-    table
-        .head
-        .extend(sides.iter().map(|side| side.name.clone()));
-    let all: Vec<_> = sides
-        .iter()
-        .map(|side| facts(&side.runs[0].1.environment))
-        .collect();
-    let (mut differ, mut same) = (Vec::new(), Vec::new());
-    for (index, (what, first)) in all[0].iter().enumerate() {
-        let mut row = vec![(*what).to_owned()];
-        row.extend(all.iter().map(|facts| facts[index].1.clone()));
-        match all.iter().all(|facts| facts[index].1 == *first) {
-            true => same.push(row),
-            false => {
-                row[0].push_str(" (differs)");
-                differ.push(row);
-            }
-        }
-    }
-    table.marked = (0..differ.len()).collect();
-    table.rows = differ;
+    table.marked = (0..table.rows.len()).collect();
     table.rows.extend(same);
-    let mut html = format!(
-        "<section id=\"environment\"><h2>Environment</h2>\n{}",
-        table.html("Environment")
-    );
-    for side in sides {
-        for (name, run) in side.runs.iter().take(4) {
-            let Some(now) = &run.now else { continue };
-            let mut shown = Table::new(&["what", "before any load", "sign of trouble"]);
-            for row in now::rows(now) {
-                let watch = if row.watch { "WATCH" } else { "" };
-                if row.watch {
-                    shown.marked.push(shown.rows.len());
-                }
-                shown
-                    .rows
-                    .push(vec![row.about.to_owned(), row.text, watch.to_owned()]);
+    let mut section = Section::new("environment", "Environment");
+    section.table("Environment", &table);
+    for (name, run) in sides
+        .iter()
+        .flat_map(|side| side.runs.iter().take(MOST_RUNS))
+    {
+        let Some(now) = &run.now else { continue };
+        let mut table = Table::new("what | before any load | sign of trouble");
+        for row in now::rows(now) {
+            if row.watch {
+                table.marked.push(table.rows.len());
             }
-            let title = format!("What the machine showed by itself: {name}");
-            html.push_str(&format!(
-                "<details><summary>{}</summary>{}</details>\n",
-                escaped(&title),
-                shown.html(&title)
-            ));
+            let watch = if row.watch { "WATCH" } else { "" };
+            table.row(&[&row.about, &row.text, &watch]);
         }
+        section.folded_table(
+            &format!("What the machine showed by itself: {name}"),
+            &table,
+        );
     }
-    html.push_str("</section>\n");
-    html
+    Some(section.finish())
 }
 
-/// What could not be measured, and what was lost; said also where there is nothing.
+/// Returns what could not be measured, and what was lost; said also where there is nothing.
 pub(super) fn missing(sources: &[Source]) -> String {
-    let mut table = Table::new(&["record", "about", "what", "why"]);
+    let mut table = Table::new("record | about | what | why");
     let mut said = BTreeSet::new();
-    let mut add = |record: &str, about: &str, what: &str, why: &str| {
-        // The same of many runs is said once.
-        if said.insert([about, what, why].map(str::to_owned)) {
-            table
-                .rows
-                .push([record, about, what, why].map(str::to_owned).to_vec());
-        }
-    };
     for Source { name, document } in sources {
+        let mut add_all = |about: &str, all: &[Missing]| {
+            for Missing { what, why } in all {
+                // The same of many runs is said once.
+                if said.insert([about, what, why].map(str::to_owned)) {
+                    table.row(&[name, &about, what, why]);
+                }
+            }
+        };
         match document {
             Document::Run(run) => {
                 if run.interrupted {
-                    add(
-                        name,
-                        "run",
-                        "all that was planned",
-                        "interrupted: less was measured",
+                    let missing =
+                        Missing::new("all that was planned", "interrupted: less was measured");
+                    add_all("run", &[missing]);
+                }
+                add_all("environment", &run.environment.missing);
+                for answer in &run.answers {
+                    let about = answer.question.word();
+                    add_all(about, &answer.missing);
+                    for lost in answer.losses.iter().filter(|lost| lost.value > 0) {
+                        let lost = format!("{} {}", lost.value, lost.name);
+                        add_all(about, &[Missing::new(lost, "lost")]);
+                    }
+                }
+                let asked = |question| run.answers.iter().any(|answer| answer.question == question);
+                for question in Question::FOUR
+                    .into_iter()
+                    .filter(|&question| !asked(question))
+                {
+                    add_all(
+                        question.word(),
+                        &[Missing::new("this question", "not asked")],
                     );
                 }
-                for missing in &run.environment.missing {
-                    add(name, "environment", &missing.what, &missing.why);
-                }
-                for answer in &run.answers {
-                    let about = answer.question.to_string();
-                    for missing in &answer.missing {
-                        add(name, &about, &missing.what, &missing.why);
-                    }
-                    for lost in answer.losses.iter().filter(|lost| lost.value > 0) {
-                        add(
-                            name,
-                            &about,
-                            &format!("{} {}", lost.value, lost.name),
-                            "lost",
-                        );
-                    }
-                }
-                for question in Question::FOUR {
-                    if !run.answers.iter().any(|answer| answer.question == question) {
-                        add(name, question.word(), "this question", "not asked");
-                    }
-                }
             }
-            Document::Explain(explain) => {
-                for missing in &explain.findings.missing {
-                    add(name, "trace", &missing.what, &missing.why);
-                }
-            }
-            Document::Other(other) => {
-                for missing in &other.missing {
-                    add(name, other.kind, &missing.what, &missing.why);
-                }
-            }
-            Document::Compare(comparison) => {
-                for missing in &comparison.missing {
-                    add(name, "comparison", &missing.what, &missing.why);
-                }
-            }
+            Document::Explain(explain) => add_all("trace", &explain.findings.missing),
+            Document::Other(other) => add_all(other.kind, &other.missing),
+            Document::Compare(comparison) => add_all("comparison", &comparison.missing),
             Document::Replay(replay) => {
                 for row in &replay.rows {
-                    let (policy, missing) = match row {
-                        stopgap_stats::replay::Row::Placement(row) => (&row.policy, &row.missing),
-                        stopgap_stats::replay::Row::Chunks(row) => (&row.policy, &row.missing),
-                        stopgap_stats::replay::Row::Roundtrip(row) => (&row.policy, &row.missing),
-                        stopgap_stats::replay::Row::Reclaim(row) => (&row.policy, &row.missing),
-                    };
-                    for missing in missing {
-                        add(name, policy, &missing.what, &missing.why);
+                    match row {
+                        Row::Placement(row) => add_all(&row.policy, &row.missing),
+                        Row::Chunks(row) => add_all(&row.policy, &row.missing),
+                        Row::Roundtrip(row) => add_all(&row.policy, &row.missing),
+                        Row::Reclaim(row) => add_all(&row.policy, &row.missing),
                     }
                 }
             }
         }
     }
-    let body = match table.rows.is_empty() {
-        true => "<p>These records name nothing that could not be measured.</p>".to_owned(),
-        false => table.html("What could not be measured"),
-    };
-    format!(
-        "<section id=\"missing\"><h2>What could not be measured</h2>\n<p>Never tested here: the GPU driver, fences, block \
-         I/O, your program.</p>{body}</section>\n"
-    )
+    let mut section = Section::new("missing", "What could not be measured");
+    section.paragraph("Never tested here: the GPU driver, fences, block I/O, your program.");
+    match table.rows.is_empty() {
+        true => section.paragraph("These records name nothing that could not be measured."),
+        false => section.table("What could not be measured", &table),
+    }
+    section.finish()
 }

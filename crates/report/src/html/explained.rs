@@ -4,231 +4,187 @@ use stopgap_events::units::Nanos;
 use stopgap_stats::explain::{Explain, Findings, Part, Spread};
 
 use super::chart::{Axis, Chart, Layer, Scale, Shape};
-use super::profile;
-use super::stack;
-use super::write::{Table, escaped, list};
+use super::stack::{self, Row, Words};
+use super::{profile, write::Section};
+use crate::explain::cause;
+use crate::replay::grouped;
+use crate::table::{Table, or};
 use crate::text::{number, thousands};
 
-/// The section of an explained trace.
+/// Returns the section of an explained trace.
 pub(super) fn section(id: &str, name: &str, explain: &Explain) -> String {
     let found = &explain.findings;
-    let mut html = format!(
-        "<section id=\"{id}\"><h2>trace: {}</h2>\n<p class=\"verdict\">{}</p>\n",
-        escaped(name),
-        escaped(&found.verdict.text)
-    );
-    html.push_str(&list(&facts(found), "evidence"));
-    let advice: Vec<String> = found
-        .advice
-        .iter()
-        .map(|advice| format!("try {}: {} ({})", advice.word, advice.text, advice.evidence))
-        .collect();
-    html.push_str(&list(&advice, "advice"));
+    let mut section = Section::new(id, &format!("trace: {name}"));
+    section.verdict(&found.verdict.text);
+    section.list(&facts(found), "evidence");
+    let advice = found.advice.iter();
+    let advice = advice.map(|one| format!("try {}: {} ({})", one.word, one.text, one.evidence));
+    section.list(&advice.collect::<Vec<_>>(), "advice");
     // The verdict has the first.
     let short = found.short_calls.iter().flatten().skip(1);
-    let short: Vec<String> = short.map(|short| short.text.clone()).collect();
-    html.push_str(&list(&short, "evidence"));
+    section.list(
+        &short.map(|short| short.text.clone()).collect::<Vec<_>>(),
+        "evidence",
+    );
     let mut charts = Vec::new();
     charts.extend(distribution(
         "Switches a round trip",
         "switch-outs of client and server",
         &found.switches.per_roundtrip,
     ));
-    if let Some(frames) = &found.switches.frames {
-        charts.extend(distribution(
+    charts.extend(found.switches.frames.as_ref().and_then(|frames| {
+        distribution(
             "Switches a frame",
             "switch-outs of traced threads",
             &frames.switches,
-        ));
-    }
-    charts.extend(causes(found));
-    charts.extend(slow(found));
-    charts.extend(kinds(found));
-    charts.extend(tasks(found));
+        )
+    }));
+    charts.extend(stacks(found));
     charts.extend(found.profile.as_ref().and_then(profile::states));
-    html.push_str("<div class=\"charts\">");
-    html.extend(charts.iter().map(Chart::html));
-    html.push_str("</div>");
-    html.extend(found.profile.as_ref().and_then(profile::figure));
-    html.push_str("</section>\n");
-    html
+    section.charts(&charts);
+    if let Some(figure) = found.profile.as_ref().and_then(profile::figure) {
+        section.add(&figure);
+    }
+    section.finish()
 }
 
-/// What was read and what of it was lost.
+/// Returns what was read and what of it was lost.
 fn facts(found: &Findings) -> Vec<String> {
     let trace = &found.trace;
-    let mut facts = Vec::new();
-    facts.extend(
+    let (events, time) = (thousands(trace.events), trace.duration_ns.map(Nanos));
+    let facts = [
         trace
             .source
             .as_ref()
             .map(|source| format!("recorded: {source}")),
-    );
-    let duration = trace
-        .duration_ns
-        .map_or_else(|| "unknown".to_owned(), |ns| Nanos(ns).to_string());
-    facts.push(format!(
-        "{} events, {duration} from the first to the last",
-        thousands(trace.events)
-    ));
-    facts.push(match found.losses.lost {
-        None => "lost: unknown".to_owned(),
-        Some(lost) => format!("lost: {}", thousands(lost)),
-    });
-    facts.extend(
+        Some(format!(
+            "{events} events, {} from the first to the last",
+            or("unknown", time)
+        )),
+        Some(format!(
+            "lost: {}",
+            or("unknown", found.losses.lost.map(thousands))
+        )),
         trace
             .cut_short
             .as_ref()
             .map(|why| format!("cut short: {why}")),
-    );
-    facts
+    ];
+    facts.into_iter().flatten().collect()
 }
 
-/// How many had how many.
+/// Returns how many had how many switches.
 fn distribution(title: &str, axis: &str, spread: &Spread) -> Option<Chart> {
-    if spread.distribution.is_empty() {
-        return None;
-    }
-    let all: f64 = spread
-        .distribution
-        .iter()
-        .map(|(_, count)| *count as f64)
-        .sum();
+    let all: u64 = spread.distribution.iter().map(|(_, count)| count).sum();
     let mut layer = Layer::new("", 0);
-    let mut table = Table::new(&["switches", "round trips or frames", "share, %"]);
+    let mut table = Table::new("switches | round trips or frames | share, %");
     for &(value, count) in &spread.distribution {
-        let share = count as f64 / all.max(1.0) * 100.0;
+        let share = count as f64 / all.max(1) as f64 * 100.0;
         layer.shapes.push(Shape::Column(value as f64, share));
-        table
-            .rows
-            .push(vec![thousands(value), thousands(count), number(share)]);
+        table.row(&[&thousands(value), &thousands(count), &number(share)]);
     }
-    let shown =
-        |quantile: Option<u64>| quantile.map_or_else(|| "n too small".to_owned(), thousands);
-    Some(Chart {
-        title: title.to_owned(),
-        about: format!(
-            "How many switches each took, as a share of all {}. p50 {}, p90 {}, most {}.",
-            thousands(all as u64),
-            shown(spread.p50),
-            shown(spread.p90),
-            shown(spread.most)
-        ),
-        x: Axis::new(axis, "switches", Scale::Linear),
-        y: Axis::new("share", "%", Scale::Linear),
-        rows: Vec::new(),
+    let [p50, p90, most] =
+        [spread.p50, spread.p90, spread.most].map(|n| or("n too small", n.map(thousands)));
+    let about = format!(
+        "How many switches each took, as a share of all {}. p50 {p50}, p90 {p90}, most {most}.",
+        thousands(all)
+    );
+    let x = Axis::new(axis, "switches", Scale::Linear);
+    let y = Axis::new("share", "%", Scale::Linear);
+    (!spread.distribution.is_empty()).then(|| Chart {
         layers: vec![layer],
         rule: Some((2.0, "2: needed on one CPU".to_owned())),
         table,
-        spans: None,
+        ..Chart::new(title, about, x, y)
     })
 }
 
-/// How threads spent their time.
-fn tasks(found: &Findings) -> Option<Chart> {
-    let rows: Vec<stack::Row> = found
-        .tasks
-        .iter()
-        .map(|task| {
-            let part = |name: &str, ns: u64| (name.to_owned(), ns as f64 / 1e6);
-            let parts = vec![
-                part("running", task.running_ns),
-                part("run queue", task.runnable_ns),
-                part("asleep", task.blocked_ns),
-                part("unknown", task.unknown_ns),
-            ];
-            (task.task.clone(), parts)
-        })
-        .collect();
-    let words = stack::Words {
-        title: "How threads spent their time",
-        about: "The time that the traced threads existed within the trace, by state.",
-        axis: "time",
-        unit: "ms",
-        row: "a row a thread's name",
-    };
-    stack::chart(&words, &rows)
-}
-
-/// Why threads left their CPU.
-fn causes(found: &Findings) -> Option<Chart> {
-    let mut rows: Vec<stack::Row> = Vec::new();
-    for cause in &found.switches.causes {
-        let part = (cause.cause.clone(), cause.count as f64);
-        match rows.iter_mut().find(|(task, _)| *task == cause.task) {
-            Some((_, parts)) => parts.push(part),
-            None => rows.push((cause.task.clone(), vec![part])),
-        }
-    }
-    let words = stack::Words {
-        title: "Why threads left their CPU",
-        about: "Switch-outs of traced threads, taken apart by cause.",
-        axis: "switch-outs",
-        unit: "switches",
-        row: "a row a thread's name",
-    };
-    stack::chart(&words, &rows)
+fn ms(ns: u64) -> f64 {
+    ns as f64 / 1e6
 }
 
 fn milliseconds(parts: &[Part]) -> Vec<(String, f64)> {
-    let name = |part: &Part| match &part.function {
-        Some(function) => format!("{} {function}", part.cause),
-        None => part.cause.clone(),
-    };
-    parts
-        .iter()
-        .map(|part| (name(part), part.ns as f64 / 1e6))
-        .collect()
+    let part = |part: &Part| (cause(&part.cause, part.function.as_deref()), ms(part.ns));
+    parts.iter().map(part).collect()
 }
 
-/// The slowest operations, each taken apart.
-fn slow(found: &Findings) -> Option<Chart> {
-    let rows: Vec<stack::Row> = found
-        .slow
-        .iter()
-        .map(|slow| {
-            let at_least = if slow.at_least { ", at least" } else { "" };
-            let label = format!(
-                "{} of {}{at_least} {}",
-                slow.call,
-                slow.task,
-                Nanos(slow.length_ns)
-            );
-            (label, milliseconds(&slow.parts))
-        })
-        .collect();
-    let words = stack::Words {
-        title: "The slowest operations, by cause",
-        about: "Each operation's time, taken apart; event is the wait that it was made for.",
-        axis: "time",
-        unit: "ms",
-        row: "a row an operation",
-    };
-    stack::chart(&words, &rows)
-}
-
-/// The time of slow operations by kind.
-fn kinds(found: &Findings) -> Option<Chart> {
-    let rows: Vec<stack::Row> = found
+/// Returns why threads left their CPU, slow operations taken apart by cause, and how threads spent their time.
+fn stacks(found: &Findings) -> impl Iterator<Item = Chart> {
+    let causes = found.switches.causes.iter();
+    let causes = causes.map(|one| (one.task.clone(), (one.cause.clone(), one.count as f64)));
+    let slow = found.slow.iter().map(|slow| {
+        let at_least = if slow.at_least { ", at least" } else { "" };
+        let (call, task, length) = (&slow.call, &slow.task, Nanos(slow.length_ns));
+        (
+            format!("{call} of {task}{at_least} {length}"),
+            milliseconds(&slow.parts),
+        )
+    });
+    let kinds = found
         .calls
         .iter()
         .filter(|calls| calls.slow > 0)
         .map(|calls| {
-            let label = format!(
-                "{}: {} slow of {}",
-                calls.kind,
-                thousands(calls.slow),
-                thousands(calls.count)
-            );
-            (label, milliseconds(&calls.slow_parts))
-        })
-        .collect();
-    let words = stack::Words {
-        title: "Slow operations by kind and cause",
-        about: "All operations whose time beyond the wait that they were made for was a millisecond or more.",
+            let [slow, all] = [calls.slow, calls.count].map(thousands);
+            (
+                format!("{}: {slow} slow of {all}", calls.kind),
+                milliseconds(&calls.slow_parts),
+            )
+        });
+    let tasks = found.tasks.iter().map(|task| {
+        let parts = [
+            ("running", task.running_ns),
+            ("run queue", task.runnable_ns),
+            ("asleep", task.blocked_ns),
+            ("unknown", task.unknown_ns),
+        ];
+        let parts = parts.map(|(name, ns)| (name.to_owned(), ms(ns)));
+        (task.task.clone(), parts.to_vec())
+    });
+    let time = |title, about, row| Words {
+        title,
+        about,
         axis: "time",
         unit: "ms",
-        row: "a row a kind",
+        row,
     };
-    stack::chart(&words, &rows)
+    let charts: [(Words<'_>, Vec<Row>); 4] = [
+        (
+            Words {
+                title: "Why threads left their CPU",
+                about: "Switch-outs of traced threads, taken apart by cause.",
+                axis: "switch-outs",
+                unit: "switches",
+                row: "a row a thread's name",
+            },
+            grouped(causes),
+        ),
+        (
+            time(
+                "The slowest operations, by cause",
+                "Each operation's time, taken apart; event is the wait that it was made for.",
+                "a row an operation",
+            ),
+            slow.collect(),
+        ),
+        (
+            time(
+                "Slow operations by kind and cause",
+                "All operations whose time beyond the wait that they were made for was a millisecond or more.",
+                "a row a kind",
+            ),
+            kinds.collect(),
+        ),
+        (
+            time(
+                "How threads spent their time",
+                "The time that the traced threads existed within the trace, by state.",
+                "a row a thread's name",
+            ),
+            tasks.collect(),
+        ),
+    ];
+    charts
+        .into_iter()
+        .filter_map(|(words, rows)| stack::chart(&words, rows))
 }

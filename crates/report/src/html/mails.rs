@@ -2,11 +2,10 @@
 
 use stopgap_events::question::Question;
 use stopgap_events::units::Nanos;
-use stopgap_stats::quantile::median;
 
-use super::questions::named;
-use super::side::{Measured, Side};
-use super::write::{Table, escaped};
+use super::side::{Measured, Side, named};
+use super::write::Section;
+use crate::table::{Table, or};
 use crate::text::{number, thousands};
 
 /// Mail 000, 2.6.35, radeon: microseconds a step through OpenGL, by mappings.
@@ -18,181 +17,179 @@ const MAIL_000: [(u64, f64); 5] = [
     (40_000, 406.0),
 ];
 
-/// The table of a question, with its words; empty where no side has a figure to stand beside it.
-pub(super) fn section(
+/// Mail 001: what, the mail's times, and the strategy that is measured now.
+const MAIL_001: [[&str; 3]; 3] = [
+    [
+        "large chunks first, with reclaim (now: THP)",
+        "24 s usual, 120 s worst",
+        "thp-direct",
+    ],
+    ["single pages", "0.25 s", "base"],
+    [
+        "large chunks without reclaim (now: THP)",
+        "",
+        "thp-noreclaim",
+    ],
+];
+
+/// Mail 004: what was held, the mail's mean, and the mode that is measured now.
+const MAIL_004: [[&str; 3]; 4] = [
+    [
+        "page references held (stock; now: vmsplice)",
+        "9.6 ms",
+        "vmsplice",
+    ],
+    ["mapping flagged (now: SHM_LOCK)", "14.7 ms", "shm-lock"],
+    ["mlock", "1.4 ms", "mlock"],
+    ["nothing held (mail: idle)", "0.8 ms", "none"],
+];
+
+/// A row: what, the mail's figure, and a figure for each side where it was measured.
+type Row = (String, String, Vec<Option<String>>);
+
+/// Adds the table of a question with its words; nothing where no side has a figure to stand beside the mail's.
+pub(super) fn add(
     question: Question,
     groups: &[Vec<Measured<'_>>],
     sides: &[Side<'_>],
-) -> String {
-    let (words, mut table) = match question {
-        Question::Placement => placement(groups, sides),
-        Question::Roundtrip => roundtrip(groups, sides),
-        Question::Chunks => chunks(groups, sides),
-        Question::Reclaim => reclaim(groups, sides),
-        Question::Wakeup => return String::new(), // no mail measured it
+    section: &mut Section,
+) {
+    let (what, mail, words, rows) = match question {
+        Question::Placement => (
+            "mappings, N",
+            "mail 000, 2.6.35, a step",
+            "Mail 000 (r6144, 2011) mapped and unmapped through OpenGL on a radeon, a step of about half a pair; now is mmap, \
+             first touch and munmap of one mapping without OpenGL. Compare how they grow, not how long they are.",
+            placement(groups, sides),
+        ),
+        Question::Roundtrip => (
+            "what",
+            "mail 002, 2010",
+            "Mail 002 (Nieminen, 2010) counted switches a frame of a phone's compositor; now is switches a round trip, of the \
+             worst and of the best cell that was measured. A frame has several round trips.",
+            roundtrip(groups, sides),
+        ),
+        Question::Chunks => (
+            "a 4 MiB buffer",
+            "mail 001, ARM, 2015, fragmented",
+            "Mail 001 (Anderson, Murphy and others, 2015) measured on fragmented memory with 3.14; the stall needs that. The \
+             verdict says whether this memory was fragmented: where it was not, the times now say nothing about the stall.",
+            by_word(&MAIL_001, named(groups, "take"), sides, |one, strategy| {
+                one.series.word("size") == Some("4M")
+                    && one.series.word("strategy") == Some(strategy)
+            }),
+        ),
+        Question::Reclaim => (
+            "2 MiB allocations",
+            "mail 004, i915, 2018, mean",
+            "Mail 004 (Wilson, 2018) gave means beside a graphics load; now is the median of populating a block beside a \
+             reader in a small memory cgroup. Longest waits and scan ratios, above, show more than this does.",
+            by_word(
+                &MAIL_004,
+                named(groups, "populate a block"),
+                sides,
+                |one, mode| one.series.word("mode") == Some(mode),
+            ),
+        ),
+        Question::Wakeup => return, // no mail measured it
     };
-    if table
-        .rows
+    if rows
         .iter()
-        .all(|row| row[2..].iter().all(String::is_empty))
+        .all(|(_, _, now)| now.iter().all(Option::is_none))
     {
-        return String::new();
+        return;
     }
-    for cell in table
-        .rows
-        .iter_mut()
-        .flatten()
-        .filter(|cell| cell.is_empty())
-    {
-        *cell = "not measured".to_owned();
+    let head = sides.iter().map(|side| match sides.len() {
+        1 => "now, median of runs".to_owned(),
+        _ => format!("now, {}", side.name),
+    });
+    let mut table = Table::of([what, mail].map(str::to_owned).into_iter().chain(head));
+    for (what, mail, now) in rows {
+        let mail = Some(mail).filter(|mail| !mail.is_empty());
+        let figures = [mail]
+            .into_iter()
+            .chain(now)
+            .map(|cell| or("not measured", cell));
+        table.rows.push([what].into_iter().chain(figures).collect());
     }
-    format!(
-        "<div class=\"mails\"><h3>Then and now</h3><p>{}</p>{}</div>\n",
-        escaped(words),
-        table.html(&format!("The mail's figures on {question} beside these"))
-    )
+    section.add("<div class=\"mails\">");
+    section.heading("Then and now");
+    section.paragraph(words);
+    section.table(
+        &format!("The mail's figures on {question} beside these"),
+        &table,
+    );
+    section.add("</div>\n");
 }
 
-fn head(what: &str, mail: &str, sides: &[Side<'_>]) -> Table {
-    let mut table = Table::new(&[what, mail]);
-    table
-        .head
-        .extend(sides.iter().map(|side| match sides.len() {
-            1 => "now, median of runs".to_owned(),
-            _ => format!("now, {}", side.name),
-        }));
-    table
+fn time(ns: f64) -> String {
+    Nanos(ns.max(0.0).round() as u64).to_string()
 }
 
-/// The sum of some quantities' medians, where all of them are there.
-fn sum(parts: &[Option<f64>]) -> Option<f64> {
-    parts.iter().copied().sum()
-}
-
-fn nanoseconds(value: Option<f64>) -> String {
-    value.map_or_else(String::new, |ns| {
-        Nanos(ns.max(0.0).round() as u64).to_string()
-    })
-}
-
-fn placement(groups: &[Vec<Measured<'_>>], sides: &[Side<'_>]) -> (&'static str, Table) {
-    let mut table = head("mappings, N", "mail 000, 2.6.35, a step", sides);
+/// Returns a row for each N, with the sum of what a mapping costs.
+fn placement(groups: &[Vec<Measured<'_>>], sides: &[Side<'_>]) -> Vec<Row> {
     let at = |name: &str, n: u64, side: usize| {
-        let found = named(groups, name);
-        let one = found.into_iter().find(|one| {
+        let of_mail = |one: &&Measured<'_>| {
             one.series.number("n") == Some(n)
                 && one.series.word("workload").is_none_or(|w| w == "pbobench")
-        });
-        one.and_then(|one| median(one.values(side)))
+        };
+        named(groups, name).iter().find(of_mail)?.median(side)
     };
-    let mut ladder: Vec<u64> = MAIL_000.iter().map(|(n, _)| *n).collect();
     let measured = named(groups, "map")
-        .into_iter()
+        .iter()
         .filter_map(|one| one.series.number("n"));
-    ladder.extend(measured);
-    ladder.sort_unstable();
-    ladder.dedup();
-    for n in ladder {
+    let mut all: Vec<u64> = MAIL_000.iter().map(|(n, _)| *n).chain(measured).collect();
+    all.sort_unstable();
+    all.dedup();
+    let row = |n| {
         let mail = MAIL_000.iter().find(|(known, _)| *known == n);
-        let mut row = vec![
-            thousands(n),
-            mail.map_or_else(String::new, |(_, us)| format!("{us} us")),
-        ];
-        row.extend((0..sides.len()).map(|side| {
-            nanoseconds(sum(&[
-                at("map", n, side),
-                at("first touch", n, side),
-                at("unmap", n, side),
-            ]))
-        }));
-        table.rows.push(row);
-    }
-    (
-        "Mail 000 (r6144, 2011) mapped and unmapped through OpenGL on a radeon, a step of about half a pair; now is mmap, \
-         first touch and munmap of one mapping without OpenGL. Compare how they grow, not how long they are.",
-        table,
-    )
+        let parts = ["map", "first touch", "unmap"];
+        let now = |side| {
+            parts
+                .iter()
+                .map(|name| at(name, n, side))
+                .sum::<Option<f64>>()
+                .map(time)
+        };
+        let mail = or("", mail.map(|(_, us)| format!("{us} us")));
+        (thousands(n), mail, (0..sides.len()).map(now).collect())
+    };
+    all.into_iter().map(row).collect()
 }
 
-fn roundtrip(groups: &[Vec<Measured<'_>>], sides: &[Side<'_>]) -> (&'static str, Table) {
-    let mut table = head("what", "mail 002, 2010", sides);
-    let extreme = |side: usize, most: bool| {
-        let values = named(groups, "switches").into_iter();
-        let middles = values.filter_map(|one| median(one.values(side)));
-        let chosen = middles.reduce(|a, b| if (a > b) == most { a } else { b });
-        chosen.map_or_else(String::new, number)
+fn roundtrip(groups: &[Vec<Measured<'_>>], sides: &[Side<'_>]) -> Vec<Row> {
+    let row = |what: &str, mail: &str, most: bool| {
+        let now = |side| {
+            let middles = named(groups, "switches")
+                .iter()
+                .filter_map(|one| one.median(side));
+            middles
+                .reduce(|a, b| if (a > b) == most { a } else { b })
+                .map(number)
+        };
+        (
+            what.to_owned(),
+            mail.to_owned(),
+            (0..sides.len()).map(now).collect(),
+        )
     };
-    let mut row = |what: &str, mail: &str, most: bool| {
-        let mut cells = vec![what.to_owned(), mail.to_owned()];
-        cells.extend((0..sides.len()).map(|side| extreme(side, most)));
-        table.rows.push(cells);
-    };
-    row("most", "20 to 30 switches a frame", true);
-    row("least", "fewer than 10 a frame would do", false);
-    (
-        "Mail 002 (Nieminen, 2010) counted switches a frame of a phone's compositor; now is switches a round trip, of the \
-         worst and of the best cell that was measured. A frame has several round trips.",
-        table,
-    )
+    vec![
+        row("most", "20 to 30 switches a frame", true),
+        row("least", "fewer than 10 a frame would do", false),
+    ]
 }
 
-fn chunks(groups: &[Vec<Measured<'_>>], sides: &[Side<'_>]) -> (&'static str, Table) {
-    let mut table = head("a 4 MiB buffer", "mail 001, ARM, 2015, fragmented", sides);
-    let take = |strategy: &str, side: usize| {
-        let found = named(groups, "take").into_iter();
-        let mut of = found.filter(|one| {
-            one.series.word("size") == Some("4M") && one.series.word("strategy") == Some(strategy)
-        });
-        nanoseconds(of.next().and_then(|one| median(one.values(side))))
+/// Returns a row for each of the mail's, with the median of the series that `is` it by the row's word.
+fn by_word(
+    mail: &[[&str; 3]],
+    group: &[Measured<'_>],
+    sides: &[Side<'_>],
+    is: impl Fn(&Measured<'_>, &str) -> bool,
+) -> Vec<Row> {
+    let row = |[what, mail, word]: &[&str; 3]| {
+        let one = group.iter().find(|one| is(one, word));
+        let now = (0..sides.len()).map(|side| Some(time(one?.median(side)?)));
+        ((*what).to_owned(), (*mail).to_owned(), now.collect())
     };
-    for (what, mail, strategy) in [
-        (
-            "large chunks first, with reclaim (now: THP)",
-            "24 s usual, 120 s worst",
-            "thp-direct",
-        ),
-        ("single pages", "0.25 s", "base"),
-        (
-            "large chunks without reclaim (now: THP)",
-            "",
-            "thp-noreclaim",
-        ),
-    ] {
-        let mut row = vec![what.to_owned(), mail.to_owned()];
-        row.extend((0..sides.len()).map(|side| take(strategy, side)));
-        table.rows.push(row);
-    }
-    (
-        "Mail 001 (Anderson, Murphy and others, 2015) measured on fragmented memory with 3.14; the stall needs that. The \
-         verdict says whether this memory was fragmented: where it was not, the times now say nothing about the stall.",
-        table,
-    )
-}
-
-fn reclaim(groups: &[Vec<Measured<'_>>], sides: &[Side<'_>]) -> (&'static str, Table) {
-    let mut table = head("2 MiB allocations", "mail 004, i915, 2018, mean", sides);
-    let block = |mode: &str, side: usize| {
-        let found = named(groups, "populate a block").into_iter();
-        let mut of = found.filter(|one| one.series.word("mode") == Some(mode));
-        nanoseconds(of.next().and_then(|one| median(one.values(side))))
-    };
-    for (what, mail, mode) in [
-        (
-            "page references held (stock; now: vmsplice)",
-            "9.6 ms",
-            "vmsplice",
-        ),
-        ("mapping flagged (now: SHM_LOCK)", "14.7 ms", "shm-lock"),
-        ("mlock", "1.4 ms", "mlock"),
-        ("nothing held (mail: idle)", "0.8 ms", "none"),
-    ] {
-        let mut row = vec![what.to_owned(), mail.to_owned()];
-        row.extend((0..sides.len()).map(|side| block(mode, side)));
-        table.rows.push(row);
-    }
-    (
-        "Mail 004 (Wilson, 2018) gave means beside a graphics load; now is the median of populating a block beside a \
-         reader in a small memory cgroup. Longest waits and scan ratios, above, show more than this does.",
-        table,
-    )
+    mail.iter().map(row).collect()
 }

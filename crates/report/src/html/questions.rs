@@ -1,17 +1,16 @@
 //! The questions: of each its verdict by run, and the pictures that a person of its field looks at.
 
 use stopgap_events::question::Question;
-use stopgap_stats::quantile::median;
 use stopgap_stats::record::Answer;
 use stopgap_stats::verdict::format_interval;
 
 use super::chart::Chart;
-use super::side::{Measured, Side, measured};
-use super::write::{Table, escaped, list};
+use super::side::{Measured, Side, measured, named};
+use super::write::{Section, escaped, list};
 use super::{dots, growth, latency, mails, stack};
-use crate::details::figure;
 use crate::fix;
-use crate::text::number;
+use crate::table::Table;
+use crate::text::{figure, number};
 
 /// Sentences of evidence that are shown of a run.
 const EVIDENCE: usize = 12;
@@ -19,74 +18,144 @@ const EVIDENCE: usize = 12;
 /// Runs whose evidence is shown in full.
 const IN_FULL: usize = 4;
 
-/// The section of one question; `None` where no run asked it.
+/// A picture of a question.
+enum Picture {
+    /// Cost against N of all times.
+    Growth,
+    /// A dot a run: series, title, what is to be seen.
+    Dots(&'static str, &'static str, &'static str),
+    /// The same with a broken line at 2 switches.
+    Switches(&'static str, &'static str, &'static str),
+    /// A dot a run of each kind of IOMMU entries.
+    Entries,
+    /// Who left the CPU, and how.
+    Parts,
+    /// How long, and the tail: series, what it is of.
+    Latency(&'static str, &'static str),
+}
+
+/// Returns the pictures of a question, in the order of the page.
+fn pictures(question: Question) -> &'static [Picture] {
+    use Picture::{Dots, Entries, Growth, Latency, Parts, Switches};
+    match question {
+        Question::Placement => &[
+            Growth,
+            Dots("map", "A map, by run", "Median time of a call of mmap."),
+            Latency("map", "A map"),
+        ],
+        Question::Roundtrip => &[
+            Switches(
+                "switches",
+                "Switches a round trip, by run",
+                "Switch-outs of client and server from a request to its reply; on one CPU two are needed.",
+            ),
+            Parts,
+            Latency("latency", "A round trip"),
+        ],
+        Question::Chunks => &[
+            Entries,
+            Dots(
+                "take",
+                "Taking a buffer, by run",
+                "Time to build one whole buffer.",
+            ),
+            Latency("block", "A block"),
+        ],
+        Question::Reclaim => &[
+            Dots(
+                "scanned per reclaimed",
+                "Pages scanned for a page reclaimed, by run",
+                "What reclaim looks at for each page that it gets; 1 is no waste.",
+            ),
+            Dots(
+                "memory stall per GiB read",
+                "Memory stall, by run",
+                "Time that tasks waited for memory (PSI, some) for a GiB that a reader read beside held buffers.",
+            ),
+            Dots(
+                "take",
+                "Taking hold of a page, by run",
+                "Once, when the buffer is taken.",
+            ),
+            Dots(
+                "pass 2",
+                "A later pass of reclaim, by run",
+                "What each held page costs each time that reclaim comes by.",
+            ),
+            Dots(
+                "release",
+                "Releasing a page, by run",
+                "Once, when the buffer is given back.",
+            ),
+            Latency("populate a block", "Populating a block"),
+        ],
+        Question::Wakeup => &[
+            Latency("wake-up", "A wake-up"),
+            Dots("wake-up", "A wake-up, by run", "Median lateness of a run."),
+            Latency("wake-up of a CPU", "A wake-up, by CPU"),
+        ],
+    }
+}
+
+/// Returns the section of one question; `None` where no run asked it.
 pub(super) fn section(question: Question, sides: &[Side<'_>]) -> Option<String> {
-    let asked: Vec<(&Side<'_>, &str, &Answer)> = sides
-        .iter()
-        .flat_map(|side| {
-            side.runs.iter().flat_map(move |&(name, run)| {
-                let answers = run.answers.iter().filter(move |a| a.question == question);
-                answers.map(move |answer| (side, name, answer))
-            })
-        })
-        .collect();
+    let asked = sides.iter().flat_map(|side| {
+        let answers = side.answers(question);
+        answers.map(move |(name, answer)| (side, name, answer))
+    });
+    let asked: Vec<(&Side<'_>, &str, &Answer)> = asked.collect();
     if asked.is_empty() {
         return None;
     }
-    let mut html = format!(
-        "<section id=\"{question}\"><h2>{question}: {}</h2>\n",
-        asks(question)
+    let mut section = Section::new(
+        question.word(),
+        &format!("{question}: {}", question.facts().asks),
     );
     if let [(_, _, answer)] = asked[..] {
-        let text = format!("{}; figure: {}", answer.verdict.text, figure_of(answer));
-        html.push_str(&format!("<p class=\"verdict\">{}</p>\n", escaped(&text)));
+        let figure = figure_of(answer);
+        section.verdict(&format!("{}; figure: {figure}", answer.verdict.text));
     } else {
-        let mut verdicts = Table::new(&["verdict", "figure", "record", "machine"]);
+        let mut verdicts = Table::new("verdict | figure | record | machine");
         for (side, name, answer) in &asked {
-            verdicts.rows.push(vec![
-                answer.verdict.text.clone(),
-                figure_of(answer),
-                (*name).to_owned(),
-                side.name.clone(),
-            ]);
+            verdicts.row(&[&answer.verdict.text, &figure_of(answer), name, &side.name]);
         }
-        html.push_str(&verdicts.html(&format!("Verdicts on {question}")));
+        section.table(&format!("Verdicts on {question}"), &verdicts);
     }
     for (_, name, answer) in asked.iter().take(IN_FULL) {
-        if answer.evidence.is_empty() && answer.advice.is_empty() && answer.fixes.is_empty() {
-            continue;
-        }
-        html.push_str(&format!(
-            "<details{}><summary>Evidence of {}</summary>",
-            if asked.len() == 1 { " open" } else { "" },
-            escaped(name)
-        ));
-        html.push_str(&list(
-            &answer.evidence[..answer.evidence.len().min(EVIDENCE)],
-            "evidence",
-        ));
-        let advice: Vec<String> = answer
-            .advice
-            .iter()
-            .take(EVIDENCE)
-            .map(|a| format!("try: {a}"))
-            .chain(answer.fixes.iter().map(fix::sentence))
-            .collect();
-        html.push_str(&list(&advice, "advice"));
-        html.push_str("</details>\n");
+        let open = if asked.len() == 1 { " open" } else { "" };
+        section.add(&evidence(name, answer, open));
     }
     let groups = measured(sides, question);
-    let charts = charts(question, &groups, sides);
-    html.push_str("<div class=\"charts\">");
-    html.extend(charts.iter().map(Chart::html));
-    html.push_str("</div>\n");
-    html.push_str(&mails::section(question, &groups, sides));
-    html.push_str(&all(question, &groups, sides));
-    html.push_str("</section>\n");
-    Some(html)
+    let pictures = pictures(question).iter();
+    let charts: Vec<Chart> = pictures
+        .flat_map(|picture| charts(picture, &groups, sides))
+        .collect();
+    section.charts(&charts);
+    mails::add(question, &groups, sides, &mut section);
+    section.folded_table(&format!("All figures of {question}"), &all(&groups, sides));
+    Some(section.finish())
 }
 
-/// The answer as a number.
+/// Returns evidence and advice of an answer, folded unless `open`; nothing where there is none.
+fn evidence(name: &str, answer: &Answer, open: &str) -> String {
+    let evidence: Vec<String> = answer.evidence.iter().take(EVIDENCE).cloned().collect();
+    let advice = answer.advice.iter().take(EVIDENCE);
+    let advice = advice.map(|advice| format!("try: {advice}"));
+    let advice: Vec<String> = advice
+        .chain(answer.fixes.iter().map(fix::sentence))
+        .collect();
+    if evidence.is_empty() && advice.is_empty() {
+        return String::new();
+    }
+    format!(
+        "<details{open}><summary>Evidence of {}</summary>{}{}</details>\n",
+        escaped(name),
+        list(&evidence, "evidence"),
+        list(&advice, "advice")
+    )
+}
+
+/// Returns the answer as a number.
 fn figure_of(answer: &Answer) -> String {
     let Some(figure) = &answer.figure else {
         return "none".to_owned();
@@ -97,219 +166,86 @@ fn figure_of(answer: &Answer) -> String {
     }
 }
 
-/// What is asked.
-pub(super) fn asks(question: Question) -> &'static str {
-    match question {
-        Question::Placement => "does mapping memory slow down as mappings pile up?",
-        Question::Roundtrip => {
-            "does a request and its reply cost more context switches than they must?"
+fn charts(picture: &Picture, groups: &[Vec<Measured<'_>>], sides: &[Side<'_>]) -> Vec<Chart> {
+    let dots = |series, title, about, rule| {
+        let chart = dots::chart(title, about, named(groups, series), sides, rule);
+        chart.into_iter().collect()
+    };
+    match *picture {
+        Picture::Growth => growth::charts(groups, sides),
+        Picture::Dots(series, title, about) => dots(series, title, about, None),
+        Picture::Switches(series, title, about) => {
+            dots(series, title, about, Some((2.0, "2: needed")))
         }
-        Question::Chunks => "does building a big buffer stall, and can the IOMMU map it well?",
-        Question::Reclaim => "do held buffers make everyone else wait when memory is short?",
-        Question::Wakeup => "how late does a thread wake?",
+        Picture::Entries => {
+            let is_entries =
+                |group: &&Vec<Measured<'_>>| group[0].series.name.starts_with("entries ");
+            let about =
+                "Entries that map one buffer, by the page sizes in braces; fewer miss less.";
+            let chart = |group: &Vec<Measured<'_>>| {
+                let title = format!("IOMMU {} by policy", group[0].series.name);
+                dots::chart(&title, about, group, sides, None)
+            };
+            groups.iter().filter(is_entries).filter_map(chart).collect()
+        }
+        Picture::Parts => sides
+            .iter()
+            .enumerate()
+            .filter_map(|(side, one)| parts(groups, side, one))
+            .collect(),
+        Picture::Latency(series, what) => latency::charts(what, named(groups, series), sides),
     }
 }
 
-/// The group of a name, as a list to choose from.
-pub(super) fn named<'g, 'a>(groups: &'g [Vec<Measured<'a>>], name: &str) -> Vec<&'g Measured<'a>> {
-    let group = groups.iter().find(|group| group[0].series.name == name);
-    group.into_iter().flatten().collect()
-}
-
-fn charts(question: Question, groups: &[Vec<Measured<'_>>], sides: &[Side<'_>]) -> Vec<Chart> {
-    match question {
-        Question::Placement => placement(groups, sides),
-        Question::Roundtrip => roundtrip(groups, sides),
-        Question::Chunks => chunks(groups, sides),
-        Question::Reclaim => reclaim(groups, sides),
-        Question::Wakeup => wakeup(groups, sides),
-    }
-}
-
-fn placement(groups: &[Vec<Measured<'_>>], sides: &[Side<'_>]) -> Vec<Chart> {
-    let mut charts = growth::charts(groups, sides);
-    let maps = named(groups, "map");
-    charts.extend(dots::chart(
-        "A map, by run",
-        "Median time of a call of mmap.",
-        &maps,
-        sides,
-        None,
-    ));
-    charts.extend(latency::charts("A map", &maps, sides));
-    charts
-}
-
-fn roundtrip(groups: &[Vec<Measured<'_>>], sides: &[Side<'_>]) -> Vec<Chart> {
-    let mut charts = Vec::new();
-    charts.extend(dots::chart(
-        "Switches a round trip, by run",
-        "Switch-outs of client and server from a request to its reply; on one CPU two are needed.",
-        &named(groups, "switches"),
-        sides,
-        Some((2.0, "2: needed")),
-    ));
-    let parts = [
+/// Returns switch-outs of one side, taken apart.
+fn parts(groups: &[Vec<Measured<'_>>], index: usize, side: &Side<'_>) -> Option<Chart> {
+    let mut rows: Vec<stack::Row> = Vec::new();
+    for part in [
         "client blocked",
         "client pre-empted",
         "server blocked",
         "server pre-empted",
-    ];
-    for (index, side) in sides.iter().enumerate() {
-        let mut rows: Vec<stack::Row> = Vec::new();
-        for part in parts {
-            for one in named(groups, part) {
-                let Some(amount) = median(one.values(index)) else {
-                    continue;
-                };
-                let at = rows
-                    .iter()
-                    .position(|(label, _)| *label == one.label)
-                    .unwrap_or_else(|| {
-                        rows.push((one.label.clone(), Vec::new()));
-                        rows.len() - 1
-                    });
-                rows[at].1.push((part.to_owned(), amount));
+    ] {
+        for one in named(groups, part) {
+            let Some(amount) = one.median(index) else {
+                continue;
+            };
+            let part = (part.to_owned(), amount);
+            match rows.iter_mut().find(|(label, _)| *label == one.label) {
+                Some((_, parts)) => parts.push(part),
+                None => rows.push((one.label.clone(), vec![part])),
             }
         }
-        let of = if sides.len() > 1 {
-            format!(", {}", side.name)
-        } else {
-            String::new()
-        };
-        let words = stack::Words {
-            title: &format!("Who left the CPU, and how{of}"),
-            about: "Switch-outs a round trip, taken apart; medians of runs.",
-            axis: "switch-outs",
-            unit: "switches/rt",
-            row: "a row a cell of client and server",
-        };
-        charts.extend(stack::chart(&words, &rows));
     }
-    charts.extend(latency::charts(
-        "A round trip",
-        &named(groups, "latency"),
-        sides,
-    ));
-    charts
+    let words = stack::Words {
+        title: &format!("Who left the CPU, and how{}", side.of),
+        about: "Switch-outs a round trip, taken apart; medians of runs.",
+        axis: "switch-outs",
+        unit: "switches/rt",
+        row: "a row a cell of client and server",
+    };
+    stack::chart(&words, rows)
 }
 
-fn chunks(groups: &[Vec<Measured<'_>>], sides: &[Side<'_>]) -> Vec<Chart> {
-    let mut charts = Vec::new();
-    for group in groups
-        .iter()
-        .filter(|group| group[0].series.name.starts_with("entries "))
-    {
-        let name = crate::text::plain(&group[0].series.name);
-        let all: Vec<&Measured<'_>> = group.iter().collect();
-        charts.extend(dots::chart(
-            &format!("IOMMU {name} by policy"),
-            "Entries that map one buffer, by the page sizes in braces; fewer miss less.",
-            &all,
-            sides,
-            None,
-        ));
-    }
-    let takes = named(groups, "take");
-    charts.extend(dots::chart(
-        "Taking a buffer, by run",
-        "Time to build one whole buffer.",
-        &takes,
-        sides,
-        None,
-    ));
-    charts.extend(latency::charts("A block", &named(groups, "block"), sides));
-    charts
-}
-
-fn reclaim(groups: &[Vec<Measured<'_>>], sides: &[Side<'_>]) -> Vec<Chart> {
-    let mut charts = Vec::new();
-    for (name, title, about) in [
-        (
-            "scanned per reclaimed",
-            "Pages scanned for a page reclaimed, by run",
-            "What reclaim looks at for each page that it gets; 1 is no waste.",
-        ),
-        (
-            "memory stall per GiB read",
-            "Memory stall, by run",
-            "Time that tasks waited for memory (PSI, some) for a GiB that a reader read beside held buffers.",
-        ),
-        (
-            "take",
-            "Taking hold of a page, by run",
-            "Once, when the buffer is taken.",
-        ),
-        (
-            "pass 2",
-            "A later pass of reclaim, by run",
-            "What each held page costs each time that reclaim comes by.",
-        ),
-        (
-            "release",
-            "Releasing a page, by run",
-            "Once, when the buffer is given back.",
-        ),
-    ] {
-        charts.extend(dots::chart(title, about, &named(groups, name), sides, None));
-    }
-    charts.extend(latency::charts(
-        "Populating a block",
-        &named(groups, "populate a block"),
-        sides,
-    ));
-    charts
-}
-
-fn wakeup(groups: &[Vec<Measured<'_>>], sides: &[Side<'_>]) -> Vec<Chart> {
-    let all = named(groups, "wake-up");
-    let mut charts = latency::charts("A wake-up", &all, sides);
-    charts.extend(dots::chart(
-        "A wake-up, by run",
-        "Median lateness of a run.",
-        &all,
-        sides,
-        None,
-    ));
-    charts.extend(latency::charts(
-        "A wake-up, by CPU",
-        &named(groups, "wake-up of a CPU"),
-        sides,
-    ));
-    charts
-}
-
-/// Every figure of a question, folded.
-fn all(question: Question, groups: &[Vec<Measured<'_>>], sides: &[Side<'_>]) -> String {
-    let mut table = Table::new(&[
-        "quantity",
-        "unit",
-        "under",
-        "machine",
-        "runs",
-        "median of runs",
-    ]);
+/// Returns every figure of a question.
+fn all(groups: &[Vec<Measured<'_>>], sides: &[Side<'_>]) -> Table {
+    let mut table = Table::new("quantity | unit | under | machine | runs | median of runs");
     for one in groups.iter().flatten() {
+        let series = one.series;
         for (index, side) in sides.iter().enumerate() {
-            let values = one.values(index);
-            let middle = match (median(values.clone()), &one.series.error) {
-                (Some(middle), _) => figure(middle, &one.series.unit),
-                (None, Some(error)) => error.clone(),
-                (None, None) => continue,
-            };
-            table.rows.push(vec![
-                one.series.name.clone(),
-                one.series.unit.clone(),
-                one.label.clone(),
-                side.name.clone(),
-                values.len().to_string(),
-                middle,
-            ]);
+            let middle = one.median(index).map(|middle| figure(middle, &series.unit));
+            let runs = one.values(index).len();
+            if let Some(middle) = middle.or_else(|| series.error.clone()) {
+                table.row(&[
+                    &series.name,
+                    &series.unit,
+                    &one.label,
+                    &side.name,
+                    &runs,
+                    &middle,
+                ]);
+            }
         }
     }
-    let title = format!("All figures of {question}");
-    format!(
-        "<details><summary>{title}</summary>{}</details>\n",
-        table.html(&title)
-    )
+    table
 }

@@ -1,369 +1,247 @@
 //! What-if: replays of workloads through policies.
 
-use stopgap_events::question::Question;
-use stopgap_stats::replay::{ChunksRow, PlacementRow, Quantity, Replay, RoundtripRow};
+use stopgap_stats::replay::{ChunksRow, PlacementRow, Replay, Row};
 
 use super::chart::{Axis, Chart, Layer, MOST, Scale, Shape};
 use super::stack;
-use super::write::{Table, escaped, list};
+use super::write::Section;
+use crate::replay::{add_mail_points, grouped, quantity};
+use crate::table::{Table, or};
 use crate::text::{number, thousands};
 
-/// The section of a replay's record.
+/// Returns the section of a replay's record.
 pub(super) fn section(id: &str, name: &str, replay: &Replay) -> String {
-    let mut html = format!(
-        "<section id=\"{id}\"><h2>what if, {}: {}</h2>\n",
-        replay.question,
-        escaped(name)
-    );
+    let mut section = Section::new(id, &format!("what if, {}: {name}", replay.question));
     if replay.interrupted {
-        html.push_str("<p>Interrupted: less was carried out than was planned.</p>");
+        section.paragraph("Interrupted: less was carried out than was planned.");
     }
-    let growth: Vec<String> = replay
-        .growth
-        .iter()
-        .map(|growth| {
-            let quantity = match growth.quantity {
-                Quantity::WorkPerMap => "work a map",
-                Quantity::Time => "time",
-            };
-            format!(
-                "{}, {}, {quantity}: {}",
-                growth.workload, growth.policy, growth.text
-            )
-        })
-        .collect();
-    let reclaim = replay.reclaim.iter();
-    let told: Vec<String> = reclaim
-        .flat_map(|it| {
-            let why = it.not_validated.as_ref();
-            let why = why.map(|why| format!("not validated: {why}"));
-            [it.mail.clone(), it.advice.clone(), why]
-        })
-        .flatten()
-        .chain(growth)
-        .collect();
-    html.push_str(&list(&told, "evidence"));
-    let charts = match replay.question {
-        Question::Placement => placement(replay),
-        Question::Chunks => chunks(replay),
-        Question::Roundtrip => roundtrip(replay),
-        Question::Reclaim | Question::Wakeup => Vec::new(),
-    };
-    html.push_str("<div class=\"charts\">");
-    html.extend(charts.iter().map(Chart::html));
-    html.push_str("</div>\n");
-    if let Some(mail) = &replay.mail {
-        html.push_str(&beside_mail(mail));
-    }
-    html.push_str(&table(replay));
-    html.push_str("</section>\n");
-    html
-}
-
-fn beside_mail(mail: &stopgap_stats::replay::MailFit) -> String {
-    let mut table = Table::new(&["N", "visits a step", "mail 000, us", "model, us", "off by"]);
-    for point in &mail.points {
-        table.rows.push(vec![
-            thousands(point.n),
-            number(point.visits_per_step),
-            number(point.mail_us),
-            number(point.model_us),
-            format!("{:+.0} %", point.deviation * 100.0),
-        ]);
-    }
-    let words = format!(
-        "{} through {}: a floor of {} us a step and {} ns a visit, both fitted to the mail's figures.",
-        mail.workload,
-        mail.policy,
-        number(mail.floor_us),
-        number(mail.visit_ns)
+    let reclaim = replay.reclaim.iter().flat_map(|it| {
+        let why = it
+            .not_validated
+            .as_ref()
+            .map(|why| format!("not validated: {why}"));
+        [it.mail.clone(), it.advice.clone(), why]
+    });
+    let growth = replay.growth.iter().map(|one| {
+        let what = quantity(one.quantity);
+        format!("{}, {}, {what}: {}", one.workload, one.policy, one.text)
+    });
+    section.list(
+        &reclaim.flatten().chain(growth).collect::<Vec<_>>(),
+        "evidence",
     );
-    format!(
-        "<div class=\"mails\"><h3>The model beside mail 000</h3><p>{}</p>{}</div>\n",
-        escaped(&words),
-        table.html("The model beside mail 000")
-    )
+    let mut charts = placement(replay);
+    charts.extend(stacks(replay));
+    section.charts(&charts);
+    if let Some(fit) = &replay.mail {
+        section.add("<div class=\"mails\">");
+        section.heading("The model beside mail 000");
+        section.paragraph(&format!(
+            "{} through {}: a floor of {} us a step and {} ns a visit, both fitted to the mail's figures.",
+            fit.workload,
+            fit.policy,
+            number(fit.floor_us),
+            number(fit.visit_ns)
+        ));
+        let mut table = Table::new("N | visits a step | mail 000, us | model, us | off by");
+        add_mail_points(fit, &mut table);
+        section.table("The model beside mail 000", &table);
+        section.add("</div>\n");
+    }
+    section.folded_table("All rows", &table(replay));
+    section.finish()
 }
 
-/// Cost and work by N, a line a policy.
+/// Returns cost and work by N, a line a policy.
 fn placement(replay: &Replay) -> Vec<Chart> {
-    let rows: Vec<&PlacementRow> = replay
-        .rows
-        .iter()
-        .filter_map(|row| row.placement())
-        .collect();
-    let mut names: Vec<(&str, &str)> = rows
-        .iter()
-        .map(|row| (row.workload.as_str(), row.policy.as_str()))
-        .collect();
-    names.sort_unstable();
-    names.dedup();
-    let several = names.iter().any(|(workload, _)| *workload != names[0].0);
-    let quantity = |title: &str,
-                    about: &str,
-                    axis: Axis,
-                    of: &dyn Fn(&PlacementRow) -> Option<f64>,
-                    bars: bool| {
-        let mut layers = Vec::new();
-        let mut table = Table::new(&["workload", "policy", "N", title]);
-        for (ink, (workload, policy)) in names.iter().enumerate() {
-            let name = if several {
-                format!("{policy}, {workload}")
-            } else {
-                (*policy).to_owned()
-            };
-            let mut layer = Layer::new(name, ink);
-            let mut line = Vec::new();
-            for row in rows
-                .iter()
-                .filter(|row| row.workload == *workload && row.policy == *policy)
-            {
-                let Some(value) = of(row) else { continue };
-                let n = row.n.unwrap_or(row.operations);
-                line.push((n as f64, value));
-                if let (true, Some(spread)) = (bars, row.spread) {
+    let rows: Vec<&PlacementRow> = replay.rows.iter().filter_map(Row::placement).collect();
+    let Some(first) = rows.first() else {
+        return Vec::new();
+    };
+    let several = rows.iter().any(|row| row.workload != first.workload);
+    let mut groups = grouped(rows.iter().map(|row| ((&row.workload, &row.policy), *row)));
+    groups.sort_by_key(|(names, _)| *names);
+    let more = match groups.len() {
+        0..=MOST => String::new(),
+        all => format!(" The first {MOST} of {all}; the table has all."),
+    };
+    let chart =
+        |title: &str, about: &str, y, value: fn(&PlacementRow) -> Option<f64>, bars: bool| {
+            let mut layers = Vec::new();
+            let mut table = Table::new(&format!("workload | policy | N | {title}"));
+            for ((workload, policy), rows) in &groups {
+                let of = if several {
+                    format!(", {workload}")
+                } else {
+                    String::new()
+                };
+                let mut layer = Layer::new(format!("{policy}{of}"), layers.len());
+                let mut line = Vec::new();
+                for row in rows {
+                    let Some(value) = value(row) else { continue };
+                    let n = row.n.unwrap_or(row.operations);
+                    line.push((n as f64, value));
+                    let spread = row.spread.filter(|_| bars);
                     layer
                         .shapes
-                        .push(Shape::Upright(n as f64, spread.low, spread.high));
+                        .extend(spread.map(|all| Shape::Upright(n as f64, all.low, all.high)));
+                    table.row(&[workload, policy, &thousands(n), &number(value)]);
                 }
-                table.rows.push(vec![
-                    (*workload).to_owned(),
-                    (*policy).to_owned(),
-                    thousands(n),
-                    number(value),
-                ]);
-            }
-            line.sort_by(|a, b| a.0.total_cmp(&b.0));
-            layer.shapes.push(Shape::Line(line.clone()));
-            layer.shapes.push(Shape::Marks(line));
-            if ink < MOST {
+                line.sort_by(|a, b| a.0.total_cmp(&b.0));
+                layer
+                    .shapes
+                    .extend([Shape::Line(line.clone()), Shape::Marks(line)]);
                 layers.push(layer);
             }
-        }
-        let mut about = about.to_owned();
-        if names.len() > MOST {
-            about.push_str(&format!(
-                " The first {MOST} of {}; the table has all.",
-                names.len()
-            ));
-        }
-        Chart {
-            title: title.to_owned(),
-            about,
-            x: Axis::new("mappings, N (of a trace: operations)", "", Scale::Log),
-            y: axis,
-            rows: Vec::new(),
-            layers,
-            rule: None,
-            table,
-            spans: None,
-        }
-    };
+            layers.truncate(MOST);
+            let x = Axis::new("mappings, N (of a trace: operations)", "", Scale::Log);
+            Chart {
+                layers,
+                table,
+                ..Chart::new(title, format!("{about}{more}"), x, y)
+            }
+        };
     vec![
-        quantity(
+        chart(
             "Time an operation, by policy",
             "CPU time of a map, unmap or protection, the driver's taken off; bars from the least to the greatest repetition.",
             Axis::new("time an operation", "ns", Scale::Log),
-            &|row| row.ns_per_operation,
+            |row| row.ns_per_operation,
             true,
         ),
-        quantity(
+        chart(
             "Work a map, by policy",
             "What was looked at and recomputed for a map, the call itself counted as one; exact counts.",
             Axis::new("work a map, plus 1", "units", Scale::Log),
-            &|row| row.work_per_map.map(|work| work + 1.0),
+            |row| row.work_per_map.map(|work| work + 1.0),
             false,
         ),
     ]
 }
 
-/// IOMMU entries and time by policy.
-fn chunks(replay: &Replay) -> Vec<Chart> {
-    let rows: Vec<&ChunksRow> = replay.rows.iter().filter_map(|row| row.chunks()).collect();
-    let label = |row: &&ChunksRow| format!("{} ({})", row.policy, row.workload);
-    let entries: Vec<stack::Row> = rows
-        .iter()
-        .map(|row| {
-            (
-                label(row),
-                row.entries
-                    .iter()
-                    .map(|(size, count)| (size.clone(), *count))
-                    .collect(),
-            )
-        })
-        .collect();
-    let times: Vec<stack::Row> = rows
-        .iter()
-        .map(|row| {
-            let parts = row.time_by_cause_ms.iter();
-            (
-                label(row),
-                parts.map(|(cause, ms)| (cause.clone(), *ms)).collect(),
-            )
-        })
-        .collect();
-    let entries_words = stack::Words {
-        title: "IOMMU entries by policy",
-        about: "Entries that map one buffer, by page size; means. Fewer miss the IOMMU's TLB less.",
-        axis: "entries a buffer",
-        unit: "entries",
-        row: "a row a policy",
-    };
-    let times_words = stack::Words {
-        title: "Time to build a buffer, by cause",
-        about: "Modelled, not measured: counts of what the allocator did, each at a stated price; means.",
-        axis: "time a buffer",
-        unit: "ms",
-        row: "a row a policy",
-    };
-    [
-        stack::chart(&entries_words, &entries),
-        stack::chart(&times_words, &times),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+/// Returns IOMMU entries and time of chunks, and switches of round trips, taken apart.
+fn stacks(replay: &Replay) -> impl Iterator<Item = Chart> {
+    let owned = |(name, amount): (&String, &f64)| (name.clone(), *amount);
+    let chunks = || replay.rows.iter().filter_map(Row::chunks);
+    let label = |row: &ChunksRow| format!("{} ({})", row.policy, row.workload);
+    let entries = chunks().map(|row| (label(row), row.entries.iter().map(owned).collect()));
+    let times = chunks().map(|row| (label(row), row.time_by_cause_ms.iter().map(owned).collect()));
+    let roundtrips = replay.rows.iter().filter_map(Row::roundtrip);
+    let switches = roundtrips.map(|row| {
+        let label = format!("{}: {}", row.policy, row.workload);
+        (label, row.causes.iter().map(owned).collect())
+    });
+    let charts = [
+        stack::chart(
+            &stack::Words {
+                title: "IOMMU entries by policy",
+                about: "Entries that map one buffer, by page size; means. Fewer miss the IOMMU's TLB less.",
+                axis: "entries a buffer",
+                unit: "entries",
+                row: "a row a policy",
+            },
+            entries.collect(),
+        ),
+        stack::chart(
+            &stack::Words {
+                title: "Time to build a buffer, by cause",
+                about: "Modelled, not measured: counts of what the allocator did, each at a stated price; means.",
+                axis: "time a buffer",
+                unit: "ms",
+                row: "a row a policy",
+            },
+            times.collect(),
+        ),
+        stack::chart(
+            &stack::Words {
+                title: "Switches a request, by cause",
+                about: "Modelled switch-outs of client and server from a flush to its last reply.",
+                axis: "switch-outs",
+                unit: "switches/request",
+                row: "a row a policy and a cell",
+            },
+            switches.collect(),
+        ),
+    ];
+    charts.into_iter().flatten()
 }
 
-/// Switches a request by cause.
-fn roundtrip(replay: &Replay) -> Vec<Chart> {
-    let rows = replay.rows.iter().filter_map(|row| row.roundtrip());
-    let stacked: Vec<stack::Row> = rows
-        .map(|row: &RoundtripRow| {
-            let parts = row
-                .causes
-                .iter()
-                .map(|(cause, count)| (cause.clone(), *count));
-            (format!("{}: {}", row.policy, row.workload), parts.collect())
-        })
-        .collect();
-    let words = stack::Words {
-        title: "Switches a request, by cause",
-        about: "Modelled switch-outs of client and server from a flush to its last reply.",
-        axis: "switch-outs",
-        unit: "switches/request",
-        row: "a row a policy and a cell",
-    };
-    stack::chart(&words, &stacked).into_iter().collect()
-}
-
-/// Every row.
-fn table(replay: &Replay) -> String {
-    let optional = |value: Option<f64>| value.map_or_else(|| "unknown".to_owned(), number);
-    let mut table = match replay.question {
-        Question::Reclaim => Table::new(&[
-            "load",
-            "policy",
-            "release",
-            "scanned/reclaimed",
-            "reclaim, ms a GiB",
-            "2 MiB, mean, us",
-            "longest unpre-empted, us",
-            "measured, median",
-            "model over measured",
-        ]),
-        Question::Placement | Question::Wakeup => Table::new(&[
-            "workload",
-            "policy",
-            "N",
-            "operations",
-            "ns an operation",
-            "work a map",
-            "span/live",
-            "failures",
-            "stopped, or lacks",
-        ]),
-        Question::Chunks => Table::new(&[
-            "workload",
-            "policy",
-            "buffers",
-            "tries a buffer",
-            "failed tries a buffer",
-            "ms a buffer",
-            "TLB misses an access",
-            "bystanders failed",
-        ]),
-        Question::Roundtrip => Table::new(&[
-            "cell",
-            "policy",
-            "round trips",
-            "switches a request",
-            "measured, median",
-            "model over measured",
-        ]),
+/// Returns every row.
+fn table(replay: &Replay) -> Table {
+    let figure = |value: Option<f64>| or("unknown", value.map(number));
+    let factor = |factor: Option<f64>| or("", factor.map(number));
+    let measured = |value: Option<f64>| or("not measured", value.map(number));
+    let mut table = match replay.rows.first() {
+        Some(Row::Reclaim(_)) => Table::new(
+            "load | policy | release | scanned/reclaimed | reclaim, ms a GiB | 2 MiB, mean, us | longest unpre-empted, us | \
+             measured, median | model over measured",
+        ),
+        Some(Row::Chunks(_)) => Table::new(
+            "workload | policy | buffers | tries a buffer | failed tries a buffer | ms a buffer | TLB misses an access | \
+             bystanders failed",
+        ),
+        Some(Row::Roundtrip(_)) => Table::new(
+            "cell | policy | round trips | switches a request | measured, median | model over measured",
+        ),
+        Some(Row::Placement(_)) | None => Table::new(
+            "workload | policy | N | operations | ns an operation | work a map | span/live | failures | stopped, or lacks",
+        ),
     };
     for row in &replay.rows {
-        let cells = if let Some(row) = row.placement() {
-            let why = row.stopped.clone().or_else(|| row.lacks.clone());
-            vec![
-                row.workload.clone(),
-                row.policy.clone(),
-                row.n.map_or_else(String::new, thousands),
-                thousands(row.operations),
-                optional(row.ns_per_operation),
-                optional(row.work_per_map),
-                optional(row.span_over_live),
-                thousands(row.failures),
-                why.unwrap_or_default(),
-            ]
-        } else if let Some(row) = row.chunks() {
-            vec![
-                row.workload.clone(),
-                row.policy.clone(),
-                thousands(row.operations),
-                number(row.tries_per_buffer),
-                number(row.failed_tries_per_buffer),
-                optional(row.time_ms),
-                optional(row.tlb_misses_per_access),
-                format!(
-                    "{} of {}",
-                    thousands(row.bystander_failures),
-                    thousands(row.bystander_tries)
-                ),
-            ]
-        } else if let Some(row) = row.roundtrip() {
-            let measured = row.measured.as_ref();
-            vec![
-                row.workload.clone(),
-                row.policy.clone(),
-                thousands(row.operations),
-                optional(row.switches_per_request),
-                measured.map_or_else(
-                    || "not measured".to_owned(),
-                    |beside| number(beside.switches),
-                ),
-                measured
-                    .and_then(|beside| beside.factor)
-                    .map_or_else(String::new, number),
-            ]
-        } else if let Some(row) = row.reclaim() {
-            let measured = row.measured.as_ref();
-            vec![
-                row.workload.clone(),
-                row.policy.clone(),
-                row.release.clone().unwrap_or_default(),
-                optional(row.scanned_per_reclaimed),
-                optional(row.reclaim_ms_per_gib),
-                row.allocation
-                    .as_ref()
-                    .map_or_else(String::new, |times| number(times.mean_us)),
-                number(row.longest_unpreempted_us),
-                measured.map_or_else(
-                    || "not measured".to_owned(),
-                    |beside| number(beside.scanned_per_reclaimed),
-                ),
-                measured
-                    .and_then(|beside| beside.factor)
-                    .map_or_else(String::new, number),
-            ]
-        } else {
-            continue;
-        };
-        table.rows.push(cells);
+        match row {
+            Row::Placement(row) => table.row(&[
+                &row.workload,
+                &row.policy,
+                &or("", row.n.map(thousands)),
+                &thousands(row.operations),
+                &figure(row.ns_per_operation),
+                &figure(row.work_per_map),
+                &figure(row.span_over_live),
+                &thousands(row.failures),
+                &or("", row.stopped.as_ref().or(row.lacks.as_ref())),
+            ]),
+            Row::Chunks(row) => {
+                let [failed, all] = [row.bystander_failures, row.bystander_tries].map(thousands);
+                table.row(&[
+                    &row.workload,
+                    &row.policy,
+                    &thousands(row.operations),
+                    &number(row.tries_per_buffer),
+                    &number(row.failed_tries_per_buffer),
+                    &figure(row.time_ms),
+                    &figure(row.tlb_misses_per_access),
+                    &format!("{failed} of {all}"),
+                ]);
+            }
+            Row::Roundtrip(row) => {
+                let beside = row.measured.as_ref();
+                table.row(&[
+                    &row.workload,
+                    &row.policy,
+                    &thousands(row.operations),
+                    &figure(row.switches_per_request),
+                    &measured(beside.map(|beside| beside.switches)),
+                    &factor(beside.and_then(|beside| beside.factor)),
+                ]);
+            }
+            Row::Reclaim(row) => {
+                let beside = row.measured.as_ref();
+                table.row(&[
+                    &row.workload,
+                    &row.policy,
+                    &or("", row.release.as_ref()),
+                    &figure(row.scanned_per_reclaimed),
+                    &figure(row.reclaim_ms_per_gib),
+                    &or(
+                        "",
+                        row.allocation.as_ref().map(|times| number(times.mean_us)),
+                    ),
+                    &number(row.longest_unpreempted_us),
+                    &measured(beside.map(|beside| beside.scanned_per_reclaimed)),
+                    &factor(beside.and_then(|beside| beside.factor)),
+                ]);
+            }
+        }
     }
-    format!(
-        "<details><summary>All rows</summary>{}</details>\n",
-        table.html("All rows of the replay")
-    )
+    table
 }

@@ -5,42 +5,46 @@ use std::collections::BTreeSet;
 use stopgap_events::machine::Environment;
 use stopgap_events::question::Question;
 use stopgap_events::units::Bytes;
-use stopgap_stats::bootstrap::{Interval, over_runs};
+use stopgap_stats::histogram::Histogram;
 use stopgap_stats::quantile::median;
 use stopgap_stats::record::{Answer, Block, Parameter, Run, Series};
 
 use crate::details;
-use crate::text::{plain, thousands};
+use crate::screen::on_or_off;
+use crate::table::{join, or};
+use crate::text::thousands;
 
 /// Runs of one machine in one state of its settings.
 #[derive(Debug)]
 pub(super) struct Side<'a> {
-    /// What it is called: host and kernel, with a letter where there are several.
+    /// Host and kernel, after a letter where there are several sides.
     pub(super) name: String,
+    /// What is appended to the titles of its charts: its name where there are several sides.
+    pub(super) of: String,
+    /// What the machine is.
+    pub(super) facts: Vec<(&'static str, String)>,
     /// Records with their names.
     pub(super) runs: Vec<(&'a str, &'a Run)>,
 }
 
 impl<'a> Side<'a> {
-    /// Answers of its runs to a question.
+    /// Returns the answers of its runs to a question, each with the name of its record.
     pub(super) fn answers(
         &self,
         question: Question,
-    ) -> impl Iterator<Item = (&'a Run, &'a Answer)> {
-        self.runs.iter().flat_map(move |&(_, run)| {
+    ) -> impl Iterator<Item = (&'a str, &'a Answer)> {
+        self.runs.iter().flat_map(move |&(name, run)| {
             let asked = run.answers.iter().filter(move |a| a.question == question);
-            asked.map(move |answer| (run, answer))
+            asked.map(move |answer| (name, answer))
         })
     }
 }
 
-/// What a machine is, as rows of a table; what changes by itself (uptime, free memory) is not in it.
-pub(super) fn facts(environment: &Environment) -> Vec<(&'static str, String)> {
-    let unknown = || "unknown".to_owned();
-    let word = |word: &Option<String>| word.clone().unwrap_or_else(unknown);
-    let size = |size: &Option<Bytes>| size.map_or_else(unknown, |size| size.to_string());
-    let count = |count: Option<u64>| count.map_or_else(unknown, thousands);
-    let e = environment;
+/// Returns what a machine is, as rows of a table; what changes by itself (uptime, free memory) is not in it.
+fn facts(e: &Environment) -> Vec<(&'static str, String)> {
+    let word = |word: &Option<String>| or("unknown", word.as_ref());
+    let size = |size: Option<Bytes>| or("unknown", size);
+    let count = |count: Option<u64>| or("unknown", count.map(thousands));
     vec![
         ("host", word(&e.host)),
         ("kernel", word(&e.kernel)),
@@ -48,17 +52,13 @@ pub(super) fn facts(environment: &Environment) -> Vec<(&'static str, String)> {
         ("command line", word(&e.command_line)),
         ("configuration, hash", word(&e.config_hash)),
         ("preemption", word(&e.preemption)),
-        (
-            "timer interrupts, Hz",
-            e.hz.map_or_else(unknown, |hz| hz.to_string()),
-        ),
+        ("timer interrupts, Hz", or("unknown", e.hz)),
         (
             "multi-generational LRU",
-            e.mglru
-                .map_or_else(unknown, |on| if on { "on" } else { "off" }.to_owned()),
+            or("unknown", e.mglru.map(on_or_off)),
         ),
         ("base page", e.page_size.to_string()),
-        ("PMD page", size(&e.pmd_size)),
+        ("PMD page", size(e.pmd_size)),
         ("THP enabled", word(&e.thp_enabled)),
         ("THP defrag", word(&e.thp_defrag)),
         (
@@ -67,7 +67,7 @@ pub(super) fn facts(environment: &Environment) -> Vec<(&'static str, String)> {
         ),
         ("max_map_count", count(e.max_map_count)),
         ("swap", word(&e.swap)),
-        ("swap size", size(&e.swap_size)),
+        ("swap size", size(e.swap_size)),
         ("memory cgroup", word(&e.memory_cgroup)),
         ("security modules", word(&e.lsm)),
         ("IOMMU", word(&e.iommu)),
@@ -78,53 +78,36 @@ pub(super) fn facts(environment: &Environment) -> Vec<(&'static str, String)> {
         ("mitigations", e.mitigations.join("; ")),
         ("clock source", word(&e.clock_source)),
         ("hypervisor", word(&e.hypervisor)),
-        ("memory", size(&e.memory)),
+        ("memory", size(e.memory)),
         ("privilege", format!("{:?}", e.privilege).to_lowercase()),
     ]
 }
 
-/// Runs by machine and settings, in the order in which they come.
+/// Returns runs by machine and settings, in the order in which they come.
 pub(super) fn sides<'a>(runs: &[(&'a str, &'a Run)]) -> Vec<Side<'a>> {
-    let mut found: Vec<(Vec<(&str, String)>, Side<'a>)> = Vec::new();
+    let mut sides: Vec<Side<'a>> = Vec::new();
     for &(name, run) in runs {
         let facts = facts(&run.environment);
-        match found.iter_mut().find(|(known, _)| *known == facts) {
-            Some((_, side)) => side.runs.push((name, run)),
-            None => found.push((
+        match sides.iter_mut().find(|side| side.facts == facts) {
+            Some(side) => side.runs.push((name, run)),
+            None => sides.push(Side {
+                name: format!("{}, Linux {}", facts[0].1, facts[1].1),
+                of: String::new(),
                 facts,
-                Side {
-                    name: String::new(),
-                    runs: vec![(name, run)],
-                },
-            )),
+                runs: vec![(name, run)],
+            }),
         }
     }
-    let several = found.len() > 1;
-    let mut sides: Vec<Side<'a>> = found.into_iter().map(|(_, side)| side).collect();
-    for (index, side) in sides.iter_mut().enumerate() {
-        let environment = &side.runs[0].1.environment;
-        let word =
-            |word: &Option<String>| word.as_deref().map_or_else(|| "unknown".to_owned(), plain);
-        let machine = format!(
-            "{}, Linux {}",
-            word(&environment.host),
-            word(&environment.kernel)
-        );
-        side.name = if several {
-            format!("{}: {machine}", letter(index))
-        } else {
-            machine
-        };
+    if sides.len() > 1 {
+        for (index, side) in sides.iter_mut().enumerate() {
+            // After Z by number.
+            let letter = u8::try_from(index).ok().filter(|index| *index < 26);
+            let letter = letter.map(|index| char::from(b'A' + index));
+            side.name = format!("{}: {}", or(&(index + 1).to_string(), letter), side.name);
+            side.of = format!(", {}", side.name);
+        }
     }
     sides
-}
-
-/// A, B, C, and after Z by number.
-fn letter(index: usize) -> String {
-    match u8::try_from(index) {
-        Ok(index @ 0..26) => char::from(b'A' + index).to_string(),
-        _ => (index + 1).to_string(),
-    }
 }
 
 /// One quantity under one set of parameters, of all sides.
@@ -134,26 +117,44 @@ pub(super) struct Measured<'a> {
     pub(super) series: &'a Series,
     /// In what it differs from others of its group.
     pub(super) label: String,
-    /// The names of what its label says, in order.
-    pub(super) told_by: String,
+    /// The names of the parameters in its label, in order.
+    pub(super) label_keys: String,
     /// Runs by side, of all its records.
     pub(super) blocks: Vec<Vec<&'a Block>>,
 }
 
 impl Measured<'_> {
-    /// The runs' figures of a side that a picture can hold.
+    /// Returns the runs' figures of a side that a picture can hold.
     pub(super) fn values(&self, side: usize) -> Vec<f64> {
         let values = self.blocks[side].iter().map(|block| block.value);
         values.filter(|value| value.is_finite()).collect()
     }
 
-    /// Whether any side has a run.
-    pub(super) fn any(&self) -> bool {
-        self.blocks.iter().any(|blocks| !blocks.is_empty())
+    /// Returns the median of the runs of a side.
+    pub(super) fn median(&self, side: usize) -> Option<f64> {
+        median(self.values(side))
+    }
+
+    /// Returns the runs' figures of all sides that a picture can hold.
+    pub(super) fn all_values(&self) -> impl Iterator<Item = f64> + Clone {
+        let blocks = self.blocks.iter().flatten().map(|block| block.value);
+        blocks.filter(|value| value.is_finite())
+    }
+
+    /// Returns all samples of a side.
+    pub(super) fn pooled(&self, side: usize) -> Histogram {
+        let mut pooled = Histogram::new();
+        for histogram in self.blocks[side]
+            .iter()
+            .filter_map(|block| block.histogram.as_ref())
+        {
+            pooled.merge(histogram);
+        }
+        pooled
     }
 }
 
-/// Quantities of a question: groups of one name and unit, in the order in which they come; each by parameter.
+/// Returns quantities of a question: groups of one name and unit, in the order in which they come; each by parameter.
 pub(super) fn measured<'a>(sides: &[Side<'a>], question: Question) -> Vec<Vec<Measured<'a>>> {
     let mut groups: Vec<Vec<Measured<'a>>> = Vec::new();
     for (index, side) in sides.iter().enumerate() {
@@ -161,25 +162,20 @@ pub(super) fn measured<'a>(sides: &[Side<'a>], question: Question) -> Vec<Vec<Me
             .answers(question)
             .flat_map(|(_, answer)| &answer.series)
         {
-            let same = |group: &Vec<Measured<'a>>| {
-                group[0].series.name == series.name && group[0].series.unit == series.unit
+            let same_group = |group: &Vec<Measured<'_>>| {
+                (&group[0].series.name, &group[0].series.unit) == (&series.name, &series.unit)
             };
-            let group = match groups.iter().position(same) {
-                Some(at) => &mut groups[at],
-                None => {
-                    groups.push(Vec::new());
-                    let last = groups.len() - 1;
-                    &mut groups[last]
-                }
-            };
-            let known = group
-                .iter()
-                .position(|one| one.series.parameters == series.parameters);
-            let at = known.unwrap_or_else(|| {
+            let group = groups.iter().position(same_group).unwrap_or_else(|| {
+                groups.push(Vec::new());
+                groups.len() - 1
+            });
+            let group = &mut groups[group];
+            let same = |one: &Measured<'_>| one.series.parameters == series.parameters;
+            let at = group.iter().position(same).unwrap_or_else(|| {
                 group.push(Measured {
                     series,
                     label: String::new(),
-                    told_by: String::new(),
+                    label_keys: String::new(),
                     blocks: vec![Vec::new(); sides.len()],
                 });
                 group.len() - 1
@@ -193,22 +189,26 @@ pub(super) fn measured<'a>(sides: &[Side<'a>], question: Question) -> Vec<Vec<Me
     groups
 }
 
+/// Returns the group of a name; empty where there is none.
+pub(super) fn named<'g, 'a>(groups: &'g [Vec<Measured<'a>>], name: &str) -> &'g [Measured<'a>] {
+    let group = groups.iter().find(|group| group[0].series.name == name);
+    group.map_or(&[], Vec::as_slice)
+}
+
 /// Parameters that people know a measurement by, best known first.
 const KNOWN_BY: [&str; 10] = [
     "strategy", "mode", "workload", "size", "n", "client", "server", "work", "reply", "batch",
 ];
 
-/// Keys that tell the members of a group apart, as few as it takes: a row has room for a few words.
+/// Returns keys that tell the members of a group apart, as few as it takes: a row has room for a few words.
 fn telling<'k>(group: &[Measured<'_>], keys: &'k BTreeSet<String>) -> Vec<&'k str> {
     let known = |key: &&str| KNOWN_BY.iter().position(|known| known == key);
     let mut all: Vec<&str> = keys.iter().map(String::as_str).collect();
     all.sort_by_key(|key| known(key).unwrap_or(KNOWN_BY.len()));
     let apart = |keys: &[&str]| {
-        let of = |one: &Measured<'_>| -> Vec<String> {
+        let of = |one: &Measured<'_>| -> Vec<Option<String>> {
             let word = |key: &&str| one.series.parameters.get(*key).map(details::word);
-            keys.iter()
-                .map(|key| word(key).unwrap_or_default())
-                .collect()
+            keys.iter().map(word).collect()
         };
         group.iter().map(of).collect::<BTreeSet<_>>().len()
     };
@@ -223,15 +223,14 @@ fn telling<'k>(group: &[Measured<'_>], keys: &'k BTreeSet<String>) -> Vec<&'k st
     chosen
 }
 
-/// Sorts a group by what its members differ in, and calls them by that.
+/// Sorts a group by what its members differ in, and labels them by that.
 fn label(group: &mut [Measured<'_>]) {
-    let keys: BTreeSet<String> = group
+    let keys = group
         .iter()
-        .flat_map(|one| one.series.parameters.keys().cloned())
-        .collect();
+        .flat_map(|one| one.series.parameters.keys().cloned());
+    let keys: BTreeSet<String> = keys.collect();
     let keys = telling(group, &keys);
     group.sort_by(|a, b| details::compare(a.series, b.series, &keys));
-    let told_by: Vec<String> = keys.iter().map(|key| plain(key)).collect();
     for one in group.iter_mut() {
         let value = |key: &&str| {
             let value = one.series.parameters.get(*key)?;
@@ -241,29 +240,13 @@ fn label(group: &mut [Measured<'_>]) {
             Some(if alone {
                 shown
             } else {
-                format!("{} {shown}", plain(key))
+                format!("{key} {shown}")
             })
         };
-        let words: Vec<String> = keys.iter().filter_map(value).collect();
-        one.label = match words.is_empty() {
-            true => plain(&one.series.name),
-            false => words.join(", "),
-        };
-        one.told_by = told_by.join(", ");
+        one.label = join(keys.iter().filter_map(value), ", ");
+        if one.label.is_empty() {
+            one.label.clone_from(&one.series.name);
+        }
+        one.label_keys = join(&keys, ", ");
     }
-}
-
-/// The median of some runs' figures with its interval over runs; `None` below three runs.
-pub(super) fn interval(values: &[f64], seed: u64) -> Option<Interval> {
-    let positive = values.iter().all(|&value| value > 0.0);
-    let of = |value: f64| if positive { value.ln() } else { value };
-    let back = |value: f64| if positive { value.exp() } else { value };
-    let interval = over_runs(values, seed, |drawn| {
-        median(drawn.iter().map(|v| of(**v)).collect())
-    })?;
-    Some(Interval {
-        value: back(interval.value),
-        low: back(interval.low),
-        high: back(interval.high),
-    })
 }

@@ -1,8 +1,8 @@
 //! Bars of parts that add up, a row each.
 
 use super::chart::{Axis, Chart, Layer, MOST, Scale, Shape};
-use super::write::Table;
-use crate::details::figure;
+use crate::table::Table;
+use crate::text::figure;
 
 /// Rows of a picture.
 const MOST_ROWS: usize = 20;
@@ -22,92 +22,78 @@ pub(super) struct Words<'a> {
     pub(super) row: &'a str,
 }
 
-/// The chart; `None` where no part is above 0. Parts keep their ink in all rows; those that come to least in all rows
+/// Returns the chart; `None` where no part is above 0. Parts keep their ink in all rows; those that come to least in all rows
 /// together share the last one.
-pub(super) fn chart(words: &Words<'_>, rows: &[Row]) -> Option<Chart> {
-    let mut totals: Vec<(String, f64)> = Vec::new();
-    for (name, amount) in rows.iter().flat_map(|(_, parts)| parts) {
-        let amount = if *amount > 0.0 && amount.is_finite() {
-            *amount
-        } else {
-            0.0
-        };
-        match totals.iter_mut().find(|(known, _)| known == name) {
-            Some((_, total)) => *total += amount,
-            None => totals.push((name.clone(), amount)),
+pub(super) fn chart(words: &Words<'_>, mut rows: Vec<Row>) -> Option<Chart> {
+    let mut table = Table::new(&format!("{} | part | {}", words.row, words.unit));
+    let mut totals: Vec<(&String, f64)> = Vec::new();
+    for (label, parts) in &rows {
+        for (name, amount) in parts {
+            table.row(&[label, name, &figure(*amount, words.unit)]);
+            match totals.iter_mut().find(|(known, _)| *known == name) {
+                _ if !drawn(*amount) => {}
+                Some((_, total)) => *total += amount,
+                None => totals.push((name, *amount)),
+            }
         }
     }
-    totals.retain(|(_, total)| *total > 0.0);
     totals.sort_by(|a, b| b.1.total_cmp(&a.1));
     if totals.is_empty() {
         return None;
     }
     let rest = totals.len() > MOST;
-    let own = if rest { MOST - 1 } else { totals.len() };
-    let names: Vec<String> = totals
+    totals.truncate(if rest { MOST - 1 } else { MOST });
+    let names: Vec<String> = totals.iter().map(|(name, _)| (*name).clone()).collect();
+    let layers = names
         .iter()
-        .take(own)
-        .map(|(name, _)| name.clone())
+        .cloned()
+        .chain(rest.then(|| "all others".to_owned()));
+    let mut layers: Vec<Layer> = layers
+        .zip(0..)
+        .map(|(name, ink)| Layer::new(name, ink))
         .collect();
-    let mut layers: Vec<Layer> = names
-        .iter()
-        .enumerate()
-        .map(|(ink, name)| Layer::new(name, ink))
-        .collect();
-    if rest {
-        layers.push(Layer::new("all others", MOST - 1));
-    }
-    let mut chosen: Vec<&Row> = rows.iter().collect();
+    let mut about = words.about.to_owned();
     if rows.len() > MOST_ROWS {
         let all = |row: &Row| -> f64 { row.1.iter().map(|(_, amount)| amount).sum() };
-        chosen.sort_by(|a, b| all(b).total_cmp(&all(a)));
+        rows.sort_by(|a, b| all(b).total_cmp(&all(a)));
+        about += &format!(
+            " {MOST_ROWS} of {} rows, the largest first; the rest is in the record.",
+            rows.len()
+        );
+        rows.truncate(MOST_ROWS);
     }
-    let shown = &chosen[..rows.len().min(MOST_ROWS)];
-    for (index, (_, parts)) in shown.iter().enumerate() {
-        let y = index as f64;
+    for (index, (_, parts)) in rows.iter().enumerate() {
         let mut from = 0.0;
         for layer in &mut layers {
             let of_it = |name: &String| match names.contains(name) {
                 true => *name == layer.name,
-                false => rest && layer.ink == MOST - 1,
+                false => layer.ink == names.len(),
             };
-            let amount: f64 = parts
+            let amounts = parts
                 .iter()
-                .filter(|(name, amount)| of_it(name) && *amount > 0.0)
-                .map(|(_, amount)| amount)
-                .sum();
-            if amount > 0.0 && amount.is_finite() {
-                layer.shapes.push(Shape::Bar(from, from + amount, y));
+                .filter(|(name, amount)| of_it(name) && drawn(*amount));
+            let amount: f64 = amounts.map(|(_, amount)| amount).sum();
+            if drawn(amount) {
+                layer
+                    .shapes
+                    .push(Shape::Bar(from, from + amount, index as f64));
                 from += amount;
             }
         }
     }
-    let mut about = words.about.to_owned();
-    if rows.len() > shown.len() {
-        about.push_str(&format!(
-            " {} of {} rows, the largest first; the rest is in the record.",
-            shown.len(),
-            rows.len()
-        ));
-    }
-    let mut table = Table::new(&[words.row, "part", words.unit]);
-    for (label, parts) in rows {
-        for (name, amount) in parts {
-            let cells = [label.clone(), name.clone(), figure(*amount, words.unit)];
-            table.rows.push(cells.to_vec());
-        }
-    }
+    let x = Axis::new(words.axis, words.unit, Scale::Linear);
+    let labels = rows.into_iter().map(|(label, _)| label).collect();
+    let chart = Chart::of_rows(words.title, about, x, labels);
     Some(Chart {
-        title: words.title.to_owned(),
-        about,
-        x: Axis::new(words.axis, words.unit, Scale::Linear),
-        y: Axis::new("rows", "", Scale::Rows),
-        rows: shown.iter().map(|(label, _)| label.clone()).collect(),
         layers,
-        rule: None,
         table,
-        spans: None,
+        ..chart
     })
+}
+
+/// Returns whether a picture can hold the amount.
+fn drawn(amount: f64) -> bool {
+    amount > 0.0 && amount.is_finite()
 }
 
 #[cfg(test)]
@@ -134,7 +120,7 @@ mod tests {
             "mmap".to_owned(),
             parts(&[9.0, 8.0, 7.0, 6.0, 5.0, 2.0, 1.0, f64::NAN, -1.0]),
         )];
-        let chart = chart(&words, &rows).expect("parts");
+        let chart = chart(&words, rows.into()).expect("parts");
         let ends: Vec<(f64, f64)> = chart
             .layers
             .iter()
@@ -155,6 +141,6 @@ mod tests {
                 (35.0, 38.0)
             ]
         );
-        assert!(super::chart(&words, &[("mmap".to_owned(), parts(&[0.0]))]).is_none());
+        assert!(super::chart(&words, vec![("mmap".to_owned(), parts(&[0.0]))]).is_none());
     }
 }

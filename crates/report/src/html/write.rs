@@ -1,17 +1,23 @@
-//! Text into HTML. Whatever comes from a record goes through [`escaped`] or [`attribute`].
+//! Text into HTML. Whatever comes from a record goes through [`escaped`].
 
+use super::chart::Chart;
+use crate::table::Table;
 use crate::text::{plain, thousands};
 
 /// Letters of one text that are shown: a record's may be of any length.
 const LONGEST: usize = 2_000;
 
-/// Rows of a table that are shown.
+/// Rows of a table and sentences of a list that are shown.
 const MOST_ROWS: usize = 150;
 
 /// Columns of a table that are shown.
 const MOST_COLUMNS: usize = 40;
 
-/// Text as the content of an element: shown, never obeyed. Control characters and bidirectional marks are made visible.
+/// Bytes from which on a cell is read as a sentence, and is not squeezed on a narrow screen.
+const SENTENCE: usize = 40;
+
+/// Returns text as the content of an element or the value of an attribute between quotes: shown, never obeyed. Control characters
+/// and bidirectional marks are made visible.
 #[must_use]
 pub fn escaped(text: &str) -> String {
     let shown = short(text, LONGEST);
@@ -29,122 +35,158 @@ pub fn escaped(text: &str) -> String {
     html
 }
 
-/// Text as the value of an attribute between quotes.
-pub(super) fn attribute(text: &str) -> String {
-    escaped(text)
+/// Returns the first `letters` of a text; what is cut is shown as cut.
+pub(super) fn short(text: &str, letters: usize) -> String {
+    if text.chars().nth(letters).is_none() {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(letters.saturating_sub(1)).collect();
+    format!("{kept}…")
 }
 
-/// The first `letters` of a text; what is cut is shown as cut.
-pub(super) fn short(text: &str, letters: usize) -> String {
-    match text.char_indices().nth(letters) {
-        None => text.to_owned(),
-        Some((_, _)) => {
-            let kept: String = text.chars().take(letters.saturating_sub(1)).collect();
-            format!("{kept}…")
+/// A section of the page, part by part.
+pub(super) struct Section {
+    html: String,
+}
+
+impl Section {
+    pub(super) fn new(id: &str, title: &str) -> Section {
+        let (id, title) = (escaped(id), escaped(title));
+        Section {
+            html: format!("<section id=\"{id}\"><h2>{title}</h2>\n"),
         }
     }
-}
 
-/// A table of words and figures.
-#[derive(Debug, Clone, Default)]
-pub struct Table {
-    /// Heads of columns.
-    pub head: Vec<String>,
-    /// Cells by row.
-    pub rows: Vec<Vec<String>>,
-    /// Rows to point out, by index.
-    pub marked: Vec<usize>,
-}
+    /// Adds a heading.
+    pub(super) fn heading(&mut self, text: &str) {
+        self.html += &format!("<h3>{}</h3>\n", escaped(text));
+    }
 
-/// Bytes from which on a cell is read as a sentence, and is not squeezed on a narrow screen.
-const SENTENCE: usize = 40;
+    /// Adds the verdict.
+    pub(super) fn verdict(&mut self, text: &str) {
+        self.html += &format!("<p class=\"verdict\">{}</p>\n", escaped(text));
+    }
+
+    /// Adds a paragraph.
+    pub(super) fn paragraph(&mut self, text: &str) {
+        self.html += &format!("<p>{}</p>\n", escaped(text));
+    }
+
+    /// Adds a list of sentences; nothing where there are none.
+    pub(super) fn list(&mut self, sentences: &[String], class: &str) {
+        self.html += &list(sentences, class);
+    }
+
+    /// Adds pictures beside each other, as far as the page is wide.
+    pub(super) fn charts(&mut self, charts: &[Chart]) {
+        let charts: String = charts.iter().map(Chart::html).collect();
+        self.html += &format!("<div class=\"charts\">{charts}</div>\n");
+    }
+
+    /// Adds a table; `title` names it to who cannot see it.
+    pub(super) fn table(&mut self, title: &str, table: &Table) {
+        self.html += &table.html(title);
+    }
+
+    /// Adds a table below a heading.
+    pub(super) fn headed_table(&mut self, title: &str, table: &Table) {
+        self.heading(title);
+        self.table(title, table);
+    }
+
+    /// Adds a table that is folded under its title.
+    pub(super) fn folded_table(&mut self, title: &str, table: &Table) {
+        self.html += &format!(
+            "<details><summary>{}</summary>{}</details>\n",
+            escaped(title),
+            table.html(title)
+        );
+    }
+
+    /// Adds HTML that is made already.
+    pub(super) fn add(&mut self, html: &str) {
+        self.html += html;
+    }
+
+    pub(super) fn finish(self) -> String {
+        self.html + "</section>\n"
+    }
+}
 
 impl Table {
-    /// Makes an empty table under these heads.
-    #[must_use]
-    pub fn new(head: &[&str]) -> Table {
-        Table {
-            head: head.iter().map(|&head| head.to_owned()).collect(),
-            ..Table::default()
-        }
-    }
-
-    /// The table in a region of its own that can be scrolled, also by keys. `title` names it.
+    /// Returns the table in a region of its own that can be scrolled, also by keys. `title` names it.
     #[must_use]
     pub fn html(&self, title: &str) -> String {
-        let cells = |tag: &str, scope: &str, cells: &[String]| -> String {
-            let cell = |(column, text): (usize, &String)| {
-                let (tag, scope) = match (tag, column) {
-                    ("td", 0) => ("th", " scope=\"row\""),
-                    _ => (tag, scope),
-                };
-                let class = if is_figure(text) {
-                    " class=\"n\""
-                } else if !scope.contains("col") && text.len() > SENTENCE {
-                    " class=\"w\""
-                } else {
-                    ""
-                };
-                format!("<{tag}{scope}{class}>{}</{tag}>", escaped(text))
+        let class = |text: &str| match text {
+            text if is_figure(text) => " class=\"n\"",
+            text if text.len() > SENTENCE => " class=\"w\"",
+            _ => "",
+        };
+        let head = |text: &str| {
+            let class = if is_figure(text) { " class=\"n\"" } else { "" };
+            format!("<th scope=\"col\"{class}>{}</th>", escaped(text))
+        };
+        let cell = |(column, text): (usize, &String)| {
+            let (tag, scope) = if column == 0 {
+                ("th", " scope=\"row\"")
+            } else {
+                ("td", "")
             };
-            cells
+            format!("<{tag}{scope}{}>{}</{tag}>", class(text), escaped(text))
+        };
+        let row = |(index, row): (usize, &Vec<String>)| {
+            let marked = self.marked.contains(&index);
+            let class = if marked { " class=\"differs\"" } else { "" };
+            let cells: String = row
                 .iter()
                 .take(MOST_COLUMNS)
                 .enumerate()
                 .map(cell)
-                .collect()
+                .collect();
+            format!("<tr{class}>{cells}</tr>\n")
         };
+        let heads: String = self.heads().take(MOST_COLUMNS).map(head).collect();
         let rows: String = self
             .rows
             .iter()
             .take(MOST_ROWS)
             .enumerate()
-            .map(|(index, row)| {
-                let marked = self.marked.contains(&index);
-                let class = if marked { " class=\"differs\"" } else { "" };
-                format!("<tr{class}>{}</tr>\n", cells("td", "", row))
-            })
+            .map(row)
             .collect();
-        let more = match self.rows.len().saturating_sub(MOST_ROWS) {
-            0 => String::new(),
-            more => format!(
-                "<p>and {} more rows in the record</p>",
-                thousands(more as u64)
-            ),
-        };
         format!(
-            "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"{}\"><table><thead><tr>{}</tr></thead>\
-             <tbody>{rows}</tbody></table></div>{more}\n",
-            attribute(title),
-            cells("th", " scope=\"col\"", &self.head),
+            "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"{}\"><table><thead><tr>{heads}</tr></thead>\
+             <tbody>{rows}</tbody></table></div>{}\n",
+            escaped(title),
+            more(self.rows.len(), MOST_ROWS, " rows in the record"),
         )
     }
 }
 
-/// Whether a cell is a figure, which is read along its column.
+/// Returns whether a cell is a figure, which is read along its column.
 fn is_figure(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_digit() || c == '-' || c == '+')
         && text.chars().filter(char::is_ascii_alphabetic).count() <= 4
 }
 
-/// A list of sentences; empty where there are none.
+/// Returns `and 3 more` and `place` where of `all` only `shown` are shown; else nothing.
+pub(super) fn more(all: usize, shown: usize, place: &str) -> String {
+    match all.saturating_sub(shown) {
+        0 => String::new(),
+        more => format!("<p>and {} more{place}</p>", thousands(more as u64)),
+    }
+}
+
+/// Returns a list of sentences; empty where there are none.
 pub(super) fn list(sentences: &[String], class: &str) -> String {
     if sentences.is_empty() {
         return String::new();
     }
-    let items: String = sentences
-        .iter()
-        .take(MOST_ROWS)
-        .map(|sentence| format!("<li>{}</li>\n", escaped(sentence)))
+    let shown = sentences.iter().take(MOST_ROWS);
+    let items: String = shown
+        .map(|text| format!("<li>{}</li>\n", escaped(text)))
         .collect();
-    let more = match sentences.len().saturating_sub(MOST_ROWS) {
-        0 => String::new(),
-        more => format!(
-            "<li>and {} more in the records</li>\n",
-            thousands(more as u64)
-        ),
-    };
-    format!("<ul class=\"{class}\">{items}{more}</ul>\n")
+    let more = more(sentences.len(), MOST_ROWS, " in the records");
+    format!("<ul class=\"{class}\">{items}</ul>{more}\n")
 }
 
 #[cfg(test)]
@@ -163,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_long_table_says_what_it_leaves_out() {
-        let mut table = Table::new(&["a", "b"]);
+        let mut table = Table::new("a | b");
         table.rows = vec![vec!["x".to_owned(), "1.5 ms".to_owned()]; MOST_ROWS + 3];
         let html = table.html("t");
         assert!(html.contains("and 3 more rows in the record"));

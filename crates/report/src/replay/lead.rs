@@ -2,148 +2,131 @@
 
 use stopgap_stats::replay::{ChunksRow, ChunksSetting};
 
-use super::chunks::{digits, share, time};
-use crate::text::{number, plain, thousands};
+use super::chunks::{failed_share, time};
+use super::factor;
+use crate::table::or;
+use crate::text::{number, number_or_0, thousands};
 
-/// Which policy takes least and which most time, which needs fewest entries, beside which each of the
+/// Returns which policy takes least and which most time, which needs fewest entries, beside which each of the
 /// others fails least and most. For a single policy it gives its figures.
 pub(super) fn sentence(rows: &[&ChunksRow], setting: &ChunksSetting) -> String {
     let mut parts = Vec::new();
-    let timed = Ends::of(rows, |row| row.time_ms);
-    match &timed {
+    let ms = |ms: f64| time(Some(ms));
+    match Ends::of(rows, |row| row.time_ms) {
         None => parts.push(format!("no policy could build a buffer{}", why(setting))),
-        Some(ends) if ends.same() => {
+        Some(ends) => {
+            let (least, names) = (ms(ends.least), &ends.of_least);
             parts.push(format!(
-                "{} a buffer with {}",
-                time(Some(ends.least)),
-                ends.least_names()
+                "{least} a buffer with {names}{}",
+                ends.most_text(|most, names| {
+                    format!(
+                        ", {} with {names} ({})",
+                        ms(most),
+                        factor(most / ends.least)
+                    )
+                })
             ));
+            parts.extend(not_built(rows, setting));
         }
-        Some(ends) => parts.push(format!(
-            "{} a buffer with {}, {} with {} ({}x)",
-            time(Some(ends.least)),
-            ends.least_names(),
-            time(Some(ends.most)),
-            ends.most_names(),
-            number(ends.most / ends.least)
-        )),
     }
-    parts.extend(timed.and_then(|_| not_built(rows, setting)));
     let entries =
         |row: &ChunksRow| (!row.entries.is_empty()).then(|| row.entries.values().sum::<f64>());
     if let Some(ends) = Ends::of(rows, entries) {
-        parts.push(if ends.same() {
-            format!("{} IOMMU entries", number(ends.least))
-        } else {
-            format!(
-                "{} IOMMU entries with {}, {} with {}",
-                number(ends.least),
-                ends.least_names(),
-                number(ends.most),
-                ends.most_names()
-            )
+        let most = ends.most_text(|most, names| {
+            format!(" with {}, {} with {names}", ends.of_least, number(most))
         });
+        parts.push(format!("{} IOMMU entries{most}", number(ends.least)));
     }
-    parts.extend(setting.bystanders_alone.iter().filter_map(|alone| {
+    for alone in &setting.bystanders_alone {
         let failing = |row: &ChunksRow| {
-            let one = row.bystanders.iter().find(|one| one.name == alone.name)?;
-            share(one.failures, one.tries)
+            failed_share(row.bystanders.iter().find(|one| one.name == alone.name)?)
         };
-        let ends = Ends::of(rows, failing)?;
-        let percent = |share: f64| format!("{} %", digits(share * 100.0));
-        let without = share(alone.failures, alone.tries).map_or_else(String::new, |share| {
-            format!("{} without a buffer, ", percent(share))
-        });
-        let most = if ends.same() {
-            String::new()
-        } else {
-            format!(", {} beside {}", percent(ends.most), ends.most_names())
+        let Some(ends) = Ends::of(rows, failing) else {
+            continue;
         };
-        Some(format!(
-            "{} fails in {without}{} beside {}{most}",
-            plain(&alone.name),
+        let percent = |share: f64| format!("{} %", number_or_0(share * 100.0));
+        let without = failed_share(alone);
+        parts.push(format!(
+            "{} fails in {}{} beside {}{}",
+            alone.name,
+            or(
+                "",
+                without.map(|share| format!("{} without a buffer, ", percent(share)))
+            ),
             percent(ends.least),
-            ends.least_names(),
-        ))
-    }));
-    format!("{}: {}", plain(&setting.memory), parts.join("; "))
+            ends.of_least,
+            ends.most_text(|most, names| format!(", {} beside {names}", percent(most)))
+        ));
+    }
+    format!("{}: {}", setting.memory, parts.join("; "))
 }
 
-/// How many buffers could not be built, and why where that is plain: figures of the others are of those that could.
+/// Returns how many buffers could not be built, and why where that is plain: figures of the others are of those that could.
 fn not_built(rows: &[&ChunksRow], setting: &ChunksSetting) -> Option<String> {
     let failed: Vec<&&ChunksRow> = rows.iter().filter(|row| row.failures > 0).collect();
     let least = failed.iter().map(|row| row.failures).min()?;
     let most = failed.iter().map(|row| row.failures).max()?;
-    let count = if least == most {
-        thousands(most)
-    } else {
-        format!("{} to {}", thousands(least), thousands(most))
+    let count = match least == most {
+        true => thousands(most),
+        false => format!("{} to {}", thousands(least), thousands(most)),
     };
-    let whose = if failed.len() == rows.len() {
-        String::new()
-    } else {
-        let policies: Vec<&str> = failed.iter().map(|row| row.policy.as_str()).collect();
-        format!(" with {}", names(&policies))
+    let policies: Vec<&str> = failed.iter().map(|row| &*row.policy).collect();
+    let whose = match failed.len() == rows.len() {
+        true => String::new(),
+        false => format!(" with {}", names(&policies)),
     };
-    let all = thousands(setting.buffers);
-    let why = why(setting);
+    let (all, why) = (thousands(setting.buffers), why(setting));
     Some(format!("{count} of {all} buffers NOT built{whose}{why}"))
 }
 
-/// Why buffers cannot be built, in brackets; nothing where it is not plain.
+/// Returns why buffers cannot be built, in brackets; nothing where it is not plain.
 fn why(setting: &ChunksSetting) -> String {
-    let why = setting.too_much();
-    why.map_or_else(String::new, |why| format!(" ({why})"))
+    or("", setting.too_much().map(|why| format!(" ({why})")))
 }
 
-/// The least and the most of a figure, and whose they are.
-struct Ends<'a> {
+/// The least and the most of a figure, and the names of the policies that have it.
+struct Ends {
     least: f64,
     most: f64,
-    of_least: Vec<&'a str>,
-    of_most: Vec<&'a str>,
+    of_least: String,
+    of_most: String,
 }
 
-impl<'a> Ends<'a> {
-    fn of(rows: &[&'a ChunksRow], figure: impl Fn(&ChunksRow) -> Option<f64>) -> Option<Ends<'a>> {
-        let known: Vec<(&str, f64)> = rows
+impl Ends {
+    fn of(rows: &[&ChunksRow], figure: impl Fn(&ChunksRow) -> Option<f64>) -> Option<Ends> {
+        let known = rows
             .iter()
-            .filter_map(|row| Some((row.policy.as_str(), figure(row)?)))
-            .collect();
+            .filter_map(|row| Some((&*row.policy, figure(row)?)));
+        let known: Vec<(&str, f64)> = known.collect();
         let least = known.iter().map(|one| one.1).reduce(f64::min)?;
         let most = known.iter().map(|one| one.1).reduce(f64::max)?;
         // What would be printed alike is the same to a reader.
         let at = |end: f64| {
             let same = known.iter().filter(|one| number(one.1) == number(end));
-            same.map(|one| one.0).collect()
+            names(&same.map(|one| one.0).collect::<Vec<_>>())
         };
+        let (of_least, of_most) = (at(least), at(most));
         Some(Ends {
             least,
             most,
-            of_least: at(least),
-            of_most: at(most),
+            of_least,
+            of_most,
         })
     }
 
-    fn same(&self) -> bool {
-        number(self.least) == number(self.most)
-    }
-
-    fn least_names(&self) -> String {
-        names(&self.of_least)
-    }
-
-    fn most_names(&self) -> String {
-        names(&self.of_most)
+    /// Returns the most in words; nothing where it reads like the least.
+    fn most_text(&self, text: impl Fn(f64, &str) -> String) -> String {
+        match number(self.least) == number(self.most) {
+            true => String::new(),
+            false => text(self.most, &self.of_most),
+        }
     }
 }
 
-/// The first two and how many more.
+/// Returns the first two and how many more.
 fn names(names: &[&str]) -> String {
-    let shown = names.iter().take(2).map(|name| plain(name));
-    let shown = shown.collect::<Vec<_>>().join(", ");
-    match names.len() {
-        0..=2 => shown,
-        more => format!("{shown} and {} more", more - 2),
+    match names {
+        [first, second, _, ..] => format!("{first}, {second} and {} more", names.len() - 2),
+        few => few.join(", "),
     }
 }

@@ -2,289 +2,201 @@
 //! mail.
 
 use stopgap_events::units::Nanos;
-use stopgap_stats::replay::{Growth, Loops, MailFit, PlacementRow, Quantity, Replay, Row};
+use stopgap_stats::replay::{Loops, MailFit, PlacementRow, Replay, Row};
 
-use crate::screen::{Style, plain_table};
-use crate::text::{number, plain, thousands, wrap};
+use super::{ending, factor, grouped, quantity};
+use crate::table::{Screen, Table, known, or};
+use crate::text::{number, share, thousands};
 
-/// Stands where something is not known.
-const UNKNOWN: &str = "-";
-
-/// The whole record.
-pub(super) fn screen(replay: &Replay, style: Style) -> String {
-    let mut text = String::new();
-    let rows: Vec<&PlacementRow> = replay.rows.iter().filter_map(Row::placement).collect();
-    let mut workloads: Vec<&str> = Vec::new();
-    for row in &rows {
-        if !workloads.contains(&row.workload.as_str()) {
-            workloads.push(&row.workload);
+/// Adds the whole record.
+pub(super) fn say(replay: &Replay, screen: &mut Screen) {
+    let rows = replay.rows.iter().filter_map(Row::placement);
+    for (workload, rows) in grouped(rows.map(|row| (&row.workload, row))) {
+        screen.line(format!("{workload}{}", driver(&rows)));
+        say_rows(&rows, screen);
+        let mut growth = Table::new("over N | of | ");
+        for one in replay.growth.iter().filter(|one| one.workload == *workload) {
+            growth.row(&[&one.policy, &quantity(one.quantity), &one.text]);
         }
-    }
-    for workload in workloads {
-        let rows: Vec<&PlacementRow> = of(&rows, |row| row.workload == workload)
-            .into_iter()
-            .copied()
-            .collect();
-        let growth: Vec<&Growth> = of(&replay.growth, |one| one.workload == workload);
-        text.push_str(&table(workload, &rows, style));
-        text.push_str(&growth_table(&growth, style));
-        text.push_str(&why_it_scans(&rows, style));
-        text.push_str(&loops_table(&rows, style));
-        text.push_str(&beside_mail_003(&rows, style));
-        if let Some(mail) = replay.mail.as_ref().filter(|fit| fit.workload == workload) {
-            text.push('\n');
-            text.push_str(&mail_table(mail, style));
+        say_apart(&growth, screen);
+        say_why_it_scans(&rows, screen);
+        say_apart(&loops(&rows), screen);
+        if let Some(text) = beside_mail_003(&rows) {
+            screen.say(text);
         }
-        text.push('\n');
-    }
-    text.push_str(&legend(replay, style));
-    text
-}
-
-fn of<T>(all: &[T], which: impl Fn(&T) -> bool) -> Vec<&T> {
-    all.iter().filter(|one| which(one)).collect()
-}
-
-fn table(workload: &str, rows: &[&PlacementRow], style: Style) -> String {
-    let head = [
-        "policy",
-        "N",
-        "ops",
-        "ns/op",
-        "(least..most)",
-        "work/map",
-        "steps/op",
-        "p99.99",
-        "worst",
-        "span/live",
-        "failed",
-        "B/range",
-    ];
-    let right: Vec<bool> = (0..head.len()).map(|column| column > 0).collect();
-    let (able, unable): (Vec<&PlacementRow>, Vec<&PlacementRow>) =
-        rows.iter().copied().partition(|row| row.lacks.is_none());
-    let mut text = format!("{}{}\n", plain(workload), driver(rows));
-    if !able.is_empty() {
-        let cells = able.iter().map(|row| cells(row)).collect();
-        text.push_str(&plain_table(&head, cells, &right, false, style));
-    }
-    let mut said: Vec<String> = Vec::new();
-    let mut say = |line: String| {
-        if !said.contains(&line) {
-            said.push(line);
-        }
-    };
-    for row in &able {
-        if let Some(stopped) = &row.stopped {
-            say(format!(
-                "  {}{} stopped {}",
-                plain(&row.policy),
-                at(row),
-                plain(stopped)
+        if let Some(fit) = replay.mail.as_ref().filter(|fit| fit.workload == *workload) {
+            screen.add("\n");
+            screen.say(format!(
+                "mail 000 (us a step), and {} with a floor of {} us a step and {} ns a visit, both fitted",
+                fit.policy,
+                number(fit.floor_us),
+                number(fit.visit_ns)
             ));
+            let mut table = Table::new(">N | >visits a step | >mail us | >model us | >off by");
+            add_mail_points(fit, &mut table);
+            screen.table(&table);
         }
+        screen.add("\n");
     }
-    for row in unable {
-        let lacks = row.lacks.as_deref().unwrap_or_default();
-        say(format!("  {} lacks {}", plain(&row.policy), plain(lacks)));
-    }
-    for row in rows {
-        if let Some(note) = &row.note {
-            say(format!("  {}: {}", plain(&row.policy), plain(note)));
-        }
-    }
-    text.extend(said.iter().map(|line| wrap(line, style.width, 2)));
-    text
+    screen.say_by(0, legend(replay));
 }
 
-/// What the driver took, from the least N to the most.
-fn driver(rows: &[&PlacementRow]) -> String {
-    let known = rows.iter().filter_map(|row| row.driver_ns);
-    let low = known.clone().reduce(f64::min);
-    let high = known.reduce(f64::max);
-    match low.zip(high) {
-        None => String::new(),
-        Some((low, high)) if number(low) == number(high) => {
-            format!(", driver {} ns taken off", number(low))
-        }
-        Some((low, high)) => format!(", driver {}..{} ns taken off", number(low), number(high)),
+/// Adds a table with an empty line before it, unless it has no row.
+fn say_apart(table: &Table, screen: &mut Screen) {
+    if !table.rows.is_empty() {
+        screen.add("\n");
+        screen.table(table);
     }
+}
+
+/// Adds a row for each N of mail 000: visits a step, the mail's time, the model's, and how far it is off.
+pub(crate) fn add_mail_points(fit: &MailFit, table: &mut Table) {
+    for point in &fit.points {
+        let figures = [point.visits_per_step, point.mail_us, point.model_us];
+        let [visits, mail, model] = figures.map(number);
+        let off = format!("{:+.0} %", point.deviation * 100.0);
+        table.row(&[&thousands(point.n), &visits, &mail, &model, &off]);
+    }
+}
+
+/// Adds the figures of the rows, and below them why some have none.
+fn say_rows(rows: &[&PlacementRow], screen: &mut Screen) {
+    let mut table = Table::new(
+        "policy | >N | >ops | >ns/op | >(least..most) | >work/map | >steps/op | >p99.99 | >worst | >span/live | >failed | >B/range",
+    );
+    let figure = |value: Option<f64>| known(value.map(number));
+    let time = |ns: Option<u64>| known(ns.map(Nanos));
+    let mut notes: Vec<String> = Vec::new();
+    for row in rows.iter().filter(|row| row.lacks.is_none()) {
+        // So little that it cannot be told from the driver: the policy does nothing in this workload.
+        let driver = row.driver_ns.unwrap_or(0.0);
+        let lost = row.ns_per_operation.is_some_and(|ns| ns < driver / 10.0);
+        let ns = if lost {
+            "~0".to_owned()
+        } else {
+            figure(row.ns_per_operation)
+        };
+        let spread = row.spread.filter(|_| !lost);
+        let spread = spread.map(|all| format!("({}..{})", number(all.low), number(all.high)));
+        let propagated = row.propagated.filter(|_| row.operations > 0);
+        let steps = propagated.map(|steps| steps as f64 / row.operations as f64);
+        table.row(&[
+            &row.policy,
+            &known(row.n.map(thousands)),
+            &thousands(row.operations),
+            &ns,
+            &or("", spread),
+            &figure(row.work_per_map),
+            &figure(steps),
+            &time(row.p9999_ns),
+            &time(row.worst_ns),
+            &figure(row.span_over_live),
+            &thousands(row.failures),
+            &figure(row.bytes_per_range),
+        ]);
+        let stopped = row.stopped.as_ref();
+        notes.extend(stopped.map(|why| format!("  {}{} stopped {why}", row.policy, at(row))));
+    }
+    screen.table_of_some(&table);
+    let lacks = rows
+        .iter()
+        .filter_map(|row| Some((row, row.lacks.as_ref()?)));
+    notes.extend(lacks.map(|(row, lacks)| format!("  {} lacks {lacks}", row.policy)));
+    let noted = rows
+        .iter()
+        .filter_map(|row| Some((row, row.note.as_ref()?)));
+    notes.extend(noted.map(|(row, note)| format!("  {}: {note}", row.policy)));
+    for (note, _) in grouped(notes.into_iter().map(|note| (note, ()))) {
+        screen.say(note);
+    }
+}
+
+/// Returns what the driver took, from the least N to the most.
+fn driver(rows: &[&PlacementRow]) -> String {
+    let ends = rows
+        .iter()
+        .filter_map(|row| row.driver_ns)
+        .map(|ns| (ns, ns));
+    let ends = ends.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+    let text = ends.map(|(low, high)| match [number(low), number(high)] {
+        [low, high] if low == high => format!(", driver {low} ns taken off"),
+        [low, high] => format!(", driver {low}..{high} ns taken off"),
+    });
+    or("", text)
 }
 
 fn at(row: &PlacementRow) -> String {
-    row.n
-        .map_or_else(String::new, |n| format!(" at N={}", thousands(n)))
+    or("", row.n.map(|n| format!(" at N={}", thousands(n))))
 }
 
-fn cells(row: &PlacementRow) -> Vec<String> {
-    let figure = |value: Option<f64>| value.map_or_else(|| UNKNOWN.to_owned(), number);
-    let time = |ns: Option<u64>| ns.map_or_else(|| UNKNOWN.to_owned(), |ns| Nanos(ns).to_string());
-    vec![
-        plain(&row.policy),
-        row.n.map_or_else(|| UNKNOWN.to_owned(), thousands),
-        thousands(row.operations),
-        row.ns_per_operation.map_or_else(
-            || UNKNOWN.to_owned(),
-            |ns| {
-                if lost(row) {
-                    "~0".to_owned()
-                } else {
-                    number(ns)
-                }
-            },
-        ),
-        row.spread
-            .filter(|_| !lost(row))
-            .map_or_else(String::new, |spread| {
-                format!("({}..{})", number(spread.low), number(spread.high))
-            }),
-        figure(row.work_per_map),
-        figure(steps(row)),
-        time(row.p9999_ns),
-        time(row.worst_ns),
-        figure(row.span_over_live),
-        thousands(row.failures),
-        figure(row.bytes_per_range),
-    ]
-}
-
-/// Whether it takes so little that it cannot be told from the driver: it does nothing in this workload.
-fn lost(row: &PlacementRow) -> bool {
-    let driver = row.driver_ns.unwrap_or(0.0);
-    row.ns_per_operation.is_some_and(|ns| ns < driver / 10.0)
-}
-
-/// Nodes recomputed for an operation.
-fn steps(row: &PlacementRow) -> Option<f64> {
-    let propagated = row.propagated.filter(|_| row.operations > 0)?;
-    Some(propagated as f64 / row.operations as f64)
-}
-
-fn growth_table(growth: &[&Growth], style: Style) -> String {
-    if growth.is_empty() {
-        return String::new();
-    }
-    let rows = growth.iter().map(|one| {
-        let quantity = match one.quantity {
-            Quantity::WorkPerMap => "work a map",
-            Quantity::Time => "time",
-        };
-        vec![plain(&one.policy), quantity.to_owned(), plain(&one.text)]
-    });
-    let head = ["over N", "of", ""];
-    format!(
-        "\n{}",
-        plain_table(&head, rows.collect(), &[], false, style)
-    )
-}
-
-/// How many of the maps began at the base again, and how many looked at all from there: for the policies
+/// Adds how many of the maps began at the base again, and how many looked at all from there: for the policies
 /// that have a cache to begin at.
-fn why_it_scans(rows: &[&PlacementRow], style: Style) -> String {
-    let share = |part: Option<u64>, row: &PlacementRow| part.unwrap_or(0) as f64 / row.maps as f64;
-    let scanning = |row: &&&PlacementRow| row.maps > 0 && row.full_scans.unwrap_or(0) > 0;
-    let mut cells = Vec::new();
-    let mut lead: Option<(f64, String)> = None;
-    for row in rows.iter().filter(scanning) {
-        let scans = share(row.full_scans, row);
-        let resets = share(row.resets, row);
+fn say_why_it_scans(rows: &[&PlacementRow], screen: &mut Screen) {
+    let mut table = Table::new("maps that | >N | >scan from the base | >reset | >scan, not reset");
+    // Of linux-2.6.35 the N with the most maps has the surest share.
+    let mut surest: Option<&PlacementRow> = None;
+    for row in rows {
+        let (scans, resets) = (row.full_scans.unwrap_or(0), row.resets.unwrap_or(0));
+        if row.maps == 0 || scans == 0 {
+            continue;
+        }
         // A reset that finds room at once scans nothing, so that others may be more than this.
-        let others = (scans - resets).max(0.0);
-        let percent = |share: f64| format!("{} %", number(share * 100.0));
-        cells.push(vec![
-            plain(&row.policy),
-            row.n.map_or_else(|| UNKNOWN.to_owned(), thousands),
-            percent(scans),
-            percent(resets),
-            percent(others),
-        ]);
+        let others = scans.saturating_sub(resets);
+        let percent = |part| format!("{} %", share(part, row.maps));
+        let (n, scan) = (known(row.n.map(thousands)), percent(scans));
+        table.row(&[&row.policy, &n, &scan, &percent(resets), &percent(others)]);
         // Mail 000 has 100 to 40,000 mappings.
-        if row.policy == "linux-2.6.35" && row.n.is_none_or(|n| n >= 100) {
-            let larger = if others > resets {
-                "full scans for another reason than a reset are the larger cause"
-            } else {
-                "resets are the larger cause of full scans"
-            };
-            let text = format!(
-                "{larger}: {} of the maps of linux-2.6.35{} scan from the base, and {} reset the cache; mail 000 \
-                 guessed that almost half do",
-                percent(scans),
-                at(row),
-                percent(resets)
-            );
-            // The N with the most maps has the surest share.
-            if lead
-                .as_ref()
-                .is_none_or(|(maps, _)| *maps < row.maps as f64)
-            {
-                lead = Some((row.maps as f64, text));
-            }
+        let in_mail = row.policy == "linux-2.6.35" && row.n.is_none_or(|n| n >= 100);
+        if in_mail && surest.is_none_or(|surest| surest.maps < row.maps) {
+            surest = Some(row);
         }
     }
-    if cells.is_empty() {
-        return String::new();
+    say_apart(&table, screen);
+    if let Some(row) = surest {
+        let (scans, resets) = (row.full_scans.unwrap_or(0), row.resets.unwrap_or(0));
+        let larger = match scans.saturating_sub(resets) > resets {
+            true => "full scans for another reason than a reset are the larger cause",
+            false => "resets are the larger cause of full scans",
+        };
+        screen.say(format!(
+            "{larger}: {} % of the maps of linux-2.6.35{} scan from the base, and {} % reset the cache; mail 000 \
+             guessed that almost half do",
+            share(scans, row.maps),
+            at(row),
+            share(resets, row.maps)
+        ));
     }
-    let head = [
-        "maps that",
-        "N",
-        "scan from the base",
-        "reset",
-        "scan, not reset",
-    ];
-    let right = [false, true, true, true, true];
-    let said = lead.map_or_else(String::new, |(_, text)| wrap(&text, style.width, 2));
-    format!(
-        "\n{}{said}",
-        plain_table(&head, cells, &right, false, style)
-    )
 }
 
-/// Prints the times of loops as `agua_frag_test` does, beside those of mail 003.
-fn loops_table(rows: &[&PlacementRow], style: Style) -> String {
-    let line = |policy: String, loops: &Loops| {
-        vec![
-            policy,
-            loops.count.map_or_else(|| UNKNOWN.to_owned(), thousands),
-            number(loops.min_ms),
-            number(loops.avg_ms),
-            number(loops.max_ms),
-            number(loops.sd_ms),
-            if loops.is_steady() {
-                "checks pass".to_owned()
-            } else {
-                format!("sd exceeds {}", Loops::MOST_SD_MS)
-            },
-        ]
+/// Returns the times of loops as `agua_frag_test` prints them, beside those of mail 003.
+fn loops(rows: &[&PlacementRow]) -> Table {
+    let mut table =
+        Table::new("maps of a loop, ms | >loops | >min | >avg | >max | >sd | agua says");
+    let mut add = |policy: &str, loops: &Loops| {
+        let times = [loops.min_ms, loops.avg_ms, loops.max_ms, loops.sd_ms];
+        let [min, avg, max, sd] = times.map(number);
+        let says = match loops.is_steady() {
+            true => "checks pass".to_owned(),
+            false => format!("sd exceeds {}", Loops::MOST_SD_MS),
+        };
+        let count = known(loops.count.map(thousands));
+        table.row(&[&policy, &count, &min, &avg, &max, &sd, &says]);
     };
-    let mut cells = Vec::new();
     for row in rows {
         let Some(loops) = &row.loops else { continue };
-        cells.push(line(plain(&row.policy), loops));
+        add(&row.policy, loops);
         if let Some(mail) = row.mail_003.and_then(|mail| mail.loops) {
-            cells.push(line("  mail 003".to_owned(), &mail));
+            add("  mail 003", &mail);
         }
     }
-    if cells.is_empty() {
-        return String::new();
-    }
-    let head = [
-        "maps of a loop, ms",
-        "loops",
-        "min",
-        "avg",
-        "max",
-        "sd",
-        "agua says",
-    ];
-    let right = [false, true, true, true, true, true, false];
-    format!("\n{}", plain_table(&head, cells, &right, false, style))
+    table
 }
 
-/// Whether the two policies that mail 003 measured differ here as they did there.
-fn beside_mail_003(rows: &[&PlacementRow], style: Style) -> String {
-    let told: Vec<&&PlacementRow> = rows.iter().filter(|row| row.mail_003.is_some()).collect();
-    let [before, after] = told[..] else {
-        return String::new();
+/// Returns whether the two policies that mail 003 measured differ here as they did there.
+fn beside_mail_003(rows: &[&PlacementRow]) -> Option<String> {
+    let both: Vec<&&PlacementRow> = rows.iter().filter(|row| row.mail_003.is_some()).collect();
+    let [before, after] = both[..] else {
+        return None;
     };
     let mail = |row: &PlacementRow| {
         let mail = row.mail_003?;
@@ -298,32 +210,21 @@ fn beside_mail_003(rows: &[&PlacementRow], style: Style) -> String {
         (None, Some(_)) => None,
         (_, None) => Some((row.ns_per_operation?, "ns an operation")),
     };
-    let (Some(was), Some(became)) = (mail(before), mail(after)) else {
-        return String::new();
-    };
-    let (Some(old), Some(new)) = (model(before), model(after)) else {
-        return String::new();
-    };
+    let (was, became) = (mail(before)?, mail(after)?);
+    let (old, new) = (model(before)?, model(after)?);
     let (in_mail, here) = (became.0 / was.0, new.0 / old.0);
-    let verdict = if (in_mail > 1.0) == (here > 1.0) {
-        "agrees"
-    } else {
-        "differs"
+    let agrees = (in_mail > 1.0) == (here > 1.0);
+    let times = |ratio: f64| match ratio < 1.0 {
+        true => format!("{} faster", factor(1.0 / ratio)),
+        false => format!("{} slower", factor(ratio)),
     };
-    let times = |ratio: f64| {
-        let (factor, word) = if ratio < 1.0 {
-            (1.0 / ratio, "faster")
-        } else {
-            (ratio, "slower")
-        };
-        format!("{}x {word}", number(factor))
-    };
-    let text = format!(
-        "{verdict} with mail 003: {} is {} than {} here ({} -> {} {}), {} there ({} -> {} {}, with the system calls \
+    Some(format!(
+        "{} with mail 003: {} is {} than {} here ({} -> {} {}), {} there ({} -> {} {}, with the system calls \
          around it)",
-        plain(&after.policy),
+        if agrees { "agrees" } else { "differs" },
+        after.policy,
         times(here),
-        plain(&before.policy),
+        before.policy,
         number(old.0),
         number(new.0),
         old.1,
@@ -331,59 +232,38 @@ fn beside_mail_003(rows: &[&PlacementRow], style: Style) -> String {
         number(was.0),
         number(became.0),
         was.1
-    );
-    wrap(&text, style.width, 2)
+    ))
 }
 
-fn mail_table(fit: &MailFit, style: Style) -> String {
-    let title = format!(
-        "mail 000 (us a step), and {} with a floor of {} us a step and {} ns a visit, both fitted",
-        plain(&fit.policy),
-        number(fit.floor_us),
-        number(fit.visit_ns)
-    );
-    let head = ["N", "visits a step", "mail us", "model us", "off by"];
-    let rows = fit.points.iter().map(|point| {
-        vec![
-            thousands(point.n),
-            number(point.visits_per_step),
-            number(point.mail_us),
-            number(point.model_us),
-            format!("{:+.0} %", point.deviation * 100.0),
-        ]
-    });
-    let table = plain_table(&head, rows.collect(), &[true; 5], false, style);
-    format!("{}{table}", wrap(&title, style.width, 2))
-}
-
-fn legend(replay: &Replay, style: Style) -> String {
-    let mut text = format!(
-        "ns/op: CPU time of this implementation, {}interleaved, fresh state each; the driver's is taken off. \
+fn legend(replay: &Replay) -> String {
+    let repetitions = match replay.repetitions {
+        1 => String::new(),
+        more => format!("median of {more} repetitions (agua: one), "),
+    };
+    format!(
+        "ns/op: CPU time of this implementation, {repetitions}interleaved, fresh state each; the driver's is taken off. \
          work: what was looked at and what was recomputed (steps). \
          p99.99 and worst: of operations timed alone{}; - where unknown, which the record explains. \
          span/live: from the first byte held to the last over bytes held, at the end. \
          failed: maps for which no place was left. B/range: memory for each range held. \
-         ~0: too little to be told from the driver. seed {}",
-        match replay.repetitions {
-            1 => String::new(),
-            more => format!("median of {more} repetitions (agua: one), "),
-        },
-        replay
-            .clock_ns
-            .map_or_else(String::new, |ns| format!(", {ns} ns of clock taken off")),
-        replay.seed
-    );
-    if replay.interrupted {
-        text.push_str(". Interrupted: less than was planned");
-    }
-    wrap(&text, style.width, 0)
+         ~0: too little to be told from the driver. seed {}{}",
+        or(
+            "",
+            replay
+                .clock_ns
+                .map(|ns| format!(", {ns} ns of clock taken off"))
+        ),
+        replay.seed,
+        ending(replay, None)
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::Style;
     use stopgap_events::question::Question;
-    use stopgap_stats::replay::{MailPoint, SCHEMA, Spread};
+    use stopgap_stats::replay::{Growth, MailPoint, Quantity, SCHEMA, Spread};
     use stopgap_stats::verdict::Word;
 
     fn row(policy: &str, n: u64) -> PlacementRow {
@@ -470,7 +350,7 @@ mod tests {
             width: 120,
             colour: false,
         };
-        let text = screen(&replay, style);
+        let text = crate::replay::screen(&replay, style);
         let line = |word: &str| {
             let found = text.lines().find(|line| line.contains(word));
             found.unwrap_or_else(|| panic!("no '{word}' in\n{text}"))

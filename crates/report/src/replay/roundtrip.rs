@@ -1,16 +1,12 @@
 //! A replay of `roundtrip`, for people: a sentence, what all rows have in common, a line a row, and what costs what.
 
-use stopgap_stats::record::Parameter;
 use stopgap_stats::replay::roundtrip::{RoundtripRow, RoundtripSetting};
 use stopgap_stats::replay::{Replay, Row};
 
-use super::chunks::digits;
-use super::{ending, notes};
-use crate::screen::{Style, plain_table};
-use crate::text::{number, plain, wrap};
+use super::{Flags, ending, factor, grouped, heads, price, say_missing, value};
+use crate::table::{Screen, Table, join, known};
+use crate::text::{number, number_or_0};
 
-/// Stands where something is not known.
-const UNKNOWN: &str = "-";
 /// Modelled over measured where the two differ by at most 25 %.
 const NEAR: std::ops::RangeInclusive<f64> = 0.75..=1.25;
 /// The flags, in the order of the columns.
@@ -28,108 +24,87 @@ const FLAGS: [&str; 12] = [
     "batch",
     "reply",
 ];
+/// Columns of words.
+const LEFT: [&str; 7] = [
+    "policy",
+    "causes",
+    "client",
+    "server",
+    "reply",
+    "on",
+    "client-policy",
+];
 
-/// The whole record.
-pub(super) fn screen(replay: &Replay, setting: &RoundtripSetting, style: Style) -> String {
+/// Adds the whole record.
+pub(super) fn say(replay: &Replay, setting: &RoundtripSetting, screen: &mut Screen) {
     let rows: Vec<&RoundtripRow> = replay.rows.iter().filter_map(Row::roundtrip).collect();
-    let Some(first) = rows.first() else {
-        return String::new();
-    };
-    let value = |row: &RoundtripRow, flag: &str| match row.parameters.get(flag) {
-        Some(Parameter::Word(word)) => plain(word),
-        Some(Parameter::Number(number)) => number.to_string(),
-        None => UNKNOWN.to_owned(),
-    };
-    let (varied, common): (Vec<&str>, Vec<&str>) = FLAGS.iter().partition(|flag| {
-        let usual = value(first, flag);
-        rows.iter().any(|row| value(row, flag) != usual)
-    });
-    let beside = rows.iter().any(|row| row.measured.is_some());
-
-    let mut head = varied.clone();
-    head.extend(["policy", "switches", "p50", "p90", "room"]);
-    if beside {
-        head.extend(["measured", "factor"]);
+    if rows.is_empty() {
+        return;
     }
+    let flag = |row: &RoundtripRow, flag: &str| value(&row.parameters, flag, |n| n.to_string());
+    let flags = Flags::of(&FLAGS, &rows, flag);
+    let beside = rows.iter().any(|row| row.measured.is_some());
+    let mut head = flags.varied.clone();
+    head.extend(["policy", "switches", "p50", "p90", "room"]);
+    head.extend(
+        beside
+            .then_some(["measured", "factor"])
+            .into_iter()
+            .flatten(),
+    );
     head.push("causes");
-    let cells = rows.iter().map(|row| {
-        let mut cells: Vec<String> = varied.iter().map(|flag| value(row, flag)).collect();
-        let count = |count: Option<u32>| count.map_or(UNKNOWN.to_owned(), |n| n.to_string());
-        cells.extend([
-            plain(&row.policy),
-            figure(row.switches_per_request),
-            count(row.switches_p50),
-            count(row.switches_p90),
-            figure(row.room_wakes),
-        ]);
+    let mut table = Table::of(heads(&head, &LEFT));
+    for row in &rows {
+        let figure = |value: Option<f64>| known(value.map(|value| format!("{value:.2}")));
+        let mut cells: Vec<String> = flags.varied.iter().map(|name| flag(row, name)).collect();
+        cells.extend([row.policy.clone(), figure(row.switches_per_request)]);
+        cells.extend([row.switches_p50, row.switches_p90].map(known));
+        cells.push(figure(row.room_wakes));
         if beside {
             let measured = row.measured.as_ref();
-            let range = measured.map(|measured| {
-                let [middle, least, most] =
-                    [measured.switches, measured.least, measured.most].map(number);
+            cells.push(known(measured.map(|measured| {
+                let figures = [measured.switches, measured.least, measured.most];
+                let [middle, least, most] = figures.map(number);
                 format!("{middle} ({least}..{most})")
-            });
-            let factor = measured.and_then(|measured| measured.factor);
-            cells.extend([
-                range.unwrap_or_else(|| UNKNOWN.to_owned()),
-                factor.map_or_else(|| UNKNOWN.to_owned(), |x| format!("{}x", number(x))),
-            ]);
+            })));
+            cells.push(known(
+                measured.and_then(|measured| measured.factor).map(factor),
+            ));
         }
         cells.push(causes(row));
-        cells
-    });
-    let cells = cells.collect();
-    let left = [
-        "policy",
-        "causes",
-        "client",
-        "server",
-        "reply",
-        "on",
-        "client-policy",
-    ];
-    let right: Vec<bool> = head.iter().map(|name| !left.contains(name)).collect();
-
-    let common: Vec<String> = common
-        .iter()
-        .map(|flag| format!("{flag} {}", value(first, flag)))
-        .collect();
-    let mut text = wrap(&sentence(&rows), style.width, 0);
-    text.push_str(&wrap(&common.join(", "), style.width, 0));
-    text.push('\n');
-    text.push_str(&plain_table(&head, cells, &right, false, style));
-    text.push_str(&agreement(&rows, style));
-    let missing = rows.iter().flat_map(|row| &row.missing);
-    text.push_str(&notes(missing, style));
-    text.push('\n');
-    text.push_str(&legend(replay, setting, style));
-    text
-}
-
-/// Of each policy, in how many cells the model is near to what was measured; nothing where nothing was.
-fn agreement(rows: &[&RoundtripRow], style: Style) -> String {
-    let mut counts: Vec<(&str, usize, usize)> = Vec::new();
-    for row in rows {
-        let Some(factor) = row.measured.as_ref().and_then(|measured| measured.factor) else {
-            continue;
-        };
-        let near = usize::from(NEAR.contains(&factor));
-        match counts.iter_mut().find(|count| count.0 == row.policy) {
-            Some(count) => (count.1, count.2) = (count.1 + near, count.2 + 1),
-            None => counts.push((&row.policy, near, 1)),
-        }
+        table.rows.push(cells);
     }
-    let lines = counts.iter().map(|(policy, near, all)| {
-        let told = format!(
-            "{}: {near} of {all} cells within 25 % of what was measured",
-            plain(policy)
+    screen.say_by(0, sentence(&rows));
+    screen.say_by(0, &flags.common);
+    screen.add("\n");
+    screen.table(&table);
+    let factors = rows
+        .iter()
+        .filter_map(|row| Some((&row.policy, row.measured.as_ref()?.factor?)));
+    for (policy, factors) in grouped(factors) {
+        let near = factors
+            .iter()
+            .filter(|factor| NEAR.contains(*factor))
+            .count();
+        let all = factors.len();
+        screen.say_by(
+            0,
+            format!("{policy}: {near} of {all} cells within 25 % of what was measured"),
         );
-        wrap(&told, style.width, 0)
-    });
-    lines.collect()
+    }
+    say_missing(rows.iter().flat_map(|row| &row.missing), screen);
+    screen.add("\n");
+    screen.say_by(0, format!(
+        "Modelled: switch-outs of client and server a round trip, mean, p50 and p90; room: wake-ups of a sleeper \
+         because there was room to write, a round trip. causes: those of at least 2 %; the record has all. Prices: {}. \
+         seed {}{}",
+        join(setting.prices.iter().map(price), ", "),
+        replay.seed,
+        ending(replay, setting.beside.as_deref())
+    ));
 }
 
-/// Which cell takes least and which most.
+/// Returns which cell takes least and which most.
 fn sentence(rows: &[&RoundtripRow]) -> String {
     let known = || {
         rows.iter()
@@ -137,68 +112,45 @@ fn sentence(rows: &[&RoundtripRow]) -> String {
     };
     let least = known().min_by(|a, b| a.0.total_cmp(&b.0));
     let most = known().max_by(|a, b| a.0.total_cmp(&b.0));
-    let told = |(switches, row): (f64, &&RoundtripRow)| {
+    let text = |(switches, row): (f64, &&RoundtripRow)| {
         format!(
             "{} ({}, {})",
-            digits(switches),
-            plain(&row.workload),
-            plain(&row.policy)
+            number_or_0(switches),
+            row.workload,
+            row.policy
         )
     };
     match (least, most) {
         (Some(least), Some(most)) if most.0 > least.0 * 1.05 => {
             format!(
                 "from {} to {} switches a round trip",
-                told(least),
-                told(most)
+                text(least),
+                text(most)
             )
         }
-        (Some(least), _) => format!("{} switches a round trip", told(least)),
+        (Some(least), _) => format!("{} switches a round trip", text(least)),
         _ => "nothing was counted".to_owned(),
     }
 }
 
-fn figure(value: Option<f64>) -> String {
-    value.map_or_else(|| UNKNOWN.to_owned(), |value| format!("{value:.2}"))
-}
-
-/// What makes at least a fiftieth of the switches, the most first.
+/// Returns what makes at least a fiftieth of the switches, the most first.
 fn causes(row: &RoundtripRow) -> String {
     let all: f64 = row.causes.values().sum();
-    let mut causes: Vec<(&String, f64)> = row
-        .causes
-        .iter()
-        .map(|(cause, &count)| (cause, count))
-        .filter(|(_, count)| *count >= all / 50.0)
-        .collect();
-    causes.sort_by(|a, b| b.1.total_cmp(&a.1));
-    let texts = causes
-        .iter()
-        .map(|(cause, count)| format!("{count:.2} {}", plain(cause)));
-    texts.collect::<Vec<_>>().join("; ")
-}
-
-fn legend(replay: &Replay, setting: &RoundtripSetting, style: Style) -> String {
-    let prices = setting.prices.iter().map(|price| {
-        let value = price
-            .value
-            .map_or_else(String::new, |value| format!(" {value:.0}"));
-        format!("{}{value} {}", plain(&price.name), plain(&price.unit))
-    });
-    let mut text = format!(
-        "Modelled: switch-outs of client and server a round trip, mean, p50 and p90; room: wake-ups of a sleeper \
-         because there was room to write, a round trip. causes: those of at least 2 %; the record has all. Prices: {}. \
-         seed {}",
-        prices.collect::<Vec<_>>().join(", "),
-        replay.seed
-    );
-    text.push_str(&ending(replay, setting.beside.as_deref()));
-    wrap(&text, style.width, 0)
+    let enough = row.causes.iter().filter(|(_, count)| **count >= all / 50.0);
+    let mut causes: Vec<(&String, &f64)> = enough.collect();
+    causes.sort_by(|a, b| b.1.total_cmp(a.1));
+    join(
+        causes
+            .iter()
+            .map(|(cause, count)| format!("{count:.2} {cause}")),
+        "; ",
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::Style;
     use std::collections::BTreeMap;
     use stopgap_events::machine::Missing;
     use stopgap_events::question::Question;

@@ -40,6 +40,14 @@ pub(crate) struct Span {
 }
 
 impl Span {
+    /// Returns the span that holds both.
+    pub(crate) fn joined(self, other: Span) -> Span {
+        Span {
+            low: self.low.min(other.low),
+            high: self.high.max(other.high),
+        }
+    }
+
     /// Stretched towards `ends`, by half of itself on each side at most, or by one (a power of ten) where that is more.
     pub(crate) fn reaching(self, ends: impl Iterator<Item = f64>) -> Span {
         let most = ((self.high - self.low) / 2.0).max(1.0);
@@ -59,6 +67,13 @@ pub(crate) struct Ticks {
     pub(crate) fine: Vec<f64>,
     /// The unit that labels are in.
     pub(crate) unit: String,
+}
+
+impl Ticks {
+    /// Returns the places that have labels.
+    pub(crate) fn places(&self) -> Vec<f64> {
+        self.named.iter().map(|(place, _)| *place).collect()
+    }
 }
 
 impl Axis {
@@ -119,44 +134,36 @@ impl Axis {
         })
     }
 
-    /// Marks within `span`.
+    /// Returns the marks within `span`.
     pub(crate) fn ticks(&self, span: Span) -> Ticks {
+        let mut ticks = Ticks {
+            named: Vec::new(),
+            fine: Vec::new(),
+            unit: self.unit.clone(),
+        };
         match self.scale {
-            Scale::Rows => Ticks {
-                named: Vec::new(),
-                fine: Vec::new(),
-                unit: self.unit.clone(),
-            },
-            Scale::Tail => Ticks {
-                named: nines(span),
-                fine: Vec::new(),
-                unit: self.unit.clone(),
-            },
+            Scale::Rows => {}
+            Scale::Tail => ticks.named = nines(span),
             Scale::Linear => {
                 let (unit, of_one) = self.shown(span.high.abs().max(span.low.abs()));
                 let within = even(span.low / of_one, span.high / of_one);
-                Ticks {
-                    named: within.map(|v| (v * of_one, label(v))).collect(),
-                    fine: Vec::new(),
-                    unit,
-                }
+                ticks.named = within.map(|v| (v * of_one, label(v))).collect();
+                ticks.unit = unit;
             }
             Scale::Log => {
                 let middle = 10_f64.powf(f64::midpoint(span.low, span.high));
                 let (unit, of_one) = self.shown(middle);
                 let shift = of_one.log10();
-                let (low, high) = (span.low - shift, span.high - shift);
-                let (named, fine) = decades(low, high);
-                Ticks {
-                    named: named
-                        .into_iter()
-                        .map(|v| (v.log10() + shift, label(v)))
-                        .collect(),
-                    fine: fine.into_iter().map(|v| v.log10() + shift).collect(),
-                    unit,
-                }
+                let (named, fine) = decades(span.low - shift, span.high - shift);
+                ticks.named = named
+                    .into_iter()
+                    .map(|v| (v.log10() + shift, label(v)))
+                    .collect();
+                ticks.fine = fine.into_iter().map(|v| v.log10() + shift).collect();
+                ticks.unit = unit;
             }
         }
+        ticks
     }
 
     /// The unit for values like `typical`, and how many of the axis's own unit it is.

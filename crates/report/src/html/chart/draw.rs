@@ -1,30 +1,24 @@
-//! Drawing a chart with `plotters`, as SVG.
+//! Draws a chart as SVG.
 
-use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
-use plotters::element::EmptyElement;
-use plotters::prelude::{
-    Cartesian2d, ChartBuilder, ChartContext, Circle, Color, Cross, DashedLineSeries,
-    DrawingAreaErrorKind, IntoDrawingArea, IntoFont, LineSeries, PathElement, Polygon, RGBColor,
-    Rectangle, SVGBackend, ShapeStyle, Text, TriangleMarker,
-};
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use std::fmt::{Display, Write as _};
 
-use super::axis::Ticks;
-use super::{Axis, Chart, INKS, Layer, Scale, Shape, Span};
-use crate::html::write::{attribute, escaped, short};
+use super::{Axis, Chart, INKS, Layer, Point, Scale, Shape, Span};
+use crate::html::write::{escaped, short};
 
 /// Width in units of the picture; the page shows it about half as wide, so lines are fine.
-const WIDTH: u32 = 960;
+const WIDTH: i32 = 960;
 /// Height of a chart without rows.
-const HEIGHT: u32 = 640;
+const HEIGHT: i32 = 640;
 /// Height of a row: its label, and what it shows below that.
-const ROW: u32 = 80;
-/// What rows have around them.
-const AROUND_ROWS: u32 = 118;
-/// Size of letters.
-const LETTERS: u32 = 31;
-/// `plotters` writes sizes divided by this.
-const LETTER_FACTOR: f64 = 1.24;
+const ROW: i32 = 80;
+/// Room above the plot.
+const ABOVE: i32 = 24;
+/// Room on its right.
+const RIGHT: i32 = 50;
+/// Room below it, for labels and title.
+const BELOW: i32 = 94;
+/// Size of the letters of axis titles; labels are smaller.
+const LETTERS: i32 = 31;
 /// Letters of a row's label that fit.
 const ROW_LABEL: usize = 56;
 /// Letters of an axis title that fit.
@@ -33,327 +27,302 @@ const AXIS_TITLE: usize = 44;
 const FINE: f64 = 400.0;
 
 /// Colours that the style sheet knows, beside [`INKS`].
-const TEXT: RGBColor = RGBColor(0x11, 0x11, 0x11);
-const MESH: RGBColor = RGBColor(0xDD, 0xDD, 0xDD);
-const FAINT: RGBColor = RGBColor(0xEE, 0xEE, 0xEE);
+const TEXT: &str = "#111111";
+const MESH: &str = "#DDDDDD";
+const FAINT: &str = "#EEEEEE";
 
-/// An axis as `plotters` asks for it: places, and marks of our choice.
-struct Laid {
-    span: Span,
-    ticks: Ticks,
+/// The picture in the making: the plot's edges in units of the picture, and the spans of values between them.
+struct Drawing<'c> {
+    chart: &'c Chart,
+    x: Span,
+    y: Span,
+    left: i32,
+    bottom: i32,
+    svg: String,
 }
 
-impl Ranged for Laid {
-    type FormatOption = NoDefaultFormatting;
-    type ValueType = f64;
-
-    fn map(&self, value: &f64, (from, to): (i32, i32)) -> i32 {
-        let share = (value - self.span.low) / (self.span.high - self.span.low);
-        from + (share.clamp(-2.0, 3.0) * f64::from(to - from)).round() as i32
+/// Returns the picture, with its words for who cannot see it.
+pub(super) fn svg(chart: &Chart, x: Span, y: Span) -> String {
+    let rows = chart.y.scale == Scale::Rows;
+    let height = match rows {
+        true => ABOVE + BELOW + ROW * chart.rows.len().max(1) as i32,
+        false => HEIGHT,
+    };
+    let mut drawing = Drawing {
+        chart,
+        x,
+        y,
+        left: if rows { 52 } else { 162 },
+        bottom: height - BELOW,
+        svg: String::new(),
+    };
+    let (x_title, y_title) = drawing.axes(height);
+    if let Some((value, _)) = &chart.rule
+        && let Some(place) = chart.x.place(*value)
+    {
+        let ends = [(place, y.low), (place, y.high)];
+        drawing.line(&ends, TEXT, 2, "8 8");
     }
-
-    fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
-        match hint.weight().allow_light_points() {
-            true => self.ticks.fine.clone(),
-            false => self.ticks.named.iter().map(|(place, _)| *place).collect(),
+    drawing.row_labels();
+    for layer in &chart.layers {
+        for shape in &layer.shapes {
+            drawing.shape(layer.ink, shape);
         }
     }
-
-    fn range(&self) -> std::ops::Range<f64> {
-        self.span.low..self.span.high
-    }
-}
-
-impl ValueFormatter<f64> for Laid {
-    fn format_ext(&self, value: &f64) -> String {
-        let near = |place: f64| (place - value).abs() < 1e-9 * value.abs().max(1.0);
-        let named = self.ticks.named.iter().find(|(place, _)| near(*place));
-        named.map_or_else(String::new, |(_, label)| label.clone())
-    }
-}
-
-type Coordinates = Cartesian2d<Laid, Laid>;
-type Context<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Coordinates>;
-type Error = DrawingAreaErrorKind<std::io::Error>;
-
-/// The picture, with its words for who cannot see it.
-pub(super) fn svg(chart: &Chart, x: Span, y: Span) -> String {
-    let height = match chart.y.scale {
-        Scale::Rows => AROUND_ROWS + ROW * chart.rows.len().max(1) as u32,
-        Scale::Linear | Scale::Log | Scale::Tail => HEIGHT,
-    };
-    let (x_ticks, y_ticks) = (chart.x.ticks(x), chart.y.ticks(y));
-    let titles = [
-        title(&chart.x.title, &x_ticks.unit),
-        title(&chart.y.title, &y_ticks.unit),
-    ];
-    let mut picture = String::new();
-    if let Err(error) = paint(&mut picture, height, chart, (x, y), &titles) {
-        return format!(
-            "<p>this picture could not be drawn: {}</p>",
-            escaped(&error.to_string())
-        );
-    }
-    // The page's own frame instead of plotters': it scales, and says what it is.
-    let inner = picture.split_once('>').map_or("", |(_, rest)| rest);
     format!(
-        "<svg role=\"img\" viewBox=\"0 0 {WIDTH} {height}\" aria-label=\"{}\" data-x=\"{}\" data-y=\"{}\">{inner}",
-        attribute(&format!("{}. {}", chart.title, chart.about)),
-        attribute(&titles[0]),
-        attribute(&titles[1]),
+        "<svg role=\"img\" viewBox=\"0 0 {WIDTH} {height}\" aria-label=\"{}\" data-x=\"{x_title}\" data-y=\"{y_title}\">\n{}</svg>\n",
+        escaped(&format!("{}. {}", chart.title, chart.about)),
+        drawing.svg,
     )
 }
 
-fn title(words: &str, unit: &str) -> String {
-    let all = match unit {
-        "" => words.to_owned(),
-        unit => format!("{words}, {unit}"),
-    };
-    crate::text::plain(&short(&all, AXIS_TITLE))
-}
+impl Drawing<'_> {
+    /// Returns where a place lies, in units of the picture.
+    fn at(&self, (x, y): Point) -> (i32, i32) {
+        let across = |place: f64, span: Span, (from, to): (i32, i32)| {
+            let share = (place - span.low) / (span.high - span.low);
+            from + (share.clamp(-2.0, 3.0) * f64::from(to - from)).round() as i32
+        };
+        (
+            across(x, self.x, (self.left, WIDTH - RIGHT)),
+            across(y, self.y, (self.bottom, ABOVE)),
+        )
+    }
 
-fn letters(colour: RGBColor, size: u32) -> plotters::style::TextStyle<'static> {
-    let font = ("sans-serif", f64::from(size) * LETTER_FACTOR).into_font();
-    font.color(&colour)
-}
+    fn add(&mut self, element: impl Display) {
+        // A string takes what is written to it.
+        let _ = writeln!(self.svg, "{element}");
+    }
 
-fn paint(
-    picture: &mut String,
-    height: u32,
-    chart: &Chart,
-    (x, y): (Span, Span),
-    titles: &[String; 2],
-) -> Result<(), Error> {
-    let root = SVGBackend::with_string(picture, (WIDTH, height)).into_drawing_area();
-    let rows = chart.y.scale == Scale::Rows;
-    let laid = |axis: &Axis, span: Span| Laid {
-        span,
-        ticks: axis.ticks(span),
-    };
-    let mut context = ChartBuilder::on(&root)
-        .margin_top(24)
-        .margin_right(50)
-        .margin_left(4)
-        .x_label_area_size(92)
-        .y_label_area_size(if rows { 48 } else { 158 })
-        .build_cartesian_2d(laid(&chart.x, x), laid(&chart.y, y))?;
-    let mut mesh = context.configure_mesh();
-    mesh.x_desc(titles[0].clone())
-        .y_desc(titles[1].clone())
-        .label_style(letters(TEXT, LETTERS - 2))
-        .axis_desc_style(letters(TEXT, LETTERS))
-        .axis_style(stroke(MESH, 2))
-        .bold_line_style(stroke(MESH, 1))
-        .light_line_style(stroke(FAINT, 1));
-    if rows {
-        mesh.disable_y_mesh();
+    /// Writes a text; `anchor` says which of its ends is at (x, y), the foot of its letters.
+    fn text(&mut self, (x, y): (i32, i32), size: i32, anchor: &str, more: &str, text: &str) {
+        self.add(format_args!(
+            "<text x=\"{x}\" y=\"{y}\" font-family=\"sans-serif\" font-size=\"{size}\" fill=\"{TEXT}\" \
+             text-anchor=\"{anchor}\"{more}>{}</text>",
+            escaped(text)
+        ));
     }
-    mesh.draw()?;
-    if let Some((at, _)) = &chart.rule
-        && let Some(at) = chart.x.place(*at)
-    {
-        let line = vec![(at, y.low), (at, y.high)];
-        context.draw_series(DashedLineSeries::new(line, 8, 8, stroke(TEXT, 2)))?;
+
+    /// Draws a line through places.
+    fn line(&mut self, places: &[Point], colour: &str, width: i32, dashes: &str) {
+        let points: Vec<(i32, i32)> = places.iter().map(|&place| self.at(place)).collect();
+        self.polyline(&points, colour, width, dashes);
     }
-    for (index, label) in chart.rows.iter().enumerate() {
-        let place = -(index as f64) + 0.5;
-        let style = letters(TEXT, LETTERS - 3).pos(Pos::new(HPos::Left, VPos::Top));
-        let label = crate::text::plain(&short(label, ROW_LABEL));
-        context
-            .draw_series([EmptyElement::at((x.low, place)) + Text::new(label, (8, 6), style)])?;
-        let line = vec![(x.low, place), (x.high, place)];
-        context.draw_series([PathElement::new(line, stroke(FAINT, 2))])?;
-    }
-    for layer in &chart.layers {
-        for shape in &layer.shapes {
-            self::shape(&mut context, chart, layer.ink, shape, (x, y))?;
+
+    fn polyline(&mut self, points: &[(i32, i32)], colour: &str, width: i32, dashes: &str) {
+        if points.is_empty() {
+            return;
         }
-    }
-    root.present()
-}
-
-fn stroke(colour: RGBColor, width: u32) -> ShapeStyle {
-    ShapeStyle {
-        color: colour.to_rgba(),
-        filled: false,
-        stroke_width: width,
-    }
-}
-
-fn ink(number: usize) -> RGBColor {
-    let digits = INKS[number % INKS.len()].trim_start_matches('#');
-    let number = u32::from_str_radix(digits, 16).unwrap_or_default();
-    let [_, red, green, blue] = number.to_be_bytes();
-    RGBColor(red, green, blue)
-}
-
-/// Draws one shape of a series.
-fn shape(
-    context: &mut Context<'_, '_>,
-    chart: &Chart,
-    number: usize,
-    shape: &Shape,
-    (x, y): (Span, Span),
-) -> Result<(), Error> {
-    let colour = ink(number);
-    let below = if chart.y.scale == Scale::Rows {
-        0.18
-    } else {
-        0.0
-    };
-    let at = |(a, b): (f64, f64)| Some((chart.x.place(a)?, chart.y.place(b)? - below));
-    // Beyond the edge nothing is drawn.
-    let cut = |(a, b): (f64, f64)| (a.clamp(x.low, x.high), b.clamp(y.low, y.high));
-    let thin = |points: &[(f64, f64)]| thinned(points.iter().filter_map(|&p| at(p)), x, y);
-    match shape {
-        Shape::Line(points) => {
-            context.draw_series(LineSeries::new(thin(points), stroke(colour, 4)))?;
+        let mut path = String::new();
+        for (x, y) in points {
+            let _ = write!(path, "{x},{y} ");
         }
-        Shape::Dashed(points) => {
-            context.draw_series(DashedLineSeries::new(thin(points), 6, 8, stroke(colour, 3)))?;
-        }
-        Shape::Marks(points) => {
-            for place in points.iter().filter_map(|&point| at(point)) {
-                mark(context, number, place)?;
+        let dashes = match dashes {
+            "" => String::new(),
+            dashes => format!(" stroke-dasharray=\"{dashes}\""),
+        };
+        let path = path.trim_end();
+        self.add(format_args!(
+            "<polyline points=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{width}\"{dashes}/>"
+        ));
+    }
+
+    /// Draws the mesh, the axes, their labels and titles; returns the titles.
+    fn axes(&mut self, height: i32) -> (String, String) {
+        let (x, y) = (self.x, self.y);
+        let across = |place| [(place, y.low), (place, y.high)];
+        let along = |place| [(x.low, place), (x.high, place)];
+        let (x_ticks, y_ticks) = (self.chart.x.ticks(x), self.chart.y.ticks(y));
+        for (places, colour) in [(&x_ticks.fine, FAINT), (&x_ticks.places(), MESH)] {
+            for &place in places {
+                self.line(&across(place), colour, 1, "");
             }
         }
-        &Shape::Upright(place, low, high) => {
-            if let (Some(low), Some(high)) = (at((place, low)), at((place, high))) {
-                interval(context, colour, cut(low), cut(high), (8, 0))?;
+        for (places, colour) in [(&y_ticks.fine, FAINT), (&y_ticks.places(), MESH)] {
+            for &place in places {
+                self.line(&along(place), colour, 1, "");
             }
         }
-        &Shape::Level(low, high, place) => {
-            if let (Some(low), Some(high)) = (at((low, place)), at((high, place))) {
-                interval(context, colour, cut(low), cut(high), (0, 8))?;
-            }
+        for edge in [across(x.low), along(y.low)] {
+            self.line(&edge, MESH, 2, "");
         }
-        &Shape::Bar(from, to, place) => {
-            if let (Some((from, middle)), Some((to, _))) = (at((from, place)), at((to, place))) {
-                let corners = [(from, middle + 0.17), (to, middle - 0.17)];
-                context.draw_series([Rectangle::new(corners, colour.filled())])?;
-            }
+        let (left, bottom) = (self.left, self.bottom);
+        for (place, label) in &x_ticks.named {
+            let (at, _) = self.at((*place, y.low));
+            self.text((at, bottom + LETTERS + 3), LETTERS - 2, "middle", "", label);
         }
-        &Shape::Column(place, high) => {
-            if let Some((middle, high)) = at((place, high)) {
-                let column = vec![(middle, y.low), (middle, high)];
-                context.draw_series([PathElement::new(column, stroke(colour, 10))])?;
+        for (place, label) in &y_ticks.named {
+            let (_, at) = self.at((x.low, *place));
+            self.text((left - 10, at + LETTERS / 3), LETTERS - 2, "end", "", label);
+        }
+        let title = |axis: &Axis, unit: &str| {
+            let comma = if unit.is_empty() { "" } else { ", " };
+            crate::text::plain(&short(&format!("{}{comma}{unit}", axis.title), AXIS_TITLE))
+        };
+        let titles = [
+            title(&self.chart.x, &x_ticks.unit),
+            title(&self.chart.y, &y_ticks.unit),
+        ];
+        let middle = i32::midpoint(left, WIDTH - RIGHT);
+        self.text((middle, height - 14), LETTERS, "middle", "", &titles[0]);
+        let (x, y) = (LETTERS, i32::midpoint(ABOVE, bottom));
+        let upright = format!(" transform=\"rotate(270, {x}, {y})\"");
+        self.text((x, y), LETTERS, "middle", &upright, &titles[1]);
+        let [x_title, y_title] = titles.map(|title| escaped(&title));
+        (x_title, y_title)
+    }
+
+    fn row_labels(&mut self) {
+        for (index, label) in self.chart.rows.iter().enumerate() {
+            let place = 0.5 - index as f64;
+            let (x, y) = self.at((self.x.low, place));
+            let label = short(label, ROW_LABEL);
+            self.text((x + 8, y + LETTERS - 2), LETTERS - 3, "start", "", &label);
+            self.line(&[(self.x.low, place), (self.x.high, place)], FAINT, 2, "");
+        }
+    }
+
+    /// Draws one shape of a series.
+    fn shape(&mut self, number: usize, shape: &Shape) {
+        let ink = INKS[number % INKS.len()];
+        let (chart, x, y) = (self.chart, self.x, self.y);
+        // A row's label stands above what the row shows.
+        let below = if chart.y.scale == Scale::Rows {
+            0.18
+        } else {
+            0.0
+        };
+        let place = |&(a, b): &Point| Some((chart.x.place(a)?, chart.y.place(b)? - below));
+        let places = |points: &[Point]| -> Vec<Point> { points.iter().filter_map(place).collect() };
+        match shape {
+            Shape::Line(points) => self.line(&thinned(&places(points), x, y), ink, 4, ""),
+            Shape::Dashed(points) => self.line(&thinned(&places(points), x, y), ink, 3, "6 8"),
+            Shape::Marks(points) => {
+                for place in places(points) {
+                    let at = self.at(place);
+                    self.add(mark(number, at, 8));
+                }
+            }
+            &Shape::Upright(at, low, high) => {
+                self.interval(&places(&[(at, low), (at, high)]), ink, (8, 0));
+            }
+            &Shape::Level(low, high, at) => {
+                self.interval(&places(&[(low, at), (high, at)]), ink, (0, 8));
+            }
+            &Shape::Bar(from, to, at) => {
+                if let [(from, middle), (to, _)] = places(&[(from, at), (to, at)])[..] {
+                    let ((left, top), (right, foot)) =
+                        (self.at((from, middle + 0.17)), self.at((to, middle - 0.17)));
+                    let (width, height) = ((right - left).max(0), foot - top);
+                    self.add(format_args!(
+                        "<rect x=\"{left}\" y=\"{top}\" width=\"{width}\" height=\"{height}\" fill=\"{ink}\"/>"
+                    ));
+                }
+            }
+            &Shape::Column(at, high) => {
+                if let Some((middle, high)) = place(&(at, high)) {
+                    self.line(&[(middle, y.low), (middle, high)], ink, 10, "");
+                }
             }
         }
     }
-    Ok(())
-}
 
-/// A line between two places with a stroke of `cap` pixels to either side at its ends.
-fn interval(
-    context: &mut Context<'_, '_>,
-    colour: RGBColor,
-    low: (f64, f64),
-    high: (f64, f64),
-    cap: (i32, i32),
-) -> Result<(), Error> {
-    context.draw_series([PathElement::new(vec![low, high], stroke(colour, 3))])?;
-    for end in [low, high] {
-        let caps = vec![(-cap.0, -cap.1), cap];
-        context.draw_series([EmptyElement::at(end) + PathElement::new(caps, stroke(colour, 3))])?;
+    /// Draws a line between two places with a stroke of `cap` to either side at its ends. It is cut at the plot's edge.
+    fn interval(&mut self, ends: &[Point], ink: &str, (across, up): (i32, i32)) {
+        let [low, high] = ends else { return };
+        let cut = |&(a, b): &Point| {
+            self.at((
+                a.clamp(self.x.low, self.x.high),
+                b.clamp(self.y.low, self.y.high),
+            ))
+        };
+        let ends = [cut(low), cut(high)];
+        self.polyline(&ends, ink, 3, "");
+        for (x, y) in ends {
+            self.polyline(&[(x - across, y - up), (x + across, y + up)], ink, 3, "");
+        }
     }
-    Ok(())
 }
 
-/// The mark that goes with an ink: who cannot tell inks apart can tell these.
-fn mark(context: &mut Context<'_, '_>, number: usize, place: (f64, f64)) -> Result<(), Error> {
-    let colour = ink(number);
-    let on = || EmptyElement::at(place);
+/// Returns the mark that goes with an ink, `r` wide to each side: who cannot tell inks apart can tell these.
+fn mark(number: usize, (x, y): (i32, i32), r: i32) -> String {
+    let ink = INKS[number % INKS.len()];
+    let (fill, stroke) = (
+        format!("fill=\"{ink}\""),
+        format!("fill=\"none\" stroke=\"{ink}\" stroke-width=\"{}\"", r / 2),
+    );
+    let wide = r + r / 4;
     match number % INKS.len() {
-        0 => context
-            .draw_series([on() + Circle::new((0, 0), 8, colour.filled())])
-            .map(drop),
-        1 => context
-            .draw_series([on() + TriangleMarker::new((0, 0), 11, colour.filled())])
-            .map(drop),
-        2 => context
-            .draw_series([on() + Rectangle::new([(-7, -7), (7, 7)], colour.filled())])
-            .map(drop),
-        3 => {
-            let diamond = vec![(0, -10), (10, 0), (0, 10), (-10, 0)];
-            context
-                .draw_series([on() + Polygon::new(diamond, colour.filled())])
-                .map(drop)
-        }
-        4 => context
-            .draw_series([on() + Cross::new((0, 0), 8, stroke(colour, 4))])
-            .map(drop),
-        _ => context
-            .draw_series([on() + Circle::new((0, 0), 8, stroke(colour, 4))])
-            .map(drop),
+        0 => format!("<circle cx=\"{x}\" cy=\"{y}\" r=\"{r}\" {fill}/>"),
+        1 => format!(
+            "<path d=\"M{x} {}l{wide} {}h-{}Z\" {fill}/>",
+            y - wide,
+            wide + r,
+            2 * wide
+        ),
+        2 => format!(
+            "<path d=\"M{} {}h{}v{3}h-{3}Z\" {fill}/>",
+            x - r,
+            y - r,
+            2 * r,
+            2 * r
+        ),
+        3 => format!(
+            "<path d=\"M{x} {}l{wide} {wide}l-{wide} {wide}l-{wide} -{wide}Z\" {fill}/>",
+            y - wide
+        ),
+        4 => format!(
+            "<path d=\"M{} {}l{2} {2}m0 -{2}l-{2} {2}\" {stroke}/>",
+            x - r,
+            y - r,
+            2 * r
+        ),
+        _ => format!("<circle cx=\"{x}\" cy=\"{y}\" r=\"{r}\" {stroke}/>"),
     }
 }
 
-/// Points that are too near the one before to be told apart are left out; the last one stays.
-fn thinned(points: impl Iterator<Item = (f64, f64)>, x: Span, y: Span) -> Vec<(f64, f64)> {
-    let near = |a: (f64, f64), b: (f64, f64)| {
+/// Returns the points without those that are too near the one before to be told apart; the last one stays.
+fn thinned(points: &[Point], x: Span, y: Span) -> Vec<Point> {
+    let near = |a: Point, b: Point| {
         let apart = |a: f64, b: f64, span: Span| (a - b).abs() / (span.high - span.low);
         apart(a.0, b.0, x) < 1.0 / FINE && apart(a.1, b.1, y) < 1.0 / FINE
     };
-    let mut kept: Vec<(f64, f64)> = Vec::new();
-    let mut last = None;
-    for point in points {
-        last = Some(point);
-        if kept.last().is_none_or(|&before| !near(before, point)) {
+    let mut kept: Vec<Point> = Vec::new();
+    for (index, &point) in points.iter().enumerate() {
+        let last = index + 1 == points.len();
+        if last || kept.last().is_none_or(|&before| !near(before, point)) {
             kept.push(point);
         }
-    }
-    if let Some(last) = last
-        && kept.last() != Some(&last)
-    {
-        kept.push(last);
     }
     kept
 }
 
-/// A series' sign for the legend.
+/// Returns a series' sign for the legend.
 pub(super) fn sign(layer: &Layer) -> String {
-    let colour = INKS[layer.ink % INKS.len()];
-    let bars = layer
-        .shapes
-        .iter()
-        .any(|s| matches!(s, Shape::Bar(..) | Shape::Column(..)));
-    let lines = layer
-        .shapes
-        .iter()
-        .any(|s| matches!(s, Shape::Line(_) | Shape::Dashed(_)));
-    let marks = layer.shapes.iter().any(|s| matches!(s, Shape::Marks(_)));
+    let ink = INKS[layer.ink % INKS.len()];
+    let has = |which: fn(&Shape) -> bool| layer.shapes.iter().any(which);
     let mut inner = String::new();
-    if bars {
-        inner.push_str(&format!(
-            "<rect x=\"2\" y=\"2\" width=\"20\" height=\"8\" fill=\"{colour}\"/>"
-        ));
+    if has(|shape| matches!(shape, Shape::Bar(..) | Shape::Column(..))) {
+        inner += &format!("<rect x=\"2\" y=\"2\" width=\"20\" height=\"8\" fill=\"{ink}\"/>");
     }
-    if lines {
-        inner.push_str(&format!(
-            "<path d=\"M0 6H24\" stroke=\"{colour}\" stroke-width=\"2\"/>"
-        ));
+    if has(|shape| matches!(shape, Shape::Line(_) | Shape::Dashed(_))) {
+        inner += &format!("<path d=\"M0 6H24\" stroke=\"{ink}\" stroke-width=\"2\"/>");
     }
-    if marks {
-        let (fill, open) = (
-            format!("fill=\"{colour}\""),
-            format!("fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\""),
-        );
-        inner.push_str(&match layer.ink % INKS.len() {
-            0 => format!("<circle cx=\"12\" cy=\"6\" r=\"4\" {fill}/>"),
-            1 => format!("<path d=\"M12 1L17 10H7Z\" {fill}/>"),
-            2 => format!("<path d=\"M8 2H16V10H8Z\" {fill}/>"),
-            3 => format!("<path d=\"M12 1L17 6L12 11L7 6Z\" {fill}/>"),
-            4 => format!("<path d=\"M8 2L16 10M16 2L8 10\" {open}/>"),
-            _ => format!("<circle cx=\"12\" cy=\"6\" r=\"4\" {open}/>"),
-        });
+    if has(|shape| matches!(shape, Shape::Marks(_))) {
+        inner += &mark(layer.ink, (12, 6), 4);
     }
+    legend_sign(&inner)
+}
+
+/// Returns the sign of a rule for the legend.
+pub(super) fn rule_sign() -> String {
+    legend_sign(&format!(
+        "<path d=\"M12 0V12\" stroke=\"{TEXT}\" stroke-width=\"2\" stroke-dasharray=\"3 2\"/>"
+    ))
+}
+
+fn legend_sign(inner: &str) -> String {
     format!(
         "<svg class=\"sign\" viewBox=\"0 0 24 12\" width=\"24\" height=\"12\" aria-hidden=\"true\">{inner}</svg>"
     )
-}
-
-/// The sign of a rule for the legend.
-pub(super) fn rule_sign() -> &'static str {
-    "<svg class=\"sign\" viewBox=\"0 0 24 12\" width=\"24\" height=\"12\" aria-hidden=\"true\"><path d=\"M12 0V12\" \
-     stroke=\"#111111\" stroke-width=\"2\" stroke-dasharray=\"3 2\"/></svg>"
 }

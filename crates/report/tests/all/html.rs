@@ -1,7 +1,5 @@
 //! The page as text: what stands in it, and what cannot.
 
-mod common;
-
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -9,7 +7,7 @@ use stopgap_report::Style;
 use stopgap_report::html::{Document, Source, page};
 use stopgap_report::terminal;
 
-use common::{run, sources};
+use crate::common::{run, sources};
 
 /// What a record may hold that somebody else wrote.
 const HOSTILE: &str = "\"'></title></style></svg><script src=https://stopgap.invalid/x.js>alert(1)</script><img onerror=alert(2) src=x>&\u{202e}";

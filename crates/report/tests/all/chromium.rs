@@ -3,18 +3,16 @@
 //!
 //! Pictures of it are left in the target directory, for people to look at.
 
-mod common;
-
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use stopgap_report::html::page;
+use stopgap_testing::{Skip, skip};
 
-use common::sources;
+use crate::common::sources;
 
 /// A browser on a busy machine takes seconds to begin.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -178,8 +176,7 @@ fn a_browser_shows_every_chart_and_asks_nobody() {
     let shot = format!("--screenshot={}", wide.display());
     let Some((_, said)) = chromium(&folder, &place, &[&log, &shot, "--window-size=1280,9000"])
     else {
-        let _ = writeln!(std::io::stderr(), "skipped: chromium is not installed"); // past the harness's capture
-        return;
+        return skip(&Skip::program("chromium"));
     };
     let console: Vec<&str> = said
         .lines()

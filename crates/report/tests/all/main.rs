@@ -1,0 +1,5 @@
+//! Pages of records as text and in a browser.
+
+mod chromium;
+mod common;
+mod html;
