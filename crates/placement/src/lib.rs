@@ -1,12 +1,10 @@
 //! Where to put a range: policies behind one contract.
 //!
-//! Pure arithmetic: no clock, no system call; `no_std` with `alloc`. The feature `std`, off
-//! by default, adds `shared`, which has locks.
+//! Pure arithmetic: no clock, no system call; `no_std` with `alloc`.
 //!
 //! * [`contract`]: what is asked ([`Request`]), what is answered ([`Range`] or [`PlaceError`]), and
 //!   the trait [`Policy`] that all of them are.
 //! * [`stopgap`]: ours, for use; the others are for comparison.
-//! * `shared` (feature `std`): the same for threads that place at the same time.
 //! * [`linux_2_6_35`], [`linux_3_4`]: searches that continue where the last one ended, and what they
 //!   share ([`free_area_cache`]).
 //! * [`gap_tree`]: Linux 3.8 to 6.0, van Riel's first form of it and Weiner's proposal.
@@ -20,7 +18,7 @@
 #![no_std]
 
 extern crate alloc;
-#[cfg(any(feature = "std", test))]
+#[cfg(test)]
 extern crate std;
 
 pub mod best_fit;
@@ -33,8 +31,6 @@ pub mod linux_6;
 pub mod memory;
 pub mod oracle;
 pub mod registry;
-#[cfg(any(feature = "std", test))]
-pub mod shared;
 pub mod stopgap;
 mod vmas;
 
@@ -42,6 +38,4 @@ pub use contract::{
     Direction, FreeError, Impossible, Lack, Merge, Need, PlaceError, Policy, Range, Request, Space,
     SpaceError, Statistics, Work,
 };
-#[cfg(any(feature = "std", test))]
-pub use shared::Shared;
 pub use stopgap::Stopgap;
