@@ -111,9 +111,6 @@ impl Fixed {
             fixed.variables.push(("LD_PRELOAD", preload(&library)?));
             fixed.library = Some(library);
         }
-        if fixes.contains(&Fix::ArenaFiles) {
-            fixed.variables.push(("STOPGAP_FILES", "1".into()));
-        }
         if fixed.library.is_some() {
             // Without `arena-keep` it is 0, whatever a run around this one has set: keeping can corrupt data.
             let keep = if fixes.contains(&Fix::ArenaKeep) {
@@ -127,7 +124,7 @@ impl Fixed {
         }
         let mut policies = fixes.iter().filter_map(|fix| match fix {
             Fix::Chunks(policy) => Some(policy),
-            Fix::Arena | Fix::ArenaKeep | Fix::ArenaFiles | Fix::BatchClient => None,
+            Fix::Arena | Fix::ArenaKeep | Fix::BatchClient => None,
         });
         if let Some(policy) = policies.next() {
             if let Some(other) = policies.find(|other| *other != policy) {

@@ -6,8 +6,7 @@
 //!
 //! All sides of a line take turns, and its figures are medians of user and system time: others may use the machine.
 //! `-- --guest` is what the library is preloaded to; with `-- --guest COUNT` it makes as many passed pairs and nothing
-//! else, for whoever counts instructions (`valgrind --tool=callgrind`). `-- --files` is the same with maps of a file
-//! beside others of it, `-- --file` beside none.
+//! else, for whoever counts instructions (`valgrind --tool=callgrind`).
 
 #![allow(unsafe_code)]
 
@@ -22,6 +21,8 @@ const PAGE: usize = 4096;
 /// More than the library takes over.
 const LARGE: usize = 16 << 20;
 const ROUNDS: usize = 201;
+/// Bytes of a map that is written to.
+const TOUCHED: usize = 16 * PAGE;
 const PAIRS: u32 = 200;
 const PLAIN: c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
 const READ_WRITE: c_int = libc::PROT_READ | libc::PROT_WRITE;
@@ -32,8 +33,6 @@ fn main() -> ExitCode {
         let count = |word: Option<String>| word.and_then(|count| count.parse().ok());
         match argument.as_str() {
             "--guest" => guest(count(arguments.next()), large_maps),
-            "--files" => guest(count(arguments.next()), maps_of_a_file(HELD)),
-            "--file" => guest(count(arguments.next()), maps_of_a_file(0)),
             "--placed" => guest(count(arguments.next()), touched_pages),
             "--fork" => forks(false),
             "--fork-that-maps" => forks(true),
@@ -47,7 +46,6 @@ fn main() -> ExitCode {
     forked(&library);
     passed(&library);
     placed(&library);
-    files(&library);
     ExitCode::SUCCESS
 }
 
@@ -171,13 +169,13 @@ fn large_maps() {
 
 /// A map of 16 pages, all written to, and its end.
 fn touched_pages() {
-    let at = map(0, FILE, READ_WRITE, PLAIN, -1);
-    for page in (at..at + FILE).step_by(PAGE) {
+    let at = map(0, TOUCHED, READ_WRITE, PLAIN, -1);
+    for page in (at..at + TOUCHED).step_by(PAGE) {
         // SAFETY: mapped for writing just now; this program's own.
         unsafe { (page as *mut u8).write_volatile(1) };
     }
     // SAFETY: this program's own.
-    assert_eq!(unsafe { libc::munmap(at as *mut c_void, FILE) }, 0);
+    assert_eq!(unsafe { libc::munmap(at as *mut c_void, TOUCHED) }, 0);
 }
 
 /// Prints what a map that is placed costs, and what is saved where its pages are kept.
@@ -190,23 +188,6 @@ fn placed(library: &Path) {
         with / without,
         kept / without
     );
-}
-
-/// Pairs of a file's map, one page of it read, and its end, beside others of it. Where nothing is near the kernel makes
-/// and frees page tables for each pair.
-fn maps_of_a_file(others: usize) -> impl Fn() {
-    let fd = file();
-    for _ in 0..others {
-        touch(map(0, FILE, libc::PROT_READ, libc::MAP_PRIVATE, fd));
-    }
-    move || by_libc(0, libc::MAP_PRIVATE, fd)
-}
-
-fn by_libc(at: usize, flags: c_int, fd: c_int) {
-    let at = map(at, FILE, libc::PROT_READ, flags, fd);
-    touch(at);
-    // SAFETY: this program's own.
-    assert_eq!(unsafe { libc::munmap(at as *mut c_void, FILE) }, 0);
 }
 
 /// Prints nanoseconds of a pair; or makes as many as said.
@@ -253,19 +234,6 @@ fn passed(library: &Path) {
     );
 }
 
-fn files(library: &Path) {
-    let preload = ("LD_PRELOAD", library.as_os_str());
-    let placed = ("STOPGAP_FILES", OsStr::new("1"));
-    for (mode, beside) in [("--files", "100 others"), ("--file", "no other")] {
-        let [without, with, places] = guests(mode, [&[], &[preload], &[preload, placed]]);
-        println!(
-            "the same beside {beside:10} {without:7.0} ns without the library; with it {with:.0} ns: {:.2}x; where files have places {places:.0} ns: {:.2}x",
-            with / without,
-            places / without
-        );
-    }
-}
-
 fn map(at: usize, length: usize, protection: c_int, flags: c_int, fd: c_int) -> usize {
     // SAFETY: a map without an address touches nothing that is there.
     let mapped = unsafe { libc::mmap(at as *mut c_void, length, protection, flags, fd, 0) };
@@ -276,25 +244,4 @@ fn map(at: usize, length: usize, protection: c_int, flags: c_int, fd: c_int) -> 
         std::io::Error::last_os_error()
     );
     mapped as usize
-}
-
-/// Bytes of the file that is mapped.
-const FILE: usize = 16 * PAGE;
-/// Maps of it that stay.
-const HELD: usize = 100;
-
-fn file() -> c_int {
-    // SAFETY: the name ends with a 0.
-    let fd = unsafe { libc::memfd_create(c"costs".as_ptr(), 0) };
-    assert!(fd >= 0);
-    let written = [1_u8; FILE];
-    // SAFETY: the buffer is as long as it says.
-    let count = unsafe { libc::write(fd, written.as_ptr().cast(), FILE) };
-    assert_eq!(count, FILE as isize);
-    fd
-}
-
-fn touch(at: usize) {
-    // SAFETY: mapped for reading just now.
-    assert_eq!(unsafe { (at as *const u8).read_volatile() }, 1);
 }

@@ -1,13 +1,8 @@
-//! What the library knows, and the lock in front of it: the room, the freed maps that are kept, changes to be applied.
-//!
-//! ```text
-//! idle --first map--> serving --nothing can be placed any more--> aside: every call goes to the kernel as it is
-//! ```
+//! What the lock protects: the room, the freed maps that are kept, and the changes that wait to be applied.
 
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
 
 use crate::inject;
 use crate::kept::{Kept, Map, Runs};
@@ -15,33 +10,13 @@ use crate::kernel::{self, PAGE};
 use crate::lock::Lock;
 use crate::notes::{Kind, Notes};
 use crate::report::{Count, count};
-use crate::room::{HUGE, Room, Span};
+use crate::room::{Room, Span};
 use crate::setup;
+use crate::stage::{self, Serving, keeping};
 
 /// A freed map with fewer resident pages is not kept: the two changes of its protection cost what they save.
 const LEAST_RESIDENT: usize = 2;
-/// Hints that the kernel did not take, after which no more are given: somebody else uses the room.
-const MOST_MISSED: u32 = 64;
-
-const IDLE: u32 = 0;
-const SERVING: u32 = 1;
-const ASIDE: u32 = 2;
-
-static STAGE: AtomicU32 = AtomicU32::new(IDLE);
-/// The room; 0 and 0 where there is none.
-static START: AtomicUsize = AtomicUsize::new(0);
-static END: AtomicUsize = AtomicUsize::new(0);
-/// Hints that were not taken.
-static MISSED: AtomicU32 = AtomicU32::new(0);
-/// Whether maps of files get places.
-static FILES: AtomicBool = AtomicBool::new(false);
-/// Whether freed maps are kept.
-static KEEPING: AtomicBool = AtomicBool::new(false);
-/// Advice about huge pages for each large map.
-static ADVICE: AtomicI32 = AtomicI32::new(NO_ADVICE);
-const NO_ADVICE: i32 = -1;
-
-static LOCK: Lock = Lock::new();
+pub(crate) static LOCK: Lock = Lock::new();
 static NOTES: Notes = Notes::new();
 
 struct Locked(UnsafeCell<Books>);
@@ -66,61 +41,16 @@ pub(crate) struct Books {
 /// The lock is taken: by another thread, or by this one below a signal handler.
 pub(crate) struct Busy;
 
-/// Returns the state in a word, for the report.
-pub(crate) fn state() -> &'static str {
-    match STAGE.load(Ordering::Relaxed) {
-        IDLE => "idle",
-        SERVING => "serving",
-        _ => "aside",
-    }
-}
-
-/// Returns whether maps may be placed, and opens the room when asked for the first time.
-#[inline]
-pub(crate) fn serving() -> bool {
-    match STAGE.load(Ordering::Acquire) {
-        SERVING => MISSED.load(Ordering::Relaxed) < MOST_MISSED,
-        IDLE => open(),
-        _ => false,
-    }
-}
-
-/// Returns whether maps of files get places. Right once [`serving`] was asked.
-pub(crate) fn places_files() -> bool {
-    FILES.load(Ordering::Relaxed)
-}
-
-/// Returns whether freed maps may be kept.
-#[inline]
-pub(crate) fn keeping() -> bool {
-    KEEPING.load(Ordering::Relaxed)
-}
-
+/// Opens the room unless another thread has done so, and returns whether there is one.
 #[cold]
-fn open() -> bool {
+pub(crate) fn open() -> bool {
     let opened = locked(|books| {
-        // Another thread may have opened it meanwhile.
-        if STAGE.load(Ordering::Relaxed) == IDLE {
-            let stage = if books.open() { SERVING } else { ASIDE };
-            STAGE.store(stage, Ordering::Release);
+        if stage::is_idle() {
+            stage::begin(books.open().as_ref());
         }
-        STAGE.load(Ordering::Relaxed) == SERVING
+        stage::is_serving()
     });
     opened.unwrap_or(false)
-}
-
-/// Returns the pages of a range, if it shares any with the room. The kernel judges what is no range at all.
-#[inline]
-pub(crate) fn concerns(address: usize, length: usize) -> Option<Span> {
-    let end = END.load(Ordering::Relaxed);
-    if address >= end || length == 0 {
-        return None;
-    }
-    let start = address - address % PAGE;
-    let last = address
-        .checked_add(length)?
-        .checked_next_multiple_of(PAGE)?;
-    (START.load(Ordering::Relaxed) < last).then_some(Span::new(start, last))
 }
 
 /// Works on the books, after the changes that could not be applied when they were made.
@@ -149,22 +79,7 @@ pub(crate) fn note(kind: Kind, span: Span) {
     count(Count::busy, 1);
     if !NOTES.leave(kind, span) {
         // Without it the books are wrong. For places that is harmless, for kept pages it is not.
-        KEEPING.store(false, Ordering::Relaxed);
-    }
-}
-
-/// Counts a hint that the kernel did not take: somebody's map lies there, unknown to the books.
-pub(crate) fn missed() {
-    count(Count::missed, 1);
-    MISSED.fetch_add(1, Ordering::Relaxed);
-}
-
-/// Tells the kernel about huge pages for a map that is large enough, where a policy was asked for.
-#[inline]
-pub(crate) fn advise(address: usize, length: usize) {
-    let advice = ADVICE.load(Ordering::Relaxed);
-    if advice != NO_ADVICE && length >= HUGE {
-        let _ = kernel::madvise(address, length.next_multiple_of(PAGE), advice);
+        stage::stop_keeping();
     }
 }
 
@@ -174,7 +89,7 @@ pub(crate) fn advise(address: usize, length: usize) {
 pub(crate) fn keep_no_more() {
     if keeping() {
         let _ = locked(Books::drop_kept);
-        KEEPING.store(false, Ordering::Relaxed);
+        stage::stop_keeping();
     }
 }
 
@@ -197,33 +112,30 @@ pub(crate) fn change(span: Span) {
 pub(crate) fn relieve() -> bool {
     let relieved = keeping() && locked(Books::drop_kept).unwrap_or(false);
     if relieved && setup::limited() {
-        KEEPING.store(false, Ordering::Relaxed);
+        stage::stop_keeping();
     }
     count(Count::relieved, usize::from(relieved));
     relieved
 }
 
 impl Books {
-    fn open(&mut self) -> bool {
-        let Some(settings) = setup::settings() else {
-            return false;
-        };
-        let Some(span) = setup::room(settings.window) else {
-            return false;
-        };
+    /// Opens the room. `None` where there can be none.
+    fn open(&mut self) -> Option<Serving> {
+        let settings = setup::settings()?;
+        let span = setup::room(settings.window)?;
         if !self.room.open(span) {
-            return false;
+            return None;
         }
-        if settings.keep > 0 && !setup::limited() {
+        let keeps = settings.keep > 0 && !setup::limited();
+        if keeps {
             self.kept.allow(settings.keep);
             self.resident.resize(crate::calls::LIMIT / PAGE, 0);
-            KEEPING.store(true, Ordering::Relaxed);
         }
-        FILES.store(settings.files, Ordering::Relaxed);
-        ADVICE.store(settings.advise.unwrap_or(NO_ADVICE), Ordering::Relaxed);
-        START.store(span.start, Ordering::Relaxed);
-        END.store(span.end, Ordering::Relaxed);
-        true
+        Some(Serving {
+            room: span,
+            keeps,
+            advice: settings.advice,
+        })
     }
 
     fn apply_notes(&mut self) {
@@ -261,19 +173,14 @@ impl Books {
     }
 
     /// Returns a place for a map of `length` bytes, whole pages; with it a kept map that lies there.
-    pub(crate) fn place(
-        &mut self,
-        length: usize,
-        may_be_kept: bool,
-    ) -> Option<(Span, Option<Map>)> {
-        if may_be_kept
-            && keeping()
+    pub(crate) fn place(&mut self, length: usize) -> Option<(Span, Option<Map>)> {
+        if keeping()
             && let Some(map) = self.kept.pop(length / PAGE)
         {
             self.room.enliven(map.span);
             return Some((map.span, Some(map)));
         }
-        Some((self.room.place(length, may_be_kept && keeping())?, None))
+        Some((self.room.place(length, keeping())?, None))
     }
 
     /// Unmaps what is kept in `span` or right beside it: the program is about to change something there, and a kept
@@ -320,7 +227,7 @@ impl Books {
     }
 
     /// Unmaps all that is kept. Returns whether anything was.
-    fn drop_kept(&mut self) -> bool {
+    pub(crate) fn drop_kept(&mut self) -> bool {
         let any = keeping() && !self.kept.is_empty();
         while any && let Some(map) = self.kept.oldest() {
             self.drop_map(map);
@@ -380,48 +287,5 @@ impl Books {
             self.drop_map(old);
         }
         true
-    }
-}
-
-pub(crate) mod forks {
-    //! libc's fork holds the lock, so that its child finds whole books. A child of another fork that finds the lock
-    //! taken by a thread it does not have never gets it, and places nothing.
-
-    use super::{Books, LOCK, keeping, locked};
-    use crate::{kernel, report};
-
-    /// How often a fork tries to get the lock, letting other threads run in between.
-    const TRIES: u32 = 1_000;
-
-    extern "C" fn before() {
-        if keeping() {
-            // A child would share the pages, and each side would copy them at its next use.
-            let _ = locked(Books::drop_kept);
-        }
-        for _ in 0..TRIES {
-            if LOCK.enter() {
-                LOCK.hold_for_fork();
-                return;
-            }
-            kernel::let_others_run();
-        }
-    }
-
-    extern "C" fn in_parent() {
-        LOCK.leave_after_fork();
-    }
-
-    extern "C" fn in_child() {
-        if LOCK.leave_after_fork() {
-            report::begin_anew();
-        }
-    }
-
-    /// Asks libc to call the handlers. Called when the library is loaded, and not by the first map: that may come from
-    /// a malloc or a fork handler, whose locks libc's registration would need.
-    pub(crate) fn watch() {
-        // SAFETY: the handlers are functions of this library, which is never unloaded. The call cannot fail before
-        // there are dozens.
-        unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
     }
 }

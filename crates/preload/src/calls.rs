@@ -2,32 +2,19 @@
 
 use std::ffi::c_int;
 
-use crate::books::{self, advise, apply, concerns, keeping, locked, relieve};
+use crate::books::{self, apply, locked, relieve};
 use crate::inject;
 use crate::kept::Map;
 use crate::kernel::{self, Errno, PAGE, Result};
 use crate::notes::Kind;
 use crate::report::{Count, count};
-use crate::room::HUGE;
+use crate::stage::{self, advise, in_room, keeping};
 
 const READ_WRITE: c_int = libc::PROT_READ | libc::PROT_WRITE;
 /// The flags of an anonymous map that may be placed.
 const PLAIN: c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
 /// Longest anonymous map that is placed.
 pub(crate) const LIMIT: usize = 8 << 20;
-/// From this length on file systems and drivers align maps to huge pages, unless there is a hint.
-const FILE_LIMIT: usize = HUGE;
-/// Flags of a map of a file that say nothing of where it may be.
-const FILE_FLAGS: c_int = libc::MAP_SHARED
-    | libc::MAP_PRIVATE // both: MAP_SHARED_VALIDATE
-    | libc::MAP_DENYWRITE
-    | libc::MAP_EXECUTABLE
-    | libc::MAP_LOCKED
-    | libc::MAP_NORESERVE
-    | libc::MAP_POPULATE
-    | libc::MAP_NONBLOCK
-    | libc::MAP_STACK
-    | libc::MAP_SYNC;
 
 /// The arguments of mmap(2), the address apart.
 #[derive(Clone, Copy)]
@@ -66,20 +53,14 @@ impl Wanted {
     /// Returns why a map without an address is not placed, if it is not.
     fn passes(self) -> Option<Count> {
         if !self.is_anonymous() {
-            let places = self.flags & !FILE_FLAGS == 0
-                && self.length > 0
-                && self.length < FILE_LIMIT
-                && books::serving()
-                && books::places_files();
-            return (!places).then_some(Count::passed_file);
-        }
-        if self.flags != PLAIN || self.offset != 0 {
+            Some(Count::passed_file)
+        } else if self.flags != PLAIN || self.offset != 0 {
             Some(Count::passed_flags)
         } else if self.protection != READ_WRITE {
             Some(Count::passed_protection)
         } else if self.length == 0 || self.length > LIMIT {
             Some(Count::passed_size)
-        } else if !books::serving() {
+        } else if !stage::serving() {
             Some(Count::passed_aside)
         } else {
             None
@@ -115,7 +96,7 @@ pub(crate) fn mmap(address: usize, wanted: Wanted) -> Result<usize> {
             const FIXED: c_int = libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE;
             if keeping()
                 && wanted.flags & FIXED != 0
-                && let Some(span) = concerns(address, wanted.length)
+                && let Some(span) = in_room(address, wanted.length)
             {
                 if wanted.is_of_huge_pages() {
                     // It takes more addresses than it says.
@@ -126,7 +107,7 @@ pub(crate) fn mmap(address: usize, wanted: Wanted) -> Result<usize> {
         }
     }
     let at = with_relief(|| wanted.at(address))?;
-    if let Some(span) = concerns(at, wanted.length) {
+    if let Some(span) = in_room(at, wanted.length) {
         apply(Kind::Claimed, span);
     }
     if address == 0 && wanted.flags == PLAIN {
@@ -138,7 +119,7 @@ pub(crate) fn mmap(address: usize, wanted: Wanted) -> Result<usize> {
 /// Makes a map at a place of the room. `None`: the kernel is to place it, or to refuse it.
 fn place(wanted: Wanted) -> Option<usize> {
     let pages = wanted.length.next_multiple_of(PAGE);
-    let placed = locked(|books| books.place(pages, wanted.is_anonymous()));
+    let placed = locked(|books| books.place(pages));
     let Ok(placed) = placed else {
         count(Count::busy, 1);
         return None;
@@ -150,7 +131,7 @@ fn place(wanted: Wanted) -> Option<usize> {
     if let Some(map) = kept {
         return use_again(map);
     }
-    // Not under the lock: a file system may take its time.
+    // Not under the lock: the kernel may take its time.
     let answer = inject::before().and_then(|()| wanted.at(span.start));
     let Ok(at) = answer else {
         // With a hint or without, it failed and changed nothing. What it says without one is the program's answer.
@@ -158,23 +139,16 @@ fn place(wanted: Wanted) -> Option<usize> {
         return None;
     };
     if at == span.start {
-        let counter = if wanted.is_anonymous() {
-            Count::placed
-        } else {
-            Count::placed_files
-        };
-        count(counter, 1);
+        count(Count::placed, 1);
     } else {
         // A map lies at `span` that the books do not know: the place stays taken, and is not to be kept.
-        books::missed();
+        stage::missed();
         books::change(span);
-        if let Some(span) = concerns(at, wanted.length) {
+        if let Some(span) = in_room(at, wanted.length) {
             apply(Kind::Claimed, span);
         }
     }
-    if wanted.is_anonymous() {
-        advise(at, wanted.length);
-    }
+    advise(at, wanted.length);
     Some(at)
 }
 
@@ -203,7 +177,7 @@ fn use_again(map: Map) -> Option<usize> {
 /// munmap(2).
 #[inline]
 pub(crate) fn munmap(address: usize, length: usize) -> Result<()> {
-    let Some(span) = concerns(address, length).filter(|_| address.is_multiple_of(PAGE)) else {
+    let Some(span) = in_room(address, length).filter(|_| address.is_multiple_of(PAGE)) else {
         return with_relief(|| kernel::munmap(address, length));
     };
     if keeping() {
@@ -226,7 +200,7 @@ pub(crate) fn munmap(address: usize, length: usize) -> Result<()> {
 /// Makes a call that changes maps and leaves them where they are: mprotect, `pkey_mprotect`, mlock, mlock2.
 #[inline]
 pub(crate) fn change(address: usize, length: usize, call: impl Fn() -> Result<()>) -> Result<()> {
-    if let Some(span) = concerns(address, length) {
+    if let Some(span) = in_room(address, length) {
         books::change(span);
     }
     with_relief(call)
@@ -250,7 +224,7 @@ pub(crate) fn madvise(address: usize, length: usize, advice: c_int) -> Result<()
     if !of_pages {
         return change(address, length, call);
     }
-    if let Some(span) = concerns(address, length) {
+    if let Some(span) = in_room(address, length) {
         // What is kept in the range is nothing to the program, and the kernel is to say so.
         books::make_way(span);
     }
@@ -266,13 +240,13 @@ pub(crate) fn mremap(
     new: usize,
 ) -> Result<usize> {
     let call = || kernel::mremap(old, old_length, new_length, flags, new);
-    if let Some(span) = concerns(old, old_length.max(1)) {
+    if let Some(span) = in_room(old, old_length.max(1)) {
         books::change(span);
     }
     // Addresses that the map may grow into or go to.
     let growth = new_length.saturating_sub(old_length);
     for (address, length) in [(old.saturating_add(old_length), growth), (new, new_length)] {
-        if let Some(span) = concerns(address, length) {
+        if let Some(span) = in_room(address, length) {
             books::make_way(span);
         }
     }
@@ -284,11 +258,11 @@ pub(crate) fn mremap(
             0
         };
         let gone = old_length.saturating_sub(stays);
-        if let Some(span) = concerns(old.saturating_add(stays), gone) {
+        if let Some(span) = in_room(old.saturating_add(stays), gone) {
             apply(Kind::Released, span);
         }
     }
-    if let Some(span) = concerns(at, new_length) {
+    if let Some(span) = in_room(at, new_length) {
         apply(Kind::Claimed, span);
     }
     Ok(at)

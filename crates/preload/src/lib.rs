@@ -16,8 +16,7 @@
 //! Under kernels that search for a place linearly (before 3.8, and again those whose tree is slow beside tens of
 //! thousands of maps); since 6.1 there is next to none (docs/fixes/run.md has figures).
 //!
-//! * Placed: anonymous private maps, read and write, no address, up to 8 MiB (`calls::LIMIT`).
-//! * Placed, where `STOPGAP_FILES` asks for it: maps of files, no address, below 2 MiB.
+//! Placed are anonymous private maps, read and write, no address, up to 8 MiB (`calls::LIMIT`). All others pass through.
 //!
 //! # Keeping pages (`STOPGAP_KEEP`): unsafe for some programs
 //!
@@ -38,9 +37,10 @@
 //! # Modules
 //!
 //! * `exports`: the symbols, `errno`. `calls`: what each call does.
-//! * `books`: state, lock, notes, forks. `room`: which addresses are taken. `kept`: freed maps that wait.
-//! * `lock`, `notes`: threads, signal handlers, vfork. `setup`: environment, limits. `heap`: the library's own memory.
-//!   `kernel`: system calls. `report`.
+//! * `stage`: idle, serving or aside. `books`: what the lock protects. `room`: which addresses are taken. `kept`: freed
+//!   maps that wait.
+//! * `lock`, `notes`, `forks`: threads, signal handlers, fork. `setup`: environment, limits. `heap`: the library's own
+//!   memory. `kernel`: system calls. `report`: the line at exit.
 //!
 //! # Decisions
 //!
@@ -65,6 +65,7 @@
 mod books;
 mod calls;
 mod exports;
+mod forks;
 mod heap;
 mod inject;
 mod kept;
@@ -74,6 +75,7 @@ mod notes;
 mod report;
 mod room;
 mod setup;
+mod stage;
 
 #[global_allocator]
 static HEAP: heap::Heap = heap::Heap::new();
@@ -114,7 +116,7 @@ mod at_start {
     static WATCH: extern "C" fn() = watch;
 
     extern "C" fn watch() {
-        crate::books::forks::watch();
+        crate::forks::watch();
         if crate::setup::sanitized() {
             crate::exports::leave_to_the_sanitizer();
         }
@@ -125,7 +127,7 @@ mod at_exit {
     #![allow(unsafe_code)]
 
     use crate::setup::Report;
-    use crate::{books, exports, kernel, report, setup};
+    use crate::{exports, kernel, report, setup, stage};
 
     #[used]
     // SAFETY: the section holds addresses of functions that are called at exit; this is one.
@@ -138,10 +140,10 @@ mod at_exit {
             return;
         }
         match place {
-            Report::Error => report::tell(2, books::state()),
+            Report::Error => report::tell(2, stage::state()),
             Report::File(path) => match kernel::open_to_add(path) {
                 Ok(fd) => {
-                    report::tell(fd, books::state());
+                    report::tell(fd, stage::state());
                     kernel::close(fd);
                 }
                 Err(kernel::Errno(errno)) => report::no_file(errno),

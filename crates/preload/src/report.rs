@@ -24,7 +24,6 @@ counters! {
     unmapped: "unmapped",
     kept: "kept",
     evicted: "evicted",
-    placed_files: "placed_files",
     passed_address: "passed_address",
     passed_flags: "passed_flags",
     passed_protection: "passed_protection",

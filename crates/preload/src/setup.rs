@@ -18,9 +18,7 @@ pub(crate) struct Settings {
     /// Most bytes of resident pages that wait for their next use; 0: freed maps are unmapped.
     pub(crate) keep: usize,
     /// Advice to the kernel for each map (`STOPGAP_ADVICE`).
-    pub(crate) advise: Option<c_int>,
-    /// Whether maps of files get places (`STOPGAP_FILES`).
-    pub(crate) files: bool,
+    pub(crate) advice: Option<c_int>,
 }
 
 /// A variable of the environment; ends with a 0.
@@ -63,26 +61,12 @@ pub(crate) fn settings() -> Option<Settings> {
     our_pages().then(|| Settings {
         window: heeded(0, bytes).unwrap_or(WINDOW),
         keep: heeded(1, bytes).unwrap_or(0),
-        advise: heeded(2, advice),
-        files: heeded(3, yes_or_no).unwrap_or(false),
+        advice: heeded(2, advice),
     })
 }
 
-fn yes_or_no(word: &[u8]) -> Option<bool> {
-    match word {
-        b"1" => Some(true),
-        b"0" => Some(false),
-        _ => None,
-    }
-}
-
 /// Variables that can be set to what is no value of theirs; a bit each in [`IGNORED`].
-const NAMES: [&CStr; 4] = [
-    c"STOPGAP_WINDOW",
-    c"STOPGAP_KEEP",
-    c"STOPGAP_ADVICE",
-    c"STOPGAP_FILES",
-];
+const NAMES: [&CStr; 3] = [c"STOPGAP_WINDOW", c"STOPGAP_KEEP", c"STOPGAP_ADVICE"];
 static IGNORED: AtomicU32 = AtomicU32::new(0);
 
 /// What a variable says, if it says anything.

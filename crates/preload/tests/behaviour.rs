@@ -5,7 +5,12 @@
 #[cfg(target_arch = "x86_64")]
 #[path = "guests/filter.rs"]
 mod filter;
+#[path = "common/guests.rs"]
 mod guests;
+#[path = "guests/places.rs"]
+mod places;
+#[path = "fuzz/sides.rs"]
+mod sides;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[path = "guests/stack.rs"]
 mod stack;
@@ -16,7 +21,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use guests::{CASE, LIBRARY, guest_of, number, run, shown, skipped, status_kib, text};
+use stopgap_testing::{Skip, skip};
+
+use guests::{CASE, LIBRARY, guest_of, number, run, shown, status_kib, text};
 
 const PAGE: usize = 4096;
 
@@ -208,6 +215,11 @@ fn guest() {
                 assert!(Command::new("true").status().unwrap().success());
             }
         }
+        "places-of-parts" => places::parts(),
+        "places-moved" => places::moved(),
+        "places-taken" => places::taken(),
+        "places-full" => places::full(),
+        "places-limits" => places::limits(),
         "jump" => jumped_out(),
         #[cfg(target_arch = "x86_64")]
         "noreplace-is-a-hint" => a_hint(),
@@ -443,6 +455,35 @@ fn a_freed_map_is_unmapped_at_once() {
     run(&mut keeping("parts"));
 }
 
+#[test]
+fn a_part_of_a_place_is_free_when_it_is_unmapped() {
+    run(guest_of("places-of-parts").env("STOPGAP_WINDOW", "2M"));
+}
+
+#[test]
+fn a_place_is_free_when_its_map_has_moved() {
+    run(guest_of("places-moved").env("STOPGAP_WINDOW", "2M"));
+}
+
+#[test]
+fn a_map_by_a_direct_call_stays_where_it_is() {
+    let told = run(&mut guest_of("places-taken"));
+    let missed = places::MOST_MISSED as u64;
+    assert_eq!(number(&told[0], "missed"), missed, "{told:?}");
+    assert!(number(&told[0], "passed_aside") >= 1, "{told:?}");
+}
+
+#[test]
+fn a_room_that_is_full_passes_through() {
+    let told = run(guest_of("places-full").env("STOPGAP_WINDOW", "2M"));
+    assert!(number(&told[0], "passed_no_room") >= 8, "{told:?}");
+}
+
+#[test]
+fn a_limit_counts_what_the_kernel_counts() {
+    run(&mut guest_of("places-limits"));
+}
+
 /// Without this the first map on a stack of 16 KiB ended in SIGSEGV, or overwrote what lay below the stack.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[test]
@@ -564,12 +605,10 @@ fn nothing_but_libc_is_loaded_with_it() {
     };
     let unwinder = tool("cc", "-print-file-name=libgcc_eh.a");
     if !unwinder.is_some_and(|path| path.starts_with('/')) {
-        skipped("no static libgcc_eh");
-        return;
+        return skip(&Skip::program("libgcc_eh.a"));
     }
     let Some(headers) = tool("objdump", "-p") else {
-        skipped("objdump");
-        return;
+        return skip(&Skip::program("objdump"));
     };
     let needed = headers
         .lines()
@@ -622,10 +661,7 @@ fn a_report_that_cannot_be_written_ends_nobody() {
 fn only_what_is_interposed_is_exported() {
     let listed = match Command::new("objdump").arg("-T").arg(&*LIBRARY).output() {
         Ok(listed) if listed.status.success() => text(&listed.stdout),
-        other => {
-            skipped(format_args!("objdump: {other:?}"));
-            return;
-        }
+        _ => return skip(&Skip::program("objdump")),
     };
     let mut names: Vec<&str> = listed
         .lines()
@@ -657,8 +693,7 @@ fn a_program_that_gains_rights_runs_without_it() {
     use std::os::unix::fs::{PermissionsExt, chown};
     // SAFETY: it only reads.
     if unsafe { libc::getuid() } != 0 {
-        skipped("a set-user-ID program: needs root");
-        return;
+        return skip(&Skip::root("a set-user-ID program"));
     }
     let folder = std::env::temp_dir().join(format!("stopgap-setuid-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();

@@ -20,9 +20,9 @@ pub(crate) struct RunFix {
     /// Fixes: arena (anonymous maps get a place without the kernel's search: for kernels that search linearly, before
     /// 3.8), arena-keep (arena, and the pages of a freed map serve the next one of its size: for programs that map and
     /// unmap the same sizes many thousand times a second, as CPython does; it corrupts the data of programs that use
-    /// vmsplice, O_DIRECT, io_uring, MSG_ZEROCOPY or userfaultfd), arena-files (arena, for maps of files, too),
-    /// chunks=POLICY (arena, and huge pages for large maps as the policy would: a name of replay chunks),
-    /// batch-client (SCHED_BATCH: being woken does not pre-empt the other side).
+    /// vmsplice, O_DIRECT, io_uring, MSG_ZEROCOPY or userfaultfd), chunks=POLICY (arena, and huge pages for large maps
+    /// as the policy would: a name of replay chunks), batch-client (SCHED_BATCH: being woken does not pre-empt the other
+    /// side).
     #[arg(long, value_name = "LIST", value_delimiter = ',', required = true)]
     pub(crate) fix: Vec<Fix>,
     /// Run it with and without, in turn, and say what differs: times, faults, switches, memory. Its output is not shown.

@@ -17,8 +17,6 @@ pub(crate) enum Fix {
     Arena,
     /// The same, and the pages of freed maps are kept for the next map of their size.
     ArenaKeep,
-    /// Places for anonymous maps and for maps of files.
-    ArenaFiles,
     /// Places for anonymous maps, and advice about huge pages.
     Chunks(Name),
     /// `SCHED_BATCH`.
@@ -32,11 +30,10 @@ impl FromStr for Fix {
         match text.split_once('=') {
             None if text == "arena" => Ok(Fix::Arena),
             None if text == "arena-keep" => Ok(Fix::ArenaKeep),
-            None if text == "arena-files" => Ok(Fix::ArenaFiles),
             None if text == "batch-client" => Ok(Fix::BatchClient),
             Some(("chunks", policy)) => policy.parse().map(Fix::Chunks),
             _ => Err(format!(
-                "'{text}' is no fix; there are arena, arena-keep, arena-files, batch-client and chunks=POLICY"
+                "'{text}' is no fix; there are arena, arena-keep, batch-client and chunks=POLICY"
             )),
         }
     }
@@ -47,7 +44,6 @@ impl fmt::Display for Fix {
         match self {
             Fix::Arena => f.write_str("arena"),
             Fix::ArenaKeep => f.write_str("arena-keep"),
-            Fix::ArenaFiles => f.write_str("arena-files"),
             Fix::Chunks(policy) => write!(f, "chunks={}", policy.word()),
             Fix::BatchClient => f.write_str("batch-client"),
         }

@@ -83,25 +83,6 @@ fn what_is_preloaded_already_stays_and_the_library_comes_once() {
     );
 }
 
-/// The variable, and the library that heeds it: one map of a file, and anonymous ones.
-#[test]
-fn maps_of_files_have_places_where_that_is_asked_for() {
-    for (list, files) in [
-        ("arena", None),
-        ("arena-files", Some("1")),
-        ("arena-files,arena", Some("1")),
-        ("batch-client,arena-files", Some("1")),
-    ] {
-        let shown = run(&["run", "--fix", list, "--", "env"]).output().unwrap();
-        assert!(shown.status.success(), "{shown:?}");
-        let shown = text(&shown.stdout);
-        let mut lines = shown.lines();
-        let said = lines.find_map(|line| line.strip_prefix("STOPGAP_FILES="));
-        assert_eq!(said, files, "{list}: {shown}");
-        assert!(shown.contains("LD_PRELOAD="), "{list}: {shown}");
-    }
-}
-
 #[test]
 fn pages_are_kept_only_where_that_is_asked_for_and_it_says_for_whom_that_is_unsafe() {
     let shown = |list: &str, given: Option<&str>| {
@@ -117,7 +98,7 @@ fn pages_are_kept_only_where_that_is_asked_for_and_it_says_for_whom_that_is_unsa
             .find_map(|line| line.strip_prefix("STOPGAP_KEEP="));
         (keep.unwrap().to_owned(), text(&output.stderr))
     };
-    for list in ["arena", "arena-files", "chunks=one-page"] {
+    for list in ["arena", "chunks=one-page"] {
         assert_eq!(shown(list, None), ("0".to_owned(), String::new()), "{list}");
         assert_eq!(shown(list, Some("64M")).0, "0", "{list}");
     }
@@ -237,8 +218,8 @@ fn without_the_library_it_says_how_to_build_it() {
 fn a_fix_that_is_none_is_refused() {
     for fix in [
         "arean",
-        "arena-file",
-        "arena-files=1",
+        "arena-files",
+        "arena-keep=1",
         "chunks",
         "chunks=no-policy",
         "",
@@ -248,7 +229,7 @@ fn a_fix_that_is_none_is_refused() {
         let told = text(&output.stderr);
         if fix.starts_with("arena-") {
             assert!(
-                told.contains("there are arena, arena-keep, arena-files,"),
+                told.contains("there are arena, arena-keep, batch-client"),
                 "{told}"
             );
         }

@@ -6,10 +6,9 @@
 //! threads it may be another's at any time, and no slot keeps a hole.
 
 use std::collections::VecDeque;
-use std::ffi::{CStr, c_int};
-use std::os::fd::IntoRawFd;
+use std::ffi::c_int;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use crate::held::{self, Held};
 use crate::maps;
@@ -49,76 +48,16 @@ pub(crate) fn room() -> (usize, usize) {
 /// As long as the longest room that the tests ask for.
 const ROOM_LENGTH: usize = 64 << 30;
 
-/// A file of memory with these contents.
-pub(crate) fn memfd(name: &CStr, flags: libc::c_uint, contents: &[u8]) -> c_int {
+/// Makes a file of memory with these contents.
+fn memfd(contents: &[u8]) -> c_int {
     // SAFETY: the name ends with a 0; the buffer is as long as it says.
     unsafe {
-        let fd = libc::memfd_create(name.as_ptr(), flags);
+        let fd = libc::memfd_create(c"fuzz".as_ptr(), 0);
         assert!(fd >= 0);
         let written = libc::write(fd, contents.as_ptr().cast(), contents.len());
         assert_eq!(written, contents.len() as isize);
         fd
     }
-}
-
-/// Which file is mapped: pairs of alike ones, a side each.
-const PLAIN_FILE: usize = 0;
-const TRUNCATED: usize = 1;
-
-/// What one side sees the other must not write to, so every file is there twice. Some cannot be mapped so, or not at all.
-fn files(contents: &[u8]) -> Vec<[c_int; 2]> {
-    let opened = |fd: c_int, flags: c_int| {
-        let path = format!("/proc/self/fd/{fd}\0");
-        // SAFETY: the path ends with a 0.
-        let fd = unsafe { libc::open(path.as_ptr().cast(), flags | libc::O_CLOEXEC) };
-        assert!(fd >= 0, "{path}: {}", std::io::Error::last_os_error());
-        fd
-    };
-    let of_memory = || memfd(c"fuzz", 0, contents);
-    let sealed = |seals: c_int| {
-        let fd = memfd(c"sealed", libc::MFD_ALLOW_SEALING, contents);
-        // SAFETY: a file of this test.
-        assert_eq!(unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) }, 0);
-        fd
-    };
-    let odd = || memfd(c"odd", 0, &contents[..2 * PAGE + 100]);
-    let empty = || memfd(c"empty", 0, &[]);
-    let disk = || {
-        static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("stopgap-fuzz-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        let mut options = std::fs::OpenOptions::new();
-        let file = options.read(true).write(true).create_new(true).open(&path);
-        let mut file = file.expect("a temporary file");
-        std::fs::remove_file(&path).expect("a temporary file");
-        std::io::Write::write_all(&mut file, contents).expect("a temporary file");
-        file.into_raw_fd()
-    };
-    let pipe = || std::io::pipe().expect("a pipe").0.into_raw_fd();
-    let open = |path: &str, write: bool| {
-        let mut options = std::fs::OpenOptions::new();
-        let file = options.read(true).write(write).open(path);
-        file.expect("it is everywhere").into_raw_fd()
-    };
-    const FUTURE_WRITE: c_int = 16;
-    vec![
-        [of_memory(), of_memory()],
-        [of_memory(), of_memory()], // TRUNCATED
-        [(); 2].map(|()| opened(of_memory(), libc::O_RDONLY)),
-        [(); 2].map(|()| opened(of_memory(), libc::O_WRONLY)),
-        [(); 2].map(|()| opened(of_memory(), libc::O_PATH)),
-        [(); 2].map(|()| sealed(libc::F_SEAL_WRITE | libc::F_SEAL_SHRINK)),
-        [(); 2].map(|()| sealed(FUTURE_WRITE)),
-        [odd(), odd()],
-        [empty(), empty()],
-        [disk(), disk()],
-        [pipe(), pipe()],
-        [open("/dev/zero", true), open("/dev/zero", true)],
-        [open("/", false), open("/", false)],
-        [1 << 20, 1 << 20],
-        [-1, -1],
-    ]
 }
 
 /// Whether the library keeps maps that were unmapped.
@@ -202,7 +141,8 @@ pub(crate) struct Actor {
     random: Random,
     slots: Vec<Slot>,
     next_b: usize,
-    files: Vec<[c_int; 2]>,
+    /// A file of random bytes for each side.
+    files: [c_int; 2],
     calls: u64,
     log: VecDeque<String>,
     forks: bool,
@@ -228,7 +168,7 @@ impl Actor {
             random,
             slots: Vec::new(),
             next_b: BELOW + number * OF_AN_ACTOR,
-            files: files(&contents),
+            files: [(); 2].map(|()| memfd(&contents)),
             calls: 0,
             log: VecDeque::new(),
             forks,
@@ -259,6 +199,24 @@ impl Actor {
         if self.log.len() > 400 {
             self.log.pop_front();
         }
+    }
+
+    /// Makes a call at a page of a slot on both sides, and compares the answers. Returns whether both succeeded.
+    fn both(
+        &mut self,
+        slot: usize,
+        page: usize,
+        what: &str,
+        call: impl Fn(Side, usize) -> Result<usize, Errno>,
+    ) -> Result<bool, String> {
+        let Slot { a, b, .. } = self.slots[slot];
+        let a_answer = call(Side::Library, a + page * PAGE);
+        let b_answer = call(Side::Kernel, b + page * PAGE);
+        self.note(format!(
+            "{what}, slot {slot} ({a:x}), from page {page} = {a_answer:x?}"
+        ));
+        agree(what, a_answer, b_answer)?;
+        Ok(a_answer.is_ok())
     }
 
     /// Some steps, then a comparison of everything.
@@ -332,7 +290,7 @@ impl Actor {
             pages * PAGE,
             3,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-            None,
+            false,
             0,
         )?;
         if self.random.below(4) != 0 {
@@ -389,7 +347,7 @@ impl Actor {
     }
 
     fn step(&mut self) -> Outcome {
-        let action = self.random.below(if self.references { 114 } else { 102 });
+        let action = self.random.below(if self.references { 112 } else { 100 });
         if self.slots.is_empty() || (action < 22 && self.slots.len() < SLOTS) {
             return self.map();
         }
@@ -405,9 +363,8 @@ impl Actor {
             83..85 => self.map_in_the_room(),
             85..96 => self.remap(slot),
             96..98 => self.lock(slot),
-            98..100 => self.truncate(),
-            100..102 => self.nonsense(slot),
-            102..110 => self.refer(),
+            98..100 => self.nonsense(slot),
+            100..108 => self.refer(),
             _ => self.settle_one(),
         }
     }
@@ -455,81 +412,20 @@ impl Actor {
         self.random.pick(&[0, 1, 3, 3, 3, 5, 7, 2])
     }
 
-    /// Another length of a file: beyond its end no page can be touched.
-    fn truncate(&mut self) -> Outcome {
-        let length = self.random.below(FILE_PAGES * PAGE + 1);
-        let done = self.files[TRUNCATED].map(|fd| {
-            // SAFETY: a file of this test.
-            unsafe { libc::ftruncate(fd, length as libc::off_t) as usize }
-        });
-        self.note(format!("ftruncate({length:#x}) = {done:x?}"));
-        agree("ftruncate", Ok(done[0]), Ok(done[1]))
-    }
-
-    /// A map of a file without an address, good or bad, and without or with flags that say nothing of its place.
-    fn map_file(&mut self) -> Outcome {
-        let file = self.random.below(2 * self.files.len());
-        let file = if file < self.files.len() {
-            file
-        } else {
-            PLAIN_FILE
-        };
-        let kind = self
-            .random
-            .pick(&[libc::MAP_PRIVATE, libc::MAP_PRIVATE, libc::MAP_SHARED, 3]);
-        let also = self.random.pick(&[
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-            libc::MAP_POPULATE,
-            libc::MAP_NORESERVE,
-            libc::MAP_LOCKED,
-            libc::MAP_DENYWRITE,
-            libc::MAP_STACK,
-            libc::MAP_GROWSDOWN,
-            libc::MAP_HUGETLB,
-            libc::MAP_SYNC,
-            0x4000_0000,
-        ]);
-        let pages = match self.random.below(30) {
-            0 => 510 + self.random.below(4),
-            1..4 => 1 + self.random.below(100),
-            _ => 1 + self.random.below(12),
-        };
-        let mut length = pages * PAGE;
-        let mut offset = self.random.below(4) as i64 * PAGE as i64;
-        match self.random.below(20) {
-            0 => length = 0,
-            1 => length -= 1 + self.random.below(PAGE - 1),
-            2 => offset += 1,
-            3 => offset = i64::MAX - (PAGE as i64 - 1),
-            4 => offset = -(PAGE as i64),
-            _ => {}
-        }
-        let protection = self.random.pick(&[0, 1, 1, 1, 2, 3, 3, 3, 5, 7, 0x100]);
-        self.place(length, protection, kind | also, Some(file), offset)
-    }
-
     /// A map without an address.
     fn map(&mut self) -> Outcome {
-        if room() != (0, 0) && self.random.below(2) == 0 {
-            return self.map_file();
-        }
         let plain = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let mut pages = self.some_pages();
         let (mut protection, mut flags, mut file, mut offset, mut length) =
-            (3, plain, None, 0, pages * PAGE);
+            (3, plain, false, 0, pages * PAGE);
         match self.random.below(30) {
             0 => protection = self.protection(),
             1 => flags |= libc::MAP_NORESERVE,
             2 => flags |= libc::MAP_POPULATE,
             3 => flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS,
-            4 => (flags, file) = (libc::MAP_PRIVATE, Some(PLAIN_FILE)),
-            5 => (flags, file) = (libc::MAP_SHARED, Some(PLAIN_FILE)),
-            6 => (flags, file, offset) = (libc::MAP_PRIVATE, Some(PLAIN_FILE), 3 * PAGE as i64),
+            4 => (flags, file) = (libc::MAP_PRIVATE, true),
+            5 => (flags, file) = (libc::MAP_SHARED, true),
+            6 => (flags, file, offset) = (libc::MAP_PRIVATE, true, 3 * PAGE as i64),
             7 => length -= 1 + self.random.below(PAGE - 1),
             8 => length = 0,
             9 => offset = 12,
@@ -552,15 +448,11 @@ impl Actor {
         length: usize,
         protection: c_int,
         flags: c_int,
-        file: Option<usize>,
+        of_file: bool,
         offset: i64,
     ) -> Outcome {
-        let fds = file.map_or([-1, -1], |file| self.files[file]);
-        let fixed = if flags & 3 == 3 {
-            libc::MAP_FIXED // with MAP_SHARED_VALIDATE no flag may be unknown to a file
-        } else {
-            libc::MAP_FIXED_NOREPLACE
-        };
+        let fds = if of_file { self.files } else { [-1, -1] };
+        let fixed = libc::MAP_FIXED_NOREPLACE;
         let a = Side::Library.mmap(0, length, protection, flags, fds[0], offset);
         let b_at = self.new_b();
         let b = match a {
@@ -568,7 +460,7 @@ impl Actor {
             Err(_) => Side::Kernel.mmap(0, length, protection, flags, fds[1], offset),
         };
         let what = format!(
-            "mmap({length:#x}, {protection}, {flags:#x}, file {file:?}, offset {offset}) = {a:x?}, {b:x?}"
+            "mmap({length:#x}, {protection}, {flags:#x}, of a file {of_file}, offset {offset}) = {a:x?}, {b:x?}"
         );
         self.note(what.clone());
         match (a, b) {
@@ -578,7 +470,7 @@ impl Actor {
                     a,
                     b,
                     live: vec![true; length.div_ceil(PAGE)],
-                    private: flags & 3 == libc::MAP_PRIVATE && file.is_none(),
+                    private: flags & 3 == libc::MAP_PRIVATE && !of_file,
                     grown: false,
                 });
                 // Zero, or the file.
@@ -606,23 +498,17 @@ impl Actor {
         if !self.slots[slot].in_room() && self.slots[slot].live.contains(&false) {
             return self.unmap_rest(slot);
         }
-        let slot = self.slots.swap_remove(slot);
-        let length = slot.pages() * PAGE;
-        let free = self.random.below(6) == 0 && slot.in_room();
-        if free {
+        let length = self.slots[slot].pages() * PAGE;
+        if self.random.below(6) == 0 && self.slots[slot].in_room() {
             // What it holds is anybody's guess from here on.
-            let a = Side::Library.madvise(slot.a, length, libc::MADV_FREE);
-            let b = Side::Kernel.madvise(slot.b, length, libc::MADV_FREE);
-            self.note(format!(
-                "madvise({:x}+{length:x}, MADV_FREE) = {a:x?}",
-                slot.a
-            ));
-            agree("MADV_FREE", a, b)?;
+            self.both(slot, 0, "MADV_FREE", |side, at| {
+                side.madvise(at, length, libc::MADV_FREE)
+            })?;
         }
-        let a = Side::Library.munmap(slot.a, length);
-        let b = Side::Kernel.munmap(slot.b, length);
-        self.note(format!("munmap({:x}+{length:x}) = {a:x?}", slot.a));
-        agree("munmap", a, b)?;
+        self.both(slot, 0, &format!("munmap of {length:x}"), |side, at| {
+            side.munmap(at, length)
+        })?;
+        let slot = self.slots.swap_remove(slot);
         for page in 0..slot.pages() {
             let mut bytes = [0; PAGE];
             // Another thread may have been given it, and be gone by now: only where there never was one.
@@ -656,16 +542,11 @@ impl Actor {
         } else {
             0
         };
-        let at = from * PAGE;
         let length = pages * PAGE - less;
-        let a = Side::Library.munmap(self.slots[slot].a + at, length);
-        let b = Side::Kernel.munmap(self.slots[slot].b + at, length);
-        self.note(format!(
-            "munmap of slot {slot} ({:x}), {from}+{pages} = {a:x?}",
-            self.slots[slot].a
-        ));
-        agree("munmap of a part", a, b)?;
-        if a.is_ok() {
+        let done = self.both(slot, from, &format!("munmap of {length:x}"), |side, at| {
+            side.munmap(at, length)
+        })?;
+        if done {
             self.slots[slot].live[from..from + pages].fill(false);
             if !tight {
                 let all = self.slots[slot].pages();
@@ -705,14 +586,11 @@ impl Actor {
             3 => protection |= libc::PROT_GROWSDOWN,
             _ => {}
         }
-        let at = from * PAGE;
-        let a = Side::Library.mprotect(self.slots[slot].a + at, length, protection);
-        let b = Side::Kernel.mprotect(self.slots[slot].b + at, length, protection);
-        self.note(format!(
-            "mprotect of slot {slot} ({:x}), {from}+{length:x}, {protection:x} = {a:x?}",
-            self.slots[slot].a
-        ));
-        agree("mprotect", a, b)
+        let what = format!("mprotect of {length:x}, {protection:x}");
+        self.both(slot, from, &what, |side, at| {
+            side.mprotect(at, length, protection)
+        })?;
+        Ok(())
     }
 
     fn advise(&mut self, slot: usize) -> Outcome {
@@ -751,14 +629,11 @@ impl Actor {
             1 => length -= 9,
             _ => {}
         }
-        let at = from * PAGE;
-        let a = Side::Library.madvise(self.slots[slot].a + at, length, advice);
-        let b = Side::Kernel.madvise(self.slots[slot].b + at, length, advice);
-        self.note(format!(
-            "madvise of slot {slot} ({:x}), {from}+{length:x}, {advice} = {a:x?}",
-            self.slots[slot].a
-        ));
-        agree(&format!("madvise {advice}"), a, b)
+        let what = format!("madvise of {length:x}, {advice}");
+        self.both(slot, from, &what, |side, at| {
+            side.madvise(at, length, advice)
+        })?;
+        Ok(())
     }
 
     fn lock(&mut self, slot: usize) -> Outcome {
@@ -766,25 +641,15 @@ impl Actor {
         if !self.may(slot, from, pages) || pages > 64 {
             return Ok(());
         }
-        let at = from * PAGE + self.random.below(2) * 100;
-        let (a, b) = (self.slots[slot].a + at, self.slots[slot].b + at);
-        let length = pages * PAGE - at % PAGE;
-        let locked = (
-            Side::Library.mlock(a, length),
-            Side::Kernel.mlock(b, length),
-        );
-        self.note(format!(
-            "mlock of slot {slot} ({a:x}), {length:x} = {:x?}",
-            locked.0
-        ));
-        agree("mlock", locked.0, locked.1)?;
+        let odd = self.random.below(2) * 100;
+        let length = pages * PAGE - odd;
+        self.both(slot, from, &format!("mlock of {length:x}"), |side, at| {
+            side.mlock(at + odd, length)
+        })?;
         if self.random.below(2) == 0 && self.slots[slot].all_live(from, pages) {
-            let (a, b) = (
-                Side::Library.munlock(a, length),
-                Side::Kernel.munlock(b, length),
-            );
-            self.note(format!("munlock = {a:x?}"));
-            agree("munlock", a, b)?;
+            self.both(slot, from, "munlock", |side, at| {
+                side.munlock(at + odd, length)
+            })?;
         }
         Ok(())
     }
@@ -798,25 +663,19 @@ impl Actor {
         let protection = self.protection();
         let (mut flags, mut fds) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, [-1, -1]);
         match self.random.below(6) {
-            0 => (flags, fds) = (libc::MAP_PRIVATE, self.files[PLAIN_FILE]),
-            1 => (flags, fds) = (libc::MAP_SHARED, self.files[PLAIN_FILE]),
+            0 => (flags, fds) = (libc::MAP_PRIVATE, self.files),
+            1 => (flags, fds) = (libc::MAP_SHARED, self.files),
             2 => flags = libc::MAP_PRIVATE, // of no file: nothing is unmapped
             _ => {}
         }
         flags |= libc::MAP_FIXED;
-        let (at, length) = (from * PAGE, pages * PAGE);
-        let (a_at, b_at) = (self.slots[slot].a + at, self.slots[slot].b + at);
-        let a = Side::Library.mmap(a_at, length, protection, flags, fds[0], 0);
-        let b = Side::Kernel.mmap(b_at, length, protection, flags, fds[1], 0);
-        self.note(format!(
-            "mmap over slot {slot} ({a_at:x}), {from}+{pages}, {protection}, {flags:x} = {a:x?}"
-        ));
-        agree(
-            "mmap, MAP_FIXED",
-            a.map(|at| at - a_at),
-            b.map(|at| at - b_at),
-        )?;
-        if a.is_ok() {
+        let what = format!("mmap of {pages} pages, {protection}, {flags:#x}");
+        let done = self.both(slot, from, &what, |side, at| {
+            let fd = fds[usize::from(side == Side::Kernel)];
+            let mapped = side.mmap(at, pages * PAGE, protection, flags, fd, 0);
+            mapped.map(|mapped| mapped - at)
+        })?;
+        if done {
             self.slots[slot].live[from..from + pages].fill(true);
             self.slots[slot].private &= fds == [-1, -1];
         }
@@ -830,19 +689,12 @@ impl Actor {
             return Ok(());
         }
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
-        let (at, length) = (from * PAGE, pages * PAGE);
-        let (a_at, b_at) = (self.slots[slot].a + at, self.slots[slot].b + at);
-        let a = Side::Library.mmap(a_at, length, 3, flags, -1, 0);
-        let b = Side::Kernel.mmap(b_at, length, 3, flags, -1, 0);
-        self.note(format!(
-            "mmap at slot {slot} ({a_at:x}), {from}+{pages}, if free = {a:x?}"
-        ));
-        agree(
-            "mmap, MAP_FIXED_NOREPLACE",
-            a.map(|at| at - a_at),
-            b.map(|at| at - b_at),
-        )?;
-        if a.is_ok() {
+        let what = format!("mmap of {pages} pages, if free");
+        let done = self.both(slot, from, &what, |side, at| {
+            let mapped = side.mmap(at, pages * PAGE, 3, flags, -1, 0);
+            mapped.map(|mapped| mapped - at)
+        })?;
+        if done {
             self.slots[slot].live[from..from + pages].fill(true);
         }
         Ok(())
@@ -1172,26 +1024,22 @@ impl Actor {
 
     /// What is no call at all.
     fn nonsense(&mut self, slot: usize) -> Outcome {
-        let Slot { a, b, .. } = self.slots[slot];
-        let which = self.random.below(9);
-        self.note(format!("nonsense {which} about slot {slot} ({a:x})"));
-        let both = |call: &dyn Fn(Side, usize) -> Result<usize, Errno>| {
-            (call(Side::Library, a), call(Side::Kernel, b))
-        };
-        let (a, b) = match which {
-            0 => both(&|side, at| side.munmap(at + 1, PAGE)),
-            1 => both(&|side, at| side.munmap(at, 0)),
-            2 => both(&|side, at| side.munmap(at, usize::MAX - at)),
-            3 => both(&|side, at| side.mprotect(at + 7, PAGE, 1)),
-            4 => both(&|side, at| side.madvise(at + 7, PAGE, libc::MADV_DONTNEED)),
-            5 => both(&|side, at| side.mremap(at + 7, PAGE, PAGE, 0, 0)),
-            6 => both(&|side, at| side.mremap(at, PAGE, 0, 0, 0)),
-            7 => both(&|side, at| side.mremap(at, PAGE, PAGE, libc::MREMAP_FIXED, at)),
-            _ => {
-                both(&|side, at| side.mprotect(at, PAGE, libc::PROT_GROWSDOWN | libc::PROT_GROWSUP))
-            }
-        };
-        agree(&format!("nonsense {which}"), a, b)
+        const GROWS: c_int = libc::PROT_GROWSDOWN | libc::PROT_GROWSUP;
+        type Call = fn(Side, usize) -> Result<usize, Errno>;
+        const CALLS: [Call; 9] = [
+            |side, at| side.munmap(at + 1, PAGE),
+            |side, at| side.munmap(at, 0),
+            |side, at| side.munmap(at, usize::MAX - at),
+            |side, at| side.mprotect(at + 7, PAGE, 1),
+            |side, at| side.madvise(at + 7, PAGE, libc::MADV_DONTNEED),
+            |side, at| side.mremap(at + 7, PAGE, PAGE, 0, 0),
+            |side, at| side.mremap(at, PAGE, 0, 0, 0),
+            |side, at| side.mremap(at, PAGE, PAGE, libc::MREMAP_FIXED, at),
+            |side, at| side.mprotect(at, PAGE, GROWS),
+        ];
+        let which = self.random.below(CALLS.len());
+        self.both(slot, 0, &format!("nonsense {which}"), CALLS[which])?;
+        Ok(())
     }
 
     fn compare_all(&mut self) -> Outcome {

@@ -19,9 +19,6 @@
 //! once and maps as much again. In the end the holder of the reference must have the same contents on both sides, too.
 //! `--no-references` leaves references out.
 //!
-//! Two runs of three have `STOPGAP_FILES`, and then every second map is one of a file: of memory, of a disk, sealed, read
-//! or written only, shorter than its map, truncated while it is mapped, or of what cannot be mapped.
-//!
 //! With `--features inject` the library's own calls fail now and then, too: a library that cannot have what it wants
 //! must pass through, and nothing may differ either.
 //!
@@ -47,8 +44,10 @@ mod uring;
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use stopgap_testing::{Skip, skip};
 
 use actor::Actor;
 use random::Random;
@@ -106,7 +105,7 @@ fn main() -> ExitCode {
         asked = true;
     }
     for why in held::missing() {
-        eprintln!("skipped: references of that kind: {why}");
+        skip(&Skip::machine(why));
     }
     let library = common::library();
     let told = if asked {
@@ -199,13 +198,11 @@ fn run(library: &Path, seed: u64, plan: Plan) -> Result<Made, String> {
     let window = ["64G", "64G", "16M"][random.below(3)];
     // Only a library built for it heeds this.
     let inject = ["0", "3", "17"][random.below(3)];
-    let files = ["0", "1", "1"][random.below(3)];
     let output = Command::new(std::env::current_exe().map_err(|error| error.to_string())?)
         .env("LD_PRELOAD", library)
         .env("STOPGAP_KEEP", keep)
         .env("STOPGAP_WINDOW", window)
         .env("STOPGAP_INJECT", inject)
-        .env("STOPGAP_FILES", files)
         .env("RUST_BACKTRACE", "0")
         .env(CHILD, seed.to_string())
         .env(REFERENCES, if plan.references { "1" } else { "0" })
@@ -223,7 +220,7 @@ fn run(library: &Path, seed: u64, plan: Plan) -> Result<Made, String> {
             cpu: cpu_of_children() - before,
         }),
         _ => Err(format!(
-            "{} (keep {keep}, window {window}, inject {inject}, files {files})\n{text}\n{}",
+            "{} (keep {keep}, window {window}, inject {inject})\n{text}\n{}",
             output.status,
             String::from_utf8_lossy(&output.stderr)
         )),
@@ -244,8 +241,6 @@ fn cpu_of_children() -> f64 {
 /// What the signal handler found wrong, as a line of this file.
 static WRONG: AtomicUsize = AtomicUsize::new(0);
 static SIGNALS: AtomicUsize = AtomicUsize::new(0);
-/// What the signal handler maps.
-static FILE: AtomicI32 = AtomicI32::new(-1);
 /// Whether there are several threads that map.
 static SEVERAL: AtomicBool = AtomicBool::new(false);
 static FAILED: AtomicBool = AtomicBool::new(false);
@@ -302,24 +297,6 @@ extern "C" fn on_signal(_: libc::c_int) {
             }
         }
     }
-    match side.mmap(
-        0,
-        4096,
-        1,
-        libc::MAP_SHARED,
-        FILE.load(Ordering::Relaxed),
-        0,
-    ) {
-        Err(_) => wrong(line!()),
-        Ok(at) => {
-            // SAFETY: mapped just now.
-            if unsafe { (at as *const u8).read_volatile() } != 0xf1
-                || side.munmap(at, 4096).is_err()
-            {
-                wrong(line!());
-            }
-        }
-    }
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
 }
@@ -328,8 +305,6 @@ fn child(seed: u64) -> ExitCode {
     // Before there are threads and signals, which map, too; and no fork may come while a thread is at it.
     actor::room();
     held::prepare();
-    let file = actor::memfd(c"signal", 0, &[0xf1; 4096]);
-    FILE.store(file, Ordering::Relaxed);
     let mut random = Random::new(seed);
     let threads = [1, 1, 3][random.below(3)];
     SEVERAL.store(threads > 1, Ordering::Relaxed);

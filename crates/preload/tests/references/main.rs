@@ -282,12 +282,7 @@ fn run(way: &Way, mode: Mode, library: &Path) -> Result<Seen, String> {
     let mut command = Command::new(std::env::current_exe().expect("/proc is mounted"));
     command.env(PROGRAM, way.name);
     command.env("RUST_BACKTRACE", "0");
-    for name in [
-        "LD_PRELOAD",
-        "STOPGAP_WINDOW",
-        "STOPGAP_FILES",
-        "STOPGAP_ADVICE",
-    ] {
+    for name in ["LD_PRELOAD", "STOPGAP_WINDOW", "STOPGAP_ADVICE"] {
         command.env_remove(name);
     }
     if mode != Mode::Plain {

@@ -49,7 +49,6 @@ fn words_are_read_back() {
     for word in [
         "arena",
         "arena-keep",
-        "arena-files",
         "batch-client",
         "chunks=fold",
         "chunks=list-noreclaim",
@@ -60,8 +59,8 @@ fn words_are_read_back() {
         "",
         "Arena",
         "arena=1",
-        "arena-files=1",
-        "arena-file",
+        "arena-keep=1",
+        "arena-files",
         "files",
         "chunks",
         "chunks=",
