@@ -5,60 +5,20 @@ use std::os::fd::{AsFd, IntoRawFd};
 use std::ptr::NonNull;
 use std::time::Duration;
 
-use ::stopgap_arena::{Arena, Backing, Config, Error, GiveBack, Protection, Sharing, Statistics};
+use ::stopgap_arena::{Arena, Backing, Config, Error, GiveBack, Protection, Sharing};
 
-use crate::descriptor::borrow;
-use crate::guard::enter;
-use crate::handle::{Kind, Table};
-use crate::opaque::stopgap_arena;
-use crate::sized::{self, Struct};
-use crate::{Failure, Result};
+use crate::failure::{Failure, Result, enter};
+use crate::given::{self, borrow, put, structs};
+use crate::tables::{ARENAS, open, stopgap_arena};
 
-/// `struct stopgap_arena_options`.
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-#[allow(non_camel_case_types)]
-pub struct stopgap_arena_options {
-    pub(crate) size: usize,
-    pub(crate) window: usize,
-    pub(crate) backing: u64,
-    pub(crate) give_back: u64,
-    pub(crate) after_ns: u64,
-    pub(crate) keep: usize,
-    pub(crate) guard: u64,
+structs! {
+    stopgap_arena_options, 56:
+        window: usize, backing: u64, give_back: u64, after_ns: u64, keep: usize, guard: u64,;
+
+    stopgap_arena_statistics, 96:
+        window: u64, accessible: u64, buffers: u64, buffer_bytes: u64, maps: u64, kept: u64,
+        cached: u64, keep: u64, given: u64, given_back: u64, strays: u64,;
 }
-
-// SAFETY: integers of 8 bytes each, the size first.
-unsafe impl Struct for stopgap_arena_options {
-    const FIRST: usize = 56;
-}
-
-/// `struct stopgap_arena_statistics`.
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-#[allow(non_camel_case_types)]
-pub struct stopgap_arena_statistics {
-    pub(crate) size: usize,
-    pub(crate) window: u64,
-    pub(crate) accessible: u64,
-    pub(crate) buffers: u64,
-    pub(crate) buffer_bytes: u64,
-    pub(crate) maps: u64,
-    pub(crate) kept: u64,
-    pub(crate) cached: u64,
-    pub(crate) keep: u64,
-    pub(crate) given: u64,
-    pub(crate) given_back: u64,
-    pub(crate) strays: u64,
-}
-
-// SAFETY: integers of 8 bytes each, the size first.
-unsafe impl Struct for stopgap_arena_statistics {
-    const FIRST: usize = 96;
-}
-
-/// Several threads allocate at once: a counter of users for each of some.
-pub(crate) static TABLE: Table<Arena, 8> = Table::new(Kind::Arena);
 
 fn usual(theirs: &stopgap_arena_options) -> Result<Config> {
     let mut ours = Config::default();
@@ -69,9 +29,7 @@ fn usual(theirs: &stopgap_arena_options) -> Result<Config> {
         0 => Backing::Anonymous,
         1 => Backing::Memfd,
         _ => {
-            return Err(Failure::Argument {
-                what: "no such backing",
-            });
+            return Err(Failure::Argument("no such backing"));
         }
     };
     match (theirs.give_back, theirs.after_ns) {
@@ -80,9 +38,9 @@ fn usual(theirs: &stopgap_arena_options) -> Result<Config> {
         (1, 0) => ours.give_back = GiveBack::AtOnce,
         (2, 0) => ours.give_back = GiveBack::UnderPressure,
         _ => {
-            return Err(Failure::Argument {
-                what: "no such way to give memory back, or a time for one that has none",
-            });
+            return Err(Failure::Argument(
+                "no such way to give memory back, or a time for one that has none",
+            ));
         }
     }
     if theirs.keep != 0 {
@@ -92,9 +50,7 @@ fn usual(theirs: &stopgap_arena_options) -> Result<Config> {
         0 => false,
         1 => true,
         _ => {
-            return Err(Failure::Argument {
-                what: "guard is 0 or 1",
-            });
+            return Err(Failure::Argument("guard is 0 or 1"));
         }
     };
     Ok(ours)
@@ -110,11 +66,11 @@ pub unsafe extern "C" fn stopgap_arena_new(
 ) -> *mut stopgap_arena {
     enter(|| {
         // SAFETY: the caller's promise.
-        let config = match unsafe { sized::read(options) }? {
+        let config = match unsafe { given::read(options) }? {
             Some(theirs) => usual(&theirs)?,
             None => Config::default(),
         };
-        TABLE.insert(Arena::new(&config)?)
+        open(&ARENAS, Arena::new(&config)?)
     })
 }
 
@@ -131,7 +87,7 @@ pub extern "C" fn stopgap_arena_alloc(
     align: usize,
 ) -> *mut c_void {
     enter(|| {
-        Ok(TABLE
+        Ok(ARENAS
             .get(arena)?
             .alloc(length, alignment(align))?
             .as_ptr()
@@ -147,7 +103,7 @@ pub extern "C" fn stopgap_arena_alloc_uninit(
     align: usize,
 ) -> *mut c_void {
     enter(|| {
-        Ok(TABLE
+        Ok(ARENAS
             .get(arena)?
             .alloc_uninit(length, alignment(align))?
             .as_ptr()
@@ -166,7 +122,7 @@ pub unsafe extern "C" fn stopgap_arena_free(
     length: usize,
 ) -> c_int {
     enter(|| {
-        let used = TABLE.get(arena)?;
+        let used = ARENAS.get(arena)?;
         let address = given(address)?;
         // SAFETY: the caller's promise. What was not given out is refused.
         unsafe { used.free(address, length) }?;
@@ -190,12 +146,12 @@ pub extern "C" fn stopgap_arena_map_fd(
     flags: c_int,
 ) -> *mut c_void {
     enter(|| {
-        let used = TABLE.get(arena)?;
+        let used = ARENAS.get(arena)?;
         let may = |bit| prot & bit != 0;
         if prot & !(libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC) != 0 {
-            return Err(Failure::Argument {
-                what: "another protection than PROT_READ, PROT_WRITE, PROT_EXEC",
-            });
+            return Err(Failure::Argument(
+                "another protection than PROT_READ, PROT_WRITE, PROT_EXEC",
+            ));
         }
         let protection = Protection {
             read: may(libc::PROT_READ),
@@ -206,9 +162,9 @@ pub extern "C" fn stopgap_arena_map_fd(
             libc::MAP_SHARED => Sharing::Shared,
             libc::MAP_PRIVATE => Sharing::Private,
             _ => {
-                return Err(Failure::Argument {
-                    what: "other flags than MAP_SHARED or MAP_PRIVATE",
-                });
+                return Err(Failure::Argument(
+                    "other flags than MAP_SHARED or MAP_PRIVATE",
+                ));
             }
         };
         let mapped = used.map_fd(borrow(fd)?, offset, length, protection, sharing)?;
@@ -227,7 +183,7 @@ pub unsafe extern "C" fn stopgap_arena_export(
     offset: *mut u64,
 ) -> c_int {
     enter(|| {
-        let used = TABLE.get(arena)?;
+        let used = ARENAS.get(arena)?;
         let (file, at) = used.export(given(address)?)?;
         // The caller's own: whoever closed the arena's would have it cut holes into a stranger's file.
         let twin =
@@ -235,10 +191,8 @@ pub unsafe extern "C" fn stopgap_arena_export(
                 call: "fcntl",
                 errno,
             })?;
-        if !offset.is_null() {
-            // SAFETY: the caller's promise.
-            unsafe { offset.write(at) };
-        }
+        // SAFETY: the caller's promise.
+        unsafe { put(offset, at) };
         Ok(twin.into_raw_fd())
     })
 }
@@ -250,11 +204,9 @@ pub extern "C" fn stopgap_arena_contains(
     address: *const c_void,
 ) -> c_int {
     enter(|| {
-        let used = TABLE.get(arena)?;
+        let used = ARENAS.get(arena)?;
         let address = NonNull::new(address.cast_mut().cast());
-        Ok(c_int::from(
-            address.is_some_and(|address| used.contains(address)),
-        ))
+        Ok(address.is_some_and(|address| used.contains(address)))
     })
 }
 
@@ -269,15 +221,11 @@ pub unsafe extern "C" fn stopgap_arena_window(
     length: *mut usize,
 ) -> c_int {
     enter(|| {
-        let (at, bytes) = TABLE.get(arena)?.window();
+        let (at, bytes) = ARENAS.get(arena)?.window();
         // SAFETY: the caller's promise.
         unsafe {
-            if !start.is_null() {
-                start.write(std::ptr::with_exposed_provenance_mut(at));
-            }
-            if !length.is_null() {
-                length.write(bytes);
-            }
+            put(start, std::ptr::with_exposed_provenance_mut(at));
+            put(length, bytes);
         }
         Ok(0)
     })
@@ -293,11 +241,9 @@ pub unsafe extern "C" fn stopgap_arena_trim(
     given_back: *mut u64,
 ) -> c_int {
     enter(|| {
-        let bytes = TABLE.get(arena)?.trim()?;
-        if !given_back.is_null() {
-            // SAFETY: the caller's promise.
-            unsafe { given_back.write(bytes) };
-        }
+        let bytes = ARENAS.get(arena)?.trim()?;
+        // SAFETY: the caller's promise.
+        unsafe { put(given_back, bytes) };
         Ok(0)
     })
 }
@@ -305,7 +251,7 @@ pub unsafe extern "C" fn stopgap_arena_trim(
 /// Gives free memory back if memory is short.
 #[unsafe(no_mangle)]
 pub extern "C" fn stopgap_arena_pressure(arena: *mut stopgap_arena) -> c_int {
-    enter(|| Ok(c_int::from(TABLE.get(arena)?.pressure()?)))
+    enter(|| Ok(ARENAS.get(arena)?.pressure()?))
 }
 
 /// What an arena holds and has done.
@@ -318,35 +264,23 @@ pub unsafe extern "C" fn stopgap_arena_stat(
     statistics: *mut stopgap_arena_statistics,
 ) -> c_int {
     enter(|| {
-        let Statistics {
-            window,
-            accessible,
-            buffers,
-            buffer_bytes,
-            maps,
-            kept,
-            cached,
-            keep,
-            given,
-            given_back,
-            strays,
-        } = TABLE.get(arena)?.statistics();
+        let got = ARENAS.get(arena)?.statistics();
         let value = stopgap_arena_statistics {
             size: 0,
-            window,
-            accessible,
-            buffers,
-            buffer_bytes,
-            maps,
-            kept,
-            cached,
-            keep,
-            given,
-            given_back,
-            strays,
+            window: got.window,
+            accessible: got.accessible,
+            buffers: got.buffers,
+            buffer_bytes: got.buffer_bytes,
+            maps: got.maps,
+            kept: got.kept,
+            cached: got.cached,
+            keep: got.keep,
+            given: got.given,
+            given_back: got.given_back,
+            strays: got.strays,
         };
         // SAFETY: the caller's promise.
-        unsafe { sized::write(statistics, &value, "the statistics") }?;
+        unsafe { given::write(statistics, &value, "the statistics") }?;
         Ok(0)
     })
 }
@@ -357,8 +291,5 @@ pub unsafe extern "C" fn stopgap_arena_stat(
 /// Nothing in it is used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stopgap_arena_close(arena: *mut stopgap_arena) -> c_int {
-    enter(|| {
-        drop(TABLE.close(arena)?);
-        Ok(0)
-    })
+    enter(|| ARENAS.close(arena).map(drop))
 }

@@ -5,28 +5,20 @@ use std::time::Duration;
 
 use stopgap_arena::chunked::{Buffer, Kind as Pages, PageSizes, Request, Why};
 
-use crate::guard::enter;
-use crate::handle::{Kind, Table};
-use crate::opaque::stopgap_buffer;
-use crate::sized::{self, Struct};
-use crate::text::Text;
-use crate::{Failure, Result};
+use crate::failure::{Failure, Result, enter, write_text};
+use crate::given::{self, put, structs};
+use crate::tables::{BUFFERS, open, stopgap_buffer};
 
-/// `struct stopgap_buffer_options`.
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-#[allow(non_camel_case_types)]
-pub struct stopgap_buffer_options {
-    pub(crate) size: usize,
-    pub(crate) policy: *const c_char,
-    pub(crate) device_sizes: u64,
-    pub(crate) deadline_ns: u64,
-    pub(crate) flags: u64,
-}
+structs! {
+    stopgap_buffer_options, 40:
+        policy: *const c_char, device_sizes: u64, deadline_ns: u64, flags: u64,;
 
-// SAFETY: 8 bytes each, the size first; any bits are a pointer.
-unsafe impl Struct for stopgap_buffer_options {
-    const FIRST: usize = 40;
+    stopgap_buffer_statistics, 48:
+        bytes: u64, large_bytes: u64, pages: u64, chunks: u64, took_ns: u64,;
+
+    stopgap_buffer_pages, 72:
+        page: u64, kind: u64, bytes: u64, unverified: u64, tries: u64, failed: u64, refused: u64,
+        why: u64,;
 }
 
 const SINGLE_PAGES: u64 = 1;
@@ -34,47 +26,6 @@ const NO_HUGETLB: u64 = 2;
 
 /// A reason that the header has no word for yet.
 const OTHER: u64 = 255;
-
-/// `struct stopgap_buffer_statistics`.
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-#[allow(non_camel_case_types)]
-pub struct stopgap_buffer_statistics {
-    pub(crate) size: usize,
-    pub(crate) bytes: u64,
-    pub(crate) large_bytes: u64,
-    pub(crate) pages: u64,
-    pub(crate) chunks: u64,
-    pub(crate) took_ns: u64,
-}
-
-// SAFETY: integers of 8 bytes each, the size first.
-unsafe impl Struct for stopgap_buffer_statistics {
-    const FIRST: usize = 48;
-}
-
-/// `struct stopgap_buffer_pages`.
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-#[allow(non_camel_case_types)]
-pub struct stopgap_buffer_pages {
-    pub(crate) size: usize,
-    pub(crate) page: u64,
-    pub(crate) kind: u64,
-    pub(crate) bytes: u64,
-    pub(crate) unverified: u64,
-    pub(crate) tries: u64,
-    pub(crate) failed: u64,
-    pub(crate) refused: u64,
-    pub(crate) why: u64,
-}
-
-// SAFETY: integers of 8 bytes each, the size first.
-unsafe impl Struct for stopgap_buffer_pages {
-    const FIRST: usize = 72;
-}
-
-pub(crate) static TABLE: Table<Buffer, 1> = Table::new(Kind::Buffer);
 
 /// # Safety
 /// The policy is NULL or a string that ends with a NUL.
@@ -87,9 +38,9 @@ unsafe fn usual(length: usize, theirs: &stopgap_buffer_options) -> Result<Reques
             .to_str()
             .ok()
             .and_then(|word| word.parse().ok())
-            .ok_or(Failure::Argument {
-                what: "no such policy; stopgap_chunked(3) names those there are",
-            })?;
+            .ok_or(Failure::Argument(
+                "no such policy; stopgap_chunked(3) names those there are",
+            ))?;
     }
     if theirs.device_sizes != 0 {
         let sizes: Vec<u64> = (0..u64::BITS)
@@ -97,18 +48,14 @@ unsafe fn usual(length: usize, theirs: &stopgap_buffer_options) -> Result<Reques
             .filter(|size| theirs.device_sizes & size != 0)
             .collect();
         // Powers of two, at least one: never refused.
-        let sizes = PageSizes::new(&sizes).map_err(|_| Failure::Argument {
-            what: "no page sizes",
-        })?;
+        let sizes = PageSizes::new(&sizes).map_err(|_| Failure::Argument("no page sizes"))?;
         ours.device = Some(sizes);
     }
     if theirs.deadline_ns != 0 {
         ours.deadline = Some(Duration::from_nanos(theirs.deadline_ns));
     }
     if theirs.flags & !(SINGLE_PAGES | NO_HUGETLB) != 0 {
-        return Err(Failure::Argument {
-            what: "no such flag",
-        });
+        return Err(Failure::Argument("no such flag"));
     }
     ours.single_pages = theirs.flags & SINGLE_PAGES != 0;
     ours.hugetlb = theirs.flags & NO_HUGETLB == 0;
@@ -127,19 +74,19 @@ pub unsafe extern "C" fn stopgap_buffer_new(
 ) -> *mut stopgap_buffer {
     enter(|| {
         // SAFETY: the caller's promise.
-        let request = match unsafe { sized::read(options) }? {
+        let request = match unsafe { given::read(options) }? {
             // SAFETY: the caller's promise.
             Some(theirs) => unsafe { usual(length, &theirs) }?,
             None => Request::new(length),
         };
-        TABLE.insert(Buffer::new(&request)?)
+        open(&BUFFERS, Buffer::new(&request)?)
     })
 }
 
 /// Where it begins.
 #[unsafe(no_mangle)]
 pub extern "C" fn stopgap_buffer_address(buffer: *mut stopgap_buffer) -> *mut c_void {
-    enter(|| Ok(TABLE.get(buffer)?.as_ptr().cast()))
+    enter(|| Ok(BUFFERS.get(buffer)?.as_ptr().cast()))
 }
 
 /// What it got, in sum.
@@ -152,7 +99,7 @@ pub unsafe extern "C" fn stopgap_buffer_stat(
     statistics: *mut stopgap_buffer_statistics,
 ) -> c_int {
     enter(|| {
-        let used = TABLE.get(buffer)?;
+        let used = BUFFERS.get(buffer)?;
         let got = used.got();
         let value = stopgap_buffer_statistics {
             size: 0,
@@ -163,7 +110,7 @@ pub unsafe extern "C" fn stopgap_buffer_stat(
             took_ns: u64::try_from(got.took.as_nanos()).unwrap_or(u64::MAX),
         };
         // SAFETY: the caller's promise.
-        unsafe { sized::write(statistics, &value, "the statistics") }?;
+        unsafe { given::write(statistics, &value, "the statistics") }?;
         Ok(0)
     })
 }
@@ -179,7 +126,7 @@ pub unsafe extern "C" fn stopgap_buffer_got(
     pages: *mut stopgap_buffer_pages,
 ) -> c_int {
     enter(|| {
-        let used = TABLE.get(buffer)?;
+        let used = BUFFERS.get(buffer)?;
         let Some(size) = used.got().sizes.get(index) else {
             return Ok(0);
         };
@@ -199,7 +146,7 @@ pub unsafe extern "C" fn stopgap_buffer_got(
             why: size.why.map_or(0, reason),
         };
         // SAFETY: the caller's promise.
-        unsafe { sized::write(pages, &value, "what it got") }?;
+        unsafe { given::write(pages, &value, "what it got") }?;
         Ok(1)
     })
 }
@@ -248,18 +195,14 @@ pub unsafe extern "C" fn stopgap_buffer_chunks(
     count: *mut u64,
 ) -> c_int {
     enter(|| {
-        let used = TABLE.get(buffer)?;
+        let used = BUFFERS.get(buffer)?;
         let Some(&(each, many)) = used.got().chunks.get(index) else {
             return Ok(0);
         };
         // SAFETY: the caller's promise.
         unsafe {
-            if !bytes.is_null() {
-                bytes.write(each as u64);
-            }
-            if !count.is_null() {
-                count.write(many);
-            }
+            put(bytes, each as u64);
+            put(count, many);
         }
         Ok(1)
     })
@@ -276,9 +219,9 @@ pub unsafe extern "C" fn stopgap_buffer_text(
     size: usize,
 ) -> c_int {
     enter(|| {
-        let used = TABLE.get(buffer)?;
+        let used = BUFFERS.get(buffer)?;
         // SAFETY: the caller's promise.
-        unsafe { Text::write(text, size, format_args!("{}", used.got())) }
+        unsafe { write_text(text, size, format_args!("{}", used.got())) }
     })
 }
 
@@ -288,8 +231,5 @@ pub unsafe extern "C" fn stopgap_buffer_text(
 /// Nothing uses its memory any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stopgap_buffer_close(buffer: *mut stopgap_buffer) -> c_int {
-    enter(|| {
-        drop(TABLE.close(buffer)?);
-        Ok(0)
-    })
+    enter(|| BUFFERS.close(buffer).map(drop))
 }

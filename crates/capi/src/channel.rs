@@ -1,66 +1,27 @@
 //! The channel: both ends behind one kind of handle.
 
-use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::time::Duration;
 
 use stopgap_arena::Error;
-use stopgap_arena::channel::{Client, Listener, Options, Server, Statistics};
+use stopgap_arena::channel::{Client, Options, Server};
 
-use crate::descriptor::{borrow, close, twin};
-use crate::guard::enter;
-use crate::handle::{Kind, Table};
-use crate::opaque::{stopgap_channel, stopgap_listener};
-use crate::sized::{self, Struct};
-use crate::solo::Solo;
-use crate::{Failure, Result, bytes};
+use crate::failure::{Failure, Result, enter};
+use crate::given::{self, borrow, close, duplicate, put, structs};
+use crate::handle::OneCall;
+use crate::tables::{CHANNELS, End, LISTENERS, open, stopgap_channel, stopgap_listener};
+
+structs! {
+    stopgap_channel_options, 40:
+        ring: usize, spin_ns: u64, idle_ns: u64, connect_ns: u64,;
+
+    stopgap_channel_statistics, 56:
+        sent: u64, received: u64, wakes: u64, wakes_by_socket: u64, spun: u64, sleeps: u64,;
+}
 
 /// Descriptors that may go with a message.
 const MOST_FDS: usize = 16;
-
-/// `struct stopgap_channel_options`.
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-#[allow(non_camel_case_types)]
-pub struct stopgap_channel_options {
-    pub(crate) size: usize,
-    pub(crate) ring: usize,
-    pub(crate) spin_ns: u64,
-    pub(crate) idle_ns: u64,
-    pub(crate) connect_ns: u64,
-}
-
-// SAFETY: integers of 8 bytes each, the size first.
-unsafe impl Struct for stopgap_channel_options {
-    const FIRST: usize = 40;
-}
-
-/// `struct stopgap_channel_statistics`.
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-#[allow(non_camel_case_types)]
-pub struct stopgap_channel_statistics {
-    pub(crate) size: usize,
-    pub(crate) sent: u64,
-    pub(crate) received: u64,
-    pub(crate) wakes: u64,
-    pub(crate) wakes_by_socket: u64,
-    pub(crate) spun: u64,
-    pub(crate) sleeps: u64,
-}
-
-// SAFETY: integers of 8 bytes each, the size first.
-unsafe impl Struct for stopgap_channel_statistics {
-    const FIRST: usize = 56;
-}
-
-/// The same calls at either end.
-pub(crate) enum End {
-    Client(Client),
-    Server(Server),
-}
 
 /// Calls a method of whichever end it is.
 macro_rules! either {
@@ -72,15 +33,12 @@ macro_rules! either {
     };
 }
 
-pub(crate) static TABLE: Table<Solo<End>, 1> = Table::new(Kind::Channel);
-pub(crate) static LISTENERS: Table<Listener, 1> = Table::new(Kind::Listener);
-
 /// # Safety
 /// `options` is NULL or a `struct stopgap_channel_options` with its size filled in.
 unsafe fn usual(options: *const stopgap_channel_options) -> Result<Options> {
     let mut ours = Options::default();
     // SAFETY: the caller's promise.
-    let Some(theirs) = (unsafe { sized::read(options) })? else {
+    let Some(theirs) = (unsafe { given::read(options) })? else {
         return Ok(ours);
     };
     let time = |usual: &mut Duration, given: u64| match given {
@@ -97,24 +55,13 @@ unsafe fn usual(options: *const stopgap_channel_options) -> Result<Options> {
     Ok(ours)
 }
 
-/// # Safety
-/// `path` is NULL or a string that ends with a NUL.
-unsafe fn at<'a>(path: *const c_char) -> Result<&'a Path> {
-    if path.is_null() {
-        return Err(Failure::Null { what: "the path" });
-    }
-    // SAFETY: the caller's promise.
-    let path = unsafe { CStr::from_ptr(path) };
-    Ok(Path::new(OsStr::from_bytes(path.to_bytes())))
-}
-
 /// A time to wait; negative: for ever.
 fn timeout(ns: i64) -> Option<Duration> {
     u64::try_from(ns).ok().map(Duration::from_nanos)
 }
 
-fn open(end: End) -> Result<*mut stopgap_channel> {
-    TABLE.insert(Solo::new(end))
+fn open_end(end: End) -> Result<*mut stopgap_channel> {
+    open(&CHANNELS, OneCall::new(end))
 }
 
 /// Listens at a path.
@@ -125,8 +72,8 @@ fn open(end: End) -> Result<*mut stopgap_channel> {
 pub unsafe extern "C" fn stopgap_channel_listen(path: *const c_char) -> *mut stopgap_listener {
     enter(|| {
         // SAFETY: the caller's promise.
-        let path = unsafe { at(path) }?;
-        LISTENERS.insert(Server::bind(path)?)
+        let path = unsafe { given::path(path) }?;
+        open(&LISTENERS, Server::bind(path)?)
     })
 }
 
@@ -139,10 +86,7 @@ pub extern "C" fn stopgap_listener_fd(listener: *mut stopgap_listener) -> c_int 
 /// Stops listening.
 #[unsafe(no_mangle)]
 pub extern "C" fn stopgap_listener_close(listener: *mut stopgap_listener) -> c_int {
-    enter(|| {
-        drop(LISTENERS.close(listener)?);
-        Ok(0)
-    })
+    enter(|| LISTENERS.close(listener).map(drop))
 }
 
 /// The next client's channel.
@@ -158,7 +102,7 @@ pub unsafe extern "C" fn stopgap_channel_accept(
         let used = LISTENERS.get(listener)?;
         // SAFETY: the caller's promise.
         let options = unsafe { usual(options) }?;
-        open(End::Server(used.accept(&options)?))
+        open_end(End::Server(used.accept(&options)?))
     })
 }
 
@@ -174,8 +118,8 @@ pub unsafe extern "C" fn stopgap_channel_connect(
 ) -> *mut stopgap_channel {
     enter(|| {
         // SAFETY: the caller's promise.
-        let (path, options) = unsafe { (at(path)?, usual(options)?) };
-        open(End::Client(Client::connect(path, &options)?))
+        let (path, options) = unsafe { (given::path(path)?, usual(options)?) };
+        open_end(End::Client(Client::connect(path, &options)?))
     })
 }
 
@@ -194,17 +138,15 @@ pub unsafe extern "C" fn stopgap_channel_over(
         // SAFETY: the caller's promise.
         let options = unsafe { usual(options) }?;
         // Until all went well the socket is the caller's.
-        let ours = twin(socket)?;
+        let ours = duplicate(socket)?;
         let end = match server {
             0 => End::Client(Client::over(ours, &options)?),
             1 => End::Server(Server::over(ours, &options)?),
             _ => {
-                return Err(Failure::Argument {
-                    what: "server is 1, or 0 at the client's side",
-                });
+                return Err(Failure::Argument("server is 1, or 0 at the client's side"));
             }
         };
-        let handle = open(end)?;
+        let handle = open_end(end)?;
         // SAFETY: the caller's promise: it is the channel's now, which has a twin of it.
         unsafe { close(socket) };
         Ok(handle)
@@ -223,10 +165,10 @@ pub unsafe extern "C" fn stopgap_channel_send(
     timeout_ns: i64,
 ) -> c_int {
     enter(|| {
-        let used = TABLE.get(channel)?;
+        let used = CHANNELS.get(channel)?;
         // SAFETY: the caller's promise.
-        let message = unsafe { bytes::read(message, length, "the message") }?;
-        let mut end = used.take()?;
+        let message = unsafe { given::bytes(message, length, "the message") }?;
+        let mut end = used.begin()?;
         either!(&mut *end, end => end.send(message, timeout(timeout_ns))).map_err(of_message)?;
         Ok(0)
     })
@@ -246,16 +188,16 @@ pub unsafe extern "C" fn stopgap_channel_send_fds(
     timeout_ns: i64,
 ) -> c_int {
     enter(|| {
-        let used = TABLE.get(channel)?;
+        let used = CHANNELS.get(channel)?;
         if fds.is_null() && count > 0 {
             return Err(Failure::Null {
                 what: "the descriptors",
             });
         }
         if count > MOST_FDS {
-            return Err(Failure::Argument {
-                what: "more descriptors than may go with a message",
-            });
+            return Err(Failure::Argument(
+                "more descriptors than may go with a message",
+            ));
         }
         let mut borrowed: Vec<BorrowedFd<'_>> = Vec::with_capacity(count);
         for i in 0..count {
@@ -263,8 +205,8 @@ pub unsafe extern "C" fn stopgap_channel_send_fds(
             borrowed.push(borrow(unsafe { fds.add(i).read() })?);
         }
         // SAFETY: the caller's promise.
-        let message = unsafe { bytes::read(message, length, "the message") }?;
-        let mut end = used.take()?;
+        let message = unsafe { given::bytes(message, length, "the message") }?;
+        let mut end = used.begin()?;
         either!(&mut *end, end => end.send_fds(message, &borrowed, timeout(timeout_ns)))
             .map_err(of_message)?;
         Ok(0)
@@ -275,8 +217,8 @@ pub unsafe extern "C" fn stopgap_channel_send_fds(
 #[unsafe(no_mangle)]
 pub extern "C" fn stopgap_channel_flush(channel: *mut stopgap_channel) -> c_int {
     enter(|| {
-        let used = TABLE.get(channel)?;
-        let mut end = used.take()?;
+        let used = CHANNELS.get(channel)?;
+        let mut end = used.begin()?;
         either!(&mut *end, end => end.flush())?;
         Ok(0)
     })
@@ -294,10 +236,10 @@ pub unsafe extern "C" fn stopgap_channel_recv(
     timeout_ns: i64,
 ) -> isize {
     enter(|| {
-        let used = TABLE.get(channel)?;
+        let used = CHANNELS.get(channel)?;
         // SAFETY: the caller's promise.
-        let buffer = unsafe { bytes::write(buffer, size, "the buffer") }?;
-        let mut end = used.take()?;
+        let buffer = unsafe { given::room(buffer, size, "the buffer") }?;
+        let mut end = used.begin()?;
         receive(&mut end, buffer, timeout(timeout_ns))
     })
 }
@@ -316,11 +258,11 @@ pub unsafe extern "C" fn stopgap_channel_call(
     timeout_ns: i64,
 ) -> isize {
     enter(|| {
-        let used = TABLE.get(channel)?;
-        let mut end = used.take()?;
+        let used = CHANNELS.get(channel)?;
+        let mut end = used.begin()?;
         {
             // SAFETY: the caller's promise.
-            let request = unsafe { bytes::read(request, length, "the request") }?;
+            let request = unsafe { given::bytes(request, length, "the request") }?;
             if size > 0 && reply.is_null() {
                 return Err(Failure::Null { what: "the reply" });
             }
@@ -328,7 +270,7 @@ pub unsafe extern "C" fn stopgap_channel_call(
                 .map_err(of_message)?;
         }
         // SAFETY: the caller's promise. The slice of the request is no longer used, so they may be the same bytes.
-        let reply = unsafe { bytes::write(reply, size, "the reply") }?;
+        let reply = unsafe { given::room(reply, size, "the reply") }?;
         receive(&mut end, reply, timeout(timeout_ns))
     })
 }
@@ -360,15 +302,13 @@ pub unsafe extern "C" fn stopgap_channel_next(
     length: *mut usize,
 ) -> c_int {
     enter(|| {
-        let used = TABLE.get(channel)?;
-        let mut end = used.take()?;
+        let used = CHANNELS.get(channel)?;
+        let mut end = used.begin()?;
         let Some(bytes) = either!(&mut *end, end => end.next_length())? else {
             return Ok(0);
         };
-        if !length.is_null() {
-            // SAFETY: the caller's promise.
-            unsafe { length.write(bytes) };
-        }
+        // SAFETY: the caller's promise.
+        unsafe { put(length, bytes) };
         Ok(1)
     })
 }
@@ -384,13 +324,13 @@ pub unsafe extern "C" fn stopgap_channel_take_fds(
     size: usize,
 ) -> c_int {
     enter(|| {
-        let used = TABLE.get(channel)?;
+        let used = CHANNELS.get(channel)?;
         if fds.is_null() && size > 0 {
             return Err(Failure::Null {
                 what: "the descriptors",
             });
         }
-        let mut end = used.take()?;
+        let mut end = used.begin()?;
         let taken: Vec<OwnedFd> = either!(&mut *end, end => end.take_fds());
         let count = taken.len().min(size);
         for (i, fd) in taken.into_iter().take(count).enumerate() {
@@ -406,9 +346,9 @@ pub unsafe extern "C" fn stopgap_channel_take_fds(
 #[unsafe(no_mangle)]
 pub extern "C" fn stopgap_channel_arm(channel: *mut stopgap_channel) -> c_int {
     enter(|| {
-        let used = TABLE.get(channel)?;
-        let mut end = used.take()?;
-        Ok(c_int::from(either!(&mut *end, end => end.arm())?))
+        let used = CHANNELS.get(channel)?;
+        let mut end = used.begin()?;
+        Ok(either!(&mut *end, end => end.arm())?)
     })
 }
 
@@ -416,8 +356,8 @@ pub extern "C" fn stopgap_channel_arm(channel: *mut stopgap_channel) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn stopgap_channel_fd(channel: *mut stopgap_channel) -> c_int {
     enter(|| {
-        let used = TABLE.get(channel)?;
-        let end = used.take()?;
+        let used = CHANNELS.get(channel)?;
+        let end = used.begin()?;
         Ok(either!(&*end, end => end.fd().as_raw_fd()))
     })
 }
@@ -426,8 +366,8 @@ pub extern "C" fn stopgap_channel_fd(channel: *mut stopgap_channel) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn stopgap_channel_check_peer(channel: *mut stopgap_channel) -> c_int {
     enter(|| {
-        let used = TABLE.get(channel)?;
-        let mut end = used.take()?;
+        let used = CHANNELS.get(channel)?;
+        let mut end = used.begin()?;
         either!(&mut *end, end => end.check_peer())?;
         Ok(0)
     })
@@ -437,8 +377,8 @@ pub extern "C" fn stopgap_channel_check_peer(channel: *mut stopgap_channel) -> c
 #[unsafe(no_mangle)]
 pub extern "C" fn stopgap_channel_longest(channel: *mut stopgap_channel) -> isize {
     enter(|| {
-        let used = TABLE.get(channel)?;
-        let end = used.take()?;
+        let used = CHANNELS.get(channel)?;
+        let end = used.begin()?;
         // A ring has at most 1 GiB.
         Ok(either!(&*end, end => end.longest()) as isize)
     })
@@ -454,27 +394,20 @@ pub unsafe extern "C" fn stopgap_channel_stat(
     statistics: *mut stopgap_channel_statistics,
 ) -> c_int {
     enter(|| {
-        let used = TABLE.get(channel)?;
-        let end = used.take()?;
-        let Statistics {
-            sent,
-            received,
-            wakes,
-            wakes_by_socket,
-            spun,
-            sleeps,
-        } = either!(&*end, end => end.statistics());
+        let used = CHANNELS.get(channel)?;
+        let end = used.begin()?;
+        let got = either!(&*end, end => end.statistics());
         let value = stopgap_channel_statistics {
             size: 0,
-            sent,
-            received,
-            wakes,
-            wakes_by_socket,
-            spun,
-            sleeps,
+            sent: got.sent,
+            received: got.received,
+            wakes: got.wakes,
+            wakes_by_socket: got.wakes_by_socket,
+            spun: got.spun,
+            sleeps: got.sleeps,
         };
         // SAFETY: the caller's promise.
-        unsafe { sized::write(statistics, &value, "the statistics") }?;
+        unsafe { given::write(statistics, &value, "the statistics") }?;
         Ok(0)
     })
 }
@@ -482,8 +415,5 @@ pub unsafe extern "C" fn stopgap_channel_stat(
 /// Hangs up.
 #[unsafe(no_mangle)]
 pub extern "C" fn stopgap_channel_close(channel: *mut stopgap_channel) -> c_int {
-    enter(|| {
-        drop(TABLE.close(channel)?);
-        Ok(0)
-    })
+    enter(|| CHANNELS.close(channel).map(drop))
 }

@@ -5,11 +5,11 @@
 //!
 //! What holds at every function:
 //!
-//! * It begins with `guard::enter`: `errno` is as it was where the function succeeds, and says why where it returns
+//! * It begins with `failure::enter`: `errno` is as it was where the function succeeds, and says why where it returns
 //!   NULL or -1; a panic ends there as `ENOTRECOVERABLE`.
-//! * A handle is no address but the name of a slot (`handle`). What was never given out, what was closed, what is of
-//!   another kind is found out and refused with `EBADF`; nothing is read through it.
-//! * A struct that C hands over begins with its size (`sized`), so that later versions may add to it.
+//! * A handle is no address but the name of a slot (`handle`, `tables`). A handle that was never given out, was closed,
+//!   or is of another kind is refused with `EBADF`; nothing is read through it.
+//! * A struct that C hands over begins with its size (`given`), so that later versions may add to it.
 //! * Nothing is called back: no frame of C's lies between two of ours, so no longjmp and no exception of C++ crosses
 //!   one.
 //!
@@ -22,22 +22,13 @@ compile_error!("handles need pointers of 64 bits");
 pub mod arena;
 pub mod buffer;
 pub mod channel;
-pub mod error;
-pub mod opaque;
+pub mod failure;
 pub mod sched;
 pub mod set;
+pub mod tables;
 pub mod writer;
 
-mod bytes;
-mod descriptor;
-mod failure;
-mod fork;
-mod guard;
+mod given;
 mod handle;
-mod sized;
-mod solo;
 #[cfg(test)]
 mod tests;
-mod text;
-
-use failure::{Failure, Result};

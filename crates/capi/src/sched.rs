@@ -6,8 +6,7 @@ use std::mem::ManuallyDrop;
 
 use stopgap_arena::sched::{Batch, batch_client};
 
-use crate::Failure;
-use crate::guard::enter;
+use crate::failure::{Failure, enter};
 
 thread_local! {
     /// What goes back. Never dropped: a thread that ends has no policy to go back to.
@@ -31,9 +30,9 @@ pub extern "C" fn stopgap_batch_client() -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn stopgap_batch_client_end() -> c_int {
     enter(|| {
-        let guard = BATCH.take().ok_or(Failure::Argument {
-            what: "stopgap_batch_client was not called in this thread",
-        })?;
+        let guard = BATCH.take().ok_or(Failure::Argument(
+            "stopgap_batch_client was not called in this thread",
+        ))?;
         ManuallyDrop::into_inner(guard).end()?;
         Ok(0)
     })

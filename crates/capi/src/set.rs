@@ -1,88 +1,28 @@
 //! The locked set, and the memory in it.
 
-use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::{AsRawFd, IntoRawFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use stopgap_arena::Error;
-use stopgap_arena::locked::{
-    Contents, Held, Options, Pressure, Purged, Set, Statistics, Watch, Way,
-};
+use stopgap_arena::locked::{Contents, Options, Pressure, Purged, Set, Watch, Way};
 
-use crate::descriptor::twin;
-use crate::guard::enter;
-use crate::handle::{Kind, Table};
-use crate::opaque::{stopgap_held, stopgap_set};
-use crate::sized::{self, Struct};
-use crate::{Failure, Result};
+use crate::failure::{Failure, Result, enter};
+use crate::given::{self, duplicate, put, structs};
+use crate::tables::{HELD, SETS, WatchedSet, open, stopgap_held, stopgap_set};
 
-/// `struct stopgap_set_options`.
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-#[allow(non_camel_case_types)]
-pub struct stopgap_set_options {
-    pub(crate) size: usize,
-    pub(crate) budget: u64,
-    pub(crate) batch: u64,
-    pub(crate) way: u64,
-    pub(crate) pressure_stall_ns: u64,
-    pub(crate) pressure_window_ns: u64,
-    pub(crate) pressure_path: *const c_char,
+structs! {
+    stopgap_set_options, 56:
+        budget: u64, batch: u64, way: u64, pressure_stall_ns: u64, pressure_window_ns: u64,
+        pressure_path: *const c_char,;
+
+    stopgap_purged, 40:
+        objects: u64, bytes: u64, unlocked: u64, error: u64,;
+
+    stopgap_set_statistics, 56:
+        objects: u64, bytes: u64, locked: u64, released: u64, purgeable: u64, purged: u64,;
 }
-
-// SAFETY: 8 bytes each, the size first; any bits are a pointer.
-unsafe impl Struct for stopgap_set_options {
-    const FIRST: usize = 56;
-}
-
-/// `struct stopgap_purged`.
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-#[allow(non_camel_case_types)]
-pub struct stopgap_purged {
-    pub(crate) size: usize,
-    pub(crate) objects: u64,
-    pub(crate) bytes: u64,
-    pub(crate) unlocked: u64,
-    pub(crate) error: u64,
-}
-
-// SAFETY: integers of 8 bytes each, the size first.
-unsafe impl Struct for stopgap_purged {
-    const FIRST: usize = 40;
-}
-
-/// `struct stopgap_set_statistics`.
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-#[allow(non_camel_case_types)]
-pub struct stopgap_set_statistics {
-    pub(crate) size: usize,
-    pub(crate) objects: u64,
-    pub(crate) bytes: u64,
-    pub(crate) locked: u64,
-    pub(crate) released: u64,
-    pub(crate) purgeable: u64,
-    pub(crate) purged: u64,
-}
-
-// SAFETY: integers of 8 bytes each, the size first.
-unsafe impl Struct for stopgap_set_statistics {
-    const FIRST: usize = 56;
-}
-
-/// A set, and the thread that watches for it.
-pub(crate) struct Watched {
-    /// In front of the set, which it uses: dropped first.
-    watch: Mutex<Option<Watch>>,
-    set: Set,
-}
-
-pub(crate) static TABLE: Table<Watched, 1> = Table::new(Kind::Set);
-pub(crate) static HELD: Table<Held, 1> = Table::new(Kind::Held);
 
 const SYSV: u64 = 1;
 const MEMFD: u64 = 2;
@@ -96,16 +36,15 @@ const MEMFD: u64 = 2;
 pub unsafe extern "C" fn stopgap_set_new(options: *const stopgap_set_options) -> *mut stopgap_set {
     enter(|| {
         // SAFETY: the caller's promise.
-        let theirs = unsafe { sized::read(options) }?;
+        let theirs = unsafe { given::read(options) }?;
         let ours = match theirs {
             // SAFETY: the caller's promise.
             Some(theirs) => unsafe { usual(&theirs) }?,
             None => Options::default(),
         };
-        TABLE.insert(Watched {
-            watch: Mutex::new(None),
-            set: Set::new(ours)?,
-        })
+        let set = Set::new(ours)?;
+        let watch = Mutex::new(None);
+        open(&SETS, WatchedSet { watch, set })
     })
 }
 
@@ -124,9 +63,7 @@ unsafe fn usual(theirs: &stopgap_set_options) -> Result<Options> {
         SYSV => ours.way = Way::SysV,
         MEMFD => ours.way = Way::Memfd,
         _ => {
-            return Err(Failure::Argument {
-                what: "no such way to lock",
-            });
+            return Err(Failure::Argument("no such way to lock"));
         }
     }
     let pressure = (theirs.pressure_stall_ns, theirs.pressure_window_ns);
@@ -134,8 +71,7 @@ unsafe fn usual(theirs: &stopgap_set_options) -> Result<Options> {
         let mut asked = Pressure::default();
         if !theirs.pressure_path.is_null() {
             // SAFETY: the caller's promise.
-            let path = unsafe { CStr::from_ptr(theirs.pressure_path) };
-            asked.path = PathBuf::from(OsStr::from_bytes(path.to_bytes()));
+            asked.path = unsafe { given::path(theirs.pressure_path) }?.into();
         }
         if pressure.0 != 0 {
             asked.stall = Duration::from_nanos(pressure.0);
@@ -151,7 +87,7 @@ unsafe fn usual(theirs: &stopgap_set_options) -> Result<Options> {
 /// Memory that is locked as soon as it is touched.
 #[unsafe(no_mangle)]
 pub extern "C" fn stopgap_set_take(set: *mut stopgap_set, length: usize) -> *mut stopgap_held {
-    enter(|| HELD.insert(TABLE.get(set)?.set.take(length)?))
+    enter(|| open(&HELD, SETS.get(set)?.set.take(length)?))
 }
 
 /// The same, with a descriptor.
@@ -160,7 +96,7 @@ pub extern "C" fn stopgap_set_take_shareable(
     set: *mut stopgap_set,
     length: usize,
 ) -> *mut stopgap_held {
-    enter(|| HELD.insert(TABLE.get(set)?.set.take_shareable(length)?))
+    enter(|| open(&HELD, SETS.get(set)?.set.take_shareable(length)?))
 }
 
 /// Locks memory of a memfd that is there already.
@@ -172,8 +108,8 @@ pub extern "C" fn stopgap_set_take_file(
     length: usize,
 ) -> *mut stopgap_held {
     enter(|| {
-        let used = TABLE.get(set)?;
-        HELD.insert(used.set.take_file(twin(fd)?, offset, length)?)
+        let used = SETS.get(set)?;
+        open(&HELD, used.set.take_file(duplicate(fd)?, offset, length)?)
     })
 }
 
@@ -184,11 +120,9 @@ pub extern "C" fn stopgap_set_take_file(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stopgap_set_flush(set: *mut stopgap_set, unlocked: *mut u64) -> c_int {
     enter(|| {
-        let bytes = TABLE.get(set)?.set.flush()?;
-        if !unlocked.is_null() {
-            // SAFETY: the caller's promise.
-            unsafe { unlocked.write(bytes) };
-        }
+        let bytes = SETS.get(set)?.set.flush()?;
+        // SAFETY: the caller's promise.
+        unsafe { put(unlocked, bytes) };
         Ok(0)
     })
 }
@@ -203,7 +137,7 @@ pub unsafe extern "C" fn stopgap_set_react(
     purged: *mut stopgap_purged,
 ) -> c_int {
     enter(|| {
-        let used = TABLE.get(set)?;
+        let used = SETS.get(set)?;
         // SAFETY: the caller's promise. Looked at before anything is done.
         unsafe { tell(purged, &Purged::default()) }?;
         let brought = used.set.react()?;
@@ -223,7 +157,7 @@ pub unsafe extern "C" fn stopgap_set_poll_pressure(
     purged: *mut stopgap_purged,
 ) -> c_int {
     enter(|| {
-        let used = TABLE.get(set)?;
+        let used = SETS.get(set)?;
         // SAFETY: the caller's promise.
         unsafe { tell(purged, &Purged::default()) }?;
         let Some(brought) = used.set.poll_pressure()? else {
@@ -252,17 +186,17 @@ unsafe fn tell(purged: *mut stopgap_purged, brought: &Purged) -> Result<()> {
             .map_or(0, |error| u64::from(error.errno().unsigned_abs())),
     };
     // SAFETY: the caller's promise.
-    unsafe { sized::write(purged, &value, "what was purged") }
+    unsafe { given::write(purged, &value, "what was purged") }
 }
 
 /// The trigger's descriptor.
 #[unsafe(no_mangle)]
 pub extern "C" fn stopgap_set_pressure_fd(set: *mut stopgap_set) -> c_int {
     enter(|| {
-        let used = TABLE.get(set)?;
-        let file = used.set.pressure_file().ok_or(Failure::Argument {
-            what: "the set was made without pressure to react to",
-        })?;
+        let used = SETS.get(set)?;
+        let file = used.set.pressure_file().ok_or(Failure::Argument(
+            "the set was made without pressure to react to",
+        ))?;
         Ok(file.as_raw_fd())
     })
 }
@@ -271,7 +205,7 @@ pub extern "C" fn stopgap_set_pressure_fd(set: *mut stopgap_set) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn stopgap_set_watch(set: *mut stopgap_set) -> c_int {
     enter(|| {
-        let used = TABLE.get(set)?;
+        let used = SETS.get(set)?;
         let mut watch = used.watch.try_lock().map_err(|_| Failure::Busy)?;
         if watch.is_none() {
             *watch = Some(used.set.watch()?);
@@ -284,12 +218,10 @@ pub extern "C" fn stopgap_set_watch(set: *mut stopgap_set) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn stopgap_set_watch_end(set: *mut stopgap_set) -> c_int {
     enter(|| {
-        let used = TABLE.get(set)?;
+        let used = SETS.get(set)?;
         let watch = used.watch.try_lock().map_err(|_| Failure::Busy)?.take();
         watch
-            .ok_or(Failure::Argument {
-                what: "no thread watches for this set",
-            })?
+            .ok_or(Failure::Argument("no thread watches for this set"))?
             .end()?;
         Ok(0)
     })
@@ -305,25 +237,18 @@ pub unsafe extern "C" fn stopgap_set_stat(
     statistics: *mut stopgap_set_statistics,
 ) -> c_int {
     enter(|| {
-        let Statistics {
-            objects,
-            bytes,
-            locked,
-            released,
-            purgeable,
-            purged,
-        } = TABLE.get(set)?.set.statistics()?;
+        let got = SETS.get(set)?.set.statistics()?;
         let value = stopgap_set_statistics {
             size: 0,
-            objects,
-            bytes,
-            locked,
-            released,
-            purgeable,
-            purged,
+            objects: got.objects,
+            bytes: got.bytes,
+            locked: got.locked,
+            released: got.released,
+            purgeable: got.purgeable,
+            purged: got.purged,
         };
         // SAFETY: the caller's promise.
-        unsafe { sized::write(statistics, &value, "the statistics") }?;
+        unsafe { given::write(statistics, &value, "the statistics") }?;
         Ok(0)
     })
 }
@@ -332,7 +257,7 @@ pub unsafe extern "C" fn stopgap_set_stat(
 #[unsafe(no_mangle)]
 pub extern "C" fn stopgap_set_close(set: *mut stopgap_set) -> c_int {
     enter(|| {
-        if let Some(Watched { watch, set }) = TABLE.close(set)? {
+        if let Some(WatchedSet { watch, set }) = SETS.close(set)? {
             let watch = watch.into_inner().unwrap_or_else(PoisonError::into_inner);
             let ended = watch.map_or(Ok(()), Watch::end);
             drop(set);
@@ -369,7 +294,7 @@ pub extern "C" fn stopgap_held_way(held: *mut stopgap_held) -> c_int {
 /// Whether it may be written.
 #[unsafe(no_mangle)]
 pub extern "C" fn stopgap_held_is_writable(held: *mut stopgap_held) -> c_int {
-    enter(|| Ok(c_int::from(HELD.get(held)?.is_writable())))
+    enter(|| Ok(HELD.get(held)?.is_writable()))
 }
 
 /// A descriptor of the memfd that it is.
@@ -384,10 +309,8 @@ pub unsafe extern "C" fn stopgap_held_file(held: *mut stopgap_held, offset: *mut
             what: "a descriptor of a System V segment",
             advice: "take the memory by stopgap_set_take_shareable",
         })?;
-        if !offset.is_null() {
-            // SAFETY: the caller's promise.
-            unsafe { offset.write(at) };
-        }
+        // SAFETY: the caller's promise.
+        unsafe { put(offset, at) };
         Ok(fd.into_raw_fd())
     })
 }
@@ -395,19 +318,13 @@ pub unsafe extern "C" fn stopgap_held_file(held: *mut stopgap_held, offset: *mut
 /// Its owner needs it no longer locked.
 #[unsafe(no_mangle)]
 pub extern "C" fn stopgap_held_release(held: *mut stopgap_held) -> c_int {
-    enter(|| {
-        HELD.get(held)?.release()?;
-        Ok(0)
-    })
+    enter(|| Ok(HELD.get(held)?.release()?))
 }
 
 /// Its contents may go.
 #[unsafe(no_mangle)]
 pub extern "C" fn stopgap_held_purgeable(held: *mut stopgap_held) -> c_int {
-    enter(|| {
-        HELD.get(held)?.purgeable()?;
-        Ok(0)
-    })
+    enter(|| Ok(HELD.get(held)?.purgeable()?))
 }
 
 /// Takes it again.
@@ -427,8 +344,5 @@ pub extern "C" fn stopgap_held_keep(held: *mut stopgap_held) -> c_int {
 /// Nothing uses its memory any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stopgap_held_close(held: *mut stopgap_held) -> c_int {
-    enter(|| {
-        drop(HELD.close(held)?);
-        Ok(0)
-    })
+    enter(|| HELD.close(held).map(drop))
 }

@@ -2,7 +2,7 @@
 //! the same as the code.
 
 use std::ffi::{c_int, c_void};
-use std::io::{Read, Write};
+use std::io::Read;
 use std::mem::{offset_of, size_of};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -13,16 +13,17 @@ use std::ptr::{self, null, null_mut};
 use ::stopgap_arena::inject::failing;
 use proptest::prelude::*;
 use rustix::io::Errno;
+use stopgap_testing::{Skip, skip};
 
 use crate::arena::*;
 use crate::buffer::*;
 use crate::channel::*;
-use crate::error::*;
-use crate::guard::inject::{Panic, panicking};
-use crate::opaque::*;
+use crate::failure::inject::{Panic, panicking};
+use crate::failure::*;
+use crate::given;
 use crate::sched::*;
 use crate::set::*;
-use crate::sized;
+use crate::tables::*;
 use crate::writer::*;
 
 fn errno() -> c_int {
@@ -527,7 +528,7 @@ mod sizes {
     }
 
     // SAFETY: integers of 8 bytes each, the size first.
-    unsafe impl sized::Struct for Known {
+    unsafe impl given::Struct for Known {
         const FIRST: usize = 16;
     }
 
@@ -543,7 +544,7 @@ mod sizes {
             at.copy_from_slice(&bytes);
             at[..8].copy_from_slice(&bytes.len().to_ne_bytes());
             // SAFETY: as long as it says.
-            let read = unsafe { sized::read(at.as_ptr().cast::<Known>()) };
+            let read = unsafe { given::read(at.as_ptr().cast::<Known>()) };
             let word = |i: usize| {
                 let mut word = [0; 8];
                 let rest = at.get(i..).unwrap_or(&[]);
@@ -572,7 +573,7 @@ mod sizes {
             memory[off..off + 8].copy_from_slice(&length.to_ne_bytes());
             let value = Known { size: 1, one, two };
             // SAFETY: more room than any of the lengths says.
-            let wrote = unsafe { sized::write(memory[off..].as_mut_ptr().cast::<Known>(), &value, "it") };
+            let wrote = unsafe { given::write(memory[off..].as_mut_ptr().cast::<Known>(), &value, "it") };
             prop_assert_eq!(wrote.is_ok(), length >= 16);
             let mut expected = vec![0xaa_u8; memory.len()];
             expected[off..off + 8].copy_from_slice(&length.to_ne_bytes());
@@ -594,18 +595,14 @@ mod sizes {
                 two: 0,
             };
             // SAFETY: what is refused is not read.
-            let read = unsafe { sized::read(&known) };
-            assert_eq!(
-                read.err().map(crate::Failure::errno),
-                Some(libc::EINVAL),
-                "{size}"
-            );
+            let read = unsafe { given::read(&known) };
+            assert_eq!(read.err().map(Failure::errno), Some(libc::EINVAL), "{size}");
         }
         // SAFETY: NULL.
-        assert!(unsafe { sized::read(null::<Known>()) }.unwrap().is_none());
+        assert!(unsafe { given::read(null::<Known>()) }.unwrap().is_none());
         // SAFETY: NULL.
         let nowhere = unsafe {
-            sized::write(
+            given::write(
                 null_mut(),
                 &Known {
                     size: 0,
@@ -615,7 +612,7 @@ mod sizes {
                 "it",
             )
         };
-        assert_eq!(nowhere.err().map(crate::Failure::errno), Some(libc::EFAULT));
+        assert_eq!(nowhere.err().map(Failure::errno), Some(libc::EFAULT));
     }
 }
 
@@ -627,7 +624,7 @@ fn the_header_and_the_code_agree() {
         ($($name:ident { $($field:ident),* })*) => {$(
             expected.push((concat!("sizeof(struct ", stringify!($name), ")").to_owned(), size_of::<$name>() as u64));
             // Every version after the first adds fields; the first is this one.
-            assert_eq!(<$name as sized::Struct>::FIRST, size_of::<$name>());
+            assert_eq!(<$name as given::Struct>::FIRST, size_of::<$name>());
             $(expected.push((
                 concat!("offsetof(struct ", stringify!($name), ", ", stringify!($field), ")").to_owned(),
                 offset_of!($name, $field) as u64,
@@ -705,10 +702,7 @@ fn the_header_and_the_code_agree() {
     match compiled {
         Ok(status) => assert!(status.success()),
         Err(error) => {
-            let _ = writeln!(
-                std::io::stderr(),
-                "skipped: the layout of stopgap.h: cc: {error}"
-            ); // past the harness's capture
+            skip(&Skip::program(format_args!("cc: {error}")));
             return;
         }
     }
@@ -941,8 +935,8 @@ mod misuse {
 #[test]
 fn one_call_at_a_time() {
     let world = World::new();
-    let busy = crate::channel::TABLE.get(world.channel).unwrap();
-    let taken = busy.take().unwrap();
+    let busy = CHANNELS.get(world.channel).unwrap();
+    let taken = busy.begin().unwrap();
     assert_eq!(
         (stopgap_channel_flush(world.channel), errno()),
         (-1, libc::EBUSY)

@@ -1,37 +1,19 @@
 //! The writer that gathers replies.
 
 use std::ffi::{c_int, c_void};
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use stopgap_arena::coalesce::{Options, State, Writer};
 
-use crate::Failure;
-use crate::bytes;
-use crate::descriptor::{borrow, twin};
-use crate::guard::enter;
-use crate::handle::{Kind, Table};
-use crate::opaque::stopgap_writer;
-use crate::sized::{self, Struct};
-use crate::solo::Solo;
+use crate::failure::{Failure, enter};
+use crate::given::{self, borrow, duplicate, put, structs};
+use crate::handle::OneCall;
+use crate::tables::{WRITERS, open, stopgap_writer};
 
-/// `struct stopgap_writer_options`.
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-#[allow(non_camel_case_types)]
-pub struct stopgap_writer_options {
-    pub(crate) size: usize,
-    pub(crate) most_bytes: usize,
-    pub(crate) longest_ns: u64,
-    pub(crate) most_pending: usize,
+structs! {
+    stopgap_writer_options, 32:
+        most_bytes: usize, longest_ns: u64, most_pending: usize,;
 }
-
-// SAFETY: integers of 8 bytes each, the size first.
-unsafe impl Struct for stopgap_writer_options {
-    const FIRST: usize = 32;
-}
-
-pub(crate) static TABLE: Table<Solo<Writer<OwnedFd>>, 1> = Table::new(Kind::Writer);
 
 const fn word(state: State) -> c_int {
     match state {
@@ -53,7 +35,7 @@ pub unsafe extern "C" fn stopgap_writer_open(
     enter(|| {
         let mut ours = Options::default();
         // SAFETY: the caller's promise.
-        if let Some(theirs) = unsafe { sized::read(options) }? {
+        if let Some(theirs) = unsafe { given::read(options) }? {
             if theirs.most_bytes != 0 {
                 ours.most_bytes = theirs.most_bytes;
             }
@@ -64,7 +46,7 @@ pub unsafe extern "C" fn stopgap_writer_open(
                 ours.most_pending = theirs.most_pending;
             }
         }
-        TABLE.insert(Solo::new(Writer::new(twin(fd)?, ours)))
+        open(&WRITERS, OneCall::new(Writer::new(duplicate(fd)?, ours)))
     })
 }
 
@@ -79,17 +61,17 @@ pub unsafe extern "C" fn stopgap_writer_push(
     length: usize,
 ) -> c_int {
     enter(|| {
-        let used = TABLE.get(writer)?;
+        let used = WRITERS.get(writer)?;
         // SAFETY: the caller's promise.
-        let reply = unsafe { bytes::read(reply, length, "the reply") }?;
-        Ok(word(used.take()?.push(reply)?))
+        let reply = unsafe { given::bytes(reply, length, "the reply") }?;
+        Ok(word(used.begin()?.push(reply)?))
     })
 }
 
 /// Writes what waits.
 #[unsafe(no_mangle)]
 pub extern "C" fn stopgap_writer_flush(writer: *mut stopgap_writer) -> c_int {
-    enter(|| Ok(word(TABLE.get(writer)?.take()?.flush()?)))
+    enter(|| Ok(word(WRITERS.get(writer)?.begin()?.flush()?)))
 }
 
 /// Reads requests; what waits is written before anything waits for them.
@@ -104,10 +86,10 @@ pub unsafe extern "C" fn stopgap_writer_read(
     size: usize,
 ) -> isize {
     enter(|| {
-        let used = TABLE.get(writer)?;
+        let used = WRITERS.get(writer)?;
         // SAFETY: the caller's promise.
-        let buffer = unsafe { bytes::write(buffer, size, "the buffer") }?;
-        let count = used.take()?.read(borrow(fd)?, buffer)?;
+        let buffer = unsafe { given::room(buffer, size, "the buffer") }?;
+        let count = used.begin()?.read(borrow(fd)?, buffer)?;
         // Cannot be more than the slice has, which is at most isize::MAX.
         Ok(count as isize)
     })
@@ -124,19 +106,15 @@ pub unsafe extern "C" fn stopgap_writer_due(
     pending: *mut usize,
 ) -> c_int {
     enter(|| {
-        let used = TABLE.get(writer)?;
-        let writer = used.take()?;
+        let used = WRITERS.get(writer)?;
+        let writer = used.begin()?;
         let due = writer
             .due()
             .map_or(-1, |due| i64::try_from(due.as_nanos()).unwrap_or(i64::MAX));
         // SAFETY: the caller's promise.
         unsafe {
-            if !nanoseconds.is_null() {
-                nanoseconds.write(due);
-            }
-            if !pending.is_null() {
-                pending.write(writer.pending());
-            }
+            put(nanoseconds, due);
+            put(pending, writer.pending());
         }
         Ok(0)
     })
@@ -146,7 +124,7 @@ pub unsafe extern "C" fn stopgap_writer_due(
 #[unsafe(no_mangle)]
 pub extern "C" fn stopgap_writer_close(writer: *mut stopgap_writer) -> c_int {
     enter(|| {
-        let Some(solo) = TABLE.close(writer)? else {
+        let Some(solo) = WRITERS.close(writer)? else {
             return Ok(0);
         };
         match solo.into_inner()?.flush()? {

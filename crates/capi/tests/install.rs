@@ -5,10 +5,11 @@
 
 mod stage {
     use std::ffi::OsStr;
-    use std::io::Write;
     use std::path::{Path, PathBuf};
     use std::process::{Command, Output};
     use std::sync::OnceLock;
+
+    use stopgap_testing::{Skip, skip};
 
     pub(crate) fn package() -> &'static Path {
         Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -73,15 +74,11 @@ mod stage {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Whether a program is there; if not, says that what needs it was skipped.
-    pub(crate) fn have(program: &str, what: &str) -> bool {
+    /// Returns whether a program is there; if not, the test is skipped.
+    pub(crate) fn have(program: &str) -> bool {
         let there = Command::new(program).arg("--version").output().is_ok();
         if !there {
-            // Past the harness's capture.
-            let _ = writeln!(
-                std::io::stderr(),
-                "skipped: {what}: {program} is not installed"
-            );
+            skip(&Skip::program(program));
         }
         there
     }
@@ -92,7 +89,7 @@ mod stage {
         let stage = STAGE.get_or_init(|| {
             ["make", "cc", "ar", "objcopy", "pkg-config"]
                 .iter()
-                .all(|program| have(program, "the installed C library"))
+                .all(|program| have(program))
                 .then(make)
         });
         stage
@@ -177,6 +174,8 @@ mod stage {
         program
     }
 }
+
+use stopgap_testing::{Skip, skip};
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -285,7 +284,7 @@ fn nothing_but_the_interface_can_be_seen() {
     let Some(stage) = stage() else { return };
     let expected = promised();
     let shared = stage.usr("lib/libstopgap.so");
-    if have("objdump", "the symbols of libstopgap.so") {
+    if have("objdump") {
         let table = text(command("objdump").arg("-T").arg(&shared));
         let mut defined = BTreeSet::new();
         for line in table
@@ -321,7 +320,7 @@ fn nothing_but_the_interface_can_be_seen() {
             );
         }
     }
-    if have("nm", "the symbols of libstopgap.a") {
+    if have("nm") {
         let table = text(
             command("nm")
                 .args(["-g", "--defined-only"])
@@ -404,7 +403,7 @@ fn exactly_this_is_installed_and_removed_again() {
 
 #[test]
 fn a_path_that_is_not_absolute_is_refused_and_nothing_is_written() {
-    if !have("make", "paths that are not absolute") {
+    if !have("make") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -494,7 +493,7 @@ fn the_header_is_c89_to_c23_and_any_cplusplus() {
     for standard in ["c89", "gnu89", "c99", "c11", "c17", "c2x"] {
         check("cc", "header.c", standard, &stage::STRICT);
     }
-    if have("c++", "the header in C++") {
+    if have("c++") {
         for standard in ["c++98", "c++11", "c++17", "c++20"] {
             check("c++", "header.cc", standard, &stage::STRICT[..4]);
         }
@@ -527,9 +526,10 @@ fn libraries(stage: &Stage, name: &str) -> Vec<String> {
 fn said_done(name: &str, output: &std::process::Output) {
     let said = String::from_utf8_lossy(&output.stdout);
     let complaints = String::from_utf8_lossy(&output.stderr);
-    for line in said.lines().filter(|line| line.starts_with("skipped: ")) {
-        use std::io::Write;
-        let _ = writeln!(std::io::stderr(), "{line}"); // past the harness's capture
+    for line in said.lines() {
+        if let Some(why) = line.strip_prefix("skipped: ") {
+            skip(&Skip::machine(format_args!("{name}: {why}")));
+        }
     }
     assert!(
         output.status.success() && said.lines().last() == Some("done"),
@@ -618,7 +618,7 @@ fn the_documented_example_runs() {
 #[test]
 fn programs_run_under_valgrind() {
     let Some(stage) = stage() else { return };
-    if !have("valgrind", "C programs under valgrind") {
+    if !have("valgrind") {
         return;
     }
     for name in ["error", "chunked", "sched"] {
@@ -689,7 +689,7 @@ fn static_programs_run() {
 #[test]
 fn a_cplusplus_program_runs() {
     let Some(stage) = stage() else { return };
-    if !have("c++", "a program in C++") {
+    if !have("c++") {
         return;
     }
     let program = stage.build().join("plusplus");
@@ -712,7 +712,7 @@ fn the_manual_has_no_faults() {
         .iter()
         .map(|(file, _)| package().join("man").join(file))
         .collect();
-    if have("groff", "the manual pages' markup") {
+    if have("groff") {
         for file in &files {
             let said = text(
                 command("groff")
@@ -722,7 +722,7 @@ fn the_manual_has_no_faults() {
             assert_eq!(said, "", "{}", file.display());
         }
     }
-    if have("man", "the manual pages as man shows them") {
+    if have("man") {
         for file in &files {
             let shown = text(
                 command("man")

@@ -220,6 +220,7 @@ fn guest() {
         "places-taken" => places::taken(),
         "places-full" => places::full(),
         "places-limits" => places::limits(),
+        "places-locked" => places::locked(),
         "jump" => jumped_out(),
         #[cfg(target_arch = "x86_64")]
         "noreplace-is-a-hint" => a_hint(),
@@ -482,6 +483,7 @@ fn a_room_that_is_full_passes_through() {
 #[test]
 fn a_limit_counts_what_the_kernel_counts() {
     run(&mut guest_of("places-limits"));
+    run(&mut guest_of("places-locked"));
 }
 
 /// Without this the first map on a stack of 16 KiB ended in SIGSEGV, or overwrote what lay below the stack.

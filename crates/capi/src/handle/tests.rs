@@ -118,10 +118,8 @@ fn a_slot_is_retired_before_an_old_handle_would_be_one_again() {
     let table = Table::<u64, 1>::new(Kind::Test);
     let first = table.insert::<u8>(0).unwrap();
     let slot = table.slot(0).unwrap();
-    slot.state.store(
-        (GENERATIONS - 1) << state::BITS | state::LIVE,
-        Ordering::SeqCst,
-    );
+    slot.state
+        .store(state(GENERATIONS - 1, LIVE), Ordering::SeqCst);
     let last =
         ptr::without_provenance::<u8>(first.addr() | (GENERATIONS as usize - 1) << INDEX_BITS);
     assert_eq!(table.close(last).unwrap(), Some(0));

@@ -213,3 +213,18 @@ pub(crate) fn limits() {
     limit(libc::RLIM_INFINITY);
     assert_eq!(next_place(64), place);
 }
+
+/// What is locked counts as locked until it is unmapped.
+pub(crate) fn locked() {
+    let kib = || status_kib("VmLck:");
+    let before = kib();
+    let at = map(4);
+    assert_eq!(Side::Library.mlock(at, 3 * PAGE), Ok(0));
+    assert_eq!(kib(), before + 12);
+    assert_eq!(Side::Library.munlock(at, PAGE), Ok(0));
+    assert_eq!(kib(), before + 8);
+    unmap(at + PAGE, 1);
+    assert_eq!(kib(), before + 4);
+    unmap(at, 4);
+    assert_eq!(kib(), before);
+}

@@ -36,6 +36,8 @@ use std::process::{Command, ExitCode};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use stopgap_testing::{Skip, skip};
+
 /// Result of a program: a line to compare, or (`Err`) why the program cannot run here.
 type Seen = Result<String, String>;
 
@@ -161,7 +163,7 @@ fn main() -> ExitCode {
     }
     for row in rows.values() {
         if let Some(why) = &row.skipped {
-            eprintln!("skipped: {why}");
+            skip(&Skip::machine(why));
         }
     }
     let failures: Vec<&String> = rows

@@ -1,0 +1,204 @@
+//! What C hands over: structs that begin with their size, bytes, places for answers, and file descriptors.
+
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::{ptr, slice};
+
+use crate::failure::{Failure, Result};
+
+/// A longer struct than any version will have: one that claims to be longer was never filled in.
+const LONGEST: usize = 4096;
+
+/// A struct of the header, which begins with its size, as in `openat2(2)` and `clone3(2)`.
+///
+/// A program that was built with another version of the header hands over a shorter or a longer one. A shorter one
+/// means 0 for all it lacks, and 0 is always the default. A longer one is taken if all that this version does not know
+/// is 0; else the program asks for something that would silently not happen, and that is an error.
+///
+/// # Safety
+/// `repr(C)`, begins with the size (a `size_t`), any bytes are a value of it, and it has no padding.
+pub(crate) unsafe trait Struct: Copy {
+    /// Its size in the version that first had it; a shorter one is none.
+    const FIRST: usize;
+}
+
+/// Defines structs of the header: the bytes of the first version, then the fields of 8 bytes after `size`.
+macro_rules! structs {
+    ($($name:ident, $first:literal: $($field:ident: $type:ty,)*;)*) => {
+        $(
+            #[doc = concat!("`struct ", stringify!($name), "` of the header.")]
+            #[derive(Debug, Clone, Copy)]
+            #[repr(C)]
+            #[allow(non_camel_case_types)]
+            pub struct $name {
+                pub(crate) size: usize,
+                $(pub(crate) $field: $type,)*
+            }
+
+            const _: () = assert!(size_of::<$name>() == 8 $(+ { let _: [u8; 8] = [0; size_of::<$type>()]; 8 })*);
+
+            // SAFETY: integers or pointers of 8 bytes each, the size first.
+            unsafe impl $crate::given::Struct for $name {
+                const FIRST: usize = $first;
+            }
+        )*
+    };
+}
+pub(crate) use structs;
+
+/// Reads the struct at `at`, with zeros for what it is too short for. `None` for NULL: all defaults.
+///
+/// # Safety
+/// `at` is NULL, or a `size_t` can be read there and as many bytes as it says.
+pub(crate) unsafe fn read<T: Struct>(at: *const T) -> Result<Option<T>> {
+    if at.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the struct begins with its size, which the caller filled in. It may lie anywhere.
+    let bytes = unsafe { at.cast::<usize>().read_unaligned() };
+    check_size::<T>(bytes)?;
+    let known = size_of::<T>();
+    for i in known..bytes {
+        // SAFETY: within the size that the caller stated.
+        if unsafe { at.cast::<u8>().add(i).read() } != 0 {
+            return Err(Failure::Newer { bytes, known });
+        }
+    }
+    let mut value = MaybeUninit::<T>::zeroed();
+    // SAFETY: the source has `bytes`, the target `known`; every byte pattern is a value (`Struct`).
+    unsafe {
+        ptr::copy_nonoverlapping(at.cast::<u8>(), value.as_mut_ptr().cast(), bytes.min(known));
+        Ok(Some(value.assume_init()))
+    }
+}
+
+/// Fills in the struct at `at`, which states how long it is: as much as it has room for, zeros where it is longer. Its
+/// size stays as it is.
+///
+/// # Safety
+/// `at` is NULL, or a `size_t` can be read there and as many bytes as it says can be written.
+pub(crate) unsafe fn write<T: Struct>(at: *mut T, value: &T, what: &'static str) -> Result<()> {
+    if at.is_null() {
+        return Err(Failure::Null { what });
+    }
+    // SAFETY: as in `read`.
+    let bytes = unsafe { at.cast::<usize>().read_unaligned() };
+    check_size::<T>(bytes)?;
+    let (known, head) = (size_of::<T>(), size_of::<usize>());
+    // SAFETY: the target has `bytes` and the source `known`; the size at the head of both is skipped.
+    unsafe {
+        let (to, from) = (at.cast::<u8>(), ptr::from_ref(value).cast::<u8>());
+        ptr::copy_nonoverlapping(from.add(head), to.add(head), bytes.min(known) - head);
+        if bytes > known {
+            ptr::write_bytes(to.add(known), 0, bytes - known);
+        }
+    }
+    Ok(())
+}
+
+fn check_size<T: Struct>(bytes: usize) -> Result<()> {
+    if bytes < T::FIRST || bytes > LONGEST {
+        return Err(Failure::Argument(
+            "the size at the head of the struct is not that of any version: set it with sizeof",
+        ));
+    }
+    Ok(())
+}
+
+/// Writes an answer to `at`, unless the caller wants none.
+///
+/// # Safety
+/// `at` is NULL or can be written to.
+pub(crate) unsafe fn put<T>(at: *mut T, value: T) {
+    if !at.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { at.write(value) };
+    }
+}
+
+/// Returns `length` bytes at `at`. No bytes may lie anywhere, at NULL too.
+///
+/// # Safety
+/// They can be read as long as the slice is used, and nobody writes there meanwhile.
+pub(crate) unsafe fn bytes<'a>(
+    at: *const c_void,
+    length: usize,
+    what: &'static str,
+) -> Result<&'a [u8]> {
+    if !check_bytes(at.is_null(), length, what)? {
+        return Ok(&[]);
+    }
+    // SAFETY: not NULL, no longer than a slice may be; else the caller's promise.
+    Ok(unsafe { slice::from_raw_parts(at.cast(), length) })
+}
+
+/// Returns `length` bytes at `at`, to be written.
+///
+/// # Safety
+/// They can be written as long as the slice is used, and nobody else uses them meanwhile. They may be uninitialised:
+/// they are only handed to the kernel, or copied to.
+pub(crate) unsafe fn room<'a>(
+    at: *mut c_void,
+    length: usize,
+    what: &'static str,
+) -> Result<&'a mut [u8]> {
+    if !check_bytes(at.is_null(), length, what)? {
+        return Ok(&mut []);
+    }
+    // SAFETY: as in `bytes`.
+    Ok(unsafe { slice::from_raw_parts_mut(at.cast(), length) })
+}
+
+/// Returns whether there are any bytes, or why there cannot be.
+fn check_bytes(null: bool, length: usize, what: &'static str) -> Result<bool> {
+    if null && length > 0 {
+        return Err(Failure::Null { what });
+    }
+    if isize::try_from(length).is_err() {
+        return Err(Failure::Argument("more bytes than there can be addresses"));
+    }
+    Ok(length > 0)
+}
+
+/// Returns a path.
+///
+/// # Safety
+/// `path` is NULL or a string that ends with a NUL.
+pub(crate) unsafe fn path<'a>(path: *const c_char) -> Result<&'a Path> {
+    if path.is_null() {
+        return Err(Failure::Null { what: "the path" });
+    }
+    // SAFETY: the caller's promise.
+    let path = unsafe { CStr::from_ptr(path) };
+    Ok(Path::new(OsStr::from_bytes(path.to_bytes())))
+}
+
+/// Returns a descriptor of our own of the same open file: whatever the caller closes later, the library never writes to
+/// a number that was used again for something else.
+pub(crate) fn duplicate(fd: c_int) -> Result<OwnedFd> {
+    let call = "fcntl";
+    rustix::io::fcntl_dupfd_cloexec(borrow(fd)?, 0)
+        .map_err(|errno| Failure::from(stopgap_arena::Error::Call { call, errno }))
+}
+
+/// Returns the descriptor for the time of a call. One that is not open makes that call fail.
+pub(crate) fn borrow<'a>(fd: c_int) -> Result<BorrowedFd<'a>> {
+    if fd < 0 {
+        return Err(Failure::Descriptor);
+    }
+    // SAFETY: not negative. Whoever calls from C says that it is open, and stays so during the call; where it is not,
+    // the kernel says EBADF, and nothing here owns it.
+    Ok(unsafe { BorrowedFd::borrow_raw(fd) })
+}
+
+/// Closes a descriptor that the caller gave away.
+///
+/// # Safety
+/// Nobody else uses it.
+pub(crate) unsafe fn close(fd: c_int) {
+    // SAFETY: the caller's promise. The answer of close(2) is of no use: the number is free all the same.
+    drop(unsafe { OwnedFd::from_raw_fd(fd) });
+}
