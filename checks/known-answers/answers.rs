@@ -410,7 +410,6 @@ impl Packages {
         Module {
             name: "stopgap_known".to_owned(),
             bytes: fs::read(source.join("stopgap_known.ko")).unwrap(),
-            built_for: Some(self.release.clone()),
         }
     }
 }

@@ -1,27 +1,14 @@
-//! Guests run side by side to their ends.
+//! Runs guests side by side to their ends.
 //!
-//! One loop polls the pipes of all QEMU processes; there is no thread. Each is the leader of a process group of its own,
-//! so that a Ctrl-C reaches us and not it, and dies with us: `PR_SET_PDEATHSIG` is set before its exec, and whatever way
-//! this loop is left, what runs then is killed by its handle and waited for.
+//! One loop polls the pipes of all QEMU processes; there is no thread. Each process leads a process group of its own, so that a
+//! Ctrl-C reaches us and not it. It dies with us: `PR_SET_PDEATHSIG` is set before its exec, and whatever way this loop is left,
+//! the loop kills and reaps what still runs.
 //!
 //! ```text
 //! QEMU --stdout--> serial port --> lines: marked ones in order, of the others the last
 //!      --stderr--> what QEMU itself says
-//!      --exit----> with marks: Done or not; panic; silent; QEMU's own failure
+//!      --exit----> how it ended: [`End`]
 //! ```
-//!
-//! The ends:
-//!
-//! | end | what was seen |
-//! |---|---|
-//! | [`End::PoweredOff`] | the guest's last line, then QEMU's exit |
-//! | [`End::PoweredOffEarly`] | an exit without it |
-//! | [`End::Panicked`] | `Kernel panic` on the console |
-//! | [`End::Silent`] | not one byte on the serial port |
-//! | [`End::TimeLimit`] | none of these until the limit |
-//! | [`End::Flooded`] | more output than any guest of ours writes |
-//! | [`End::Stopped`] | the caller's flag |
-//! | [`End::QemuFailed`], [`End::QemuUnsupported`] | QEMU's own words |
 
 mod console;
 mod process;
@@ -52,10 +39,7 @@ pub enum End {
     /// The guest ended before it said that it was done.
     PoweredOffEarly,
     /// The guest's kernel panicked.
-    Panicked {
-        /// What follows `Kernel panic - not syncing:`.
-        reason: String,
-    },
+    Panicked,
     /// Not one byte came from the serial port.
     Silent,
     /// The limit came first.
@@ -65,10 +49,7 @@ pub enum End {
     /// The caller asked for it.
     Stopped,
     /// QEMU itself failed.
-    QemuFailed {
-        /// What it said.
-        reason: String,
-    },
+    QemuFailed,
     /// QEMU cannot do what is asked: too old, or built without the emulator.
     QemuUnsupported {
         /// What it said.
@@ -87,18 +68,10 @@ pub struct Boot {
     pub lines: Vec<String>,
     /// The last of its other lines, at most 60; control characters taken out.
     pub console: Vec<String>,
-    /// QEMU's version.
-    pub qemu_version: String,
     /// The emulated CPU, as QEMU was told.
     pub cpu: String,
-    /// QEMU's command line. Paths of temporary files are in it.
+    /// QEMU's command line, with paths of temporary files. Empty of a guest that was not started.
     pub command_line: Vec<String>,
-    /// The guest kernel's command line.
-    pub kernel_command_line: String,
-    /// SHA-256 of the kernel's file.
-    pub kernel_sha256: String,
-    /// SHA-256 of the initramfs.
-    pub initramfs_sha256: String,
     /// The layout sample.
     pub seed: u64,
     /// How long it took by the host's clock. It says nothing about the guest.
@@ -113,14 +86,13 @@ impl Boot {
     }
 }
 
-/// Boots `machines`, at most `jobs` at a time (0 counts as 1); gives their ends in the same order. `ended` hears of each as
-/// it ends. A bad end is a [`Boot`], too. Once `stop` is set, what runs is killed and what has not begun ends as
-/// [`End::Stopped`].
+/// Boots `machines`, at most `jobs` at a time (0 counts as 1). Returns their ends in the same order, and calls `ended` at each.
+/// A bad end is a [`Boot`], too. Once `stop` is set, what runs is killed and what has not begun ends as [`End::Stopped`].
 ///
 /// # Errors
 ///
-/// [`Error::NoSpace`] and [`Error::File`] of the initramfs, [`Error::Image`] for a kernel that its QEMU does not emulate,
-/// [`Error::System`] where QEMU could not be started. No guest is left then either.
+/// Where the initramfs cannot be written, QEMU cannot be started or does not emulate the kernel's architecture. No guest is
+/// left then either.
 pub fn run_all(
     machines: &[Machine],
     jobs: usize,
@@ -155,23 +127,20 @@ pub fn run_all(
             }
         }
     }
+    let not_begun = |machine: &Machine| Boot {
+        end: End::Stopped,
+        why: "stopped before it began".to_owned(),
+        lines: Vec::new(),
+        console: Vec::new(),
+        cpu: machine.cpu().to_owned(),
+        command_line: Vec::new(),
+        seed: machine.seed,
+        host_time: Duration::ZERO,
+    };
+    let boots = boots.into_iter().zip(machines);
     Ok(boots
-        .into_iter()
-        .zip(machines)
         .map(|(boot, machine)| boot.unwrap_or_else(|| not_begun(machine)))
         .collect())
-}
-
-/// The stop came before its turn.
-fn not_begun(machine: &Machine) -> Boot {
-    report(
-        machine,
-        Vec::new(),
-        End::Stopped,
-        "stopped before it began".to_owned(),
-        Console::default(),
-        Duration::ZERO,
-    )
 }
 
 /// A guest that runs.
@@ -206,7 +175,7 @@ impl<'a> Guest<'a> {
                 "a kernel for {kernel}; {} emulates {emulated}",
                 machine.qemu.program().display()
             );
-            return Err(Error::image(&machine.image.name, why));
+            return Err(Error::about(&machine.image.name, why));
         }
         let name = format!("initramfs-{}", machine.initramfs.sha256());
         let path = folder.path().join(&name);
@@ -242,33 +211,28 @@ impl<'a> Guest<'a> {
             self.process.read_rest(|bytes| console.take(bytes))?;
             self.console.finish();
             let (end, why) = self.judge(exit);
-            let console = std::mem::take(&mut self.console);
-            let arguments = std::mem::take(&mut self.arguments);
-            return Ok(Some(report(
-                self.machine,
-                arguments,
+            let (lines, console) = std::mem::take(&mut self.console).into_lines();
+            return Ok(Some(Boot {
                 end,
                 why,
+                lines,
                 console,
-                self.began.elapsed(),
-            )));
+                cpu: self.machine.cpu().to_owned(),
+                command_line: std::mem::take(&mut self.arguments),
+                seed: self.machine.seed,
+                host_time: self.began.elapsed(),
+            }));
         }
         if self.last_word.is_none() && (self.console.is_done() || self.console.panic().is_some()) {
             self.last_word = Some(now);
         }
-        let reason = if stopped {
-            Some(Reason::Stop)
-        } else if self.console.is_flood() {
-            Some(Reason::Flood)
-        } else if self
-            .last_word
-            .is_some_and(|at| now.duration_since(at) >= GRACE)
-        {
-            Some(Reason::LastWord)
-        } else if now.duration_since(self.began) >= self.machine.limit {
-            Some(Reason::Limit)
-        } else {
-            None
+        let since = |at: Instant| now.duration_since(at);
+        let reason = match () {
+            () if stopped => Some(Reason::Stop),
+            () if self.console.is_flood() => Some(Reason::Flood),
+            () if self.last_word.is_some_and(|at| since(at) >= GRACE) => Some(Reason::LastWord),
+            () if since(self.began) >= self.machine.limit => Some(Reason::Limit),
+            () => None,
         };
         match (self.ending, reason) {
             (None, Some(reason)) => {
@@ -281,8 +245,8 @@ impl<'a> Guest<'a> {
                 }
             }
             // In order took too long, or the stop came meanwhile.
-            (Some((since, Reason::LastWord)), reason)
-                if now.duration_since(since) >= GRACE || reason == Some(Reason::Stop) =>
+            (Some((at, Reason::LastWord)), reason)
+                if since(at) >= GRACE || reason == Some(Reason::Stop) =>
             {
                 self.process.kill();
             }
@@ -301,9 +265,8 @@ impl<'a> Guest<'a> {
             return (End::PoweredOff, String::new());
         }
         if let Some(panic) = console.panic() {
-            let reason = panic.to_owned();
-            let why = format!("the kernel panicked: {reason}{}", self.hint(panic));
-            return (End::Panicked { reason }, why);
+            let why = format!("the kernel panicked: {panic}{}", self.hint(panic));
+            return (End::Panicked, why);
         }
         let seconds = self.machine.limit.as_secs_f64();
         match self.ending {
@@ -339,7 +302,7 @@ impl<'a> Guest<'a> {
             return if is_unsupported(&said) {
                 (End::QemuUnsupported { reason }, why)
             } else {
-                (End::QemuFailed { reason }, why)
+                (End::QemuFailed, why)
             };
         }
         if console.is_silent() {
@@ -391,31 +354,6 @@ impl<'a> Guest<'a> {
                 "a kernel without a serial console ({option}=y is needed), or one that hung or reset early"
             ),
         }
-    }
-}
-
-fn report(
-    machine: &Machine,
-    arguments: Vec<String>,
-    end: End,
-    why: String,
-    console: Console,
-    took: Duration,
-) -> Boot {
-    let (lines, console) = console.into_lines();
-    Boot {
-        end,
-        why,
-        lines,
-        console,
-        qemu_version: machine.qemu.version().to_owned(),
-        cpu: machine.cpu().to_owned(),
-        command_line: arguments,
-        kernel_command_line: machine.kernel_command_line(),
-        kernel_sha256: machine.image.sha256.clone(),
-        initramfs_sha256: machine.initramfs.sha256().to_owned(),
-        seed: machine.seed,
-        host_time: took,
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a guest said, as it is judged; a boot that says nothing to rely on says why.
 
 use crate::Boot;
-use crate::judge::{self, Booted, Counts, Said};
+use crate::judge::{self, Booted, Said};
 use stopgap_events::machine::Missing;
 use stopgap_guest::protocol::{DMA, Dma, Transcript, Unit};
 
@@ -34,12 +34,10 @@ pub(crate) fn read(boot: &Boot, repetition: u32) -> Read {
     if !boot.is_whole() {
         return nothing(of);
     }
-    let read = Transcript::read(&boot.lines)
-        .map_err(|wrong| wrong.to_string())
-        .and_then(|transcript| {
-            let figures = (said(&transcript, boot.seed)?, dma(&transcript)?);
-            Ok((figures, transcript))
-        });
+    let read = Transcript::read(&boot.lines).and_then(|transcript| {
+        let figures = (said(&transcript, boot.seed)?, dma(&transcript)?);
+        Ok((figures, transcript))
+    });
     let ((said, dma), transcript) = match read {
         Ok(read) => read,
         Err(wrong) => {
@@ -88,15 +86,12 @@ fn said(transcript: &Transcript, seed: u64) -> Result<Vec<Said>, String> {
             );
         }
     }
-    let each = transcript.counted.iter().map(|counted| {
-        let wrong = |why| format!("{}, {}: {why}", counted.name, counted.operation);
-        Ok(Said {
-            cell: counted.name.clone(),
-            operation: counted.operation.clone(),
-            counts: Counts::new(counted.counts.pairs().to_vec()).map_err(wrong)?,
-        })
+    let each = transcript.counted.iter().map(|counted| Said {
+        cell: counted.name.clone(),
+        operation: counted.operation.clone(),
+        counts: counted.counts.clone(),
     });
-    each.collect()
+    Ok(each.collect())
 }
 
 /// What was found of the IOMMU, by cell.
@@ -137,65 +132,34 @@ pub(crate) fn pinned(words: &[String], unpacked: bool) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use crate::End;
-    use stopgap_events::units::Bytes;
-    use stopgap_guest::protocol::{Hello, Line, VERSION};
+    use stopgap_guest::protocol::Line;
 
     use super::*;
+    use crate::End;
+    use crate::testing::hello;
 
-    fn hello(unit: Unit) -> Line {
-        Line::Hello(Hello {
-            version: VERSION,
-            release: "6.12.0".to_owned(),
-            build: "#1".to_owned(),
-            architecture: "x86_64".to_owned(),
-            cpu: None,
-            command_line: String::new(),
-            seed: 3,
-            unit,
-            overhead: 0,
-            page_size: Bytes::kib(4),
-            memory: Bytes::mib(900),
-            first_process: true,
-        })
-    }
+    const INSTRUCTIONS: Unit = Unit::Instructions { per_tick: 1 };
 
     fn boot(lines: &[Line]) -> Boot {
-        Boot {
-            end: End::PoweredOff,
-            why: String::new(),
-            lines: lines.iter().map(ToString::to_string).collect(),
-            console: vec!["a last line".to_owned()],
-            qemu_version: String::new(),
-            cpu: String::new(),
-            command_line: Vec::new(),
-            kernel_command_line: String::new(),
-            kernel_sha256: String::new(),
-            initramfs_sha256: String::new(),
-            seed: 3,
-            host_time: Duration::ZERO,
-        }
+        crate::testing::boot(3, lines)
     }
 
     fn counts() -> Line {
         Line::Counts {
             name: "fork".to_owned(),
             operation: "wait".to_owned(),
-            counts: vec![(5, 2), (7, 1)].try_into().unwrap(),
+            counts: "5x2 7x1".parse().unwrap(),
         }
     }
 
     #[test]
     fn a_whole_boot_has_its_counts() {
-        let instructions = Unit::Instructions { per_tick: 1 };
         let failed = Line::Failed {
             name: "vgem N=1".to_owned(),
             why: "no device".to_owned(),
         };
         let lines = [
-            hello(instructions),
+            hello(3, INSTRUCTIONS),
             counts(),
             failed,
             Line::Done { lines: 3 },
@@ -212,7 +176,7 @@ mod tests {
     #[test]
     fn what_the_iommu_took_is_read_and_what_is_no_such_file_says_so() {
         let told = |text: &str| {
-            let mut lines = vec![hello(Unit::Instructions { per_tick: 1 }), counts()];
+            let mut lines = vec![hello(3, INSTRUCTIONS), counts()];
             lines.extend(Line::file(Some("vfio 4K"), DMA, text.as_bytes()));
             lines.push(Line::Done { lines: 3 });
             read(&boot(&lines), 0).booted
@@ -238,8 +202,7 @@ mod tests {
 
     #[test]
     fn a_boot_that_cannot_be_relied_on_says_why_and_counts_for_nothing() {
-        let instructions = Unit::Instructions { per_tick: 1 };
-        let whole = [hello(instructions), counts(), Line::Done { lines: 2 }];
+        let whole = [hello(3, INSTRUCTIONS), counts(), Line::Done { lines: 2 }];
         let mut torn = boot(&whole);
         torn.lines[1].truncate(30);
         let mut elsewhere = boot(&whole);
@@ -247,9 +210,9 @@ mod tests {
         let mut killed = boot(&whole[..2]);
         killed.end = End::TimeLimit;
         killed.why = "it had not ended after 120 s".to_owned();
-        let ticks = boot(&[hello(Unit::Ticks), counts(), Line::Done { lines: 2 }]);
+        let ticks = boot(&[hello(3, Unit::Ticks), counts(), Line::Done { lines: 2 }]);
         let coarse = Unit::Instructions { per_tick: 16 };
-        let coarse = boot(&[hello(coarse), counts(), Line::Done { lines: 2 }]);
+        let coarse = boot(&[hello(3, coarse), counts(), Line::Done { lines: 2 }]);
         for (boot, says) in [
             (coarse, "in steps of 16 instructions"),
             (torn, "torn"),

@@ -211,13 +211,13 @@ impl Counted {
         let Some(reading) = reading else {
             return Ok(());
         };
-        let counts = Counts::try_from(reading.took)?;
+        let counts = Counts::ascending(reading.took)?;
         let windows = Windows {
             counts,
             torn: reading.torn,
             ran: reading.ran,
         };
-        let instructions = windows.instructions().ok_or("numbers that are too large")?;
+        let instructions = windows.counts.total();
         let kernel = windows.kernel().ok_or("numbers that are too large")?;
         if kernel > instructions {
             return Err(format!(
@@ -233,7 +233,7 @@ impl Counted {
     /// The instructions of an operation's windows by function and caller; `None` where there are no such windows.
     pub(crate) fn profile(&self, cell: u32, operation: u8, symbols: &Symbols) -> Option<Profile> {
         let windows = self.windows.get(&(cell, operation))?;
-        let program = windows.instructions()?.checked_sub(windows.kernel()?)?;
+        let program = windows.counts.total().checked_sub(windows.kernel()?)?;
         let mut callers: HashMap<u32, Vec<String>> = HashMap::new();
         let mut stacks = vec![(vec![PROGRAM.to_owned()], program)];
         for ran in &windows.ran {
@@ -267,7 +267,7 @@ impl Counted {
                 say(name, instructions);
             }
         }
-        Some(Profile::of(windows.counts.total(), stacks))
+        Some(Profile::of(windows.counts.operations(), stacks))
     }
 
     /// Holds the windows of an operation against `said`, what the guest counted of it in the same boot: as many, and each of
@@ -291,14 +291,17 @@ impl Counted {
                 windows.torn
             ));
         }
-        let (seen, told) = (windows.counts.total(), said.total());
+        let (seen, told) = (windows.counts.operations(), said.operations());
         if seen != told {
             return Err(format!(
                 "the plugin saw {seen} operations, the guest {told}"
             ));
         }
         // Where no operation differs by more, no two of the same rank do.
-        let (mut ours, mut theirs) = (ranks(&windows.counts), ranks(said));
+        let (mut ours, mut theirs) = (
+            windows.counts.pairs().iter().copied(),
+            said.pairs().iter().copied(),
+        );
         let (mut one, mut other) = (ours.next(), theirs.next());
         while let (Some((seen, times)), Some((told, as_often))) = (one, other) {
             if seen.abs_diff(told) > BESIDE {
@@ -335,22 +338,12 @@ impl Counted {
 }
 
 impl Windows {
-    /// The instructions of all windows.
-    fn instructions(&self) -> Option<u64> {
-        u64::try_from(self.counts.sum()).ok()
-    }
-
-    /// The kernel's among them.
+    /// Returns the instructions of all windows that are the kernel's; `None` beyond 64 bits.
     fn kernel(&self) -> Option<u64> {
         self.ran.iter().try_fold(0u64, |all, ran| {
             all.checked_add(ran.times.checked_mul(u64::from(ran.executed))?)
         })
     }
-}
-
-/// Values, and how many operations in a row have each.
-fn ranks(counts: &Counts) -> impl Iterator<Item = (u64, u64)> + '_ {
-    counts.pairs().iter().copied()
 }
 
 /// The windows of an operation while they are read.

@@ -1,100 +1,59 @@
+use std::fmt::{self, Display};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Result of everything in this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What is wrong with a kernel that was given, or what this machine lacks to boot it.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// What was given is no kernel that can be booted here: another kind of file, another architecture, truncated.
-    #[error("{name}: {why}")]
-    Image {
-        /// As it was given.
-        name: String,
-        /// What it is instead, or what is wrong with it, and what to give.
-        why: String,
-    },
-    /// Modules of a kernel that do not fit it, or that cannot be read.
-    #[error("module {name}: {why}")]
-    Module {
-        /// Which.
-        name: String,
-        /// What is wrong.
-        why: String,
-    },
-    /// This machine lacks something, and what to do about it.
-    #[error("{0}")]
-    Unsupported(String),
-    /// Kernels of two architectures.
-    #[error("{0}: kernels of two architectures have no path in common")]
-    Architectures(String),
-    /// Ctrl-C came before there was anything to report.
-    #[error("interrupted {0}")]
-    Interrupted(&'static str),
-    /// Nothing more fits where we write.
-    #[error("no space left in {}: name another place with TMPDIR=FOLDER", folder.display())]
-    NoSpace {
-        /// Where.
-        folder: PathBuf,
-    },
-    /// A file could not be read or written.
-    #[error("{}: {source}", file.display())]
-    File {
-        /// Which.
-        file: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// A call of the system failed.
-    #[error("{call}: {source}")]
-    System {
-        /// Which.
-        call: &'static str,
-        /// What it said.
-        source: io::Error,
-    },
+/// What is wrong with a kernel that was given, or what this machine lacks to boot it, in one line for the user.
+#[derive(Debug)]
+pub struct Error {
+    message: String,
+    unsupported: bool,
 }
 
 impl Error {
-    /// Whether this is about what the machine lacks, not about what was given (exit status 3 of the command).
+    /// Whether the machine lacks something, which the message names with what to do (exit status 3 of the command).
     #[must_use]
     pub fn is_unsupported(&self) -> bool {
-        matches!(self, Error::Unsupported(_))
+        self.unsupported
     }
 
-    pub(crate) fn image(name: impl Into<String>, why: impl Into<String>) -> Error {
-        Error::Image {
-            name: name.into(),
-            why: why.into(),
+    pub(crate) fn new(message: impl Into<String>) -> Error {
+        Error {
+            message: message.into(),
+            unsupported: false,
         }
     }
 
-    pub(crate) fn module(name: impl Into<String>, why: impl Into<String>) -> Error {
-        Error::Module {
-            name: name.into(),
-            why: why.into(),
+    pub(crate) fn unsupported(message: String) -> Error {
+        Error {
+            message,
+            unsupported: true,
         }
     }
 
-    pub(crate) fn system(call: &'static str, source: impl Into<io::Error>) -> Error {
-        Error::System {
-            call,
-            source: source.into(),
-        }
+    /// Names what failed (a file, a module, a call) and why.
+    pub(crate) fn about(what: impl Display, why: impl Display) -> Error {
+        Error::new(format!("{what}: {why}"))
     }
 
-    /// The system's word on a file; a full file system gets a word of its own.
+    /// Names a file that could not be read or written. A full file system gets advice.
     pub(crate) fn file(path: &Path, source: io::Error) -> Error {
         match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::NoSpace {
-                folder: path.parent().unwrap_or(path).to_path_buf(),
-            },
-            _ => Error::File {
-                file: path.to_path_buf(),
-                source,
-            },
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::new(format!(
+                "no space left in {}: name another place with TMPDIR=FOLDER",
+                path.parent().unwrap_or(path).display()
+            )),
+            _ => Error::about(path.display(), source),
         }
     }
 }
+
+impl Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}

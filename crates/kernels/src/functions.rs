@@ -80,17 +80,6 @@ impl Profile {
         }
     }
 
-    /// Both together: other layout samples of the same operation.
-    #[must_use]
-    pub fn with(self, other: Profile) -> Profile {
-        let operations = self.operations.saturating_add(other.operations);
-        let stacks = self.stacks.into_iter().chain(other.stacks);
-        Profile::of(
-            operations,
-            stacks.map(|stack| (stack.frames, stack.instructions)),
-        )
-    }
-
     /// Own instructions of each function, all operations. They come to `instructions`.
     #[must_use]
     pub fn functions(&self) -> BTreeMap<&str, u64> {

@@ -40,7 +40,7 @@ pub(crate) fn read(architecture: Architecture) -> Result<Vec<u8>> {
         _ => BUILD,
     };
     let refuse = |why: &str| {
-        Error::Unsupported(format!(
+        Error::unsupported(format!(
             "the guest's program {shown}{place}: {why}; build it ({build}), or name it with {VARIABLE}=FILE"
         ))
     };

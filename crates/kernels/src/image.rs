@@ -2,7 +2,7 @@
 //!
 //! | given | made of it |
 //! |---|---|
-//! | a bzImage (`vmlinuz`) | itself; configuration from the image (IKCONFIG) or from beside it, symbols and modules from beside it |
+//! | a bzImage (`vmlinuz`) | itself; configuration from the image (IKCONFIG) or from beside it, modules from beside it |
 //! | an arm64 `Image`, also in gzip or in an EFI envelope (`vmlinuz.efi`) | unpacked |
 //! | a Debian package (`linux-image-*.deb`) | unpacked into a folder of our own; never installed |
 //! | `host` | the running kernel's image, where it may be read |
@@ -73,14 +73,10 @@ pub struct Image {
     pub architecture: Architecture,
     /// `uname -r`, where the image says so: `6.12.117+deb12-cloud-amd64`.
     pub release: Option<String>,
-    /// The whole line of `/proc/version`, as far as the image has it.
-    pub version: Option<String>,
     /// The text of the configuration (`CONFIG_SMP=y`...).
     pub config: Option<String>,
     /// Where the configuration comes from, or why there is none.
     pub config_from: String,
-    /// The file that has the addresses of its functions. Debian's packages have none: ask the guest for /proc/kallsyms.
-    pub system_map: Option<PathBuf>,
     /// Its modules; none where none were found.
     pub modules: Modules,
     /// What was unpacked lies there.
@@ -92,7 +88,7 @@ impl Image {
     ///
     /// # Errors
     ///
-    /// [`Error::Image`] with what it is instead, [`Error::File`], [`Error::NoSpace`] of the folder it is unpacked into.
+    /// What is no kernel that can be booted, with what it is instead; what the system refuses.
     pub fn open(given: &str) -> Result<Image> {
         if given == "host" {
             return Image::host(
@@ -107,7 +103,7 @@ impl Image {
     fn host(root: &Path, release: &str) -> Result<Image> {
         // A release is a file's name here; the kernel's own has no slash.
         if release.contains('/') || release.is_empty() {
-            return Err(Error::image(
+            return Err(Error::about(
                 "host",
                 format!("the running kernel calls itself {release:?}"),
             ));
@@ -127,7 +123,7 @@ impl Image {
                     let mut image = Image::of_file("host", &path)?;
                     if image.release.as_deref().is_some_and(|has| has != release) {
                         let has = image.release.unwrap_or_default();
-                        return Err(Error::image(
+                        return Err(Error::about(
                             "host",
                             format!("{} is {has}, but {release} runs", path.display()),
                         ));
@@ -148,7 +144,7 @@ impl Image {
                 places.join(", /")
             )
         });
-        Err(Error::image("host", why))
+        Err(Error::about("host", why))
     }
 
     /// `/proc/config.gz` is the running kernel's own.
@@ -168,7 +164,7 @@ impl Image {
         // Asked before it is opened: a pipe's opening waits for whoever writes to it, and Ctrl-C does not end that.
         let kind = fs::metadata(path).map_err(|e| Error::file(path, e))?;
         if !kind.is_file() {
-            return Err(Error::image(
+            return Err(Error::about(
                 name,
                 "not a file: give a bzImage, a Debian linux-image package or \"host\"",
             ));
@@ -190,7 +186,7 @@ impl Image {
     /// The kernel at `path`; what must be unpacked goes to `folder`, or to one of its own.
     fn of_kernel(name: &str, path: &Path, folder: Option<Arc<Folder>>) -> Result<Image> {
         let bytes = read(path, LARGEST).map_err(|e| match e.kind() {
-            io::ErrorKind::FileTooLarge => Error::image(name, TOO_LARGE),
+            io::ErrorKind::FileTooLarge => Error::about(name, TOO_LARGE),
             _ => Error::file(path, e),
         })?;
         let mut image = Image {
@@ -199,26 +195,24 @@ impl Image {
             sha256: String::new(),
             architecture: Architecture::X86_64,
             release: None,
-            version: None,
             config: None,
             config_from: String::new(),
-            system_map: None,
             modules: Modules::default(),
             folder,
         };
+        let version;
         if bzimage::is(&bytes) {
-            let header = bzimage::Header::parse(&bytes).map_err(|why| Error::image(name, why))?;
-            image.version = header.version;
+            version = bzimage::version(&bytes).map_err(|why| Error::about(name, why))?;
             image.sha256 = sha256::hex(&bytes);
             // Where a configuration lies beside the image, unpacking the kernel for its own would take a second for
             // nothing; `take_config` asks for it when it must.
         } else {
-            let unpacked = arm64::unpack(&bytes).map_err(|why| Error::image(name, why))?;
+            let unpacked = arm64::unpack(&bytes).map_err(|why| Error::about(name, why))?;
             let Some(kernel) = unpacked else {
-                return Err(Error::image(name, refuse::why(&bytes)));
+                return Err(Error::about(name, refuse::why(&bytes)));
             };
             image.architecture = Architecture::Aarch64;
-            image.version = arm64::version(&kernel);
+            version = arm64::version(&kernel);
             image.sha256 = sha256::hex(&kernel);
             if kernel != bytes {
                 let folder = match image.folder.take() {
@@ -229,11 +223,7 @@ impl Image {
                 image.folder = Some(folder);
             }
         }
-        image.release = image
-            .version
-            .as_deref()
-            .and_then(|text| text.split_whitespace().next())
-            .map(str::to_owned);
+        image.release = version.and_then(|text| Some(text.split_whitespace().next()?.to_owned()));
         Ok(image)
     }
 
@@ -251,7 +241,6 @@ impl Image {
         } else {
             image.take_config();
         }
-        image.system_map = unpacked.system_map.filter(|map| is_map(map));
         image.modules = Modules::of_package(name, path, folder);
         Ok(image)
     }
@@ -265,10 +254,6 @@ impl Image {
             if let Ok(text) = text(&config) {
                 self.config = Some(text);
                 self.config_from = config.display().to_string();
-            }
-            let map = folder.join(format!("System.map-{release}"));
-            if is_map(&map) {
-                self.system_map = Some(map);
             }
             let modules = Path::new("/lib/modules").join(&release);
             if (path.starts_with("/boot") || path.starts_with(&modules))
@@ -287,10 +272,6 @@ impl Image {
                 {
                     self.config = Some(text);
                     self.config_from = tree.join(".config").display().to_string();
-                }
-                let map = tree.join("System.map");
-                if self.system_map.is_none() && is_map(&map) {
-                    self.system_map = Some(map);
                 }
             }
         }
@@ -342,13 +323,6 @@ fn text(path: &Path) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|_| io::Error::other("it is not text"))
 }
 
-/// Whether a file has addresses of functions. Debian's packages have one line there that says where the real one is.
-fn is_map(path: &Path) -> bool {
-    let mut first = Vec::new();
-    folder::open(path).is_ok_and(|file| file.take(200).read_to_end(&mut first).is_ok())
-        && !first.windows(8).any(|word| word == b"The real")
-}
-
 /// The text up to a NUL, a line feed or `limit` bytes.
 fn text_at(bytes: &[u8], at: usize, limit: usize) -> Option<String> {
     let rest = bytes.get(at..)?;
@@ -376,22 +350,11 @@ fn find(bytes: &[u8], needle: &[u8]) -> Option<usize> {
     None
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_le_bytes(
-        bytes.get(at..at.checked_add(2)?)?.try_into().ok()?,
-    ))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(
-        bytes.get(at..at.checked_add(4)?)?.try_into().ok()?,
-    ))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(
-        bytes.get(at..at.checked_add(8)?)?.try_into().ok()?,
-    ))
+/// The little-endian number of `N` bytes at `at`.
+fn number_at<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
+    let mut value = [0; 8];
+    value[..N].copy_from_slice(bytes.get(at..at.checked_add(N)?)?);
+    Some(u64::from_le_bytes(value))
 }
 
 /// Decompresses what is no larger than a kernel.

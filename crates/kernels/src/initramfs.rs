@@ -36,8 +36,7 @@ impl Initramfs {
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Image`] for a file without an absolute name, with `..` in it, or larger than the format allows
-    /// (4 GiB).
+    /// A file without an absolute name, with `..` in it, or larger than the format allows (4 GiB).
     pub fn build(
         program: &[u8],
         plan: &str,
@@ -115,7 +114,7 @@ impl Cpio {
         body: &[u8],
     ) -> crate::Result<()> {
         let bad =
-            |why: &str| crate::Error::image(path, format!("cannot lie in an initramfs: {why}"));
+            |why: &str| crate::Error::about(path, format!("cannot lie in an initramfs: {why}"));
         let inside = path
             .strip_prefix('/')
             .ok_or_else(|| bad("its name is not absolute"))?;

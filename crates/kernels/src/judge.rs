@@ -16,21 +16,21 @@
 //!
 //! Two figures an operation are judged: the median, and the mean, which has the rare and long operations that the median is
 //! blind to. Where the two are proven to go different ways the row is `mixed`. Where the counts fall into several modes
-//! ([`counts::Counts::modes`]) the median may jump from one to another because their shares shifted by little: there it is
+//! ([`Mode`]) the median may jump from one to another because their shares shifted by little: there it is
 //! called only where the mean says the same.
 //!
 //! Cost: linear in the pairs of counts. Pure.
 
 mod config;
-mod counts;
+mod modes;
 mod record;
 
 use stopgap_events::machine::Missing;
-use stopgap_guest::protocol::Dma;
+use stopgap_guest::protocol::{Counts, Dma};
 
 pub use crate::functions::{Profile, Stack};
 pub use config::differences;
-pub use counts::{Counts, Mode};
+pub use modes::Mode;
 pub use record::{
     Against, Boot, Cause, Cell, DmaCell, DmaSample, Emulator, Figure, Function, Gate, Kernel,
     Kernels, OptionDiffers, Profiled, Row, SCHEMA, Sample, Standing, UNIT, Verdict, Word, schema,
@@ -76,7 +76,7 @@ pub struct Measured {
 }
 
 /// What one guest said.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Booted {
     /// The boot.
     pub boot: Boot,
@@ -282,16 +282,16 @@ fn sample(seed: u64, cell: &str, operation: &str, boots: &[Booted]) -> Option<Sa
     let repeats =
         (told.len() >= REPETITIONS as usize).then(|| once && told.iter().all(|one| one == first));
     let counts = first.first()?.clone();
-    let (modes, outside) = counts.modes();
+    let (modes, outside) = modes::modes(&counts);
     Some(Sample {
         seed,
         repeats,
         operations: counts.operations(),
         total: counts.total(),
-        // Of no operation there is nothing to compare: it is taken for not measured.
-        least: counts.least()?,
+        // A cell with no completed operation counts as not measured.
+        least: counts.pairs().first()?.0,
         median: counts.median()?,
-        most: counts.most()?,
+        most: counts.pairs().last()?.0,
         modes,
         outside,
         counts,

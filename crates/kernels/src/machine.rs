@@ -18,6 +18,7 @@
 //! Left out on purpose: SMP, KVM, caches and TLBs. What depends on them cannot be told here.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -172,14 +173,18 @@ impl Machine {
         }
         if let Some(plugin) = &self.plugin {
             // A comma ends a value; two stand for one.
-            let mut value = OsString::from("file=");
-            value.push(doubled(&plugin.library));
+            let doubled = plugin
+                .library
+                .as_os_str()
+                .as_bytes()
+                .split(|&byte| byte == b',');
+            let mut value = b"file=".to_vec();
+            value.extend(doubled.collect::<Vec<_>>().join(&b",,"[..]));
             for argument in &plugin.arguments {
-                value.push(",");
-                value.push(argument.replace(',', ",,"));
+                value.extend(format!(",{}", argument.replace(',', ",,")).bytes());
             }
             add(&["-plugin"]);
-            all.push(value);
+            all.push(OsString::from_vec(value));
         }
         for (flag, path) in [
             ("-kernel", self.image.kernel.as_path()),
@@ -200,23 +205,8 @@ impl Machine {
     /// As [`crate::run_all`].
     pub fn run(&self, stop: &AtomicBool) -> Result<Boot> {
         let mut boots = crate::run_all(std::slice::from_ref(self), 1, stop, &mut |_, _| {})?;
-        boots.pop().ok_or(crate::Error::System {
-            call: "run_all",
-            source: std::io::ErrorKind::Other.into(),
-        })
+        Ok(boots.remove(0))
     }
-}
-
-fn doubled(path: &Path) -> OsString {
-    use std::os::unix::ffi::{OsStrExt, OsStringExt};
-    let mut bytes = Vec::new();
-    for &byte in path.as_os_str().as_bytes() {
-        bytes.push(byte);
-        if byte == b',' {
-            bytes.push(byte);
-        }
-    }
-    OsString::from_vec(bytes)
 }
 
 #[cfg(test)]

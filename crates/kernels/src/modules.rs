@@ -66,8 +66,6 @@ pub struct Module {
     pub name: String,
     /// The ELF file.
     pub bytes: Vec<u8>,
-    /// The release of the kernel that it was built for, where it says so.
-    pub built_for: Option<String>,
 }
 
 impl Module {
@@ -83,8 +81,6 @@ impl Module {
 pub struct Resolved {
     /// In the order in which they must be loaded: each after what it needs.
     pub modules: Vec<Module>,
-    /// Asked for, and in the kernel already.
-    pub builtin: Vec<String>,
     /// Asked for, and not a module of this kernel. It may be built in all the same: lists name only what could have been a
     /// module (udmabuf could not).
     pub missing: Vec<String>,
@@ -95,7 +91,7 @@ impl Modules {
     ///
     /// # Errors
     ///
-    /// [`Error::File`] where the folder cannot be read.
+    /// Where the folder cannot be read.
     pub fn read(folder: &Path) -> Result<Modules> {
         let source = Source {
             package: None,
@@ -137,21 +133,12 @@ impl Modules {
         Ok(self.source.inner.get_or_init(|| found))
     }
 
-    /// How many there are as files.
-    ///
-    /// # Errors
-    ///
-    /// As [`Image::open`](crate::Image::open), of the package's other part.
-    pub fn count(&self) -> Result<usize> {
-        Ok(self.inner()?.files.len())
-    }
-
     /// The files for `names` and for what they need, decompressed; each once. `release` is the kernel's: a module that was
     /// built for another one is refused, because the kernel would.
     ///
     /// # Errors
     ///
-    /// [`Error::Module`] for one that does not match or is damaged, or where one needs what is not there.
+    /// A module that does not match or is damaged, or needs one that is not there.
     pub fn resolve<S: AsRef<str>>(&self, names: &[S], release: Option<&str>) -> Result<Resolved> {
         let mut resolved = Resolved::default();
         if names.is_empty() {
@@ -162,8 +149,9 @@ impl Modules {
         for name in names {
             let name = canonical(name.as_ref());
             if inner.builtin.contains(&name) {
-                resolved.builtin.push(name);
-            } else if inner.files.contains_key(&name) {
+                continue;
+            }
+            if inner.files.contains_key(&name) {
                 inner.load(&name, release, &mut resolved.modules, &mut done)?;
             } else {
                 resolved.missing.push(name);
@@ -195,8 +183,8 @@ impl Inner {
                     }
                     let Some(path) = self.files.get(&name) else {
                         if must {
-                            return Err(Error::module(
-                                name,
+                            return Err(Error::about(
+                                format!("module {name}"),
                                 "another module needs it, and it is not there",
                             ));
                         }
@@ -208,7 +196,7 @@ impl Inner {
                         let all = LARGEST_ALL >> 20;
                         let why =
                             format!("it and what is loaded before it have more than {all} MiB");
-                        return Err(Error::module(name, why));
+                        return Err(Error::about(format!("module {name}"), why));
                     }
                     stack.push(Step::Write(module));
                     stack.extend(
@@ -283,9 +271,13 @@ type Needs = Vec<(String, bool)>;
 
 fn open(name: &str, path: &Path, release: Option<&str>) -> Result<(Module, Needs)> {
     let packed = read(path, LARGEST).map_err(|e| Error::file(path, e))?;
-    let bytes = compressed::all(&packed, LARGEST)
-        .map_err(|e| Error::module(name, format!("does not decompress: {e}")))?;
-    let info = modinfo(&bytes).map_err(|why| Error::module(name, why))?;
+    let bytes = compressed::all(&packed, LARGEST).map_err(|e| {
+        Error::about(
+            format!("module {name}"),
+            format!("does not decompress: {e}"),
+        )
+    })?;
+    let info = modinfo(&bytes).map_err(|why| Error::about(format!("module {name}"), why))?;
     let mut needs = Needs::new();
     let mut built_for = None;
     for line in &info {
@@ -320,17 +312,13 @@ fn open(name: &str, path: &Path, release: Option<&str>) -> Result<(Module, Needs
     if let (Some(release), Some(built_for)) = (release, &built_for)
         && release != built_for
     {
-        return Err(Error::module(
-            name,
+        return Err(Error::about(
+            format!("module {name}"),
             format!("built for {built_for}, the kernel is {release}"),
         ));
     }
-    let module = Module {
-        name: name.to_owned(),
-        bytes,
-        built_for,
-    };
-    Ok((module, needs))
+    let name = name.to_owned();
+    Ok((Module { name, bytes }, needs))
 }
 
 /// The strings of a module's `.modinfo` section.

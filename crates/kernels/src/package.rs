@@ -25,8 +25,6 @@ pub(crate) const MAGIC: &[u8] = b"!<arch>\n";
 const LARGEST: u64 = 4 << 30;
 /// The most that is read of an entry that has the name of the next one.
 const LARGEST_NAME: Bytes = Bytes::mib(1);
-/// No System.map is larger, in bytes.
-const LARGEST_MAP: u64 = 256 << 20;
 /// No kernel package has more entries.
 const MOST_ENTRIES: usize = 200_000;
 
@@ -37,10 +35,9 @@ pub(crate) struct Unpacked {
     /// What follows `vmlinuz-` in the kernel's name.
     pub release: String,
     pub config: Option<PathBuf>,
-    pub system_map: Option<PathBuf>,
 }
 
-/// Unpacks kernel, configuration and symbols of the package at `path` into `folder`; `name` is for what is said.
+/// Unpacks kernel and configuration of the package at `path` into `folder`; `name` is for what is said.
 ///
 /// dpkg writes /boot before /lib, so that what comes after it is neither decompressed nor looked at.
 pub(crate) fn unpack(name: &str, path: &Path, folder: &Path) -> Result<Unpacked> {
@@ -56,13 +53,12 @@ pub(crate) fn unpack(name: &str, path: &Path, folder: &Path) -> Result<Unpacked>
     let (Some(kernel), Some(release)) = (found.kernel, found.release) else {
         let why = "no /boot/vmlinuz-* in it: a package that only depends on a kernel's? Give the one that has the release \
                    in its name (linux-image-6.12.1-...)";
-        return Err(Error::image(name, why));
+        return Err(Error::about(name, why));
     };
     Ok(Unpacked {
         kernel: folder.join(kernel),
         release,
         config: found.config.map(|file| folder.join(file)),
-        system_map: found.system_map.map(|file| folder.join(file)),
     })
 }
 
@@ -102,9 +98,9 @@ fn read(
     let file = folder::open(path).map_err(|e| Error::file(path, e))?;
     let length = file.metadata().map_err(|e| Error::file(path, e))?.len();
     let mut file = BufReader::with_capacity(1 << 16, file);
-    let (member, size) = data_member(&mut file, length).map_err(|why| Error::image(name, why))?;
+    let (member, size) = data_member(&mut file, length).map_err(|why| Error::about(name, why))?;
     let mut data = BufReader::with_capacity(1 << 16, file.take(size));
-    let bad = |why: &str| Error::image(name, format!("{member}: {why}"));
+    let bad = |why: &str| Error::about(name, format!("{member}: {why}"));
     let compression = Compression::of(data.fill_buf().map_err(|e| Error::file(path, e))?);
     let data = compressed::reader(compression, data).map_err(|e| bad(&e.to_string()))?;
     // The crate reads headers piece by piece.
@@ -238,7 +234,6 @@ struct Found {
     kernel: Option<PathBuf>,
     release: Option<String>,
     config: Option<PathBuf>,
-    system_map: Option<PathBuf>,
 }
 
 impl Found {
@@ -252,8 +247,6 @@ impl Found {
             (&mut self.kernel, "vmlinuz", image::LARGEST)
         } else if file.starts_with("config-") {
             (&mut self.config, "config", image::LARGEST_CONFIG)
-        } else if file.starts_with("System.map-") {
-            (&mut self.system_map, "System.map", LARGEST_MAP)
         } else {
             return None;
         };

@@ -33,7 +33,7 @@ const SLOWER: u32 = 4;
 /// Where the library is.
 pub(crate) fn plugin(architecture: Architecture) -> Result<PathBuf> {
     if architecture != Architecture::X86_64 {
-        return Err(Error::Unsupported(format!(
+        return Err(Error::unsupported(format!(
             "--functions: the plugin reads x86-64 instructions, the kernels are for {architecture}"
         )));
     }
@@ -46,7 +46,7 @@ pub(crate) fn plugin(architecture: Architecture) -> Result<PathBuf> {
     // QEMU looks for it from its own folder.
     let path = found.and_then(|path| path.canonicalize().ok());
     path.filter(|path| path.is_file()).ok_or_else(|| {
-        Error::Unsupported(format!(
+        Error::unsupported(format!(
             "--functions: no {FILE} beside this command: build it ({BUILD}), or name it with {VARIABLE}=FILE"
         ))
     })
@@ -130,7 +130,7 @@ fn of_boot(
     if !boot.is_whole() {
         return Err(format!("with the plugin {}", boot.why));
     }
-    let transcript = Transcript::read(&boot.lines).map_err(|wrong| wrong.to_string())?;
+    let transcript = Transcript::read(&boot.lines)?;
     let symbols = transcript.files.get(&(None, SYMBOLS.to_owned()));
     let symbols = symbols.ok_or_else(|| format!("the guest sent no {SYMBOLS}"))?;
     let symbols = Symbols::parse(&String::from_utf8_lossy(symbols))?;
@@ -174,32 +174,16 @@ fn of_boot(
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use crate::End;
-    use stopgap_events::units::Bytes;
-    use stopgap_guest::protocol::{Counts, Hello, Line, Unit, VERSION, chosen};
+    use stopgap_guest::protocol::{Counts, Line, Unit, chosen};
 
     use super::*;
+    use crate::testing;
 
     /// One round trip of 20 instructions, 8 of them in `do_mmap`; and what counting costs, which no cell counts.
     const COUNTED: &str = "stopgap.plugin/1\nblock 1 ffffffff81000000 5 5\nwindow 0 4\ntook 20 1\nran 0 1 2 4\nwindow 0 11\ntook 2 80\nend 7\n";
 
     fn boot(counts: &[(u64, u64)], failed: bool) -> Boot {
-        let mut lines = vec![Line::Hello(Hello {
-            version: VERSION,
-            release: "6.12.0".to_owned(),
-            build: "#1".to_owned(),
-            architecture: "x86_64".to_owned(),
-            cpu: None,
-            command_line: String::new(),
-            seed: 1,
-            unit: Unit::Instructions { per_tick: 1 },
-            overhead: 0,
-            page_size: Bytes::kib(4),
-            memory: Bytes::mib(900),
-            first_process: true,
-        })];
+        let mut lines = vec![testing::hello(1, Unit::Instructions { per_tick: 1 })];
         let name = "roundtrip".to_owned();
         lines.push(if failed {
             let why = "socket: refused".to_owned();
@@ -208,27 +192,14 @@ mod tests {
             Line::Counts {
                 name,
                 operation: "round trip".to_owned(),
-                counts: Counts::try_from(counts.to_vec()).unwrap(),
+                counts: Counts::new(counts.to_vec()).unwrap(),
             }
         });
         lines.extend(Line::file(None, SYMBOLS, b"ffffffff81000000 T do_mmap\n"));
         lines.push(Line::Done {
             lines: lines.len() as u64,
         });
-        Boot {
-            end: End::PoweredOff,
-            why: String::new(),
-            lines: lines.iter().map(ToString::to_string).collect(),
-            console: Vec::new(),
-            qemu_version: String::new(),
-            cpu: String::new(),
-            command_line: Vec::new(),
-            kernel_command_line: String::new(),
-            kernel_sha256: String::new(),
-            initramfs_sha256: String::new(),
-            seed: 1,
-            host_time: Duration::ZERO,
-        }
+        testing::boot(1, &lines)
     }
 
     fn of(boot: &Boot, counted: &str) -> OfKernel {

@@ -34,7 +34,7 @@ impl Qemu {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] where there is none, or one that is too old, with what to install.
+    /// Where there is none, or one that is too old, with what to install ([`Error::is_unsupported`]).
     pub fn find(architecture: Architecture) -> Result<Qemu> {
         Qemu::find_in(architecture, &std::env::var_os("PATH").unwrap_or_default())
     }
@@ -50,13 +50,13 @@ impl Qemu {
             .map(|folder| folder.join(name))
             .find(|file| is_program(file));
         let Some(program) = found else {
-            return Err(Error::Unsupported(format!(
+            return Err(Error::unsupported(format!(
                 "unsupported: install {package} ({name} is not on PATH)"
             )));
         };
         let said = ask(&program, &[OsString::from("--version")], PATIENCE)?;
         let unsupported = |what: &str| {
-            Error::Unsupported(format!(
+            Error::unsupported(format!(
                 "unsupported: {}: {what}; install {package}",
                 program.display()
             ))

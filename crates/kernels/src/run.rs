@@ -103,7 +103,7 @@ pub fn run(flags: &Flags, tell: &mut dyn FnMut(Progress<'_>)) -> Result<Compared
     let boots = boot(flags, &ready, &qemu, &seeds, tell)?;
     let interrupted = signals::interrupted();
     if interrupted && boots.iter().flatten().all(|(_, boot)| !boot.is_whole()) {
-        return Err(Error::Interrupted("before a guest had ended"));
+        return Err(Error::new("interrupted before a guest had ended"));
     }
     let plan = judge::Plan {
         command: flags.command.clone(),
@@ -203,14 +203,14 @@ fn open(names: &[String]) -> Result<Vec<Image>> {
     let mut images: Vec<Image> = Vec::new();
     for name in names {
         if signals::interrupted() {
-            return Err(Error::Interrupted("before the first boot"));
+            return Err(Error::new("interrupted before the first boot"));
         }
         let image = Image::open(name)?;
         if let Some(first) = images.first()
             && first.architecture != image.architecture
         {
-            return Err(Error::Architectures(format!(
-                "{} is for {}, {} for {}",
+            return Err(Error::new(format!(
+                "{} is for {}, {} for {}: kernels of two architectures have no path in common",
                 first.name, first.architecture, image.name, image.architecture
             )));
         }
@@ -351,7 +351,7 @@ fn boot(
     run(trial, &mut boots, None)?;
     for (_, boot) in boots.iter().flatten() {
         if let End::QemuUnsupported { reason } = &boot.end {
-            return Err(Error::Unsupported(format!(
+            return Err(Error::unsupported(format!(
                 "unsupported: {} does not do what is asked: {reason}",
                 qemu.program().display()
             )));

@@ -1,6 +1,73 @@
 //! What several tests make: packages, kernels and modules that never were built.
 
 use std::io::Write;
+use std::time::Duration;
+
+use stopgap_guest::protocol::{Hello, Line, Unit, VERSION};
+
+use crate::judge::{self, Booted, Kernel, Measured, Said};
+use crate::{Boot, End};
+
+/// The first line of a guest of this layout, which counts in this unit.
+pub(crate) fn hello(seed: u64, unit: Unit) -> Line {
+    Line::Hello(Hello {
+        version: VERSION,
+        release: "6.12.0".to_owned(),
+        seed,
+        unit,
+        ..Hello::default()
+    })
+}
+
+/// A boot that came to its end and said these lines.
+pub(crate) fn boot(seed: u64, lines: &[Line]) -> Boot {
+    Boot {
+        end: End::PoweredOff,
+        why: String::new(),
+        lines: lines.iter().map(ToString::to_string).collect(),
+        console: vec!["a last line".to_owned()],
+        cpu: String::new(),
+        command_line: Vec::new(),
+        seed,
+        host_time: Duration::ZERO,
+    }
+}
+
+/// A boot, read, whose guest counted these operations of a cell.
+pub(crate) fn booted(seed: u64, repetition: u32, cell: &str, said: &[(&str, &str)]) -> Booted {
+    let said = said.iter().map(|(operation, counts)| Said {
+        cell: cell.to_owned(),
+        operation: (*operation).to_owned(),
+        counts: counts.parse().unwrap(),
+    });
+    Booted {
+        boot: judge::Boot {
+            seed,
+            repetition,
+            whole: true,
+            end: "powered off".to_owned(),
+            ..judge::Boot::default()
+        },
+        said: said.collect(),
+        ..Booted::default()
+    }
+}
+
+/// A kernel whose boots give the counts of `layouts` for an operation of a cell, in both repetitions.
+pub(crate) fn measured(name: &str, cell: &str, operation: &str, layouts: &[&str]) -> Measured {
+    let boots = layouts.iter().zip(1u64..).flat_map(|(counts, seed)| {
+        (0..2).map(move |repetition| booted(seed, repetition, cell, &[(operation, counts)]))
+    });
+    Measured {
+        kernel: Kernel {
+            name: name.to_owned(),
+            sha256: name.repeat(64),
+            ..Kernel::default()
+        },
+        config: None,
+        boots: boots.collect(),
+    }
+}
 
 /// Compresses a stream as a suite of tests needs it.
 pub(crate) fn packed(how: &str, bytes: &[u8]) -> Vec<u8> {

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use stopgap_cli::{Failure, tell};
-use stopgap_events::units::Bytes;
 use stopgap_guest::protocol::{Counts, Hello, Line, Unit, VERSION};
 
 use super::{Place, failed};
@@ -228,18 +227,11 @@ fn serial() -> Result<String, Failure> {
     let hello = Line::Hello(Hello {
         version: VERSION,
         release: "6.12.0-attack".to_owned(),
-        build: "#1 SMP".to_owned(),
-        architecture: "x86_64".to_owned(),
-        cpu: None,
-        command_line: "quiet stopgap.seed=1".to_owned(),
         seed: 1,
         unit: Unit::Instructions { per_tick: 1 },
-        overhead: 60,
-        page_size: Bytes::kib(4),
-        memory: Bytes::mib(950),
-        first_process: true,
+        ..Hello::default()
     });
-    let counts = Counts::try_from(vec![(20_000, 95), (20_010, 5)]).map_err(failed("counts"))?;
+    let counts = Counts::new(vec![(20_000, 95), (20_010, 5)]).map_err(failed("counts"))?;
     let counts = Line::Counts {
         name: "roundtrip".to_owned(),
         operation: "round trip".to_owned(),

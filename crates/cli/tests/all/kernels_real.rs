@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use crate::common::{Run, root, text, valid};
-use stopgap_kernel::fake::skipped;
-use stopgap_kernels::judge::{Cell, Counts, Kernels, Word};
+use stopgap_guest::protocol::Counts;
+use stopgap_kernels::judge::{Cell, Kernels, Word};
+use stopgap_testing::{Skip, skip};
 
 /// What a test of one architecture needs.
 struct Real {
@@ -19,21 +20,21 @@ struct Real {
 
 fn real() -> Option<Real> {
     found("amd64", "qemu-system-x86_64", "STOPGAP_GUEST")
-        .map_err(|why| skipped(format!("kernels: {why}")))
+        .map_err(|why| skip(&why))
         .ok()
 }
 
 fn arm() -> Option<Real> {
     found("arm64", "qemu-system-aarch64", "STOPGAP_GUEST_ARM64")
-        .map_err(|why| skipped(format!("kernels: of arm64: {why}")))
+        .map_err(|why| skip(&why))
         .ok()
 }
 
 /// The cloud kernels of one of Debian's architectures, its emulator, and the program that `variable` names.
-fn found(architecture: &str, qemu: &str, variable: &str) -> Result<Real, String> {
+fn found(architecture: &str, qemu: &str, variable: &str) -> Result<Real, Skip> {
     let folder = std::env::var_os("STOPGAP_KERNELS")
-        .ok_or("STOPGAP_KERNELS names no folder of linux-image packages")?;
-    let files = std::fs::read_dir(&folder).map_err(|error| error.to_string())?;
+        .ok_or_else(|| Skip::image("STOPGAP_KERNELS names no folder of linux-image packages"))?;
+    let files = std::fs::read_dir(&folder).map_err(Skip::image)?;
     let names: Vec<String> = files
         .flatten()
         .map(|file| file.path().display().to_string())
@@ -45,15 +46,20 @@ fn found(architecture: &str, qemu: &str, variable: &str) -> Result<Real, String>
             let file = name.rsplit('/').next().unwrap_or_default();
             file.starts_with(&start) && file.contains(&flavour) && file.ends_with(".deb")
         });
-        let none = || format!("{folder:?} has no cloud kernel of {release} for {architecture}");
+        let none = || {
+            let what = format!("{folder:?} has no cloud kernel of {release} for {architecture}");
+            Skip::image(what)
+        };
         fit.next().cloned().ok_or_else(none)
     };
     let (old, new) = (cloud("6.1")?, cloud("6.12")?);
     let guest = std::env::var_os(variable).ok_or_else(|| {
-        format!("{variable} names no guest program (docs/kernels.md says how it is built)")
+        let why =
+            format!("{variable} names no guest program (docs/kernels.md says how it is built)");
+        Skip::image(why)
     })?;
     let version = Command::new(qemu).arg("--version").output();
-    version.map_err(|error| format!("{qemu}: {error}"))?;
+    version.map_err(|error| Skip::program(format!("{qemu}: {error}")))?;
     Ok(Real {
         old,
         new,
@@ -179,8 +185,7 @@ fn a_kernel_against_itself_is_exactly_nothing() {
 fn nobody_may_do_it() {
     let Some(real) = real() else { return };
     if !root() {
-        skipped("kernels as nobody: needs root to become nobody");
-        return;
+        return skip(&Skip::root("kernels as nobody"));
     }
     let run = Run::new();
     let words = [

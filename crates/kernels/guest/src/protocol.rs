@@ -26,9 +26,9 @@ mod suite;
 mod tests;
 mod transcript;
 
-pub use counts::Counts;
+pub use counts::{Counts, median};
 pub use dma::{DMA, Dma, Entries, Known};
-pub use line::{Hello, Line, MARKER, Place, Torn, Unit};
+pub use line::{Hello, Line, MARKER, Place, Unit};
 pub use plan::{Cell, Device, PLAN, Plan, SEED, VERSION, Work};
 pub use suite::{chosen, devices, standard, words};
-pub use transcript::{Counted, Ran, Transcript, Wrong};
+pub use transcript::{Counted, Ran, Transcript};

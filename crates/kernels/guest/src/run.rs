@@ -161,8 +161,7 @@ fn one(order: &Order) -> Result<Vec<Line>, String> {
     }
     let text = String::from_utf8_lossy(&output.stdout);
     let lines = text.lines().filter_map(Line::parse);
-    let lines: Result<Vec<Line>, _> = lines.collect();
-    lines.map_err(|torn| torn.to_string())
+    lines.collect()
 }
 
 fn ended(status: ExitStatus) -> String {

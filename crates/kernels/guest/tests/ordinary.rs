@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_events::workload::Workload;
 use stopgap_guest::protocol::{Cell, Counts, Device, Plan, Transcript, Unit, Work};
+use stopgap_testing::{Skip, skip};
 
 fn guest(words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stopgap-guest"));
@@ -80,10 +81,13 @@ fn every_kind_of_cell_is_carried_out_and_a_failure_stops_nothing() {
         let counts = read
             .counts(name, operation)
             .unwrap_or_else(|| panic!("{name}: {operation}"));
-        assert_eq!(counts.total(), times, "{name}: {operation}");
+        assert_eq!(counts.operations(), times, "{name}: {operation}");
         assert!(counts.median() > Some(0));
     }
-    let total = |operation| read.counts("placement", operation).map_or(0, Counts::total);
+    let total = |operation| {
+        read.counts("placement", operation)
+            .map_or(0, Counts::operations)
+    };
     assert_eq!(total("map") + total("unmap"), 300);
     assert_eq!(total("churn"), total("unmap"));
     assert_eq!(read.ran[0].status, Some(3));
@@ -108,7 +112,7 @@ fn a_device_is_used_or_its_lack_is_said() {
         [(name, why)] => {
             assert_eq!(name, "vgem");
             assert!(!why.is_empty());
-            skipped(format_args!("vgem: {why}"));
+            skip(&Skip::machine(format!("vgem: {why}")));
         }
         more => panic!("{more:?}"),
     }
@@ -132,10 +136,4 @@ fn what_is_no_plan_is_said_with_its_file() {
         assert_eq!(output.status.code(), Some(1), "{words:?}");
         assert!(said.contains(what), "{words:?}: {said}");
     }
-}
-
-/// Says that a test did not run here, past the harness's capture of output, so that it is seen.
-fn skipped(why: impl std::fmt::Display) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stderr(), "skipped: {why}");
 }

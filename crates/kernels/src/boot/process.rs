@@ -80,7 +80,7 @@ impl Process {
         unsafe { command.pre_exec(die_with_us) };
         let mut child = command.spawn().map_err(|e| match e.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => Error::file(program, e),
-            _ => Error::system("starting QEMU", e),
+            _ => Error::about("starting QEMU", e),
         })?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let process = Process {
@@ -93,9 +93,9 @@ impl Process {
         };
         // From here on it is killed when `process` is dropped.
         for pipe in process.pipes() {
-            let flags = rustix::fs::fcntl_getfl(pipe).map_err(|e| Error::system("fcntl", e))?;
+            let flags = rustix::fs::fcntl_getfl(pipe).map_err(|e| Error::about("fcntl", e))?;
             rustix::fs::fcntl_setfl(pipe, flags | rustix::fs::OFlags::NONBLOCK)
-                .map_err(|e| Error::system("fcntl", e))?;
+                .map_err(|e| Error::about("fcntl", e))?;
         }
         if let Some(stdout) = &process.stdout {
             // Refused where this user's pipes take too much already; the usual size does as well.
@@ -114,10 +114,7 @@ impl Process {
     /// Whether it has ended, without waiting.
     pub(super) fn exited(&mut self) -> Result<Option<Exit>> {
         if self.exit.is_none() {
-            self.exit = self
-                .child
-                .try_wait()
-                .map_err(|e| Error::system("wait", e))?;
+            self.exit = self.child.try_wait().map_err(|e| Error::about("wait", e))?;
         }
         Ok(self.exit.map(Exit))
     }
@@ -214,7 +211,7 @@ fn drain<R: Read>(pipe: &mut Option<R>, mut take: impl FnMut(&[u8])) -> Result<b
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(Error::system("reading what QEMU wrote", error)),
+            Err(error) => return Err(Error::about("reading what QEMU wrote", error)),
         }
     }
     Ok(false)
@@ -234,7 +231,7 @@ pub(super) fn wait<'a>(
     let limit = Timespec::try_from(limit).unwrap_or_default();
     match rustix::event::poll(&mut fds, Some(&limit)) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(error) => Err(Error::system("poll", error)),
+        Err(error) => Err(Error::about("poll", error)),
     }
 }
 
@@ -259,7 +256,7 @@ pub(crate) fn ask(program: &Path, arguments: &[OsString], limit: Duration) -> Re
                 program.display(),
                 limit.as_secs()
             );
-            return Err(Error::Unsupported(why));
+            return Err(Error::unsupported(why));
         }
     }
 }

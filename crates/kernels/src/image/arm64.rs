@@ -2,7 +2,7 @@
 //!
 //! Lineage: Linux Documentation/arch/arm64/booting.rst; drivers/firmware/efi/libstub/zboot-header.S.
 
-use super::{Compression, find, text_at, u32_at, u64_at};
+use super::{Compression, find, number_at, text_at};
 
 const MAGIC: usize = 56;
 const IMAGE_SIZE: usize = 16;
@@ -20,8 +20,8 @@ fn unpacked(bytes: &[u8]) -> Result<Option<Vec<u8>>, String> {
     // "MZ", then "zimg", where the payload lies, how long it is, and by what it is compressed.
     if bytes.starts_with(b"MZ") && bytes.get(4..8) == Some(b"zimg") {
         let part = || {
-            let at = u32_at(bytes, 8)? as usize;
-            let length = u32_at(bytes, 12)? as usize;
+            let at = number_at::<4>(bytes, 8)? as usize;
+            let length = number_at::<4>(bytes, 12)? as usize;
             bytes.get(at..at.checked_add(length)?)
         };
         let part =
@@ -60,12 +60,12 @@ pub(super) fn unpack(bytes: &[u8]) -> Result<Option<Vec<u8>>, String> {
     let Some(kernel) = unpacked(bytes)? else {
         return Ok(None);
     };
-    let flags = u64_at(&kernel, FLAGS).ok_or("truncated: the header is not whole")?;
+    let flags = number_at::<8>(&kernel, FLAGS).ok_or("truncated: the header is not whole")?;
     if flags & 1 == 1 {
         return Err("a big-endian arm64 kernel".to_owned());
     }
     // The size counts memory that the file need not have (bss); a file that is a tenth of it is cut.
-    let size = u64_at(&kernel, IMAGE_SIZE).ok_or("truncated: the header is not whole")?;
+    let size = number_at::<8>(&kernel, IMAGE_SIZE).ok_or("truncated: the header is not whole")?;
     if size != 0 && (kernel.len() as u64) < size / 10 {
         return Err(format!(
             "truncated: {} bytes of an image that takes {size}",

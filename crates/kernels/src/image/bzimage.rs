@@ -2,7 +2,7 @@
 //!
 //! Lineage: Linux Documentation/arch/x86/boot.rst. Offsets are from the start of the file.
 
-use super::{Compression, text_at, u16_at, u32_at, unpack};
+use super::{Compression, number_at, text_at, unpack};
 
 /// Sectors of the setup code, 512 bytes each; 0 stands for 4.
 const SETUP_SECTS: usize = 0x1f1;
@@ -18,16 +18,9 @@ const XLOADFLAGS: usize = 0x236;
 const PAYLOAD_OFFSET: usize = 0x248;
 const PAYLOAD_LENGTH: usize = 0x24c;
 
-/// What the header says that matters here.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Header {
-    /// `6.12.117+deb12-cloud-amd64 (debian-kernel@...) #1 SMP ...`
-    pub version: Option<String>,
-}
-
 /// Whether it is meant to be one: the boot sector's mark and the header's.
 pub(super) fn is(bytes: &[u8]) -> bool {
-    u16_at(bytes, BOOT_FLAG) == Some(0xaa55) && bytes.get(MAGIC..MAGIC + 4) == Some(b"HdrS")
+    number_at::<2>(bytes, BOOT_FLAG) == Some(0xaa55) && bytes.get(MAGIC..MAGIC + 4) == Some(b"HdrS")
 }
 
 fn setup_bytes(bytes: &[u8]) -> usize {
@@ -38,42 +31,40 @@ fn setup_bytes(bytes: &[u8]) -> usize {
     (sectors + 1) * 512
 }
 
-impl Header {
-    pub(super) fn parse(bytes: &[u8]) -> Result<Header, String> {
-        let cut = || "truncated: the header is not whole".to_owned();
-        let protocol = u16_at(bytes, VERSION).ok_or_else(cut)?;
-        if protocol < 0x020c {
-            return Err(format!(
-                "boot protocol {}.{:02}, older than 2.12 (Linux 3.8)",
-                protocol >> 8,
-                protocol & 0xff
-            ));
-        }
-        let flags = *bytes.get(LOADFLAGS).ok_or_else(cut)?;
-        if flags & 1 == 0 {
-            return Err("a zImage, loaded low: give a bzImage".to_owned());
-        }
-        let xflags = u16_at(bytes, XLOADFLAGS).ok_or_else(cut)?;
-        if xflags & 1 == 0 {
-            return Err("a 32-bit x86 kernel: only 64-bit ones run the guest program".to_owned());
-        }
-        let code = u64::from(u32_at(bytes, SYSSIZE).ok_or_else(cut)?) * 16;
-        let whole = setup_bytes(bytes) as u64 + code;
-        // The last paragraph need not be full.
-        if (bytes.len() as u64) + 15 < whole {
-            return Err(format!("truncated: {} of {whole} bytes", bytes.len()));
-        }
-        let at = usize::from(u16_at(bytes, KERNEL_VERSION).ok_or_else(cut)?);
-        let version = (at != 0).then(|| text_at(bytes, at + 0x200, 512)).flatten();
-        Ok(Header { version })
+/// Checks the header. Returns the text of the kernel's version, `6.12.117+deb12-cloud-amd64 (debian-kernel@...) #1 SMP ...`.
+pub(super) fn version(bytes: &[u8]) -> Result<Option<String>, String> {
+    let cut = || "truncated: the header is not whole".to_owned();
+    let protocol = number_at::<2>(bytes, VERSION).ok_or_else(cut)?;
+    if protocol < 0x020c {
+        return Err(format!(
+            "boot protocol {}.{:02}, older than 2.12 (Linux 3.8)",
+            protocol >> 8,
+            protocol & 0xff
+        ));
     }
+    let flags = *bytes.get(LOADFLAGS).ok_or_else(cut)?;
+    if flags & 1 == 0 {
+        return Err("a zImage, loaded low: give a bzImage".to_owned());
+    }
+    let xflags = number_at::<2>(bytes, XLOADFLAGS).ok_or_else(cut)?;
+    if xflags & 1 == 0 {
+        return Err("a 32-bit x86 kernel: only 64-bit ones run the guest program".to_owned());
+    }
+    let code = number_at::<4>(bytes, SYSSIZE).ok_or_else(cut)? * 16;
+    let whole = setup_bytes(bytes) as u64 + code;
+    // The last paragraph need not be full.
+    if (bytes.len() as u64) + 15 < whole {
+        return Err(format!("truncated: {} of {whole} bytes", bytes.len()));
+    }
+    let at = number_at::<2>(bytes, KERNEL_VERSION).ok_or_else(cut)? as usize;
+    Ok((at != 0).then(|| text_at(bytes, at + 0x200, 512)).flatten())
 }
 
 /// The kernel proper (an ELF file), unpacked.
 pub(super) fn payload(bytes: &[u8]) -> Result<Vec<u8>, String> {
     let part = || {
-        let at = setup_bytes(bytes).checked_add(u32_at(bytes, PAYLOAD_OFFSET)? as usize)?;
-        let length = u32_at(bytes, PAYLOAD_LENGTH)? as usize;
+        let at = setup_bytes(bytes).checked_add(number_at::<4>(bytes, PAYLOAD_OFFSET)? as usize)?;
+        let length = number_at::<4>(bytes, PAYLOAD_LENGTH)? as usize;
         bytes.get(at..at.checked_add(length)?)
     };
     let part = part().ok_or("the header's payload lies outside of the file")?;

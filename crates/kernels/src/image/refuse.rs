@@ -1,9 +1,9 @@
 //! What a file is that is no kernel for us, by its first bytes.
 
-use super::{find, u16_at};
+use super::{find, number_at};
 
 /// Machines of ELF files, by `e_machine`.
-const MACHINES: [(u16, &str); 11] = [
+const MACHINES: [(u64, &str); 11] = [
     (2, "SPARC"),
     (3, "32-bit x86"),
     (8, "MIPS"),
@@ -70,8 +70,8 @@ fn arm32(bytes: &[u8]) -> bool {
 
 fn elf(bytes: &[u8]) -> String {
     // Byte order matters: s390 and some others are big-endian.
-    let machine = u16_at(bytes, 18).map(|machine| match bytes.get(5) {
-        Some(2) => machine.swap_bytes(),
+    let machine = number_at::<2>(bytes, 18).map(|machine| match bytes.get(5) {
+        Some(2) => machine.swap_bytes() >> 48,
         _ => machine,
     });
     let on = machine

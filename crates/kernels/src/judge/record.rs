@@ -7,9 +7,9 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stopgap_events::machine::Missing;
-use stopgap_guest::protocol::Dma;
+use stopgap_guest::protocol::{Counts, Dma};
 
-use super::counts::{Counts, Mode};
+use super::modes::Mode;
 use crate::functions::Profile;
 
 /// The name and version of the record's form.
@@ -65,7 +65,7 @@ pub struct Emulator {
 }
 
 /// One kernel, and what was measured of it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Kernel {
     /// As it was named on the command line.
     pub name: String,
@@ -114,7 +114,7 @@ pub struct DmaSample {
 }
 
 /// One boot of one kernel.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Boot {
     /// Its layout sample.
     pub seed: u64,

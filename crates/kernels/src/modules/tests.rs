@@ -40,7 +40,6 @@ fn each_comes_after_what_it_needs_once_and_decompressed() {
         ),
     ]);
     let modules = Modules::read(folder.path()).unwrap();
-    assert_eq!(modules.count().unwrap(), 6);
     let resolved = modules
         .resolve(&["top", "also_inside", "nowhere", "left"], Some("6.1"))
         .unwrap();
@@ -48,7 +47,6 @@ fn each_comes_after_what_it_needs_once_and_decompressed() {
         names(&resolved),
         ["base", "left", "soft", "right_hand", "top"]
     );
-    assert_eq!(resolved.builtin, ["also_inside"]);
     assert_eq!(resolved.missing, ["nowhere"]);
     assert_eq!(resolved.modules[1].bytes, left);
     assert_eq!(resolved.modules[4].path(), "/stopgap/modules/top.ko");
@@ -107,10 +105,8 @@ fn damaged_ones_are_errors() {
         let folder = folder(&[(name, bytes)]);
         let modules = Modules::read(folder.path()).unwrap();
         let name = name_of(name).unwrap();
-        assert!(
-            matches!(modules.resolve(&[&name], None), Err(Error::Module { .. })),
-            "{name}"
-        );
+        let error = modules.resolve(&[&name], None).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("module {name}: ")), "{error}");
     }
 }
 
@@ -120,7 +116,10 @@ fn links_are_not_followed() {
     let inside = folder(&[("b.ko", &module(&[]))]);
     std::os::unix::fs::symlink(outside.path(), inside.path().join("build")).unwrap();
     std::os::unix::fs::symlink(outside.path().join("a.ko"), inside.path().join("a.ko")).unwrap();
-    assert_eq!(Modules::read(inside.path()).unwrap().count().unwrap(), 1);
+    let resolved = Modules::read(inside.path())
+        .unwrap()
+        .resolve(&["a", "b"], None);
+    assert_eq!(names(&resolved.unwrap()), ["b"]);
 }
 
 proptest! {

@@ -31,7 +31,6 @@ fn kernel_files() -> Vec<(&'static str, &'static [u8])> {
     vec![
         ("./boot/vmlinuz-6.1-x", b"the kernel"),
         ("./boot/config-6.1-x", b"CONFIG_X=y\n"),
-        ("./boot/System.map-6.1-x", b"0 T _text\n"),
         ("./usr/share/doc/linux/copyright", b"not needed"),
         ("./lib/modules/6.1-x/modules.builtin", b"kernel/a.ko\n"),
         ("./lib/modules/6.1-x/kernel/drivers/b.ko", b"module"),
@@ -46,10 +45,6 @@ fn each_compression_gives_the_same() {
         assert_eq!(unpacked.release, "6.1-x");
         assert_eq!(fs::read(&unpacked.kernel).unwrap(), b"the kernel");
         assert_eq!(fs::read(unpacked.config.unwrap()).unwrap(), b"CONFIG_X=y\n");
-        assert_eq!(
-            fs::read(unpacked.system_map.unwrap()).unwrap(),
-            b"0 T _text\n"
-        );
         let module = folder.path().join("into/modules/kernel/drivers/b.ko");
         assert_eq!(fs::read(module).unwrap(), b"module");
         assert!(!folder.path().join("into/copyright").exists());
@@ -175,7 +170,6 @@ fn a_full_disk_is_not_the_packages_fault() {
     let package = folder.path().join("package.deb");
     fs::write(&package, deb("xz", &kernel_files())).unwrap();
     let error = unpack("package.deb", &package, folder.path()).unwrap_err();
-    assert!(matches!(error, Error::NoSpace { .. }), "{error}");
     assert!(
         error
             .to_string()

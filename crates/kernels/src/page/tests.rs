@@ -1,27 +1,13 @@
-use crate::functions::Profile;
-use crate::judge::{Kernel, Measured, Plan, Profiled, judge};
+use stopgap_report::html::{Document, Source, page};
 
-use super::section;
+use super::{report, section};
+use crate::functions::Profile;
+use crate::judge::{Plan, Profiled, judge};
+use crate::testing::measured;
 
 #[test]
 fn functions_and_their_pictures_stand_in_the_section() {
-    let kernel = |name: &str| Measured {
-        kernel: Kernel {
-            name: name.to_owned(),
-            release: None,
-            architecture: "x86_64".to_owned(),
-            sha256: name.repeat(64),
-            initramfs_sha256: String::new(),
-            config_from: String::new(),
-            modules: Vec::new(),
-            command_line: Vec::new(),
-            boots: Vec::new(),
-            cells: Vec::new(),
-            dma: Vec::new(),
-        },
-        config: None,
-        boots: Vec::new(),
-    };
+    let kernel = |name: &str| measured(name, "fork", "wait", &[]);
     let mut record = judge(&Plan::default(), vec![kernel("a"), kernel("<b>")]);
     let profiled = |kernel, own| Profiled {
         kernel,
@@ -40,4 +26,17 @@ fn functions_and_their_pictures_stand_in_the_section() {
         assert!(html.contains(part), "{part}\n{html}");
     }
     assert!(!html.contains("<b>against"));
+
+    // The page of such a record shows its texts and never obeys them.
+    record.command = vec!["<script>".to_owned()];
+    record.missing = vec![stopgap_events::machine::Missing::new("<script>", "<img>")];
+    let shown = report(&record.to_json(), "<script>.json").unwrap();
+    let source = Source {
+        name: "<script>.json".to_owned(),
+        document: Document::Other(Box::new(shown)),
+    };
+    let page = page(&[source]);
+    assert!(page.contains("&lt;script&gt;.json: 0 layouts") && page.contains("&lt;img&gt;"));
+    assert!(!page.contains("<script") && !page.contains("<img"));
+    assert!(report("{}", "a.json").is_err());
 }

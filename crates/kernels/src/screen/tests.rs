@@ -1,54 +1,28 @@
 //! What the screen says, of comparisons that are judged here.
 
-use crate::judge::{Boot, Booted, Emulator, Function, Measured, Plan, Said, judge};
 use stopgap_events::machine::Missing;
 use stopgap_guest::protocol::Dma;
 
 use super::*;
+use crate::judge::{Emulator, Function, Measured, Plan, judge};
+use crate::testing;
+
+const CELL: &str = "pbobench N=1000";
 
 fn measured(name: &str, config: &str, counts: &str) -> Measured {
-    let boots = (1..=5).flat_map(|seed| [(seed, 0), (seed, 1)]);
-    let booted = |(seed, repetition)| Booted {
-        boot: Boot {
-            seed,
-            repetition,
-            whole: true,
-            end: "powered off".to_owned(),
-            last_lines: Vec::new(),
-            set_aside: false,
-        },
-        said: vec![Said {
-            cell: "pbobench N=1000".to_owned(),
-            operation: "churn".to_owned(),
-            counts: counts.parse().unwrap(),
-        }],
-        dma: Vec::new(),
-        missing: Vec::new(),
-    };
-    Measured {
-        kernel: Kernel {
-            name: name.to_owned(),
-            release: Some("6.1.0".to_owned()),
-            architecture: "x86_64".to_owned(),
-            sha256: name.repeat(64),
-            initramfs_sha256: String::new(),
-            config_from: "the package".to_owned(),
-            modules: Vec::new(),
-            command_line: Vec::new(),
-            boots: Vec::new(),
-            cells: Vec::new(),
-            dma: Vec::new(),
-        },
-        config: (!config.is_empty()).then(|| config.to_owned()),
-        boots: boots.map(booted).collect(),
-    }
+    let mut measured = testing::measured(name, CELL, "churn", &[counts; 5]);
+    measured.kernel.release = Some("6.1.0".to_owned());
+    measured.kernel.architecture = "x86_64".to_owned();
+    measured.kernel.config_from = "the package".to_owned();
+    measured.config = (!config.is_empty()).then(|| config.to_owned());
+    measured
 }
 
 fn judged(kernels: Vec<Measured>) -> Kernels {
     let plan = Plan {
         margin: 0.002,
         seeds: (1..=5).collect(),
-        cells: vec!["pbobench N=1000".to_owned()],
+        cells: vec![CELL.to_owned()],
         emulator: Emulator {
             qemu: Some("7.2.22".to_owned()),
             cpu: Some("max,-erms".to_owned()),
@@ -101,28 +75,6 @@ fn the_answer_its_cause_its_rows_and_its_limits() {
     );
     // Nothing of it is called a time.
     assert!(!text.contains(" ns") && !text.contains(" us "), "{text}");
-}
-
-#[test]
-fn three_kernels_stand_side_by_side() {
-    let kernels = [("a", "100x9"), ("b", "150x9"), ("c", "100x9")];
-    let record = judged(
-        kernels
-            .map(|(name, counts)| measured(name, "CONFIG_A=y", counts))
-            .into(),
-    );
-    let text = shown(&record);
-    holds(
-        &text,
-        &[
-            "B against A: longer: 1 of 1 longer by 50.00 %",
-            "C against A: identical: 1 of 1 identical",
-            "a difference is of code: the configurations are the same",
-            "median guest instructions",
-            "150 (+50.0 %)",
-            "gate, margin 0.2 %: fail: longer by more than 0.2 %: pbobench N=1000, churn",
-        ],
-    );
 }
 
 #[test]
@@ -194,16 +146,6 @@ fn what_the_iommu_took_stands_under_the_rows() {
             Dma::from_json(text.as_bytes()).unwrap(),
         )]
     };
-    let mut kernels = ["a", "b", "c"].map(|name| measured(name, "", "1x9"));
-    for (number, booted) in kernels[0].boots.iter_mut().enumerate() {
-        booted.dma = dma(1_020 + number as u64 / 2, "2");
-    }
-    for booted in &mut kernels[1].boots {
-        booted.dma = dma(1_024, "{\"unknown\": \"not counted before 6.11\"}");
-    }
-    let mut record = judged(kernels.into());
-    // The plan of these tests has another cell.
-    assert!(shown(&record).lines().all(|line| !line.contains("IOMMU")));
     let plan = Plan {
         seeds: (1..=5).collect(),
         cells: vec!["vfio 4K".to_owned()],
@@ -216,7 +158,7 @@ fn what_the_iommu_took_stands_under_the_rows() {
     for booted in &mut kernels[1].boots {
         booted.dma = dma(1_024, "{\"unknown\": \"not counted before 6.11\"}");
     }
-    record = judge(&plan, kernels.into());
+    let record = judge(&plan, kernels.into());
     let text = shown(&record);
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     holds(

@@ -101,25 +101,14 @@ fn whole(file: &mut File) -> Result<Vec<u8>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{Hello, Transcript, Unit};
-    use stopgap_events::units::Bytes;
+    use crate::protocol::{Hello, Transcript};
 
     fn shell(script: &str, files: &[&str], limit: Nanos) -> Transcript {
         let argv = ["/bin/sh", "-c", script].map(str::to_owned);
         let files: Vec<String> = files.iter().map(|&file| file.to_owned()).collect();
         let mut lines = vec![Line::Hello(Hello {
             version: crate::protocol::VERSION,
-            release: String::new(),
-            build: String::new(),
-            architecture: String::new(),
-            cpu: None,
-            command_line: String::new(),
-            seed: 0,
-            unit: Unit::Ticks,
-            overhead: 0,
-            page_size: Bytes::kib(4),
-            memory: Bytes(0),
-            first_process: false,
+            ..Hello::default()
         })];
         lines.extend(run("a", &argv, &files, limit).unwrap());
         lines.push(Line::Done {

@@ -121,7 +121,7 @@ mod tests {
         else {
             panic!("{lines:?}");
         };
-        assert_eq!((operation.as_str(), counts.total()), ("dma map", 2));
+        assert_eq!((operation.as_str(), counts.operations()), ("dma map", 2));
     }
 
     /// A machine without the device says what it takes; one that has it gives counts.

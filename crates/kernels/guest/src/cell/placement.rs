@@ -275,7 +275,7 @@ mod tests {
                 lines.iter().find_map(|line| match line {
                     Line::Counts {
                         operation, counts, ..
-                    } if operation == wanted => Some(counts.total()),
+                    } if operation == wanted => Some(counts.operations()),
                     _ => None,
                 })
             };

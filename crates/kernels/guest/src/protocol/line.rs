@@ -32,6 +32,7 @@ pub enum Line {
         /// Which operation; see [`super::Work`].
         operation: String,
         /// In the unit that [`Hello`] says.
+        #[serde(with = "super::counts::in_pairs")]
         counts: Counts,
     },
     /// A cell was not carried out to its end; what it counted until then is not said.
@@ -76,7 +77,7 @@ pub enum Line {
 }
 
 /// Who speaks.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// [`super::VERSION`].
     pub version: u32,
@@ -105,7 +106,7 @@ pub struct Hello {
 }
 
 /// What counts are in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unit {
     /// Guest instructions: a run of known length took, each time, exactly as many ticks as the ratio says.
@@ -115,6 +116,7 @@ pub enum Unit {
         per_tick: u64,
     },
     /// Ticks of the CPU's counter, which say nothing about instructions: a machine that does not count them.
+    #[default]
     Ticks,
 }
 
@@ -126,27 +128,6 @@ pub struct Place {
     /// Of how many; at least 1.
     pub parts: u32,
 }
-
-/// A line that did not come through as it was said.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Torn {
-    /// Its beginning, at most 80 characters, control characters replaced.
-    pub line: String,
-    /// What is wrong with it.
-    pub why: String,
-}
-
-impl fmt::Display for Torn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "a line of the guest is torn ({}): {}",
-            self.why, self.line
-        )
-    }
-}
-
-impl std::error::Error for Torn {}
 
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -165,13 +146,13 @@ impl Line {
     /// before the marker is a message that was not at its end, and is left alone.
     ///
     /// # Errors
-    /// Where the marker is there and what follows is cut, changed, or no line of this version.
+    /// Where the marker is there and what follows is cut, changed, or no line of this version. The text shows its beginning.
     #[must_use]
-    pub fn parse(console: &str) -> Option<Result<Line, Torn>> {
+    pub fn parse(console: &str) -> Option<Result<Line, String>> {
         let at = console.find(MARKER)?;
-        let torn = |why: String| Torn {
-            line: beginning(&console[at..]),
-            why,
+        let torn = |why: String| {
+            let line = beginning(&console[at..]);
+            format!("a line of the guest is torn ({why}): {line}")
         };
         Some(Line::read(&console[at + MARKER.len()..]).map_err(torn))
     }

@@ -1,7 +1,6 @@
 use std::collections::BTreeMap;
-use std::fmt;
 
-use super::{Counts, Hello, Line, Torn, VERSION};
+use super::{Counts, Hello, Line, VERSION};
 use stopgap_events::machine::Missing;
 
 /// The largest file that a guest may send, unpacked.
@@ -46,64 +45,16 @@ pub struct Ran {
     pub signal: Option<i32>,
 }
 
-/// Why what came is not what a guest says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Wrong {
-    /// A line is torn.
-    Torn(Torn),
-    /// Nothing came: the guest's program was never started, or its console is another one.
-    Nothing,
-    /// It is of another version.
-    Version(u32),
-    /// The end is not there: the guest panicked, hung or was stopped. So many lines came.
-    NoEnd(u64),
-    /// Lines were lost: so many came, and so many were said.
-    Lost {
-        /// Came.
-        came: u64,
-        /// Were said.
-        said: u64,
-    },
-    /// Lines contradict each other; the text says which and how.
-    Contradiction(String),
-}
-
-impl fmt::Display for Wrong {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Wrong::Torn(torn) => torn.fmt(f),
-            Wrong::Nothing => f.write_str("the guest's program said nothing"),
-            Wrong::Version(version) => write!(
-                f,
-                "the guest's program speaks version {version}, not {VERSION}; build both from the same source"
-            ),
-            Wrong::NoEnd(lines) => write!(
-                f,
-                "the guest's program did not come to its end ({lines} lines came)"
-            ),
-            Wrong::Lost { came, said } => write!(f, "{came} of {said} lines of the guest came"),
-            Wrong::Contradiction(what) => {
-                write!(f, "the guest's lines contradict each other: {what}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for Wrong {}
-
 impl Transcript {
     /// Reads the lines of a console, kernel messages among them.
     ///
     /// # Errors
-    /// Each variant of [`Wrong`]. Of several, what says most: a torn line comes before the end that is not there.
-    pub fn read<T: AsRef<str>>(console: impl IntoIterator<Item = T>) -> Result<Transcript, Wrong> {
+    /// A torn line; lines that were lost, contradict each other, or are of another version; no end.
+    pub fn read<T: AsRef<str>>(console: impl IntoIterator<Item = T>) -> Result<Transcript, String> {
         let mut reader = Reader::default();
         for line in console {
-            match Line::parse(line.as_ref()) {
-                Some(Ok(line)) => reader.take(line)?,
-                Some(Err(torn)) => return Err(Wrong::Torn(torn)),
-                None => {}
+            if let Some(line) = Line::parse(line.as_ref()) {
+                reader.take(line?)?;
             }
         }
         reader.finish()
@@ -139,14 +90,17 @@ struct Reader {
 }
 
 impl Reader {
-    fn take(&mut self, line: Line) -> Result<(), Wrong> {
-        let against = |what: String| Err(Wrong::Contradiction(what));
+    fn take(&mut self, line: Line) -> Result<(), String> {
+        let against = |what: String| Err(contradiction(&what));
         if self.done {
             return against("a line after the last one".to_owned());
         }
         match (line, &self.hello) {
             (Line::Hello(hello), None) if hello.version != VERSION => {
-                return Err(Wrong::Version(hello.version));
+                return Err(format!(
+                    "the guest's program speaks version {}, not {VERSION}; build both from the same source",
+                    hello.version
+                ));
             }
             (Line::Hello(hello), None) => self.hello = Some(hello),
             (Line::Hello(_), Some(_)) => return against("two first lines".to_owned()),
@@ -204,16 +158,12 @@ impl Reader {
                     return against(format!("{name} has {} parts, or {}", parts.of, place.parts));
                 }
                 let bytes = base64::engine::general_purpose::STANDARD.decode(&base64);
-                let bytes =
-                    bytes.map_err(|error| Wrong::Contradiction(format!("{name}: {error}")))?;
+                let bytes = bytes.map_err(|error| contradiction(&format!("{name}: {error}")))?;
                 parts.packed.extend(bytes);
                 (parts.came, parts.of) = (place.part + 1, place.parts);
             }
             (Line::Done { lines }, _) if lines != self.lines => {
-                return Err(Wrong::Lost {
-                    came: self.lines,
-                    said: lines,
-                });
+                return Err(format!("{} of {lines} lines of the guest came", self.lines));
             }
             (Line::Done { .. }, _) => self.done = true,
         }
@@ -221,13 +171,16 @@ impl Reader {
         Ok(())
     }
 
-    fn finish(self) -> Result<Transcript, Wrong> {
-        let hello = self.hello.ok_or(Wrong::Nothing)?;
+    fn finish(self) -> Result<Transcript, String> {
+        let hello = self.hello.ok_or("the guest's program said nothing")?;
         if !self.done {
-            return Err(Wrong::NoEnd(self.lines));
+            return Err(format!(
+                "the guest's program did not come to its end ({} lines came)",
+                self.lines
+            ));
         }
         let unpack = |((cell, name), parts): ((Option<String>, String), Parts)| {
-            let wrong = |why: String| Wrong::Contradiction(format!("{name}: {why}"));
+            let wrong = |why: String| contradiction(&format!("{name}: {why}"));
             if parts.came != parts.of {
                 return Err(wrong(format!("{} of {} parts came", parts.came, parts.of)));
             }
@@ -249,4 +202,8 @@ impl Reader {
                 .collect::<Result<_, _>>()?,
         })
     }
+}
+
+fn contradiction(what: &str) -> String {
+    format!("the guest's lines contradict each other: {what}")
 }
