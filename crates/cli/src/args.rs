@@ -5,7 +5,6 @@
 
 mod chunks;
 mod compare;
-mod gem_syslatency;
 mod kernels;
 mod ministat;
 mod probe;
@@ -15,9 +14,10 @@ mod replay;
 mod roundtrip;
 mod run;
 mod values;
-mod wakeup;
 mod watch;
 
+use std::ffi::OsString;
+use std::io::Write;
 use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -30,12 +30,10 @@ use crate::failure::{DONE, ERROR, Failure};
 
 pub(crate) use chunks::{Advise, AdviseChunks, AdviseQuestion, ChunksInput, ReplayChunks};
 pub(crate) use compare::{Compare, FailOn};
-pub(crate) use gem_syslatency::GemSyslatencyFlags;
 pub(crate) use kernels::Kernels;
 pub(crate) use ministat::Ministat;
 pub(crate) use probe::{
-    ChunksBackend, ChunksFlags, PlacementFlags, Probe, ProbeCommon, ProbeQuestion, ReclaimFlags,
-    RoundtripFlags,
+    ChunksBackend, ChunksFlags, PlacementFlags, Probe, ProbeQuestion, ReclaimFlags, RoundtripFlags,
 };
 pub(crate) use reclaim::ReplayReclaim;
 pub(crate) use record::Record;
@@ -45,7 +43,6 @@ pub(crate) use roundtrip::ReplayRoundtrip;
 pub(crate) use run::RunFix;
 pub use values::count;
 use values::{MOST_OPERATIONS, between, pid, size};
-pub(crate) use wakeup::WakeupFlags;
 pub(crate) use watch::{Resource, Watch};
 
 /// Find the stall, name its cause, try the fix, before you patch the kernel.
@@ -102,16 +99,9 @@ impl Command {
     /// Whether it is not to put back, as every other command, what killed runs left: it only says what it would do, or it does
     /// so itself.
     pub(crate) fn leaves_all_as_it_is(&self) -> bool {
-        use ProbeQuestion::{Chunks, Placement, Reclaim, Roundtrip, Wakeup};
         match self {
             Command::Check(flags) => flags.common.dry_run,
-            Command::Probe(probe) => match &probe.question {
-                Placement(flags) => flags.common.common.dry_run,
-                Roundtrip(flags) => flags.common.common.dry_run,
-                Chunks(flags) => flags.common.common.dry_run,
-                Reclaim(flags) => flags.common.common.dry_run,
-                Wakeup(flags) => flags.common.common.dry_run,
-            },
+            Command::Probe(probe) => probe.question.common().common.dry_run,
             Command::Kernels(flags) => flags.dry_run,
             Command::Watch(flags) => flags.finish.is_some(),
             Command::Restore(_) => true,
@@ -251,52 +241,67 @@ pub(crate) struct Restore {
 /// # Errors
 /// [`Failure`]: what is wrong with it, in one line, or that help was asked for and is printed.
 pub fn parse<A: Parser>() -> Result<A, Failure> {
-    A::try_parse().map_err(|error| {
-        let said = matches!(
-            error.kind(),
-            ErrorKind::DisplayHelp
-                | ErrorKind::DisplayVersion
-                | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
-        );
-        if said {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    A::try_parse_from(&words).map_err(|error| match error.kind() {
+        ErrorKind::DisplayHelp
+        | ErrorKind::DisplayVersion
+        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let status = if error.use_stderr() { ERROR } else { DONE };
-            let _ = error.print(); // a closed terminal: nobody is there to read it
-            return Failure::Silent { status };
+            let _ = match error.kind() {
+                // clap would name the sub-command as if it were a program of its own.
+                ErrorKind::DisplayVersion => {
+                    writeln!(
+                        std::io::stdout(),
+                        "{}",
+                        A::command().render_version().trim()
+                    )
+                }
+                _ => error.print(),
+            }; // a closed terminal: nobody is there to read it
+            Failure::Silent { status }
         }
-        let message = one_line(&error, A::command().get_name());
-        // ministat is a drop-in, down to its exit status.
-        if std::env::args_os()
-            .nth(1)
-            .is_some_and(|word| word == "ministat")
-        {
-            let status = crate::ministat::WRONG;
-            return Failure::Told { message, status };
-        }
-        Failure::error(message)
+        _ => Failure::Told {
+            message: one_line(&error, &A::command(), &words),
+            // ministat is a drop-in, down to its exit status.
+            status: match words.get(1).is_some_and(|word| word == "ministat") {
+                true => crate::ministat::WRONG,
+                false => ERROR,
+            },
+        },
     })
 }
 
-fn one_line(error: &clap::Error, program: &str) -> String {
-    let probing = std::env::args_os()
-        .nth(1)
-        .is_some_and(|word| word == "probe" || word == "replay" || word == "advise");
+/// Returns what is wrong with the command line `words`, and whose help to read.
+fn one_line(error: &clap::Error, program: &clap::Command, words: &[OsString]) -> String {
+    let (mut command, mut name) = (program, program.get_name().to_owned());
+    for word in words.iter().skip(1) {
+        let Some(inner) = command.find_subcommand(word) else {
+            break;
+        };
+        command = inner;
+        name = format!("{name} {}", inner.get_name());
+    }
+    let see = format!("; see '{name} --help'");
+    // Only questions stand below another command.
+    let asks = program.find_subcommand(command.get_name()).is_some();
     if let (ErrorKind::InvalidSubcommand, true, Some(ContextValue::String(word))) = (
         error.kind(),
-        probing,
+        asks,
         error.get(ContextKind::InvalidSubcommand),
-    ) && let Err(unknown) = word.parse::<Question>()
-    {
-        return unknown;
+    ) {
+        let questions = command.get_subcommands().map(clap::Command::get_name);
+        let questions: Vec<&str> = questions.collect();
+        return format!(
+            "unknown question '{word}'; there are {}{see}",
+            questions.join(", ")
+        );
     }
     let text = error.to_string();
-    let what: Vec<&str> = text
-        .lines()
-        .take_while(|line| !line.is_empty())
-        .map(str::trim)
-        .collect();
+    let what = text.lines().take_while(|line| !line.is_empty());
+    let what: Vec<&str> = what.map(str::trim).collect();
     let what = what.join(" ");
     let what = what.strip_prefix("error: ").unwrap_or(&what);
-    format!("{what}; see '{program} --help'")
+    format!("{what}{see}")
 }
 
 #[cfg(test)]
@@ -364,18 +369,46 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_command_line_is_told_in_one_line() {
-        for words in [
-            &["stopgap", "check", "--only", "gpu"][..],
-            &["stopgap", "check", "--passive", "--quick"],
-            &["stopgap", "probe", "placement", "--n", "x"],
-            &["stopgap", "probe", "placement", "-d", "5h"],
-            &["stopgap", "chekc"],
+    fn a_wrong_command_line_is_told_in_one_line_with_whose_help_to_read() {
+        for (line, help) in [
+            ("stopgap check --only gpu", "stopgap check"),
+            ("stopgap check --passive --quick", "stopgap check"),
+            ("stopgap probe placement --n x", "stopgap probe placement"),
+            ("stopgap probe placement -d 5h", "stopgap probe placement"),
+            ("stopgap compare a b -n 9", "stopgap compare"),
+            ("stopgap chekc", "stopgap"),
         ] {
-            let error = Args::try_parse_from(words).unwrap_err();
-            let line = one_line(&error, "stopgap");
-            assert!(!line.contains('\n'), "{line}");
-            assert!(line.contains("--help"), "{line}");
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            let error = Args::try_parse_from(&words).unwrap_err();
+            let said = one_line(&error, &Args::command(), &words);
+            assert!(!said.contains('\n'), "{said}");
+            assert!(said.ends_with(&format!("; see '{help} --help'")), "{said}");
         }
+        for (line, questions) in [
+            ("stopgap advise gpu", "chunks"),
+            (
+                "stopgap replay gpu",
+                "placement, chunks, roundtrip, reclaim",
+            ),
+        ] {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            let error = Args::try_parse_from(&words).unwrap_err();
+            let said = one_line(&error, &Args::command(), &words);
+            let told = format!("unknown question 'gpu'; there are {questions}; see");
+            assert!(said.starts_with(&told), "{said}");
+        }
+    }
+
+    #[test]
+    fn counts_have_one_form() {
+        let parse = |line: &str| Args::try_parse_from(line.split(' ')).unwrap().command;
+        let Command::Probe(probe) = parse("stopgap probe placement --n 10k,2m --threads 1k") else {
+            panic!("another command");
+        };
+        let ProbeQuestion::Placement(flags) = probe.question else {
+            panic!("another question");
+        };
+        assert_eq!(flags.n, [10_000, 2_000_000]);
+        assert_eq!(flags.threads, Some(vec![1_000]));
     }
 }

@@ -3,15 +3,10 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use stopgap_events::question::Question;
+use stopgap_events::question::{FACTS, Facts, Question};
 use stopgap_events::units::Nanos;
 use stopgap_kernel::{now, signals};
-use stopgap_probes::chunks::Chunks;
-use stopgap_probes::placement::Placement;
-use stopgap_probes::reclaim::Reclaim;
-use stopgap_probes::roundtrip::Roundtrip;
-use stopgap_probes::wakeup::Wakeup;
-use stopgap_probes::{Probe, ProbeError};
+use stopgap_probes::{CheckOptions, Probe, ProbeError};
 use stopgap_report::screen;
 use stopgap_stats::record::Answer;
 use stopgap_stats::verdict::Verdict;
@@ -21,18 +16,6 @@ use crate::failure::{DONE, Failure, UNSUPPORTED};
 use crate::output;
 use crate::report;
 use crate::session::{self, Session};
-
-/// How long each question may take, so that all four and NOW end within 75 s, quick 15 s.
-fn time(question: Question, quick: bool) -> Nanos {
-    match (question, quick) {
-        (Question::Placement, false) => Nanos::secs(22),
-        (Question::Roundtrip, false) => Nanos::secs(14),
-        (Question::Chunks, false) => Nanos::secs(14),
-        (Question::Reclaim, false) => Nanos::secs(16),
-        (Question::Wakeup, false) => Nanos::secs(10),
-        (_, true) => Nanos::secs(3),
-    }
-}
 
 pub(crate) fn run(args: &args::Check) -> Result<ExitCode, Failure> {
     let mut session = Session::begin(&args.common)?;
@@ -47,12 +30,12 @@ pub(crate) fn run(args: &args::Check) -> Result<ExitCode, Failure> {
     let mappings = shown.process.as_ref().and_then(|process| process.mappings);
     session.run.now = Some(shown);
     if !args.passive {
-        for probe in probes(&session, args, mappings) {
+        for (probe, time) in probes(&session, args, mappings) {
             if signals::interrupted() {
                 break;
             }
             let question = probe.question();
-            if let Err(error) = session.ask(probe.as_ref(), time(question, args.quick)) {
+            if let Err(error) = session.ask(probe.as_ref(), time) {
                 let privilege = session.environment().privilege;
                 session.add(unanswered(question, &error, privilege));
             }
@@ -86,35 +69,29 @@ pub(crate) fn run(args: &args::Check) -> Result<ExitCode, Failure> {
     Ok(status)
 }
 
-/// The probes in the order in which they are asked.
-fn probes(session: &Session, args: &args::Check, mappings: Option<u64>) -> Vec<Box<dyn Probe>> {
-    let system = session.system();
-    let asked = |question: &Question| {
-        if args.only.is_empty() {
-            Question::FOUR.contains(question)
-        } else {
-            args.only.contains(question)
-        }
+/// Returns the probes in the order in which they are asked, with the time that each may take.
+fn probes(
+    session: &Session,
+    args: &args::Check,
+    mappings: Option<u64>,
+) -> Vec<(Box<dyn Probe>, Nanos)> {
+    let options = CheckOptions {
+        system: session.system(),
+        quick: args.quick,
+        mappings: mappings.and_then(|n| u32::try_from(n).ok()),
     };
-    let make = |question| -> Box<dyn Probe> {
-        match question {
-            Question::Placement => {
-                let mut probe = Placement::check(system, args.quick);
-                probe.also = mappings.and_then(|n| u32::try_from(n).ok());
-                Box::new(probe)
-            }
-            Question::Chunks => Box::new(Chunks::check(args.quick)),
-            Question::Roundtrip => Box::new(Roundtrip::check(args.quick)),
-            Question::Reclaim => Box::new(Reclaim::check(args.quick)),
-            Question::Wakeup => Box::new(Wakeup::check(args.quick)),
-        }
+    let asked = |facts: &&Facts| match args.only.is_empty() {
+        true => facts.in_check,
+        false => args.only.contains(&facts.question),
     };
-    Question::ALL
-        .iter()
-        .copied()
-        .filter(asked)
-        .map(make)
-        .collect()
+    let make = |facts: &Facts| {
+        let time = match args.quick {
+            true => facts.quick_time,
+            false => facts.check_time,
+        };
+        (stopgap_probes::for_check(facts.question, &options), time)
+    };
+    FACTS.iter().filter(asked).map(make).collect()
 }
 
 /// The answer where the probe could not even begin.
@@ -143,8 +120,7 @@ fn unanswered(
 fn dry_run(session: &Session, args: &args::Check) -> Result<ExitCode, Failure> {
     let mut text = String::from("NOW reads /proc and /sys and changes nothing\n");
     if !args.passive {
-        for probe in probes(session, args, None) {
-            let time = time(probe.question(), args.quick);
+        for (probe, time) in probes(session, args, None) {
             text.push_str(&crate::probe::describe(session, probe.as_ref(), time)?);
         }
     }

@@ -9,7 +9,6 @@ mod machines;
 mod sides;
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -282,25 +281,23 @@ pub(crate) fn for_bisect(mut failure: Failure) -> Failure {
 struct Extra<'a> {
     path: &'a Path,
     whole: WholeFile,
-    file: File,
 }
 
 fn begin(path: &Path) -> Result<Extra<'_>, Failure> {
-    let begun = WholeFile::create(path, None);
-    let (whole, file) = begun.map_err(|error| cannot_write(path, &error))?;
-    Ok(Extra { path, whole, file })
+    let whole = WholeFile::create(path, None).map_err(|error| cannot_write(path, &error))?;
+    Ok(Extra { path, whole })
 }
 
 impl Extra<'_> {
     /// Refused where it would replace one of the `inputs`.
-    fn write(mut self, text: &str, inputs: &BTreeSet<(u64, u64)>) -> Result<(), Failure> {
+    fn write(self, text: &str, inputs: &BTreeSet<(u64, u64)>) -> Result<(), Failure> {
         if identity(self.path).is_some_and(|file| inputs.contains(&file)) {
             let error = std::io::Error::other("it is one of the files that are compared");
             return Err(cannot_write(self.path, &error));
         }
-        let written = self.file.write_all(text.as_bytes());
+        let written = self.whole.file().write_all(text.as_bytes());
         written
-            .and_then(|()| self.whole.finish(&self.file))
+            .and_then(|()| self.whole.finish())
             .map_err(|error| cannot_write(self.path, &error))
     }
 }

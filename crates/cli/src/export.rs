@@ -169,15 +169,16 @@ fn write(
     }
     let name = args.output.display().to_string();
     let wrong = |error: io::Error| Failure::error(format!("cannot write {name}: {error}"));
-    let (whole, file) = WholeFile::create(&args.output, input).map_err(wrong)?;
+    let whole = WholeFile::create(&args.output, input).map_err(wrong)?;
     let written = match form {
-        Form::Trace => trace(events, metadata, &file, &name)?,
-        form => to(form, events, metadata, &args.input, &file).map_err(|error| match error {
-            Unwritten::Output(error) => wrong(error),
-            Unwritten::Input(failure) => failure,
-        })?,
+        Form::Trace => trace(events, metadata, whole.file()),
+        form => to(form, events, metadata, &args.input, whole.file()),
     };
-    whole.finish(&file).map_err(wrong)?;
+    let written = written.map_err(|error| match error {
+        Unwritten::Output(error) => wrong(error),
+        Unwritten::Input(failure) => failure,
+    })?;
+    whole.finish().map_err(wrong)?;
     output::print(&match form {
         Form::Trace | Form::Jsonl => format!("{name}: {written} events, schema {SCHEMA}"),
         form => format!("{name}: {written} events as {form}"),
@@ -199,7 +200,7 @@ impl From<io::Error> for Unwritten {
     }
 }
 
-/// Writes `events` in any form that is written as the events come; how many there were.
+/// Writes `events` as text or for Perfetto, and returns how many there were.
 fn to(
     form: Form,
     events: impl Iterator<Item = Result<Event, Failure>>,
@@ -214,16 +215,24 @@ fn to(
         Form::Perfetto => all(events, Timeline::new(Perfetto::new(out, metadata)), from),
         Form::Jsonl | Form::Trace => {
             let mut writer = lines::Writer::new(out, metadata)?;
-            let mut count = 0;
-            for event in events {
-                writer.write(&event.map_err(Unwritten::Input)?)?;
-                count += 1;
-                stop_if_asked(count).map_err(Unwritten::Input)?;
-            }
+            let count = each(events, |event| Ok(writer.write(&event)?))?;
             writer.finish()?;
             Ok(count)
         }
     }
+}
+
+/// Writes `events` as a trace file, and returns how many there were.
+fn trace(
+    events: impl Iterator<Item = Result<Event, Failure>>,
+    metadata: &Metadata,
+    file: &File,
+) -> Result<u64, Unwritten> {
+    let wrong = |error: stopgap_trace::Error| Unwritten::Output(io::Error::other(error));
+    let mut writer = file::Writer::new(file).map_err(wrong)?;
+    let count = each(events, |event| writer.write(&event).map_err(wrong))?;
+    writer.finish(metadata).map_err(wrong)?;
+    Ok(count)
 }
 
 fn all(
@@ -237,38 +246,23 @@ fn all(
             Unwritten::Input(Failure::error(format!("{}: {error}", from.display())))
         }
     };
-    let mut count = 0;
-    for event in events {
-        form.write(event.map_err(Unwritten::Input)?)
-            .map_err(wrong)?;
-        count += 1;
-        stop_if_asked(count).map_err(Unwritten::Input)?;
-    }
+    let count = each(events, |event| form.write(event).map_err(wrong))?;
     form.finish().map_err(wrong)?;
     Ok(count)
 }
 
-fn trace(
+/// Calls `write` for each event, until Ctrl-C.
+fn each(
     events: impl Iterator<Item = Result<Event, Failure>>,
-    metadata: &Metadata,
-    file: &File,
-    name: &str,
-) -> Result<u64, Failure> {
-    let wrong = |error| Failure::error(format!("cannot write {name}: {error}"));
-    let mut writer = file::Writer::new(file).map_err(wrong)?;
+    mut write: impl FnMut(Event) -> Result<(), Unwritten>,
+) -> Result<u64, Unwritten> {
     let mut count = 0;
     for event in events {
-        writer.write(&event?).map_err(wrong)?;
+        write(event.map_err(Unwritten::Input)?)?;
         count += 1;
-        stop_if_asked(count)?;
+        if count % STRIDE == 0 && signals::interrupted() {
+            return Err(Unwritten::Input(Failure::error("interrupted")));
+        }
     }
-    writer.finish(metadata).map_err(wrong)?;
     Ok(count)
-}
-
-fn stop_if_asked(count: u64) -> Result<(), Failure> {
-    if count.is_multiple_of(STRIDE) && signals::interrupted() {
-        return Err(Failure::error("interrupted"));
-    }
-    Ok(())
 }

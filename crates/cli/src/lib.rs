@@ -76,7 +76,7 @@ pub fn main() -> ExitCode {
 fn carry_out(args: Args) -> Result<ExitCode, Failure> {
     match args.command {
         Command::Check(args) => check::run(&args),
-        Command::Probe(args) => probe::run(args),
+        Command::Probe(args) => probe::run(&args),
         Command::Record(args) => record::run(&args),
         Command::Watch(args) => watch::run(&args),
         Command::Replay(args) => match args.question {

@@ -11,8 +11,7 @@ use stopgap_report::text::{visible, visible_in_colour};
 use stopgap_stats::record::Run;
 
 use crate::failure::{DONE, Failure};
-use crate::places;
-use crate::whole_file::WholeFile;
+use crate::{places, whole_file};
 
 /// Writes a record, `text`, under its name into `directory`; gives its path.
 ///
@@ -21,13 +20,13 @@ use crate::whole_file::WholeFile;
 /// that fails too, to standard output. Both are an error in the end.
 pub(crate) fn record(text: &str, name: &str, directory: &Path) -> Result<PathBuf, Failure> {
     let path = directory.join(name);
-    let Err(first) = write_whole(&path, text) else {
+    let Err(first) = whole_file::write(&path, text) else {
         return Ok(path);
     };
     let lost = format!("cannot write {}: {first}", path.display());
     let elsewhere = places::private().ok().map(|other| other.join(name));
     match elsewhere {
-        Some(other) if write_whole(&other, text).is_ok() => Err(Failure::error(format!(
+        Some(other) if whole_file::write(&other, text).is_ok() => Err(Failure::error(format!(
             "{lost}; the record is in {}; free some space or give another directory with -o",
             other.display()
         ))),
@@ -38,13 +37,6 @@ pub(crate) fn record(text: &str, name: &str, directory: &Path) -> Result<PathBuf
             )))
         }
     }
-}
-
-/// A reader finds the whole record or none.
-fn write_whole(path: &Path, text: &str) -> io::Result<()> {
-    let (whole, mut file) = WholeFile::private(path)?;
-    file.write_all(text.as_bytes())?;
-    whole.finish(&file)
 }
 
 /// Prints to standard output, with a line break at the end. On a terminal nothing but colours can come of it, whatever

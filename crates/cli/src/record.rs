@@ -31,6 +31,7 @@ use crate::failure::{DONE, ERROR, Failure};
 use crate::session::{self, tell};
 use crate::whole_file::{self, WholeFile};
 use crate::{input_file, output, places};
+use spools::SPOOL;
 use summary::Summary;
 use way::Way;
 
@@ -109,7 +110,7 @@ pub(crate) fn run(args: &args::Record) -> Result<ExitCode, Failure> {
     };
     let recovered = args.recover.as_deref().map(recover).transpose()?;
     // Before the work: a place that cannot be written to is said at once.
-    let (whole, file) = WholeFile::private(&path).map_err(|error| cannot_write(&path, &error))?;
+    let whole = WholeFile::private(&path).map_err(|error| cannot_write(&path, &error))?;
     let (mut spool, done) = match recovered {
         Some(spool) => (spool, None),
         None => {
@@ -129,8 +130,8 @@ pub(crate) fn run(args: &args::Record) -> Result<ExitCode, Failure> {
             false => Ok(()),
         }
     });
-    let written = write(&spool, &file).and_then(|written| {
-        let finished = whole.finish(&file);
+    let written = write(&spool, whole.file()).and_then(|written| {
+        let finished = whole.finish();
         finished
             .map_err(|error| error.to_string())
             .map(|()| written)
@@ -365,7 +366,7 @@ fn spool_folder(path: &Path) -> Result<PathBuf, Failure> {
         path.to_owned()
     };
     let pid = std::process::id();
-    let name_of = |tag: &str| place.with_file_name(format!(".{name}.{pid}{tag}.spool"));
+    let name_of = |tag: &str| place.with_file_name(format!(".{name}.{pid}{tag}{SPOOL}"));
     let folder = name_of("");
     match fs::symlink_metadata(&folder) {
         Err(_) => Ok(folder),

@@ -1,7 +1,7 @@
 //! `stopgap report`: records of any kind in, one HTML file out, or a short form on the terminal.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -16,8 +16,7 @@ use stopgap_stats::{compare, explain, record, replay};
 
 use crate::args;
 use crate::failure::{DONE, Failure};
-use crate::whole_file::WholeFile;
-use crate::{input_file, output, session};
+use crate::{input_file, output, session, whole_file};
 
 /// Bytes of all records of a report: what they decode to must fit into memory.
 const LARGEST_ALL: Bytes = Bytes::mib(512);
@@ -91,15 +90,12 @@ pub(crate) fn line(place: &Path) -> String {
 
 /// Records tell of their machine: a page that is new is its owner's.
 fn write(place: &Path, text: &str) -> Result<(), Failure> {
-    let wrong = |error: std::io::Error| {
+    whole_file::write(place, text).map_err(|error| {
         Failure::error(format!(
             "cannot write {}: {error}; give another place with -o",
             place.display()
         ))
-    };
-    let (whole, mut file) = WholeFile::private(place).map_err(wrong)?;
-    file.write_all(text.as_bytes()).map_err(wrong)?;
-    whole.finish(&file).map_err(wrong)
+    })
 }
 
 fn same(a: &Path, b: &Path) -> bool {

@@ -12,14 +12,16 @@ use stopgap_report::snapshot::screen;
 
 use crate::args;
 use crate::failure::{DONE, Failure};
+use crate::input_file::stop_if_interrupted;
 use crate::whole_file::WholeFile;
 use crate::{output, places, session};
 
 pub(crate) fn run(args: &args::Snapshot) -> Result<ExitCode, Failure> {
     signals::install();
     if args.output.as_deref() == Some(Path::new("-")) {
-        let out = BufWriter::with_capacity(64 << 10, output::stdout());
-        output::written_out(write(&take()?, out))?;
+        output::written_out(
+            write(&take()?, output::stdout()).and_then(|()| stop_if_interrupted()),
+        )?;
         return Ok(ExitCode::from(DONE));
     }
     let path = match &args.output {
@@ -28,11 +30,11 @@ pub(crate) fn run(args: &args::Snapshot) -> Result<ExitCode, Failure> {
     };
     let name = path.display().to_string();
     // Before the work: a place that cannot be written to is said at once.
-    let (whole, file) = WholeFile::private(&path).map_err(|error| cannot(&name, &error))?;
+    let whole = WholeFile::private(&path).map_err(|error| cannot(&name, &error))?;
     let snapshot = take()?;
-    let out = BufWriter::with_capacity(64 << 10, &file);
-    write(&snapshot, out)
-        .and_then(|()| whole.finish(&file))
+    write(&snapshot, whole.file())
+        .and_then(|()| stop_if_interrupted())
+        .and_then(|()| whole.finish())
         .map_err(|error| cannot(&name, &error))?;
     output::print(&screen(&snapshot, &name, session::style()))?;
     if let Some(why) = no_model(&snapshot) {
@@ -49,18 +51,11 @@ fn no_model(snapshot: &Snapshot) -> Option<String> {
 
 /// Writes a snapshot that a probe took to `path`.
 pub(crate) fn save(snapshot: &Snapshot, path: &Path) -> Result<(), Failure> {
-    let (whole, file) =
-        WholeFile::private(path).map_err(|error| cannot(&path.display().to_string(), &error))?;
-    let mut out = BufWriter::with_capacity(64 << 10, &file);
-    snapshot
-        .write(&mut out)
-        .and_then(|()| out.write_all(b"\n"))
-        .and_then(|()| out.flush())
-        .and_then(|()| {
-            drop(out);
-            whole.finish(&file)
-        })
-        .map_err(|error| cannot(&path.display().to_string(), &error))
+    let name = path.display().to_string();
+    let whole = WholeFile::private(path).map_err(|error| cannot(&name, &error))?;
+    write(snapshot, whole.file())
+        .and_then(|()| whole.finish())
+        .map_err(|error| cannot(&name, &error))
 }
 
 fn cannot(name: &str, error: &io::Error) -> Failure {
@@ -89,14 +84,11 @@ fn interrupted() -> Failure {
     Failure::error("interrupted: nothing was written")
 }
 
-fn write(snapshot: &Snapshot, mut out: impl Write) -> io::Result<()> {
+fn write(snapshot: &Snapshot, out: impl Write) -> io::Result<()> {
+    let mut out = BufWriter::with_capacity(64 << 10, out);
     snapshot.write(&mut out)?;
     out.write_all(b"\n")?;
-    out.flush()?;
-    if signals::interrupted() {
-        return Err(io::Error::other("interrupted"));
-    }
-    Ok(())
+    out.flush()
 }
 
 #[cfg(test)]

@@ -19,8 +19,8 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -41,40 +41,51 @@ const MOST_LINKS: u32 = 40;
 /// How often two runs that begin at once make room for each other, before one is refused.
 const TRIES: u32 = 8;
 /// The end of a name of a file on its way.
-const PARTIAL: &[u8] = b".partial";
+const PARTIAL: &str = ".partial";
 
-/// A file on its way. What replaces a regular file, or nothing, is written beside it and renamed
-/// at the end; a device or a pipe is written to as it is. Dropped before [`WholeFile::finish`], it leaves nothing behind.
+/// A file being written. A regular file is written beside its final name and renamed by [`WholeFile::finish`]; a device or a
+/// pipe is written directly. Dropping it before `finish` leaves nothing behind.
 pub(crate) struct WholeFile {
+    file: File,
     /// `None` for a device.
-    begun: Option<Begun>,
+    partial: Option<Partial>,
 }
 
-struct Begun {
+/// The name under which a file is written, and the final one.
+struct Partial {
     folder: Folder,
-    /// Its name until it is finished.
-    partial: OsString,
-    /// Its name afterwards.
+    /// The name until it is finished.
     name: OsString,
-    /// Has the next run remove it where this one is killed; `None` where there is no place for a journal.
+    final_name: OsString,
+    /// Lets the next run remove the file if this one is killed; `None` where no directory for a journal exists.
     journal: Option<Journal<'static>>,
 }
 
-/// Where it goes.
+/// What a path leads to.
 enum Target {
     File {
         folder: Folder,
         name: OsString,
-        /// The file that is replaced.
+        /// The file that will be replaced.
         there: Option<Found>,
     },
     Device(File),
 }
 
+/// Writes the private file `path` as a whole.
+///
+/// # Errors
+/// As [`WholeFile::private`], and those of writing.
+pub(crate) fn write(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
+    let whole = WholeFile::private(path)?;
+    whole.file().write_all(content.as_ref())?;
+    whole.finish()
+}
+
 impl WholeFile {
-    /// Begins the file `path`. Fails where `path` is the file `input`. A new file gets the permissions of the input, less the
-    /// umask; without an input the usual ones.
-    pub(crate) fn create(path: &Path, input: Option<&File>) -> io::Result<(WholeFile, File)> {
+    /// Starts the file `path`. Fails where `path` is the file `input`. A new file gets the permissions of the input less the
+    /// umask, without an input the usual ones.
+    pub(crate) fn create(path: &Path, input: Option<&File>) -> io::Result<WholeFile> {
         let mode = match input {
             Some(input) => input.metadata()?.permissions().mode() & 0o666,
             None => 0o666,
@@ -83,15 +94,20 @@ impl WholeFile {
         WholeFile::begin(path, input, mode | 0o600)
     }
 
-    /// The same for what tells of the machine: only the owner of a new file may read it.
-    pub(crate) fn private(path: &Path) -> io::Result<(WholeFile, File)> {
+    /// Starts a file that describes the machine: only its owner may read a new one.
+    pub(crate) fn private(path: &Path) -> io::Result<WholeFile> {
         WholeFile::begin(path, None, 0o600)
     }
 
     /// `mode` is that of a new file, before the umask.
-    fn begin(path: &Path, input: Option<&File>, mode: u32) -> io::Result<(WholeFile, File)> {
+    fn begin(path: &Path, input: Option<&File>, mode: u32) -> io::Result<WholeFile> {
         let (folder, name, there) = match find(path)? {
-            Target::Device(file) => return Ok((WholeFile { begun: None }, file)),
+            Target::Device(file) => {
+                return Ok(WholeFile {
+                    file,
+                    partial: None,
+                });
+            }
             Target::File {
                 folder,
                 name,
@@ -107,18 +123,26 @@ impl WholeFile {
         let kept = there.filter(Found::is_ours).map(|there| there.mode & 0o777);
         let mut tries = 0;
         loop {
-            let (begun, file) = Begun::create(&folder, &name, kept.unwrap_or(mode))?;
-            let whole = WholeFile { begun: Some(begun) };
-            if !whole.is_locked(&file)? {
-                continue; // somebody has taken it for a killed run's: made before it was locked
+            let (partial, file) = Partial::create(&folder, &name, kept.unwrap_or(mode))?;
+            // The lock tells other runs that this one writes the file, in other PID namespaces too. A file system without
+            // locks refuses it, and there no run removes another's file.
+            let locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
+            let same = partial.is(&file)?;
+            let whole = WholeFile {
+                file,
+                partial: Some(partial),
+            };
+            if !same || locked == Err(Errno::WOULDBLOCK) {
+                continue; // another run took it for a killed run's file before it was locked
             }
-            // Two that begin at once both look after they have made theirs: one of them at least sees the other.
-            match whole.other(&folder, &name) {
+            // Of two runs that start at once, each looks after it has made its own file: at least one sees the other's.
+            match whole.other_writer(&folder, &name) {
                 None => {
                     if let Some(mode) = kept {
-                        file.set_permissions(fs::Permissions::from_mode(mode))?; // the umask took of it
+                        let mode = fs::Permissions::from_mode(mode); // the umask took some of it
+                        whole.file.set_permissions(mode)?;
                     }
-                    return Ok((whole, file));
+                    return Ok(whole);
                 }
                 Some(pid) if tries == TRIES => {
                     return Err(io::Error::other(format!(
@@ -126,7 +150,7 @@ impl WholeFile {
                     )));
                 }
                 Some(_) => {
-                    drop((whole, file));
+                    drop(whole);
                     tries += 1;
                     std::thread::sleep(Duration::from_millis(5 + random() % 25));
                 }
@@ -134,93 +158,81 @@ impl WholeFile {
         }
     }
 
-    /// Locks the file. The lock tells other runs that this one writes it, in other PID namespaces too. Returns false where
-    /// another run has removed the file.
-    fn is_locked(&self, file: &File) -> io::Result<bool> {
-        let Some(begun) = &self.begun else {
-            return Ok(true);
-        };
-        // A file system without locks refuses it, and there nobody removes another's.
-        let taken = flock(file, FlockOperation::NonBlockingLockExclusive);
-        let same = begun.is(file)?;
-        Ok(same && taken != Err(Errno::WOULDBLOCK))
+    /// Returns the file to write to.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
     }
 
     /// Returns the process of this user that is writing the same file. Removes the files that killed processes left.
-    fn other(&self, folder: &Folder, name: &OsStr) -> Option<String> {
-        let own = self.begun.as_ref().map(|begun| &begun.partial);
-        let mut found = None;
-        for partial in folder.names() {
-            let Some((of, pid)) = parts(&partial) else {
-                continue;
-            };
-            if of == name.as_bytes() && Some(&partial) != own && !remove_abandoned(folder, &partial)
-            {
-                found = Some(pid);
-            }
-        }
-        found
+    fn other_writer(&self, folder: &Folder, name: &OsStr) -> Option<u32> {
+        let own = self.partial.as_ref().map(|partial| &partial.name);
+        let others = folder.names().into_iter().filter_map(|partial| {
+            let (of, pid) = name_and_pid(&partial, PARTIAL)?;
+            let written = of == name && Some(&partial) != own;
+            (written && !remove_abandoned(folder, &partial)).then_some(pid)
+        });
+        let others: Vec<u32> = others.collect(); // looks at all, so that abandoned ones go
+        others.last().copied()
     }
 
-    /// Gives the file its name: all is written.
-    pub(crate) fn finish(mut self, file: &File) -> io::Result<()> {
-        let Some(begun) = &self.begun else {
+    /// Gives the file its final name.
+    pub(crate) fn finish(mut self) -> io::Result<()> {
+        let Some(partial) = &self.partial else {
             return Ok(());
         };
-        file.sync_all()?;
-        if !begun.is(file)? {
+        self.file.sync_all()?;
+        if !partial.is(&self.file)? {
             let why = "somebody else has replaced it on its way; name a directory that others may not write to";
             return Err(io::Error::other(why));
         }
-        begun
+        partial
             .folder
-            .rename(&begun.partial, &begun.name)
-            .map_err(|error| begun.why_not(error))?;
-        if let Some(begun) = self.begun.take()
-            && let Some(journal) = &begun.journal
-        {
-            journal.undo(); // nothing of that name is there any more
+            .rename(&partial.name, &partial.final_name)
+            .map_err(|error| partial.why_not(error))?;
+        if let Some(journal) = self.partial.take().and_then(|partial| partial.journal) {
+            journal.undo(); // the name of the unfinished file no longer exists
         }
         Ok(())
     }
 }
 
-impl Begun {
-    /// Creates the file under the first name that nothing has.
-    fn create(folder: &Folder, name: &OsStr, mode: u32) -> io::Result<(Begun, File)> {
+impl Partial {
+    /// Creates the file under the first free name.
+    fn create(folder: &Folder, name: &OsStr, mode: u32) -> io::Result<(Partial, File)> {
         let pid = std::process::id();
         let mut tag = pid.to_string();
         loop {
-            let partial = [b".", name.as_bytes(), b".", tag.as_bytes(), PARTIAL].concat();
-            let partial = OsString::from_vec(partial);
+            let mut partial = OsString::from(".");
+            partial.push(name);
+            partial.push(format!(".{tag}{PARTIAL}"));
             let (created, journal) = announced(folder, &partial, mode);
             match created {
-                // Others can foresee the name, and have put something there.
+                // Another user foresaw the name and put something there.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                     tag = format!("{pid}-{:08x}", random() & 0xffff_ffff);
                 }
                 created => {
-                    let begun = Begun {
+                    let partial = Partial {
                         folder: folder.try_clone()?,
-                        partial,
-                        name: name.to_owned(),
+                        name: partial,
+                        final_name: name.to_owned(),
                         journal,
                     };
-                    return Ok((begun, created?));
+                    return Ok((partial, created?));
                 }
             }
         }
     }
 
-    /// Whether the name is still that of `file`.
+    /// Returns whether the name still belongs to `file`.
     fn is(&self, file: &File) -> io::Result<bool> {
-        let there = self.folder.find(&self.partial)?;
+        let there = self.folder.find(&self.name)?;
         let own = identity(file)?;
         Ok(there.is_some_and(|there| there.id == own))
     }
 
     fn why_not(&self, error: io::Error) -> io::Error {
-        match self.folder.find(&self.name) {
+        match self.folder.find(&self.final_name) {
             Ok(Some(there)) if !there.is_ours() => io::Error::new(
                 error.kind(),
                 format!("{error}: user {} has put something there", there.uid),
@@ -232,9 +244,9 @@ impl Begun {
 
 impl Drop for WholeFile {
     fn drop(&mut self) {
-        if let Some(begun) = self.begun.take() {
-            let _ = begun.folder.remove(&begun.partial); // of no use to anybody
-            if let Some(journal) = &begun.journal {
+        if let Some(partial) = self.partial.take() {
+            let _ = partial.folder.remove(&partial.name); // it is incomplete
+            if let Some(journal) = &partial.journal {
                 journal.undo();
             }
         }
@@ -349,10 +361,13 @@ fn open_file(folder: &Folder, name: &OsStr) -> io::Result<Target> {
     Err(io::Error::other(why))
 }
 
-/// Tries whether a file can be made in `folder`.
+/// Checks that a file can be created in `folder`.
 pub(crate) fn try_in(folder: &Folder) -> io::Result<()> {
-    let (begun, _) = Begun::create(folder, OsStr::new("stopgap"), 0o600)?;
-    drop(WholeFile { begun: Some(begun) });
+    let (partial, file) = Partial::create(folder, OsStr::new("stopgap"), 0o600)?;
+    drop(WholeFile {
+        file,
+        partial: Some(partial),
+    });
     Ok(())
 }
 
@@ -377,24 +392,23 @@ pub(crate) fn warn_of(folder: &Folder) {
     }
 }
 
-/// Returns name and process of `.NAME.PID.partial` and `.NAME.PID-TAG.partial`.
-fn parts(partial: &OsStr) -> Option<(&[u8], String)> {
-    let middle = partial
+/// Parses `.NAME.PID` or `.NAME.PID-TAG` with `end` after it: the name of something unfinished that process PID makes into NAME.
+pub(crate) fn name_and_pid<'a>(hidden: &'a OsStr, end: &str) -> Option<(&'a OsStr, u32)> {
+    let middle = hidden
         .as_bytes()
         .strip_prefix(b".")?
-        .strip_suffix(PARTIAL)?;
+        .strip_suffix(end.as_bytes())?;
     let dot = middle.iter().rposition(|&byte| byte == b'.')?;
     let tag = std::str::from_utf8(&middle[dot + 1..]).ok()?;
-    let pid = tag.split('-').next()?;
-    pid.parse::<u32>().ok()?;
-    Some((&middle[..dot], pid.to_owned()))
+    let pid = tag.split('-').next()?.parse().ok()?;
+    (dot > 0).then(|| (OsStr::from_bytes(&middle[..dot]), pid))
 }
 
 /// Removes the unfinished file `partial` of a killed run. Returns false where a run still writes it, which holds a lock on it.
 /// Leaves files of other users alone, and all that are no regular files.
 pub(crate) fn remove_abandoned(folder: &Folder, partial: &OsStr) -> bool {
     let ours = |there: &Found| there.is_ours() && there.kind == FileType::RegularFile;
-    if parts(partial).is_none()
+    if name_and_pid(partial, PARTIAL).is_none()
         || !folder
             .find(partial)
             .is_ok_and(|it| it.as_ref().is_some_and(ours))
@@ -435,7 +449,6 @@ pub(crate) fn folder_of(path: &Path) -> io::Result<(Folder, OsString)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
 
     fn names(folder: &Path) -> Vec<String> {
         let entries = fs::read_dir(folder).unwrap();
@@ -449,18 +462,18 @@ mod tests {
     fn it_is_there_whole_or_not_at_all() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out");
-        let (whole, mut file) = WholeFile::create(&path, None).unwrap();
-        file.write_all(b"half").unwrap();
+        let whole = WholeFile::create(&path, None).unwrap();
+        whole.file().write_all(b"half").unwrap();
         drop(whole);
         assert!(names(folder.path()).is_empty());
 
         fs::write(&path, "old").unwrap();
         let link = folder.path().join("link");
         std::os::unix::fs::symlink("out", &link).unwrap();
-        let (whole, mut file) = WholeFile::create(&link, None).unwrap();
-        file.write_all(b"new").unwrap();
+        let whole = WholeFile::create(&link, None).unwrap();
+        whole.file().write_all(b"new").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"old");
-        whole.finish(&file).unwrap();
+        whole.finish().unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(names(folder.path()), ["link", "out"]);
     }
@@ -496,20 +509,19 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         let path = folder.path().join("snapshot");
-        let (whole, file) = WholeFile::private(&path).unwrap();
-        let partial = whole.begun.as_ref().unwrap().partial.clone();
+        let whole = WholeFile::private(&path).unwrap();
+        let partial = &whole.partial.as_ref().unwrap().name;
         assert_eq!(mode(&folder.path().join(partial)), 0o600);
-        whole.finish(&file).unwrap();
+        whole.finish().unwrap();
         assert_eq!(mode(&path), 0o600);
         for kept in [0o666, 0o640, 0o600, 0o400] {
             fs::set_permissions(&path, fs::Permissions::from_mode(kept)).unwrap();
             for private in [true, false] {
-                let (whole, file) = match private {
+                let whole = match private {
                     true => WholeFile::private(&path),
                     false => WholeFile::create(&path, None),
-                }
-                .unwrap();
-                whole.finish(&file).unwrap();
+                };
+                whole.unwrap().finish().unwrap();
                 assert_eq!(mode(&path), kept);
             }
         }
@@ -538,9 +550,9 @@ mod tests {
         let partial = format!(".out.{}.partial", std::process::id());
         std::os::unix::fs::symlink(&precious, folder.path().join(&partial)).unwrap();
         let path = folder.path().join("out");
-        let (whole, mut file) = WholeFile::create(&path, None).unwrap();
-        file.write_all(b"new").unwrap();
-        whole.finish(&file).unwrap();
+        let whole = WholeFile::create(&path, None).unwrap();
+        whole.file().write_all(b"new").unwrap();
+        whole.finish().unwrap();
         assert_eq!(names(folder.path()), [&partial, "out", "precious"]);
         assert_eq!(fs::read(&precious).unwrap(), b"precious");
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use stopgap_events::question::Question;
 use stopgap_events::units::Nanos;
 
-use super::values::{margin, time};
+use super::values::{few, margin, time};
 
 /// How many runs a side are made unless told otherwise.
 const RUNS: u32 = 30;
@@ -36,8 +36,8 @@ pub(crate) struct Compare {
     #[arg(long = "run", value_name = "CMD", allow_hyphen_values = true)]
     pub(crate) commands: Vec<String>,
     /// Of --run: runs a side, fixed before the first; there is no early stop [2 to 5000].
-    #[arg(short, long, value_name = "N", requires = "commands", default_value_t = RUNS,
-          value_parser = clap::value_parser!(u32).range(2..=5_000))]
+    #[arg(short, long, value_name = "N", requires = "commands", conflicts_with_all = ["sides", "before", "after"], default_value_t = RUNS,
+          value_parser = few::<2, 5_000>)]
     pub(crate) n: u32,
     /// By what share the later side may be worse and still be "not worse".
     #[arg(long, value_name = "SHARE", value_parser = margin, default_value = "5%",

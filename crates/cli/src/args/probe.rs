@@ -8,9 +8,11 @@ use stopgap_kernel::devices::pci::PciAddress;
 use stopgap_probes::chunks::{Ratio, Strategy};
 use stopgap_probes::placement::Backend;
 use stopgap_probes::reclaim::Mode;
+use stopgap_probes::reclaim::gem_syslatency::Field;
+use stopgap_probes::wakeup;
 
-use super::values::{MOST_OPERATIONS, MOST_RUNS, between, few, live_load, size, time};
-use super::{Common, GemSyslatencyFlags, WakeupFlags};
+use super::Common;
+use super::values::{MOST_OPERATIONS, MOST_RUNS, U32, between, few, live_load, size, time};
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -36,6 +38,19 @@ pub(crate) enum ProbeQuestion {
     Wakeup(WakeupFlags),
 }
 
+impl ProbeQuestion {
+    /// Returns the flags that every probe has.
+    pub(crate) fn common(&self) -> &ProbeCommon {
+        match self {
+            ProbeQuestion::Placement(flags) => &flags.common,
+            ProbeQuestion::Roundtrip(flags) => &flags.common,
+            ProbeQuestion::Chunks(flags) => &flags.common,
+            ProbeQuestion::Reclaim(flags) => &flags.common,
+            ProbeQuestion::Wakeup(flags) => &flags.common,
+        }
+    }
+}
+
 /// Flags of every probe.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct ProbeCommon {
@@ -52,12 +67,7 @@ pub(crate) struct ProbeCommon {
 }
 
 impl ProbeCommon {
-    /// How long it should take.
-    pub(crate) fn duration(&self) -> Nanos {
-        self.duration.unwrap_or(Nanos::secs(60))
-    }
-
-    /// How many runs.
+    /// Returns how many runs most probes make.
     pub(crate) fn runs(&self) -> u32 {
         self.runs.unwrap_or(10)
     }
@@ -67,7 +77,7 @@ impl ProbeCommon {
 pub(crate) struct PlacementFlags {
     /// Numbers of mappings to lay out, as 1000,10000,60000 [default: 100, 1,000, 10,000,
     /// 20,000, 40,000 and just under vm.max_map_count].
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = few::<0, U32>)]
     pub(crate) n: Vec<u32>,
     /// What backs the mappings: memfd, anonymous; or whose buffer objects are made, mapped, touched, unmapped and
     /// destroyed: vgem, dma-heap, udmabuf, gl (OpenGL ES pixel-buffer objects; needs a build with --features gl); or a
@@ -84,7 +94,7 @@ pub(crate) struct PlacementFlags {
     pub(crate) steps: u64,
     /// Numbers of threads at once, one of which only faults, as 2,4; 0 for none [default: 2,
     /// 4, 8 and on to all CPUs].
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = few::<0, U32>)]
     pub(crate) threads: Option<Vec<u32>>,
     /// Loops of agua; 0 for none [up to 1m].
     #[arg(long, value_name = "N", default_value = "50", value_parser = few::<0, 1_000_000>)]
@@ -118,7 +128,7 @@ pub(crate) struct RoundtripFlags {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = time)]
     pub(crate) work: Vec<Nanos>,
     /// Requests sent by one write; a round trip ends with the last reply [default: 1].
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = few::<0, U32>)]
     pub(crate) batch: Vec<u32>,
     /// How a batch is answered: together (one writev), each (a write a reply) [default:
     /// together].
@@ -154,7 +164,7 @@ pub(crate) struct ReclaimFlags {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) bytes: Option<Bytes>,
     /// Passes of reclaim over each set.
-    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(long, value_name = "N", default_value = "3", value_parser = few::<0, U32>)]
     pub(crate) passes: u32,
     /// Leave out the load (root and a memory cgroup): costs alone.
     #[arg(long, conflicts_with_all = ["load", "limit", "pinned", "file", "block", "each", "stall", "swappiness"])]
@@ -241,6 +251,55 @@ pub(crate) struct ChunksFlags {
     /// them for each strategy and puts them back.
     #[arg(long)]
     pub(crate) no_knobs: bool,
+    #[command(flatten)]
+    pub(crate) common: ProbeCommon,
+}
+
+/// Flags of `probe reclaim --as-gem-syslatency`: its own letters.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct GemSyslatencyFlags {
+    /// Mail 004's protocol instead, without its GPU: IGT's gem_syslatency, its lines and letters.
+    #[arg(long, conflicts_with_all = ["mode", "bytes", "passes", "no_load", "load", "limit", "pinned", "file",
+          "block", "each", "swappiness", "swap", "shrinker", "duration", "runs"])]
+    pub(crate) as_gem_syslatency: bool,
+    /// As gem_syslatency: how long it measures; it always ends [default: 10].
+    #[arg(short = 't', value_name = "SECONDS", requires = "as_gem_syslatency",
+          value_parser = between::<1, 86_400>)]
+    pub(crate) seconds: Option<u64>,
+    /// As gem_syslatency: walk the root file system in the background, from 5 s before, and map each file (reads only).
+    #[arg(short = 'b', requires = "as_gem_syslatency")]
+    pub(crate) background: bool,
+    /// As gem_syslatency: measure mapping, touching and unmapping 2 MiB instead of a timer, beside threads that make and
+    /// drop objects of 16 MiB.
+    #[arg(short = 'm', requires = "as_gem_syslatency")]
+    pub(crate) memory_mode: bool,
+    /// As gem_syslatency: print one number: 0 passes of busy threads, 1 mean latency, 2 folded maximum (us).
+    #[arg(
+        short = 'f',
+        value_name = "FIELD",
+        requires = "as_gem_syslatency",
+        conflicts_with = "json"
+    )]
+    pub(crate) field: Option<Field>,
+}
+
+/// A thread pinned to each CPU sleeps until an absolute time, again and again; how late it wakes
+/// is measured from that time on.
+#[derive(Debug, clap::Args)]
+pub(crate) struct WakeupFlags {
+    /// Between two intended wake-ups; 50us to 1s.
+    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = time)]
+    pub(crate) interval: Nanos,
+    /// Scheduling policy: fifo (SCHED_FIFO; where it is refused the ordinary one, and that is said),
+    /// other (SCHED_OTHER).
+    #[arg(long, value_name = "POLICY", default_value = "fifo")]
+    pub(crate) policy: wakeup::Policy,
+    /// Priority under fifo, 1 to 99 [default: 80].
+    #[arg(long, value_name = "N", value_parser = few::<1, 99>)]
+    pub(crate) priority: Option<u32>,
+    /// From what lateness on a wake-up counts as a stall.
+    #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = time)]
+    pub(crate) stall: Nanos,
     #[command(flatten)]
     pub(crate) common: ProbeCommon,
 }

@@ -7,7 +7,7 @@ use stopgap_events::units::{Bytes, Nanos};
 use stopgap_models::reclaim::{Kernel, Release};
 
 use super::replay::RecordFlags;
-use super::values::{size, time};
+use super::values::{few, size, time};
 
 /// Each combination of what is given is carried out.
 #[derive(Debug, clap::Args)]
@@ -64,7 +64,7 @@ pub(crate) struct ReplayReclaim {
     pub(crate) time: Nanos,
     /// Runs of each row, a seed each: when the group's statistics are summed up is chance. scan/recl is their median
     /// [default: 6; gem-syslatency: 1].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    #[arg(long, value_name = "N", value_parser = few::<1, 1_000>)]
     pub(crate) runs: Option<u32>,
     /// The record of a `stopgap probe reclaim`: what it measured stands beside what is modelled.
     #[arg(long, value_name = "FILE")]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_tracer::events::EventSet;
 
-use super::values::{pid, size, time};
+use super::values::{few, pid, size, time};
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -39,7 +39,7 @@ pub(crate) struct Record {
     pub(crate) buffer: Option<Bytes>,
     /// Sample what runs, so often in each second on a CPU: functions of the kernel and the program,
     /// with their callers; 999 costs about 3 percent [1 to 10000].
-    #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "HZ", value_parser = few::<1, 10_000>)]
     pub(crate) samples: Option<u32>,
     /// Make the file of a recording that was cut off, from its folder [default of -o: beside it].
     #[arg(long, value_name = "DIR",

@@ -6,7 +6,7 @@ use stopgap_events::roundtrip::{ClientPolicy, ClientWait, Cpus, Reply, Wait};
 use stopgap_events::units::Nanos;
 
 use super::replay::RecordFlags;
-use super::values::{count, fixed_cpus, time, yes_no};
+use super::values::{U32, count, few, fixed_cpus, time, yes_no};
 
 /// Each combination of what is given is carried out, by each policy.
 #[derive(Debug, clap::Args)]
@@ -32,7 +32,7 @@ pub(crate) struct ReplayRoundtrip {
     )]
     pub(crate) server: Vec<Wait>,
     /// Descriptors that the server waits for, all but one idle.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1")]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1", value_parser = few::<0, U32>)]
     pub(crate) k: Vec<u32>,
     /// CPU time that the server spends on each request [default: 0,5us,50us,1ms].
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = time)]
@@ -41,7 +41,7 @@ pub(crate) struct ReplayRoundtrip {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = time)]
     pub(crate) think: Vec<Nanos>,
     /// Requests sent by one write; a round trip ends with the last reply.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1")]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1", value_parser = few::<0, U32>)]
     pub(crate) batch: Vec<u32>,
     /// How a batch is answered: together (one writev), each (a write a reply).
     #[arg(

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use super::values::few;
 use crate::run::Fix;
 
 /// Runs a side, unless told otherwise.
@@ -30,7 +31,7 @@ pub(crate) struct RunFix {
     pub(crate) measure: bool,
     /// Of --measure: runs a side, fixed before the first [2 to 5000].
     #[arg(short, long, value_name = "N", requires = "measure", default_value_t = RUNS,
-          value_parser = clap::value_parser!(u32).range(2..=5_000))]
+          value_parser = few::<2, 5_000>)]
     pub(crate) n: u32,
     /// Of --measure: seed of the order of runs [default: from the clock; it is kept with the runs].
     #[arg(long, value_name = "N", requires = "measure")]

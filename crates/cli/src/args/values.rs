@@ -15,6 +15,8 @@ const LONGEST: Nanos = Nanos::secs(30 * 24 * 3_600);
 
 /// Most operations of a workload, and rounds of a probe: some minutes of them, or a file of some GiB.
 pub(super) const MOST_OPERATIONS: u64 = 100_000_000;
+/// The largest number of 32 bits.
+pub(super) const U32: u64 = u32::MAX as u64;
 /// Most runs of a probe. Each is a process of its own, and intervals are narrow long before.
 pub(super) const MOST_RUNS: u64 = 10_000;
 

@@ -1,13 +1,16 @@
 //! Spools in a folder: of recordings that run, and of those that were cut off.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use stopgap_kernel::folder::Folder;
 
 use super::way;
 use crate::session::tell;
-use crate::whole_file::remove_abandoned;
+use crate::whole_file::{name_and_pid, remove_abandoned};
+
+/// The end of the name of a spool's folder.
+pub(crate) const SPOOL: &str = ".spool";
 
 /// A spool beside its file: `.NAME.PID.spool`.
 struct Beside {
@@ -17,20 +20,16 @@ struct Beside {
     recorder: u32,
 }
 
-/// What a spool's name says.
-fn parts(name: &str) -> Option<(&str, u32)> {
-    let (name, tag) = name
-        .strip_prefix('.')?
-        .strip_suffix(".spool")?
-        .rsplit_once('.')?;
-    let pid = tag.split('-').next()?.parse().ok()?;
-    (!name.is_empty()).then_some((name, pid))
+/// Returns the file and the recorder that a spool's name says.
+fn parts(name: &OsStr) -> Option<(&str, u32)> {
+    let (name, recorder) = name_and_pid(name, SPOOL)?;
+    Some((name.to_str()?, recorder))
 }
 
 /// Those of ours: what another user has put there is none.
 fn all(folder: &Folder) -> Vec<Beside> {
-    let spool = |entry: std::ffi::OsString| {
-        let (name, recorder) = parts(entry.to_str()?)?;
+    let spool = |entry: OsString| {
+        let (name, recorder) = parts(&entry)?;
         Some(Beside {
             folder: folder.own(&entry).ok()?,
             name: name.to_owned(),
@@ -43,7 +42,7 @@ fn all(folder: &Folder) -> Vec<Beside> {
 /// The file that was to be made of the spool `folder`: beside it.
 pub(super) fn file_of(folder: &Path) -> Option<PathBuf> {
     let folder = std::fs::canonicalize(folder).ok()?;
-    let (name, _) = parts(folder.file_name()?.to_str()?)?;
+    let (name, _) = parts(folder.file_name()?)?;
     Some(folder.with_file_name(name))
 }
 
@@ -104,8 +103,12 @@ mod tests {
 
     #[test]
     fn a_spool_names_its_file() {
-        assert_eq!(parts(".k.parquet.17.spool"), Some(("k.parquet", 17)));
-        assert_eq!(parts(".k.17-0badcafe.spool"), Some(("k", 17)));
+        let parts = |name: &str| parts(OsStr::new(name)).map(|(name, pid)| (name.to_owned(), pid));
+        assert_eq!(
+            parts(".k.parquet.17.spool"),
+            Some(("k.parquet".to_owned(), 17))
+        );
+        assert_eq!(parts(".k.17-0badcafe.spool"), Some(("k".to_owned(), 17)));
         for other in [
             ".17.spool",
             "k.17.spool",

@@ -1,6 +1,6 @@
 //! The directory of stalls: names by time, a bound on what it takes, and what a killed watch left.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -11,6 +11,9 @@ use stopgap_kernel::Linux;
 use stopgap_kernel::folder::Folder;
 use stopgap_kernel::local_time::LocalTime;
 use stopgap_kernel::tasks::Tasks;
+
+use crate::record::spools::SPOOL;
+use crate::whole_file::name_and_pid;
 
 /// What files of stalls begin with.
 const PREFIX: &str = "stall-";
@@ -44,40 +47,31 @@ pub(super) fn name(directory: &Path, unix_s: u64) -> String {
 
 /// The folder of the pages of the stall `name`, as long as its files are not written.
 pub(super) fn spool(directory: &Path, name: &str, watcher: u32) -> PathBuf {
-    directory.join(format!(".{name}.{watcher}.spool"))
+    directory.join(format!(".{name}.{watcher}{SPOOL}"))
 }
 
-/// The name of the stall whose pages are in `spool`.
-pub(super) fn name_of(spool: &Path) -> Option<String> {
-    let file = spool.file_name()?.to_str()?;
-    let name = file.strip_prefix('.')?.strip_suffix(".spool")?;
-    let (name, watcher) = name.rsplit_once('.')?;
-    watcher.parse::<u32>().ok()?;
-    name.starts_with(PREFIX).then(|| name.to_owned())
+/// Returns the stall whose pages are in `spool`, and the process of its watch.
+pub(super) fn stall_of(spool: &OsStr) -> Option<(&str, u32)> {
+    let (name, watcher) = name_and_pid(spool, SPOOL)?;
+    let name = name.to_str()?;
+    name.starts_with(PREFIX).then_some((name, watcher))
 }
 
-/// Folders of pages of ours whose watch is no more. What another user has put there is none.
+/// Returns this user's folders of pages whose watch has ended.
 pub(super) fn unfinished(directory: &Path) -> Vec<PathBuf> {
     let Ok(folder) = Folder::open(directory) else {
-        return Vec::new(); // what is wrong with it was said when it was tried
+        return Vec::new(); // its error was reported when the directory was tried
     };
-    let is_gone = |name: &OsString| {
-        let name = name.to_str()?.strip_suffix(".spool")?;
-        let (_, watcher) = name.rsplit_once('.')?;
-        let watcher: u32 = watcher.parse().ok()?;
-        // Without /proc nobody can tell.
-        let proc = Path::new("/proc/self").exists();
-        Some(proc && !Path::new(&format!("/proc/{watcher}")).exists())
+    // Without /proc nobody can tell whether a watch has ended.
+    let proc = Path::new("/proc/self").exists();
+    let is_left = |name: &OsString| {
+        let ended = |(_, watcher): (&str, u32)| !Path::new(&format!("/proc/{watcher}")).exists();
+        proc && stall_of(name).is_some_and(ended) && folder.own(name).is_ok()
     };
-    let mut found: Vec<PathBuf> = folder
-        .names()
-        .into_iter()
-        .filter(|name| is_gone(name) == Some(true) && folder.own(name).is_ok())
-        .map(|name| directory.join(name))
-        .filter(|path| name_of(path).is_some())
-        .collect();
-    found.sort();
-    found
+    let left = folder.names().into_iter().filter(is_left);
+    let mut left: Vec<PathBuf> = left.map(|name| directory.join(name)).collect();
+    left.sort();
+    left
 }
 
 /// Removes the oldest stalls until the others take no more than `most`; the newest stays. How many
@@ -132,13 +126,13 @@ mod tests {
         let first = name(folder.path(), 1_700_000_000);
         assert!(first.starts_with("stall-2023111"), "{first}");
         let pages = spool(folder.path(), &first, 17);
-        assert_eq!(name_of(&pages), Some(first.clone()));
+        assert_eq!(stall_of(pages.file_name().unwrap()), Some((&*first, 17)));
         fs::create_dir(&pages).unwrap();
         let second = name(folder.path(), 1_700_000_000);
         assert_eq!(second, format!("{first}-2"));
         fs::write(folder.path().join(format!("{second}.txt")), "").unwrap();
         assert_eq!(name(folder.path(), 1_700_000_000), format!("{first}-3"));
-        assert_eq!(name_of(Path::new("/x/.trace.parquet.7.spool")), None);
+        assert_eq!(stall_of(".trace.parquet.7.spool".as_ref()), None);
     }
 
     #[test]

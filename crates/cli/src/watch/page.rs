@@ -2,7 +2,7 @@
 //! the lowest priority: the machine has just stalled, and whoever watches for weeks must not grow.
 
 use std::fs;
-use std::io::{BufWriter, Write};
+use std::io::BufWriter;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -18,13 +18,13 @@ use stopgap_trace::{Metadata, file};
 use stopgap_tracer::capture::complete_from;
 use stopgap_tracer::spool::Spool;
 
-use super::folder::{PAGE, TRACE, name_of};
+use super::folder::{PAGE, TRACE, stall_of};
 use super::triggers::words;
 use crate::failure::{DONE, ERROR, Failure};
 use crate::output;
 use crate::record::symbols;
 use crate::session::{style, tell};
-use crate::whole_file::WholeFile;
+use crate::whole_file::{self, WholeFile};
 
 /// The file of when and why, beside the pages.
 pub(super) const STALL: &str = "stall.json";
@@ -52,13 +52,14 @@ pub(super) fn finish(folder: &Path, json: bool) -> Result<ExitCode, Failure> {
     let why = opened.content(STALL.as_ref(), LARGEST);
     let why = why.map_err(|error| wrong(&error))?;
     let mut stall: Stall = serde_json::from_slice(&why).map_err(|error| wrong(&error))?;
-    let name = name_of(folder).ok_or_else(|| wrong(&"its folder is none of a stall"))?;
+    let stall_name = folder.file_name().and_then(stall_of);
+    let (name, _) = stall_name.ok_or_else(|| wrong(&"its folder is none of a stall"))?;
     let directory = folder.parent().unwrap_or_else(|| Path::new("."));
 
     let complete = complete_from(&spool)?.unwrap_or(Nanos(0)).0;
     let begin = stall.begin_ns.saturating_sub(BEFORE.0);
     stall.from_ns = stall.from_ns.max(begin).max(complete);
-    let path = directory.join(&name);
+    let path = directory.join(name);
     let trace = path.with_extension(TRACE);
     let (mut findings, written) = explain(&spool, &mut stall, &trace)?;
     let mut whole = true;
@@ -76,7 +77,7 @@ pub(super) fn finish(folder: &Path, json: bool) -> Result<ExitCode, Failure> {
     inside_first(&mut findings, &stall);
     let page = path.with_extension(PAGE);
     let text = text(&stall, &line, &cause, trace.as_deref(), &findings);
-    let written = write(&page, &text).map_err(|error| error.to_string());
+    let written = whole_file::write(&page, &text).map_err(|error| error.to_string());
     let page = said(&page, written);
     let place = page.clone();
     if json {
@@ -128,7 +129,7 @@ fn explain(
     let mut nameless: Vec<&mut Trigger> = (stall.triggers.iter_mut())
         .filter(|trigger| trigger.tid.is_some() && trigger.task.is_none())
         .collect();
-    let mut out = Out::create(path);
+    let mut out = create(path);
     while let Some(event) = trace.next_event()? {
         for trigger in &mut nameless {
             if event.tid == trigger.tid
@@ -142,49 +143,31 @@ fn explain(
         // The decoder has learned names from what came before.
         if event.time.0 >= from {
             explainer.event(&event);
-            out.event(&event);
-        }
-    }
-    let written = out.finish(&trace.metadata());
-    Ok((explainer.finish(), written))
-}
-
-/// A trace file on its way, until something goes wrong.
-enum Out {
-    Open(WholeFile, fs::File, Box<file::Writer<BufWriter<fs::File>>>),
-    Failed(String),
-}
-
-impl Out {
-    fn create(path: &Path) -> Out {
-        let created = || -> Result<Out, String> {
-            let (whole, file) = WholeFile::private(path).map_err(|e| e.to_string())?;
-            let copy = file.try_clone().map_err(|e| e.to_string())?;
-            let writer = file::Writer::new(BufWriter::with_capacity(1 << 18, copy));
-            let writer = writer.map_err(|e| e.to_string())?;
-            Ok(Out::Open(whole, file, Box::new(writer)))
-        };
-        created().unwrap_or_else(Out::Failed)
-    }
-
-    fn event(&mut self, event: &stopgap_trace::Event) {
-        if let Out::Open(_, _, writer) = self
-            && let Err(error) = writer.write(event)
-        {
-            *self = Out::Failed(error.to_string()); // and what was written of it goes
-        }
-    }
-
-    fn finish(self, metadata: &Metadata) -> Result<(), String> {
-        match self {
-            Out::Failed(why) => Err(why),
-            Out::Open(whole, file, writer) => {
-                let out = writer.finish(metadata).map_err(|e| e.to_string())?;
-                out.into_inner().map_err(|e| e.to_string())?;
-                whole.finish(&file).map_err(|e| e.to_string())
+            if let Ok((_, writer)) = &mut out
+                && let Err(error) = writer.write(&event)
+            {
+                out = Err(error.to_string()); // the incomplete file goes
             }
         }
     }
+    let written = out.and_then(|out| finish_trace(out, &trace.metadata()));
+    Ok((explainer.finish(), written))
+}
+
+type Writer = file::Writer<BufWriter<fs::File>>;
+
+/// Starts the trace file `path`.
+fn create(path: &Path) -> Result<(WholeFile, Writer), String> {
+    let whole = WholeFile::private(path).map_err(|e| e.to_string())?;
+    let copy = whole.file().try_clone().map_err(|e| e.to_string())?;
+    let writer = file::Writer::new(BufWriter::with_capacity(1 << 18, copy));
+    Ok((whole, writer.map_err(|e| e.to_string())?))
+}
+
+fn finish_trace((whole, writer): (WholeFile, Writer), metadata: &Metadata) -> Result<(), String> {
+    let out = writer.finish(metadata).map_err(|e| e.to_string())?;
+    out.into_inner().map_err(|e| e.to_string())?;
+    whole.finish().map_err(|e| e.to_string())
 }
 
 /// Slow operations that overlap the stall before the others; of both the slowest first.
@@ -253,12 +236,6 @@ fn text(
     text.push('\n');
     text.push_str(&screen(findings, style));
     text
-}
-
-fn write(path: &Path, text: &str) -> std::io::Result<()> {
-    let (whole, mut file) = WholeFile::private(path)?;
-    file.write_all(text.as_bytes())?;
-    whole.finish(&file)
 }
 
 /// A word and what it says, in two columns.

@@ -47,7 +47,7 @@ fn half_a_snapshot_goes_with_the_next_run() {
     if !root() {
         return skip("a snapshot that takes long enough to be killed: needs root");
     }
-    let run = Run::new();
+    let run = Run::alone();
     let folder = tempfile::tempdir().unwrap();
     for next in [&["restore"][..], &["doctor"]] {
         let mut command = run.command(&["snapshot", "-o", "s.json"]);
@@ -70,7 +70,7 @@ fn half_a_snapshot_goes_with_the_next_run() {
 /// A folder of `kernels` whose owner was killed: his file is there, its lock is not.
 #[test]
 fn folders_of_kernels_go_with_the_next_run() {
-    let run = Run::new();
+    let run = Run::alone();
     let temporary = tempfile::tempdir().unwrap();
     for next in [&["restore"][..], &["doctor"], &["ministat", "/dev/null"]] {
         let left = temporary.path().join("stopgap-emulate-left");
@@ -98,7 +98,7 @@ fn recording(mut recorder: Command, pid: &Path) -> (Child, u32) {
 
 #[test]
 fn a_recorded_command_ends_with_its_recorder() {
-    let run = Run::new();
+    let run = Run::alone();
     let at = |name: &str| run.directory.path().join(name);
     for (number, script) in [
         "echo $$ >pid; exec sleep 300",
@@ -126,7 +126,7 @@ fn a_recorded_command_that_gains_rights_ends_with_its_recorder() {
     if !root() {
         return skip("a set-user-ID program: needs root");
     }
-    let run = Run::new();
+    let run = Run::alone();
     let folder = run.directory.path().join("nobody");
     run.as_nobody(&["doctor"]).output().unwrap();
     let program = folder.join("sleeps");
@@ -145,7 +145,7 @@ fn a_recorded_command_that_gains_rights_ends_with_its_recorder() {
 
 #[test]
 fn a_process_that_ran_already_goes_on() {
-    let run = Run::new();
+    let run = Run::alone();
     let mut asleep = Command::new("sleep").arg("300").spawn().unwrap();
     let pid = asleep.id();
     let mut command = run.command(&["record", "-o", "t.parquet", "-p", &pid.to_string()]);
@@ -174,7 +174,7 @@ fn a_process_that_ran_already_goes_on() {
 /// Begun at once: one records, the other says so. None is lost without a word.
 #[test]
 fn two_recordings_into_one_file_are_one_and_a_refusal() {
-    let run = Run::new();
+    let run = Run::alone();
     for _ in 0..3 {
         let record = |word: &str| {
             let mut command = run.command(&["record", "-o", "t.parquet", "--", "sh", "-c"]);
@@ -213,7 +213,7 @@ fn restore_without_proc_leaves_a_run_alone_and_says_so() {
     if !may("restore without /proc") {
         return;
     }
-    let run = Run::new();
+    let run = Run::alone();
     let mut command = run.command(&["record", "-o", "t.parquet", "--", "sleep", "300"]);
     command.current_dir(run.directory.path());
     let recorder = command

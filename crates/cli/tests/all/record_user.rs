@@ -291,6 +291,7 @@ fn two_signals_end_it_once_and_the_command_goes_on() {
 /// Killed: the next recording and `restore` say so, and the file is made where it was to be.
 #[test]
 fn a_killed_recording_is_told_of_and_recovered_beside() {
+    let _alone = Run::alone(); // other commands would put back what the killed run left
     let user = User::new();
     let file = user.file();
     let words = ["record", "-o", file.to_str().unwrap(), "--", "sleep", "0.5"];

@@ -310,7 +310,7 @@ fn figures_that_make_no_sense() {
     replay_refused(&["threat"], &["'threat'", "no-contiguous", "no such file"]);
     replay_refused(&["kept-1/1"], &["kept-1/1", "2 to 512"]);
     refused(&["advise", "chunks"], &["--device", "--access"]);
-    refused(&["advise", "gpu"], &["gpu", "roundtrip"]);
+    refused(&["advise", "gpu"], &["gpu", "there are chunks;"]);
 }
 
 /// Lists in the help are the lists that there are.
