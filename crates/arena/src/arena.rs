@@ -21,7 +21,7 @@
 //!   never anything of another process.
 //! * [`Arena::free`] takes start and length exactly as they were given out. An address that was freed is
 //!   [`Error::Freed`], one that is no buffer's start is [`Error::Foreign`], another length is [`Error::Invalid`]; nothing
-//!   changes then. Of several threads that free the same buffer, one succeeds.
+//!   changes then. If several threads free the same buffer, one succeeds.
 //! * Any thread may free what another one got.
 //! * A buffer is refused with [`Error::NoRoom`] only where no part of the window has such a hole, but for what other
 //!   threads' caches keep, 1 MiB each at most, and for holes between files' mappings: see `shard`. A mapping is, where
@@ -29,7 +29,7 @@
 //!
 //! # Before a buffer is freed
 //!
-//! munmap(2) leaves a page to whoever still refers to it. A free does not: the next buffer is the same pages. So all of
+//! munmap(2) leaves a page to those that still refer to it. A free does not: the next buffer is the same pages. So all of
 //! this must have ended before, or the next owner's data is overwritten, or read:
 //!
 //! * requests of aio(7), io_uring(7) and O_DIRECT that read into the buffer or write from it: completed;
@@ -82,7 +82,7 @@
 //! * No thread of ours: what is due to be given back goes at a call that takes a lock, or at [`Arena::trim`].
 //! * Under `vm.overcommit_memory` = 2 the kernel charges the tables at once: 9.4 bytes a page of the window.
 //! * An address space that is full, `RLIMIT_AS` or a memory cgroup are the kernel's to enforce: the window counts in full
-//!   against `RLIMIT_AS`, and memory that is not there when it is first touched is the out-of-memory killer's business or,
+//!   against `RLIMIT_AS`, and if there is no memory at a first touch, that is the out-of-memory killer's business or,
 //!   with a memfd, SIGBUS, as it is with mmap.
 //!
 //! # Lineage
@@ -143,7 +143,7 @@ const ZERO_BY_HAND: usize = 64;
 #[derive(Debug)]
 pub struct Arena(Box<Inner>);
 
-/// What forks find.
+/// The arena's state, which handlers of fork reach.
 pub(crate) struct Inner {
     /// Before the window, in whose tables they lie.
     shards: Vec<Shard>,
@@ -158,7 +158,7 @@ pub(crate) struct Inner {
     guard: bool,
     /// By the page table, without a VMA.
     guard_by_table: bool,
-    /// Of threads that have no number.
+    /// Counts of threads that have no number.
     others: Counts,
     maps: AtomicU64,
     strays: AtomicU64,
@@ -257,7 +257,7 @@ impl Arena {
         self.0.allocate(len, align, true)
     }
 
-    /// As [`Arena::alloc`], but holds whatever this process left there.
+    /// As [`Arena::alloc`], but the buffer may hold old contents of this process.
     ///
     /// # Errors
     /// As [`Arena::alloc`].

@@ -4,7 +4,7 @@
 //!
 //! Messages of 0 to [`End::longest`] bytes arrive whole, once, in order, in each direction. A send makes a message
 //! visible; a sleeping peer is woken by [`End::flush`], which every wait does first: so 32 replies cost one wake-up. The
-//! peer may be hostile: whatever it writes, this process reads no byte outside of the ring, hands out no reference into
+//! peer may be hostile. With any bytes of the peer's in it, this process reads no byte outside of the ring, hands out no reference into
 //! it, and gets [`Error::Peer`](crate::Error::Peer) where the peer broke a rule. The peer may die at any time: who waits
 //! gets [`Error::PeerGone`](crate::Error::PeerGone), after everything that was sent whole.
 //!
@@ -51,7 +51,7 @@
 //! * Then it asks to be woken by the Unix *socket* beside the ring, and sleeps in ppoll(2) for as long as it takes. The
 //!   kernel closes a killed process's sockets, and that ends the sleep. Nothing is polled: an idle end wakes once.
 //!
-//! So the death of a peer is seen at once by who has waited longer than `idle`, and within `idle` by others; with `idle`
+//! So an end that has waited longer than `idle` sees the peer's death at once, and others within `idle`; with `idle`
 //! 0 always at once, and wake-ups cost a socket's. The same third way is what [`End::arm`] uses, for event loops.
 //!
 //! # Cost
@@ -117,7 +117,7 @@ pub type Server = End<Serves>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// Bytes of the ring, for each direction: 4 KiB to 1 GiB, rounded up to a power of two. Memory is taken as it is
-    /// first used. Of the server alone. Usual: 64 KiB.
+    /// first used. Only the server heeds it. Usual: 64 KiB.
     pub ring: usize,
     /// Longest time to spin for a peer on another CPU, where experience says that it pays; 0: never. Usual: 100 us.
     pub spin: Duration,
@@ -139,7 +139,7 @@ impl Default for Options {
     }
 }
 
-/// What an end did so far.
+/// Counters of one end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Statistics {
     /// Messages sent.
@@ -148,7 +148,7 @@ pub struct Statistics {
     pub received: u64,
     /// Times the peer was woken: system calls.
     pub wakes: u64,
-    /// Of these by the socket, because it had waited for long, or for its event loop.
+    /// Those of these by the socket, because it had waited for long, or for its event loop.
     pub wakes_by_socket: u64,
     /// Waits that ended while spinning.
     pub spun: u64,

@@ -1,4 +1,4 @@
-//! Buffers made of large pieces of physical memory, as far as they are to be had without waiting for them.
+//! Buffers made of large pieces of physical memory, as far as the kernel has them without waiting.
 //!
 //! ```no_run
 //! use stopgap_arena::chunked::{Buffer, Request};
@@ -14,7 +14,7 @@
 //! transparent huge pages of that size, base pages. No size above the base page is ever tried where the kernel might
 //! reclaim or compact memory for it: what [`Knobs`] do not allow is not tried, and [`Got`] says why. So the
 //! longest step
-//! is that of base pages, whatever state memory is in. An effort that a policy asks for (`NoRetry`) is never made.
+//! is that of base pages, in any state of memory. An effort that a policy asks for (`NoRetry`) is never made.
 //!
 //! **How.** Each large chunk is one fault at an aligned address, whose result `/proc/self/pagemap` shows (also without
 //! privilege: there is no frame number then, but there is what is present).
@@ -29,7 +29,7 @@
 //! Murphy's list with `__GFP_RECLAIM` cleared, which user space has where `defrag` allows it.
 //!
 //! What it leaves out: memory of a driver's own, pages of 1 GiB, files, and moving what was built small into something
-//! larger later (khugepaged does that, and stalls whoever touches the buffer meanwhile).
+//! larger later (khugepaged does that, and stalls threads that touch the buffer meanwhile).
 
 #![allow(unsafe_code)]
 
@@ -121,8 +121,8 @@ impl Buffer {
         Buffer::with(request, &Knobs::read(), &mut |_| ())
     }
 
-    /// Makes a buffer by knobs that were read before; `each` is told the bytes that are resident whenever another 2 MiB
-    /// are, and in the end; where the pool refuses, it begins again. Where somebody changed a knob since, a
+    /// Makes a buffer by knobs that were read before; `each` gets the bytes that are resident after every 2 MiB
+    /// and in the end; where the pool refuses, it begins again. Where somebody changed a knob since, a
     /// try may compact.
     ///
     /// # Errors
@@ -132,7 +132,7 @@ impl Buffer {
         Ok(Buffer { place, got })
     }
 
-    /// What it got, and what for.
+    /// Returns the pages that the buffer got, and the tries.
     #[must_use]
     pub fn got(&self) -> &Got {
         &self.got
@@ -162,11 +162,11 @@ impl Buffer {
     /// Its bytes.
     #[must_use]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: as in `as_slice`, and writable; borrowed alone.
+        // SAFETY: as in `as_slice`, and writable; borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.as_ptr(), self.place.length) }
     }
 
-    /// What lies behind it now: one word a base page is read, about 10 ns each.
+    /// Reads the physical memory behind the buffer: one word a base page is read, about 10 ns each.
     ///
     /// # Errors
     /// As reading `/proc/self/pagemap`.
@@ -189,7 +189,7 @@ impl fmt::Debug for Buffer {
     }
 }
 
-/// What a buffer is made with: the kernel, or a model of it in tests.
+/// Calls that make a buffer: the kernel's, or those of a model in tests.
 trait Memory {
     /// Monotonic time.
     fn now(&self) -> Duration;
@@ -208,7 +208,7 @@ trait Memory {
     fn populate(&mut self, start: usize, length: usize) -> Result<()>;
     /// Gives pages back; they read as zero.
     fn discard(&mut self, start: usize, length: usize) -> Result<()>;
-    /// The pagemap words of as many pages as `words` has, from `start` on; fewer where they were not to be had.
+    /// The pagemap words of as many pages as `words` has, from `start` up; fewer where the file ends.
     fn pagemap<'w>(&mut self, start: usize, words: &'w mut [u64]) -> Result<&'w [u64]>;
 }
 

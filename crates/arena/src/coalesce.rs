@@ -71,7 +71,7 @@ impl Default for Options {
     }
 }
 
-/// What became of the replies.
+/// State of the replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// None waits.
@@ -88,7 +88,7 @@ pub struct Writer<F: AsFd> {
     /// `None`: taken out by [`Writer::into_inner`].
     file: Option<F>,
     options: Options,
-    /// What waits; no block is empty.
+    /// Replies that wait; no block is empty.
     blocks: VecDeque<Block>,
     /// Bytes of the first block that are out.
     out: usize,
@@ -112,7 +112,7 @@ struct Block {
 }
 
 impl<F: AsFd> Writer<F> {
-    /// A writer to `file`: a stream socket or a pipe, blocking or not. Of another socket each write is
+    /// A writer to `file`: a stream socket or a pipe, blocking or not. With another socket each write is
     /// [`Error::Invalid`], since replies would merge.
     pub fn new(file: F, options: Options) -> Writer<F> {
         // Asked now, so that a reply costs one call; what it is otherwise, its first write says.

@@ -1,4 +1,4 @@
-//! What can go wrong, with the call that failed and its cause.
+//! Errors, with the call that failed and its cause.
 
 use rustix::io::Errno;
 
@@ -20,7 +20,7 @@ pub enum Error {
     /// What was asked for makes no sense: a length of 0, an alignment that is no power of two. errno `EINVAL`.
     #[error("{what}")]
     Invalid {
-        /// What is wrong with it.
+        /// The argument and its fault.
         what: &'static str,
     },
     /// Nothing in the window is free that is as long as this, aligned as asked; or no address space is. errno `ENOMEM`.
@@ -46,7 +46,7 @@ pub enum Error {
     Limit {
         /// Bytes asked for.
         asked: u64,
-        /// What is allowed in all.
+        /// Bytes that are allowed in all.
         limit: u64,
         /// Whose limit: `RLIMIT_MEMLOCK`, `the budget`.
         which: &'static str,
@@ -54,7 +54,7 @@ pub enum Error {
     /// This kernel or this user cannot do it. errno `ENOTSUP`.
     #[error("{what}: {advice}")]
     Unsupported {
-        /// What is not to be had.
+        /// The thing that is missing.
         what: &'static str,
         /// Why, or what to do.
         advice: &'static str,
@@ -62,7 +62,7 @@ pub enum Error {
     /// The other side of a channel broke its rules; nothing of it is believed any more. errno `EPROTO`.
     #[error("the peer broke the channel's rules: {what}")]
     Peer {
-        /// What it did.
+        /// The rule that it broke.
         what: &'static str,
     },
     /// The other side of a channel is gone. errno `EPIPE`.

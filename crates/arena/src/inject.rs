@@ -2,7 +2,7 @@
 //!
 //! ```
 //! # #[cfg(feature = "inject")] {
-//! // The third call from here on fails, whichever it is.
+//! // The third call of the closure fails.
 //! let calls = stopgap_arena::inject::failing(3, rustix::io::Errno::NOMEM, || { /* ... */ });
 //! assert_eq!(calls.made, 0);
 //! # }
@@ -25,10 +25,10 @@ struct State {
     failed: Option<&'static str>,
 }
 
-/// What was called while [`failing`] ran.
+/// Calls made while [`failing`] ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Calls<T> {
-    /// What the closure returned.
+    /// Return value of the closure.
     pub result: T,
     /// Calls made, the failed one among them.
     pub made: u64,

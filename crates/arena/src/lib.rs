@@ -1,7 +1,7 @@
 //! The fixes, as a library for other people's programs.
 //!
 //! * [`arena`]: buffers in a window of addresses that is reserved once, placed in nanoseconds.
-//! * [`chunked`]: buffers of large pages, as far as they are to be had without waiting.
+//! * [`chunked`]: buffers of large pages, as far as the kernel has them without waiting.
 //! * [`locked`]: shared memory that reclaim does not scan, locked the cheap way, given up under pressure.
 //! * [`channel`]: requests and replies between two processes in shared memory, one wake for many.
 //! * [`sched`]: a client that pre-empts nobody. [`coalesce`]: a writer that gathers replies.

@@ -43,7 +43,7 @@ pub fn batch_client() -> Result<Batch> {
     let before = match now & !libc::SCHED_RESET_ON_FORK {
         libc::SCHED_BATCH => None,
         libc::SCHED_OTHER => {
-            // Who has no privilege may not take that flag away.
+            // A thread without privilege may not take that flag away.
             set_policy(libc::SCHED_BATCH | reset)?;
             Some(now)
         }
@@ -78,7 +78,7 @@ impl Batch {
 impl Drop for Batch {
     fn drop(&mut self) {
         if let Some(before) = self.before.take() {
-            // Going back to SCHED_OTHER needs no privilege; nobody is left to be told anything else.
+            // Going back to SCHED_OTHER needs no privilege. In a drop nobody would hear of another error.
             let _ = set_policy(before);
         }
     }

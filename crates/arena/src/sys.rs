@@ -1,7 +1,7 @@
 //! Every system call of this crate, each a thin wrapper: arguments in types, the errno with the call's name.
 //!
-//! Calls go to the kernel directly (rustix without libc), never through libc's functions of the same name: whoever stands
-//! in for those functions may use this crate to do it. Each wrapper begins with [`call`], so that a test can make any of
+//! Calls go to the kernel directly (rustix without libc), never through libc's functions of the same name: a library that stands
+//! in for those functions may use this crate. Each wrapper begins with [`call`], so that a test can make any of
 //! them fail.
 
 #![allow(unsafe_code)]

@@ -47,7 +47,7 @@ fn a_channels_peer_of_any_bytes_is_messages_or_an_error() {
     assert!(good > steps / 20 && good < steps, "{good} of {steps}");
 }
 
-/// What the corruptor writes.
+/// Writes of the corruptor.
 #[derive(Debug, Clone, Copy)]
 struct Write {
     offset: usize,

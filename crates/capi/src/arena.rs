@@ -185,7 +185,7 @@ pub unsafe extern "C" fn stopgap_arena_export(
     enter(|| {
         let used = ARENAS.get(arena)?;
         let (file, at) = used.export(given(address)?)?;
-        // The caller's own: whoever closed the arena's would have it cut holes into a stranger's file.
+        // A descriptor of the caller's own: if the caller closed the arena's, the arena would cut holes into another file.
         let twin =
             rustix::io::fcntl_dupfd_cloexec(file.as_fd(), 0).map_err(|errno| Error::Call {
                 call: "fcntl",
@@ -254,7 +254,7 @@ pub extern "C" fn stopgap_arena_pressure(arena: *mut stopgap_arena) -> c_int {
     enter(|| Ok(ARENAS.get(arena)?.pressure()?))
 }
 
-/// What an arena holds and has done.
+/// Fills in counters of the arena.
 ///
 /// # Safety
 /// `statistics` is NULL or a `struct stopgap_arena_statistics` with its size filled in.

@@ -62,7 +62,7 @@ unsafe fn usual(length: usize, theirs: &stopgap_buffer_options) -> Result<Reques
     Ok(ours)
 }
 
-/// A buffer of large pieces, as far as they are to be had.
+/// Makes a buffer of pieces as large as memory has.
 ///
 /// # Safety
 /// `options` is NULL or a `struct stopgap_buffer_options` with its size filled in, and its policy NULL or a string that
@@ -89,7 +89,7 @@ pub extern "C" fn stopgap_buffer_address(buffer: *mut stopgap_buffer) -> *mut c_
     enter(|| Ok(BUFFERS.get(buffer)?.as_ptr().cast()))
 }
 
-/// What it got, in sum.
+/// Fills in the sums of the buffer's pages.
 ///
 /// # Safety
 /// `statistics` is NULL or a `struct stopgap_buffer_statistics` with its size filled in.
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn stopgap_buffer_stat(
     })
 }
 
-/// What it got of one size.
+/// Fills in the pages of one size.
 ///
 /// # Safety
 /// `pages` is NULL or a `struct stopgap_buffer_pages` with its size filled in.
@@ -208,7 +208,7 @@ pub unsafe extern "C" fn stopgap_buffer_chunks(
     })
 }
 
-/// What it got, in words.
+/// Writes a description of the buffer's pages.
 ///
 /// # Safety
 /// `text` is NULL with `size` 0, or `size` bytes can be written there.

@@ -384,7 +384,7 @@ pub extern "C" fn stopgap_channel_longest(channel: *mut stopgap_channel) -> isiz
     })
 }
 
-/// What an end did.
+/// Fills in counters of this end.
 ///
 /// # Safety
 /// `statistics` is NULL or a `struct stopgap_channel_statistics` with its size filled in.

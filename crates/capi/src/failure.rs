@@ -95,7 +95,7 @@ thread_local! {
     static LAST: Cell<Option<Failure>> = const { Cell::new(None) };
 }
 
-/// What a function's body returns, as C sees it.
+/// A value that a function's body returns, and how C sees it.
 pub(crate) trait Answer {
     type C;
     const FAILED: Self::C;

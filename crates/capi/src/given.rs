@@ -176,8 +176,7 @@ pub(crate) unsafe fn path<'a>(path: *const c_char) -> Result<&'a Path> {
     Ok(Path::new(OsStr::from_bytes(path.to_bytes())))
 }
 
-/// Returns a descriptor of our own of the same open file: whatever the caller closes later, the library never writes to
-/// a number that was used again for something else.
+/// Duplicates a descriptor. Once the caller has closed its own, the number may be another file's; the duplicate is not.
 pub(crate) fn duplicate(fd: c_int) -> Result<OwnedFd> {
     let call = "fcntl";
     rustix::io::fcntl_dupfd_cloexec(borrow(fd)?, 0)
@@ -199,6 +198,6 @@ pub(crate) fn borrow<'a>(fd: c_int) -> Result<BorrowedFd<'a>> {
 /// # Safety
 /// Nobody else uses it.
 pub(crate) unsafe fn close(fd: c_int) {
-    // SAFETY: the caller's promise. The answer of close(2) is of no use: the number is free all the same.
+    // SAFETY: the caller's promise. close(2) frees the number even where it fails.
     drop(unsafe { OwnedFd::from_raw_fd(fd) });
 }

@@ -1,7 +1,7 @@
 //! Handles: the names that C holds in place of addresses.
 //!
 //! A handle is accepted only if [`Table::insert`] returned it, it is of the table's kind, and it was not closed since;
-//! anything else is refused ([`Failure::Handle`]), whatever its bits are. While a thread is in a call with a handle
+//! all other bits are refused ([`Failure::Handle`]). While a thread is in a call with a handle
 //! ([`Used`]), closing it is refused ([`Failure::Busy`]).
 //!
 //! The bits of a handle are a tag that no user-space address has at its top, the kind, the slot's generation and its
@@ -35,7 +35,7 @@ const FIRST: u32 = 16;
 const CHUNKS: usize = 18;
 const SLOTS: u32 = FIRST * ((1 << CHUNKS) - 1);
 
-/// What a handle can stand for.
+/// Kinds of objects that have handles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -73,7 +73,7 @@ struct Counter(AtomicU32);
 struct Slot<T, const N: usize> {
     /// The generation and the state.
     state: AtomicU64,
-    /// Written by whoever set the state to `CHANGING`, read by whoever counts itself in a live slot.
+    /// Written by the thread that set the state to `CHANGING`, read by threads that count themselves in a live slot.
     object: UnsafeCell<Option<Box<T>>>,
     users: [Counter; N],
 }
@@ -315,7 +315,7 @@ impl<T, const N: usize> Drop for Used<'_, T, N> {
                 std::hint::spin_loop();
             }
         }
-        // What was done with the object is seen by whoever closes it.
+        // Release: the thread that closes the handle sees all changes of the object.
         self.users.fetch_sub(1, Ordering::Release);
     }
 }

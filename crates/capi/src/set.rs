@@ -227,7 +227,7 @@ pub extern "C" fn stopgap_set_watch_end(set: *mut stopgap_set) -> c_int {
     })
 }
 
-/// What a set holds.
+/// Fills in counters of the set.
 ///
 /// # Safety
 /// `statistics` is NULL or a `struct stopgap_set_statistics` with its size filled in.

@@ -35,7 +35,7 @@ fn set_errno(value: c_int) {
     unsafe { *libc::__errno_location() = value };
 }
 
-/// What C sees of a return.
+/// A return value, as C sees it.
 trait Seen {
     fn failed(&self) -> bool;
 }
@@ -348,7 +348,7 @@ fn no_panic_crosses_any_function() {
         let failed = quietly(|| panicking(Panic::First, || (call.call)(&world)));
         assert!(failed, "{}", call.name);
         assert_eq!(errno(), libc::ENOTRECOVERABLE, "{}", call.name);
-        // Nothing was looked up: whatever it was called with is as it was.
+        // No handle was looked up, so all arguments are unchanged.
         let fine = stopgap_channel_fd(world.channel);
         assert!(fine >= 0, "{}", call.name);
     }
@@ -493,7 +493,7 @@ fn every_system_call_may_fail() {
             assert!(call.takes == "channel" || stopgap_channel_fd(world.channel) >= 0);
             drop(world);
             let after = descriptors();
-            // What a function returned nobody closes here.
+            // Nothing closes the handles that these calls return.
             let kept = matches!(
                 call.name,
                 "stopgap_set_new"
@@ -616,7 +616,7 @@ mod sizes {
     }
 }
 
-/// What the header and the code say separately: sizes, offsets, words.
+/// Sizes, offsets and constants that stand in the header and in the code.
 #[test]
 fn the_header_and_the_code_agree() {
     let mut expected: Vec<(String, u64)> = Vec::new();
@@ -815,7 +815,7 @@ mod misuse {
                             let expected: &[c_int] = match (open, length, align) {
                                 (false, ..) => &[libc::EBADF],
                                 (_, 0, _) => &[libc::EINVAL],
-                                // Two mistakes at once: either may be told.
+                                // Two mistakes at once: the errno may be of either.
                                 (_, length, align) if align.count_ones() > 1 && length > 16 << 20 => {
                                     &[libc::EINVAL, libc::ENOMEM]
                                 }

@@ -60,7 +60,7 @@ mod stage {
         command
     }
 
-    /// What a command prints. It must succeed and say nothing on standard error.
+    /// Returns the output of a command, which must succeed and write nothing to standard error.
     #[track_caller]
     pub(crate) fn text(command: &mut Command) -> String {
         let output = command.output().unwrap();
@@ -105,7 +105,7 @@ mod stage {
         made.ok().map(|_| target)
     }
 
-    /// What is in a static is never dropped, and the folder would stay.
+    /// Removes the folder at exit: a static is never dropped.
     fn remove_at_exit(folder: &Path) {
         static FOLDER: OnceLock<PathBuf> = OnceLock::new();
         extern "C" fn remove() {

@@ -6,7 +6,7 @@
 //! size the lowest is taken, as in his tree; a range is cut from an area's low end, as by his `steal`,
 //! unless the request asks for the top. The last area in the direction of the address space, the
 //! *open-ended* one that touches the window's far end, counts as infinitely large: it is used when no
-//! other area will do, and then always from its near end, whatever direction the request asks for.
+//! other area will do, and then always from its near end, even where the request asks for the other direction.
 //!
 //! `best-fit` joins what is freed with both neighbours. `best-fit-no-coalesce` leaves it as it is, as
 //! libdrm did: it answers [`PlaceError::Exhausted`] although areas that touch would together be large

@@ -9,7 +9,7 @@
 //!   ([`PlaceError::Lacks`]).
 //! * [`Policy::free`] takes the range alone. What is not exactly a range that was given and is still
 //!   held is refused, and nothing changes.
-//! * No call panics, whatever is asked, and after every call the invariants of [`Policy::check`] hold.
+//! * No request makes a call panic, and after every call the invariants of [`Policy::check`] hold.
 
 mod error;
 mod request;
@@ -62,7 +62,7 @@ pub trait Policy {
     /// What it holds now. May walk everything: for the end of a run, not for every step.
     fn statistics(&self) -> Statistics;
 
-    /// What it has done so far. Cheap.
+    /// Returns counters of all steps so far. Cheap.
     fn work(&self) -> Work;
 
     /// Whether its structures are as they must be.

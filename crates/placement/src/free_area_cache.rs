@@ -46,7 +46,7 @@ mod tests;
 pub use mm::Mm;
 pub(crate) use mm::Place;
 
-/// What differs between the kernels of this era.
+/// Differences between the kernels of this era.
 pub trait Version: Send + Sync + 'static {
     /// Whether munmap(2) in a bottom-up layout sets cached_hole_size to its largest value when it moves
     /// the cache.
@@ -83,7 +83,7 @@ impl<V: Version> FreeAreaCache<V> {
         &self.mm
     }
 
-    /// What of `need` these searches have no notion of.
+    /// Returns the first part of `need` that these searches do not support.
     fn lack(&self, need: &Need) -> Option<Lack> {
         let space = self.space();
         if need.align_mask != space.page() - 1 {

@@ -7,7 +7,7 @@
 //! | policy | source | [`propagation`] |
 //! |---|---|---|
 //! | [`Linux3_8`] | Linux 3.8, Michel Lespinasse: `mm/mmap.c`, `vma_gap_update`, `vma_adjust`, `vm_unmapped_area` (commits d37371870ceb, db4fbfb9523c); the same up to 6.0 | climbs from the changed node and stops where nothing changes |
-//! | [`VanRielV1`] | "\[PATCH -mm 1/7\] mm: track free size between VMAs in VMA rbtree", Rik van Riel, 18 June 2012; the kernel of mail 003's measurement | climbs to the root, always; `vma_adjust` from up to four VMAs whatever it did |
+//! | [`VanRielV1`] | "\[PATCH -mm 1/7\] mm: track free size between VMAs in VMA rbtree", Rik van Riel, 18 June 2012; the kernel of mail 003's measurement | climbs to the root, always; `vma_adjust` from up to four VMAs, changed or not |
 //! | [`WeinerLazy`] | proposed by Johannes Weiner in mail 003, never built | a bounded list of changed nodes, see [`lazy`] |
 //!
 //! Place, free and protect take O(log N) steps; a search may take more where large gaps lie outside the
@@ -43,7 +43,7 @@
 //! Stack guard gaps (2017), file offsets and
 //! `anon_vma`s (VMAs merge if they touch and their [`Merge`](crate::Merge) is equal), the limit on the
 //! number of VMAs. Van Riel's v1 searched with code of its own, and climbing with the rbtree of 3.5 it
-//! recomputed each node's sibling, too; here it searches as 3.8 did and recomputes the path alone,
+//! recomputed each node's sibling, too; here it searches as 3.8 did and recomputes only the path,
 //! which halves its work: what it is found to cost is a lower bound. Trees are limited to 2^32 - 1 VMAs.
 
 pub mod lazy;

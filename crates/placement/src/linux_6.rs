@@ -34,7 +34,7 @@
 //!
 //! Left out, of the tree: RCU (nodes are changed in place, the kernel makes new ones), dense nodes,
 //! spanning stores (a change that concerns two leaves is two changes here), bulk loading, and the care
-//! not to split a node beside an empty slot. Of the search: guard gaps. `linux-6.1` ignored them when
+//! not to split a node beside an empty slot. The search has no guard gaps. `linux-6.1` ignored them when
 //! it was new (58c5d0d6d522 brought them back); without stacks that grow, and shadow stacks, there are
 //! none, so that it makes no difference here. The fallback from the top-down search to one from the
 //! bottom, above TASK_UNMAPPED_BASE: it asks for the same length in a part of the same window, because
@@ -95,7 +95,7 @@ impl Linux6 {
         Linux6::new(space, Huge::None)
     }
 
-    /// `linux-6.7`: whatever is as long as a PMD is aligned to one.
+    /// `linux-6.7`: a range as long as a PMD, or longer, is aligned to one.
     #[must_use]
     pub fn v6_7(space: Space) -> Linux6 {
         let huge = pmd(space.page()).map_or(Huge::None, Huge::AtLeast);
@@ -199,7 +199,7 @@ impl Linux6 {
     }
 }
 
-/// What one page of page-table entries maps, if that is more than a page.
+/// Bytes that one page of page-table entries maps, if that is more than a page.
 fn pmd(page: u64) -> Option<u64> {
     page.checked_mul(page / 8).filter(|&pmd| pmd > page)
 }

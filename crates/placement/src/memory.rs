@@ -31,7 +31,7 @@ impl Source {
     ///
     /// # Safety
     /// What `take` gives must be as long and as aligned as `layout` says, overlap nothing else in use, and stay until
-    /// `give` is called with it, whatever thread calls.
+    /// `give` is called with it, on any thread.
     #[must_use]
     pub const unsafe fn new(
         take: fn(usize, Layout) -> Option<NonNull<u8>>,

@@ -1,4 +1,4 @@
-//! What every policy is held against.
+//! Naive policies and second statements of the rules, against which every policy is tested.
 //!
 //! * [`Naive`]: a sorted list of areas, walked from end to end by each call. Slow, and too simple to
 //!   be wrong.

@@ -14,10 +14,10 @@ use crate::linux_3_4::Linux3_4;
 use crate::linux_6::Linux6;
 use crate::stopgap::Stopgap;
 
-/// Something to be done with a policy of whatever type: a trait object would make every call of a
+/// Work on a policy of any type: a trait object would make every call of a
 /// policy that takes some nanoseconds an indirect one.
 pub trait Visit {
-    /// What comes of it.
+    /// Result of the work.
     type Output;
 
     /// Does it with `policy`, which is fresh.

@@ -3,7 +3,7 @@
 //! # Contract
 //!
 //! All of it: sizes from a page to the whole window, windows of up to 2^48 bytes, alignment with offset,
-//! limits, both directions, hints, free by range alone with exact errors. [`PlaceError::Exhausted`] is said
+//! limits, both directions, hints, free by range with exact errors. [`PlaceError::Exhausted`] comes
 //! only where nothing fits. What asks for no direction goes to the top, or, if it is limited to a lower part
 //! of the window, to the bottom: so what can go anywhere leaves the bottom to what can go nowhere else.
 //!
@@ -94,9 +94,9 @@ pub struct Stopgap {
     /// The packed zone's first page when the map last changed: magazines keep what lies in it. 0 where
     /// there is nothing below it, so that every page may be wanted.
     keep_from: u64,
-    /// What the packed zone has more than what is held, in 1/65,536 of that.
+    /// Pages of the packed zone beyond those held, in 1/65,536 of those held.
     slack: u32,
-    /// The greatest alignment, in bytes, that takes whatever start a magazine has. A page; 0 from the first
+    /// The greatest alignment, in bytes, that takes any start of a magazine. A page; 0 from the first
     /// request for more on: then they leave the aligned starts to those that need them.
     any_start: u64,
     /// For each alignment, where places were last probed.
@@ -105,7 +105,7 @@ pub struct Stopgap {
 }
 
 impl Stopgap {
-    /// An empty `space`. Takes about 6 KiB, whatever its size.
+    /// Makes a policy of an empty `space`. Takes about 6 KiB for any size.
     #[must_use]
     pub fn new(space: Space) -> Stopgap {
         Stopgap::new_in(space, Memory::GLOBAL)
@@ -183,7 +183,7 @@ impl Stopgap {
         let start = hinted
             .or_else(|| self.search(&want))
             .or_else(|| {
-                // What magazines keep may be what is missing.
+                // Ranges that magazines keep may be in the way.
                 self.flush().then(|| self.search(&want)).flatten()
             })
             .ok_or(PlaceError::Exhausted)?;

@@ -45,7 +45,7 @@ impl<P: Propagation> Vmas<P> {
     }
 
     /// `find_vma`: the lowest VMA whose end is above `address`, or `NIL`, and the nodes looked at. The VMA
-    /// found last counts only if it contains `address`; whatever is found is remembered.
+    /// found last counts only if it contains `address`; the VMA found is remembered.
     #[inline]
     pub(crate) fn find(&mut self, address: u64) -> (Id, u64) {
         let Range { start, end } = self.nodes[self.last].range;

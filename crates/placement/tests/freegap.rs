@@ -11,7 +11,7 @@ use stopgap_placement::{Merge, Policy, Range, Request, Space, Work};
 
 const ROUNDS: u64 = 2_000;
 
-/// What one round costs.
+/// Cost of one round.
 #[derive(Debug, Clone, Copy)]
 struct Cost {
     propagated: f64,

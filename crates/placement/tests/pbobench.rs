@@ -30,7 +30,7 @@ struct Run {
     seed: u64,
 }
 
-/// What the steps that count did.
+/// Counters of the steps after the warm-up.
 #[derive(Debug)]
 struct Done {
     work: Work,
@@ -99,7 +99,7 @@ struct PerMap {
     resets: f64,
 }
 
-/// Of all maps of the runs with `seeds`.
+/// Sums over all maps of the runs with `seeds`.
 fn per_map(name: Name, n: u32, settle: u64, steps: u64, seeds: std::ops::Range<u64>) -> PerMap {
     let of_seed = |seed| Run {
         n,

@@ -6,7 +6,7 @@
 //!
 //! All sides of a line take turns, and its figures are medians of user and system time: others may use the machine.
 //! `-- --guest` is what the library is preloaded to; with `-- --guest COUNT` it makes as many passed pairs and nothing
-//! else, for whoever counts instructions (`valgrind --tool=callgrind`).
+//! else, to count instructions (`valgrind --tool=callgrind`).
 
 #![allow(unsafe_code)]
 

@@ -17,7 +17,7 @@ const FAILED: *mut c_void = usize::MAX as *mut c_void;
 /// Whether a sanitizer's runtime is loaded.
 static SANITIZED: AtomicBool = AtomicBool::new(false);
 
-/// Hands every call to the sanitizer's own function from now on: it must see what is mapped, and it locks nothing.
+/// Makes every later call go to the sanitizer's own function, which must see what is mapped, and locks nothing.
 pub(crate) fn leave_to_the_sanitizer() {
     SANITIZED.store(true, Ordering::Relaxed);
 }

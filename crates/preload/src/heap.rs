@@ -1,4 +1,4 @@
-//! The memory of this library itself, straight from the kernel: whoever stands in for mmap may not ask malloc, which
+//! The memory of this library itself, straight from the kernel: a library that stands in for mmap may not ask malloc, which
 //! may ask mmap.
 //!
 //! Sizes are rounded up to powers of two from 32 bytes to 16 KiB; freed blocks wait in a list a size for the next of
@@ -30,7 +30,7 @@ pub(crate) struct Heap {
     lists: UnsafeCell<Lists>,
 }
 
-// SAFETY: `lists` is only touched by who holds `busy`.
+// SAFETY: only the thread that set `busy` touches `lists`.
 unsafe impl Sync for Heap {}
 
 impl Heap {

@@ -19,7 +19,7 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    /// Of the bytes of mincore(2). Gaps that there is no room for are counted in.
+    /// Makes runs of the bytes of mincore(2). The last run includes gaps that there is no room for.
     pub(crate) fn of(pages: &[u8]) -> Runs {
         let mut runs = Runs::default();
         let mut next = 0;

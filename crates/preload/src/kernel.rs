@@ -114,7 +114,7 @@ pub(crate) fn is_hugetlbfs(fd: c_int) -> bool {
     call!(fstatfs, fd, &raw mut about).is_ok() && about.f_type == MAGIC
 }
 
-/// Which pages of a range are resident, a byte a page; `false` where it cannot be said.
+/// Reads which pages of a range are resident, a byte a page; `false` where the kernel refuses.
 #[inline]
 pub(crate) fn resident(address: usize, pages: &mut [u8]) -> bool {
     call!(mincore, address, pages.len() * PAGE, pages.as_mut_ptr()).is_ok()
@@ -138,7 +138,7 @@ fn quietly(work: impl FnOnce()) {
     }
     let _ = call!(rt_sigpending, &raw mut waiting, SIZE);
     work();
-    // Those that came of it. What waited already is the program's.
+    // Takes the signals of these writes. A signal that waited before is the program's.
     let new = ours & !waiting;
     let no_time = [0_i64; 2];
     for _ in 0..2 {

@@ -8,8 +8,8 @@
 //! A program that calls mmap, munmap, mremap, mprotect and madvise gets what the kernel would give it, addresses apart:
 //! the library chooses an address and tells it to the kernel as a *hint*. A kernel takes a hint whose addresses are free
 //! without a search, searches as ever where they are not, and does all else to the map as it does without one. Nothing
-//! is reserved, nothing translated, and munmap unmaps. So no page is ever handed out twice, and whatever the kernel, a
-//! device or another process still holds of an unmapped page is not the library's business.
+//! is reserved, nothing translated, and munmap unmaps. So no page is ever handed out twice, and references that the kernel, a
+//! device or another process still holds to an unmapped page stay right.
 //!
 //! # Where the gain is
 //!
@@ -83,7 +83,7 @@ static HEAP: heap::Heap = heap::Heap::new();
 mod known_by {
     #![allow(unsafe_code)]
 
-    /// An ELF note, in whose file it stands whoever strips it.
+    /// An ELF note, which stays in a file that is stripped.
     #[repr(C)]
     struct Note {
         name_length: u32,

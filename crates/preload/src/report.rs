@@ -1,4 +1,4 @@
-//! What was done, counted, and told at exit where `STOPGAP_REPORT` asks for it.
+//! Counters of calls, written at exit where `STOPGAP_REPORT` asks for them.
 
 use std::fmt::Write;
 use std::sync::atomic::AtomicU64;

@@ -66,7 +66,7 @@ struct Whole {
 pub(crate) struct Room {
     space: Stopgap,
     span: Span,
-    /// Of places that may be kept one day, those that were never changed, by start.
+    /// Places that were never changed and may be kept one day, by start.
     whole: BTreeMap<usize, Whole>,
 }
 
@@ -196,7 +196,7 @@ impl Room {
                     ..Request::of(part.length() as u64)
                 };
                 let taken = self.space.place(&request);
-                // Free addresses are given to who asks for them.
+                // The policy takes a hint whose addresses are free.
                 debug_assert_eq!(taken, Ok(range_of(part)));
             }
             from = part.end;
@@ -233,7 +233,7 @@ const fn range_of(span: Span) -> Range {
     Range::new(span.start as u64, span.end as u64)
 }
 
-/// Of a range in the room, whose addresses are all a process's.
+/// Converts a range in the room, whose addresses fit a process.
 const fn span_of(range: Range) -> Span {
     Span::new(range.start as usize, range.end as usize)
 }

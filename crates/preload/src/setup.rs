@@ -11,7 +11,7 @@ use crate::room::{HUGE, Span};
 /// Bytes of the room, unless `STOPGAP_WINDOW` says otherwise. Addresses only: nothing is reserved.
 const WINDOW: usize = 64 << 30;
 
-/// What was asked for.
+/// Settings of the environment.
 pub(crate) struct Settings {
     /// Bytes of addresses.
     pub(crate) window: usize,
@@ -69,7 +69,7 @@ pub(crate) fn settings() -> Option<Settings> {
 const NAMES: [&CStr; 3] = [c"STOPGAP_WINDOW", c"STOPGAP_KEEP", c"STOPGAP_ADVICE"];
 static IGNORED: AtomicU32 = AtomicU32::new(0);
 
-/// What a variable says, if it says anything.
+/// Returns the value of a variable, if it is set and valid. Notes a variable that is invalid.
 fn heeded<T>(which: usize, parse: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
     let text = variable(NAMES[which]).filter(|text| !text.is_empty())?;
     let value = parse(text);

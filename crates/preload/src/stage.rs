@@ -1,4 +1,4 @@
-//! What the library does with calls, readable without the lock.
+//! Whether calls are served, readable without the lock.
 //!
 //! ```text
 //! idle --first map--> serving: maps get places

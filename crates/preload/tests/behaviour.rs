@@ -394,13 +394,13 @@ fn a_hint() {
     assert!(all.iter().all(|byte| *byte == 0xaa));
     assert!(is_zero(other, 4 * PAGE));
     assert_eq!((unmap(other, 4 * PAGE), unmap(at, 4 * PAGE)), (0, 0));
-    // What is only reserved is free.
+    // The place is free again.
     let at_again = noreplace();
     assert_eq!(at_again, at);
     assert!(is_zero(at, 4 * PAGE));
 }
 
-/// A thread that is gone from the midst of whatever it did: cancelled at a random place, again and again. Whoever comes
+/// A thread ends at a random place inside a call, again and again. Threads that come
 /// after it must get maps, and zeroed ones.
 fn jumped_out() {
     extern "C" fn churn(_: *mut c_void) -> *mut c_void {

@@ -68,7 +68,7 @@ impl Inner {
         let Err(Error::NoRoom { .. }) = placed else {
             return placed;
         };
-        // What caches keep may be what is missing.
+        // Ranges in caches may be in the way.
         self.empty_caches(inside);
         self.place_in_shards(inside, pages, align)
     }

@@ -3,7 +3,7 @@
 //!
 //! Only the thread whose number it is uses it, and only while it is inside (`threads`), so that no signal handler sees it
 //! half changed. An entry is written before it is counted, and read before it is counted off: so in the child of a fork
-//! the caches of threads that are not there are whole, but for one range each that was on its way.
+//! the caches of its parent's other threads are whole, but for one range each that was on its way.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -21,7 +21,7 @@ const DIRTY: u32 = 1 << 31;
 pub(super) struct Entry {
     pub(super) page: usize,
     pub(super) dirty: bool,
-    /// A quarter of its pages or more hold none. Of what is in a cache that is not known, and not said.
+    /// A quarter of its pages or more hold none. Never set for a range in a cache, where it is unknown.
     pub(super) sparse: bool,
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::mm::ProtFlags;
 
-/// What stands behind an arena's buffers.
+/// The memory behind an arena's buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Backing {
     /// Private anonymous memory.
@@ -34,7 +34,7 @@ pub struct Config {
     /// Bytes of address space, rounded up to whole pages; below 2^30 pages, which is 4 TiB of 4 KiB pages. The tables take
     /// 9.4 bytes of address space a page besides, of which what is used is memory.
     pub window: usize,
-    /// What stands behind the buffers.
+    /// The memory behind the buffers.
     pub backing: Backing,
     /// When freed memory goes back.
     pub give_back: GiveBack,
@@ -57,7 +57,7 @@ impl Default for Config {
     }
 }
 
-/// What may be done to a file's mapping.
+/// Permissions of a file's mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Protection {
     /// `PROT_READ`.
@@ -95,7 +95,7 @@ impl Protection {
     }
 }
 
-/// Who sees what is written to a file's mapping.
+/// Visibility of writes to a file's mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharing {
     /// All who map the file, and the file: `MAP_SHARED`.

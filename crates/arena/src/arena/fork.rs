@@ -1,11 +1,11 @@
-//! What happens when the process forks.
+//! Handlers of fork(2), and the state of an arena in a child.
 //!
 //! libc calls three functions around fork(2): before it, all locks are taken, so that no structure is half changed; after
-//! it they are opened on both sides, and in the child the numbers of the threads that are not there are free.
+//! it they are opened on both sides, and in the child the numbers of the parent's other threads are free.
 //!
 //! A child that was made otherwise (clone(2) by hand, or fork(2) in a signal handler that had interrupted a call of the
 //! arena) may have locks that nobody opens. A page that the kernel wipes on fork tells: there the word that says
-//! [`SERVING`] reads as [`ORPHAN`], and the arena gives out mappings of its own from then on.
+//! [`SERVING`] reads as [`ORPHAN`], and the arena then gives out mappings outside its window.
 
 #![allow(unsafe_code)]
 
@@ -17,7 +17,7 @@ use super::{Inner, threads};
 use crate::error::Result;
 use crate::sys::memory as sys;
 
-/// What the wiped page's word says in a child of unknown state: zero.
+/// The wiped page's word in a child of unknown state: zero.
 pub(super) const ORPHAN: u32 = 0;
 /// All is well.
 pub(super) const SERVING: u32 = 1;

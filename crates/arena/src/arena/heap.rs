@@ -17,7 +17,7 @@ use stopgap_placement::memory::{Memory, Source};
 const CLASSES: usize = 37;
 const LEAST: usize = 16;
 
-/// Of a heap for `pages`. A tile of 8,192 pages is 2.8 KiB, a piece of 4 KiB, and 32 bytes in a list that doubles; 63
+/// Returns the bytes of a heap for `pages`. A tile of 8,192 pages is 2.8 KiB, a piece of 4 KiB, and 32 bytes in a list that doubles; 63
 /// tiles share a node of 1.2 KiB, four times that in its list; the magazines and their list are below 128 KiB. So 0.6
 /// bytes a page; twice that is taken, of which only what is used is ever there.
 pub(super) fn bytes_for(pages: usize) -> usize {
@@ -45,7 +45,7 @@ fn class(layout: Layout) -> Option<(usize, usize)> {
 
 fn take(heap: usize, layout: Layout) -> Option<NonNull<u8>> {
     let heap = std::ptr::with_exposed_provenance::<Heap>(heap);
-    // SAFETY: the context is the heap's address (`memory`), and whoever calls holds the shard's lock.
+    // SAFETY: the context is the heap's address (`memory`), and the caller holds the shard's lock.
     let heap = unsafe { &*heap };
     let (class, size) = class(layout)?;
     let first = heap.free[class].get();
@@ -68,7 +68,7 @@ unsafe fn give(heap: usize, start: NonNull<u8>, layout: Layout) {
     let heap = std::ptr::with_exposed_provenance::<Heap>(heap);
     // SAFETY: as in `take`.
     let heap = unsafe { &*heap };
-    // What was taken by this layout has a class.
+    // A piece that was taken by this layout has a class.
     if let Some((class, _)) = class(layout) {
         let word = start.as_ptr().cast::<usize>();
         // SAFETY: the piece is at least 16 bytes, aligned to 16, and the caller's no more.

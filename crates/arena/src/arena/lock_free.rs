@@ -5,7 +5,7 @@
 //! ```
 //!
 //! runs those tests: loom carries each out in every order that the memory model allows (up to its bound on
-//! pre-emptions). Of the rest of the arena nothing is compiled then.
+//! pre-emptions). The rest of the arena is not compiled then.
 
 #![cfg_attr(loom, allow(dead_code))]
 

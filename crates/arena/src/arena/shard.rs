@@ -229,7 +229,7 @@ impl Inside {
     fn find(&mut self, request: &Request) -> Result<Range> {
         self.space.place(request).map_err(|error| match error {
             PlaceError::Exhausted | PlaceError::Impossible(_) => {
-                // What was asked for is the length of pages of this process.
+                // Cannot fail: the request has whole pages of this process.
                 let bytes = usize::try_from(request.size).unwrap_or(usize::MAX);
                 Error::NoRoom { bytes }
             }

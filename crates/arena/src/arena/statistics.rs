@@ -1,4 +1,4 @@
-//! What an arena holds and has done.
+//! Counters of an arena.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,7 +10,7 @@ use super::threads;
 pub struct Statistics {
     /// Bytes of the window.
     pub window: u64,
-    /// Of these, accessible: what buffers ever reached down to.
+    /// Accessible bytes of these: all down to the lowest buffer ever.
     pub accessible: u64,
     /// Buffers given out now, files' mappings left out.
     pub buffers: u64,
@@ -20,7 +20,7 @@ pub struct Statistics {
     pub maps: u64,
     /// Bytes of free memory that hold old contents and are not given back.
     pub kept: u64,
-    /// Of these, in threads' caches.
+    /// Bytes of these in threads' caches.
     pub cached: u64,
     /// The most that [`Statistics::kept`] may be.
     pub keep: u64,
@@ -32,7 +32,7 @@ pub struct Statistics {
     pub strays: u64,
 }
 
-/// Of threads that have no cache.
+/// Counts of threads that have no cache.
 #[derive(Default)]
 pub(super) struct Counts {
     pub(super) given: AtomicU64,

@@ -59,7 +59,7 @@ impl Inner {
         self.take_deferred(inside);
     }
 
-    /// What signal handlers freed, and what still has its guard.
+    /// Takes back buffers that signal handlers freed, and those that still have their guard.
     fn take_deferred(&self, inside: &Inside<'_>) {
         let marks = self.window.marks();
         self.deferred.take(&marks, |page, mark| {
@@ -82,7 +82,7 @@ impl Inner {
         Ok((after - before) << self.window.shift)
     }
 
-    /// What is due: memory to be given back, what handlers freed.
+    /// Gives back memory that is due, and buffers that handlers freed.
     #[inline]
     pub(super) fn tick(&self, inside: &Inside<'_>) {
         if !self.deferred.is_empty() {
@@ -96,7 +96,7 @@ impl Inner {
             let next = self.next_due();
             let mine = (self.due).compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed);
             if mine.is_ok() {
-                // What the kernel refuses now stays kept.
+                // Memory that the kernel refuses now stays kept.
                 let _ = self.sweep();
             }
         }

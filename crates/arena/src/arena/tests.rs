@@ -389,7 +389,7 @@ fn a_file_is_mapped_and_its_place_is_reserved_again() {
             map(0, 0, Sharing::Shared),
             Err(Error::Invalid { .. })
         ));
-        // What cannot be mapped: a pipe; and its place stays reserved.
+        // A pipe cannot be mapped, and its place stays reserved.
         let (pipe, _other) = std::io::pipe().unwrap();
         let refused = arena.map_fd(pipe.as_fd(), 0, 4_096, Protection::READ, Sharing::Shared);
         assert!(matches!(refused, Err(Error::Call { call: "mmap", .. })));
@@ -434,7 +434,7 @@ fn maps_and_buffers_share_a_window_and_fill_it() {
         assert_eq!(bytes(at, page() + 1)[page()], 1);
         maps.push(at);
     }
-    // What the frontier passed is the buffers'.
+    // Addresses above the frontier are the buffers'.
     while let Ok(at) = arena.alloc_uninit(page(), 1) {
         bytes(at, page()).fill(1);
         assert!(maps.iter().all(|map| at >= *map));
@@ -513,7 +513,7 @@ fn what_a_guard_hides_does_not_come_back() {
     });
 }
 
-/// What a request found no room for is what was asked for, without the guard.
+/// The error names the bytes that were asked for, without the guard.
 #[test]
 fn no_room_names_what_was_asked_for() {
     let arena = with(Config {
@@ -662,11 +662,11 @@ fn what_is_kept_is_bounded_and_counted() {
         }
         let kept = arena.statistics().kept;
         assert!(kept > 0 && kept <= keep as u64);
-        // What is accessible and there is no more than what is kept.
+        // No more is accessible and resident than is kept.
         let (start, length) = arena.window();
         let there = resident(address(start), length);
         assert!(there as u64 <= kept, "{there} there, {kept} kept");
-        // Of what caches keep some was never used.
+        // Some ranges in caches were never used.
         let given_back = arena.trim().unwrap();
         assert!(given_back <= kept && given_back >= there as u64);
         assert_eq!(resident(address(start), length), 0);

@@ -110,7 +110,7 @@ impl Window {
 
     #[inline]
     pub(super) fn cache(&self, number: usize) -> Option<&Cache> {
-        // SAFETY: there are NUMBERS, of atomics alone.
+        // SAFETY: there are NUMBERS, of nothing but atomics.
         unsafe { self.table::<Cache>(self.caches, NUMBERS) }.get(number)
     }
 
@@ -121,7 +121,7 @@ impl Window {
     }
 
     pub(super) fn strays(&self) -> Strays<'_> {
-        // SAFETY: there are PLACES, of atomics alone.
+        // SAFETY: there are PLACES, of nothing but atomics.
         Strays::new(unsafe { self.table::<Stray>(self.strays, PLACES) })
     }
 

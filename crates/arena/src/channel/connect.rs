@@ -61,8 +61,8 @@ impl Listener {
 }
 
 impl Server {
-    /// Listens at `path`, a file that must not exist yet. Nobody removes it: whoever serves again at the same path does
-    /// so first. Who may connect, the permissions of its folder say.
+    /// Listens at `path`, a file that must not exist yet. Nobody removes it: a server that serves again at the same path does
+    /// so first. The permissions of the folder decide who may connect.
     ///
     /// # Errors
     /// As bind(2): `EADDRINUSE` where it exists; [`Error::Invalid`] for a path above 107 bytes.

@@ -35,7 +35,7 @@ mod packet {
 /// Between two looks at the clock and at the CPU.
 const LOOKS: u32 = 32;
 
-/// What a wait is for.
+/// Event that a wait is for.
 #[derive(Debug, Clone, Copy)]
 enum For {
     Message,
@@ -281,7 +281,7 @@ impl<R> End<R> {
         &mut self.core.ring
     }
 
-    /// What this end did so far.
+    /// Returns counters of this end.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.core.statistics
@@ -465,7 +465,7 @@ impl Core {
             }
             return Ok(());
         }
-        // What it learns from it matters to it only where it could have spun.
+        // The end learns from a wait only where it could have spun.
         if self.ring.theirs().cpu.load(Ordering::Relaxed) != self.published {
             self.ring.mine().woke.store(futex::now(), Ordering::Relaxed);
         }

@@ -20,7 +20,7 @@ const WORDS: usize = 4;
 struct World {
     header: Header,
     words: [Vec<AtomicU64>; 2],
-    /// The kernel's queues, one a side: whoever sleeps there holds the lock while it compares.
+    /// The kernel's queues, one a side. A sleeper holds the lock while it compares.
     kernel: [(Mutex<()>, Condvar); 2],
 }
 

@@ -39,7 +39,7 @@
 //! # What is believed
 //!
 //! Every word may change at any time: the peer may be hostile. So each is read once, by an atomic load, into a variable
-//! of our own; that is checked, and used from then on. Our own head and tail are never read back. What is wrong is
+//! of our own; that is checked, and only the copy is used. Our own head and tail are never read back. What is wrong is
 //! [`Error::Peer`]. Message bytes are copied out word by word by atomic loads: no reference to them ever exists.
 
 use super::sync::{AtomicU32, AtomicU64, Ordering, fence};
@@ -55,7 +55,7 @@ pub(super) const MOST: usize = 1 << 30;
 /// Most descriptors with a message.
 pub(super) const MOST_FDS: u32 = 16;
 
-/// Who we are: also the number of the [`Way`] that goes to us.
+/// Our side: also the number of the [`Way`] that goes to us.
 pub(super) const SERVER: usize = 0;
 pub(super) const CLIENT: usize = 1;
 
@@ -86,7 +86,7 @@ pub(super) struct Way {
     pub(super) head: Line<AtomicU32>,
 }
 
-/// What one side says of itself.
+/// The words that one side writes.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub(super) struct Side {
@@ -98,7 +98,7 @@ pub(super) struct Side {
     pub(super) woke: AtomicU64,
 }
 
-/// What lies at the start of the shared memory.
+/// The start of the shared memory.
 #[repr(C)]
 #[derive(Debug)]
 pub(super) struct Header {
@@ -175,12 +175,12 @@ impl<M: Memory> Ring<M> {
         1 - self.me
     }
 
-    /// What we say of ourselves.
+    /// The words that we write.
     pub(super) fn mine(&self) -> &Side {
         &self.memory.header().sides[self.me]
     }
 
-    /// What the peer says of itself.
+    /// The words that the peer writes.
     pub(super) fn theirs(&self) -> &Side {
         &self.memory.header().sides[self.them()]
     }
@@ -326,19 +326,19 @@ impl<M: Memory> Ring<M> {
         self.owed |= sleep::ROOM;
     }
 
-    /// Says that we are about to sleep; whoever says so looks once more for what it waits for before it sleeps.
+    /// Announces that we are about to sleep. The caller then looks once more for its event before it sleeps.
     pub(super) fn falls_asleep(&self, how: u32) {
         self.mine().sleep.store(how, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// Says that we are awake. Gives what was said before: [`sleep::AWAKE`] where the peer has called us.
+    /// Announces that we are awake. Returns the word before: [`sleep::AWAKE`] where the peer has called us.
     pub(super) fn is_awake(&self) -> u32 {
         self.mine().sleep.swap(sleep::AWAKE, Ordering::AcqRel)
     }
 
-    /// How the peer sleeps, if it sleeps and something that it waits for has come about since the last call. Who is told
-    /// must wake it: nobody else will.
+    /// Returns how the peer sleeps, if it sleeps and its event has come since the last call. The caller
+    /// must wake the peer: nobody else will.
     pub(super) fn sleeper(&mut self) -> Option<u32> {
         if self.owed == 0 {
             return None;

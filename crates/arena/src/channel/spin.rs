@@ -7,12 +7,12 @@
 //! ```text
 //! began             woke           now
 //! |---- reply ------|---- wake ----|       it slept: both are known, `woke` is the peer's word
-//! |---- reply ------|                      it spun:  the reply alone
+//! |---- reply ------|                      it spun:  only the reply
 //! |-- wake --|-reply|                      the peer had to be woken first: that part is taken off
 //! ```
 //!
 //! So a peer that thinks for long is never spun for, one that answers at once always, and who was wrong, because the
-//! peer was pre-empted, has lost no more than what sleeping would have cost. The peer's word is advice: whatever it says,
+//! peer was pre-empted, has lost no more than what sleeping would have cost. The peer's word is advice:
 //! the budget stays below the caller's limit.
 //!
 //! Lineage: the competitive argument of Karlin, Li, Manasse and Owicki (1991); `halt_poll_ns` of KVM, which grows and
@@ -20,13 +20,13 @@
 
 /// Until one was measured.
 const WAKE: u64 = 20_000;
-/// A wake-up takes between these, whatever the peer says.
+/// Bounds of the time of a wake-up that we believe.
 const LEAST_WAKE: u64 = 1_000;
 const MOST_WAKE: u64 = 200_000;
 /// A new measurement counts one in so many.
 const SHARE: u64 = 8;
 
-/// What waits taught. Times in nanoseconds.
+/// Times that waits have taken, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Learnt {
     wake: u64,
@@ -49,7 +49,7 @@ impl Learnt {
         (self.wake + first).min(most)
     }
 
-    /// What was waited for came `after` the wait began.
+    /// Notes that the event came `after` the wait began.
     pub(super) fn came(&mut self, after: u64, woken: bool) {
         let after = if woken {
             after.saturating_sub(self.wake)

@@ -37,7 +37,7 @@ fn path(name: &str) -> std::path::PathBuf {
     path
 }
 
-/// A message that can be told from all others, and checked: its number, and bytes that follow from it.
+/// A message that differs from all others and can be checked: its number, and bytes that follow from it.
 fn message(number: u64) -> Vec<u8> {
     let length = (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize;
     let bytes = (0..length).map(|at| (number as usize + at) as u8);
@@ -179,7 +179,7 @@ fn a_peer_that_never_reads_costs_a_timeout_and_one_wake() {
     );
     assert_eq!(client.statistics().wakes, 1);
     assert_eq!(client.statistics().sent, sent);
-    // What waits is not hurt by it.
+    // Waiting messages stay as they are.
     let mut got = Vec::new();
     for _ in 0..sent {
         server.recv(&mut got, SOON).unwrap();
@@ -915,7 +915,7 @@ fn every_call_that_fails_is_an_error_and_nothing_leaks() {
         }
         println!("{errno}: {} calls failed in turn: {failed:?}", failed.len());
         assert!(failed.len() > 40);
-        // What munmap was kept from: as the process ends.
+        // Unmaps what the test kept from munmap: the process ends.
         if errno == Errno::NOMEM {
             println!("{} mappings stay where munmap fails", mappings());
         }

@@ -233,7 +233,7 @@ impl<'a> Filling<'a> {
 
     /// Advises against huge pages. A kernel without them refuses the advice, and needs none; that the knobs
     /// are not there
-    /// does not say so: `/sys` may not be mounted.
+    /// proves nothing: `/sys` may not be mounted.
     fn against(&mut self, start: usize, length: usize) -> Result<()> {
         if self.no_advice {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What a buffer got, and what for.
+//! Pages that a buffer got, and the tries for them.
 
 use std::fmt;
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub struct Size {
     pub why: Option<Why>,
 }
 
-/// What a buffer got.
+/// Pages that a buffer got.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Got {
     /// By size, the largest first; those that the policy asked for, and base pages.

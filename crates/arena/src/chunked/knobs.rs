@@ -1,8 +1,8 @@
-//! What this kernel's knobs let a fault do, for each size of page.
+//! This kernel's knobs: what they allow a fault to do, for each size of page.
 //!
 //! A fault takes the largest size that is allowed, that fits into its mapping and that nobody has begun to use,
 //! and goes
-//! down the allowed sizes until one is had (`do_huge_pmd_anonymous_page`, `alloc_anon_folio`). All sizes are tried with
+//! down the allowed sizes until one succeeds (`do_huge_pmd_anonymous_page`, `alloc_anon_folio`). All sizes are tried with
 //! the same flags, which `defrag` and the mapping's advice decide (`vma_thp_gfp_mask`, Linux 6.18 `mm/huge_memory.c`):
 //!
 //! | `defrag` | advised with `MADV_HUGEPAGE` | not advised |
@@ -16,7 +16,7 @@
 //! So one [`Advice`] a machine is without danger, or none; and which sizes it gets their own knobs say: `always` serves
 //! both, `madvise` advised memory alone, `never` none, `inherit` says what the common knob `enabled` says
 //! (`thp_vma_allowable_orders`, `include/linux/huge_mm.h`). Before 6.8 there is the PMD's size and the common
-//! knob alone.
+//! knob.
 //!
 //! `MADV_COLLAPSE` obeys no knob and always reclaims (`khugepaged.c`, `alloc_charge_folio`): it is never used.
 
@@ -163,7 +163,7 @@ pub(super) struct Thp {
 }
 
 impl Knobs {
-    /// Reads them: about 25 short files, some of which are not there. What cannot be read forbids; nothing fails.
+    /// Reads the knobs: about 25 short files, some of which do not exist. A file that cannot be read forbids; nothing fails.
     #[must_use]
     pub fn read() -> Knobs {
         Knobs::by(
@@ -180,7 +180,7 @@ impl Knobs {
         )
     }
 
-    /// What `read` gives for the paths.
+    /// Parses the texts that `read` returns for the paths.
     pub(super) fn by(page: usize, switched_off: bool, read: &dyn Fn(&str) -> File) -> Knobs {
         let at = |directory: &str, order: usize, file: &str| {
             let kib = (page << order) >> 10;
@@ -189,7 +189,7 @@ impl Knobs {
         let pools = std::array::from_fn(|order| {
             let number = |file: &str| at(POOLS, order, file).number();
             let free = number("free_hugepages").filter(|_| order > 0)?;
-            // What cannot be read is held against the pool.
+            // A pool whose files cannot be read counts as one that grows.
             let reserved = number("resv_hugepages").unwrap_or(free);
             Some(Pool {
                 free: free.saturating_sub(reserved),
@@ -284,7 +284,7 @@ impl Thp {
     }
 }
 
-/// What a path led to.
+/// Result of reading a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum File {
     Text(String),

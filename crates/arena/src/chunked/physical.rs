@@ -1,4 +1,4 @@
-//! What lies behind a buffer, and how many entries an IOMMU needs for it.
+//! Physical memory behind a buffer, and how many entries an IOMMU needs for it.
 
 use stopgap_chunks::iommu::{self, MapError, PageSizes, Run};
 

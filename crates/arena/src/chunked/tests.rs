@@ -65,7 +65,7 @@ fn what_may_be_tried_with_every_combination_of_knobs() {
     assert_eq!(seen, 240);
 }
 
-/// Builds and gives back: what came is what is said, and nothing compacted. Gives bytes in large pages.
+/// Builds a buffer, compares its report with the model, and unmaps it. Nothing may compact. Returns bytes in large pages.
 fn check(mut model: Model, request: &Request) -> Result<(usize, Got)> {
     let knobs = model.knobs();
     let mut blocks = Vec::new();
@@ -136,7 +136,7 @@ fn no_combination_of_knobs_ever_compacts() {
                             let may = |order: usize| knobs.may(PAGE << order).is_ok();
                             let policy = Policy::ListNoReclaim;
                             let (got, _) = check(model, &request(policy)).unwrap();
-                            // What is free and may be tried is had.
+                            // Every free page that may be tried is taken.
                             let mut expected = 0;
                             for (order, pages) in [(9, 512), (8, 256), (4, 16)] {
                                 let left = 512 + 256 + 16 - expected / PAGE;
@@ -329,7 +329,7 @@ fn the_device_decides() {
     );
 }
 
-/// What cannot be read forbids.
+/// A knob that cannot be read forbids.
 #[test]
 fn what_is_not_known_is_not_tried() {
     let knobs = |read: &dyn Fn(&str) -> File| Knobs::by(PAGE, false, read);
@@ -461,7 +461,7 @@ fn the_kernel_is_left_as_it_was_whichever_call_fails() {
 #[test]
 #[ignore = "carried out in a process of its own"]
 fn each_call_fails() {
-    // Base pages as this machine's knobs have it, and large ones as if they allowed all. What is told of it
+    // Base pages as this machine's knobs have it, and large ones as if they allowed all. The report
     // may be wrong
     // (a fault of ours might compact), never what is done.
     let free = Model::new("always", "never", &[(4, "always"), (9, "always")]).knobs();

@@ -10,7 +10,7 @@ use super::*;
 use crate::inject::failing;
 use crate::own_process::own_process;
 
-/// Never by itself: only when it is told.
+/// Fires only when the test says so.
 const BY_HAND: Options = Options {
     most_bytes: usize::MAX,
     longest: Duration::from_secs(3600),
@@ -233,7 +233,7 @@ fn a_peer_that_is_gone_is_an_error_and_no_signal() {
     }
     let signals = || {
         let mut pending = 0_u64;
-        // SAFETY: the set is as long as is said.
+        // SAFETY: the set has the length given.
         unsafe { libc::syscall(libc::SYS_rt_sigpending, &raw mut pending, 8) };
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
         let blocked = status
@@ -283,7 +283,7 @@ fn a_peer_that_is_gone_is_an_error_and_no_signal() {
     assert_eq!(signals().0, pipe);
 }
 
-/// What a peer does, and what is asked of the writer.
+/// A step of the peer, or a call of the writer.
 #[derive(Debug, Clone)]
 enum Step {
     Push(usize),

@@ -111,7 +111,7 @@ impl Memory {
         theirs: bool,
     ) -> Result<Memory> {
         let (address, writable) = match lock::map(fd.as_fd(), offset, length, writable) {
-            // Opened for reading alone.
+            // Opened read-only.
             Err(Error::Call {
                 errno: Errno::ACCESS | Errno::PERM,
                 ..
@@ -216,7 +216,7 @@ impl Memory {
         if !self.mapped {
             return Ok(());
         }
-        // SAFETY: the set hands out addresses alone, of which whoever drops `Held` says that none is used any more.
+        // SAFETY: the set hands out nothing but addresses. By dropping `Held` the owner says that none is used any more.
         unsafe {
             match self.kind {
                 Kind::Segment { .. } => shm::detach(self.address)?,
@@ -230,7 +230,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // Again where it failed: there is nobody to be told.
+        // Again where it failed: nobody would hear of an error.
         let _ = self.unmap().or_else(|_| self.unmap());
     }
 }

@@ -24,7 +24,7 @@ pub struct Options {
     pub batch: u64,
     /// By which way [`Set::take`] locks; [`Way::SysV`] still falls back where there are no segments.
     pub way: Way,
-    /// What [`Set::poll_pressure`] and [`Set::watch`] react to.
+    /// Pressure that [`Set::poll_pressure`] and [`Set::watch`] react to.
     pub pressure: Option<Pressure>,
 }
 
@@ -49,7 +49,7 @@ pub enum Contents {
     Lost,
 }
 
-/// What a reaction brought.
+/// Result of a reaction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[must_use = "it says what is lost, and whether something failed"]
 pub struct Purged {
@@ -59,11 +59,11 @@ pub struct Purged {
     pub bytes: u64,
     /// Bytes of released objects that were unlocked.
     pub unlocked: u64,
-    /// What failed first. The rest was still done.
+    /// The first failure. The rest was still done.
     pub error: Option<Error>,
 }
 
-/// What a set holds now, and what it lost so far.
+/// Counters of a set.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Objects.
@@ -290,7 +290,7 @@ struct Shared {
 
 impl Shared {
     /// # Errors
-    /// In a child of fork: the lock may be held by a thread that is not there.
+    /// In a child of fork: another thread of the parent may have held the lock.
     fn state(&self) -> Result<MutexGuard<'_, State>> {
         if getpid() != self.pid {
             return Err(Error::Invalid {
@@ -301,7 +301,7 @@ impl Shared {
         Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What may be locked in all, and who says so.
+    /// Returns how many bytes may be locked in all, and the name of that limit.
     fn limit(&self) -> Result<(u64, &'static str)> {
         let own = (self.budget, "the budget");
         match lock::memlock() {
@@ -383,7 +383,7 @@ impl Shared {
 
 const MEMLOCK: &str = "RLIMIT_MEMLOCK";
 
-/// What the kernel's refusal to lock means.
+/// Turns the kernel's refusal to lock into the error that it means.
 fn refused(error: Error, memory: &Memory, locked: u64) -> Error {
     let Error::Call { errno, .. } = error else {
         return error;
@@ -491,8 +491,8 @@ impl Set {
     }
 
     /// Locks `length` bytes (rounded up to pages) from `offset` on of a memfd that is there already, through a mapping of
-    /// the set's own. All of it becomes resident. Sealed against writing it is mapped for reading alone
-    /// ([`Held::is_writable`]). Whoever may cut it short can make its users fault: ask for `F_SEAL_SHRINK`.
+    /// the set's own. All of it becomes resident. Where it is sealed against writing it is mapped read-only
+    /// ([`Held::is_writable`]). A process that may cut it short can make its users fault: ask for `F_SEAL_SHRINK`.
     ///
     /// # Errors
     /// [`Error::Invalid`] where it is shorter than that; else as [`Set::take`].
@@ -614,7 +614,7 @@ impl Set {
         };
         loop {
             if trigger.fired(Some(end))? {
-                // What failed stays purgeable, for the next time.
+                // An object that failed stays purgeable, for the next time.
                 let _ = self.react()?;
             } else if lock::poll([(end, rustix::event::PollFlags::IN)], false)?[0].there {
                 return Ok(());
@@ -622,7 +622,7 @@ impl Set {
         }
     }
 
-    /// What it holds.
+    /// Returns counters of the set.
     ///
     /// # Errors
     /// In a child of fork.
@@ -643,7 +643,7 @@ impl Set {
     }
 }
 
-/// Memory of a [`Set`]. Dropped, it is unmapped and given back, locked or not: whoever has its address uses it no more.
+/// Memory of a [`Set`]. Dropped, it is unmapped and given back, locked or not: no holder of its address may use it any more.
 #[derive(Debug)]
 #[must_use = "dropped, its memory is given back"]
 pub struct Held {
@@ -657,14 +657,14 @@ pub struct Held {
 }
 
 impl Held {
-    /// Where it begins, at a page. Contents may change under whoever reads it (it is shared, and may be purged): make no
+    /// Where it begins, at a page. Contents may change during a read (the memory is shared, and may be purged): make no
     /// reference into it while it is purgeable.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         std::ptr::with_exposed_provenance_mut(self.address)
     }
 
-    /// The same, for who wants to know that it is not null.
+    /// Returns the same address, known not to be null.
     #[must_use]
     pub fn as_non_null(&self) -> NonNull<u8> {
         NonNull::new(self.as_ptr()).unwrap_or(NonNull::dangling()) // the kernel maps nothing at 0 without being told
@@ -760,7 +760,7 @@ impl Held {
     /// that is lost. No system call where it is locked still.
     ///
     /// # Errors
-    /// As [`Set::take`]; then it is as it was, and a loss will be told the next time.
+    /// As [`Set::take`]; then it is as it was, and the next call reports a loss.
     pub fn keep(&self) -> Result<Contents> {
         let shared = &self.set.shared;
         let mut state = shared.state()?;

@@ -269,7 +269,7 @@ fn somebody_elses_memfd_is_checked_first() {
     invalid(set.take_file(not_one.into(), 0, page()));
     let (read, _write) = rustix::pipe::pipe().unwrap();
     invalid(set.take_file(read, 0, page()));
-    // What would be purged would be gone from the disk.
+    // A purge would remove the contents from the disk.
     for path in [
         std::env::current_exe().unwrap(),
         PathBuf::from("/sys/kernel/mm/ksm/run"),
@@ -297,7 +297,7 @@ fn a_memfd_that_may_not_be_written_is_read_and_never_purged() {
         held.release().unwrap();
         assert_eq!(held.keep(), Ok(Contents::Kept));
     }
-    // One that was opened for reading alone.
+    // A file that was opened read-only.
     let fd = lock::memfd(c"theirs", page() as u64).unwrap();
     let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd));
     let held = set
@@ -492,7 +492,7 @@ fn the_budget_has_the_oldest_give_way_and_is_never_passed() {
     assert_eq!(set.statistics().unwrap().purged, 1);
     assert_eq!(b.keep(), Ok(Contents::Kept));
     assert!(holds(&b, 2) && holds(&c, 3));
-    // Taken again, they are bound by it as well; and it is told again that contents are lost.
+    // Taken again, they are bound by it as well, and the call says again that contents are lost.
     for _ in 0..2 {
         assert!(matches!(a.keep(), Err(Error::Limit { .. })));
     }
@@ -670,7 +670,7 @@ fn everything(set: &Set) -> Result<()> {
         let was_lost = holds(one, 0);
         let contents = match one.keep() {
             Ok(contents) => contents,
-            // What is lost is told, whenever it can be.
+            // `keep` reports lost contents as soon as it succeeds.
             Err(_) => one.keep().expect("one call fails"),
         };
         assert_eq!(contents == Contents::Lost, was_lost, "{byte}");
@@ -706,7 +706,7 @@ fn whichever_call_fails_nothing_leaks_and_nothing_lies() {
             if calls.result.is_ok() {
                 tolerated.push(call);
             }
-            // What could not be unmapped is counted until it can.
+            // Memory that could not be unmapped counts until it is.
             set.flush().unwrap();
             let after = set.statistics().unwrap();
             assert_eq!(
@@ -818,7 +818,7 @@ fn a_file_that_is_none_of_pressure_is_left_as_it_is() {
         assert_eq!(read_to_string(&path).unwrap(), text);
     }
     std::fs::remove_file(&path).unwrap();
-    // Of the kernel, and would take it.
+    // The kernel has it, and would take it.
     let comm = PathBuf::from("/proc/self/comm");
     let before = read_to_string(&comm).unwrap();
     refused(comm.clone());
@@ -850,7 +850,7 @@ fn a_trigger_that_does_not_fire_waits_for_nobody() {
     assert!(begin.elapsed() < Duration::from_millis(500));
     assert!(set.pressure_file().is_some());
     if !is_root() {
-        // Everybody may ask for windows of 2 s alone.
+        // Users without privilege may ask for no other windows than 2 s.
         assert_eq!(set.pressure().unwrap().window, Duration::from_secs(2));
         assert_eq!(set.pressure().unwrap().stall, Duration::from_millis(300));
     }

@@ -142,7 +142,7 @@ pub(crate) fn read_text(path: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&bytes[..count]).into_owned())
 }
 
-/// What is behind this process's addresses: `/proc/self/pagemap`.
+/// The physical pages behind this process's addresses: `/proc/self/pagemap`.
 #[derive(Debug)]
 pub(crate) struct Pagemap {
     file: OwnedFd,

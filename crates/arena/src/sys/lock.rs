@@ -123,10 +123,10 @@ pub(crate) unsafe fn unmap(address: usize, length: usize) -> Result<()> {
     })
 }
 
-/// Gives a mapped part of a shared file's pages back: it reads as zero from then on, in every mapping.
+/// Unmaps a mapped part of a shared file's pages: it then reads as zero, in every mapping.
 ///
 /// # Safety
-/// The memory is handed out as addresses alone, and whoever has them knows that it may become zero.
+/// The memory is handed out as nothing but addresses, and the holders know that it may become zero.
 pub(crate) unsafe fn remove_mapped(address: usize, length: usize) -> Result<()> {
     call("madvise(MADV_REMOVE)", || {
         // SAFETY: the caller's.
@@ -205,10 +205,10 @@ pub(crate) fn wake(event: BorrowedFd<'_>) -> Result<()> {
     })
 }
 
-/// What [`poll`] found of one file.
+/// Result of [`poll`] for one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ready {
-    /// What was waited for is there.
+    /// The event has come.
     pub(crate) there: bool,
     /// Its other end, or what it is about, is gone.
     pub(crate) gone: bool,

@@ -62,7 +62,7 @@ pub(crate) fn map_file(bytes: usize, file: BorrowedFd<'_>) -> Result<Span> {
     })
 }
 
-/// What takes the place of a span.
+/// Replacement of a span.
 pub(crate) enum Instead<'a> {
     /// Nothing: it is reserved, of no access.
     Reserved,
@@ -89,7 +89,7 @@ pub(crate) unsafe fn replace(span: Span, instead: &Instead<'_>) -> Result<()> {
 /// As [`replace`] where nothing is mapped; where something is, all stays and it is an error.
 pub(crate) fn fill(span: Span, instead: &Instead<'_>) -> Result<()> {
     call("mmap", || {
-        // SAFETY: this flag leaves whatever is there alone.
+        // SAFETY: this flag replaces no mapping.
         unsafe { replace_by(span, instead, MapFlags::FIXED_NOREPLACE) }
     })
 }
@@ -175,7 +175,7 @@ pub(crate) fn wipe_on_fork(span: Span) -> Result<()> {
     })
 }
 
-/// A memfd of `bytes`, which can neither shrink nor grow: whoever gets it cannot make it end before our mapping does.
+/// A memfd of `bytes`, which can neither shrink nor grow: no process can make it end before our mapping does.
 pub(crate) fn memory_file(bytes: u64) -> Result<OwnedFd> {
     let file = call("memfd_create", || {
         memfd_create("stopgap", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)

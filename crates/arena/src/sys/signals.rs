@@ -38,7 +38,7 @@ fn mask(how: i32, set: Signals) -> std::result::Result<Signals, Errno> {
 #[must_use = "dropped, signals come again"]
 pub(crate) struct Blocked {
     before: Signals,
-    /// Of one thread.
+    /// Must stay on its thread.
     _thread: PhantomData<*const ()>,
 }
 
@@ -63,9 +63,9 @@ impl Drop for Blocked {
 /// is taken. It goes to the thread that wrote (`anon_pipe_write`, fs/pipe.c), so nobody else's is taken.
 #[must_use = "dropped, the signal comes again"]
 pub(crate) struct NoPipeSignal {
-    /// What was blocked before; `None`: there is nothing to do.
+    /// Signals that were blocked before; `None`: there is nothing to do.
     before: Option<Signals>,
-    /// Of one thread.
+    /// Must stay on its thread.
     _thread: PhantomData<*const ()>,
 }
 

@@ -88,7 +88,7 @@ pub(crate) fn accept(listener: BorrowedFd<'_>) -> Result<OwnedFd> {
     }
 }
 
-/// A socket connected to who listens at `path`; waits at most `time` where too many wait to be accepted.
+/// Connects a socket to the listener at `path`; waits at most `time` where too many wait to be accepted.
 pub(crate) fn connect(path: &Path, time: Duration) -> Result<OwnedFd> {
     let address = address(path)?;
     let socket = socket()?;
@@ -114,7 +114,7 @@ pub(crate) fn is_of_packets(socket: BorrowedFd<'_>) -> Result<bool> {
     Ok(domain == AddressFamily::UNIX && kind == SocketType::SEQPACKET)
 }
 
-/// What came of a send.
+/// Result of a send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent {
     /// It lies in the peer's queue.
@@ -161,7 +161,7 @@ pub(crate) fn send(socket: BorrowedFd<'_>, packet: &[u8], fds: &[BorrowedFd<'_>]
     }
 }
 
-/// What a receive found.
+/// Result of a receive.
 #[derive(Debug)]
 pub(crate) enum Received {
     /// A packet, by its length; longer than the buffer: cut.
@@ -196,7 +196,7 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Recei
         });
         let message = match received {
             Ok(message) => message,
-            // Reset: the peer went and left something unread. It is said once; what came before follows it.
+            // Reset: the peer went and left something unread. It comes once, and the packets before it follow.
             Err(Error::Call {
                 errno: Errno::INTR | Errno::CONNRESET,
                 ..
@@ -263,7 +263,7 @@ pub(crate) fn sealed_file(length: usize) -> Result<OwnedFd> {
     Ok(file)
 }
 
-/// What a file of someone else is.
+/// Kinds of files that a peer may send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A file in memory, in base pages, of that many bytes, which nobody can cut.
@@ -277,7 +277,7 @@ pub(crate) enum Kind {
     Other,
 }
 
-/// What `file` is. Where it says [`Kind::Sealed`], that holds for ever.
+/// Returns the kind of `file`. [`Kind::Sealed`] holds for ever.
 pub(crate) fn kind(file: &OwnedFd) -> Result<Kind> {
     /// `TMPFS_MAGIC` of <linux/magic.h>; hugetlbfs has another.
     const TMPFS: u64 = 0x0102_1994;
@@ -306,7 +306,7 @@ pub(crate) fn kind(file: &OwnedFd) -> Result<Kind> {
     })
 }
 
-/// Memory shared with whoever maps the same file. Unmapped when dropped.
+/// Memory shared with processes that map the same file. Unmapped when dropped.
 #[derive(Debug)]
 pub(crate) struct Shared {
     start: NonNull<u8>,

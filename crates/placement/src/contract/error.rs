@@ -40,7 +40,7 @@ pub enum Lack {
     Limits,
     /// The other direction.
     Direction,
-    /// Freeing by range alone.
+    /// Freeing by nothing but the range.
     FreeByRange,
     /// A window this large.
     Window,

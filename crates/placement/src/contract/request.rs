@@ -20,7 +20,7 @@ pub enum Merge {
     With(u32),
 }
 
-/// What is asked of a policy. All numbers are bytes.
+/// A request for a range. All numbers are bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Request {
     /// How much, at least 1. Whole pages are given.
@@ -63,7 +63,7 @@ pub struct Need {
     pub size: u64,
     /// Alignment - 1; at least a page - 1.
     pub align_mask: u64,
-    /// What the start must be under the mask.
+    /// Value of the start's bits under the mask.
     pub align_offset: u64,
     /// Where all of the answer must lie, whole pages.
     pub limits: Range,

@@ -1,6 +1,6 @@
 use super::Range;
 
-/// What a policy holds.
+/// Ranges and holes of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Statistics {
     /// Ranges held, or VMAs where the policy keeps those.
@@ -17,7 +17,7 @@ pub struct Statistics {
     pub memory: u64,
 }
 
-/// What a policy has done since it was made. What it does not do stays 0.
+/// Steps of a policy since it was made. A counter that the policy has no use for stays 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Work {
     /// Calls of `place` that gave a range.
@@ -28,11 +28,11 @@ pub struct Work {
     /// Nodes of a tree that lookups of visited VMAs passed on their way down (2.6.35, 3.4); 0 where a visit is
     /// of a node.
     pub descended: u64,
-    /// Steps that keep a search structure right after a change: nodes recomputed, at whatever level.
+    /// Steps that keep a search structure right after a change: nodes recomputed, on all levels.
     pub propagated: u64,
     /// Searches that began at the base again because of cached_hole_size (2.6.35, 3.4).
     pub resets: u64,
-    /// Searches that scanned from the base, for whatever reason (2.6.35, 3.4).
+    /// Searches that scanned from the base (2.6.35, 3.4).
     pub full_scans: u64,
     /// Times that deferred work was carried out at once: a dirty chain flushed, magazines emptied.
     pub flushes: u64,

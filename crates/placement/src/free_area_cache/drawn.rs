@@ -61,7 +61,7 @@ impl<V: Version> Drawn<V> {
         self.policy.check().unwrap();
     }
 
-    /// What is where, lowest page first.
+    /// Draws the pages, lowest first.
     pub(crate) fn picture(&self) -> String {
         let of_page = |page| {
             let inside = |range: Range| (range.start..range.end).contains(&(page * PAGE));

@@ -265,7 +265,7 @@ impl Mm {
 
 /// cached_hole_size after a probe at `probe` met a VMA that starts at `vma_start`. A hole is measured
 /// from the probe to the VMA, not from VMA to VMA: top-down it is always less than what was asked for.
-/// The addition wraps, as the kernel's does: whatever comes after [`Mm::ANY_HOLE`] replaces it.
+/// The addition wraps, as the kernel's does: any hole after [`Mm::ANY_HOLE`] replaces it.
 fn larger_hole(hole: u64, probe: u64, vma_start: u64) -> u64 {
     if probe.wrapping_add(hole) < vma_start {
         vma_start - probe

@@ -83,7 +83,7 @@ fn a_rule_of_the_other_version_is_found() {
     }
 }
 
-/// In a window that never fills, the rule's answers are valid ones to whoever knows no rule.
+/// In a window that never fills, the rule's answers are valid by the contract.
 #[test]
 fn answers_are_valid() {
     fn run<V: Version>() {
@@ -101,7 +101,7 @@ fn answers_are_valid() {
 }
 
 /// ```text
-/// 0      67          199   pages; bottom-up, only what lies from 67 on counts
+/// 0      67          199   pages; bottom-up, only pages above 66 count
 /// ```
 /// Top-down all holes are found but one: at the window's start, and no larger than what is asked.
 #[test]

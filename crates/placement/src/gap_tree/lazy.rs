@@ -32,10 +32,10 @@
 //! no node above it has a number below its size. The listed ones, at most [`BOUND`], are looked at one
 //! by one. The first of both is the first of all. So nothing would be missed without the flush after a
 //! failed search, either; it is there because a failure is where numbers that are too high cost most:
-//! each leads the walk down in vain, and searches that fail seldom come alone.
+//! each leads the walk to a dead end, and one failed search is mostly followed by others.
 //!
 //! By 2, numbers that are too high stand only above listed nodes: a search visits at most
-//! `BOUND` x height nodes in vain.
+//! `BOUND` x height nodes without finding a gap.
 
 use alloc::vec::Vec;
 

@@ -4,7 +4,7 @@ use crate::contract::{Need, Range, Space};
 
 use crate::vmas::{Id, LEFT, NIL, Nodes, RIGHT};
 
-/// What a search looks for (`struct vm_unmapped_area_info`).
+/// A search's request (`struct vm_unmapped_area_info`).
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted {
     need: Need,
@@ -97,7 +97,7 @@ impl Wanted {
         loop {
             *visited += 1;
             let left = nodes[at].child[LEFT];
-            // What lies left ends where this VMA starts, or lower.
+            // All VMAs of the left subtree end where this one starts, or lower.
             if self.worth(nodes, left) && nodes[at].range.start >= self.earliest_end {
                 at = left;
                 continue;
@@ -134,7 +134,7 @@ impl Wanted {
         loop {
             *visited += 1;
             let right = nodes[at].child[RIGHT];
-            // What lies right starts where this VMA's gap starts, or higher.
+            // All gaps of the right subtree start where this VMA's gap starts, or higher.
             if self.worth(nodes, right) && nodes.gap(at).start <= self.latest_start {
                 at = right;
                 continue;

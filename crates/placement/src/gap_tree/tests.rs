@@ -159,7 +159,7 @@ fn depth<P: Propagation>(tree: &GapTree<P>, address: u64) -> u64 {
     tree.vmas.nodes.find(address).1
 }
 
-/// What `step` recomputes.
+/// Returns how many nodes `step` recomputes.
 fn recomputed<P: Propagation>(tree: &mut GapTree<P>, step: impl Fn(&mut GapTree<P>)) -> u64 {
     let before = tree.work().propagated;
     step(tree);

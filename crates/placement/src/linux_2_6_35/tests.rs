@@ -122,7 +122,7 @@ fn munmap_moves_the_cache_up_to_the_top_of_the_hole_alone() {
         (mm.picture().as_str(), mm.state()),
         ("..H.G...DCBA", (8, 0))
     );
-    // What lies above the hole, G, lies below the cache.
+    // The VMA above the hole, G, lies below the cache.
     mm.unmap('H');
     assert_eq!(mm.state(), (8, 0));
     mm.unmap('C');
@@ -140,7 +140,7 @@ fn munmap_moves_the_cache_up_to_the_top_of_the_hole_alone() {
 /// ```text
 /// 0123456789ab
 /// AAAAAAAAAAAA     B finds nothing from the base, nor bottom-up from 4
-/// ..........CC     C begins at the base, whatever its size
+/// ..........CC     C of any size begins at the base
 /// ```
 #[test]
 fn after_the_bottom_up_search_the_next_begins_at_the_base() {

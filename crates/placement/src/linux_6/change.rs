@@ -33,7 +33,7 @@ impl Tree {
         let gap = node.measure(frame.start);
         self.propagated += 1;
         if level == 0 && self.height > 0 && count == 1 {
-            // The root is an inner node with one child: that is the root from now on.
+            // The root is an inner node with one child: the child becomes the root.
             let child = self.inners[self.root].items()[0].node;
             self.inners.remove(self.root);
             self.root = child;

@@ -20,7 +20,7 @@ pub(super) struct Child {
     pub(super) gap: u64,
 }
 
-/// What a slot holds.
+/// The contents of a slot.
 pub(super) trait Item<const N: usize>: Copy + Default {
     /// The largest run of empty addresses in a slot of this `length`.
     fn gap(&self, length: u64) -> u64;

@@ -5,7 +5,7 @@ use crate::contract::Range;
 use super::node::{Item, Slots};
 use super::tree::{Cursor, Frame, Tree};
 
-/// What became of one node.
+/// Result of a search in one node.
 enum Step {
     /// This slot leads on, or is the answer.
     Slot(usize),

@@ -248,7 +248,7 @@ fn work_for_an_operation_does_not_grow_with_the_tree() {
     }
 }
 
-/// A gap that the limits cut leads the search down in vain, and it comes back.
+/// A gap that the limits cut leads the search to a dead end, and it comes back.
 ///
 /// ```text
 /// v . . v v v .. v . . v v v .. v . . v     a gap of two pages every forty

@@ -113,7 +113,7 @@ impl Tree {
         &self.leaves[at.frames[self.height].node]
     }
 
-    /// What a cursor's slot holds.
+    /// Returns the contents of a cursor's slot.
     #[inline]
     pub(super) fn item(&self, at: &Cursor) -> Option<Merge> {
         self.leaf(at).items()[at.frames[self.height].slot()]

@@ -1,4 +1,4 @@
-//! What best fit must answer, stated over a list.
+//! The rule of best fit, stated over a list.
 
 use alloc::format;
 use alloc::string::String;

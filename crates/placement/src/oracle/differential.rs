@@ -5,7 +5,7 @@ use crate::contract::{FreeError, Need, PlaceError, Policy, Range};
 
 use super::{Naive, Shape, Step, Walk};
 
-/// What a policy must answer.
+/// Requirement on a policy's answers.
 #[derive(Clone, Copy)]
 pub enum Answer {
     /// Anything valid; [`PlaceError::Exhausted`] only where nothing fits.

@@ -49,7 +49,7 @@ fn hinted(naive: &Naive, need: &Need) -> Option<u64> {
     naive.is_free(hinted).then_some(hinted.start)
 }
 
-/// 512 pages of 4 KiB; a page of 8-byte entries whatever the page size. `None` where that is no more
+/// 512 pages of 4 KiB; a page of 8-byte entries, for any page size. `None` where that is no more
 /// than a page, or leaves 64 bits.
 fn pmd(naive: &Naive) -> Option<u64> {
     let page = naive.space().page();

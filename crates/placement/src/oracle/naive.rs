@@ -36,7 +36,7 @@ impl Naive {
         }
     }
 
-    /// What is taken, by address.
+    /// Ranges taken, by address.
     #[must_use]
     pub fn areas(&self) -> &[Area] {
         &self.areas
@@ -72,7 +72,7 @@ impl Naive {
         !self.areas.iter().any(|area| area.range.overlaps(range))
     }
 
-    /// Takes `range`, whoever chose it.
+    /// Takes `range`, which the caller chose.
     ///
     /// # Errors
     /// Where it is not made of whole pages of the window, or not free.

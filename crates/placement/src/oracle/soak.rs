@@ -11,10 +11,10 @@ use super::{
     linux_3_8, linux_6,
 };
 
-/// What a policy is held to.
+/// The test that a policy must pass.
 #[derive(Clone, Copy)]
 pub enum Held {
-    /// What [`Differential`] asks of it, in the given shape.
+    /// Requests of [`Differential`], in the given shape.
     Answer(Answer),
     /// To do as [`NaiveFreeAreaCache`] does.
     FreeAreaCache(Era),
@@ -22,7 +22,7 @@ pub enum Held {
     Fragments,
 }
 
-/// What `name` is held to in an address space of `layout`.
+/// Returns the test for `name` in an address space of `layout`.
 #[must_use]
 pub fn held(name: Name, layout: Direction) -> Held {
     let rule = |rule| Held::Answer(Answer::Rule(rule));
@@ -40,7 +40,7 @@ pub fn held(name: Name, layout: Direction) -> Held {
     }
 }
 
-/// What a soak has met so far.
+/// Counters of a soak so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Met {
     /// Steps taken.
@@ -76,7 +76,7 @@ const SCENES: [(u64, u64, usize, u64); 10] = [
 
 /// Holds `name` to what it is held to for `steps` random steps of all kinds (good and bad requests,
 /// limits, alignment, hints, all directions, VMAs that merge and such that do not, both layouts), in
-/// windows of several sizes. About a microsecond a step. `go_on` is told from time to time what was met, and
+/// windows of several sizes. About a microsecond a step. `go_on` gets the counters from time to time, and
 /// says whether to go on.
 ///
 /// # Errors

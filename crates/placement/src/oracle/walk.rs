@@ -13,7 +13,7 @@ pub enum Step {
     Protect(Range, Merge),
 }
 
-/// What kind of steps to take.
+/// The kinds of steps in a walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     /// Ranges held on average, at most.
@@ -30,7 +30,7 @@ pub struct Shape {
     pub directions: &'static [Direction],
     /// Whether ranges may merge, and protections change.
     pub merging: bool,
-    /// Of 1,000 steps, how many are calls that must be refused: zero sizes, crossed limits, double
+    /// Number of calls in 1,000 steps that must be refused: zero sizes, crossed limits, double
     /// frees, ranges never given, and the like.
     pub bad: u64,
 }
@@ -48,7 +48,7 @@ impl Shape {
         bad: 60,
     };
 
-    /// Sizes alone.
+    /// Nothing but sizes.
     pub const PLAIN: Shape = Shape {
         alignment: false,
         limits: false,

@@ -13,7 +13,7 @@ use super::map::{Map, NO_VICTIM, Start, tile_number};
 use super::tile::{Bits, LEAF, LEAVES, TILE};
 
 impl Map {
-    /// What starts where, in order.
+    /// Starts of ranges and holes, in order.
     pub(super) fn boundaries(&self) -> Vec<(u64, Start)> {
         let mut tiles: Vec<usize> = (0..self.tiles.len()).collect();
         tiles.sort_unstable_by_key(|&tile| self.tiles[tile].number);
@@ -169,7 +169,7 @@ impl Map {
                 self.check_node(child, level - 1)?
             };
             for class in 0..CLASSES {
-                // A bit may be left over, but none may be missing, nor lead to a child that is not there.
+                // A bit may be left over, but none may be missing or lead to an absent child.
                 let bit = here.by_class[class] >> slot & 1 == 1;
                 if (below[class] && !bit) || (bit && child == u32::MAX) {
                     return Err(format!("node {node}, slot {slot}, class {class}: wrong"));

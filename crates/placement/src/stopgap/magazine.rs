@@ -121,7 +121,7 @@ const fn pair(pages: u64) -> usize {
     2 * ((pages.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 57) as usize % PAIRS)
 }
 
-/// What became of a range that was to be kept.
+/// Result of keeping a range.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Push {
     Kept,
@@ -229,7 +229,7 @@ impl Magazines {
     }
 
     /// As [`Magazines::pop`], one whose start, counted from page `origin`, has no bit of `mask`, an alignment
-    /// below 2^31 less 1. Of those that have none the least aligned, and of these the last: a start that is
+    /// below 2^31 less 1. Takes the least aligned start, and the last of several: a start that is
     /// aligned better is left to a request that needs it.
     #[inline]
     pub(super) fn pop_aligned(&mut self, pages: u64, mask: u64, origin: u64) -> Option<u64> {

@@ -11,8 +11,8 @@
 //! ```
 //!
 //! A tile's index is exact, and so is the number of holes of each class. A node's index is not: a bit is
-//! set when a class comes, and cleared when a search follows it in vain. A class that comes and goes in one
-//! tile, the common case, then costs nothing above the tile, and a bit that is set is followed in vain once
+//! set when a class comes, and cleared when a search follows it and finds nothing. A class that comes and goes in one
+//! tile, the common case, then costs nothing above the tile, and a bit that is set misleads one search
 //! at most.
 
 mod change;
@@ -83,7 +83,7 @@ impl Hole {
     }
 }
 
-/// What starts at a page.
+/// A range or a hole that starts at a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Start {
     Range,
@@ -220,7 +220,7 @@ impl Map {
         self.recent[number as usize % RECENT] = (number, tile as u32);
     }
 
-    /// As [`Map::tile`], by descent alone.
+    /// Finds a tile like [`Map::tile`], but always by descent.
     pub(super) fn look_up(&self, number: u32) -> Option<usize> {
         let mut at = 0;
         for level in (1..=self.levels).rev() {
@@ -240,7 +240,7 @@ impl Map {
         Some(Place { tile, bit })
     }
 
-    /// What starts at a place, if something does.
+    /// Returns whether a range or a hole starts at a place.
     #[inline]
     pub(super) fn start(&self, at: Place) -> Option<Start> {
         let tile = &self.tiles[at.tile];

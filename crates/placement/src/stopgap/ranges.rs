@@ -1,11 +1,11 @@
-//! What is held, by address, and ranges that are divided.
+//! Ranges held, by address, and ranges that are divided.
 
 use crate::contract::Range;
 
 use super::Stopgap;
 use super::map::Start;
 
-/// What lies at an address.
+/// The range or hole at an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
     /// A range that was placed, or a part that [`Stopgap::split`] made of one, and that is not freed.
@@ -33,10 +33,10 @@ impl Stopgap {
         })
     }
 
-    /// Makes two ranges of one that is held, up to `address` and from there on. Each is freed as any other. Returns
+    /// Divides a range that is held at `address`. Each part is freed as any other range. Returns
     /// `false`, and changes nothing, where `address` is no page's, lies in no range held, or at the start of one.
     ///
-    /// For whoever stands in for munmap(2), which may unmap any part of a map.
+    /// Callers that stand in for munmap(2) need this, because munmap may unmap any part of a map.
     pub fn split(&mut self, address: u64) -> bool {
         let within = match self.extent(address) {
             Some(Extent::Held(range)) => {

@@ -6,7 +6,7 @@ use super::Stopgap;
 use super::class::{CLASSES, EXACT, class_of};
 use super::map::{Hole, Start};
 
-/// Alignments, less one page, from which on places are probed rather than holes.
+/// Least alignment, less one page, at which places are probed rather than holes.
 const PROBED: u64 = 63;
 /// Places probed.
 const PROBES: u32 = 8;
@@ -33,7 +33,7 @@ pub(super) struct Want {
     pub(super) pages: u64,
     /// Alignment - 1, in pages.
     mask: u64,
-    /// What the first page must be under the mask.
+    /// Value of the first page's bits under the mask.
     residue: u64,
     pub(super) low: u64,
     pub(super) high: u64,
@@ -365,7 +365,7 @@ impl Stopgap {
         None
     }
 
-    /// Of the classes whose holes must do, unless the limits cut them: the first hole by address.
+    /// Returns the first hole by address of the classes whose holes are long enough, unless the limits cut them.
     fn certain(&mut self, want: &Want) -> Option<(Hole, u64)> {
         let mut best: Option<(Hole, u64)> = None;
         for class in self.classes(want.pages + want.mask) {

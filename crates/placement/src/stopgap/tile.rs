@@ -117,7 +117,7 @@ pub(super) const fn leaf_of(bit: u32) -> usize {
 ///
 /// A page has a bit in `cut` if a range or a hole starts there: a boundary. What starts there ends where
 /// the next boundary is. A page has a bit in `hole` if a hole starts there, or if it is a hole's last page:
-/// so whoever frees a range sees from one bit whether a hole lies below. A hole that ends with its tile has
+/// so a free sees from one bit whether a hole lies below. A hole that ends with its tile has
 /// no bit at its end, for the tile of its last page need not exist.
 ///
 /// ```text

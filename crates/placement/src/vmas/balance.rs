@@ -4,7 +4,7 @@
 
 use super::nodes::{Id, LEFT, NIL, Nodes, RIGHT};
 
-/// What removing a node left behind, before balancing.
+/// The tree around a removed node, before balancing.
 pub(super) struct Removed {
     /// The lowest node that has lost something below it; `NIL` if none has.
     pub(super) lowest: Id,
@@ -21,7 +21,7 @@ impl Nodes {
     /// Hangs `id`, which is in the list, into the tree as a leaf, without balancing.
     pub(super) fn hang(&mut self, id: Id) {
         let (prev, next) = (self[id].prev, self[id].next);
-        // Of two neighbours in the list one is below the other in the tree, so that one of these two
+        // One of two neighbours in the list is below the other in the tree, so that one of these two
         // places is free: the lower one's right or the higher one's left.
         let (parent, side) = if next != NIL && self[next].child[LEFT] == NIL {
             (next, LEFT)

@@ -235,7 +235,7 @@ impl<P: Propagation> Vmas<P> {
     /// `mprotect`: changes what `part` merges with.
     pub(crate) fn protect(&mut self, part: Range, merge: Merge) -> Result<(), FreeError> {
         let mut at = self.claim(part)?;
-        // Of a VMA that never merges `claim` lets the whole pass.
+        // `claim` accepts a VMA that never merges only as a whole.
         if merge == Merge::Never || self.nodes[at].merge == Merge::Never {
             return Err(FreeError::NotAsGiven);
         }

@@ -148,7 +148,7 @@ impl Nodes {
         Range::new(self[node.prev].range.end, node.range.start)
     }
 
-    /// What `id`'s subtree has, going by its children and its own gap.
+    /// Returns the largest gap of `id`'s subtree, from its children and its own gap.
     #[inline]
     pub(crate) fn computed(&self, id: Id) -> u64 {
         let [left, right] = self[id].child;

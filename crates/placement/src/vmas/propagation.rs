@@ -2,14 +2,14 @@
 
 use super::nodes::{Id, Nodes};
 
-/// A way of propagating. What it is told is told when the list and the tree are as they are to be, but
+/// A way of propagating. Its methods are called when the list and the tree have their new form, but
 /// for the balance.
 pub(crate) trait Propagation: Default {
     /// Whether nodes know the largest gap below them at all. Without, rotations recompute nothing.
     const AUGMENTED: bool = true;
 
     /// Whether `vma_adjust` ends by propagating from the VMA, an inserted one and the successors of
-    /// both, whatever it did.
+    /// both, even where nothing changed.
     const UNCONDITIONAL: bool = false;
 
     /// The gap below `id` may have changed, or `id` is a new leaf.

@@ -50,7 +50,7 @@ pub(crate) fn number(report: &str, name: &str) -> u64 {
         .unwrap_or_else(|| panic!("no {name} in {report}"))
 }
 
-/// What `/proc/self/maps` says of an address.
+/// Returns the permissions that `/proc/self/maps` shows at an address.
 pub(crate) fn shown(at: usize) -> Option<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let mut lines = maps.lines().filter_map(|line| {

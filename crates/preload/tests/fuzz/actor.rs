@@ -500,7 +500,7 @@ impl Actor {
         }
         let length = self.slots[slot].pages() * PAGE;
         if self.random.below(6) == 0 && self.slots[slot].in_room() {
-            // What it holds is anybody's guess from here on.
+            // Its contents are undefined afterwards.
             self.both(slot, 0, "MADV_FREE", |side, at| {
                 side.madvise(at, length, libc::MADV_FREE)
             })?;
@@ -531,7 +531,7 @@ impl Actor {
         let tight = self.slots[slot].in_room();
         let last = self.slots[slot].pages() - pages;
         if !tight {
-            // Anybody's from here on: at an end of the slot, which loses it.
+            // The pages may be another thread's afterwards, so take them at an end of the slot, which loses them.
             from = self.random.pick(&[0, last]);
             if !self.slots[slot].all_live(from, pages) {
                 return Ok(());
@@ -761,7 +761,7 @@ impl Actor {
 
     fn shrink(&mut self, slot: usize, from: usize, pages: usize) -> Outcome {
         let fewer = self.random.below(pages + 1);
-        // Of a map that is not tight in its place only the end, which is then nobody's.
+        // A map whose holes may be another thread's shrinks only at its end.
         let tight = self.slots[slot].in_room();
         let end = from + pages == self.slots[slot].pages();
         if !(tight || end && self.slots[slot].all_live(from, pages)) {
@@ -885,7 +885,7 @@ impl Actor {
         self.moved(slot, from, pages, to, new_b, pages + more)
     }
 
-    /// What was at some pages of a slot is a slot of its own now.
+    /// Makes a slot of the pages that have moved out of another slot.
     fn moved(
         &mut self,
         slot: usize,
@@ -1022,7 +1022,7 @@ impl Actor {
         }
     }
 
-    /// What is no call at all.
+    /// Makes an invalid call.
     fn nonsense(&mut self, slot: usize) -> Outcome {
         const GROWS: c_int = libc::PROT_GROWSDOWN | libc::PROT_GROWSUP;
         type Call = fn(Side, usize) -> Result<usize, Errno>;

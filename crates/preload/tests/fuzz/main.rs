@@ -235,7 +235,7 @@ fn cpu_of_children() -> f64 {
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
 
-/// What the signal handler found wrong, as a line of this file.
+/// Line of this file where the signal handler found a difference.
 static WRONG: AtomicUsize = AtomicUsize::new(0);
 static SIGNALS: AtomicUsize = AtomicUsize::new(0);
 /// Whether there are several threads that map.
@@ -244,7 +244,7 @@ static FAILED: AtomicBool = AtomicBool::new(false);
 /// References that all threads made.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 
-/// Maps, looks, changes and unmaps, in the midst of whatever was interrupted.
+/// Maps, looks, changes and unmaps, inside the call that was interrupted.
 extern "C" fn on_signal(_: libc::c_int) {
     let wrong = |line: u32| WRONG.store(line as usize, Ordering::Relaxed);
     // SAFETY: errno is this thread's; it is put back.

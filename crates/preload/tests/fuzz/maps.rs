@@ -7,7 +7,7 @@ pub(crate) struct Line {
     pub(crate) end: usize,
     pub(crate) permissions: [u8; 4],
     pub(crate) offset: u64,
-    /// Of a file that has offsets: a private map of /dev/zero that was moved shows where it was then.
+    /// Whether it maps a file that has offsets. (A private map of /dev/zero that was moved shows its former address.)
     pub(crate) file: bool,
 }
 

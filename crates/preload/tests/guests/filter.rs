@@ -20,7 +20,7 @@ pub(crate) fn filter(
     let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
     let jump = libc::BPF_JMP | libc::BPF_K;
     let give = libc::BPF_RET | libc::BPF_K;
-    /// Of struct seccomp_data: its arguments.
+    /// Offset of the arguments in struct seccomp_data.
     const ARGUMENTS: u32 = 16;
     let mut program = [
         step(load, 0, 0, 0),

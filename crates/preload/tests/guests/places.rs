@@ -69,7 +69,7 @@ fn free_pages(start: usize, pages: usize) -> Vec<usize> {
         .collect()
 }
 
-/// A part that is unmapped is free, and nothing else of the place is, whatever the program maps there meanwhile.
+/// A part that is unmapped is free, and nothing else of the place is, even after the program maps something there.
 pub(crate) fn parts() {
     let at = map(6);
     unmap(at + 2 * PAGE, 1);
@@ -163,7 +163,7 @@ pub(crate) fn taken() {
         assert_eq!((byte(at), byte(place)), (Ok(0), Ok(99)));
         unmap(at, 1);
         if turn == 0 {
-            // Who unmaps it through the library frees the place.
+            // An unmap through the library frees the place.
             unmap(place, 1);
             assert_eq!(next_place(1), place);
         }
@@ -214,7 +214,7 @@ pub(crate) fn limits() {
     assert_eq!(next_place(64), place);
 }
 
-/// What is locked counts as locked until it is unmapped.
+/// Locked pages count as locked until they are unmapped.
 pub(crate) fn locked() {
     let kib = || status_kib("VmLck:");
     let before = kib();

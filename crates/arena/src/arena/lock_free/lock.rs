@@ -65,7 +65,7 @@ impl Lock {
         }
     }
 
-    /// In a process of one thread: whoever waited for it is not there.
+    /// Opens the lock in a process of one thread, where no thread waits for it.
     pub(crate) fn force_open(&self) {
         self.0.store(FREE, Ordering::Release);
     }

@@ -64,7 +64,7 @@ fn of_two_that_free_one_succeeds() {
         let free = |table: &Table, won: &AtomicUsize| {
             let seen = table.marks().get(0);
             if seen.kind() == Kind::Live && table.marks().hold(0, seen) {
-                // SAFETY: whoever holds the mark has the buffer alone; loom says so if not.
+                // SAFETY: only the holder of the mark uses the buffer; otherwise loom reports a race.
                 table.2.with_mut(|value| unsafe { *value += 1 });
                 won.fetch_add(1, Ordering::Relaxed);
             }

@@ -12,14 +12,14 @@
 //!                                              '----------' free: one compare-exchange, which only one caller wins
 //! ```
 //!
-//! A word belongs to whoever made it `Held`; until it is `Live` again nobody else writes to it.
+//! A word belongs to the thread that made it `Held`; until it is `Live` again nobody else writes to it.
 
 use super::sync::{AtomicU64, Ordering};
 
 /// The most pages that a window may have: both fields must hold them.
 pub(crate) const MOST_PAGES: usize = (1 << 30) - 1;
 
-/// What starts at a page.
+/// Kinds of ranges that start at a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Nothing did, ever.
@@ -30,7 +30,7 @@ pub(crate) enum Kind {
     Mapped,
     /// What is nobody's, and not yet free either: in a thread's cache, or on its way.
     Held,
-    /// What was given out and is free.
+    /// A buffer that was given out and is free.
     Free,
     /// As `Held`, of a file's mapping.
     HeldMap,
@@ -81,7 +81,7 @@ impl<'a> Marks<'a> {
         Marks(words)
     }
 
-    /// What starts at `page`; nothing, outside the window.
+    /// Returns the mark of `page`; outside the window that of nothing.
     #[inline]
     pub(crate) fn get(&self, page: usize) -> Mark {
         let word = self.0.get(page);
@@ -105,7 +105,7 @@ impl<'a> Marks<'a> {
             Kind::Held
         };
         let held = Mark::new(kind, seen.pages());
-        // Acquire: what the thread that gave it out did to it comes before what happens to it from here on.
+        // Acquire: all accesses of the thread that got the buffer come before those of this thread.
         self.0.get(page).is_some_and(|word| {
             word.compare_exchange(seen.0, held.0, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok()

@@ -1,4 +1,4 @@
-//! Who has which number: a word a number, with the thread that has it.
+//! Owners of numbers: a word a number, with the thread that has it.
 //!
 //! There is no destructor that gives a number back: to register one takes memory (from malloc, under its lock), and what
 //! thread-local destructors of others free afterwards must be freed, too. A thread that is gone leaves its number with

@@ -1,4 +1,4 @@
-//! What needs no second thread; for the rest see `loom_tests`.
+//! Tests that need no second thread; `loom_tests` has the others.
 
 use std::sync::atomic::AtomicU64;
 

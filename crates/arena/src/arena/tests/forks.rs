@@ -187,7 +187,7 @@ fn a_memfd_is_the_parents() {
     free(&arena, shared, 4_096).unwrap();
 }
 
-/// A child whose locks may be held by threads that are not there is served without them.
+/// A child whose locks may be held by its parent's other threads is served without them.
 #[test]
 fn a_child_that_libc_does_not_know_of_gets_mappings() {
     let arena = arena(1 << 28);

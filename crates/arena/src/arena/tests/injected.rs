@@ -86,9 +86,9 @@ fn every_call_fails_in_turn() {
             window: 2_000 << 12,
             ..config
         };
-        // Of this process, where other tests' threads map things: alone.
+        // In a process of its own: other tests' threads map things in this one.
         forks::in_child(|| {
-            // What is made once is made.
+            // Made once for all.
             drop(with(config));
             let file = file(1);
             let (maps_before, files_before) = (maps(), descriptors());

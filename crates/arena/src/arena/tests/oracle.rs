@@ -76,7 +76,7 @@ impl Held {
     }
 }
 
-/// What the parts of a window must let be placed, by the list of what is held alone.
+/// Says what a window's parts must have room for, from nothing but the list of ranges held.
 ///
 /// ```text
 ///   first       maps end         frontier                      end
@@ -89,7 +89,7 @@ impl Held {
 /// where buffers were. The frontier alone is the arena's word: how large its steps are is no promise.
 struct Parts<'a> {
     inner: &'a Inner,
-    /// Of each shard, where mappings ended at most since there was none.
+    /// The highest end of a mapping in each shard since there was none.
     maps_end: Vec<usize>,
 }
 

@@ -6,7 +6,7 @@ static ARENA: AtomicPtr<Arena> = AtomicPtr::new(std::ptr::null_mut());
 static HANDLED: AtomicU64 = AtomicU64::new(0);
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 static WRONG: AtomicU64 = AtomicU64::new(0);
-/// What a handler got and the next one frees, or who is not a handler.
+/// A buffer that a handler got; the next handler or the test frees it.
 static LEFT: [AtomicPtr<u8>; 8] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 8];
 
 extern "C" fn handler(_: i32) {

@@ -58,7 +58,7 @@ pub(super) struct Model {
     pub(super) free_count: usize,
     pub(super) pool: u64,
     pub(super) overcommit: u64,
-    /// What the pool really has when it is asked.
+    /// Pages that the pool really has when it is asked.
     pub(super) pool_now: u64,
     pub(super) hides_pagemap: bool,
     /// The call that fails, from 1.
@@ -191,7 +191,7 @@ impl Model {
         &self.pages[Self::range(start, length)]
     }
 
-    /// One write to a page that is not there.
+    /// One write to an absent page.
     fn fault(&mut self, at: usize) {
         let page = self.pages[at].expect("mapped");
         assert!(page.access, "SIGSEGV");

@@ -68,7 +68,7 @@ impl Map {
         }
     }
 
-    /// Gives the index the victim: whoever searches must find all holes there.
+    /// Gives the index the victim, because searches must find all holes there.
     #[inline]
     pub(in crate::stopgap) fn retire(&mut self) {
         if self.victim != NO_VICTIM {
@@ -77,7 +77,7 @@ impl Map {
         }
     }
 
-    /// Makes a range of the pages `start..end` of a hole, in the bits alone.
+    /// Makes a range of the pages `start..end` of a hole. Changes nothing but the bits.
     ///
     /// ```text
     /// before   |. . . . . . . .|

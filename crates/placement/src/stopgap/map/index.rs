@@ -224,7 +224,7 @@ impl Map {
         self.descend(class, u32::MAX, true)
     }
 
-    /// The last tile up to number `bound` (`down`), or the first from it on, with a hole of `class`.
+    /// Returns the last tile up to number `bound` (`down`), or the first from `bound` up, with a hole of `class`.
     /// Bits of nodes that lead nowhere are cleared.
     pub(super) fn descend(&mut self, class: usize, bound: u32, down: bool) -> Option<usize> {
         if !self.nonempty.contains(class) {
@@ -251,7 +251,7 @@ impl Map {
                 level += 1;
                 let (parent, allowed, _) = &mut path[level as usize];
                 let here = &mut self.nodes[*parent as usize];
-                // The child just left in vain is the one that was tried, the first of those allowed.
+                // The child that had nothing is the one that was tried, the first of those allowed.
                 let tried = here.by_class[class] & *allowed;
                 let bit = 1 << if down { highest(tried) } else { lowest(tried) };
                 *allowed &= !bit;
