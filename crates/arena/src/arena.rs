@@ -107,15 +107,19 @@ mod sweep;
 mod threads;
 mod window;
 
+use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use rustix::event::PollFlags;
+use rustix::io::Errno;
 use rustix::mm::MapFlags;
 
 use crate::error::{Error, Result};
 use crate::sys::memory::{self as sys, Instead, Span};
-use crate::sys::page;
+use crate::sys::{lock, page};
 use cache::Cache;
 use fork::{LENT, ORPHAN, SERVING};
 use lock_free::marks::{Deferred, Kind};
@@ -132,6 +136,8 @@ pub use statistics::Statistics;
 #[doc = include_str!("../../../docs/fixes/arena.md")]
 pub struct Page;
 
+/// Trigger of [`GiveBack::UnderPressure`]: 150 ms of stall in 2 s, which needs no privilege since Linux 6.6.
+const TRIGGER: &CStr = c"some 150000 2000000";
 /// Shards at most.
 const MOST_SHARDS: usize = 64;
 /// Pages of a shard, at least, where there are several.
@@ -184,8 +190,8 @@ impl Arena {
     pub fn new(config: &Config) -> Result<Arena> {
         let memfd = config.backing == Backing::Memfd;
         let trigger = match config.give_back {
-            GiveBack::UnderPressure => Some(sys::pressure_trigger().map_err(|error| match error {
-                Error::Call { call: "open" | "write", errno } if errno != rustix::io::Errno::NOMEM => {
+            GiveBack::UnderPressure => Some(lock::trigger(Path::new("/proc/pressure/memory"), TRIGGER).map_err(|error| match error {
+                Error::Call { call: "open" | "write", errno } if errno != Errno::NOMEM => {
                     Error::Unsupported {
                         what: "memory pressure cannot be watched",
                         advice: "the kernel needs CONFIG_PSI and psi=1, and 6.6 for users other than root",
@@ -202,7 +208,7 @@ impl Arena {
         let window = Window::new(config.window, memfd, keep)?;
         let shards = shards(&window)?;
         let guard_by_table = config.guard && can_guard(&window)?;
-        let state_span = sys::map(page(), true)?;
+        let state_span = sys::map(page(), true, MapFlags::NORESERVE)?;
         let state = std::ptr::with_exposed_provenance::<AtomicU32>(state_span.start);
         let mut inner = Box::new(Inner {
             shards,
@@ -224,12 +230,8 @@ impl Arena {
         inner.state.store(SERVING, Ordering::Relaxed);
         // Before 4.14 there is no such advice: then only libc's fork is known.
         match sys::wipe_on_fork(state_span) {
-            Ok(())
-            | Err(Error::Call {
-                errno: rustix::io::Errno::INVAL,
-                ..
-            }) => {}
-            Err(error) => return Err(error),
+            Err(error) if !error.is(&[Errno::INVAL]) => return Err(error),
+            _ => {}
         }
         *inner.due.get_mut() = inner.next_due();
         threads::inside(
@@ -375,7 +377,7 @@ impl Arena {
                 advice: "make it with GiveBack::UnderPressure",
             });
         };
-        let pressed = sys::is_pressed(trigger.as_fd())?;
+        let pressed = lock::poll([(trigger.as_fd(), PollFlags::PRI)], false)?[0].there;
         if pressed {
             self.trim()?;
         }
@@ -395,10 +397,7 @@ fn can_guard(window: &Window) -> Result<bool> {
     let span = window.span_of(0, 1);
     match sys::guard(span, true).and_then(|()| sys::guard(span, false)) {
         Ok(()) => Ok(true),
-        Err(Error::Call {
-            errno: rustix::io::Errno::INVAL,
-            ..
-        }) => Ok(false),
+        Err(error) if error.is(&[Errno::INVAL]) => Ok(false),
         Err(error) => Err(error),
     }
 }

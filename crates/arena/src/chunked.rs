@@ -49,8 +49,11 @@ pub use stopgap_chunks::iommu::PageSizes;
 /// Which sizes are tried, and in which order.
 pub use stopgap_chunks::policy::Name as Policy;
 
+use rustix::mm::MapFlags;
+
 use crate::error::Result;
 use crate::sys::huge;
+use crate::sys::memory::{self, Span};
 
 /// The page's example is a test.
 #[cfg(doctest)]
@@ -219,6 +222,10 @@ struct Kernel {
     pagemap: Option<huge::Pagemap>,
 }
 
+const fn span(start: usize, bytes: usize) -> Span {
+    Span { start, bytes }
+}
+
 impl Kernel {
     fn new() -> Kernel {
         Kernel {
@@ -238,7 +245,7 @@ impl Memory for Kernel {
         let page = crate::sys::page();
         let whole = length.checked_add(align.saturating_sub(page));
         let whole = whole.ok_or(crate::Error::NoRoom { bytes: length })?;
-        let start = huge::map(whole)?;
+        let start = memory::map(whole, true, MapFlags::empty())?.start;
         // No overflow: both lie inside what was mapped.
         let aligned = start.next_multiple_of(align);
         let end = start + whole;
@@ -248,10 +255,10 @@ impl Memory for Kernel {
                 continue;
             }
             // SAFETY: mapped just now, known to nobody.
-            let trimmed = unsafe { huge::unmap(from, to - from) };
+            let trimmed = unsafe { memory::unmap(span(from, to - from)) };
             if let Err(error) = trimmed {
                 // SAFETY: as above; what was trimmed before, which may be somebody else's by now, is left out.
-                let _ = unsafe { huge::unmap(rest, end - rest) };
+                let _ = unsafe { memory::unmap(span(rest, end - rest)) };
                 return Err(error);
             }
             rest = aligned;
@@ -265,12 +272,11 @@ impl Memory for Kernel {
 
     fn unmap(&mut self, start: usize, length: usize) -> Result<()> {
         // SAFETY: the buffer's own, which is not handed out yet or no more.
-        unsafe { huge::unmap(start, length) }
+        unsafe { memory::unmap(span(start, length)) }
     }
 
     fn allow(&mut self, start: usize, length: usize, access: bool) -> Result<()> {
-        // SAFETY: the buffer's own, not handed out yet.
-        unsafe { huge::allow(start, length, access) }
+        memory::protect(span(start, length), access)
     }
 
     fn advise(&mut self, start: usize, length: usize, huge: bool) -> Result<()> {
@@ -284,7 +290,7 @@ impl Memory for Kernel {
 
     fn discard(&mut self, start: usize, length: usize) -> Result<()> {
         // SAFETY: the buffer's own, not handed out yet.
-        unsafe { huge::discard(start, length) }
+        unsafe { memory::give_back(span(start, length)) }
     }
 
     fn pagemap<'w>(&mut self, start: usize, words: &'w mut [u64]) -> Result<&'w [u64]> {

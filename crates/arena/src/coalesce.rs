@@ -217,17 +217,9 @@ impl<F: AsFd> Writer<F> {
         while self.pending > 0 {
             match self.write_once() {
                 Ok(count) => self.written(count),
-                Err(Error::Call {
-                    errno: Errno::INTR, ..
-                }) => {}
-                Err(Error::Call {
-                    errno: Errno::AGAIN,
-                    ..
-                }) => return Ok(State::Blocked),
-                Err(Error::Call {
-                    errno: Errno::PIPE | Errno::CONNRESET,
-                    ..
-                }) => {
+                Err(error) if error.is(&[Errno::INTR]) => {}
+                Err(error) if error.is(&[Errno::AGAIN]) => return Ok(State::Blocked),
+                Err(error) if error.is(&[Errno::PIPE, Errno::CONNRESET]) => {
                     self.gone = true;
                     self.forget();
                     return Err(Error::PeerGone);
@@ -254,18 +246,12 @@ impl<F: AsFd> Writer<F> {
             return gather::read(requests, buffer).map_err(reset);
         }
         let there = match gather::receive(requests, buffer) {
-            Err(Error::Call {
-                errno: Errno::NOTSOCK,
-                ..
-            }) => {
+            Err(error) if error.is(&[Errno::NOTSOCK]) => {
                 let [ready] = lock::poll([(requests, PollFlags::IN)], false)?;
                 // At its end a read says what there is to say.
                 (ready.there || ready.gone).then(|| gather::read(requests, buffer))
             }
-            Err(Error::Call {
-                errno: Errno::AGAIN,
-                ..
-            }) => None,
+            Err(error) if error.is(&[Errno::AGAIN]) => None,
             other => Some(other),
         };
         match there {

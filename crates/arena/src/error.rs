@@ -74,6 +74,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Returns whether a system call failed with one of `errnos`.
+    pub(crate) fn is(&self, errnos: &[Errno]) -> bool {
+        matches!(self, Error::Call { errno, .. } if errnos.contains(errno))
+    }
+
     /// The number that C's `errno` gets: one of the system call's or what the variant says.
     #[must_use]
     pub fn errno(&self) -> i32 {

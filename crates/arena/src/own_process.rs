@@ -27,18 +27,5 @@ pub(crate) fn own_process(name: &str) -> bool {
         "{name} in a process of its own: {}\n{text}{errors}",
         output.status
     );
-    for line in text
-        .lines()
-        .chain(errors.lines())
-        .filter(|line| line.contains("skipped: "))
-    {
-        skipped(line.trim_start_matches("skipped: "));
-    }
     false
-}
-
-/// Says why a test does not test.
-pub(crate) fn skipped(why: impl std::fmt::Display) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stderr(), "skipped: {why}"); // past the harness's capture
 }

@@ -13,7 +13,6 @@ pub(crate) mod futex;
 pub(crate) mod gather;
 pub(crate) mod huge;
 pub(crate) mod lock;
-#[cfg(not(loom))]
 pub(crate) mod memory;
 pub(crate) mod sched;
 pub(crate) mod shm;
@@ -34,6 +33,11 @@ fn call<T>(name: &'static str, work: impl FnOnce() -> std::result::Result<T, Err
     #[cfg(any(test, feature = "inject"))]
     crate::inject::before(name).map_err(|errno| Error::Call { call: name, errno })?;
     work().map_err(|errno| Error::Call { call: name, errno })
+}
+
+/// Converts an error of a call that rustix does not have.
+fn errno(errno: syscalls::Errno) -> Errno {
+    Errno::from_raw_os_error(errno.into_raw())
 }
 
 /// Makes a file `bytes` long. Beyond `RLIMIT_FSIZE` the call would end the process (SIGXFSZ), so that is asked first.

@@ -5,6 +5,8 @@
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
+use rustix::mm::MapFlags;
+
 use super::Inner;
 use crate::error::{Error, Result};
 use crate::sys::memory::{self as sys, Instead, Span};
@@ -27,7 +29,11 @@ impl Inner {
         let bytes = pages << self.window.shift;
         let no_room = Error::NoRoom { bytes };
         let spare = align.saturating_sub(1 << self.window.shift);
-        let whole = sys::map(bytes.checked_add(spare).ok_or(no_room)?, instead.is_none())?;
+        let whole = sys::map(
+            bytes.checked_add(spare).ok_or(no_room)?,
+            instead.is_none(),
+            MapFlags::NORESERVE,
+        )?;
         // Within what was mapped: `spare` makes room for it.
         let start = whole.start.next_multiple_of(align.max(1));
         let end = start + bytes;

@@ -3,6 +3,8 @@
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
+use rustix::event::PollFlags;
+
 use super::Inner;
 use super::cache::Cache;
 use super::config::GiveBack;
@@ -11,6 +13,7 @@ use super::lock_free::marks::{Kind, Mark};
 use super::shard::Shard;
 use super::threads::{self, Inside};
 use crate::error::Result;
+use crate::sys::lock;
 use crate::sys::memory as sys;
 
 /// Pages given back under one lock, at most.
@@ -114,7 +117,7 @@ impl Inner {
     #[cold]
     fn sweep(&self) -> Result<()> {
         if let Some(trigger) = &self.trigger {
-            if sys::is_pressed(trigger.as_fd())? {
+            if lock::poll([(trigger.as_fd(), PollFlags::PRI)], false)?[0].there {
                 self.give_back_all(usize::MAX)?;
             }
             return Ok(());

@@ -1,8 +1,9 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use stopgap_testing::{Skip, skip};
+
 use super::*;
-use crate::own_process::skipped;
 
 mod forks;
 mod injected;
@@ -306,9 +307,9 @@ fn guards_fault_and_cost_no_vma_where_the_kernel_has_them() {
         if arena.0.guard_by_table {
             assert!(vmas(arena.window()).len() <= 2 * arena.0.shards.len());
         } else {
-            skipped(format_args!(
+            skip(&Skip::machine(format_args!(
                 "guards without a VMA: this kernel has none for {backing:?}"
-            ));
+            )));
         }
         for (at, len) in all {
             free(&arena, at, len).unwrap();
@@ -773,7 +774,9 @@ fn pressure_is_watched_or_said_to_be_unsupported() {
                 assert_eq!(arena.statistics().kept, 1 << 20);
             }
         }
-        Err(Error::Unsupported { what, .. }) => skipped(format_args!("pressure: {what}")),
+        Err(Error::Unsupported { what, .. }) => {
+            skip(&Skip::machine(format_args!("pressure: {what}")));
+        }
         Err(error) => panic!("{error}"),
     }
     let other = arena(1 << 20);

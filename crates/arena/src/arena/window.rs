@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use rustix::fs::SealFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::cache::{Cache, Entry};
@@ -59,21 +60,34 @@ impl Window {
             });
         }
         let file = in_file
-            .then(|| sys::memory_file(bytes as u64))
+            .then(|| {
+                sys::memfd(
+                    c"stopgap",
+                    bytes as u64,
+                    SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL,
+                )
+            })
             .transpose()?;
         let span = match &file {
-            Some(file) => sys::map_file(bytes, file.as_fd())?,
-            None => sys::map(bytes, false)?,
+            Some(file) => sys::map_file(
+                file.as_fd(),
+                0,
+                bytes,
+                ProtFlags::empty(),
+                MapFlags::NORESERVE,
+            )?,
+            None => sys::map(bytes, false, MapFlags::NORESERVE)?,
         };
         let bits = pages * size_of::<AtomicU64>();
         let caches = (bits + pages.div_ceil(WORD) * size_of::<AtomicU64>()).next_multiple_of(128);
         let strays = caches + NUMBERS * size_of::<Cache>();
         let heaps = (strays + PLACES * size_of::<Stray>()).next_multiple_of(page());
         let length = heaps + heap::bytes_for(pages) + super::MOST_SHARDS * heap::bytes_for(0);
-        let tables = sys::map(length.next_multiple_of(page()), true).inspect_err(|_| {
-            // SAFETY: mapped above; nobody knows of it.
-            let _ = unsafe { sys::unmap(span) };
-        })?;
+        let tables = sys::map(length.next_multiple_of(page()), true, MapFlags::NORESERVE)
+            .inspect_err(|_| {
+                // SAFETY: mapped above; nobody knows of it.
+                let _ = unsafe { sys::unmap(span) };
+            })?;
         Ok(Window {
             span,
             shift,

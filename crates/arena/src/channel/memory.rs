@@ -4,10 +4,13 @@
 
 use std::os::fd::OwnedFd;
 
+use rustix::fs::SealFlags;
+
 use super::ring::{HEADER, Header, LEAST, MOST, Memory, sleep};
 use super::sync::{AtomicU64, Ordering};
 use crate::error::{Error, Result};
 use crate::sys::futex;
+use crate::sys::memory as sys;
 use crate::sys::socket::{self, Kind, Shared};
 
 /// A mapping of the ring.
@@ -32,7 +35,11 @@ impl Mapping {
     /// New memory, and the file by which the peer maps it too: sealed, so that its length is its length for ever.
     pub(super) fn create(capacity: usize) -> Result<(Mapping, OwnedFd)> {
         debug_assert!(is_capacity(capacity));
-        let file = socket::sealed_file(length(capacity))?;
+        let file = sys::memfd(
+            c"stopgap-channel",
+            length(capacity) as u64,
+            SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL,
+        )?;
         Ok((Mapping::map(&file, capacity)?, file))
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Hostile peers that write nonsense into the ring: `tests/channel_bytes.rs`.
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Stdio};
@@ -11,10 +11,12 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
+use stopgap_testing::{Skip, skip};
 
 use super::*;
 use crate::error::{Error, Result};
 use crate::inject::failing;
+use crate::own_process::own_process;
 use crate::sys::socket;
 
 const SOON: Option<Duration> = Some(Duration::from_secs(20));
@@ -593,7 +595,7 @@ const WHOLE: u64 = 3 * 4096;
 
 #[test]
 fn memory_that_could_kill_us_is_refused() {
-    if alone("memory_that_could_kill_us_is_refused") {
+    if !own_process("channel::tests::memory_that_could_kill_us_is_refused") {
         return;
     }
     let refused = |what: &str, packet: &[u8], fds: &[&OwnedFd]| {
@@ -646,7 +648,7 @@ fn memory_that_could_kill_us_is_refused() {
             refused("huge pages", &greeting(4096), &[&huge]);
         }
         Err(error) => {
-            let _ = writeln!(std::io::stderr(), "skipped: memfd of huge pages: {error}");
+            skip(&Skip::machine(format_args!("memfd of huge pages: {error}")));
         }
     }
     refused("no file", &greeting(4096), &[]);
@@ -727,7 +729,9 @@ fn wake_ups_without_end_are_not_read_without_end() {
 
 #[test]
 fn files_that_may_not_be_as_long_as_a_ring_are_an_error_and_no_signal() {
-    if alone("files_that_may_not_be_as_long_as_a_ring_are_an_error_and_no_signal") {
+    if !own_process(
+        "channel::tests::files_that_may_not_be_as_long_as_a_ring_are_an_error_and_no_signal",
+    ) {
         return;
     }
     let limit = rustix::process::Rlimit {
@@ -846,31 +850,9 @@ fn everything() -> Result<()> {
     Ok(())
 }
 
-/// Runs the test named `name` alone in a process of its own; false where this is that process.
-fn alone(name: &str) -> bool {
-    const VARIABLE: &str = "STOPGAP_ALONE";
-    if std::env::var_os(VARIABLE).is_some() {
-        return false;
-    }
-    let exe = std::env::current_exe().unwrap();
-    let test = format!("channel::tests::{name}");
-    let output = Command::new(exe)
-        .args([&test, "--exact", "--nocapture", "--test-threads=1"])
-        .env(VARIABLE, "1")
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{text}");
-    assert!(text.contains("1 passed"), "{text}");
-    for line in text.lines().filter(|line| line.starts_with("skipped: ")) {
-        let _ = writeln!(std::io::stderr(), "{line}");
-    }
-    true
-}
-
 #[test]
 fn every_call_that_fails_is_an_error_and_nothing_leaks() {
-    if alone("every_call_that_fails_is_an_error_and_nothing_leaks") {
+    if !own_process("channel::tests::every_call_that_fails_is_an_error_and_nothing_leaks") {
         return;
     }
     let mappings = || {
@@ -964,8 +946,9 @@ fn a_wake_up_that_failed_is_made_up_for() {
 
 #[test]
 fn descriptors_that_find_no_place_are_an_error_and_the_channel_goes_on() {
-    let name = "descriptors_that_find_no_place_are_an_error_and_the_channel_goes_on";
-    if alone(name) {
+    let name =
+        "channel::tests::descriptors_that_find_no_place_are_an_error_and_the_channel_goes_on";
+    if !own_process(name) {
         return;
     }
     let (mut server, mut client) = pair(&small()).unwrap();

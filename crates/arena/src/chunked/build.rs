@@ -239,10 +239,7 @@ impl<'a> Filling<'a> {
             return Ok(());
         }
         match self.memory.advise(start, length, false) {
-            Err(Error::Call {
-                errno: Errno::INVAL,
-                ..
-            }) => self.no_advice = true,
+            Err(error) if error.is(&[Errno::INVAL]) => self.no_advice = true,
             done => done?,
         }
         Ok(())

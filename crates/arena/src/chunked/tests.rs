@@ -2,13 +2,13 @@ use std::process::Command;
 
 use proptest::prelude::*;
 use rustix::io::Errno;
+use stopgap_testing::{Skip, skip};
 
 use super::build::build;
 use super::knobs::File;
 use super::*;
 use crate::error::Error;
 use crate::inject;
-use crate::own_process::skipped;
 
 mod model;
 
@@ -397,7 +397,7 @@ fn a_buffer_is_zeroed_resident_and_given_back() {
     match physical.entries(sizes).unwrap() {
         Some(Entries::Exactly(exact)) => assert!(0 < exact && exact <= most, "{exact} {most}"),
         Some(other) => panic!("{other:?}"),
-        None => skipped("entries by frame numbers, which need root"),
+        None => skip(&Skip::root("entries by frame numbers")),
     }
 }
 

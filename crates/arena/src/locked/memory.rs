@@ -6,8 +6,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::SealFlags;
 use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::error::{Error, Result};
+use crate::sys::memory::{self, Span};
 use crate::sys::{self, lock, shm, signals};
 
 /// By which way memory is locked.
@@ -74,8 +76,8 @@ impl Memory {
 
     /// A memfd of `length` bytes, whole pages, whose size is sealed: nobody who gets it can make us fault.
     pub(super) fn memfd(length: usize) -> Result<Memory> {
-        let fd = lock::memfd(c"stopgap-locked", length as u64)?;
-        lock::seal(fd.as_fd(), SealFlags::SHRINK | SealFlags::GROW)?;
+        let seals = SealFlags::SHRINK | SealFlags::GROW;
+        let fd = memory::memfd(c"stopgap-locked", length as u64, seals)?;
         Memory::map(fd, 0, length, true, false)
     }
 
@@ -110,16 +112,19 @@ impl Memory {
         writable: bool,
         theirs: bool,
     ) -> Result<Memory> {
-        let (address, writable) = match lock::map(fd.as_fd(), offset, length, writable) {
+        let map = |protection| {
+            memory::map_file(fd.as_fd(), offset, length, protection, MapFlags::empty())
+        };
+        let both = ProtFlags::READ | ProtFlags::WRITE;
+        let (span, writable) = match map(if writable { both } else { ProtFlags::READ }) {
             // Opened read-only.
-            Err(Error::Call {
-                errno: Errno::ACCESS | Errno::PERM,
-                ..
-            }) if writable && theirs => (lock::map(fd.as_fd(), offset, length, false)?, false),
+            Err(error) if writable && theirs && error.is(&[Errno::ACCESS, Errno::PERM]) => {
+                (map(ProtFlags::READ)?, false)
+            }
             mapped => (mapped?, writable),
         };
         Ok(Memory {
-            address,
+            address: span.start,
             length,
             kind: Kind::File {
                 fd,
@@ -205,7 +210,7 @@ impl Memory {
         match &self.kind {
             // SAFETY: the set hands out addresses alone, and its owner said that the contents may go.
             Kind::Segment { .. } => unsafe { lock::remove_mapped(self.address, self.length) },
-            Kind::File { fd, offset, .. } => lock::remove(fd.as_fd(), *offset, self.length as u64),
+            Kind::File { fd, offset, .. } => memory::punch(fd.as_fd(), *offset, self.length as u64),
         }
     }
 }
@@ -220,7 +225,10 @@ impl Memory {
         unsafe {
             match self.kind {
                 Kind::Segment { .. } => shm::detach(self.address)?,
-                Kind::File { .. } => lock::unmap(self.address, self.length)?,
+                Kind::File { .. } => memory::unmap(Span {
+                    start: self.address,
+                    bytes: self.length,
+                })?,
             }
         }
         self.mapped = false;

@@ -351,13 +351,7 @@ impl Shared {
                 Ok(()) => return Ok(()),
                 Err(error) => error,
             };
-            let short = matches!(
-                error,
-                Error::Call {
-                    errno: Errno::NOMEM | Errno::AGAIN,
-                    ..
-                }
-            );
+            let short = error.is(&[Errno::NOMEM, Errno::AGAIN]);
             if !short || !self.give_way(state)? {
                 return Err(refused(error, memory, state.locked));
             }

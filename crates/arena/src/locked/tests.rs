@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::read_to_string;
-use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,12 +10,17 @@ use proptest::prelude::*;
 use rustix::fs::SealFlags;
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getpid, setrlimit};
+use stopgap_testing::{Skip, skip};
 
 use super::*;
 use crate::error::{Error, Result};
 use crate::inject::failing;
-use crate::own_process::{own_process, skipped};
-use crate::sys::{lock, page};
+use crate::own_process::own_process;
+use crate::sys::{memory, page};
+
+fn memfd_of(length: u64) -> Result<OwnedFd> {
+    memory::memfd(c"theirs", length, SealFlags::empty())
+}
 
 fn set(budget: u64) -> Set {
     Set::new(Options {
@@ -177,7 +182,7 @@ fn what_is_touched_is_off_the_lists_at_once() {
     for held in [set.take(bytes).unwrap(), set.take_shareable(bytes).unwrap()] {
         fill(&held, 1);
         let Some((off, resident)) = unevictable(&held).filter(|&(_, resident)| resident > 0) else {
-            skipped("page flags are root's to read");
+            skip(&Skip::root("page flags"));
             return;
         };
         assert_eq!(resident, bytes / page());
@@ -250,7 +255,7 @@ fn what_can_be_passed_on_is_a_memfd_that_nobody_can_cut() {
 #[test]
 fn somebody_elses_memfd_is_checked_first() {
     let set = set(1 << 20);
-    let memfd = |length: u64| lock::memfd(c"theirs", length).unwrap();
+    let memfd = |length: u64| memfd_of(length).unwrap();
     let invalid =
         |result: Result<Held>| assert!(matches!(result, Err(Error::Invalid { .. })), "{result:?}");
     let two = 2 * page();
@@ -278,7 +283,10 @@ fn somebody_elses_memfd_is_checked_first() {
             Ok(file) if rustix::fs::fcntl_get_seals(&file).is_err() => {
                 invalid(set.take_file(file.into(), 0, page()));
             }
-            _ => skipped(format_args!("{}: none, or in memory", path.display())),
+            _ => skip(&Skip::machine(format_args!(
+                "{}: none, or in memory",
+                path.display()
+            ))),
         }
     }
     assert_eq!(set.statistics().unwrap(), Statistics::default());
@@ -288,9 +296,9 @@ fn somebody_elses_memfd_is_checked_first() {
 fn a_memfd_that_may_not_be_written_is_read_and_never_purged() {
     let set = set(1 << 20);
     for seal in [SealFlags::WRITE, SealFlags::FUTURE_WRITE] {
-        let fd = lock::memfd(c"theirs", page() as u64).unwrap();
+        let fd = memfd_of(page() as u64).unwrap();
         rustix::io::write(&fd, &[3]).unwrap();
-        lock::seal(fd.as_fd(), seal).unwrap();
+        rustix::fs::fcntl_add_seals(&fd, seal).unwrap();
         let held = set.take_file(fd, 0, page()).unwrap();
         assert!(!held.is_writable());
         assert!(matches!(held.purgeable(), Err(Error::Invalid { .. })));
@@ -298,7 +306,7 @@ fn a_memfd_that_may_not_be_written_is_read_and_never_purged() {
         assert_eq!(held.keep(), Ok(Contents::Kept));
     }
     // A file that was opened read-only.
-    let fd = lock::memfd(c"theirs", page() as u64).unwrap();
+    let fd = memfd_of(page() as u64).unwrap();
     let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd));
     let held = set
         .take_file(std::fs::File::open(path).unwrap().into(), 0, page())
@@ -309,7 +317,7 @@ fn a_memfd_that_may_not_be_written_is_read_and_never_purged() {
     let held = held.unwrap();
     held.purgeable().unwrap();
     fill(&held, 8);
-    lock::seal(fd.as_fd(), SealFlags::FUTURE_WRITE).unwrap();
+    rustix::fs::fcntl_add_seals(&fd, SealFlags::FUTURE_WRITE).unwrap();
     let purged = set.react().unwrap();
     assert_eq!(
         (purged.objects, purged.error.map(|error| error.errno())),
@@ -592,7 +600,7 @@ fn where_the_kernel_has_too_few_segments_it_is_a_memfd() {
     // SAFETY: no descriptor depends on the namespace.
     let unshared = unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWIPC) };
     if unshared.is_err() {
-        skipped("an IPC namespace is root's to make");
+        skip(&Skip::root("an IPC namespace"));
         return;
     }
     let set = set(1 << 20);
@@ -642,7 +650,7 @@ fn a_kernel_without_segments_is_asked_once() {
 
 /// Everything once, some call failing; then again with none, since an error must leave a set that works.
 fn everything(set: &Set) -> Result<()> {
-    let theirs = lock::memfd(c"theirs", 2 * page() as u64)?;
+    let theirs = memfd_of(2 * page() as u64)?;
     let made = [
         set.take(2 * page()),
         set.take_shareable(page()),
@@ -834,7 +842,9 @@ fn under_pressure() -> Option<Set> {
     match Set::new(options) {
         Ok(set) => Some(set),
         Err(error) => {
-            skipped(format_args!("no trigger of memory pressure: {error}"));
+            skip(&Skip::machine(format_args!(
+                "no trigger of memory pressure: {error}"
+            )));
             None
         }
     }
@@ -925,7 +935,9 @@ fn a_refused_window_is_stretched_at_the_same_share() {
                 ..Pressure::default()
             })
         ),
-        Err(error) => skipped(format_args!("no trigger of memory pressure: {error}")),
+        Err(error) => skip(&Skip::machine(format_args!(
+            "no trigger of memory pressure: {error}"
+        ))),
     }
 }
 

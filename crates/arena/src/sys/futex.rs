@@ -10,7 +10,7 @@ use rustix::thread::futex;
 use rustix::time::{ClockId, Timespec};
 
 use super::call;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// Sleeps while `word` holds `expected`, at most `time`. Returns when woken, when the word holds something else, after
 /// a signal, and when the time is over: true then. The caller looks again at what it waits for, whichever it was.
@@ -22,14 +22,8 @@ pub(crate) fn wait(word: &AtomicU32, expected: u32, time: Duration) -> Result<bo
     });
     match result {
         Ok(()) => Ok(false),
-        Err(Error::Call {
-            errno: Errno::AGAIN | Errno::INTR,
-            ..
-        }) => Ok(false),
-        Err(Error::Call {
-            errno: Errno::TIMEDOUT,
-            ..
-        }) => Ok(true),
+        Err(error) if error.is(&[Errno::AGAIN, Errno::INTR]) => Ok(false),
+        Err(error) if error.is(&[Errno::TIMEDOUT]) => Ok(true),
         Err(error) => Err(error),
     }
 }

@@ -17,10 +17,7 @@ pub(crate) fn is_stream_socket(fd: BorrowedFd<'_>) -> Result<bool> {
         Ok(_) => Err(Error::Invalid {
             what: "a socket of messages: replies that are gathered would merge",
         }),
-        Err(Error::Call {
-            errno: Errno::NOTSOCK,
-            ..
-        }) => Ok(false),
+        Err(error) if error.is(&[Errno::NOTSOCK]) => Ok(false),
         Err(error) => Err(error),
     }
 }

@@ -9,7 +9,7 @@ use std::ptr;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::mm::{self, Advice, MapFlags, MprotectFlags, ProtFlags};
+use rustix::mm::{self, Advice, MapFlags, ProtFlags};
 
 use super::{call, page};
 use crate::error::Result;
@@ -19,16 +19,6 @@ const HUGE_SHIFT: u32 = 26;
 
 fn pointer(address: usize) -> *mut c_void {
     ptr::with_exposed_provenance_mut(address)
-}
-
-/// Maps private memory, readable and writable, where the kernel likes.
-pub(crate) fn map(length: usize) -> Result<usize> {
-    let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-    call("mmap", || {
-        // SAFETY: without MAP_FIXED the kernel chooses addresses that nothing else uses.
-        let address = unsafe { mm::mmap_anonymous(ptr::null_mut(), length, prot, flags) }?;
-        Ok(address.expose_provenance())
-    })
 }
 
 /// Maps private huge pages of `size` bytes from the pool at `start`, where nothing may be mapped: what is there already
@@ -51,32 +41,6 @@ pub(crate) fn map_hugetlb(start: usize, length: usize, size: usize) -> Result<()
     })
 }
 
-/// Gives `length` bytes from `start` on back.
-///
-/// # Safety
-/// They are the caller's own, and nothing refers to them any more.
-pub(crate) unsafe fn unmap(start: usize, length: usize) -> Result<()> {
-    call("munmap", || {
-        // SAFETY: as the caller promises.
-        unsafe { mm::munmap(pointer(start), length) }
-    })
-}
-
-/// Allows all access, or none.
-///
-/// # Safety
-/// They are the caller's own, and nothing refers to them.
-pub(crate) unsafe fn allow(start: usize, length: usize, access: bool) -> Result<()> {
-    let flags = match access {
-        true => MprotectFlags::READ | MprotectFlags::WRITE,
-        false => MprotectFlags::empty(),
-    };
-    call("mprotect", || {
-        // SAFETY: as the caller promises.
-        unsafe { mm::mprotect(pointer(start), length, flags) }
-    })
-}
-
 /// Whether faults may take huge pages. Contents are left alone, so it may be asked of any memory.
 pub(crate) fn advise(start: usize, length: usize, huge: bool) -> Result<()> {
     let (name, advice) = match huge {
@@ -86,17 +50,6 @@ pub(crate) fn advise(start: usize, length: usize, huge: bool) -> Result<()> {
     call(name, || {
         // SAFETY: this advice changes no content and no permission.
         unsafe { mm::madvise(pointer(start), length, advice) }
-    })
-}
-
-/// Throws contents away: they read as zero again.
-///
-/// # Safety
-/// They are the caller's own, and nothing refers to them.
-pub(crate) unsafe fn discard(start: usize, length: usize) -> Result<()> {
-    call("madvise(DONTNEED)", || {
-        // SAFETY: as the caller promises.
-        unsafe { mm::madvise(pointer(start), length, Advice::LinuxDontNeed) }
     })
 }
 

@@ -1,15 +1,15 @@
-//! Locking memory, memfds to be locked, limits of that, and triggers of memory pressure.
+//! Locking memory, limits of that, and triggers of memory pressure.
 
 use std::ffi::{CStr, c_void};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
-use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::fs::{Mode, OFlags, SealFlags};
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags};
+use rustix::mm::{Advice, MlockFlags};
 
-use super::{call, lengthen};
+use super::call;
 use crate::error::{Error, Result};
 
 fn pointer(address: usize) -> *mut c_void {
@@ -26,10 +26,7 @@ pub(crate) fn lock(address: usize, length: usize, on_fault: bool) -> Result<()> 
         });
         match asked {
             // Before Linux 4.4.
-            Err(Error::Call {
-                errno: Errno::NOSYS | Errno::INVAL,
-                ..
-            }) => {}
+            Err(error) if error.is(&[Errno::NOSYS, Errno::INVAL]) => {}
             other => return other,
         }
     }
@@ -45,15 +42,6 @@ pub(crate) fn unlock(address: usize, length: usize) -> Result<()> {
         // SAFETY: as above.
         unsafe { rustix::mm::munlock(pointer(address), length) }
     })
-}
-
-/// A memfd of `length` bytes that can be sealed.
-pub(crate) fn memfd(name: &CStr, length: u64) -> Result<OwnedFd> {
-    let fd = call("memfd_create", || {
-        rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
-    })?;
-    lengthen(&fd, length)?;
-    Ok(fd)
 }
 
 /// A second descriptor of the same file.
@@ -72,58 +60,16 @@ pub(crate) fn size(fd: BorrowedFd<'_>) -> Result<u64> {
 /// A memfd's seals. What cannot be sealed is no file in memory: of one on a disk the contents would be lost for good.
 pub(crate) fn seals(fd: BorrowedFd<'_>) -> Result<SealFlags> {
     match call("fcntl(F_GET_SEALS)", || rustix::fs::fcntl_get_seals(fd)) {
-        Err(Error::Call {
-            errno: Errno::INVAL,
-            ..
-        }) => Err(Error::Invalid {
+        Err(error) if error.is(&[Errno::INVAL]) => Err(Error::Invalid {
             what: "a file that is no memfd",
         }),
         other => other,
     }
 }
 
-/// Adds seals.
-pub(crate) fn seal(fd: BorrowedFd<'_>, seals: SealFlags) -> Result<()> {
-    call("fcntl(F_ADD_SEALS)", || {
-        rustix::fs::fcntl_add_seals(fd, seals)
-    })
-}
-
-/// Maps a part of a file, shared, where nothing else lies.
-pub(crate) fn map(fd: BorrowedFd<'_>, offset: u64, length: usize, writable: bool) -> Result<usize> {
-    let protection = if writable {
-        ProtFlags::READ | ProtFlags::WRITE
-    } else {
-        ProtFlags::READ
-    };
-    call("mmap", || {
-        // SAFETY: with no address given the kernel chooses one that nothing uses.
-        let address = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                length,
-                protection,
-                MapFlags::SHARED,
-                fd,
-                offset,
-            )
-        };
-        address.map(<*mut c_void>::addr)
-    })
-}
-
-/// Unmaps what [`map`] gave.
-///
-/// # Safety
-/// Nothing refers into it any more.
-pub(crate) unsafe fn unmap(address: usize, length: usize) -> Result<()> {
-    call("munmap", || {
-        // SAFETY: the caller's.
-        unsafe { rustix::mm::munmap(pointer(address), length) }
-    })
-}
-
 /// Unmaps a mapped part of a shared file's pages: it then reads as zero, in every mapping.
+///
+/// A mapping that is locked refuses it; [`super::memory::punch`] does not.
 ///
 /// # Safety
 /// The memory is handed out as nothing but addresses, and the holders know that it may become zero.
@@ -131,14 +77,6 @@ pub(crate) unsafe fn remove_mapped(address: usize, length: usize) -> Result<()> 
     call("madvise(MADV_REMOVE)", || {
         // SAFETY: the caller's.
         unsafe { rustix::mm::madvise(pointer(address), length, Advice::LinuxRemove) }
-    })
-}
-
-/// The same by the file. Unlike [`remove_mapped`] it may be mapped locked.
-pub(crate) fn remove(fd: BorrowedFd<'_>, offset: u64, length: u64) -> Result<()> {
-    let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    call("fallocate", || {
-        rustix::fs::fallocate(fd, mode, offset, length)
     })
 }
 
@@ -220,27 +158,21 @@ pub(crate) fn poll<const N: usize>(
     wait: bool,
 ) -> Result<[Ready; N]> {
     let mut polled = fds.map(|(fd, what)| PollFd::from_borrowed_fd(fd, what));
-    let none = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    call("poll", || {
+    let none = Timespec::default();
+    let count = call("poll", || {
         match rustix::event::poll(&mut polled, (!wait).then_some(&none)) {
             Err(Errno::INTR) => Ok(0),
             other => other,
         }
-    })
-    .map(|count| {
-        std::array::from_fn(|i| {
-            let found = if count == 0 {
-                PollFlags::empty()
-            } else {
-                polled[i].revents()
-            };
-            Ready {
-                there: found.intersects(fds[i].1),
-                gone: found.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL),
-            }
-        })
-    })
+    })?;
+    Ok(std::array::from_fn(|i| {
+        let found = match count {
+            0 => PollFlags::empty(),
+            _ => polled[i].revents(),
+        };
+        Ready {
+            there: found.intersects(fds[i].1),
+            gone: found.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL),
+        }
+    }))
 }

@@ -1,19 +1,16 @@
-//! Mappings, memfds, the word that threads sleep on, and pressure.
+//! Mappings, memfds, and the word that threads sleep on.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ffi::CStr;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::AtomicU32;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{
-    FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags, fallocate, fcntl_add_seals, memfd_create,
-    open,
-};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, memfd_create};
 use rustix::io::Errno;
 use rustix::mm::{self, Advice, MapFlags, MprotectFlags, ProtFlags};
 use rustix::thread::futex;
 
-use super::{call, lengthen};
+use super::{call, errno, lengthen};
 use crate::error::Result;
 
 /// A range of addresses: where it starts, and its bytes. Whole pages.
@@ -29,19 +26,13 @@ impl Span {
     }
 }
 
-const NOT_RESERVED: MapFlags = MapFlags::NORESERVE;
-
-/// Anonymous private memory wherever the kernel likes: readable and writable, or of no access.
-pub(crate) fn map(bytes: usize, accessible: bool) -> Result<Span> {
-    let protection = if accessible {
-        ProtFlags::READ | ProtFlags::WRITE
-    } else {
-        ProtFlags::empty()
-    };
-    let flags = MapFlags::PRIVATE | NOT_RESERVED;
+/// Maps anonymous private memory wherever the kernel likes: readable and writable, or without access. `flags` beside
+/// `MAP_PRIVATE`: `MAP_NORESERVE`, or none.
+pub(crate) fn map(bytes: usize, accessible: bool, flags: MapFlags) -> Result<Span> {
     let start = call("mmap", || {
+        let flags = MapFlags::PRIVATE | flags;
         // SAFETY: without an address the kernel chooses one that nothing uses.
-        unsafe { mm::mmap_anonymous(ptr::null_mut(), bytes, protection, flags) }
+        unsafe { mm::mmap_anonymous(ptr::null_mut(), bytes, access(accessible), flags) }
     })?;
     Ok(Span {
         start: start.expose_provenance(),
@@ -49,17 +40,30 @@ pub(crate) fn map(bytes: usize, accessible: bool) -> Result<Span> {
     })
 }
 
-/// A file's first bytes, shared, wherever the kernel likes, of no access.
-pub(crate) fn map_file(bytes: usize, file: BorrowedFd<'_>) -> Result<Span> {
+/// Maps a part of a file, shared, wherever the kernel likes.
+pub(crate) fn map_file(
+    file: BorrowedFd<'_>,
+    offset: u64,
+    bytes: usize,
+    protection: ProtFlags,
+    flags: MapFlags,
+) -> Result<Span> {
     let start = call("mmap", || {
-        let flags = MapFlags::SHARED | NOT_RESERVED;
+        let flags = MapFlags::SHARED | flags;
         // SAFETY: without an address the kernel chooses one that nothing uses.
-        unsafe { mm::mmap(ptr::null_mut(), bytes, ProtFlags::empty(), flags, file, 0) }
+        unsafe { mm::mmap(ptr::null_mut(), bytes, protection, flags, file, offset) }
     })?;
     Ok(Span {
         start: start.expose_provenance(),
         bytes,
     })
+}
+
+fn access(accessible: bool) -> ProtFlags {
+    match accessible {
+        true => ProtFlags::READ | ProtFlags::WRITE,
+        false => ProtFlags::empty(),
+    }
 }
 
 /// Replacement of a span.
@@ -102,7 +106,7 @@ unsafe fn replace_by(
     let at = span.pointer();
     match *instead {
         Instead::Reserved => {
-            let flags = MapFlags::PRIVATE | NOT_RESERVED | how;
+            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | how;
             // SAFETY: as the caller says.
             unsafe { mm::mmap_anonymous(at, span.bytes, ProtFlags::empty(), flags) }?;
         }
@@ -162,8 +166,8 @@ pub(crate) fn guard(span: Span, install: bool) -> Result<()> {
     call("madvise", || {
         // SAFETY: a guard page has no contents: the caller's buffers end before it.
         unsafe { syscalls::syscall!(syscalls::Sysno::madvise, span.start, span.bytes, advice) }
-            .map(|_| ())
-            .map_err(|errno| Errno::from_raw_os_error(errno.into_raw()))
+            .map(drop)
+            .map_err(errno)
     })
 }
 
@@ -175,16 +179,14 @@ pub(crate) fn wipe_on_fork(span: Span) -> Result<()> {
     })
 }
 
-/// A memfd of `bytes`, which can neither shrink nor grow: no process can make it end before our mapping does.
-pub(crate) fn memory_file(bytes: u64) -> Result<OwnedFd> {
+/// Creates a file in memory of `bytes`, all 0, with `seals`. Sealed against shrinking and growing, no process can make it
+/// end before a mapping of it does.
+pub(crate) fn memfd(name: &CStr, bytes: u64, seals: SealFlags) -> Result<OwnedFd> {
     let file = call("memfd_create", || {
-        memfd_create("stopgap", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+        memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
     })?;
     lengthen(&file, bytes)?;
-    call("fcntl", || {
-        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        fcntl_add_seals(&file, seals)
-    })?;
+    call("fcntl", || fcntl_add_seals(&file, seals))?;
     Ok(file)
 }
 
@@ -229,26 +231,6 @@ pub(crate) fn is_dead(thread: u32) -> bool {
 pub(crate) fn now() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
-}
-
-/// What tells that memory is short: a trigger at 150 ms of stall in 2 s, which needs no privilege since Linux 6.6.
-pub(crate) fn pressure_trigger() -> Result<OwnedFd> {
-    let file = call("open", || {
-        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        open("/proc/pressure/memory", flags, Mode::empty())
-    })?;
-    call("write", || {
-        rustix::io::write(&file, b"some 150000 2000000\0")
-    })?;
-    Ok(file)
-}
-
-/// Whether the trigger fired since it was last asked.
-pub(crate) fn is_pressed(trigger: BorrowedFd<'_>) -> Result<bool> {
-    let trigger = trigger.as_fd();
-    let mut asked = [PollFd::new(&trigger, PollFlags::PRI)];
-    call("poll", || poll(&mut asked, Some(&Timespec::default())))?;
-    Ok(asked[0].revents().contains(PollFlags::PRI))
 }
 
 /// Has libc call these before fork(2), and after it in the parent and in the child.

@@ -1,24 +1,17 @@
-//! Scheduling policy of the calling thread. rustix has none of it.
+//! Scheduling policy of the calling thread, which rustix does not have.
 
-use rustix::io::Errno;
+use syscalls::{Sysno, syscall};
 
-use super::call;
+use super::{call, errno};
 use crate::error::Result;
 
-fn errno() -> Errno {
-    let raw = std::io::Error::last_os_error().raw_os_error();
-    Errno::from_raw_os_error(raw.unwrap_or(libc::EIO))
-}
-
-/// The policy, with `SCHED_RESET_ON_FORK` where that is set.
+/// Returns the policy, with `SCHED_RESET_ON_FORK` where that is set.
 pub(crate) fn policy() -> Result<i32> {
     call("sched_getscheduler", || {
-        // SAFETY: takes integers only; 0 is the calling thread.
-        let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
-        i32::try_from(policy)
-            .ok()
-            .filter(|&policy| policy >= 0)
-            .ok_or_else(errno)
+        // SAFETY: takes nothing but integers; 0 is the calling thread.
+        let policy = unsafe { syscall!(Sysno::sched_getscheduler, 0) };
+        // A policy is an int.
+        policy.map(|policy| policy as i32).map_err(errno)
     })
 }
 
@@ -26,15 +19,10 @@ pub(crate) fn policy() -> Result<i32> {
 pub(crate) fn set_policy(policy: i32) -> Result<()> {
     let parameters = libc::sched_param { sched_priority: 0 };
     call("sched_setscheduler", || {
+        let parameters = &raw const parameters;
         // SAFETY: the parameters outlive the call, which only reads them; 0 is the calling thread.
-        let done = unsafe {
-            libc::syscall(
-                libc::SYS_sched_setscheduler,
-                0,
-                policy,
-                &raw const parameters,
-            )
-        };
-        if done == 0 { Ok(()) } else { Err(errno()) }
+        unsafe { syscall!(Sysno::sched_setscheduler, 0, policy, parameters) }
+            .map(drop)
+            .map_err(errno)
     })
 }

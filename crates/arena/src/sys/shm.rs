@@ -1,38 +1,26 @@
-//! System V shared memory. rustix has none of it; these are its system calls and not libc's functions.
+//! System V shared memory, which rustix does not have.
 
-use rustix::io::Errno;
+use syscalls::{Sysno, syscall};
 
-use super::call;
+use super::{call, errno};
 use crate::error::Result;
 
-/// The last call's error. `libc::syscall` leaves it where libc's functions do.
-fn errno() -> Errno {
-    let raw = std::io::Error::last_os_error().raw_os_error();
-    Errno::from_raw_os_error(raw.unwrap_or(libc::EIO))
-}
-
-/// A segment that no key names, readable and writable for this user alone; its identifier.
+/// Makes a segment that no key names, readable and writable for this user. Returns its identifier.
 pub(crate) fn get(length: usize) -> Result<i32> {
+    let flags = libc::IPC_CREAT | 0o600;
     call("shmget", || {
-        let flags = libc::IPC_CREAT | 0o600;
-        // SAFETY: takes integers only.
-        let id = unsafe { libc::syscall(libc::SYS_shmget, libc::IPC_PRIVATE, length, flags) };
-        i32::try_from(id)
-            .ok()
-            .filter(|&id| id >= 0)
-            .ok_or_else(errno)
+        // SAFETY: takes nothing but integers.
+        let id = unsafe { syscall!(Sysno::shmget, libc::IPC_PRIVATE, length, flags) };
+        // An identifier is an int.
+        id.map(|id| id as i32).map_err(errno)
     })
 }
 
-/// Attaches a segment where nothing else lies; its address.
+/// Attaches a segment where nothing else lies. Returns its address.
 pub(crate) fn attach(id: i32) -> Result<usize> {
     call("shmat", || {
         // SAFETY: with no address given the kernel chooses one that nothing uses.
-        let address = unsafe { libc::syscall(libc::SYS_shmat, id, 0_usize, 0_i32) };
-        if address == -1 {
-            return Err(errno());
-        }
-        Ok(address.cast_unsigned() as usize)
+        unsafe { syscall!(Sysno::shmat, id, 0, 0) }.map_err(errno)
     })
 }
 
@@ -43,10 +31,9 @@ pub(crate) fn attach(id: i32) -> Result<usize> {
 pub(crate) unsafe fn detach(address: usize) -> Result<()> {
     call("shmdt", || {
         // SAFETY: the caller's.
-        match unsafe { libc::syscall(libc::SYS_shmdt, address) } {
-            0 => Ok(()),
-            _ => Err(errno()),
-        }
+        unsafe { syscall!(Sysno::shmdt, address) }
+            .map(drop)
+            .map_err(errno)
     })
 }
 
@@ -54,10 +41,9 @@ fn control(name: &'static str, id: i32, command: i32) -> Result<()> {
     call(name, || {
         // SAFETY: none of the commands used here reads or writes the buffer that the third argument would name; an
         // identifier of nothing is an error.
-        match unsafe { libc::syscall(libc::SYS_shmctl, id, command, 0_usize) } {
-            0 => Ok(()),
-            _ => Err(errno()),
-        }
+        unsafe { syscall!(Sysno::shmctl, id, command, 0) }
+            .map(drop)
+            .map_err(errno)
     })
 }
 

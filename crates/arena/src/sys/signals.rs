@@ -3,8 +3,9 @@
 use std::marker::PhantomData;
 
 use rustix::io::Errno;
+use syscalls::{Sysno, syscall};
 
-use super::call;
+use super::{call, errno};
 use crate::error::Result;
 
 /// The kernel's signal set: a bit a signal, the first of them signal 1.
@@ -12,26 +13,13 @@ type Signals = u64;
 const ALL: Signals = !0;
 static PIPE: Signals = 1 << (libc::SIGPIPE - 1);
 
-fn errno() -> Errno {
-    let raw = std::io::Error::last_os_error().raw_os_error();
-    Errno::from_raw_os_error(raw.unwrap_or(libc::EIO))
-}
-
-/// Changes what is blocked; what was.
+/// Sets the signal mask and returns the previous one.
 fn mask(how: i32, set: Signals) -> std::result::Result<Signals, Errno> {
     let mut before: Signals = 0;
-    let length = size_of::<Signals>();
+    let (new, old) = (&raw const set, &raw mut before);
     // SAFETY: both sets are of the length that is given and outlive the call.
-    let done = unsafe {
-        libc::syscall(
-            libc::SYS_rt_sigprocmask,
-            how,
-            &raw const set,
-            &raw mut before,
-            length,
-        )
-    };
-    if done == 0 { Ok(before) } else { Err(errno()) }
+    let done = unsafe { syscall!(Sysno::rt_sigprocmask, how, new, old, size_of::<Signals>()) };
+    done.map(|_| before).map_err(errno)
 }
 
 /// While it lives no signal that can be blocked is handled by the thread that made it.
@@ -73,15 +61,9 @@ impl NoPipeSignal {
     pub(crate) fn new() -> Result<NoPipeSignal> {
         let mut pending: Signals = 0;
         call("rt_sigpending", || {
+            let set = &raw mut pending;
             // SAFETY: the set is of the length that is given and outlives the call.
-            let done = unsafe {
-                libc::syscall(
-                    libc::SYS_rt_sigpending,
-                    &raw mut pending,
-                    size_of::<Signals>(),
-                )
-            };
-            if done == 0 { Ok(()) } else { Err(errno()) }
+            unsafe { syscall!(Sysno::rt_sigpending, set, size_of::<Signals>()) }.map_err(errno)
         })?;
         // One that waits already is blocked, and another adds nothing to it.
         let before = match pending & PIPE {
@@ -98,21 +80,11 @@ impl NoPipeSignal {
 impl Drop for NoPipeSignal {
     fn drop(&mut self) {
         let Some(before) = self.before else { return };
-        let now = libc::timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        let nothing = std::ptr::null_mut::<libc::siginfo_t>();
+        let (now, nothing) = ([0_i64; 2], std::ptr::null_mut::<libc::siginfo_t>());
+        let (set, time) = (&raw const PIPE, now.as_ptr());
+        let length = size_of::<Signals>();
         // SAFETY: set and time outlive the call, which writes nothing where nothing is named. `EAGAIN`: none came.
-        unsafe {
-            libc::syscall(
-                libc::SYS_rt_sigtimedwait,
-                &raw const PIPE,
-                nothing,
-                &raw const now,
-                size_of::<Signals>(),
-            )
-        };
+        let _ = unsafe { syscall!(Sysno::rt_sigtimedwait, set, nothing, time, length) };
         if before & PIPE == 0 {
             // Cannot fail, as above.
             let _ = mask(libc::SIG_UNBLOCK, PIPE);

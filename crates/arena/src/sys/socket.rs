@@ -7,11 +7,11 @@
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::SealFlags;
 use rustix::io::{Errno, IoSlice, IoSliceMut};
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::net::{
@@ -20,8 +20,9 @@ use rustix::net::{
     sockopt,
 };
 
+use super::call;
 use super::futex::timespec;
-use super::{call, lengthen};
+use super::memory::{self, Span};
 use crate::error::{Error, Result};
 
 /// Most descriptors in one packet.
@@ -79,10 +80,7 @@ pub(crate) fn accept(listener: BorrowedFd<'_>) -> Result<OwnedFd> {
         });
         match accepted {
             // A signal; or one that connected and went before it was accepted.
-            Err(Error::Call {
-                errno: Errno::INTR | Errno::CONNABORTED,
-                ..
-            }) => {}
+            Err(error) if error.is(&[Errno::INTR, Errno::CONNABORTED]) => {}
             accepted => return accepted,
         }
     }
@@ -99,10 +97,7 @@ pub(crate) fn connect(path: &Path, time: Duration) -> Result<OwnedFd> {
     })?;
     match call("connect", || rustix::net::connect(&socket, &address)) {
         Ok(()) => Ok(socket),
-        Err(Error::Call {
-            errno: Errno::AGAIN,
-            ..
-        }) => Err(Error::TimedOut),
+        Err(error) if error.is(&[Errno::AGAIN]) => Err(Error::TimedOut),
         Err(error) => Err(error),
     }
 }
@@ -145,17 +140,9 @@ pub(crate) fn send(socket: BorrowedFd<'_>, packet: &[u8], fds: &[BorrowedFd<'_>]
         });
         return match sent {
             Ok(_) => Ok(Sent::Yes), // a packet goes whole or not at all
-            Err(Error::Call {
-                errno: Errno::INTR, ..
-            }) => continue,
-            Err(Error::Call {
-                errno: Errno::AGAIN,
-                ..
-            }) => Ok(Sent::Full),
-            Err(Error::Call {
-                errno: Errno::PIPE | Errno::CONNRESET,
-                ..
-            }) => Ok(Sent::Gone),
+            Err(error) if error.is(&[Errno::INTR]) => continue,
+            Err(error) if error.is(&[Errno::AGAIN]) => Ok(Sent::Full),
+            Err(error) if error.is(&[Errno::PIPE, Errno::CONNRESET]) => Ok(Sent::Gone),
             Err(error) => Err(error),
         };
     }
@@ -197,14 +184,8 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Recei
         let message = match received {
             Ok(message) => message,
             // Reset: the peer went and left something unread. It comes once, and the packets before it follow.
-            Err(Error::Call {
-                errno: Errno::INTR | Errno::CONNRESET,
-                ..
-            }) => continue,
-            Err(Error::Call {
-                errno: Errno::AGAIN,
-                ..
-            }) => return Ok(Received::Nothing),
+            Err(error) if error.is(&[Errno::INTR, Errno::CONNRESET]) => continue,
+            Err(error) if error.is(&[Errno::AGAIN]) => return Ok(Received::Nothing),
             Err(error) => return Err(error),
         };
         let mut fds = Vec::new();
@@ -240,27 +221,9 @@ fn wait(socket: BorrowedFd<'_>, what: PollFlags, time: Option<Duration>) -> Resu
     let time = time.map(timespec);
     let mut fds = [PollFd::from_borrowed_fd(socket, what)];
     match call("ppoll", || poll(&mut fds, time.as_ref())) {
-        Ok(_)
-        | Err(Error::Call {
-            errno: Errno::INTR, ..
-        }) => Ok(()),
-        Err(error) => Err(error),
+        Err(error) if !error.is(&[Errno::INTR]) => Err(error),
+        _ => Ok(()),
     }
-}
-
-/// A file in memory of exactly `length` bytes, all 0, whose length nobody can ever change.
-pub(crate) fn sealed_file(length: usize) -> Result<OwnedFd> {
-    let file = call("memfd_create", || {
-        rustix::fs::memfd_create(
-            "stopgap-channel",
-            MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
-        )
-    })?;
-    lengthen(&file, length as u64)?;
-    call("fcntl", || {
-        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
-    })?;
-    Ok(file)
 }
 
 /// Kinds of files that a peer may send.
@@ -284,10 +247,7 @@ pub(crate) fn kind(file: &OwnedFd) -> Result<Kind> {
     let seals = match call("fcntl", || rustix::fs::fcntl_get_seals(file)) {
         Ok(seals) => seals,
         // It cannot be sealed, so it is no file in memory. A descriptor with O_PATH: EBADF.
-        Err(Error::Call {
-            errno: Errno::INVAL | Errno::BADF,
-            ..
-        }) => return Ok(Kind::Other),
+        Err(error) if error.is(&[Errno::INVAL, Errno::BADF]) => return Ok(Kind::Other),
         Err(error) => return Err(error),
     };
     let system = call("fstatfs", || rustix::fs::fstatfs(file))?;
@@ -319,23 +279,10 @@ unsafe impl Send for Shared {}
 impl Shared {
     /// Maps the first `length` bytes of `file`, to read and write. The caller knows that the file has them and keeps them.
     pub(crate) fn map(file: &OwnedFd, length: usize) -> Result<Shared> {
-        let start = call("mmap", || {
-            // SAFETY: no address is asked for, so no mapping that exists is touched.
-            unsafe {
-                rustix::mm::mmap(
-                    std::ptr::null_mut(),
-                    length,
-                    ProtFlags::READ | ProtFlags::WRITE,
-                    MapFlags::SHARED,
-                    file.as_fd(),
-                    0,
-                )
-            }
-        })?;
-        let start = NonNull::new(start.cast()).ok_or(Error::Call {
-            call: "mmap",
-            errno: Errno::NOMEM,
-        })?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let span = memory::map_file(file.as_fd(), 0, length, protection, MapFlags::empty())?;
+        let start = NonNull::new(ptr::with_exposed_provenance_mut(span.start));
+        let start = start.ok_or(Error::NoRoom { bytes: length })?;
         Ok(Shared { start, length })
     }
 
@@ -352,10 +299,12 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
+        let span = Span {
+            start: self.start.addr().get(),
+            bytes: self.length,
+        };
         // SAFETY: the mapping is ours alone, and no reference into it outlives `self`. A whole mapping of its own is
         // unmapped without memory, so this does not fail.
-        let _ = call("munmap", || unsafe {
-            rustix::mm::munmap(self.start.as_ptr().cast(), self.length)
-        });
+        let _ = unsafe { memory::unmap(span) };
     }
 }
