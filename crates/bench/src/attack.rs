@@ -14,12 +14,12 @@ mod samples;
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, ExitCode, ExitStatus, Stdio};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use stopgap_cli::Failure;
+
+use crate::common::{failed, program, wait};
 
 #[derive(clap::Args)]
 pub(crate) struct Flags {
@@ -72,27 +72,6 @@ impl Common {
     fn program(&self) -> Result<PathBuf, Failure> {
         program(self.stopgap.as_deref())
     }
-}
-
-/// Returns the `stopgap` to run: the one that was named, else the one beside this program.
-pub(crate) fn program(named: Option<&Path>) -> Result<PathBuf, Failure> {
-    let beside = std::env::current_exe().map(|own| own.with_file_name("stopgap"));
-    let program = named
-        .map(Path::to_owned)
-        .or(beside.ok())
-        .unwrap_or_default();
-    program.canonicalize().map_err(|error| {
-        let program = program.display();
-        Failure::error(format!(
-            "{program}: {error}; build it (cargo build --release) or name it with --stopgap"
-        ))
-    })
-}
-
-pub(crate) fn failed<E: std::fmt::Display>(
-    what: impl std::fmt::Display,
-) -> impl FnOnce(E) -> Failure {
-    move |error| Failure::error(format!("{what}: {error}"))
 }
 
 /// A folder in which the program runs: records, temporary files and what it prints stay inside.
@@ -159,24 +138,6 @@ impl Place {
         let told = fs::read(&path).map_err(failed(path.display()))?;
         let told = String::from_utf8_lossy(&told[..told.len().min(64 << 10)]).into_owned();
         Ok((status, told))
-    }
-}
-
-/// Waits for a child's end, at most so long.
-pub(crate) fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>, Failure> {
-    let pid = Pid::from_child(child);
-    let handle = pidfd_open(pid, PidfdFlags::empty()).map_err(failed("pidfd_open"))?;
-    let end = Instant::now() + limit;
-    loop {
-        let left = Timespec::try_from(end.saturating_duration_since(Instant::now()));
-        let left = left.map_err(failed("a time limit"))?;
-        let ended = poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&left));
-        if let Some(status) = child.try_wait().map_err(failed("wait"))? {
-            return Ok(Some(status));
-        }
-        if ended == Ok(0) {
-            return Ok(None);
-        }
     }
 }
 

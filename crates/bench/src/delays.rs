@@ -12,21 +12,24 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use stopgap_cli::{Failure, journal, put_back, records, tell};
+use stopgap_cli::{Failure, journal, records, tell};
 use stopgap_events::memory::Protection;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_explain::{Explainer, Options};
 use stopgap_kernel::cgroup::{MemoryGroup, Site};
+use stopgap_kernel::clock::Clock;
 use stopgap_kernel::journal::Journal;
 use stopgap_kernel::linux::Held;
 use stopgap_kernel::memory::{MapKind, MapRequest, Memory};
 use stopgap_kernel::tasks::Tasks;
 use stopgap_kernel::taskstats::{Delay, SETTING, of_thread};
 use stopgap_kernel::{Linux, signals, swap};
-use stopgap_stats::explain::Findings;
 use stopgap_tracer::capture::{self, Capture};
 use stopgap_tracer::events::EventSet;
+use stopgap_tracer::spool::Spool;
 use stopgap_tracer::symbols::Symbols;
+
+use crate::common::{BROKEN, INCONCLUSIVE, failed, own_program, put_back};
 
 /// What the task may have.
 const LIMIT: Bytes = Bytes::mib(128);
@@ -38,10 +41,6 @@ const SWAP: Bytes = Bytes::mib(256);
 const TOLERANCE: f64 = 0.25;
 /// A run that takes longer does not end.
 const LONGEST: Nanos = Nanos::secs(120);
-
-/// Exit statuses, as of a gate.
-const BEYOND: u8 = 2;
-const INCONCLUSIVE: u8 = 4;
 
 #[derive(clap::Args)]
 pub(crate) struct Flags {
@@ -76,21 +75,36 @@ impl Found {
     fn ratio(&self) -> f64 {
         self.explained.total.0 as f64 / self.freepages.total.0 as f64
     }
+
+    fn row(&self, run: u32) -> String {
+        let ms = |time: Nanos| format!("{:.2}", time.0 as f64 / 1e6);
+        let or = |time: Option<Nanos>| time.map_or("-".to_owned(), ms);
+        format!(
+            "{run:3}  {:17}  {:>8}  {:20}  {:>8}  {:6.3}  {:>8}  {:>9}  {:>8}",
+            self.explained.count,
+            ms(self.explained.total),
+            self.freepages.count,
+            ms(self.freepages.total),
+            self.ratio(),
+            ms(self.swapin.total),
+            or(self.thrashing.map(|delay| delay.total)),
+            or(self.pressure),
+        )
+    }
 }
 
 /// Measures and prints.
 pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     signals::install();
     let folder = journal(None)?;
-    put_back(&Linux, &folder);
+    stopgap_cli::put_back(&Linux, &folder);
     let records = records(None)?;
     let journal = Journal::new(&Linux, &folder);
     let scope = journal.scope();
     journal.set(Path::new(SETTING), "1")?;
     let site = Site::find(&Linux)?;
     let pid = Linux.pid();
-    let (_, there) = swap::in_use(&Linux)?;
-    if there < SWAP {
+    if swap::in_use(&Linux)?.1 < SWAP {
         let path = records.join(format!("stopgap-{pid}-swap"));
         swap::make(&Linux, &journal, &path, SWAP)?;
     }
@@ -103,52 +117,27 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
         if signals::interrupted() {
             break;
         }
-        let name = format!("stopgap-{pid}-{run}");
         let one = journal.scope();
+        let name = format!("stopgap-{pid}-{run}");
         let group = MemoryGroup::make(&Linux, &journal, &site, &name, LIMIT)?;
         let found = measure(&journal, &group, &records)?;
-        for error in one.undo() {
-            tell(&error.to_string());
-        }
-        println!("{}", row(run, &found));
+        put_back(one);
+        println!("{}", found.row(run));
         if (found.ratio() - 1.0).abs() > TOLERANCE || found.ratio().is_nan() {
-            status = status.max(BEYOND);
+            status = status.max(BROKEN);
         }
         if found.lost != Some(0) {
             tell(&format!("run {run}: events were lost"));
             status = status.max(INCONCLUSIVE);
         }
     }
-    for error in scope.undo() {
-        tell(&error.to_string());
-    }
+    put_back(scope);
     Ok(ExitCode::from(status))
 }
 
-fn row(run: u32, found: &Found) -> String {
-    let ms = |time: Nanos| {
-        let ms = time.0 as f64 / 1e6;
-        format!("{ms:.2}")
-    };
-    let or = |time: Option<Nanos>| time.map_or_else(|| "-".to_owned(), ms);
-    format!(
-        "{run:3}  {:17}  {:>8}  {:20}  {:>8}  {:6.3}  {:>8}  {:>9}  {:>8}",
-        found.explained.count,
-        ms(found.explained.total),
-        found.freepages.count,
-        ms(found.freepages.total),
-        found.ratio(),
-        ms(found.swapin.total),
-        or(found.thrashing.map(|delay| delay.total)),
-        or(found.pressure),
-    )
-}
-
-/// One task, recorded.
+/// Records one task.
 fn measure(journal: &Journal<'_>, group: &MemoryGroup, records: &Path) -> Result<Found, Failure> {
-    let fail =
-        |what: &str, error: &dyn std::fmt::Display| Failure::error(format!("{what}: {error}"));
-    let folder = tempfile::tempdir_in(records).map_err(|error| fail("a folder", &error))?;
+    let folder = tempfile::tempdir_in(records).map_err(failed("a folder"))?;
     let answer = folder.path().join("answer");
     let options = capture::Options {
         events: EventSet::All,
@@ -157,9 +146,8 @@ fn measure(journal: &Journal<'_>, group: &MemoryGroup, records: &Path) -> Result
         source: "stopgap-bench delays".to_owned(),
     };
     let mut capture = Capture::prepare(&Linux, journal, &options)?;
-    let own = std::env::current_exe().map_err(|error| fail("own path", &error))?;
     let words = [
-        own.into(),
+        own_program()?.into(),
         "delays-task".into(),
         group.path().as_os_str().to_owned(),
         answer.clone().into(),
@@ -168,13 +156,13 @@ fn measure(journal: &Journal<'_>, group: &MemoryGroup, records: &Path) -> Result
     let held = Held::start(&words)?;
     capture.start(held.pid())?;
     let child = held.release()?;
-    let deadline = stopgap_kernel::clock::Clock::now(&Linux) + LONGEST;
+    let deadline = Linux.now() + LONGEST;
     let ended = loop {
         capture.pump(Some(child.watched()), Nanos::millis(100))?;
         if let Some(ended) = child.ended()? {
             break ended;
         }
-        if stopgap_kernel::clock::Clock::now(&Linux) > deadline {
+        if Linux.now() > deadline {
             return Err(Failure::error("the task does not end"));
         }
     };
@@ -186,68 +174,61 @@ fn measure(journal: &Journal<'_>, group: &MemoryGroup, records: &Path) -> Result
             ended.how
         )));
     }
-    let findings = explain(&spool)?;
-    let text =
-        std::fs::read_to_string(&answer).map_err(|error| fail("the task's answer", &error))?;
+    let (explained, lost) = explain(&spool)?;
+    let text = std::fs::read_to_string(&answer).map_err(failed("the task's answer"))?;
     let numbers: Vec<u64> = text.split_whitespace().flat_map(str::parse).collect();
-    let [free, free_ns, swapin, swapin_ns, rest @ ..] = numbers.as_slice() else {
+    let delays: Vec<Delay> = numbers
+        .chunks_exact(2)
+        .map(|pair| Delay {
+            count: pair[0],
+            total: Nanos(pair[1]),
+        })
+        .collect();
+    let [freepages, swapin, rest @ ..] = delays.as_slice() else {
         return Err(Failure::error(format!(
             "the task answered '{}'",
             text.trim()
         )));
     };
-    let delay = |count: u64, ns: u64| Delay {
-        count,
-        total: Nanos(ns),
-    };
     Ok(Found {
-        explained: reclaim(&findings),
-        lost: findings.losses.lost,
-        freepages: delay(*free, *free_ns),
-        swapin: delay(*swapin, *swapin_ns),
-        thrashing: match rest {
-            [count, ns] => Some(delay(*count, *ns)),
-            _ => None,
-        },
+        explained,
+        lost,
+        freepages: *freepages,
+        swapin: *swapin,
+        thrashing: rest.first().copied(),
         pressure: pressure.map(|(after, before)| after.saturating_sub(before)),
     })
 }
 
-fn explain(spool: &stopgap_tracer::spool::Spool) -> Result<Findings, Failure> {
+/// Returns the direct and memcg reclaim of a recording, and how many events were lost. kswapd is another task, and a shrinker's time
+/// lies within.
+fn explain(spool: &Spool) -> Result<(Delay, Option<u64>), Failure> {
     // Of functions only the names would be missing: reclaim has events of its own.
     let mut trace = spool.trace(Symbols::default())?;
-    let options = || Options {
-        top: 1,
-        frame_marker: None,
-    };
     let mut events = Vec::new();
     while let Some(event) = trace.next_event()? {
         events.push(event);
     }
-    let mut explainer = Explainer::new(&trace.metadata(), options());
-    for event in &events {
-        explainer.event(event);
-    }
-    Ok(explainer.finish())
-}
-
-/// Direct and memcg reclaim; kswapd is another task, and a shrinker's lies within.
-fn reclaim(findings: &Findings) -> Delay {
+    let options = Options {
+        top: 1,
+        frame_marker: None,
+    };
+    let mut explainer = Explainer::new(&trace.metadata(), options);
+    events.iter().for_each(|event| explainer.event(event));
+    let findings = explainer.finish();
     let rows = findings.memory.reclaim.iter().flatten();
     let own = rows.filter(|row| matches!(&*row.by, "direct" | "memcg"));
-    own.fold(Delay::default(), |sum, row| Delay {
+    let sum = own.fold(Delay::default(), |sum, row| Delay {
         count: sum.count + row.count,
         total: sum.total + Nanos(row.wall_ns),
-    })
+    });
+    Ok((sum, findings.losses.lost))
 }
 
-/// The task: enters its cgroup, makes memory short, says what the kernel has counted of that.
+/// Is the task: enters its cgroup, makes memory short, says what the kernel has counted of that.
 pub(crate) fn task(flags: &TaskFlags) -> Result<ExitCode, Failure> {
     let file = flags.group.join("cgroup.procs");
-    let failed = |file: &Path, error: &dyn std::fmt::Display| {
-        Failure::error(format!("{}: {error}", file.display()))
-    };
-    std::fs::write(&file, Linux.pid().to_string()).map_err(|error| failed(&file, &error))?;
+    std::fs::write(&file, Linux.pid().to_string()).map_err(failed(file.display()))?;
     let memory = Linux.map(&MapRequest {
         length: TOUCHED,
         protection: Protection::Write,
@@ -260,17 +241,15 @@ pub(crate) fn task(flags: &TaskFlags) -> Result<ExitCode, Failure> {
         Linux.touch(&memory, Bytes(0), TOUCHED)?;
     }
     let delays = of_thread(own)?.since(before);
-    let Some(freepages) = delays.freepages else {
+    if delays.freepages.is_none() {
         return Err(Failure::error(
             "this kernel does not count the delay of reclaim",
         ));
-    };
-    let all = [Some(freepages), Some(delays.swapin), delays.thrashing];
-    let words = all
-        .into_iter()
-        .flatten()
-        .map(|delay| format!("{} {}", delay.count, delay.total.0));
-    let text = words.collect::<Vec<_>>().join(" ");
-    std::fs::write(&flags.answer, text).map_err(|error| failed(&flags.answer, &error))?;
+    }
+    let all = [delays.freepages, Some(delays.swapin), delays.thrashing];
+    let words = all.into_iter().flatten();
+    let words = words.map(|delay| format!("{} {} ", delay.count, delay.total.0));
+    let text: String = words.collect();
+    std::fs::write(&flags.answer, text).map_err(failed(flags.answer.display()))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,8 +1,8 @@
 //! `stopgap-bench mails`: the claims of the five mails, each held against what a command prints, as `docs/mails.md` and a
 //! page a mail.
 //!
-//! No verdict and no figure of ours is typed. A claim (`mails/mail_*.rs`) quotes the mail and names a command, a function
-//! from the command's record to the figures, and a criterion that was fixed before looking:
+//! No verdict and no figure of ours is typed. A claim (`mails/claims/*.json`) quotes the mail and names a command, the figures to
+//! read from its record, and a criterion that was fixed before looking:
 //!
 //! ```text
 //! for each trial: seed 1, 2, 3, and twice the length -> stopgap COMMAND --json -> record -> figures, holds or not
@@ -12,15 +12,9 @@
 //! Exit status 1 where a claim was not judged, or differs without a reason; nothing is then written.
 
 mod claim;
-mod mail_000;
-mod mail_001;
-mod mail_002;
-mod mail_003;
-mod mail_004;
+mod expression;
 mod page;
 mod record;
-#[cfg(test)]
-mod tests;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -33,17 +27,9 @@ use serde_json::Value;
 use stopgap_cli::{Failure, print, progress_bar, tell};
 use stopgap_kernel::signals;
 
-use crate::attack::{failed, program, wait};
-use claim::{Claim, Command, Kind, Mail};
-use record::Record;
-
-const MAILS: [&Mail; 5] = [
-    &mail_000::MAIL,
-    &mail_001::MAIL,
-    &mail_002::MAIL,
-    &mail_003::MAIL,
-    &mail_004::MAIL,
-];
+use crate::common::{failed, folder, program, wait};
+use claim::{Claim, Command, MAILS, Mail};
+use record::{Record, look};
 
 /// Time that a command gets to put settings back after SIGINT.
 const TO_END: Duration = Duration::from_secs(30);
@@ -94,8 +80,8 @@ enum Verdict {
 }
 
 /// A claim with its verdict.
-struct Judged {
-    claim: &'static Claim,
+struct Judged<'a> {
+    claim: &'a Claim,
     /// As `004.3`.
     id: String,
     verdict: Verdict,
@@ -108,23 +94,23 @@ struct Judged {
 pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     signals::install();
     let mut bench = Bench::new(flags)?;
+    let trials = bench.trials.clone();
     let bar = progress_bar();
-    let chosen =
-        |mail: &&Mail| flags.only.is_empty() || flags.only.iter().any(|n| n == mail.number);
-    let mails: Vec<&Mail> = MAILS.into_iter().filter(chosen).collect();
+    let chosen = |mail: &&Mail| flags.only.is_empty() || flags.only.contains(&mail.number);
+    let mails: Vec<&Mail> = MAILS.iter().filter(chosen).collect();
     let all: usize = mails.iter().map(|mail| mail.claims.len()).sum();
     let (mut done, mut faults, mut pages) = (0, Vec::new(), Vec::new());
     for mail in mails {
         let mut page = Vec::new();
         for (at, claim) in mail.claims.iter().enumerate() {
             done += 1;
-            if flags.quick && !claim.is_quick() {
+            if flags.quick && !mail.commands(claim).all(|command| command.quick) {
                 continue;
             }
             let id = format!("{}.{}", mail.number, at + 1);
             bar.set_position((done * 1_000 / all) as u64);
             bar.set_message(format!("{done} of {all} claims: {id} {}", claim.title));
-            let judged = judge(claim, id, &bench.trials.clone(), &mut |words, command| {
+            let judged = judge(mail, claim, id, &trials, &mut |words, command| {
                 bench.record(words, command)
             });
             if signals::interrupted() {
@@ -135,10 +121,8 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
             }
             page.push(judged);
         }
-        pages.push((
-            mail,
-            page::of(mail, &page, &bench.trials, bench.records.values().flatten()),
-        ));
+        let text = page::page(mail, &page, &trials, bench.records.values().flatten());
+        pages.push((mail, text));
     }
     bar.finish_and_clear();
     if flags.quick {
@@ -166,21 +150,15 @@ impl Verdict {
     }
 }
 
-impl Judged {
+impl Judged<'_> {
     /// Says why the claim's page may not be written.
     fn fault(&self) -> Option<String> {
-        let prints = || {
-            &self
-                .seen
-                .iter()
-                .find(|(.., holds)| !holds)
-                .unwrap_or(&self.seen[0])
-                .1
-        };
         match &self.verdict {
             Verdict::NotJudged(why) => Some(why.clone()),
             Verdict::Differs if self.claim.because.is_empty() => {
-                Some(format!("differs ({}): write why, in `because`", prints()))
+                let failing = self.seen.iter().find(|(.., holds)| !holds);
+                let prints = failing.map_or("", |(_, prints, _)| prints);
+                Some(format!("differs ({prints}): write why, in `because`"))
             }
             _ => None,
         }
@@ -188,12 +166,13 @@ impl Judged {
 }
 
 /// Judges a claim by the records that `record` gives of its commands.
-fn judge(
-    claim: &'static Claim,
+fn judge<'a>(
+    mail: &'a Mail,
+    claim: &'a Claim,
     id: String,
     trials: &[Trial],
     record: &mut dyn FnMut(&str, &Command) -> Result<Value, Verdict>,
-) -> Judged {
+) -> Judged<'a> {
     let mut judged = Judged {
         claim,
         id,
@@ -201,53 +180,54 @@ fn judge(
         commands: Vec::new(),
         seen: Vec::new(),
     };
-    let Some(look) = claim.look else {
-        judged.verdict = Verdict::Lacks(claim.holds_if.to_owned());
-        return judged;
+    judged.verdict = match &claim.lacks {
+        Some(what) => Verdict::Lacks(what.clone()),
+        None => judged
+            .look(&mail.commands(claim).collect::<Vec<_>>(), trials, record)
+            .unwrap_or_else(|verdict| verdict),
     };
-    let varies = |command: &&Command| matches!(command.kind, Kind::Model(..));
-    let count = match claim.commands.iter().any(varies) {
-        true => trials.len(),
-        false => 1,
-    };
-    for &(seed, length) in &trials[..count] {
-        let mut records = Vec::new();
-        for command in claim.commands {
-            let words = words(command, (seed, length));
-            match record(&words, command) {
-                Ok(value) => {
-                    let command = format!("stopgap {words}");
-                    records.push(Record { command, value });
-                }
-                Err(verdict) => return Judged { verdict, ..judged },
-            }
-        }
-        if judged.commands.is_empty() {
-            judged.commands = records.iter().map(|r| r.command.clone()).collect();
-        }
-        let seen = match look(&records) {
-            Ok(seen) => seen,
-            Err(why) => {
-                let verdict = match why.strip_prefix(INCONCLUSIVE) {
-                    Some(why) => Verdict::Lacks(format!(
-                        "a quieter machine: the probe was inconclusive{why}"
-                    )),
-                    None => Verdict::NotJudged(why),
-                };
-                return Judged { verdict, ..judged };
-            }
-        };
-        if !seen.holds {
-            judged.verdict = Verdict::Differs;
-        }
-        let name = if count == 1 {
-            String::new()
-        } else {
-            name((seed, length))
-        };
-        judged.seen.push((name, seen.prints, seen.holds));
-    }
     judged
+}
+
+impl Judged<'_> {
+    /// Looks at the records of each trial. A claim of probes alone has one.
+    fn look(
+        &mut self,
+        commands: &[&Command],
+        trials: &[Trial],
+        record: &mut dyn FnMut(&str, &Command) -> Result<Value, Verdict>,
+    ) -> Result<Verdict, Verdict> {
+        let varies = commands.iter().any(|command| command.longer.is_some());
+        for &(seed, length) in if varies { trials } else { &trials[..1] } {
+            let mut records = Vec::new();
+            for &command in commands {
+                let words = command.words(seed, length);
+                let value = record(&words, command)?;
+                let command = format!("stopgap {words}");
+                records.push(Record { command, value });
+            }
+            let seen = look(self.claim, &records);
+            if self.commands.is_empty() {
+                self.commands = records.into_iter().map(|record| record.command).collect();
+            }
+            let (prints, holds) = seen.map_err(|why| match why.strip_prefix(INCONCLUSIVE) {
+                Some(why) => Verdict::Lacks(format!(
+                    "a quieter machine: the probe was inconclusive{why}"
+                )),
+                None => Verdict::NotJudged(why),
+            })?;
+            let name = if varies && trials.len() > 1 {
+                name((seed, length))
+            } else {
+                String::new()
+            };
+            self.seen.push((name, prints, holds));
+        }
+        Ok(match self.seen.iter().all(|(.., holds)| *holds) {
+            true => Verdict::Agrees,
+            false => Verdict::Differs,
+        })
+    }
 }
 
 /// Names a trial.
@@ -255,19 +235,6 @@ fn name((seed, length): Trial) -> String {
     match length {
         1 => format!("with seed {seed}"),
         _ => format!("with seed {seed} for {length} times as long"),
-    }
-}
-
-/// Returns the words of a command in a trial.
-fn words(command: &Command, (seed, length): Trial) -> String {
-    let words = command.words;
-    match command.kind {
-        Kind::Model(_, _) if length == 1 => format!("{words} --seed {seed}"),
-        Kind::Model(flag, usual) => {
-            let longer = flag.replace("{}", &(usual * length).to_string());
-            format!("{words} --seed {seed} {longer}")
-        }
-        Kind::Live | Kind::Files(_) => words.to_owned(),
     }
 }
 
@@ -282,7 +249,6 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     fn new(flags: &Flags) -> Result<Bench<'_>, Failure> {
-        let folder = tempfile::Builder::new().prefix("stopgap-mails.").tempdir();
         let mut trials: Vec<Trial> = flags.seeds.iter().map(|&seed| (seed, 1)).collect();
         if flags.quick {
             trials.truncate(1);
@@ -292,13 +258,13 @@ impl Bench<'_> {
         Ok(Bench {
             flags,
             program: program(flags.stopgap.as_deref())?,
-            folder: folder.map_err(failed("a private folder"))?,
+            folder: folder("mails")?,
             trials,
             records: BTreeMap::new(),
         })
     }
 
-    /// Returns the record of a command, or what its claims are for want of one.
+    /// Returns the record of a command, or the verdict of its claims where there is none.
     fn record(&mut self, words: &str, command: &Command) -> Result<Value, Verdict> {
         if let Some(record) = self.records.get(words) {
             return record.clone();
@@ -339,20 +305,15 @@ impl Bench<'_> {
     /// Runs a command to its end, at most so long as the limit says.
     fn carry_out(&self, words: &str, command: &Command) -> Result<Result<Value, Verdict>, Failure> {
         let folder = self.folder.path();
-        let files = match command.kind {
-            Kind::Files(files) => files,
-            Kind::Model(..) | Kind::Live => &[],
-        };
-        for &(name, count, mean, deviation) in files {
+        for (name, count, mean, deviation) in &command.files {
             let path = folder.join(name);
-            let numbers = numbers(count, mean, deviation);
-            fs::write(&path, numbers).map_err(failed(path.display()))?;
+            fs::write(&path, numbers(*count, *mean, *deviation)).map_err(failed(path.display()))?;
         }
         let (out, told) = (folder.join("out"), folder.join("told"));
         let create = |path: &Path| File::create(path).map_err(failed(path.display()));
         let mut child = process::Command::new(&self.program)
             .args(words.split_whitespace())
-            .args(files.is_empty().then_some("--json"))
+            .args(command.files.is_empty().then_some("--json"))
             .current_dir(folder)
             .env("XDG_STATE_HOME", folder)
             .stdin(Stdio::null())
@@ -360,28 +321,26 @@ impl Bench<'_> {
             .stderr(create(&told)?)
             .spawn()
             .map_err(failed(self.program.display()))?;
-        let Some(status) = wait(&mut child, Duration::from_secs(60 * self.flags.limit))? else {
+        let limit = self.flags.limit;
+        let Some(status) = wait(&mut child, Duration::from_secs(60 * limit))? else {
             let _ = kill_process(Pid::from_child(&child), Signal::INT);
             if wait(&mut child, TO_END)?.is_none() {
                 let _ = child.kill();
                 let _ = child.wait();
             }
-            let limit = self.flags.limit;
             let why = format!("`stopgap {words}` did not end within --limit {limit} minutes");
             return Ok(Err(Verdict::NotJudged(why)));
         };
         let read = |path: &Path| fs::read_to_string(path).map_err(failed(path.display()));
         let (out, told) = (read(&out)?, read(&told)?);
+        let told = told.trim();
         let failed = |why: String| format!("`stopgap {words}`: {why}");
         Ok(match status.code() {
-            Some(0) if !files.is_empty() => Ok(Value::String(out)),
+            Some(0) if !command.files.is_empty() => Ok(Value::String(out)),
             Some(0) => serde_json::from_str(&out)
                 .map_err(|error| Verdict::NotJudged(failed(format!("its record: {error}")))),
-            Some(UNSUPPORTED) => Err(Verdict::Lacks(failed(told.trim().to_owned()))),
-            _ => Err(Verdict::NotJudged(failed(format!(
-                "{status}, {}",
-                told.trim()
-            )))),
+            Some(UNSUPPORTED) => Err(Verdict::Lacks(failed(told.to_owned()))),
+            _ => Err(Verdict::NotJudged(failed(format!("{status}, {told}")))),
         })
     }
 }
@@ -389,6 +348,128 @@ impl Bench<'_> {
 /// Returns so many numbers with this mean and standard deviation: half lie as far below the mean as the others above.
 fn numbers(count: u32, mean: f64, deviation: f64) -> String {
     let away = deviation * (1.0 - 1.0 / f64::from(count)).sqrt();
-    let of = |at| mean + if at % 2 == 0 { away } else { -away };
-    (0..count).map(|at| format!("{}\n", of(at))).collect()
+    let number = |at| mean + if at % 2 == 0 { away } else { -away };
+    (0..count).map(|at| format!("{}\n", number(at))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_the_mean_and_deviation_that_were_asked() {
+        let values: Vec<f64> = numbers(120, 9_579.467_1, 9_552.865)
+            .lines()
+            .map(|line| line.parse().unwrap())
+            .collect();
+        let mean = values.iter().sum::<f64>() / 120.0;
+        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        assert_eq!(values.len(), 120);
+        assert!((mean - 9_579.467_1).abs() < 1e-6);
+        assert!(((squares / 119.0).sqrt() - 9_552.865).abs() < 1e-6);
+    }
+
+    /// A mail with a claim about a model, one about a probe, and one that differs without a reason.
+    fn mail() -> Mail {
+        let claim = |command, holds, because| {
+            serde_json::json!({"title": "x", "lines": "1", "quote": "words", "commands": [command],
+                "read": {"x": "x"}, "prints": "{x}", "holds": holds, "holds_if": "x is large", "because": because})
+        };
+        let mail = serde_json::json!({"number": "000", "title": "", "commands": {
+                "model": {"words": "replay chunks", "longer": "--buffers {}", "usual": 50},
+                "probe": {"words": "probe chunks"},
+            }, "claims": [claim("model", "x > 1", "a reason"), claim("probe", "x > 1", ""), claim("model", "x > 3", "")]});
+        serde_json::from_value(mail).unwrap()
+    }
+
+    fn judged(mail: &Mail, claim: usize, mut at: impl Iterator<Item = Value>) -> Judged<'_> {
+        let mut record = |_: &str, _: &Command| Ok(at.next().unwrap());
+        let trials = [(1, 1), (1, 2)];
+        judge(
+            mail,
+            &mail.claims[claim],
+            "000.1".to_owned(),
+            &trials,
+            &mut record,
+        )
+    }
+
+    #[test]
+    fn a_claim_agrees_where_its_criterion_holds_in_every_trial() {
+        let mail = mail();
+        let x = |values: [f64; 2]| values.into_iter().map(|x| serde_json::json!({ "x": x }));
+        let agrees = judged(&mail, 0, x([2.0, 2.0]));
+        assert_eq!((&agrees.verdict, agrees.fault()), (&Verdict::Agrees, None));
+        assert_eq!(agrees.commands, ["stopgap replay chunks --seed 1"]);
+        let names: Vec<&str> = agrees.seen.iter().map(|(name, ..)| &**name).collect();
+        assert_eq!(names, ["with seed 1", "with seed 1 for 2 times as long"]);
+        let once = judged(&mail, 0, x([2.0, 0.5]));
+        assert_eq!((&once.verdict, once.fault()), (&Verdict::Differs, None));
+        let differs = judged(&mail, 2, x([2.0, 2.0]));
+        assert!(
+            differs
+                .fault()
+                .unwrap()
+                .contains("(2.00): write why, in `because`")
+        );
+        // A probe runs once.
+        let probe = judged(&mail, 1, x([2.0, 0.0]));
+        assert_eq!((probe.verdict, probe.seen.len()), (Verdict::Agrees, 1));
+    }
+
+    #[test]
+    fn a_record_without_the_figure_is_no_verdict() {
+        let mail = mail();
+        let judged = judged(&mail, 0, std::iter::repeat(serde_json::json!({})));
+        let why = "the record of `stopgap replay chunks --seed 1` has no x";
+        assert_eq!(judged.verdict, Verdict::NotJudged(why.to_owned()));
+        assert_eq!(judged.fault().as_deref(), Some(why));
+    }
+
+    #[test]
+    fn a_probe_that_cannot_tell_gives_no_verdict() {
+        let mut mail = mail();
+        mail.claims[1].look = Some("flat".to_owned());
+        let verdict = serde_json::json!({"word": "inconclusive", "text": "inconclusive: 1 run"});
+        let record = serde_json::json!({"answers": [{"verdict": verdict}]});
+        let judged = judged(&mail, 1, std::iter::once(record));
+        let why = "a quieter machine: the probe was inconclusive: 1 run";
+        assert_eq!(judged.verdict, Verdict::Lacks(why.to_owned()));
+    }
+
+    #[test]
+    fn a_model_runs_twice_as_long_by_its_own_flag() {
+        let mail = mail();
+        let model = &mail.commands["model"];
+        assert_eq!(model.words(3, 1), "replay chunks --seed 3");
+        assert_eq!(model.words(1, 2), "replay chunks --seed 1 --buffers 100");
+    }
+
+    /// Their figures are found in no record here: every other fault of an expression would come before that.
+    #[test]
+    fn the_claims_are_whole() {
+        let claims = || {
+            MAILS
+                .iter()
+                .flat_map(|mail| mail.claims.iter().map(move |claim| (mail, claim)))
+        };
+        assert!(claims().count() >= 60);
+        assert!(claims().filter(|(_, claim)| claim.conclusion).count() >= 4);
+        for (mail, claim) in claims() {
+            let title = &claim.title;
+            assert!((11..400).contains(&claim.quote.len()), "{title}");
+            assert!(
+                claim.lines.starts_with(|c: char| c.is_ascii_digit()),
+                "{title}"
+            );
+            assert_eq!(claim.commands.is_empty(), claim.lacks.is_some(), "{title}");
+            assert_eq!(claim.holds_if.is_empty(), claim.lacks.is_some(), "{title}");
+            assert!(mail.commands(claim).count() <= 2, "{title}");
+            if claim.look.is_none() && claim.lacks.is_none() {
+                let figures = claim.read.keys().map(|name| (name.clone(), 1.0)).collect();
+                expression::value(&claim.holds, &figures).unwrap();
+                expression::filled(&claim.prints, &figures).unwrap();
+            }
+        }
+    }
 }

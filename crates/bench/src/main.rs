@@ -30,6 +30,7 @@ mod batch_client;
 mod bound;
 mod channel;
 mod chunked;
+mod common;
 mod delays;
 mod locked;
 mod mails;

@@ -16,7 +16,7 @@ use stopgap_events::units::Bytes;
 use stopgap_kernel::signals;
 use stopgap_report::text::number;
 
-use crate::attack::{failed, program};
+use crate::common::{failed, program};
 
 /// A model is right about a cell where it is within this share of what was measured.
 const NEAR: f64 = 1.25;

@@ -5,28 +5,31 @@
 //!                          held until the capture is ready      children of it, followed by the kernel
 //! ```
 //!
-//! A *pair* of runs is one recorded and one not, right after each other; CPU time is that of client and
-//! server over the same round trips, measured by themselves. The recorder's own stands beside.
+//! The runs of a round follow each other at once: one that is not recorded, and one of each set of events. CPU time is that of client
+//! and server over the same round trips, measured by themselves. The recorder's own stands beside.
+//!
+//! `--parts` prepares the capture as `record` does and, before it starts, switches off what a part does not have in the instance of
+//! tracefs. `--work` records nothing: a longer round trip is all that recording and the server's work have in common.
 
-mod pair;
-mod parts;
-mod peers;
-mod recording;
-mod table;
-mod work;
-
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
 
 use stopgap_cli::replay::count;
-use stopgap_cli::{Failure, journal, print, progress_bar, put_back, tell};
+use stopgap_cli::{Failure, journal, print, put_back};
+use stopgap_events::units::{Bytes, Nanos};
+use stopgap_kernel::clock::Clock;
+use stopgap_kernel::files::Files;
+use stopgap_kernel::journal::Journal;
+use stopgap_kernel::linux::{Ended, Held};
 use stopgap_kernel::tasks::Tasks;
 use stopgap_kernel::{Linux, signals};
-use stopgap_probes::roundtrip::{Cell, ClientWait, Cpus};
+use stopgap_probes::roundtrip::{Cell, ClientWait, Cost, Cpus, fixed};
+use stopgap_report::text::{plain, thousands};
+use stopgap_tracer::capture::{Capture, Options, instance_of};
 use stopgap_tracer::events::EventSet;
 
-use recording::{Recorder, Run};
-use table::Table;
+use crate::common::{Bounds, Rounds, failed, folder, middle, own_program, rounds, table};
 
 #[derive(clap::Args)]
 pub(crate) struct Flags {
@@ -53,8 +56,17 @@ pub(crate) struct Flags {
     pair: Option<Vec<String>>,
 }
 
-/// What is recorded, from nothing on.
-const MODES: [Option<EventSet>; 3] = [None, Some(EventSet::Scheduling), Some(EventSet::All)];
+/// Fewer round trips take so little time that their CPU time is no figure.
+const LEAST_ROUND_TRIPS: u64 = 1_000;
+/// As `stopgap record` has it.
+const STEP: Nanos = Nanos::millis(100);
+/// By how much of itself the number of switches may differ.
+const SWITCHES: f64 = 0.03;
+/// Other tools are slow: they get one in so many of the round trips.
+const PEERS_SHARE: u64 = 20;
+
+/// What is recorded beside nothing, and the most CPU time that a recorded run may take of one that is not.
+const SETS: [(EventSet, f64); 2] = [(EventSet::Scheduling, 1.35), (EventSet::All, 1.6)];
 
 /// What the client and the server do. The first is held to the bounds.
 const CELLS: [Cell; 3] = [
@@ -69,111 +81,593 @@ const CELLS: [Cell; 3] = [
     },
 ];
 
-/// One repetition of a cell: a run in each of [`MODES`].
-type Repetition = [Run; MODES.len()];
+/// What the server computes for each request (`--work`). The last is longer than recording takes.
+const WORK: [Nanos; 7] = [
+    Nanos(0),
+    Nanos(500),
+    Nanos(1_000),
+    Nanos(2_000),
+    Nanos(3_000),
+    Nanos(8_000),
+    Nanos(50_000),
+];
 
-/// Exit status where a bound is broken.
-const BROKEN: u8 = 2;
+/// When a switch leaves a stack.
+#[derive(Clone, Copy, PartialEq)]
+enum Stacks {
+    Never,
+    /// As `record` has it.
+    Usual,
+    AtEachWait,
+}
+
+/// A part of the capture beside the scheduler's events.
+#[derive(Clone, Copy)]
+struct Part {
+    name: &'static str,
+    /// System calls, and whether only those that `record` chooses.
+    calls: Option<bool>,
+    /// Memory, locks, block I/O and fences.
+    rest: bool,
+    stacks: Stacks,
+}
+
+const fn part(name: &'static str, calls: Option<bool>, rest: bool, stacks: Stacks) -> Part {
+    Part {
+        name,
+        calls,
+        rest,
+        stacks,
+    }
+}
+
+const PARTS: [Part; 7] = [
+    part("scheduling", None, false, Stacks::Never),
+    part(
+        "scheduling, stacks at each wait",
+        None,
+        false,
+        Stacks::AtEachWait,
+    ),
+    part("scheduling, system calls", Some(true), false, Stacks::Never),
+    part(
+        "the same, calls not filtered",
+        Some(false),
+        false,
+        Stacks::Never,
+    ),
+    part("all but stacks", Some(true), true, Stacks::Never),
+    part("all: what record does", Some(true), true, Stacks::Usual),
+    part(
+        "all, stacks at each wait",
+        Some(true),
+        true,
+        Stacks::AtEachWait,
+    ),
+];
+
+/// Other tools, as they are called before the command. They write nothing to a disk, and what they print goes nowhere.
+const PEERS: [(&str, &str); 4] = [
+    ("strace -f -c", "strace -f -c -o /dev/null"),
+    ("strace -f", "strace -f -o /dev/null"),
+    ("perf trace", "perf trace -o /dev/null --"),
+    (
+        "perf record (sched)",
+        "perf record -q -o /dev/null -e sched:sched_switch -e sched:sched_waking --",
+    ),
+];
+
+/// What a run cost.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    cost: Cost,
+    /// The recorder's own CPU time, from start to stop; the trace file is made later.
+    recorder: Nanos,
+    /// Events that were lost.
+    lost: u64,
+    /// Bytes of pages.
+    bytes: u64,
+}
+
+impl Run {
+    fn per_round_trip(&self, count: u64) -> f64 {
+        count as f64 / self.cost.round_trips.max(1) as f64
+    }
+
+    /// CPU time of client and server, ns a round trip.
+    fn cpu(&self) -> f64 {
+        self.per_round_trip(self.cost.cpu.0)
+    }
+
+    /// Switch-outs of both a round trip.
+    fn switches(&self) -> f64 {
+        self.per_round_trip(self.cost.switches.total())
+    }
+}
 
 pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     if let Some(words) = &flags.pair {
-        return pair::run(words, flags.round_trips);
+        return pair(words, flags.round_trips);
     }
     signals::install();
-    if flags.round_trips < 1_000 {
+    if flags.round_trips < LEAST_ROUND_TRIPS {
         return Err(Failure::error(
             "--round-trips: fewer than 1000 are over before a figure is one",
         ));
     }
-    let folder = scratch()?;
+    // On a disk: memory that the pages took would be missing elsewhere.
+    let folder = folder("overhead")?;
     let journal = journal(None)?;
     put_back(&Linux, &journal);
-    let recorder = Recorder::new(&journal, folder.clone(), flags.round_trips)?;
-    if flags.parts || flags.work {
-        let text = match flags.parts {
-            true => parts::run(&recorder, flags.pairs),
-            false => work::run(&recorder, flags.pairs),
-        };
-        let _ = std::fs::remove_dir_all(&folder); // ours; what is left in it is nobody's
-        print(text?.trim_end())?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let tables = measure(flags, &recorder);
-    let peers = match &tables {
-        Ok(tables) if !flags.no_peers && !signals::interrupted() => {
-            peers::run(&recorder, &tables[0])
-        }
-        _ => Vec::new(),
+    let recorder = Recorder {
+        journal: &journal,
+        folder: folder.path(),
+        program: own_program()?,
+        round_trips: flags.round_trips,
     };
-    let _ = std::fs::remove_dir_all(&folder); // ours; what is left in it is nobody's
-    let tables = tables?;
-    for (number, table) in tables.iter().enumerate() {
-        print(table.text().trim_end())?;
-        if number == 0 {
-            print(peers.concat().trim_end())?;
+    if flags.parts {
+        print(parts(&recorder, flags.pairs)?.trim_end())?;
+    } else if flags.work {
+        print(works(&recorder, flags.pairs)?.trim_end())?;
+    } else {
+        return sets(&recorder, flags);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Records each cell with each set of events; only the first cell is held to bounds.
+fn sets(recorder: &Recorder<'_>, flags: &Flags) -> Result<ExitCode, Failure> {
+    let one_cpu = Linux.cpus()?.len() < 2;
+    let cells = CELLS
+        .iter()
+        .take(if flags.judged { 1 } else { CELLS.len() });
+    let cells = cells.filter(|cell| cell.cpus != Cpus::Two || !one_cpu);
+    let cells: Vec<&Cell> = cells.collect();
+    let all = rounds(
+        flags.pairs,
+        &vec![1 + SETS.len(); cells.len()],
+        |cell, side| {
+            let set = side.checked_sub(1).map(|set| (SETS[set].0, None));
+            recorder.run(cells[cell], set)
+        },
+    )?;
+    for (at, (cell, rounds)) in cells.iter().zip(&all).enumerate() {
+        if rounds.0.is_empty() {
+            continue;
+        }
+        let names = SETS.iter().map(|(events, _)| events.to_string());
+        print(costs(cell, names, rounds, &[0, 1, 2, 3, 4, 5, 6, 7]).trim_end())?;
+        let most = rounds.0.iter().flatten().map(|run| run.bytes).max();
+        print(&format!(
+            "at most {} of pages a run",
+            Bytes(most.unwrap_or(0))
+        ))?;
+        if at == 0 && !flags.no_peers && !signals::interrupted() {
+            print(peers(recorder, rounds.median(0, Run::cpu)).trim_end())?;
         }
     }
-    let broken = tables[0].broken();
-    if signals::interrupted() {
-        tell("interrupted: fewer pairs");
-    }
-    if broken.is_empty() {
-        print("poll client on one CPU: every bound is kept")?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    for what in broken {
-        print(&format!("broken: {what}"))?;
-    }
-    Ok(ExitCode::from(BROKEN))
+    bounds(&all[0]).print()
 }
 
-/// A folder of ours for pages, on a disk: memory that they took would be missing elsewhere.
-fn scratch() -> Result<PathBuf, Failure> {
-    let folder = std::env::temp_dir().join(format!("stopgap-overhead.{}", std::process::id()));
-    std::fs::create_dir(&folder)
-        .map_err(|error| Failure::error(format!("{}: {error}", folder.display())))?;
-    Ok(folder)
+/// Returns the costs of each side beside those of the first, which is not recorded; of the columns only these.
+fn costs(
+    cell: &Cell,
+    names: impl Iterator<Item = String>,
+    rounds: &Rounds<Run>,
+    columns: &[usize],
+) -> String {
+    const HEAD: [&str; 8] = [
+        "captured",
+        "CPU ns/rt",
+        "CPU, of not recorded",
+        "switches/rt",
+        "of that",
+        "recorder ns/rt",
+        "bytes/rt",
+        "lost",
+    ];
+    let names = std::iter::once("not recorded".to_owned()).chain(names);
+    let rows = names.enumerate().map(|(side, name)| {
+        let beside = |text: String| if side == 0 { "-".to_owned() } else { text };
+        let switches = rounds.ratio(side, 0, Run::switches).value;
+        let cells = [
+            name,
+            format!("{:.0}", rounds.median(side, Run::cpu)),
+            beside(rounds.ratio(side, 0, Run::cpu).to_string()),
+            format!("{:.3}", rounds.median(side, Run::switches)),
+            beside(format!("{:+.1} %", (switches - 1.0) * 100.0)),
+            format!(
+                "{:.0}",
+                rounds.median(side, |run| run.per_round_trip(run.recorder.0))
+            ),
+            format!(
+                "{:.0}",
+                rounds.median(side, |run| run.per_round_trip(run.bytes))
+            ),
+            rounds
+                .side(side)
+                .map(|run| run.lost)
+                .sum::<u64>()
+                .to_string(),
+        ];
+        columns
+            .iter()
+            .map(|&column| cells[column].clone())
+            .collect()
+    });
+    let head: Vec<&str> = columns.iter().map(|&column| HEAD[column]).collect();
+    format!(
+        "{cell}: {} round trips a run, medians of {} pairs (95 % interval over pairs)\n{}",
+        thousands(rounds.0[0][0].cost.round_trips),
+        rounds.0.len(),
+        table(&head, &rows.collect::<Vec<_>>()),
+    )
 }
 
-fn measure(flags: &Flags, recorder: &Recorder<'_>) -> Result<Vec<Table>, Failure> {
-    let cpus = Linux.cpus()?;
-    let cells: Vec<Cell> = CELLS
-        .into_iter()
-        .take(if flags.judged { 1 } else { CELLS.len() })
-        .filter(|cell| cell.cpus != Cpus::Two || cpus.len() > 1)
-        .collect();
-    let bar = progress_bar();
-    let mut repetitions: Vec<Vec<Repetition>> = vec![Vec::new(); cells.len()];
-    for done in 0..flags.pairs {
-        for (cell, repetitions) in cells.iter().zip(&mut repetitions) {
-            bar.set_position(u64::from(done) * 1_000 / u64::from(flags.pairs));
-            bar.set_message(cell.to_string());
-            if signals::interrupted() {
-                break;
+fn bounds(rounds: &Rounds<Run>) -> Bounds {
+    let mut bounds = Bounds::default();
+    for (side, (events, most)) in (1..).zip(SETS) {
+        let cpu = rounds.ratio(side, 0, Run::cpu).value;
+        bounds.at_most(
+            format_args!("{events}: CPU time, of not recorded"),
+            cpu,
+            most,
+        );
+        let switches = rounds.ratio(side, 0, Run::switches).value;
+        let what = format!(
+            "{events}: switches, of not recorded: {switches:.3} (1, {SWITCHES} more or less)"
+        );
+        bounds.add((switches - 1.0).abs() <= SWITCHES, what);
+        let lost: u64 = rounds.side(side).map(|run| run.lost).sum();
+        bounds.add(lost == 0, format!("{events}: {lost} events lost (0)"));
+    }
+    bounds
+}
+
+/// Returns a line for each other tool, beside `none`, the CPU time that is not recorded; one run each.
+fn peers(recorder: &Recorder<'_>, none: f64) -> String {
+    let round_trips = (recorder.round_trips / PEERS_SHARE).max(LEAST_ROUND_TRIPS);
+    let mut text = format!("other tools, one run of {round_trips} round trips each:\n");
+    for (name, words) in PEERS {
+        text += &match peer(recorder, words, round_trips) {
+            Ok(cost) => {
+                let per = |figure: u64| figure as f64 / cost.round_trips.max(1) as f64;
+                let (cpu, switches) = (per(cost.cpu.0), per(cost.switches.total()));
+                let times = cpu / none;
+                format!("{name:<22}{cpu:>14.0}{times:>23.2}x{switches:>14.3}\n")
             }
-            let mut order = [0, 1, 2];
-            order.rotate_left(done as usize % MODES.len());
-            let mut runs = [None; MODES.len()];
-            for at in order {
-                match recorder.run(cell, MODES[at]) {
-                    Ok(run) => runs[at] = Some(run),
-                    Err(_) if signals::interrupted() => break, // Ctrl-C ends the pair too
-                    Err(failure) => return Err(failure),
+            Err(why) => format!("skipped: {name}: {why}\n"),
+        };
+    }
+    text
+}
+
+fn peer(recorder: &Recorder<'_>, words: &str, round_trips: u64) -> Result<Cost, String> {
+    let (command, file) = recorder.command(&Cell::PLAIN, round_trips);
+    let _ = std::fs::remove_file(&file); // or an older cost would pass for this one's
+    let mut words = words.split(' ');
+    let program = words.next().unwrap_or_default();
+    let output = Command::new(program)
+        .args(words)
+        .args(command)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("{program}: {error}"))?;
+    if !output.status.success() {
+        let told = String::from_utf8_lossy(&output.stderr);
+        let first = told.lines().next().unwrap_or_default();
+        return Err(format!("{} {}", output.status, plain(first)));
+    }
+    read_cost(&file).map_err(|failure| match failure {
+        Failure::Told { message, .. } => message,
+        Failure::Silent { .. } => "it wrote nothing".to_owned(),
+    })
+}
+
+/// Records the plain cell part by part.
+fn parts(recorder: &Recorder<'_>, pairs: u32) -> Result<String, Failure> {
+    let all = rounds(pairs, &[1 + PARTS.len()], |_, side| {
+        let part = side
+            .checked_sub(1)
+            .map(|part| (EventSet::All, Some(PARTS[part])));
+        recorder.run(&Cell::PLAIN, part)
+    })?;
+    let names = PARTS.iter().map(|part| part.name.to_owned());
+    Ok(costs(&Cell::PLAIN, names, &all[0], &[0, 1, 2, 6, 7]))
+}
+
+/// Runs a client that blocks beside a server that works, not recorded.
+fn works(recorder: &Recorder<'_>, pairs: u32) -> Result<String, Failure> {
+    let cell = |work| Cell {
+        client: ClientWait::Read,
+        work,
+        ..Cell::PLAIN
+    };
+    let all = rounds(pairs, &[WORK.len()], |_, side| {
+        recorder.run(&cell(WORK[side]), None)
+    })?;
+    let rows = WORK.iter().enumerate().map(|(side, work)| {
+        let switches = || all[0].side(side).map(Run::switches);
+        let (least, most) = (
+            switches().fold(f64::INFINITY, f64::min),
+            switches().fold(0.0, f64::max),
+        );
+        vec![
+            if work.0 == 0 {
+                "none".to_owned()
+            } else {
+                work.to_string()
+            },
+            all[0].0.len().to_string(),
+            format!("{:.1}", all[0].median(side, Run::cpu) / 1e3),
+            format!("{:.2}", middle(switches())),
+            format!("{least:.2}..{most:.2}"),
+        ]
+    });
+    let head = ["work", "runs", "CPU us/rt", "switches/rt", "least..most"];
+    Ok(format!(
+        "{}: {} round trips a run, not recorded, medians\n{}",
+        cell(Nanos(0)),
+        thousands(recorder.round_trips),
+        table(&head, &rows.collect::<Vec<_>>()),
+    ))
+}
+
+impl Part {
+    /// Switches off, in the instance of this process, what is not of the part.
+    fn choose(&self) -> Result<(), Failure> {
+        let instance = Linux.tracefs()?.instance(&instance_of(Linux.pid()));
+        let events = instance.join("events");
+        let write = |file: &str, text: &str| Linux.write(&events.join(file), text.as_bytes());
+        let mut systems: Vec<&str> = EventSet::All.events().map(|event| event.system).collect();
+        systems.dedup();
+        for system in systems {
+            let on = match system {
+                "sched" | "task" => true,
+                "raw_syscalls" => self.calls.is_some(),
+                _ => self.rest,
+            };
+            if !on {
+                match write(&format!("{system}/enable"), "0") {
+                    Err(error) if error.is_absent() => {}
+                    other => other?,
                 }
             }
-            if let [Some(none), Some(scheduling), Some(all)] = runs {
-                repetitions.push([none, scheduling, all]);
+        }
+        if self.calls == Some(false) {
+            for event in ["sys_enter", "sys_exit"] {
+                write(&format!("raw_syscalls/{event}/filter"), "0")?;
             }
         }
+        let trigger = "sched/sched_switch/trigger";
+        if self.stacks != Stacks::Usual {
+            write(trigger, "!stacktrace")?;
+        }
+        if self.stacks == Stacks::AtEachWait {
+            write(trigger, "stacktrace if prev_state & 3")?;
+        }
+        Ok(())
     }
-    bar.finish_and_clear();
-    let tables = cells.into_iter().zip(repetitions);
-    let tables: Vec<Table> = tables
-        .filter(|(_, repetitions)| !repetitions.is_empty())
-        .map(|(cell, repetitions)| Table::new(&cell, repetitions))
-        .collect();
-    if tables.is_empty() {
-        return Err(Failure::error("interrupted before anything was measured"));
+}
+
+/// Runs the client and the server.
+struct Recorder<'a> {
+    journal: &'a Path,
+    folder: &'a Path,
+    /// This program.
+    program: PathBuf,
+    round_trips: u64,
+}
+
+impl Recorder<'_> {
+    /// Returns the command that is the client and the server of `cell`, and the file that it writes.
+    fn command(&self, cell: &Cell, round_trips: u64) -> (Vec<OsString>, PathBuf) {
+        let file = self.folder.join("cost.json");
+        let round_trips = round_trips.to_string();
+        let words = [
+            "overhead",
+            "--round-trips",
+            &round_trips,
+            "--pair",
+            &cell_word(cell),
+        ];
+        let mut command = vec![self.program.clone().into_os_string()];
+        command.extend(words.map(OsString::from));
+        command.push(file.clone().into_os_string());
+        (command, file)
     }
-    Ok(tables)
+
+    /// Carries out one run, recorded where `capture` says of what.
+    fn run(&self, cell: &Cell, capture: Option<(EventSet, Option<Part>)>) -> Result<Run, Failure> {
+        let (words, file) = self.command(cell, self.round_trips);
+        let Some((events, part)) = capture else {
+            let child = Held::start(&words)?.release()?;
+            let ended = loop {
+                if let Some(ended) = child.ended()? {
+                    break ended;
+                }
+                Linux.sleep_until(Linux.now() + Nanos::millis(20));
+            };
+            succeeded(&ended)?;
+            return Ok(Run {
+                cost: read_cost(&file)?,
+                recorder: Nanos(0),
+                lost: 0,
+                bytes: 0,
+            });
+        };
+        let options = Options {
+            events,
+            buffer: None,
+            spool: self.folder.join("spool"),
+            source: "stopgap-bench overhead".to_owned(),
+        };
+        let journal = Journal::new(&Linux, self.journal);
+        let before = Linux.thread_cpu();
+        let mut capture = Capture::prepare(&Linux, &journal, &options)?;
+        part.map_or(Ok(()), |part| part.choose())?;
+        let held = Held::start(&words)?;
+        capture.start(held.pid())?;
+        let child = held.release()?;
+        let ended = loop {
+            capture.pump(Some(child.watched()), STEP)?;
+            if let Some(ended) = child.ended()? {
+                break ended;
+            }
+        };
+        let captured = capture.stop(None)?;
+        let recorder = Linux.thread_cpu().saturating_sub(before);
+        succeeded(&ended)?;
+        let losses = captured.end().into_iter().flat_map(|end| &end.losses);
+        let run = Run {
+            cost: read_cost(&file)?,
+            recorder,
+            lost: losses.map(|loss| loss.count).sum(),
+            bytes: size(&options.spool),
+        };
+        captured.remove()?;
+        Ok(run)
+    }
+}
+
+/// Returns the bytes of the files in `folder`.
+fn size(folder: &Path) -> u64 {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| Some(entry.metadata().ok()?.len()))
+        .sum()
+}
+
+fn succeeded(ended: &Ended) -> Result<(), Failure> {
+    match ended.how {
+        Ok(0) => Ok(()),
+        _ if signals::interrupted() => Err(Failure::error("interrupted")),
+        Ok(status) => Err(Failure::error(format!(
+            "the pair ended with status {status}"
+        ))),
+        Err(signal) => Err(Failure::error(format!(
+            "the pair was killed by signal {signal}"
+        ))),
+    }
+}
+
+/// Returns the word for a cell, as the process of the pair is told it.
+fn cell_word(cell: &Cell) -> String {
+    format!("{},{},{}", cell.client, cell.cpus, cell.work.0)
+}
+
+fn cell_named(word: &str) -> Option<Cell> {
+    let words: Vec<&str> = word.split(',').collect();
+    let &[client, cpus, work] = words.as_slice() else {
+        return None;
+    };
+    Some(Cell {
+        client: client.parse::<ClientWait>().ok()?,
+        cpus: cpus.parse::<Cpus>().ok()?,
+        work: Nanos(work.parse().ok()?),
+        ..Cell::PLAIN
+    })
+}
+
+/// Is the process that is recorded: carries out the round trips of the cell in the first of `words`, and writes their cost to the
+/// file in the second.
+fn pair(words: &[String], round_trips: u64) -> Result<ExitCode, Failure> {
+    let [word, file] = words else {
+        return Err(Failure::error("--pair: give a cell and a file"));
+    };
+    let cell = cell_named(word).ok_or_else(|| Failure::error(format!("--pair: no cell {word}")))?;
+    // From the last one down: the first has most of the interrupts.
+    let mut cpus = Linux.cpus()?;
+    cpus.reverse();
+    let cost = fixed(&Linux, &cell, &cpus, round_trips)?;
+    let cost = serde_json::to_vec(&cost).map_err(failed(file))?;
+    std::fs::write(file, cost).map_err(failed(file))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read_cost(file: &Path) -> Result<Cost, Failure> {
+    let text = std::fs::read(file).map_err(failed("the client and the server"))?;
+    serde_json::from_slice(&text).map_err(failed("the client and the server"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stopgap_kernel::tasks::Switches;
+
+    #[test]
+    fn a_cell_is_told_by_its_word() {
+        let works = Cell {
+            work: Nanos(500),
+            ..Cell::PLAIN
+        };
+        for told in CELLS.into_iter().chain([works]) {
+            assert_eq!(cell_named(&cell_word(&told)), Some(told));
+        }
+        for wrong in ["poll", "poll,one", "poll,here,0", "poll,one,x"] {
+            assert_eq!(cell_named(wrong), None, "{wrong}");
+        }
+    }
+
+    fn run(ns: u64, switches: u64, lost: u64) -> Run {
+        Run {
+            cost: Cost {
+                round_trips: 1_000,
+                elapsed: Nanos(ns),
+                cpu: Nanos(ns * 1_000),
+                switches: Switches {
+                    voluntary: switches,
+                    involuntary: 0,
+                },
+            },
+            recorder: Nanos(5_000),
+            lost,
+            bytes: 300_000,
+        }
+    }
+
+    /// Three rounds. A neighbour slows the second as a whole, not one of its runs.
+    fn three(all: Run) -> Rounds<Run> {
+        let quiet = vec![run(100, 2_000, 0), run(120, 2_010, 0), all];
+        let loud = quiet.iter().map(|quiet| Run {
+            cost: Cost {
+                cpu: Nanos(quiet.cost.cpu.0 * 10),
+                ..quiet.cost
+            },
+            ..*quiet
+        });
+        Rounds(vec![quiet.clone(), loud.collect(), quiet.clone()])
+    }
+
+    #[test]
+    fn the_runs_of_a_round_are_held_against_each_other() {
+        let rounds = three(run(150, 2_020, 1));
+        let names = SETS.iter().map(|(events, _)| events.to_string());
+        let text = costs(&Cell::PLAIN, names, &rounds, &[0, 2, 4, 6, 7]);
+        let rows: Vec<&str> = text.lines().skip(2).collect();
+        assert!(
+            rows[0].starts_with("not recorded") && rows[0].contains(" - "),
+            "{text}"
+        );
+        assert!(rows[1].contains("1.20x (1.20..1.20)"), "{text}");
+        assert!(
+            rows[2].contains("1.50x (1.50..1.50)") && rows[2].contains("+1.0 %"),
+            "{text}"
+        );
+        assert!(rows[2].ends_with("300     3"), "{text}");
+    }
+
+    #[test]
+    fn each_bound_can_break() {
+        assert_eq!(bounds(&three(run(150, 2_020, 0))).hold(), [true; 6]);
+        for (all, broken) in [
+            (run(161, 2_000, 0), 3),
+            (run(100, 2_100, 0), 4),
+            (run(100, 1_900, 0), 4),
+            (run(100, 2_000, 1), 5),
+        ] {
+            let hold = bounds(&three(all)).hold();
+            assert!((0..6).all(|at| hold[at] == (at != broken)), "{hold:?}");
+        }
+    }
 }

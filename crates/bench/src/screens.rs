@@ -12,7 +12,7 @@ use std::time::Instant;
 use stopgap_cli::{Failure, print};
 use stopgap_kernel::signals;
 
-use crate::attack::{failed, program};
+use crate::common::{failed, program};
 
 /// Exit status where a command prints something else.
 const DIFFERS: u8 = 2;

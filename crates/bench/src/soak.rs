@@ -1,6 +1,4 @@
-//! `stopgap-bench soak`, and `soak chunks`: [`memory`].
-
-mod memory;
+//! `stopgap-bench soak`: every placement policy against its oracle; `soak chunks`: the model of the kernel's memory against a naive one.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -9,26 +7,36 @@ use indicatif::ProgressBar;
 use stopgap_cli::replay::count;
 use stopgap_cli::{Failure, print, progress_bar, tell};
 use stopgap_kernel::signals;
-use stopgap_placement::oracle::soak::{Met, soak};
+use stopgap_models::chunks::buddy::oracle as memory;
+use stopgap_placement::oracle::soak::soak;
 use stopgap_placement::registry::Name;
 
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Flags {
     #[command(subcommand)]
-    of: Option<Of>,
+    instead: Option<Instead>,
     #[command(flatten)]
     placement: Placement,
 }
 
 #[derive(clap::Subcommand)]
-enum Of {
+enum Instead {
     /// Instead of the policies, the model of the kernel's memory that chunks are taken from (the buddy
     /// allocator), against a naive one.
-    Chunks(memory::Flags),
+    Chunks(Chunks),
 }
 
-/// What the placement policies, without a sub-command, are soaked with.
+#[derive(clap::Args)]
+struct Chunks {
+    /// Steps in all: blocks taken and freed, single pages taken out of blocks, and many that cannot be.
+    #[arg(long, value_name = "N", default_value = "10m", value_parser = count)]
+    ops: u64,
+    /// Seed of the first stretch of steps; a difference names the seed that leads to it.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+}
+
 #[derive(clap::Args)]
 struct Placement {
     /// Steps in all, shared evenly by the policies.
@@ -48,15 +56,25 @@ const SAY_EVERY: u64 = 10_000_000;
 /// Soaks what the flags ask for; the first difference is the error.
 pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     signals::install();
-    match &flags.of {
-        Some(Of::Chunks(flags)) => memory::run(flags),
-        None => placement(&flags.placement),
+    let ops = match &flags.instead {
+        Some(Instead::Chunks(chunks)) => chunks.ops,
+        None => flags.placement.ops,
+    };
+    if ops == 0 {
+        return Err(Failure::error("--ops 0: take at least 1"));
     }
+    let bar = progress_bar();
+    let soaked = match &flags.instead {
+        Some(Instead::Chunks(flags)) => chunks(flags, &bar),
+        None => placement(&flags.placement, &bar),
+    };
+    bar.finish_and_clear();
+    print(&format!("{} steps in all without a difference", soaked?))?;
+    Ok(ExitCode::SUCCESS)
 }
 
-/// Policy by policy.
-fn placement(flags: &Placement) -> Result<ExitCode, Failure> {
-    some(flags.ops)?;
+/// Soaks policy by policy; returns the steps.
+fn placement(flags: &Placement, bar: &ProgressBar) -> Result<u64, Failure> {
     let mut names: Vec<Name> = Vec::new();
     let asked = if flags.policy.is_empty() {
         Name::ALL
@@ -68,17 +86,14 @@ fn placement(flags: &Placement) -> Result<ExitCode, Failure> {
             names.push(name);
         }
     }
-    let bar = progress_bar();
     let share = flags.ops.div_ceil(names.len() as u64);
     let mut done: u64 = 0;
     print(&format!("seed {}, {share} steps a policy", flags.seed))?;
     for name in names {
-        let mut progress = Progress::new(&bar, name.to_string(), flags.ops, done);
-        let told = |met: &Met| progress.tell(met.steps);
-        let met = soak(name, share, flags.seed, told).map_err(|what| {
-            bar.finish_and_clear();
-            Failure::error(format!("after {done} steps of others: {what}"))
-        })?;
+        let mut progress = Progress::new(bar, name.to_string(), flags.ops, done);
+        let met = soak(name, share, flags.seed, |met| progress.tell(met.steps));
+        let met =
+            met.map_err(|what| Failure::error(format!("after {done} steps of others: {what}")))?;
         done += met.steps;
         bar.suspend(|| {
             print(&format!(
@@ -90,17 +105,22 @@ fn placement(flags: &Placement) -> Result<ExitCode, Failure> {
             break;
         }
     }
-    bar.finish_and_clear();
-    print(&format!("{done} steps in all without a difference"))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(done)
 }
 
-/// At least one step.
-fn some(ops: u64) -> Result<(), Failure> {
-    if ops == 0 {
-        return Err(Failure::error("--ops 0: take at least 1"));
-    }
-    Ok(())
+/// Soaks the model of the physical memory; returns the steps.
+fn chunks(flags: &Chunks, bar: &ProgressBar) -> Result<u64, Failure> {
+    print(&format!("seed {}, {} steps", flags.seed, flags.ops))?;
+    let mut progress = Progress::new(bar, "chunks".to_owned(), flags.ops, 0);
+    let met = memory::soak(flags.ops, flags.seed, |met| progress.tell(met.steps));
+    let met = met.map_err(Failure::error)?;
+    bar.suspend(|| {
+        print(&format!(
+            "{} blocks taken, {} exhausted, {} freed, {} refused as impossible, {} fallbacks that changed a block's type and {} that did not",
+            met.taken, met.exhausted, met.given, met.refused, met.claimed, met.pieces
+        ))
+    })?;
+    Ok(met.steps)
 }
 
 /// How far a soak is: the bar, or lines where standard error is no terminal.
@@ -108,27 +128,27 @@ struct Progress<'a> {
     bar: &'a ProgressBar,
     name: String,
     /// Steps of all that is soaked, and those done before this one.
-    of: u64,
+    all: u64,
     before: u64,
     said: u64,
 }
 
 impl Progress<'_> {
-    fn new(bar: &ProgressBar, name: String, of: u64, before: u64) -> Progress<'_> {
+    fn new(bar: &ProgressBar, name: String, all: u64, before: u64) -> Progress<'_> {
         Progress {
             bar,
             name,
-            of,
+            all,
             before,
             said: 0,
         }
     }
 
-    /// Shows that `steps` were taken. Whether to go on.
+    /// Shows that `steps` were taken. Returns whether to go on.
     fn tell(&mut self, steps: u64) -> bool {
         let name = &self.name;
-        self.bar
-            .set_position(((self.before + steps) as f64 / self.of as f64 * 1_000.0) as u64);
+        let share = (self.before + steps) as f64 / self.all as f64;
+        self.bar.set_position((share * 1_000.0) as u64);
         self.bar.set_message(format!("{name} {steps}"));
         if !std::io::stderr().is_terminal() && steps >= self.said + SAY_EVERY {
             self.said = steps;

@@ -22,7 +22,8 @@ use stopgap_cli::{Failure, print, progress_bar, tell};
 use stopgap_events::random::Random;
 use stopgap_kernel::signals;
 
-use super::{Common, Place, failed, names, wait};
+use super::{Common, Place, names};
+use crate::common::{failed, folder, wait};
 
 #[derive(clap::Args)]
 pub(crate) struct Flags {
@@ -120,8 +121,7 @@ struct Attack<'a> {
 
 pub(super) fn run(flags: &Flags) -> Result<bool, Failure> {
     signals::install();
-    let root = tempfile::Builder::new().prefix("stopgap-attack.").tempdir();
-    let root = root.map_err(failed("a private folder"))?;
+    let root = folder("attack")?;
     let program = flags.common.program()?;
     let seed = flags.common.seed;
     let mut attack = Attack {

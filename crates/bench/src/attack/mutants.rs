@@ -15,7 +15,8 @@ use stopgap_cli::{Failure, print, progress_bar};
 use stopgap_events::random::Random;
 
 use super::samples::{Format, Sample};
-use super::{Common, Place, failed, samples};
+use super::{Common, Place, samples};
+use crate::common::{failed, folder};
 
 #[derive(clap::Args)]
 pub(crate) struct Flags {
@@ -101,8 +102,7 @@ pub(super) fn run(flags: &Flags) -> Result<bool, Failure> {
         };
         setrlimit(what, limit).map_err(failed("setrlimit"))?; // what is started inherits it
     }
-    let root = tempfile::Builder::new().prefix("stopgap-attack.").tempdir();
-    let root = root.map_err(failed("a private folder"))?;
+    let root = folder("attack")?;
     // A journal is read as nobody.
     let open = fs::Permissions::from_mode(0o755);
     fs::set_permissions(root.path(), open).map_err(failed(root.path().display()))?;

@@ -11,7 +11,8 @@ use std::process::Command;
 use stopgap_cli::{Failure, tell};
 use stopgap_guest::protocol::{Counts, Hello, Line, Unit, VERSION};
 
-use super::{Place, failed};
+use super::Place;
+use crate::common::failed;
 
 /// Formats, and their commands in turn. `{}` is the mutant, `{s}` a good sample, `{w}` the folder of the run.
 const FORMATS: &str = "\

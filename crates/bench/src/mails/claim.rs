@@ -1,142 +1,106 @@
-//! Claims of a mail, and the commands that test them.
+//! Claims of a mail, and the commands that test them: `claims/*.json`.
 
-use super::record::Record;
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
-/// A command of `stopgap` by whose record claims are judged.
+use serde::Deserialize;
+
+/// A command of `stopgap` whose record decides claims.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Command {
     /// The words after `stopgap`.
-    pub(super) words: &'static str,
-    pub(super) kind: Kind,
-    /// It ends within seconds, in a debug build too: `--quick` runs it.
+    pub(super) words: String,
+    /// The flag that sets how long a model runs, `{}` for the number. A command without it runs once.
+    pub(super) longer: Option<String>,
+    /// The default of that number.
+    #[serde(default)]
+    usual: u64,
+    /// Whether `--quick` runs the command: it ends within seconds, in a debug build too.
+    #[serde(default)]
     pub(super) quick: bool,
-}
-
-/// The name, the count, the mean and the standard deviation of the numbers in a file.
-pub(super) type Numbers = (&'static str, u32, f64, f64);
-
-pub(super) enum Kind {
-    /// A model, run in each trial. The flag sets how long it runs, `{}` for the number; the number is its default.
-    Model(&'static str, u64),
-    /// A probe of this machine. Its runs lie within one command, which is run once.
-    Live,
-    /// A command that prints text and reads these files.
-    Files(&'static [Numbers]),
-}
-
-/// Makes a command of a model.
-pub(super) const fn model(words: &'static str, flag: &'static str, usual: u64) -> Command {
-    command(words, Kind::Model(flag, usual))
-}
-
-pub(super) const fn command(words: &'static str, kind: Kind) -> Command {
-    Command {
-        words,
-        quick: matches!(kind, Kind::Files(_)),
-        kind,
-    }
+    /// Files that the command reads: name, and the count, mean and standard deviation of their numbers. Such a command
+    /// prints text instead of a record.
+    #[serde(default)]
+    pub(super) files: Vec<(String, u32, f64, f64)>,
 }
 
 impl Command {
-    pub(super) const fn quick(self) -> Command {
-        let quick = true;
-        Command { quick, ..self }
+    /// Returns the words of the command with a seed, for so many times its usual length.
+    pub(super) fn words(&self, seed: u64, length: u64) -> String {
+        let words = &self.words;
+        match &self.longer {
+            None => words.clone(),
+            Some(_) if length == 1 => format!("{words} --seed {seed}"),
+            Some(flag) => {
+                let flag = flag.replace("{}", &(self.usual * length).to_string());
+                format!("{words} --seed {seed} {flag}")
+            }
+        }
     }
 }
 
-/// The figures that a command printed about a claim, and whether the claim's criterion holds.
-pub(super) struct Seen {
-    pub(super) prints: String,
-    pub(super) holds: bool,
-}
-
-/// How a claim is judged by the records of its commands.
-pub(super) type Look = fn(&[Record]) -> Result<Seen, String>;
-
 /// One claim of a mail.
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
 pub(super) struct Claim {
-    pub(super) title: &'static str,
+    pub(super) title: String,
     /// Lines of the mail's text.
-    pub(super) lines: &'static str,
-    pub(super) quote: &'static str,
+    pub(super) lines: String,
+    pub(super) quote: String,
     /// The mail's own figures.
-    pub(super) figures: &'static str,
-    pub(super) commands: &'static [&'static Command],
-    /// The criterion, fixed before looking, with its reason. Without commands: what is missing to test the claim here.
-    pub(super) holds_if: &'static str,
-    pub(super) look: Option<Look>,
+    pub(super) figures: String,
+    /// Names of commands.
+    pub(super) commands: Vec<String>,
+    /// Paths of figures in the records, by name: see [`super::record::figure`].
+    pub(super) read: BTreeMap<String, String>,
+    /// The criterion as an expression of those figures: see [`super::expression`].
+    pub(super) holds: String,
+    /// What the page shows of them: expressions in braces, each with its format.
+    pub(super) prints: String,
+    /// A look of [`super::record::special`], in place of `read`, `holds` and `prints`.
+    pub(super) look: Option<String>,
+    /// The criterion in words, fixed before looking, with its reason.
+    pub(super) holds_if: String,
+    /// What is missing to test the claim here.
+    pub(super) lacks: Option<String>,
     /// Why it differs, where it does.
-    pub(super) because: &'static str,
+    pub(super) because: String,
     /// A sentence about what the command shows besides.
-    pub(super) more: &'static str,
-    /// A conclusion of the mail: its page begins with it.
+    pub(super) more: String,
+    /// Whether the claim is a conclusion of the mail: its page begins with it.
     pub(super) conclusion: bool,
 }
 
-/// Begins a claim: its title, the mail's lines, and their words.
-pub(super) const fn claim(title: &'static str, lines: &'static str, quote: &'static str) -> Claim {
-    Claim {
-        title,
-        lines,
-        quote,
-        figures: "",
-        commands: &[],
-        holds_if: "",
-        look: None,
-        because: "",
-        more: "",
-        conclusion: false,
-    }
-}
-
-impl Claim {
-    pub(super) const fn test(
-        self,
-        commands: &'static [&'static Command],
-        holds_if: &'static str,
-        look: Look,
-    ) -> Claim {
-        let look = Some(look);
-        Claim {
-            commands,
-            holds_if,
-            look,
-            ..self
-        }
-    }
-
-    /// Says what hardware or system is missing here.
-    pub(super) const fn lacks(self, what: &'static str) -> Claim {
-        let holds_if = what;
-        Claim { holds_if, ..self }
-    }
-
-    pub(super) const fn figures(self, figures: &'static str) -> Claim {
-        Claim { figures, ..self }
-    }
-
-    pub(super) const fn because(self, because: &'static str) -> Claim {
-        Claim { because, ..self }
-    }
-
-    pub(super) const fn more(self, more: &'static str) -> Claim {
-        Claim { more, ..self }
-    }
-
-    pub(super) const fn conclusion(self) -> Claim {
-        let conclusion = true;
-        Claim { conclusion, ..self }
-    }
-
-    pub(super) fn is_quick(&self) -> bool {
-        self.commands.iter().all(|command| command.quick)
-    }
-}
-
 /// A mail and its claims.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Mail {
     /// As in the other documents: `000`.
-    pub(super) number: &'static str,
+    pub(super) number: String,
     /// Its author, date, list and subject.
-    pub(super) title: &'static str,
-    pub(super) claims: &'static [Claim],
+    pub(super) title: String,
+    pub(super) commands: BTreeMap<String, Command>,
+    pub(super) claims: Vec<Claim>,
 }
+
+impl Mail {
+    /// Returns the commands of a claim.
+    pub(super) fn commands<'a>(&'a self, claim: &'a Claim) -> impl Iterator<Item = &'a Command> {
+        claim.commands.iter().map(|name| &self.commands[name])
+    }
+}
+
+/// The five mails.
+pub(super) static MAILS: LazyLock<Vec<Mail>> = LazyLock::new(|| {
+    let texts = [
+        include_str!("claims/000.json"),
+        include_str!("claims/001.json"),
+        include_str!("claims/002.json"),
+        include_str!("claims/003.json"),
+        include_str!("claims/004.json"),
+    ];
+    let mails =
+        texts.map(|text| serde_json::from_str(text).expect("claims are whole: a test reads them"));
+    Vec::from(mails)
+});

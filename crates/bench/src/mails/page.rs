@@ -7,9 +7,9 @@ use std::path::Path;
 use serde_json::Value;
 use stopgap_cli::Failure;
 
-use super::claim::Mail;
-use super::{Judged, MAILS, Trial, Verdict, name};
-use crate::attack::failed;
+use super::claim::{MAILS, Mail};
+use super::{Judged, Trial, Verdict, name};
+use crate::common::failed;
 
 /// The overview's text above its tables.
 const HEAD: &str = include_str!("head.md");
@@ -29,15 +29,15 @@ pub(super) fn write(folder: &Path, pages: &[(&Mail, String)]) -> Result<(), Fail
 }
 
 /// Returns the page of a mail: its conclusions, what was judged in short, and each claim.
-pub(super) fn of<'a>(
+pub(super) fn page<'a>(
     mail: &Mail,
-    judged: &[Judged],
+    judged: &[Judged<'_>],
     trials: &[Trial],
     records: impl Iterator<Item = &'a Value>,
 ) -> String {
     let mut text = format!("# Mail {}: {}\n\n", mail.number, mail.title);
     for judged in judged.iter().filter(|judged| judged.claim.conclusion) {
-        let (id, title, word) = (&judged.id, judged.claim.title, judged.verdict.word());
+        let (id, title, word) = (&judged.id, &judged.claim.title, judged.verdict.word());
         let failing = judged.seen.iter().find(|(.., holds)| !holds);
         let printed = failing
             .or(judged.seen.first())
@@ -69,7 +69,7 @@ pub(super) fn of<'a>(
     );
     text += "| claim | | verdict |\n|---|---|---|\n";
     for judged in judged {
-        let (id, title, word) = (&judged.id, judged.claim.title, judged.verdict.word());
+        let (id, title, word) = (&judged.id, &judged.claim.title, judged.verdict.word());
         let _ = writeln!(text, "| {id} | {title} | {word} |");
     }
     text + &judged.iter().map(section).collect::<String>()
@@ -99,7 +99,7 @@ fn machine<'a>(mut records: impl Iterator<Item = &'a Value>) -> String {
     )
 }
 
-fn section(judged: &Judged) -> String {
+fn section(judged: &Judged<'_>) -> String {
     let claim = judged.claim;
     let word = judged.verdict.word();
     let mut text = format!("\n## {} {}: {word}\n\n", judged.id, claim.title);
@@ -138,12 +138,12 @@ fn section(judged: &Judged) -> String {
     match &judged.verdict {
         Verdict::Lacks(what) => point("Missing here:", what),
         Verdict::Differs => {
-            point("It would agree if", claim.holds_if);
-            point("It differs because", claim.because);
+            point("It would agree if", &claim.holds_if);
+            point("It differs because", &claim.because);
         }
-        Verdict::Agrees | Verdict::NotJudged(_) => point("It agrees if", claim.holds_if),
+        Verdict::Agrees | Verdict::NotJudged(_) => point("It agrees if", &claim.holds_if),
     }
-    point("More:", claim.more);
+    point("More:", &claim.more);
     text
 }
 
@@ -151,8 +151,8 @@ fn section(judged: &Judged) -> String {
 fn overview(folder: &Path) -> String {
     let (mut text, mut conclusions, mut sum) = (HEAD.to_owned(), String::new(), [0; 4]);
     text += "| mail | claims | agree | differ | cannot be tested here |\n|---|---|---|---|---|\n";
-    for mail in MAILS {
-        let number = mail.number;
+    for mail in MAILS.iter() {
+        let number = &mail.number;
         let page = fs::read_to_string(folder.join(format!("{number}.md"))).unwrap_or_default();
         let headings = page.lines().filter(|line| line.starts_with("## "));
         let words = headings.filter_map(|line| Some(line.rsplit_once(": ")?.1));

@@ -1,7 +1,8 @@
 //! `docs/mails.md` and its pages hold what the commands print, and other documents name the command beside a comparison.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+
+use crate::{said, stopgap_is_missing};
 
 fn docs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
@@ -28,18 +29,11 @@ fn verdict(heading: &str) -> &str {
 
 #[test]
 fn pages_agree_with_what_quick_commands_print_now() {
-    let bench = Path::new(env!("CARGO_BIN_EXE_stopgap-bench"));
-    if !bench.with_file_name("stopgap").exists() {
-        stopgap_kernel::fake::skipped("mails: stopgap is not built: cargo build");
+    if stopgap_is_missing() {
         return;
     }
-    let output = Command::new(bench)
-        .args(["mails", "--quick"])
-        .output()
-        .unwrap();
-    let now = String::from_utf8(output.stdout).unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{told}");
+    let (now, status) = said(&["mails", "--quick"]);
+    assert_eq!(status, Some(0));
     let mut compared = 0;
     for (heading, text) in claims(&now) {
         let page = committed(&heading[..3]);

@@ -1,0 +1,289 @@
+//! What the commands share: rounds of runs and their medians, bounds, tables, programs, folders, and children.
+
+use std::fmt::{self, Display};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitCode, ExitStatus};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use stopgap_cli::{Failure, print, progress_bar, tell};
+use stopgap_kernel::journal::Scope;
+use stopgap_kernel::signals;
+use stopgap_stats::bootstrap::{Interval, over_runs};
+use stopgap_stats::quantile::median;
+
+/// Exit status where a bound is broken.
+pub(crate) const BROKEN: u8 = 2;
+/// Exit status where the machine was too busy for an answer.
+pub(crate) const INCONCLUSIVE: u8 = 4;
+/// Seed of the resampling: the same runs always give the same interval.
+const SEED: u64 = 1;
+
+/// Returns what makes an error of a function a failure, with `what` it was about.
+pub(crate) fn failed<E: Display>(what: impl Display) -> impl FnOnce(E) -> Failure {
+    move |error| Failure::error(format!("{what}: {error}"))
+}
+
+/// Makes a text of an error, where no failure can leave a child.
+#[allow(clippy::needless_pass_by_value)] // as `map_err` hands it over
+pub(crate) fn text(error: impl Display) -> String {
+    error.to_string()
+}
+
+/// Rounds in each of which every side ran once.
+pub(crate) struct Rounds<T>(pub(crate) Vec<Vec<T>>);
+
+/// Runs each side of each group once a round. The order of a group's sides rotates from round to round. Ctrl-C ends it early; a
+/// round that is not whole is dropped.
+///
+/// # Errors
+/// Of `run`, which is given group and side; and where Ctrl-C came before the first round.
+pub(crate) fn rounds<T>(
+    count: u32,
+    groups: &[usize],
+    mut run: impl FnMut(usize, usize) -> Result<T, Failure>,
+) -> Result<Vec<Rounds<T>>, Failure> {
+    let bar = progress_bar();
+    let mut all: Vec<Rounds<T>> = groups.iter().map(|_| Rounds(Vec::new())).collect();
+    'all: for round in 0..count {
+        for (group, &sides) in groups.iter().enumerate() {
+            let done = u64::from(round) * groups.len() as u64 + group as u64;
+            bar.set_position(done * 1_000 / (u64::from(count) * groups.len() as u64));
+            let mut runs: Vec<Option<T>> = (0..sides).map(|_| None).collect();
+            for step in 0..sides {
+                let side = (step + round as usize) % sides;
+                if signals::interrupted() {
+                    break 'all;
+                }
+                match run(group, side) {
+                    Ok(run) => runs[side] = Some(run),
+                    Err(_) if signals::interrupted() => break 'all, // Ctrl-C ends children, too
+                    Err(failure) => return Err(failure),
+                }
+            }
+            all[group].0.push(runs.into_iter().flatten().collect());
+        }
+    }
+    bar.finish_and_clear();
+    if all.iter().all(|rounds| rounds.0.is_empty()) {
+        return Err(Failure::error("interrupted before anything was measured"));
+    }
+    if signals::interrupted() {
+        tell("interrupted: fewer runs");
+    }
+    Ok(all)
+}
+
+impl<T> Rounds<T> {
+    /// The runs of a side.
+    pub(crate) fn side(&self, side: usize) -> impl Iterator<Item = &T> {
+        self.0.iter().map(move |runs| &runs[side])
+    }
+
+    /// Returns the median of a figure over the runs of a side; NaN of none.
+    pub(crate) fn median(&self, side: usize, figure: impl Fn(&T) -> f64) -> f64 {
+        middle(self.side(side).map(figure))
+    }
+
+    /// Returns the median, over rounds, of a side's figure over that of another.
+    pub(crate) fn ratio(&self, over: usize, under: usize, figure: impl Fn(&T) -> f64) -> Ratio {
+        let ratios = self
+            .0
+            .iter()
+            .map(|runs| figure(&runs[over]) / figure(&runs[under]));
+        Ratio::over(&ratios.collect::<Vec<f64>>())
+    }
+}
+
+/// Returns the median; NaN of nothing.
+pub(crate) fn middle(values: impl IntoIterator<Item = f64>) -> f64 {
+    median(values.into_iter().collect()).unwrap_or(f64::NAN)
+}
+
+/// A ratio, and its 95 % interval over runs; `None` with fewer than three.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ratio {
+    pub(crate) value: f64,
+    pub(crate) interval: Option<Interval>,
+}
+
+impl Ratio {
+    /// The median of `ratios`. The interval is that of their logarithms: the range of a logarithm has no end.
+    pub(crate) fn over(ratios: &[f64]) -> Ratio {
+        let interval = over_runs(ratios, SEED, |drawn| {
+            median(drawn.iter().map(|ratio| ratio.ln()).collect())
+        });
+        Ratio {
+            value: middle(ratios.iter().copied()),
+            interval: interval.map(exp),
+        }
+    }
+}
+
+/// The interval of what an interval is the logarithm of.
+pub(crate) fn exp(Interval { value, low, high }: Interval) -> Interval {
+    let [value, low, high] = [value, low, high].map(f64::exp);
+    Interval { value, low, high }
+}
+
+impl Display for Ratio {
+    /// `1.50x (1.42..1.58)`, with two digits or the precision that is asked for.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = f.precision().unwrap_or(2);
+        write!(f, "{:.digits$}x", self.value)?;
+        match self.interval {
+            Some(i) => write!(f, " ({:.digits$}..{:.digits$})", i.low, i.high),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What a command must find, and whether it does.
+#[derive(Debug, Default)]
+pub(crate) struct Bounds(Vec<(bool, String)>);
+
+impl Bounds {
+    pub(crate) fn add(&mut self, holds: bool, text: impl Into<String>) {
+        self.0.push((holds, text.into()));
+    }
+
+    /// Adds a bound on a figure. An unknown figure breaks it.
+    pub(crate) fn at_most(&mut self, what: impl Display, value: f64, most: f64) {
+        let shown = if value.is_nan() {
+            "unknown".to_owned()
+        } else {
+            format!("{value:.3}")
+        };
+        self.add(value <= most, format!("{what}: {shown} (at most {most})"));
+    }
+
+    #[cfg(test)]
+    pub(crate) fn hold(&self) -> Vec<bool> {
+        self.0.iter().map(|(holds, _)| *holds).collect()
+    }
+
+    /// Prints a line for each; status 2 where one is broken.
+    pub(crate) fn print(&self) -> Result<ExitCode, Failure> {
+        print(&self.to_string())?;
+        Ok(match self.0.iter().all(|(holds, _)| *holds) {
+            true => ExitCode::SUCCESS,
+            false => ExitCode::from(BROKEN),
+        })
+    }
+}
+
+impl Display for Bounds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, (holds, text)) in self.0.iter().enumerate() {
+            let word = if *holds { "holds " } else { "BROKEN" };
+            let end = if at + 1 < self.0.len() { "\n" } else { "" };
+            write!(f, "{word}  {text}{end}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns a table. A column is right-aligned where each cell below its head begins as a number does.
+pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let is_number =
+        |cell: &String| cell.starts_with(|c: char| c.is_ascii_digit() || "+-?".contains(c));
+    let widths = head.iter().enumerate().map(|(at, name)| {
+        let cells = rows.iter().map(|row| row[at].chars().count());
+        let right = rows.iter().all(|row| is_number(&row[at]));
+        (
+            cells.chain([name.chars().count()]).max().unwrap_or(0),
+            right,
+        )
+    });
+    let widths: Vec<(usize, bool)> = widths.collect();
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        let cells = cells
+            .zip(&widths)
+            .map(|(cell, &(width, right))| match right {
+                true => format!("{cell:>width$}"),
+                false => format!("{cell:<width$}"),
+            });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+    };
+    let head = line(&mut head.iter().copied());
+    rows.iter().fold(head, |text, row| {
+        text + &line(&mut row.iter().map(String::as_str))
+    })
+}
+
+/// Returns a figure with so many digits, `-` where it is unknown.
+pub(crate) fn figure(value: f64, digits: usize) -> String {
+    if value.is_nan() {
+        "-".to_owned()
+    } else {
+        format!("{value:.digits$}")
+    }
+}
+
+/// Returns the path of this program.
+pub(crate) fn own_program() -> Result<PathBuf, Failure> {
+    std::env::current_exe().map_err(failed("the path of this program"))
+}
+
+/// Returns the `stopgap` to run: the one that was named, else the one beside this program.
+pub(crate) fn program(named: Option<&Path>) -> Result<PathBuf, Failure> {
+    let program = match named {
+        Some(named) => named.to_owned(),
+        None => own_program()?.with_file_name("stopgap"),
+    };
+    program.canonicalize().map_err(|error| {
+        let program = program.display();
+        Failure::error(format!(
+            "{program}: {error}; build it (cargo build --release) or name it with --stopgap"
+        ))
+    })
+}
+
+/// Makes a private folder under the temporary directory. Dropped, it is removed.
+pub(crate) fn folder(name: &str) -> Result<tempfile::TempDir, Failure> {
+    let folder = tempfile::Builder::new()
+        .prefix(&format!("stopgap-{name}."))
+        .tempdir();
+    folder.map_err(failed("a private folder"))
+}
+
+/// Returns the CPU that was asked for, else the last that we may use: the first has most of the interrupts.
+pub(crate) fn last_cpu(asked: Option<u32>, cpus: &[u32]) -> u32 {
+    asked.or(cpus.last().copied()).unwrap_or(0)
+}
+
+/// Puts back what `work` changed through the journal since `scope` began, and tells what could not be put back.
+pub(crate) fn put_back(scope: Scope<'_, '_>) {
+    for error in scope.undo() {
+        tell(&format!("not put back: {error}; try: stopgap restore"));
+    }
+}
+
+/// Waits for a child's end, at most so long.
+pub(crate) fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>, Failure> {
+    let handle =
+        pidfd_open(Pid::from_child(child), PidfdFlags::empty()).map_err(failed("pidfd_open"))?;
+    let end = Instant::now() + limit;
+    loop {
+        let left = Timespec::try_from(end.saturating_duration_since(Instant::now()));
+        let left = left.map_err(failed("a time limit"))?;
+        let ended = poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&left));
+        if let Some(status) = child.try_wait().map_err(failed("wait"))? {
+            return Ok(Some(status));
+        }
+        if ended == Ok(0) {
+            return Ok(None);
+        }
+    }
+}
+
+/// A child of ours. Dropped, it is killed.
+pub(crate) struct Guarded(pub(crate) Child);
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

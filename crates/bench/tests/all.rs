@@ -1,0 +1,190 @@
+//! The command as a user runs it.
+
+#[path = "all/live.rs"]
+mod live;
+#[path = "all/mails.rs"]
+mod mails;
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde_json::Value;
+use stopgap_testing::{Skip, skip};
+
+/// Returns the right to measure the machine or to change its settings: one test at a time has it.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the command with these words; its records go to `folder`.
+fn command(words: &[&str], folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stopgap-bench"));
+    command.args(words).env("XDG_STATE_HOME", folder);
+    command
+}
+
+fn bench(words: &[&str]) -> Output {
+    let folder = tempfile::tempdir().unwrap();
+    command(words, folder.path()).output().unwrap()
+}
+
+/// Runs a command; returns its output and its exit status.
+fn said(words: &[&str]) -> (String, Option<i32>) {
+    let output = bench(words);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let text = String::from_utf8(output.stdout).unwrap();
+    println!("{text}{errors}");
+    (text, output.status.code())
+}
+
+/// Whether the `stopgap` beside the command is missing; the test is skipped then.
+fn stopgap_is_missing() -> bool {
+    let bench = Path::new(env!("CARGO_BIN_EXE_stopgap-bench"));
+    let missing = !bench.with_file_name("stopgap").exists();
+    if missing {
+        skip(&Skip::program("stopgap beside stopgap-bench (cargo build)"));
+    }
+    missing
+}
+
+fn rows(words: &[&str]) -> Vec<Value> {
+    let output = bench(&[words, &["--json"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema");
+    let schema = std::fs::read_to_string(path.join("stopgap.replay-1.json")).unwrap();
+    let schema: Value = serde_json::from_str(&schema).unwrap();
+    assert!(jsonschema::is_valid(&schema, &document), "{document}");
+    document["rows"].as_array().unwrap().clone()
+}
+
+const PEERS: [&str; 4] = [
+    "offset-allocator",
+    "range-alloc",
+    "vm-allocator",
+    "btree-pair",
+];
+
+/// Peers are rows of the same table and schema as our policies.
+#[test]
+fn peers_stand_beside_ours() {
+    let rows = rows(&["aligned", "--n", "200", "--ops", "600"]);
+    for name in ["stopgap", "linux-6.12"].iter().chain(&PEERS) {
+        let row = rows.iter().find(|row| row["policy"] == *name).unwrap();
+        assert_eq!(row["lacks"], Value::Null, "{row}");
+        assert_eq!(row["operations"], 600, "{row}");
+        assert_eq!(row["failures"], 0, "{row}");
+        assert!(row["span_over_live"].as_f64().unwrap() >= 1.0, "{row}");
+        let peer = PEERS.contains(name);
+        assert_eq!(row["work_per_map"].is_null(), peer, "{row}");
+    }
+    let padding = rows.iter().find(|row| row["policy"] == PEERS[0]).unwrap();
+    assert!(padding["note"].as_str().unwrap().contains("pads"));
+}
+
+#[test]
+fn a_peer_without_limits_says_so() {
+    let rows = rows(&["limits", "--n", "200", "--ops", "600"]);
+    for name in PEERS {
+        let row = rows.iter().find(|row| row["policy"] == name).unwrap();
+        let able = name == "btree-pair";
+        assert_eq!(row["lacks"].is_null(), able, "{row}");
+        assert_eq!(row["ns_per_operation"].is_null(), !able, "{row}");
+    }
+}
+
+#[test]
+fn a_soak_tells_what_it_met() {
+    let policies = ["--policy", "best-fit,linux-3.4"];
+    for (words, begin, contains) in [
+        (&policies[..], "seed 5, 2000 steps a policy", "best-fit"),
+        (&["chunks"], "seed 5, 4000 steps\n", "blocks taken"),
+    ] {
+        // `chunks` is a sub-command, with flags of its own.
+        let steps = ["--ops", "4k", "--seed", "5"];
+        let (text, status) = said(&[&["soak"], words, &steps].concat());
+        assert_eq!(status, Some(0), "{text}");
+        assert!(text.starts_with(begin) && text.contains(contains), "{text}");
+        assert!(
+            text.ends_with("\n4000 steps in all without a difference\n"),
+            "{text}"
+        );
+    }
+    let (help, _) = said(&["soak", "--help"]);
+    for what in ["chunks", "kernel's memory", "placement", "--policy"] {
+        assert!(help.contains(what), "{help}");
+    }
+}
+
+/// As with `stopgap`: one line, and a status that means an error.
+#[test]
+fn flags_that_make_no_sense() {
+    for words in [
+        &["frag", "--n", "x"][..],
+        &["--bogus"],
+        &["soak", "--ops", "0"],
+        &["soak", "--policy", "x"],
+        &["soak", "chunks", "--ops", "0"],
+        &["soak", "chunks", "--policy", "best-fit"],
+        &["soak", "--ops", "2k", "chunks"],
+        &[],
+    ] {
+        let output = bench(words);
+        let line = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {line}");
+        assert_eq!(line.trim_end().lines().count(), 1, "{words:?}: {line}");
+    }
+}
+
+/// `stopgap-bench soak | head -n 0`.
+#[test]
+fn a_reader_that_goes_away_ends_a_soak() {
+    let mut child = command(&["soak", "--ops", "100m"], &std::env::temp_dir())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    let line = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{line}");
+    assert!(!line.contains("Broken pipe"), "{line}");
+}
+
+/// Runs an attack in its short form on the `stopgap` that was built beside this test; its lines of faults contain `fault`.
+fn attack(words: &[&str], fault: &str) {
+    if stopgap_is_missing() {
+        return;
+    }
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let output = command(
+        &[&["attack"], words, &["--seed", "1"]].concat(),
+        folder.path(),
+    )
+    .current_dir(folder.path())
+    .env("TMPDIR", folder.path())
+    .output()
+    .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    println!("{said}");
+    assert!(said.starts_with("seed 1, "), "{output:?}");
+    let faults: Vec<&str> = said.lines().filter(|line| line.contains(fault)).collect();
+    assert!(
+        faults.is_empty() && output.status.success(),
+        "{faults:#?}: {output:?}"
+    );
+}
+
+#[test]
+fn commands_that_are_killed_leave_nothing() {
+    let words = ["kills", "--rounds", "20", "--only", "check-passive,compare"];
+    attack(&words, ", round ");
+}
+
+#[test]
+fn changed_files_are_read_or_refused() {
+    attack(&["mutants", "--per-format", "10"], "attack-mutants/");
+}
