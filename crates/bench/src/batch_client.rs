@@ -155,7 +155,7 @@ fn serve(socket: &UnixStream, way: Way) -> Result<Switches, Failure> {
         for request in buffer[..count].chunks_exact(MESSAGE) {
             match way {
                 Way::OneByOne | Way::Batch => {
-                    (&*socket).write_all(request).map_err(failed("write"))?
+                    (&*socket).write_all(request).map_err(failed("write"))?;
                 }
                 Way::Writer => drop(writer.push(request).map_err(failed("the writer"))?),
                 Way::Gathered => {}
@@ -170,21 +170,24 @@ fn serve(socket: &UnixStream, way: Way) -> Result<Switches, Failure> {
 }
 
 /// Asks for so many rounds; returns its own switches, how often it read, and the time that it took.
-fn ask(client: UnixStream, way: Way, rounds: u32) -> Result<(Switches, u64, Duration), Failure> {
+fn ask(client: &UnixStream, way: Way, rounds: u32) -> Result<(Switches, u64, Duration), Failure> {
     let batch = (way == Way::Batch).then(sched::batch_client).transpose();
     let batch = batch.map_err(failed("SCHED_BATCH"))?;
     // In read(2) it would be woken, too, when the server has read and there is room to write again.
-    let mut fds = [PollFd::new(&client, PollFlags::IN)];
+    let mut fds = [PollFd::new(client, PollFlags::IN)];
     let requests: Vec<u8> = (0..MESSAGE * TOGETHER).map(|at| (at % 251) as u8).collect();
     let mut buffer = [0; MESSAGE * TOGETHER];
     let (before, start, mut reads) = (Linux.switches()?, Instant::now(), 0);
     for _ in 0..rounds {
-        (&client).write_all(&requests).map_err(failed("write"))?;
+        (&*client).write_all(&requests).map_err(failed("write"))?;
         let mut got = 0;
         while got < buffer.len() {
             let ready = rustix::io::retry_on_intr(|| rustix::event::poll(&mut fds, None));
             ready.map_err(failed("poll"))?;
-            match (&client).read(&mut buffer[got..]).map_err(failed("read"))? {
+            match (&*client)
+                .read(&mut buffer[got..])
+                .map_err(failed("read"))?
+            {
                 0 => return Err(Failure::error("the server ended")),
                 count => got += count,
             }
@@ -208,7 +211,7 @@ fn answered(way: Way, rounds: u32) -> Result<Costs, Failure> {
     let (server, client) = UnixStream::pair().map_err(failed("a socket pair"))?;
     std::thread::scope(|scope| {
         let served = scope.spawn(move || serve(&server, way));
-        let asked = scope.spawn(move || ask(client, way, rounds));
+        let asked = scope.spawn(move || ask(&client, way, rounds));
         let (client, reads, took) = asked.join().map_err(panicked)??;
         let server = served.join().map_err(panicked)??;
         let a_round = |count: u64| count as f64 / f64::from(rounds);
@@ -302,7 +305,7 @@ fn wake_ups(woken: u32, waker: u32, batch: bool, busy: bool) -> Result<Vec<f64>,
         drop(to);
         let waits = sleeper.join().map_err(panicked);
         stop.store(true, Ordering::Relaxed);
-        hog.map_or(Ok(Ok(())), |hog| hog.join())
+        hog.map_or(Ok(Ok(())), std::thread::ScopedJoinHandle::join)
             .map_err(panicked)??;
         woken?;
         waits?

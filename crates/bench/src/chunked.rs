@@ -5,26 +5,36 @@
 //! fragmented      fresh state: chunked, base, direct in random order | fresh state: ...   the longest 2 MiB
 //! ```
 //!
-//! Each buffer is taken in a child of its own. A block is 2 MiB, without the time in which its child was ready to
-//! run and had
-//! no CPU. Knobs are set for each side and put back after it.
+//! Each buffer is taken in a child of its own. A block is 2 MiB, without the time in which its child was ready to run and had no CPU.
+//! Knobs are set for each side and put back after it.
 
-mod side;
-mod states;
-mod whole;
-
-use std::fmt;
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use stopgap_cli::{Failure, journal, put_back};
+use serde::{Deserialize, Serialize};
+use stopgap_arena::chunked::{Buffer, Entries, Knobs, Request};
+use stopgap_chunks::iommu::{self, PageSizes, Run};
+use stopgap_cli::{Failure, journal, progress_bar, put_back, tell};
+use stopgap_events::machine::Privilege;
+use stopgap_events::memory::Protection;
+use stopgap_events::random::Random;
 use stopgap_events::units::{Bytes, Nanos};
+use stopgap_kernel::budget::meminfo;
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::journal::Journal;
-use stopgap_kernel::tasks::Tasks;
-use stopgap_kernel::{Linux, signals};
+use stopgap_kernel::memory::{Advice, MapKind, MapRequest, Memory};
+use stopgap_kernel::tasks::{ChildLimits, Tasks};
+use stopgap_kernel::thp::{Thp, defrag_knob};
+use stopgap_kernel::{Linux, hugetlb, own, pagemap, shortage, signals};
+use stopgap_probes::chunks::fragment::recipe::Recipe;
+use stopgap_probes::chunks::fragment::{Fragment, Maker, Ratio, fresh};
+use stopgap_probes::chunks::{Chunks, Strategy};
+use stopgap_probes::{Context, Probe};
+use stopgap_stats::record::Parameter;
 
-/// A bound is broken.
-const BROKEN: u8 = 2;
+use crate::common::{Bounds, failed, middle, table, text};
 
 #[derive(clap::Args)]
 pub(crate) struct Flags {
@@ -51,6 +61,33 @@ pub(crate) struct Flags {
     seed: u64,
 }
 
+/// How many times the best strategy's entries a chunked buffer may need.
+const MOST_ENTRIES: f64 = 1.05;
+/// How much longer than that of base pages the longest block of a chunked buffer may be.
+const MOST_WORST: f64 = 2.0;
+/// How many states in all may not come about before it is given up: others use memory as well.
+const REFUSALS: u32 = 10;
+/// Time for others to give memory back before a state is tried again.
+const AGAIN: Duration = Duration::from_secs(5);
+/// Bytes between two looks at the clock.
+const BLOCK: u64 = 1 << 21;
+
+/// IOMMUs for which entries are counted.
+const IOMMUS: [PageSizes; 3] = [
+    PageSizes::K4_M2_G1,
+    PageSizes::K4_K64_M1_M16,
+    PageSizes::K4_K64_M2,
+];
+/// Sizes that the default policy asks for.
+const WANTED: [Bytes; 3] = [Bytes::mib(2), Bytes::mib(1), Bytes::kib(64)];
+
+/// Rows of chunked buffers in memory as it is.
+const ALLOWED: &str = "chunked";
+const AS_IT_IS: &str = "chunked, knobs as they stand";
+const POOL: &str = "chunked, a pool of half of it";
+/// Sides in fragmented memory.
+const SIDES: [&str; 3] = ["chunked", "base pages", "thp-direct"];
+
 /// What all parts work with.
 struct Bench<'a> {
     flags: &'a Flags,
@@ -58,9 +95,53 @@ struct Bench<'a> {
     end: Nanos,
 }
 
+/// Runs, prints both tables and a line for each bound.
+pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
+    signals::install();
+    if Linux.uid() != 0 {
+        return Err(Failure::error(
+            "chunked needs root: knobs of huge pages, page frames",
+        ));
+    }
+    if flags.size.0 < BLOCK || flags.size > Bytes::gib(1) {
+        return Err(Failure::error("--size: from 2M to 1G"));
+    }
+    let folder = journal(None)?;
+    put_back(&Linux, &folder);
+    let journal = Journal::new(&Linux, &folder);
+    let bench = Bench {
+        flags,
+        journal: &journal,
+        end: Linux.now() + Nanos::secs(flags.seconds),
+    };
+    let mut bounds = Bounds::default();
+    if flags.rounds > 0 {
+        bench.whole(&mut bounds)?;
+    }
+    if flags.states > 0 {
+        bench.fragmented(&mut bounds)?;
+    }
+    if let Some(error) = journal.undo().first() {
+        return Err(Failure::error(format!("putting a knob back: {error}")));
+    }
+    let status = bounds.print()?;
+    if signals::interrupted() {
+        return Err(Failure::error("interrupted: fewer rounds and states"));
+    }
+    Ok(status)
+}
+
+/// By name: for each IOMMU, the entries of each round.
+type Rows = BTreeMap<String, [Vec<f64>; IOMMUS.len()]>;
+
 impl Bench<'_> {
-    fn over(&self) -> bool {
-        signals::interrupted() || Linux.now() >= self.end
+    /// Whether to stop; `what` there are fewer of then.
+    fn over(&self, what: &str) -> bool {
+        let over = signals::interrupted() || Linux.now() >= self.end;
+        if over {
+            tell(&format!("time is over: fewer {what}"));
+        }
+        over
     }
 
     /// Sets knobs, carries `work` out, and puts them back.
@@ -76,76 +157,397 @@ impl Bench<'_> {
             None => done,
         }
     }
-}
 
-/// What must hold.
-struct Bound {
-    what: String,
-    value: f64,
-    most: f64,
-}
+    /// Counts entries in memory as it is, beside those of each strategy of `probe chunks`.
+    fn whole(&self, bounds: &mut Bounds) -> Result<(), Failure> {
+        let mut rows = Rows::new();
+        let mut got = BTreeMap::new();
+        let bar = progress_bar();
+        let mut done = 0;
+        for round in 0..self.flags.rounds {
+            if self.over("rounds") {
+                break;
+            }
+            bar.set_position(u64::from(round) * 1_000 / u64::from(self.flags.rounds));
+            if round % 2 == 0 {
+                self.probe(round, &mut rows)?;
+            }
+            for name in [ALLOWED, AS_IT_IS, POOL] {
+                let side = self.chunked(name)?;
+                let entries = side.entries.as_ref();
+                let entries = entries.ok_or_else(|| Failure::error("page frames are hidden"))?;
+                let row = rows.entry(name.to_owned()).or_default();
+                for (all, &count) in row.iter_mut().zip(entries) {
+                    all.push(count as f64);
+                }
+                got.insert(name, side.got);
+            }
+            if round % 2 == 1 {
+                self.probe(round, &mut rows)?;
+            }
+            done += 1;
+        }
+        bar.finish_and_clear();
+        let median = |row: &[Vec<f64>; 3], at: usize| middle(row[at].iter().copied());
+        let lines = rows.iter().map(|(name, row)| {
+            let medians = [0, 1, 2].map(|at| median(row, at).to_string());
+            std::iter::once(name.clone()).chain(medians).collect()
+        });
+        let sizes = IOMMUS.map(|sizes| sizes.to_string());
+        let head = ["", &sizes[0], &sizes[1], &sizes[2]];
+        print!(
+            "memory as it is; {}, entries, median of {done} rounds\n{}",
+            self.flags.size,
+            table(&head, &lines.collect::<Vec<_>>())
+        );
+        for (name, got) in got {
+            println!("{name}: {}", got.replace('\n', "\n  "));
+        }
+        for (at, sizes) in IOMMUS.iter().enumerate() {
+            let strategies = rows.iter().filter(|(name, _)| !name.starts_with(ALLOWED));
+            let best = strategies
+                .map(|(name, row)| (median(row, at), name))
+                .filter(|(entries, _)| !entries.is_nan())
+                .min_by(|a, b| a.0.total_cmp(&b.0));
+            let (Some((best, name)), Some(ours)) = (best, rows.get(ALLOWED)) else {
+                return Err(Failure::error("no strategy and no buffer to compare"));
+            };
+            let what = format!("entries {sizes}, chunked over the best strategy's ({name})");
+            bounds.at_most(what, median(ours, at) / best, MOST_ENTRIES);
+        }
+        Ok(())
+    }
 
-impl Bound {
-    fn holds(&self) -> bool {
-        self.value <= self.most
+    fn chunked(&self, name: &str) -> Result<Side, Failure> {
+        let take = |hugetlb| take(How::Chunked { hugetlb }, self.flags.size);
+        let allow = |journal: &Journal<'_>| allow(journal, &self.flags.defrag);
+        match name {
+            AS_IT_IS => take(true),
+            POOL => self.with_knobs(
+                |journal| {
+                    allow(journal)?;
+                    let pools = hugetlb::pools(&Linux)?;
+                    if let Some(pool) = pools.iter().find(|pool| pool.page == Bytes::mib(2)) {
+                        let pages = pool.total + self.flags.size.0 / 2 / pool.page.0;
+                        journal.set(&hugetlb::knob(pool.page), &pages.to_string())?;
+                    }
+                    Ok(())
+                },
+                || take(true),
+            ),
+            _ => self.with_knobs(allow, || take(false)),
+        }
+    }
+
+    /// Carries out all strategies of the probe, once.
+    fn probe(&self, round: u32, rows: &mut Rows) -> Result<(), Failure> {
+        let probe = Chunks {
+            sizes: vec![self.flags.size],
+            strategies: Strategy::ALL.to_vec(),
+            runs: 1,
+            buffers: 1,
+            knobs: true,
+            fragment: None,
+        };
+        let measured = probe.run(&Context {
+            system: &Linux,
+            journal: self.journal,
+            budget: self.flags.memory,
+            time: Nanos::secs(60),
+            seed: self.flags.seed + u64::from(round),
+            privilege: Privilege::Root,
+            scratch: Path::new("/"),
+            progress: &|_, _| {},
+            interrupted: &signals::interrupted,
+        });
+        for series in &measured.map_err(failed("probe chunks"))?.series {
+            let is_of = |sizes: &PageSizes| series.name == format!("entries {sizes}");
+            let strategy = series.parameters.get("strategy");
+            if let (Some(at), Some(Parameter::Word(strategy))) =
+                (IOMMUS.iter().position(is_of), strategy)
+            {
+                let row = rows.entry(strategy.clone()).or_default();
+                row[at].extend(series.blocks.iter().map(|block| block.value));
+            }
+        }
+        Ok(())
+    }
+
+    /// Measures the longest block in memory that is fragmented and pinned.
+    fn fragmented(&self, bounds: &mut Bounds) -> Result<(), Failure> {
+        let mut random = Random::new(self.flags.seed);
+        let bar = progress_bar();
+        let mut states: Vec<[Side; 3]> = Vec::new();
+        let mut refusals = 0;
+        println!(
+            "\nfragmented, 1/4 of the frames kept and pinned; {} each, `defrag` = {}\n\
+             state  order                              chunked ms: all, worst  base: all, worst  direct: all, worst  worst/base",
+            self.flags.size, self.flags.defrag
+        );
+        for number in 0..self.flags.states {
+            bar.set_position(u64::from(number) * 1_000 / u64::from(self.flags.states));
+            let mut order = [0, 1, 2];
+            random.shuffle(&mut order);
+            let sides = loop {
+                if self.over("states") {
+                    break None;
+                }
+                match self.state(order) {
+                    Ok(sides) => break Some(sides),
+                    Err(why) if refusals >= REFUSALS => return Err(why),
+                    // Others took memory meanwhile, or gave large blocks back.
+                    Err(why) => {
+                        refusals += 1;
+                        let _ = why.report();
+                    }
+                }
+                std::thread::sleep(AGAIN);
+            };
+            let Some(sides) = sides else { break };
+            bar.suspend(|| println!("{}", state_line(number, order, &sides)));
+            states.push(sides);
+        }
+        bar.finish_and_clear();
+        let Some([chunked, ..]) = states.last() else {
+            return Err(Failure::error("not one state was made"));
+        };
+        println!(
+            "the last one got: {}",
+            chunked.got.replace('\n', "\n                  ")
+        );
+        let worst =
+            |side: usize| middle(states.iter().map(|sides| sides[side].worst_over(&sides[1])));
+        println!(
+            "median of {}: thp-direct's worst is {:.1} times that of base pages",
+            states.len(),
+            worst(2)
+        );
+        let count = states.len();
+        let what = format!("median of {count} states, worst 2 MiB of chunked over base pages'");
+        bounds.at_most(what, worst(0), MOST_WORST);
+        Ok(())
+    }
+
+    /// Makes a fresh state, and takes all sides in it in this order.
+    fn state(&self, order: [usize; 3]) -> Result<[Side; 3], Failure> {
+        let fragment = Fragment {
+            keep: Ratio::new(4).ok_or_else(|| Failure::error("no ratio"))?,
+            pinned: true,
+        };
+        let [free, available, total] =
+            ["MemFree", "MemAvailable", "MemTotal"].map(|name| meminfo(&Linux, name));
+        let recipe = Recipe::new(fragment, free?, available?, total?).map_err(Failure::error)?;
+        let need = recipe.peak() + self.flags.size;
+        if need > self.flags.memory {
+            let most = Bytes::gib(need.0.div_ceil(1 << 30)).short();
+            return Err(Failure::error(format!(
+                "a fragmented state takes up to {need} for a time: allow it with --memory {most}"
+            )));
+        }
+        let maker = Maker {
+            system: &Linux,
+            journal: self.journal,
+            time: Nanos::secs(180),
+            interrupted: &signals::interrupted,
+        };
+        let mut left = Vec::new();
+        let state = fresh(&maker, &recipe, &mut left);
+        if let Some(why) = left.first() {
+            return Err(Failure::error(format!("putting a knob back: {why}")));
+        }
+        let state = state.map_err(Failure::error)?;
+        let mut sides: [Side; 3] = Default::default();
+        let done = order.into_iter().try_for_each(|at| {
+            sides[at] = self.side(at)?;
+            Ok(())
+        });
+        state.release();
+        done.map(|()| sides)
+    }
+
+    fn side(&self, which: usize) -> Result<Side, Failure> {
+        let size = self.flags.size;
+        match which {
+            0 => self.with_knobs(
+                |journal| allow(journal, &self.flags.defrag),
+                || take(How::Chunked { hugetlb: false }, size),
+            ),
+            1 => take(How::Touch(Advice::NoHugePage), size),
+            _ => self.with_knobs(direct, || take(How::Touch(Advice::HugePage), size)),
+        }
     }
 }
 
-impl fmt::Display for Bound {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = if self.holds() { "holds " } else { "BROKEN" };
-        let Bound { what, value, most } = self;
-        write!(f, "{word} {what}: {value:.3}, at most {most}")
+fn state_line(number: u32, order: [usize; 3], sides: &[Side; 3]) -> String {
+    let ms = |ns: u64| ns as f64 / 1e6;
+    let mut line = format!("{number:>5}  {:<34}", order.map(|at| SIDES[at]).join(", "));
+    for side in sides {
+        line += &format!(" {:>9.1} {:>8.2}", ms(side.total), ms(side.worst));
+    }
+    let [chunked, base, direct] = sides.each_ref().map(|side| side.direct);
+    let ratio = sides[0].worst_over(&sides[1]);
+    line + &format!("  {ratio:>6.2}  {chunked}, {base}, {direct}")
+}
+
+/// How a buffer is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// The library's buffer, with pages of the pool or without.
+    Chunked { hugetlb: bool },
+    /// Mapped, advised, and every page touched.
+    Touch(Advice),
+}
+
+/// What came of it. Times are nanoseconds.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Side {
+    total: u64,
+    /// The longest block.
+    worst: u64,
+    /// Direct reclaims and compactions that the kernel counted meanwhile, whoever's.
+    direct: u64,
+    /// For each of [`IOMMUS`]; `None`: page frames are hidden.
+    entries: Option<Vec<u64>>,
+    /// What the library says of it.
+    got: String,
+}
+
+impl Side {
+    fn worst_over(&self, other: &Side) -> f64 {
+        self.worst as f64 / (other.worst as f64).max(1.0)
     }
 }
 
-/// Runs, prints both tables and a line for each bound.
-pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
-    signals::install();
-    if Linux.uid() != 0 {
-        return Err(Failure::error(
-            "chunked needs root: knobs of huge pages, page frames",
-        ));
+fn thp() -> Result<Thp, Failure> {
+    Thp::read(&Linux)?.ok_or_else(|| Failure::error("this kernel has no THP"))
+}
+
+/// Lets advised memory have pages of these sizes and no other.
+fn allow_sizes(journal: &Journal<'_>, thp: &Thp, wanted: &[Bytes]) -> Result<(), Failure> {
+    for size in &thp.sizes {
+        let wanted = wanted.contains(&size.page);
+        if wanted != thp.allows(size, true) {
+            journal.set(&size.knob, if wanted { "madvise" } else { "never" })?;
+        }
     }
-    if flags.size.0 < 1 << 21 || flags.size > Bytes::gib(1) {
-        return Err(Failure::error("--size: from 2M to 1G"));
+    Ok(())
+}
+
+/// Lets advised memory have pages of the sizes that the default policy asks for, without reclaim.
+fn allow(journal: &Journal<'_>, defrag: &str) -> Result<(), Failure> {
+    let thp = thp()?;
+    allow_sizes(journal, &thp, &WANTED)?;
+    if thp.defrag != defrag {
+        journal.set(&defrag_knob(), defrag)?;
     }
-    let folder = journal(None)?;
-    put_back(&Linux, &folder);
-    let journal = Journal::new(&Linux, &folder);
-    let bench = Bench {
-        flags,
-        journal: &journal,
-        end: Linux.now() + Nanos::secs(flags.seconds),
+    Ok(())
+}
+
+/// Lets advised memory have pages of PMD size alone, and reclaims and compacts for them.
+fn direct(journal: &Journal<'_>) -> Result<(), Failure> {
+    let thp = thp()?;
+    allow_sizes(journal, &thp, &[thp.pmd_size])?;
+    if !Thp::direct(&thp.defrag, true) {
+        journal.set(&defrag_knob(), "madvise")?;
+    }
+    Ok(())
+}
+
+/// Takes a buffer in a child, looks at it, and gives it back.
+fn take(how: How, size: Bytes) -> Result<Side, Failure> {
+    let limits = ChildLimits {
+        time: Nanos::secs(60),
+        cgroup: None,
     };
-    let mut bounds = Vec::new();
-    if flags.rounds > 0 {
-        bounds.extend(whole::run(&bench)?);
-    }
-    if flags.states > 0 {
-        bounds.extend(states::run(&bench)?);
-    }
-    if let Some(error) = journal.undo().first() {
-        return Err(Failure::error(format!("putting a knob back: {error}")));
-    }
-    for bound in &bounds {
-        println!("{bound}");
-    }
-    if signals::interrupted() {
-        return Err(Failure::error("interrupted: fewer rounds and states"));
-    }
-    Ok(match bounds.iter().all(Bound::holds) {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(BROKEN),
-    })
+    let mut body = || serde_json::to_vec(&taken(how, size)).unwrap_or_default();
+    let said = Linux.run_child(&limits, &mut body)?.output;
+    let side: Result<Side, String> =
+        serde_json::from_slice(&said).map_err(failed("what the child sent"))?;
+    side.map_err(Failure::error)
 }
 
-/// The middle one, or the mean of the two in the middle; `None` of nothing.
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let half = values.len().checked_sub(1)? / 2;
-    Some((values[half] + values[values.len() / 2]) / 2.0)
+/// The time of blocks, without that of looking at it.
+struct Watch {
+    from: Nanos,
+    waited: Nanos,
+    side: Side,
 }
 
-#[cfg(test)]
-mod tests;
+impl Watch {
+    fn start() -> Result<Watch, String> {
+        let waited = own::waited_for_cpu(&Linux).map_err(text)?;
+        Ok(Watch {
+            from: Linux.now(),
+            waited,
+            side: Side::default(),
+        })
+    }
+
+    fn block(&mut self) {
+        let wall = Linux.now().saturating_sub(self.from);
+        let waited = own::waited_for_cpu(&Linux).unwrap_or(self.waited);
+        let took = wall.saturating_sub(waited.saturating_sub(self.waited)).0;
+        self.side.total += took;
+        self.side.worst = self.side.worst.max(took);
+        self.waited = waited;
+        self.from = Linux.now();
+    }
+}
+
+fn taken(how: How, size: Bytes) -> Result<Side, String> {
+    let before = shortage::direct_reclaims(&Linux).map_err(text)?;
+    let after = || shortage::direct_reclaims(&Linux).map_or(0, |now| now.saturating_sub(before));
+    let mut watch = Watch::start()?;
+    match how {
+        How::Chunked { hugetlb } => {
+            let length = usize::try_from(size.0).map_err(text)?;
+            let request = Request {
+                hugetlb,
+                ..Request::new(length)
+            };
+            let buffer = Buffer::with(&request, &Knobs::read(), &mut |_| watch.block());
+            let buffer = buffer.map_err(text)?;
+            watch.side.direct = after();
+            let physical = buffer.physical().map_err(text)?;
+            let count = |&sizes: &PageSizes| match physical.entries(sizes) {
+                Ok(Some(Entries::Exactly(count))) => Some(count),
+                _ => None,
+            };
+            watch.side.entries = IOMMUS.iter().map(count).collect();
+            watch.side.got = buffer.got().to_string();
+        }
+        How::Touch(advice) => {
+            let request = MapRequest {
+                length: size,
+                protection: Protection::Write,
+                kind: MapKind::Anonymous,
+                align: Bytes(BLOCK),
+            };
+            let mapping = Linux.map(&request).map_err(text)?;
+            Linux
+                .advise(&mapping, Bytes(0), size, advice)
+                .map_err(text)?;
+            for at in (0..size.0).step_by(BLOCK as usize) {
+                let length = Bytes(BLOCK.min(size.0 - at));
+                Linux.touch(&mapping, Bytes(at), length).map_err(text)?;
+                watch.block();
+            }
+            watch.side.direct = after();
+            let layout = pagemap::layout(&Linux, mapping.range()).map_err(text)?;
+            watch.side.entries = layout.runs.and_then(|runs| {
+                let runs = runs.iter().map(|range| Run {
+                    start: range.start,
+                    length: range.length().0,
+                });
+                let runs: Vec<Run> = runs.collect();
+                let iova = iommu::iova_alignment(size.0)?;
+                let count = |&sizes: &PageSizes| {
+                    Some(iommu::entries(&runs, sizes, iova).ok()?.values().sum())
+                };
+                IOMMUS.iter().map(count).collect()
+            });
+            Linux.unmap(mapping).map_err(text)?;
+        }
+    }
+    Ok(watch.side)
+}

@@ -12,37 +12,27 @@
 
 mod cost;
 mod memory;
-mod pressure;
 
-use std::fmt;
-use std::path::Path;
-use std::process::ExitCode;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
 
-use stopgap_arena::locked::{Options, Set};
-use stopgap_cli::{Failure, journal, progress_bar, put_back, records, tell};
+use stopgap_arena::locked::{Contents, Options, Pressure, Set};
+use stopgap_cli::{Failure, journal, print, progress_bar, put_back, records, tell};
 use stopgap_events::machine::Privilege;
+use stopgap_events::memory::Protection;
 use stopgap_events::random::Random;
 use stopgap_events::units::{Bytes, Nanos};
-use stopgap_kernel::cgroup::Site;
+use stopgap_kernel::cgroup::{MemoryGroup, Site};
+use stopgap_kernel::clock::Clock;
 use stopgap_kernel::journal::Journal;
+use stopgap_kernel::memory::{MapKind, MapRequest, Memory};
 use stopgap_kernel::tasks::Tasks;
 use stopgap_kernel::{Linux, signals, swap};
 use stopgap_probes::Context;
 use stopgap_probes::reclaim::{Hold, Scanned, Way, beside_held};
-use stopgap_stats::quantile::median;
 
+use crate::common::{self, Bounds, failed, middle, own_program, table, text};
 use memory::Peer;
-
-pub(crate) use pressure::{PressureFlags, task as pressure};
-
-/// What the load may use beside the set.
-const ROOM: Bytes = Bytes::mib(64);
-/// Locked beside the load.
-const HELD: Bytes = Bytes::mib(64);
-/// Without swap the lists of shared memory are not scanned, and nothing would be shown.
-const SWAP: Bytes = Bytes::mib(512);
-/// A bound is broken.
-const BROKEN: u8 = 2;
 
 #[derive(clap::Args)]
 pub(crate) struct Flags {
@@ -63,68 +53,47 @@ pub(crate) struct Flags {
     seed: u64,
 }
 
-/// Something that must be true.
-struct Bound {
-    holds: bool,
-    text: String,
+#[derive(clap::Args)]
+pub(crate) struct PressureFlags {
+    /// The cgroup to enter.
+    group: PathBuf,
 }
 
-impl fmt::Display for Bound {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = if self.holds { "holds " } else { "BROKEN" };
-        write!(f, "{word}  {}", self.text)
-    }
-}
+/// What the load may use beside the set.
+const ROOM: Bytes = Bytes::mib(64);
+/// Locked beside the load.
+const HELD: Bytes = Bytes::mib(64);
+/// Without swap the lists of shared memory are not scanned, and nothing would be shown.
+const SWAP: Bytes = Bytes::mib(512);
+/// What a load beside locked memory may scan, of what one beside nothing does. A load beside page references must be above it.
+const SCANNED: f64 = 1.1;
 
-/// What lies beside the load.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Beside {
-    Nothing,
-    Set,
-    Mlock,
-    /// Page references: what the load must be able to see.
-    Pinned,
-}
+/// Pressure: what the task may have, what it locks of that, and what it touches again and again.
+const LIMIT: Bytes = Bytes::mib(64);
+const LOCKED: usize = 16 << 20;
+const TOUCHED: Bytes = Bytes::mib(96);
+/// From when on the task does not react.
+const LONGEST: Nanos = Nanos::secs(20);
 
-impl Beside {
-    const ALL: [Beside; 4] = [Beside::Nothing, Beside::Set, Beside::Mlock, Beside::Pinned];
+/// What lies beside the load: nothing, the set, memory under mlock(2), and page references, which the load must be able to see.
+const BESIDE: [&str; 4] = ["nothing", "set (SysV)", "mlock", "vmsplice"];
 
-    fn word(self) -> &'static str {
-        match self {
-            Beside::Nothing => "nothing",
-            Beside::Set => "set (SysV)",
-            Beside::Mlock => "mlock",
-            Beside::Pinned => "vmsplice",
+/// Makes what lies beside the load.
+fn hold(beside: usize) -> Result<Box<dyn std::any::Any>, String> {
+    match beside {
+        0 => Ok(Box::new(())),
+        1 => {
+            let set = Set::new(Options {
+                budget: HELD.0,
+                ..Options::default()
+            });
+            let length = usize::try_from(HELD.0).map_err(text)?;
+            let held = set.and_then(|set| set.take(length)).map_err(text)?;
+            memory::fill(&held, 0..length);
+            Ok(Box::new(held))
         }
-    }
-
-    fn bytes(self) -> Bytes {
-        if self == Beside::Nothing {
-            Bytes(0)
-        } else {
-            HELD
-        }
-    }
-
-    fn hold(self) -> Result<Box<dyn std::any::Any>, String> {
-        let length = usize::try_from(HELD.0).map_err(|e| e.to_string())?;
-        let peer = |way| Peer::held(HELD, way).map_err(|e| e.to_string());
-        match self {
-            Beside::Nothing => Ok(Box::new(())),
-            Beside::Set => {
-                let options = Options {
-                    budget: HELD.0,
-                    ..Options::default()
-                };
-                let held = Set::new(options)
-                    .and_then(|set| set.take(length))
-                    .map_err(|e| e.to_string())?;
-                memory::fill(&held);
-                Ok(Box::new(held))
-            }
-            Beside::Mlock => peer(Way::Mlock),
-            Beside::Pinned => peer(Way::Vmsplice),
-        }
+        2 => Peer::held(HELD, Way::Mlock).map_err(text),
+        _ => Peer::held(HELD, Way::Vmsplice).map_err(text),
     }
 }
 
@@ -137,38 +106,20 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     let journal = Journal::new(&Linux, &folder);
     let scope = journal.scope();
     let site = Site::find(&Linux)?;
-    let (_, there) = swap::in_use(&Linux)?;
-    if there < SWAP {
+    if swap::in_use(&Linux)?.1 < SWAP {
         let path = records.join(format!("stopgap-{}-swap", Linux.pid()));
         swap::make(&Linux, &journal, &path, SWAP)?;
     }
-    let measured = measure(flags, &journal, &site, &records);
-    for error in scope.undo() {
-        tell(&error.to_string());
-    }
-    let bounds = measured?;
-    for bound in &bounds {
-        println!("{bound}");
-    }
-    Ok(if bounds.iter().all(|bound| bound.holds) {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(BROKEN)
-    })
-}
-
-fn measure(
-    flags: &Flags,
-    journal: &Journal<'_>,
-    site: &Site,
-    records: &Path,
-) -> Result<Vec<Bound>, Failure> {
-    let mut bounds = cost::measure(flags, journal, site)?;
+    let mut bounds = Bounds::default();
+    let mut measured = cost::measure(flags, &journal, &site, &mut bounds);
     if flags.loads > 0 {
-        bounds.extend(loads(flags, journal, site, records)?);
-        bounds.push(pressure::measure(journal, site)?);
+        measured = measured
+            .and_then(|()| loads(flags, &journal, &site, &records, &mut bounds))
+            .and_then(|()| pressure(&journal, &site, &mut bounds));
     }
-    Ok(bounds)
+    common::put_back(scope);
+    measured?;
+    bounds.print()
 }
 
 fn loads(
@@ -176,7 +127,8 @@ fn loads(
     journal: &Journal<'_>,
     site: &Site,
     scratch: &Path,
-) -> Result<Vec<Bound>, Failure> {
+    bounds: &mut Bounds,
+) -> Result<(), Failure> {
     let context = Context {
         system: &Linux,
         journal,
@@ -188,80 +140,125 @@ fn loads(
         progress: &|_, _| {},
         interrupted: &signals::interrupted,
     };
-    println!(
-        "\nrefault load in a room of {ROOM}, {HELD} beside it, {} loads of {} each: pages scanned for each reclaimed",
-        flags.loads, flags.each
-    );
     let bar = progress_bar();
     let mut random = Random::new(flags.seed);
     let mut found: [Vec<Scanned>; 4] = Default::default();
     for round in 0..flags.loads {
-        let mut order = Beside::ALL;
+        let mut order = [0, 1, 2, 3];
         random.shuffle(&mut order);
-        for (turn, beside) in order.into_iter().enumerate() {
+        for (turn, beside) in (0..).zip(order) {
             if signals::interrupted() {
                 return Err(Failure::error("interrupted"));
             }
-            let number = round * 4 + u32::try_from(turn).unwrap_or(0);
+            let number = round * 4 + turn;
             bar.set_position(u64::from(number) * 1_000 / u64::from(flags.loads * 4));
-            let hold: Hold<'_> = &|| beside.hold();
-            let held = (beside.bytes(), hold);
+            let hold: Hold<'_> = &|| hold(beside);
+            let held = (if beside == 0 { Bytes(0) } else { HELD }, hold);
             let (scanned, left) = beside_held(&context, site, number, (ROOM, flags.each), held)?;
-            for error in left {
-                tell(&error.to_string());
-            }
-            found[beside as usize].push(scanned);
+            left.iter().for_each(|error| tell(&error.to_string()));
+            found[beside].push(scanned);
         }
     }
     bar.finish_and_clear();
-    println!(
-        "beside        median  all                                      steady  unevictable pages"
-    );
-    let middle = |values: Vec<f64>| median(values).unwrap_or(f64::NAN);
-    let ratios = |beside: Beside| -> Vec<f64> {
-        found[beside as usize]
-            .iter()
-            .filter_map(Scanned::ratio)
-            .collect()
-    };
-    for beside in Beside::ALL {
-        let all: Vec<String> = ratios(beside)
-            .iter()
-            .map(|ratio| format!("{ratio:.3}"))
-            .collect();
-        let steady = found[beside as usize]
-            .iter()
-            .filter_map(|one| one.steady)
-            .collect();
-        let off = found[beside as usize]
-            .iter()
-            .filter_map(|one| one.unevictable)
-            .min();
-        println!(
-            "{:12}  {:6.3}  {:40} {:6.3}  {}",
-            beside.word(),
-            middle(ratios(beside)),
+    let ratios = |beside: usize| found[beside].iter().filter_map(Scanned::ratio);
+    let rows = BESIDE.iter().enumerate().map(|(beside, word)| {
+        let all: Vec<String> = ratios(beside).map(|ratio| format!("{ratio:.3}")).collect();
+        let off = found[beside].iter().filter_map(|one| one.unevictable).min();
+        vec![
+            (*word).to_owned(),
+            format!("{:.3}", middle(ratios(beside))),
             all.join(" "),
-            middle(steady),
-            off.map_or_else(|| "unknown".to_owned(), |pages| pages.to_string()),
-        );
+            format!(
+                "{:.3}",
+                middle(found[beside].iter().filter_map(|one| one.steady))
+            ),
+            off.map_or("unknown".to_owned(), |pages| pages.to_string()),
+        ]
+    });
+    let head = ["beside", "median", "all", "steady", "unevictable pages"];
+    print(&format!(
+        "\nrefault load in a room of {ROOM}, {HELD} beside it, {} loads of {} each: pages scanned for each reclaimed\n{}",
+        flags.loads,
+        flags.each,
+        table(&head, &rows.collect::<Vec<_>>()).trim_end()
+    ))?;
+    let [set, mlock, pinned] = [1, 2, 3].map(|beside| middle(ratios(beside)) / middle(ratios(0)));
+    let what = format!(
+        "load: beside the set {set:.3}x of what is scanned for each page reclaimed beside nothing ({SCANNED}x); mlock {mlock:.3}x"
+    );
+    bounds.add(set <= SCANNED, what);
+    let what = format!(
+        "control: beside page references {pinned:.2}x; what is not off the lists can be seen (above {SCANNED}x)"
+    );
+    bounds.add(pinned > SCANNED, what);
+    Ok(())
+}
+
+/// Runs the task in a group too small for it, and says what it found.
+fn pressure(journal: &Journal<'_>, site: &Site, bounds: &mut Bounds) -> Result<(), Failure> {
+    let scope = journal.scope();
+    let name = format!("stopgap-{}-pressure", Linux.pid());
+    let group = MemoryGroup::make(&Linux, journal, site, &name, LIMIT)?;
+    let mut task = Command::new(own_program()?);
+    let output = task.arg("locked-pressure").arg(group.path()).output();
+    common::put_back(scope);
+    let output = output.map_err(failed("the task"))?;
+    let mut said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    if !output.status.success() {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        said += &format!("{} {}", output.status, errors.trim());
     }
-    let [nothing, set, mlock, pinned] = Beside::ALL.map(|beside| middle(ratios(beside)));
-    Ok(vec![
-        Bound {
-            holds: set / nothing <= 1.1,
-            text: format!(
-                "load: beside the set {:.3}x of what is scanned for each page reclaimed beside nothing (1.1x); mlock {:.3}x",
-                set / nothing,
-                mlock / nothing
-            ),
-        },
-        Bound {
-            holds: pinned / nothing > 1.1,
-            text: format!(
-                "control: beside page references {:.2}x; what is not off the lists can be seen (above 1.1x)",
-                pinned / nothing
-            ),
-        },
-    ])
+    bounds.add(output.status.success(), format!("pressure: {said}"));
+    Ok(())
+}
+
+/// Is the task: a set with an object in use and a purgeable one, then more memory than there is.
+pub(crate) fn task(flags: &PressureFlags) -> Result<ExitCode, Failure> {
+    let file = flags.group.join("cgroup.procs");
+    std::fs::write(&file, Linux.pid().to_string()).map_err(failed(file.display()))?;
+    let failed = |error: stopgap_arena::Error| Failure::error(error.to_string());
+    let set = Set::new(Options {
+        budget: 2 * LOCKED as u64,
+        pressure: Some(Pressure::default()),
+        ..Options::default()
+    });
+    let set = set.map_err(failed)?;
+    let kept = set.take(LOCKED / 4).map_err(failed)?;
+    let purgeable = set.take(LOCKED).map_err(failed)?;
+    for held in [&kept, &purgeable] {
+        memory::fill(held, 0..held.len());
+    }
+    purgeable.purgeable().map_err(failed)?;
+    let more = Linux.map(&MapRequest {
+        length: TOUCHED,
+        protection: Protection::Write,
+        kind: MapKind::Anonymous,
+        align: Bytes(0),
+    })?;
+    let start = Linux.now();
+    let step = Bytes::mib(1);
+    let (mut at, mut asked) = (Bytes(0), 0);
+    while Linux.now().saturating_sub(start) < LONGEST {
+        Linux.touch(&more, at, step)?;
+        at = Bytes((at.0 + step.0) % TOUCHED.0);
+        asked += 1;
+        let Some(purged) = set.poll_pressure().map_err(failed)? else {
+            continue;
+        };
+        let took = Linux.now().saturating_sub(start);
+        let lost = purgeable.keep().map_err(failed)? == Contents::Lost;
+        let contents = memory::is_filled(&kept) && !memory::is_filled(&purgeable);
+        println!(
+            "after {took} of touching {TOUCHED} in a group of {LIMIT} the trigger fired (asked {asked} times), {} purgeable went and \
+             is told as {}; what was in use stayed",
+            Bytes(purged.bytes),
+            if lost { "Lost" } else { "Kept" },
+        );
+        return Ok(match lost && purged.objects == 1 && contents {
+            true => ExitCode::SUCCESS,
+            false => ExitCode::FAILURE,
+        });
+    }
+    println!("no reaction in {LONGEST}");
+    Ok(ExitCode::FAILURE)
 }

@@ -27,7 +27,6 @@
 mod arena;
 mod attack;
 mod batch_client;
-mod bound;
 mod channel;
 mod chunked;
 mod common;
@@ -153,7 +152,7 @@ impl Command {
             Command::Simulate(flags) => simulate::run(&flags),
             Command::Chunked(flags) => chunked::run(&flags),
             Command::Locked(flags) => locked::run(&flags),
-            Command::LockedPressure(flags) => locked::pressure(&flags),
+            Command::LockedPressure(flags) => locked::task(&flags),
             Command::BatchClient(flags) => batch_client::run(&flags),
             Command::BatchClientExec(flags) => batch_client::exec(&flags),
             Command::Attack(flags) => attack::run(&flags),

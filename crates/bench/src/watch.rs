@@ -10,7 +10,7 @@ mod load;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 
 use stopgap_cli::replay::count;
 use stopgap_cli::{Failure, print, tell};
@@ -23,6 +23,7 @@ use stopgap_kernel::journal::Journal;
 use stopgap_kernel::tasks::Tasks;
 use stopgap_kernel::{Linux, pressure, signals, swap};
 
+use crate::common::{BROKEN, Guarded, failed, folder, program};
 use judge::{Injected, Quiet, Seen};
 
 #[derive(clap::Args)]
@@ -55,6 +56,8 @@ const CALM: Nanos = Nanos::secs(14);
 const LIMIT: Bytes = Bytes::mib(48);
 /// Swap for what it may not.
 const SWAP: Bytes = Bytes::mib(512);
+/// Between two looks at Ctrl-C and at pressure.
+const STEP: Nanos = Nanos::millis(200);
 /// How long the load runs before it is watched, for how fast it is then.
 const ALONE: Nanos = Nanos::secs(5);
 
@@ -92,9 +95,6 @@ pub(crate) fn load() -> Result<ExitCode, Failure> {
     load::run().map(|()| ExitCode::SUCCESS)
 }
 
-/// Exit status where it does not hold.
-const DOES_NOT_HOLD: u8 = 2;
-
 pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     signals::install();
     if flags.seconds < flags.stalls * LEAST_SECONDS {
@@ -108,10 +108,9 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
         "seed {seed}, {} s, {} stalls",
         flags.seconds, flags.stalls
     ))?;
-    let own = std::env::temp_dir().join(format!("stopgap-bench-watch-{}", std::process::id()));
-    let folder = flags.output.clone().unwrap_or_else(|| own.clone());
-    fs::create_dir_all(&folder)
-        .map_err(|e| Failure::error(format!("{}: {e}", folder.display())))?;
+    let own = folder("bench-watch")?;
+    let folder = flags.output.as_deref().unwrap_or(own.path());
+    fs::create_dir_all(folder).map_err(failed(folder.display()))?;
     let journal = Journal::new(&Linux, Path::new("/run/stopgap"));
     let swap_file = folder.join("swap");
     let group = Site::find(&Linux).and_then(|site| {
@@ -121,24 +120,11 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     });
     let result = group
         .map_err(Failure::from)
-        .and_then(|group| watch(flags, seed, &folder, &group));
+        .and_then(|group| watch(flags, seed, folder, &group));
     for error in journal.undo() {
         tell(&format!("not put back: {error}; try: stopgap restore"));
     }
-    if flags.output.is_none() {
-        let _ = fs::remove_dir_all(&own); // ours alone
-    }
     result
-}
-
-/// A child of ours; killed where it is not waited for.
-struct Guarded(Child);
-
-impl Drop for Guarded {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// The load and how it is spoken with.
@@ -155,8 +141,7 @@ impl Load {
             .arg("watch-load")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
-        let failed = |error: std::io::Error| Failure::error(format!("the load: {error}"));
-        let mut child = command.spawn().map_err(failed)?;
+        let mut child = command.spawn().map_err(failed("the load"))?;
         let none = || Failure::error("the load has no pipes");
         let to = child.stdin.take().ok_or_else(none)?;
         let from = BufReader::new(child.stdout.take().ok_or_else(none)?);
@@ -166,17 +151,15 @@ impl Load {
 
     /// Two numbers in answer to a command.
     fn ask(&mut self, command: &str) -> Result<(u64, u64), Failure> {
-        let failed =
-            |what: String| Failure::error(format!("the load, asked for {command}: {what}"));
-        writeln!(self.to, "{command}").map_err(|e| failed(e.to_string()))?;
+        let what = format!("the load, asked for {command}");
+        writeln!(self.to, "{command}").map_err(failed(&what))?;
         let line = self.line()?;
-        numbers(&line).ok_or_else(|| failed(format!("it said '{line}'")))
+        numbers(&line).ok_or_else(|| Failure::error(format!("{what}: it said '{line}'")))
     }
 
     fn line(&mut self) -> Result<String, Failure> {
         let mut line = String::new();
-        let read = self.from.read_line(&mut line);
-        read.map_err(|error| Failure::error(format!("the load: {error}")))?;
+        self.from.read_line(&mut line).map_err(failed("the load"))?;
         Ok(line.trim_end().to_owned())
     }
 
@@ -197,11 +180,8 @@ impl Load {
 }
 
 fn numbers(line: &str) -> Option<(u64, u64)> {
-    let mut words = line
-        .split_whitespace()
-        .skip(1)
-        .map(|word| word.parse().ok());
-    Some((words.next()??, words.next()??))
+    let mut words = line.split_whitespace().skip(1);
+    Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
 }
 
 /// Runs load and watch; the judgement.
@@ -211,19 +191,12 @@ fn watch(
     folder: &Path,
     group: &MemoryGroup,
 ) -> Result<ExitCode, Failure> {
-    let beside = std::env::current_exe().map(|own| own.with_file_name("stopgap"));
-    let program = flags
-        .stopgap
-        .clone()
-        .or(beside.ok())
-        .unwrap_or_else(|| "stopgap".into());
+    let program = program(flags.stopgap.as_deref())?;
     let mut load = Load::start()?;
     sleep(ALONE)?;
     let alone = load.ask("count")?;
     let (said, told) = (folder.join("said"), folder.join("told"));
-    let file = |path: &Path| {
-        File::create(path).map_err(|e| Failure::error(format!("{}: {e}", path.display())))
-    };
+    let file = |path: &Path| File::create(path).map_err(failed(path.display()));
     let mut command = Command::new(&program);
     command.args(["watch", "--json", "-o"]).arg(folder);
     if !flags.whole_system {
@@ -233,9 +206,7 @@ fn watch(
         .stdin(Stdio::null())
         .stdout(file(&said)?)
         .stderr(file(&told)?);
-    let started = command.spawn();
-    let started = started.map_err(|e| Failure::error(format!("{}: {e}", program.display())))?;
-    let mut watcher = Guarded(started);
+    let mut watcher = Guarded(command.spawn().map_err(failed(program.display()))?);
     let deadline = Linux.now() + Nanos::secs(20);
     while !fs::read_to_string(&told).is_ok_and(|told| told.contains("Ctrl-C ends")) {
         sleep(Nanos::millis(100))?;
@@ -262,12 +233,8 @@ fn watch(
         // Within its slot, with quiet before it and time for its page after it.
         let free = slot - Nanos::secs(LEAST_SECONDS - 10).0;
         let at = Nanos(began.0 + number * slot + Nanos::secs(10).0 + random.below(free.max(1)));
-        calm(
-            &mut quiet,
-            &watcher,
-            if number == 0 { Nanos(0) } else { CALM },
-            at,
-        )?;
+        let after = if number == 0 { Nanos(0) } else { CALM };
+        calm(&mut quiet, &watcher, after, at)?;
         let command = match kind {
             Kind::Squeeze => format!("squeeze {}", group.path().display()),
             kind => kind.word().to_owned(),
@@ -317,7 +284,7 @@ fn watch(
     Ok(if verdict.holds {
         ExitCode::SUCCESS
     } else {
-        ExitCode::from(DOES_NOT_HOLD)
+        ExitCode::from(BROKEN)
     })
 }
 
@@ -328,12 +295,7 @@ fn calm(quiet: &mut Quiet, watcher: &Guarded, after: Nanos, until: Nanos) -> Res
     let cpu = cpu_time(watcher.0.id())?;
     while Linux.now() < until {
         quiet.pressure.push((Linux.now().0, totals()));
-        sleep(Nanos(
-            until
-                .saturating_sub(Linux.now())
-                .0
-                .min(Nanos::millis(200).0),
-        ))?;
+        sleep(until.saturating_sub(Linux.now()).min(STEP))?;
     }
     let now = Linux.now();
     if now > from {
@@ -354,11 +316,7 @@ fn sleep(time: Nanos) -> Result<(), Failure> {
         if signals::interrupted() {
             return Err(Failure::error("interrupted"));
         }
-        let step = until
-            .saturating_sub(Linux.now())
-            .0
-            .min(Nanos::millis(200).0);
-        Linux.sleep_until(Linux.now() + Nanos(step));
+        Linux.sleep_until(until.min(Linux.now() + STEP));
     }
     Ok(())
 }
@@ -369,12 +327,7 @@ fn cpu_time(pid: u32) -> Result<u64, Failure> {
     let path = format!("/proc/{pid}/stat");
     let text = read_text(&Linux, &path)?;
     let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields);
-    let ticks = fields
-        .split_whitespace()
-        .skip(11)
-        .take(4)
-        .map(str::parse::<u64>);
-    let sum: Result<u64, _> = ticks.sum();
-    sum.map(|ticks| ticks * 10_000_000)
-        .map_err(|error| Failure::error(format!("{path}: {error}")))
+    let ticks = fields.split_whitespace().skip(11).take(4);
+    let ticks: Result<u64, _> = ticks.map(str::parse::<u64>).sum();
+    Ok(ticks.map_err(failed(path))? * 10_000_000)
 }

@@ -8,31 +8,38 @@
 //! ```
 //!
 //! *Until off the lists* is take, plus what filling it costs more than filling the same kind of memory that nobody locks (both
-//! in turn, MiB by MiB; nothing where it was filled before, and less than nothing where taking fills it), plus the passes of reclaim (`MADV_PAGEOUT`) that it takes until its pages are on the unevictable list, which is read from
-//! the group.
+//! in turn, MiB by MiB; nothing where it was filled before, and less than nothing where taking fills it), plus the passes of reclaim
+//! (`MADV_PAGEOUT`) that it takes until its pages are on the unevictable list, which is read from the group.
 
 use std::cell::Cell;
 use std::ops::Range;
 
 use stopgap_arena::locked::{Held, Options, Set};
-use stopgap_cli::{Failure, progress_bar, tell};
+use stopgap_cli::{Failure, print};
 use stopgap_events::units::{Bytes, Nanos};
+use stopgap_kernel::Linux;
 use stopgap_kernel::cgroup::{MemoryGroup, Site};
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::journal::Journal;
 use stopgap_kernel::memory::Memory;
 use stopgap_kernel::tasks::{ChildLimits, Tasks};
-use stopgap_kernel::{Linux, signals};
-use stopgap_stats::quantile::median;
 
-use super::memory::{Peer, fill_part, page_out, populate_part};
-use super::{Bound, Flags};
+use super::Flags;
+use super::memory::{Peer, fill, page_out, populate};
+use crate::common::{Bounds, middle, put_back, rounds, table, text};
 
 /// Of a memory's pages, how many must be on the unevictable list; the kernel adds per-CPU counts up late.
 const OFF: f64 = 0.95;
 /// What a child needs beside its memory.
 const CHILD: Bytes = Bytes::mib(32);
+/// What is filled at a time, in turn with the same of what nobody locks.
+const PIECE: usize = 1 << 20;
+/// Passes of reclaim before it is given up.
+const PASSES: usize = 3;
+/// Of what mlock(2) takes, the most that taking memory of the set may.
+const TAKE: f64 = 0.1;
 
+/// How memory is locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// Nobody locks it.
@@ -51,31 +58,19 @@ enum Way {
     MlockEmpty,
 }
 
+/// The ways, in the order of their declaration.
+const WAYS: [(Way, &str); 8] = [
+    (Way::Segment, "nothing: segment"),
+    (Way::Memfd, "nothing: memfd"),
+    (Way::SetSegment, "set: segment (take)"),
+    (Way::SetPopulated, "set: segment, populated"),
+    (Way::SetMemfd, "set: memfd (take_shareable)"),
+    (Way::SetAgain, "set: segment, late (keep)"),
+    (Way::Mlock, "mlock(2) of a filled memfd"),
+    (Way::MlockEmpty, "mlock(2) of an empty memfd"),
+];
+
 impl Way {
-    const ALL: [Way; 8] = [
-        Way::Segment,
-        Way::Memfd,
-        Way::SetSegment,
-        Way::SetPopulated,
-        Way::SetMemfd,
-        Way::SetAgain,
-        Way::Mlock,
-        Way::MlockEmpty,
-    ];
-
-    fn words(self) -> &'static str {
-        match self {
-            Way::Segment => "nothing: segment",
-            Way::Memfd => "nothing: memfd",
-            Way::SetSegment => "set: segment (take)",
-            Way::SetPopulated => "set: segment, populated",
-            Way::SetMemfd => "set: memfd (take_shareable)",
-            Way::SetAgain => "set: segment, late (keep)",
-            Way::Mlock => "mlock(2) of a filled memfd",
-            Way::MlockEmpty => "mlock(2) of an empty memfd",
-        }
-    }
-
     /// The same memory that nobody locks.
     fn unlocked(self) -> Way {
         match self {
@@ -83,167 +78,128 @@ impl Way {
             Way::Memfd | Way::SetMemfd | Way::Mlock | Way::MlockEmpty => Way::Memfd,
         }
     }
+
+    fn is_locked(self) -> bool {
+        self != self.unlocked()
+    }
 }
 
-/// CPU time, ns a page. In this order on the way from the child.
+/// CPU time, ns a page; and the share of pages that are off the lists. In this order on the way from the child.
 #[derive(Debug, Clone, Copy)]
-struct Costs {
-    take: f64,
-    fill: f64,
+enum Cost {
+    Take,
+    Fill,
     /// What filling costs more than that of memory that nobody locks.
-    more: f64,
-    /// Passes of reclaim until it was off the lists; `NAN`: it never was.
-    passes: f64,
+    More,
+    /// Passes of reclaim until it was off the lists; NaN: it never was.
+    Passes,
     /// Share of its pages on the unevictable list when it was filled and taken.
-    at_once: f64,
-    forced: f64,
-    unlock: f64,
-    give_back: f64,
+    AtOnce,
+    Forced,
+    Unlock,
+    GiveBack,
 }
 
-impl Costs {
-    fn text(self) -> String {
-        let Costs {
-            take,
-            fill,
-            more,
-            passes,
-            at_once,
-            forced,
-            unlock,
-            give_back,
-        } = self;
-        [take, fill, more, passes, at_once, forced, unlock, give_back]
-            .map(|one| one.to_string())
-            .join(" ")
-    }
+type Costs = [f64; 8];
 
-    fn read(text: &str) -> Option<Costs> {
-        let figures: Vec<f64> = text
-            .split(' ')
-            .map(str::parse)
-            .collect::<Result<_, _>>()
-            .ok()?;
-        let [take, fill, more, passes, at_once, forced, unlock, give_back] = figures[..] else {
-            return None;
-        };
-        Some(Costs {
-            take,
-            fill,
-            more,
-            passes,
-            at_once,
-            forced,
-            unlock,
-            give_back,
-        })
-    }
-}
-
-/// Runs each way and prints a line for each; the bounds.
+/// Runs each way and prints a line for each.
 pub(super) fn measure(
     flags: &Flags,
     journal: &Journal<'_>,
     site: &Site,
-) -> Result<Vec<Bound>, Failure> {
-    let page = Linux.page_size();
-    let bytes = flags.bytes.page_aligned(page);
-    println!(
-        "{bytes} each, {} runs in turn: median CPU time, ns a page",
-        flags.runs
-    );
-    let bar = progress_bar();
-    let mut all: Vec<Vec<Costs>> = vec![Vec::new(); Way::ALL.len()];
-    for run in 0..flags.runs {
-        for turn in 0..Way::ALL.len() {
-            if signals::interrupted() {
-                return Err(Failure::error("interrupted"));
-            }
-            let at = (turn + run as usize) % Way::ALL.len();
-            all[at].push(one(journal, site, Way::ALL[at], bytes)?);
-        }
-        bar.set_position(u64::from(run + 1) * 1_000 / u64::from(flags.runs));
-    }
-    bar.finish_and_clear();
-    let figure = |way: Way, of: fn(&Costs) -> f64| {
-        let costs = &all[way as usize];
-        median(costs.iter().map(of).collect()).unwrap_or(f64::NAN)
-    };
-    let more_fill = |way: Way| figure(way, |c| c.more);
-    let total = |way: Way| figure(way, |c| c.take) + more_fill(way) + figure(way, |c| c.passes);
-    println!(
-        "way                            take    fill   (more)  off at once  reclaim until off  total until off  forced reclaim  unlock  give back"
-    );
-    for way in Way::ALL {
-        let locked = way != way.unlocked();
-        let or = |value: f64, width: usize, digits: usize| {
-            if locked {
-                format!("{value:width$.digits$}")
-            } else {
-                format!("{:>width$}", "-")
-            }
+    bounds: &mut Bounds,
+) -> Result<(), Failure> {
+    let bytes = flags.bytes.page_aligned(Linux.page_size());
+    let all = rounds(flags.runs, &[WAYS.len()], |_, way| {
+        one(journal, site, WAYS[way], bytes)
+    })?;
+    let figure =
+        |way: Way, cost: Cost| middle(all[0].side(way as usize).map(|costs| costs[cost as usize]));
+    let total = |way| figure(way, Cost::Take) + figure(way, Cost::More) + figure(way, Cost::Passes);
+    let rows = WAYS.iter().map(|&(way, words)| {
+        let or = |value: f64, digits: usize| match way.is_locked() {
+            true => format!("{value:.digits$}"),
+            false => "-".to_owned(),
         };
-        println!(
-            "{:27} {} {:7.1} {} {} {} {} {} {} {:10.1}",
-            way.words(),
-            or(figure(way, |c| c.take), 7, 2),
-            figure(way, |c| c.fill),
-            or(more_fill(way), 8, 1),
-            or(figure(way, |c| c.at_once) * 100.0, 10, 1) + if locked { " %" } else { "  " },
-            or(figure(way, |c| c.passes), 18, 1),
-            or(total(way), 16, 1),
-            or(figure(way, |c| c.forced), 14, 1),
-            or(figure(way, |c| c.unlock), 7, 1),
-            figure(way, |c| c.give_back),
-        );
-    }
-    println!(
-        "taken again and then met by reclaim: {:.1} ns a page, {:.2}x of mlock(2)'s {:.1}; no bound, since what is given up before never pays",
+        let at_once = or(figure(way, Cost::AtOnce) * 100.0, 1);
+        vec![
+            words.to_owned(),
+            or(figure(way, Cost::Take), 2),
+            format!("{:.1}", figure(way, Cost::Fill)),
+            or(figure(way, Cost::More), 1),
+            if way.is_locked() {
+                at_once + " %"
+            } else {
+                at_once
+            },
+            or(figure(way, Cost::Passes), 1),
+            or(total(way), 1),
+            or(figure(way, Cost::Forced), 1),
+            or(figure(way, Cost::Unlock), 1),
+            format!("{:.1}", figure(way, Cost::GiveBack)),
+        ]
+    });
+    let head = [
+        "way",
+        "take",
+        "fill",
+        "(more)",
+        "off at once",
+        "reclaim until off",
+        "total until off",
+        "forced reclaim",
+        "unlock",
+        "give back",
+    ];
+    print(&format!(
+        "{bytes} each, {} runs in turn: median CPU time, ns a page\n{}\
+         taken again and then met by reclaim: {:.1} ns a page, {:.2}x of mlock(2)'s {:.1}; no bound, since what is given up before never pays",
+        flags.runs,
+        table(&head, &rows.collect::<Vec<_>>()),
         total(Way::SetAgain),
         total(Way::SetAgain) / total(Way::Mlock),
         total(Way::Mlock)
-    );
-    let take = |way| figure(way, |c: &Costs| c.take);
+    ))?;
+    let mlock = figure(Way::Mlock, Cost::Take);
+    for (what, way) in [
+        (
+            "take: a segment of the set (making it included)",
+            Way::SetSegment,
+        ),
+        ("take again:", Way::SetAgain),
+    ] {
+        let take = figure(way, Cost::Take);
+        let what = format!(
+            "{what} {take:.2} ns a page, mlock(2) {mlock:.1}: {:.4}x ({TAKE}x)",
+            take / mlock
+        );
+        bounds.add(take <= TAKE * mlock, what);
+    }
     // Like beside like: filled by touching, and by the kernel in one call a piece.
-    let against = |what: &str, ours: Way, theirs: Way| {
-        let at_once = figure(ours, |c| c.at_once);
-        Bound {
-            holds: total(ours) <= total(theirs) && at_once >= OFF,
-            text: format!(
-                "total until off the lists, {what}: a segment of the set {:.1} ns a page beside the same that nobody locks, {:.1} % of it \
-                 off at once; mlock(2) {:.1} (not more)",
-                total(ours),
-                at_once * 100.0,
-                total(theirs)
-            ),
-        }
-    };
-    Ok(vec![
-        Bound {
-            holds: take(Way::SetSegment) * 10.0 <= take(Way::Mlock),
-            text: format!(
-                "take: a segment of the set {:.2} ns a page (making it included), mlock(2) {:.1}: {:.4}x (0.1x)",
-                take(Way::SetSegment),
-                take(Way::Mlock),
-                take(Way::SetSegment) / take(Way::Mlock)
-            ),
-        },
-        Bound {
-            holds: take(Way::SetAgain) * 10.0 <= take(Way::Mlock),
-            text: format!(
-                "take again: {:.2} ns a page, mlock(2) {:.1}: {:.4}x (0.1x)",
-                take(Way::SetAgain),
-                take(Way::Mlock),
-                take(Way::SetAgain) / take(Way::Mlock)
-            ),
-        },
-        against("touched", Way::SetSegment, Way::Mlock),
-        against("populated", Way::SetPopulated, Way::MlockEmpty),
-    ])
+    for (what, ours, theirs) in [
+        ("touched", Way::SetSegment, Way::Mlock),
+        ("populated", Way::SetPopulated, Way::MlockEmpty),
+    ] {
+        let at_once = figure(ours, Cost::AtOnce);
+        let what = format!(
+            "total until off the lists, {what}: a segment of the set {:.1} ns a page beside the same that nobody locks, {:.1} % of it \
+             off at once; mlock(2) {:.1} (not more)",
+            total(ours),
+            at_once * 100.0,
+            total(theirs)
+        );
+        bounds.add(total(ours) <= total(theirs) && at_once >= OFF, what);
+    }
+    Ok(())
 }
 
-/// One way in a child and a group of its own.
-fn one(journal: &Journal<'_>, site: &Site, way: Way, bytes: Bytes) -> Result<Costs, Failure> {
+/// Carries out one way in a child and a group of its own.
+fn one(
+    journal: &Journal<'_>,
+    site: &Site,
+    (way, words): (Way, &str),
+    bytes: Bytes,
+) -> Result<Costs, Failure> {
     let scope = journal.scope();
     let name = format!("stopgap-{}-locked", Linux.pid());
     let group = MemoryGroup::make(&Linux, journal, site, &name, Bytes(bytes.0 * 3) + CHILD)?;
@@ -252,137 +208,137 @@ fn one(journal: &Journal<'_>, site: &Site, way: Way, bytes: Bytes) -> Result<Cos
         cgroup: Some(group.path().to_owned()),
     };
     let outcome = Linux.run_child(&limits, &mut || match body(&group, way, bytes) {
-        Ok(costs) => costs.text().into_bytes(),
+        Ok(costs) => costs.map(|cost| cost.to_string()).join(" ").into_bytes(),
         Err(error) => error.into_bytes(),
     });
-    for error in scope.undo() {
-        tell(&error.to_string());
-    }
-    let text = String::from_utf8_lossy(&outcome?.output).into_owned();
-    Costs::read(&text).ok_or_else(|| Failure::error(format!("{}: {text}", way.words())))
+    put_back(scope);
+    let said = String::from_utf8_lossy(&outcome?.output).into_owned();
+    costs(&said).ok_or_else(|| Failure::error(format!("{words}: {said}")))
 }
 
-/// Something that is filled, and how it is locked, unlocked and given back.
+/// Reads costs as a child sends them.
+fn costs(said: &str) -> Option<Costs> {
+    let costs: Result<Vec<f64>, _> = said.split(' ').map(str::parse).collect();
+    costs.ok()?.try_into().ok()
+}
+
+/// Memory that is filled, and how it is locked, unlocked and given back.
 enum One {
     Peer(Peer),
     Held(Set, Held),
 }
 
-#[allow(clippy::needless_pass_by_value)] // as `map_err` hands it over
-fn words(error: impl ToString) -> String {
-    error.to_string()
+/// Returns the thread CPU time of a step.
+fn timed(step: impl FnOnce() -> Result<(), String>) -> Result<f64, String> {
+    let start = Linux.thread_cpu();
+    step()?;
+    Ok(Linux.thread_cpu().saturating_sub(start).0 as f64)
 }
 
 fn body(group: &MemoryGroup, way: Way, bytes: Bytes) -> Result<Costs, String> {
     let page = Linux.page_size();
     let pages = bytes.pages(page).0 as f64;
-    let timed = |step: &mut dyn FnMut() -> Result<(), String>| {
-        let start = Linux.thread_cpu();
-        step()?;
-        Ok::<f64, String>(Linux.thread_cpu().saturating_sub(start).0 as f64 / pages)
-    };
-    let off = |before: f64| -> Result<f64, String> {
-        let stat = group.stat(&Linux).map_err(words)?;
+    let unevictable = || -> Result<f64, String> {
+        let stat = group.stat(&Linux).map_err(text)?;
         let bytes = stat
             .get("unevictable")
             .ok_or("the group does not count unevictable pages")?;
-        Ok((*bytes as f64 / page.0 as f64 - before) / pages)
+        Ok(*bytes as f64 / page.0 as f64)
     };
     // The first touch of memory that a host lends takes longer: a round that is not counted.
-    let warm = Peer::memfd(bytes).map_err(words)?;
-    warm.fill(0..usize::try_from(bytes.0).map_err(words)?);
-    warm.give_back().map_err(words)?;
+    let warm = Peer::memfd(bytes).map_err(text)?;
+    warm.fill(0..usize::try_from(bytes.0).map_err(text)?);
+    warm.give_back().map_err(text)?;
 
-    let before = off(0.0)? * pages;
-    let (one, (take, filled, more)) = taken(way, bytes, &timed)?;
-    let at_once = off(before)?;
+    let before = unevictable()?;
+    let off = || Ok::<f64, String>((unevictable()? - before) / pages);
+    let (one, [take, fill, more]) = taken(way, bytes)?;
+    let at_once = off()?;
     let mut passes = 0.0;
-    let locked = way != way.unlocked();
-    let mut there = at_once;
-    for _ in 0..3 {
-        let One::Held(_, held) = &one else { break };
-        if there >= OFF {
-            break;
+    if let One::Held(_, held) = &one {
+        let mut now = at_once;
+        for _ in 0..PASSES {
+            if now < OFF {
+                passes += timed(|| page_out(held).map_err(text))?;
+                now = off()?;
+            }
         }
-        passes += timed(&mut || page_out(held).map_err(words))?;
-        there = off(before)?;
+        if now < OFF {
+            passes = f64::NAN;
+        }
     }
-    if locked && there < OFF && matches!(one, One::Held(..)) {
-        passes = f64::NAN;
+    let (mut forced, mut unlock) = (f64::NAN, f64::NAN);
+    if way.is_locked() {
+        forced = timed(|| group.reclaim(&Linux, bytes).map_err(text))?;
     }
-    let forced = if locked {
-        timed(&mut || group.reclaim(&Linux, bytes).map_err(words))?
-    } else {
-        f64::NAN
+    let give_back = match one {
+        One::Peer(peer) => timed(|| peer.give_back().map_err(text))?,
+        One::Held(set, held) => {
+            let cost = timed(|| {
+                drop(held);
+                Ok(())
+            })?;
+            drop(set);
+            cost
+        }
     };
-    let give_back = given_back(one, &timed)?;
-    let unlock = if locked {
-        let (one, ..) = taken(way, bytes, &timed)?;
-        unlocked(one, &timed)?
-    } else {
-        f64::NAN
-    };
-    Ok(Costs {
-        take,
-        fill: filled,
-        more,
-        passes,
-        at_once,
-        forced,
-        unlock,
-        give_back,
-    })
+    if way.is_locked() {
+        unlock = match taken(way, bytes)?.0 {
+            One::Peer(peer) => {
+                let cost = timed(|| peer.munlock().map_err(text))?;
+                peer.give_back().map_err(text)?;
+                cost
+            }
+            One::Held(set, held) => timed(|| {
+                held.release().map_err(text)?;
+                set.flush().map(drop).map_err(text)
+            })?,
+        };
+    }
+    let mut costs =
+        [take, fill, more, passes, at_once, forced, unlock, give_back].map(|cost| cost / pages);
+    costs[Cost::AtOnce as usize] = at_once;
+    Ok(costs)
 }
 
-type Timed<'a> = &'a dyn Fn(&mut dyn FnMut() -> Result<(), String>) -> Result<f64, String>;
-
-/// What is filled at a time, in turn with the same of what nobody locks.
-const PIECE: usize = 1 << 20;
-
-/// Makes memory, takes and fills it in the order of its way; what taking and filling cost, and the latter more than filling
-/// what nobody locks.
-fn taken(way: Way, bytes: Bytes, timed: Timed<'_>) -> Result<(One, (f64, f64, f64)), String> {
-    let length = usize::try_from(bytes.0).map_err(words)?;
-    let pieces = || {
-        (0..length)
-            .step_by(PIECE)
-            .map(|at| at..length.min(at + PIECE))
-    };
+/// Makes memory, takes and fills it in the order of its way. Returns what taking and filling cost, and how much more the latter than
+/// filling what nobody locks.
+fn taken(way: Way, bytes: Bytes) -> Result<(One, [f64; 3]), String> {
+    let length = usize::try_from(bytes.0).map_err(text)?;
     let peer = || match way.unlocked() {
-        Way::Segment => Peer::segment(bytes).map_err(words),
-        _ => Peer::memfd(bytes).map_err(words),
+        Way::Segment => Peer::segment(bytes).map_err(text),
+        _ => Peer::memfd(bytes).map_err(text),
     };
-    let done = |work: &dyn Fn()| {
-        timed(&mut || {
-            work();
+    let filled = |peer: &Peer, piece| {
+        timed(|| {
+            peer.fill(piece);
             Ok(())
         })
     };
     let other = peer()?;
     // What `ours` gives for each piece, and how much more that is than filling the same of `other`.
-    let in_turn =
-        |ours: &dyn Fn(Range<usize>) -> Result<f64, String>| -> Result<(f64, f64), String> {
-            let (mut sum, mut differences) = (0.0, Vec::new());
-            for (turn, piece) in pieces().enumerate() {
-                let theirs = || done(&|| other.fill(piece.clone()));
-                let (ours, theirs) = if turn % 2 == 0 {
-                    let ours = ours(piece.clone())?;
-                    (ours, theirs()?)
-                } else {
-                    let theirs = theirs()?;
-                    (ours(piece.clone())?, theirs)
-                };
-                sum += ours;
-                differences.push(ours - theirs);
-            }
-            let count = differences.len() as f64;
-            Ok((sum, median(differences).unwrap_or(0.0) * count))
-        };
+    let in_turn = |ours: &dyn Fn(Range<usize>) -> Result<f64, String>| {
+        let (mut sum, mut differences) = (0.0, Vec::new());
+        for (turn, start) in (0..length).step_by(PIECE).enumerate() {
+            let piece = start..length.min(start + PIECE);
+            let (ours, theirs) = if turn % 2 == 0 {
+                let ours = ours(piece.clone())?;
+                (ours, filled(&other, piece)?)
+            } else {
+                let theirs = filled(&other, piece.clone())?;
+                (ours(piece)?, theirs)
+            };
+            sum += ours;
+            differences.push(ours - theirs);
+        }
+        let count = differences.len() as f64;
+        Ok::<_, String>((sum, middle(differences) * count))
+    };
     let taken = match way {
         Way::Segment | Way::Memfd => {
             let peer = peer()?;
-            let (fill, more) = in_turn(&|piece| done(&|| peer.fill(piece.clone())))?;
-            (One::Peer(peer), (0.0, fill, more))
+            let (fill, more) = in_turn(&|piece| filled(&peer, piece))?;
+            (One::Peer(peer), [0.0, fill, more])
         }
         Way::SetSegment | Way::SetPopulated | Way::SetMemfd | Way::SetAgain => {
             let set = Set::new(Options {
@@ -390,95 +346,59 @@ fn taken(way: Way, bytes: Bytes, timed: Timed<'_>) -> Result<(One, (f64, f64, f6
                 batch: 0,
                 ..Options::default()
             })
-            .map_err(words)?;
+            .map_err(text)?;
             let mut held = None;
-            let mut take = timed(&mut || {
-                let made = if way == Way::SetMemfd {
-                    set.take_shareable(length)
-                } else {
-                    set.take(length)
+            let mut take = timed(|| {
+                let made = match way {
+                    Way::SetMemfd => set.take_shareable(length),
+                    _ => set.take(length),
                 };
-                held = Some(made.map_err(words)?);
+                held = Some(made.map_err(text)?);
                 Ok(())
             })?;
             let held = held.ok_or("not taken")?;
-            if held.instead().is_some() {
-                return Err(format!("no segment: {:?}", held.instead()));
+            if let Some(why) = held.instead() {
+                return Err(format!("no segment: {why:?}"));
             }
-            let (fill, mut more) = in_turn(&|piece| {
-                timed(&mut || {
+            let (cost, mut more) = in_turn(&|piece| {
+                timed(|| {
                     if way == Way::SetPopulated {
-                        populate_part(&held, piece.clone()).map_err(words)?;
+                        populate(&held, piece.clone()).map_err(text)?;
                     }
-                    fill_part(&held, piece.clone());
+                    fill(&held, piece);
                     Ok(())
                 })
             })?;
             if way == Way::SetAgain {
-                held.release().map_err(words)?;
-                set.flush().map_err(words)?;
-                take = timed(&mut || held.keep().map(drop).map_err(words))?;
+                held.release().map_err(text)?;
+                set.flush().map_err(text)?;
+                take = timed(|| held.keep().map(drop).map_err(text))?;
                 more = 0.0;
             }
-            (One::Held(set, held), (take, fill, more))
+            (One::Held(set, held), [take, cost, more])
         }
         Way::Mlock => {
             let peer = peer()?;
-            let fill = done(&|| peer.fill(0..length))?;
-            let take = timed(&mut || peer.mlock(0..length).map_err(words))?;
-            (One::Peer(peer), (take, fill, 0.0))
+            let fill = filled(&peer, 0..length)?;
+            let take = timed(|| peer.mlock(0..length).map_err(text))?;
+            (One::Peer(peer), [take, fill, 0.0])
         }
         Way::MlockEmpty => {
             let peer = peer()?;
             let (take, fill) = (Cell::new(0.0), Cell::new(0.0));
             let (_, more) = in_turn(&|piece| {
-                let locked = timed(&mut || peer.mlock(piece.clone()).map_err(words))?;
-                let filled = done(&|| peer.fill(piece.clone()))?;
+                let locked = timed(|| peer.mlock(piece.clone()).map_err(text))?;
+                let filled = filled(&peer, piece)?;
                 take.set(take.get() + locked);
                 fill.set(fill.get() + filled);
                 Ok(locked + filled)
             })?;
             // `more` holds what locking took: that is `take` already.
-            (One::Peer(peer), (take.get(), fill.get(), more - take.get()))
+            (One::Peer(peer), [take.get(), fill.get(), more - take.get()])
         }
     };
-    other.give_back().map_err(words)?;
+    other.give_back().map_err(text)?;
     Ok(taken)
-}
-
-fn given_back(one: One, timed: Timed<'_>) -> Result<f64, String> {
-    match one {
-        One::Peer(peer) => {
-            let mut peer = Some(peer);
-            timed(&mut || {
-                peer.take()
-                    .map_or(Ok(()), |peer| peer.give_back().map_err(words))
-            })
-        }
-        One::Held(set, held) => {
-            let mut held = Some(held);
-            let cost = timed(&mut || {
-                drop(held.take());
-                Ok(())
-            });
-            drop(set);
-            cost
-        }
-    }
-}
-
-fn unlocked(one: One, timed: Timed<'_>) -> Result<f64, String> {
-    match one {
-        One::Peer(peer) => {
-            let cost = timed(&mut || peer.munlock().map_err(words))?;
-            peer.give_back().map_err(words)?;
-            Ok(cost)
-        }
-        One::Held(set, held) => timed(&mut || {
-            held.release().map_err(words)?;
-            set.flush().map(drop).map_err(words)
-        }),
-    }
 }
 
 #[cfg(test)]
@@ -486,26 +406,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn costs_come_back_as_they_were_sent() {
-        let costs = Costs {
-            take: 1.5,
-            fill: 2.0,
-            more: -3.25,
-            passes: f64::NAN,
-            at_once: 0.5,
-            forced: 4.0,
-            unlock: 5.0,
-            give_back: 6.0,
-        };
-        let back = Costs::read(&costs.text()).unwrap();
-        assert_eq!(back.text(), costs.text());
-        assert!(back.passes.is_nan());
-        assert!(Costs::read("no segment: EINVAL").is_none() && Costs::read("1 2 3").is_none());
+    fn costs_are_read_as_they_are_sent() {
+        let back = costs("1.5 2 -3.25 NaN 0.5 4 5 6").unwrap();
+        assert_eq!(
+            (back[Cost::More as usize], back[Cost::GiveBack as usize]),
+            (-3.25, 6.0)
+        );
+        assert!(back[Cost::Passes as usize].is_nan());
+        assert!(costs("no segment: EINVAL").is_none() && costs("1 2 3").is_none());
     }
 
     #[test]
     fn ways_are_found_by_their_place() {
-        for (place, way) in Way::ALL.into_iter().enumerate() {
+        for (place, (way, _)) in WAYS.into_iter().enumerate() {
             assert_eq!(way as usize, place);
             assert_eq!(way.unlocked().unlocked(), way.unlocked());
         }

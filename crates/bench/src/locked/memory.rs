@@ -3,7 +3,11 @@
 #![allow(unsafe_code)]
 
 use std::ops::Range;
+use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
+use std::result::Result as StdResult;
 
+use rustix::io::Errno;
+use rustix::mm::{Advice, madvise, mlock, munlock};
 use stopgap_arena::locked::Held;
 use stopgap_events::memory::Protection;
 use stopgap_events::units::Bytes;
@@ -14,20 +18,17 @@ use stopgap_probes::reclaim::Way;
 
 /// Writes a byte to each page.
 fn write(address: usize, length: usize) {
-    let page = rustix::param::page_size();
-    for at in (address..address + length).step_by(page) {
+    for at in (address..address + length).step_by(rustix::param::page_size()) {
         // SAFETY: each caller's memory, mapped to be written and not referred to.
-        unsafe { std::ptr::with_exposed_provenance_mut::<u8>(at).write_volatile(1) };
+        unsafe { with_exposed_provenance_mut::<u8>(at).write_volatile(1) };
     }
 }
 
-pub(super) fn fill(held: &Held) {
-    write(held.as_ptr().addr(), held.len());
-}
-
+/// Writes a byte to each page of a part.
+///
 /// # Panics
 /// Where the part is none of it.
-pub(super) fn fill_part(held: &Held, part: Range<usize>) {
+pub(super) fn fill(held: &Held, part: Range<usize>) {
     assert!(part.end <= held.len());
     write(held.as_ptr().addr() + part.start, part.len());
 }
@@ -36,37 +37,30 @@ pub(super) fn fill_part(held: &Held, part: Range<usize>) {
 ///
 /// # Panics
 /// Where the part is none of it.
-pub(super) fn populate_part(
-    held: &Held,
-    part: Range<usize>,
-) -> std::result::Result<(), rustix::io::Errno> {
+pub(super) fn populate(held: &Held, part: Range<usize>) -> StdResult<(), Errno> {
     assert!(part.end <= held.len());
     let start = held.as_ptr().wrapping_add(part.start).cast();
     // SAFETY: within its memory, whose contents it leaves.
-    unsafe { rustix::mm::madvise(start, part.len(), rustix::mm::Advice::LinuxPopulateWrite) }
+    unsafe { madvise(start, part.len(), Advice::LinuxPopulateWrite) }
 }
 
 /// Whether each page holds what [`fill`] wrote.
 pub(super) fn is_filled(held: &Held) -> bool {
     let start = held.as_ptr().addr();
-    (start..start + held.len())
-        .step_by(rustix::param::page_size())
-        .all(|at| {
-            // SAFETY: within its memory, which is mapped and not referred to.
-            unsafe { std::ptr::with_exposed_provenance::<u8>(at).read_volatile() == 1 }
-        })
+    let mut pages = (start..start + held.len()).step_by(rustix::param::page_size());
+    // SAFETY: within its memory, which is mapped and not referred to.
+    pages.all(|at| unsafe { with_exposed_provenance::<u8>(at).read_volatile() == 1 })
 }
 
 /// Has reclaim look at each page of it.
-pub(super) fn page_out(held: &Held) -> std::result::Result<(), rustix::io::Errno> {
-    let advice = rustix::mm::Advice::LinuxPageOut;
+pub(super) fn page_out(held: &Held) -> StdResult<(), Errno> {
     // SAFETY: what it holds stays, in memory or in swap.
-    unsafe { rustix::mm::madvise(held.as_ptr().cast(), held.len(), advice) }
+    unsafe { madvise(held.as_ptr().cast(), held.len(), Advice::LinuxPageOut) }
 }
 
 /// Memory without the set.
 pub(super) enum Peer {
-    File(Mapping, #[allow(dead_code)] MemFile),
+    File(Mapping, MemFile),
     Segment(Segment),
 }
 
@@ -96,7 +90,7 @@ impl Peer {
         }
     }
 
-    /// The addresses of a part.
+    /// Returns the address and length of a part.
     ///
     /// # Panics
     /// Where the part is none of it.
@@ -112,18 +106,18 @@ impl Peer {
         write(start, length);
     }
 
-    /// mlock(2) of a part.
-    pub(super) fn mlock(&self, part: Range<usize>) -> std::result::Result<(), rustix::io::Errno> {
+    /// Locks a part by mlock(2).
+    pub(super) fn mlock(&self, part: Range<usize>) -> StdResult<(), Errno> {
         let (start, length) = self.part(part);
         // SAFETY: locking changes neither what is mapped nor what it holds.
-        unsafe { rustix::mm::mlock(std::ptr::with_exposed_provenance_mut(start), length) }
+        unsafe { mlock(with_exposed_provenance_mut(start), length) }
     }
 
-    /// munlock(2) of all of it.
-    pub(super) fn munlock(&self) -> std::result::Result<(), rustix::io::Errno> {
+    /// Unlocks all of it by munlock(2).
+    pub(super) fn munlock(&self) -> StdResult<(), Errno> {
         let (start, length) = self.part(0..self.mapping().range().length().0 as usize);
         // SAFETY: as for locking.
-        unsafe { rustix::mm::munlock(std::ptr::with_exposed_provenance_mut(start), length) }
+        unsafe { munlock(with_exposed_provenance_mut(start), length) }
     }
 
     pub(super) fn give_back(self) -> Result<()> {
@@ -137,7 +131,7 @@ impl Peer {
         }
     }
 
-    /// A filled memfd that is held until its process ends.
+    /// Makes a filled memfd that is held until its process ends.
     pub(super) fn held(length: Bytes, way: Way) -> Result<Box<dyn std::any::Any>> {
         let peer: &'static Peer = Box::leak(Box::new(Peer::memfd(length)?));
         peer.fill(0..length.0 as usize);

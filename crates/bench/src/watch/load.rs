@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::common::failed;
 use stopgap_cli::Failure;
 use stopgap_events::memory::Protection;
 use stopgap_events::units::{Bytes, Nanos};
@@ -88,10 +89,10 @@ fn obey(mapper: &Mapper) -> Result<(), Failure> {
     let say = |line: String| {
         let mut out = std::io::stdout().lock();
         let said = writeln!(out, "{line}").and_then(|()| out.flush());
-        said.map_err(|error| Failure::error(format!("standard output: {error}")))
+        said.map_err(failed("standard output"))
     };
     for line in std::io::stdin().lock().lines() {
-        let line = line.map_err(|error| Failure::error(format!("standard input: {error}")))?;
+        let line = line.map_err(failed("standard input"))?;
         let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
         let (begin, end) = match word {
             "populate" => populate()?,
