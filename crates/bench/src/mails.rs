@@ -104,7 +104,7 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
         let mut page = Vec::new();
         for (at, claim) in mail.claims.iter().enumerate() {
             done += 1;
-            if flags.quick && !mail.commands(claim).all(|command| command.quick) {
+            if flags.quick && !mail.commands(claim).all(Command::is_quick) {
                 continue;
             }
             let id = format!("{}.{}", mail.number, at + 1);

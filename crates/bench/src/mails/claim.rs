@@ -18,7 +18,7 @@ pub(super) struct Command {
     usual: u64,
     /// Whether `--quick` runs the command: it ends within seconds, in a debug build too.
     #[serde(default)]
-    pub(super) quick: bool,
+    quick: bool,
     /// Files that the command reads: name, and the count, mean and standard deviation of their numbers. Such a command
     /// prints text instead of a record.
     #[serde(default)]
@@ -26,6 +26,10 @@ pub(super) struct Command {
 }
 
 impl Command {
+    pub(super) fn is_quick(&self) -> bool {
+        self.quick || !self.files.is_empty()
+    }
+
     /// Returns the words of the command with a seed, for so many times its usual length.
     pub(super) fn words(&self, seed: u64, length: u64) -> String {
         let words = &self.words;
