@@ -26,8 +26,8 @@ pub fn read(system: &dyn System) -> Vec<Check> {
         held: privilege::read(system, &mut Notes::default()),
         version: version(system),
     };
-    let evidence = evidence::CHECKS.iter().chain(means::CHECKS);
-    evidence.map(|check| check(&machine)).collect()
+    let rows = evidence::ROWS.iter().chain(means::ROWS);
+    rows.map(|row| (row.check)(row, &machine)).collect()
 }
 
 /// What more than one check needs.
@@ -37,8 +37,6 @@ struct Machine<'a> {
     /// Major and minor number of the kernel.
     version: Option<(u32, u32)>,
 }
-
-type Checker = fn(&Machine<'_>) -> Check;
 
 impl Machine<'_> {
     fn is_admin(&self) -> bool {
@@ -60,31 +58,68 @@ fn version(system: &dyn System) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// It is there.
-fn ok(what: &str, found: impl Into<String>) -> Check {
-    less(what, CheckState::Ok, found, "", "")
+/// One check.
+struct Row {
+    /// What is looked at.
+    what: &'static str,
+    /// What is lost without it.
+    costs: &'static str,
+    check: fn(&Row, &Machine<'_>) -> Check,
 }
 
-/// It is there in part or not at all.
-fn less(
-    what: &str,
-    state: CheckState,
-    found: impl Into<String>,
-    costs: &str,
-    advice: impl Into<String>,
-) -> Check {
-    Check {
-        what: what.to_owned(),
-        state,
-        found: found.into(),
-        costs: costs.to_owned(),
-        advice: advice.into(),
+impl Row {
+    fn is(
+        &self,
+        state: CheckState,
+        found: impl Into<String>,
+        costs: &str,
+        advice: impl Into<String>,
+    ) -> Check {
+        Check {
+            what: self.what.to_owned(),
+            state,
+            found: found.into(),
+            costs: costs.to_owned(),
+            advice: advice.into(),
+        }
     }
-}
 
-/// A file that tells it says something else than expected, or cannot be read.
-fn unknown(what: &str, error: &Error, costs: &str) -> Check {
-    less(what, CheckState::Unknown, error.to_string(), costs, "")
+    /// It is there.
+    fn ok(&self, found: impl Into<String>) -> Check {
+        self.is(CheckState::Ok, found, "", "")
+    }
+
+    /// It is there in part.
+    fn limited(&self, found: impl Into<String>, advice: impl Into<String>) -> Check {
+        self.is(CheckState::Limited, found, self.costs, advice)
+    }
+
+    /// It is not there, or not for this user.
+    fn absent(&self, found: impl Into<String>, advice: impl Into<String>) -> Check {
+        self.is(CheckState::Absent, found, self.costs, advice)
+    }
+
+    /// A file that tells it says something else than expected, or cannot be read.
+    fn unknown(&self, error: &Error) -> Check {
+        self.is(CheckState::Unknown, error.to_string(), self.costs, "")
+    }
+
+    /// Unknown, or absent with these words where the file does not exist.
+    fn unless_there(&self, error: &Error, lacks: &str) -> Check {
+        match error.is_absent() {
+            true => self.absent(lacks, ""),
+            false => self.unknown(error),
+        }
+    }
+
+    /// Absent, because it is not there (with this advice) or not for us; unknown for any other error.
+    fn refused(&self, error: &Error, advice: &str) -> Check {
+        match (error.is_absent(), error.is_refused()) {
+            (true, _) => self.absent(error.to_string(), advice),
+            (_, true) => self.absent(error.to_string(), "root"),
+            _ => self.unknown(error),
+        }
+    }
 }
 
 #[cfg(all(test, feature = "fake"))]

@@ -15,6 +15,7 @@ pub use privilege::memlock_limit;
 use std::path::Path;
 
 use stopgap_events::machine::{Environment, Missing, Pressure};
+use stopgap_events::units::Bytes;
 
 use crate::System;
 use crate::budget::meminfo;
@@ -31,16 +32,11 @@ pub(crate) const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 #[must_use]
 pub fn read(system: &dyn System) -> Environment {
     let mut notes = Notes::default();
-    let kernel = notes.keep(
-        "kernel release",
-        read_text(system, "/proc/sys/kernel/osrelease"),
-    );
+    let kernel = notes.text("kernel release", system, "/proc/sys/kernel/osrelease");
     let command_line = notes.keep("command line", read_lossy(system, "/proc/cmdline"));
     let command_line = command_line.map(|line| line.trim().to_owned());
-    let config = notes.keep(
-        "kernel configuration",
-        config::read(system, kernel.as_deref()),
-    );
+    let config = config::read(system, kernel.as_deref());
+    let config = notes.keep("kernel configuration", config);
     let hz = config
         .as_ref()
         .and_then(|config| config.value("CONFIG_HZ")?.parse().ok());
@@ -52,14 +48,12 @@ pub fn read(system: &dyn System) -> Environment {
     let (pressure_before, no_pressure) = pressure(system);
     notes.missing.extend(no_pressure);
     if hz.is_none() && config.is_some() {
-        notes.add(
-            "timer frequency",
-            "no CONFIG_HZ in the kernel configuration",
-        );
+        let why = "no CONFIG_HZ in the kernel configuration";
+        notes.add("timer frequency", why);
     }
 
     Environment {
-        host: notes.keep("host name", read_text(system, "/proc/sys/kernel/hostname")),
+        host: notes.text("host name", system, "/proc/sys/kernel/hostname"),
         kernel,
         architecture: Some(platform::architecture(system)),
         command_line,
@@ -103,21 +97,16 @@ pub fn read(system: &dyn System) -> Environment {
             ),
         ),
         mitigations: cpu.mitigations,
-        clock_source: notes.keep(
+        clock_source: notes.text(
             "clock source",
-            read_text(
-                system,
-                "/sys/devices/system/clocksource/clocksource0/current_clocksource",
-            ),
+            system,
+            "/sys/devices/system/clocksource/clocksource0/current_clocksource",
         ),
         hypervisor: notes.keep("hypervisor", platform::hypervisor(system, cpu.guest)),
         memory: notes.keep("memory", meminfo(system, "MemTotal")),
         memory_available: notes.keep("available memory", meminfo(system, "MemAvailable")),
         uptime_s: notes.keep("uptime", uptime(system)),
-        boot_id: notes.keep(
-            "boot id",
-            read_text(system, "/proc/sys/kernel/random/boot_id"),
-        ),
+        boot_id: notes.text("boot id", system, "/proc/sys/kernel/random/boot_id"),
         privilege: held.privilege,
         capabilities: held.capabilities,
         perf_event_paranoid: notes.keep_or(
@@ -138,20 +127,19 @@ pub fn read(system: &dyn System) -> Environment {
 pub fn pressure(system: &dyn System) -> (Vec<Pressure>, Vec<Missing>) {
     let (mut all, mut missing) = (Vec::new(), Vec::new());
     for resource in ["cpu", "memory", "io"] {
-        match proc::pressure::read(system, resource) {
-            Ok(pressure) => all.push(pressure),
+        let why = match proc::pressure::read(system, resource) {
+            Ok(pressure) => {
+                all.push(pressure);
+                continue;
+            }
             // PSI that is compiled in but off by default: the files are there, reading them
             // gives EOPNOTSUPP (`psi_show()`).
             Err(error) if error.is_absent() || error.errno() == Some(libc::EOPNOTSUPP) => {
-                missing.push(Missing::new(format!("{resource} pressure"), NO_PSI));
+                NO_PSI.to_owned()
             }
-            Err(error) => {
-                missing.push(Missing::new(
-                    format!("{resource} pressure"),
-                    error.to_string(),
-                ));
-            }
-        }
+            Err(error) => error.to_string(),
+        };
+        missing.push(Missing::new(format!("{resource} pressure"), why));
     }
     // One reason, said once.
     if missing.len() == 3 && missing.iter().all(|one| one.why == NO_PSI) {
@@ -179,29 +167,20 @@ pub fn uptime(files: &(impl Files + ?Sized)) -> Result<u64> {
 fn transparent_huge_pages(
     system: &dyn System,
     notes: &mut Notes,
-) -> (
-    Option<String>,
-    Option<String>,
-    Option<stopgap_events::units::Bytes>,
-) {
+) -> (Option<String>, Option<String>, Option<Bytes>) {
     let directory = Path::new(THP);
     if system.list(directory).is_err_and(|error| error.is_absent()) {
-        notes.add(
-            "transparent huge pages",
-            "not in this kernel (CONFIG_TRANSPARENT_HUGEPAGE)",
-        );
+        let why = "not in this kernel (CONFIG_TRANSPARENT_HUGEPAGE)";
+        notes.add("transparent huge pages", why);
         return (None, None, None);
     }
-    let pmd = read_number(system, directory.join("hpage_pmd_size"));
+    let pmd = read_number(system, directory.join("hpage_pmd_size")).map(Bytes);
+    let enabled = read_choice(system, directory.join("enabled"));
+    let defrag = read_choice(system, directory.join("defrag"));
     (
-        notes.keep(
-            "THP enabled",
-            read_choice(system, directory.join("enabled")),
-        ),
-        notes.keep("THP defrag", read_choice(system, directory.join("defrag"))),
-        notes
-            .keep_or("PMD size", "this kernel does not show hpage_pmd_size", pmd)
-            .map(stopgap_events::units::Bytes),
+        notes.keep("THP enabled", enabled),
+        notes.keep("THP defrag", defrag),
+        notes.keep_or("PMD size", "this kernel does not show hpage_pmd_size", pmd),
     )
 }
 
@@ -232,15 +211,11 @@ pub(crate) fn memory_cgroup(system: &dyn System) -> Result<String> {
     let mut unified = None;
     for line in mounts.lines() {
         let mut words = line.split_whitespace().skip(1);
-        let (Some(at), Some(kind), Some(options)) = (words.next(), words.next(), words.next())
-        else {
-            continue;
-        };
-        match kind {
-            "cgroup" if options.split(',').any(|option| option == "memory") => {
+        match (words.next(), words.next(), words.next()) {
+            (_, Some("cgroup"), Some(options)) if options.split(',').any(|o| o == "memory") => {
                 return Ok("cgroup1".to_owned());
             }
-            "cgroup2" => {
+            (Some(at), Some("cgroup2"), Some(_)) => {
                 unified.get_or_insert(Path::new(at));
             }
             _ => {}

@@ -1,6 +1,8 @@
 use stopgap_events::machine::Missing;
 
+use crate::System;
 use crate::error::{Error, Result};
+use crate::files::read_text;
 
 /// Collects what could not be read while the rest is.
 #[derive(Debug, Default)]
@@ -23,6 +25,11 @@ impl Notes {
                 None
             }
         }
+    }
+
+    /// The text of a small file, or a note that `what` is not known and why.
+    pub(crate) fn text(&mut self, what: &str, files: &dyn System, path: &str) -> Option<String> {
+        self.keep(what, read_text(files, path))
     }
 
     pub(crate) fn add(&mut self, what: impl Into<String>, why: impl Into<String>) {

@@ -71,13 +71,17 @@ pub fn survive_file_limits() {
 pub fn install() {
     survive_file_limits();
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-        // SAFETY: an all-zero sigaction is a valid value (no flags, empty mask); the handler
-        // is async-signal-safe: atomics, clock_gettime(2), write(2), signal(2) and raise(3).
-        unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = raise_flag as extern "C" fn(libc::c_int) as usize;
-            libc::sigaction(signal, &raw const action, std::ptr::null_mut());
-        }
+        handle(signal, raise_flag);
+    }
+}
+
+fn handle(signal: libc::c_int, handler: extern "C" fn(libc::c_int)) {
+    // SAFETY: an all-zero sigaction is a valid value (no flags, empty mask); both handlers of this module are
+    // async-signal-safe: atomics, clock_gettime(2), write(2), signal(2) and raise(3).
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as usize;
+        libc::sigaction(signal, &raw const action, std::ptr::null_mut());
     }
 }
 
@@ -89,12 +93,7 @@ extern "C" fn raise_request(_: libc::c_int) {
 
 /// From now on SIGUSR1 is a request, see [`requested`], and ends this process no more.
 pub fn take_requests() {
-    // SAFETY: as in `install`; the handler stores to an atomic.
-    unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = raise_request as extern "C" fn(libc::c_int) as usize;
-        libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut());
-    }
+    handle(libc::SIGUSR1, raise_request);
 }
 
 /// Whether SIGUSR1 came since this was last asked.

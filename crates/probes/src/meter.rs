@@ -6,6 +6,8 @@ use stopgap_events::units::Nanos;
 use stopgap_kernel::System;
 use stopgap_stats::histogram::Recorder;
 
+use crate::contract::{Measured, Parameters};
+
 /// A step of a buffer object's life, or of a buffer's that a device reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Step {
@@ -23,6 +25,8 @@ pub enum Step {
     DmaMap,
     /// It is unmapped for it.
     DmaUnmap,
+    /// The protection of a mapping is changed.
+    Protect,
 }
 
 impl Step {
@@ -48,6 +52,7 @@ impl Step {
             Step::Destroy => "destroy",
             Step::DmaMap => "dma map",
             Step::DmaUnmap => "dma unmap",
+            Step::Protect => "protect",
         }
     }
 }
@@ -56,6 +61,21 @@ impl Step {
 pub trait Meter {
     /// Carries `call` out, once, and counts it. What it gives is given back.
     fn measure<T>(&mut self, step: Step, call: impl FnOnce() -> T) -> T;
+}
+
+/// A meter that is on or off.
+pub(crate) struct Switched<'m, M> {
+    pub(crate) meter: &'m mut M,
+    pub(crate) on: bool,
+}
+
+impl<M: Meter> Meter for Switched<'_, M> {
+    fn measure<T>(&mut self, step: Step, call: impl FnOnce() -> T) -> T {
+        match self.on {
+            true => self.meter.measure(step, call),
+            false => call(),
+        }
+    }
 }
 
 /// The wall clock: a sample a step.
@@ -72,6 +92,22 @@ impl<'a> Clock<'a> {
             system,
             stall,
             recorders: BTreeMap::new(),
+        }
+    }
+}
+
+impl Clock<'_> {
+    /// Adds to `measured` a series for each step, of this run, which began at `start`.
+    pub(crate) fn keep(
+        self,
+        measured: &mut Measured,
+        parameters: &Parameters,
+        run: u32,
+        start: Nanos,
+    ) {
+        for (step, recorder) in self.recorders {
+            let block = recorder.into_block(run, start.0);
+            measured.block(step.word(), "ns", parameters, block);
         }
     }
 }

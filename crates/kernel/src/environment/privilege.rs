@@ -42,13 +42,9 @@ pub(crate) fn read(system: &dyn System, notes: &mut Notes) -> Held {
         .map(|(name, _)| (*name).to_owned())
         .collect();
     if !capabilities.is_empty() && in_user_namespace(system) {
-        notes.add(
-            "capabilities",
-            format!(
-                "{} hold only inside this user namespace",
-                capabilities.join(" ")
-            ),
-        );
+        let held = capabilities.join(" ");
+        let why = format!("{held} hold only inside this user namespace");
+        notes.add("capabilities", why);
         capabilities.clear();
     }
     let privilege = match capabilities.first().map(String::as_str) {

@@ -3,10 +3,10 @@
 use stopgap_events::memory::{MemoryEvent, Phase};
 use stopgap_events::workload::Pbobench;
 use stopgap_kernel::{Result, System};
-use stopgap_stats::histogram::Histogram;
 
-use super::execute::{Buffers, Executor};
-use super::judge::CYCLE;
+use super::STALL;
+use super::execute::{Buffers, apply, lay_out};
+use crate::meter::{Clock, Step};
 
 /// Calls of a turn. With them a median rests on hundreds, and a turn takes some milliseconds.
 const TURN: usize = 1_500;
@@ -36,50 +36,38 @@ pub fn beside<A: Buffers, B: Buffers>(
             costs.push([a, b]);
         }
     }
-    one.executor.clear()?;
-    other.executor.clear()?;
+    one.buffers.clear()?;
+    other.buffers.clear()?;
     Ok(costs)
 }
 
 struct Side<'s, B> {
-    executor: Executor<'s, B>,
+    clock: &'s dyn System,
+    buffers: B,
     events: Box<dyn Iterator<Item = MemoryEvent>>,
 }
 
 impl<'s, B: Buffers> Side<'s, B> {
     /// With the `n` buffers that stay.
-    fn new(clock: &'s dyn System, buffers: B, n: u32, seed: u64) -> Result<Self> {
-        let mut executor = Executor::new(clock, buffers);
-        let mut events = Pbobench::new(n, u64::MAX, seed).events();
-        for event in events.by_ref() {
-            if event == MemoryEvent::Begin(Phase::Steady) {
-                break;
-            }
-            executor.apply(event)?;
-        }
+    fn new(clock: &'s dyn System, mut buffers: B, n: u32, seed: u64) -> Result<Self> {
+        lay_out(&mut buffers, n, seed, &|| false)?;
+        let events = Pbobench::new(n, u64::MAX, seed).events();
+        let steady = |event: &MemoryEvent| *event != MemoryEvent::Begin(Phase::Steady);
         Ok(Side {
-            executor,
-            events: Box::new(events),
+            clock,
+            buffers,
+            events: Box::new(events.skip_while(steady).skip(1)),
         })
     }
 
     /// The cost of a cycle in the next stretch; `None` where one of its calls did not come.
     fn turn(&mut self) -> Result<Option<f64>> {
-        let mut calls = CYCLE.map(|operation| (operation, Histogram::new()));
+        let mut calls = Clock::new(self.clock, STALL);
         for event in self.events.by_ref().take(TURN) {
-            let Some(timed) = self.executor.apply(event)? else {
-                continue;
-            };
-            for (operation, times) in &mut calls {
-                if *operation == timed.operation {
-                    times.record(timed.length.0);
-                }
-            }
+            apply(&mut self.buffers, event, &mut calls)?;
         }
-        let sum = calls
-            .iter()
-            .map(|(_, times)| times.median())
-            .sum::<Option<u64>>();
+        let median = |step| calls.recorders.get(step)?.histogram().median();
+        let sum = Step::MAPPING.iter().map(median).sum::<Option<u64>>();
         Ok(sum.map(|ns| ns as f64))
     }
 }

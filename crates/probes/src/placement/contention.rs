@@ -13,7 +13,6 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use stopgap_events::memory::MemoryEvent;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_events::workload::Pbobench;
 use stopgap_kernel::memory::{Advice, MapKind, MapRequest};
@@ -21,10 +20,10 @@ use stopgap_kernel::{Error, System};
 use stopgap_stats::histogram::Recorder;
 use stopgap_stats::record::parameters;
 
-use super::execute::{Backend, Executor, Mapped, Operation, Step};
-use super::judge::CYCLE;
+use super::execute::{Backend, Buffers, Mapped, apply, lay_out};
 use super::{STALL, names, room};
 use crate::contract::{Context, Measured};
+use crate::meter::Clock;
 
 /// Mappings that each mapper lays out before it begins, where `vm.max_map_count`, which all
 /// threads share, has room for them.
@@ -79,10 +78,7 @@ pub(super) fn run(
     report.block("fault", "ns", &series(threads), faults);
     // One mapper stands for all: they do the same, and a block is one run's figure.
     if let Some(first) = mappers.into_iter().next() {
-        for (operation, recorder) in first? {
-            let block = recorder.into_block(run, start.0);
-            report.block(operation.series(), "ns", &series(threads), block);
-        }
+        first?.keep(report, &series(threads), run, start);
     }
     Ok(())
 }
@@ -118,51 +114,33 @@ fn fault_for(system: &dyn System, time: Nanos, stop: &dyn Fn() -> bool) -> Resul
     Ok(recorder)
 }
 
-type Calls = Vec<(Operation, Recorder)>;
-
 /// pbobench until `done`, its calls timed from the moment when all threads are ready.
-fn map_until(
-    system: &dyn System,
+fn map_until<'s>(
+    system: &'s dyn System,
     beside: u32,
     seed: u64,
     ready: &std::sync::Barrier,
     done: &AtomicBool,
-) -> Result<Calls, Error> {
-    let laid_out = lay_out(system, beside, seed);
+) -> Result<Clock<'s>, Error> {
+    let mut buffers = Mapped::new(system, Backend::Memfd, names(beside));
+    let laid_out = match &mut buffers {
+        Ok(buffers) => lay_out(buffers, beside, seed, &|| false).map(drop),
+        Err(_) => Ok(()),
+    };
     ready.wait(); // also where laying out failed: the others must not wait for ever
-    let (mut executor, steps) = laid_out?;
-    let mut calls: Calls = CYCLE
-        .map(|operation| (operation, Recorder::new(STALL.0)))
-        .into();
-    for event in steps {
+    laid_out?;
+    let mut buffers = buffers?;
+    let mut calls = Clock::new(system, STALL);
+    // The layout and the two marks around it are done.
+    let steps = Pbobench::new(beside, u64::MAX, seed).events();
+    for event in steps.skip(beside as usize + 2) {
         if done.load(Ordering::Relaxed) {
             break;
         }
-        if let Some(timed) = executor.apply(event)? {
-            for (operation, recorder) in &mut calls {
-                if *operation == timed.operation {
-                    recorder.record(timed.start.0, timed.length.0);
-                }
-            }
-        }
+        apply(&mut buffers, event, &mut calls)?;
     }
-    executor.clear()?;
+    buffers.clear()?;
     Ok(calls)
-}
-
-type LaidOut<'s> = (
-    Executor<'s, Mapped<'s>>,
-    Box<dyn Iterator<Item = MemoryEvent>>,
-);
-
-fn lay_out(system: &dyn System, beside: u32, seed: u64) -> Result<LaidOut<'_>, Error> {
-    let mut executor = Executor::mapped(system, Backend::Memfd, names(beside))?;
-    let layout = Pbobench::new(beside, 0, seed).events();
-    executor.carry_out(layout, &|| false, |_: Step| {})?;
-    let steps = Pbobench::new(beside, u64::MAX, seed)
-        .events()
-        .skip(beside as usize + 2); // the layout and the two marks around it
-    Ok((executor, Box::new(steps)))
 }
 
 #[cfg(test)]

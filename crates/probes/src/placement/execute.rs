@@ -4,13 +4,13 @@ use std::fmt;
 use std::str::FromStr;
 
 use stopgap_events::memory::{MapId, MemoryEvent, Merge, Phase, Protection};
-use stopgap_events::units::{Bytes, Nanos};
+use stopgap_events::units::Bytes;
 use stopgap_events::workload::Pbobench;
 use stopgap_kernel::devices::Maker;
 use stopgap_kernel::memory::{MapKind, MapRequest, Mapping, MemFile};
 use stopgap_kernel::{Error, Result, System};
 
-use crate::meter::Step as Part;
+use crate::meter::{Meter, Step, Switched};
 
 /// What stands behind a mapping that must not merge with its neighbours.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,8 +50,8 @@ impl Backend {
     /// The steps that one buffer costs in all: the names of their series.
     pub(super) fn cycle(&self) -> Vec<&'static str> {
         match self.maker() {
-            Some(maker) if maker.has_objects() => Part::OBJECT.map(Part::word).into(),
-            _ => Part::MAPPING.map(Part::word).into(),
+            Some(maker) if maker.has_objects() => Step::OBJECT.map(Step::word).into(),
+            _ => Step::MAPPING.map(Step::word).into(),
         }
     }
 }
@@ -77,49 +77,6 @@ impl FromStr for Backend {
                 why.replace("unknown device", "unknown backend")
                     .replace("there are", "there are memfd, anonymous,")
             }),
-        }
-    }
-}
-
-/// A call that was timed.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Timed {
-    /// Which.
-    pub operation: Operation,
-    /// When it began, by the system's clock.
-    pub start: Nanos,
-    /// How long it took.
-    pub length: Nanos,
-}
-
-/// Which call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Operation {
-    /// A buffer is made.
-    Map,
-    /// It is used for the first time.
-    Touch,
-    /// It is given back.
-    Unmap,
-    /// Its protection is changed.
-    Protect,
-}
-
-impl Operation {
-    pub(super) const ALL: [Operation; 4] = [
-        Operation::Map,
-        Operation::Touch,
-        Operation::Unmap,
-        Operation::Protect,
-    ];
-
-    /// The name of its series.
-    pub(super) fn series(self) -> &'static str {
-        match self {
-            Operation::Map => "map",
-            Operation::Touch => "first touch",
-            Operation::Unmap => "unmap",
-            Operation::Protect => "protect",
         }
     }
 }
@@ -293,110 +250,80 @@ impl Buffers for Mapped<'_> {
     }
 }
 
-/// Carries events out, and times each call.
-pub(super) struct Executor<'s, B> {
-    clock: &'s dyn System,
-    buffers: B,
-}
-
-impl<'s> Executor<'s, Mapped<'s>> {
-    /// On buffers that the kernel maps, for names below `names`.
-    pub(super) fn mapped(system: &'s dyn System, backend: Backend, names: u64) -> Result<Self> {
-        Ok(Executor::new(system, Mapped::new(system, backend, names)?))
+/// Carries one event out; `meter` counts it where it is a call.
+///
+/// # Errors
+/// Those of [`Buffers`].
+pub(super) fn apply(
+    buffers: &mut impl Buffers,
+    event: MemoryEvent,
+    meter: &mut impl Meter,
+) -> Result<()> {
+    match event {
+        MemoryEvent::Map {
+            id,
+            length,
+            protection,
+            merge,
+            placing: _, // the probe's workloads go anywhere
+        } => meter.measure(Step::Map, || buffers.map(id, length, protection, merge)),
+        MemoryEvent::Unmap { id } => meter.measure(Step::Unmap, || buffers.unmap(id)),
+        MemoryEvent::Protect {
+            id,
+            length,
+            protection,
+        } => meter.measure(Step::Protect, || buffers.protect(id, length, protection)),
+        MemoryEvent::Touch { id } => meter.measure(Step::Touch, || buffers.touch(id)),
+        MemoryEvent::Begin(_) => Ok(()),
     }
 }
 
-impl<'s, B: Buffers> Executor<'s, B> {
-    /// On `buffers`, timed by `clock`.
-    pub(super) fn new(clock: &'s dyn System, buffers: B) -> Self {
-        Executor { clock, buffers }
-    }
-
-    /// Carries one event out; `None` where it is no call.
-    ///
-    /// # Errors
-    /// Those of [`Buffers`].
-    pub(super) fn apply(&mut self, event: MemoryEvent) -> Result<Option<Timed>> {
-        let start = self.clock.now();
-        let buffers = &mut self.buffers;
-        let operation = match event {
-            MemoryEvent::Map {
-                id,
-                length,
-                protection,
-                merge,
-                placing: _, // the probe's workloads go anywhere
-            } => {
-                buffers.map(id, length, protection, merge)?;
-                Operation::Map
-            }
-            MemoryEvent::Unmap { id } => {
-                buffers.unmap(id)?;
-                Operation::Unmap
-            }
-            MemoryEvent::Protect {
-                id,
-                length,
-                protection,
-            } => {
-                buffers.protect(id, length, protection)?;
-                Operation::Protect
-            }
-            MemoryEvent::Touch { id } => {
-                buffers.touch(id)?;
-                Operation::Touch
-            }
-            MemoryEvent::Begin(_) => return Ok(None),
-        };
-        Ok(Some(Timed {
-            operation,
-            start,
-            length: self.clock.now().saturating_sub(start),
-        }))
-    }
-
-    /// Carries a workload out and hands each timed call of its steady phase, and the end of
-    /// each round, to `record`; between two events it stops when `stop` says so. Gives back
-    /// whether it came to the end.
-    pub(super) fn carry_out(
-        &mut self,
-        events: impl Iterator<Item = MemoryEvent>,
-        stop: &dyn Fn() -> bool,
-        mut record: impl FnMut(Step),
-    ) -> Result<bool> {
-        let mut steady = false;
-        for (count, event) in events.enumerate() {
-            if count % 256 == 0 && stop() {
-                return Ok(false);
-            }
-            match event {
-                MemoryEvent::Begin(Phase::Round) => record(Step::Round),
-                MemoryEvent::Begin(phase) => steady = phase == Phase::Steady,
-                _ => {
-                    if let Some(timed) = self.apply(event)?
-                        && steady
-                    {
-                        record(Step::Call(timed));
-                    }
-                }
-            }
+/// Carries a workload out; `meter` counts the calls of its steady phase, `round` is called at the end of each round.
+/// Between two events it stops when `stop` says so. Returns whether it came to the end.
+///
+/// # Errors
+/// Those of [`Buffers`].
+pub(super) fn carry_out<M: Meter>(
+    buffers: &mut impl Buffers,
+    events: impl Iterator<Item = MemoryEvent>,
+    stop: &dyn Fn() -> bool,
+    meter: &mut M,
+    mut round: impl FnMut(&mut M),
+) -> Result<bool> {
+    let mut meter = Switched { meter, on: false };
+    for (count, event) in events.enumerate() {
+        if count % 256 == 0 && stop() {
+            return Ok(false);
         }
-        Ok(true)
+        match event {
+            MemoryEvent::Begin(Phase::Round) => round(meter.meter),
+            MemoryEvent::Begin(phase) => meter.on = phase == Phase::Steady,
+            event => apply(buffers, event, &mut meter)?,
+        }
     }
-
-    /// Gives back everything that is still live.
-    ///
-    /// # Errors
-    /// As munmap(2).
-    pub(super) fn clear(&mut self) -> Result<()> {
-        self.buffers.clear()
-    }
+    Ok(true)
 }
 
-/// What a workload's steady phase consists of.
-pub(super) enum Step {
-    Call(Timed),
-    Round,
+/// Lays out `n` mappings that cannot merge, and whatever else comes before the steady phase of pbobench; returns whether
+/// it came to the end.
+///
+/// # Errors
+/// Those of [`Buffers`].
+pub(super) fn lay_out(
+    buffers: &mut impl Buffers,
+    n: u32,
+    seed: u64,
+    stop: &dyn Fn() -> bool,
+) -> Result<bool> {
+    /// Counts nothing.
+    struct Nothing;
+    impl Meter for Nothing {
+        fn measure<T>(&mut self, _: Step, call: impl FnOnce() -> T) -> T {
+            call()
+        }
+    }
+    let events = Pbobench::new(n, 0, seed).events();
+    carry_out(buffers, events, stop, &mut Nothing, |_| {})
 }
 
 fn unknown(id: MapId) -> Error {

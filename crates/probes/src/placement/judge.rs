@@ -13,13 +13,10 @@ use stopgap_stats::replay::Loops;
 use stopgap_stats::verdict::{Verdict, Word};
 
 use super::Placement;
-use super::execute::{Backend, Operation};
+use super::execute::Backend;
 use super::run::CONTROL;
 use crate::contract::{Judgement, Measured, Parameters, list};
 use crate::meter::Step;
-
-/// What one map costs in all: it is mapped, used and unmapped.
-pub(super) const CYCLE: [Operation; 3] = [Operation::Map, Operation::Touch, Operation::Unmap];
 
 pub(super) fn judge(
     probe: &Placement,
@@ -255,10 +252,10 @@ fn workload_evidence(series: &[Series]) -> Vec<String> {
     let agua = [("workload", Parameter::from("agua"))];
     evidence.extend(find(series, "loop", &agua).and_then(agua_evidence));
     for &form in Form::ALL {
-        let calls: &[Operation] = match form {
+        let calls: &[Step] = match form {
             // A round protects twice.
-            Form::Posted | Form::InnerMprotect => &[Operation::Protect, Operation::Protect],
-            Form::InnerRemap => &[Operation::Unmap, Operation::Map],
+            Form::Posted | Form::InnerMprotect => &[Step::Protect, Step::Protect],
+            Form::InnerRemap => &[Step::Unmap, Step::Map],
         };
         let wanted = [
             ("workload", Parameter::from("freegap")),
@@ -266,7 +263,7 @@ fn workload_evidence(series: &[Series]) -> Vec<String> {
         ];
         let medians: Option<Vec<u64>> = calls
             .iter()
-            .map(|call| find(series, call.series(), &wanted)?.pooled().median())
+            .map(|call| find(series, call.word(), &wanted)?.pooled().median())
             .collect();
         if let Some(medians) = medians {
             let round = micros(medians.iter().sum());
@@ -334,7 +331,7 @@ fn thread_evidence(series: &[Series]) -> Vec<String> {
 /// An unmap by a process that runs on one CPU, and by one that runs on several: the
 /// difference is telling the other CPUs to forget the translation.
 fn shootdown_evidence(series: &[Series]) -> Option<String> {
-    let unmap = Operation::Unmap.series();
+    let unmap = Step::Unmap.word();
     let alone = [
         ("workload", Parameter::from("pbobench")),
         ("backend", Backend::Memfd.to_string().into()),

@@ -7,7 +7,7 @@ use stopgap_kernel::devices::{Object, ObjectDevice, Room};
 use stopgap_kernel::{Error, Result};
 
 use super::execute::Named;
-use crate::meter::{Meter, Step};
+use crate::meter::{Meter, Step, Switched};
 
 /// What [`churn`] needs of a device beside `n` objects that stay.
 #[must_use]
@@ -79,22 +79,22 @@ fn carry_out(
                 }
             }
             MemoryEvent::Map { id, length, .. } => {
-                let object = meter.step(Step::Create, has_objects, || device.create(length));
+                let object = call(meter, Step::Create, has_objects, || device.create(length));
                 let mut object = object.map_err(|error| at(count, error))?;
-                let mapped = meter.step(Step::Map, true, || device.map(&mut object));
+                let mapped = meter.measure(Step::Map, || device.map(&mut object));
                 named.keep(id, object);
                 mapped.map_err(|error| at(count, error))?;
                 count += 1;
             }
             MemoryEvent::Touch { id } => {
                 let object = named.get(id)?;
-                meter.step(Step::Touch, true, || device.touch(object))?;
+                meter.measure(Step::Touch, || device.touch(object))?;
             }
             MemoryEvent::Unmap { id } => {
                 let mut object = named.take(id)?;
-                meter.step(Step::Unmap, true, || device.unmap(&mut object))?;
+                meter.measure(Step::Unmap, || device.unmap(&mut object))?;
                 count -= 1;
-                meter.step(Step::Destroy, has_objects, || device.destroy(object))?;
+                call(meter, Step::Destroy, has_objects, || device.destroy(object))?;
             }
             // pbobench has none.
             MemoryEvent::Protect { id, .. } => {
@@ -104,6 +104,14 @@ fn carry_out(
         }
     }
     Ok(true)
+}
+
+/// Counts a step where it is a call of its own.
+fn call<T>(meter: &mut impl Meter, step: Step, is_call: bool, call: impl FnOnce() -> T) -> T {
+    match is_call {
+        true => meter.measure(step, call),
+        false => call(),
+    }
 }
 
 /// A refusal, and beside how many objects it came.
@@ -119,22 +127,6 @@ fn at(live: u64, error: Error) -> Error {
             source,
         },
         other => other,
-    }
-}
-
-/// A meter that is on or off.
-struct Switched<'m, M> {
-    meter: &'m mut M,
-    on: bool,
-}
-
-impl<M: Meter> Switched<'_, M> {
-    fn step<T>(&mut self, step: Step, is_call: bool, call: impl FnOnce() -> T) -> T {
-        if self.on && is_call {
-            self.meter.measure(step, call)
-        } else {
-            call()
-        }
     }
 }
 

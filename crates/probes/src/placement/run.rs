@@ -10,12 +10,12 @@ use stopgap_kernel::{Error, System};
 use stopgap_stats::histogram::Recorder;
 use stopgap_stats::record::parameters;
 
-use super::execute::{Backend, Executor, Mapped, Operation, Step};
+use super::execute::{Backend, Buffers, Mapped, carry_out, lay_out};
 use super::judge::is_open;
 use super::objects::{churn, room};
 use super::{Placement, STALL, contention, names};
 use crate::contract::{Context, Measured, Parameters, ProbeError};
-use crate::meter::Clock;
+use crate::meter::{Clock, Meter, Step};
 use crate::runner;
 
 /// Reads of `/proc/self/maps` for the control.
@@ -124,7 +124,7 @@ pub(super) fn run(
             (context.progress)(done as f64 / total.max(1) as f64, &part.describe());
             let seed = random.bits();
             runner::measure(&stoppable, &mut measured, &part.describe(), |report| {
-                carry_out(probe, part, run, seed, &stoppable, report).map_err(String::from)
+                measure_part(probe, part, run, seed, &stoppable, report).map_err(String::from)
             });
         }
         run += 1;
@@ -147,8 +147,8 @@ pub(super) fn run(
     Ok(measured)
 }
 
-/// In the load child: one part.
-fn carry_out(
+/// Measures one part, in the load child.
+fn measure_part(
     probe: &Placement,
     part: &Part,
     run: u32,
@@ -168,23 +168,22 @@ fn carry_out(
                 ("backend", backend.to_string().into()),
                 ("n", n.into()),
             ]);
-            let mut executor = Executor::mapped(system, backend.clone(), names(n))?;
+            let mut buffers = Mapped::new(system, backend.clone(), names(n))?;
             let events = Pbobench::new(n, probe.steps, seed).events();
-            if time_calls(&mut executor, events, &parameters, run, context, report)? {
+            if time_calls(&mut buffers, events, &parameters, run, context, report)? {
                 check_unmerged(system, n)?;
             }
-            executor.clear()
+            buffers.clear()
         }
         Part::Control { n } => {
             let parameters = parameters([("workload", "control".into()), ("n", n.into())]);
-            let mut executor = Executor::mapped(system, Backend::Memfd, names(n))?;
-            let layout = Pbobench::new(n, 0, seed).events();
-            if !executor.carry_out(layout, context.interrupted, |_| {})? {
-                return executor.clear(); // Ctrl-C: fewer mappings are no control
+            let mut buffers = Mapped::new(system, Backend::Memfd, names(n))?;
+            if !lay_out(&mut buffers, n, seed, context.interrupted)? {
+                return buffers.clear(); // Ctrl-C: fewer mappings are no control
             }
             check_unmerged(system, n)?;
             control(system, &parameters, run, report)?;
-            executor.clear()
+            buffers.clear()
         }
         Part::Threads { threads } => contention::run(threads, run, seed, context, report),
         Part::Agua => {
@@ -193,32 +192,37 @@ fn carry_out(
                 .map_err(|error| Error::unsupported("agua", error))?;
             let live = agua.ceiling();
             let parameters = parameters([("workload", "agua".into()), ("live", live.into())]);
-            let mut executor = Executor::mapped(system, Backend::Anonymous, 1)?;
-            let mut recorder = Recorder::new(STALL.0);
+            let mut buffers = Mapped::new(system, Backend::Anonymous, 1)?;
+            let mut loops = Recorder::new(STALL.0);
             let start = system.now();
+            let mut maps = MapTime {
+                system,
+                sum: Nanos(0),
+            };
             // What mail 003's clock saw of a loop is its maps: docs/questions/placement.md says why.
-            let (mut loop_start, mut maps) = (start, Nanos(0));
-            executor.carry_out(agua.events(), context.interrupted, |step| match step {
-                Step::Call(timed) if timed.operation == Operation::Map => {
-                    maps += timed.length;
-                }
-                Step::Call(_) => {}
-                Step::Round => {
-                    recorder.record(loop_start.0, maps.0);
-                    (loop_start, maps) = (system.now(), Nanos(0));
-                }
-            })?;
-            report.block("loop", "ns", &parameters, recorder.into_block(run, start.0));
-            executor.clear()
+            let mut loop_start = start;
+            let events = agua.events();
+            carry_out(
+                &mut buffers,
+                events,
+                context.interrupted,
+                &mut maps,
+                |maps| {
+                    loops.record(loop_start.0, maps.sum.0);
+                    (loop_start, maps.sum) = (system.now(), Nanos(0));
+                },
+            )?;
+            report.block("loop", "ns", &parameters, loops.into_block(run, start.0));
+            buffers.clear()
         }
         Part::Freegap { form } => {
             let parameters =
                 parameters([("workload", "freegap".into()), ("form", form.word().into())]);
             let rounds = probe.freegap_rounds;
             let events = Freegap::with_page_size(form, rounds, system.page_size()).events();
-            let mut executor = Executor::mapped(system, Backend::Anonymous, 1)?;
-            time_calls(&mut executor, events, &parameters, run, context, report)?;
-            executor.clear()
+            let mut buffers = Mapped::new(system, Backend::Anonymous, 1)?;
+            time_calls(&mut buffers, events, &parameters, run, context, report)?;
+            buffers.clear()
         }
     }
 }
@@ -277,16 +281,30 @@ fn objects(
         stop,
         &mut check,
     )?;
-    for (step, recorder) in clock.recorders {
-        let block = recorder.into_block(run, start.0);
-        report.block(step.word(), "ns", &parameters, block);
-    }
+    clock.keep(report, &parameters, run, start);
     Ok(())
+}
+
+/// Sums the time of maps.
+struct MapTime<'a> {
+    system: &'a dyn System,
+    sum: Nanos,
+}
+
+impl Meter for MapTime<'_> {
+    fn measure<T>(&mut self, step: Step, call: impl FnOnce() -> T) -> T {
+        let start = self.system.now();
+        let result = call();
+        if step == Step::Map {
+            self.sum += self.system.now().saturating_sub(start);
+        }
+        result
+    }
 }
 
 /// Carries a workload out, a series for each kind of call. Gives back whether it came to the end.
 fn time_calls(
-    executor: &mut Executor<'_, Mapped<'_>>,
+    buffers: &mut Mapped<'_>,
     events: impl Iterator<Item = MemoryEvent>,
     parameters: &Parameters,
     run: u32,
@@ -294,20 +312,9 @@ fn time_calls(
     report: &mut Measured,
 ) -> Result<bool, Error> {
     let start = context.system.now();
-    let mut recorders = Operation::ALL.map(|operation| (operation, Recorder::new(STALL.0)));
-    let whole = executor.carry_out(events, context.interrupted, |step| {
-        if let Step::Call(timed) = step {
-            for (operation, recorder) in &mut recorders {
-                if *operation == timed.operation {
-                    recorder.record(timed.start.0, timed.length.0);
-                }
-            }
-        }
-    })?;
-    for (operation, recorder) in recorders {
-        let block = recorder.into_block(run, start.0);
-        report.block(operation.series(), "ns", parameters, block);
-    }
+    let mut clock = Clock::new(context.system, STALL);
+    let whole = carry_out(buffers, events, context.interrupted, &mut clock, |_| {})?;
+    clock.keep(report, parameters, run, start);
     Ok(whole)
 }
 

@@ -49,6 +49,7 @@ impl Meter for Steps<'_> {
             Step::Destroy => counter.count::<{ Operation::Destroy as u8 }, _>(call),
             Step::DmaMap => counter.count::<{ Operation::DmaMap as u8 }, _>(call),
             Step::DmaUnmap => counter.count::<{ Operation::DmaUnmap as u8 }, _>(call),
+            Step::Protect => counter.count::<{ Operation::Protect as u8 }, _>(call),
         };
         if let Some(place) = self.steps.iter().position(|&one| one == step) {
             self.samples.push(place, count);

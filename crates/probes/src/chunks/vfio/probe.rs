@@ -113,10 +113,7 @@ impl VfioProbe {
         let (times, stop) = (self.operations, context.interrupted);
         cycles(&mut *vfio, &mapping, iova, times, &mut clock, stop)?;
         let parameters = self.parameters(page);
-        for (step, recorder) in clock.recorders {
-            let block = recorder.into_block(run, start.0);
-            report.block(step.word(), "ns", &parameters, block);
-        }
+        clock.keep(report, &parameters, run, start);
         // What is the same in every run is looked at in the first.
         if run == 0 {
             let reached = look(system, &mut *vfio, device, &mapping, iova, before)?;
