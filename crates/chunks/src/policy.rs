@@ -68,10 +68,10 @@ impl Chunk {
 pub trait Source {
     /// Takes 2^`order` base pages and gives the first one's number, or `None` where that fails. `order` is
     /// 0 to 10.
-    fn take(&mut self, order: u32, effort: Effort) -> Option<u64>;
+    fn allocate(&mut self, order: u32, effort: Effort) -> Option<u64>;
 
-    /// Takes back a chunk that [`take`](Source::take) gave.
-    fn give(&mut self, chunk: Chunk);
+    /// Frees a chunk that [`allocate`](Source::allocate) returned.
+    fn free(&mut self, chunk: Chunk);
 }
 
 #[cfg(test)]

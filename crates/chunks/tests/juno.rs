@@ -35,7 +35,7 @@ iommu: mapping: iova 0xffe03000 pa 0x00000009f5a03000 pgsize 0x1000
 struct Juno;
 
 impl Source for Juno {
-    fn take(&mut self, order: u32, _: Effort) -> Option<u64> {
+    fn allocate(&mut self, order: u32, _: Effort) -> Option<u64> {
         Some(match order {
             10 => 0x9_f540_0000 / K4,
             9 => 0xfa20_0000 / K4,
@@ -43,7 +43,7 @@ impl Source for Juno {
             small => 0xc000_0000 / K4 + (2 << small),
         })
     }
-    fn give(&mut self, _: Chunk) {
+    fn free(&mut self, _: Chunk) {
         unreachable!("nothing fails");
     }
 }
@@ -93,7 +93,7 @@ fn three_entries_map_over_80_percent() {
     assert_eq!(entries, [(K4, 339), (M2, 3)].into());
     assert!(10 * 3 * M2 > 8 * request().bytes());
     // Root, third and second level, and one last level for the 339.
-    let format = Format::of(request().sizes).unwrap();
+    let format = Format::for_sizes(request().sizes).unwrap();
     assert_eq!(format.table_bytes(&batches), Some(4 * K4));
 }
 
@@ -119,11 +119,11 @@ fn todays_iommu_dma_takes_2_mib_and_single_pages() {
     let mut next = 0;
     struct Apart<'a>(&'a mut u64);
     impl Source for Apart<'_> {
-        fn take(&mut self, order: u32, _: Effort) -> Option<u64> {
+        fn allocate(&mut self, order: u32, _: Effort) -> Option<u64> {
             *self.0 = (*self.0 + 1).next_multiple_of(1 << order) + (1 << order);
             Some(*self.0)
         }
-        fn give(&mut self, _: Chunk) {}
+        fn free(&mut self, _: Chunk) {}
     }
     let built = Name::IommuDma
         .build(&request(), &mut Apart(&mut next))

@@ -46,7 +46,7 @@ struct Input {
 }
 
 pub(crate) fn run(args: &args::Compare) -> Result<ExitCode, Failure> {
-    let asked = Asked::of(args)?;
+    let asked = Asked::from_args(args)?;
     let directory = places::records(args.output.as_deref())?;
     // Before the work, so that an unwritable place is an error at once.
     let junit = args.junit.as_deref().map(begin).transpose()?;
@@ -129,7 +129,7 @@ enum Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    fn of(args: &'a args::Compare) -> Result<Asked<'a>, Failure> {
+    fn from_args(args: &'a args::Compare) -> Result<Asked<'a>, Failure> {
         match (&args.commands[..], &args.sides[..]) {
             ([before, after], _) => Ok(Asked::Commands([before, after])),
             ([], []) if !args.before.is_empty() => Ok(Asked::Two(&args.before, &args.after)),

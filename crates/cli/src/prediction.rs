@@ -39,7 +39,7 @@ pub(crate) fn add(session: &mut Session, snapshots: &[Snapshot]) -> Result<(), F
     };
     let mut evidence = Vec::new();
     let mut rows = Vec::new();
-    if let Some((prices, buffers)) = prices::of(session, answer) {
+    if let Some((prices, buffers)) = prices::fitted(session, answer) {
         evidence.extend(prices::keep(session, &prices)?);
         rows = buffers;
     } else {
@@ -155,7 +155,7 @@ fn predict(
         ..Scenario::Unfragmented.setting(1)
     };
     let mut fresh = machine(snapshot, assumptions, &setting).map_err(|error| error.to_string())?;
-    let frames = Frames::of(snapshot).map_err(|error| error.to_string())?;
+    let frames = Frames::from_snapshot(snapshot).map_err(|error| error.to_string())?;
     for frame in pinned.iter().filter_map(|&frame| frames.model_frame(frame)) {
         fresh.pin(frame);
     }

@@ -26,7 +26,7 @@ const COUNTED: [&[&str]; 5] = [
 ];
 
 /// The prices that the buffers of `answer` show, if they show any, and the buffers.
-pub(crate) fn of(session: &Session, answer: &Answer) -> Option<(Prices, Vec<Row>)> {
+pub(crate) fn fitted(session: &Session, answer: &Answer) -> Option<(Prices, Vec<Row>)> {
     let page = Linux.page_size();
     let rows = rows(answer, page);
     let (prices, strategies) = judged(&rows);

@@ -45,7 +45,7 @@ pub(crate) fn run(args: &args::Snapshot) -> Result<ExitCode, Failure> {
 
 /// Why no replay can start from it; `None` where one can.
 fn no_model(snapshot: &Snapshot) -> Option<String> {
-    let why = Frames::of(snapshot).err()?;
+    let why = Frames::from_snapshot(snapshot).err()?;
     Some(format!("replay chunks cannot start from it: {why}"))
 }
 

@@ -138,7 +138,7 @@ impl fmt::Display for Report<'_> {
             if relative && number > 1 {
                 let first = &self.sets[0];
                 Student::new(&first.figures(), &set.figures(), confidence).fmt(f)?;
-                if let Some(misfit) = Misfit::of(first, set, confidence) {
+                if let Some(misfit) = Misfit::between(first, set, confidence) {
                     misfit.fmt(f)?;
                 }
             }

@@ -40,7 +40,7 @@ impl Separation {
     ///
     /// The same seed gives the same interval for ever.
     #[must_use]
-    pub fn of(higher: &[f64], lower: &[f64], seed: u64) -> Option<Separation> {
+    pub fn between(higher: &[f64], lower: &[f64], seed: u64) -> Option<Separation> {
         let sides = [higher, lower];
         let finite = sides
             .iter()
@@ -136,32 +136,32 @@ mod tests {
     #[test]
     fn runs_that_part_cleanly_are_told_apart_and_not_for_certain() {
         let high = LOW.map(|run| run + 1.0);
-        let one = Separation::of(&high, &LOW, 1).expect("six runs");
+        let one = Separation::between(&high, &LOW, 1).expect("six runs");
         assert_eq!((one.auc.value, one.auc.high), (1.0, 1.0));
         assert!((0.70..0.76).contains(&one.auc.low), "{one:?}");
         assert!(one.separates());
-        let other = Separation::of(&LOW, &high, 1).expect("six runs");
+        let other = Separation::between(&LOW, &high, 1).expect("six runs");
         assert_eq!((other.auc.value, other.auc.low), (0.0, 0.0));
         assert!((other.auc.high + one.auc.low - 1.0).abs() < 1e-9);
         assert!(other.separates());
         // A permutation test of three against three reaches 1 in 20 at best.
-        let few = Separation::of(&high[..3], &LOW[..3], 1).expect("three runs");
+        let few = Separation::between(&high[..3], &LOW[..3], 1).expect("three runs");
         assert!(!few.separates(), "{few:?}");
     }
 
     #[test]
     fn what_is_the_same_is_not_told_apart() {
-        let same = Separation::of(&LOW, &LOW, 1).expect("six runs");
+        let same = Separation::between(&LOW, &LOW, 1).expect("six runs");
         assert!((same.auc.value - 0.5).abs() < 1e-12);
         assert!(!same.separates());
-        let equal = Separation::of(&[1.0; 5], &[1.0; 5], 1).expect("five runs");
+        let equal = Separation::between(&[1.0; 5], &[1.0; 5], 1).expect("five runs");
         assert!((equal.auc.value - 0.5).abs() < 1e-12 && !equal.separates());
     }
 
     #[test]
     fn too_few_runs_and_no_numbers_tell_nothing() {
-        assert_eq!(Separation::of(&[1.0, 2.0], &LOW, 1), None);
-        assert_eq!(Separation::of(&[1.0, 2.0, f64::NAN], &LOW, 1), None);
+        assert_eq!(Separation::between(&[1.0, 2.0], &LOW, 1), None);
+        assert_eq!(Separation::between(&[1.0, 2.0, f64::NAN], &LOW, 1), None);
     }
 
     /// The formula against dice: how often three runs of hazard 1 all come before four of hazard 1/k.
@@ -196,7 +196,9 @@ mod tests {
                         (0..6).map(|_| shift + normal(&mut random)).collect()
                     };
                     let (higher, lower) = (runs(shift), runs(0.0));
-                    let auc = Separation::of(&higher, &lower, 7).expect("six runs").auc;
+                    let auc = Separation::between(&higher, &lower, 7)
+                        .expect("six runs")
+                        .auc;
                     auc.low <= truth && truth <= auc.high
                 })
                 .count();
@@ -210,8 +212,8 @@ mod tests {
         fn turned_round_it_is_the_rest(higher in prop::collection::vec(0u8..20, 3..8), lower in prop::collection::vec(0u8..20, 3..8)) {
             let numbers = |runs: &[u8]| -> Vec<f64> { runs.iter().map(|&run| f64::from(run)).collect() };
             let (higher, lower) = (numbers(&higher), numbers(&lower));
-            let one = Separation::of(&higher, &lower, 1).expect("three runs").auc;
-            let other = Separation::of(&lower, &higher, 1).expect("three runs").auc;
+            let one = Separation::between(&higher, &lower, 1).expect("three runs").auc;
+            let other = Separation::between(&lower, &higher, 1).expect("three runs").auc;
             prop_assert!((one.value + other.value - 1.0).abs() < 1e-9);
             prop_assert!(0.0 <= one.low && one.low <= one.value && one.value <= one.high && one.high <= 1.0);
         }

@@ -471,7 +471,7 @@ impl Source for Filling<'_> {
     /// Gives the number of the chunk's first page in the buffer. `effort` is not asked: no large chunk ever
     /// reclaims, and
     /// a base page always may.
-    fn take(&mut self, order: u32, _: Effort) -> Option<u64> {
+    fn allocate(&mut self, order: u32, _: Effort) -> Option<u64> {
         if self.failed.is_some() {
             return None;
         }
@@ -490,7 +490,7 @@ impl Source for Filling<'_> {
     }
 
     /// Nothing: all is unmapped together.
-    fn give(&mut self, _: Chunk) {}
+    fn free(&mut self, _: Chunk) {}
 }
 
 /// Whether the pages are all there and, where their frames are shown, follow one another.

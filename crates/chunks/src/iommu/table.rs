@@ -33,7 +33,7 @@ impl Format {
     /// The format that `sizes` imply: 4 KiB and 2 MiB, or 4 KiB and 1 MiB, with none that the format does
     /// not have. `None` is unknown: sets with neither, such as {4K} alone, are those of many formats.
     #[must_use]
-    pub fn of(sizes: PageSizes) -> Option<Format> {
+    pub fn for_sizes(sizes: PageSizes) -> Option<Format> {
         let all_of = |known: &[u64]| sizes.iter().all(|size| known.contains(&size));
         if !sizes.contains(K4) {
             None

@@ -31,10 +31,10 @@ impl<'a> Buffer<'a> {
     }
 
     /// Whether a chunk of `order` could be had; it is not larger than what is left.
-    pub(super) fn take(&mut self, order: u32, effort: Effort) -> bool {
+    pub(super) fn allocate(&mut self, order: u32, effort: Effort) -> bool {
         debug_assert!(order <= self.largest());
         self.built.tries.tries[order as usize] += 1;
-        let Some(frame) = self.source.take(order, effort) else {
+        let Some(frame) = self.source.allocate(order, effort) else {
             self.built.tries.failed[order as usize] += 1;
             return false;
         };

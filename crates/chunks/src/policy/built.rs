@@ -96,7 +96,7 @@ impl Built {
     /// Gives all chunks back, the newest first.
     pub fn give_back(self, source: &mut dyn Source) {
         for chunk in self.chunks.into_iter().rev() {
-            source.give(chunk);
+            source.free(chunk);
         }
     }
 }

@@ -17,7 +17,7 @@ pub(super) fn build(request: &Request, source: &mut dyn Source) -> Result<Built,
         } else {
             Effort::NoRetry
         };
-        if buffer.take(order, effort) {
+        if buffer.allocate(order, effort) {
             continue;
         }
         order = match order {

@@ -11,8 +11,8 @@ pub(super) fn build(request: &Request, source: &mut dyn Source) -> Result<Built,
     let mut buffer = Buffer::new(request.pages, source);
     while buffer.left() > 0 {
         let mut large = (1..=buffer.largest()).rev();
-        let taken = large.any(|order| buffer.take(order, Effort::NoRetry));
-        if !taken && !buffer.take(0, Effort::Must) {
+        let taken = large.any(|order| buffer.allocate(order, Effort::NoRetry));
+        if !taken && !buffer.allocate(0, Effort::Must) {
             return Err(buffer.exhausted());
         }
     }

@@ -83,7 +83,7 @@ impl Steps {
             } else {
                 self.effort
             };
-            while buffer.left() >> order > 0 && buffer.take(order, effort) {}
+            while buffer.left() >> order > 0 && buffer.allocate(order, effort) {}
         }
         if buffer.left() > 0 {
             return Err(buffer.exhausted());

@@ -44,7 +44,7 @@ impl Blocks {
 }
 
 impl Source for Blocks {
-    fn take(&mut self, order: u32, _: Effort) -> Option<u64> {
+    fn allocate(&mut self, order: u32, _: Effort) -> Option<u64> {
         if order > self.largest || 1 << order > self.pages {
             return None;
         }
@@ -56,7 +56,7 @@ impl Source for Blocks {
     }
 
     /// Frames ascend, so the newest is the last.
-    fn give(&mut self, chunk: Chunk) {
+    fn free(&mut self, chunk: Chunk) {
         assert_eq!(self.out.pop_last(), Some((chunk.frame, chunk.order)));
         self.pages += chunk.pages();
     }
@@ -177,11 +177,11 @@ fn the_device_decides_for_those_that_ask_it() {
 fn sorted_gives_the_device_ascending_frames() {
     struct Downward(u64);
     impl Source for Downward {
-        fn take(&mut self, _: u32, _: Effort) -> Option<u64> {
+        fn allocate(&mut self, _: u32, _: Effort) -> Option<u64> {
             self.0 -= 1;
             Some(self.0)
         }
-        fn give(&mut self, _: Chunk) {}
+        fn free(&mut self, _: Chunk) {}
     }
     let entries = |name: Name| {
         let request = Request {
@@ -225,10 +225,10 @@ fn a_buffer_can_be_given_back() {
 fn requests_that_make_no_sense_are_refused() {
     struct Untouched;
     impl Source for Untouched {
-        fn take(&mut self, _: u32, _: Effort) -> Option<u64> {
+        fn allocate(&mut self, _: u32, _: Effort) -> Option<u64> {
             unreachable!()
         }
-        fn give(&mut self, _: Chunk) {
+        fn free(&mut self, _: Chunk) {
             unreachable!()
         }
     }

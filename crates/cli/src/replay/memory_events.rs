@@ -27,15 +27,15 @@ pub(super) struct MemoryEvents {
 impl MemoryEvents {
     /// Opens the trace in `path` and reads its head; a bar shows how far its events are read.
     pub(super) fn open(path: &Path) -> Result<MemoryEvents, String> {
-        MemoryEvents::of(input_file::trace(path))
+        MemoryEvents::from_trace(input_file::trace(path))
     }
 
     /// The same without a bar, where another one is shown.
     pub(super) fn open_quietly(path: &Path) -> Result<MemoryEvents, String> {
-        MemoryEvents::of(input_file::quiet_trace(path))
+        MemoryEvents::from_trace(input_file::quiet_trace(path))
     }
 
-    fn of(file: io::Result<input_file::Trace>) -> Result<MemoryEvents, String> {
+    fn from_trace(file: io::Result<input_file::Trace>) -> Result<MemoryEvents, String> {
         let file = file.map_err(|error| error.to_string())?;
         let input =
             stopgap_trace::Input::new(file).map_err(|error| match signals::interrupted() {

@@ -67,7 +67,7 @@ struct Asked {
 }
 
 impl Source for Asked {
-    fn take(&mut self, order: u32, effort: Effort) -> Option<u64> {
+    fn allocate(&mut self, order: u32, effort: Effort) -> Option<u64> {
         if order >= self.huge {
             self.effort = Some(effort);
         }
@@ -76,7 +76,7 @@ impl Source for Asked {
         Some(frame)
     }
 
-    fn give(&mut self, _: Chunk) {}
+    fn free(&mut self, _: Chunk) {}
 }
 
 /// What a program's own faults can do of a policy: take huge pages or not. How hard a fault tries, the machine's knob

@@ -134,7 +134,7 @@ fn references_are_told_from_a_lock() {
             .collect()
     };
     let (pinned, locked) = (ratios("vmsplice"), ratios("mlock"));
-    let found = stopgap_stats::separation::Separation::of(&pinned, &locked, 1).unwrap();
+    let found = stopgap_stats::separation::Separation::between(&pinned, &locked, 1).unwrap();
     // Somebody else's reclaim at the same time counts as ours here: one run of three may be spoilt.
     assert!(found.auc.value >= 0.66, "{pinned:?} against {locked:?}");
     let lines = answer["evidence"].to_string();

@@ -16,7 +16,7 @@
 //! | `words` | migrate types, uses of pages, errors |
 //! | `cell` | a page's byte |
 //! | `list` | a free list |
-//! | `take`, `give` | allocate and free, with the fallback and the coalescing |
+//! | `allocate`, `free` | take blocks and give them back, with the fallback and the coalescing |
 //! | `fallback` | what happens when a migrate type has nothing left |
 //! | `watermark` | the tests that an allocation must pass, and the unusable index |
 //! | `walk` | pages in order of their frames |
@@ -30,13 +30,13 @@
 //!        +-------+-+---+---------------+     in: inside of one     R, U: used, reclaimable resp. unmovable
 //! ```
 
+mod allocate;
 mod cell;
 mod check;
 mod fallback;
-mod give;
+mod free;
 mod list;
 pub mod oracle;
-mod take;
 mod walk;
 mod watermark;
 mod words;
@@ -105,7 +105,7 @@ impl Buddy {
     ///
     /// # Errors
     /// As [`Buddy::new`].
-    pub fn free(pages: u64) -> Result<Buddy, BuddyError> {
+    pub fn all_free(pages: u64) -> Result<Buddy, BuddyError> {
         let mut buddy = Buddy::new(pages, Use::Movable)?;
         buddy.used = [0; Use::ALL.len()];
         let mut end = buddy.cells.len();

@@ -213,7 +213,7 @@ impl Machine {
             }
         };
         for target in targets {
-            self.give_in(zone, target);
+            self.free_in(zone, target);
         }
         end
     }
@@ -326,8 +326,9 @@ impl Machine {
             };
             if place.is_ok(kernel, 0, base + (1 << order), 0) {
                 let pages = frame.max(place.compaction.migrate)..frame + (1 << order);
-                targets
-                    .extend(pages.filter(|&page| place.buddy.take_at(page, Use::Movable).is_ok()));
+                targets.extend(
+                    pages.filter(|&page| place.buddy.allocate_at(page, Use::Movable).is_ok()),
+                );
             }
         }
     }
@@ -335,13 +336,13 @@ impl Machine {
     fn move_page(&mut self, zone: usize, source: u64, of: Use, target: u64) {
         let marked = self.zones[zone].buddy.set_use(target, of);
         debug_assert_eq!(marked, Ok(()));
-        self.give_in(zone, source);
+        self.free_in(zone, source);
         self.counts.moved += 1;
         self.elapse(self.costs.move_page_ns);
     }
 
-    fn give_in(&mut self, zone: usize, frame: u64) {
-        let given = self.zones[zone].buddy.give(frame, 0);
+    fn free_in(&mut self, zone: usize, frame: u64) {
+        let given = self.zones[zone].buddy.free(frame, 0);
         debug_assert_eq!(given, Ok(()));
     }
 

@@ -188,7 +188,7 @@ pub struct ByCause {
 impl ByCause {
     /// The time of `counts` at `costs`.
     #[must_use]
-    pub fn of(counts: &Counts, costs: &Costs) -> ByCause {
+    pub fn priced(counts: &Counts, costs: &Costs) -> ByCause {
         ByCause {
             call_ns: counts.calls as f64 * costs.call_ns,
             fault_ns: counts.faults as f64 * costs.fault_ns,
@@ -240,7 +240,7 @@ mod tests {
             scan_block_ns: 1_000.0,
             move_page_ns: 10_000.0,
         };
-        let time = ByCause::of(&counts, &costs);
+        let time = ByCause::priced(&counts, &costs);
         let expected = [3.0, 2.0, 50.0, 700.0, 112_000.0];
         for ((cause, ns), expected) in time.named().into_iter().zip(expected) {
             assert!((ns - expected).abs() < 1e-6, "{cause}: {ns} ns");

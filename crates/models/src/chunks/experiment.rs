@@ -204,12 +204,12 @@ struct SinglePages {
 }
 
 impl Source for SinglePages {
-    fn take(&mut self, order: u32, _: Effort) -> Option<u64> {
+    fn allocate(&mut self, order: u32, _: Effort) -> Option<u64> {
         self.next += 2;
         (order == 0).then_some(self.next)
     }
 
-    fn give(&mut self, _: Chunk) {}
+    fn free(&mut self, _: Chunk) {}
 }
 
 /// Those of mail 001, whom every machine has.

@@ -64,7 +64,7 @@ impl Faults {
         let (mut at, mut begun, mut worst_block_ns) = (0, start, 0.0f64);
         while at < pages {
             let Some(chunk) = self.first_touch(machine, at, pages) else {
-                chunks.iter().rev().for_each(|&chunk| machine.give(chunk));
+                chunks.iter().rev().for_each(|&chunk| machine.free(chunk));
                 return None;
             };
             chunks.push(chunk);
@@ -73,14 +73,14 @@ impl Faults {
             machine.clear(1 << chunk.order);
             if end / block > at / block || end == pages {
                 let now = machine.counts();
-                let took = ByCause::of(&(now - begun), &machine.costs()).total_ns();
+                let took = ByCause::priced(&(now - begun), &machine.costs()).total_ns();
                 worst_block_ns = worst_block_ns.max(took);
                 begun = now;
             }
             at = end;
         }
         let counts = machine.counts() - start;
-        let by_cause = ByCause::of(&counts, &machine.costs());
+        let by_cause = ByCause::priced(&counts, &machine.costs());
         Some(Faulted {
             time_ns: by_cause.total_ns(),
             worst_block_ns,
@@ -98,12 +98,14 @@ impl Faults {
         };
         for &order in self.orders.iter().filter(fits) {
             let here = order == HUGE && self.effort == Effort::Must;
-            let frame = here.then(|| machine.take(order, Effort::NoRetry)).flatten();
-            if let Some(frame) = frame.or_else(|| machine.take(order, self.effort)) {
+            let frame = here
+                .then(|| machine.allocate(order, Effort::NoRetry))
+                .flatten();
+            if let Some(frame) = frame.or_else(|| machine.allocate(order, self.effort)) {
                 return Some(Chunk { frame, order });
             }
         }
-        let frame = machine.take(0, Effort::Must)?;
+        let frame = machine.allocate(0, Effort::Must)?;
         Some(Chunk { frame, order: 0 })
     }
 }
@@ -174,9 +176,9 @@ mod tests {
             (used(&memory, Use::Movable), used(&memory, Use::Unmovable)),
             (8, 0)
         );
-        memory.take(0, Effort::Must).unwrap();
+        memory.allocate(0, Effort::Must).unwrap();
         assert_eq!(used(&memory, Use::Unmovable), 1);
-        taken.chunks.iter().for_each(|&chunk| memory.give(chunk));
+        taken.chunks.iter().for_each(|&chunk| memory.free(chunk));
         memory.buddy().check().unwrap();
     }
 

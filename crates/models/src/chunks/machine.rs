@@ -182,7 +182,7 @@ impl Machine {
     /// # Errors
     /// Those of [`Setting::check`].
     pub fn new(buddy: Buddy, setting: &Setting) -> Result<Machine, MachineError> {
-        let marks = Watermarks::of(setting.kernel, buddy.pages(), setting.page);
+        let marks = Watermarks::for_memory(setting.kernel, buddy.pages(), setting.page);
         Machine::of_zones(vec![(buddy, marks, 0)], setting)
     }
 
@@ -313,7 +313,7 @@ impl Machine {
         let large_blocks = large.cast_signed() - self.free_of_order_3().cast_signed();
         self.stand_by();
         let counts = self.counts - before;
-        let by_cause = ByCause::of(&counts, &self.costs);
+        let by_cause = ByCause::priced(&counts, &self.costs);
         Ok(Outcome {
             built,
             time_ns: by_cause.total_ns(),
@@ -327,7 +327,7 @@ impl Machine {
     /// Gives a buffer of this machine back.
     pub fn release(&mut self, built: &Built) {
         for chunk in built.chunks.iter().rev() {
-            self.give(*chunk);
+            self.free(*chunk);
         }
     }
 
@@ -419,7 +419,7 @@ impl Machine {
         for (place, zone) in self.zones.iter_mut().enumerate().skip(first_zone) {
             let reserve = if place > first_zone { zone.reserve } else { 0 };
             if zone.is_ok(self.kernel, order, zone.mark(mark), reserve)
-                && let Some(frame) = zone.buddy.take(order, mobility, of)
+                && let Some(frame) = zone.buddy.allocate(order, mobility, of)
             {
                 return Some(zone.base + frame);
             }
@@ -471,18 +471,18 @@ impl Machine {
     /// Frees what this machine took.
     pub(super) fn give_back(&mut self, frame: u64, order: u32) {
         if let Some((zone, frame)) = self.zone_of(frame) {
-            let given = self.zones[zone].buddy.give(frame, order);
+            let given = self.zones[zone].buddy.free(frame, order);
             debug_assert_eq!(given, Ok(()));
         }
     }
 }
 
 impl Source for Machine {
-    fn take(&mut self, order: u32, effort: Effort) -> Option<u64> {
+    fn allocate(&mut self, order: u32, effort: Effort) -> Option<u64> {
         self.allocate(order, effort)
     }
 
-    fn give(&mut self, chunk: Chunk) {
+    fn free(&mut self, chunk: Chunk) {
         self.give_back(chunk.frame, chunk.order);
     }
 }
@@ -496,15 +496,15 @@ struct Until<'a> {
 }
 
 impl Source for Until<'_> {
-    fn take(&mut self, order: u32, effort: Effort) -> Option<u64> {
+    fn allocate(&mut self, order: u32, effort: Effort) -> Option<u64> {
         self.stopped = self.stopped || (self.stop)();
         if self.stopped {
             return None;
         }
-        self.machine.take(order, effort)
+        self.machine.allocate(order, effort)
     }
 
-    fn give(&mut self, chunk: Chunk) {
-        self.machine.give(chunk);
+    fn free(&mut self, chunk: Chunk) {
+        self.machine.free(chunk);
     }
 }

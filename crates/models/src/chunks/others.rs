@@ -87,7 +87,7 @@ impl Machine {
         for (place, zone) in self.zones.iter_mut().enumerate() {
             let reserve = if place > 0 { zone.reserve } else { 0 };
             if reserve == 0 {
-                while zone.buddy.take(0, mobility, of).is_some() {}
+                while zone.buddy.allocate(0, mobility, of).is_some() {}
             }
             let level = zone.marks.min + reserve;
             let mut moved = 0;
@@ -99,7 +99,7 @@ impl Machine {
                 }
                 moved += zone.lru.shrink(&mut zone.buddy, BATCH).max(1);
                 while zone.buddy.free_pages() > level {
-                    zone.buddy.take(0, mobility, of);
+                    zone.buddy.allocate(0, mobility, of);
                 }
             }
         }

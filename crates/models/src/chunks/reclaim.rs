@@ -40,7 +40,7 @@ impl Lru {
         while freed < want {
             self.hand = (self.hand + self.stride) % pages;
             if buddy.page(self.hand) == Some(PageState::Used(Use::Reclaimable)) {
-                let given = buddy.give(self.hand, 0);
+                let given = buddy.free(self.hand, 0);
                 debug_assert_eq!(given, Ok(()));
                 freed += 1;
             }

@@ -95,7 +95,7 @@ impl Scenario {
                 Machine::new(kept(pages(GIB / 4), 2, Use::Pinned, 1)?, setting)
             }
             Scenario::Thread => thread::machine(setting),
-            Scenario::Unfragmented => Machine::new(Buddy::free(pages(GIB))?, setting),
+            Scenario::Unfragmented => Machine::new(Buddy::all_free(pages(GIB))?, setting),
             Scenario::Kept { of, pinned } => {
                 let page = if pinned { Use::Pinned } else { Use::Movable };
                 Machine::new(kept(pages(GIB), of, page, setting.seed)?, setting)
@@ -110,7 +110,7 @@ fn kept(pages: u64, of: u32, page: Use, seed: u64) -> Result<Buddy, MachineError
     let mut buddy = Buddy::new(pages, page)?;
     let of = u64::from(of);
     for frame in (0..pages).rev().filter(|frame| frame % of != seed % of) {
-        buddy.give(frame, 0)?;
+        buddy.free(frame, 0)?;
     }
     Ok(buddy)
 }

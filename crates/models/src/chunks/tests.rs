@@ -306,10 +306,10 @@ fn requests_and_settings_that_make_no_sense_are_errors() {
 /// Memory ends in the middle of a buffer: all is given back, and a smaller one can be built.
 #[test]
 fn a_buffer_that_does_not_fit_is_undone() {
-    let mut buddy = Buddy::free(2_048).unwrap();
+    let mut buddy = Buddy::all_free(2_048).unwrap();
     while buddy.free_pages() > 600 {
         buddy
-            .take(0, super::buddy::Mobility::Movable, Use::Movable)
+            .allocate(0, super::buddy::Mobility::Movable, Use::Movable)
             .unwrap();
     }
     for kernel in [Kernel::V3_4, Kernel::V6_12] {

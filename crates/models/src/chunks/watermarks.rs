@@ -21,7 +21,7 @@ impl Watermarks {
     /// can use, here all of them. The two others lie a quarter and a half of that above, from 4.6 on at least
     /// 0.1 % and 0.2 % of the memory. At most a quarter of the memory, so that tiny ones can be modelled.
     #[must_use]
-    pub fn of(kernel: Kernel, pages: u64, page: u64) -> Watermarks {
+    pub fn for_memory(kernel: Kernel, pages: u64, page: u64) -> Watermarks {
         let kib = pages.saturating_mul(page) / 1024;
         let most_kib = if kernel.is_old() { 65_536 } else { 262_144 };
         let min_kib = kib.saturating_mul(16).isqrt().clamp(128, most_kib);
@@ -67,13 +67,13 @@ mod tests {
     /// 3,528 KiB for the 760 MiB that 32-bit Arm maps for itself; 11,584 and more for 8 GiB on x86-64.
     #[test]
     fn marks_are_those_of_real_machines() {
-        let marks = Watermarks::of(Kernel::V3_14, (760 << 20) / 4096, 4096);
+        let marks = Watermarks::for_memory(Kernel::V3_14, (760 << 20) / 4096, 4096);
         assert_eq!((marks.min, marks.low, marks.high), (882, 1_102, 1_322));
         assert_eq!(marks.atomic(), 331);
-        let marks = Watermarks::of(Kernel::V6_12, (8 << 30) / 4096, 4096);
+        let marks = Watermarks::for_memory(Kernel::V6_12, (8 << 30) / 4096, 4096);
         assert_eq!(marks.min, 11_585 / 4);
         assert_eq!(marks.low - marks.min, 2_097);
-        let tiny = Watermarks::of(Kernel::V3_4, 64, 4096);
+        let tiny = Watermarks::for_memory(Kernel::V3_4, 64, 4096);
         assert!(tiny.high < 64, "{tiny:?}");
     }
 }

@@ -173,7 +173,7 @@ impl Experiment<'_> {
             }
         }
         Ok(Outcome {
-            rows: rows::of(self, entries, &shown),
+            rows: rows::rows(self, entries, &shown),
             clock_ns: cost,
             interrupted,
         })

@@ -23,7 +23,11 @@ pub struct Measured {
 const TAIL: f64 = 0.9999;
 
 /// A row an entry; `shown` has the driver first. Nothing where nothing was measured.
-pub(super) fn of(experiment: &Experiment<'_>, entries: &[Entry], shown: &[Shown]) -> Vec<Measured> {
+pub(super) fn rows(
+    experiment: &Experiment<'_>,
+    entries: &[Entry],
+    shown: &[Shown],
+) -> Vec<Measured> {
     let Some((driver, others)) = shown.split_first() else {
         return Vec::new();
     };
@@ -143,7 +147,7 @@ fn loops(driver: &Shown, shown: &Shown) -> Option<Loops> {
     let own: Vec<u64> = rounds
         .map(|(own, driver)| own.saturating_sub(*driver))
         .collect();
-    Loops::of(&own)
+    Loops::from_ns(&own)
 }
 
 /// Rows show no time of so few operations that took so little in all repetitions together: it is mostly the

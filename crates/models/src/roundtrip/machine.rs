@@ -221,7 +221,7 @@ impl<'a> Machine<'a> {
         let mut finished = false;
         match self.tasks[me].doing {
             Doing::User => {
-                if Side::of(me) == Side::Server && self.cell.work.0 > 0 {
+                if Side::of_task(me) == Side::Server && self.cell.work.0 > 0 {
                     // It works until its CPU clock says that it has.
                     let give_way = self.cpus[cpu].queue.read_clock(self.now);
                     self.told(cpu, give_way, Why::SliceOver);
@@ -299,7 +299,7 @@ impl<'a> Machine<'a> {
 
     /// Looking at what one waits for.
     fn scan(&self, me: usize) -> u64 {
-        match Side::of(me) {
+        match Side::of_task(me) {
             Side::Server if self.cell.server != Wait::Epoll => {
                 self.prices.descriptor * u64::from(self.cell.descriptors)
             }
@@ -380,7 +380,7 @@ impl<'a> Machine<'a> {
         // When it wakes it looks again.
         let (doing, price) = match sleep {
             Sleep::Polling => {
-                let epoll = match Side::of(me) {
+                let epoll = match Side::of_task(me) {
                     Side::Server => self.cell.server == Wait::Epoll,
                     Side::Client => self.cell.client == ClientWait::Epoll,
                 };
@@ -414,7 +414,7 @@ impl<'a> Machine<'a> {
             self.switches += 1;
             if self.counting {
                 let cause = Cause {
-                    side: Side::of(before),
+                    side: Side::of_task(before),
                     why,
                 };
                 *self.outcome.causes.entry(cause).or_default() += 1;

@@ -17,7 +17,7 @@ pub enum Side {
 words!(Side, "side", Server "server", Client "client");
 
 impl Side {
-    pub(super) fn of(task: usize) -> Side {
+    pub(super) fn of_task(task: usize) -> Side {
         if task == 0 {
             Side::Server
         } else {

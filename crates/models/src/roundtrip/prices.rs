@@ -57,7 +57,7 @@ impl Default for Prices {
             idle_wake: 5_000,
             client_loop: 400,
             spread_per_cent: 25,
-            ..Prices::of(&Steps {
+            ..Prices::from_steps(&Steps {
                 write: 1_300,
                 read: 1_370,
                 wait: 770,
@@ -115,7 +115,7 @@ impl Prices {
             idle_wake: defaults.idle_wake,
             client_loop: defaults.client_loop,
             spread_per_cent: defaults.spread_per_cent,
-            ..Prices::of(&Steps {
+            ..Prices::from_steps(&Steps {
                 write: step("write")?,
                 read: step("read")?,
                 wait: step("poll")?,
@@ -133,7 +133,7 @@ impl Prices {
     /// Divides measured steps. The part of a call before its wake-up is assumed (70 % of a write, half of a read and
     /// of a wait): no probe sees into a call. What a pre-empted server pays beyond a switch and a write is the wake-up;
     /// what its client pays beyond a switch and its calls is sleeping in them.
-    fn of(steps: &Steps) -> Prices {
+    fn from_steps(steps: &Steps) -> Prices {
         let rest = |whole: u64, parts: [u64; 3]| whole.saturating_sub(parts.iter().sum());
         let Steps { switch, read, .. } = *steps;
         Prices {

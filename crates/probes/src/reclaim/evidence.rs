@@ -236,7 +236,7 @@ impl Evidence<'_> {
             return None;
         }
         let apart = |one: Mode, other: Mode| {
-            let found = Separation::of(&runs(one)?, &runs(other)?, self.seed)?;
+            let found = Separation::between(&runs(one)?, &runs(other)?, self.seed)?;
             let auc = found.auc;
             let word = if found.separates() {
                 "separated"

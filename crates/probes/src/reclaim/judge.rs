@@ -64,7 +64,7 @@ impl Comparison {
             share,
             ratio: over(&pairs),
             steady: beside(STEADY).and_then(|pairs| over(&pairs)),
-            separated: Separation::of(&held, &none, seed).is_some_and(|one| one.separates()),
+            separated: Separation::between(&held, &none, seed).is_some_and(|one| one.separates()),
             met: met(evidence, mode, share),
         })
     }

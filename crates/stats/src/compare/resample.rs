@@ -72,7 +72,7 @@ pub(super) fn of_median(runs: &[f64], draws: u32, seed: u64) -> Option<Ends> {
 
 /// The ends around the logarithm of the rate of these runs.
 pub(super) fn of_rate(runs: &[Rate], draws: u32, seed: u64) -> Option<Ends> {
-    let log = |runs: &[Rate]| Rate::of(runs).ln();
+    let log = |runs: &[Rate]| Rate::pooled(runs).ln();
     one_side(runs, log(runs), draws, seed, log)
 }
 

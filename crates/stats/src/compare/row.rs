@@ -17,7 +17,7 @@ use crate::quantile;
 type Figure<T> = Result<T, String>;
 
 /// Whether an endpoint had data.
-enum Told {
+enum HasData {
     /// A difference or none.
     Tested,
     /// That on neither side there was anything.
@@ -59,8 +59,8 @@ pub(super) fn row(endpoint: &Endpoint, before: &Side, after: &Side, options: &Op
         _ => levels(endpoint, before, after, options, &mut row),
     };
     match done {
-        Ok(Told::Tested) => row.word = RowWord::NoDifferenceProven,
-        Ok(Told::Nothing) => (row.word, row.p) = (RowWord::NothingSeen, None),
+        Ok(HasData::Tested) => row.word = RowWord::NoDifferenceProven,
+        Ok(HasData::Nothing) => (row.word, row.p) = (RowWord::NothingSeen, None),
         Err(why) => row.text = why,
     }
     row
@@ -73,7 +73,7 @@ fn levels(
     after: &Side,
     options: &Options,
     row: &mut Row,
-) -> Result<Told, String> {
+) -> Result<HasData, String> {
     let figure = |run: &Run| -> Figure<f64> {
         let value = match endpoint {
             Endpoint::Median => run.median,
@@ -111,7 +111,7 @@ fn levels(
     test(row, &cells, &ranks(&values), options)?;
     let effect = effect.ok_or("the figures are too far apart for a number")?;
     row.text = text(&effect, &row.unit);
-    Ok(Told::Tested)
+    Ok(HasData::Tested)
 }
 
 /// Levels of both sides and the shift between them.
@@ -202,7 +202,7 @@ fn rates(
     after: &Side,
     options: &Options,
     row: &mut Row,
-) -> Result<Told, String> {
+) -> Result<HasData, String> {
     let threshold = options.stall_threshold_ns.or_else(|| {
         let mut runs = before.runs.iter().chain(&after.runs);
         runs.find_map(|run| Some(run.stalls?.threshold_ns))
@@ -242,7 +242,7 @@ fn rates(
     let level = |side: fn(&Cell<Rate>) -> &Vec<Rate>| {
         let all: Vec<Rate> = cells.iter().flat_map(side).copied().collect();
         let ends = of_rate(&all, options.resamples, options.seed);
-        let value = Some(Rate::of(&all)).filter(|value| value.is_finite());
+        let value = Some(Rate::pooled(&all)).filter(|value| value.is_finite());
         (value, interval(value, ends, f64::exp))
     };
     (row.before, row.before_interval) = level(|cell| &cell.before);
@@ -271,7 +271,7 @@ fn rates(
             .map(|run| run.duration)
             .sum();
         row.text = format!("no stall on either side in {looked:.0} s: n too small for a ratio");
-        return Ok(Told::Nothing);
+        return Ok(HasData::Nothing);
     }
     let log = ratio.ln();
     let effect = if log.is_finite() {
@@ -291,7 +291,7 @@ fn rates(
     };
     row.text = text(&effect, &row.unit);
     row.effect = Some(effect);
-    Ok(Told::Tested)
+    Ok(HasData::Tested)
 }
 
 /// The largest score of a rate.

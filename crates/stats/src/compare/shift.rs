@@ -119,7 +119,7 @@ pub(super) struct Rate {
 
 impl Rate {
     /// All amounts over all durations; NaN of none.
-    pub(super) fn of(runs: &[Rate]) -> f64 {
+    pub(super) fn pooled(runs: &[Rate]) -> f64 {
         let (amount, duration) = Rate::sum(runs);
         amount / duration
     }

@@ -58,7 +58,7 @@ impl Misfit {
     ///
     /// Takes some 20 ms for 100 values, most of it arrangements.
     #[must_use]
-    pub fn of(first: &Set, later: &Set, confidence: Confidence) -> Option<Misfit> {
+    pub fn between(first: &Set, later: &Set, confidence: Confidence) -> Option<Misfit> {
         let mut why = Vec::new();
         if unequal(first, later) {
             why.push("unequal spread");
@@ -213,7 +213,7 @@ mod tests {
     fn each_part_of_the_rule() {
         let even: Vec<f64> = (0..20).map(f64::from).collect();
         let why = |first: &[f64], later: &[f64]| {
-            Misfit::of(&set(first), &set(later), Confidence::C95).map(|misfit| misfit.why)
+            Misfit::between(&set(first), &set(later), Confidence::C95).map(|misfit| misfit.why)
         };
         assert_eq!(why(&even, &even), None);
         let wide: Vec<f64> = even.iter().map(|value| value * 3.0).collect();
@@ -254,14 +254,14 @@ mod tests {
         let mut later: Vec<f64> = (0..20).map(|i| 70.0 + f64::from(i)).collect();
         later[18] = 9_000.0;
         later[19] = 80_000.0;
-        let misfit = Misfit::of(&set(&first), &set(&later), Confidence::C95).unwrap();
+        let misfit = Misfit::between(&set(&first), &set(&later), Confidence::C95).unwrap();
         let ranks = misfit.ranks.clone().unwrap();
         assert!(ranks.differs && ranks.p < 0.01, "{ranks:?}");
         assert!(matches!(ranks.shift, Some((x, Scale::Ratio)) if x < 0.8));
         let text = misfit.to_string();
         assert!(text.starts_with("A t-test does not fit (unequal spread, outliers, skew); by ranks: difference at 95.0% confidence (p = "), "{text}");
 
-        let few = Misfit::of(
+        let few = Misfit::between(
             &set(&[1.0, 2.0, 3.0]),
             &set(&[1.0, 500.0, 1e9]),
             Confidence::C95,
@@ -272,7 +272,7 @@ mod tests {
             "{text}"
         );
         let many: Vec<f64> = (0..=MOST_RUNS).map(|i| (i as f64).powi(9)).collect();
-        let many = Misfit::of(&set(&many), &set(&many), Confidence::C95).unwrap();
+        let many = Misfit::between(&set(&many), &set(&many), Confidence::C95).unwrap();
         assert!(many.ranks.unwrap_err().contains("5000"));
     }
 }

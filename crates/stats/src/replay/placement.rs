@@ -93,7 +93,7 @@ impl Loops {
 
     /// From the length of each loop in nanoseconds; `None` where there is none.
     #[must_use]
-    pub fn of(ns: &[u64]) -> Option<Loops> {
+    pub fn from_ns(ns: &[u64]) -> Option<Loops> {
         let ms = |ns: u64| ns as f64 / 1e6;
         let count = ns.len() as f64;
         let mean = ns.iter().map(|&ns| ms(ns)).sum::<f64>() / count;

@@ -20,10 +20,10 @@ fn scattered(size: u64) -> Vec<Run> {
 
 #[test]
 fn sizes_imply_a_format_or_it_is_unknown() {
-    assert_eq!(Format::of(PageSizes::K4_M2_G1), Some(Format::Radix));
-    assert_eq!(Format::of(PageSizes::K4_K64_M2), Some(Format::Radix));
+    assert_eq!(Format::for_sizes(PageSizes::K4_M2_G1), Some(Format::Radix));
+    assert_eq!(Format::for_sizes(PageSizes::K4_K64_M2), Some(Format::Radix));
     assert_eq!(
-        Format::of(PageSizes::K4_K64_M1_M16),
+        Format::for_sizes(PageSizes::K4_K64_M1_M16),
         Some(Format::ShortDescriptors)
     );
     let unknown: [&[u64]; 5] = [
@@ -35,7 +35,7 @@ fn sizes_imply_a_format_or_it_is_unknown() {
     ];
     for sizes in unknown {
         assert_eq!(
-            Format::of(PageSizes::new(sizes).unwrap()),
+            Format::for_sizes(PageSizes::new(sizes).unwrap()),
             None,
             "{sizes:?}"
         );

@@ -16,7 +16,7 @@ struct Script {
 }
 
 impl Source for Script {
-    fn take(&mut self, order: u32, effort: Effort) -> Option<u64> {
+    fn allocate(&mut self, order: u32, effort: Effort) -> Option<u64> {
         let turn = self.tries.len();
         let granted = u32::from(self.grants[turn % self.grants.len()]) >= order;
         self.tries.push((order, effort, granted));
@@ -25,7 +25,7 @@ impl Source for Script {
         granted.then_some(frame)
     }
 
-    fn give(&mut self, chunk: Chunk) {
+    fn free(&mut self, chunk: Chunk) {
         assert_eq!(self.out.pop(), Some(chunk), "the newest first");
     }
 }

@@ -76,7 +76,7 @@ pub(super) fn input(flags: &ChunksInput, device: &Device) -> Result<Input, Failu
     let word = flags.input.to_string_lossy();
     let scenario = word.parse::<Scenario>();
     if let Ok(scenario) = scenario {
-        let memory = Memory::of(scenario, flags)?;
+        let memory = Memory::of_scenario(scenario, flags)?;
         memory.check(device)?;
         return memory.videos(flags, scenario == Scenario::Thread);
     }
@@ -98,7 +98,7 @@ pub(super) fn input(flags: &ChunksInput, device: &Device) -> Result<Input, Failu
             "{word} is a trace, whose mappings are the buffers; leave out --size and --buffers"
         )));
     }
-    let memory = Memory::of(Scenario::Thread, flags)?;
+    let memory = Memory::of_scenario(Scenario::Thread, flags)?;
     memory.check(device)?;
     let trace = trace::read(path, PAGE, memory.bytes)?;
     Ok(Input {
@@ -191,7 +191,7 @@ impl Memory {
         Ok((Setting { costs, ..setting }, Some(from)))
     }
 
-    fn of(scenario: Scenario, flags: &ChunksInput) -> Result<Memory, Failure> {
+    fn of_scenario(scenario: Scenario, flags: &ChunksInput) -> Result<Memory, Failure> {
         let mut setting = scenario.setting(flags.seed);
         setting.kernel = flags.kernel.unwrap_or(setting.kernel);
         let mails = matches!(scenario, Scenario::Thread | Scenario::NoContiguous);

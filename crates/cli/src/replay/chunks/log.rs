@@ -34,7 +34,7 @@ pub(super) const POLICIES: [Name; 4] = [Name::Sticky, Name::Start64k, Name::Fold
 struct Juno;
 
 impl Source for Juno {
-    fn take(&mut self, order: u32, _: Effort) -> Option<u64> {
+    fn allocate(&mut self, order: u32, _: Effort) -> Option<u64> {
         Some(match order {
             10 => 0x9_f540_0000 / PAGE,
             9 => 0xfa20_0000 / PAGE,
@@ -43,7 +43,7 @@ impl Source for Juno {
         })
     }
 
-    fn give(&mut self, _: Chunk) {}
+    fn free(&mut self, _: Chunk) {}
 }
 
 /// The lines of both: the Juno's map and the times on the memory of `input`.

@@ -27,7 +27,7 @@ const LONGEST: Nanos = Nanos::secs(1);
 
 /// A pair of the trace, the cell that is like it, and what of it is assumed.
 #[derive(Clone)]
-pub(super) struct Seen {
+pub(super) struct Observed {
     named: String,
     cell: Cell,
     roundtrips: u64,
@@ -36,7 +36,7 @@ pub(super) struct Seen {
 }
 
 /// The pairs of the trace in `path`, which is read twice.
-pub(super) fn read(path: &Path) -> Result<Vec<Seen>, Failure> {
+pub(super) fn read(path: &Path) -> Result<Vec<Observed>, Failure> {
     let name = plain(&path.display().to_string());
     let failed = |why: &dyn std::fmt::Display| Failure::error(format!("{name}: {why}"));
     let each = |take: &mut dyn FnMut(&stopgap_trace::Event) -> Result<(), Failure>| {
@@ -70,9 +70,9 @@ pub(super) fn read(path: &Path) -> Result<Vec<Seen>, Failure> {
     let mut exchanges = exchanges.finish();
     exchanges.retain(|exchange| exchange.roundtrips >= FEWEST);
     exchanges.truncate(MOST_PAIRS);
-    let seen: Vec<Seen> = exchanges
+    let seen: Vec<Observed> = exchanges
         .iter()
-        .map(|exchange| Seen::of(exchange, lost))
+        .map(|exchange| Observed::from_exchange(exchange, lost))
         .collect();
     if seen.is_empty() {
         return Err(failed(&format_args!(
@@ -85,7 +85,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<Seen>, Failure> {
 }
 
 /// Their cells, by each of the kernel's behaviours that `flags` name; `seen` becomes as long.
-pub(super) fn cells(seen: &mut Vec<Seen>, flags: &ReplayRoundtrip) -> Vec<Cell> {
+pub(super) fn cells(seen: &mut Vec<Observed>, flags: &ReplayRoundtrip) -> Vec<Cell> {
     let mut all = Vec::new();
     let mut cells = Vec::new();
     for pair in seen.drain(..) {
@@ -100,8 +100,8 @@ pub(super) fn cells(seen: &mut Vec<Seen>, flags: &ReplayRoundtrip) -> Vec<Cell> 
     cells
 }
 
-impl Seen {
-    fn of(exchange: &Exchange, lost: u64) -> Seen {
+impl Observed {
+    fn from_exchange(exchange: &Exchange, lost: u64) -> Observed {
         let mut missing = Vec::new();
         let mut assume = |what: &str, why: String| missing.push(Missing::new(what, why));
         let of = |name: &Option<Text>, tid: u32| match name {
@@ -201,7 +201,7 @@ impl Seen {
             let why = format!("{lost} events were lost when it was recorded");
             assume("round trips that are not in the trace", why);
         }
-        Seen {
+        Observed {
             named: format!(
                 "{} asks {}",
                 of(client, exchange.client),

@@ -151,8 +151,9 @@ impl Machine {
                 }
                 let pages = frame.max(place.compaction.migrate)..frame + (1 << order);
                 scanned += pages.end - pages.start;
-                targets
-                    .extend(pages.filter(|&page| place.buddy.take_at(page, Use::Movable).is_ok()));
+                targets.extend(
+                    pages.filter(|&page| place.buddy.allocate_at(page, Use::Movable).is_ok()),
+                );
                 if targets.len() >= want {
                     at = Some(frame + (1 << order));
                     break;

@@ -69,7 +69,7 @@ mod tests {
     fn many_small_blocks_are_fragmentation() {
         let mut buddy = Buddy::new(1_024, Use::Movable).unwrap();
         for frame in (0..1_024).step_by(2) {
-            buddy.give(frame, 0).unwrap();
+            buddy.free(frame, 0).unwrap();
         }
         assert_eq!(fragmentation_index(&buddy, 0), None);
         assert_eq!(fragmentation_index(&buddy, 4), Some(1_000 - 64));

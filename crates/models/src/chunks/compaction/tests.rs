@@ -15,7 +15,7 @@ fn free_at_the_end_in(setting: &Setting) -> Machine {
     let mut buddy = Buddy::new(4_096, Use::Movable).unwrap();
     // In single pages: every second one, so that nothing larger is free.
     for frame in (3_072..4_096).step_by(2) {
-        buddy.give(frame, 0).unwrap();
+        buddy.free(frame, 0).unwrap();
     }
     let mut machine = Machine::new(buddy, setting).unwrap();
     machine = machine.with_marks(super::super::watermarks::Watermarks {

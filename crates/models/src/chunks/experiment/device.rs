@@ -73,7 +73,7 @@ impl Device {
         for batch in &plan {
             *entries.entry(batch.size).or_insert(0) += batch.count;
         }
-        let format = Format::of(self.sizes);
+        let format = Format::for_sizes(self.sizes);
         Ok(Mapped {
             table_bytes: format.and_then(|format| format.table_bytes(&plan)),
             plan,

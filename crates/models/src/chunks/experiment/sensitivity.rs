@@ -17,7 +17,7 @@ const FACTORS: [(f64, Factor); 2] = [(0.5, Factor::Half), (2.0, Factor::Double)]
 /// The sensitivity of the mean time of `built` buffers that took `counts` in all. A price that nothing was paid
 /// for is not there.
 pub(super) fn of_time(counts: &Counts, built: u64, costs: &Costs) -> Vec<Sensitivity> {
-    let mean = |costs: &Costs| ByCause::of(counts, costs).total_ns() / built as f64 / 1e6;
+    let mean = |costs: &Costs| ByCause::priced(counts, costs).total_ns() / built as f64 / 1e6;
     let mut all = Vec::new();
     for price in &PRICES {
         if mean(&price.scaled(*costs, 2.0)) <= mean(costs) {

@@ -160,7 +160,7 @@ impl<'a> Tally<'a> {
         }
         let per_buffer = |count: u64| float(count) / float(self.asked.max(1));
         let mean = |sum: f64| (built > 0).then(|| sum / float(built));
-        let by_cause = ByCause::of(&self.counts, costs);
+        let by_cause = ByCause::priced(&self.counts, costs);
         let causes = by_cause.named().into_iter().filter(|(_, ns)| *ns > 0.0);
         let causes = causes.map(|(cause, ns)| (cause.to_owned(), ns / float(built) / 1e6));
         let entries = self

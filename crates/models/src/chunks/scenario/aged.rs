@@ -11,7 +11,7 @@ use super::super::buddy::{Buddy, Mobility, ORDERS, Use};
 use super::super::machine::MachineError;
 
 pub(super) fn memory(pages: u64, seed: u64) -> Result<Buddy, MachineError> {
-    let mut buddy = Buddy::free(pages)?;
+    let mut buddy = Buddy::all_free(pages)?;
     let mut random = Random::new(seed);
     let mut held: Vec<(u64, u32)> = Vec::new();
     let mut taken = 0;
@@ -22,7 +22,7 @@ pub(super) fn memory(pages: u64, seed: u64) -> Result<Buddy, MachineError> {
         } else {
             (Mobility::Movable, Use::Reclaimable)
         };
-        if let Some(frame) = buddy.take(order, mobility, of) {
+        if let Some(frame) = buddy.allocate(order, mobility, of) {
             held.push((frame, order));
         }
         taken += 1 << order;
@@ -41,7 +41,7 @@ fn give_until(
 ) -> Result<(), MachineError> {
     while buddy.free_pages() < free {
         let (frame, order) = held.swap_remove(random.index(held.len()));
-        buddy.give(frame, order)?;
+        buddy.free(frame, order)?;
     }
     Ok(())
 }

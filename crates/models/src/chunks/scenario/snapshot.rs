@@ -47,7 +47,7 @@ pub fn machine(
     snapshot
         .require_page(Bytes(setting.page))
         .map_err(|error| MachineError::Snapshot(error.to_string()))?;
-    let frames = Frames::of(snapshot)?;
+    let frames = Frames::from_snapshot(snapshot)?;
     let mut random = Random::new(setting.seed);
     let mut zones = Vec::new();
     for (place, zone) in snapshot.zones.iter().enumerate() {
@@ -86,7 +86,7 @@ pub fn machine(
             None => memory.spread(zone, ours(frames::memory(zone).start)?)?,
         };
         for (frame, order) in free {
-            memory.buddy.give(frame, order)?;
+            memory.buddy.free(frame, order)?;
         }
         memory.type_blocks()?;
         zones.push((memory.buddy, marks(zone), reserve(snapshot, zone)));

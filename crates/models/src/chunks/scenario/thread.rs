@@ -51,7 +51,7 @@ const MOST_RESERVE_BLOCKS: u64 = 2;
 pub(super) fn machine(setting: &Setting) -> Result<Machine, MachineError> {
     let low_pages = LOW_BYTES / setting.page;
     let high_pages = (BYTES - LOW_BYTES) / setting.page;
-    let low = Watermarks::of(setting.kernel, low_pages, setting.page);
+    let low = Watermarks::for_memory(setting.kernel, low_pages, setting.page);
     let high = low.of_high_memory(high_pages, low_pages);
     let mut random = Random::new(setting.seed);
     let zones = vec![
@@ -79,7 +79,7 @@ fn memory(pages: u64, marks: Watermarks, random: &mut Random) -> Result<Buddy, M
     for (block, frame) in (0..pages).step_by(BLOCK_PAGES as usize).enumerate() {
         if (block as u64) < reserved {
             buddy.set_block_mobility(frame, Mobility::Reserve)?;
-            buddy.give(frame, BLOCK_ORDER)?;
+            buddy.free(frame, BLOCK_ORDER)?;
         } else if random.below(UNMOVABLE_BLOCKS) == 0 {
             buddy.set_block_mobility(frame, Mobility::Unmovable)?;
         }

@@ -53,20 +53,20 @@ impl Naive {
         Naive { old: true, ..self }
     }
 
-    /// As [`Buddy::free`], literally: every page is freed, from the last to the first.
+    /// As [`Buddy::all_free`], literally: every page is freed, from the last to the first.
     ///
     /// # Errors
     /// As [`Buddy::new`].
-    pub fn free(pages: u64) -> Result<Naive, BuddyError> {
+    pub fn all_free(pages: u64) -> Result<Naive, BuddyError> {
         let mut naive = Naive::new(pages, Use::Movable)?;
         for frame in (0..pages).rev() {
-            naive.give(frame, 0)?;
+            naive.free(frame, 0)?;
         }
         Ok(naive)
     }
 
-    /// As [`Buddy::take`].
-    pub fn take(&mut self, order: u32, mobility: Mobility, of: Use) -> Option<u64> {
+    /// As [`Buddy::allocate`].
+    pub fn allocate(&mut self, order: u32, mobility: Mobility, of: Use) -> Option<u64> {
         let own = self.smallest(order, mobility);
         let frame = own
             .or_else(|| self.fallback(order, mobility))
@@ -78,11 +78,11 @@ impl Naive {
         Some(frame)
     }
 
-    /// As [`Buddy::take_at`].
+    /// As [`Buddy::allocate_at`].
     ///
     /// # Errors
-    /// As [`Buddy::take_at`].
-    pub fn take_at(&mut self, frame: u64, of: Use) -> Result<(), BuddyError> {
+    /// As [`Buddy::allocate_at`].
+    pub fn allocate_at(&mut self, frame: u64, of: Use) -> Result<(), BuddyError> {
         match self.page(frame) {
             None => return Err(self.beyond(frame)),
             Some(PageState::Used(of)) => return Err(BuddyError::IsUsed { frame, of }),
@@ -92,11 +92,11 @@ impl Naive {
         Ok(())
     }
 
-    /// As [`Buddy::give`].
+    /// As [`Buddy::free`].
     ///
     /// # Errors
-    /// As [`Buddy::give`].
-    pub fn give(&mut self, frame: u64, order: u32) -> Result<(), BuddyError> {
+    /// As [`Buddy::free`].
+    pub fn free(&mut self, frame: u64, order: u32) -> Result<(), BuddyError> {
         if order > 10 {
             return Err(BuddyError::Order { order });
         }

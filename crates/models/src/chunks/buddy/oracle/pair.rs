@@ -7,11 +7,11 @@ use super::Naive;
 /// One step: what changes the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// [`Buddy::take`].
+    /// [`Buddy::allocate`].
     Take(u32, Mobility, Use),
-    /// [`Buddy::take_at`].
+    /// [`Buddy::allocate_at`].
     TakeAt(u64, Use),
-    /// [`Buddy::give`].
+    /// [`Buddy::free`].
     Give(u64, u32),
     /// [`Buddy::set_use`].
     SetUse(u64, Use),
@@ -37,8 +37,8 @@ impl Pair {
                 naive: Naive::new(pages, of)?,
             },
             None => Pair {
-                buddy: Buddy::free(pages)?,
-                naive: Naive::free(pages)?,
+                buddy: Buddy::all_free(pages)?,
+                naive: Naive::all_free(pages)?,
             },
         })
     }
@@ -67,16 +67,16 @@ impl Pair {
         let Pair { buddy, naive } = self;
         let (answer, right) = match step {
             Step::Take(order, mobility, of) => (
-                Ok(buddy.take(order, mobility, of)),
-                Ok(naive.take(order, mobility, of)),
+                Ok(buddy.allocate(order, mobility, of)),
+                Ok(naive.allocate(order, mobility, of)),
             ),
             Step::TakeAt(frame, of) => (
-                buddy.take_at(frame, of).map(|()| None),
-                naive.take_at(frame, of).map(|()| None),
+                buddy.allocate_at(frame, of).map(|()| None),
+                naive.allocate_at(frame, of).map(|()| None),
             ),
             Step::Give(frame, order) => (
-                buddy.give(frame, order).map(|()| None),
-                naive.give(frame, order).map(|()| None),
+                buddy.free(frame, order).map(|()| None),
+                naive.free(frame, order).map(|()| None),
             ),
             Step::SetUse(frame, of) => (
                 buddy.set_use(frame, of).map(|()| None),
@@ -201,8 +201,8 @@ mod tests {
             pair.step(Step::Give(frame, 0)).unwrap().unwrap();
         }
         pair.compare().unwrap();
-        pair.buddy.take_at(6, Use::Movable).unwrap();
-        pair.buddy.give(6, 0).unwrap();
+        pair.buddy.allocate_at(6, Use::Movable).unwrap();
+        pair.buddy.free(6, 0).unwrap();
         pair.buddy.check().unwrap();
         let found = pair.compare().unwrap_err();
         assert!(found.contains("list of order 0"), "{found}");

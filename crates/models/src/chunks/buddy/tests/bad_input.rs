@@ -6,11 +6,11 @@ use crate::chunks::buddy::{Buddy, BuddyError, Mobility, Use};
 fn memory_of_no_size_that_can_be_modelled() {
     for pages in [0, Buddy::MOST_PAGES + 1, u64::MAX] {
         let error = Buddy::new(pages, Use::Movable).err().unwrap();
-        assert_eq!(Buddy::free(pages).err(), Some(error));
+        assert_eq!(Buddy::all_free(pages).err(), Some(error));
         let text = format!("memory of {pages} pages: 1 to 16777216 can be modelled");
         assert_eq!(error.to_string(), text);
     }
-    let one = Buddy::free(1).unwrap();
+    let one = Buddy::all_free(1).unwrap();
     assert_eq!((one.pages(), one.free_blocks(0)), (1, 1));
 }
 
@@ -19,8 +19,8 @@ fn steps_that_cannot_be_change_nothing() {
     // Frames 0 to 9, then a hole at 10, then used to 19; 8 and 9 are free, and 12 of the others.
     let mut buddy = Buddy::new(20, Use::Unmovable).unwrap();
     buddy.set_use(10, Use::Hole).unwrap();
-    buddy.give(8, 1).unwrap();
-    buddy.give(12, 0).unwrap();
+    buddy.free(8, 1).unwrap();
+    buddy.free(12, 0).unwrap();
     let pages = 20;
     let beyond = |frame| Err(BuddyError::Beyond { frame, pages });
     let free = |frame| Err(BuddyError::IsFree { frame });
@@ -47,20 +47,23 @@ fn steps_that_cannot_be_change_nothing() {
         (12, 2, free(12)),
         (10, 0, Err(BuddyError::IsHole { frame: 10 })),
     ] {
-        assert_eq!(buddy.give(frame, order), right, "{frame} {order}");
+        assert_eq!(buddy.free(frame, order), right, "{frame} {order}");
     }
     let used = Err(BuddyError::IsUsed {
         frame: 11,
         of: Use::Unmovable,
     });
-    assert_eq!(buddy.take_at(11, Use::Movable), used);
-    assert_eq!(buddy.take_at(20, Use::Movable), beyond(20));
+    assert_eq!(buddy.allocate_at(11, Use::Movable), used);
+    assert_eq!(buddy.allocate_at(20, Use::Movable), beyond(20));
     assert_eq!(buddy.set_use(9, Use::Hole), free(9));
     assert_eq!(buddy.set_use(1 << 40, Use::Hole), beyond(1 << 40));
     assert_eq!(buddy.set_block_mobility(20, Mobility::Movable), beyond(20));
     for order in [2, 10, 11, 64, u32::MAX] {
-        assert_eq!(buddy.take(order, Mobility::Movable, Use::Movable), None);
-        assert_eq!(buddy.take(order, Mobility::Unmovable, Use::Movable), None);
+        assert_eq!(buddy.allocate(order, Mobility::Movable, Use::Movable), None);
+        assert_eq!(
+            buddy.allocate(order, Mobility::Unmovable, Use::Movable),
+            None
+        );
     }
     assert_eq!(buddy.page(u64::MAX), None);
     assert_eq!(buddy.block_mobility(20), None);

@@ -11,8 +11,8 @@ use crate::chunks::buddy::{Buddy, Mobility, Use};
 /// ```
 fn memory() -> Buddy {
     let mut buddy = Buddy::new(1_200, Use::Movable).unwrap();
-    buddy.give(0, 2).unwrap();
-    buddy.give(8, 2).unwrap();
+    buddy.free(0, 2).unwrap();
+    buddy.free(8, 2).unwrap();
     buddy.check().unwrap();
     buddy
 }

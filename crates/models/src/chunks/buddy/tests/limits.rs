@@ -20,7 +20,7 @@ fn every_other_page_of_64_gib_free() {
     let mut buddy = Buddy::new(Buddy::MOST_PAGES, Use::Movable).unwrap();
     assert_small(&buddy, "nothing free");
     for frame in (0..buddy.pages()).step_by(2) {
-        buddy.give(frame, 0).unwrap();
+        buddy.free(frame, 0).unwrap();
         if frame.is_multiple_of(1 << 20) {
             assert_small(&buddy, "freeing");
         }
@@ -28,7 +28,7 @@ fn every_other_page_of_64_gib_free() {
     assert_eq!(buddy.free_blocks(0), Buddy::MOST_PAGES / 2);
     assert_small(&buddy, "every other page free");
     for frame in (1..buddy.pages()).step_by(2) {
-        buddy.give(frame, 0).unwrap();
+        buddy.free(frame, 0).unwrap();
     }
     assert_eq!(buddy.free_blocks(10), Buddy::MOST_PAGES >> 10);
     assert_small(&buddy, "all free");
@@ -39,14 +39,14 @@ fn every_other_page_of_64_gib_free() {
 fn churn_leaves_nothing_behind() {
     let seed = 7;
     let mut random = Random::new(seed);
-    let mut buddy = Buddy::free(1 << 18).unwrap();
+    let mut buddy = Buddy::all_free(1 << 18).unwrap();
     let mut held = Vec::new();
     for round in 0..8 {
         let when = format!("seed {seed}, round {round}");
         loop {
             let mobility = Mobility::ALL[random.index(2)];
             let order = random.below(4) as u32;
-            let Some(frame) = buddy.take(order, mobility, Use::Reclaimable) else {
+            let Some(frame) = buddy.allocate(order, mobility, Use::Reclaimable) else {
                 break;
             };
             held.push((frame, order));
@@ -55,7 +55,7 @@ fn churn_leaves_nothing_behind() {
         random.shuffle(&mut held);
         let kept = held.len() * (round % 4) / 4;
         for (count, (frame, order)) in held.drain(kept..).enumerate() {
-            buddy.give(frame, order).unwrap();
+            buddy.free(frame, order).unwrap();
             if count.is_multiple_of(1 << 10) {
                 assert_small(&buddy, &when);
             }
@@ -82,11 +82,11 @@ fn a_machine_of_24_gib_is_built_soon() {
         }
         quickest
     };
-    let free = quickest(&|| Buddy::free(pages).unwrap());
+    let free = quickest(&|| Buddy::all_free(pages).unwrap());
     let kept = quickest(&|| {
         let mut buddy = Buddy::new(pages, Use::Reclaimable).unwrap();
         for frame in (0..pages).filter(|frame| frame % 4 != 0) {
-            buddy.give(frame, 0).unwrap();
+            buddy.free(frame, 0).unwrap();
         }
         buddy
     });

@@ -16,7 +16,7 @@ fn blocks(buddy: &Buddy, order: u32) -> Vec<u64> {
 fn every_nth_kept(pages: u64, nth: u64, of: Use) -> Buddy {
     let mut buddy = Buddy::new(pages, of).unwrap();
     for frame in (0..pages).filter(|frame| !frame.is_multiple_of(nth)) {
-        buddy.give(frame, 0).unwrap();
+        buddy.free(frame, 0).unwrap();
     }
     buddy
 }
@@ -25,21 +25,21 @@ fn every_nth_kept(pages: u64, nth: u64, of: Use) -> Buddy {
 fn a_block_is_halved_down_to_the_request_and_comes_back() {
     //  01234567     01234567
     //  |.......     T|||...|...
-    let mut buddy = Buddy::free(8).unwrap();
-    assert_eq!(buddy.take(0, Movable, Use::Movable), Some(0));
+    let mut buddy = Buddy::all_free(8).unwrap();
+    assert_eq!(buddy.allocate(0, Movable, Use::Movable), Some(0));
     for (order, frame) in [(0, 1), (1, 2), (2, 4)] {
         assert_eq!(blocks(&buddy, order), [frame]);
     }
     // The smallest that suffices: not the half of another.
-    assert_eq!(buddy.take(1, Movable, Use::Movable), Some(2));
-    assert_eq!(buddy.take(0, Movable, Use::Movable), Some(1));
-    assert_eq!(buddy.take(3, Movable, Use::Movable), None);
-    buddy.give(2, 1).unwrap();
-    buddy.give(0, 0).unwrap();
+    assert_eq!(buddy.allocate(1, Movable, Use::Movable), Some(2));
+    assert_eq!(buddy.allocate(0, Movable, Use::Movable), Some(1));
+    assert_eq!(buddy.allocate(3, Movable, Use::Movable), None);
+    buddy.free(2, 1).unwrap();
+    buddy.free(0, 0).unwrap();
     // 1 is still used: its buddy 0 stays alone, and 2 with 3 too.
     assert_eq!(blocks(&buddy, 0), [0]);
     assert_eq!(blocks(&buddy, 1), [2]);
-    buddy.give(1, 0).unwrap();
+    buddy.free(1, 0).unwrap();
     assert_eq!(blocks(&buddy, 3), [0]);
     assert_eq!(buddy.free_pages(), 8);
 }
@@ -50,20 +50,20 @@ fn what_was_freed_last_is_taken_first() {
     //  u.u.u.u.u.
     let mut buddy = Buddy::new(10, Use::Movable).unwrap();
     for frame in [3, 9, 1, 7, 5] {
-        buddy.give(frame, 0).unwrap();
+        buddy.free(frame, 0).unwrap();
     }
     assert_eq!(blocks(&buddy, 0), [5, 7, 1, 9, 3]);
-    assert_eq!(buddy.take(0, Movable, Use::Movable), Some(5));
+    assert_eq!(buddy.allocate(0, Movable, Use::Movable), Some(5));
     // 1 leaves the middle of the list with its buddy, and comes back as the newest.
-    buddy.give(0, 0).unwrap();
+    buddy.free(0, 0).unwrap();
     assert_eq!(blocks(&buddy, 0), [7, 9, 3]);
     assert_eq!(blocks(&buddy, 1), [0]);
-    buddy.take_at(0, Use::Movable).unwrap();
+    buddy.allocate_at(0, Use::Movable).unwrap();
     assert_eq!(blocks(&buddy, 0), [1, 7, 9, 3]);
     for frame in [1, 7, 9, 3] {
-        assert_eq!(buddy.take(0, Movable, Use::Movable), Some(frame));
+        assert_eq!(buddy.allocate(0, Movable, Use::Movable), Some(frame));
     }
-    assert_eq!(buddy.take(0, Movable, Use::Movable), None);
+    assert_eq!(buddy.allocate(0, Movable, Use::Movable), None);
 }
 
 #[test]
@@ -71,8 +71,8 @@ fn one_page_is_taken_out_of_the_middle_of_a_block() {
     //  0123456789abcdef
     //  |...|||.|.......     page 5 of 16
     //      .T.
-    let mut buddy = Buddy::free(16).unwrap();
-    buddy.take_at(5, Use::Pinned).unwrap();
+    let mut buddy = Buddy::all_free(16).unwrap();
+    buddy.allocate_at(5, Use::Pinned).unwrap();
     for (order, frame) in [(0, 4), (1, 6), (2, 0), (3, 8)] {
         assert_eq!(blocks(&buddy, order), [frame]);
     }
@@ -86,14 +86,14 @@ fn one_page_is_taken_out_of_the_middle_of_a_block() {
 /// Reclaim frees single pages of what was taken as a chunk, and the rest is given by and by.
 #[test]
 fn pages_need_not_be_given_as_they_were_taken() {
-    let mut buddy = Buddy::free(1_024).unwrap();
-    assert_eq!(buddy.take(10, Movable, Use::Reclaimable), Some(0));
-    buddy.give(513, 0).unwrap();
-    buddy.give(512, 0).unwrap();
-    buddy.give(0, 9).unwrap();
+    let mut buddy = Buddy::all_free(1_024).unwrap();
+    assert_eq!(buddy.allocate(10, Movable, Use::Reclaimable), Some(0));
+    buddy.free(513, 0).unwrap();
+    buddy.free(512, 0).unwrap();
+    buddy.free(0, 9).unwrap();
     assert_eq!(blocks(&buddy, 1), [512]);
     for order in 1..9 {
-        buddy.give(512 + (1 << order), order).unwrap();
+        buddy.free(512 + (1 << order), order).unwrap();
     }
     assert_eq!(blocks(&buddy, 10), [0]);
 }
@@ -107,7 +107,7 @@ fn the_end_of_the_memory_needs_no_whole_block() {
         free.compare().unwrap();
         let mut buddy = Buddy::new(pages, Use::Movable).unwrap();
         for frame in 0..pages {
-            buddy.give(frame, 0).unwrap();
+            buddy.free(frame, 0).unwrap();
         }
         for order in 0..11 {
             let (mut given, mut made) = (blocks(&buddy, order), blocks(free.buddy(), order));
@@ -121,8 +121,8 @@ fn the_end_of_the_memory_needs_no_whole_block() {
 /// The first request of the other type takes the whole largest block, both of its types and all.
 #[test]
 fn a_block_of_4_mib_changes_its_type_as_a_whole() {
-    let mut buddy = Buddy::free(2_048).unwrap();
-    assert_eq!(buddy.take(0, Unmovable, Use::Unmovable), Some(0));
+    let mut buddy = Buddy::all_free(2_048).unwrap();
+    assert_eq!(buddy.allocate(0, Unmovable, Use::Unmovable), Some(0));
     let claimed = Fallbacks {
         claimed: 1,
         pieces: 0,
@@ -132,7 +132,7 @@ fn a_block_of_4_mib_changes_its_type_as_a_whole() {
     assert_eq!(types[..4], [Some(Unmovable); 4]);
     assert_eq!(types[4..], [Some(Movable); 2]);
     // The next one is served by what was claimed.
-    assert_eq!(buddy.take(9, Unmovable, Use::Unmovable), Some(512));
+    assert_eq!(buddy.allocate(9, Unmovable, Use::Unmovable), Some(512));
     assert_eq!(buddy.fallbacks(), claimed);
     assert_eq!(buddy.free_blocks_of(10, Movable), 1);
     assert_eq!(buddy.free_blocks_of(8, Unmovable), 1);
@@ -149,7 +149,7 @@ fn broken(free: u64, rest: impl Fn(u64) -> Use) -> Buddy {
     let even = (0..BLOCK_PAGES).step_by(2);
     let odd = (0..BLOCK_PAGES).rev().step_by(2);
     for frame in even.chain(odd).take(free as usize) {
-        buddy.give(frame, 0).unwrap();
+        buddy.free(frame, 0).unwrap();
     }
     buddy
 }
@@ -172,7 +172,7 @@ fn half_of_a_block_is_enough_to_claim_it() {
         (255, broken(255, one_unmovable), true),
         (256, broken(256, movable), true),
     ] {
-        let frame = buddy.take(0, Unmovable, Use::Unmovable).unwrap();
+        let frame = buddy.allocate(0, Unmovable, Use::Unmovable).unwrap();
         assert_eq!(buddy.fallbacks().claimed, u64::from(is_claimed));
         assert_eq!(buddy.fallbacks().pieces, u64::from(!is_claimed));
         let mobility = if is_claimed { Unmovable } else { Movable };
@@ -194,8 +194,8 @@ fn a_movable_request_claims_from_order_4() {
     ] {
         let mut buddy = Buddy::new(BLOCK_PAGES, of).unwrap();
         buddy.set_block_mobility(0, Unmovable).unwrap();
-        buddy.give(64, order).unwrap();
-        assert_eq!(buddy.take(0, Movable, Use::Movable), Some(64));
+        buddy.free(64, order).unwrap();
+        assert_eq!(buddy.allocate(0, Movable, Use::Movable), Some(64));
         let counts = (buddy.fallbacks().claimed, buddy.fallbacks().pieces);
         let right = if is_claimed { (1, 0) } else { (0, 1) };
         assert_eq!(counts, right, "order {order}, {of}");
@@ -217,9 +217,9 @@ fn who_cannot_claim_takes_the_smallest() {
             }
         }
         for (frame, order) in [(8, 3), (16, 1), (32, 0)] {
-            buddy.give(frame, order).unwrap();
+            buddy.free(frame, order).unwrap();
         }
-        assert_eq!(buddy.take(1, mobility, Use::Movable), Some(frame));
+        assert_eq!(buddy.allocate(1, mobility, Use::Movable), Some(frame));
         assert_eq!(buddy.fallbacks().pieces, 1);
         assert_eq!(buddy.block_mobility(0), Some(mobility.fallback().unwrap()));
         buddy.check().unwrap();
@@ -229,8 +229,8 @@ fn who_cannot_claim_takes_the_smallest() {
 /// A part of a 2 MiB block at the end of the memory never changes its type by a fallback.
 #[test]
 fn half_a_block_is_not_claimed() {
-    let mut buddy = Buddy::free(BLOCK_PAGES - 1).unwrap();
-    buddy.take(0, Unmovable, Use::Unmovable).unwrap();
+    let mut buddy = Buddy::all_free(BLOCK_PAGES - 1).unwrap();
+    buddy.allocate(0, Unmovable, Use::Unmovable).unwrap();
     assert_eq!(buddy.fallbacks().pieces, 1);
     assert_eq!(buddy.block_mobility(0), Some(Movable));
     buddy.check().unwrap();
@@ -246,13 +246,13 @@ fn where_two_types_become_one_block_the_last_freed_decides() {
     let types = |buddy: &Buddy| [0, 512].map(|frame| buddy.block_mobility(frame).unwrap());
     let mut buddy = mixed();
     assert_eq!(types(&buddy), [Movable, Unmovable]);
-    buddy.give(512, 9).unwrap();
-    buddy.give(0, 9).unwrap();
+    buddy.free(512, 9).unwrap();
+    buddy.free(0, 9).unwrap();
     assert_eq!(types(&buddy), [Movable; 2]);
     assert_eq!(buddy.free_list(10, Movable), [0]);
     // At once: first the lower half, then the upper one.
     let mut buddy = mixed();
-    buddy.give(0, 10).unwrap();
+    buddy.free(0, 10).unwrap();
     assert_eq!(types(&buddy), [Unmovable; 2]);
     assert_eq!(buddy.free_list(10, Unmovable), [0]);
     buddy.set_block_mobility(0, Movable).unwrap();
@@ -277,7 +277,7 @@ fn watermarks_are_those_of_the_source() {
     // must exceed min / 2. The new test is content with the 81.
     let mut buddy = every_nth_kept(192, 2, Use::Movable);
     for frame in (128..160).step_by(2) {
-        buddy.give(frame, 0).unwrap();
+        buddy.free(frame, 0).unwrap();
     }
     assert_eq!((buddy.free_blocks(5), buddy.free_pages()), (1, 112));
     assert!(buddy.watermark_ok_3_4(5, 1, 0) && buddy.watermark_ok_6_12(5, 1, 0));
@@ -302,8 +302,8 @@ fn the_unusable_index_is_the_share_in_smaller_blocks() {
 fn a_walk_meets_each_block_once() {
     //  01234567
     //  |...T||.   walked from 2 to 7
-    let mut buddy = Buddy::free(8).unwrap();
-    buddy.take_at(4, Use::Unmovable).unwrap();
+    let mut buddy = Buddy::all_free(8).unwrap();
+    buddy.allocate_at(4, Use::Unmovable).unwrap();
     let free = |frame, order| Piece::Free { frame, order };
     let used = Piece::Used {
         frame: 4,

@@ -42,7 +42,7 @@ impl Frames {
     /// # Errors
     /// [`MachineError::Snapshot`] where they hold more than the model does ([`Buddy::MOST_PAGES`], 64 GiB of
     /// 4 KiB pages), or nothing.
-    pub fn of(snapshot: &Snapshot) -> Result<Frames, MachineError> {
+    pub fn from_snapshot(snapshot: &Snapshot) -> Result<Frames, MachineError> {
         let mut frames = Frames {
             zones: Vec::new(),
             pages: 0,

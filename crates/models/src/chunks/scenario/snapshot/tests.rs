@@ -157,7 +157,7 @@ fn what_is_reserved_in_a_lower_zone_is_not_to_be_had() {
             ..Setting::default()
         };
         let mut machine = machine(&snapshot(zones), &Assumptions::default(), &setting).unwrap();
-        let had = (0..4).map_while(|_| machine.take(10, Effort::NoReclaim));
+        let had = (0..4).map_while(|_| machine.allocate(10, Effort::NoReclaim));
         let had = had.count();
         machine.memories().for_each(|zone| zone.check().unwrap());
         had
@@ -210,7 +210,7 @@ fn zones_lie_side_by_side_wherever_they_are() {
         ..with_layout(544 * GIB, &runs)
     };
     let snapshot = snapshot(vec![low, high]);
-    let frames = Frames::of(&snapshot).unwrap();
+    let frames = Frames::from_snapshot(&snapshot).unwrap();
     assert_eq!(frames.pages(), 5 * 1_024);
     let hole = 544 * GIB + 2_043;
     for (machine, model) in [
@@ -263,13 +263,13 @@ fn more_than_the_model_holds_is_said_in_gib() {
         present: pages,
         ..zone(&[])
     };
-    let fits = Frames::of(&snapshot(vec![most.clone()])).unwrap();
+    let fits = Frames::from_snapshot(&snapshot(vec![most.clone()])).unwrap();
     assert_eq!(fits.pages(), 1 << 24);
     let one_more = Zone {
         node: 1,
         ..zone(&[])
     };
-    let error = Frames::of(&snapshot(vec![most, one_more])).unwrap_err();
+    let error = Frames::from_snapshot(&snapshot(vec![most, one_more])).unwrap_err();
     let error = error.to_string();
     assert!(error.contains("up to 64 GiB"), "{error}");
 }

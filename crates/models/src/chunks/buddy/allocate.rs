@@ -13,7 +13,7 @@ impl Buddy {
     /// type's must serve: see [`super::Fallbacks`]; and where these have none, the reserve. No watermark is looked at.
     ///
     /// O(2^order) for the pages' bytes, O(orders) for the lists; a fallback looks at the up to 512 pages of a block.
-    pub fn take(&mut self, order: u32, mobility: Mobility, of: Use) -> Option<u64> {
+    pub fn allocate(&mut self, order: u32, mobility: Mobility, of: Use) -> Option<u64> {
         if order > MAX_ORDER {
             return None;
         }
@@ -32,7 +32,7 @@ impl Buddy {
     ///
     /// # Errors
     /// [`BuddyError::Beyond`], [`BuddyError::IsUsed`].
-    pub fn take_at(&mut self, frame: u64, of: Use) -> Result<(), BuddyError> {
+    pub fn allocate_at(&mut self, frame: u64, of: Use) -> Result<(), BuddyError> {
         let place = self.frame(frame)?;
         let head = match self.state(place) {
             PageState::Used(of) => return Err(BuddyError::IsUsed { frame, of }),

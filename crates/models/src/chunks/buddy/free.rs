@@ -14,7 +14,7 @@ impl Buddy {
     /// # Errors
     /// [`BuddyError::Order`], [`BuddyError::Unaligned`], [`BuddyError::Beyond`], [`BuddyError::IsFree`],
     /// [`BuddyError::IsHole`] of the first page that is so; nothing was changed then.
-    pub fn give(&mut self, frame: u64, order: u32) -> Result<(), BuddyError> {
+    pub fn free(&mut self, frame: u64, order: u32) -> Result<(), BuddyError> {
         if order > MAX_ORDER {
             return Err(BuddyError::Order { order });
         }
