@@ -40,7 +40,7 @@ pub use mail::mail;
 pub use meter::Cause;
 pub use outcome::{OutOfMemoryPoint, Outcome};
 pub use prices::Prices;
-pub use row::{LRU, prices, row};
+pub use row::{LRU, row};
 pub use setting::{BLOCK, Kernel, OBJECT, PAGE, Policy, Release, Setting, SettingError};
 
 /// Runs `setting` at `prices`.

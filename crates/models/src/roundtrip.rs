@@ -37,7 +37,7 @@ use thiserror::Error;
 
 pub use outcome::{Cause, Outcome, Side, Why};
 pub use prices::Prices;
-pub use row::{cells, note_bistable, prices, row};
+pub use row::{cells, note_bistable, row};
 
 /// Whose wake-up rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -292,6 +292,13 @@ impl Series {
         median(self.values())
     }
 
+    /// The least and the greatest of the runs' figures; `None` where there is no run.
+    #[must_use]
+    pub fn range(&self) -> Option<(f64, f64)> {
+        let values = self.blocks.iter().map(|block| (block.value, block.value));
+        values.reduce(|(least, most), (value, _)| (least.min(value), most.max(value)))
+    }
+
     /// All samples of a latency, of all runs; empty where it is none.
     #[must_use]
     pub fn pooled(&self) -> Histogram {

@@ -7,7 +7,7 @@ use stopgap_events::reclaim::Load;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::signals;
 use stopgap_models::reclaim::{
-    self as model, Kernel, LRU, Policy, Prices, Release, Setting, advice, mail, prices, row,
+    self as model, Kernel, LRU, Policy, Prices, Release, Setting, advice, mail, row,
 };
 use stopgap_stats::replay::{ReclaimSetting, Replay, Row};
 
@@ -61,7 +61,7 @@ pub(crate) fn run(flags: &ReplayReclaim) -> Result<ExitCode, Failure> {
         reclaim: Some(ReclaimSetting {
             lru: LRU.to_owned(),
             not_validated: None,
-            prices: prices(costs(load)),
+            prices: costs(load).assumptions(),
             advice: advice(&rows),
             mail: mail(&rows),
             beside: path.map(|path| path.display().to_string()),

@@ -9,7 +9,7 @@ use stopgap_events::roundtrip::{Cell, ClientWait};
 use stopgap_events::units::Nanos;
 use stopgap_kernel::signals;
 use stopgap_models::roundtrip::{
-    Prices, Rules, cells as measured_cells, note_bistable, prices, row, run as model,
+    Prices, Rules, cells as measured_cells, note_bistable, row, run as model,
 };
 use stopgap_stats::replay::{Replay, RoundtripSetting, Row};
 
@@ -88,7 +88,7 @@ pub(crate) fn run(flags: &ReplayRoundtrip) -> Result<ExitCode, Failure> {
         interrupted: signals::interrupted(),
         rows,
         roundtrip: Some(RoundtripSetting {
-            prices: prices(&costs),
+            prices: costs.assumptions(),
             beside: (flags.beside.as_ref())
                 .or(flags.trace.as_ref())
                 .map(|path| path.display().to_string()),

@@ -1,5 +1,7 @@
 //! Prices of all steps, each with its source.
 
+use stopgap_stats::replay::chunks::Assumption;
+
 /// Nanoseconds a page, except where noted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prices {
@@ -43,18 +45,6 @@ pub struct Prices {
     pub list: u64,
 }
 
-/// One price: its name, what it is, its source.
-pub(super) struct Named {
-    /// As it is printed.
-    pub(super) name: &'static str,
-    /// Nanoseconds.
-    pub(super) ns: u64,
-    /// Its unit.
-    pub(super) unit: &'static str,
-    /// Source.
-    pub(super) why: &'static str,
-}
-
 const PAGE: &str = "ns a page";
 
 impl Prices {
@@ -96,8 +86,9 @@ impl Prices {
         ..Prices::RECENT
     };
 
-    /// Each with its name and source.
-    pub(super) fn named(&self) -> Vec<Named> {
+    /// Returns each with its name and source, for a record.
+    #[must_use]
+    pub fn assumptions(&self) -> Vec<Assumption> {
         const SCANS: &str = "measured: PSI a GiB read, pinned against locked, a scan";
         const BLOCKS: &str = "measured by probe reclaim: a block of 2 MiB in 0.6 ms";
         const RATES: &str = "assumption: so that as many pages are reclaimed a second, beside nothing held, as /proc/vmstat counts";
@@ -106,75 +97,59 @@ impl Prices {
         const TOLD: &str = "assumption";
         let mail = *self == Prices::MAIL;
         let of = |mails: &'static str, else_: &'static str| if mail { mails } else { else_ };
-        let Prices {
-            fault,
-            read,
-            hit,
-            call,
-            kept,
-            clean,
-            written,
-            deactivate,
-            cull,
-            fill,
-            pin,
-            lock,
-            mark,
-            unpin,
-            unlock,
-            move_back,
-            walk,
-            purge,
-            list,
-        } = *self;
         [
-            ("populating", fault, PAGE, of("fit: mail 004, idle", BLOCKS)),
+            (
+                "populating",
+                self.fault,
+                PAGE,
+                of("fit: mail 004, idle", BLOCKS),
+            ),
             (
                 "reading from a file",
-                read,
+                self.read,
                 PAGE,
                 of("measured: system time a GiB read", RATES),
             ),
-            ("reading what is there", hit, PAGE, TOLD),
-            ("a call of reclaim", call, "ns", TOLD),
-            ("scanned and kept", kept, PAGE, of(SCANS, SHARE)),
-            ("scanned and freed, clean", clean, PAGE, TOLD),
-            ("scanned and freed, to swap", written, PAGE, MEASURED),
-            ("made inactive", deactivate, PAGE, TOLD),
+            ("reading what is there", self.hit, PAGE, TOLD),
+            ("a call of reclaim", self.call, "ns", TOLD),
+            ("scanned and kept", self.kept, PAGE, of(SCANS, SHARE)),
+            ("scanned and freed, clean", self.clean, PAGE, TOLD),
+            ("scanned and freed, to swap", self.written, PAGE, MEASURED),
+            ("made inactive", self.deactivate, PAGE, TOLD),
             (
                 "met and moved to the unevictable list",
-                cull,
+                self.cull,
                 PAGE,
                 MEASURED,
             ),
-            ("filling an object", fill, PAGE, TOLD),
-            ("taking a reference", pin, PAGE, MEASURED),
-            ("locking", lock, PAGE, MEASURED),
-            ("marking a mapping", mark, "ns a 16 MiB object", MEASURED),
-            ("dropping a reference", unpin, PAGE, MEASURED),
-            ("moving back alone", unlock, PAGE, MEASURED),
+            ("filling an object", self.fill, PAGE, TOLD),
+            ("taking a reference", self.pin, PAGE, MEASURED),
+            ("locking", self.lock, PAGE, MEASURED),
+            (
+                "marking a mapping",
+                self.mark,
+                "ns a 16 MiB object",
+                MEASURED,
+            ),
+            ("dropping a reference", self.unpin, PAGE, MEASURED),
+            ("moving back alone", self.unlock, PAGE, MEASURED),
             (
                 "moving back in a batch",
-                move_back,
+                self.move_back,
                 PAGE,
                 "measured: SHM_UNLOCK less the look-up",
             ),
             (
                 "looking up in a second pass",
-                walk,
+                self.walk,
                 PAGE,
                 "assumed part of SHM_UNLOCK, of which the whole is measured",
             ),
-            ("freeing a purged page", purge, PAGE, TOLD),
-            ("on or off a list, interrupts off", list, PAGE, TOLD),
+            ("freeing a purged page", self.purge, PAGE, TOLD),
+            ("on or off a list, interrupts off", self.list, PAGE, TOLD),
         ]
         .into_iter()
-        .map(|(name, ns, unit, why)| Named {
-            name,
-            ns,
-            unit,
-            why,
-        })
+        .map(|(name, ns, unit, why)| Assumption::new(name, ns as f64, unit, why))
         .collect()
     }
 }

@@ -6,10 +6,9 @@ use stopgap_events::machine::Missing;
 use stopgap_events::reclaim::Load;
 use stopgap_stats::quantile::quantile;
 use stopgap_stats::record::{Answer, Parameter, Series};
-use stopgap_stats::replay::chunks::Assumption;
 use stopgap_stats::replay::{Allocation, MeasuredScans, OutOfMemory, ReclaimRow};
 
-use super::{Outcome, PAGE, Policy, Prices, Setting};
+use super::{Outcome, PAGE, Policy, Setting};
 
 /// The lists that are modelled, by the word that the probe has for them: active and inactive.
 pub const LRU: &str = "classic";
@@ -164,27 +163,13 @@ fn beside(
         Some((*mode, series, series.median()?))
     };
     let (mode, series, median) = modes(setting.policy).iter().find_map(of).ok_or(none)?;
-    let values = || series.blocks.iter().map(|block| block.value);
+    let (least, most) = series.range().ok_or(none)?;
     Ok(MeasuredScans {
         mode: mode.to_owned(),
         runs: series.blocks.len() as u64,
         scanned_per_reclaimed: median,
-        least: values().fold(median, f64::min),
-        most: values().fold(median, f64::max),
+        least,
+        most,
         factor: ratio.filter(|_| median > 0.0).map(|ratio| ratio / median),
     })
-}
-
-/// `prices` as the record's assumptions.
-#[must_use]
-pub fn prices(prices: &Prices) -> Vec<Assumption> {
-    let named = prices.named().into_iter();
-    named
-        .map(|price| Assumption {
-            name: price.name.to_owned(),
-            value: Some(price.ns as f64),
-            unit: price.unit.to_owned(),
-            why: price.why.to_owned(),
-        })
-        .collect()
 }

@@ -2,6 +2,7 @@
 
 use stopgap_events::random::Random;
 use stopgap_stats::record::{Answer, Series};
+use stopgap_stats::replay::chunks::Assumption;
 
 /// CPU time of each step, in nanoseconds, switches included. One list for all cells: no cell has a price of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,25 +52,18 @@ impl Default for Prices {
     /// Medians of what `stopgap probe roundtrip` measured as its series `price` (Linux 6.18, 2 CPUs, a virtual
     /// machine): see [`Prices::measured`].
     fn default() -> Prices {
-        Prices {
-            vector: 27,
-            buffer: 300,
-            idle_wake: 5_000,
-            client_loop: 400,
-            spread_per_cent: 25,
-            ..Prices::from_steps(&Steps {
-                write: 1_300,
-                read: 1_370,
-                wait: 770,
-                descriptor: 140,
-                clock: 860,
-                switch: 2_450,
-                served: 6_700,
-                took_poll: 8_400,
-                took_epoll: 8_200,
-                took_read: 7_300,
-            })
-        }
+        Prices::from_steps(&Steps {
+            write: 1_300,
+            read: 1_370,
+            wait: 770,
+            descriptor: 140,
+            clock: 860,
+            switch: 2_450,
+            served: 6_700,
+            took_poll: 8_400,
+            took_epoll: 8_200,
+            took_read: 7_300,
+        })
     }
 }
 
@@ -108,26 +102,18 @@ impl Prices {
             let median = answer.series.iter().find(of)?.median()?;
             Some(median.round().clamp(0.0, 1e9) as u64)
         };
-        let defaults = Prices::default();
-        Some(Prices {
-            vector: defaults.vector,
-            buffer: defaults.buffer,
-            idle_wake: defaults.idle_wake,
-            client_loop: defaults.client_loop,
-            spread_per_cent: defaults.spread_per_cent,
-            ..Prices::from_steps(&Steps {
-                write: step("write")?,
-                read: step("read")?,
-                wait: step("poll")?,
-                descriptor: step("descriptor")?,
-                clock: step("CPU clock")?,
-                switch: step("switch")?,
-                served: step("reply served")?,
-                took_poll: step("reply taken by poll")?,
-                took_epoll: step("reply taken by epoll")?,
-                took_read: step("reply taken by read")?,
-            })
-        })
+        Some(Prices::from_steps(&Steps {
+            write: step("write")?,
+            read: step("read")?,
+            wait: step("poll")?,
+            descriptor: step("descriptor")?,
+            clock: step("CPU clock")?,
+            switch: step("switch")?,
+            served: step("reply served")?,
+            took_poll: step("reply taken by poll")?,
+            took_epoll: step("reply taken by epoll")?,
+            took_read: step("reply taken by read")?,
+        }))
     }
 
     /// Divides measured steps. The part of a call before its wake-up is assumed (70 % of a write, half of a read and
@@ -138,8 +124,8 @@ impl Prices {
         let Steps { switch, read, .. } = *steps;
         Prices {
             write_enter: steps.write * 7 / 10,
-            vector: 0,
-            buffer: 0,
+            vector: 27,
+            buffer: 300,
             write_leave: steps.write - steps.write * 7 / 10,
             read_enter: read / 2,
             read_leave: read - read / 2,
@@ -151,11 +137,11 @@ impl Prices {
             look_again_read: rest(steps.took_read, [switch, read, 0]),
             wake: rest(steps.served, [switch, steps.write, 0]),
             switch,
-            idle_wake: 0,
-            client_loop: 0,
+            idle_wake: 5_000,
+            client_loop: 400,
             // Half a reading before the first look at it, half after the last, and on average half too late.
             server_loop: steps.clock * 3 / 2,
-            spread_per_cent: 0,
+            spread_per_cent: 25,
         }
     }
 
@@ -172,6 +158,43 @@ impl Prices {
             look_again_read: nudge(self.look_again_read),
             ..self.clone()
         }
+    }
+
+    /// Returns each with its name and source, for a record.
+    #[must_use]
+    pub fn assumptions(&self) -> Vec<Assumption> {
+        const MEASURED: &str = "measured call by call; where a call divides, assumed";
+        const REST: &str = "what is missing of the measured CPU time of a reply that pre-empts";
+        const TOLD: &str = "assumption";
+        let ns = [
+            ("write until the peer has it", self.write_enter, MEASURED),
+            ("a further message of a writev", self.vector, MEASURED),
+            ("a further buffer of a call", self.buffer, TOLD),
+            ("rest of a write", self.write_leave, MEASURED),
+            ("read until it has looked", self.read_enter, MEASURED),
+            ("rest of a read", self.read_leave, MEASURED),
+            ("wait until it looks", self.wait_enter, MEASURED),
+            ("a descriptor", self.descriptor, MEASURED),
+            ("rest of a wait", self.wait_leave, MEASURED),
+            ("sleeping in poll and select", self.look_again, REST),
+            ("sleeping in epoll_wait", self.look_again_epoll, REST),
+            ("sleeping in read", self.look_again_read, REST),
+            ("waking", self.wake, REST),
+            ("a switch", self.switch, MEASURED),
+            ("an idle CPU until it switches", self.idle_wake, TOLD),
+            ("the client's own, a round trip", self.client_loop, TOLD),
+            (
+                "the server's own, a request with work",
+                self.server_loop,
+                MEASURED,
+            ),
+        ];
+        let named = ns.map(|(name, value, why)| Assumption::new(name, value as f64, "ns", why));
+        let mut all = named.to_vec();
+        let spread = self.spread_per_cent as f64;
+        let name = "each step more or less, evenly";
+        all.push(Assumption::new(name, spread, "%", TOLD));
+        all
     }
 
     /// A step's price as it is this time; advances `random`.

@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use stopgap_events::machine::Missing;
 use stopgap_events::roundtrip::{Cell, Kernel};
 use stopgap_stats::record::{Answer, Parameter, Series};
-use stopgap_stats::replay::chunks::Assumption;
 use stopgap_stats::replay::roundtrip::{Beside, RoundtripRow};
 use stopgap_stats::roundtrip::{cell, parameters as probed};
 
-use super::{Outcome, Prices, Rules, validate};
+use super::{Outcome, Rules, validate};
 
 /// The probe's series of all switches, and those that tell them apart.
 const SWITCHES: &str = "switches";
@@ -129,84 +128,16 @@ fn beside(cell: &Cell, answer: &Answer, mean: Option<f64>) -> Result<Beside, &'s
     let none = "the record has no figure of this cell";
     let series = median(SWITCHES).ok_or(none)?;
     let switches = series.median().ok_or(none)?;
-    let values = || series.blocks.iter().map(|block| block.value);
+    let (least, most) = series.range().ok_or(none)?;
     let shares = SHARES
         .iter()
         .filter_map(|&name| Some((name.to_owned(), median(name)?.median()?)));
     Ok(Beside {
         runs: series.blocks.len() as u64,
         switches,
-        least: values().fold(switches, f64::min),
-        most: values().fold(switches, f64::max),
+        least,
+        most,
         factor: mean.filter(|_| switches > 0.0).map(|mean| mean / switches),
         shares: shares.collect(),
     })
-}
-
-/// `prices` as the record's assumptions.
-#[must_use]
-pub fn prices(prices: &Prices) -> Vec<Assumption> {
-    const MEASURED: &str = "measured call by call; where a call divides, assumed";
-    const REST: &str = "what is missing of the measured CPU time of a reply that pre-empts";
-    const TOLD: &str = "assumption";
-    let Prices {
-        write_enter,
-        vector,
-        buffer,
-        write_leave,
-        read_enter,
-        read_leave,
-        wait_enter,
-        descriptor,
-        wait_leave,
-        look_again,
-        look_again_epoll,
-        look_again_read,
-        wake,
-        switch,
-        idle_wake,
-        client_loop,
-        server_loop,
-        spread_per_cent,
-    } = *prices;
-    let ns = [
-        ("write until the peer has it", write_enter, MEASURED),
-        ("a further message of a writev", vector, MEASURED),
-        ("a further buffer of a call", buffer, TOLD),
-        ("rest of a write", write_leave, MEASURED),
-        ("read until it has looked", read_enter, MEASURED),
-        ("rest of a read", read_leave, MEASURED),
-        ("wait until it looks", wait_enter, MEASURED),
-        ("a descriptor", descriptor, MEASURED),
-        ("rest of a wait", wait_leave, MEASURED),
-        ("sleeping in poll and select", look_again, REST),
-        ("sleeping in epoll_wait", look_again_epoll, REST),
-        ("sleeping in read", look_again_read, REST),
-        ("waking", wake, REST),
-        ("a switch", switch, MEASURED),
-        ("an idle CPU until it switches", idle_wake, TOLD),
-        ("the client's own, a round trip", client_loop, TOLD),
-        (
-            "the server's own, a request with work",
-            server_loop,
-            MEASURED,
-        ),
-    ];
-    let assumption = |name: &str, value: u64, unit: &str, why: &str| Assumption {
-        name: name.to_owned(),
-        value: Some(value as f64),
-        unit: unit.to_owned(),
-        why: why.to_owned(),
-    };
-    let mut all: Vec<Assumption> = ns
-        .iter()
-        .map(|(name, value, why)| assumption(name, *value, "ns", why))
-        .collect();
-    all.push(assumption(
-        "each step more or less, evenly",
-        spread_per_cent,
-        "%",
-        TOLD,
-    ));
-    all
 }

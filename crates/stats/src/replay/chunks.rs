@@ -71,6 +71,19 @@ pub struct Assumption {
     pub why: String,
 }
 
+impl Assumption {
+    /// An assumption with a number.
+    #[must_use]
+    pub fn new(name: &str, value: f64, unit: &str, why: &str) -> Assumption {
+        Assumption {
+            name: name.to_owned(),
+            value: Some(value),
+            unit: unit.to_owned(),
+            why: why.to_owned(),
+        }
+    }
+}
+
 /// The figures of one policy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ChunksRow {

@@ -83,26 +83,25 @@ pub fn assumptions(
     device: &Device,
     source: &dyn Fn(&str) -> Option<String>,
 ) -> Vec<Assumption> {
-    let one = |name: &str, value: f64, unit: &str, why: &str| Assumption {
-        name: name.to_owned(),
-        value: Some(value),
-        unit: unit.to_owned(),
-        why: why.to_owned(),
-    };
     let mut values = *costs;
     let mut all: Vec<Assumption> = PRICES
         .iter()
         .map(|price| {
             let value = *(price.of)(&mut values) / 1e3;
             let why = source(price.cost).unwrap_or_else(|| price.why(costs).to_owned());
-            one(price.name, value, price.unit, &why)
+            Assumption::new(price.name, value, price.unit, &why)
         })
         .collect();
     let tlb = device.tlb();
     if let Some(&entries) = tlb.entries.get(&device.sizes.smallest()) {
         let unit = "for the smallest page, half as many for each larger one";
-        all.push(one(TLB_ENTRIES, f64::from(entries), unit, "assumed"));
+        all.push(Assumption::new(
+            TLB_ENTRIES,
+            f64::from(entries),
+            unit,
+            "assumed",
+        ));
     }
-    all.push(one(WALK, tlb.walk_ns as f64, "ns", "assumed"));
+    all.push(Assumption::new(WALK, tlb.walk_ns as f64, "ns", "assumed"));
     all
 }
