@@ -232,80 +232,49 @@ fn requests_that_make_no_sense_are_refused() {
             unreachable!()
         }
     }
-    let no_base = PageSizes::new(&[K64, M2]).unwrap();
     let page = |page| Request { page, ..request(1) };
     let pages = (1 << 40) + 1;
+    let steps = |orders: &[u32]| Steps {
+        orders: orders.to_vec(),
+        effort: Effort::NoRetry,
+    };
+    let sizes = Request {
+        sizes: PageSizes::new(&[K64, M2]).unwrap(),
+        ..request(1)
+    };
+    let no_base = BuildError::NoBasePage {
+        smallest: K64,
+        page: K4,
+    };
+    let size = |bytes| (page(bytes), BuildError::PageSize { page: bytes });
     let cases = [
-        (request(0), BuildError::Zero, "at least one page"),
+        ((request(0), BuildError::Zero), "at least one page"),
         (
-            request(pages),
-            BuildError::TooLong { pages },
+            (request(pages), BuildError::TooLong { pages }),
             "more than 2^40",
         ),
+        (size(0), "a base page of 0 bytes"),
+        (size(5000), "power of two"),
+        (size(2048), "from 4 KiB"),
+        (size(1 << 63), "to 256 KiB"),
         (
-            page(0),
-            BuildError::PageSize { page: 0 },
-            "a base page of 0 bytes",
-        ),
-        (
-            page(5000),
-            BuildError::PageSize { page: 5000 },
-            "power of two",
-        ),
-        (
-            page(2048),
-            BuildError::PageSize { page: 2048 },
-            "from 4 KiB",
-        ),
-        (
-            page(1 << 63),
-            BuildError::PageSize { page: 1 << 63 },
-            "to 256 KiB",
-        ),
-        (
-            Request {
-                sizes: no_base,
-                ..request(1)
-            },
-            BuildError::NoBasePage {
-                smallest: K64,
-                page: K4,
-            },
+            (sizes, no_base),
             "smallest page has 65536 bytes and cannot map a base page of 4096",
         ),
     ];
-    for (request, error, text) in &cases {
+    for ((request, error), text) in &cases {
         assert!(error.to_string().contains(text), "{error}");
         for &name in Name::ALL {
-            assert_eq!(
-                name.build(request, &mut Untouched).as_ref(),
-                Err(error),
-                "{name}"
-            );
+            let built = name.build(request, &mut Untouched);
+            assert_eq!(built.as_ref(), Err(error), "{name}");
         }
-        let steps = Steps {
-            orders: vec![0],
-            effort: Effort::NoRetry,
-        };
-        assert_eq!(steps.build(request, &mut Untouched).as_ref(), Err(error));
+        let built = steps(&[0]).build(request, &mut Untouched);
+        assert_eq!(built.as_ref(), Err(error));
     }
-    for orders in [
-        vec![],
-        vec![4],
-        vec![11, 0],
-        vec![u32::MAX, 0],
-        vec![4, 4, 0],
-        vec![0, 4, 0],
-    ] {
-        let steps = Steps {
-            orders,
-            effort: Effort::NoRetry,
-        };
-        assert_eq!(
-            steps.build(&request(1), &mut Untouched),
-            Err(BuildError::Orders),
-            "{steps:?}"
-        );
+    let bad: [&[u32]; 6] = [&[], &[4], &[11, 0], &[u32::MAX, 0], &[4, 4, 0], &[0, 4, 0]];
+    for orders in bad {
+        let built = steps(orders).build(&request(1), &mut Untouched);
+        assert_eq!(built, Err(BuildError::Orders), "{orders:?}");
     }
 }
 

@@ -27,12 +27,14 @@ fn times(factor: f64) -> Vec<f64> {
     LEVELS.iter().rev().enumerate().map(shifted).collect()
 }
 
+/// Compares two sides as usual.
+fn usual(before: &Side, after: &Side) -> Comparison {
+    compare(before, after, &Options::default())
+}
+
+/// Compares two sides of medians.
 fn of(before: &[f64], after: &[f64]) -> Comparison {
-    compare(
-        &side("before", before, 0),
-        &side("after", after, 0),
-        &Options::default(),
-    )
+    usual(&side("before", before, 0), &side("after", after, 0))
 }
 
 fn row<'a>(comparison: &'a Comparison, name: &str) -> &'a Row {
@@ -76,19 +78,12 @@ fn the_words() {
 /// R: `wilcox.test(c(-1.1,2.2,3.3,4.4,5.5,6.6), c(3.5,4.6,5.7,6.8,7.9,9))` has p = 0.06494.
 #[test]
 fn p_is_wilcoxons() {
-    let before = Side {
-        name: "before".to_owned(),
-        runs: [-1.1, 2.2, 3.3, 4.4, 5.5, 6.6]
-            .map(|x| Run::of_number("r", "s", x))
-            .to_vec(),
+    let side = |numbers: [f64; 6]| Side {
+        name: "a side".to_owned(),
+        runs: numbers.map(|x| Run::of_number("r", "s", x)).to_vec(),
     };
-    let after = Side {
-        name: "after".to_owned(),
-        runs: [3.5, 4.6, 5.7, 6.8, 7.9, 9.0]
-            .map(|x| Run::of_number("r", "s", x))
-            .to_vec(),
-    };
-    let comparison = compare(&before, &after, &Options::default());
+    let before = side([-1.1, 2.2, 3.3, 4.4, 5.5, 6.6]);
+    let comparison = usual(&before, &side([3.5, 4.6, 5.7, 6.8, 7.9, 9.0]));
     let row = row(&comparison, "s");
     // In six pairs the earlier one is more; of 924 arrangements 60 are as far from 18.
     assert_eq!((row.arrangements, row.exact), (Some(924), true));
@@ -116,11 +111,8 @@ fn the_seed_fixes_everything() {
             seed,
             ..Options::default()
         };
-        compare(
-            &side("a", &LEVELS, 0),
-            &side("b", &times(1.02), 0),
-            &options,
-        )
+        let (a, b) = (side("a", &LEVELS, 0), side("b", &times(1.02), 0));
+        compare(&a, &b, &options)
     };
     assert_eq!(with(7), with(7));
     assert_ne!(with(7).endpoints, with(8).endpoints);
@@ -138,11 +130,8 @@ fn blocks_take_out_what_they_share() {
         .collect();
     let after: Vec<f64> = before.iter().map(|x| x * 1.1).collect();
     let compared = |per_block| {
-        let (before, after) = (
-            side("before", &before, per_block),
-            side("after", &after, per_block),
-        );
-        compare(&before, &after, &Options::default())
+        let before = side("before", &before, per_block);
+        usual(&before, &side("after", &after, per_block))
     };
     let (with, without) = (compared(2), compared(0));
     assert_eq!(with.verdict.word, Word::Regression, "{}", with.verdict.text);
@@ -153,7 +142,7 @@ fn blocks_take_out_what_they_share() {
     let mut more = side("before", &before, 2);
     more.runs[0].block = Some(9);
     more.runs[1].block = Some(9);
-    let left = compare(&more, &side("after", &after, 2), &Options::default());
+    let left = usual(&more, &side("after", &after, 2));
     assert_eq!(left.warnings.len(), 2, "{:?}", left.warnings);
     assert!(left.warnings[1].starts_with("block 9 has runs of one side only"));
     assert_eq!(left.verdict.word, Word::Regression);
@@ -161,7 +150,7 @@ fn blocks_take_out_what_they_share() {
     for run in &mut more.runs {
         run.block = Some(9);
     }
-    let none = compare(&more, &side("after", &after, 2), &Options::default());
+    let none = usual(&more, &side("after", &after, 2));
     assert_eq!(
         none.verdict.text,
         "inconclusive: median: no block has runs of both sides"
@@ -170,27 +159,19 @@ fn blocks_take_out_what_they_share() {
 
 #[test]
 fn too_few_runs_are_said() {
+    let cannot = "runs cannot give a p below";
+    for (runs, least) in [(1, "1.00"), (2, "0.33"), (3, "0.10")] {
+        let comparison = of(&LEVELS[..runs], &times(1.5)[..runs]);
+        let text = format!("n too small: {runs} and {runs} {cannot} {least}");
+        assert_eq!(
+            comparison.verdict.text,
+            format!("inconclusive: median: {text}")
+        );
+    }
+    let four =
+        "inconclusive: n too small: of 2 endpoints together so few runs cannot give a p below 0.06";
     for (before, after, text) in [
-        (
-            1,
-            1,
-            "inconclusive: median: n too small: 1 and 1 runs cannot give a p below 1.00",
-        ),
-        (
-            2,
-            2,
-            "inconclusive: median: n too small: 2 and 2 runs cannot give a p below 0.33",
-        ),
-        (
-            3,
-            3,
-            "inconclusive: median: n too small: 3 and 3 runs cannot give a p below 0.10",
-        ),
-        (
-            4,
-            4,
-            "inconclusive: n too small: of 2 endpoints together so few runs cannot give a p below 0.06",
-        ),
+        (4, 4, four),
         (0, 9, "inconclusive: median: before has no run"),
         (9, 0, "inconclusive: median: after has no run"),
         (0, 0, "inconclusive: there is nothing to compare"),
@@ -214,18 +195,18 @@ fn figures_that_are_none() {
     let mut after = side("after", &times(1.0), 0);
     after.runs[3].p99 = Some(f64::NAN);
     let before = side("before", &LEVELS, 0);
-    let comparison = compare(&before, &after, &Options::default());
+    let comparison = usual(&before, &after);
     assert_eq!(
         comparison.verdict.text,
         "inconclusive: p99: after, run 3: p99 is NaN"
     );
     after.runs[3].p99 = None;
-    let comparison = compare(&before, &after, &Options::default());
+    let comparison = usual(&before, &after);
     assert_eq!(row(&comparison, "p99").text, "after, run 3: has no p99");
     // A proven endpoint decides.
     let mut slower = side("after", &times(1.3), 0);
     slower.runs[3].p99 = Some(f64::INFINITY);
-    let comparison = compare(&before, &slower, &Options::default());
+    let comparison = usual(&before, &slower);
     assert_eq!(comparison.verdict.word, Word::Regression);
     // An endpoint that was asked for and that no run has.
     let options = Options {
@@ -271,11 +252,7 @@ fn stalling(name: &str, counts: &[u64]) -> Side {
 fn stalls_where_there_were_none() {
     let some = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3];
     let compared = |before: &[u64], after: &[u64]| {
-        compare(
-            &stalling("before", before),
-            &stalling("after", after),
-            &Options::default(),
-        )
+        usual(&stalling("before", before), &stalling("after", after))
     };
     let worse = compared(&[0; 10], &some);
     assert_eq!(
@@ -311,11 +288,7 @@ fn stalls_where_there_were_none() {
         side
     };
     let quiet = || stalling("s", &[0; 10]);
-    let comparison = compare(
-        &with(quiet(), &LEVELS),
-        &with(quiet(), &times(1.0)),
-        &Options::default(),
-    );
+    let comparison = usual(&with(quiet(), &LEVELS), &with(quiet(), &times(1.0)));
     assert_eq!(comparison.verdict.word, Word::NotWorse);
     assert!(
         comparison
@@ -328,7 +301,7 @@ fn stalls_where_there_were_none() {
     if let Some(stalls) = &mut other.runs[2].stalls {
         stalls.threshold_ns = 5;
     }
-    let refused = compare(&stalling("before", &some), &other, &Options::default());
+    let refused = usual(&stalling("before", &some), &other);
     assert_eq!(
         refused.verdict.text,
         "inconclusive: stall rate: after, run 2: counts stalls from 5 ns on, others from 1000000 ns on"
@@ -346,15 +319,15 @@ fn p999_needs_episodes() {
         }
         side
     };
-    let tested = compare(&with(Some(15)), &with(Some(5)), &Options::default());
+    let tested = usual(&with(Some(15)), &with(Some(5)));
     assert!(tested.endpoints.iter().any(|row| row.name == "p99.9"));
-    let few = compare(&with(Some(15)), &with(Some(4)), &Options::default());
+    let few = usual(&with(Some(15)), &with(Some(4)));
     assert_eq!(few.endpoints.len(), 2);
     assert_eq!(
         few.missing[0].why,
         "190 independent stall episodes in 20 runs; it needs 10 a run"
     );
-    let unknown = compare(&with(None), &with(Some(50)), &Options::default());
+    let unknown = usual(&with(None), &with(Some(50)));
     assert!(unknown.missing[0].why.starts_with("not every run knows"));
 }
 
@@ -368,11 +341,7 @@ fn the_shift_function_has_nine_steps() {
         }
         side
     };
-    let comparison = compare(
-        &with(&LEVELS, 0.1),
-        &with(&times(1.0), 0.2),
-        &Options::default(),
-    );
+    let comparison = usual(&with(&LEVELS, 0.1), &with(&times(1.0), 0.2));
     assert_eq!(comparison.deciles.len(), 9);
     let last = &comparison.deciles[8];
     assert!((last.share - 0.9).abs() < 1e-12);
@@ -382,38 +351,6 @@ fn the_shift_function_has_nine_steps() {
     // Described: it does not change the verdict.
     assert!(comparison.endpoints.iter().all(|row| row.name != "p90"));
     assert_eq!(comparison.before.max, Some(101.3 * 100.0));
-}
-
-/// 60 records take their time to read; this part of it must be small: it is 5 s for both. It takes 0.1 s.
-#[test]
-fn sixty_runs_are_quick() {
-    let mut histogram = crate::histogram::Histogram::new();
-    let mut random = stopgap_events::random::Random::new(1);
-    for _ in 0..2_000 {
-        histogram.record(3_000 + random.below(1_000));
-    }
-    let of = |name: &str| Side {
-        name: name.to_owned(),
-        runs: (0..30)
-            .map(|i| Run::of_histogram(i.to_string(), &histogram))
-            .collect(),
-    };
-    let begun = std::time::Instant::now();
-    let comparison = compare(&of("a"), &of("b"), &Options::default());
-    assert_eq!(comparison.endpoints.len(), 2);
-    assert_eq!(comparison.deciles.len(), 9);
-    assert!(begun.elapsed().as_secs() < 5, "{:?}", begun.elapsed());
-}
-
-#[test]
-fn a_record_comes_back() {
-    let comparison = of(&LEVELS, &times(1.1));
-    let text = comparison.to_json();
-    assert!(text.contains("\"word\": \"regression\""));
-    assert_eq!(
-        serde_json::from_str::<Comparison>(&text).unwrap(),
-        comparison
-    );
 }
 
 /// Any figure at all, often the same ones.

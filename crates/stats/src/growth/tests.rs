@@ -214,59 +214,48 @@ fn the_reference_is_never_the_largest_n() {
 
 #[test]
 fn faults_in_the_data_are_named() {
-    let good = || -> Vec<Point> {
-        [1.0, 2.0, 3.0]
-            .map(|n| Point {
-                n,
-                runs: vec![1.0; 3],
-            })
-            .to_vec()
-    };
-    let with = |change: &dyn Fn(&mut Vec<Point>)| {
-        let mut points = good();
+    let with = |change: fn(&mut Vec<Point>)| {
+        let point = |n| Point {
+            n,
+            runs: vec![1.0; 3],
+        };
+        let mut points = [1.0, 2.0, 3.0].map(point).to_vec();
         change(&mut points);
         fit(&points, 1).map_or_else(|error| error.to_string(), |_| "a fit".to_owned())
     };
-    for (text, change) in [
-        (
-            "a fit",
-            &(|_: &mut Vec<Point>| ()) as &dyn Fn(&mut Vec<Point>),
-        ),
-        ("0 different N, a fit needs 3", &|points| points.clear()),
-        ("2 different N, a fit needs 3", &|points| {
-            points.pop();
-        }),
-        ("N=2 comes twice", &|points| points[2].n = 2.0),
-        ("N=NaN is not between 1 and 1e18", &|points| {
+    let changes: [(&str, fn(&mut Vec<Point>)); 11] = [
+        ("a fit", |_| ()),
+        ("0 different N, a fit needs 3", |points| points.clear()),
+        ("2 different N, a fit needs 3", |points| points.truncate(2)),
+        ("N=2 comes twice", |points| points[2].n = 2.0),
+        ("N=NaN is not between 1 and 1e18", |points| {
             points[0].n = f64::NAN;
         }),
-        ("N=0.5 is not between 1 and 1e18", &|points| {
+        ("N=0.5 is not between 1 and 1e18", |points| {
             points[0].n = 0.5;
         }),
         (
             "cost 0 at N=2 in run 1 is not between 1e-30 and 1e30",
-            &|points| {
-                points[1].runs[1] = 0.0;
-            },
+            |points| points[1].runs[1] = 0.0,
         ),
-        ("2 runs at N=3, 3 at the first N", &|points| {
-            points[2].runs.pop();
+        ("2 runs at N=3, 3 at the first N", |points| {
+            points[2].runs.truncate(2);
         }),
-        ("2 runs, an interval needs 3", &|points| {
-            for point in points {
-                point.runs.pop();
-            }
-        }),
-        ("1 run, an interval needs 3", &|points| {
-            for point in points {
-                point.runs.truncate(1);
-            }
-        }),
-        ("1 run at N=3, 3 at the first N", &|points| {
+        ("2 runs, an interval needs 3", |points| truncate(points, 2)),
+        ("1 run, an interval needs 3", |points| truncate(points, 1)),
+        ("1 run at N=3, 3 at the first N", |points| {
             points[2].runs.truncate(1);
         }),
-    ] {
+    ];
+    for (text, change) in changes {
         assert_eq!(with(change), text);
+    }
+}
+
+/// Leaves so many runs at each point.
+fn truncate(points: &mut [Point], runs: usize) {
+    for point in points {
+        point.runs.truncate(runs);
     }
 }
 

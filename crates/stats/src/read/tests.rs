@@ -26,6 +26,20 @@ fn series(name: &str) -> Options {
     }
 }
 
+fn question(question: Question) -> Options {
+    Options {
+        question: Some(question),
+        ..Options::default()
+    }
+}
+
+fn stalls_from(ns: u64) -> Options {
+    Options {
+        stall_threshold_ns: Some(ns),
+        ..Options::default()
+    }
+}
+
 /// The value of rank `q * n`, from a list of all samples.
 fn quantile_of(samples: &[u64], q: f64) -> f64 {
     let rank = (q * samples.len() as f64).ceil() as usize;
@@ -67,10 +81,7 @@ fn cyclictests_histogram_is_what_it_printed() {
 
 #[test]
 fn cyclictests_json_has_its_machine_time_and_stalls() {
-    let options = Options {
-        stall_threshold_ns: Some(150_000),
-        ..Options::default()
-    };
+    let options = stalls_from(150_000);
     let read = read(CYCLICTEST_JSON, &options).unwrap();
     assert_eq!(read.format, Format::Cyclictest);
     assert_eq!(read.parameters["interval"], "500");
@@ -84,12 +95,11 @@ fn cyclictests_json_has_its_machine_time_and_stalls() {
     assert_eq!(stalls.duration_ns, 3_000_000_000);
     assert!(stalls.count > 0 && stalls.time_ns.is_none() && run.episodes.is_none());
     // From the histogram's end on nobody knows.
-    let options = Options {
-        stall_threshold_ns: Some(5_000_000),
-        ..Options::default()
-    };
     assert_eq!(
-        super::read(CYCLICTEST_JSON, &options).unwrap().runs[0].stalls,
+        super::read(CYCLICTEST_JSON, &stalls_from(5_000_000))
+            .unwrap()
+            .runs[0]
+            .stalls,
         None
     );
 }
@@ -152,10 +162,7 @@ fn rtlas_columns_are_pooled_by_kind() {
         (irq.runs[0].median, irq.runs[0].max),
         (Some(1.0), Some(16.0))
     );
-    let options = Options {
-        stall_threshold_ns: Some(16_000),
-        ..Options::default()
-    };
+    let options = stalls_from(16_000);
     let stalls = read(TIMERLAT, &options).unwrap().runs[0].stalls.unwrap();
     let expected = RunStalls {
         count: 9 + 8 + 1 + 1 + 2 + 1,
@@ -203,10 +210,7 @@ fn log(deflate: bool) -> Vec<u8> {
 
 #[test]
 fn intervals_of_a_log_are_one_run() {
-    let options = Options {
-        stall_threshold_ns: Some(5_001),
-        ..Options::default()
-    };
+    let options = stalls_from(5_001);
     for deflate in [false, true] {
         let read = read(&log(deflate), &options).unwrap();
         assert_eq!(read.format, Format::HdrLog);
@@ -270,22 +274,9 @@ fn a_records_blocks_are_runs() {
     let stalls = read.runs[2].stalls.unwrap();
     assert_eq!((stalls.count, stalls.threshold_ns), (4, 100_000));
     assert_eq!(read.runs[2].episodes, Some(4));
-    let longer = Options {
-        stall_threshold_ns: Some(300_000),
-        ..Options::default()
-    };
-    assert_eq!(
-        super::read(text.as_bytes(), &longer).unwrap().runs[0]
-            .stalls
-            .unwrap()
-            .count,
-        0
-    );
-    let shorter = Options {
-        stall_threshold_ns: Some(10),
-        ..Options::default()
-    };
-    let read = super::read(text.as_bytes(), &shorter).unwrap();
+    let longer = super::read(text.as_bytes(), &stalls_from(300_000)).unwrap();
+    assert_eq!(longer.runs[0].stalls.unwrap().count, 0);
+    let read = super::read(text.as_bytes(), &stalls_from(10)).unwrap();
     assert!(read.runs[0].stalls.is_none() && read.missing[0].what == "stalls");
     let numbers = super::read(text.as_bytes(), &series("switches")).unwrap();
     assert_eq!(numbers.runs[0].numbers.get("switches").copied(), Some(2.5));
@@ -302,10 +293,7 @@ fn a_records_blocks_are_runs() {
     );
     let agua = super::read(text.as_bytes(), &series("map workload=agua")).unwrap();
     assert_eq!(agua.parameters["n"], "99");
-    let chunks = Options {
-        question: Some(Question::Chunks),
-        ..Options::default()
-    };
+    let chunks = question(Question::Chunks);
     assert!(refused(text.as_bytes(), &chunks).contains("no question with figures 'chunks'"));
     let damaged = text.replace("HIST", "HISU");
     let why = refused(damaged.as_bytes(), &Options::default());
@@ -383,10 +371,7 @@ fn a_byte_order_mark_is_no_part_of_a_file() {
 
 #[test]
 fn a_choice_that_a_file_does_not_have_is_refused() {
-    let placement = Options {
-        question: Some(Question::Placement),
-        ..Options::default()
-    };
+    let placement = question(Question::Placement);
     assert_eq!(
         refused(b"1\n2\n", &placement),
         "it is of format numbers, which has no question 'placement'"
@@ -499,29 +484,19 @@ fn other_questions_and_parameters_are_refused_by_name() {
     assert_eq!(compatible(&[("a", &base), ("b", &base)]), Ok(Vec::new()));
     let mut other = base.clone();
     other.parameters.insert("n".to_owned(), "40000".to_owned());
-    let why = compatible(&[("a.json", &base), ("b.json", &other)])
-        .unwrap_err()
-        .to_string();
+    let why = compatible(&[("a.json", &base), ("b.json", &other)]).unwrap_err();
     assert_eq!(
-        why,
+        why.to_string(),
         "b.json: the parameter n is 40000, and in a.json 9: they cannot be compared"
     );
     other.parameters.remove("n");
-    let why = compatible(&[("a", &base), ("b", &other)]).unwrap_err();
+    let differs = |other: &Read| compatible(&[("a", &base), ("b", other)]).unwrap_err();
+    let why = differs(&other);
     assert_eq!((&*why.what, &*why.after), ("the parameter n", "not given"));
     let mut other = base.clone();
     other.question = Some("chunks".to_owned());
-    assert_eq!(
-        compatible(&[("a", &base), ("b", &other)]).unwrap_err().what,
-        "the question"
-    );
-    let numbers = usual(b"1\n2\n");
-    assert_eq!(
-        compatible(&[("a", &base), ("b", &numbers)])
-            .unwrap_err()
-            .what,
-        "the format"
-    );
+    assert_eq!(differs(&other).what, "the question");
+    assert_eq!(differs(&usual(b"1\n2\n")).what, "the format");
 
     // Another machine is named first of all.
     let mut other = base.clone();

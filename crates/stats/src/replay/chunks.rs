@@ -12,7 +12,7 @@ use stopgap_events::machine::Missing;
 use stopgap_events::units::Bytes;
 
 /// The setting that all policies share.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ChunksSetting {
     /// Whose memory: a scenario's name, or the snapshot's file.
     pub memory: String,
@@ -85,7 +85,7 @@ impl Assumption {
 }
 
 /// The figures of one policy.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ChunksRow {
     /// The scenario, or the file of a snapshot or a trace.
     pub workload: String,

@@ -189,12 +189,10 @@ impl<'a> Tally<'a> {
         ChunksRow {
             workload: workload.to_owned(),
             policy: self.policy.word().to_owned(),
-            n: None,
             operations: self.asked,
             failures: self.failures,
             tries_per_buffer: per_buffer(self.tries.total()),
             failed_tries_per_buffer: per_buffer(self.tries.total_failed()),
-            tries_per_buffer_at_worst: 0,
             tries_per_buffer_by_order: self.tries.tries.map(per_buffer).to_vec(),
             failed_tries_per_buffer_by_order: self.tries.failed.map(per_buffer).to_vec(),
             time_ms: mean(by_cause.total_ns() / 1e6),
@@ -209,15 +207,9 @@ impl<'a> Tally<'a> {
             table_bytes: self.table_bytes.and_then(|sum| mean(float(sum))),
             tlb_misses_per_access: of_first.map(|tlb| tlb.misses_per_access),
             tlb,
-            bystander_tries: 0,
-            bystander_failures: 0,
-            bystanders: Vec::new(),
-            large_blocks_per_mib: None,
-            unusable_before: Vec::new(),
-            unusable_after: Vec::new(),
             sensitivity,
-            mail: None,
             missing,
+            ..ChunksRow::default()
         }
     }
 

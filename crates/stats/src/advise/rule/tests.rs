@@ -1,7 +1,5 @@
 //! Costs that can be worked out by hand.
 
-use std::collections::BTreeMap;
-
 use stopgap_events::random::Random;
 
 use super::*;
@@ -14,21 +12,8 @@ fn row(policy: &str, build: f64, pass: f64, failing: u64) -> ChunksRow {
     ChunksRow {
         workload: "thread".to_owned(),
         policy: policy.to_owned(),
-        n: None,
         operations: 100,
-        failures: 0,
-        tries_per_buffer: 1.0,
-        failed_tries_per_buffer: 0.0,
-        tries_per_buffer_at_worst: 1,
-        tries_per_buffer_by_order: Vec::new(),
-        failed_tries_per_buffer_by_order: Vec::new(),
         time_ms: Some(build),
-        time_p99_ms: None,
-        time_worst_ms: None,
-        time_by_cause_ms: BTreeMap::new(),
-        entries: BTreeMap::new(),
-        table_bytes: None,
-        tlb_misses_per_access: None,
         tlb: vec![TlbFigures {
             access: "linear".to_owned(),
             accesses: 65_536.0,
@@ -38,12 +23,7 @@ fn row(policy: &str, build: f64, pass: f64, failing: u64) -> ChunksRow {
         bystander_tries: 1_000,
         bystander_failures: failing,
         bystanders: vec![usb(1_000, failing)],
-        large_blocks_per_mib: None,
-        unusable_before: Vec::new(),
-        unusable_after: Vec::new(),
-        sensitivity: Vec::new(),
-        mail: None,
-        missing: Vec::new(),
+        ..ChunksRow::default()
     }
 }
 
@@ -59,18 +39,15 @@ fn usb(tries: u64, failures: u64) -> Bystander {
 /// Four buffers of 4 MiB at a time in 1 GiB.
 fn setting(alone: Vec<Bystander>) -> ChunksSetting {
     ChunksSetting {
-        memory: "thread".to_owned(),
         memory_bytes: 1 << 30,
-        kernel: "6.12".to_owned(),
         page_bytes: 4_096,
         size_bytes: Some(4 << 20),
         buffers: 100,
         live: Some(4),
-        device: Vec::new(),
         access: vec!["linear".to_owned()],
         single_pages: true,
         bystanders_alone: alone,
-        assumptions: Vec::new(),
+        ..ChunksSetting::default()
     }
 }
 
