@@ -29,10 +29,9 @@
 //! What the model leaves out: steps (a cache that overflows between two N), costs that fall,
 //! and floors that differ between runs.
 
-use std::fmt;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use stopgap_events::words;
 use thiserror::Error;
 
 use crate::bootstrap::{Interval, LEAST_RUNS, over_runs, t_975};
@@ -121,15 +120,6 @@ pub enum Shape {
 }
 
 impl Shape {
-    /// All that are tried, simplest first.
-    pub const ALL: [Shape; 5] = [
-        Shape::Constant,
-        Shape::Log,
-        Shape::Linear,
-        Shape::LinearLog,
-        Shape::Quadratic,
-    ];
-
     /// g(N), for N from 1; 0 for [`Shape::Constant`].
     #[must_use]
     pub fn at(self, n: f64) -> f64 {
@@ -143,17 +133,7 @@ impl Shape {
     }
 }
 
-impl fmt::Display for Shape {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Shape::Constant => "constant",
-            Shape::Log => "log N",
-            Shape::Linear => "N",
-            Shape::LinearLog => "N log N",
-            Shape::Quadratic => "N^2",
-        })
-    }
-}
+words!(Shape, "shape", Constant "constant", Log "log N", Linear "N", LinearLog "N log N", Quadratic "N^2");
 
 /// Why there is no fit.
 #[derive(Debug, Clone, PartialEq, Error)]
@@ -242,7 +222,7 @@ pub fn fit(points: &[Point], seed: u64) -> Result<Growth, FitError> {
         None
     };
     let candidates: &[Shape] = if varies {
-        &Shape::ALL
+        Shape::ALL
     } else {
         &[Shape::Constant]
     };

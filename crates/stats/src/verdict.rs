@@ -1,9 +1,8 @@
 //! The words of an answer.
 
-use std::fmt;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use stopgap_events::words;
 
 use crate::record::Figure;
 
@@ -28,19 +27,16 @@ pub enum Word {
     Inconclusive,
 }
 
-impl fmt::Display for Word {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Word::Flat => "flat",
-            Word::Grows => "grows",
-            Word::Excess => "excess",
-            Word::Stalls => "stalls",
-            Word::Clean => "clean",
-            Word::Unsupported => "unsupported",
-            Word::Inconclusive => "inconclusive",
-        })
-    }
-}
+words!(
+    Word, "verdict",
+    Flat "flat",
+    Grows "grows",
+    Excess "excess",
+    Stalls "stalls",
+    Clean "clean",
+    Unsupported "unsupported",
+    Inconclusive "inconclusive",
+);
 
 /// A verdict: a word, and the words with the number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

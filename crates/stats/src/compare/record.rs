@@ -1,10 +1,9 @@
 //! The record of a comparison, JSON `stopgap.compare/1`.
 
-use std::fmt;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stopgap_events::machine::Missing;
+use stopgap_events::words;
 
 use crate::bootstrap::Interval;
 
@@ -95,17 +94,7 @@ pub enum Word {
     Inconclusive,
 }
 
-impl fmt::Display for Word {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Word::Regression => "regression",
-            Word::Improvement => "improvement",
-            Word::NotWorse => "not worse",
-            Word::NoDifferenceProven => "no difference proven",
-            Word::Inconclusive => "inconclusive",
-        })
-    }
-}
+words!(Word, "verdict", Regression "regression", Improvement "improvement", NotWorse "not worse", NoDifferenceProven "no difference proven", Inconclusive "inconclusive");
 
 /// One endpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -169,18 +158,15 @@ pub enum RowWord {
     Inconclusive,
 }
 
-impl fmt::Display for RowWord {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            RowWord::Worse => "worse",
-            RowWord::Better => "better",
-            RowWord::NotWorse => "not worse",
-            RowWord::NoDifferenceProven => "no difference proven",
-            RowWord::NothingSeen => "nothing seen",
-            RowWord::Inconclusive => "inconclusive",
-        })
-    }
-}
+words!(
+    RowWord, "result",
+    Worse "worse",
+    Better "better",
+    NotWorse "not worse",
+    NoDifferenceProven "no difference proven",
+    NothingSeen "nothing seen",
+    Inconclusive "inconclusive",
+);
 
 /// The later side relative to the earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
