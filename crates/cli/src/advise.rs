@@ -6,6 +6,7 @@ use stopgap_events::question::Question;
 use stopgap_models::chunks::experiment::Device;
 use stopgap_report::advise as screen;
 use stopgap_stats::advise::{Advise, SCHEMA, rule};
+use stopgap_stats::document::Document;
 
 use crate::args::AdviseChunks;
 use crate::failure::Failure;

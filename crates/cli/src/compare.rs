@@ -20,6 +20,7 @@ use stopgap_kernel::clock::Clock;
 use stopgap_report::compare::{Beside, screen};
 use stopgap_report::gate::{self, Standing};
 use stopgap_stats::compare::{Comparison, Endpoint, Options, Side, Word, compare};
+use stopgap_stats::document::Document;
 use stopgap_stats::gather::{Floor, Gathered};
 
 use crate::args;

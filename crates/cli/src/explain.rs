@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use stopgap_explain::{Explainer, Options};
 use stopgap_kernel::signals;
 use stopgap_report::explain::screen;
+use stopgap_stats::document::Document;
 use stopgap_stats::explain::{Explain, SCHEMA};
 use stopgap_trace::Input;
 

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use stopgap_kernel::signals;
 use stopgap_report::text::{visible, visible_in_colour};
+use stopgap_stats::document::Document;
 use stopgap_stats::record::Run;
 
 use crate::failure::{DONE, Failure};

@@ -17,6 +17,7 @@ use stopgap_kernel::clock::Clock;
 use stopgap_kernel::{Linux, signals};
 use stopgap_report::replay as tables;
 use stopgap_report::text::plain;
+use stopgap_stats::document::Document;
 use stopgap_stats::replay::Replay;
 
 use crate::failure::Failure;

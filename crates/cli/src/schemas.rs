@@ -3,10 +3,12 @@
 
 use std::path::Path;
 
-fn assert_checked_in(name: &str, schema: &serde_json::Value) {
+use stopgap_stats::document::Document;
+
+fn assert_checked_in<T: Document>(name: &str) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema");
     let path = folder.join(name);
-    let types = serde_json::to_string_pretty(schema).unwrap() + "\n";
+    let types = serde_json::to_string_pretty(&T::schema()).unwrap() + "\n";
     if std::env::var_os("UPDATE_SCHEMA").is_some() {
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(&path, &types).unwrap();
@@ -20,22 +22,17 @@ fn assert_checked_in(name: &str, schema: &serde_json::Value) {
 
 #[test]
 fn schemas_are_the_types() {
-    assert_checked_in("stopgap.run-1.json", &stopgap_stats::record::schema());
-    assert_checked_in("stopgap.replay-1.json", &stopgap_stats::replay::schema());
-    assert_checked_in("stopgap.advise-1.json", &stopgap_stats::advise::schema());
-    assert_checked_in("stopgap.explain-1.json", &stopgap_stats::explain::schema());
-    assert_checked_in("stopgap.watch-1.json", &stopgap_stats::watch::schema());
-    assert_checked_in("stopgap.compare-1.json", &stopgap_stats::compare::schema());
-    assert_checked_in("stopgap.kernels-1.json", &stopgap_kernels::judge::schema());
-    assert_checked_in("stopgap.gather-1.json", &stopgap_stats::gather::schema());
-    assert_checked_in("stopgap.prices-1.json", &stopgap_stats::prices::schema());
-    let own = |schema: schemars::Schema| schema.to_value();
-    let snapshot = schemars::schema_for!(stopgap_events::snapshot::Snapshot);
-    assert_checked_in("stopgap.snapshot-1.json", &own(snapshot));
-    let doctor = schemars::schema_for!(crate::doctor::Diagnosis);
-    assert_checked_in("stopgap.doctor-1.json", &own(doctor));
-    let run_fix = schemars::schema_for!(crate::run::RunFixed);
-    assert_checked_in("stopgap.run-fix-1.json", &own(run_fix));
-    let restore = schemars::schema_for!(crate::restore::Restored);
-    assert_checked_in("stopgap.restore-1.json", &own(restore));
+    assert_checked_in::<stopgap_stats::record::Run>("stopgap.run-1.json");
+    assert_checked_in::<stopgap_stats::replay::Replay>("stopgap.replay-1.json");
+    assert_checked_in::<stopgap_stats::advise::Advise>("stopgap.advise-1.json");
+    assert_checked_in::<stopgap_stats::explain::Explain>("stopgap.explain-1.json");
+    assert_checked_in::<stopgap_stats::watch::Document>("stopgap.watch-1.json");
+    assert_checked_in::<stopgap_stats::compare::Comparison>("stopgap.compare-1.json");
+    assert_checked_in::<stopgap_kernels::judge::Kernels>("stopgap.kernels-1.json");
+    assert_checked_in::<stopgap_stats::gather::Gathered>("stopgap.gather-1.json");
+    assert_checked_in::<stopgap_stats::prices::Prices>("stopgap.prices-1.json");
+    assert_checked_in::<stopgap_events::snapshot::Snapshot>("stopgap.snapshot-1.json");
+    assert_checked_in::<crate::doctor::Diagnosis>("stopgap.doctor-1.json");
+    assert_checked_in::<crate::run::RunFixed>("stopgap.run-fix-1.json");
+    assert_checked_in::<crate::restore::Restored>("stopgap.restore-1.json");
 }

@@ -122,20 +122,3 @@ pub struct Variant {
     /// The policy by number of passes then.
     pub stretches: Vec<Stretch>,
 }
-
-impl Advise {
-    /// The record as indented JSON, without a line feed at the end.
-    ///
-    /// # Panics
-    /// Never: strings, finite numbers and lists have a JSON form.
-    #[must_use]
-    pub fn to_json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("strings, numbers and lists have a JSON form")
-    }
-}
-
-/// The JSON Schema of [`Advise`], generated from the types.
-#[must_use]
-pub fn schema() -> serde_json::Value {
-    schemars::schema_for!(Advise).to_value()
-}

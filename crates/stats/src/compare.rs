@@ -67,7 +67,6 @@ pub use adjust::{benjamini_hochberg, holm};
 pub use permute::EXACT;
 pub use record::{
     Comparison, Decile, Difference, Effect, Row, RowWord, SCHEMA, Scale, Summary, Verdict, Word,
-    schema,
 };
 pub use resample::BLOCKS;
 pub use side::{Endpoint, Run, RunStalls, Side};

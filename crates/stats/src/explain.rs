@@ -506,20 +506,3 @@ pub struct Advice {
     /// Evidence in the trace, with its numbers.
     pub evidence: String,
 }
-
-impl Explain {
-    /// The record as indented JSON, without a line feed at the end.
-    ///
-    /// # Panics
-    /// Never: strings, finite numbers and lists have a JSON form.
-    #[must_use]
-    pub fn to_json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("strings, numbers and lists have a JSON form")
-    }
-}
-
-/// The JSON Schema of [`Explain`], generated from the types.
-#[must_use]
-pub fn schema() -> serde_json::Value {
-    schemars::schema_for!(Explain).to_value()
-}

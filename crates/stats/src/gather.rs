@@ -198,15 +198,6 @@ pub fn unit(name: &str) -> &'static str {
 }
 
 impl Gathered {
-    /// The document as indented JSON, without a line feed at the end.
-    ///
-    /// # Panics
-    /// Never: strings, whole numbers and lists have a JSON form.
-    #[must_use]
-    pub fn to_json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("strings, numbers and lists have a JSON form")
-    }
-
     /// Returns whether the text names the schema of gathered runs, of any version.
     #[must_use]
     pub fn is_named_in(text: &str) -> bool {
@@ -344,12 +335,6 @@ fn visible(spread: f64, runs: u32, endpoints: usize) -> f64 {
     let z = Z[endpoints.clamp(1, Z.len()) - 1] + POWER;
     let error = spread * (2.0 / f64::from(runs.max(1)) * std::f64::consts::PI / 3.0).sqrt();
     (z * error).exp_m1()
-}
-
-/// The JSON Schema of [`Gathered`], generated from the types.
-#[must_use]
-pub fn schema() -> serde_json::Value {
-    schemars::schema_for!(Gathered).to_value()
 }
 
 #[cfg(test)]

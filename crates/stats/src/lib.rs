@@ -23,6 +23,7 @@
 pub mod advise;
 pub mod bootstrap;
 pub mod compare;
+pub mod document;
 pub mod explain;
 pub mod fix;
 pub mod gather;

@@ -320,12 +320,6 @@ fn solve(rows: &[&Row], chosen: &[usize]) -> Option<[f64; 5]> {
     Some(prices)
 }
 
-/// The schema of the file.
-#[must_use]
-pub fn schema() -> serde_json::Value {
-    schemars::schema_for!(Prices).to_value()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

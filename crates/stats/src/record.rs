@@ -65,19 +65,6 @@ pub enum RecordError {
 }
 
 impl Run {
-    /// The record as indented JSON, without a line feed at the end.
-    ///
-    /// Numbers must be finite. JSON has no others: they are written as `null`, which
-    /// [`Run::from_json`] refuses where a number must be.
-    ///
-    /// # Panics
-    /// If a histogram counts a value more than 2^63 - 1 times.
-    #[must_use]
-    pub fn to_json(&self) -> String {
-        serde_json::to_string_pretty(self)
-            .expect("keys are strings and counts below 2^63, all else can be written")
-    }
-
     /// Reads a record.
     ///
     /// Text from disk may be anything; memory taken is at most some 4,000 times its size (see
@@ -99,12 +86,6 @@ impl Run {
         }
         Ok(serde_json::from_str(text)?)
     }
-}
-
-/// The JSON Schema of [`Run`], generated from the types.
-#[must_use]
-pub fn schema() -> serde_json::Value {
-    schemars::schema_for!(Run).to_value()
 }
 
 /// The answer to one question.
@@ -371,6 +352,7 @@ pub struct Stall {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::document::Document;
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
@@ -511,7 +493,7 @@ mod tests {
 
     #[test]
     fn the_schema_describes_the_record() {
-        let schema = schema();
+        let schema = Run::schema();
         assert_eq!(schema["title"], "Run");
         let properties = schema["properties"].as_object().expect("an object");
         let run = serde_json::to_value(run()).expect("serialises");

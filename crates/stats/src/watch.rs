@@ -159,9 +159,3 @@ impl Document {
         serde_json::to_string(self).expect("strings, numbers and lists have a JSON form")
     }
 }
-
-/// The JSON Schema of [`Document`], generated from the types.
-#[must_use]
-pub fn schema() -> serde_json::Value {
-    schemars::schema_for!(Document).to_value()
-}

@@ -12,6 +12,7 @@ use stopgap_events::units::Nanos;
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::linux::{Conditions, Ended, Held};
 use stopgap_kernel::{Linux, environment, signals};
+use stopgap_stats::document::Document;
 use stopgap_stats::gather::{Gathered, Label, Measured, SCHEMA, floor_runs, order};
 
 use crate::failure::Failure;

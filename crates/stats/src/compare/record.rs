@@ -220,20 +220,3 @@ pub struct Difference {
     /// Value in the later side's records.
     pub after: String,
 }
-
-impl Comparison {
-    /// The record as indented JSON, without a line feed at the end.
-    ///
-    /// # Panics
-    /// Never: strings, finite numbers and lists have a JSON form.
-    #[must_use]
-    pub fn to_json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("strings, numbers and lists have a JSON form")
-    }
-}
-
-/// The JSON Schema of [`Comparison`], generated from the types.
-#[must_use]
-pub fn schema() -> serde_json::Value {
-    schemars::schema_for!(Comparison).to_value()
-}

@@ -1,4 +1,5 @@
 use super::*;
+use crate::document::Document;
 use proptest::prelude::*;
 
 /// A side of runs whose median is given, p99 ten times that, in blocks where `per_block` is not 0.

@@ -1,5 +1,6 @@
 use super::*;
 use crate::compare::{RowWord, Word};
+use crate::document::Document;
 use crate::noise::normal;
 
 fn measured(label: Label, block: u32, elapsed_s: f64) -> Measured {
