@@ -151,49 +151,32 @@ pub fn floor_runs(runs: u32) -> u32 {
     (runs / 3).next_multiple_of(2).clamp(FLOOR.0, FLOOR.1)
 }
 
+/// A number of a run: its name, its unit, and where it stands.
+type Number = (&'static str, &'static str, fn(&Measured) -> f64);
+
+/// All of them. The first three are tested.
+const NUMBERS: [Number; 8] = [
+    (TESTED[0], "s", |run| run.elapsed_ns as f64 / 1e9),
+    (TESTED[1], "s", |run| run.user_ns as f64 / 1e9),
+    (TESTED[2], "s", |run| run.system_ns as f64 / 1e9),
+    ("voluntary switches", "", |run| {
+        run.voluntary_switches as f64
+    }),
+    ("involuntary switches", "", |run| {
+        run.involuntary_switches as f64
+    }),
+    ("minor faults", "", |run| run.minor_faults as f64),
+    ("major faults", "", |run| run.major_faults as f64),
+    ("most resident", "bytes", |run| run.most_resident as f64),
+];
+
 impl Measured {
-    /// Everything that was kept of it, by name: times in seconds, memory in bytes.
+    /// Returns the run's numbers, by name: times in seconds, memory in bytes.
     #[must_use]
     pub fn numbers(&self) -> BTreeMap<String, f64> {
-        let seconds = |ns: u64| ns as f64 / 1e9;
-        let named = [
-            (TESTED[0], seconds(self.elapsed_ns)),
-            (TESTED[1], seconds(self.user_ns)),
-            (TESTED[2], seconds(self.system_ns)),
-            ("voluntary switches", self.voluntary_switches as f64),
-            ("involuntary switches", self.involuntary_switches as f64),
-            ("minor faults", self.minor_faults as f64),
-            ("major faults", self.major_faults as f64),
-            ("most resident", self.most_resident as f64),
-        ];
-        named.map(|(name, value)| (name.to_owned(), value)).into()
-    }
-
-    /// The names of [`Measured::numbers`].
-    fn names() -> Vec<String> {
-        let none = Measured {
-            label: Label::Before,
-            block: 0,
-            elapsed_ns: 0,
-            user_ns: 0,
-            system_ns: 0,
-            voluntary_switches: 0,
-            involuntary_switches: 0,
-            minor_faults: 0,
-            major_faults: 0,
-            most_resident: 0,
-        };
-        none.numbers().into_keys().collect()
-    }
-}
-
-/// Unit of a number of [`Measured::numbers`]; counts have none.
-#[must_use]
-pub fn unit(name: &str) -> &'static str {
-    match name {
-        "most resident" => "bytes",
-        name if TESTED.contains(&name) => "s",
-        _ => "",
+        NUMBERS
+            .map(|(name, _, number)| (name.to_owned(), number(self)))
+            .into()
     }
 }
 
@@ -233,10 +216,9 @@ impl Gathered {
         if options.endpoints.is_empty() {
             options.endpoints = TESTED.map(Endpoint::from).to_vec();
         }
-        options.number_units = Measured::names()
-            .into_iter()
-            .map(|name| (name.clone(), unit(&name).to_owned()))
-            .collect();
+        options.number_units = NUMBERS
+            .map(|(name, unit, _)| (name.to_owned(), unit.to_owned()))
+            .into();
         options
     }
 
@@ -272,13 +254,14 @@ impl Gathered {
             let of = self.runs.iter().filter(|run| run.label == label);
             median(of.filter_map(|run| run.numbers().remove(name)).collect())
         };
-        let untested = Measured::names().into_iter();
-        untested
-            .filter(|name| !tested.contains(&Endpoint::Number(name.clone())))
-            .filter_map(|name| {
-                let (before, after) = (middle(&name, Label::Before)?, middle(&name, Label::After)?);
-                let unit = unit(&name);
-                Some((name, unit, before, after))
+        let mut numbers = NUMBERS;
+        numbers.sort_unstable_by_key(|(name, ..)| *name);
+        numbers
+            .into_iter()
+            .filter(|(name, ..)| !tested.contains(&Endpoint::from(*name)))
+            .filter_map(|(name, unit, _)| {
+                let (before, after) = (middle(name, Label::Before)?, middle(name, Label::After)?);
+                Some((name.to_owned(), unit, before, after))
             })
             .collect()
     }
