@@ -164,6 +164,7 @@ fn roundtrip(flags: &RoundtripFlags) -> Box<dyn Probe> {
         replies: or(&flags.reply, whole.replies),
         cpus: or(&flags.on, whole.cpus),
         policies: or(&flags.policy, whole.policies),
+        ..whole
     };
     Box::new(Roundtrip {
         cells: matrix.cells(),

@@ -182,6 +182,89 @@ impl fmt::Display for Cell {
     }
 }
 
+/// Lists of parameters, for a matrix of all their combinations.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Matrix {
+    /// How the client waits.
+    pub clients: Vec<ClientWait>,
+    /// How the server waits.
+    pub servers: Vec<Wait>,
+    /// Descriptors that the server waits for.
+    pub descriptors: Vec<u32>,
+    /// Work on each request.
+    pub work: Vec<Nanos>,
+    /// Thinking before each request.
+    pub think: Vec<Nanos>,
+    /// Requests a round trip.
+    pub batches: Vec<u32>,
+    /// How they are answered; of no effect with one request, and then not repeated.
+    pub replies: Vec<Reply>,
+    /// Where both run.
+    pub cpus: Vec<Cpus>,
+    /// The client's policy.
+    pub policies: Vec<ClientPolicy>,
+    /// The kernel.
+    pub kernels: Vec<Kernel>,
+}
+
+impl Default for Matrix {
+    /// All of how client and server may wait, and how long the server works, with one request
+    /// at a time on one CPU.
+    fn default() -> Matrix {
+        Matrix {
+            clients: ClientWait::ALL.to_vec(),
+            servers: Wait::ALL.to_vec(),
+            descriptors: vec![1, 50, 500],
+            work: [0, 5, 50, 1_000].map(Nanos::micros).to_vec(),
+            think: vec![Nanos(0)],
+            batches: vec![1],
+            replies: vec![Reply::Together],
+            cpus: vec![Cpus::One],
+            policies: vec![ClientPolicy::Other],
+            kernels: vec![Kernel::RECENT],
+        }
+    }
+}
+
+impl Matrix {
+    /// Returns all combinations, each once. One request has one reply: how it is answered is then no parameter.
+    #[must_use]
+    pub fn cells(&self) -> Vec<Cell> {
+        /// Sets each of `values` in a copy of each cell.
+        fn vary<T: Copy>(cells: &mut Vec<Cell>, values: &[T], set: impl Fn(&mut Cell, T)) {
+            let set = &set;
+            let with = |mut cell: Cell| {
+                values.iter().map(move |&value| {
+                    set(&mut cell, value);
+                    cell
+                })
+            };
+            *cells = cells.iter().copied().flat_map(with).collect();
+        }
+        let mut cells = vec![Cell::PLAIN];
+        vary(&mut cells, &self.cpus, |c, v| c.cpus = v);
+        vary(&mut cells, &self.policies, |c, v| c.policy = v);
+        vary(&mut cells, &self.kernels, |c, v| c.kernel = v);
+        vary(&mut cells, &self.clients, |c, v| c.client = v);
+        vary(&mut cells, &self.servers, |c, v| c.server = v);
+        vary(&mut cells, &self.descriptors, |c, v| c.descriptors = v);
+        vary(&mut cells, &self.work, |c, v| c.work = v);
+        vary(&mut cells, &self.think, |c, v| c.think = v);
+        vary(&mut cells, &self.batches, |c, v| c.batch = v);
+        vary(&mut cells, &self.replies, |c, v| c.reply = v);
+        let mut once = Vec::with_capacity(cells.len());
+        for mut cell in cells {
+            if cell.batch == 1 {
+                cell.reply = Cell::PLAIN.reply;
+            }
+            if !once.contains(&cell) {
+                once.push(cell);
+            }
+        }
+        once
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

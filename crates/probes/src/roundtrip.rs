@@ -40,7 +40,9 @@ use stopgap_kernel::ipc::{MOST_GATHERED, MOST_SELECTED};
 use stopgap_stats::record::Answer;
 
 pub use fixed::{Cost, fixed};
-pub use stopgap_events::roundtrip::{Cell, ClientPolicy, ClientWait, Cpus, Kernel, Reply, Wait};
+pub use stopgap_events::roundtrip::{
+    Cell, ClientPolicy, ClientWait, Cpus, Kernel, Matrix, Reply, Wait,
+};
 pub use x11::X11;
 
 use crate::contract::{Context, Measured, Plan, Probe, ProbeError, list, refuse};
@@ -69,78 +71,6 @@ pub struct Roundtrip {
     pub runs: u32,
     /// Round trips in each phase of a run at most; there are fewer where the time is short.
     pub round_trips: u64,
-}
-
-/// Lists of parameters, for a matrix of all their combinations.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Matrix {
-    /// How the client waits.
-    pub clients: Vec<ClientWait>,
-    /// How the server waits.
-    pub servers: Vec<Wait>,
-    /// Descriptors that the server waits for.
-    pub descriptors: Vec<u32>,
-    /// Work on each request.
-    pub work: Vec<Nanos>,
-    /// Requests a round trip.
-    pub batches: Vec<u32>,
-    /// How they are answered; of no effect with one request, and then not repeated.
-    pub replies: Vec<Reply>,
-    /// Where both run.
-    pub cpus: Vec<Cpus>,
-    /// The client's policy.
-    pub policies: Vec<ClientPolicy>,
-}
-
-impl Default for Matrix {
-    /// All of how client and server may wait, and how long the server works, with one request
-    /// at a time on one CPU.
-    fn default() -> Matrix {
-        Matrix {
-            clients: ClientWait::ALL.to_vec(),
-            servers: Wait::ALL.to_vec(),
-            descriptors: vec![1, 50, 500],
-            work: [0, 5, 50, 1_000].map(Nanos::micros).to_vec(),
-            batches: vec![1],
-            replies: vec![Reply::Together],
-            cpus: vec![Cpus::One],
-            policies: vec![ClientPolicy::Other],
-        }
-    }
-}
-
-impl Matrix {
-    /// All combinations.
-    #[must_use]
-    pub fn cells(&self) -> Vec<Cell> {
-        /// Each cell once with each of `values`.
-        fn vary<T: Copy>(cells: &[Cell], values: &[T], set: impl Fn(&mut Cell, T)) -> Vec<Cell> {
-            let mut varied = Vec::with_capacity(cells.len() * values.len());
-            for &cell in cells {
-                for &value in values {
-                    let mut cell = cell;
-                    set(&mut cell, value);
-                    varied.push(cell);
-                }
-            }
-            varied
-        }
-        let cells = vary(&[Cell::PLAIN], &self.cpus, |c, v| c.cpus = v);
-        let cells = vary(&cells, &self.policies, |c, v| c.policy = v);
-        let cells = vary(&cells, &self.clients, |c, v| c.client = v);
-        let cells = vary(&cells, &self.servers, |c, v| c.server = v);
-        let cells = vary(&cells, &self.descriptors, |c, v| c.descriptors = v);
-        let cells = vary(&cells, &self.work, |c, v| c.work = v);
-        let cells = vary(&cells, &self.batches, |c, v| c.batch = v);
-        let mut cells = vary(&cells, &self.replies, |c, v| c.reply = v);
-        for cell in &mut cells {
-            if cell.batch == 1 {
-                cell.reply = Reply::Together;
-            }
-        }
-        cells.dedup();
-        cells
-    }
 }
 
 impl Roundtrip {

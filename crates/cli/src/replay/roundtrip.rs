@@ -5,8 +5,7 @@ mod trace;
 use std::process::ExitCode;
 
 use stopgap_events::question::Question;
-use stopgap_events::roundtrip::{Cell, ClientWait};
-use stopgap_events::units::Nanos;
+use stopgap_events::roundtrip::{Cell, Kernel, Matrix};
 use stopgap_kernel::signals;
 use stopgap_models::roundtrip::{
     Prices, Rules, cells as measured_cells, note_bistable, row, run as model,
@@ -97,45 +96,35 @@ pub(crate) fn run(flags: &ReplayRoundtrip) -> Result<ExitCode, Failure> {
     })
 }
 
-/// `cells` with each of `values` in turn.
-fn vary<T: Copy>(cells: &mut Vec<Cell>, values: &[T], set: impl Fn(&mut Cell, T)) {
-    let set = &set;
-    let with = |cell: Cell| {
-        values.iter().map(move |&value| {
-            let mut cell = cell;
-            set(&mut cell, value);
-            cell
-        })
+/// The cells that the flags name.
+fn cells(flags: &ReplayRoundtrip) -> Vec<Cell> {
+    let usual = Matrix::default();
+    let matrix = Matrix {
+        clients: given_or(&flags.client, &usual.clients),
+        servers: flags.server.clone(),
+        descriptors: flags.k.clone(),
+        work: given_or(&flags.work, &usual.work),
+        think: given_or(&flags.think, &usual.think),
+        batches: flags.batch.clone(),
+        replies: flags.reply.clone(),
+        cpus: flags.on.clone(),
+        policies: flags.client_policy.clone(),
+        kernels: kernels(flags),
     };
-    *cells = cells.iter().copied().flat_map(with).collect();
+    matrix.cells()
 }
 
-/// All combinations, each once. One request has one reply: how many are answered is then no parameter.
-fn cells(flags: &ReplayRoundtrip) -> Vec<Cell> {
-    let work = given_or(&flags.work, &[0, 5, 50, 1_000].map(Nanos::micros));
-    let think = given_or(&flags.think, &[Nanos(0)]);
-    let client = given_or(&flags.client, ClientWait::ALL);
-    let mut cells = vec![Cell::PLAIN];
-    vary(&mut cells, &flags.on, |c, v| c.cpus = v);
-    vary(&mut cells, &flags.client_policy, |c, v| c.policy = v);
-    vary(&mut cells, &flags.keyed, |c, v| c.kernel.keyed = v);
-    vary(&mut cells, &flags.preempt, |c, v| c.kernel.preempt = v);
-    vary(&mut cells, &flags.merge, |c, v| c.kernel.merge = v);
-    vary(&mut cells, &client, |c, v| c.client = v);
-    vary(&mut cells, &flags.server, |c, v| c.server = v);
-    vary(&mut cells, &flags.k, |c, v| c.descriptors = v);
-    vary(&mut cells, &work, |c, v| c.work = v);
-    vary(&mut cells, &think, |c, v| c.think = v);
-    vary(&mut cells, &flags.batch, |c, v| c.batch = v);
-    vary(&mut cells, &flags.reply, |c, v| c.reply = v);
-    let mut once = Vec::with_capacity(cells.len());
-    for mut cell in cells {
-        if cell.batch == 1 {
-            cell.reply = Cell::PLAIN.reply;
-        }
-        if !once.contains(&cell) {
-            once.push(cell);
+/// The kernel's behaviours that the flags name, in all combinations.
+fn kernels(flags: &ReplayRoundtrip) -> Vec<Kernel> {
+    let mut kernels = Vec::new();
+    for &keyed in &flags.keyed {
+        for &preempt in &flags.preempt {
+            kernels.extend(flags.merge.iter().map(|&merge| Kernel {
+                keyed,
+                preempt,
+                merge,
+            }));
         }
     }
-    once
+    kernels
 }

@@ -13,7 +13,7 @@ use stopgap_report::text::plain;
 use stopgap_stats::replay::roundtrip::{Beside, RoundtripRow};
 use stopgap_trace::{Metadata, Text};
 
-use super::vary;
+use super::kernels;
 use crate::args::ReplayRoundtrip;
 use crate::failure::Failure;
 use crate::input_file;
@@ -86,15 +86,15 @@ pub(super) fn read(path: &Path) -> Result<Vec<Observed>, Failure> {
 
 /// Their cells, by each of the kernel's behaviours that `flags` name; `seen` becomes as long.
 pub(super) fn cells(seen: &mut Vec<Observed>, flags: &ReplayRoundtrip) -> Vec<Cell> {
-    let mut all = Vec::new();
-    let mut cells = Vec::new();
+    let (mut all, mut cells) = (Vec::new(), Vec::new());
     for pair in seen.drain(..) {
-        let mut some = vec![pair.cell];
-        vary(&mut some, &flags.keyed, |c, v| c.kernel.keyed = v);
-        vary(&mut some, &flags.preempt, |c, v| c.kernel.preempt = v);
-        vary(&mut some, &flags.merge, |c, v| c.kernel.merge = v);
-        all.extend(some.iter().map(|_| pair.clone()));
-        cells.extend(some);
+        for kernel in kernels(flags) {
+            cells.push(Cell {
+                kernel,
+                ..pair.cell
+            });
+            all.push(pair.clone());
+        }
     }
     *seen = all;
     cells
