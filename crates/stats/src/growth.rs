@@ -339,21 +339,56 @@ struct Curve {
     error: f64,
 }
 
+/// The sums of the normal equations for `floor + slope * g` in relative error.
+#[derive(Default)]
+struct Sums {
+    uu: f64,
+    uv: f64,
+    vv: f64,
+    u1: f64,
+    v1: f64,
+}
+
+impl Sums {
+    fn of_points(costs: &[f64], g: &[f64]) -> Sums {
+        let mut sums = Sums::default();
+        for (&cost, &g) in costs.iter().zip(g) {
+            let (u, v) = (1.0 / cost, g / cost);
+            sums.uu += u * u;
+            sums.uv += u * v;
+            sums.vv += v * v;
+            sums.u1 += u;
+            sums.v1 += v;
+        }
+        sums
+    }
+
+    fn line(&self) -> Option<(f64, f64)> {
+        let Sums { uu, uv, vv, u1, v1 } = self;
+        let determinant = uu * vv - uv * uv;
+        // Below this the two columns are parallel to within rounding, and either one serves.
+        let solve = || {
+            let floor = (u1 * vv - v1 * uv) / determinant;
+            (floor, (v1 * uu - u1 * uv) / determinant)
+        };
+        (determinant > 1e-12 * uu * vv).then(solve)
+    }
+}
+
+/// Returns the floor and the slope for which the squares of `(floor + slope * g) / cost - 1` are least; `None` where all
+/// `g` are the same, so that no slope is better than another.
+#[must_use]
+pub fn line(costs: &[f64], g: &[f64]) -> Option<(f64, f64)> {
+    Sums::of_points(costs, g).line()
+}
+
 /// The best non-negative floor and slope for growth `g` at points that cost `costs`.
 ///
 /// A convex problem of two unknowns: if the unbounded solution is negative somewhere, the
 /// bounded one lies on one of the two axes. On an axis it cannot be negative, since all costs
 /// and all g are positive or 0.
 fn curve(costs: &[f64], g: &[f64]) -> Curve {
-    let (mut uu, mut uv, mut vv, mut u1, mut v1) = (0.0, 0.0, 0.0, 0.0, 0.0);
-    for (&cost, &g) in costs.iter().zip(g) {
-        let (u, v) = (1.0 / cost, g / cost);
-        uu += u * u;
-        uv += u * v;
-        vv += v * v;
-        u1 += u;
-        v1 += v;
-    }
+    let sums = Sums::of_points(costs, g);
     let error = |floor: f64, slope: f64| {
         let error = costs
             .iter()
@@ -366,15 +401,13 @@ fn curve(costs: &[f64], g: &[f64]) -> Curve {
             error,
         }
     };
-    let determinant = uu * vv - uv * uv;
-    // Below this the two columns are parallel to within rounding, and either one serves.
-    if determinant > 1e-12 * uu * vv {
-        let floor = (u1 * vv - v1 * uv) / determinant;
-        let slope = (v1 * uu - u1 * uv) / determinant;
-        if floor >= 0.0 && slope >= 0.0 {
-            return error(floor, slope);
-        }
+    if let Some((floor, slope)) = sums.line()
+        && floor >= 0.0
+        && slope >= 0.0
+    {
+        return error(floor, slope);
     }
+    let Sums { uu, vv, u1, v1, .. } = sums;
     let flat = error(u1 / uu, 0.0);
     if vv > 0.0 {
         let pure = error(0.0, v1 / vv);

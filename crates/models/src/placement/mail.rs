@@ -6,6 +6,7 @@
 //! relative error, so two of the five figures are spent on them: what the table shows is whether the
 //! other three agree, that is whether the *shape* is that of `linux-2.6.35`'s search.
 
+use stopgap_stats::growth::line;
 use stopgap_stats::replay::{Loops, Mail003, MailFit, MailPoint, PlacementRow};
 
 /// The mail's N, and microseconds a step.
@@ -74,7 +75,7 @@ pub fn fit(rows: &[&PlacementRow]) -> Option<MailFit> {
         // An operation of pbobench is a step.
         visits.push(row.visited? as f64 / row.operations as f64);
     }
-    let (floor_us, visit_us) = line(&visits)?;
+    let (floor_us, visit_us) = line(&MAIL_000.map(|(_, us)| us), &visits)?;
     let points = MAIL_000
         .iter()
         .zip(&visits)
@@ -97,28 +98,6 @@ pub fn fit(rows: &[&PlacementRow]) -> Option<MailFit> {
     })
 }
 
-/// Floor and slope that make `(floor + slope * x) / mail - 1` least in squares. `None` where all x
-/// are the same: no slope is better than another.
-fn line(x: &[f64]) -> Option<(f64, f64)> {
-    let (mut uu, mut uv, mut vv, mut u1, mut v1) = (0.0, 0.0, 0.0, 0.0, 0.0);
-    for (&(_, y), &x) in MAIL_000.iter().zip(x) {
-        let (u, v) = (1.0 / y, x / y);
-        uu += u * u;
-        uv += u * v;
-        vv += v * v;
-        u1 += u;
-        v1 += v;
-    }
-    let determinant = uu * vv - uv * uv;
-    if determinant <= 1e-12 * uu * vv {
-        return None;
-    }
-    Some((
-        (u1 * vv - v1 * uv) / determinant,
-        (v1 * uu - u1 * uv) / determinant,
-    ))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,29 +108,8 @@ mod tests {
             policy: MEASURED.1.to_owned(),
             n: Some(n.into()),
             operations: 1_000,
-            maps: 500,
-            ns_per_operation: None,
-            spread: None,
-            driver_ns: None,
-            work_per_map: None,
             visited: Some(visited),
-            descended: Some(0),
-            propagated: None,
-            resets: None,
-            full_scans: None,
-            flushes: None,
-            p9999_ns: None,
-            worst_ns: None,
-            span_over_live: None,
-            failures: 0,
-            live: 0,
-            bytes_per_range: None,
-            loops: None,
-            mail_003: None,
-            stopped: None,
-            lacks: None,
-            note: None,
-            missing: Vec::new(),
+            ..PlacementRow::default()
         }
     }
 

@@ -10,7 +10,7 @@ use crate::verdict::Word;
 
 /// The figures of one policy on one workload at one N. All are of the measured part alone: what
 /// lays the scene out is not in them.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct PlacementRow {
     /// The workload, or the trace's file.
     pub workload: String,
