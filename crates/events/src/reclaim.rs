@@ -1,8 +1,8 @@
-//! What makes memory short: the loads of `probe reclaim` and `replay reclaim`.
+//! The loads of `probe reclaim` and `replay reclaim`, which make memory short.
 
 use crate::words;
 
-/// What makes memory short.
+/// A load that makes memory short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Load {
     /// One task reads a file slightly larger than its room, round and round: each page is gone when its turn comes

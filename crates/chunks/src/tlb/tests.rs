@@ -127,21 +127,12 @@ fn what_makes_no_sense_is_said() {
     for pitch in [0, 63, 100] {
         assert_eq!(error(&good, image(M4, pitch)), TlbError::Pitch { pitch });
     }
-    let (bytes, pitch) = (4096, 8192);
-    assert_eq!(
-        error(&good, image(bytes, pitch)),
-        TlbError::NoRow { bytes, pitch }
-    );
-    let accesses = 1 << 34;
-    assert_eq!(
-        error(&good, image(1 << 40, 64)),
-        TlbError::TooLong { accesses }
-    );
-    let empty = TlbError::Uncovered {
-        mapped: 0,
-        image: M4,
-    };
-    assert_eq!(error(&[], image(M4, 4096)), empty);
+    let (bytes, pitch, accesses) = (4096, 8192, 1 << 34);
+    let no_row = TlbError::NoRow { bytes, pitch };
+    assert_eq!(error(&good, image(bytes, pitch)), no_row);
+    let long = image(1 << 40, 64);
+    assert_eq!(error(&good, long), TlbError::TooLong { accesses });
+    let empty = error(&[], image(M4, 4096));
     assert_eq!(
         empty.to_string(),
         "the plan maps 0 bytes, the image has 4194304"

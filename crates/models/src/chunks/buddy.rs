@@ -177,7 +177,7 @@ impl Buddy {
     /// [`BuddyError::Beyond`], [`BuddyError::IsFree`].
     pub fn set_use(&mut self, frame: u64, of: Use) -> Result<(), BuddyError> {
         let place = self.frame(frame)?;
-        let Some(was) = self.cells.get(place).of() else {
+        let Some(was) = self.cells.get(place).usage() else {
             return Err(BuddyError::IsFree { frame });
         };
         self.cells.set(place, Cell::used(of));
@@ -244,7 +244,7 @@ impl Buddy {
     }
 
     fn state(&self, frame: u32) -> PageState {
-        if let Some(of) = self.cells.get(frame).of() {
+        if let Some(of) = self.cells.get(frame).usage() {
             return PageState::Used(of);
         }
         // The places below where a larger block could begin are inside of the same block until one is its head.

@@ -478,8 +478,12 @@ impl Machine {
 }
 
 impl Source for Machine {
+    /// For the task that builds a buffer.
     fn allocate(&mut self, order: u32, effort: Effort) -> Option<u64> {
-        self.allocate(order, effort)
+        self.stand_by_in_time();
+        self.counts.calls += 1;
+        self.elapse(self.costs.call_ns);
+        self.slow_or_fast(order, effort)
     }
 
     fn free(&mut self, chunk: Chunk) {

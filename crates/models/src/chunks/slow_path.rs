@@ -42,14 +42,6 @@ use super::zone::Mark;
 const MOST_RETRIES: u32 = 16;
 
 impl Machine {
-    /// The first frame of a block of `order` for the task that builds a buffer.
-    pub(super) fn allocate(&mut self, order: u32, effort: Effort) -> Option<u64> {
-        self.stand_by_in_time();
-        self.counts.calls += 1;
-        self.elapse(self.costs.call_ns);
-        self.slow_or_fast(order, effort)
-    }
-
     /// The first frame of a block of `order`.
     pub(super) fn slow_or_fast(&mut self, order: u32, effort: Effort) -> Option<u64> {
         if let Some(frame) = self.grab(order, Mark::Low) {

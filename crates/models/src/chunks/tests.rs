@@ -254,44 +254,28 @@ fn other_page_sizes_work() {
 fn requests_and_settings_that_make_no_sense_are_errors() {
     let setting = Setting::default();
     let mut machine = Scenario::Thread.machine(&setting).unwrap();
-    let large = Request {
-        pages: 1 << 30,
-        ..BUFFER
-    };
-    let error = machine.build(Name::List, &large).unwrap_err();
+    let mut refused = |request: Request| machine.build(Name::List, &request).unwrap_err();
+    let pages = |pages| Request { pages, ..BUFFER };
+    let error = refused(pages(1 << 30));
     assert!(matches!(error, MachineError::TooLarge { .. }), "{error}");
-    let none = Request { pages: 0, ..BUFFER };
-    let error = machine.build(Name::List, &none).unwrap_err();
-    assert_eq!(error, MachineError::Build(BuildError::Zero));
-    let other = Request {
-        page: 16_384,
-        ..BUFFER
-    };
-    let error = machine.build(Name::List, &other).unwrap_err();
+    assert_eq!(refused(pages(0)), MachineError::Build(BuildError::Zero));
+    let page = 16_384;
+    let error = refused(Request { page, ..BUFFER });
     assert!(matches!(error, MachineError::OtherPage { .. }), "{error}");
 
     let costs = Costs {
         call_ns: f64::NAN,
         ..Costs::THREAD
     };
-    for wrong in [
-        Setting {
-            costs,
-            ..setting.clone()
-        },
-        Setting {
-            page: 0,
-            ..setting.clone()
-        },
-        Setting {
-            page: 5_000,
-            ..setting.clone()
-        },
-        Setting {
-            page: 1 << 30,
-            ..setting.clone()
-        },
-    ] {
+    let no_cost = Setting {
+        costs,
+        ..Setting::default()
+    };
+    let page = |page| Setting {
+        page,
+        ..Setting::default()
+    };
+    for wrong in [no_cost, page(0), page(5_000), page(1 << 30)] {
         for &scenario in Scenario::ALL {
             assert!(scenario.machine(&wrong).is_err());
         }

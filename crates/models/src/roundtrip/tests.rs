@@ -391,44 +391,22 @@ fn the_same_seed_gives_the_same_and_stopping_gives_what_there_is() {
 
 #[test]
 fn nonsense_is_refused() {
-    let refused = |cell: Cell| {
+    type Change = fn(&mut Cell);
+    let changes: [(Change, &str); 6] = [
+        (|cell| cell.batch = 0, "1 to 256"),
+        (|cell| cell.batch = 257, "batch of 257"),
+        (|cell| cell.descriptors = 0, "K of 0"),
+        (|cell| cell.work = Nanos(u64::MAX), "at most 1 s"),
+        (|cell| cell.think = Nanos::secs(2), "at most 1 s"),
+        (|cell| cell.cpus = Cpus::Free, "placed freely"),
+    ];
+    for (change, says) in changes {
+        let mut cell = Cell::PLAIN;
+        change(&mut cell);
         let outcome = run(&cell, Rules::Linux6_12, &exact(), 1, 1, &|| false);
-        outcome.unwrap_err().to_string()
-    };
-    assert!(
-        refused(Cell {
-            batch: 0,
-            ..Cell::PLAIN
-        })
-        .contains("1 to 256")
-    );
-    assert!(
-        refused(Cell {
-            batch: 257,
-            ..Cell::PLAIN
-        })
-        .contains("batch of 257")
-    );
-    assert!(
-        refused(Cell {
-            descriptors: 0,
-            ..Cell::PLAIN
-        })
-        .contains("K of 0")
-    );
-    let long = Cell {
-        batch: 256,
-        work: Nanos(u64::MAX),
-        ..Cell::PLAIN
-    };
-    assert!(refused(long).contains("at most 1 s"));
-    assert!(
-        refused(Cell {
-            think: Nanos::secs(2),
-            ..Cell::PLAIN
-        })
-        .contains("at most 1 s")
-    );
+        let why = outcome.unwrap_err().to_string();
+        assert!(why.contains(says), "{why}");
+    }
 }
 
 fn cells() -> impl Strategy<Value = Cell> {

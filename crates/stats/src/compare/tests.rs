@@ -34,7 +34,7 @@ fn usual(before: &Side, after: &Side) -> Comparison {
 }
 
 /// Compares two sides of medians.
-fn of(before: &[f64], after: &[f64]) -> Comparison {
+fn compared_medians(before: &[f64], after: &[f64]) -> Comparison {
     usual(&side("before", before, 0), &side("after", after, 0))
 }
 
@@ -60,7 +60,7 @@ fn the_words() {
             "not worse: by 5 % or more: median 1.03x (",
         ),
     ] {
-        let comparison = of(&LEVELS, &times(factor));
+        let comparison = compared_medians(&LEVELS, &times(factor));
         let verdict = &comparison.verdict;
         assert_eq!(verdict.word, word, "{factor}: {}", verdict.text);
         assert!(verdict.text.starts_with(begins), "{}", verdict.text);
@@ -73,7 +73,10 @@ fn the_words() {
         .map(|i| 50.0 + 10.0 * f64::from(i * 7 % 10))
         .collect();
     let other: Vec<f64> = wide.iter().rev().map(|x| x + 1.0).collect();
-    assert_eq!(of(&wide, &other).verdict.word, Word::NoDifferenceProven);
+    assert_eq!(
+        compared_medians(&wide, &other).verdict.word,
+        Word::NoDifferenceProven
+    );
 }
 
 /// R: `wilcox.test(c(-1.1,2.2,3.3,4.4,5.5,6.6), c(3.5,4.6,5.7,6.8,7.9,9))` has p = 0.06494.
@@ -96,7 +99,10 @@ fn p_is_wilcoxons() {
 
 #[test]
 fn sides_swapped_invert_the_ratio() {
-    let (there, back) = (of(&LEVELS, &times(1.07)), of(&times(1.07), &LEVELS));
+    let (there, back) = (
+        compared_medians(&LEVELS, &times(1.07)),
+        compared_medians(&times(1.07), &LEVELS),
+    );
     let (there, back) = (row(&there, "p99"), row(&back, "p99"));
     let product = there.effect.unwrap().value.unwrap() * back.effect.unwrap().value.unwrap();
     assert!((product - 1.0).abs() < 1e-12);
@@ -162,7 +168,7 @@ fn blocks_take_out_what_they_share() {
 fn too_few_runs_are_said() {
     let cannot = "runs cannot give a p below";
     for (runs, least) in [(1, "1.00"), (2, "0.33"), (3, "0.10")] {
-        let comparison = of(&LEVELS[..runs], &times(1.5)[..runs]);
+        let comparison = compared_medians(&LEVELS[..runs], &times(1.5)[..runs]);
         let text = format!("n too small: {runs} and {runs} {cannot} {least}");
         assert_eq!(
             comparison.verdict.text,
@@ -177,16 +183,18 @@ fn too_few_runs_are_said() {
         (9, 0, "inconclusive: median: after has no run"),
         (0, 0, "inconclusive: there is nothing to compare"),
     ] {
-        let comparison = of(&LEVELS[..before], &times(1.5)[..after]);
+        let comparison = compared_medians(&LEVELS[..before], &times(1.5)[..after]);
         assert_eq!(comparison.verdict.text, text);
     }
     assert_eq!(
-        of(&LEVELS[..5], &times(1.5)[..5]).verdict.word,
+        compared_medians(&LEVELS[..5], &times(1.5)[..5])
+            .verdict
+            .word,
         Word::Regression
     );
     let many = vec![1.0; MOST_RUNS + 1];
     assert_eq!(
-        of(&many, &LEVELS).verdict.text,
+        compared_medians(&many, &LEVELS).verdict.text,
         "inconclusive: median: before has 5001 runs, more than 5000: are these samples of few runs?"
     );
 }
@@ -225,11 +233,11 @@ fn figures_that_are_none() {
 
 #[test]
 fn runs_that_are_equal() {
-    let comparison = of(&[7.0; 9], &[7.0; 9]);
+    let comparison = compared_medians(&[7.0; 9], &[7.0; 9]);
     assert_eq!(comparison.verdict.word, Word::NotWorse);
     assert_eq!(row(&comparison, "median").p, Some(1.0));
     assert!(comparison.warnings[0].starts_with("median: the interval is a point"));
-    let zero = of(&[0.0; 9], &[0.0; 9]);
+    let zero = compared_medians(&[0.0; 9], &[0.0; 9]);
     assert_eq!(zero.verdict.word, Word::NoDifferenceProven, "5 % of 0 is 0");
 }
 

@@ -214,7 +214,8 @@ fn the_reference_is_never_the_largest_n() {
 
 #[test]
 fn faults_in_the_data_are_named() {
-    let with = |change: fn(&mut Vec<Point>)| {
+    type Change = fn(&mut Vec<Point>);
+    let with = |change: Change| {
         let point = |n| Point {
             n,
             runs: vec![1.0; 3],
@@ -223,7 +224,7 @@ fn faults_in_the_data_are_named() {
         change(&mut points);
         fit(&points, 1).map_or_else(|error| error.to_string(), |_| "a fit".to_owned())
     };
-    let changes: [(&str, fn(&mut Vec<Point>)); 11] = [
+    let changes: [(&str, Change); 11] = [
         ("a fit", |_| ()),
         ("0 different N, a fit needs 3", |points| points.clear()),
         ("2 different N, a fit needs 3", |points| points.truncate(2)),

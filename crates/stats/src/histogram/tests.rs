@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-fn of(samples: &[u64]) -> Histogram {
+fn histogram(samples: &[u64]) -> Histogram {
     let mut histogram = Histogram::new();
     for &ns in samples {
         histogram.record(ns);
@@ -20,7 +20,9 @@ fn written(histogram: &Histogram) -> String {
 
 /// The bytes of a histogram, with other bytes from `at` on.
 fn with(at: usize, bytes: &[u8]) -> String {
-    let mut all = STANDARD.decode(written(&of(&[1, 5_000]))).expect("base64");
+    let mut all = STANDARD
+        .decode(written(&histogram(&[1, 5_000])))
+        .expect("base64");
     all[at..at + bytes.len()].copy_from_slice(bytes);
     STANDARD.encode(all)
 }
@@ -37,7 +39,7 @@ fn nothing_recorded_is_no_number() {
 
 #[test]
 fn small_values_are_exact() {
-    let histogram = of(&[0, 3, 7, 2_000]);
+    let histogram = histogram(&[0, 3, 7, 2_000]);
     assert_eq!(histogram.min(), Some(0));
     assert_eq!(histogram.median(), Some(3));
     assert_eq!(histogram.max(), Some(2_000));
@@ -46,7 +48,7 @@ fn small_values_are_exact() {
 
 #[test]
 fn longer_than_an_hour_is_counted_as_an_hour() {
-    let mut histogram = of(&[u64::MAX, Histogram::HIGHEST + 1, 5]);
+    let mut histogram = histogram(&[u64::MAX, Histogram::HIGHEST + 1, 5]);
     assert_eq!(histogram.len(), 3);
     assert_eq!(histogram.saturated(), 2);
     let max = histogram.max().expect("three samples");
@@ -64,7 +66,7 @@ fn longer_than_an_hour_is_counted_as_an_hour() {
 
 #[test]
 fn the_text_is_that_of_other_tools() {
-    let text = written(&of(&[1, 2, 3]));
+    let text = written(&histogram(&[1, 2, 3]));
     assert!(text.starts_with("HIST"), "{text}");
     assert_eq!(
         text,
@@ -80,14 +82,14 @@ fn text_that_is_no_histogram_is_refused() {
     let to_the_end_of_time = with(24, &[0x7f, 0xff]);
     let ratio = with(32, &[0x40]);
     let least_integer = {
-        let mut bytes = STANDARD.decode(written(&of(&[1]))).expect("base64");
+        let mut bytes = STANDARD.decode(written(&histogram(&[1]))).expect("base64");
         bytes.truncate(HEADER);
         bytes[7] = 9;
         bytes.extend([0xff; 9]);
         STANDARD.encode(bytes)
     };
     let too_many_samples = {
-        let mut bytes = STANDARD.decode(written(&of(&[1]))).expect("base64");
+        let mut bytes = STANDARD.decode(written(&histogram(&[1]))).expect("base64");
         bytes.truncate(HEADER);
         bytes[7] = 18;
         bytes.extend([0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]);
@@ -117,7 +119,7 @@ proptest! {
     #[test]
     fn what_is_written_reads_back(samples in prop::collection::vec(any::<u64>(), 0..50), shift in 0u32..64) {
         let samples: Vec<u64> = samples.iter().map(|ns| ns >> shift).collect();
-        let histogram = of(&samples);
+        let histogram = histogram(&samples);
         let again = read(&written(&histogram)).expect("reads back");
         prop_assert_eq!(&again, &histogram);
         prop_assert_eq!(again.min(), histogram.min());
@@ -127,18 +129,18 @@ proptest! {
 
     #[test]
     fn merging_is_recording_both(a in prop::collection::vec(0u64..1 << 44, 0..30), b in prop::collection::vec(0u64..1 << 20, 0..30)) {
-        let mut merged = of(&a);
-        merged.merge(&of(&b));
-        let mut other_way = of(&b);
-        other_way.merge(&of(&a));
-        let both = of(&[a, b].concat());
+        let mut merged = histogram(&a);
+        merged.merge(&histogram(&b));
+        let mut other_way = histogram(&b);
+        other_way.merge(&histogram(&a));
+        let both = histogram(&[a, b].concat());
         prop_assert_eq!(&merged, &both);
         prop_assert_eq!(&other_way, &both);
     }
 
     #[test]
     fn values_are_within_a_thousandth(ns in 0u64..=Histogram::HIGHEST) {
-        let histogram = of(&[ns]);
+        let histogram = histogram(&[ns]);
         let (min, max) = (histogram.min().unwrap(), histogram.max().unwrap());
         prop_assert!(min <= ns && ns <= max);
         prop_assert!(max - min <= ns / 1_000, "{} {} {}", min, ns, max);
@@ -148,7 +150,7 @@ proptest! {
     #[test]
     fn hostile_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6), keep in any::<prop::sample::Index>()) {
         let _ = read(&STANDARD.encode(&bytes));
-        let mut good = STANDARD.decode(written(&of(&[0, 1, 900, 123_456_789, 1 << 41]))).unwrap();
+        let mut good = STANDARD.decode(written(&histogram(&[0, 1, 900, 123_456_789, 1 << 41]))).unwrap();
         for (at, byte) in changes {
             let at = at.index(good.len());
             good[at] = byte;
@@ -157,7 +159,7 @@ proptest! {
         good.truncate(keep.index(good.len()));
         let _ = read(&STANDARD.encode(&good));
         // The counts alone are what varies most: a header that fits them.
-        let mut fitting = STANDARD.decode(written(&of(&[1 << 41]))).unwrap();
+        let mut fitting = STANDARD.decode(written(&histogram(&[1 << 41]))).unwrap();
         fitting.truncate(HEADER);
         fitting[7] = u8::try_from(bytes.len()).unwrap();
         fitting.extend(&bytes);

@@ -30,7 +30,7 @@ impl Cell {
     }
 
     /// The page's use; `None` if it is free.
-    pub(super) fn of(self) -> Option<Use> {
+    pub(super) fn usage(self) -> Option<Use> {
         Use::ALL.get(usize::from(self.0)).copied()
     }
 

@@ -14,7 +14,7 @@ impl Buddy {
         let mut frame = 0;
         while frame < self.cells.len() {
             let cell = self.cells.get(frame);
-            if let Some(of) = cell.of() {
+            if let Some(of) = cell.usage() {
                 used[of as usize] += 1;
                 frame += 1;
                 continue;

@@ -31,7 +31,7 @@ impl Buddy {
         let mut given = [0; Use::ALL.len()];
         for page in place..place + (1 << order) {
             let frame = u64::from(page);
-            match self.cells.get(page).of() {
+            match self.cells.get(page).usage() {
                 None => return Err(BuddyError::IsFree { frame }),
                 Some(Use::Hole) => return Err(BuddyError::IsHole { frame }),
                 Some(of) => given[of as usize] += 1,

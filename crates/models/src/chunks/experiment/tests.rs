@@ -16,19 +16,35 @@ fn device(access: &[Pattern]) -> Device {
     }
 }
 
-fn row(scenario: Scenario, steps: &[Step], device: &Device, policy: Name) -> ChunksRow {
-    let machine = scenario.machine(&scenario.setting(1)).unwrap();
-    let experiment = Experiment {
+fn machine(scenario: Scenario) -> Machine {
+    scenario.machine(&scenario.setting(1)).unwrap()
+}
+
+fn experiment<'a>(machine: &'a Machine, steps: &'a [Step], device: &'a Device) -> Experiment<'a> {
+    Experiment {
         workload: "here",
-        machine: &machine,
+        machine,
         otherwise: &[],
         steps,
         device,
-        beside_mail: scenario == Scenario::Thread,
+        beside_mail: false,
         seed: 1,
-    };
+    }
+}
+
+/// The row of an experiment that nobody stops.
+fn whole(experiment: &Experiment<'_>, policy: Name) -> ChunksRow {
     let row = experiment.row(policy, &|| false, &|_| ());
     row.unwrap().unwrap()
+}
+
+fn row(scenario: Scenario, steps: &[Step], device: &Device, policy: Name) -> ChunksRow {
+    let machine = machine(scenario);
+    let experiment = Experiment {
+        beside_mail: scenario == Scenario::Thread,
+        ..experiment(&machine, steps, device)
+    };
+    whole(&experiment, policy)
 }
 
 fn close(a: f64, b: f64) -> bool {
@@ -154,31 +170,21 @@ fn a_device_that_only_reads_rows_asks_for_single_pages() {
 /// Nothing else is assumed, so nothing changes; half of the memory gone, it does.
 #[test]
 fn what_is_assumed_otherwise_is_carried_out_too() {
-    let scenario = Scenario::Unfragmented;
-    let machine = scenario.machine(&scenario.setting(1)).unwrap();
-    let kept = Scenario::Kept {
+    let usual = machine(Scenario::Unfragmented);
+    let kept = machine(Scenario::Kept {
         of: 2,
         pinned: true,
-    };
+    });
     let otherwise = [
-        ("the same".to_owned(), machine.clone()),
-        (
-            "every second page pinned".to_owned(),
-            kept.machine(&kept.setting(1)).unwrap(),
-        ),
+        ("the same".to_owned(), usual.clone()),
+        ("every second page pinned".to_owned(), kept),
     ];
-    let device = device(&[Pattern::Rotate90]);
+    let (steps, device) = (videos(PAGES, 2, 2), device(&[Pattern::Rotate90]));
     let experiment = Experiment {
-        workload: "here",
-        machine: &machine,
         otherwise: &otherwise,
-        steps: &videos(PAGES, 2, 2),
-        device: &device,
-        beside_mail: false,
-        seed: 1,
+        ..experiment(&usual, &steps, &device)
     };
-    let row = experiment.row(Name::ListNoReclaim, &|| false, &|_| ());
-    let row = row.unwrap().unwrap();
+    let row = whole(&experiment, Name::ListNoReclaim);
     let of = |assumption: &str, quantity: &str| {
         let same = row
             .sensitivity
@@ -200,18 +206,10 @@ fn what_is_assumed_otherwise_is_carried_out_too() {
 /// Ctrl-C before the first buffer gives no row; after it, the row of what was done.
 #[test]
 fn an_end_in_the_middle() {
-    let scenario = Scenario::Unfragmented;
-    let machine = scenario.machine(&scenario.setting(1)).unwrap();
+    let machine = machine(Scenario::Unfragmented);
     let device = device(&[Pattern::Linear]);
-    let experiment = Experiment {
-        workload: "here",
-        machine: &machine,
-        otherwise: &[],
-        steps: &videos(PAGES, 9, 9),
-        device: &device,
-        beside_mail: false,
-        seed: 1,
-    };
+    let steps = videos(PAGES, 9, 9);
+    let experiment = experiment(&machine, &steps, &device);
     let after = |buffers: u32| {
         // Asked before each buffer, and before each of the two chunks that it has.
         let left = std::cell::Cell::new(3 * buffers);
@@ -225,21 +223,13 @@ fn an_end_in_the_middle() {
 /// A device that cannot map a base page is an error and no row.
 #[test]
 fn a_request_that_makes_no_sense() {
-    let scenario = Scenario::Unfragmented;
-    let machine = scenario.machine(&scenario.setting(1)).unwrap();
+    let machine = machine(Scenario::Unfragmented);
     let device = Device {
         sizes: PageSizes::new(&[1 << 16]).unwrap(),
         access: vec![Pattern::Linear],
     };
-    let experiment = Experiment {
-        workload: "here",
-        machine: &machine,
-        otherwise: &[],
-        steps: &videos(PAGES, 1, 1),
-        device: &device,
-        beside_mail: false,
-        seed: 1,
-    };
+    let steps = videos(PAGES, 1, 1);
+    let experiment = experiment(&machine, &steps, &device);
     assert!(experiment.row(Name::List, &|| false, &|_| ()).is_err());
 }
 
@@ -250,17 +240,8 @@ fn the_worst_is_no_better_than_the_mean() {
     let mut setting = Scenario::NoContiguous.setting(1);
     setting.costs.call_ns = 1e11;
     let machine = Scenario::NoContiguous.machine(&setting).unwrap();
-    let experiment = Experiment {
-        workload: "here",
-        machine: &machine,
-        otherwise: &[],
-        steps: &videos(PAGES, 2, 2),
-        device: &device(&[Pattern::Linear]),
-        beside_mail: false,
-        seed: 1,
-    };
-    let row = experiment.row(Name::OnePage, &|| false, &|_| ());
-    let row = row.unwrap().unwrap();
+    let (steps, device) = (videos(PAGES, 2, 2), device(&[Pattern::Linear]));
+    let row = whole(&experiment(&machine, &steps, &device), Name::OnePage);
     let (mean, worst) = (row.time_ms.unwrap(), row.time_worst_ms.unwrap());
     assert!(mean >= 1_024.0 * 1e5, "{mean}");
     assert!(worst >= mean * (1.0 - 1e-9), "{worst} < {mean}");
@@ -271,17 +252,8 @@ fn the_worst_is_no_better_than_the_mean() {
 fn an_index_that_is_not_there_has_a_reason() {
     let buddy = Buddy::new(4_096, Use::Reclaimable).unwrap();
     let machine = Machine::new(buddy, &Scenario::Thread.setting(1)).unwrap();
-    let experiment = Experiment {
-        workload: "here",
-        machine: &machine,
-        otherwise: &[],
-        steps: &videos(16, 1, 1),
-        device: &device(&[Pattern::Linear]),
-        beside_mail: false,
-        seed: 1,
-    };
-    let row = experiment.row(Name::OnePage, &|| false, &|_| ());
-    let row = row.unwrap().unwrap();
+    let (steps, device) = (videos(16, 1, 1), device(&[Pattern::Linear]));
+    let row = whole(&experiment(&machine, &steps, &device), Name::OnePage);
     assert!(row.unusable_before.iter().all(Option::is_none));
     let said = |one: &Missing| one.what == "unusable_before" && one.why.contains("free");
     assert!(row.missing.iter().any(said), "{:?}", row.missing);
@@ -290,18 +262,10 @@ fn an_index_that_is_not_there_has_a_reason() {
 /// Buffers of 1,024 pages in single pages: Ctrl-C after 500 of the first, and after 500 of the second.
 #[test]
 fn a_stop_is_heard_within_a_buffer() {
-    let scenario = Scenario::Unfragmented;
-    let machine = scenario.machine(&scenario.setting(1)).unwrap();
+    let machine = machine(Scenario::Unfragmented);
     let device = device(&[Pattern::Linear]);
-    let experiment = Experiment {
-        workload: "here",
-        machine: &machine,
-        otherwise: &[],
-        steps: &videos(PAGES, 3, 3),
-        device: &device,
-        beside_mail: false,
-        seed: 1,
-    };
+    let steps = videos(PAGES, 3, 3);
+    let experiment = experiment(&machine, &steps, &device);
     let until = |most: u32| {
         let asked = std::cell::Cell::new(0);
         let stop = || {

@@ -9,7 +9,7 @@ fn mobility() -> impl Strategy<Value = Mobility> {
     prop::sample::select(Mobility::ALL)
 }
 
-fn of() -> impl Strategy<Value = Use> {
+fn usage() -> impl Strategy<Value = Use> {
     prop::sample::select(Use::ALL)
 }
 
@@ -19,18 +19,18 @@ fn step(pages: u64) -> impl Strategy<Value = Step> {
     // So that a frame is aligned as often as not.
     let aligned = (frame.clone(), 0..12u32).prop_map(|(f, o)| (f >> o << o, o));
     prop_oneof![
-        6 => (0..12u32, mobility(), of()).prop_map(|(o, m, of)| Step::Take(o, m, of)),
+        6 => (0..12u32, mobility(), usage()).prop_map(|(o, m, of)| Step::Take(o, m, of)),
         6 => aligned.prop_map(|(frame, order)| Step::Give(frame, order)),
         2 => frame.clone().prop_map(|frame| Step::Give(frame, 0)),
-        2 => (frame.clone(), of()).prop_map(|(frame, of)| Step::TakeAt(frame, of)),
-        1 => (frame.clone(), of()).prop_map(|(frame, of)| Step::SetUse(frame, of)),
+        2 => (frame.clone(), usage()).prop_map(|(frame, of)| Step::TakeAt(frame, of)),
+        1 => (frame.clone(), usage()).prop_map(|(frame, of)| Step::SetUse(frame, of)),
         1 => (frame, mobility()).prop_map(|(frame, m)| Step::SetBlock(frame, m)),
     ]
 }
 
 fn scene() -> impl Strategy<Value = (u64, Option<Use>, Vec<Step>)> {
     let pages = prop_oneof![1..40u64, 500..530u64, 1_000..2_100u64];
-    (pages, prop::option::of(of())).prop_flat_map(|(pages, of)| {
+    (pages, prop::option::of(usage())).prop_flat_map(|(pages, of)| {
         let steps = prop::collection::vec(step(pages), 1..120);
         (Just(pages), Just(of), steps)
     })
