@@ -292,7 +292,7 @@ fn begin(path: &Path) -> Result<Extra<'_>, Failure> {
 impl Extra<'_> {
     /// Refused where it would replace one of the `inputs`.
     fn write(self, text: &str, inputs: &BTreeSet<(u64, u64)>) -> Result<(), Failure> {
-        if identity(self.path).is_some_and(|file| inputs.contains(&file)) {
+        if identity(self.path).is_ok_and(|file| inputs.contains(&file)) {
             let error = std::io::Error::other("it is one of the files that are compared");
             return Err(cannot_write(self.path, &error));
         }
@@ -303,10 +303,10 @@ impl Extra<'_> {
     }
 }
 
-/// Returns a file's device and inode; `None` where the file is missing.
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    let there = std::fs::metadata(path).ok()?;
-    Some((there.dev(), there.ino()))
+/// Returns a file's device and inode.
+fn identity(path: &Path) -> std::io::Result<(u64, u64)> {
+    let there = std::fs::metadata(path)?;
+    Ok((there.dev(), there.ino()))
 }
 
 fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {

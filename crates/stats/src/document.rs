@@ -1,7 +1,7 @@
 //! Documents: records and reports as JSON, and the schema that their types give.
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A type that is written to a file as JSON.
 pub trait Document: Serialize + JsonSchema + Sized {
@@ -26,3 +26,13 @@ pub trait Document: Serialize + JsonSchema + Sized {
 }
 
 impl<T: Serialize + JsonSchema> Document for T {}
+
+/// Returns the schema that the document `text` names. A reader checks it first: a field that another schema lacks would be
+/// the wrong news.
+pub(crate) fn schema_named_in(text: &str) -> Result<String, serde_json::Error> {
+    #[derive(Deserialize)]
+    struct Name {
+        schema: String,
+    }
+    serde_json::from_str(text).map(|Name { schema }| schema)
+}

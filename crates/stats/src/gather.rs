@@ -18,6 +18,7 @@ use stopgap_events::random::Random;
 use thiserror::Error;
 
 use crate::compare::{Comparison, Endpoint, Options, Run, Side, compare};
+use crate::document::schema_named_in;
 use crate::quantile::median;
 
 /// The name and version of the document's form.
@@ -184,7 +185,7 @@ impl Gathered {
     /// Returns whether the text names the schema of gathered runs, of any version.
     #[must_use]
     pub fn is_named_in(text: &str) -> bool {
-        named(text).is_ok_and(|name| name.starts_with("stopgap.gather/"))
+        schema_named_in(text).is_ok_and(|name| name.starts_with("stopgap.gather/"))
     }
 
     /// Reads a document.
@@ -192,7 +193,7 @@ impl Gathered {
     /// # Errors
     /// [`GatherError`], which names the place.
     pub fn from_json(text: &str) -> Result<Gathered, GatherError> {
-        let found = named(text)?;
+        let found = schema_named_in(text)?;
         if found != SCHEMA {
             let found = found.chars().take(80).collect(); // enough of it to recognise
             return Err(GatherError::Schema { found });
@@ -265,14 +266,6 @@ impl Gathered {
             })
             .collect()
     }
-}
-
-fn named(text: &str) -> Result<String, serde_json::Error> {
-    #[derive(Deserialize)]
-    struct Name {
-        schema: String,
-    }
-    serde_json::from_str(text).map(|Name { schema }| schema)
 }
 
 fn side(name: &str, label: Label, runs: &[Measured]) -> Side {

@@ -10,6 +10,7 @@ use stopgap_events::machine::{Counter, Environment, Missing, Now, Privilege};
 use stopgap_events::question::Question;
 use thiserror::Error;
 
+use crate::document::schema_named_in;
 use crate::fix::Fix;
 use crate::histogram::Histogram;
 use crate::quantile::median;
@@ -73,12 +74,7 @@ impl Run {
     /// # Errors
     /// [`RecordError`], which names the place.
     pub fn from_json(text: &str) -> Result<Run, RecordError> {
-        // Checks the name first: a field that another schema lacks would be the wrong news.
-        #[derive(Deserialize)]
-        struct Name {
-            schema: String,
-        }
-        let Name { schema } = serde_json::from_str(text)?;
+        let schema = schema_named_in(text)?;
         if schema != SCHEMA {
             // A name from disk; enough of it to recognise.
             let found = schema.chars().take(80).collect();

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use stopgap_events::machine::Environment;
@@ -63,8 +62,7 @@ pub(super) fn read(given: [&[PathBuf]; 2], args: &args::Compare) -> Result<Sides
         }
         let mut runs = 0;
         for file in files {
-            let there = fs::metadata(&file).map_err(|error| wrong(&file, &error))?;
-            let id = (there.dev(), there.ino());
+            let id = super::identity(&file).map_err(|error| wrong(&file, &error))?;
             if let Some(other) = seen.insert(id, file.clone()) {
                 return Err(Failure::error(format!(
                     "{} and {} are the same file: a run counts once",
