@@ -104,28 +104,31 @@ pub fn advice(rows: &[ReclaimRow]) -> Option<String> {
     let dearest = same_way
         .filter_map(|best| Some((factor(&best)?, best)))
         .max_by(|a, b| a.0.total_cmp(&b.0));
-    if let Some((factor, (row, group))) = dearest
-        && factor > SAME
-    {
-        let told = against(row, "", group.none?)?;
-        let mut text = format!(
-            "{} makes others wait longer than nothing held: {told}",
+    let dear = match dearest {
+        Some((factor, (row, group))) if factor > SAME => against(row, "", group.none?),
+        _ => None,
+    };
+    if let (Some(told), 1) = (&dear, beside.len()) {
+        return Some(format!(
+            "{} makes others wait longer than nothing held: {told}; --policy all compares it with other ways",
             name(winner)
-        );
-        if beside.len() == 1 {
-            text.push_str("; --policy all compares it with other ways");
-        }
-        return Some(text);
+        ));
     }
-    let mut text = format!("use {}", name(winner));
+    let mut text = format!("use {}: ", name(winner));
     let worst = beside.iter().filter_map(|row| Some((wait(row)?, *row)));
-    match (wait(winner), worst.max_by(|a, b| a.0.total_cmp(&b.0))) {
-        (Some(own), Some((most, other))) if most > own * SAME => {
+    match (wait(winner), worst.max_by(|a, b| a.0.total_cmp(&b.0)), dear) {
+        (Some(own), Some((most, other)), dear) if most > own * SAME => {
             let label = format!("{} ", name(other));
-            text.push_str(": ");
             text.push_str(&against(winner, &label, other)?);
+            if let (Some(none), Some(_)) = (group.none.and_then(wait), dear) {
+                text.push_str(&format!("; with nothing held {none:.1}"));
+            }
         }
-        _ => text.push_str(": nothing here makes others wait noticeably longer"),
+        (.., Some(told)) => {
+            text.push_str("every way here makes others wait longer than nothing held: ");
+            text.push_str(&told);
+        }
+        _ => text.push_str("nothing here makes others wait noticeably longer"),
     }
     let longest = beside
         .iter()
