@@ -28,7 +28,7 @@ pub(crate) fn run(bytes: &[u8]) -> usize {
         events += 1;
     }
     assert!(events <= bytes.len() / 8);
-    let told = records.tell();
+    let told = records.report();
     assert!(told.missing.len() <= 22);
     events
 }

@@ -28,5 +28,5 @@ pub(crate) fn run(bytes: &[u8]) {
         assert!(records <= bytes.len());
     }
     let _ = PageLayout::parse("header_page", &text);
-    let _ = Names::of(&text, "prev_state").flags(u64::MAX);
+    let _ = Names::parse(&text, "prev_state").flags(u64::MAX);
 }

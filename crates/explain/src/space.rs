@@ -69,7 +69,7 @@ impl Spaces {
                 }
             }
             _ if changed && Recorded::is_call(event) => {
-                let Some(space) = self.all.of(event.pid) else {
+                let Some(space) = self.all.process(event.pid) else {
                     return;
                 };
                 let mappings = i64::try_from(space.mappings()).unwrap_or(i64::MAX);
@@ -103,7 +103,7 @@ impl Spaces {
     pub(crate) fn to_record(&self) -> Option<Vec<AddressSpace>> {
         let ranked = self.ranked();
         let told = ranked.iter().take(TOLD).filter_map(|(pid, process)| {
-            let now = || self.all.of(*pid).map(Mapped::of);
+            let now = || self.all.process(*pid).map(Mapped::of);
             let mapped = process.end.or_else(now)?;
             Some(AddressSpace {
                 pid: *pid,

@@ -74,7 +74,7 @@ impl AddressSpaces {
                 arguments,
                 ..
             } => {
-                match Call::of(name, arguments) {
+                match Call::parse(name, arguments) {
                     Some(call) => self.entered.insert(event.tid, call),
                     None => self.entered.remove(&event.tid),
                 };
@@ -119,7 +119,7 @@ impl AddressSpaces {
 
     /// That of a process (of rows that name none: `None`); nothing where the trace did not speak of it.
     #[must_use]
-    pub fn of(&self, pid: Option<u32>) -> Option<&AddressSpace> {
+    pub fn process(&self, pid: Option<u32>) -> Option<&AddressSpace> {
         self.processes.get(&pid)
     }
 
@@ -364,17 +364,17 @@ impl AddressSpace {
     }
 
     fn unmap(&mut self, range: AddressRange) {
-        self.take(range);
+        self.cut_out(range);
     }
 
     fn protect(&mut self, range: AddressRange, access: u8) {
-        for (part, area) in self.take(range) {
+        for (part, area) in self.cut_out(range) {
             self.insert(part, access, area.map);
         }
     }
 
     /// Takes out what lies in the range.
-    fn take(&mut self, range: AddressRange) -> Vec<(AddressRange, Area)> {
+    fn cut_out(&mut self, range: AddressRange) -> Vec<(AddressRange, Area)> {
         let first = self.areas.range(..=range.start).next_back();
         let first = match first {
             Some((&start, area)) if area.end > range.start => start,

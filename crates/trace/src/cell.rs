@@ -25,7 +25,7 @@ pub(super) enum Value<'a> {
 /// Where an event's cells go. A cell that is not put is null.
 pub(super) trait Put {
     /// Puts `value` into `column`, at most once an event.
-    fn put(&mut self, column: Column, value: Value<'_>);
+    fn put_cell(&mut self, column: Column, value: Value<'_>);
 }
 
 /// Where an event's cells come from. The value is of the column's type.
@@ -50,8 +50,8 @@ impl Wrong {
 
 /// Something that stands in one column or several.
 pub(super) trait Cell: Sized {
-    fn put(&self, columns: &[Column], to: &mut impl Put);
-    fn take(columns: &[Column], from: &impl Get) -> Result<Self, Wrong>;
+    fn put_cells(&self, columns: &[Column], to: &mut impl Put);
+    fn from_cells(columns: &[Column], from: &impl Get) -> Result<Self, Wrong>;
 }
 
 /// Something that stands in one column.
@@ -61,22 +61,22 @@ pub(super) trait Scalar: Sized {
 }
 
 impl<T: Scalar> Cell for T {
-    fn put(&self, columns: &[Column], to: &mut impl Put) {
-        to.put(columns[0], self.value());
+    fn put_cells(&self, columns: &[Column], to: &mut impl Put) {
+        to.put_cell(columns[0], self.value());
     }
-    fn take(columns: &[Column], from: &impl Get) -> Result<T, Wrong> {
+    fn from_cells(columns: &[Column], from: &impl Get) -> Result<T, Wrong> {
         let value = from.get(columns[0]);
         T::from_value(columns[0], value.ok_or_else(|| Wrong::missing(columns[0]))?)
     }
 }
 
 impl<T: Scalar> Cell for Option<T> {
-    fn put(&self, columns: &[Column], to: &mut impl Put) {
+    fn put_cells(&self, columns: &[Column], to: &mut impl Put) {
         if let Some(value) = self {
-            to.put(columns[0], value.value());
+            to.put_cell(columns[0], value.value());
         }
     }
-    fn take(columns: &[Column], from: &impl Get) -> Result<Option<T>, Wrong> {
+    fn from_cells(columns: &[Column], from: &impl Get) -> Result<Option<T>, Wrong> {
         let value = from.get(columns[0]);
         value
             .map(|value| T::from_value(columns[0], value))
@@ -85,15 +85,15 @@ impl<T: Scalar> Cell for Option<T> {
 }
 
 impl<const N: usize> Cell for [Option<u64>; N] {
-    fn put(&self, columns: &[Column], to: &mut impl Put) {
+    fn put_cells(&self, columns: &[Column], to: &mut impl Put) {
         for (value, &column) in self.iter().zip(columns) {
-            value.put(&[column], to);
+            value.put_cells(&[column], to);
         }
     }
-    fn take(columns: &[Column], from: &impl Get) -> Result<[Option<u64>; N], Wrong> {
+    fn from_cells(columns: &[Column], from: &impl Get) -> Result<[Option<u64>; N], Wrong> {
         let mut all = [None; N];
         for (value, &column) in all.iter_mut().zip(columns) {
-            *value = Cell::take(&[column], from)?;
+            *value = Cell::from_cells(&[column], from)?;
         }
         Ok(all)
     }
@@ -101,20 +101,20 @@ impl<const N: usize> Cell for [Option<u64>; N] {
 
 /// A start and an end, or a start and a length.
 impl Cell for Option<AddressRange> {
-    fn put(&self, columns: &[Column], to: &mut impl Put) {
+    fn put_cells(&self, columns: &[Column], to: &mut impl Put) {
         let Some(range) = self else { return };
-        range.start.put(&columns[..1], to);
+        range.start.put_cells(&columns[..1], to);
         if columns[1] == Column::LengthBytes {
-            range.length().put(&columns[1..], to);
+            range.length().put_cells(&columns[1..], to);
         } else {
-            range.end.put(&columns[1..], to);
+            range.end.put_cells(&columns[1..], to);
         }
     }
-    fn take(columns: &[Column], from: &impl Get) -> Result<Option<AddressRange>, Wrong> {
-        let Some(start) = Cell::take(&columns[..1], from)? else {
+    fn from_cells(columns: &[Column], from: &impl Get) -> Result<Option<AddressRange>, Wrong> {
+        let Some(start) = Cell::from_cells(&columns[..1], from)? else {
             return Ok(None);
         };
-        let second: u64 = Cell::take(&columns[1..], from)?;
+        let second: u64 = Cell::from_cells(&columns[1..], from)?;
         let range = if columns[1] == Column::LengthBytes {
             AddressRange::new(start, Bytes(second)).ok_or("it leaves the address space")
         } else if start <= second {

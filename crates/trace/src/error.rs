@@ -16,7 +16,7 @@ pub enum Place {
 /// Characters of a reason.
 const LONGEST: usize = 300;
 
-/// What is wrong with a trace, and where: one line, without the name of the file, which whoever
+/// A fault in a trace and its place, in one line. The name of the file is not in it: whoever
 /// opened it knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {

@@ -105,7 +105,7 @@ pub const KERNEL_EVENTS: &[KernelEvent] = events! {
 /// The column's word for a process's memory map.
 const MMAP: &str = "mmap";
 
-/// Who is woken, or may run for the first time.
+/// Returns the thread that is woken or runs for the first time.
 fn target(fields: &dyn Fields, tasks: &mut Tasks) -> Result<(u32, Option<Text>), &'static str> {
     let tid = fields.u32("pid").ok_or("pid")?;
     let comm = tasks.text(fields, "comm");
@@ -408,7 +408,7 @@ const MOST_TASKS: usize = 1 << 22;
 /// Threads of which something is remembered until another event of theirs.
 const MOST_PENDING: usize = 1 << 16;
 
-/// A thread, as far as events have told of it.
+/// Facts about a thread that events have shown.
 #[derive(Debug, Clone, Default)]
 pub struct Task {
     /// Its process.
@@ -424,13 +424,13 @@ struct Allocation {
     gfp: Option<Text>,
 }
 
-/// What is known beside the event: threads, and texts that come again.
+/// Facts beside the event at hand: threads, and texts that come again.
 #[derive(Debug, Default)]
 pub struct Tasks {
     /// The thread of the event at hand.
     pub tid: Option<u32>,
     tasks: HashMap<u32, Task>,
-    /// Of threads just made: whether they are of their maker's process.
+    /// Whether a new thread belongs to the process of its maker, by thread.
     threads: HashMap<u32, bool>,
     /// Objects that a shrinker was to look at, by thread.
     to_scan: HashMap<u32, u64>,
@@ -457,7 +457,7 @@ impl Tasks {
         Some(task)
     }
 
-    /// Notes that a thread has this name from now on, where it is known.
+    /// Sets the name of a thread, where the name is known.
     pub fn name(&mut self, tid: u32, comm: Option<&Text>) {
         if let Some(task) = self.entry(tid)
             && let Some(comm) = comm
@@ -467,7 +467,7 @@ impl Tasks {
         }
     }
 
-    /// Notes that a thread is of this process.
+    /// Sets the process of a thread.
     pub fn process(&mut self, tid: u32, pid: Option<u32>) {
         if let Some(task) = self.entry(tid) {
             task.pid = pid;

@@ -70,22 +70,22 @@ macro_rules! kinds {
             }
 
             /// Puts all but the kind itself.
-            pub(super) fn put(&self, to: &mut impl Put) {
+            pub(super) fn put_cells(&self, to: &mut impl Put) {
                 match self {
-                    Kind::Memory { event, range } => super::memory::put(event, *range, to),
+                    Kind::Memory { event, range } => super::memory::put_cells(event, *range, to),
                     $( Kind::$kind { $($field),* } => {
-                        $( $field.put(&[$(Column::$column),+], to); )*
+                        $( $field.put_cells(&[$(Column::$column),+], to); )*
                     } )+
                 }
             }
 
             /// The kind of that word from its columns.
-            pub(super) fn take(word: &str, from: &impl Get) -> Result<Kind, Wrong> {
+            pub(super) fn from_cells(word: &str, from: &impl Get) -> Result<Kind, Wrong> {
                 match word {
                     $( $word => Ok(Kind::$kind {
-                        $( $field: Cell::take(&[$(Column::$column),+], from)?, )*
+                        $( $field: Cell::from_cells(&[$(Column::$column),+], from)?, )*
                     }), )+
-                    _ => super::memory::take(word, from),
+                    _ => super::memory::from_cells(word, from),
                 }
             }
         }
@@ -191,7 +191,7 @@ kinds! {
         /// -errno where there was none.
         result: Option<i64> = Result;
     }
-    PageFault "page-fault" "A page was not there, or not so (`page_fault_user`, `page_fault_kernel`)." {
+    PageFault "page-fault" "A page is absent, or its access is not allowed (`page_fault_user`, `page_fault_kernel`)." {
         /// The address used.
         address: u64 = Address;
         /// By which instruction.

@@ -84,25 +84,25 @@ impl Event {
         }
     }
 
-    fn put(&self, to: &mut impl Put) {
-        self.time.put(&[Column::TimeNs], to);
-        to.put(Column::Kind, Value::Word(self.kind.word()));
-        self.cpu.put(&[Column::Cpu], to);
-        self.pid.put(&[Column::Pid], to);
-        self.tid.put(&[Column::Tid], to);
-        self.comm.put(&[Column::Comm], to);
-        self.kind.put(to);
+    fn put_cells(&self, to: &mut impl Put) {
+        self.time.put_cells(&[Column::TimeNs], to);
+        to.put_cell(Column::Kind, Value::Word(self.kind.word()));
+        self.cpu.put_cells(&[Column::Cpu], to);
+        self.pid.put_cells(&[Column::Pid], to);
+        self.tid.put_cells(&[Column::Tid], to);
+        self.comm.put_cells(&[Column::Comm], to);
+        self.kind.put_cells(to);
     }
 
-    fn take(from: &impl Get) -> Result<Event, Wrong> {
-        let kind: Text = Cell::take(&[Column::Kind], from)?;
+    fn from_cells(from: &impl Get) -> Result<Event, Wrong> {
+        let kind: Text = Cell::from_cells(&[Column::Kind], from)?;
         Ok(Event {
-            time: Cell::take(&[Column::TimeNs], from)?,
-            cpu: Cell::take(&[Column::Cpu], from)?,
-            pid: Cell::take(&[Column::Pid], from)?,
-            tid: Cell::take(&[Column::Tid], from)?,
-            comm: Cell::take(&[Column::Comm], from)?,
-            kind: Kind::take(&kind, from)?,
+            time: Cell::from_cells(&[Column::TimeNs], from)?,
+            cpu: Cell::from_cells(&[Column::Cpu], from)?,
+            pid: Cell::from_cells(&[Column::Pid], from)?,
+            tid: Cell::from_cells(&[Column::Tid], from)?,
+            comm: Cell::from_cells(&[Column::Comm], from)?,
+            kind: Kind::from_cells(&kind, from)?,
         })
     }
 }

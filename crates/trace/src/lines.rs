@@ -69,7 +69,7 @@ impl<W: Write> Writer<W> {
     /// Where writing fails; the operating system's reason.
     pub fn write(&mut self, event: &Event) -> io::Result<()> {
         self.line.0.clear();
-        event.put(&mut self.line);
+        event.put_cells(&mut self.line);
         self.out.write_all(self.line.closed())?;
         self.out.write_all(b"\n")
     }
@@ -106,7 +106,7 @@ impl Object {
 }
 
 impl Put for Object {
-    fn put(&mut self, column: Column, value: Value<'_>) {
+    fn put_cell(&mut self, column: Column, value: Value<'_>) {
         let line = &mut self.0;
         line.extend_from_slice(if line.is_empty() { b"{\"" } else { b",\"" });
         line.extend_from_slice(column.name().as_bytes());
@@ -158,7 +158,7 @@ impl<R: BufRead> Reader<R> {
             Err(_) => reader.waiting = true,
             Ok(_) => {
                 let header: Header<String> = serde_json::from_slice(&reader.buffer)
-                    .map_err(|error| Error::new(place, told(&error)))?;
+                    .map_err(|error| Error::new(place, error_text(&error)))?;
                 check_schema(place, &header.schema)?;
                 reader.metadata = header.metadata;
             }
@@ -214,8 +214,10 @@ impl<R: BufRead> Reader<R> {
         (&mut self.row)
             .deserialize(&mut json)
             .and_then(|()| json.end())
-            .map_err(|error| wrong(told(&error)))?;
-        Event::take(&self.row).map(Some).map_err(|why| wrong(why.0))
+            .map_err(|error| wrong(error_text(&error)))?;
+        Event::from_cells(&self.row)
+            .map(Some)
+            .map_err(|why| wrong(why.0))
     }
 }
 
@@ -233,7 +235,7 @@ impl<R: BufRead> Iterator for Reader<R> {
 }
 
 /// Returns a JSON error of one line with its byte: its line is always the first.
-fn told(error: &serde_json::Error) -> String {
+fn error_text(error: &serde_json::Error) -> String {
     let text = error.to_string();
     match text.split_once(" at line 1 column ") {
         Some((why, column)) => format!("{why} at byte {column}"),
@@ -292,12 +294,12 @@ impl<'de> Visitor<'de> for &mut Row {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(name) = map.next_key_seed(Name)? {
+        while let Some(name) = map.next_key_seed(ColumnName)? {
             let Some(column) = name else {
                 map.next_value::<IgnoredAny>()?;
                 continue;
             };
-            let cell = map.next_value_seed(Of(column))?;
+            let cell = map.next_value_seed(ColumnValue(column))?;
             let place = &mut self.cells[column as usize];
             if place.is_some() {
                 let name = column.name();
@@ -310,9 +312,9 @@ impl<'de> Visitor<'de> for &mut Row {
 }
 
 /// A name, which may be a column's.
-struct Name;
+struct ColumnName;
 
-impl<'de> DeserializeSeed<'de> for Name {
+impl<'de> DeserializeSeed<'de> for ColumnName {
     type Value = Option<Column>;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Option<Column>, D::Error> {
@@ -320,7 +322,7 @@ impl<'de> DeserializeSeed<'de> for Name {
     }
 }
 
-impl Visitor<'_> for Name {
+impl Visitor<'_> for ColumnName {
     type Value = Option<Column>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -333,9 +335,9 @@ impl Visitor<'_> for Name {
 }
 
 /// The value of a column.
-struct Of(Column);
+struct ColumnValue(Column);
 
-impl<'de> DeserializeSeed<'de> for Of {
+impl<'de> DeserializeSeed<'de> for ColumnValue {
     type Value = Option<Cell>;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Option<Cell>, D::Error> {
@@ -343,17 +345,17 @@ impl<'de> DeserializeSeed<'de> for Of {
     }
 }
 
-impl Of {
+impl ColumnValue {
     fn is(&self, types: &[ColumnType]) -> bool {
         types.contains(&self.0.column_type())
     }
 }
 
-impl Visitor<'_> for Of {
+impl Visitor<'_> for ColumnValue {
     type Value = Option<Cell>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Of(column) = self;
+        let ColumnValue(column) = self;
         write!(f, "{} for {}", column.column_type().word(), column.name())
     }
 

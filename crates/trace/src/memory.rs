@@ -45,7 +45,7 @@ pub(super) const KINDS: [(&str, &str, &[Column]); 5] = [
     ),
     (
         "begin",
-        "No operation: from here on, another part of the workload.",
+        "No operation: another part of the workload begins.",
         &[Phase],
     ),
 ];
@@ -60,7 +60,7 @@ pub(super) fn word(event: &MemoryEvent) -> &'static str {
     }
 }
 
-pub(super) fn put(event: &MemoryEvent, range: Option<AddressRange>, to: &mut impl Put) {
+pub(super) fn put_cells(event: &MemoryEvent, range: Option<AddressRange>, to: &mut impl Put) {
     match *event {
         MemoryEvent::Map {
             id,
@@ -69,50 +69,50 @@ pub(super) fn put(event: &MemoryEvent, range: Option<AddressRange>, to: &mut imp
             merge,
             placing,
         } => {
-            id.put(&[Id], to);
-            length.put(&[LengthBytes], to);
-            protection.put(&[Protection], to);
-            merge.put(&[Merge], to);
-            some(placing.alignment).put(&[AlignmentBytes], to);
-            some(placing.offset).put(&[OffsetBytes], to);
-            placing.limits.put(&[LimitStart, LimitEnd], to);
-            placing.hint.put(&[Hint], to);
-            range.map(|range| range.start).put(&[Address], to);
+            id.put_cells(&[Id], to);
+            length.put_cells(&[LengthBytes], to);
+            protection.put_cells(&[Protection], to);
+            merge.put_cells(&[Merge], to);
+            some(placing.alignment).put_cells(&[AlignmentBytes], to);
+            some(placing.offset).put_cells(&[OffsetBytes], to);
+            placing.limits.put_cells(&[LimitStart, LimitEnd], to);
+            placing.hint.put_cells(&[Hint], to);
+            range.map(|range| range.start).put_cells(&[Address], to);
         }
         MemoryEvent::Unmap { id } | MemoryEvent::Touch { id } => {
-            id.put(&[Id], to);
-            range.put(&[Address, LengthBytes], to);
+            id.put_cells(&[Id], to);
+            range.put_cells(&[Address, LengthBytes], to);
         }
         MemoryEvent::Protect {
             id,
             length,
             protection,
         } => {
-            id.put(&[Id], to);
-            length.put(&[LengthBytes], to);
-            protection.put(&[Protection], to);
-            range.map(|range| range.start).put(&[Address], to);
+            id.put_cells(&[Id], to);
+            length.put_cells(&[LengthBytes], to);
+            protection.put_cells(&[Protection], to);
+            range.map(|range| range.start).put_cells(&[Address], to);
         }
-        MemoryEvent::Begin(phase) => phase.put(&[Phase], to),
+        MemoryEvent::Begin(phase) => phase.put_cells(&[Phase], to),
     }
 }
 
-pub(super) fn take(word: &str, from: &impl Get) -> Result<Kind, Wrong> {
-    let id = || Cell::take(&[Id], from);
+pub(super) fn from_cells(word: &str, from: &impl Get) -> Result<Kind, Wrong> {
+    let id = || Cell::from_cells(&[Id], from);
     let event = match word {
         "map" => {
-            let alignment: Option<Bytes> = Cell::take(&[AlignmentBytes], from)?;
-            let offset: Option<Bytes> = Cell::take(&[OffsetBytes], from)?;
+            let alignment: Option<Bytes> = Cell::from_cells(&[AlignmentBytes], from)?;
+            let offset: Option<Bytes> = Cell::from_cells(&[OffsetBytes], from)?;
             MemoryEvent::Map {
                 id: id()?,
-                length: Cell::take(&[LengthBytes], from)?,
-                protection: Cell::take(&[Protection], from)?,
-                merge: Cell::take(&[Merge], from)?,
+                length: Cell::from_cells(&[LengthBytes], from)?,
+                protection: Cell::from_cells(&[Protection], from)?,
+                merge: Cell::from_cells(&[Merge], from)?,
                 placing: Placing {
                     alignment: alignment.unwrap_or_default(),
                     offset: offset.unwrap_or_default(),
-                    limits: Cell::take(&[LimitStart, LimitEnd], from)?,
-                    hint: Cell::take(&[Hint], from)?,
+                    limits: Cell::from_cells(&[LimitStart, LimitEnd], from)?,
+                    hint: Cell::from_cells(&[Hint], from)?,
                 },
             }
         }
@@ -120,13 +120,18 @@ pub(super) fn take(word: &str, from: &impl Get) -> Result<Kind, Wrong> {
         "touch" => MemoryEvent::Touch { id: id()? },
         "protect" => MemoryEvent::Protect {
             id: id()?,
-            length: Cell::take(&[LengthBytes], from)?,
-            protection: Cell::take(&[Protection], from)?,
+            length: Cell::from_cells(&[LengthBytes], from)?,
+            protection: Cell::from_cells(&[Protection], from)?,
         },
-        "begin" => return Ok(Kind::from(MemoryEvent::Begin(Cell::take(&[Phase], from)?))),
+        "begin" => {
+            return Ok(Kind::from(MemoryEvent::Begin(Cell::from_cells(
+                &[Phase],
+                from,
+            )?)));
+        }
         other => return Err(Wrong(format!("unknown kind '{}'", shortened(other)))),
     };
-    let range = Cell::take(&[Address, LengthBytes], from)?;
+    let range = Cell::from_cells(&[Address, LengthBytes], from)?;
     Ok(Kind::Memory { event, range })
 }
 

@@ -125,7 +125,7 @@ impl Recorded {
                 arguments,
                 ..
             } => {
-                match Call::of(name, arguments) {
+                match Call::parse(name, arguments) {
                     Some(call) => self.entered.insert(event.tid, call),
                     None => self.entered.remove(&event.tid),
                 };
@@ -176,7 +176,7 @@ impl Recorded {
         if let Kind::Fork { target_pid, .. } = event.kind
             && target_pid == self.process
             && !self.layout
-            && let Some(parent) = others.of(event.pid)
+            && let Some(parent) = others.process(event.pid)
         {
             self.inherited = parent.layout().collect();
             self.heap = parent.heap();

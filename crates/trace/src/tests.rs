@@ -1,240 +1,89 @@
 //! Events of every kind, and `docs/trace.md` held against the definitions.
 
 use super::*;
-use stopgap_events::memory::{MapId, Merge, Phase, Placing, Protection};
 use stopgap_events::random::Random;
-use stopgap_events::range::AddressRange;
-use stopgap_events::units::{Bytes, Pages};
 
-/// An event of each kind with every field, and of each kind with no field that may be left out.
+/// Events of each kind: with every column, in each word that a column may have, and with those alone that it needs.
 pub(super) fn of_every_kind() -> Vec<Event> {
-    let text = |word: &str| Some(Text::from(word));
-    let stack = || Stack::new(["main", "read", "vfs_read_[k]"]);
-    let range = AddressRange::new(0x7000_0000_0000, Bytes(8_192));
-    let limits = Some(AddressRange {
-        start: 65_536,
-        end: 1 << 32,
-    });
-    let placing = Placing {
-        alignment: Bytes(16_384),
-        offset: Bytes(4_096),
-        limits,
-        hint: Some(u64::MAX),
-    };
-    let id = MapId(u32::MAX);
-    let map = |placing| MemoryEvent::Map {
-        id,
-        length: Bytes(8_192),
-        protection: Protection::Write,
-        merge: Merge::Never,
-        placing,
-    };
-    let protect = MemoryEvent::Protect {
-        id,
-        length: Bytes(8_192),
-        protection: Protection::None,
-    };
-    let mut kinds = Vec::new();
-    for range in [range, None] {
-        let memory = |event| Kind::Memory { event, range };
-        kinds.extend([
-            memory(map(placing)),
-            memory(map(Placing::ANYWHERE)),
-            memory(protect),
-            memory(MemoryEvent::Touch { id }),
-            memory(MemoryEvent::Unmap { id }),
-        ]);
+    const VARIANTS: usize = Reclaimer::ALL.len();
+    let mut events = Vec::new();
+    for (word, _, uses) in KINDS {
+        let columns = || Column::ALL[..6].iter().chain(*uses);
+        let cells = |variant| Cells(columns().map(|&c| (c, cell(c, word, variant))).collect());
+        let mut bare = cells(0);
+        for column in columns() {
+            let cell = bare.0.remove(column).unwrap();
+            if Event::from_cells(&bare).is_err() {
+                bare.0.insert(*column, cell);
+            }
+        }
+        let variants = (0..VARIANTS).map(cells).chain([bare]);
+        events.extend(variants.map(|cells| Event::from_cells(&cells).unwrap()));
     }
-    kinds.extend([
-        MemoryEvent::Begin(Phase::Layout).into(),
-        MemoryEvent::Begin(Phase::Steady).into(),
-        MemoryEvent::Begin(Phase::Round).into(),
-    ]);
-    let (order, node) = (Some(9), Some(1));
-    for by in Reclaimer::ALL {
-        kinds.push(Kind::ReclaimBegin {
-            by: *by,
-            order,
-            gfp: text("GFP_KERNEL|__GFP_NORETRY"),
-            node,
-            shrinker: text("i915_gem_shrinker_scan"),
-        });
+    events
+}
+
+/// A value for a column: its words one after the other, large numbers, texts that must be escaped.
+fn cell(column: Column, kind: &str, variant: usize) -> (Text, Option<i128>) {
+    let number = variant as i128;
+    let one_of = |words: &[&str]| (words[variant % words.len()].into(), None);
+    match (column, column.column_type()) {
+        (Column::Kind, _) => (kind.into(), None),
+        (Column::SyscallName, _) => ("mmap".into(), None),
+        (Column::Protection, _) => one_of(&["none", "read", "write"]),
+        (Column::Merge, _) => one_of(&["may", "never"]),
+        (Column::Phase, _) => one_of(&["layout", "steady", "round"]),
+        (Column::Reclaim, _) => one_of(
+            &Reclaimer::ALL
+                .iter()
+                .map(|by| by.word())
+                .collect::<Vec<_>>(),
+        ),
+        (Column::Stack, _) => one_of(&["main;read;vfs_read_[k]", "0x4f"]),
+        (_, ColumnType::Text) => one_of(&["word", "a \"quoted\"\nname\u{1}", "\u{e4}", ""]),
+        // Ranges, which must not leave the address space.
+        (Column::Address | Column::LimitStart, _) => ("".into(), Some(0x7000_0000_0000 + number)),
+        (Column::LengthBytes, _) => ("".into(), Some(8_192)),
+        (_, ColumnType::U32) => ("".into(), Some(i128::from(u32::MAX) - number)),
+        (_, ColumnType::U64) => ("".into(), Some(i128::from(u64::MAX) - number)),
+        (_, ColumnType::I32) => ("".into(), Some(i128::from(i32::MIN) + number)),
+        (_, ColumnType::I64) => ("".into(), Some(i128::from(i64::MIN) + number)),
+        (_, ColumnType::Bool) => ("".into(), Some(number % 2)),
     }
-    kinds.extend([
-        Kind::Switch {
-            state: text("D"),
-            preempted: Some(true),
-            priority: Some(-1),
-            next_tid: Some(0),
-            next_comm: text("swapper/0"),
-            next_priority: Some(120),
-            stack: Some(stack()),
-        },
-        Kind::Waking {
-            target_tid: 812,
-            target_comm: text("Xorg"),
-            target_priority: Some(120),
-            target_cpu: Some(3),
-        },
-        Kind::New {
-            target_tid: 813,
-            target_comm: text("a \"quoted\"\nname\u{1}"),
-            target_priority: Some(139),
-            target_cpu: Some(0),
-        },
-        Kind::Fork {
-            target_tid: 814,
-            target_pid: Some(814),
-            target_comm: text("sh"),
-        },
-        Kind::Exec {
-            filename: text("/bin/true"),
-            old_tid: Some(814),
-        },
-        Kind::Exit {
-            priority: Some(i32::MIN),
-        },
-        Kind::SyscallEnter {
-            number: 9,
-            name: text("mmap"),
-            arguments: [
-                Some(0),
-                Some(u64::MAX),
-                None,
-                Some(1 << 63),
-                Some(4),
-                Some(5),
-            ],
-        },
-        Kind::SyscallExit {
-            number: 9,
-            name: text("mmap"),
-            result: Some(-12),
-        },
-        Kind::UnmappedArea {
-            address: Some(4_096),
-            length: Bytes(4_096),
-            limits,
-            alignment: Some(Bytes(1 << 21)),
-            offset: Some(Bytes(0)),
-            top_down: Some(false),
-            total: Some(Pages(77)),
-            result: Some(i64::MIN),
-        },
-        Kind::UnmappedArea {
-            address: None,
-            length: Bytes(1),
-            limits: None,
-            alignment: None,
-            offset: None,
-            top_down: None,
-            total: None,
-            result: None,
-        },
-        Kind::PageFault {
-            address: 0,
-            instruction_pointer: Some(1),
-            error_code: Some(6),
-            user: Some(true),
-        },
-        Kind::ReclaimEnd {
-            by: Reclaimer::Throttled,
-            order,
-            node,
-            scanned: Some(32),
-            reclaimed: Some(0),
-            shrinker: text("x"),
-            reason: text("VMSCAN_THROTTLE_WRITEBACK"),
-            duration: Some(Nanos::millis(100)),
-        },
-        Kind::CompactionBegin {
-            order,
-            gfp: text("GFP_TRANSHUGE"),
-            node,
-            synchronous: Some(false),
-        },
-        Kind::CompactionEnd {
-            order,
-            node,
-            status: text("no_suitable_page"),
-        },
-        Kind::Extfrag {
-            frame: Some(1 << 40),
-            order: 0,
-            fallback_order: Some(10),
-            migrate_type: text("unmovable"),
-            fallback_migrate_type: text("movable"),
-            changed_ownership: Some(true),
-        },
-        Kind::LockBegin {
-            lock: text("mmap"),
-            address: Some(5),
-            write: Some(true),
-        },
-        Kind::LockEnd {
-            lock: text("MUTEX"),
-            address: Some(5),
-            write: Some(false),
-            result: Some(0),
-        },
-        Kind::LockRelease {
-            lock: text("mmap"),
-            address: Some(5),
-            write: Some(true),
-        },
-        Kind::BlockIssue {
-            device: "8:0".into(),
-            sector: 2_048,
-            length: Some(Bytes(512)),
-            operation: text("RA"),
-        },
-        Kind::BlockComplete {
-            device: "8:0".into(),
-            sector: 2_048,
-            length: Some(Bytes(512)),
-            operation: text("RA"),
-            result: Some(-5),
-        },
-        Kind::FenceWaitBegin {
-            driver: text("i915"),
-            timeline: text("rcs0"),
-            context: Some(1),
-            seqno: Some(u64::MAX),
-        },
-        Kind::FenceWaitEnd {
-            driver: None,
-            timeline: None,
-            context: None,
-            seqno: None,
-        },
-        Kind::Sample { stack: stack() },
-        Kind::Counter {
-            name: "mappings".into(),
-            value: 9_412,
-        },
-        Kind::Mark {
-            name: "frame".into(),
-        },
-    ]);
-    let whole = |(index, kind): (usize, Kind)| Event {
-        time: Nanos(u64::MAX - index as u64),
-        cpu: Some(1),
-        pid: Some(812),
-        tid: Some(813),
-        comm: text("Xorg"),
+}
+
+/// An event of a thread.
+pub(super) fn row(pid: u32, tid: u32, kind: Kind) -> Event {
+    Event {
+        time: Nanos(1),
+        cpu: None,
+        pid: Some(pid),
+        tid: Some(tid),
+        comm: None,
         kind,
-    };
-    let bare = |kind: &Kind| Event {
-        kind: kind.clone(),
-        ..Event::of_workload(0, MemoryEvent::Begin(Phase::Round))
-    };
-    let bares: Vec<Event> = kinds.iter().map(bare).collect();
-    kinds
-        .into_iter()
-        .enumerate()
-        .map(whole)
-        .chain(bares)
-        .collect()
+    }
+}
+
+/// The begin of a system call; arguments that are not given are 0.
+pub(super) fn enter(name: &str, arguments: &[u64]) -> Kind {
+    let mut all = [Some(0); 6];
+    for (to, from) in all.iter_mut().zip(arguments) {
+        *to = Some(*from);
+    }
+    Kind::SyscallEnter {
+        number: 9,
+        name: Some(name.into()),
+        arguments: all,
+    }
+}
+
+/// The end of a system call.
+pub(super) fn leave(name: &str, result: i64) -> Kind {
+    Kind::SyscallExit {
+        number: 9,
+        name: Some(name.into()),
+        result: Some(result),
+    }
 }
 
 /// A mixture, for tests that need many.
@@ -248,30 +97,19 @@ pub(super) fn mixed(count: usize, seed: u64) -> Vec<Event> {
     (0..count).map(event).collect()
 }
 
-#[test]
-fn the_examples_are_of_every_kind() {
-    let events = of_every_kind();
-    for (word, _, _) in KINDS {
-        assert!(
-            events.iter().any(|event| event.kind.word() == *word),
-            "{word}"
-        );
-    }
-}
-
 /// What a kind puts is what [`KINDS`] says that it uses; and each column is used by one.
 #[test]
 fn kinds_use_the_columns_that_they_name() {
     struct Seen(Vec<Column>);
     impl Put for Seen {
-        fn put(&mut self, column: Column, _: Value<'_>) {
+        fn put_cell(&mut self, column: Column, _: Value<'_>) {
             assert!(!self.0.contains(&column), "{} is put twice", column.name());
             self.0.push(column);
         }
     }
     for event in of_every_kind() {
         let mut seen = Seen(Vec::new());
-        event.kind.put(&mut seen);
+        event.kind.put_cells(&mut seen);
         let word = event.kind.word();
         let (_, _, uses) = KINDS.iter().find(|kind| kind.0 == word).unwrap();
         for column in seen.0 {
@@ -312,7 +150,7 @@ fn a_reason_is_one_short_line() {
 struct Cells(std::collections::HashMap<Column, (Text, Option<i128>)>);
 
 impl Put for Cells {
-    fn put(&mut self, column: Column, value: Value<'_>) {
+    fn put_cell(&mut self, column: Column, value: Value<'_>) {
         let cell = match value {
             Value::Unsigned(number) => ("".into(), Some(i128::from(number))),
             Value::Signed(number) => ("".into(), Some(i128::from(number))),
@@ -346,9 +184,9 @@ fn is_needed(word: &str, column: Column) -> bool {
         .filter(|event| of_kind(event))
         .all(|event| {
             let mut cells = Cells(std::collections::HashMap::new());
-            event.put(&mut cells);
-            assert_eq!(Event::take(&cells).as_ref(), Ok(event));
-            cells.0.remove(&column).is_some() && Event::take(&cells).is_err()
+            event.put_cells(&mut cells);
+            assert_eq!(Event::from_cells(&cells).as_ref(), Ok(event));
+            cells.0.remove(&column).is_some() && Event::from_cells(&cells).is_err()
         })
 }
 

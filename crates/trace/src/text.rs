@@ -13,22 +13,22 @@
 //!
 //! * `header`: what stands before an event's fields. `fields`: `name=value`.
 //! * `events`: switches, system calls and requests to disks; the others are those of [`crate::kernel_event`].
-//! * `held`: stacks, which come after their events. `context`: names and processes.
-//! * `told`: losses, and what was passed over.
+//! * `stack_window`: stacks, which come after their events. `context`: names and processes.
+//! * `report`: losses, and what was passed over.
 
 mod context;
 mod events;
 mod fields;
 mod header;
-mod held;
-mod told;
+mod report;
+mod stack_window;
 
 use std::io::{BufRead, Read};
 
 use context::Context;
 use header::{Header, Tool};
-use held::{Window, ftrace_frame, perf_frame};
-use told::Told;
+use report::TextReport;
+use stack_window::{Window, ftrace_frame, perf_frame};
 
 use super::{Error, Event, Kind, Metadata, Place, Stack};
 
@@ -47,7 +47,7 @@ pub(super) fn is_text(head: &[u8]) -> bool {
             return true;
         }
         if !line.starts_with('#') && !is_preamble(line) {
-            let lost = Told::default().loss(line);
+            let lost = TextReport::default().loss(line);
             return !line.starts_with('{') && (lost || Header::parse(line).is_some());
         }
     }
@@ -67,8 +67,10 @@ fn is_preamble(line: &str) -> bool {
 pub(super) fn survey(source: impl BufRead) -> Metadata {
     let mut reader = Reader::new(source, Metadata::default());
     reader.by_ref().for_each(drop);
-    let Reader { told, context, .. } = reader;
-    told.metadata(&context)
+    let Reader {
+        report, context, ..
+    } = reader;
+    report.metadata(&context)
 }
 
 /// Reads events of a text. It holds a line, of up to 64 KiB, up to 256 events that wait for a stack, and what is known
@@ -82,7 +84,7 @@ pub struct Reader<R> {
     place: u64,
     window: Window,
     context: Context,
-    told: Told,
+    report: TextReport,
     /// Whether the event before was passed over: a line that is none may belong to it.
     passed: bool,
     /// The end or the error that follows the events before it.
@@ -99,7 +101,7 @@ impl<R: BufRead> Reader<R> {
             place: 0,
             window: Window::default(),
             context: Context::default(),
-            told: Told::default(),
+            report: TextReport::default(),
             passed: false,
             end: None,
         }
@@ -144,19 +146,19 @@ impl<R: BufRead> Reader<R> {
         }
         let buffer = std::mem::take(&mut self.buffer);
         let line = String::from_utf8_lossy(&buffer);
-        let taken = self.take(line.trim_end());
+        let taken = self.parse_line(line.trim_end());
         self.buffer = buffer;
         let place = Place::Line(self.line);
         taken.map(|()| true).map_err(|why| Error::new(place, why))
     }
 
-    fn take(&mut self, line: &str) -> Result<(), String> {
+    fn parse_line(&mut self, line: &str) -> Result<(), String> {
         let text = line.trim_start();
         if text.is_empty() {
             return Ok(());
         }
         if text.starts_with('#') {
-            self.told.comment(text);
+            self.report.comment(text);
             return Ok(());
         }
         if let Some(header) = Header::parse(line) {
@@ -172,7 +174,7 @@ impl<R: BufRead> Reader<R> {
             self.window.frame(|| frame);
             return Ok(());
         }
-        if self.told.loss(text) || is_preamble(text) || self.passed {
+        if self.report.loss(text) || is_preamble(text) || self.passed {
             return Ok(());
         }
         let start: String = text.chars().take(60).collect();
@@ -182,7 +184,7 @@ impl<R: BufRead> Reader<R> {
     }
 
     fn event(&mut self, header: &Header<'_>) -> Result<(), String> {
-        self.told.header(header);
+        self.report.header(header);
         if header.event == "kernel_stack" {
             self.window.stack(header.cpu, header.tid);
             self.passed = false;
@@ -201,18 +203,18 @@ impl<R: BufRead> Reader<R> {
             let stack = Stack::new(perf_frame(header.fields).as_deref());
             Some(Kind::Sample { stack })
         } else if header.fields.contains("[FAILED TO PARSE]") {
-            self.told.unparsed();
+            self.report.unparsed();
             None
         } else if header.event == "PERF_RECORD_LOST" {
             let count = header.fields.split_ascii_whitespace().nth(1);
             let count = count.and_then(fields::number);
-            self.told.lose("perf's buffers".to_owned(), count);
+            self.report.lose("perf's buffers".to_owned(), count);
             None
         } else {
             match events::make(header.event, header.fields, &mut self.context) {
                 Some(made) => made.map_err(|why| format!("event {}: {why}", header.event))?,
                 None => {
-                    self.told.skipped(header.event);
+                    self.report.skipped(header.event);
                     self.passed = true;
                     None
                 }
@@ -221,8 +223,8 @@ impl<R: BufRead> Reader<R> {
         let Some(kind) = kind else {
             return Ok(());
         };
-        let (pid, comm) = self.context.who(header);
-        self.told.process(pid);
+        let (pid, comm) = self.context.actor(header);
+        self.report.process(pid);
         let event = Event {
             time: header.time,
             cpu: header.cpu,
@@ -244,7 +246,7 @@ impl<R: BufRead> Iterator for Reader<R> {
             if let Some((event, line)) = self.window.pop(self.end.is_some()) {
                 self.place = line;
                 if matches!(&event.kind, Kind::Sample { stack } if stack.0.is_empty()) {
-                    self.told.without_stack();
+                    self.report.without_stack();
                     continue;
                 }
                 return Some(Ok(event));

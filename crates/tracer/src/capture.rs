@@ -12,7 +12,7 @@
 //! Threads are captured that are followed, and who wakes them; the recorder itself is not. In the
 //! buffer new events replace old ones that were not read in time: each page says how many.
 
-mod instance;
+pub(crate) mod instance;
 mod maps;
 mod perf;
 pub(crate) mod threads;
@@ -149,25 +149,9 @@ impl<'j, 's> Capture<'j, 's> {
         let memory = budget::meminfo(system, "MemTotal")?;
         let usual = default_buffer(memory, cpus.len() as u64);
         let mut missing = instance.set_up(options.buffer.unwrap_or(usual))?;
-        let mut description = Description {
-            schema: SCHEMA.to_owned(),
-            recorder: Some(system.pid()),
-            header_page: instance.header_page()?,
-            cpus: cpus.clone(),
-            metadata: Metadata {
-                clock: Some(Clock::Monotonic),
-                boot_id: stopgap_kernel::files::read_text(
-                    system,
-                    "/proc/sys/kernel/random/boot_id",
-                )
-                .ok(),
-                kernel: kernel(system),
-                source: Some(options.source.clone()),
-                page_size: Some(system.page_size()),
-                ..Metadata::default()
-            },
-            ..Description::default()
-        };
+        let mut description = describe(system, options.source.clone());
+        description.header_page = instance.header_page()?;
+        description.cpus.clone_from(&cpus);
         instance.choose(options.events, &mut description, &mut missing)?;
         description.metadata.missing = missing;
         Ok(Capture {
@@ -185,7 +169,7 @@ impl<'j, 's> Capture<'j, 's> {
     }
 
     fn folder(&self) -> Result<&Folder> {
-        let none = || closed(std::io::ErrorKind::NotFound.into());
+        let none = || Error::file(Path::new("the spool"), std::io::ErrorKind::NotFound.into());
         self.folder
             .as_ref()
             .map(|spool| &spool.folder)
@@ -296,7 +280,7 @@ impl<'j, 's> Capture<'j, 's> {
         // A thread that is made while the others are written down is made by one of them: look until
         // nobody is new.
         loop {
-            let threads = threads::of(self.system, pid)?;
+            let threads = threads::threads_of(self.system, pid)?;
             let known = |tid: u32| self.description.tasks.iter().any(|task| task.tid == tid);
             let fresh: Vec<TaskName> = threads
                 .into_iter()
@@ -376,7 +360,10 @@ impl<'j, 's> Capture<'j, 's> {
         let mut losses = Vec::new();
         for &cpu in &self.cpus {
             let what = format!("CPU {cpu}");
-            match self.instance.lost(cpu) {
+            match self
+                .instance
+                .counts(cpu, &["overrun", "commit overrun", "dropped events"])
+            {
                 Ok(0) => {}
                 Ok(count) => losses.push(Loss { what, count }),
                 Err(error) => lacks(&format!("how much of {what} was lost"), error.to_string()),
@@ -387,17 +374,12 @@ impl<'j, 's> Capture<'j, 's> {
             end.missing.extend(missing);
         }
         end.losses = losses;
-        // A disk that is full has no room for it: the reader then says that the end is not known.
-        let written = write_json(self.folder()?, END, &end);
+        let spool = end_spool(self.folder()?, end);
         let undone = self.scope.take().map(Scope::undo).unwrap_or_default();
-        if let Some(error) = undone.into_iter().next() {
-            return Err(error.into());
+        match undone.into_iter().next() {
+            Some(error) => Err(error.into()),
+            None => spool,
         }
-        let mut spool = Spool::of(self.folder()?.try_clone().map_err(closed)?)?;
-        if written.is_err() {
-            spool.set_end(end);
-        }
-        Ok(spool)
     }
 
     /// Returns the gaps that are already known.
@@ -407,8 +389,38 @@ impl<'j, 's> Capture<'j, 's> {
     }
 }
 
+/// Describes a capture of `source` that is about to begin on this machine.
+pub(crate) fn describe(system: &dyn System, source: String) -> Description {
+    let boot_id = stopgap_kernel::files::read_text(system, "/proc/sys/kernel/random/boot_id");
+    Description {
+        schema: SCHEMA.to_owned(),
+        recorder: Some(system.pid()),
+        metadata: Metadata {
+            clock: Some(Clock::Monotonic),
+            boot_id: boot_id.ok(),
+            kernel: kernel(system),
+            source: Some(source),
+            page_size: Some(system.page_size()),
+            ..Metadata::default()
+        },
+        ..Description::default()
+    }
+}
+
+/// Writes how a capture ended into its folder, and opens the folder to be read.
+pub(crate) fn end_spool(folder: &Folder, end: End) -> Result<Spool> {
+    // A disk that is full has no room for it: the reader then says that the end is not known.
+    let written = write_json(folder, END, &end);
+    let copy = folder.try_clone();
+    let mut spool = Spool::from_folder(copy.map_err(|error| Error::file(folder.path(), error))?)?;
+    if written.is_err() {
+        spool.set_end(end);
+    }
+    Ok(spool)
+}
+
 /// Release and version of the running kernel, as `uname -rv` prints them.
-pub(crate) fn kernel(system: &dyn System) -> Option<String> {
+fn kernel(system: &dyn System) -> Option<String> {
     let word = |name: &str| {
         let path = format!("/proc/sys/kernel/{name}");
         stopgap_kernel::files::read_text(system, path).ok()
@@ -439,10 +451,6 @@ impl SpoolFolder {
             folder,
         })
     }
-}
-
-fn closed(error: std::io::Error) -> Error {
-    Error::file(Path::new("the spool"), error)
 }
 
 pub(crate) fn write_json(folder: &Folder, name: &str, what: &impl serde::Serialize) -> Result<()> {

@@ -32,7 +32,7 @@ use stopgap_kernel::{System, environment, process as proc};
 use stopgap_trace::{Event, Kind, Metadata, lines};
 
 use crate::error::{Error, Result};
-use crate::trace::{Source, Told};
+use crate::trace::{Source, SourceReport};
 pub use names::NAMES;
 pub(crate) use names::{RUSAGE_INVOLUNTARY, RUSAGE_VOLUNTARY};
 use process::Process;
@@ -350,8 +350,8 @@ impl Source for Rows {
         }))
     }
 
-    fn tell(&self) -> Told {
-        Told {
+    fn report(&self) -> SourceReport {
+        SourceReport {
             losses: Vec::new(),
             missing: self.missing.clone(),
         }

@@ -244,7 +244,7 @@ fn fields(
     let named = |name, field| NamedField {
         name,
         field,
-        names: Names::of(&format.print, name),
+        names: Names::parse(&format.print, name),
     };
     let mut fields = Vec::new();
     for &name in need {

@@ -12,7 +12,7 @@ const FIRST: usize = 12;
 const GROUP: usize = 5;
 
 /// A filter of the field `id`, true of `numbers`; empty, which the kernel takes for no filter, where there are none.
-pub(crate) fn of(numbers: &[u32]) -> String {
+pub(crate) fn for_numbers(numbers: &[u32]) -> String {
     let (first, rest) = numbers.split_at(numbers.len().min(FIRST));
     let mut terms: Vec<String> = first.iter().map(|number| format!("id=={number}")).collect();
     terms.extend(runs(rest).chunks(GROUP).map(|group| {
@@ -97,7 +97,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_filter_is_true_of_its_numbers_alone(numbers in prop::collection::vec(0u32..100, 1..60)) {
-            let filter = of(&numbers);
+            let filter = for_numbers(&numbers);
             for id in 0..110 {
                 prop_assert_eq!(holds(&filter, id), numbers.contains(&id), "{} of {}", filter, id);
             }
@@ -108,7 +108,7 @@ mod tests {
     fn the_first_come_first_and_the_others_in_groups_of_runs() {
         let mut numbers: Vec<u32> = (0..FIRST as u32).rev().collect();
         numbers.extend([40, 22, 21, 20, 30, 50, 60, 70]);
-        let filter = of(&numbers);
+        let filter = for_numbers(&numbers);
         assert!(filter.starts_with("id==11||id==10||"), "{filter}");
         assert!(
             filter.ends_with(
@@ -116,6 +116,6 @@ mod tests {
             ),
             "{filter}"
         );
-        assert_eq!(of(&[]), "");
+        assert_eq!(for_numbers(&[]), "");
     }
 }

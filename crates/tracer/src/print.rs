@@ -15,7 +15,7 @@ impl Names {
     /// `__print_symbolic` of `print`; none where there is no such thing. A number that is no
     /// constant expression is left out.
     #[must_use]
-    pub fn of(print: &str, field: &str) -> Names {
+    pub fn parse(print: &str, field: &str) -> Names {
         let uses = format!("REC->{field}");
         let call = ["__print_flags(", "__print_symbolic("]
             .iter()
@@ -125,7 +125,7 @@ struct Parser<'t> {
 }
 
 impl Parser<'_> {
-    fn take(&mut self, token: &str) -> bool {
+    fn accept(&mut self, token: &str) -> bool {
         self.rest = self.rest.trim_start();
         match self.rest.strip_prefix(token) {
             Some(rest) => {
@@ -141,7 +141,7 @@ impl Parser<'_> {
             return self.unary();
         };
         let mut left = self.binary(level + 1)?;
-        while let Some(operator) = operators.iter().find(|operator| self.take(operator)) {
+        while let Some(operator) = operators.iter().find(|operator| self.accept(operator)) {
             let right = self.binary(level + 1)?;
             let by = u32::try_from(right).unwrap_or(64);
             left = match *operator {
@@ -161,11 +161,11 @@ impl Parser<'_> {
         if self.depth > DEEPEST {
             return None;
         }
-        let value = if self.take("~") {
+        let value = if self.accept("~") {
             !self.unary()?
-        } else if self.take("-") {
+        } else if self.accept("-") {
             self.unary()?.wrapping_neg()
-        } else if self.take("(") {
+        } else if self.accept("(") {
             let end = self.rest.find(')')?;
             let inside = self.rest[..end].trim();
             let word = |c: char| c.is_alphanumeric() || c == '_' || c.is_whitespace() || c == '*';
@@ -176,7 +176,7 @@ impl Parser<'_> {
                 self.unary()? // a cast: none here makes a value smaller
             } else {
                 let value = self.binary(0)?;
-                self.take(")").then_some(value)?
+                self.accept(")").then_some(value)?
             }
         } else {
             self.number()?
@@ -237,14 +237,17 @@ mod tests {
     #[test]
     fn each_field_has_its_own_names() {
         let print = r#""a=%s b=%s", __print_flags(REC->a, "|", { (1U << 0), "SPIN" }, { 2, "READ" }), __print_symbolic((((REC->bee) >> 13) & 7), { 1, "one" }, { WORD, "none" }), REC->b"#;
-        let a = Names::of(print, "a");
+        let a = Names::parse(print, "a");
         assert_eq!(a.flags(3).as_deref(), Some("SPIN|READ"));
         assert_eq!(a.flags(6).as_deref(), Some("READ|0x4"));
         assert_eq!(a.flags(0), None);
-        let bee = Names::of(print, "bee");
+        let bee = Names::parse(print, "bee");
         assert_eq!((bee.symbol(1), bee.symbol(2)), (Some("one"), None));
-        assert_eq!(Names::of(print, "b"), Names::default());
-        assert_eq!(Names::of("__print_flags(REC->a", "a"), Names::default());
-        assert_eq!(Names::of("__print_flags(REC->a, {", "a"), Names::default());
+        assert_eq!(Names::parse(print, "b"), Names::default());
+        assert_eq!(Names::parse("__print_flags(REC->a", "a"), Names::default());
+        assert_eq!(
+            Names::parse("__print_flags(REC->a, {", "a"),
+            Names::default()
+        );
     }
 }

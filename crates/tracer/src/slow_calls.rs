@@ -15,8 +15,10 @@ use stopgap_kernel::linux::TraceReader;
 use stopgap_kernel::tracefs::Tracefs;
 use stopgap_kernel::{System, syscalls};
 
+use crate::capture::instance::Instance;
 use crate::capture::{exclude_ourselves, instance_of};
 use crate::error::{Error, Result};
+use crate::events::EventName;
 use crate::filter;
 use crate::format::{Field, Format};
 use crate::page::PageLayout;
@@ -109,55 +111,47 @@ impl<'j, 's> SlowCalls<'j, 's> {
         let scope = journal.scope();
         let name = instance_name(system.pid());
         journal.make_trace_instance(&name)?;
-        let path = tracefs.instance(&name);
-        let write = |file: &str, text: &str| system.write(&path.join(file), text.as_bytes());
-        write("tracing_on", "0")?;
-        write("trace_clock", "mono")?;
-        write("buffer_size_kb", &(BUFFER.0 / 1024).to_string())?;
+        let instance = Instance::new(system, &tracefs, &name);
+        instance.switch(false)?;
+        instance.write("trace_clock", "mono")?;
+        instance.write("buffer_size_kb", &(BUFFER.0 / 1024).to_string())?;
         let watched: Vec<u32> = numbers.iter().map(|(number, ..)| *number).collect();
-        let filter = filter::of(&watched);
-        let event = |name: &str| -> Result<Call> {
-            let folder = format!("events/raw_syscalls/{name}");
-            let file = path.join(&folder).join("format");
-            let text = read_lossy(system, &file)?;
-            let file = file.display().to_string();
-            let format = Format::parse(&file, &text)?;
+        let filter = filter::for_numbers(&watched);
+        let event = |event: &'static str| -> Result<Call> {
+            let folder = format!("events/raw_syscalls/{event}");
+            let system = "raw_syscalls";
+            let text =
+                instance.format(EventName { system, event }, &instance.path().join(&folder))?;
+            let format = Format::parse(&folder, &text)?;
             let field = |name: &str| {
                 let found = format.field(name).cloned();
-                found.ok_or_else(|| Error::description(&file, format!("it has no field {name}")))
+                found.ok_or_else(|| Error::description(&folder, format!("it has no field {name}")))
             };
             let call = Call {
                 event: format.id,
                 tid: field("common_pid")?,
                 number: field("id")?,
             };
-            write(&format!("{folder}/filter"), &filter)?;
-            write(&format!("{folder}/enable"), "1")?;
+            instance.write(&format!("{folder}/filter"), &filter)?;
+            instance.write(&format!("{folder}/enable"), "1")?;
             Ok(call)
         };
         let (enter, exit) = (event("sys_enter")?, event("sys_exit")?);
         match pid {
-            None => exclude_ourselves(system, &path)?,
+            None => exclude_ourselves(system, instance.path())?,
             Some(pid) => {
                 // A kernel that does not know it follows nobody; the window says so.
-                let _ = write("options/event-fork", "1");
+                let _ = instance.write("options/event-fork", "1");
                 let threads = system.list(format!("/proc/{pid}/task").as_ref())?;
-                for tid in threads {
-                    match write("set_event_pid", &tid) {
-                        Err(error) if error.is_invalid() => {} // it has just ended
-                        other => other?,
-                    }
-                }
+                instance.follow(threads.iter().filter_map(|tid| tid.parse().ok()))?;
             }
         }
-        let header = read_lossy(system, tracefs.path().join("events/header_page"))?;
-        let layout = PageLayout::parse("header_page", &header)?;
+        let layout = PageLayout::parse("header_page", &instance.header_page()?)?;
         let mut pipes = Vec::new();
-        for name in system.list(&path.join("per_cpu"))? {
-            let raw = path.join("per_cpu").join(name).join("trace_pipe_raw");
-            pipes.push(TraceReader::open(&raw)?);
+        for cpu in instance.cpus()? {
+            pipes.push(TraceReader::open(&instance.raw_pipe(cpu))?);
         }
-        write("tracing_on", "1")?;
+        instance.switch(true)?;
         Ok(SlowCalls {
             system,
             pipes,
@@ -167,7 +161,7 @@ impl<'j, 's> SlowCalls<'j, 's> {
             enter,
             exit,
             tracker: Tracker::new(numbers),
-            path,
+            path: instance.path().to_owned(),
             _tracefs: tracefs,
         })
     }
@@ -221,7 +215,7 @@ impl<'j, 's> SlowCalls<'j, 's> {
         if lost {
             self.tracker.forget();
         }
-        let mut slow = self.tracker.take(&steps);
+        let mut slow = self.tracker.ended(&steps);
         let system = self.system;
         let is_in = |tid: u32, number: u32| {
             // The first word is the number of the call, or "running" for a thread on a CPU.

@@ -115,14 +115,14 @@ impl Spool {
     /// Where it has no description, or one that cannot be read.
     pub fn open(folder: &Path) -> Result<Spool> {
         let opened = Folder::open(folder);
-        Spool::of(opened.map_err(|error| Error::file(&folder.join(DESCRIPTION), error))?)
+        Spool::from_folder(opened.map_err(|error| Error::file(&folder.join(DESCRIPTION), error))?)
     }
 
     /// The one in `folder`, finished or not.
     ///
     /// # Errors
     /// As [`Spool::open`].
-    pub fn of(folder: Folder) -> Result<Spool> {
+    pub fn from_folder(folder: Folder) -> Result<Spool> {
         let read = |name: &str, most: Bytes| match folder.content(name.as_ref(), most.0) {
             Ok(text) => Ok(Some(text)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -27,30 +27,60 @@ pub trait Source {
     /// last.
     ///
     /// # Errors
-    /// Where reading fails; the system's reason. [`Source::tell`] reports faults in the bytes.
+    /// Where reading fails; the system's reason. [`Source::report`] reports faults in the bytes.
     fn next_event(&mut self) -> Result<Option<Event>>;
 
     /// What it says of itself, complete when [`Source::next_event`] has given `None`.
-    fn tell(&self) -> Told;
+    fn report(&self) -> SourceReport;
 }
 
 /// A source's report of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct SourceReport {
     /// Losses that its own bytes speak of.
     pub losses: Vec<Loss>,
     /// Data that it could not give.
     pub missing: Vec<Missing>,
 }
 
+/// The next item of each of several sources, which comes out in the order of time; of the same time, that of the source
+/// with the lower number first.
+pub(crate) struct Heads<T> {
+    times: BinaryHeap<Reverse<(u64, usize)>>,
+    items: Vec<Option<T>>,
+}
+
+impl<T> Heads<T> {
+    pub(crate) fn new(sources: usize) -> Heads<T> {
+        Heads {
+            times: BinaryHeap::new(),
+            items: (0..sources).map(|_| None).collect(),
+        }
+    }
+
+    /// Adds the next item of a source that has none here.
+    pub(crate) fn push(&mut self, source: usize, time: u64, item: T) {
+        self.times.push(Reverse((time, source)));
+        self.items[source] = Some(item);
+    }
+
+    /// Takes out the earliest item, with the number of its source.
+    pub(crate) fn pop(&mut self) -> Option<(usize, T)> {
+        let Reverse((_, source)) = self.times.pop()?;
+        Some((source, self.items[source].take()?))
+    }
+
+    fn first_time(&self) -> Option<u64> {
+        self.times.peek().map(|Reverse((time, _))| *time)
+    }
+}
+
 /// The events of a capture: those of all its sources, merged by time.
 pub struct Trace {
     sources: Vec<Box<dyn Source>>,
-    /// The next event of each source, which waits in `next`.
-    heads: BinaryHeap<Reverse<(u64, usize)>>,
+    heads: Heads<Event>,
     /// The mappings before the first event.
     layout: VecDeque<Event>,
-    next: Vec<Option<Event>>,
     metadata: Metadata,
     end: Option<End>,
     /// Where perf alone tells of switches.
@@ -98,9 +128,8 @@ impl Trace {
         sources: Vec<Box<dyn Source>>,
     ) -> Result<Trace> {
         let mut trace = Trace {
-            heads: BinaryHeap::new(),
+            heads: Heads::new(sources.len()),
             layout: VecDeque::new(),
-            next: sources.iter().map(|_| None).collect(),
             sources,
             metadata,
             end,
@@ -115,8 +144,7 @@ impl Trace {
     /// The same, led by what `description` says that was mapped before its first event.
     #[must_use]
     pub fn led_by(mut self, description: &Description) -> Trace {
-        let first = self.heads.peek().map(|Reverse((time, _))| *time);
-        let (layout, missing) = layout::events(description, first);
+        let (layout, missing) = layout::events(description, self.heads.first_time());
         self.layout = layout.into();
         self.metadata.missing.extend(missing);
         self
@@ -137,21 +165,19 @@ impl Trace {
         if let Some(event) = self.layout.pop_front() {
             return Ok(Some(event));
         }
-        let Some(Reverse((_, index))) = self.heads.pop() else {
+        let Some((index, event)) = self.heads.pop() else {
             return Ok(None);
         };
-        let event = self.next[index].take();
-        if let (Some(balance), Some(event)) = (&mut self.balance, &event) {
-            balance.event(event);
+        if let Some(balance) = &mut self.balance {
+            balance.event(&event);
         }
         self.advance(index)?;
-        Ok(event)
+        Ok(Some(event))
     }
 
     fn advance(&mut self, index: usize) -> Result<()> {
         if let Some(event) = self.sources[index].next_event()? {
-            self.heads.push(Reverse((event.time.0, index)));
-            self.next[index] = Some(event);
+            self.heads.push(index, event.time.0, event);
         }
         Ok(())
     }
@@ -171,7 +197,7 @@ impl Trace {
                 "it was cut off; losses are those that its pages speak of",
             )),
         }
-        for told in self.sources.iter().map(|source| source.tell()) {
+        for told in self.sources.iter().map(|source| source.report()) {
             for own in told.losses {
                 let known = losses.iter_mut().find(|loss| loss.what == own.what);
                 match known {

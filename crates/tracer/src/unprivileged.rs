@@ -11,16 +11,14 @@ use std::path::Path;
 use stopgap_events::machine::Missing;
 use stopgap_events::units::Nanos;
 use stopgap_kernel::System;
-use stopgap_kernel::files::read_text;
 use stopgap_kernel::linux::perf::Wanted;
 use stopgap_kernel::linux::{Ended, Watched};
-use stopgap_trace::{Clock, Metadata};
 
-use crate::capture::{PerfSpool, SpoolFolder, kernel, threads, write_json};
+use crate::capture::{PerfSpool, SpoolFolder, describe, end_spool, threads, write_json};
 use crate::counters::Counters;
-use crate::description::{Description, SCHEMA};
+use crate::description::Description;
 use crate::error::{Error, Result};
-use crate::spool::{DESCRIPTION, END, End, Spool};
+use crate::spool::{DESCRIPTION, End, Spool};
 
 /// The events that perf records of a process, as perf_event_open(2) calls them.
 const RECORDS: [&str; 4] = [
@@ -72,22 +70,11 @@ impl<'s> Unprivileged<'s> {
             }
             Err(error) => return Err(error),
         };
+        let mut description = describe(system, source);
+        description.metadata.events = Some(recorded(switches.is_some()));
+        description.metadata.missing = missing;
         Ok(Unprivileged {
-            description: Description {
-                schema: SCHEMA.to_owned(),
-                recorder: Some(system.pid()),
-                metadata: Metadata {
-                    clock: Some(Clock::Monotonic),
-                    boot_id: read_text(system, "/proc/sys/kernel/random/boot_id").ok(),
-                    kernel: kernel(system),
-                    source: Some(source),
-                    page_size: Some(system.page_size()),
-                    events: Some(recorded(switches.is_some())),
-                    missing,
-                    ..Metadata::default()
-                },
-                ..Description::default()
-            },
+            description,
             counters: Counters::create(system, &spool.folder)?,
             system,
             switches,
@@ -106,7 +93,7 @@ impl<'s> Unprivileged<'s> {
     /// [`stopgap_kernel::Error::NoProcess`] where there is no such process;
     /// [`stopgap_kernel::Error::Unsupported`] where it is another user's; as write(2) to the spool.
     pub fn start(&mut self, pid: u32) -> Result<()> {
-        let tasks = threads::of(self.system, pid)?;
+        let tasks = threads::threads_of(self.system, pid)?;
         // As ptrace(2) allows it, which is what perf asks too.
         if let Err(error) = self.system.link(format!("/proc/{pid}/exe").as_ref())
             && error.is_refused()
@@ -179,14 +166,7 @@ impl<'s> Unprivileged<'s> {
                 end.missing.push(Missing::new(what, error.to_string()));
             }
         }
-        let written = write_json(&self.spool.folder, END, &end);
-        let folder = self.spool.folder.try_clone();
-        let folder = folder.map_err(|error| Error::file(self.spool.folder.path(), error))?;
-        let mut spool = Spool::of(folder)?;
-        if written.is_err() {
-            spool.set_end(end);
-        }
-        Ok(spool)
+        end_spool(&self.spool.folder, end)
     }
 }
 

@@ -62,7 +62,7 @@ impl Snapshot {
     #[must_use]
     pub fn layout_apart(&self) -> Option<Apart> {
         let layouts: Vec<_> = self.zones.iter().map(Zone::free_blocks_of_layout).collect();
-        // Of all zones together, where all have one.
+        // Sums over all zones, where each has one.
         let all: Option<Vec<Vec<u64>>> = layouts.iter().cloned().collect();
         let index =
             all.is_some_and(|all| indices_apart(&sum(all.into_iter()), &self.free_blocks()));

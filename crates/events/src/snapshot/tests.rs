@@ -38,7 +38,7 @@ fn a_snapshot_comes_back_as_it_was_written() {
     let mut text = Vec::new();
     snapshot.write(&mut text).unwrap();
     assert_eq!(Snapshot::from_json(&text).unwrap(), snapshot);
-    // What a later stopgap of the same version adds is no error.
+    // Members that a later stopgap adds to the same version are no error.
     let mut more = document();
     more["zones"][0]["colour"] = json!("blue");
     assert_eq!(read(&more).unwrap(), snapshot);

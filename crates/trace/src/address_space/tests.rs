@@ -1,9 +1,8 @@
 //! Held against pages: each page is mapped or not, by the last call that named it.
 
 use super::*;
-use crate::Text;
+use crate::tests;
 use stopgap_events::random::Random;
-use stopgap_events::units::Nanos;
 
 const PAGE: u64 = 4_096;
 const PRIVATE: u64 = 2;
@@ -11,39 +10,17 @@ const FIXED: u64 = 0x10;
 const ANONYMOUS_FLAG: u64 = 0x20;
 
 fn row(pid: u32, kind: Kind) -> Event {
-    Event {
-        time: Nanos(1),
-        cpu: None,
-        pid: Some(pid),
-        tid: Some(pid),
-        comm: None,
-        kind,
-    }
+    tests::row(pid, pid, kind)
 }
 
 fn call(spaces: &mut AddressSpaces, pid: u32, name: &str, arguments: &[u64], result: u64) {
-    let mut all = [Some(0); 6];
-    for (to, from) in all.iter_mut().zip(arguments) {
-        *to = Some(*from);
-    }
-    let name: Option<Text> = Some(name.into());
-    let enter = Kind::SyscallEnter {
-        number: 9,
-        name: name.clone(),
-        arguments: all,
-    };
-    let exit = Kind::SyscallExit {
-        number: 9,
-        name,
-        result: Some(result.cast_signed()),
-    };
-    spaces.event(&row(pid, enter));
-    spaces.event(&row(pid, exit));
+    spaces.event(&row(pid, tests::enter(name, arguments)));
+    spaces.event(&row(pid, tests::leave(name, result.cast_signed())));
 }
 
 /// The mappings in pages: `start+length`.
 fn said(spaces: &AddressSpaces, pid: u32) -> String {
-    let space = spaces.of(Some(pid)).unwrap();
+    let space = spaces.process(Some(pid)).unwrap();
     let range = |range: AddressRange| format!("{}+{}", range.start / PAGE, range.length().0 / PAGE);
     space.ranges().map(range).collect::<Vec<_>>().join(" ")
 }
@@ -76,7 +53,7 @@ fn mappings_split_and_join_as_the_kernel_keeps_them() {
     map(&mut spaces, 1, 6, 2, PRIVATE | ANONYMOUS_FLAG);
     map(&mut spaces, 1, 8, 2, PRIVATE | ANONYMOUS_FLAG);
     assert_eq!(said(&spaces, 1), "0+6 6+4");
-    assert_eq!(spaces.of(Some(1)).unwrap().bytes(), Bytes(10 * PAGE));
+    assert_eq!(spaces.process(Some(1)).unwrap().bytes(), Bytes(10 * PAGE));
 }
 
 /// ```text
@@ -92,7 +69,7 @@ fn holes_are_between_what_the_kernel_placed() {
     }
     let fixed = [100 * PAGE, PAGE, 3, PRIVATE | ANONYMOUS_FLAG | FIXED];
     call(&mut spaces, 1, "mmap", &fixed, 100 * PAGE);
-    let holes = spaces.of(Some(1)).unwrap().holes().unwrap();
+    let holes = spaces.process(Some(1)).unwrap().holes().unwrap();
     let expected = Holes {
         count: 2,
         bytes: Bytes(5 * PAGE),
@@ -101,7 +78,7 @@ fn holes_are_between_what_the_kernel_placed() {
     assert_eq!(holes, expected);
     let mut fixed_only = AddressSpaces::new(Bytes(PAGE));
     call(&mut fixed_only, 1, "mmap", &fixed, 100 * PAGE);
-    assert_eq!(fixed_only.of(Some(1)).unwrap().holes(), None);
+    assert_eq!(fixed_only.process(Some(1)).unwrap().holes(), None);
 }
 
 #[test]
@@ -202,7 +179,7 @@ fn any_calls_leave_the_pages_that_they_say() {
                     end: end * PAGE,
                 })
                 .collect();
-            let space = spaces.of(Some(1)).unwrap();
+            let space = spaces.process(Some(1)).unwrap();
             assert_eq!(space.ranges().collect::<Vec<_>>(), expected);
             assert_eq!(space.mappings(), expected.len() as u64);
         }

@@ -142,7 +142,7 @@ impl<W: Write> Chrome<W> {
         }
         if let Some(event) = entry.arguments {
             let mut object = Object::default();
-            event.kind.put(&mut object);
+            event.kind.put_cells(&mut object);
             out.write_all(b",\"args\":")?;
             out.write_all(object.closed())?;
         }

@@ -39,7 +39,7 @@ impl<W: Write> Export for Csv<W> {
         let cells = &mut self.cells;
         cells.text.clear();
         cells.of_column.fill(0..0);
-        event.put(cells);
+        event.put_cells(cells);
         for (index, of_column) in cells.of_column.iter().enumerate() {
             if index > 0 {
                 self.out.write_all(b",")?;
@@ -63,7 +63,7 @@ struct Cells {
 }
 
 impl Put for Cells {
-    fn put(&mut self, column: Column, value: Value<'_>) {
+    fn put_cell(&mut self, column: Column, value: Value<'_>) {
         let start = self.text.len();
         let text = &mut self.text;
         let written = match value {

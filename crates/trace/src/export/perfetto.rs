@@ -70,7 +70,7 @@ impl<W: Write> Perfetto<W> {
     fn packet(&mut self, timestamp: Option<Nanos>, data: Data) -> io::Result<()> {
         /// Field 1 of the message `Trace`, its only one: a packet, with its length.
         const PACKET: u8 = 1 << 3 | 2;
-        let (interned_data, cleared) = self.interned.take();
+        let (interned_data, cleared) = self.interned.take_packet();
         let cleared = if cleared {
             INCREMENTAL_STATE_CLEARED
         } else {
@@ -263,7 +263,7 @@ impl<W: Write> Form for Perfetto<W> {
             (What::Count(value), _) => event.counter_value = Some(*value),
             (_, Some(from)) => {
                 let mut annotations = Annotations(Vec::new());
-                from.kind.put(&mut annotations);
+                from.kind.put_cells(&mut annotations);
                 event.debug_annotations = annotations.0;
             }
             (_, None) => {}
@@ -322,7 +322,7 @@ impl<W: Write> Form for Perfetto<W> {
 struct Annotations(Vec<DebugAnnotation>);
 
 impl Put for Annotations {
-    fn put(&mut self, column: Column, value: Value<'_>) {
+    fn put_cell(&mut self, column: Column, value: Value<'_>) {
         let value = match value {
             Value::Unsigned(number) if is_address(column) => AnnotationValue::Pointer(number),
             Value::Unsigned(number) => AnnotationValue::Uint(number),

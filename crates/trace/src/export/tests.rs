@@ -30,7 +30,7 @@ fn all(mut form: impl Export, events: &[Event]) {
 struct Cells(HashMap<Column, String>);
 
 impl Put for Cells {
-    fn put(&mut self, column: Column, value: Value<'_>) {
+    fn put_cell(&mut self, column: Column, value: Value<'_>) {
         let text = match value {
             Value::Unsigned(number) => number.to_string(),
             Value::Signed(number) => number.to_string(),
@@ -59,7 +59,7 @@ fn csv_has_every_cell() {
     assert_eq!(rows.len(), events.len());
     for (row, event) in rows.iter().zip(&events) {
         let mut cells = Cells(HashMap::new());
-        event.put(&mut cells);
+        event.put_cells(&mut cells);
         for (text, column) in row.iter().zip(Column::ALL) {
             let expected = cells.0.get(column).map_or("", String::as_str);
             assert_eq!(text, expected, "{} of {event:?}", column.name());

@@ -129,7 +129,7 @@ impl<F: Form> Timeline<F> {
         self.end = event.time;
         let track = self.slices.track(event);
         self.form.event(event, &track)?;
-        for step in self.slices.of(event, track) {
+        for step in self.slices.steps_of(event, track) {
             self.form.step(&step)?;
         }
         Ok(())

@@ -25,6 +25,16 @@ pub(super) enum Values {
 }
 
 impl Values {
+    /// Returns how many there are.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Values::Int32(values) => values.len(),
+            Values::Int64(values) => values.len(),
+            Values::Bool(values) => values.len(),
+            Values::Text(values) => values.len(),
+        }
+    }
+
     /// Empties it, and keeps what it has allocated.
     pub(super) fn clear(&mut self) {
         match self {
@@ -84,7 +94,7 @@ impl Batch {
 }
 
 impl Put for Batch {
-    fn put(&mut self, column: Column, value: Value<'_>) {
+    fn put_cell(&mut self, column: Column, value: Value<'_>) {
         let cells = &mut self.columns[column as usize];
         match (&mut cells.values, value) {
             (Values::Int32(to), Value::Unsigned(number)) => to.push((number as u32).cast_signed()),

@@ -82,7 +82,7 @@ impl<R: Read + Seek> Reader<R> {
                 self.decode()?;
             }
         }
-        let event = Event::take(self);
+        let event = Event::from_cells(self);
         let event = event.map_err(|wrong| Error::new(Place::Row(self.row), wrong.0))?;
         self.next += 1;
         self.row += 1;

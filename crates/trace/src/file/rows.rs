@@ -24,8 +24,17 @@ pub(super) struct Rows {
     levels: Vec<i16>,
     values: Values,
     texts: Vec<Text>,
-    /// For each row the index of its value, or [`NULL`].
+    filled: Filled,
+    /// Where some are null: for each row the index of its value, or [`NULL`].
     of_row: Vec<u32>,
+}
+
+/// How many of the rows are not null.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Filled {
+    None,
+    Some,
+    All,
 }
 
 const NULL: u32 = u32::MAX;
@@ -44,6 +53,7 @@ impl Rows {
             levels: Vec::new(),
             values,
             texts: Vec::new(),
+            filled: Filled::None,
             of_row: Vec::new(),
         }
     }
@@ -80,9 +90,12 @@ impl Rows {
             return Err("its pages hold fewer rows than they say".to_owned());
         }
         self.of_row.clear();
-        if self.levels.is_empty() {
-            self.of_row.extend(0..rows as u32);
-        } else {
+        self.filled = match self.values.len() {
+            0 => Filled::None,
+            all if all == rows => Filled::All,
+            _ => Filled::Some,
+        };
+        if self.filled == Filled::Some {
             let mut next = 0;
             self.of_row.extend(self.levels.iter().map(|&level| {
                 if level == 0 {
@@ -100,11 +113,11 @@ impl Rows {
 
     /// The value of a row; `None` where it is null.
     pub(super) fn get(&self, row: usize) -> Option<Value<'_>> {
-        let index = *self.of_row.get(row)?;
-        if index == NULL {
-            return None;
-        }
-        let index = index as usize;
+        let index = match self.filled {
+            Filled::None => return None,
+            Filled::All => row,
+            Filled::Some => *self.of_row.get(row)? as usize, // `NULL` is the index of no value
+        };
         // Numbers may be of the other width where another tool wrote them.
         Some(match &self.values {
             Values::Bool(values) => Value::Bool(*values.get(index)?),
@@ -150,19 +163,19 @@ impl Texts {
         to: &mut Vec<Text>,
     ) -> std::result::Result<(), String> {
         to.clear();
-        let mut last: &[u8] = &[];
+        // A value of a dictionary that comes again is the same memory: its index in `to`, by its address.
+        let mut recent: [Option<(&[u8], usize)>; 16] = [None; 16];
         for bytes in found {
             let bytes = bytes.data();
-            // A value of a dictionary that comes again is the same memory.
-            if std::ptr::eq(bytes, last)
-                && let Some(text) = to.last()
-            {
-                let text = Text::clone(text);
-                to.push(text);
-                continue;
-            }
-            to.push(self.get(bytes)?);
-            last = bytes;
+            let last = &mut recent[(bytes.as_ptr() as usize >> 2) % 16];
+            let text = match *last {
+                Some((same, index)) if std::ptr::eq(bytes, same) => Text::clone(&to[index]),
+                _ => {
+                    *last = Some((bytes, to.len()));
+                    self.get(bytes)?
+                }
+            };
+            to.push(text);
         }
         Ok(())
     }

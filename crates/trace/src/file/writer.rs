@@ -51,7 +51,7 @@ impl<W: Write + Send> Writer<W> {
     /// # Errors
     /// Where writing fails, with the operating system's reason; the file is incomplete then.
     pub fn write(&mut self, event: &Event) -> Result<(), Error> {
-        event.put(&mut self.batch);
+        event.put_cells(&mut self.batch);
         self.batch.end_row();
         if self.batch.rows() >= GROUP_ROWS || self.batch.text_bytes() >= GROUP_TEXT {
             self.flush()?;

@@ -71,7 +71,7 @@ impl Call {
 
     /// The call of that name; `None` where it is another, or an argument that tells what it does is
     /// not known.
-    pub(crate) fn of(name: &str, arguments: &[Option<u64>; 6]) -> Option<Call> {
+    pub(crate) fn parse(name: &str, arguments: &[Option<u64>; 6]) -> Option<Call> {
         let [a, b, c, d, ..] = *arguments;
         Some(match name {
             "mmap" => {

@@ -2,49 +2,23 @@
 //! mapping and its position the address in pages.
 
 use super::*;
-use crate::{Check, Place};
+use crate::{Check, Place, tests};
 use stopgap_events::random::Random;
-use stopgap_events::units::Nanos;
 
 const PAGE: u64 = 4_096;
 const ANONYMOUS: u64 = 0x22;
 const FIXED: u64 = 0x10;
 
 fn row(tid: u32, kind: Kind) -> Event {
-    Event {
-        time: Nanos(1),
-        cpu: None,
-        pid: Some(800),
-        tid: Some(tid),
-        comm: None,
-        kind,
-    }
+    tests::row(800, tid, kind)
 }
 
 fn enter(tid: u32, name: &str, arguments: &[u64]) -> Event {
-    let mut all = [Some(0); 6];
-    for (to, from) in all.iter_mut().zip(arguments) {
-        *to = Some(*from);
-    }
-    row(
-        tid,
-        Kind::SyscallEnter {
-            number: 9,
-            name: Some(name.into()),
-            arguments: all,
-        },
-    )
+    row(tid, tests::enter(name, arguments))
 }
 
 fn exit(tid: u32, name: &str, result: i64) -> Event {
-    row(
-        tid,
-        Kind::SyscallExit {
-            number: 9,
-            name: Some(name.into()),
-            result: Some(result),
-        },
-    )
+    row(tid, tests::leave(name, result))
 }
 
 /// Where a policy would be after these events, as letters by name: what is live, its pages, in the

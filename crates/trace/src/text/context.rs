@@ -1,4 +1,4 @@
-//! What is known beside the line: threads, and which system calls have been told.
+//! What is known beside the line: threads, and which system calls have been report.
 
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use crate::kernel_event::Tasks;
 /// Threads whose system calls are followed.
 const MOST_CALLS: usize = 1 << 22;
 
-/// Which tracepoints told of a system call.
+/// The tracepoints that show a system call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Traced {
     /// `raw_syscalls:sys_enter`, `sys_exit`: by number.
@@ -26,14 +26,14 @@ pub(super) struct Context {
     pub(super) tasks: Tasks,
     /// In which form each thread's system call was begun or ended last.
     calls: HashMap<u32, (Traced, bool)>,
-    /// Whether a system call had a number alone.
+    /// Whether a system call had a number and no name.
     pub(super) numbers: bool,
 }
 
 impl Context {
-    /// The process and the name of who acts in a line. ftrace prints the name that a thread had when the text was
-    /// made: what the events before say of it comes first.
-    pub(super) fn who(&mut self, header: &Header<'_>) -> (Option<u32>, Option<Text>) {
+    /// Returns the process and the name of the acting thread. ftrace prints the name that a thread had when the text was
+    /// made: names from earlier events come first.
+    pub(super) fn actor(&mut self, header: &Header<'_>) -> (Option<u32>, Option<Text>) {
         let printed = header.comm.map(|comm| self.tasks.keep(comm));
         let Some(tid) = header.tid else {
             return (header.pid, printed);
@@ -49,15 +49,15 @@ impl Context {
         (pid, comm)
     }
 
-    /// Notes that the thread at hand begins or ends a call as `traced` tells it; whether that is news. Where both kinds
-    /// of tracepoints were recorded, each call is told twice.
+    /// Notes that the thread at hand begins or ends a call, and returns whether that is new: where both kinds of
+    /// tracepoints were recorded, each call comes twice.
     pub(super) fn call(&mut self, traced: Traced, begins: bool) -> bool {
         let Some(tid) = self.tasks.tid else {
             return true;
         };
         let last = self.calls.get(&tid);
         if last.is_some_and(|&(by, began)| by != traced && began == begins) {
-            self.calls.remove(&tid); // both have told it
+            self.calls.remove(&tid); // both came
             return false;
         }
         if last.is_some() || self.calls.len() < MOST_CALLS {
@@ -66,7 +66,7 @@ impl Context {
         true
     }
 
-    /// The name of the call of that number, as this machine counts them.
+    /// Returns the name of the call of that number, as this machine counts them.
     pub(super) fn syscall_name(&mut self, number: u32) -> Option<Text> {
         self.numbers = true;
         let call = Sysno::new(number as usize)?;
@@ -74,7 +74,7 @@ impl Context {
     }
 }
 
-/// The number of a call, as this machine counts them.
+/// Returns the number of a call, as this machine counts them.
 pub(super) fn syscall_number(name: &str) -> Option<u32> {
     // The kernel's functions of a few calls are named otherwise than the calls.
     let name = match name {

@@ -65,7 +65,7 @@ fn switch(fields: Fields<'_>, context: &mut Context) -> Made {
         (priority, next_priority) = (prev.priority, next.priority);
         state = Some(prev.rest).filter(|state| !state.is_empty());
     }
-    // The kernel prints a `+` for who could have run on; libtraceevent's plug-in and old kernels do not.
+    // The kernel prints a `+` for a pre-empted thread; libtraceevent's plug-in and old kernels do not.
     let plus = state.map(|state| state.ends_with('+'));
     let says = prev.word("prev_state").is_some();
     let preempted = plus.filter(|&plus| plus || says);
@@ -152,7 +152,7 @@ fn named(event: &str, fields: Fields<'_>, context: &mut Context) -> Option<Made>
     } else {
         return None;
     };
-    // Of a call that this machine does not have, there is no number to tell it by.
+    // This machine has no number for a call of another architecture.
     let number = syscall_number(name)?;
     if !context.call(Traced::Named, begins) {
         return Some(Ok(None));

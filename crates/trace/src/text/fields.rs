@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::kernel_event;
 
-/// What an event's line says after its name.
+/// The text of a line after the event's name.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fields<'l>(pub(super) &'l str);
 

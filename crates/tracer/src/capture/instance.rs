@@ -14,7 +14,7 @@ use crate::events::{EventName, EventSet, STACK, SWITCH};
 use crate::filter;
 
 /// An instance that was made.
-pub(super) struct Instance<'s> {
+pub(crate) struct Instance<'s> {
     system: &'s dyn System,
     /// Files of tracefs itself.
     root: PathBuf,
@@ -30,7 +30,7 @@ const STACK_TRIGGER: &str = "stacktrace if prev_state & 2 || (prev_state & 1 && 
 const BUFFER_PERCENT: &str = "20";
 
 impl<'s> Instance<'s> {
-    pub(super) fn new(system: &'s dyn System, tracefs: &Tracefs, name: &str) -> Instance<'s> {
+    pub(crate) fn new(system: &'s dyn System, tracefs: &Tracefs, name: &str) -> Instance<'s> {
         Instance {
             system,
             root: tracefs.path().to_owned(),
@@ -38,24 +38,24 @@ impl<'s> Instance<'s> {
         }
     }
 
-    fn write(&self, file: &str, text: &str) -> Result<()> {
+    pub(crate) fn write(&self, file: &str, text: &str) -> Result<()> {
         Ok(self.system.write(&self.path.join(file), text.as_bytes())?)
     }
 
     /// Its folder.
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    pub(super) fn switch(&self, on: bool) -> Result<()> {
+    pub(crate) fn switch(&self, on: bool) -> Result<()> {
         self.write("tracing_on", if on { "1" } else { "0" })
     }
 
-    pub(super) fn raw_pipe(&self, cpu: u32) -> PathBuf {
+    pub(crate) fn raw_pipe(&self, cpu: u32) -> PathBuf {
         self.path.join(format!("per_cpu/cpu{cpu}/trace_pipe_raw"))
     }
 
-    pub(super) fn header_page(&self) -> Result<String> {
+    pub(crate) fn header_page(&self) -> Result<String> {
         Ok(read_text(
             self.system,
             self.root.join("events/header_page"),
@@ -63,7 +63,7 @@ impl<'s> Instance<'s> {
     }
 
     /// CPUs that have a buffer.
-    pub(super) fn cpus(&self) -> Result<Vec<u32>> {
+    pub(crate) fn cpus(&self) -> Result<Vec<u32>> {
         let names = self.system.list(&self.path.join("per_cpu"))?;
         let number = |name: &String| name.strip_prefix("cpu")?.parse().ok();
         let mut cpus: Vec<u32> = names.iter().filter_map(number).collect();
@@ -118,7 +118,7 @@ impl<'s> Instance<'s> {
             if event.system == "raw_syscalls" {
                 let chosen = syscalls::chosen();
                 let numbers: Vec<u32> = chosen.iter().map(|(number, _)| *number).collect();
-                self.write(&format!("{folder}/filter"), &filter::of(&numbers))?;
+                self.write(&format!("{folder}/filter"), &filter::for_numbers(&numbers))?;
                 let names = chosen.into_iter();
                 description.syscalls = names.map(|(n, name)| (n, name.to_owned())).collect();
             }
@@ -132,7 +132,7 @@ impl<'s> Instance<'s> {
         Ok(())
     }
 
-    fn format(&self, event: EventName, folder: &Path) -> Result<String> {
+    pub(crate) fn format(&self, event: EventName, folder: &Path) -> Result<String> {
         let text = read_lossy(self.system, folder.join("format"))?;
         if text.is_empty() {
             let what = format!("format of {event}");
@@ -169,7 +169,7 @@ impl<'s> Instance<'s> {
     }
 
     /// Captures these threads too.
-    pub(super) fn follow(&self, tids: impl Iterator<Item = u32>) -> Result<()> {
+    pub(crate) fn follow(&self, tids: impl Iterator<Item = u32>) -> Result<()> {
         // One at a time: a thread that has just ended is no reason to refuse the others.
         for tid in tids {
             match self.write("set_event_pid", &tid.to_string()) {
@@ -180,13 +180,13 @@ impl<'s> Instance<'s> {
         Ok(())
     }
 
-    /// Events of a CPU that were lost: replaced before they were read, or not written at all.
-    pub(super) fn lost(&self, cpu: u32) -> Result<u64> {
+    /// Returns the sum of these counts of a CPU; `overrun` are events that were replaced before they were read.
+    pub(super) fn counts(&self, cpu: u32, names: &[&str]) -> Result<u64> {
         let path = self.path.join(format!("per_cpu/cpu{cpu}/stats"));
         let text = read_text(self.system, &path)?;
         let wrong = |what: &str| Error::description(path.display().to_string(), what);
         let mut sum: u64 = 0;
-        for name in ["overrun", "commit overrun", "dropped events"] {
+        for name in names {
             let line = text
                 .lines()
                 .find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'));

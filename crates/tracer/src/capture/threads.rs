@@ -7,7 +7,7 @@ use crate::description::TaskName;
 use crate::error::Result;
 
 /// Those that there are now.
-pub(crate) fn of(system: &dyn System, pid: u32) -> Result<Vec<TaskName>> {
+pub(crate) fn threads_of(system: &dyn System, pid: u32) -> Result<Vec<TaskName>> {
     let folder = format!("/proc/{pid}/task");
     let names = system.list(folder.as_ref()).map_err(|error| {
         if error.is_absent() {

@@ -13,7 +13,6 @@ use std::path::Path;
 
 use stopgap_events::units::Nanos;
 use stopgap_kernel::System;
-use stopgap_kernel::files::read_text;
 use stopgap_kernel::folder::Folder;
 use stopgap_kernel::journal::{Journal, Scope};
 use stopgap_kernel::linux::TracePipe;
@@ -78,8 +77,7 @@ impl<'j, 's> Window<'j, 's> {
         match pid {
             Some(pid) => self.capture.follow(pid)?,
             None => {
-                let path = self.capture.instance.path();
-                exclude_ourselves(self.capture.system, path)?;
+                exclude_ourselves(self.capture.system, self.capture.instance.path())?;
             }
         }
         self.capture.instance.switch(true)?;
@@ -126,7 +124,7 @@ impl<'j, 's> Window<'j, 's> {
             missing: Vec::new(),
         };
         write_json(&folder, END, &end_file)?;
-        let spool = Spool::of(folder)?;
+        let spool = Spool::from_folder(folder)?;
         Ok(Taken {
             spool,
             since,
@@ -148,18 +146,8 @@ impl<'j, 's> Window<'j, 's> {
     fn losses(&mut self) -> Vec<Loss> {
         let mut losses = Vec::new();
         for (&cpu, before) in self.capture.cpus.iter().zip(&mut self.lost) {
-            let path = self.capture.instance.path();
-            let path = path.join(format!("per_cpu/cpu{cpu}/stats"));
-            let text = read_text(self.capture.system, path).unwrap_or_default();
-            let count = |name: &str| -> u64 {
-                let mut lines = text.lines();
-                let found =
-                    lines.find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'));
-                found
-                    .and_then(|count| count.trim().parse().ok())
-                    .unwrap_or(0)
-            };
-            let now = count("commit overrun").saturating_add(count("dropped events"));
+            let counts = (self.capture.instance).counts(cpu, &["commit overrun", "dropped events"]);
+            let now = counts.unwrap_or(0);
             let new = now.saturating_sub(*before);
             *before = now;
             if new > 0 {
@@ -204,7 +192,7 @@ fn tasks(system: &dyn System) -> Vec<crate::description::TaskName> {
     let names = system.list(Path::new("/proc")).unwrap_or_default();
     let pids = names.iter().filter_map(|name| name.parse().ok());
     // A process that ends meanwhile has none any more.
-    pids.flat_map(|pid| threads::of(system, pid).unwrap_or_default())
+    pids.flat_map(|pid| threads::threads_of(system, pid).unwrap_or_default())
         .take(DESCRIPTION_TASKS)
         .collect()
 }

@@ -40,7 +40,7 @@ fn all(folder: &Path) -> (Vec<Event>, Vec<Missing>) {
     while let Some(event) = rows.next_event().unwrap() {
         events.push(event);
     }
-    (events, rows.tell().missing)
+    (events, rows.report().missing)
 }
 
 /// Rows as `(pid, name, value)`.

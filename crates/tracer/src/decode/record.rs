@@ -20,7 +20,7 @@ pub(super) struct NamedField {
     pub(super) names: Names,
 }
 
-/// What the numbers of this kernel mean, beside those that a format explains.
+/// The meaning of this kernel's numbers, beside those that a format explains.
 pub(super) struct Meanings {
     pub(super) symbols: Symbols,
     pub(super) syscalls: BTreeMap<u32, String>,

@@ -1,7 +1,5 @@
 //! The records of all CPUs as one source of events.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::io::Read;
 
 use stopgap_events::machine::Missing;
@@ -17,7 +15,7 @@ use super::tasks::Tasks;
 use crate::description::TaskName;
 use crate::error::{Error, Result};
 use crate::symbols::Symbols;
-use crate::trace::{Damage, Source, Told};
+use crate::trace::{Damage, Heads, Source, SourceReport};
 
 /// The file of a CPU's records.
 #[must_use]
@@ -39,9 +37,8 @@ pub struct Records<R> {
     /// Whether scheduling events come from these records.
     scheduling: bool,
     cpus: Vec<Cpu<R>>,
-    /// The next record of each CPU, which waits in `next`, earliest first.
-    heads: BinaryHeap<Reverse<(u64, usize)>>,
-    next: Vec<Option<Record>>,
+    /// The next record of each CPU.
+    heads: Heads<Record>,
     tasks: Tasks,
     stacks: Stacks,
     runnable: Text,
@@ -71,12 +68,11 @@ impl<R: Read> Records<R> {
         }
         let mut records = Records {
             scheduling: description.scheduling,
-            next: sources.iter().map(|_| None).collect(),
+            heads: Heads::new(sources.len()),
             cpus: sources
                 .into_iter()
                 .map(|(number, source)| Cpu::new(number, source))
                 .collect(),
-            heads: BinaryHeap::new(),
             tasks: Tasks::new(tasks, description),
             stacks: Stacks::new(symbols, names),
             runnable: Text::from("R"),
@@ -96,8 +92,7 @@ impl<R: Read> Records<R> {
             source,
         })?;
         if let Some(record) = record {
-            self.heads.push(Reverse((record.time, index)));
-            self.next[index] = Some(record);
+            self.heads.push(index, record.time, record);
         }
         Ok(())
     }
@@ -181,10 +176,7 @@ impl<R: Read> Records<R> {
 
 impl<R: Read> Source for Records<R> {
     fn next_event(&mut self) -> Result<Option<Event>> {
-        while let Some(Reverse((_, index))) = self.heads.pop() {
-            let Some(record) = self.next[index].take() else {
-                continue;
-            };
+        while let Some((index, record)) = self.heads.pop() {
             self.advance(index)?;
             if let Some(event) = self.event(&record) {
                 return Ok(Some(event));
@@ -193,7 +185,7 @@ impl<R: Read> Source for Records<R> {
         Ok(None)
     }
 
-    fn tell(&self) -> Told {
+    fn report(&self) -> SourceReport {
         let mut missing = self.missing.clone();
         for cpu in self.cpus.iter().filter(|cpu| cpu.throttled > 0) {
             let what = format!("samples of CPU {} at all times", cpu.number);
@@ -210,7 +202,7 @@ impl<R: Read> Source for Records<R> {
             what: losses_of(cpu.number),
             count: cpu.lost,
         });
-        Told {
+        SourceReport {
             losses: losses.collect(),
             missing,
         }

@@ -11,7 +11,7 @@ use super::record::{Body, parse};
 use super::*;
 use crate::description::TaskName;
 use crate::symbols::Symbols;
-use crate::trace::{Source, Told};
+use crate::trace::{Source, SourceReport};
 
 /// A record with its words and its `sample_id`: process and thread 7 and 8, CPU 1.
 fn record(kind: u32, misc: u16, time: u64, words: &[u64]) -> Vec<u8> {
@@ -90,7 +90,7 @@ fn description() -> PerfDescription {
     }
 }
 
-fn read(description: &PerfDescription, cpus: Vec<Vec<u8>>) -> (Vec<Event>, Told) {
+fn read(description: &PerfDescription, cpus: Vec<Vec<u8>>) -> (Vec<Event>, SourceReport) {
     let task = TaskName {
         tid: 8,
         pid: 7,
@@ -104,12 +104,12 @@ fn read(description: &PerfDescription, cpus: Vec<Vec<u8>>) -> (Vec<Event>, Told)
     while let Some(event) = records.next_event().unwrap() {
         events.push(event);
     }
-    (events, records.tell())
+    (events, records.report())
 }
 
 fn stacks(records: &[Vec<u8>]) -> Vec<String> {
     let (events, told) = read(&description(), vec![records.concat()]);
-    assert_eq!(told, Told::default());
+    assert_eq!(told, SourceReport::default());
     let stacks = events.iter().filter_map(|event| match &event.kind {
         Kind::Sample { stack } => Some(stack.0.to_string()),
         _ => None,
@@ -345,7 +345,7 @@ fn what_a_kernel_wrote_is_read() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/perf");
     let cpus = ["perf0.raw", "perf1.raw"].map(|name| std::fs::read(folder.join(name)).unwrap());
     let (events, told) = read(&description(), cpus.to_vec());
-    assert_eq!(told, Told::default());
+    assert_eq!(told, SourceReport::default());
     assert!(events.is_sorted_by_key(|event| event.time));
     let mut counts = BTreeMap::new();
     for event in &events {

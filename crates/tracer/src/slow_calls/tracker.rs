@@ -31,7 +31,7 @@ pub(super) struct Tracker {
     limits: HashMap<u32, (String, Nanos)>,
     open: HashMap<u32, (u32, u64)>,
     /// Those of them whose call was reported.
-    told: HashSet<u32>,
+    reported: HashSet<u32>,
 }
 
 impl Tracker {
@@ -40,22 +40,22 @@ impl Tracker {
         Tracker {
             limits: limits.into_iter().map(limit).collect(),
             open: HashMap::new(),
-            told: HashSet::new(),
+            reported: HashSet::new(),
         }
     }
 
     /// Events were lost: which calls are open is not known any more.
     pub(super) fn forget(&mut self) {
         self.open.clear();
-        self.told.clear();
+        self.reported.clear();
     }
 
-    /// The slow ones that ended within `steps`, which are in the order of time.
-    pub(super) fn take(&mut self, steps: &[Step]) -> Vec<SlowCall> {
+    /// Returns the slow calls that ended within `steps`, which are in the order of time.
+    pub(super) fn ended(&mut self, steps: &[Step]) -> Vec<SlowCall> {
         let mut slow = Vec::new();
         for step in steps {
             let open = self.open.remove(&step.tid);
-            self.told.remove(&step.tid);
+            self.reported.remove(&step.tid);
             if step.enters {
                 if self.open.len() < MOST_OPEN {
                     self.open.insert(step.tid, (step.number, step.time));
@@ -69,13 +69,13 @@ impl Tracker {
         slow
     }
 
-    /// The slow ones that are open at `now` and were not told; `is_in` asks whether a thread is still
+    /// Returns the slow calls that are open at `now` and were not reported; `is_in` asks whether a thread is still
     /// in the call (one that ended in it has no end there).
     pub(super) fn open(&mut self, now: Nanos, is_in: impl Fn(u32, u32) -> bool) -> Vec<SlowCall> {
         let mut slow = Vec::new();
         let mut gone = Vec::new();
         for (&tid, &(number, begin)) in &self.open {
-            if self.told.contains(&tid) {
+            if self.reported.contains(&tid) {
                 continue;
             }
             if let Some(call) = self.judge(tid, number, begin, now.0, true) {
@@ -89,7 +89,7 @@ impl Tracker {
         for tid in gone {
             self.open.remove(&tid);
         }
-        self.told.extend(slow.iter().map(|call| call.tid));
+        self.reported.extend(slow.iter().map(|call| call.tid));
         slow.sort_by_key(|call| call.begin);
         slow
     }
@@ -155,13 +155,13 @@ mod tests {
             step(10, 3, MMAP, false),
             step(15, 2, BRK, false),
         ];
-        assert_eq!(told(&tracker.take(&steps)), [("mmap", 1, 10, false)]);
+        assert_eq!(told(&tracker.ended(&steps)), [("mmap", 1, 10, false)]);
         let open = tracker.open(Nanos::millis(25), |_, _| true);
         assert_eq!(told(&open), [("mmap", 4, 20, true)]);
         assert!(tracker.open(Nanos::millis(26), |_, _| true).is_empty());
-        let ended = tracker.take(&[step(30, 4, MMAP, false)]);
+        let ended = tracker.ended(&[step(30, 4, MMAP, false)]);
         assert_eq!(told(&ended), [("mmap", 4, 25, false)]);
-        assert!(tracker.open.is_empty() && tracker.told.is_empty());
+        assert!(tracker.open.is_empty() && tracker.reported.is_empty());
     }
 
     /// An end without its begin, a begin without its end, a thread that ended in the call, and losses.
@@ -174,12 +174,12 @@ mod tests {
             step(99, 2, BRK, false),
             step(100, 3, MMAP, true),
         ];
-        assert!(tracker.take(&steps).is_empty());
+        assert!(tracker.ended(&steps).is_empty());
         assert!(tracker.open(Nanos::millis(200), |_, _| false).is_empty());
         assert!(tracker.open.is_empty(), "it is not asked again");
-        tracker.take(&[step(300, 3, MMAP, true)]);
+        tracker.ended(&[step(300, 3, MMAP, true)]);
         tracker.forget();
-        assert!(tracker.take(&[step(400, 3, MMAP, false)]).is_empty());
+        assert!(tracker.ended(&[step(400, 3, MMAP, false)]).is_empty());
         assert!(tracker.open(Nanos::millis(900), |_, _| true).is_empty());
     }
 
@@ -192,6 +192,6 @@ mod tests {
             step(30, 1, BRK, true),
             step(55, 1, BRK, false),
         ];
-        assert_eq!(told(&tracker.take(&steps)), [("brk", 1, 25, false)]);
+        assert_eq!(told(&tracker.ended(&steps)), [("brk", 1, 25, false)]);
     }
 }

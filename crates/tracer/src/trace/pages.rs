@@ -1,13 +1,11 @@
 //! The pages of all CPUs' ring buffers as one source of events.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::io::Read;
 
 use stopgap_events::machine::Missing;
 use stopgap_trace::{Event, Loss};
 
-use super::{Damage, Source, Told};
+use super::{Damage, Heads, Source, SourceReport};
 use crate::decode::Decoder;
 use crate::description::Description;
 use crate::error::{Error, Result};
@@ -22,8 +20,8 @@ pub struct Pages<R> {
     layout: PageLayout,
     decoder: Decoder,
     cpus: Vec<Cpu<R>>,
-    /// The next record of each CPU, earliest first.
-    heads: BinaryHeap<Reverse<(u64, usize)>>,
+    /// The next record of each CPU.
+    heads: Heads<Head>,
     missing: Vec<Missing>,
     damage: Damage,
 }
@@ -36,12 +34,11 @@ struct Cpu<R> {
     pages: u64,
     /// Records of the page, from the last to the next: when, and where in `page`.
     records: Vec<(u64, std::ops::Range<usize>)>,
-    /// The record that is next in turn, and its stack.
-    head: Option<Head>,
     lost: u64,
     lost_unknown: bool,
 }
 
+/// A record and its stack.
 struct Head {
     time: u64,
     record: Vec<u8>,
@@ -68,13 +65,13 @@ impl<R: Read> Pages<R> {
             ));
         }
         let page = vec![0; layout.page_bytes()];
+        let heads = Heads::new(sources.len());
         let cpus = sources.into_iter().map(|(number, source)| Cpu {
             number,
             source,
             page: page.clone(),
             pages: 0,
             records: Vec::new(),
-            head: None,
             lost: 0,
             lost_unknown: false,
         });
@@ -82,7 +79,7 @@ impl<R: Read> Pages<R> {
             cpus: cpus.collect(),
             layout,
             decoder,
-            heads: BinaryHeap::new(),
+            heads,
             missing,
             damage: Damage::default(),
         };
@@ -94,7 +91,7 @@ impl<R: Read> Pages<R> {
 
     /// Makes the next record of a CPU its head.
     fn advance(&mut self, index: usize) -> Result<()> {
-        let Some((time, record)) = self.take(index)? else {
+        let Some((time, record)) = self.take_record(index)? else {
             return Ok(());
         };
         let mut stack = None;
@@ -104,19 +101,19 @@ impl<R: Read> Pages<R> {
             && let Some((_, range)) = cpu.records.last()
             && self.decoder.belongs(&record, &cpu.page[range.clone()])
         {
-            stack = self.take(index)?.map(|(_, stack)| stack);
+            stack = self.take_record(index)?.map(|(_, stack)| stack);
         }
-        self.cpus[index].head = Some(Head {
+        let head = Head {
             time,
             record,
             stack,
-        });
-        self.heads.push(Reverse((time, index)));
+        };
+        self.heads.push(index, time, head);
         Ok(())
     }
 
     /// Takes the next record of a CPU.
-    fn take(&mut self, index: usize) -> Result<Option<(u64, Vec<u8>)>> {
+    fn take_record(&mut self, index: usize) -> Result<Option<(u64, Vec<u8>)>> {
         if !self.fill(index)? {
             return Ok(None);
         }
@@ -169,10 +166,7 @@ impl<R: Read> Pages<R> {
 
 impl<R: Read> Source for Pages<R> {
     fn next_event(&mut self) -> Result<Option<Event>> {
-        while let Some(Reverse((_, index))) = self.heads.pop() {
-            let Some(head) = self.cpus[index].head.take() else {
-                continue;
-            };
+        while let Some((index, head)) = self.heads.pop() {
             let number = self.cpus[index].number;
             self.advance(index)?;
             let (record, stack) = (&head.record, head.stack.as_deref());
@@ -185,7 +179,7 @@ impl<R: Read> Source for Pages<R> {
         Ok(None)
     }
 
-    fn tell(&self) -> Told {
+    fn report(&self) -> SourceReport {
         let mut missing = self.missing.clone();
         for cpu in self.cpus.iter().filter(|cpu| cpu.lost_unknown) {
             let what = format!("how many events of CPU {} were lost", cpu.number);
@@ -198,7 +192,7 @@ impl<R: Read> Source for Pages<R> {
             what: format!("CPU {}", cpu.number),
             count: cpu.lost,
         });
-        Told {
+        SourceReport {
             losses: losses.collect(),
             missing,
         }

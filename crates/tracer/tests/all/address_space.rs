@@ -108,7 +108,7 @@ fn model(pid: u32, events: &[Event]) -> AddressSpaces {
     for event in events {
         spaces.event(event);
     }
-    assert!(spaces.of(Some(pid)).is_some());
+    assert!(spaces.process(Some(pid)).is_some());
     spaces
 }
 
@@ -145,7 +145,7 @@ fn of_a_running_process_the_calls_give_its_final_maps() {
         return;
     };
     let spaces = model(pid, &events);
-    let space = spaces.of(Some(pid)).unwrap();
+    let space = spaces.process(Some(pid)).unwrap();
     let real = lines(&maps);
     let stack = real.iter().find(|(_, path)| *path == "[stack]").unwrap().0;
     let not_stack = |range: &AddressRange| !range.overlaps(&stack);
@@ -192,7 +192,7 @@ fn of_a_command_only_what_exec_maps_is_not_seen() {
         return;
     };
     let spaces = model(pid, &events);
-    let space = spaces.of(Some(pid)).unwrap();
+    let space = spaces.process(Some(pid)).unwrap();
     let real = lines(&maps);
     let all = union(real.iter().map(|(range, _)| *range));
     for range in union(space.ranges()) {

@@ -39,7 +39,7 @@ impl Interned {
     }
 
     /// What the packet that refers to them has to say, and whether all before is forgotten.
-    pub(super) fn take(&mut self) -> (Option<InternedData>, bool) {
+    pub(super) fn take_packet(&mut self) -> (Option<InternedData>, bool) {
         (self.new.take(), std::mem::take(&mut self.cleared))
     }
 

@@ -36,7 +36,7 @@ pub(super) struct Slices {
 
 impl Slices {
     /// The steps of an event, which is not before those that came; `track` is [`Slices::track`] of it.
-    pub(super) fn of<'a>(&mut self, event: &'a Event, track: Track) -> Vec<Step<'a>> {
+    pub(super) fn steps_of<'a>(&mut self, event: &'a Event, track: Track) -> Vec<Step<'a>> {
         let mut steps = Steps {
             event,
             list: Vec::new(),

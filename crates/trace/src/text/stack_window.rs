@@ -16,7 +16,7 @@ const DEEPEST: usize = 512;
 /// The function below which a stack at a switch is of interest.
 const SCHEDULE: &str = "__schedule_[k]";
 
-struct Held {
+struct WaitingEvent {
     event: Event,
     line: u64,
     /// Whether a stack may still come.
@@ -25,7 +25,7 @@ struct Held {
 
 #[derive(Default)]
 pub(super) struct Window {
-    queue: VecDeque<Held>,
+    queue: VecDeque<WaitingEvent>,
     /// Frames of the stack that is being read, innermost first, and how far from the end of the queue its event is.
     frames: Vec<String>,
     of: Option<usize>,
@@ -51,7 +51,7 @@ impl Window {
             _ => false,
         };
         self.of = (tool == Tool::Perf && waits).then_some(0);
-        self.queue.push_back(Held { event, line, waits });
+        self.queue.push_back(WaitingEvent { event, line, waits });
     }
 
     /// A stack of the thread `tid` on `cpu` begins: of the last event there, if that is its switch.

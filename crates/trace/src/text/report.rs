@@ -13,7 +13,7 @@ const NAMES: usize = 20;
 const MOST: usize = 4_096;
 
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct TextReport {
     tool: Option<Tool>,
     command: Option<String>,
     /// Events overwritten, as the kernel's own text begins with.
@@ -28,7 +28,7 @@ pub(super) struct Told {
     no_process: bool,
 }
 
-impl Told {
+impl TextReport {
     pub(super) fn header(&mut self, header: &Header<'_>) {
         self.tool.get_or_insert(header.tool);
         self.coarse |= !header.exact;
