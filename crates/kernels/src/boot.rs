@@ -1,8 +1,8 @@
 //! Runs guests side by side to their ends.
 //!
 //! One loop polls the pipes of all QEMU processes; there is no thread. Each process leads a process group of its own, so that a
-//! Ctrl-C reaches us and not it. It dies with us: `PR_SET_PDEATHSIG` is set before its exec, and whatever way this loop is left,
-//! the loop kills and reaps what still runs.
+//! Ctrl-C reaches us and not it. It dies with us: `PR_SET_PDEATHSIG` is set before its exec, and the loop kills and reaps what still
+//! runs on every way out.
 //!
 //! ```text
 //! QEMU --stdout--> serial port --> lines: marked ones in order, of the others the last
@@ -13,6 +13,7 @@
 mod console;
 mod process;
 
+use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,7 @@ use crate::{Error, Result};
 pub(crate) use process::ask;
 
 use console::Console;
-use process::Process;
+use process::{Process, exit_text};
 
 /// After its last line, or a panic, a guest has so long to end itself.
 const GRACE: Duration = Duration::from_secs(3);
@@ -52,7 +53,7 @@ pub enum End {
     QemuFailed,
     /// QEMU cannot do what is asked: too old, or built without the emulator.
     QemuUnsupported {
-        /// What it said.
+        /// QEMU's words.
         reason: String,
     },
 }
@@ -68,7 +69,7 @@ pub struct Boot {
     pub lines: Vec<String>,
     /// The last of its other lines, at most 60; control characters taken out.
     pub console: Vec<String>,
-    /// The emulated CPU, as QEMU was told.
+    /// The emulated CPU, as on QEMU's command line.
     pub cpu: String,
     /// QEMU's command line, with paths of temporary files. Empty of a guest that was not started.
     pub command_line: Vec<String>,
@@ -255,8 +256,8 @@ impl<'a> Guest<'a> {
         Ok(None)
     }
 
-    /// What its end means.
-    fn judge(&self, exit: process::Exit) -> (End, String) {
+    /// Judges an end.
+    fn judge(&self, exit: ExitStatus) -> (End, String) {
         let console = &self.console;
         if let Some((_, Reason::Stop)) = self.ending {
             return (End::Stopped, "stopped".to_owned());
@@ -295,8 +296,8 @@ impl<'a> Guest<'a> {
         if !exit.success() {
             let said = self.process.said();
             let reason = match said.trim() {
-                "" => exit.to_string(),
-                said => format!("{exit}: {said}"),
+                "" => exit_text(exit),
+                said => format!("{}: {said}", exit_text(exit)),
             };
             let why = format!("QEMU failed: {reason}");
             return if is_unsupported(&said) {
@@ -323,7 +324,7 @@ impl<'a> Guest<'a> {
         })
     }
 
-    /// What a panic's text says to who knows it.
+    /// Explains a panic's text.
     fn hint(&self, panic: &str) -> String {
         let image = &self.machine.image;
         if panic.contains("Unable to mount root fs") || panic.contains("No working init found") {

@@ -94,7 +94,7 @@ fn said(transcript: &Transcript, seed: u64) -> Result<Vec<Said>, String> {
     Ok(each.collect())
 }
 
-/// What was found of the IOMMU, by cell.
+/// Returns the guest's readings of the IOMMU, by cell.
 fn dma(transcript: &Transcript) -> Result<Vec<(String, Dma)>, String> {
     let mut all = Vec::new();
     for ((cell, name), bytes) in &transcript.files {

@@ -1,4 +1,4 @@
-//! xz, zstd and gzip, told apart by their first bytes and read as a stream.
+//! Recognises xz, zstd and gzip by their first bytes and reads them as a stream.
 //!
 //! What comes out is bounded by the caller: a few kilobytes can say that they are many gigabytes. What goes into the
 //! decoders' windows is bounded here ([`WINDOW_MIB`]).
@@ -18,7 +18,7 @@ pub(crate) const WINDOW_MIB: u32 = 256;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub(crate) enum Compression {
-    /// Not at all, as far as can be told.
+    /// Not at all, or by an unknown program.
     None,
     /// `.gz`
     Gzip,

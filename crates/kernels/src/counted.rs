@@ -32,7 +32,7 @@ const HEADER: &str = "stopgap.plugin/1";
 /// and in no window; of an operation that does nothing they are taken off, but a compiler may put a few more there.
 pub(crate) const BESIDE: u64 = 32;
 
-/// What the plugin counted.
+/// The plugin's counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Counted {
     /// Parent and site of a call, by chain.
@@ -60,7 +60,7 @@ pub(crate) struct Windows {
     ran: Vec<Ran>,
 }
 
-/// Of a block that was called by a chain, so many instructions, so often.
+/// Instructions of a block that ran under a chain, and how often.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Ran {
     chain: u32,
@@ -73,7 +73,7 @@ impl Counted {
     /// Reads the plugin's file.
     ///
     /// # Errors
-    /// What is no such file, is cut, or contradicts itself, with the line.
+    /// Text that is no such file, is cut, or contradicts itself, with the line.
     pub(crate) fn parse(text: &str) -> Result<Counted, String> {
         let mut counted = Counted::default();
         let mut reading: Option<Reading> = None;
@@ -206,7 +206,7 @@ impl Counted {
         Ok(())
     }
 
-    /// What was read of an operation holds together.
+    /// Checks and keeps an operation that was read to its end.
     fn close(&mut self, reading: Option<Reading>) -> Result<(), String> {
         let Some(reading) = reading else {
             return Ok(());

@@ -80,7 +80,7 @@ fn sweep_in(place: &Path) {
         if !name.to_str().is_some_and(|name| name.starts_with(PREFIX)) {
             continue;
         }
-        // Without the file its owner is about to lock it, or was killed in that moment: left alone.
+        // Without the file its owner is about to lock it, or was killed in that moment: not touched.
         let own = folder.own(&name);
         let Ok(owner) = own.and_then(|own| own.read(OWNER.as_ref())) else {
             continue;

@@ -6,7 +6,7 @@ use crate::Architecture;
 use stopgap_events::units::Bytes;
 use stopgap_kernel::folder;
 
-use crate::{Error, Result};
+use crate::{Error, Result, elf};
 
 /// Names the program, where it is not beside this one.
 const VARIABLE: &str = "STOPGAP_GUEST";
@@ -56,16 +56,10 @@ pub(crate) fn read(architecture: Architecture) -> Result<Vec<u8>> {
 
 /// A static ELF program of 64 bits for that architecture: a guest has no libraries to load.
 fn check(bytes: &[u8], architecture: Architecture) -> std::result::Result<(), String> {
-    const INTERPRETER: u64 = 3;
-    let word = |at: usize, length: usize| -> Option<u64> {
-        let mut value = [0; 8];
-        value[..length].copy_from_slice(bytes.get(at..at.checked_add(length)?)?);
-        Some(u64::from_le_bytes(value))
-    };
-    if !bytes.starts_with(b"\x7fELF\x02\x01") {
+    if !bytes.starts_with(elf::MAGIC) {
         return Err("it is no ELF program of 64 bits".to_owned());
     }
-    let machine = match word(18, 2) {
+    let machine = match elf::number_at::<2>(bytes, 18) {
         Some(62) => "x86_64",
         Some(183) => "aarch64",
         _ => "another architecture",
@@ -75,18 +69,11 @@ fn check(bytes: &[u8], architecture: Architecture) -> std::result::Result<(), St
             "it is for {machine}, the kernels for {architecture}"
         ));
     }
-    let header = || Some((word(32, 8)?, word(54, 2)?, word(56, 2)?));
-    let (table, size, headers) = header().ok_or("it is truncated")?;
-    for number in 0..headers {
-        let at = table.checked_add(number * size);
-        let at = at.and_then(|at| usize::try_from(at).ok());
-        match at.and_then(|at| word(at, 4)) {
-            Some(INTERPRETER) => return Err("it is not static".to_owned()),
-            Some(_) => {}
-            None => return Err("it is truncated".to_owned()),
-        }
+    match elf::is_dynamic(bytes) {
+        Some(false) => Ok(()),
+        Some(true) => Err("it is not static".to_owned()),
+        None => Err("it is truncated".to_owned()),
     }
-    Ok(())
 }
 
 #[cfg(test)]

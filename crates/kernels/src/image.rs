@@ -34,7 +34,7 @@ pub(crate) const LARGEST: u64 = 512 << 20;
 pub(crate) const TOO_LARGE: &str =
     "larger than any kernel image, of which at most 512 MiB are read";
 
-/// What a kernel runs on.
+/// A machine's architecture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Architecture {
     /// 64-bit PCs.
@@ -69,7 +69,7 @@ pub struct Image {
     pub kernel: PathBuf,
     /// SHA-256 of that file, 64 hexadecimal digits.
     pub sha256: String,
-    /// What it runs on.
+    /// Its architecture.
     pub architecture: Architecture,
     /// `uname -r`, where the image says so: `6.12.117+deb12-cloud-amd64`.
     pub release: Option<String>,
@@ -79,12 +79,12 @@ pub struct Image {
     pub config_from: String,
     /// Its modules; none where none were found.
     pub modules: Modules,
-    /// What was unpacked lies there.
+    /// The folder of unpacked files.
     folder: Option<Arc<Folder>>,
 }
 
 impl Image {
-    /// Opens what was given: a file, or `host`. Of a package the kernel's part is decompressed: a second.
+    /// Opens a file, or `host`. Decompresses the kernel's part of a package: a second.
     ///
     /// # Errors
     ///
@@ -161,7 +161,7 @@ impl Image {
     }
 
     fn of_file(name: &str, path: &Path) -> Result<Image> {
-        // Asked before it is opened: a pipe's opening waits for whoever writes to it, and Ctrl-C does not end that.
+        // Looked at before it is opened: opening a pipe waits for a writer, and Ctrl-C does not end that.
         let kind = fs::metadata(path).map_err(|e| Error::file(path, e))?;
         if !kind.is_file() {
             return Err(Error::about(
@@ -348,13 +348,6 @@ fn find(bytes: &[u8], needle: &[u8]) -> Option<usize> {
         from = at + 1;
     }
     None
-}
-
-/// The little-endian number of `N` bytes at `at`.
-fn number_at<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
-    let mut value = [0; 8];
-    value[..N].copy_from_slice(bytes.get(at..at.checked_add(N)?)?);
-    Some(u64::from_le_bytes(value))
 }
 
 /// Decompresses what is no larger than a kernel.

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::loaded::loaded;
+use crate::elf::loaded;
 use crate::modules::Module;
 use crate::sha256;
 
@@ -18,7 +18,7 @@ use stopgap_guest::protocol::PLAN;
 pub struct InitramfsFile {
     /// Absolute. Folders on the way are made.
     pub path: String,
-    /// What is in it.
+    /// Its content.
     pub bytes: Vec<u8>,
     /// Whether it may be executed.
     pub executable: bool,

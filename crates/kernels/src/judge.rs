@@ -1,18 +1,17 @@
 //! Which kernel is shorter: exact counts of guests in emulation, judged.
 //!
 //! An emulator that counts instructions gives the same figures again and again, so there is no noise and nothing to be
-//! tested by chance. What remains are two ways to be wrong, and the rules against them:
+//! tested by chance. Two ways to be wrong remain, and these rules are against them:
 //!
-//! * **The tool itself.** Every layout of every kernel is booted twice. Where their counts are not the same, each of them, it is
-//!   booted [`AGAIN`] times more: one boot that differs from all others, which are the same, is set aside, and it is said
-//!   (`set_aside`). Else they are `void`: the tool is at fault, and the cell counts for nothing.
+//! * **The tool itself.** Every layout of every kernel is booted twice. Where their counts differ in any operation, the layout is
+//!   booted [`AGAIN`] times more. One boot that differs from all others, which agree, is set aside and marked
+//!   (`set_aside`). Else the counts are `void`: the tool is at fault, and the cell counts for nothing.
 //! * **The layout.** Where a page-table page or a node of a tree happens to begin moves figures by more than a change of code
 //!   does: a kernel that was made 62 instructions longer once came out 9.8 % shorter. Seeds are layout samples. Kernels are
-//!   compared under the same layout, and a change is called only if its sign is the same under *all* layouts, of which there
-//!   must be [`MIN_SEEDS`], and if the median change is larger than what layouts make of it: the largest less the smallest.
+//!   compared under the same layout. A change is called only if its sign is the same under *all* layouts, at least
+//!   [`MIN_SEEDS`], and if the median change is larger than the largest less the smallest change.
 //!
-//! What is called is never more than that: a change that is not called is `no difference proven`, and `identical` is said only
-//! where every count of every operation is the same under every layout.
+//! All else is `no difference proven`. `identical` means that every count of every operation is the same under every layout.
 //!
 //! Two figures an operation are judged: the median, and the mean, which has the rare and long operations that the median is
 //! blind to. Where the two are proven to go different ways the row is `mixed`. Where the counts fall into several modes
@@ -30,6 +29,8 @@ use stopgap_guest::protocol::{Counts, Dma};
 
 pub use crate::functions::{Profile, Stack};
 pub use config::differences;
+use stopgap_stats::quantile::median;
+
 pub use modes::Mode;
 pub use record::{
     Against, Boot, Cause, Cell, DmaCell, DmaSample, Emulator, Figure, Function, Gate, Kernel,
@@ -45,7 +46,7 @@ pub const AGAIN: u32 = 2;
 /// How often each layout is booted.
 pub const REPETITIONS: u32 = 2;
 
-/// What was asked for, and what carried it out.
+/// The request, and the emulator that carried it out.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Plan {
     /// The command line.
@@ -60,31 +61,31 @@ pub struct Plan {
     pub seeds: Vec<u64>,
     /// Names of the cells, in the order in which they are shown.
     pub cells: Vec<String>,
-    /// What carried the guests out.
+    /// The emulator of the guests.
     pub emulator: Emulator,
 }
 
 /// A kernel, and what its guests said.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
-    /// What is known of it; its boots and cells are filled in here.
+    /// Its description; `judge` fills in boots and cells.
     pub kernel: Kernel,
     /// Its configuration, where it is known.
     pub config: Option<String>,
-    /// What its guests said.
+    /// Its boots.
     pub boots: Vec<Booted>,
 }
 
-/// What one guest said.
+/// The figures of one boot.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Booted {
     /// The boot.
     pub boot: Boot,
     /// Counts of operations.
     pub said: Vec<Said>,
-    /// What buffers took of the IOMMU, by workload.
+    /// Readings of the IOMMU, by workload.
     pub dma: Vec<(String, Dma)>,
-    /// What the guest could not measure.
+    /// Cells that the guest could not measure.
     pub missing: Vec<Missing>,
 }
 
@@ -93,7 +94,7 @@ pub struct Booted {
 pub struct Said {
     /// The workload.
     pub cell: String,
-    /// What was counted.
+    /// The operation.
     pub operation: String,
     /// The counts.
     pub counts: Counts,
@@ -150,7 +151,7 @@ pub fn judge(plan: &Plan, measured: Vec<Measured>) -> Kernels {
     }
 }
 
-/// Conclusions that the figures do not allow, whatever they are.
+/// Returns the conclusions that no figures of an emulator allow.
 #[must_use]
 pub fn cannot_tell() -> Vec<Missing> {
     [
@@ -298,11 +299,11 @@ fn sample(seed: u64, cell: &str, operation: &str, boots: &[Booted]) -> Option<Sa
     })
 }
 
-/// What the guests said of the IOMMU.
+/// Returns the guests' readings of the IOMMU, by cell.
 fn dma(plan: &Plan, boots: &[Booted]) -> Vec<DmaCell> {
     let of = |cell: &String| {
         let sample = |&seed: &u64| {
-            // Of a boot that came to its end and did not say it, that is the difference.
+            // A boot that came to its end without a reading differs from one with a reading.
             let of_seed = whole_of(boots, seed).filter(|booted| !booted.boot.set_aside);
             let told: Vec<Option<&Dma>> = of_seed
                 .map(|booted| {
@@ -495,7 +496,7 @@ impl Row {
     }
 }
 
-/// What median and mean come to together, of counts that are not all the same.
+/// Combines median and mean of counts that are not all the same.
 fn word(median: &Figure, mean: &Figure, modes: [usize; 2]) -> (Word, String) {
     use Word::{Identical, Longer, Mixed, NoDifferenceProven, Shorter};
     let several = modes.iter().any(|&modes| modes > 1);
@@ -557,7 +558,7 @@ fn standing(word: Word, figures: [&Figure; 2], margin: f64) -> Standing {
 }
 
 impl Figure {
-    /// Of numerator before, numerator after and their denominator, under one layout each; there is at least one.
+    /// Builds a figure of layouts: numerator before, numerator after and their denominator; at least one.
     fn of(layouts: &[(u64, u64, u64)]) -> Figure {
         let side = |value: u64, by: u64| value as f64 / by as f64;
         let before: Vec<f64> = layouts.iter().map(|one| side(one.0, one.2)).collect();
@@ -571,7 +572,7 @@ impl Figure {
             .iter()
             .copied()
             .fold(f64::NEG_INFINITY, f64::max);
-        let change = middle(&differences);
+        let change = median(differences.clone()).unwrap_or_default();
         let spread = most - least;
         let enough = differences.len() >= MIN_SEEDS;
         let word = if differences.iter().all(|&difference| difference == 0.0) {
@@ -583,7 +584,7 @@ impl Figure {
         } else {
             Word::NoDifferenceProven
         };
-        let level = middle(&before);
+        let level = median(before.clone()).unwrap_or_default();
         let shares = before.iter().zip(&differences);
         let shares = shares.map(|(before, difference)| match (*before, *difference) {
             (_, 0.0) => Some(0.0),
@@ -603,18 +604,6 @@ impl Figure {
             spread,
             differences,
         }
-    }
-}
-
-/// The median; of an even number the mean of the two in the middle.
-fn middle(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    let half = sorted.len() / 2;
-    match sorted.get(half) {
-        None => 0.0,
-        Some(&high) if sorted.len() % 2 == 1 => high,
-        Some(&high) => (sorted[half - 1] + high) / 2.0,
     }
 }
 
@@ -701,7 +690,7 @@ impl Row {
     }
 }
 
-/// `12.3 to 32.8 %` of shares, whatever their sign.
+/// Formats shares without their sign: `12.3 to 32.8 %`.
 fn range(shares: impl Iterator<Item = f64>) -> Option<String> {
     let sizes: Vec<f64> = shares.map(|share| share.abs() * 100.0).collect();
     let least = sizes.iter().copied().min_by(f64::total_cmp)?;

@@ -1,7 +1,7 @@
 //! Kernels in emulation, compared: booted in QEMU with counted instructions, judged by exact counts, shown.
 //!
-//! The command needs [`run()`], [`dry_run`] and [`screen()`]; a report needs [`report`]; whoever boots a kernel for another purpose
-//! takes [`Image`], [`Initramfs`], [`Machine`] and [`run_all`].
+//! The command needs [`run()`], [`dry_run`] and [`screen()`]; a report needs [`report`]; a test that boots a
+//! kernel for another purpose takes [`Image`], [`Initramfs`], [`Machine`] and [`run_all`].
 //!
 //! | module | what |
 //! |---|---|
@@ -9,7 +9,7 @@
 //! | `workloads` | what is run, and what a kernel needs for it |
 //! | `image`, `package`, `compressed` | which kernel: bzImage, arm64 `Image`, a Debian package, `host`; its configuration |
 //! | `modules` | a kernel's modules: which files, in which order, for names that somebody asks for |
-//! | `initramfs`, `loaded`, `guest_program` | the archive that the guest starts from: the same input, the same bytes |
+//! | `initramfs`, `elf`, `guest_program` | the archive that the guest starts from: the same input, the same bytes |
 //! | `machine`, `qemu` | QEMU's command line and the guest kernel's, every flag pinned; QEMU itself |
 //! | `boot`, `booted` | guests run side by side to their ends; what a guest said, as it is judged |
 //! | `profiled`, `counted`, `functions` | one more boot with the plugin: instructions by function and caller |
@@ -29,6 +29,7 @@ mod boot;
 mod booted;
 mod compressed;
 mod counted;
+mod elf;
 mod error;
 mod folder;
 mod functions;
@@ -36,7 +37,6 @@ mod guest_program;
 mod image;
 mod initramfs;
 pub mod judge;
-mod loaded;
 pub mod machine;
 mod modules;
 mod package;

@@ -15,7 +15,7 @@
 //!
 //! KASLR alone would be as repeatable: QEMU's seed is its only source. It is off so that System.map holds.
 //!
-//! Left out on purpose: SMP, KVM, caches and TLBs. What depends on them cannot be told here.
+//! Left out on purpose: SMP, KVM, caches and TLBs. Figures show nothing of what depends on them.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -45,7 +45,7 @@ pub enum Device {
     Edu,
 }
 
-/// A TCG plugin, for who counts instructions by function.
+/// A TCG plugin that counts instructions by function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plugin {
     /// The library.
@@ -61,7 +61,7 @@ pub struct Machine {
     pub qemu: Qemu,
     /// Which kernel.
     pub image: Image,
-    /// What it starts from.
+    /// Its initramfs.
     pub initramfs: Initramfs,
     /// The layout sample: QEMU's seed, and `stopgap.seed=` for the guest.
     pub seed: u64,
@@ -94,7 +94,7 @@ impl Machine {
         }
     }
 
-    /// The emulated CPU, as QEMU is told.
+    /// Returns the emulated CPU, as QEMU's command line names it.
     #[must_use]
     pub fn cpu(&self) -> &'static str {
         match self.image.architecture {

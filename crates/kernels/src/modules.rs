@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use crate::compressed;
+use crate::elf;
 use crate::folder::Folder;
 use crate::image::read;
 use crate::{Error, Result};
@@ -76,7 +77,7 @@ impl Module {
     }
 }
 
-/// What [`Modules::resolve`] found.
+/// The result of [`Modules::resolve`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Resolved {
     /// In the order in which they must be loaded: each after what it needs.
@@ -138,7 +139,7 @@ impl Modules {
     ///
     /// # Errors
     ///
-    /// A module that does not match or is damaged, or needs one that is not there.
+    /// A module that does not match or is damaged, or needs a missing one.
     pub fn resolve<S: AsRef<str>>(&self, names: &[S], release: Option<&str>) -> Result<Resolved> {
         let mut resolved = Resolved::default();
         if names.is_empty() {
@@ -172,7 +173,7 @@ impl Inner {
     ) -> Result<()> {
         // Modules that an earlier name brought are in memory, too.
         let mut bytes: u64 = modules.iter().map(|module| module.bytes.len() as u64).sum();
-        // What is to be written out stands below what it waits for.
+        // A module to be written out stands below those that it waits for.
         let mut stack = vec![Step::Open(name.to_owned(), true)];
         while let Some(step) = stack.pop() {
             match step {
@@ -185,7 +186,7 @@ impl Inner {
                         if must {
                             return Err(Error::about(
                                 format!("module {name}"),
-                                "another module needs it, and it is not there",
+                                "another module needs it, and it is missing",
                             ));
                         }
                         continue;
@@ -213,7 +214,7 @@ impl Inner {
 }
 
 enum Step {
-    /// By name, and whether it is an error that it is not there (a soft dependency may be missing).
+    /// A name, and whether its absence is an error (a soft dependency may be missing).
     Open(String, bool),
     Write(Module),
 }
@@ -230,7 +231,7 @@ fn canonical(name: &str) -> String {
     name.trim().replace('-', "_")
 }
 
-/// What a folder like /lib/modules/R has.
+/// Reads a folder like /lib/modules/R.
 fn scan(folder: &Path) -> Result<Inner> {
     let mut inner = Inner::default();
     walk(folder, 0, &mut inner.files)?;
@@ -323,57 +324,12 @@ fn open(name: &str, path: &Path, release: Option<&str>) -> Result<(Module, Needs
 
 /// The strings of a module's `.modinfo` section.
 fn modinfo(bytes: &[u8]) -> std::result::Result<Vec<String>, String> {
-    let section = section(bytes, b".modinfo")?;
+    let section = elf::section(bytes, ".modinfo")?;
     Ok(section
         .split(|&byte| byte == 0)
         .filter(|text| !text.is_empty())
         .map(|text| String::from_utf8_lossy(text).into_owned())
         .collect())
-}
-
-/// A section of a 64-bit little-endian ELF file, by name (ELF-64 object file format, section headers).
-fn section<'a>(bytes: &'a [u8], name: &[u8]) -> std::result::Result<&'a [u8], String> {
-    const HEADER: usize = 64;
-    if !bytes.starts_with(b"\x7fELF\x02\x01") {
-        return Err("not a module: no 64-bit little-endian ELF file".to_owned());
-    }
-    let find = || {
-        let number = |at: usize, length: usize| -> Option<usize> {
-            let mut value = [0; 8];
-            value
-                .get_mut(..length)?
-                .copy_from_slice(bytes.get(at..at.checked_add(length)?)?);
-            usize::try_from(u64::from_le_bytes(value)).ok()
-        };
-        let (table, size) = (number(40, 8)?, number(58, 2)?);
-        let (count, strings) = (number(60, 2)?, number(62, 2)?);
-        if size < HEADER {
-            return None;
-        }
-        let body = |section: usize| {
-            let header = table.checked_add(section.checked_mul(size)?)?;
-            let (at, length) = (
-                number(header.checked_add(24)?, 8)?,
-                number(header.checked_add(32)?, 8)?,
-            );
-            bytes.get(at..at.checked_add(length)?)
-        };
-        bytes.get(table..table.checked_add(count.checked_mul(size)?)?)?; // all of it is there
-        let strings = body(strings)?;
-        for section in 0..count {
-            let header = table.checked_add(section.checked_mul(size)?)?;
-            let rest = strings.get(number(header, 4)?..)?;
-            if rest.starts_with(name) && rest.get(name.len()) == Some(&0) {
-                return Some(body(section));
-            }
-        }
-        Some(None)
-    };
-    match find() {
-        Some(Some(section)) => Ok(section),
-        Some(None) => Err("not a module: no .modinfo in it".to_owned()),
-        None => Err("damaged: its sections lie outside of the file".to_owned()),
-    }
 }
 
 #[cfg(test)]

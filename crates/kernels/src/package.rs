@@ -28,37 +28,41 @@ const LARGEST_NAME: Bytes = Bytes::mib(1);
 /// No kernel package has more entries.
 const MOST_ENTRIES: usize = 200_000;
 
-/// What a kernel package holds beside its modules.
+/// The files of a kernel package, modules left out.
 #[derive(Debug)]
 pub(crate) struct Unpacked {
     pub kernel: PathBuf,
-    /// What follows `vmlinuz-` in the kernel's name.
+    /// The text behind `vmlinuz-` in the kernel's name.
     pub release: String,
     pub config: Option<PathBuf>,
 }
 
-/// Unpacks kernel and configuration of the package at `path` into `folder`; `name` is for what is said.
+/// Unpacks kernel and configuration of the package at `path` into `folder`; `name` is for errors.
 ///
 /// dpkg writes /boot before /lib, so that what comes after it is neither decompressed nor looked at.
 pub(crate) fn unpack(name: &str, path: &Path, folder: &Path) -> Result<Unpacked> {
-    let mut found = Found::default();
+    let (mut release, mut config) = (None, None);
     read(name, path, folder, &mut |parts| match parts {
-        ["boot", file] => match found.place(file) {
-            Some((place, most)) => Take::As(place, most),
-            None => Take::Skip,
+        ["boot", file] => match file.strip_prefix("vmlinuz-") {
+            Some(of) if release.is_none() => {
+                release = Some(of.to_owned());
+                Take::As("vmlinuz".into(), image::LARGEST)
+            }
+            None if file.starts_with("config-") => {
+                config = Some(folder.join("config"));
+                Take::As("config".into(), image::LARGEST_CONFIG)
+            }
+            _ => Take::Skip,
         },
-        _ if found.kernel.is_some() => Take::Stop,
+        _ if release.is_some() => Take::Stop,
         _ => Take::Skip,
     })?;
-    let (Some(kernel), Some(release)) = (found.kernel, found.release) else {
-        let why = "no /boot/vmlinuz-* in it: a package that only depends on a kernel's? Give the one that has the release \
-                   in its name (linux-image-6.12.1-...)";
-        return Err(Error::about(name, why));
-    };
+    let why = "no /boot/vmlinuz-* in it: a package that only depends on a kernel's? Give the one that has the release in its \
+               name (linux-image-6.12.1-...)";
     Ok(Unpacked {
-        kernel: folder.join(kernel),
-        release,
-        config: found.config.map(|file| folder.join(file)),
+        kernel: folder.join("vmlinuz"),
+        release: release.ok_or_else(|| Error::about(name, why))?,
+        config,
     })
 }
 
@@ -79,7 +83,7 @@ pub(crate) fn unpack_modules(name: &str, path: &Path, folder: &Path) -> Result<(
     })
 }
 
-/// What becomes of an entry.
+/// The fate of an entry.
 enum Take {
     Skip,
     /// Written under this name below the folder, where it has no more than so many bytes.
@@ -105,12 +109,12 @@ fn read(
     let data = compressed::reader(compression, data).map_err(|e| bad(&e.to_string()))?;
     // The crate reads headers piece by piece.
     let data = BufReader::with_capacity(1 << 18, data);
-    // One byte more than allowed: whoever reads it is over the limit.
+    // One byte more than allowed: a read of it is over the limit.
     let mut archive = tar::Archive::new(data.take(LARGEST + 1));
     let mut bytes = 0_u64;
     let entries = archive.entries().map_err(|e| bad(&e.to_string()))?;
     let mut long_name = None;
-    // Raw: the crate would take the long name of an entry into memory, of whatever length.
+    // Raw: the crate would take the long name of an entry into memory, however long.
     for (number, entry) in entries.raw(true).enumerate() {
         let mut entry = entry.map_err(|e| bad(&format!("truncated or corrupted: {e}")))?;
         bytes = bytes.saturating_add(entry.size());
@@ -180,7 +184,7 @@ enum Problem {
     Writing(io::Error),
 }
 
-/// Copies an entry of at most `most` bytes; which side failed decides what is said.
+/// Copies an entry of at most `most` bytes; the error tells which side failed.
 fn write(
     from: &mut tar::Entry<'_, impl Read>,
     path: &Path,
@@ -227,32 +231,6 @@ fn parts(path: &Path) -> std::result::Result<Vec<String>, String> {
             )),
         })
         .collect()
-}
-
-#[derive(Debug, Default)]
-struct Found {
-    kernel: Option<PathBuf>,
-    release: Option<String>,
-    config: Option<PathBuf>,
-}
-
-impl Found {
-    /// The name that a file of /boot gets, and how large it may be; `None` for what is not needed.
-    fn place(&mut self, file: &str) -> Option<(PathBuf, u64)> {
-        let (slot, ours, most) = if let Some(release) = file.strip_prefix("vmlinuz-") {
-            if self.kernel.is_some() {
-                return None; // the first one
-            }
-            self.release = Some(release.to_owned());
-            (&mut self.kernel, "vmlinuz", image::LARGEST)
-        } else if file.starts_with("config-") {
-            (&mut self.config, "config", image::LARGEST_CONFIG)
-        } else {
-            return None;
-        };
-        *slot = Some(ours.into());
-        Some((ours.into(), most))
-    }
 }
 
 /// Finds `data.tar*`: its name and size. `file` stands before its bytes then.

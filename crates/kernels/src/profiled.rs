@@ -52,8 +52,8 @@ pub(crate) fn plugin(architecture: Architecture) -> Result<PathBuf> {
     })
 }
 
-/// Adds functions and their stacks to the record; what cannot be had is said there. A kernel that gave no figures has none here.
-/// Gives what is the tool's fault: operations of which plugin and guest, in one and the same boot, do not say the same.
+/// Adds functions and their stacks to the record, and reasons where they are missing. Skips kernels that gave no figures.
+/// Returns the tool's own faults: operations of which plugin and guest counted differently in the same boot.
 pub(crate) fn add(
     record: &mut Kernels,
     flags: &Flags,
@@ -87,7 +87,7 @@ pub(crate) fn add(
     Ok(faults)
 }
 
-/// What one boot with the plugin came to.
+/// The profiles of one boot with the plugin.
 #[derive(Debug)]
 struct OfKernel {
     profiles: Vec<Profiled>,
@@ -120,7 +120,7 @@ fn boot(
     Ok((boot, folder::read(&counts, LARGEST_COUNTS)))
 }
 
-/// What a boot said and what the plugin wrote of it, put together.
+/// Combines a boot's lines with the plugin's file.
 fn of_boot(
     kernel: usize,
     cells: &[Cell],
@@ -145,12 +145,12 @@ fn of_boot(
         faults.push(("all".to_owned(), why));
     }
     for (place, cell) in (0u32..).zip(cells) {
-        // Of a cell that was not carried out to its end the guest says no counts, and there is nothing to profile.
+        // The guest writes no counts of a cell that it did not carry out to its end: there is nothing to profile.
         if transcript.failed.iter().any(|(name, _)| *name == cell.name) {
             continue;
         }
         for &operation in Operation::ALL {
-            // What counting costs, which the guest finds out before its first cell.
+            // The cost of counting, which the guest measures before its first cell.
             if operation == Operation::Nothing {
                 continue;
             }
@@ -230,7 +230,7 @@ mod tests {
         let astray = COUNTED.replace("end 7", "astray 2\nend 8");
         let astray = of(&boot(&[(22, 1)], false), &astray);
         assert_eq!(astray.faults[0].0, "all");
-        // What the guest did not carry out to its end is said by the guest.
+        // The guest reports a cell that failed.
         let failed = of(&boot(&[], true), COUNTED);
         assert!(
             failed.faults.is_empty() && failed.profiles.is_empty(),

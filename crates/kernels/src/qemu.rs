@@ -94,7 +94,7 @@ impl Qemu {
         &self.version
     }
 
-    /// What it emulates.
+    /// The architecture that it emulates.
     #[must_use]
     pub fn architecture(&self) -> Architecture {
         self.architecture

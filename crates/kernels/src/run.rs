@@ -27,7 +27,7 @@ use crate::{
 pub struct Flags {
     /// The kernels as the user named them, the earlier one first; at least two.
     pub kernels: Vec<String>,
-    /// What each guest carries out.
+    /// The workloads of each guest.
     pub cells: Vec<Cell>,
     /// How many layout samples; each is two boots of each kernel.
     pub seeds: u64,
@@ -43,7 +43,7 @@ pub struct Flags {
     pub command: Vec<String>,
 }
 
-/// What happens while kernels are compared.
+/// An event while kernels are compared.
 #[derive(Debug, Clone, Copy)]
 pub enum Progress<'a> {
     /// A line for the user.
@@ -75,7 +75,7 @@ pub(crate) struct Ready {
     pub(crate) modules: Vec<Module>,
     /// Drivers that it seems to lack, and why.
     absent: Vec<(Driver, String)>,
-    /// What is run in it.
+    /// The workloads that run in it.
     cells: Vec<Cell>,
 }
 
@@ -157,7 +157,7 @@ impl Compared {
         }
     }
 
-    /// A line for each later kernel that says what the gate makes of it.
+    /// Returns the gate's line for each later kernel.
     #[must_use]
     pub fn gates(&self) -> Vec<String> {
         let line = |against: &judge::Against| {
@@ -252,7 +252,7 @@ impl Ready {
         machine
     }
 
-    /// Drivers that are not there: of what gave figures none is missing, whatever the lists say.
+    /// Returns missing drivers. A driver whose cells gave figures is not missing, even if the lists lack it.
     fn lacking(&self, booted: &[&Booted]) -> Vec<Missing> {
         let lacks = |driver: &Driver| {
             let mut cells = self.cells.iter();
@@ -371,7 +371,7 @@ fn boot(
         }
     }
     for boots in &mut boots {
-        // What Ctrl-C did not let begin is not a boot.
+        // Ctrl-C came before these began.
         boots.retain(|(_, boot)| !boot.command_line.is_empty());
     }
     Ok(boots)

@@ -7,6 +7,7 @@ use crate::judge::{Against, Cause, Figure, Kernel, Kernels, Row, Word};
 use stopgap_report::Style;
 use stopgap_report::table::{Table, known};
 use stopgap_report::text::{plain, thousands, wrap};
+use stopgap_stats::quantile::low_median;
 
 /// Wider lines are not read.
 const WIDEST: u16 = 120;
@@ -17,7 +18,7 @@ const OPTIONS: usize = 8;
 /// A guest's last lines that are shown; the record has more.
 const LAST_LINES: usize = 12;
 
-/// What was not measured that is shown.
+/// Missing measurements that are shown.
 const MISSING: usize = 12;
 
 /// Functions that are shown.
@@ -114,7 +115,7 @@ fn set_aside(number: usize, kernel: &Kernel) -> Vec<String> {
     )]
 }
 
-/// Of a kernel that did not boot: how it ended, and its last lines.
+/// Describes the boots of a kernel that gave no result: the end, and the last lines.
 fn ended(number: usize, kernel: &Kernel, interrupted: bool) -> Vec<String> {
     let bad: Vec<_> = kernel.boots.iter().filter(|boot| !boot.whole).collect();
     let [first, ..] = &bad[..] else {
@@ -168,7 +169,7 @@ fn one(record: &Kernels, against: &Against, style: Style) -> String {
     ));
     table.rows = against.rows.iter().map(row).collect();
     text.push_str(&table.text(style));
-    // What a word needs to be understood stands once, not in every row.
+    // Each explanation stands once, below the rows.
     let mut whys: Vec<(&str, Vec<String>)> = Vec::new();
     for row in against.rows.iter().filter(|row| !row.why.is_empty()) {
         match whys.iter_mut().find(|(why, _)| *why == row.why) {
@@ -245,16 +246,10 @@ fn signed(value: f64, shown: impl Fn(f64) -> String) -> String {
 }
 
 fn middle(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    // Of an even number the lower one: a value that was seen.
-    sorted
-        .get(sorted.len().saturating_sub(1) / 2)
-        .copied()
-        .unwrap_or_default()
+    low_median(values.to_vec()).unwrap_or_default()
 }
 
-/// What a difference may come from, with the first options that differ.
+/// Describes the possible causes of a difference, with the first options that differ.
 fn cause(record: &Kernels, against: &Against) -> String {
     match against.cause {
         Cause::SameImage => "one and the same image on both sides".to_owned(),
@@ -326,7 +321,7 @@ fn functions(record: &Kernels, against: &Against, style: Style) -> String {
     text
 }
 
-/// What the IOMMU took, of all kernels; empty where nothing was mapped for DMA.
+/// Formats the table of IOMMU readings of all kernels; empty where nothing was mapped for DMA.
 fn for_dma(record: &Kernels, style: Style) -> String {
     let (rows, unknown) = dma::rows(record, letter);
     if rows.is_empty() {

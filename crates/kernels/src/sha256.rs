@@ -1,4 +1,4 @@
-//! What identifies a file in a record.
+//! The sum that identifies a file in a record.
 
 use sha2::{Digest, Sha256};
 

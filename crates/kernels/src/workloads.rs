@@ -188,7 +188,7 @@ mod tests {
             "{placement:?}"
         );
         assert!(!placement.contains(&"fork".to_owned()), "{placement:?}");
-        // What a word and its N name is what the suite has under that name.
+        // A word and its N name the suite's own cell.
         assert!(
             parse("pbobench:10000")
                 .unwrap()

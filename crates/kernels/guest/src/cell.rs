@@ -14,7 +14,7 @@ use crate::counter::Counter;
 /// Carries a cell out. The argument that makes this program end at once is [`fork::NOTHING`].
 ///
 /// # Errors
-/// What was refused, in one line.
+/// The system's refusal, in one line.
 pub fn carry_out(cell: &Cell, seed: u64, counter: &Counter) -> Result<Vec<Line>, String> {
     match &cell.work {
         Work::Placement {

@@ -24,7 +24,7 @@ impl Child {
             -1 => Err(io::Error::last_os_error()),
             0 => {
                 let status = body();
-                // SAFETY: ends the child, whatever its parent left open.
+                // SAFETY: ends the child.
                 unsafe { libc::_exit(i32::from(status)) }
             }
             pid => Pid::from_raw(pid)

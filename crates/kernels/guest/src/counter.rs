@@ -15,7 +15,7 @@ use crate::mark::{self, Operation};
 
 /// Runs of each length that are counted to find the unit.
 const RUNS: usize = 16;
-/// Of them, so many must fit: an interrupt may fall into some.
+/// So many of the runs must fit: an interrupt may fall into some.
 const FITTING: usize = 12;
 /// Turns of a run.
 const TURNS: u64 = 1_000;
@@ -66,12 +66,12 @@ fn per_tick() -> u64 {
     }
 }
 
-/// What counting costs and what it counts.
+/// The cost of counting, and the unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counter {
     /// Ticks that an operation takes which does nothing.
     pub overhead: u64,
-    /// What counts are in.
+    /// The unit of counts.
     pub unit: Unit,
 }
 
@@ -89,7 +89,7 @@ impl Counter {
                     .saturating_sub(ticks(run, turns))
                     .abs_diff(2 * turns * instructions / per_tick)
             });
-            // Of whole ticks, two readings may be off by one.
+            // Two readings of whole ticks may be off by one.
             between
                 .filter(|&off| off <= u64::from(per_tick > 1))
                 .count()

@@ -55,7 +55,7 @@ const SETTINGS: [(&str, &str); 2] = [
     ("/proc/sys/kernel/randomize_va_space", "0"),
 ];
 
-/// Where the kernel is told which messages reach the console.
+/// The kernel's setting for messages on the console.
 const PRINTK: &str = "/proc/sys/kernel/printk";
 
 /// Does all that a guest does, and powers off. It comes back only where it is not the first process or may not power off.
@@ -121,7 +121,7 @@ fn prepare() -> (Vec<Line>, Vec<(Use, Line)>) {
             flags
         };
         if let Err(error) = mount(kind, place, kind, flags, None) {
-            // Where a file system is not built in, the directory in sysfs is not there either, and nobody may make it.
+            // A kernel without the file system lacks its directory in sysfs too, and nobody may make one.
             let why = if made.is_err() || error == rustix::io::Errno::NODEV {
                 format!("the kernel has no {kind}")
             } else {
@@ -162,7 +162,7 @@ fn modules(plan: &Plan) -> Vec<Line> {
     plan.modules.iter().filter_map(failed).collect()
 }
 
-/// The kernel's symbols, those of code: of data there are more, and of no use to who counts instructions.
+/// Sends the kernel's symbols of code. Symbols of data are more, and nobody counts by them.
 fn symbols() -> Vec<Line> {
     const PATH: &str = "/proc/kallsyms";
     match fs::write("/proc/sys/kernel/kptr_restrict", "0").and_then(|()| fs::read_to_string(PATH)) {
@@ -193,7 +193,7 @@ fn raw(console: &io::Stdout) {
 fn quietly<T>(say: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let before = fs::read_to_string(PRINTK).unwrap_or_default();
     let level = |text: &str| {
-        // A kernel without that file prints as it likes; a line that it tears is told by its checksum.
+        // A kernel without that file prints as it likes; the checksum shows a line that it tears.
         let _ = File::options()
             .write(true)
             .open(PRINTK)

@@ -9,15 +9,15 @@
 //!
 //! * [`init`]: mounts, settings, modules, power off. [`run`]: a plan, each cell in a process of its own.
 //! * [`cell`]: what cells do. [`layout`]: where their processes have their memory.
-//! * [`protocol`]: the plan and the lines, which whoever starts a guest shares.
-//! * [`counter`]: counts instructions. [`mark`]: instructions that say, to whoever looks at each, where an operation begins
+//! * [`protocol`]: the plan and the lines, shared with the host.
+//! * [`counter`]: counts instructions. [`mark`]: instructions that tell a TCG plugin where an operation begins
 //!   and ends.
 //!
 //! Same kernel, same initramfs, same seed: the same lines, to the last instruction. What that rests on:
 //!
 //! * one CPU, its clock the count of instructions, no clock and no input from outside (the emulator's flags);
 //! * nothing random here: no hash map, no address of ASLR, and streams of numbers that seeds fix;
-//! * nothing is said before all is counted, because how fast a serial port is emptied is the host's business.
+//! * the guest writes nothing before all is counted: the host decides how fast a serial port is emptied.
 
 pub mod cell;
 pub mod child;

@@ -13,7 +13,7 @@ use stopgap_guest::{NOTHING, init, ordinary};
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
     if std::process::id() == 1 {
-        // The first process must not end: the kernel would panic, and its last lines are of use to whoever started it.
+        // The first process must not end: the kernel would panic, and its last lines help to debug the guest.
         return done(init::run().map_err(|error| format!("stopgap-guest: {error}")));
     }
     match words.next().as_deref() {

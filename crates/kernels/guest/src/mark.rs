@@ -1,4 +1,4 @@
-//! Marks in the instruction stream, for whoever looks at each instruction that the guest carries out (a TCG plugin).
+//! Marks in the instruction stream, for a TCG plugin that looks at each instruction of the guest.
 //!
 //! One instruction each that does nothing, with a number in it that no compiler writes:
 //!
@@ -29,7 +29,7 @@ use stopgap_events::words;
 /// The upper half of each mark's number.
 pub const MAGIC: u16 = 0x5709;
 
-/// What is counted between two marks.
+/// A counted operation, between two marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Operation {

@@ -1,4 +1,4 @@
-//! What a guest under comparison is told to do, and what it says: the types that both sides share.
+//! The plan that a guest gets and the lines that it writes: the types that both sides share.
 //!
 //! A guest is a kernel in emulation whose only program is `stopgap-guest`. It reads a [`Plan`] from
 //! its initramfs ([`PLAN`]), the number of its layout sample from its kernel's command line

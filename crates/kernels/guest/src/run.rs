@@ -19,7 +19,7 @@ use crate::mark;
 /// The argument before [`Order`]'s words.
 pub const CELL: &str = "--cell";
 
-/// What the process of one cell is told, as the words behind [`CELL`].
+/// The order to the process of one cell, as the words behind [`CELL`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Order {
     /// The plan's file.
@@ -33,7 +33,7 @@ pub struct Order {
 }
 
 impl Order {
-    /// The order in these words; what follows the last is of no meaning. `None` where it is none.
+    /// Parses the order in these words and ignores words behind it. Returns `None` for anything else.
     pub fn parse(mut words: impl Iterator<Item = String>) -> Option<Order> {
         let plan = words.next()?;
         let mut number = || words.next()?.parse::<u64>().ok();
@@ -68,7 +68,7 @@ impl Order {
     /// Carries it out in this process: its layout is taken, what came is printed.
     ///
     /// # Errors
-    /// What was refused, in one line.
+    /// The system's refusal, in one line.
     pub fn carry_out(&self) -> Result<(), String> {
         let _anchors = Layout::of(self.seed)
             .take()
@@ -94,7 +94,7 @@ pub fn read(path: &Path) -> Result<Plan, String> {
     Plan::from_json(&text).map_err(|why| format!("{}: {why}", path.display()))
 }
 
-/// Who speaks.
+/// Describes this kernel, machine and counter.
 #[must_use]
 pub fn hello(seed: u64, counter: &Counter) -> Hello {
     let name = rustix::system::uname();

@@ -1,4 +1,4 @@
-//! What is said: lines, counted, so that the last one can say how many there were.
+//! Writes lines and counts them, so that the last one has their number.
 
 use std::io::{self, Write};
 

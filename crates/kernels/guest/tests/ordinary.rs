@@ -95,7 +95,7 @@ fn every_kind_of_cell_is_carried_out_and_a_failure_stops_nothing() {
     assert!(said.starts_with(b"/bin"), "{said:?}");
 }
 
-/// A device that this machine may not have: figures or the reason, never a line that is not there.
+/// A device that this machine may lack: figures or the reason.
 #[test]
 fn a_device_is_used_or_its_lack_is_said() {
     let folder = tempfile::tempdir().unwrap();

@@ -13,7 +13,7 @@ pub(crate) const VERSION: c_int = 1;
 /// How QEMU names a loaded plugin.
 pub(crate) type Id = u64;
 
-/// What QEMU says of itself, for the length of the installation.
+/// QEMU's description of itself, valid during the installation.
 #[repr(C)]
 pub(crate) struct Info {
     /// The guest's architecture, as in `qemu-system-...`.

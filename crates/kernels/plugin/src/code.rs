@@ -3,7 +3,7 @@
 /// What the guest says by a NOP: `0f 1f 80 imm32`, seven bytes that do nothing and read nothing. The displacement is
 /// `5709`, a byte that says what, and a byte's value; `stopgap_guest::mark` has the table, and is where it is from.
 ///
-/// A displacement is part of the code, so a number that is known only when the program runs is said digit by digit.
+/// A displacement is part of the code, so a number that is known only at run time comes digit by digit.
 /// The windows themselves cost one instruction at either end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Mark {

@@ -26,7 +26,7 @@
 //! the midst of a block, which interrupts are not (QEMU takes those between blocks only), and page faults have been by
 //! the thousand before anything is counted. In the kernel the last instruction did fault then, because its code is
 //! always there; unless it returned to a program, whose code may not be. A program's block, too, may have been carried
-//! out to its end with the *next* instruction on a page that is not there: where the program goes on tells.
+//! out to its end with the *next* instruction on an absent page: the place where the program goes on shows it.
 //!
 //! Left out: a block's last instruction that writes to that very block, which QEMU repeats: it looks like one that repeats
 //! itself, and is counted twice. A kernel patches code that it does not run.
@@ -54,13 +54,13 @@ pub(crate) fn of_kernel(address: u64) -> bool {
 /// A block of instructions, one after the other.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Block {
-    /// Its number, from 0 on.
+    /// Its number, counted from 0.
     pub(crate) number: u32,
     /// Where it starts.
     pub(crate) start: u64,
     /// The bytes of each instruction; at least one instruction.
     pub(crate) sizes: Vec<u8>,
-    /// What the last is.
+    /// The kind of the last instruction.
     pub(crate) last: Kind,
 }
 
@@ -80,18 +80,18 @@ impl Block {
     }
 }
 
-/// What windows are told apart by: the number of the cell, and the operation.
+/// The key of a window: the number of the cell, and the operation.
 pub(crate) type Key = (u32, u8);
 
 /// By chain and block and how many instructions of the block were carried out: how often. The kernel's only.
 pub(crate) type Ran = HashMap<(Chain, u32, u16), u64>;
 
-/// What was counted in the windows of one key.
+/// The counts of the windows of one key.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     /// Instructions of a window, and how many windows had so many.
     pub(crate) windows: BTreeMap<u64, u64>,
-    /// What ran in all of them.
+    /// The blocks that ran in all of them.
     pub(crate) ran: Ran,
     /// Windows that did not end; they are neither among `windows` nor in `ran`.
     pub(crate) torn: u64,
@@ -104,7 +104,7 @@ struct Window {
     from: u64,
     /// Instructions that the counter has twice.
     twice: u64,
-    /// What ran in it.
+    /// The blocks that ran in it.
     ran: Ran,
 }
 
@@ -114,11 +114,11 @@ struct Running {
     block: &'static Block,
     /// The counter's value when it started.
     from: u64,
-    /// What it was called by; only of the kernel's, within a window.
+    /// Its callers; known of the kernel's blocks within a window.
     chain: Chain,
 }
 
-/// Counts what it is told of. `counter` is the number of instructions begun, at the time of each call.
+/// Counts instructions. `counter` is the number of instructions begun, at the time of each call.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
     cell: u32,
@@ -278,7 +278,7 @@ impl Recorder {
     }
 }
 
-/// What a recorder has counted.
+/// The counts of a recorder.
 #[derive(Debug)]
 pub(crate) struct Counted<'a> {
     pub(crate) chains: &'a Chains,

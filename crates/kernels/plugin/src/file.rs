@@ -1,4 +1,4 @@
-//! What was counted, as a file of lines. `stopgap_kernels::functions` reads it.
+//! The counts as a file of lines. `stopgap_kernels::counted` reads it.
 //!
 //! ```text
 //! stopgap.plugin/1

@@ -1,4 +1,4 @@
-//! What QEMU calls, and what is asked of it when it translates.
+//! The functions that QEMU calls, and the callbacks that we register when it translates.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
@@ -42,7 +42,7 @@ static STATE: Shared = Shared(UnsafeCell::new(None));
 /// Instructions begun: code that QEMU generates adds to it, in the thread that runs the guest's CPU.
 struct Counter(UnsafeCell<u64>);
 
-// SAFETY: written by the CPU's thread alone, and read by it alone.
+// SAFETY: only the CPU's thread writes it or reads it.
 unsafe impl Sync for Counter {}
 
 static COUNTER: Counter = Counter(UnsafeCell::new(0));
@@ -69,7 +69,7 @@ fn say(text: &str) {
     let _ = writeln!(io::stderr(), "stopgap plugin: {text}");
 }
 
-/// QEMU loads the plugin: what is asked for is refused, or QEMU is told what to call.
+/// QEMU loads the plugin: refuses the machine or the arguments, or registers the callbacks.
 ///
 /// # Safety
 /// `info` is QEMU's, and `argv` has `argc` strings that end in 0: what its interface promises.
@@ -155,7 +155,7 @@ unsafe fn bytes<'a>(insn: *const api::Insn) -> &'a [u8] {
     }
 }
 
-/// QEMU has translated a block: it counts itself from now on.
+/// QEMU has translated a block: registers the callbacks that count it.
 extern "C" fn translated(_: api::Id, tb: *mut api::Tb) {
     // SAFETY: `tb` and its instructions are valid during this call, and so are each instruction's bytes. What is handed
     // over as data is a block that is never freed, a number, or the counter, which is static.

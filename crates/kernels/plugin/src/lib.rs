@@ -30,7 +30,7 @@
 //! # Licence
 //!
 //! A plugin that is loaded becomes part of QEMU's process, and QEMU is under GPL-2.0-or-later: the two together are
-//! under the GPL, which our licence (MIT, or Apache-2.0 for whoever takes GPL-3.0) allows. Nothing of QEMU is in this
+//! under the GPL, which our licence (MIT, or Apache-2.0 together with GPL-3.0) allows. Nothing of QEMU is in this
 //! folder: names and types of the interface are declared here from its documentation, in our words. Our command
 //! starts QEMU as a program of its own and is not part of that.
 

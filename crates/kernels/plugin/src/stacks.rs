@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Invariant: within one stack, slots fall strictly from the bottom to the top. A push or a return at slot `s` first
-//! removes the frames at and below `s`: whatever left them without a return (an exit, a tail through `iret`) is over.
+//! removes the frames at and below `s`: they were left without a return (an exit, a tail through `iret`).
 //!
 //! * A stack is the 16 KiB that a slot lies in (`THREAD_SIZE` of x86-64, to which stacks of tasks are aligned). One that
 //!   is not aligned (interrupts) may cross into the next 16 KiB, which then counts as one that was switched to.
@@ -38,13 +38,13 @@ pub(crate) type Chain = u32;
 struct Frame {
     slot: u64,
     site: u64,
-    /// What it and those below it are; known once it was asked for.
+    /// The chain of it and those below it; known once somebody asked for it.
     chain: Option<Chain>,
 }
 
 #[derive(Debug, Default)]
 struct Stack {
-    /// What its bottom hangs below.
+    /// The chain that its bottom hangs below.
     base: Chain,
     frames: Vec<Frame>,
 }
@@ -74,7 +74,7 @@ impl Chains {
         })
     }
 
-    /// Each chain from 1 on, with its parent, which comes before it, and its site.
+    /// Returns each chain, counted from 1, with its parent, which comes before it, and its site.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Chain, Chain, u64)> + '_ {
         (1..)
             .zip(&self.all)
@@ -152,7 +152,7 @@ impl Stacks {
         }
     }
 
-    /// The stack in use is the one of `slot` from now on. An empty one that is left is forgotten.
+    /// Makes the stack of `slot` the one in use. Forgets an empty one that is left.
     fn switch(&mut self, slot: u64) {
         let number = slot >> ORDER;
         if number != self.number {
@@ -165,7 +165,7 @@ impl Stacks {
         }
     }
 
-    /// What the code that runs now was called by.
+    /// Returns the callers of the code that runs now.
     pub(crate) fn chain(&mut self, chains: &mut Chains) -> Chain {
         if self.program {
             return 0;

@@ -15,7 +15,7 @@ pub(super) const MOST: usize = 32 << 20;
 
 #[derive(Debug, Default)]
 pub(super) struct Console {
-    /// Of the line that has not ended.
+    /// Bytes of the line that has not ended.
     open: Vec<u8>,
     marked: Vec<String>,
     tail: VecDeque<String>,
@@ -49,7 +49,7 @@ impl Console {
         let line = std::mem::take(&mut self.open);
         let line = String::from_utf8_lossy(&line);
         let line = line.trim_end_matches('\r');
-        // What stands before the marker is a kernel message that was interrupted.
+        // Text before the marker is a kernel message that was interrupted.
         if let Some(at) = line.find(MARKER) {
             self.show(&line[..at]);
             let marked = &line[at..];

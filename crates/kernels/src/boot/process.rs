@@ -2,7 +2,6 @@
 #![allow(unsafe_code)]
 
 use std::ffi::OsString;
-use std::fmt;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -35,23 +34,12 @@ pub(super) struct Process {
     used: Option<Duration>,
 }
 
-/// How a process ended.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Exit(ExitStatus);
-
-impl Exit {
-    pub(super) fn success(self) -> bool {
-        self.0.success()
-    }
-}
-
-impl fmt::Display for Exit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.0.code(), self.0.signal()) {
-            (Some(code), _) => write!(f, "exit status {code}"),
-            (None, Some(9)) => write!(f, "killed by signal 9 (no memory left?)"),
-            (None, signal) => write!(f, "killed by signal {}", signal.unwrap_or(0)),
-        }
+/// Says how a process ended.
+pub(super) fn exit_text(exit: ExitStatus) -> String {
+    match (exit.code(), exit.signal()) {
+        (Some(code), _) => format!("exit status {code}"),
+        (None, Some(9)) => "killed by signal 9 (no memory left?)".to_owned(),
+        (None, signal) => format!("killed by signal {}", signal.unwrap_or(0)),
     }
 }
 
@@ -112,11 +100,11 @@ impl Process {
     }
 
     /// Whether it has ended, without waiting.
-    pub(super) fn exited(&mut self) -> Result<Option<Exit>> {
+    pub(super) fn exited(&mut self) -> Result<Option<ExitStatus>> {
         if self.exit.is_none() {
             self.exit = self.child.try_wait().map_err(|e| Error::about("wait", e))?;
         }
-        Ok(self.exit.map(Exit))
+        Ok(self.exit)
     }
 
     /// Takes what is there; false once there is nothing more for now.
@@ -141,7 +129,7 @@ impl Process {
         Ok(())
     }
 
-    /// What came on its standard error.
+    /// Returns its standard error.
     pub(super) fn said(&self) -> String {
         String::from_utf8_lossy(&self.said).into_owned()
     }

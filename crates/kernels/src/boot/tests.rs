@@ -20,7 +20,7 @@ fn fake_with(script: &str, config: &str) -> Fake {
     fs::write(&path, testing::bzimage("6.1 x", b"\x7fELF", "gz")).unwrap();
     let mut image = Image::open(path.to_str().unwrap()).unwrap();
     image.config = (!config.is_empty()).then(|| config.to_owned());
-    // Who is still there is looked for by this file.
+    // The file lists processes that may still run.
     let script = format!(
         "cd {}; echo $$ >> started; {script}",
         folder.path().display()
@@ -181,7 +181,7 @@ fn silence_is_told_from_a_hang_and_its_cause_named() {
 
 #[test]
 fn a_guest_that_is_done_but_does_not_power_off_is_a_result() {
-    // Ended in order: whoever counts in QEMU can write its counts.
+    // Ended in order: a plugin in QEMU can write its counts.
     let fake = fake(&format!(
         "trap 'echo in order > ended; exit 0' TERM; {}while :; do sleep 0.1; done",
         done(0)
@@ -389,7 +389,7 @@ fn killed_without_a_word_we_leave_no_qemu() {
     child.kill().unwrap();
     child.wait().unwrap();
     wait(&|| (!is_running(&qemu)).then(String::new));
-    // What it left in its folder goes with the next one that begins.
+    // The next owner removes the folder that it left.
     let left = |place: &Path| {
         fs::read_dir(place)
             .unwrap()

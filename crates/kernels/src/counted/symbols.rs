@@ -8,8 +8,8 @@ use crate::functions::UNKNOWN;
 
 /// Functions of one kernel, from its System.map or from `/proc/kallsyms`.
 ///
-/// Of several names of one address the one with the fewest leading underscores is shown, of those a global one, the
-/// shortest, the first: the same in two kernels that have the same names.
+/// An address with several names shows the one with the fewest leading underscores; among those a global one, the shortest, the
+/// first: the same in two kernels that have the same names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Symbols {
     /// Where a symbol starts, ascending, each address once; the name of a function, `None` of what is none.

@@ -2,7 +2,8 @@
 //!
 //! Lineage: Linux Documentation/arch/arm64/booting.rst; drivers/firmware/efi/libstub/zboot-header.S.
 
-use super::{Compression, find, number_at, text_at};
+use super::{Compression, find, text_at};
+use crate::elf::number_at;
 
 const MAGIC: usize = 56;
 const IMAGE_SIZE: usize = 16;
@@ -75,7 +76,7 @@ pub(super) fn unpack(bytes: &[u8]) -> Result<Option<Vec<u8>>, String> {
     Ok(Some(kernel))
 }
 
-/// What follows `Linux version ` in the image.
+/// Returns the text behind `Linux version ` in the image.
 pub(super) fn version(kernel: &[u8]) -> Option<String> {
     const BEFORE: &[u8] = b"Linux version ";
     let mut from = 0;

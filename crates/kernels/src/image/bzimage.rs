@@ -2,7 +2,8 @@
 //!
 //! Lineage: Linux Documentation/arch/x86/boot.rst. Offsets are from the start of the file.
 
-use super::{Compression, number_at, text_at, unpack};
+use super::{Compression, text_at, unpack};
+use crate::elf::number_at;
 
 /// Sectors of the setup code, 512 bytes each; 0 stands for 4.
 const SETUP_SECTS: usize = 0x1f1;

@@ -1,6 +1,7 @@
-//! What a file is that is no kernel for us, by its first bytes.
+//! Names a file that is no kernel for us by its first bytes.
 
-use super::{find, number_at};
+use super::find;
+use crate::elf::number_at;
 
 /// Machines of ELF files, by `e_machine`.
 const MACHINES: [(u64, &str); 11] = [

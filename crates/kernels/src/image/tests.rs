@@ -58,8 +58,8 @@ fn a_bzimage_says_its_release_and_carries_its_configuration() {
     assert_eq!(image.option("CONFIG_SMP"), None);
 }
 
-/// Payloads as the kernel's build writes them, byte for byte: of gzip nothing follows its own trailer, of the others the
-/// length does. Of the ones that are not read the name is said, and the image is taken all the same.
+/// Payloads as the kernel's build writes them: nothing follows gzip's own trailer, the length follows the others. An image
+/// whose compression is not read is taken all the same, and the error names the compression.
 #[test]
 fn a_payload_of_each_compression_is_read_or_named() {
     let kernel = with_config("CONFIG_Z=y\n");
@@ -88,7 +88,7 @@ fn a_payload_of_each_compression_is_read_or_named() {
             format!("no configuration: the kernel is compressed by {name}, which is not read here")
         );
     }
-    // What is cut is said to be.
+    // A cut payload says why.
     let gzip = packed("gz", &kernel);
     let image = open(&bzimage_of(VERSION, &gzip[..gzip.len() - 4])).unwrap();
     assert!(

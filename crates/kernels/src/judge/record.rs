@@ -39,7 +39,7 @@ pub struct Kernels {
     pub seeds: Vec<u64>,
     /// How often each layout sample was planned to be booted: 2, to see that the figures repeat.
     pub repetitions: u32,
-    /// What carried the guests out.
+    /// The emulator of the guests.
     pub emulator: Emulator,
     /// The kernels, in the order of the command line.
     pub kernels: Vec<Kernel>,
@@ -51,11 +51,11 @@ pub struct Kernels {
     pub profiles: Vec<Profiled>,
     /// Conclusions that the figures do not allow, each with the reason.
     pub cannot_tell: Vec<Missing>,
-    /// What was not measured, and why.
+    /// Missing measurements, each with the reason.
     pub missing: Vec<Missing>,
 }
 
-/// What carried the guests out.
+/// The emulator of the guests.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Emulator {
     /// QEMU's version, as it gives it; null where no guest was started.
@@ -88,7 +88,7 @@ pub struct Kernel {
     pub boots: Vec<Boot>,
     /// Its figures.
     pub cells: Vec<Cell>,
-    /// What buffers took of the IOMMU, of the workloads that map them for DMA.
+    /// Readings of the IOMMU, of the workloads that map buffers for DMA.
     #[serde(default)]
     pub dma: Vec<DmaCell>,
 }
@@ -109,7 +109,7 @@ pub struct DmaSample {
     pub seed: u64,
     /// Whether all repetitions said the same; null where there was one repetition only.
     pub repeats: Option<bool>,
-    /// What it was.
+    /// The readings.
     pub dma: Dma,
 }
 
@@ -136,7 +136,7 @@ pub struct Boot {
 pub struct Cell {
     /// The workload, as `placement pbobench n=10000`.
     pub cell: String,
-    /// What was counted, as `map`.
+    /// The operation, as `map`.
     pub operation: String,
     /// A row a layout sample.
     pub seeds: Vec<Sample>,
@@ -174,19 +174,19 @@ pub struct Against {
     pub before: usize,
     /// The later one.
     pub after: usize,
-    /// What a difference may come from.
+    /// The possible cause of a difference.
     pub cause: Cause,
     /// Options in which the configurations differ, all of them: first those that both have.
     pub config: Vec<OptionDiffers>,
     /// The answer.
     pub verdict: Verdict,
-    /// What `--gate` makes of it.
+    /// The gate's decision (`--gate`).
     pub gate: Gate,
     /// A row a cell and operation.
     pub rows: Vec<Row>,
 }
 
-/// What a difference may come from.
+/// The possible cause of a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Cause {
     /// It is one and the same image.
@@ -198,7 +198,7 @@ pub enum Cause {
     /// They differ.
     #[serde(rename = "config + code")]
     ConfigAndCode,
-    /// Of one side the configuration is not known.
+    /// The configuration of one side is unknown.
     #[serde(rename = "code, and config for all that is known")]
     Unknown,
 }
@@ -219,9 +219,9 @@ impl fmt::Display for Cause {
 pub struct OptionDiffers {
     /// Its name, with `CONFIG_`.
     pub option: String,
-    /// Of the earlier kernel: `y`, `m`, `n`, a number, a text in quotes.
+    /// On the earlier kernel: `y`, `m`, `n`, a number, a text in quotes.
     pub before: Option<String>,
-    /// Of the later one.
+    /// On the later one.
     pub after: Option<String>,
 }
 
@@ -234,7 +234,7 @@ pub struct Verdict {
     pub text: String,
 }
 
-/// What is known of a difference. Longer is more guest instructions.
+/// A verdict on a difference. Longer is more guest instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Word {
     /// Every count of every operation is the same under every layout.
@@ -274,7 +274,7 @@ impl fmt::Display for Word {
     }
 }
 
-/// What a gate makes of it.
+/// The gate's decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Gate {
     /// For scripts.
@@ -283,7 +283,7 @@ pub struct Gate {
     pub text: String,
 }
 
-/// What a gate makes of a row, or of all. The least comes first.
+/// The gate's decision on a row, or on all. The least comes first.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -318,13 +318,13 @@ impl fmt::Display for Standing {
 pub struct Row {
     /// The workload.
     pub cell: String,
-    /// What was counted.
+    /// The operation.
     pub operation: String,
-    /// What is known of the difference.
+    /// The verdict on the difference.
     pub word: Word,
     /// The reason, where the word needs one; else empty.
     pub why: String,
-    /// What `--gate` makes of it.
+    /// The gate's decision on this row.
     pub standing: Standing,
     /// Layout samples that count: both kernels have them, and they repeat.
     pub seeds: Vec<u64>,
@@ -341,11 +341,11 @@ pub struct Row {
 /// A figure of an operation under each layout, on both kernels.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Figure {
-    /// What is known of this figure's difference.
+    /// The verdict on this figure's difference.
     pub word: Word,
-    /// Of the earlier kernel, a layout each.
+    /// The earlier kernel's, by layout.
     pub before: Vec<f64>,
-    /// Of the later one.
+    /// The later kernel's.
     pub after: Vec<f64>,
     /// After less before under the same layout.
     pub differences: Vec<f64>,
@@ -355,7 +355,7 @@ pub struct Figure {
     pub share: Option<f64>,
     /// The largest difference under any layout as such a share.
     pub worst_share: Option<f64>,
-    /// The largest less the smallest difference: what layouts make of it.
+    /// The largest less the smallest difference: the effect of layouts.
     pub spread: f64,
 }
 
@@ -368,7 +368,7 @@ pub struct Function {
     pub after_kernel: usize,
     /// The workload.
     pub cell: String,
-    /// What was counted.
+    /// The operation.
     pub operation: String,
     /// The function's symbol.
     pub function: String,
@@ -387,7 +387,7 @@ pub struct Profiled {
     pub kernel: usize,
     /// The workload.
     pub cell: String,
-    /// What was counted.
+    /// The operation.
     pub operation: String,
     /// All its operations.
     pub profile: Profile,

@@ -114,7 +114,7 @@ fn counts_read_back_what_they_print() {
             "{wrong}"
         );
     }
-    // What 64 bits do not hold no guest has counted.
+    // Sums beyond 64 bits are refused.
     for wrong in [
         "18446744073709551615x2",
         "1x18446744073709551615 2x1",
@@ -138,7 +138,7 @@ fn modes_are_clusters_with_a_gap_and_enough_in_them() {
     // 5 % of 1,000 are 50: a gap of 50 parts, one of 49 does not.
     assert_eq!(modes("1000x50 1049x50").0.len(), 1);
     assert_eq!(modes("1000x50 1050x50").0.len(), 2);
-    // Of small counts a gap is 32 instructions.
+    // A gap of small counts is 32 instructions.
     assert_eq!(modes("40x50 71x50").0.len(), 1);
     assert_eq!(modes("40x50 72x50").0.len(), 2);
     // 4 of 100 are outside, 5 are a mode.
@@ -189,7 +189,7 @@ fn what_layouts_prove_and_what_they_do_not() {
             CannotTell,
             "longer under some layouts, shorter under others",
         ),
-        // Differences of 50 to 100: the median 60 exceeds the spread of 50. Of 10 to 60: 50 does not exceed 50.
+        // Differences of 50 to 100: the median 60 exceeds the spread of 50. Differences of 10 to 60: 50 does not exceed 50.
         (
             thousand,
             ["1050x9", "1100x9", "1060x9", "1060x9", "1055x9"],
@@ -211,7 +211,7 @@ fn what_layouts_prove_and_what_they_do_not() {
             CannotTell,
             "the same under some layouts, not under all",
         ),
-        // The median is shorter, the rare operation so much longer that the mean is, too; then the mean alone.
+        // The median is shorter, the rare operation so much longer that the mean is, too; then only the mean is.
         (
             rare,
             ["990x96 9000x4"; 5],
@@ -357,12 +357,12 @@ fn a_boot_that_was_cut_short_is_left_out() {
     assert_eq!(row.seeds, [1, 2, 3, 4, 5]);
     assert_eq!(row.word, Word::Longer);
     assert_eq!(judged.kernels[1].cells[0].seeds[5].repeats, None);
-    // Of both repetitions: the layout is not there.
+    // Neither repetition came to its end: the layout is missing.
     short.boots[10].boot.whole = false;
     short.boots[10].said.clear();
     let judged = judge(&plan(6), vec![kernel("a", &layouts), short]);
     assert_eq!(judged.kernels[1].cells[0].seeds.len(), 5);
-    // Ctrl-C passes no gate, and is said.
+    // Ctrl-C passes no gate; the verdict says so.
     let interrupted = Plan {
         interrupted: true,
         ..plan(5)
@@ -514,7 +514,7 @@ fn functions_are_told_against_the_first_kernel() {
     let profiles = vec![
         profiled(0, "map", 200),
         profiled(1, "map", 324),
-        // What one kernel alone has is compared with nothing.
+        // An operation of one kernel has no partner.
         profiled(1, "unmap", 10),
     ];
     judged.take_profiles(profiles);

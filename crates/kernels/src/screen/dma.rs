@@ -1,4 +1,4 @@
-//! What buffers took of the IOMMU: a row a workload and kernel.
+//! The table of IOMMU readings: a row a workload and kernel.
 
 use std::fmt::Display;
 
@@ -73,7 +73,7 @@ fn entries(entries: &Entries) -> String {
     format!("{all} ({})", entries.source)
 }
 
-/// What layouts come to: one value where they agree.
+/// Formats the value of all layouts: one value where they agree.
 fn over(of: &DmaCell, show: impl Fn(&Dma) -> String) -> String {
     let mut values: Vec<String> = Vec::new();
     for sample in &of.seeds {
@@ -82,7 +82,7 @@ fn over(of: &DmaCell, show: impl Fn(&Dma) -> String) -> String {
             values.push(value);
         }
     }
-    // Of several the first, because lines have an end; the record has all.
+    // The first of several values, because lines have an end; the record has all.
     let more = values.len().saturating_sub(1);
     let mut text = values.into_iter().next().unwrap_or_default();
     if more > 0 {
@@ -91,7 +91,7 @@ fn over(of: &DmaCell, show: impl Fn(&Dma) -> String) -> String {
     text
 }
 
-/// What is not known of it, each reason once.
+/// Adds the reasons of unknown readings, each once.
 fn why(of: &DmaCell, kernel: &str, unknown: &mut Vec<String>) {
     for sample in &of.seeds {
         let dma = &sample.dma;

@@ -1,4 +1,4 @@
-//! What the screen says, of comparisons that are judged here.
+//! Screens of comparisons that are judged here.
 
 use stopgap_events::machine::Missing;
 use stopgap_guest::protocol::Dma;

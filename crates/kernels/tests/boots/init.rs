@@ -1,4 +1,4 @@
-//! A guest's first process for the tests of `stopgap-kernels`: counts an operation, says it, and ends as it is told
+//! A guest's first process for the tests of `stopgap-kernels`: counts an operation, prints it, and ends as the command line asks
 //! (`stopgap_end=` on the kernel's command line). Compiled by the test, statically.
 
 use std::arch::asm;

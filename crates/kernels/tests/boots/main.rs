@@ -59,7 +59,7 @@ fn program(folder: &Path) -> Result<Vec<u8>, Skip> {
     Ok(std::fs::read(&to).unwrap())
 }
 
-/// What a boot needs, or why there is none.
+/// The parts of a boot.
 struct Ready {
     qemu: Qemu,
     images: Vec<Image>,

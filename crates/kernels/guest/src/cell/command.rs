@@ -89,7 +89,7 @@ fn end_group(child: &Child) {
     }
 }
 
-/// A file from its beginning, whoever wrote it last.
+/// Reads a file from its beginning.
 fn whole(file: &mut File) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     file.rewind()

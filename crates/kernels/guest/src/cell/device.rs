@@ -20,8 +20,7 @@ pub(super) struct Steps<'c> {
 }
 
 impl<'c> Steps<'c> {
-    /// Room for `each` of every step. Whatever is measured from now on is the cell's: what stays is made without a meter,
-    /// so nothing of it is marked.
+    /// Makes room for `each` of every step. All that is measured with it counts: objects that stay are made without it.
     pub(super) fn of(steps: &[Step], each: usize, counter: &'c Counter) -> Steps<'c> {
         mark::counted(true);
         let words: Vec<&str> = steps.iter().map(|step| step.word()).collect();
@@ -58,7 +57,7 @@ impl Meter for Steps<'_> {
     }
 }
 
-/// What makes the objects.
+/// Returns the maker of the objects.
 fn maker(device: Device) -> Maker {
     match device {
         Device::Vgem => Maker::Vgem,
@@ -70,7 +69,7 @@ fn maker(device: Device) -> Maker {
 /// Makes and destroys objects of `device` beside `n` that stay, in `operations` steps.
 ///
 /// # Errors
-/// What the device refused, and beside how many objects; that it is not there, and what it takes.
+/// A missing device, or a refusal, with the number of live objects.
 pub(super) fn run(
     name: &str,
     device: Device,

@@ -23,7 +23,7 @@ const WARM: u64 = 5;
 /// Counts the lives of `children`, one after the other, of a parent with so many touched pages.
 ///
 /// # Errors
-/// What the system refused, and a child that did not end well.
+/// The system's refusal, and a child that did not end well.
 pub(super) fn run(
     name: &str,
     children: u64,
@@ -59,7 +59,7 @@ pub(super) fn run(
     Ok(samples.lines(name))
 }
 
-/// What a child's page tables are copied from.
+/// Touches the pages whose tables a child copies.
 fn touched(pages: u32) -> stopgap_kernel::Result<()> {
     if pages == 0 {
         return Ok(());

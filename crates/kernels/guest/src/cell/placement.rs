@@ -43,7 +43,7 @@ struct Run<'c> {
 /// Carries `workload` out with `n` mappings that stay.
 ///
 /// # Errors
-/// What the system refused.
+/// The system's refusal.
 pub(super) fn run(
     name: &str,
     workload: Workload,

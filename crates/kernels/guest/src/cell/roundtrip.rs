@@ -29,7 +29,7 @@ const END: u8 = 2;
 /// Counts `requests` round trips.
 ///
 /// # Errors
-/// What the system refused, and a server that ended early.
+/// The system's refusal, and a server that ended early.
 pub(super) fn run(name: &str, requests: u64, counter: &Counter) -> Result<Vec<Line>, String> {
     one_cpu().map_err(|error| error.to_string())?;
     let mut samples = Samples::of(&words([Operation::Roundtrip]), length(requests)?);
@@ -56,7 +56,7 @@ pub(super) fn run(name: &str, requests: u64, counter: &Counter) -> Result<Vec<Li
     Ok(samples.lines(name))
 }
 
-/// Answers until it is told to end; the client's end is open here, too, so its closing would not be seen.
+/// Answers until the client asks it to end. It holds the client's end open, too, and would not see it close.
 fn serve(client: &mut UnixStream) -> std::io::Result<()> {
     let mut request = [0; MESSAGE];
     loop {

@@ -22,7 +22,7 @@ use crate::counter::Counter;
 /// Maps `bytes` in pages of `page` so many times.
 ///
 /// # Errors
-/// What is not there or was refused; where a transfer gave back other data, or the kernel gave smaller pages.
+/// A missing device or a refusal; a transfer that gave back other data; pages that are smaller than asked for.
 pub(super) fn run(
     name: &str,
     bytes: Bytes,
@@ -59,7 +59,7 @@ pub(super) fn run(
     Ok(lines)
 }
 
-/// What is known, and of the rest why it is not.
+/// Collects the readings, and of missing ones the reason.
 fn report(reached: Reached) -> std::result::Result<Dma, String> {
     let entries = reached.entries.map(|entries| Entries {
         by_size: entries.by_size,

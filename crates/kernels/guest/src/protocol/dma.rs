@@ -88,7 +88,7 @@ impl Dma {
     /// Never: nothing in it can fail to be written.
     #[must_use]
     pub fn to_json(&self) -> String {
-        let text = serde_json::to_string(self).expect("strings and numbers alone");
+        let text = serde_json::to_string(self).expect("strings and numbers");
         format!("{text}\n")
     }
 

@@ -5,14 +5,14 @@ use serde::{Deserialize, Serialize};
 use super::Counts;
 use stopgap_events::units::Bytes;
 
-/// What each line begins with, before a space.
+/// The mark at the beginning of each line, before a space.
 pub const MARKER: &str = "@stopgap";
 /// Bytes of a file in one line, before they are encoded.
 const PART: usize = 48 << 10;
 /// Characters of a torn line in an error.
 const LONGEST: usize = 80;
 
-/// What a guest says: one line each on the serial port.
+/// A line that a guest writes to its serial port.
 ///
 /// ```text
 /// @stopgap 3f56b244 {"line":"done","lines":3}
@@ -25,7 +25,7 @@ const LONGEST: usize = 80;
 pub enum Line {
     /// The first: who speaks.
     Hello(Hello),
-    /// What one operation of a cell took.
+    /// The counts of one operation of a cell.
     Counts {
         /// The cell.
         name: String,
@@ -39,10 +39,10 @@ pub enum Line {
     Failed {
         /// The cell.
         name: String,
-        /// What happened.
+        /// The error.
         why: String,
     },
-    /// Something is not there: a module that does not load, a device, a file.
+    /// The guest lacks something: a module that does not load, a device, a file.
     Missing {
         /// What.
         what: String,
@@ -76,7 +76,7 @@ pub enum Line {
     },
 }
 
-/// Who speaks.
+/// The guest: its kernel, its machine and its counter.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// [`super::VERSION`].
@@ -93,7 +93,7 @@ pub struct Hello {
     pub command_line: String,
     /// The number of the layout sample.
     pub seed: u64,
-    /// What counts are in.
+    /// The unit of counts.
     pub unit: Unit,
     /// What an operation that does nothing takes, in the counter's ticks; it is taken off each count.
     pub overhead: u64,
@@ -105,7 +105,7 @@ pub struct Hello {
     pub first_process: bool,
 }
 
-/// What counts are in.
+/// The unit of counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unit {
@@ -120,12 +120,12 @@ pub enum Unit {
     Ticks,
 }
 
-/// A part's place: number `part`, from 0 on, of `parts`.
+/// A part's place: number `part`, counted from 0, of `parts`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     /// Which.
     pub part: u32,
-    /// Of how many; at least 1.
+    /// How many there are; at least 1.
     pub parts: u32,
 }
 
@@ -142,8 +142,8 @@ impl fmt::Display for Line {
 }
 
 impl Line {
-    /// The line in a line of the console; `None` where it is not one of ours but a kernel message. What stands
-    /// before the marker is a message that was not at its end, and is left alone.
+    /// Parses a line of the console. Returns `None` for a kernel message. Ignores text before the marker: a kernel message
+    /// that was interrupted.
     ///
     /// # Errors
     /// Where the marker is there and what follows is cut, changed, or no line of this version. The text shows its beginning.
@@ -157,7 +157,7 @@ impl Line {
         Some(Line::read(&console[at + MARKER.len()..]).map_err(torn))
     }
 
-    /// What follows the marker.
+    /// Reads the text behind the marker.
     fn read(rest: &str) -> Result<Line, String> {
         let rest = rest.strip_suffix('\n').unwrap_or(rest);
         let rest = rest.strip_suffix('\r').unwrap_or(rest);

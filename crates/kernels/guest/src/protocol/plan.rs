@@ -26,7 +26,7 @@ pub struct Plan {
     /// [`VERSION`].
     pub version: u32,
     /// Kernel modules, as paths in the initramfs, decompressed, in the order of loading: each after
-    /// those it needs. One that does not load is said ([`super::Line::Missing`]), and the rest goes on.
+    /// those it needs. The guest reports one that does not load ([`super::Line::Missing`]) and goes on.
     #[serde(default)]
     pub modules: Vec<String>,
     /// Parameters of modules, by the module's path: `("/stopgap/a.ko", "armed=1")`.
@@ -40,7 +40,7 @@ pub struct Plan {
     /// do is done. In emulation that takes next to no time of the host.
     #[serde(default = "settle")]
     pub settle: Nanos,
-    /// What is counted. Names differ.
+    /// What the guest counts, by names that differ.
     pub cells: Vec<Cell>,
 }
 
@@ -48,7 +48,7 @@ pub struct Plan {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cell {
-    /// Its name in all that is said about it: one line, not empty.
+    /// Its name in lines and records: one line, not empty.
     pub name: String,
     /// What to do.
     pub work: Work,
@@ -110,7 +110,7 @@ pub enum Work {
     Command {
         /// Program (a path) and arguments.
         argv: Vec<String>,
-        /// Files to send back when it has ended; one that is not there is said.
+        /// Files to send back when the program has ended; a missing one is a line.
         #[serde(default)]
         files: Vec<String>,
         /// How long it may take by the guest's clock; then it is killed, and what it wrote is sent.
@@ -119,7 +119,7 @@ pub enum Work {
     },
 }
 
-/// What makes buffer objects.
+/// A maker of buffer objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Device {
     /// GEM objects of the virtual graphics device.
@@ -254,7 +254,7 @@ impl Plan {
         }
     }
 
-    /// What is wrong with it, in one line.
+    /// Checks the plan.
     ///
     /// # Errors
     /// Another version; a name that is empty, of several lines or there twice; a number out of the range
@@ -283,7 +283,7 @@ impl Plan {
     /// Never: nothing in it can fail to be written.
     #[must_use]
     pub fn to_json(&self) -> String {
-        serde_json::to_string(self).expect("strings and numbers alone")
+        serde_json::to_string(self).expect("strings and numbers")
     }
 
     /// A plan from its JSON, checked.

@@ -102,7 +102,7 @@ fn placement(workload: Workload, n: u32) -> Cell {
         work: Work::Placement {
             workload,
             n,
-            // Of agua more than one loop, whose unmaps come last.
+            // More than one loop of agua, whose unmaps come last.
             operations: if workload == Workload::Agua {
                 12_500
             } else {

@@ -1,4 +1,4 @@
-//! What is said is read as it was said; what is torn, cut or changed is never taken for something else.
+//! Lines and transcripts come back as they were written; torn, cut or changed ones are errors.
 
 use proptest::prelude::*;
 
@@ -206,7 +206,7 @@ fn what_is_lost_or_contradicts_is_said() {
             "did not come to its end (2 lines came)",
         ),
         (vec![first, last], "1 of 2 lines"),
-        (vec![second, last], "the first line is not there"),
+        (vec![second, last], "the first line is missing"),
         (vec![first, first, last], "two first lines"),
         (vec![first, second, second, last], "'map' was counted twice"),
         (vec![first, second, last, last], "after the last"),

@@ -9,13 +9,13 @@ const MOST_BYTES: usize = 64 << 20;
 /// All that a guest said, put together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transcript {
-    /// Who spoke.
+    /// The guest.
     pub hello: Hello,
-    /// What was counted, in the order of the plan.
+    /// The counts, in the order of the plan.
     pub counted: Vec<Counted>,
     /// Cells that were not carried out, and why.
     pub failed: Vec<(String, String)>,
-    /// What was not there.
+    /// Modules, devices and files that the guest lacked.
     pub missing: Vec<Missing>,
     /// How the programs ended.
     pub ran: Vec<Ran>,
@@ -23,7 +23,7 @@ pub struct Transcript {
     pub files: BTreeMap<(Option<String>, String), Vec<u8>>,
 }
 
-/// What one operation of a cell took.
+/// The counts of one operation of a cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counted {
     /// The cell.
@@ -104,7 +104,7 @@ impl Reader {
             }
             (Line::Hello(hello), None) => self.hello = Some(hello),
             (Line::Hello(_), Some(_)) => return against("two first lines".to_owned()),
-            (_, None) => return against("the first line is not there".to_owned()),
+            (_, None) => return against("the first line is missing".to_owned()),
             (
                 Line::Counts {
                     name,

@@ -24,11 +24,11 @@ enum Left {
     OwnCode(usize),
     /// At its end, for an interrupt.
     Interrupt,
-    /// At its end, to code on a page that is not there: of a program only.
+    /// At its end, to code on an absent page; programs only.
     NotThere,
 }
 
-/// QEMU with a guest that is told what to run. It keeps its own count: of what was carried out, once each.
+/// QEMU with a guest that runs what a test asks for. It keeps its own count: each instruction carried out, once.
 #[derive(Default)]
 struct Machine {
     recorder: Recorder,
@@ -131,7 +131,7 @@ impl Machine {
         self.done(block, 2, 3);
     }
 
-    /// What a boot does by the thousand: a fault in the midst of a block.
+    /// A boot's thousands of page faults: a fault in the midst of a block.
     fn booted() -> Machine {
         let mut machine = Machine::default();
         machine.run(KERNEL + 0x9000, &[4, 4, 4], Left::Fault(1));
@@ -169,7 +169,7 @@ fn left() -> impl Strategy<Value = Left> {
 }
 
 proptest! {
-    /// Each instruction once, whatever happened to its block; and nothing outside windows.
+    /// Each instruction once, even if its block was left early; and nothing outside windows.
     #[test]
     fn as_many_as_were_carried_out(
         runs in prop::collection::vec((any::<bool>(), 0u64..8, prop::collection::vec(1u8..=15, 1..6), left()), 0..40),

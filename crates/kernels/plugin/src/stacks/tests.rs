@@ -106,7 +106,7 @@ fn an_interrupts_stack_hangs_below_what_it_came_upon() {
 }
 
 proptest! {
-    /// On one stack: against a list of frames that is kept by the rule alone.
+    /// On one stack: against a list of frames kept by the rule.
     #[test]
     fn frames_fall_from_bottom_to_top(calls in prop::collection::vec((0u64..64, 1u64..5, any::<bool>()), 1..60)) {
         let (mut stacks, mut chains) = (Stacks::default(), Chains::default());
