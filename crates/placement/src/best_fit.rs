@@ -271,7 +271,7 @@ impl Policy for BestFit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::oracle::{Answer, Differential, Fragments, Shape, alike, best_fit};
+    use crate::oracle::{Answer, Differential, Fragments, Pair, Shape, best_fit};
 
     const P: u64 = 0x1000;
 
@@ -317,7 +317,9 @@ mod tests {
             for direction in [Direction::TopDown, Direction::BottomUp] {
                 let policy = BestFit::without_coalescing(space(pages), direction);
                 let list = Fragments::new(space(pages), direction);
-                let counts = alike(policy, list, Shape::ALL, seed as u64, 20_000).unwrap();
+                let mut pair = Pair::new(policy, list, Shape::ALL, seed as u64).without_work();
+                pair.run(20_000, 64).unwrap();
+                let counts = pair.counts();
                 assert!(counts.iter().all(|&n| n > 10), "{counts:?}");
             }
         }

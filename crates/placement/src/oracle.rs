@@ -4,7 +4,7 @@
 //!   be wrong.
 //! * [`Differential`]: carries the same steps out on a policy and on [`Naive`], and stops at the first
 //!   difference.
-//! * [`Pair`]: the same against a reference with a state of its own, such as [`NaiveFreeAreaCache`].
+//! * [`Pair`]: the same against a reference with a state of its own, such as [`NaiveFreeAreaCache`] or [`Fragments`].
 //! * [`best_fit`], [`linux_3_8`], [`linux_6`]: what these policies must answer, as rules over [`Naive`].
 //! * [`Walk`]: random steps, good and bad, that a seed fixes.
 //! * [`soak`]: all of the registry, each against what it is held to, for as long as one likes.
@@ -19,9 +19,20 @@ mod pair;
 pub mod soak;
 mod walk;
 
-pub use best_fit::{Fragments, alike};
+use alloc::format;
+use alloc::string::String;
+
+pub use best_fit::Fragments;
 pub use differential::{Answer, Differential};
 pub use free_area_cache::{Era, NaiveFreeAreaCache};
 pub use naive::{Area, Naive};
 pub use pair::Pair;
 pub use walk::{Shape, Step, Walk};
+
+fn same<T: PartialEq + core::fmt::Debug>(has: &T, right: &T) -> Result<(), String> {
+    if has == right {
+        Ok(())
+    } else {
+        Err(format!("{has:x?}, but {right:x?} is right"))
+    }
+}

@@ -36,12 +36,6 @@ pub(crate) fn mmap(
     call!(mmap, address, length, protection, flags, fd, offset)
 }
 
-/// munmap(2), as it is.
-#[inline]
-pub(crate) fn munmap(address: usize, length: usize) -> Result<()> {
-    call!(munmap, address, length).map(drop)
-}
-
 /// mremap(2), as it is.
 #[inline]
 pub(crate) fn mremap(
@@ -54,56 +48,27 @@ pub(crate) fn mremap(
     call!(mremap, old, old_length, new_length, flags, new)
 }
 
-/// mprotect(2), as it is.
-#[inline]
-pub(crate) fn mprotect(address: usize, length: usize, protection: c_int) -> Result<()> {
-    call!(mprotect, address, length, protection).map(drop)
+/// Defines system calls, as they are, that return nothing.
+macro_rules! plain {
+    ($($name:ident($($argument:ident: $type:ty),*) = $number:ident;)*) => {
+        $(
+            #[inline]
+            pub(crate) fn $name($($argument: $type),*) -> Result<()> {
+                call!($number $(, $argument)*).map(drop)
+            }
+        )*
+    };
 }
 
-/// `pkey_mprotect(2)`, as it is.
-#[inline]
-pub(crate) fn pkey_mprotect(
-    address: usize,
-    length: usize,
-    protection: c_int,
-    key: c_int,
-) -> Result<()> {
-    call!(pkey_mprotect, address, length, protection, key).map(drop)
-}
-
-/// madvise(2), as it is.
-#[inline]
-pub(crate) fn madvise(address: usize, length: usize, advice: c_int) -> Result<()> {
-    call!(madvise, address, length, advice).map(drop)
-}
-
-/// mlock(2), as it is.
-#[inline]
-pub(crate) fn mlock(address: usize, length: usize) -> Result<()> {
-    call!(mlock, address, length).map(drop)
-}
-
-/// mlock2(2), as it is.
-#[inline]
-pub(crate) fn mlock2(address: usize, length: usize, flags: c_int) -> Result<()> {
-    call!(mlock2, address, length, flags).map(drop)
-}
-
-/// mlockall(2), as it is.
-#[inline]
-pub(crate) fn mlockall(flags: c_int) -> Result<()> {
-    call!(mlockall, flags).map(drop)
-}
-
-/// prlimit64(2), as it is; what setrlimit(3) and prlimit(3) are made of.
-#[inline]
-pub(crate) fn prlimit(
-    pid: c_int,
-    resource: u32,
-    new: *const libc::rlimit64,
-    old: *mut libc::rlimit64,
-) -> Result<()> {
-    call!(prlimit64, pid, resource, new, old).map(drop)
+plain! {
+    munmap(address: usize, length: usize) = munmap;
+    mprotect(address: usize, length: usize, protection: c_int) = mprotect;
+    pkey_mprotect(address: usize, length: usize, protection: c_int, key: c_int) = pkey_mprotect;
+    madvise(address: usize, length: usize, advice: c_int) = madvise;
+    mlock(address: usize, length: usize) = mlock;
+    mlock2(address: usize, length: usize, flags: c_int) = mlock2;
+    mlockall(flags: c_int) = mlockall;
+    prlimit(pid: c_int, resource: u32, new: *const libc::rlimit64, old: *mut libc::rlimit64) = prlimit64;
 }
 
 /// Whether a file is of hugetlbfs.

@@ -1,6 +1,5 @@
 //! The rule of best fit, stated over a list.
 
-use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -8,7 +7,7 @@ use crate::contract::{
     Direction, FreeError, Need, PlaceError, Policy, Range, Request, Space, Statistics, Work,
 };
 
-use super::{Naive, Shape, Step, Walk};
+use super::Naive;
 
 /// `best-fit` in an address space that fills from the top: of the holes that take the range, the
 /// smallest, and of those the lowest; the hole at the window's bottom counts as infinite and is used
@@ -111,71 +110,4 @@ impl Policy for Fragments {
     fn check(&self) -> Result<(), String> {
         self.naive.check()
     }
-}
-
-/// Takes the steps that `seed` fixes with `policy` and with `model`, which must answer the same, be it
-/// a range or an error. Returns refusals as exhausted although something fits, ranges placed, and
-/// ranges freed.
-///
-/// # Errors
-/// The first difference: the step's number, the step, and both answers.
-pub fn alike<P: Policy>(
-    mut policy: P,
-    mut model: Fragments,
-    shape: Shape,
-    seed: u64,
-    steps: u64,
-) -> Result<[u64; 3], String> {
-    let mut walk = Walk::new(policy.space(), shape, seed);
-    let mut counts = [0; 3];
-    for number in 0..steps {
-        let step = walk.step();
-        let differs = |has: String, right: String| {
-            Err(format!(
-                "step {number}, {step:x?}: {has}, but {right} is right"
-            ))
-        };
-        match step {
-            Step::Place(request) => {
-                let (has, right) = (policy.place(&request), model.place(&request));
-                if has != right {
-                    return differs(format!("{has:x?}"), format!("{right:x?}"));
-                }
-                if let Ok(range) = has {
-                    counts[1] += 1;
-                    walk.gave(range, request.merge);
-                } else if let Ok(need) = model.space().need(&request) {
-                    counts[0] += u64::from(model.naive.first_fit(&need).is_some());
-                }
-            }
-            Step::Free(range) => {
-                let (has, right) = (policy.free(range), model.free(range));
-                if has != right {
-                    return differs(format!("{has:x?}"), format!("{right:x?}"));
-                }
-                if has.is_ok() {
-                    counts[2] += 1;
-                    walk.took(range);
-                }
-            }
-            Step::Protect(part, merge) => {
-                let (has, right) = (policy.protect(part, merge), model.protect(part, merge));
-                if has != right {
-                    return differs(format!("{has:x?}"), format!("{right:x?}"));
-                }
-            }
-        }
-        if number % 64 == 0 {
-            policy.check()?;
-            let right = model.statistics();
-            let has = Statistics {
-                memory: right.memory,
-                ..policy.statistics()
-            };
-            if has != right {
-                return differs(format!("{has:x?}"), format!("{right:x?}"));
-            }
-        }
-    }
-    Ok(counts)
 }

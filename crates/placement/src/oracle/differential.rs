@@ -3,7 +3,7 @@ use alloc::string::String;
 
 use crate::contract::{FreeError, Need, PlaceError, Policy, Range};
 
-use super::{Naive, Shape, Step, Walk};
+use super::{Naive, Shape, Step, Walk, same};
 
 /// Requirement on a policy's answers.
 #[derive(Clone, Copy)]
@@ -154,14 +154,6 @@ impl<P: Policy> Differential<P> {
                 right.largest_hole,
             ),
         )
-    }
-}
-
-fn same<T: PartialEq + core::fmt::Debug>(has: &T, right: &T) -> Result<(), String> {
-    if has == right {
-        Ok(())
-    } else {
-        Err(format!("{has:x?}, but {right:x?} is right"))
     }
 }
 
