@@ -353,7 +353,9 @@ mod tests {
         });
         let text = String::from_utf8(outcome.unwrap().output).unwrap();
         if text == "skipped" {
-            return crate::fake::skipped("limits of System V segments: needs root");
+            return stopgap_testing::skip(&stopgap_testing::Skip::root(
+                "limits of System V segments",
+            ));
         }
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 3, "{text}");

@@ -44,10 +44,10 @@ mod tests {
     use crate::Linux;
     use crate::clock::Clock;
     use crate::error::Error;
-    use crate::fake::skipped;
     use crate::switches::SwitchEvents;
     use crate::tasks::{Tasks, status_switches};
     use stopgap_events::units::Nanos;
+    use stopgap_testing::{Skip, skip};
 
     #[test]
     fn the_ring_fits_into_the_limit() {
@@ -64,7 +64,7 @@ mod tests {
         match open_sized(&Linux, 1) {
             Ok(ring) => Some(SwitchEvents::new(ring)),
             Err(error) => {
-                skipped(&error);
+                skip(&Skip::machine(error));
                 None
             }
         }

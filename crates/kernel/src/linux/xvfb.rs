@@ -215,7 +215,7 @@ mod tests {
     fn is_here() -> bool {
         Linux
             .x_programs()
-            .inspect_err(|why| crate::fake::skipped(why))
+            .inspect_err(|why| stopgap_testing::skip(&stopgap_testing::Skip::program(why)))
             .is_ok()
     }
 

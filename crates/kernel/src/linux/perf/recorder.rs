@@ -299,8 +299,9 @@ fn refused<F: Files + ?Sized>(files: &F, errno: Errno) -> Error {
 mod tests {
     use super::*;
     use crate::Linux;
-    use crate::fake::{Fake, skipped};
+    use crate::fake::Fake;
     use crate::linux::Held;
+    use stopgap_testing::{Skip, skip};
 
     #[test]
     fn cpus_that_are_online_are_read() {
@@ -342,7 +343,7 @@ mod tests {
         };
         let mut recorder = match Recorder::open(&Linux, wanted, Bytes::kib(64)) {
             Ok(recorder) => recorder,
-            Err(error) => return skipped(&error),
+            Err(error) => return skip(&Skip::machine(error)),
         };
         let words = ["sh", "-c", "sleep 0.01; sleep 0.01; :"].map(Into::into);
         let held = Held::start(&words).unwrap();
@@ -376,7 +377,7 @@ mod tests {
         };
         let mut recorder = match Recorder::open(&Linux, wanted, Bytes(1)) {
             Ok(recorder) => recorder,
-            Err(error) => return skipped(&error),
+            Err(error) => return skip(&Skip::machine(error)),
         };
         let words = [
             "sh",

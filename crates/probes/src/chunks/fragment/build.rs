@@ -263,9 +263,9 @@ mod tests {
     use crate::chunks::fragment::{Fragment, Ratio};
     use stopgap_events::units::Nanos;
     use stopgap_kernel::Linux;
-    use stopgap_kernel::fake::skipped;
     use stopgap_kernel::memory::Memory;
     use stopgap_kernel::tasks::{ChildLimits, Tasks};
+    use stopgap_testing::{Skip, skip};
 
     fn recipe(pinned: bool) -> Recipe {
         Recipe {
@@ -317,8 +317,7 @@ mod tests {
     #[test]
     fn every_fourth_frame_is_kept_and_the_rest_is_free() {
         if Linux.uid() != 0 {
-            skipped("fragmenting: page frames need root");
-            return;
+            return skip(&Skip::root("page frames of a child"));
         }
         let limits = ChildLimits::within(Nanos::secs(20));
         for pinned in [false, true] {

@@ -1,37 +1,31 @@
 //! The placement probe sees what is there: the same code against a fake kernel that searches
 //! linearly, on a virtual clock, and against the running one.
 
-use std::path::Path;
-
 use stopgap_events::machine::Privilege;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::devices::{Devices, Maker, Room};
 use stopgap_kernel::fake::{Fake, FakeMaker, Search};
-use stopgap_kernel::journal::Journal;
 use stopgap_kernel::tasks::Tasks;
 use stopgap_kernel::{Linux, System};
 use stopgap_probes::placement::{Backend, Placement};
 use stopgap_probes::{Context, Probe};
 use stopgap_stats::record::{Answer, Parameter, Series};
 use stopgap_stats::verdict::Word;
+use stopgap_testing::Skip;
+
+use crate::{alone, context, no_changes};
 
 fn ask(system: &dyn System, probe: &Placement, seed: u64) -> Answer {
     ask_for(Nanos::secs(60), system, probe, seed)
 }
 
 fn ask_for(time: Nanos, system: &dyn System, probe: &Placement, seed: u64) -> Answer {
-    let journal = Journal::new(system, Path::new("/nonexistent/stopgap"));
+    let journal = no_changes(system);
     let context = Context {
-        system,
-        journal: &journal,
-        budget: Bytes::mib(512),
         time,
         seed,
-        privilege: Privilege::None,
-        scratch: Path::new("/nonexistent"),
-        progress: &|_, _| {},
-        interrupted: &|| false,
+        ..context(system, &journal)
     };
     probe.plan(&context).unwrap();
     let measured = probe.run(&context).unwrap();
@@ -98,20 +92,6 @@ fn runs_that_a_neighbour_left_open_are_followed_by_more() {
         "three quiet runs are enough"
     );
     let run = quiet.now().0 / 3;
-    for i in 0..8 {
-        for j in i + 1..=8 {
-            let f = Fake::new(Search::Constant).with_neighbour(run * i / 8..run * j / 8);
-            let a = ask_for(Nanos(1), &f, &probe, 5);
-            let f = Fake::new(Search::Constant).with_neighbour(run * i / 8..run * j / 8);
-            let b = ask(&f, &probe, 5);
-            println!(
-                "{i} {j} {} | {} {}",
-                a.verdict.text,
-                b.verdict.text,
-                blocks(&b)
-            );
-        }
-    }
     let disturbed = || Fake::new(Search::Constant).with_neighbour(run * 3 / 8..run * 3 / 4);
     let answer = ask_for(Nanos(1), &disturbed(), &probe, 5);
     assert_eq!(
@@ -130,27 +110,9 @@ fn runs_that_a_neighbour_left_open_are_followed_by_more() {
     assert_eq!(answer.missing, []);
 }
 
-/// Five runs of five: the figure of numbers that a maple tree must give, on a noisy machine.
-#[test]
-fn the_running_kernel_is_flat() {
-    for seed in 1..=5 {
-        let answer = ask(
-            &Linux,
-            &small(&[100, 1_000, 10_000, 30_000, 60_000], 1_500),
-            seed,
-        );
-        println!("seed {seed}: {} {:?}", answer.verdict.text, answer.evidence);
-        assert_eq!(
-            answer.verdict.word,
-            Word::Flat,
-            "seed {seed}: {}",
-            answer.verdict.text
-        );
-    }
-}
-
 #[test]
 fn threads_agua_and_freegap_are_measured() {
+    let _alone = alone();
     let mut probe = small(&[100, 1_000, 2_000, 10_000], 500);
     probe.backends = Backend::ALL.to_vec();
     probe.threads = if Linux.cpus().unwrap().len() > 1 {
@@ -175,17 +137,11 @@ fn threads_agua_and_freegap_are_measured() {
 /// What it takes and answers within `time`, on a machine where each part takes a second.
 fn within(time: Nanos, probe: &Placement) -> (Nanos, Answer) {
     let fake = Fake::new(Search::Constant);
-    let journal = Journal::new(&fake, Path::new("/nonexistent/stopgap"));
+    let journal = no_changes(&fake);
     let context = Context {
-        system: &fake,
-        journal: &journal,
-        budget: Bytes::mib(512),
         time,
-        seed: 7,
-        privilege: Privilege::None,
-        scratch: Path::new("/nonexistent"),
         progress: &|_, _| fake.sleep_until(fake.now() + Nanos::secs(1)),
-        interrupted: &|| false,
+        ..context(&fake, &journal)
     };
     let begin = fake.now();
     let measured = probe.run(&context).unwrap();
@@ -343,7 +299,7 @@ fn opengl_buffers_are_measured_where_there_is_a_driver() {
         largest: Bytes::kib(4),
     };
     if let Err(error) = Linux.objects(&Maker::Gl, room) {
-        return stopgap_kernel::fake::skipped(error);
+        return stopgap_testing::skip(&Skip::program(error));
     }
     let answer = ask(&Linux, &objects(&[Maker::Gl], &[100, 1_000, 4_000]), 5);
     let names = ["create", "map", "first touch", "unmap", "destroy"];
@@ -382,18 +338,8 @@ fn a_character_device_is_mapped_itself() {
 #[test]
 fn nonsense_is_refused_before_anything_is_done() {
     let fake = Fake::new(Search::Constant);
-    let journal = Journal::new(&fake, Path::new("/run/stopgap"));
-    let context = Context {
-        system: &fake,
-        journal: &journal,
-        budget: Bytes::mib(512),
-        time: Nanos::secs(60),
-        seed: 1,
-        privilege: Privilege::None,
-        scratch: Path::new("/nonexistent"),
-        progress: &|_, _| {},
-        interrupted: &|| false,
-    };
+    let journal = no_changes(&fake);
+    let context = context(&fake, &journal);
     let refused = |probe: Placement| probe.plan(&context).unwrap_err().to_string();
     assert!(refused(small(&[0], 10)).contains("N of 0"));
     assert!(refused(small(&[65_000], 10)).contains("sysctl vm.max_map_count=66000"));

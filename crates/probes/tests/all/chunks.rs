@@ -4,12 +4,10 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use stopgap_events::machine::Privilege;
 use stopgap_events::units::{Bytes, Nanos};
-use stopgap_kernel::fake::skipped;
 use stopgap_kernel::journal::{Journal, restore};
 use stopgap_kernel::tasks::Tasks;
 use stopgap_kernel::{Linux, hugetlb, thp::Thp};
@@ -17,12 +15,9 @@ use stopgap_probes::chunks::{Chunks, Strategy};
 use stopgap_probes::{Context, Measured, Probe};
 use stopgap_stats::record::{Answer, Parameter, Series};
 use stopgap_stats::verdict::Word;
+use stopgap_testing::{Skip, skip};
 
-static MACHINE: Mutex<()> = Mutex::new(());
-
-fn alone() -> MutexGuard<'static, ()> {
-    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use crate::{alone, context};
 
 fn is_root() -> bool {
     Linux.uid() == 0
@@ -37,15 +32,11 @@ fn run(probe: &Chunks, directory: &Path, seconds: u64) -> Answer {
     };
     let journal = Journal::new(&Linux, directory);
     let context = Context {
-        system: &Linux,
-        journal: &journal,
         budget: Bytes::mib(256),
         time: Nanos::secs(seconds),
-        seed: 7,
         privilege,
         scratch: directory,
-        progress: &|_, _| (),
-        interrupted: &|| false,
+        ..context(&Linux, &journal)
     };
     let measured: Measured = probe.run(&context).unwrap();
     assert!(
@@ -112,8 +103,7 @@ fn knobs() -> BTreeMap<PathBuf, String> {
 fn entries_are_those_measured_by_hand() {
     let _alone = alone();
     if !is_root() {
-        skipped("chunks as root: needs root");
-        return;
+        return skip(&Skip::root("settings of huge pages"));
     }
     let before = knobs();
     let folder = private_folder();
@@ -179,7 +169,7 @@ fn entries_are_those_measured_by_hand() {
 fn as_an_ordinary_user_it_answers() {
     let _alone = alone();
     if is_root() {
-        return run_again_as_nobody("as_an_ordinary_user_it_answers");
+        return run_again_as_nobody("chunks::as_an_ordinary_user_it_answers");
     }
     let folder = private_folder();
     let answer = run(&Chunks::check(true), folder.path(), 3);
@@ -260,15 +250,14 @@ fn victim() {
 fn a_killed_run_is_put_back() {
     let _alone = alone();
     if !is_root() {
-        skipped("chunks as root: needs root");
-        return;
+        return skip(&Skip::root("settings of huge pages"));
     }
     let before = knobs();
     let folder = private_folder();
     // Wherever it is killed, what it had changed by then is put back.
     for delay in [0, 5, 40] {
         let mut victim = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "victim", "--ignored"])
+            .args(["--exact", "chunks::victim", "--ignored"])
             .env(TO_BE_KILLED, folder.path())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

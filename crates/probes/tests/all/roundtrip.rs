@@ -2,14 +2,11 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
 
 use stopgap_events::machine::Privilege;
-use stopgap_events::units::{Bytes, Nanos};
-use stopgap_kernel::fake::skipped;
-use stopgap_kernel::journal::Journal;
+use stopgap_events::units::Nanos;
+use stopgap_kernel::Linux;
 use stopgap_kernel::tasks::Tasks;
-use stopgap_kernel::{Linux, System};
 use stopgap_probes::contract::Measured;
 use stopgap_probes::roundtrip::{
     Cell, ClientPolicy, ClientWait, Cpus, Reply, Roundtrip, Wait, fixed,
@@ -17,20 +14,16 @@ use stopgap_probes::roundtrip::{
 use stopgap_probes::{Context, Probe};
 use stopgap_stats::record::{Answer, Series};
 use stopgap_stats::verdict::Word;
+use stopgap_testing::{Skip, skip};
+
+use crate::{alone, context, no_changes};
 
 fn with<T>(time: Nanos, interrupted: &dyn Fn() -> bool, body: impl FnOnce(&Context<'_>) -> T) -> T {
-    let system: &dyn System = &Linux;
-    let journal = Journal::new(system, Path::new("/nonexistent/stopgap"));
+    let journal = no_changes(&Linux);
     body(&Context {
-        system,
-        journal: &journal,
-        budget: Bytes::mib(64),
         time,
-        seed: 1,
-        privilege: Privilege::None,
-        scratch: Path::new("/nonexistent"),
-        progress: &|_, _| {},
         interrupted,
+        ..context(&Linux, &journal)
     })
 }
 
@@ -41,39 +34,8 @@ fn measure(probe: &Roundtrip, time: Nanos) -> Measured {
     })
 }
 
-/// Measures that share CPUs must not run at once.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-/// The answer of a machine on which nobody else has the CPU just now: a task that waits for a
-/// third one does not pre-empt its peer, so that what is to be counted does not happen. `None`
-/// where it is never quiet.
-fn ask(probe: &Roundtrip, time: Nanos) -> Option<Answer> {
-    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    for _ in 0..3 {
-        let answer = probe.judge(measure(probe, time), 1, Privilege::None);
-        let others = answer
-            .series
-            .iter()
-            .filter(|s| s.name == "CPU taken by others");
-        let others = others
-            .flat_map(|series| series.blocks.iter().map(|block| block.value))
-            .fold(0.0, f64::max);
-        println!("others {others:.0} %: {}", answer.verdict.text);
-        for line in answer.evidence.iter().chain(&answer.advice) {
-            println!("  {line}");
-        }
-        println!("{:?} {:?}", answer.missing, answer.losses);
-        if others < 12.0 {
-            return Some(answer);
-        }
-    }
-    skipped("roundtrip: the machine is too busy");
-    None
-}
-
-/// The same, however busy the machine is.
-fn ask_anyway(probe: &Roundtrip, time: Nanos) -> Answer {
-    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+fn ask(probe: &Roundtrip, time: Nanos) -> Answer {
+    let _alone = alone();
     probe.judge(measure(probe, time), 1, Privilege::None)
 }
 
@@ -117,9 +79,10 @@ const READING: Cell = Cell {
 
 #[test]
 fn a_blocking_read_costs_what_poll_does_not() {
-    let Some(answer) = ask(&of(&[WORKING, READING], 5), Nanos::millis(1_500)) else {
+    if !in_own_session("a_blocking_read_costs_what_poll_does_not") {
         return;
-    };
+    }
+    let answer = ask(&of(&[WORKING, READING], 5), Nanos::millis(1_500));
     let (poll, read) = (switches(&answer, &WORKING), switches(&answer, &READING));
     assert!((2.0..=2.1).contains(&poll), "poll {poll}");
     assert!((3.0..=4.5).contains(&read), "read {read}");
@@ -132,24 +95,21 @@ fn a_blocking_read_costs_what_poll_does_not() {
 /// Runs the test `name` again in a session of its own, and says whether this is that run. Who shares our session
 /// shares our run queue (autogroup): a client that is woken then waits for a compiler's turn and does not pre-empt its
 /// server, so that a write a reply took 16 to 48 switches beside a build, and 38 to 41 apart from it.
-fn alone(name: &str) -> bool {
-    const ALONE: &str = "STOPGAP_TEST_ALONE";
-    if std::env::var_os(ALONE).is_some() {
+fn in_own_session(name: &str) -> bool {
+    const OWN_SESSION: &str = "STOPGAP_TEST_OWN_SESSION";
+    if std::env::var_os(OWN_SESSION).is_some() {
         return true;
     }
-    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let test = std::env::current_exe().unwrap();
-    let words = [name, "--exact", "--nocapture"];
-    let mut setsid = Command::new("setsid");
-    match setsid
+    let _alone = alone();
+    let started = Command::new("setsid")
         .arg("-w")
-        .arg(test)
-        .args(words)
-        .env(ALONE, "1")
-        .status()
-    {
+        .arg(std::env::current_exe().unwrap())
+        .args([&format!("roundtrip::{name}"), "--exact", "--nocapture"])
+        .env(OWN_SESSION, "1")
+        .status();
+    match started {
         Ok(status) => assert!(status.success(), "{name}: {status}"),
-        Err(error) => skipped(format_args!("roundtrip: setsid: {error}")),
+        Err(error) => skip(&Skip::program(format_args!("setsid: {error}"))),
     }
     false
 }
@@ -158,7 +118,7 @@ fn alone(name: &str) -> bool {
 /// each time. Without work it catches up: the server answers the rest of the batch while the client waits.
 #[test]
 fn a_write_per_reply_costs_ten_times_the_single_writev() {
-    if !alone("a_write_per_reply_costs_ten_times_the_single_writev") {
+    if !in_own_session("a_write_per_reply_costs_ten_times_the_single_writev") {
         return;
     }
     let together = Cell {
@@ -174,7 +134,7 @@ fn a_write_per_reply_costs_ten_times_the_single_writev() {
         policy: ClientPolicy::Batch,
         ..each
     };
-    let answer = ask_anyway(&of(&[together, each, batch], 3), Nanos::millis(1_200));
+    let answer = ask(&of(&[together, each, batch], 3), Nanos::millis(1_200));
     let (one, many) = (switches(&answer, &together), switches(&answer, &each));
     assert!(many >= 10.0 * one, "{many} against {one}");
     // A client that pre-empts nobody may find all replies at once: 2, sometimes 17.
@@ -186,7 +146,7 @@ fn a_write_per_reply_costs_ten_times_the_single_writev() {
 /// A program in plain C, run in turn with the probe's pair, counts the same within a tenth.
 #[test]
 fn an_independent_program_counts_the_same() {
-    if !alone("an_independent_program_counts_the_same") {
+    if !in_own_session("an_independent_program_counts_the_same") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -197,7 +157,7 @@ fn an_independent_program_counts_the_same() {
         .args([&program, &source])
         .status();
     if !compiled.is_ok_and(|status| status.success()) {
-        return skipped("roundtrip: no C compiler");
+        return skip(&Skip::program("a C compiler"));
     }
     let cpus = Linux.cpus().unwrap();
     let each = Cell {
@@ -248,17 +208,13 @@ fn an_independent_program_counts_the_same() {
 #[test]
 fn three_means_agree_within_two_per_cent() {
     let cells = [WORKING, READING, Cell::PLAIN];
-    let answer = ask_anyway(&of(&cells, 3), Nanos::millis(1_200));
+    let answer = ask(&of(&cells, 3), Nanos::millis(1_200));
     if answer
         .missing
         .iter()
         .any(|missing| missing.what.contains("PERF_RECORD_SWITCH"))
     {
-        skipped(format_args!(
-            "three means of counting: {:?}",
-            answer.missing
-        ));
-        return;
+        return skip(&Skip::machine(format_args!("{:?}", answer.missing)));
     }
     for cell in &cells {
         let total = |name| values(&answer.series, name, cell).iter().sum::<f64>();
@@ -299,7 +255,7 @@ fn every_way_to_wait_is_measured() {
     }
     let mut probe = of(&cells, 1);
     probe.round_trips = 300;
-    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     let measured = measure(&probe, Nanos::millis(500));
     assert_eq!(measured.missing, []);
     for cell in &cells {
@@ -323,7 +279,7 @@ fn every_way_to_wait_is_measured() {
 fn without_records_rusage_serves() {
     let answer = std::thread::spawn(|| {
         stopgap_kernel::fake::refuse_switch_records().unwrap();
-        ask_anyway(&of(&[WORKING, READING], 3), Nanos::millis(600))
+        ask(&of(&[WORKING, READING], 3), Nanos::millis(600))
     })
     .join()
     .unwrap();
@@ -366,9 +322,10 @@ fn an_interrupt_reports_what_there_is() {
 
 #[test]
 fn the_matrix_of_check_answers() {
-    let Some(answer) = ask(&Roundtrip::check(true), Nanos::secs(2)) else {
+    if !in_own_session("the_matrix_of_check_answers") {
         return;
-    };
+    }
+    let answer = ask(&Roundtrip::check(true), Nanos::secs(2));
     assert_eq!(answer.verdict.word, Word::Excess, "{}", answer.verdict.text);
     assert!(answer.figure.unwrap().value > 1.1);
     let text = &answer.verdict.text;

@@ -1,18 +1,17 @@
 //! The wake-up probe beside a stall that is made: as root, where real-time threads may be made.
 
-use std::path::Path;
-
 use stopgap_events::machine::Privilege;
-use stopgap_events::units::{Bytes, Nanos};
+use stopgap_events::units::Nanos;
+use stopgap_kernel::Linux;
 use stopgap_kernel::clock::Clock;
-use stopgap_kernel::fake::skipped;
-use stopgap_kernel::journal::Journal;
 use stopgap_kernel::realtime::Realtime;
 use stopgap_kernel::tasks::{ChildLimits, Tasks};
-use stopgap_kernel::{Linux, System};
 use stopgap_probes::wakeup::{MISSED, Policy, SLEPT_FOR, WAKE_UP, Wakeup};
 use stopgap_probes::{Context, Probe};
 use stopgap_stats::histogram::Histogram;
+use stopgap_testing::{Skip, skip};
+
+use crate::{alone, context, no_changes};
 
 const LIMITS: ChildLimits = ChildLimits::within(Nanos::secs(20));
 const STALL: Nanos = Nanos::millis(200);
@@ -27,6 +26,7 @@ const STALL: Nanos = Nanos::millis(200);
 /// ```
 #[test]
 fn a_stall_is_as_many_samples_as_it_held_up() {
+    let _alone = alone();
     let mut try_it = || {
         Linux
             .set_fifo(90)
@@ -34,7 +34,7 @@ fn a_stall_is_as_many_samples_as_it_held_up() {
     };
     let refused = Linux.run_child(&LIMITS, &mut try_it).unwrap().output;
     if !refused.is_empty() {
-        return skipped(String::from_utf8_lossy(&refused));
+        return skip(&Skip::root(String::from_utf8_lossy(&refused)));
     }
     let cpu = Linux.cpus().unwrap()[0];
     Linux.set_cpus(&[cpu]).unwrap(); // this test's own thread
@@ -53,19 +53,12 @@ fn a_stall_is_as_many_samples_as_it_held_up() {
         stall: Nanos::millis(50),
         runs: 1,
     };
-    let system: &dyn System = &Linux;
-    let journal = Journal::new(system, Path::new("/nonexistent/stopgap"));
+    let journal = no_changes(&Linux);
     let measured = probe
         .run(&Context {
-            system,
-            journal: &journal,
-            budget: Bytes::mib(64),
             time: Nanos::secs(1),
-            seed: 1,
             privilege: Privilege::Root,
-            scratch: Path::new("/nonexistent"),
-            progress: &|_, _| {},
-            interrupted: &|| false,
+            ..context(&Linux, &journal)
         })
         .unwrap();
     spinner.finish().unwrap();
