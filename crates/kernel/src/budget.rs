@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::files::{Files, read_text};
 use crate::proc::memory;
 
-/// What a probe may use at most unless told otherwise.
+/// Most memory that a probe uses where no other budget is given.
 pub const CEILING: Bytes = Bytes::gib(2);
 
 /// The least of a quarter of `MemAvailable` and [`CEILING`].

@@ -1,4 +1,4 @@
-//! A memory cgroup of our own: a limit that makes memory short for a load child alone.
+//! A memory cgroup of our own: a limit that makes memory short for a load child and nobody else.
 //!
 //! Version 1 and 2 differ in where a child may be made, in names, and in what they count:
 //!
@@ -59,7 +59,7 @@ pub fn mounts(files: &(impl Files + ?Sized)) -> Result<Vec<MountInfo>> {
 /// # Errors
 /// As [`mounts`], or when no mount holds the path.
 pub fn file_system(files: &(impl Files + ?Sized), path: &Path) -> Result<String> {
-    // Of several mounts on one point the last is the one seen.
+    // Several mounts may lie on one point: the last one is seen.
     mounts(files)?
         .into_iter()
         .filter(|mount| path.starts_with(&mount.mount_point))
@@ -247,13 +247,13 @@ pub struct Reclaimed {
     pub scanned: u64,
     /// Taken.
     pub reclaimed: u64,
-    /// Of those looked at: of anonymous (or shared) memory, system-wide. `None` where the
+    /// Looked at in anonymous (or shared) memory, system-wide. `None` where the
     /// kernel does not say (before 5.8).
     pub anonymous: Option<u64>,
 }
 
 impl Reclaimed {
-    /// What came since `earlier`.
+    /// Returns the growth since `earlier`.
     #[must_use]
     pub fn since(self, earlier: Reclaimed) -> Reclaimed {
         let anonymous = self.anonymous.zip(earlier.anonymous);
@@ -313,7 +313,7 @@ impl MemoryGroup {
         &self.path
     }
 
-    /// Whether scanned pages and pressure are counted for the group alone.
+    /// Returns whether scanned pages and pressure are counted for this group only.
     #[must_use]
     pub fn counts_alone(&self) -> bool {
         self.version == Version::V2
@@ -637,7 +637,7 @@ mod tests {
             let fake = interrupted(MOST_INTERRUPTS + 1);
             let error = group(version).reclaim(&fake, Bytes::mib(1)).unwrap_err();
             assert_eq!(error.errno(), Some(libc::EINTR));
-            // What could not be reclaimed is no error, and not asked for again.
+            // Memory that could not be reclaimed is no error, and not asked for again.
             let fake = Fake::default()
                 .with_file(file, "")
                 .failing_writes("/cg", libc::EAGAIN, 1);

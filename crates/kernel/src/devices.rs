@@ -64,7 +64,7 @@ impl Maker {
         }
     }
 
-    /// Whether objects are made and destroyed; else there are mappings alone.
+    /// Returns whether objects are made and destroyed; else there are only mappings.
     #[must_use]
     pub fn has_objects(&self) -> bool {
         !matches!(self, Maker::Path(_))
@@ -110,7 +110,7 @@ impl FromStr for Maker {
     }
 }
 
-/// What will be made at most.
+/// Most objects that will live at once, and the largest one's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
     /// Objects that live at one time.
@@ -262,7 +262,7 @@ pub trait Devices {
     /// file behind them.
     ///
     /// # Errors
-    /// Where it is not there or not permitted: what to load, install or become; where the limit of open files cannot be
+    /// Where the device is missing or not permitted: what to load, install or become; where the limit of open files cannot be
     /// raised so far.
     fn objects(&self, maker: &Maker, room: Room) -> Result<Box<dyn ObjectDevice + '_>>;
 

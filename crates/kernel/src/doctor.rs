@@ -17,7 +17,7 @@ use crate::files::read_text;
 use crate::notes::Notes;
 
 /// All checks, evidence first, then the means of the probes. About 60 small files, 1 ms. It
-/// never fails: what cannot be told is [`CheckState::Unknown`].
+/// never fails: a check that cannot be made is [`CheckState::Unknown`].
 #[must_use]
 pub fn read(system: &dyn System) -> Vec<Check> {
     let machine = Machine {
@@ -30,7 +30,7 @@ pub fn read(system: &dyn System) -> Vec<Check> {
     rows.map(|row| (row.check)(row, &machine)).collect()
 }
 
-/// What more than one check needs.
+/// Facts that more than one check needs.
 struct Machine<'a> {
     system: &'a dyn System,
     held: Held,
@@ -60,9 +60,9 @@ fn version(system: &dyn System) -> Option<(u32, u32)> {
 
 /// One check.
 struct Row {
-    /// What is looked at.
+    /// The thing looked at.
     what: &'static str,
-    /// What is lost without it.
+    /// The price of its absence.
     costs: &'static str,
     check: fn(&Row, &Machine<'_>) -> Check,
 }
@@ -94,7 +94,7 @@ impl Row {
         self.is(CheckState::Limited, found, self.costs, advice)
     }
 
-    /// It is not there, or not for this user.
+    /// Returns the check of something missing, or refused to this user.
     fn absent(&self, found: impl Into<String>, advice: impl Into<String>) -> Check {
         self.is(CheckState::Absent, found, self.costs, advice)
     }
@@ -112,7 +112,7 @@ impl Row {
         }
     }
 
-    /// Absent, because it is not there (with this advice) or not for us; unknown for any other error.
+    /// Absent, because it is missing (with this advice) or refused to us; unknown for any other error.
     fn refused(&self, error: &Error, advice: &str) -> Check {
         match (error.is_absent(), error.is_refused()) {
             (true, _) => self.absent(error.to_string(), advice),

@@ -1,5 +1,5 @@
 //! What the machine is: one line on the first screen, and in every run record so that two runs
-//! can be told apart.
+//! can be compared.
 //!
 //! It only reads, about 100 small files; on Linux 6.18 it takes 1.4 ms. Where a file lacks
 //! or cannot be read the field is `None` and `missing` says why.
@@ -205,7 +205,7 @@ pub fn mglru(system: &dyn System) -> Result<bool> {
 }
 
 /// `cgroup1` where a hierarchy with the memory controller is mounted, `cgroup2` where the
-/// unified hierarchy has it, `none` otherwise. Of a hybrid machine the controller is in one.
+/// unified hierarchy has it, `none` otherwise. A hybrid machine has the controller in one.
 pub(crate) fn memory_cgroup(system: &dyn System) -> Result<String> {
     let mounts = read_lossy(system, "/proc/self/mounts")?;
     let mut unified = None;

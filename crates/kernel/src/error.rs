@@ -1,4 +1,4 @@
-//! What can go wrong, with the call that failed and its cause.
+//! Errors of the seam, with the call that failed and its cause.
 
 use std::io;
 
@@ -24,13 +24,13 @@ pub enum Error {
     Parse {
         /// The file.
         file: String,
-        /// What is wrong with it, and where.
+        /// The fault, and its place in the file.
         reason: String,
     },
     /// This kernel, or this user, cannot do it. `advice` says what would help.
     #[error("{what}: {advice}")]
     Unsupported {
-        /// What is not to be had.
+        /// The missing thing.
         what: String,
         /// Why, or what to do.
         advice: String,
@@ -46,7 +46,7 @@ pub enum Error {
     NoProcess {
         /// The number that was asked for.
         pid: u32,
-        /// What it is instead, where it is something; empty otherwise.
+        /// What has this number instead; empty where nothing has it.
         advice: String,
     },
     /// A load child did not end as it should.
@@ -64,7 +64,7 @@ impl From<Error> for String {
     }
 }
 
-// A path's display, a number or a text, whatever the caller has: only failures pay for it.
+// Callers hand in a path's display, a number or a text: only failures pay for it.
 #[allow(clippy::needless_pass_by_value)]
 impl Error {
     /// The error of a `call` on `target`.
@@ -107,7 +107,7 @@ impl Error {
         }
     }
 
-    /// `what` is not to be had here; `advice` says why or what to do.
+    /// Returns an error that says that this machine lacks `what`; `advice` says why or what to do.
     pub fn unsupported(what: impl ToString, advice: impl ToString) -> Error {
         Error::Unsupported {
             what: what.to_string(),

@@ -40,7 +40,7 @@ pub struct Fake {
 #[derive(Debug, Default)]
 struct State {
     now_ns: u64,
-    /// Of that, when the thread was not on a CPU.
+    /// Part of `now_ns` in which the thread was not on a CPU.
     waited_ns: u64,
     files: BTreeMap<PathBuf, files::Node>,
     refused_writes: Vec<PathBuf>,
@@ -139,7 +139,7 @@ impl Fake {
         self.state().put(path.as_ref(), content.as_ref());
     }
 
-    /// What a file holds now.
+    /// Returns what a file holds now.
     #[must_use]
     pub fn content(&self, path: impl AsRef<Path>) -> Option<String> {
         use crate::files::Files;

@@ -8,10 +8,10 @@ use stopgap_events::units::Bytes;
 use crate::error::{Error, Result};
 use crate::tracefs::Tracefs;
 
-/// What kind of file it is, and on which file system.
+/// Kind of a file, and its file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// What it is.
+    /// Kind of the file.
     pub kind: Kind,
     /// Number of the device of its file system.
     pub device: u64,
@@ -86,7 +86,7 @@ pub trait Files {
     /// As opendir(3).
     fn list(&self, path: &Path) -> Result<Vec<String>>;
 
-    /// What has that name; of a link the link itself.
+    /// Returns what has that name; a link is not followed.
     ///
     /// # Errors
     /// As lstat(2).

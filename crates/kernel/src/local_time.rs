@@ -18,7 +18,7 @@ pub struct LocalTime {
 }
 
 impl LocalTime {
-    /// Of so many seconds since 1970, UTC, in the time zone of this process (`TZ`, `/etc/localtime`);
+    /// Returns the time of a number of seconds since 1970, UTC, in the time zone of this process (`TZ`, `/etc/localtime`);
     /// `None` beyond the years that the C library knows.
     #[must_use]
     pub fn at(unix_seconds: u64) -> Option<LocalTime> {

@@ -65,7 +65,7 @@ impl MemFile {
     }
 }
 
-/// What backs a mapping.
+/// Backing of a mapping.
 #[derive(Debug, Clone, Copy)]
 pub enum MapKind<'a> {
     /// Private anonymous memory; equal neighbours merge into one VMA.
@@ -93,12 +93,12 @@ pub enum MapKind<'a> {
 pub struct MapRequest<'a> {
     /// Bytes; rounded up to whole pages.
     pub length: Bytes,
-    /// What may be done with it.
+    /// Allowed accesses.
     pub protection: Protection,
-    /// What backs it.
+    /// Backing.
     pub kind: MapKind<'a>,
     /// Alignment of the start, a power of two, at least a page; `Bytes(0)` for the kernel's own.
-    /// More than the kernel's own is had by mapping more and trimming: three calls, not one.
+    /// More than the kernel's own takes a longer mapping that is trimmed: three calls, not one.
     pub align: Bytes,
 }
 

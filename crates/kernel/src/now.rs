@@ -1,4 +1,4 @@
-//! What the machine shows by itself, before any load of ours: NOW.
+//! NOW: the machine as it is before any load of ours.
 //!
 //! It only reads: nothing is changed, and no process is stopped. What it costs: see [`read`].
 
@@ -28,7 +28,7 @@ pub struct Options {
     /// `Missing`. Where it is longer than `interval` it bounds the whole, but for the one
     /// process that is being read when it comes (about 1 us a mapping).
     pub deadline: Nanos,
-    /// Speak of this process and its threads alone.
+    /// Process to read, with its threads; `None`: the whole machine.
     pub pid: Option<u32>,
 }
 
@@ -45,7 +45,7 @@ impl Default for Options {
 
 /// Reads NOW.
 ///
-/// Of the whole machine, this process is left out: it is not what freezes. It can be asked for
+/// When the whole machine is read, this process is left out: it is not what freezes. It can be asked for
 /// with [`Options::pid`]. Tasks that switched not once in the interval are not listed, nor are
 /// tasks that began or ended in it. Names of tasks are what they call themselves and need not
 /// be unique.

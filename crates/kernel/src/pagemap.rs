@@ -21,7 +21,7 @@ const FRAME: u64 = (1 << 55) - 1;
 /// Pages read by one call.
 const AT_ONCE: u64 = 1 << 16;
 
-/// What is behind a range of virtual addresses.
+/// Page frames behind a range of virtual addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     /// Physical addresses of the present pages in the order of their virtual addresses;

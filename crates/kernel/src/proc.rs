@@ -32,7 +32,7 @@ pub(crate) fn memory(text: &str, name: &str) -> Option<Bytes> {
     kib.checked_mul(1024).map(Bytes)
 }
 
-/// What follows `name:` on its line, without the white space around it.
+/// Returns what follows `name:` on its line, without the white space around it.
 pub(crate) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let line = text
         .lines()

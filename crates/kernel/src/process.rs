@@ -1,4 +1,4 @@
-//! What `/proc` says of another process, for who looks from time to time.
+//! Reads what `/proc` says of another process, again and again.
 //!
 //! All of it is there for the process's own user; nothing needs a privilege but
 //! [`crate::linux::MappingCount`], which the kernel refuses of a program that changed its user.
@@ -11,7 +11,7 @@ use crate::files::{read_lossy, read_text};
 use crate::proc::{stat_fields, status};
 use crate::tasks::Switches;
 
-/// What the kernel counts of a process, all its threads together.
+/// Counts of a process, all its threads together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
     /// When it began, in the kernel's ticks since boot: of two processes that had one id, which.

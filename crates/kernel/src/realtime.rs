@@ -16,7 +16,7 @@ pub struct Awake {
     pub(crate) _file: Option<OwnedFd>,
 }
 
-/// What a thread needs that must wake on time.
+/// Calls of a thread that must wake on time.
 pub trait Realtime {
     /// Puts the calling thread under `SCHED_FIFO` with this priority, 1 to 99: it pre-empts every
     /// ordinary thread, and all that it starts inherits that.
@@ -26,7 +26,7 @@ pub trait Realtime {
     /// cgroup without real-time budget.
     fn set_fifo(&self, priority: u32) -> Result<()>;
 
-    /// Keeps all memory of this process, and all that it gets from now on, resident: its own
+    /// Keeps all memory of this process, and all that it gets later, resident: its own
     /// accesses never wait for a page. A process that is forked does not inherit it.
     ///
     /// # Errors

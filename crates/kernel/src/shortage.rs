@@ -15,7 +15,7 @@ pub fn fragmentation(files: &(impl Files + ?Sized)) -> Result<Vec<OrderIndex>> {
     buddyinfo::unusable_index(&read_lossy(files, "/proc/buddyinfo")?)
 }
 
-/// How often since boot an allocation, whoever's, reclaimed or compacted memory itself before
+/// Returns how often since boot an allocation of any process reclaimed or compacted memory itself before
 /// it could go on: `allocstall` and `compact_stall` of `/proc/vmstat` together.
 ///
 /// Reclaim because of a memory cgroup's limit is not counted there (`mm/vmscan.c`,

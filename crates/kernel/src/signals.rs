@@ -46,14 +46,14 @@ fn monotonic() -> u64 {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: clock_gettime(2) is async-signal-safe and writes to `now` alone.
+    // SAFETY: clock_gettime(2) is async-signal-safe and writes only to `now`.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
     let nanos = u64::try_from(now.tv_nsec).unwrap_or_default();
     (seconds * 1_000_000_000 + nanos).max(1)
 }
 
-/// What is said on standard error where a later signal ends the process at once: what it leaves, and who
+/// Sets the line for standard error if a later signal ends the process at once: what it leaves, and who
 /// puts that back. The first such line counts.
 pub fn leaves(line: &str) {
     let _ = LEAVES.set(format!("stopgap: {line}\n"));
@@ -108,7 +108,7 @@ pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }
 
-/// The flag itself, for who looks at one while it waits.
+/// Returns the flag itself, for a wait that looks at one.
 #[must_use]
 pub fn flag() -> &'static AtomicBool {
     &INTERRUPTED

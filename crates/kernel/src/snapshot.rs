@@ -26,8 +26,8 @@ use crate::proc::buddyinfo::{self, FreeBlocks};
 use crate::proc::pagetypeinfo::{self, PageTypes};
 use crate::proc::zoneinfo;
 
-/// Takes a snapshot; `version` is the caller's. `progress` is told now and then which share is
-/// done (0 to 1), and says whether to go on: `None` where it did not.
+/// Takes a snapshot; `version` is the caller's. `progress` is called now and then with the share
+/// done (0 to 1), and returns whether to go on: `None` where it did not.
 ///
 /// As root about 0.1 us a page in each of the two files of pages; they are read in pieces of
 /// 512 KiB, and what is held is the snapshot alone, 2 to 6 bytes a run of like pages.
@@ -78,7 +78,7 @@ pub fn take<S: Files + Memory + Clock + ?Sized>(
     Ok(Some(snapshot))
 }
 
-/// What no snapshot has, on any kernel.
+/// Returns the facts that no snapshot has, on any kernel.
 fn never_told() -> Vec<Missing> {
     vec![
         Missing::new(

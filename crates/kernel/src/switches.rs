@@ -16,7 +16,7 @@ use crate::tasks::Switches;
 /// The setting that says who may open events.
 pub const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
 
-/// What the records said since they were started first.
+/// Counts by the records since they were first started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SwitchRecords {
     /// Records of leaving the CPU; involuntary ones say that the task was pre-empted.

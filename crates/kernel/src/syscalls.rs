@@ -19,7 +19,7 @@ macro_rules! numbers {
     };
 }
 
-/// What programs that talk do all the time.
+/// Calls that programs which talk make all the time.
 const OFTEN: &[(libc::c_long, &str)] = numbers! {
     SYS_read "read" SYS_write "write" SYS_ppoll "ppoll" SYS_futex "futex" SYS_writev "writev"
     SYS_recvmsg "recvmsg" SYS_sendmsg "sendmsg" SYS_epoll_pwait "epoll_pwait" SYS_ioctl "ioctl"

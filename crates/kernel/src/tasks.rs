@@ -10,7 +10,7 @@ use crate::files::{Files, read_lossy};
 use crate::proc::status;
 use crate::switches::SwitchEvents;
 
-/// What a load child is bound to.
+/// Limits of a load child.
 #[derive(Debug, Clone, Default)]
 pub struct ChildLimits {
     /// It is killed when it runs longer.
@@ -20,17 +20,17 @@ pub struct ChildLimits {
 }
 
 impl ChildLimits {
-    /// Limits the time alone.
+    /// Limits only the time.
     #[must_use]
     pub const fn within(time: Nanos) -> ChildLimits {
         ChildLimits { time, cgroup: None }
     }
 }
 
-/// What a load child left behind.
+/// Outcome of a load child.
 #[derive(Debug)]
 pub struct ChildOutcome {
-    /// What its body returned.
+    /// Bytes that its body returned.
     pub output: Vec<u8>,
     /// Its peak resident memory in bytes.
     pub peak_resident: u64,
@@ -105,7 +105,7 @@ impl Switches {
         self.voluntary + self.involuntary
     }
 
-    /// What came since `earlier`.
+    /// Returns the growth since `earlier`.
     #[must_use]
     pub fn since(self, earlier: Switches) -> Switches {
         Switches {
@@ -123,7 +123,7 @@ pub trait Tasks {
     /// As sched_getaffinity(2).
     fn cpus(&self) -> Result<Vec<u32>>;
 
-    /// Binds the calling thread, and what it starts from now on, to `cpus`.
+    /// Binds the calling thread, and what it starts later, to `cpus`.
     ///
     /// # Errors
     /// As sched_setaffinity(2): `EINVAL` where none of them exists or is allowed.

@@ -28,7 +28,7 @@ pub struct Delay {
 }
 
 impl Delay {
-    /// What came since `earlier`.
+    /// Returns the growth since `earlier`.
     #[must_use]
     pub fn since(self, earlier: Delay) -> Delay {
         Delay {
@@ -52,7 +52,7 @@ pub struct Delays {
 }
 
 impl Delays {
-    /// What came since `earlier`.
+    /// Returns the growth since `earlier`.
     #[must_use]
     pub fn since(self, earlier: Delays) -> Delays {
         let both = |now: Option<Delay>, then: Option<Delay>| {
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(all.freepages, Some(delay(312)));
         assert_eq!(all.thrashing, Some(delay(328)));
         assert_eq!(all.compact, Some(delay(352)));
-        // Of an old kernel, what it does not count is not 0.
+        // A delay that an old kernel does not count is `None`, not 0.
         let old = parse(&stats(8, 328)).unwrap();
         assert_eq!((old.freepages, old.thrashing), (Some(delay(312)), None));
         let unknown = parse(&stats(1, 80)).unwrap();

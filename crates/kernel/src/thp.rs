@@ -35,7 +35,7 @@ pub struct Thp {
     pub defrag: String,
     /// Size of a page that one entry of the second page-table level maps.
     pub pmd_size: Bytes,
-    /// Sizes that anonymous memory can have, ascending. Before 6.8 the PMD's alone.
+    /// Sizes that anonymous memory can have, ascending. Before 6.8 only the PMD's.
     pub sizes: Vec<Size>,
 }
 

@@ -1,4 +1,4 @@
-//! Where the kernel's trace events are to be had.
+//! The directory of the kernel's trace events.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -51,7 +51,7 @@ impl Tracefs {
 }
 
 /// Removes an instance: switches it off, so that it costs nothing more even where it cannot go,
-/// removes it, and looks whether it is gone. One that is not there is no error.
+/// removes it, and looks whether it is gone. A missing one is no error.
 pub(crate) fn remove(system: &dyn System, name: &str) -> Result<()> {
     let tracefs = system.tracefs()?;
     let path = tracefs.instance(name);

@@ -24,7 +24,7 @@ pub struct Placing {
     pub through: Vec<std::ffi::OsString>,
 }
 
-/// What one client's run took.
+/// Costs of one client's run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct XRun {
     /// The client's switches, by wait4(2), from its exec to its end.

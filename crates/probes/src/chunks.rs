@@ -20,7 +20,7 @@
 //! **On purpose.** With [`Chunks::fragment`] each strategy of each run takes its buffers from
 //! memory that was made fragmented just before ([`fragment`]): what one strategy leaves behind is
 //! then nobody's starting point. Such a state is not the same twice, so sizes differ between runs
-//! and only what all runs agree on is said.
+//! and the answer has only what all runs agree on.
 //!
 //! What it leaves out: drivers allocate in the kernel and unmovable; we take movable memory
 //! through page faults. Time that a task was ready to run and had no CPU is not part of a
@@ -136,7 +136,7 @@ impl Chunks {
         Ok(())
     }
 
-    /// What is made fragmented before each strategy; `None` where nothing is.
+    /// Returns the state of memory to make before each strategy; `None`: as it is.
     fn recipe(
         &self,
         context: &Context<'_>,
@@ -203,7 +203,7 @@ impl Chunks {
     }
 }
 
-/// What the probe works with here.
+/// Sizes and strategies that the probe measures here.
 struct Machine {
     thp: Option<Thp>,
     page: Bytes,

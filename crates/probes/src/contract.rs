@@ -1,4 +1,4 @@
-//! What every probe offers and what it is given.
+//! The contract of every probe: what it offers and what it is given.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ pub(crate) fn counter(name: &str, value: u64) -> Counter {
     Counter { name, value }
 }
 
-/// What a probe is given.
+/// Means and limits that a probe is given.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
     /// The system.
@@ -107,10 +107,10 @@ impl Context<'_> {
     }
 }
 
-/// What a probe will do, before it does it.
+/// Plan of a probe, before it does anything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// What it does, in a sentence or two.
+    /// Its work, in a sentence or two.
     pub what: String,
     /// Settings, cgroups and files that it changes and puts back; empty: none.
     pub touches: Vec<String>,
@@ -118,20 +118,20 @@ pub struct Plan {
     pub memory: Bytes,
     /// How long it takes.
     pub time: Nanos,
-    /// What it cannot measure here, and why.
+    /// Figures that it cannot measure here, and why.
     pub missing: Vec<Missing>,
 }
 
-/// What a probe measured.
+/// Samples, counts and gaps of a probe.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// The measurements.
     pub series: Vec<Series>,
     /// Counters, by name.
     pub counters: Vec<Counter>,
-    /// What was lost, by name.
+    /// Losses, by name.
     pub losses: Vec<Counter>,
-    /// What could not be measured, and why.
+    /// Figures that could not be measured, and why.
     pub missing: Vec<Missing>,
     /// Facts that the judgement needs beside the series, by name; as uptime, fragmentation.
     pub facts: BTreeMap<String, f64>,
@@ -143,7 +143,7 @@ pub struct Measured {
     pub interrupted: bool,
 }
 
-/// What a probe concludes from the series.
+/// Conclusion of a probe from the series.
 pub(crate) struct Judgement {
     pub(crate) verdict: Verdict,
     pub(crate) figure: Option<Figure>,
@@ -293,7 +293,7 @@ pub trait Probe {
     /// Which question it answers.
     fn question(&self) -> Question;
 
-    /// What it will touch and use. Changes nothing; reads what it must.
+    /// Returns what it will touch and use. Changes nothing; reads what it must.
     ///
     /// # Errors
     /// Where its parameters make no sense on this machine: the message says which and what to do.

@@ -24,7 +24,7 @@ pub use contract::{Context, Measured, Plan, Probe, ProbeError};
 use stopgap_events::question::Question;
 use stopgap_kernel::System;
 
-/// What `check` knows when it makes the probes.
+/// Options of `check` that the probes need.
 #[derive(Clone, Copy)]
 pub struct CheckOptions<'a> {
     /// The system that the probes will run on.

@@ -72,7 +72,7 @@ pub struct Placement {
     /// With an empty ladder: one more rung, the number of mappings of a process that was asked
     /// about, or as many as there is room for.
     pub also: Option<u32>,
-    /// What backs the mappings.
+    /// Backings of the mappings.
     pub backends: Vec<Backend>,
     /// Steps of pbobench at each N; half of them map.
     pub steps: u64,
@@ -91,7 +91,7 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// What `check` asks: all of it, or with `quick` pbobench on memfd alone.
+    /// Returns the probe of `check`: all of it, or with `quick` only pbobench on memfd.
     #[must_use]
     pub fn check(system: &dyn System, quick: bool) -> Placement {
         let cpus = system.cpus().map_or(1, |cpus| cpus.len());

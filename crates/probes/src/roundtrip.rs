@@ -20,7 +20,7 @@
 //!
 //! `cell` says what is varied, `server` and `client` are the two processes, `meter` counts
 //! their switches, `prices` times their steps, `run` starts them, `judge` answers. `fixed` has them do a given number of round trips,
-//! for who measures something else by it. `x11` asks the same of a real X server.
+//! for a caller that measures something else by it. `x11` asks the same of a real X server.
 
 mod client;
 mod counts;
@@ -62,7 +62,7 @@ const OTHER_FILES: u64 = 64;
 /// The probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Roundtrip {
-    /// What is measured; [`Roundtrip::check`] and [`Matrix::cells`] give some.
+    /// Cells to measure; [`Roundtrip::check`] and [`Matrix::cells`] give some.
     pub cells: Vec<Cell>,
     /// CPUs to use, the server's first; empty: those that we may use, from the last one down,
     /// because the first one has most of the interrupts.

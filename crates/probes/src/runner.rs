@@ -88,7 +88,7 @@ pub(crate) fn report<T: DeserializeOwned>(
     }
 }
 
-/// What [`rotate`] calls.
+/// Callback of [`rotate`].
 pub(crate) trait Cells<C> {
     /// Names a cell for the progress line.
     fn name(&self, cell: &C) -> String;

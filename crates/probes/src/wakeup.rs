@@ -62,7 +62,7 @@ words!(Policy, "policy", Fifo "fifo", Other "other");
 pub struct Wakeup {
     /// Between two intended wake-ups, 50 us to 1 s.
     pub interval: Nanos,
-    /// What policy is asked for; where `SCHED_FIFO` is refused, it is measured under the other and that is said.
+    /// Policy asked for; where `SCHED_FIFO` is refused, it is measured under the other and the answer says so.
     pub policy: Policy,
     /// Priority under `SCHED_FIFO`, 1 to 99.
     pub priority: u32,

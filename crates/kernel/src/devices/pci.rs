@@ -9,7 +9,7 @@ use crate::files::Files;
 
 /// Where `/sys` lists them.
 const DEVICES: &str = "/sys/bus/pci/devices";
-/// What hands a device to the driver that it asks for.
+/// The file that hands a device to the driver it names.
 const PROBE: &str = "/sys/bus/pci/drivers_probe";
 /// The driver that hands devices to programs.
 pub const VFIO_PCI: &str = "vfio-pci";
@@ -67,9 +67,9 @@ impl FromStr for PciAddress {
 pub struct PciDevice {
     /// Where it sits.
     pub address: PciAddress,
-    /// Who made it.
+    /// Vendor id.
     pub vendor: u32,
-    /// What it is, by its maker.
+    /// Device id, the vendor's own.
     pub device: u32,
     /// The driver that has it; `None`: none.
     pub driver: Option<String>,
@@ -99,7 +99,7 @@ fn link_name<S: Files + ?Sized>(system: &S, path: &Path) -> Result<Option<String
     }
 }
 
-/// What `/sys` shows of one device.
+/// Returns one device as `/sys` shows it.
 ///
 /// # Errors
 /// Where there is none at this address, or `/sys` reads otherwise than expected.

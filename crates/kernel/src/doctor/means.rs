@@ -1,4 +1,4 @@
-//! What the probes work with: memory in its forms, limits, calls.
+//! Checks of the means that probes need: memory in its forms, limits, calls.
 
 use stopgap_events::machine::{Check, CheckState};
 

@@ -51,7 +51,7 @@ impl Config {
         format!("{hash:016x}")
     }
 
-    /// What an option is set to.
+    /// Returns the value of an option.
     pub(super) fn value(&self, name: &str) -> Option<&str> {
         let lines = self.text.split(|&byte| byte == b'\n');
         lines

@@ -8,7 +8,7 @@ use crate::proc::field;
 
 const VULNERABILITIES: &str = "/sys/devices/system/cpu/vulnerabilities";
 
-/// What `/proc/cpuinfo` and `/sys` say of the first CPU.
+/// The first CPU by `/proc/cpuinfo` and `/sys`.
 #[derive(Debug, Default)]
 pub(super) struct Cpu {
     pub(super) model: Option<String>,

@@ -1,4 +1,4 @@
-//! What is around the CPU: machine name, IOMMU, hypervisor.
+//! Platform around the CPU: machine name, IOMMU, hypervisor.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What we may do.
+//! Privilege of this process.
 
 use stopgap_events::machine::Privilege;
 use stopgap_events::units::Bytes;

@@ -18,7 +18,7 @@ impl Clock for Fake {
     }
 
     fn thread_cpu(&self) -> Nanos {
-        // What passes is spent by the one thread there is, but for what was said to be waited for.
+        // The only thread spends all time, except what it waited for.
         let state = self.state();
         Nanos(state.now_ns - state.waited_ns)
     }

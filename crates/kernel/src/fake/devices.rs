@@ -37,7 +37,7 @@ pub struct FakeVfio {
     pub type1: bool,
     /// Whether its group is viable.
     pub viable: bool,
-    /// Of what it writes by DMA, the byte with this number is wrong.
+    /// Number of the byte that it writes wrongly by DMA.
     pub wrong_byte: Option<u64>,
     /// Bits of a device address that it has.
     pub address_bits: u32,
@@ -61,7 +61,7 @@ impl Default for FakeVfio {
 pub(super) struct FakeDevices {
     makers: Vec<(Maker, FakeMaker)>,
     vfio: Vec<(PciAddress, FakeVfio)>,
-    /// What was stored, by the address of its page.
+    /// Stored bytes, by the address of their page.
     contents: BTreeMap<u64, Vec<u8>>,
 }
 

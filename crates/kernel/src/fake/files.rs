@@ -14,7 +14,7 @@ pub(super) enum Node {
     Link(PathBuf),
 }
 
-/// What a file becomes at a point in time: a content, or nothing.
+/// Change of a file at a point in time: a new content, or its removal.
 #[derive(Debug)]
 pub(super) struct Change {
     at: Nanos,

@@ -25,7 +25,7 @@ pub struct HoldCosts {
 }
 
 impl HoldCosts {
-    /// Of memory that nothing holds: it is written to swap.
+    /// Costs of memory that nothing holds: it is written to swap.
     pub const PLAIN: HoldCosts = HoldCosts {
         take: 0,
         release: 0,
@@ -33,7 +33,7 @@ impl HoldCosts {
         later_pass: 2,
     };
 
-    /// Of a way. `SHM_LOCK` costs 4 us to take, however many the pages.
+    /// Returns the costs of a way. `SHM_LOCK` costs 4 us to take, however many the pages.
     #[must_use]
     pub const fn of(way: Way) -> HoldCosts {
         let (take, release, first_pass, later_pass) = match way {
@@ -52,7 +52,7 @@ impl HoldCosts {
     }
 }
 
-/// What is held, and what the fake kernel refuses to hold.
+/// Held ranges, and the ways that the fake kernel refuses.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     refused: BTreeMap<Way, i32>,

@@ -27,7 +27,7 @@ pub fn install(from: &Path, to: &Path) {
     assert!(output.status.success(), "{said}");
 }
 
-/// Writes a script (or whatever is to be executed) that everybody may execute. `to` with `.text` appended is left beside it.
+/// Writes a script (or another program) that everybody may execute. `to` with `.text` appended is left beside it.
 ///
 /// # Panics
 /// Where it cannot be written.

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 /// as the thread: a seccomp filter cannot be taken off.
 ///
 /// # Errors
-/// As prctl(2), where seccomp filters are not to be had.
+/// As prctl(2), where the kernel has no seccomp filters.
 pub fn refuse_switch_records() -> Result<()> {
     let nr_at = std::mem::offset_of!(libc::seccomp_data, nr);
     let (nr_at, refused) = (nr_at as u32, libc::SYS_perf_event_open as u32);

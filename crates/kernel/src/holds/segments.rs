@@ -2,7 +2,7 @@
 //!
 //! shmget(2) says `EINVAL` beyond `shmmax` and `ENOSPC` beyond `shmall` or `shmmni` (`newseg`, ipc/shm.c; `ipc_addid`,
 //! ipc/util.c, 6.12): one errno for two limits, so the limits are read and what is there is counted. A limit that another
-//! program has reached meanwhile cannot be told; then the errno stands.
+//! program has reached meanwhile is not seen; then the errno stands.
 
 use std::io;
 
@@ -18,7 +18,7 @@ const SHMMNI: &str = "/proc/sys/kernel/shmmni";
 /// The segments of this IPC namespace.
 const TABLE: &str = "/proc/sysvipc/shm";
 
-/// What there is already: segments, and their pages.
+/// Returns the number of existing segments, and of their pages.
 fn there_is(files: &(impl Files + ?Sized), page: Bytes) -> (u64, u64) {
     let text = read_text(files, TABLE).unwrap_or_default();
     let size = |line: &str| -> Option<u64> { line.split_whitespace().nth(3)?.parse().ok() };

@@ -51,7 +51,7 @@ impl Watched {
         self.pid
     }
 
-    /// What becomes readable when it ends.
+    /// Returns a descriptor that becomes readable when it ends.
     #[must_use]
     pub fn end(&self) -> BorrowedFd<'_> {
         self.end.as_fd()
@@ -85,7 +85,7 @@ pub struct Conditions {
     pub keeps: Vec<OwnedFd>,
     /// Variables that its environment has beside ours.
     pub environment: Vec<(String, String)>,
-    /// What it is sent when the thread ends that started it; `None`: nothing.
+    /// Signal that it is sent when the thread ends that started it; `None`: no signal.
     pub dies_by: Option<Signal>,
     /// Whether it leads a process group of its own: [`Child::end`] then ends what it started, too, and a Ctrl-C
     /// of the terminal does not reach it.

@@ -17,7 +17,7 @@ fn on<T>(call: &'static str, path: &Path, result: io::Result<T>) -> Result<T> {
     result.map_err(|e| Error::call(call, path.display(), e))
 }
 
-/// Of a file, at most so much is mapped at once.
+/// Most bytes of a file that are mapped at once.
 const PIECE: Bytes = Bytes::mib(64);
 
 /// Maps, populates and unmaps `length` bytes (at most [`PIECE`]) from `offset` on.

@@ -18,7 +18,7 @@ impl Ipc for Linux {
         if limit.current.is_none_or(|current| current >= count) {
             return Ok(());
         }
-        // Beyond the hard limit it takes CAP_SYS_RESOURCE, which raises both; who lacks it is told EPERM.
+        // Beyond the hard limit it takes CAP_SYS_RESOURCE, which raises both; without it the call fails with EPERM.
         let raised = Rlimit {
             current: Some(count),
             maximum: limit.maximum.map(|maximum| maximum.max(count)),

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 ///
 /// The kernel has no number of a process's mappings to read. Each read(2) takes its mmap_lock for
 /// reading and gives up to a page of text, some 40 mappings in about 15 us (`fs/proc/task_mmu.c`,
-/// `m_start()`; `fs/seq_file.c`): so it is counted in pieces, and whoever counts can leave off in
+/// `m_start()`; `fs/seq_file.c`): so it is counted in pieces, and the caller can leave off in
 /// between. What the process maps meanwhile behind the place reached is counted, before it is not.
 #[derive(Debug)]
 pub struct MappingCount {

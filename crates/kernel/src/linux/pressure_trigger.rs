@@ -25,7 +25,7 @@ impl PressureTrigger {
     ///
     /// # Errors
     /// As open(2) and write(2): `EOPNOTSUPP` where pressure is not kept (`psi=0`), `EINVAL` for a
-    /// window that is not of 500 ms to 10 s or shorter than the stall, `EPERM` for who is not root where
+    /// window that is not of 500 ms to 10 s or shorter than the stall, `EPERM` without root where
     /// it is no multiple of 2 s.
     pub fn new(path: &Path, stall: Nanos, window: Nanos) -> Result<PressureTrigger> {
         let opened = OpenOptions::new().read(true).write(true).open(path);

@@ -130,7 +130,7 @@ pub(super) fn set_batch() -> std::result::Result<(), rustix::io::Errno> {
 /// A child that was started.
 struct Child {
     pid: libc::pid_t,
-    /// What it sends; `None` when it has sent all.
+    /// Pipe of what it sends; `None` when it has sent all.
     pipe: Option<std::fs::File>,
     output: Vec<u8>,
     /// Whether its time was over before it had ended.
@@ -365,7 +365,7 @@ mod tests {
         assert!(said.contains("limits: open /nonexistent/group/"), "{said}");
     }
 
-    /// It holds what it took until it is told, and is gone when nobody wants it any more.
+    /// It holds what it took until the parent closes the pipe, and is gone when its handle is dropped.
     #[test]
     fn a_child_works_beside_us_until_told() {
         use crate::ipc::Ipc;

@@ -16,7 +16,7 @@ use super::wait_for;
 use crate::error::{Error, Result};
 use crate::folder::Folder;
 
-/// What the pipe between is to hold; an ordinary limit (`fs.pipe-max-size`).
+/// Size of the pipe between; an ordinary limit (`fs.pipe-max-size`).
 const PIPE: usize = 1 << 20;
 
 /// One CPU's `trace_pipe_raw`, and the file that its pages go to.

@@ -26,11 +26,11 @@ use crate::x11::{Placing, X11, XRun, XServer};
 
 /// Windows in each child of the root, that child counted.
 const BRANCH: u32 = 10;
-/// What one client may take.
+/// Longest run of one client.
 const CLIENT_TIME: Nanos = Nanos::secs(30);
 /// How long a server may take to sleep again.
 const QUIET: Duration = Duration::from_secs(2);
-/// What a client's output may be: a line of a window is some 80 bytes.
+/// Longest output of a client: a line of a window is some 80 bytes.
 const OUTPUT: usize = 1 << 20;
 
 /// A server with its windows.
@@ -191,7 +191,7 @@ impl Tree {
     }
 }
 
-/// What was written, and by how many writes.
+/// Returns the bytes written, and by how many writes.
 fn read(from: &OwnedFd) -> Result<(Vec<u8>, u64)> {
     let (mut text, mut packets) = (Vec::new(), 0);
     let mut buffer = vec![0; 1 << 16];

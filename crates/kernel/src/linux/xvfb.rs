@@ -100,7 +100,7 @@ fn copy_of(access: &OwnedFd) -> Result<OwnedFd> {
     copy.map_err(|e| Error::call("dup", "the cookie", e))
 }
 
-/// The path of an open file for whoever has it open under the same number.
+/// Returns the path of an open file for a process that has it open under the same number.
 fn path_of(file: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
@@ -113,7 +113,7 @@ fn lock(display: u32) -> PathBuf {
     format!("/tmp/.X{display}-lock").into()
 }
 
-/// Displays that nobody seems to have, from one on that other runs hardly begin with.
+/// Returns displays that nobody seems to have, begun with one that other runs hardly begin with.
 fn free() -> impl Iterator<Item = u32> {
     let count = DISPLAYS.end - DISPLAYS.start;
     let begin = std::process::id().wrapping_mul(31) % count;
@@ -168,7 +168,7 @@ fn serve(display: u32, access: &OwnedFd, cpus: &[u32]) -> Result<Child> {
     let pid = child.watched().pid();
     let deadline = Instant::now() + START;
     let in_time = loop {
-        // Who has the display may be another one that was quicker.
+        // Another server that was quicker may have the display.
         if holder(display) == Some(pid) && UnixStream::connect(socket(display)).is_ok() {
             return Ok(child);
         }
@@ -189,7 +189,7 @@ fn serve(display: u32, access: &OwnedFd, cpus: &[u32]) -> Result<Child> {
     Err(Error::child(format!("(Xvfb on display :{display}) {how}")))
 }
 
-/// Who has the lock of a display.
+/// Returns the process that has the lock of a display.
 fn holder(display: u32) -> Option<u32> {
     // The folder is everybody's: what somebody else has put there may be a pipe that nobody writes to.
     let text = folder::read(lock(display).as_ref(), 64).ok()?;

@@ -8,7 +8,7 @@ use crate::files::read_lossy;
 use crate::notes::Notes;
 use crate::proc::maps;
 
-/// What is needed to read another user's process (`ptrace_may_access()`).
+/// Returns what is needed to read another user's process (`ptrace_may_access()`).
 fn advice(system: &dyn System) -> &'static str {
     if system.uid() == 0 {
         "refused even to root: by a security module, or CAP_SYS_PTRACE was taken away"

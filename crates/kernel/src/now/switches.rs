@@ -84,7 +84,7 @@ fn samples(system: &dyn System, pids: &[u32], give_up: Nanos, notes: &mut Notes)
             );
             break;
         }
-        // One that is gone by now is not there to be shown.
+        // A thread that has ended by now is left out.
         let tids = system
             .list(format!("/proc/{pid}/task").as_ref())
             .unwrap_or_default();

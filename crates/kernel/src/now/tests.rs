@@ -129,7 +129,7 @@ fn asked_about_alone_its_counts_agree_with_its_own_files() {
         );
         assert_eq!(process.locked, Some(Bytes(0)));
         assert!(process.resident > Some(Bytes(0)) && process.swapped.is_some());
-        // What was seen inside cannot be more than what passed outside.
+        // The interval measured inside cannot be longer than the one around it.
         let rate = now.voluntary[0].per_second;
         assert_eq!((now.voluntary[0].pid, now.voluntary[0].tid), (pid, pid));
         let most = (after.0 - before.0) as f64;

@@ -12,7 +12,7 @@ const MOST_ORDERS: usize = 64;
 pub(crate) struct FreeBlocks {
     pub(crate) node: u32,
     pub(crate) zone: String,
-    /// Blocks of each order, from 0 on. Pages on the per-CPU lists are not among them.
+    /// Free blocks by order. Pages on the per-CPU lists are not among them.
     pub(crate) blocks: Vec<u64>,
 }
 

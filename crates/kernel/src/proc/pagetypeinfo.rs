@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 
 const FILE: &str = "/proc/pagetypeinfo";
 
-/// What the file says.
+/// Content of the file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PageTypes {
     /// Order of the blocks that have one migrate type each.

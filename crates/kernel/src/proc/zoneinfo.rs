@@ -20,7 +20,7 @@ pub(crate) struct Zone {
     pub(crate) per_cpu: Option<u64>,
 }
 
-/// Returns the zones that have memory. Of one without, kernels since 4.12 print not even where it starts.
+/// Returns the zones that have memory. Kernels since 4.12 do not print where an empty one starts.
 pub(crate) fn zones(text: &str) -> Result<Vec<Zone>> {
     let mut found: Vec<Fields> = Vec::new();
     each_line(FILE, text, |line| {

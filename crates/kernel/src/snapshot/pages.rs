@@ -10,14 +10,14 @@ const COUNTS: &str = "/proc/kpagecount";
 const AT_ONCE: u64 = 1 << 16;
 /// A run of pages without any flag that is at least as long is no allocation. The buddy system
 /// hands out 2^10 pages at once, and an allocation without a flag (a driver's) that is 32 times as
-/// large has neighbours of other kinds in between. It is memory that is not there, of which Linux
+/// large has neighbours of other kinds in between. It is a hole in memory, of which Linux
 /// since 6.16 says 0 instead of `KPF_NOPAGE`, or that is not in use yet (deferred `struct page`s).
 const LONGEST_WITHOUT_FLAGS: u64 = 1 << 15;
 
 // include/uapi/linux/kernel-page-flags.h; the last two are exported for debugging.
 const LRU: u64 = 1 << 5;
 const SLAB: u64 = 1 << 7;
-/// On every page of a free block since Linux 4.6, before on its first alone.
+/// On every page of a free block since Linux 4.6, before only on its first.
 const BUDDY: u64 = 1 << 10;
 const ANON: u64 = 1 << 12;
 const SWAPBACKED: u64 = 1 << 14;
@@ -30,8 +30,8 @@ const PGTABLE: u64 = 1 << 26;
 const RESERVED: u64 = 1 << 32;
 const MLOCKED: u64 = 1 << 33;
 
-/// Adds layout and mapped pages to each zone, or why they are not known. Gives whether `progress`
-/// let it come to its end.
+/// Adds layout and mapped pages to each zone, or why they are not known. Returns whether `progress`
+/// let it finish.
 pub(super) fn read<F: Files + ?Sized>(
     files: &F,
     snapshot: &mut Snapshot,
@@ -232,7 +232,7 @@ impl Kinds {
     }
 }
 
-/// What a page with these flags is.
+/// Returns the kind of a page with these flags.
 fn kind(flags: u64) -> Kind {
     let has = |some: u64| flags & some != 0;
     if has(NOPAGE) {

@@ -34,7 +34,7 @@ use super::series::{BLOCK, RECLAIMS};
 use super::strategy::Strategy;
 use crate::contract::{Judgement, Measured, Parameters};
 
-/// Unusable-free-space index from which on memory counts as fragmented at an order: below it,
+/// Unusable-free-space index at which memory counts as fragmented at an order: below it,
 /// more than half of what is free could be given out at once. (`vm.extfrag_threshold` compacts
 /// from 0.5 on too, by its kindred index.)
 pub const FRAGMENTED: f64 = 0.5;
@@ -257,8 +257,8 @@ impl<'a> Seen<'a> {
                 "fragmented (index {index:.2}), but no strategy with direct reclaim was measured"
             ));
         }
-        // A strategy had to compact only where less was at hand than it held at once. Of memory that
-        // was made fragmented nothing large is: what is left of it faults do not reach.
+        // A strategy had to compact only where less was at hand than it held at once. In memory that
+        // was made fragmented nothing large is at hand: faults do not reach what is left.
         let made = self.fact(KEPT_ONE_IN).is_some();
         let tested = |row: &Row<'_>| {
             let scarce = made

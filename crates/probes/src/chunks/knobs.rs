@@ -1,4 +1,4 @@
-//! What a strategy finds in the knobs, or has to set in them.
+//! Knobs as a strategy finds them, and those that it has to set.
 
 use std::path::{Path, PathBuf};
 
@@ -27,7 +27,7 @@ pub(super) struct Setup {
 /// with knobs set for it (`may_set`) or as they stand.
 ///
 /// # Errors
-/// Why it is not to be had, in words for the record.
+/// Why the strategy cannot run here, in words for the record.
 pub(super) fn setup(
     strategy: Strategy,
     thp: Option<&Thp>,
@@ -246,7 +246,7 @@ mod tests {
         let both = thp("madvise", "madvise", &[(64, "always"), (2048, "inherit")]);
         let mthp = has(Strategy::Mthp(Bytes::kib(64)), &both).unwrap();
         assert_eq!((mthp.advice, mthp.direct), (None, false));
-        // Both always: the larger one wins, whatever is advised.
+        // Both always: the larger one wins, with any advice.
         let both = thp("always", "never", &[(64, "always"), (2048, "inherit")]);
         let error = has(Strategy::Mthp(Bytes::kib(64)), &both).unwrap_err();
         assert!(

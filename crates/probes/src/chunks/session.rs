@@ -118,7 +118,7 @@ impl<'a> Session<'a> {
             warm: false,
             deadline: self.context.system.now() + Nanos(self.context.time.0 / 4),
         };
-        // What goes wrong here goes wrong again where it is measured, and is said there.
+        // A failure here comes again where it is measured, and is reported there.
         let _ = self.child(&task);
     }
 
@@ -300,7 +300,7 @@ impl<'a> Session<'a> {
         errors.entry(cell).or_insert_with(|| why.to_owned());
     }
 
-    /// What there is.
+    /// Returns what was measured.
     pub(super) fn finish(self) -> Measured {
         let mut measured = self.measured;
         measured.series = series::series(&self.cells);

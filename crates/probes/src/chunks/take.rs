@@ -32,7 +32,7 @@ pub(super) enum How {
     Hugetlb(Bytes),
 }
 
-/// What the child is to do.
+/// Task of the child.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Task {
     pub(super) how: How,
@@ -55,7 +55,7 @@ pub(super) struct Sample {
     pub(super) length_ns: u64,
 }
 
-/// What a child measured.
+/// Figures that a child measured.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Taken {
     /// Each finished buffer: map, advice, first touch of every page, collapse. The sum of its
@@ -66,7 +66,7 @@ pub(super) struct Taken {
     /// Each block, without the time in which it was ready to run and had no CPU: that is not
     /// the allocator's. First touch; with [`How::Collapse`] the collapse.
     pub(super) blocks: Vec<Sample>,
-    /// Each buffer's collapse alone.
+    /// Each buffer's collapse, without its first touch.
     pub(super) collapses: Vec<Sample>,
     /// Minor faults of each buffer.
     pub(super) faults: Vec<u64>,
@@ -76,15 +76,15 @@ pub(super) struct Taken {
     pub(super) entries: Vec<[u64; IOMMUS.len()]>,
     /// Time ready to run without a CPU, while taking.
     pub(super) waited_ns: u64,
-    /// Direct reclaims and compactions that the kernel counted meanwhile, whoever's.
+    /// Direct reclaims and compactions that the kernel counted meanwhile, of all processes.
     pub(super) reclaims: Option<u64>,
-    /// What the kernel counted meanwhile, whoever caused it; by the names of [`work::WORK`].
+    /// Counts of the kernel meanwhile, of all processes, by the names of [`work::WORK`].
     pub(super) work: BTreeMap<String, u64>,
     /// Why they are not known.
     pub(super) uncounted: Option<String>,
     /// Buffers that the deadline cut short.
     pub(super) unfinished: u64,
-    /// What ended it early.
+    /// The failure that ended it early.
     pub(super) error: Option<String>,
     /// Why `runs` and `entries` are not known.
     pub(super) hidden: Option<String>,

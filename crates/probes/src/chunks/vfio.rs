@@ -154,7 +154,7 @@ fn scattered(count: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// By what pages of `page` bytes are to be had.
+/// Returns the strategy that gives pages of `page` bytes.
 fn strategy(thp: Option<&Thp>, base: Bytes, page: Bytes) -> Strategy {
     match thp {
         _ if page == base => Strategy::Base,

@@ -1,4 +1,4 @@
-//! What reclaim and compaction did while buffers were taken.
+//! Counts of reclaim and compaction while buffers were taken.
 //!
 //! `/proc/vmstat` counts for the whole machine, and `memory.stat` of our own cgroup (version 2) the
 //! pages of that group alone: both together tell whose pages were in the way. A counter that the
@@ -15,9 +15,9 @@ pub(super) struct Work {
     /// Its unit, a buffer.
     pub(super) unit: &'static str,
     counters: &'static [&'static str],
-    /// What of them a kernel thread did.
+    /// Those that a kernel thread did.
     daemon: &'static [&'static str],
-    /// Of our own cgroup; else of the machine.
+    /// Whether it counts our own cgroup; else the machine.
     own: bool,
 }
 
@@ -91,7 +91,7 @@ impl Counted {
         }
     }
 
-    /// What came since `earlier`, by the name of the figure.
+    /// Returns the growth since `earlier`, by the name of the figure.
     pub(super) fn since(&self, earlier: &Counted) -> BTreeMap<String, u64> {
         let figure = |work: &Work| {
             let (now, then) = match work.own {

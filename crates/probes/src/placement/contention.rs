@@ -30,7 +30,7 @@ use crate::meter::Clock;
 const BESIDE: u32 = 5_000;
 /// Bytes that the faulting thread walks over.
 const FAULTED: Bytes = Bytes::mib(16);
-/// How long the threads run together, and the faulting one alone.
+/// How long the threads run together, and how long the faulting one runs by itself.
 const TOGETHER: Nanos = Nanos::millis(150);
 
 pub(super) fn run(

@@ -12,7 +12,7 @@ use stopgap_kernel::{Error, Result, System};
 
 use crate::meter::{Meter, Step, Switched};
 
-/// What stands behind a mapping that must not merge with its neighbours.
+/// Backing of a mapping that must not merge with its neighbours.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Backend {
     /// A memfd, each mapping at an offset that continues no other: what a driver's buffers
@@ -26,7 +26,7 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// What is measured unasked: what every machine has.
+    /// Backings that are measured unasked: every machine has them.
     pub const ALL: &'static [Backend] = &[Backend::Memfd, Backend::Anonymous];
 
     /// Memory that one mapping takes, untouched: the kernel's record of it (with its file, where
@@ -304,8 +304,8 @@ pub(super) fn carry_out<M: Meter>(
     Ok(true)
 }
 
-/// Lays out `n` mappings that cannot merge, and whatever else comes before the steady phase of pbobench; returns whether
-/// it came to the end.
+/// Lays out `n` mappings that cannot merge, and all else that comes before the steady phase of pbobench; returns whether
+/// it finished.
 ///
 /// # Errors
 /// Those of [`Buffers`].

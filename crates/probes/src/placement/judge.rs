@@ -1,4 +1,4 @@
-//! The answer, from the samples alone.
+//! Answers from the samples, without a system.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -121,7 +121,7 @@ pub(super) fn is_open(series: &[Series], backends: &[Backend], seed: u64) -> boo
     })
 }
 
-/// What a buffer of this backend costs in all, over N.
+/// Returns what a buffer of this backend costs in all, over N.
 fn cost(series: &[Series], backend: &Backend) -> Vec<Point> {
     let pbobench = [
         ("workload", Parameter::from("pbobench")),
@@ -273,7 +273,7 @@ fn workload_evidence(series: &[Series]) -> Vec<String> {
     evidence
 }
 
-/// What `agua_frag_test` prints, its verdict first.
+/// Returns the lines of `agua_frag_test`, its verdict first.
 fn agua_evidence(series: &Series) -> Option<String> {
     let loops = Loops::in_histogram(&series.pooled())?;
     let verdict = if loops.count < Some(2) {

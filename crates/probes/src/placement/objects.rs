@@ -9,7 +9,7 @@ use stopgap_kernel::{Error, Result};
 use super::execute::Named;
 use crate::meter::{Meter, Step, Switched};
 
-/// What [`churn`] needs of a device beside `n` objects that stay.
+/// Returns the room that [`churn`] needs of a device beside `n` objects that stay.
 #[must_use]
 pub fn room(n: u32) -> Room {
     Room {
@@ -46,7 +46,7 @@ pub fn churn(
         stop,
         laid_out,
     );
-    // Everything that is still live; the first refusal is said, and the rest still given back.
+    // All live objects go; the first refusal is returned, and the rest still given back.
     let mut cleared = Ok(());
     for object in named.drain() {
         let destroyed = device.destroy(object);

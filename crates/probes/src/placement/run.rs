@@ -227,7 +227,7 @@ fn measure_part(
     }
 }
 
-/// Whether a backend is to be had here; if not, why is among what is missing. Asked in a load child, because a driver's
+/// Returns whether this machine has a backend; if not, why is among what is missing. Asked in a load child, because a driver's
 /// library that is loaded stays.
 fn is_here(backend: &Backend, context: &Context<'_>, measured: &mut Measured) -> bool {
     let Some(maker) = backend.maker() else {
@@ -334,7 +334,7 @@ fn check_unmerged(system: &dyn System, n: u32) -> Result<(), Error> {
 }
 
 /// The positive control: `/proc/self/maps` has a line a mapping, so reading it is linear in N
-/// on every kernel. The mappings are of one memfd whatever backend is asked about: each shared
+/// on every kernel. The mappings are of one memfd for all backends: each shared
 /// anonymous mapping has a path of its own to look up, and N of those leave the caches, which
 /// is growth beyond N (an exponent of 1.13 to 1.16 where one file gave 1.04 to 1.06). The least
 /// of some reads counts: what neighbours add is not the control's.

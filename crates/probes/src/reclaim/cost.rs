@@ -1,4 +1,4 @@
-//! What it costs to take, to keep and to release held memory, a page.
+//! Measures what it costs to take, to keep and to release held memory, a page.
 //!
 //! ```text
 //!           populate   take       pass 1 .. n             release
@@ -21,11 +21,11 @@ use stopgap_kernel::{Error, Result, System, environment};
 
 use super::Mode;
 
-/// Of a set's pages, the share on the unevictable list from which on we say it is there. Not 1:
+/// Share of a set's pages on the unevictable list at which the set counts as being on it. Not 1:
 /// the kernel adds up per-CPU counts with a delay of up to some hundred pages.
 const OFF_THE_LISTS: f64 = 0.5;
 
-/// What is measured of each mode.
+/// Measurements to make of each mode.
 #[derive(Debug, Clone)]
 pub(super) struct Task {
     pub(super) mode: Mode,
@@ -38,7 +38,7 @@ pub(super) struct Task {
 pub(super) struct Row {
     /// Which task, counted from 0.
     pub(super) task: usize,
-    /// What was measured.
+    /// Name of the step.
     pub(super) name: String,
     /// Thread CPU time and elapsed time, ns a page.
     pub(super) value: std::result::Result<(f64, f64), String>,
@@ -134,7 +134,7 @@ impl Experiment<'_> {
         done.ok().map(|value| (value, cost))
     }
 
-    /// What stands in a row instead of a number.
+    /// Returns the text in a row instead of a number.
     fn words(&self, error: &Error) -> String {
         let Error::Call { call, source, .. } = error else {
             return error.to_string();

@@ -1,4 +1,4 @@
-//! What was measured, found again and put into lines.
+//! Finds measured figures again and puts them into lines.
 
 use stopgap_events::units::Bytes;
 use stopgap_kernel::holds::Way;
@@ -20,7 +20,7 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// Of a group that has both.
+    /// Returns the limit of a group that has both.
     pub(super) fn limit(self) -> Bytes {
         self.pinned + self.room
     }
@@ -125,7 +125,7 @@ impl Evidence<'_> {
             (!parts.is_empty())
                 .then(|| format!("{}: ns a page: {}", mode.words(), parts.join(", ")))
         };
-        // What is pinned is what the question is about.
+        // Pinned memory is what the question is about.
         let mut modes = modes.to_vec();
         modes.sort_by_key(|mode| match mode {
             mode if mode.pins() => 0,
@@ -136,7 +136,7 @@ impl Evidence<'_> {
         self.proportions().into_iter().chain(lines).collect()
     }
 
-    /// A line for each mode of which a part gave nothing at all, with the reason: what is not there is else not seen.
+    /// Returns a line for each mode of which a part gave nothing at all, with the reason: else nobody would miss it.
     pub(super) fn failed_lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for series in &self.measured.series {
@@ -174,7 +174,7 @@ impl Evidence<'_> {
         ))
     }
 
-    /// What the load gave beside each mode, and which modes it tells apart.
+    /// Returns what the load gave beside each mode, and which modes differ by it.
     pub(super) fn load_lines(&self, asked: &PressureParameters) -> Vec<String> {
         let mut lines = Vec::new();
         for &pinned in &asked.pinned {

@@ -19,7 +19,7 @@ pub(super) fn lru(system: &dyn System) -> (&'static str, Option<bool>) {
     }
 }
 
-/// What the machine is, as words on every series.
+/// Returns facts of the machine, as words on every series.
 fn machine(system: &dyn System) -> Parameters {
     let swap = swap::in_use(system).map_or("unknown".to_owned(), |(kind, _)| kind);
     parameters([("swap", swap.into()), ("lru", lru(system).0.into())])
@@ -42,7 +42,7 @@ pub(super) const SYSTEM_CPU: &str = "system CPU per GiB read";
 pub(super) const ANONYMOUS: &str = "anonymous pages scanned";
 pub(super) const BLOCK: &str = "populate a block";
 
-/// Under what a load ran. `limit` is its group's: of `none` it is lower by the set that is not there, so
+/// Returns the conditions of a load. `limit` is its group's: for `none` it is lower by the missing set, so
 /// that `room` is the same for all modes of one share.
 pub(super) fn load_parameters(system: &dyn System, beside: &Beside) -> Parameters {
     let mut parameters = machine(system);

@@ -43,7 +43,7 @@ const ORIGINAL: &str = "original-mean-us";
 const WALKED_FILES: &str = "walked-files";
 const WALKED_BYTES: &str = "walked-bytes";
 
-/// What a child takes beside what it maps.
+/// Memory that a child takes beside what it maps.
 const CHILD: Bytes = Bytes::mib(8);
 /// How long the walk goes on before anything is measured.
 const HEAD_START: Nanos = Nanos::secs(5);
@@ -95,7 +95,7 @@ impl Field {
     }
 }
 
-/// The line that the original prints; `None` where a number is not there.
+/// Returns the line that the original prints; `None` where a number is missing.
 #[must_use]
 pub fn line(answer: &Answer) -> Option<String> {
     let [cycles, mean, max] =
@@ -339,7 +339,7 @@ fn walked(measured: &mut Measured, walked: &Walked) {
     }
 }
 
-/// What the original does not say.
+/// Returns the lines that the original does not print.
 fn beside(measured: &Measured) -> Vec<String> {
     let fact = |name: &str| measured.facts.get(name).copied();
     let mut lines = Vec::new();

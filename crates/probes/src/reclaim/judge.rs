@@ -1,4 +1,4 @@
-//! The answer, from samples alone.
+//! Answers from the samples, without a system.
 
 use stopgap_events::machine::Privilege;
 use stopgap_events::question::Question;

@@ -1,4 +1,4 @@
-//! What can be asked of the probe.
+//! Parameters of the probe.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,7 +16,7 @@ pub enum Mode {
     Plain,
     /// It is held.
     Held(Way),
-    /// Objects are locked by `SHM_LOCK` and unlocked, over and over. A load's alone.
+    /// Objects are locked by `SHM_LOCK` and unlocked, over and over. Only under a load.
     ShmChurn,
 }
 
@@ -33,7 +33,7 @@ impl Mode {
         Mode::Held(Way::Udmabuf),
     ];
 
-    /// Those whose cost a page is measured where nothing else is said: what any kernel has.
+    /// Modes whose cost a page is measured by default: any kernel has them.
     pub const COSTS: [Mode; 5] = [
         Mode::Plain,
         Mode::Held(Way::Mlock),
@@ -42,7 +42,7 @@ impl Mode {
         Mode::Held(Way::IoUring),
     ];
 
-    /// Those that stand beside the load where nothing else is said: a driver's page references, what
+    /// Modes that stand beside the load by default: a driver's page references, what
     /// would replace them, and nothing.
     pub const LOADED: [Mode; 4] = [
         Mode::None,
@@ -68,7 +68,7 @@ impl Mode {
         }
     }
 
-    /// What it does to memory, in words.
+    /// Returns what it does to memory, in words.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -111,7 +111,7 @@ pub(super) const MOST_PASSES: u32 = 1_000;
 /// The probe of the question `reclaim`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reclaim {
-    /// What costs are measured of: of [`Mode::COSTS`].
+    /// Modes of [`Mode::COSTS`] whose costs are measured.
     pub modes: Vec<Mode>,
     /// Memory of each mode. `None`: 32 MiB as root; else 4 MiB, and of what is charged to
     /// `RLIMIT_MEMLOCK` no more than that allows.
@@ -131,9 +131,9 @@ pub struct Reclaim {
 /// The load.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PressureParameters {
-    /// What stands beside it; [`Mode::None`] always does.
+    /// Modes that stand beside it; [`Mode::None`] always does.
     pub modes: Vec<Mode>,
-    /// What makes memory short.
+    /// Kind of load that makes memory short.
     pub load: Load,
     /// Limit of the memory cgroup, the held set included.
     pub limit: Bytes,
@@ -142,7 +142,7 @@ pub struct PressureParameters {
     /// The file that is read; `None`: an eighth more than the limit leaves. The larger it is,
     /// the later the kernel turns to anonymous pages.
     pub file: Option<Bytes>,
-    /// What is populated at a time.
+    /// Size that is populated at a time.
     pub block: Bytes,
     /// Runs of each, at least 1; a verdict needs 3.
     pub runs: u32,
@@ -151,7 +151,7 @@ pub struct PressureParameters {
     pub time: Option<Nanos>,
     /// From what length on populating a block counts as a stall.
     pub stall: Nanos,
-    /// Of the cgroup (version 1 alone has it); `None`: the machine's.
+    /// Swappiness of the cgroup (only version 1 has it); `None`: the machine's.
     pub swappiness: Option<u32>,
 }
 
@@ -176,7 +176,7 @@ impl Default for PressureParameters {
 const ENDLESS: Bytes = Bytes::gib(256);
 
 impl PressureParameters {
-    /// What the limit leaves beside a held set.
+    /// Returns the memory that the limit leaves beside a held set.
     #[must_use]
     pub fn room(&self, pinned: Bytes) -> Bytes {
         self.limit.saturating_sub(pinned)

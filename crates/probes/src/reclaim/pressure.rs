@@ -67,19 +67,19 @@ const FILLING: Nanos = Nanos::secs(40);
 #[derive(Debug, Clone)]
 pub(super) struct Beside {
     pub(super) load: Load,
-    /// What is done with the set; [`Mode::None`]: there is none.
+    /// Mode of the set; [`Mode::None`]: there is no set.
     pub(super) mode: Mode,
     /// The set.
     pub(super) pinned: Bytes,
-    /// What the rest of the group may use.
+    /// Memory that the rest of the group may use.
     pub(super) room: Bytes,
-    /// What is read round and round.
+    /// Size of the file that is read round and round.
     pub(super) file: Bytes,
-    /// What is populated at a time.
+    /// Size that is populated at a time.
     pub(super) block: Bytes,
     /// How long it runs from the first page reclaimed on.
     pub(super) time: Nanos,
-    /// Of its group; `None`: the machine's.
+    /// Swappiness of its group; `None`: the machine's.
     pub(super) swappiness: Option<u32>,
 }
 
@@ -98,7 +98,7 @@ impl Beside {
     }
 }
 
-/// What one load gave.
+/// Figures of one load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Sample {
     /// When counting began, on the monotonic clock.
@@ -131,7 +131,7 @@ pub(super) struct Sample {
     pub(super) ordinary: Lengths,
 }
 
-/// What is counted from one point in time to another.
+/// Counts from one point in time to another.
 struct Counts {
     at: Nanos,
     pages: Reclaimed,

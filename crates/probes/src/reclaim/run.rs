@@ -22,18 +22,18 @@ use super::shrinker;
 use crate::contract::{Context, LEAST_RUNS, Measured, Plan, Probe, ProbeError, refuse};
 use crate::runner;
 
-/// What one mode's memory is as root, and without.
+/// Memory of one mode as root, and without.
 const ROOT_BYTES: Bytes = Bytes::mib(32);
 const USER_BYTES: Bytes = Bytes::mib(4);
 /// Time that the cost experiment takes.
 const COST_TIME: Nanos = Nanos::millis(1_500);
 /// Time that a load needs beside its run: the group, the file, the set, filling its room.
 const AROUND_A_LOAD: Nanos = Nanos::millis(300);
-/// What a child needs beside its memory.
+/// Memory that a child needs beside its set.
 const CHILD: Bytes = Bytes::mib(32);
 
 /// Why `bytes` would be more than this host, or the group that we run in, can spare: of what is available
-/// one half stays for everybody else, whatever budget was given.
+/// one half stays for everybody else, with any budget.
 fn too_much(system: &dyn System, bytes: Bytes) -> Option<String> {
     let host = budget::meminfo(system, "MemAvailable").ok();
     let group = cgroup::left_in_own(system).ok().flatten();
@@ -295,7 +295,7 @@ impl Reclaim {
                     }
                 }
             }
-            // What cannot be held now will not be in the next run either.
+            // A set that cannot be held now will not be in the next run either.
             cells.retain(|cell| {
                 cell.mode == Mode::None || !failed.contains(&(cell.mode, cell.pinned))
             });

@@ -22,7 +22,7 @@ use crate::contract::{Context, Measured, ProbeError};
 
 const FOLDER: &str = "/sys/kernel/debug/shrinker";
 
-/// What the times and counts are called; the judgement looks for them.
+/// Names of the times and counts; the judgement looks for them.
 pub(super) const SCAN: &str = "shrinker scan";
 pub(super) const FREED: &str = "objects freed";
 
@@ -75,7 +75,7 @@ pub(super) fn find(context: &Context<'_>, asked: &str) -> Result<Vec<PathBuf>, P
     Ok(found)
 }
 
-/// What it could free.
+/// Counts the objects that it could free.
 fn count(system: &dyn System, folder: &Path) -> Result<Vec<Objects>, Error> {
     let path = folder.join("count");
     let text = read_text(system, &path)?;
@@ -95,7 +95,7 @@ fn count(system: &dyn System, folder: &Path) -> Result<Vec<Objects>, Error> {
     Ok(all)
 }
 
-/// Of all cgroups and nodes.
+/// Returns the objects of all cgroups and nodes.
 fn sum(objects: &[Objects]) -> u64 {
     objects.iter().map(|one| one.count).sum()
 }
@@ -114,7 +114,7 @@ fn scan(system: &dyn System, folder: &Path) -> Result<(Nanos, u64, u64), Error> 
     Ok((took, sum(&before), sum(&after)))
 }
 
-/// Scans each of `folders` and keeps what came of it.
+/// Scans each of `folders` and keeps the times and counts.
 pub(super) fn measure(context: &Context<'_>, folders: &[PathBuf], measured: &mut Measured) {
     for folder in folders {
         let name = folder.file_name().unwrap_or_default().to_string_lossy();
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!((all.len(), sum(&all)), (4, 19));
         let (_, before, after) = scan(&fake, &folder).unwrap();
         assert_eq!((before, after), (19, 19), "a fake frees nothing");
-        // Of two writes the last one stands.
+        // The last of two writes stands.
         assert_eq!(fake.content(folder.join("scan")).unwrap(), "49 0 7");
     }
 

@@ -73,7 +73,7 @@ fn cost(answer: &Answer, step: &str, mode: Mode) -> Result<f64, String> {
         .ok_or(series.error.clone().unwrap_or_default())
 }
 
-/// Runs that the time does not hold are left out, down to three, and it is said.
+/// Runs that the time does not hold are left out, down to three, and the answer says so.
 #[test]
 fn the_time_ends_the_runs() {
     let probe = Reclaim {
@@ -239,7 +239,7 @@ fn a_kernel_without_shrinker_debugfs_is_unsupported_and_named_ones_are_found() {
     let other = machine().with_file(format!("{folder}/sb-ext4:vda-7/count"), "1 3\n");
     assert!(refusal(&other, Privilege::Root).contains("there are sb-ext4:vda-7"));
 
-    // The fake kernel frees nothing: that is said, and is no time an object.
+    // The fake kernel frees nothing: the answer says so, and has no time an object.
     let fake = machine()
         .with_file(format!("{folder}/i915-3/count"), "1 100\n")
         .with_file(format!("{folder}/i915-3/scan"), "");
@@ -286,7 +286,7 @@ fn zram_and_what_was_not_validated_stand_in_the_verdict() {
     assert!(!text.contains("validated"), "{text}");
 }
 
-/// Without swap it should cost nothing; where it does, that is said.
+/// Without swap it should cost nothing; where it does, the answer says so.
 #[test]
 fn a_cost_without_swap_is_said_to_be_unexpected() {
     let none: &[f64] = &[1.01, 1.00, 1.02];
@@ -448,7 +448,7 @@ fn wrong_parameters_and_swap_without_root_do_not_begin() {
     });
 }
 
-/// What the refault load would have given: per way the ratios of its runs.
+/// Returns what a refault load would have given: per way the ratios of its runs.
 fn measured(swap: &str, anonymous: f64, ratios: &[(&str, &[f64])]) -> Measured {
     let mut measured = Measured::default();
     measured.facts.insert("page_size".to_owned(), 4096.0);

@@ -1,4 +1,4 @@
-//! What makes memory short inside the group: threads of the load child, until they are told.
+//! Threads of the load child that make memory short inside the group, until they are stopped.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -15,7 +15,7 @@ use super::pressure::Beside;
 use super::set::Set;
 use crate::wakeup::schedule::Schedule;
 
-/// What the threads and who watches them have in common.
+/// State that the threads share with their watcher.
 #[derive(Default)]
 pub(super) struct Threads {
     stop: AtomicBool,
@@ -37,7 +37,7 @@ impl Threads {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// What went wrong in one of them, first.
+    /// Returns the first failure of one of them.
     pub(super) fn check(&self) -> Result<()> {
         let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
         failed.take().map_or(Ok(()), Err)
@@ -100,7 +100,7 @@ fn populater(
 /// Points in time and lengths, both in ns: blocks populated, wake-ups.
 pub(super) type Lengths = Vec<(u64, u64)>;
 
-/// What the threads that are timed gave.
+/// Figures of the threads that are timed.
 pub(super) struct Timed {
     /// Start and length of each block's populating.
     pub(super) blocks: Lengths,

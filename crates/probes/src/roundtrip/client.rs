@@ -33,7 +33,7 @@ const TIMED: u64 = 20;
 const COUNTED: u64 = 45;
 const PACED: u64 = 20;
 
-/// What a client is told.
+/// Task of a client.
 pub(super) struct Order<'o> {
     pub(super) cell: &'o Cell,
     /// Number of the run.
@@ -54,7 +54,7 @@ pub(super) struct Counted {
     pub(super) window: Window,
 }
 
-/// What the client measured.
+/// Figures that the client measured.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Asked {
     /// When it began, on the monotonic clock.

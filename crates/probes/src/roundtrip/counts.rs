@@ -1,4 +1,4 @@
-//! Switch-outs for a round trip, or for a flush of an X client: how many there are, of whom, and whether they are too many.
+//! Switch-outs for a round trip, or for a flush of an X client: how many, in which process, and whether they are too many.
 
 use stopgap_stats::bootstrap::{Interval, over_runs};
 use stopgap_stats::quantile::median;

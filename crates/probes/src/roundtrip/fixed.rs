@@ -9,7 +9,7 @@ use stopgap_kernel::{Error, System};
 use super::client::{Order, fixed_count};
 use super::run;
 
-/// What the round trips cost, of client and server together.
+/// Costs of the round trips, client and server together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cost {
     /// How many there were.

@@ -1,4 +1,4 @@
-//! The answer, from the samples alone.
+//! Answers from the samples, without a system.
 
 use stopgap_events::machine::Privilege;
 use stopgap_events::question::Question;
@@ -18,12 +18,12 @@ use super::run::{
 };
 use crate::contract::{Judgement, Measured, Parameters, list};
 
-/// Per cent that two means of counting may differ before it is said.
+/// Per cent by which two means of counting may differ without a note.
 const DIFFERENT: f64 = 2.0;
-/// Per cent from which on neither is believed.
+/// Per cent at which neither is believed.
 const CONTRADICTORY: f64 = 10.0;
 
-/// Per cent of the CPU that others may have had before it is said. A task that is woken then
+/// Per cent of the CPU that others may have without a note. A task that is woken then
 /// waits for them instead of pre-empting its peer, which hides switches.
 const DISTURBED: f64 = 20.0;
 /// A cell and what it took.
@@ -171,7 +171,7 @@ impl Result {
         self.switches.text(PER_ROUND_TRIP)
     }
 
-    /// What is too much, in whom, and what removes it.
+    /// Returns which switches are too many, in which process, and what removes them.
     fn explain(&self, all: &[Result]) -> String {
         let both = self.switches.by_side();
         let what = if self.cell.reply == Reply::Each && self.cell.batch > 1 {

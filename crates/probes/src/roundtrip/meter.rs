@@ -1,4 +1,4 @@
-//! What one task's switches and CPU time are over a window, by three means.
+//! Switches and CPU time of one task over a window, by three means.
 
 use serde::{Deserialize, Serialize};
 use stopgap_events::machine::Missing;
@@ -28,7 +28,7 @@ pub(super) struct Meter<'s> {
     open: Option<Open>,
 }
 
-/// What the means said when the window was opened.
+/// Readings of the means when the window was opened.
 struct Open {
     status: Option<Switches>,
     records: Option<SwitchRecords>,
@@ -62,7 +62,7 @@ impl<'s> Meter<'s> {
         }
     }
 
-    /// What cannot be counted, and why.
+    /// Returns the counts that cannot be made, and why.
     pub(super) fn missing(self) -> Vec<Missing> {
         self.missing
     }

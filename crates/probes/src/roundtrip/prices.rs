@@ -165,7 +165,7 @@ fn switch(system: &dyn System, cpus: &[u32]) -> Result<f64, Error> {
     let mut least = f64::INFINITY;
     for outcome in outcomes {
         let used: Result<f64, String> = runner::decode(&outcome?)?;
-        // Of the one that yielded alone for a while the figure is too high.
+        // The figure is too high for one that yielded by itself for a while.
         least = least.min(used.map_err(Error::child)?);
     }
     Ok(least)

@@ -124,7 +124,7 @@ impl Cells<Cell> for Pairs<'_> {
 
 pub(super) type Outcomes = [Result<ChildOutcome, Error>; 2];
 
-/// What the client does.
+/// Task of the client.
 type Ask = fn(&dyn System, &Order<'_>, &Endpoint) -> Result<Asked, Error>;
 
 /// Runs a server and a client that does `ask`; returns how they ended, the server first.
@@ -175,7 +175,7 @@ fn place(system: &dyn System, cell: &Cell, cpus: &[u32], side: usize) -> Result<
     }
 }
 
-/// What a child sends its parent: what it measured, or why it could not.
+/// Returns the message of a child to its parent: what it measured, or why it could not.
 fn report<T: Serialize>(body: impl FnOnce() -> Result<T, Error>) -> Vec<u8> {
     runner::encode(&body().map_err(String::from))
 }
@@ -185,11 +185,11 @@ fn reported<T: DeserializeOwned>(outcome: &Result<ChildOutcome, Error>) -> Resul
     runner::decode(outcome).unwrap_or_else(|error| Err(error.to_string()))
 }
 
-/// What server and client sent, or who of them did not.
+/// Returns what server and client sent, or which of them did not.
 pub(super) fn both(outcomes: &Outcomes) -> Result<(Served, Asked), String> {
     match (reported(&outcomes[0]), reported(&outcomes[1])) {
         (Ok(served), Ok(asked)) => Ok((served, asked)),
-        // Who fails takes the other with him; which was first, the two texts tell.
+        // One that fails takes the other with it; the two texts show which was first.
         (Err(server), Err(client)) => Err(format!("server: {server}; client: {client}")),
         (Err(why), Ok(_)) => Err(format!("server: {why}")),
         (Ok(_), Err(why)) => Err(format!("client: {why}")),
@@ -299,7 +299,7 @@ mod tests {
         }
     }
 
-    /// What a pair says whose phases had that many round trips.
+    /// Returns what a pair sends whose phases had that many round trips.
     fn gathered(phases: [u64; 2]) -> Vec<stopgap_stats::record::Series> {
         let windows = phases.map(counted);
         let served = Served {

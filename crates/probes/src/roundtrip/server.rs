@@ -23,7 +23,7 @@ pub(super) mod command {
     pub(in super::super) const CLOSE: u8 = 3;
 }
 
-/// What the server measured.
+/// Figures that the server measured.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Served {
     /// In the order in which the client had them opened.

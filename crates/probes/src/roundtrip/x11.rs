@@ -21,10 +21,10 @@ use crate::runner::{Cells, rotate};
 
 /// Windows that `xwininfo` asks for.
 const WINDOWS: u32 = 500;
-/// What a server and a client use.
+/// Memory that a server and a client use.
 const MEMORY: Bytes = Bytes::mib(128);
 
-/// Names of series. Of the first three the unit is a flush; a run's switches are those of the whole run.
+/// Names of series. The first three are per flush; a run's switches are those of the whole run.
 const SWITCHES: &str = "switches";
 const CLIENT: [&str; 2] = ["client blocked", "client pre-empted"];
 const SERVER: [&str; 2] = ["server blocked", "server pre-empted"];

@@ -1,4 +1,4 @@
-//! The answer, from the samples alone.
+//! Answers from the samples, without a system.
 //!
 //! | what the runs show | verdict |
 //! |---|---|
@@ -19,7 +19,7 @@ use super::measure::{LOCKED, REALTIME};
 use super::{CPUS, LEAST_RUNS, MISSED, OF_A_CPU, Policy, SLEPT_FOR, WAKE_UP, Wakeup};
 use crate::contract::{Judgement, Measured};
 
-/// CPUs of which each has a sentence; of more, the latest alone.
+/// Most CPUs that have a sentence each; with more, only the latest has one.
 const CPUS_TOLD: usize = 8;
 
 /// What `clean` may leave open at most, a second: of less than 300 ms of looking it would say nothing.
@@ -193,7 +193,7 @@ impl Seen<'_> {
         lines
     }
 
-    /// What cyclictest would have left out.
+    /// Returns what cyclictest would have left out.
     fn missed(&self, all: &Histogram) -> String {
         let missed = self.measured.counted(MISSED);
         if missed == 0 {

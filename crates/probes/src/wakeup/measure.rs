@@ -1,4 +1,4 @@
-//! What one CPU's thread does.
+//! The measuring thread of one CPU.
 
 use serde::{Deserialize, Serialize};
 use stopgap_events::machine::Missing;
@@ -12,10 +12,10 @@ use super::{Policy, Wakeup};
 
 /// What a real-time thread needs and did not get: why it then ran as an ordinary one.
 pub(super) const REALTIME: &str = "wake-ups of a real-time thread";
-/// What keeps its own page faults out of the figures.
+/// Name of what is missing where memory cannot be locked.
 pub(super) const LOCKED: &str = "locked memory (its own page faults may be in the figures)";
 
-/// What one CPU's thread measured in one run.
+/// Figures of one CPU's thread in one run.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Report {
     pub(super) cpu: u32,

@@ -78,7 +78,7 @@ fn a_kernel_that_searches_at_constant_cost_is_flat() {
 /// ```text
 ///   run     0             1             2             3  4  5 ...
 ///           |------####---|-------------|-------------|  as many again, where there is time
-///             a neighbour: whatever is measured here takes three times as long
+///             a neighbour: each call made here takes three times as long
 /// ```
 #[test]
 fn runs_that_a_neighbour_left_open_are_followed_by_more() {
@@ -158,7 +158,7 @@ fn the_time_bounds_the_probe() {
     let mut probe = small(&[100, 200, 300, 400], 100);
     probe.agua_loops = 1;
     probe.agua_live = Some(100);
-    // Seconds, runs of the largest N, runs of agua, and what is said to be left out.
+    // Seconds, runs of the largest N, runs of agua, and what the answer calls left out.
     let of = |time: Nanos| -> (u64, usize, usize, Vec<String>) {
         let (took, answer) = within(time, &probe);
         let runs = |name: &str, of: &str, value: u32| {
@@ -291,7 +291,7 @@ fn a_device_that_refuses_says_at_which_n() {
     );
 }
 
-/// OpenGL buffers of whatever driver is here; Mesa's software renderer serves.
+/// OpenGL buffers of this machine's driver; Mesa's software renderer serves.
 #[test]
 fn opengl_buffers_are_measured_where_there_is_a_driver() {
     let room = Room {

@@ -1,4 +1,4 @@
-//! OpenGL ES pixel-buffer objects, through EGL without a surface: what mail 000 measured with, on whatever driver this
+//! OpenGL ES pixel-buffer objects, through EGL without a surface: what mail 000 measured with, on any driver that this
 //! machine has. `libEGL` is loaded when it is asked for and hands out the rest; Mesa's software renderer serves where
 //! there is no card (Debian: libegl1, libgles2, libgl1-mesa-dri).
 
@@ -101,7 +101,7 @@ impl Gl {
         })
     }
 
-    /// What went wrong since it was last asked.
+    /// Returns what went wrong since the last call.
     fn check(&self, call: &'static str, on: Bytes) -> Result<()> {
         // SAFETY: the context is current.
         match unsafe { self.gl.get_error() } {
@@ -218,7 +218,7 @@ impl ObjectDevice for Gl {
 
 impl Drop for Gl {
     fn drop(&mut self) {
-        // What fails here leaves nothing that outlives the process.
+        // A failure leaves nothing that outlives the process.
         let _ = self.egl.make_current(self.display, None, None, None);
         let _ = self.egl.destroy_context(self.display, self.context);
         let _ = self.egl.terminate(self.display);
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
     use stopgap_testing::{Skip, skip};
 
-    /// On Mesa's software renderer, or whatever is here.
+    /// On Mesa's software renderer, or another driver of this machine.
     #[test]
     fn buffers_are_made_mapped_touched_and_deleted() {
         let mut gl = match Gl::open() {

@@ -236,8 +236,8 @@ impl Vfio for Device {
             iova,
             size: range.length().0,
         };
-        // What the device may write to from now on is a mapping of ours into which no reference
-        // exists, and its pages stay pinned, whatever becomes of the mapping.
+        // The device may now write to a mapping of ours into which no reference
+        // exists, and its pages stay pinned, also when the mapping goes.
         ioctl::ask(&self.container, range.length(), &mut map).map(drop)
     }
 

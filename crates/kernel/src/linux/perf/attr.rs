@@ -1,4 +1,4 @@
-//! What is asked of perf_event_open(2), and the call.
+//! Attributes for perf_event_open(2), and the call.
 
 use std::os::fd::{FromRawFd, OwnedFd};
 
@@ -128,7 +128,7 @@ impl Attr {
             let errno = std::io::Error::last_os_error().raw_os_error();
             return Err(Errno::from_raw_os_error(errno.unwrap_or(libc::ENOSYS)));
         }
-        // SAFETY: the call just gave it to us alone.
+        // SAFETY: the call just gave it to us, and nobody else has it.
         Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
     }
 }

@@ -27,7 +27,7 @@ use crate::files::{Files, read_text};
 use crate::memory::Memory;
 use crate::switches::open_refused;
 
-/// What is recorded. Forks, ends, names and execs always are.
+/// Events to record besides forks, ends, names and execs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Wanted {
     /// Every switch to and from a CPU (Linux 4.3; whether pre-empted since 4.17).

@@ -29,7 +29,7 @@ pub(crate) struct Ring {
 }
 
 // SAFETY: the mapping belongs to the process, not to a thread; the position that we write is written
-// through `&mut self` alone.
+// only through `&mut self`.
 unsafe impl Send for Ring {}
 
 impl Ring {

@@ -18,7 +18,7 @@ const ENOUGH: f64 = 0.002;
 /// Looks at page frames until all are there at one time.
 const LOOKS: u32 = 20;
 
-/// What the holder made.
+/// State that the holder made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Built {
     /// Taken in folios as large as were free, and split, bytes.
@@ -101,7 +101,7 @@ impl Holder<'_> {
     /// Goes through free memory, the largest blocks first, until what is free lies in small ones: until faults give
     /// mostly smaller folios. Others take and give back memory meanwhile, so what is free does not tell.
     ///
-    /// `keep` is told the pages that are kept, those in every k-th page frame, as they come to be.
+    /// `keep` is called with the pages that are kept, those in every k-th page frame, as they come.
     fn split_all(
         &self,
         mapping: &Mapping,
@@ -170,7 +170,7 @@ impl Holder<'_> {
                 layout = now.runs;
                 break;
             }
-            // A page that is just being moved is not there; touching it waits until it is.
+            // A page that is just being moved is absent; touching it waits until it is back.
             self.system.touch(mapping, part.offset, part.length)?;
         }
         let runs = layout.ok_or("pages were reclaimed while memory was taken")?;

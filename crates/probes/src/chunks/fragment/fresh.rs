@@ -10,14 +10,14 @@ use super::recipe::Recipe;
 use super::state::State;
 use crate::chunks::{judge, knobs};
 
-/// Unusable index, at the first costly order and at that of huge pages, from which on a state counts as
+/// Unusable index, at the first costly order and at that of huge pages, at which a state counts as
 /// fragmented: the rest lies where faults do not reach (what lower zones protect).
 const MADE: f64 = 0.95;
 
 /// How often a state is made until it is fragmented enough.
 const TRIES: u32 = 2;
 
-/// What a state is made with.
+/// Means by which a state is made.
 #[derive(Clone, Copy)]
 pub struct Maker<'a> {
     /// The system.

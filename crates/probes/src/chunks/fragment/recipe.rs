@@ -17,7 +17,7 @@ const TIME_OF_GIB: Nanos = Nanos::millis(2_200);
 /// The sizes of one state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recipe {
-    /// What kind of state.
+    /// Kind of state.
     pub fragment: Fragment,
     /// Memory that is gone through at most: what is free, and a quarter more where the machine has as much.
     pub through: Bytes,
@@ -46,7 +46,7 @@ impl Recipe {
             through: Bytes(steps(free.0 / 4 * 5).min(most).max(steps(free.0))),
             reserve: RESERVE.min(Bytes(available.0 / 3)),
         };
-        // What others gave back is available as well.
+        // Memory that others gave back is available as well.
         let left = available.saturating_sub(Bytes(free.0 / fragment.keep.one_in()) + STEP);
         if left < recipe.reserve || free < STEP {
             return Err(format!(
@@ -59,7 +59,7 @@ impl Recipe {
         Ok(recipe)
     }
 
-    /// What the holder has at most at one time.
+    /// Returns the most memory that the holder has at one time.
     #[must_use]
     pub fn peak(&self) -> Bytes {
         Bytes(self.through.0.div_ceil(self.fragment.keep.one_in())) + STEP

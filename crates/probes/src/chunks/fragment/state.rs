@@ -10,7 +10,7 @@ use super::recipe::Recipe;
 
 /// A fragmented machine; let go, the memory is given back.
 pub struct State {
-    /// What was made.
+    /// The state as it was made.
     pub built: Built,
     ours: Endpoint,
     holder: Running,
@@ -21,7 +21,7 @@ impl State {
     /// at most.
     ///
     /// # Errors
-    /// What the holder said went wrong, or how it ended.
+    /// The failure in the holder's own words, or how it ended.
     pub(super) fn make(
         system: &dyn System,
         recipe: &Recipe,
@@ -76,7 +76,7 @@ fn message(said: &Result<Built, String>) -> Vec<u8> {
     bytes
 }
 
-/// What the holder says; `None` where it ends before.
+/// Returns what the holder sends; `None` where it ends before.
 fn heard(ours: &Endpoint) -> Option<Result<Built, String>> {
     let mut said = Vec::new();
     let mut buffer = [0; 4096];

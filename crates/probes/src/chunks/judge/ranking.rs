@@ -3,7 +3,7 @@
 //! A state that was fragmented on purpose is not the same twice, and times differ by factors between
 //! repeats. So two strategies are *apart* only if the medians of their runs differ by [`APART`] or
 //! more; and where they are, each run in which both were measured must put them in the same order,
-//! at least two runs of them: else repeats disagree, and nothing is said about the order.
+//! at least two runs of them: else repeats disagree, and there is no order.
 
 use std::fmt::Write;
 
@@ -31,7 +31,7 @@ pub struct Ranking {
 type Runs = Vec<(u32, f64)>;
 
 impl Ranking {
-    /// Of the buffers of this size; `None` where fewer than two strategies took one.
+    /// Ranks the buffers of this size; `None` where fewer than two strategies took one.
     #[must_use]
     pub fn of(series: &[Series], size: Bytes) -> Option<Ranking> {
         let blocks = |series: &&Series| series.name == BLOCK && size_of(series) == Some(size);

@@ -61,7 +61,7 @@ fn answer(measured: Measured) -> Answer {
     judge(measured, BTreeMap::new(), 1, Privilege::Root)
 }
 
-/// What is fragmented so that 64 MiB are not at hand in 2 MiB blocks.
+/// Judges memory so fragmented that 64 MiB are not at hand in 2 MiB blocks.
 fn scarce(series: Vec<Series>) -> Answer {
     answer(measured(4 << 30, [0.9, 0.99], series))
 }

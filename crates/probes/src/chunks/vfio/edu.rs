@@ -45,9 +45,9 @@ pub enum TransferError {
     Differs {
         /// Where in the buffer, bytes.
         at: u64,
-        /// What was expected there.
+        /// Expected byte.
         expected: u8,
-        /// What is there.
+        /// Byte found.
         found: u8,
     },
     /// It did not end.

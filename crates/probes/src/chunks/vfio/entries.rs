@@ -3,7 +3,7 @@
 //! | source | when | what |
 //! |---|---|---|
 //! | shown | the kernel has `CONFIG_INTEL_IOMMU_DEBUGFS` and we are root | the table itself, entry by entry |
-//! | computed | physical addresses are shown to us (root) | what the planner of `stopgap-chunks` makes of them |
+//! | computed | physical addresses are shown to us (root) | entries that the planner of `stopgap-chunks` gives for them |
 //! | unknown | else | why; never 0 |
 //!
 //! Computed is what `iommu_map` does with what VFIO hands it (Linux 6.12, `drivers/vfio/vfio_iommu_type1.c`,
@@ -43,9 +43,9 @@ impl Source {
 /// Entries of a buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entries {
-    /// How many, by the bytes that each maps. Of a table that is shown, bytes are those until the next entry, or the end.
+    /// Number of entries by the bytes that each maps. In a table that is shown, an entry's bytes reach to the next one, or the end.
     pub by_size: BTreeMap<u64, u64>,
-    /// Who says so.
+    /// Source of the counts.
     pub source: Source,
 }
 

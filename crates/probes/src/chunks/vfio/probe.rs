@@ -20,7 +20,7 @@ pub(super) const ENTRIES: &str = "entries";
 pub(super) const RUNS: &str = "physical runs";
 pub(super) const TABLES: &str = "pages of IOMMU tables";
 pub(super) const COPIED: &str = "copied and compared";
-/// What is missing where the device gave back other data.
+/// Name of what is missing where the device gave back other data.
 pub(super) const WRONG: &str = "the data of a transfer";
 
 /// The same where it copied nothing.
@@ -79,7 +79,7 @@ impl VfioProbe {
             }
         }
         let device = device(context.system, self.device).map_err(unsupported)?;
-        // Opened and closed: what is not permitted or not there is said before anything is measured.
+        // Opened and closed: a missing or refused device is reported before anything is measured.
         context.system.vfio(device.address).map_err(unsupported)?;
         Ok(device)
     }
@@ -114,7 +114,7 @@ impl VfioProbe {
         cycles(&mut *vfio, &mapping, iova, times, &mut clock, stop)?;
         let parameters = self.parameters(page);
         clock.keep(report, &parameters, run, start);
-        // What is the same in every run is looked at in the first.
+        // The first run looks at what is the same in every run.
         if run == 0 {
             let reached = look(system, &mut *vfio, device, &mapping, iova, before)?;
             let entries = reached.entries.map(|entries| {

@@ -1,4 +1,4 @@
-//! What each CPU's measuring thread and busy thread do.
+//! The measuring thread and the busy thread of each CPU.
 
 use serde::{Deserialize, Serialize};
 use stopgap_events::random::Random;
@@ -13,9 +13,9 @@ const PRIORITY: u32 = 99;
 /// A timer expires so much ahead, and [`SPREAD`] at most beyond that.
 const AHEAD: Nanos = Nanos::micros(100);
 const SPREAD: Nanos = Nanos::millis(1);
-/// What is mapped and touched with `-m`.
+/// Size that is mapped and touched with `-m`.
 pub(super) const ALLOCATION: Bytes = Bytes::mib(2);
-/// What a busy thread drops and makes anew with `-m`.
+/// Size that a busy thread drops and makes anew with `-m`.
 pub(super) const OBJECT: Bytes = Bytes::mib(16);
 /// CPU time of one pass of a busy thread beside that.
 const PASS: Nanos = Nanos::micros(20);
@@ -47,7 +47,7 @@ impl Times<'_> {
     }
 }
 
-/// What a thread of one CPU gives.
+/// Figures of one CPU's thread.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Report {
     /// Every sample.
@@ -68,7 +68,7 @@ pub(super) struct Report {
     pub(super) error: Option<String>,
 }
 
-/// What a reading of the clock costs, nanoseconds.
+/// Measures the cost of a reading of the clock, nanoseconds.
 fn overhead(system: &dyn System) -> f64 {
     let begin = system.now();
     let end = (0..READINGS).fold(begin, |_, _| system.now());
@@ -114,7 +114,7 @@ pub(super) fn measure(
     report
 }
 
-/// What was measured.
+/// Measured figures.
 struct Taken {
     all: Recorder,
     /// Nanoseconds and samples that the original counts.

@@ -1,7 +1,7 @@
 //! The background load: walks a file system and brings each regular file into the page cache.
 //!
 //! It only reads, at most 64 MiB of a file are mapped at once, and what it fills memory with is clean page cache, which
-//! the kernel gives to whoever asks. Where little is available all the same it waits.
+//! the kernel gives to anybody who asks. Where little is available all the same it waits.
 
 use std::path::{Path, PathBuf};
 
@@ -13,12 +13,12 @@ use stopgap_kernel::files::Kind;
 
 use super::measure::Times;
 
-/// Of all memory so much stays available: one part in so many.
+/// One part in this many of all memory stays available.
 const RESERVE: u64 = 8;
 /// How long it waits where less is available.
 const WAIT: Nanos = Nanos::millis(100);
 
-/// What was walked.
+/// Files and bytes walked.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Walked {
     /// Files that were mapped, as often as they were.
@@ -63,7 +63,7 @@ fn pass(system: &dyn System, root: &Path, device: u64, times: Times<'_>, walked:
         if !times.go_on(system) {
             return;
         }
-        // What is gone by now, or not for us, is passed over.
+        // A file that is gone by now, or refused to us, is passed over.
         let Ok(entry) = system.entry(&path) else {
             continue;
         };

@@ -1,4 +1,4 @@
-//! The answer, from the runs alone.
+//! Answers from the runs, without a system.
 
 use stopgap_events::machine::Privilege;
 use stopgap_events::question::Question;
@@ -85,7 +85,7 @@ impl Spread {
         (count >= FOR_P90).then(|| self.runs[(count * 9).div_ceil(10) - 1])
     }
 
-    /// What is too much, and in whom.
+    /// Returns which switches are too many, and in which process.
     fn what(&self) -> String {
         let most = self.middle.largest([
             "the client blocks more than once a flush",
