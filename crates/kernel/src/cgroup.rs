@@ -313,12 +313,6 @@ impl MemoryGroup {
         &self.path
     }
 
-    /// Returns whether scanned pages and pressure are counted for this group only.
-    #[must_use]
-    pub fn counts_alone(&self) -> bool {
-        self.version == Version::V2
-    }
-
     /// Has reclaim of it weigh anonymous against file pages as `swappiness` says, 0 to 200, instead of as
     /// the machine does.
     ///

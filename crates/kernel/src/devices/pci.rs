@@ -13,8 +13,6 @@ const DEVICES: &str = "/sys/bus/pci/devices";
 const PROBE: &str = "/sys/bus/pci/drivers_probe";
 /// The driver that hands devices to programs.
 pub const VFIO_PCI: &str = "vfio-pci";
-/// Modules of VFIO with its IOMMU of type 1, where they are not built in; what they depend on comes with them.
-pub const VFIO_MODULES: &[&str] = &["vfio_iommu_type1", "vfio-pci"];
 
 /// Where a device sits: `0000:00:04.0`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
