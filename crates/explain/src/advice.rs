@@ -7,6 +7,7 @@ use stopgap_events::units::Nanos;
 use stopgap_stats::explain::{Advice, Cause, CauseKind, Findings, Memory, Pair, Reclaim};
 
 use crate::verdict::named;
+use crate::why;
 
 /// Switch-outs of a cause a round trip, from which on it is worth a change.
 const WORTH: f64 = 0.2;
@@ -128,21 +129,7 @@ fn memory(findings: &Findings) -> Option<Advice> {
     if explained.share < MOST_OF_IT {
         return None;
     }
-    let (word, text) = match &*explained.cause {
-        "compaction" => (
-            "compaction",
-            "ask for smaller chunks where large ones are only nice to have: stopgap probe chunks, stopgap advise chunks",
-        ),
-        "direct-reclaim" | "memcg-reclaim" | "shrinker" | "throttled" => (
-            "reclaim",
-            "give it more memory or a higher memory.high, or look who holds it: stopgap probe reclaim",
-        ),
-        "mmap_lock" => (
-            "mmap-lock",
-            "map and unmap less in a process with many threads (reserve once: the arena), or look who holds the lock",
-        ),
-        _ => return None,
-    };
+    let (word, text) = why::of_word(&explained.cause)?.advice?;
     let function = explained.function.as_deref();
     let mut evidence = format!(
         "{} is {:.0} % of the time in slow memory operations, in {} of them",

@@ -14,16 +14,8 @@ use std::collections::BTreeMap;
 use stopgap_stats::explain::{Findings, Part, Slow};
 use stopgap_stats::watch::{Cause, Stall, Trigger, TriggerKind};
 
-/// Waits that are memory's doing.
-const MEMORY: [&str; 5] = [
-    "memcg-reclaim",
-    "direct-reclaim",
-    "compaction",
-    "shrinker",
-    "throttled",
-];
-/// What is no wait for somebody or something: more of it explains less.
-const WORK: [&str; 3] = ["on-cpu", "run-queue", "unknown"];
+use crate::why::{self, Kind};
+
 /// A wait is the cause where it took this share of the time lost, however much work there was beside it.
 const ENOUGH: f64 = 0.2;
 /// Less within a window explains no stall.
@@ -92,13 +84,22 @@ fn pressure(findings: &Findings, all: &[Lost<'_>], kind: TriggerKind) -> Option<
     })
 }
 
+fn is(word: &str, kind: Kind) -> bool {
+    why::of_word(word).is_some_and(|cause| cause.kind == kind)
+}
+
 fn memory(word: &str) -> bool {
-    MEMORY.contains(&word)
+    is(word, Kind::Memory)
+}
+
+/// Returns whether a cause is no wait for somebody or something.
+fn work(word: &str) -> bool {
+    is(word, Kind::Work)
 }
 
 /// The greatest wait that is no small part; else the greatest.
 fn any(sums: &Sums<'_>) -> Option<String> {
-    sums.greatest(|word| !WORK.contains(&word), sums.all() * ENOUGH)
+    sums.greatest(|word| !work(word), sums.all() * ENOUGH)
         .or_else(|| sums.greatest(|word| word != "unknown", 0.0))
         .or_else(|| sums.greatest(|_| true, 0.0))
 }

@@ -1,5 +1,6 @@
 //! System calls by what they are for. Names are the kernel's, without `sys_`.
 
+use stopgap_events::words;
 use stopgap_trace::Text;
 
 /// What a call is to a round trip.
@@ -41,19 +42,21 @@ pub(crate) enum Family {
     Poll,
 }
 
-impl Family {
-    pub(crate) const ALL: [Family; 9] = [
-        Family::Mmap,
-        Family::Munmap,
-        Family::Mprotect,
-        Family::Mremap,
-        Family::Madvise,
-        Family::Brk,
-        Family::Fault,
-        Family::Ioctl,
-        Family::Poll,
-    ];
+words!(
+    Family,
+    "family of calls",
+    Mmap "mmap",
+    Munmap "munmap",
+    Mprotect "mprotect",
+    Mremap "mremap",
+    Madvise "madvise",
+    Brk "brk",
+    Fault "fault",
+    Ioctl "ioctl",
+    Poll "poll",
+);
 
+impl Family {
     /// The family of a call.
     pub(crate) fn of(name: &str) -> Option<Family> {
         Some(match name {
@@ -67,20 +70,6 @@ impl Family {
             _ if role(name) == Role::Waits => Family::Poll,
             _ => return None,
         })
-    }
-
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Family::Mmap => "mmap",
-            Family::Munmap => "munmap",
-            Family::Mprotect => "mprotect",
-            Family::Mremap => "mremap",
-            Family::Madvise => "madvise",
-            Family::Brk => "brk",
-            Family::Fault => "fault",
-            Family::Ioctl => "ioctl",
-            Family::Poll => "poll",
-        }
     }
 
     /// Whether it is about the memory map or its pages.

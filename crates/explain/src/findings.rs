@@ -31,7 +31,7 @@ pub(crate) fn of(mut all: Explainer) -> Findings {
     let profile = (all.seen.samples).then(|| all.samples.to_record(period));
     let memory = memory(&all, trace.duration_ns, &mut missing);
     let functions = functions(&all.operations, all.seen.samples);
-    let slow = all.operations.slowest();
+    let slow = std::mem::take(&mut all.operations.slowest);
     let calls = all.operations.calls();
     let mut findings = Findings {
         verdict: verdict::inconclusive_yet(),

@@ -26,29 +26,25 @@ struct Curve {
 impl Curve {
     fn add(&mut self, at: u64, value: i64) {
         self.stretch = self.stretch.max(1);
-        match self.points.last_mut() {
-            Some(last) if last.0 / self.stretch == at / self.stretch => {
-                if value > last.1 {
-                    *last = (at, value);
-                }
-            }
-            _ => self.points.push((at, value)),
-        }
+        add(&mut self.points, self.stretch, (at, value));
         while self.points.len() > POINTS {
             self.stretch *= 2;
-            let mut fewer: Vec<(u64, i64)> = Vec::with_capacity(POINTS);
-            for &(at, value) in &self.points {
-                match fewer.last_mut() {
-                    Some(last) if last.0 / self.stretch == at / self.stretch => {
-                        if value > last.1 {
-                            *last = (at, value);
-                        }
-                    }
-                    _ => fewer.push((at, value)),
-                }
+            for point in std::mem::take(&mut self.points) {
+                add(&mut self.points, self.stretch, point);
             }
-            self.points = fewer;
         }
+    }
+}
+
+/// Adds a point, which shares the last one's place where both are of one stretch: the larger stays.
+fn add(points: &mut Vec<(u64, i64)>, stretch: u64, point: (u64, i64)) {
+    match points.last_mut() {
+        Some(last) if last.0 / stretch == point.0 / stretch => {
+            if point.1 > last.1 {
+                *last = point;
+            }
+        }
+        _ => points.push(point),
     }
 }
 
@@ -169,7 +165,7 @@ impl Mappings {
         let (by, function) = match what {
             What::Reclaim(by, function) => (by.word(), function.clone()),
             What::Compaction => ("compaction", None),
-            What::Lock { .. } | What::Fence => return,
+            What::Lock(..) | What::Fence => return,
         };
         let sum = self.reclaim.entry((task, by, function)).or_default();
         sum.count += 1;

@@ -1,7 +1,7 @@
 //! One operation whose time is taken apart, and the slowest of all.
 
-use std::cmp::Ordering;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use stopgap_stats::explain::{Calls, Slow, SlowMemory, Waker};
 use stopgap_trace::Text;
@@ -117,9 +117,11 @@ struct Sum {
 }
 
 /// The slowest operations and the sums of all. Memory: the slowest, and a few parts a family.
+#[derive(Default)]
 pub(crate) struct Operations {
     top: usize,
-    slowest: BinaryHeap<Ranked>,
+    /// The slowest first.
+    pub(crate) slowest: Vec<Slow>,
     sums: BTreeMap<Family, Sum>,
     /// In how many slow memory operations a cause was; each shrinker is one of its own.
     pub(crate) with_cause: BTreeMap<Why, u64>,
@@ -131,44 +133,11 @@ pub(crate) struct Operations {
     pub(crate) unexplained: BTreeMap<Family, (u64, u64)>,
 }
 
-struct Ranked {
-    excess: u64,
-    slow: Slow,
-}
-
-/// The heap gives the least first: the one to drop. Of equal ones the later goes.
-impl Ord for Ranked {
-    fn cmp(&self, other: &Ranked) -> Ordering {
-        let key = |r: &Ranked| (r.slow.begin_ns, r.slow.tid);
-        (other.excess.cmp(&self.excess)).then_with(|| key(self).cmp(&key(other)))
-    }
-}
-
-impl PartialOrd for Ranked {
-    fn partial_cmp(&self, other: &Ranked) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Ranked {
-    fn eq(&self, other: &Ranked) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Ranked {}
-
 impl Operations {
     pub(crate) fn new(top: usize) -> Operations {
         Operations {
             top,
-            slowest: BinaryHeap::new(),
-            sums: BTreeMap::new(),
-            with_cause: BTreeMap::new(),
-            search_ns: None,
-            slow_search_ns: 0,
-            functions: BTreeMap::new(),
-            unexplained: BTreeMap::new(),
+            ..Operations::default()
         }
     }
 
@@ -213,16 +182,12 @@ impl Operations {
                 *self.functions.entry(Text::clone(function)).or_default() += count;
             }
         }
-        let enters = match self.slowest.peek() {
-            _ if self.top == 0 || excess == 0 => false,
-            Some(least) if self.slowest.len() == self.top => excess > least.excess,
-            _ => true,
-        };
-        if !enters {
+        // Of equally slow operations the later one is dropped.
+        let key = |slow: &Slow| (Reverse(slow.excess_ns), slow.begin_ns, slow.tid);
+        let full = self.slowest.len() >= self.top;
+        let least = self.slowest.last().map_or(0, |least| least.excess_ns);
+        if excess == 0 || full && (self.top == 0 || excess <= least) {
             return;
-        }
-        if self.slowest.len() == self.top {
-            self.slowest.pop();
         }
         let slow = Slow {
             call: operation.name.to_string(),
@@ -237,13 +202,11 @@ impl Operations {
             parts: operation.parts.to_record(),
             woken_by: operation.longest_sleep,
         };
-        self.slowest.push(Ranked { excess, slow });
-    }
-
-    /// The slowest first.
-    pub(crate) fn slowest(&mut self) -> Vec<Slow> {
-        let ranked = std::mem::take(&mut self.slowest).into_sorted_vec();
-        ranked.into_iter().map(|ranked| ranked.slow).collect()
+        let at = self
+            .slowest
+            .partition_point(|known| key(known) <= key(&slow));
+        self.slowest.insert(at, slow);
+        self.slowest.truncate(self.top);
     }
 
     pub(crate) fn calls(&self) -> Vec<Calls> {

@@ -6,13 +6,13 @@
 
 use stopgap_trace::{Stack, Text};
 
-use crate::why::Why;
+use crate::why::{Why, of_function};
 
-/// The cause, by the innermost function that tells; memory comes before how it waits.
+/// Returns the cause, by the innermost function that tells; memory comes before how it waits.
 pub(crate) fn why(stack: &Stack) -> Option<Why> {
     let inner_first = || stack.frames().rev().filter_map(kernel_function);
-    let told: Vec<Why> = inner_first().filter_map(one).collect();
-    if told.contains(&Why::Throttled) {
+    let causes: Vec<Why> = inner_first().filter_map(of_function).collect();
+    if causes.contains(&Why::Throttled) {
         return Some(Why::Throttled);
     }
     let mut inner: Option<&str> = None;
@@ -21,41 +21,33 @@ pub(crate) fn why(stack: &Stack) -> Option<Why> {
         if matches!(function, "do_shrink_slab" | "shrink_slab") {
             return Some(Why::Shrinker(inner.map(Text::from)));
         }
-        if let Some(why @ (Why::Compaction | Why::DirectReclaim | Why::MemcgReclaim)) =
-            one(function)
-        {
+        if let Some(why) = of_function(function).filter(Why::is_reclaim) {
             return Some(why);
         }
         inner = Some(function);
     }
-    let first = told.into_iter().next()?;
-    let of_mm = first == Why::Lock
-        && inner_first().any(|f| f.starts_with("rwsem_down_"))
-        && inner_first()
-            .skip_while(|f| !f.starts_with("rwsem_down_"))
-            .find(|f| !is_rwsem(f))
-            .is_some_and(takes_mmap_lock);
+    let first = causes.into_iter().next()?;
+    let taker = inner_first()
+        .skip_while(|function| !function.starts_with("rwsem_down_"))
+        .find(|function| !is_rwsem(function));
+    let of_mm = first == Why::Lock && taker.is_some_and(takes_mmap_lock);
     Some(if of_mm { Why::MmapLock } else { first })
 }
 
-/// Whether the thread came there by a system call.
-pub(crate) fn in_call(stack: &Stack) -> bool {
-    // x86 (arch/x86/entry), arm64 (arch/arm64/kernel/syscall.c).
-    let entry = |function: &str| {
-        function.starts_with("entry_SYSCALL")
-            || matches!(
-                function,
-                "do_syscall_64"
-                    | "do_int80_syscall_32"
-                    | "do_fast_syscall_32"
-                    | "el0_svc"
-                    | "invoke_syscall"
-            )
-    };
-    stack.frames().filter_map(kernel_function).any(entry)
+/// Returns whether any kernel function of the stack `is` it.
+fn any(stack: &Stack, is: impl Fn(&str) -> bool) -> bool {
+    stack.frames().filter_map(kernel_function).any(is)
 }
 
-/// The system call by which the thread came there, as the name of its entry function says
+/// Returns whether the thread came there by a system call: x86 (arch/x86/entry), arm64 (arch/arm64/kernel/syscall.c).
+pub(crate) fn in_call(stack: &Stack) -> bool {
+    let entries = "do_syscall_64 do_int80_syscall_32 do_fast_syscall_32 el0_svc invoke_syscall";
+    any(stack, |f| {
+        f.starts_with("entry_SYSCALL") || is_one_of(f, entries)
+    })
+}
+
+/// Returns the system call by which the thread came there, as the name of its entry function says
 /// (arch/x86/include/asm/syscall_wrapper.h and the same of arm64).
 pub(crate) fn call(stack: &Stack) -> Option<&str> {
     let entries = ["__x64_sys_", "__arm64_sys_", "__ia32_sys_", "__do_sys_"];
@@ -67,115 +59,41 @@ pub(crate) fn call(stack: &Stack) -> Option<&str> {
     stack.frames().filter_map(kernel_function).find_map(name)
 }
 
-/// Whether the thread came there by a page fault.
+/// Returns whether the thread came there by a page fault: x86 (arch/x86/mm/fault.c), arm64 (arch/arm64/mm/fault.c), mm/memory.c.
 pub(crate) fn in_fault(stack: &Stack) -> bool {
-    // x86 (arch/x86/mm/fault.c), arm64 (arch/arm64/mm/fault.c), mm/memory.c.
-    let fault = |function: &str| {
-        matches!(
-            function,
-            "asm_exc_page_fault"
-                | "exc_page_fault"
-                | "page_fault"
-                | "do_user_addr_fault"
-                | "do_page_fault"
-                | "do_mem_abort"
-                | "handle_mm_fault"
-        )
-    };
-    stack.frames().filter_map(kernel_function).any(fault)
+    let entries = "asm_exc_page_fault exc_page_fault page_fault do_user_addr_fault do_page_fault do_mem_abort \
+                   handle_mm_fault";
+    any(stack, |function| is_one_of(function, entries))
 }
 
-/// The function of a kernel frame.
+/// Returns the function of a kernel frame.
 pub(crate) fn kernel_function(frame: &str) -> Option<&str> {
     let function = frame.strip_suffix("_[k]")?;
-    Some(function.split('.').next().unwrap_or(function))
+    function.split('.').next()
 }
 
-fn one(function: &str) -> Option<Why> {
-    Some(match function {
-        "reclaim_throttle"
-        | "throttle_direct_reclaim"
-        | "balance_dirty_pages"
-        | "mem_cgroup_handle_over_high"
-        | "__mem_cgroup_handle_over_high" => Why::Throttled,
-        "compact_zone"
-        | "compact_zone_order"
-        | "try_to_compact_pages"
-        | "__alloc_pages_direct_compact" => Why::Compaction,
-        "try_to_free_mem_cgroup_pages" => Why::MemcgReclaim,
-        "try_to_free_pages" | "__alloc_pages_direct_reclaim" => Why::DirectReclaim,
-        "dma_fence_wait_timeout"
-        | "dma_fence_default_wait"
-        | "dma_resv_wait_timeout"
-        | "drm_syncobj_array_wait_timeout"
-        | "i915_request_wait"
-        | "i915_request_wait_timeout" => Why::Fence,
-        "io_schedule"
-        | "io_schedule_timeout"
-        | "folio_wait_bit_common"
-        | "folio_wait_writeback"
-        | "submit_bio_wait"
-        | "blk_io_schedule"
-        | "blk_mq_get_tag"
-        | "rq_qos_wait"
-        | "wait_on_buffer"
-        | "__wait_on_buffer"
-        | "bit_wait_io" => Why::Io,
-        "rwsem_down_read_slowpath"
-        | "rwsem_down_write_slowpath"
-        | "__mutex_lock"
-        | "__mutex_lock_slowpath"
-        | "__ww_mutex_lock"
-        | "schedule_preempt_disabled"
-        | "rt_mutex_slowlock"
-        | "rtlock_slowlock_locked"
-        | "percpu_rwsem_wait"
-        | "__down_common"
-        | "__down"
-        | "__down_killable"
-        | "__down_timeout" => Why::Lock,
-        "poll_schedule_timeout"
-        | "do_sys_poll"
-        | "do_poll"
-        | "ep_poll"
-        | "do_select"
-        | "do_epoll_wait" => Why::Event,
-        _ => return None,
-    })
+fn is_one_of(function: &str, functions: &str) -> bool {
+    functions.split(' ').any(|one| one == function)
 }
 
 fn is_rwsem(function: &str) -> bool {
-    function.starts_with("rwsem_")
-        || function.starts_with("down_read")
-        || function.starts_with("down_write")
-        || function.starts_with("__down_read")
-        || function.starts_with("__down_write")
+    let begins = [
+        "rwsem_",
+        "down_read",
+        "down_write",
+        "__down_read",
+        "__down_write",
+    ];
+    begins.iter().any(|begin| function.starts_with(begin))
 }
 
-/// Callers that take the lock of a memory map and no other rwsem (mm/mmap.c, mm/mprotect.c, mm/memory.c,
+/// Returns whether a function takes the lock of a memory map and no other rwsem (mm/mmap.c, mm/mprotect.c, mm/memory.c,
 /// arch/x86/mm/fault.c).
 fn takes_mmap_lock(function: &str) -> bool {
-    function.contains("mmap_lock")
-        || function.contains("mmap_read_lock")
-        || function.contains("mmap_write_lock")
-        || matches!(
-            function,
-            "vm_mmap_pgoff"
-                | "__vm_munmap"
-                | "__do_sys_munmap"
-                | "do_mprotect_pkey"
-                | "__do_sys_mremap"
-                | "__do_sys_brk"
-                | "do_madvise"
-                | "lock_mm_and_find_vma"
-                | "do_user_addr_fault"
-                | "madvise_lock"
-                | "m_start"
-                | "userfaultfd_register"
-                | "exit_mmap"
-                | "dup_mmap"
-                | "dup_mm"
-        )
+    let named = ["mmap_lock", "mmap_read_lock", "mmap_write_lock"];
+    let takers = "vm_mmap_pgoff __vm_munmap __do_sys_munmap do_mprotect_pkey __do_sys_mremap __do_sys_brk do_madvise \
+                  lock_mm_and_find_vma do_user_addr_fault madvise_lock m_start userfaultfd_register exit_mmap dup_mmap dup_mm";
+    named.iter().any(|name| function.contains(name)) || is_one_of(function, takers)
 }
 
 #[cfg(test)]

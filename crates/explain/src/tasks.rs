@@ -24,6 +24,28 @@ struct Folded {
     causes: HashMap<Because, u64>,
 }
 
+impl From<Thread> for Folded {
+    fn from(thread: Thread) -> Folded {
+        let times = &thread.times;
+        let task = Task {
+            threads: 1,
+            switches: thread.switches,
+            running_ns: times.running,
+            runnable_ns: times.runnable,
+            blocked_ns: times.blocked,
+            unknown_ns: times.unknown,
+            wall_ns: thread.booked - thread.begin,
+            ..Task::default()
+        };
+        Folded {
+            task,
+            short: thread.short,
+            involuntary: thread.involuntary,
+            causes: thread.causes,
+        }
+    }
+}
+
 impl Folded {
     fn add(&mut self, more: Folded) {
         let (task, other) = (&mut self.task, more.task);
@@ -68,21 +90,7 @@ impl Tasks {
             true => &mut self.traced,
             false => &mut self.others,
         };
-        let folded = list.entry(name).or_default();
-        let times = &thread.times;
-        let task = &mut folded.task;
-        task.threads += 1;
-        task.switches += thread.switches;
-        task.running_ns += times.running;
-        task.runnable_ns += times.runnable;
-        task.blocked_ns += times.blocked;
-        task.unknown_ns += times.unknown;
-        task.wall_ns += thread.booked - thread.begin;
-        folded.short.fold(&thread.short);
-        folded.involuntary += thread.involuntary;
-        for (because, count) in thread.causes {
-            *folded.causes.entry(because).or_default() += count;
-        }
+        list.entry(name).or_default().add(thread.into());
     }
 
     /// Names that are kept.

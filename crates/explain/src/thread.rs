@@ -23,8 +23,9 @@ use crate::short::Short;
 use crate::switch_cause::Because;
 use crate::why::Why;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum State {
+    #[default]
     Unknown,
     Running,
     Runnable,
@@ -62,9 +63,10 @@ impl Times {
 }
 
 /// Where a thread is.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) enum Where {
-    /// Not heard of yet.
+    /// No event of it came yet.
+    #[default]
     Unknown,
     /// In its own code, or the kernel's on an interrupt's or a fault's behalf.
     User,
@@ -99,6 +101,7 @@ pub(crate) struct WokenBy {
 /// Wakings of a stay on a CPU that are kept; of more, the last ones.
 const WOKEN: usize = 8;
 
+#[derive(Default)]
 pub(crate) struct Thread {
     pub(crate) comm: Option<Text>,
     /// When it began to exist within the trace.
@@ -140,8 +143,9 @@ pub(crate) struct Thread {
 }
 
 /// The CPUs on which a thread was seen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Cpus {
+    #[default]
     None,
     One(u32),
     Several,
@@ -150,32 +154,9 @@ pub(crate) enum Cpus {
 impl Thread {
     pub(crate) fn new(begin: u64) -> Thread {
         Thread {
-            comm: None,
             begin,
             booked: begin,
-            state: State::Unknown,
-            times: Times::default(),
-            place: Where::Unknown,
-            ended: None,
-            intervals: Intervals::default(),
-            sleeps: None,
-            deep: false,
-            requests: 0,
-            operation: None,
-            short: Short::default(),
-            woke: Vec::new(),
-            woken_by: None,
-            slept_in_call: false,
-            asleep: None,
-            slept: None,
-            traced: false,
-            whole: false,
-            exiting: false,
-            multiplexes: false,
-            switches: 0,
-            involuntary: 0,
-            causes: HashMap::new(),
-            cpus: Cpus::None,
+            ..Thread::default()
         }
     }
 
@@ -202,14 +183,12 @@ impl Thread {
         let ns = now.saturating_sub(self.booked);
         self.booked = self.booked.max(now);
         self.times.add(state, ns);
-        if self.operation.is_some() {
-            let why = self.why(state);
-            if let Some(operation) = &mut self.operation {
-                if state == State::Blocked && why == Why::Unknown {
-                    operation.unexplained_ns = operation.unexplained_ns.saturating_add(ns);
-                }
-                operation.charge(&why, ns);
+        let why = self.operation.as_ref().map(|_| self.why(state));
+        if let (Some(why), Some(operation)) = (why, &mut self.operation) {
+            if state == State::Blocked && why == Why::Unknown {
+                operation.unexplained_ns = operation.unexplained_ns.saturating_add(ns);
             }
+            operation.charge(&why, ns);
         }
     }
 
@@ -241,11 +220,8 @@ impl Thread {
 
     /// Whether it sleeps, to be woken by a signal too, in a call that is made to wait.
     fn waits_for_an_event(&self) -> bool {
-        let waits = self
-            .operation
-            .as_ref()
-            .is_some_and(|operation| operation.family == Family::Poll);
-        waits && !self.deep
+        let family = self.operation.as_ref().map(|operation| operation.family);
+        family == Some(Family::Poll) && !self.deep
     }
 
     pub(crate) fn call(&self) -> Option<&Call> {

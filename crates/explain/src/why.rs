@@ -1,9 +1,13 @@
-//! Why time passes inside an operation: one cause at any moment, so that the parts add up to the whole.
+//! Why time passes inside an operation: one cause at any moment, so that the parts add up to the whole. [`CAUSES`] has all that is
+//! known of each cause.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
 
 use stopgap_stats::explain::Part;
 use stopgap_trace::Text;
 
-/// A cause. In order of precedence, where several hold at once:
+/// A cause. Where several hold at once, the first of this list counts:
 ///
 /// 1. [`Why::RunQueue`]: a thread that is not given a CPU makes no progress whatever it does.
 /// 2. [`Why::Throttled`]: made to wait on purpose.
@@ -19,6 +23,7 @@ pub(crate) enum Why {
     DirectReclaim,
     MemcgReclaim,
     Compaction,
+    /// With the shrinker's function, where it is known.
     Shrinker(Option<Text>),
     Throttled,
     MmapLock,
@@ -29,26 +34,162 @@ pub(crate) enum Why {
     Unknown,
 }
 
+/// How a cause explains a stall.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// No wait for somebody or something: more of it explains less.
+    Work,
+    /// A wait that memory pressure makes.
+    Memory,
+    /// A wait for somebody or something else.
+    Wait,
+}
+
+/// What to try against a cause: a word and a sentence.
+pub(crate) type Advice = (&'static str, &'static str);
+
+/// What is known of a cause.
+pub(crate) struct Cause {
+    why: Why,
+    pub(crate) word: &'static str,
+    pub(crate) kind: Kind,
+    /// Kernel functions that say so on the stack of a sleeping thread (Linux 6.12 and 6.18).
+    functions: &'static str,
+    pub(crate) advice: Option<Advice>,
+}
+
+const RECLAIM: Advice = (
+    "reclaim",
+    "give it more memory or a higher memory.high, or look who holds it: stopgap probe reclaim",
+);
+const COMPACTION: Advice = (
+    "compaction",
+    "ask for smaller chunks where large ones are only nice to have: stopgap probe chunks, stopgap advise chunks",
+);
+const MMAP_LOCK: Advice = (
+    "mmap-lock",
+    "map and unmap less in a process with many threads (reserve once: the arena), or look who holds the lock",
+);
+
+/// All causes, in the order of [`Why`].
+pub(crate) static CAUSES: [Cause; 13] = [
+    cause(Why::OnCpu, "on-cpu", Kind::Work, "", None),
+    cause(Why::RunQueue, "run-queue", Kind::Work, "", None),
+    cause(
+        Why::DirectReclaim,
+        "direct-reclaim",
+        Kind::Memory,
+        "try_to_free_pages __alloc_pages_direct_reclaim",
+        Some(RECLAIM),
+    ),
+    cause(
+        Why::MemcgReclaim,
+        "memcg-reclaim",
+        Kind::Memory,
+        "try_to_free_mem_cgroup_pages",
+        Some(RECLAIM),
+    ),
+    cause(
+        Why::Compaction,
+        "compaction",
+        Kind::Memory,
+        "compact_zone compact_zone_order try_to_compact_pages __alloc_pages_direct_compact",
+        Some(COMPACTION),
+    ),
+    cause(
+        Why::Shrinker(None),
+        "shrinker",
+        Kind::Memory,
+        "",
+        Some(RECLAIM),
+    ),
+    cause(
+        Why::Throttled,
+        "throttled",
+        Kind::Memory,
+        "reclaim_throttle throttle_direct_reclaim balance_dirty_pages mem_cgroup_handle_over_high \
+         __mem_cgroup_handle_over_high",
+        Some(RECLAIM),
+    ),
+    cause(Why::MmapLock, "mmap_lock", Kind::Wait, "", Some(MMAP_LOCK)),
+    cause(
+        Why::Lock,
+        "lock",
+        Kind::Wait,
+        "rwsem_down_read_slowpath rwsem_down_write_slowpath __mutex_lock __mutex_lock_slowpath __ww_mutex_lock \
+         schedule_preempt_disabled rt_mutex_slowlock rtlock_slowlock_locked percpu_rwsem_wait __down_common __down \
+         __down_killable __down_timeout",
+        None,
+    ),
+    cause(
+        Why::Io,
+        "io",
+        Kind::Wait,
+        "io_schedule io_schedule_timeout folio_wait_bit_common folio_wait_writeback submit_bio_wait blk_io_schedule \
+         blk_mq_get_tag rq_qos_wait wait_on_buffer __wait_on_buffer bit_wait_io",
+        None,
+    ),
+    cause(
+        Why::Fence,
+        "fence",
+        Kind::Wait,
+        "dma_fence_wait_timeout dma_fence_default_wait dma_resv_wait_timeout drm_syncobj_array_wait_timeout \
+         i915_request_wait i915_request_wait_timeout",
+        None,
+    ),
+    cause(
+        Why::Event,
+        "event",
+        Kind::Wait,
+        "poll_schedule_timeout do_sys_poll do_poll ep_poll do_select do_epoll_wait",
+        None,
+    ),
+    cause(Why::Unknown, "unknown", Kind::Work, "", None),
+];
+
+const fn cause(
+    why: Why,
+    word: &'static str,
+    kind: Kind,
+    functions: &'static str,
+    advice: Option<Advice>,
+) -> Cause {
+    Cause {
+        why,
+        word,
+        kind,
+        functions,
+        advice,
+    }
+}
+
+/// Returns the cause that records call `word`.
+pub(crate) fn of_word(word: &str) -> Option<&'static Cause> {
+    CAUSES.iter().find(|cause| cause.word == word)
+}
+
+/// Returns the cause that a kernel function on a sleeping thread's stack says.
+pub(crate) fn of_function(function: &str) -> Option<Why> {
+    static BY_FUNCTION: LazyLock<HashMap<&str, &Why>> = LazyLock::new(|| {
+        let functions = |cause: &'static Cause| cause.functions.split_whitespace();
+        let rows = CAUSES.iter();
+        rows.flat_map(|cause| functions(cause).map(|function| (function, &cause.why)))
+            .collect()
+    });
+    BY_FUNCTION.get(function).map(|&why| why.clone())
+}
+
 impl Why {
     pub(crate) fn word(&self) -> &'static str {
-        match self {
-            Why::OnCpu => "on-cpu",
-            Why::RunQueue => "run-queue",
-            Why::DirectReclaim => "direct-reclaim",
-            Why::MemcgReclaim => "memcg-reclaim",
-            Why::Compaction => "compaction",
-            Why::Shrinker(_) => "shrinker",
-            Why::Throttled => "throttled",
-            Why::MmapLock => "mmap_lock",
-            Why::Lock => "lock",
-            Why::Io => "io",
-            Why::Fence => "fence",
-            Why::Event => "event",
-            Why::Unknown => "unknown",
-        }
+        let same =
+            |cause: &&Cause| std::mem::discriminant(&cause.why) == std::mem::discriminant(self);
+        CAUSES
+            .iter()
+            .find(same)
+            .map_or("unknown", |cause| cause.word)
     }
 
-    /// A shrinker's function, where it is known.
+    /// Returns a shrinker's function, where it is known.
     pub(crate) fn function(&self) -> Option<&Text> {
         match self {
             Why::Shrinker(function) => function.as_ref(),
@@ -56,7 +197,7 @@ impl Why {
         }
     }
 
-    /// Freeing memory or moving it together.
+    /// Returns whether it is freeing memory or moving it together.
     pub(crate) fn is_reclaim(&self) -> bool {
         matches!(
             self,
@@ -71,23 +212,21 @@ pub(crate) struct Parts(Vec<(Why, u64)>);
 
 impl Parts {
     pub(crate) fn add(&mut self, why: &Why, ns: u64) {
-        if ns == 0 {
-            return;
-        }
-        match self.0.iter_mut().find(|(there, _)| there == why) {
+        match self.0.iter_mut().find(|(known, _)| known == why) {
+            _ if ns == 0 => {}
             Some((_, sum)) => *sum = sum.saturating_add(ns),
             None => self.0.push((why.clone(), ns)),
         }
     }
 
     pub(crate) fn of(&self, why: &Why) -> u64 {
-        let found = self.0.iter().find(|(there, _)| there == why);
+        let found = self.0.iter().find(|(known, _)| known == why);
         found.map_or(0, |(_, ns)| *ns)
     }
 
     /// Moves up to `ns` from one cause to another; the sum stays.
     pub(crate) fn shift(&mut self, from: &Why, to: &Why, ns: u64) {
-        let Some((_, sum)) = self.0.iter_mut().find(|(there, _)| there == from) else {
+        let Some((_, sum)) = self.0.iter_mut().find(|(known, _)| known == from) else {
             return;
         };
         let ns = ns.min(*sum);
@@ -115,7 +254,7 @@ impl Parts {
         self.0.iter().map(|(why, ns)| (why, *ns))
     }
 
-    /// Largest first, with their shares.
+    /// Returns the parts with their shares, largest first.
     pub(crate) fn to_record(&self) -> Vec<Part> {
         let sum = self.sum() as f64;
         let mut parts: Vec<&(Why, u64)> = self.0.iter().collect();
@@ -127,5 +266,20 @@ impl Parts {
             share: *ns as f64 / sum,
         };
         parts.into_iter().map(part).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cause_has_its_row() {
+        let words: Vec<&str> = CAUSES.iter().map(|cause| cause.why.word()).collect();
+        assert!(words.iter().eq(CAUSES.iter().map(|cause| &cause.word)));
+        assert!(
+            CAUSES.is_sorted_by(|a, b| a.why < b.why),
+            "in the order of Why"
+        );
     }
 }

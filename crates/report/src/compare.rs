@@ -9,7 +9,7 @@ use crate::text::{command_line, count, level, per_cent, ratio, thousands};
 /// Wider lines are not read.
 const WIDEST: u16 = 100;
 
-/// What is known beside the comparison itself.
+/// Facts that the screen shows beside the comparison.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Beside<'a> {
     /// The first command against itself, where commands were run.

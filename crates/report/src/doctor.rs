@@ -1,4 +1,4 @@
-//! What a machine allows, for people.
+//! The screen of `doctor`: the checks of a machine.
 
 use stopgap_events::machine::{Check, CheckState, Environment};
 

@@ -22,7 +22,7 @@ pub use junit::junit;
 pub use ktap::ktap;
 pub use openmetrics::openmetrics;
 
-/// What a gate makes of an answer.
+/// The result of an answer for a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
     /// Better, or not worse by the margin.

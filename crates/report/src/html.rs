@@ -57,10 +57,10 @@ pub enum Document {
     Other(Box<OtherRecord>),
 }
 
-/// What a report shows of a record whose form only its own crate knows.
+/// The parts of a page for a record whose form only its own crate knows.
 #[derive(Debug, Clone)]
 pub struct OtherRecord {
-    /// What it is of, in a word: `kernels`.
+    /// The kind of record in a word: `kernels`.
     pub kind: &'static str,
     /// Version of the tool that wrote it.
     pub version: String,
@@ -70,7 +70,7 @@ pub struct OtherRecord {
     pub html: String,
     /// Its answers.
     pub answers: Vec<OtherAnswer>,
-    /// What was not measured, and why.
+    /// Measurements that are missing, and why.
     pub missing: Vec<Missing>,
     /// A line for the terminal that says what it is of; its answers follow.
     pub line: String,
@@ -83,7 +83,7 @@ pub struct OtherAnswer {
     pub class: &'static str,
     /// The answer in words.
     pub text: String,
-    /// What it is about.
+    /// The sides that it compares.
     pub about: String,
 }
 
@@ -109,11 +109,11 @@ impl Document {
     }
 }
 
-/// Nothing is fetched and nothing runs, whatever stands in the page.
+/// The browser fetches nothing and runs nothing, even if a record's text got into the page as markup.
 const POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
-/// Returns the page. Its size is bounded by what pictures and tables show, some hundred KiB a question, whatever the records'.
+/// Returns the page: some hundred KiB a question, however large the records are.
 #[must_use]
 pub fn page(sources: &[Source]) -> String {
     let runs = sources.iter().filter_map(|source| match &source.document {
@@ -146,8 +146,8 @@ pub fn page(sources: &[Source]) -> String {
     )
 }
 
-/// Returns the sections in the order of the page: id, what a link to it says, and HTML. What was asked of several runs together
-/// leads.
+/// Returns the sections in the order of the page: id, what a link to it says, and HTML. Comparisons lead: they are
+/// about several runs.
 fn sections(sources: &[Source], sides: &[Side<'_>]) -> Vec<(String, String, String)> {
     let (mut first, mut last) = (Vec::new(), Vec::new());
     for (index, Source { name, document }) in sources.iter().enumerate() {
@@ -266,7 +266,7 @@ fn answers(sources: &[Source]) -> String {
         Word::Flat | Word::Clean => "good",
         Word::Unsupported | Word::Inconclusive => "open",
     };
-    // What was asked of several runs together leads.
+    // Comparisons lead: they are about several runs.
     let compares = |source: &&Source| matches!(source.document, Document::Compare(_));
     let (first, rest): (Vec<&Source>, Vec<&Source>) = sources.iter().partition(compares);
     for Source { name, document } in first.into_iter().chain(rest) {

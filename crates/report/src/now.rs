@@ -1,4 +1,4 @@
-//! What the machine shows before any load, and what of it to watch.
+//! NOW: the state of the machine before any load, with a mark on every sign of trouble.
 
 use stopgap_events::machine::{Now, ProcessMappings, TaskRate};
 
@@ -8,9 +8,9 @@ use crate::text::{number, thousands, uptime};
 /// A row of NOW. Its text comes from the machine as it is: control characters are not made visible yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
-    /// What it is about; empty where it goes on from the row before.
+    /// Its subject; empty where it continues the row before.
     pub about: &'static str,
-    /// What it says.
+    /// The finding.
     pub text: String,
     /// Whether it is a sign of trouble. The rules stand beside the constants of this module.
     pub watch: bool,
@@ -20,7 +20,7 @@ pub struct Row {
 pub const WATCH_MAPPINGS_SHARE: f64 = 0.5;
 /// Watch a process with this many one-page mappings of one file: mail 000 felt it from 5,000.
 pub const WATCH_ONE_PAGE: u64 = 5_000;
-/// Watch order 4 and its like: more than this share of free memory is of no use to it. Above
+/// Watch order 4 and its like: more than this share of free memory cannot serve a request of that order. Above
 /// one half, a request of that order more often finds nothing than something near at hand.
 pub const WATCH_UNUSABLE: f64 = 0.5;
 /// Orders up to this one are what drivers and the network ask for every day (64 KiB with

@@ -177,7 +177,7 @@ impl Table {
                 column.set_cell_alignment(CellAlignment::Right);
             }
         }
-        // The border that is not there leaves a space in front of each line.
+        // The empty border leaves a space in front of each line.
         let line = |line: String| {
             line.trim_end()
                 .strip_prefix(' ')

@@ -39,7 +39,7 @@ pub fn screen(sources: &[Source], style: Style) -> String {
                 if let Some(series) = &it.series {
                     screen.line(format!("of {series}"));
                 }
-                // What makes it doubtful leads.
+                // Doubts lead.
                 verdicts.extend(
                     it.warnings
                         .iter()

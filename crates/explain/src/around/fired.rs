@@ -4,7 +4,7 @@ use stopgap_stats::explain::{Findings, Slow};
 use stopgap_stats::watch::{Cause, Stall, Trigger, TriggerKind};
 
 use super::{
-    Chosen, ENOUGH, Lost, WORK, any, called, ended_by, most, ms, overlapping, told, unknown,
+    Chosen, ENOUGH, Lost, any, called, ended_by, most, ms, overlapping, told, unknown, work,
 };
 use crate::call::Family;
 
@@ -30,7 +30,7 @@ pub(super) fn cause<'s>(
     let Some(word) = chosen.word.as_deref() else {
         return (first, not_there(stall, first, &found));
     };
-    if WORK.contains(&word)
+    if work(word)
         && let Some((trigger, cause)) = holder(&found, all, chosen.all)
     {
         return (trigger, cause);

@@ -12,9 +12,6 @@ use crate::tasks::name;
 use crate::thread::{Ended, Where};
 use crate::why::Why;
 
-/// Pages or objects looked at and freed, where an end says so.
-type Freed = (Option<u64>, Option<u64>);
-
 impl Explainer {
     pub(super) fn action(&mut self, event: &Event) {
         if self.inside_a_switch(event) {
@@ -27,10 +24,8 @@ impl Explainer {
             }
             return;
         };
-        if is_of_a_fault(&event.kind)
-            && let Some(operation) = &mut self.thread(tid, None).operation
-        {
-            operation.goes_on();
+        if let Some(phase) = phase(&event.kind) {
+            return self.phase(tid, phase);
         }
         match &event.kind {
             Kind::SyscallEnter {
@@ -49,41 +44,6 @@ impl Explainer {
                     operation.search_ns.get_or_insert(operation.on_cpu());
                 }
             }
-            Kind::ReclaimBegin { by, shrinker, .. } => {
-                self.seen.reclaim = true;
-                self.begins(tid, What::Reclaim(*by, shrinker.clone()));
-            }
-            Kind::ReclaimEnd {
-                by,
-                shrinker,
-                scanned,
-                reclaimed,
-                duration,
-                ..
-            } => {
-                self.seen.reclaim = true;
-                let what = What::Reclaim(*by, shrinker.clone());
-                self.ends(tid, &what, (*scanned, *reclaimed), *duration);
-            }
-            Kind::CompactionBegin { .. } => {
-                self.seen.compaction = true;
-                self.begins(tid, What::Compaction);
-            }
-            Kind::CompactionEnd { .. } => {
-                self.seen.compaction = true;
-                self.ends(tid, &What::Compaction, (None, None), None);
-            }
-            Kind::LockBegin { lock, address, .. } => {
-                self.seen.locks = true;
-                self.begins(tid, what_lock(lock.as_ref(), *address));
-            }
-            Kind::LockEnd { lock, address, .. } => {
-                self.seen.locks = true;
-                let what = what_lock(lock.as_ref(), *address);
-                self.ends(tid, &what, (None, None), None);
-            }
-            Kind::FenceWaitBegin { .. } => self.begins(tid, What::Fence),
-            Kind::FenceWaitEnd { .. } => self.ends(tid, &What::Fence, (None, None), None),
             Kind::BlockIssue { device, sector, .. } => self.issues(tid, device, *sector),
             Kind::BlockComplete { device, sector, .. } => self.completes(device, *sector),
             Kind::Sample { stack } => {
@@ -192,29 +152,35 @@ impl Explainer {
         }
     }
 
-    fn begins(&mut self, tid: u32, what: What) {
-        let now = self.now;
-        self.thread(tid, None).intervals.begin(what, now);
-    }
-
-    fn ends(&mut self, tid: u32, what: &What, (scanned, reclaimed): Freed, told: Option<Nanos>) {
+    /// Something begins or ends.
+    fn phase(&mut self, tid: u32, Phase { what, end, spins }: Phase) {
+        self.seen.reclaim |= matches!(what, What::Reclaim(..));
+        self.seen.compaction |= what == What::Compaction;
+        self.seen.locks |= matches!(what, What::Lock(..));
         let now = self.now;
         let thread = self.thread(tid, None);
-        let begun = thread.intervals.end(what);
+        if let Some(operation) = &mut thread.operation
+            && !spins
+        {
+            operation.goes_on();
+        }
+        let Some(end) = end else {
+            thread.intervals.begin(what, now);
+            return;
+        };
+        let begun = thread.intervals.end(&what);
         // The kernel tells of throttling when it is over; the sleep was booked on what it looked like.
-        if let (What::Reclaim(Reclaimer::Throttled, _), Some(told)) = (what, told)
+        if let (What::Reclaim(Reclaimer::Throttled, _), Some(lasted)) = (&what, end.lasted)
             && let Some((slept, why)) = thread.slept.take()
             && let Some(operation) = &mut thread.operation
         {
-            operation.shift(&why, &Why::Throttled, slept.min(told.0));
+            operation.shift(&why, &Why::Throttled, slept.min(lasted.0));
         }
-        let wall = begun
-            .map(|begun| now - begun.begin)
-            .or(told.map(|told| told.0));
+        let wall = begun.map(|begin| now - begin);
         let task = name(tid, thread.comm.as_ref());
-        if let Some(wall) = wall {
+        if let Some(wall) = wall.or(end.lasted.map(|lasted| lasted.0)) {
             self.mappings
-                .reclaimed(task, what, wall, scanned, reclaimed);
+                .reclaimed(task, &what, wall, end.scanned, end.reclaimed);
         }
     }
 
@@ -242,24 +208,63 @@ fn is_sigreturn(name: &str) -> bool {
     matches!(name, "rt_sigreturn" | "sigreturn")
 }
 
-/// Whether a thread that is in a fault is still there. An interrupt contends for spinning locks and wakes others in the
-/// midst of the program's own code.
-fn is_of_a_fault(kind: &Kind) -> bool {
-    match kind {
-        Kind::ReclaimBegin { .. }
-        | Kind::ReclaimEnd { .. }
-        | Kind::CompactionBegin { .. }
-        | Kind::CompactionEnd { .. }
-        | Kind::FenceWaitBegin { .. }
-        | Kind::FenceWaitEnd { .. } => true,
-        // The end of a wait (contention_end) does not say of what; it slept, or it spun.
-        Kind::LockBegin { lock, .. } => lock.as_ref().is_some_and(|lock| !lock.contains("SPIN")),
-        Kind::LockEnd { lock, .. } => lock.is_some(),
-        _ => false,
-    }
+/// A begin or an end.
+struct Phase {
+    what: What,
+    end: Option<End>,
+    /// Whether it may be a spinning lock, for which an interrupt contends in the midst of the program's own code. All else
+    /// shows that a thread that was in a fault is still there.
+    spins: bool,
 }
 
-fn what_lock(lock: Option<&Text>, address: Option<u64>) -> What {
-    let mmap = lock.is_some_and(|lock| &**lock == "mmap" || &**lock == "mmap_lock");
-    What::Lock { mmap, address }
+/// What an end says.
+#[derive(Default)]
+struct End {
+    /// Pages or objects looked at.
+    scanned: Option<u64>,
+    /// Pages or objects freed.
+    reclaimed: Option<u64>,
+    lasted: Option<Nanos>,
+}
+
+/// Returns what an event begins or ends, if it does.
+fn phase(kind: &Kind) -> Option<Phase> {
+    let over = || Some(End::default());
+    let (what, end) = match kind {
+        Kind::ReclaimBegin { by, shrinker, .. } => (What::Reclaim(*by, shrinker.clone()), None),
+        Kind::ReclaimEnd {
+            by,
+            shrinker,
+            scanned,
+            reclaimed,
+            duration,
+            ..
+        } => {
+            let end = End {
+                scanned: *scanned,
+                reclaimed: *reclaimed,
+                lasted: *duration,
+            };
+            (What::Reclaim(*by, shrinker.clone()), Some(end))
+        }
+        Kind::CompactionBegin { .. } => (What::Compaction, None),
+        Kind::CompactionEnd { .. } => (What::Compaction, over()),
+        Kind::LockBegin { lock, address, .. } => (What::Lock(is_of_mm(lock), *address), None),
+        Kind::LockEnd { lock, address, .. } => (What::Lock(is_of_mm(lock), *address), over()),
+        Kind::FenceWaitBegin { .. } => (What::Fence, None),
+        Kind::FenceWaitEnd { .. } => (What::Fence, over()),
+        _ => return None,
+    };
+    let spins = match kind {
+        Kind::LockBegin { lock, .. } => lock.as_ref().is_none_or(|lock| lock.contains("SPIN")),
+        // The end of a wait (contention_end) does not say for which lock; the thread slept, or it spun.
+        Kind::LockEnd { lock, .. } => lock.is_none(),
+        _ => false,
+    };
+    Some(Phase { what, end, spins })
+}
+
+/// Returns whether it is the lock of a memory map.
+fn is_of_mm(lock: &Option<Text>) -> bool {
+    matches!(lock.as_deref(), Some("mmap" | "mmap_lock"))
 }

@@ -34,12 +34,12 @@ pub fn annotations(comparison: &Comparison) -> String {
     text
 }
 
-/// What ends a message is a line break; a percent sign begins an escape.
+/// Escapes a message: a line break ends it, and a percent sign begins an escape.
 fn data(text: &str) -> String {
     plain(text).replace('%', "%25")
 }
 
-/// What ends a property is a comma or a colon, too.
+/// Escapes a property, which a comma or a colon ends as well.
 fn property(text: &str) -> String {
     data(text).replace(':', "%3A").replace(',', "%2C")
 }

@@ -146,7 +146,7 @@ fn ends(effect: &Effect) -> impl Iterator<Item = (&'static str, f64)> {
         .filter_map(|(bound, value)| Some((bound, value?)))
 }
 
-/// What one of this unit is in seconds; `None` where it is no time.
+/// Returns one of `unit` in seconds; `None` where it is no time.
 fn in_seconds(unit: &str) -> Option<f64> {
     match unit {
         "ns" => Some(1e-9),

@@ -109,7 +109,7 @@ fn junit_is_read_by_an_xml_reader() {
         let failed =
             |node: roxmltree::Node<'_, '_>| node.children().any(|c| c.has_tag_name("failure"));
         assert_eq!(failed(verdict), bad);
-        // What was hostile is the text that it was, but for what XML cannot say.
+        // The reader gets the hostile text back; characters that XML cannot hold come escaped.
         let shown = crate::text::plain(HOSTILE).replace('\u{fffe}', "\\u{fffe}");
         let before = of("property")[0].attribute("value");
         assert_eq!(before, Some(&*shown));
@@ -229,7 +229,7 @@ fn openmetrics_follows_its_rules() {
         assert_eq!(words.len(), 1);
         assert_eq!(words[0].1["word"], comparison.verdict.word.to_string());
     }
-    // Milliseconds are said in seconds.
+    // Milliseconds come as seconds.
     let text = openmetrics(&comparison(1.5));
     let level = text.lines().find(|line| {
         line.starts_with("stopgap_compare_level_seconds") && line.contains("side=\"after\"")

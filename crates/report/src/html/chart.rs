@@ -1,4 +1,4 @@
-//! Charts: what is to be seen, as data; [`draw`] makes a picture of it.
+//! Charts as data; [`draw`] makes pictures of them.
 //!
 //! A chart is an SVG in the page. Its colours are *inks*: the page's style sheet says what each looks like on light
 //! and on dark paper, by the colour that stands in the SVG.
@@ -20,7 +20,7 @@ pub(super) const INKS: [&str; 6] = [
 /// Series that a chart can hold.
 pub(super) const MOST: usize = INKS.len();
 
-/// Largest over least from which on an axis is logarithmic.
+/// An axis is logarithmic where the largest figure is this many times the least.
 const WIDE: f64 = 8.0;
 
 /// A place in a chart, in values: x and y.
@@ -45,14 +45,14 @@ pub(super) enum Shape {
     Column(f64, f64),
 }
 
-/// What belongs together: one ink, one mark, one entry of the legend.
+/// Shapes with one ink, one mark and one entry in the legend.
 #[derive(Debug, Clone)]
 pub(super) struct Layer {
     /// Name in the legend; a layer without a name has no entry.
     pub(super) name: String,
     /// Index of the ink, and of the mark; from [`MOST`] on they begin again.
     pub(super) ink: usize,
-    /// What is drawn.
+    /// The shapes, drawn in this order.
     pub(super) shapes: Vec<Shape>,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct Layer {
 pub(super) struct Chart {
     /// Heading.
     pub(super) title: String,
-    /// What is to be seen, in a sentence or two: under the picture, and instead of it for who cannot see it.
+    /// A sentence or two on what the picture shows: below it, and its text for people who cannot see it.
     pub(super) about: String,
     /// Along the bottom.
     pub(super) x: Axis,
@@ -69,7 +69,7 @@ pub(super) struct Chart {
     pub(super) y: Axis,
     /// Labels of rows, where y has rows; from the top.
     pub(super) rows: Vec<String>,
-    /// What is drawn, in this order.
+    /// The series, drawn in this order.
     pub(super) layers: Vec<Layer>,
     /// A broken line at this x, with its name in the legend.
     pub(super) rule: Option<(f64, String)>,
@@ -173,7 +173,7 @@ pub(super) fn alike(charts: &mut [Chart]) {
     }
 }
 
-/// Returns the scale on which figures can be told apart: logarithmic where they differ much.
+/// Returns the scale that keeps figures apart: logarithmic where they differ much.
 pub(super) fn scale(figures: impl Iterator<Item = f64> + Clone) -> Scale {
     let least = figures.clone().fold(f64::INFINITY, f64::min);
     let most = figures.fold(0.0, f64::max);

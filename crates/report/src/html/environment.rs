@@ -63,7 +63,7 @@ pub(super) fn missing(sources: &[Source]) -> String {
     for Source { name, document } in sources {
         let mut add_all = |about: &str, all: &[Missing]| {
             for Missing { what, why } in all {
-                // The same of many runs is said once.
+                // One line, though many runs lack the same.
                 if said.insert([about, what, why].map(str::to_owned)) {
                     table.row(&[name, &about, what, why]);
                 }

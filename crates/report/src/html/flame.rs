@@ -9,7 +9,7 @@
 //!
 //! Drawn by ourselves. `inferno`, the crate for it, makes a page of its own: a script fits its texts to their frames and
 //! zooms, and our page runs none; without it texts run over their neighbours and a narrow screen shrinks them past
-//! reading. Here widths are per cent of whatever the page has and letters keep their size: a frame is an `svg` within the
+//! reading. Here widths are per cent of the page's width and letters keep their size: a frame is an `svg` within the
 //! `svg`, which cuts its own text. Nothing zooms; each frame says its figures when pointed at, and the table beside has them.
 
 use std::collections::BTreeMap;
@@ -62,7 +62,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Returns the amount of the function alone.
+    /// Returns the function's own amount, without what it called.
     #[must_use]
     pub fn own(&self) -> f64 {
         let called: f64 = self.calls.values().map(|node| node.after).sum();

@@ -22,13 +22,13 @@ const IN_FULL: usize = 4;
 enum Picture {
     /// Cost against N of all times.
     Growth,
-    /// A dot a run: series, title, what is to be seen.
+    /// A dot a run: series, title, text below the picture.
     Dots(&'static str, &'static str, &'static str),
     /// The same with a broken line at 2 switches.
     Switches(&'static str, &'static str, &'static str),
     /// A dot a run of each kind of IOMMU entries.
     Entries,
-    /// Who left the CPU, and how.
+    /// Switch-outs by thread and kind.
     Parts,
     /// How long, and the tail: series, what it is of.
     Latency(&'static str, &'static str),

@@ -21,7 +21,7 @@ pub(super) struct Side<'a> {
     pub(super) name: String,
     /// What is appended to the titles of its charts: its name where there are several sides.
     pub(super) of: String,
-    /// What the machine is.
+    /// Settings of the machine.
     pub(super) facts: Vec<(&'static str, String)>,
     /// Records with their names.
     pub(super) runs: Vec<(&'a str, &'a Run)>,

@@ -10,7 +10,7 @@ const MOST_ROWS: usize = 20;
 /// A row: its label and its parts by name.
 pub(super) type Row = (String, Vec<(String, f64)>);
 
-/// What a stack of parts is of.
+/// The words of a chart of parts.
 pub(super) struct Words<'a> {
     pub(super) title: &'a str,
     pub(super) about: &'a str,
@@ -18,7 +18,7 @@ pub(super) struct Words<'a> {
     pub(super) axis: &'a str,
     /// Their unit.
     pub(super) unit: &'a str,
-    /// What a row is.
+    /// Head of the table's column of rows.
     pub(super) row: &'a str,
 }
 

@@ -13,7 +13,7 @@ const MOST_ROWS: usize = 150;
 /// Columns of a table that are shown.
 const MOST_COLUMNS: usize = 40;
 
-/// Bytes from which on a cell is read as a sentence, and is not squeezed on a narrow screen.
+/// A cell with more bytes is a sentence, and is not squeezed on a narrow screen.
 const SENTENCE: usize = 40;
 
 /// Returns text as the content of an element or the value of an attribute between quotes: shown, never obeyed. Control characters
@@ -83,7 +83,7 @@ impl Section {
         self.html += &format!("<div class=\"charts\">{charts}</div>\n");
     }
 
-    /// Adds a table; `title` names it to who cannot see it.
+    /// Adds a table; `title` names it to people who cannot see it.
     pub(super) fn table(&mut self, title: &str, table: &Table) {
         self.html += &table.html(title);
     }

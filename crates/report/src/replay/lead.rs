@@ -100,7 +100,7 @@ impl Ends {
         let known: Vec<(&str, f64)> = known.collect();
         let least = known.iter().map(|one| one.1).reduce(f64::min)?;
         let most = known.iter().map(|one| one.1).reduce(f64::max)?;
-        // What would be printed alike is the same to a reader.
+        // Figures that print alike are the same to a reader.
         let at = |end: f64| {
             let same = known.iter().filter(|one| number(one.1) == number(end));
             names(&same.map(|one| one.0).collect::<Vec<_>>())

@@ -68,7 +68,7 @@ fn say_rows(rows: &[&PlacementRow], screen: &mut Screen) {
     let time = |ns: Option<u64>| known(ns.map(Nanos));
     let mut notes: Vec<String> = Vec::new();
     for row in rows.iter().filter(|row| row.lacks.is_none()) {
-        // So little that it cannot be told from the driver: the policy does nothing in this workload.
+        // Time lost in the driver's own: the policy does nothing in this workload.
         let driver = row.driver_ns.unwrap_or(0.0);
         let lost = row.ns_per_operation.is_some_and(|ns| ns < driver / 10.0);
         let ns = if lost {
@@ -133,7 +133,7 @@ fn at(row: &PlacementRow) -> String {
 /// that have a cache to begin at.
 fn say_why_it_scans(rows: &[&PlacementRow], screen: &mut Screen) {
     let mut table = Table::new("maps that | >N | >scan from the base | >reset | >scan, not reset");
-    // Of linux-2.6.35 the N with the most maps has the surest share.
+    // The N of linux-2.6.35 with the most maps has the surest share.
     let mut surest: Option<&PlacementRow> = None;
     for row in rows {
         let (scans, resets) = (row.full_scans.unwrap_or(0), row.resets.unwrap_or(0));

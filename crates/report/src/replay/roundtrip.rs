@@ -177,7 +177,7 @@ mod tests {
         }
     }
 
-    /// What varies is a column, what does not is said once; what is not known is no 0.
+    /// Flags that vary are columns, the others stand in one line; an unknown figure is no 0.
     #[test]
     fn columns_are_what_varies() {
         let beside = Beside {

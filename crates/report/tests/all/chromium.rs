@@ -134,7 +134,7 @@ fn chromium(folder: &Path, page: &Path, flags: &[&str]) -> Option<(String, Strin
     Some((out, err))
 }
 
-/// What [`LOOK`] found.
+/// Returns the findings of [`LOOK`].
 fn look(folder: &Path, html: &str, flags: &[&str]) -> Value {
     // The page forbids scripts; here, one is asked for.
     let begin = html
@@ -259,7 +259,7 @@ fn a_browser_shows_every_chart_and_asks_nobody() {
             );
         }
     }
-    // What is left is what people look at.
+    // Only the pictures stay, for people to look at.
     for (name, is) in [
         ("profile", true),
         ("net.json", false),

@@ -9,7 +9,7 @@ use stopgap_report::terminal;
 
 use crate::common::{run, sources};
 
-/// What a record may hold that somebody else wrote.
+/// A text that somebody else may have put into a record.
 const HOSTILE: &str = "\"'></title></style></svg><script src=https://stopgap.invalid/x.js>alert(1)</script><img onerror=alert(2) src=x>&\u{202e}";
 
 /// Elements that a page is made of.
@@ -92,7 +92,7 @@ fn hostile<T: Serialize + DeserializeOwned>(record: &T) -> T {
     texts(&value, "", &mut found);
     let mut replaced = 0;
     for path in found {
-        // Of what is matched by name, a part is kept, so that there is something to draw.
+        // Names and units stay, so that there is something to draw.
         if path.ends_with("/name")
             || path.ends_with("/unit")
             || path.ends_with("/histogram")
@@ -141,7 +141,7 @@ fn every_question_and_kind_has_its_section_and_pictures_have_words() {
     ] {
         assert!(page.contains(said), "{said}");
     }
-    // The doubt leads: different machines are said before any verdict.
+    // The doubt leads: the warning of different machines stands before any verdict.
     let warned = page.find("2 different machines").expect("a warning");
     assert!(warned < page.find("flat 1.2x").expect("a verdict"));
     let pictures = page.matches("<svg role=\"img\"").count();

@@ -16,7 +16,7 @@ pub(crate) enum Scale {
 /// An axis: title with unit, scale.
 #[derive(Debug, Clone)]
 pub(crate) struct Axis {
-    /// What it is.
+    /// The quantity.
     pub(crate) title: String,
     /// In what unit values come; `ns` is shown in the time unit that suits. Empty for a pure number.
     pub(crate) unit: String,

@@ -41,7 +41,7 @@ struct Drawing<'c> {
     svg: String,
 }
 
-/// Returns the picture, with its words for who cannot see it.
+/// Returns the picture with a text for people who cannot see it.
 pub(super) fn svg(chart: &Chart, x: Span, y: Span) -> String {
     let rows = chart.y.scale == Scale::Rows;
     let height = match rows {
@@ -281,7 +281,7 @@ fn mark(number: usize, (x, y): (i32, i32), r: i32) -> String {
     }
 }
 
-/// Returns the points without those that are too near the one before to be told apart; the last one stays.
+/// Drops points that lie too near the point before them to be seen apart, but for the last one.
 fn thinned(points: &[Point], x: Span, y: Span) -> Vec<Point> {
     let near = |a: Point, b: Point| {
         let apart = |a: f64, b: f64, span: Span| (a - b).abs() / (span.high - span.low);
