@@ -1,5 +1,5 @@
 //! What must hold of any events that are explained. Shared by the fuzz target and by
-//! `crates/explain/tests/explain_bytes.rs`, which runs it on random bytes for a second.
+//! `crates/explain/tests/explain_bytes.rs`, which runs it on random bytes.
 
 use stopgap_events::units::Nanos;
 use stopgap_explain::{Exchanges, Explainer, Findings, Options};

@@ -1,6 +1,6 @@
 //! What to try, and what in the trace speaks for it.
 //!
-//! Each rule rests on counts that are in the record, so that whoever doubts it can look. A pair whose round trips
+//! Each rule rests on counts that are in the record, so that a reader can check it. A pair whose round trips
 //! cost 2 switches needs none. Thresholds are a fifth of a switch a round trip: less is not worth a change.
 
 use stopgap_events::units::Nanos;
@@ -9,13 +9,13 @@ use stopgap_stats::explain::{Advice, Cause, CauseKind, Findings, Memory, Pair, R
 use crate::verdict::named;
 use crate::why;
 
-/// Switch-outs of a cause a round trip, from which on it is worth a change.
+/// A cause with this many switch-outs a round trip or more is worth a change.
 const WORTH: f64 = 0.2;
 
 /// Round trips that a rule needs.
 const ENOUGH: u64 = 10;
 
-/// Calls by which a server answers a round trip, from which on answers are told to be joined.
+/// A server that answers a round trip with this many calls or more should join its answers.
 const MANY_REPLIES: f64 = 1.5;
 
 /// Share of the time in slow memory operations that a cause must explain.
@@ -154,7 +154,7 @@ fn memory(findings: &Findings) -> Option<Advice> {
     })
 }
 
-/// Who maps and unmaps all the time may keep its mappings.
+/// Advises a thread that maps and unmaps all the time to keep its mappings.
 fn short_calls(findings: &Findings) -> Option<Advice> {
     let short = findings.short_calls.iter().flatten().next()?;
     let most = short.kinds.first()?;

@@ -5,7 +5,7 @@
 //! wait explains more than work: where a thread populates its memory for 150 ms while another waits for
 //! the lock that it holds, the lock is the stall's cause and the work is its holder's.
 //!
-//! Where a call fired, the question is about that call, not about whatever else lost time meanwhile (module `fired`).
+//! Where a call fired, the question is about that call, not about others that lost time meanwhile (module `fired`).
 
 mod fired;
 
@@ -21,8 +21,8 @@ const ENOUGH: f64 = 0.2;
 /// Less within a window explains no stall.
 const LEAST_NS: u64 = 1_000_000;
 
-/// What of `stall` is told first, and its cause by the operations in `findings`, of which the slowest some
-/// hundred should have been kept: pressure that the trace explains, else the calls that fired, else whatever lost time.
+/// Returns the trigger that leads `stall`, and the cause by the operations in `findings`, of which the slowest some
+/// hundred should have been kept: pressure that the trace explains, else the calls that fired, else any operation that lost time.
 #[must_use]
 pub fn headline<'s>(findings: &Findings, stall: &'s Stall) -> (Option<&'s Trigger>, Cause) {
     let of = |kind| move |trigger: &&Trigger| trigger.kind == kind;
@@ -67,7 +67,7 @@ fn unknown(why: &str) -> Cause {
     }
 }
 
-/// What can have made pressure. Another cause, however great, is none of it.
+/// Returns a cause that makes pressure. Other causes do not, however great they are.
 fn pressure(findings: &Findings, all: &[Lost<'_>], kind: TriggerKind) -> Option<Cause> {
     let word: fn(&Sums<'_>) -> Option<String> = match kind {
         // Pages that come back from the disk are pressure, too, but reclaim is why they were gone.
@@ -112,7 +112,7 @@ impl Sums<'_> {
         self.0.values().sum()
     }
 
-    /// Of those that fit and have so much, the greatest.
+    /// Returns the greatest of those that fit, where it has at least `least`.
     fn greatest(&self, fits: impl Fn(&str) -> bool, least: f64) -> Option<String> {
         let fitting = self.0.iter().filter(|(word, ns)| fits(word) && **ns > 0.0);
         let greatest = fitting.max_by(|a, b| a.1.total_cmp(b.1));
@@ -144,7 +144,7 @@ impl Chosen {
 /// The cause in words, for several operations, which are called `what`.
 fn told(lost: &[Lost<'_>], chosen: &Chosen, what: &str) -> Option<Cause> {
     let word = chosen.word.as_deref()?;
-    // Of the operations that it made slow, the one that lost most to it.
+    // The operation that lost most to the cause.
     let most = most(lost, word)?;
     let share = chosen.ns / chosen.all;
     let slow = most.slow;
@@ -179,7 +179,7 @@ fn most<'l, 'f>(lost: &'l [Lost<'f>], word: &str) -> Option<&'l Lost<'f>> {
     of_it.max_by(|a, b| a.ns.total_cmp(&b.ns))
 }
 
-/// Of a wait for somebody: who ended it.
+/// Returns the thread that ended a wait for somebody.
 fn ended_by(slow: &Slow, word: &str) -> String {
     let Some(waker) = &slow.woken_by else {
         return String::new();
@@ -192,12 +192,12 @@ fn ended_by(slow: &Slow, word: &str) -> String {
     format!("; ended by {}{call}", waker.task)
 }
 
-/// What an operation lost to one cause within the window.
+/// Time that an operation lost to one cause within the window.
 struct Lost<'f> {
     slow: &'f Slow,
     part: &'f Part,
     ns: f64,
-    /// Of the operation, what lies within the window.
+    /// Length of the operation within the window.
     inside: f64,
 }
 

@@ -3,7 +3,7 @@
 use stopgap_events::words;
 use stopgap_trace::Text;
 
-/// What a call is to a round trip.
+/// The part of a call in a round trip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// It hands data to a peer.

@@ -1,7 +1,7 @@
 //! How a client and a server talk: what a model of the two needs to know.
 //!
 //! [`crate::Explainer`] says which threads are a pair; here their events are looked at a second time, because who is a
-//! pair is told only by what comes after its first request.
+//! pair shows only after its first request.
 //!
 //! ```text
 //! client  send ..... receive  user  send ..... receive  user  send
@@ -18,7 +18,7 @@ use stopgap_trace::{Event, Kind, Text};
 
 use crate::call::{Role, name_of, role, waits_for_several};
 
-/// What a pair did between its first flush and its last.
+/// Activity of a pair between its first flush and its last.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Exchange {
     /// The thread that asks.
@@ -62,12 +62,12 @@ struct Side {
     descriptor: Option<u64>,
     /// When it first sent, by descriptor.
     first: HashMap<u64, u64>,
-    since: Counts,
+    since: Activity,
 }
 
-/// What was counted since the last flush.
+/// Activity of one side since the last flush.
 #[derive(Debug, Default)]
-struct Counts {
+struct Activity {
     switches: u64,
     sends: u64,
     user_ns: u64,
@@ -89,7 +89,7 @@ struct Pair {
 /// Descriptors of a thread that are followed.
 const DESCRIPTORS: usize = 1_024;
 
-/// Takes the events of a trace a second time; gives what each pair did. Memory grows with pairs alone.
+/// Takes the events of a trace a second time; gives what each pair did. Memory grows with pairs only.
 ///
 /// The client is who sent first. That is known only when all is read, so each pair is followed both ways around. A thread
 /// that waits for several descriptors stays the server: then the trace began in the middle.
@@ -265,7 +265,7 @@ impl Pair {
     }
 
     /// A round trip is over.
-    fn add(&mut self, [client, server]: [Counts; 2]) {
+    fn add(&mut self, [client, server]: [Activity; 2]) {
         let total = &mut self.total;
         total.roundtrips += 1;
         total.switches += client.switches + server.switches;

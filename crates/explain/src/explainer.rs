@@ -55,11 +55,11 @@ pub struct Explainer {
     pub(crate) cut_short: Option<String>,
 }
 
-/// Who has a CPU, as far as the switches say.
+/// The thread that has a CPU, as far as the switches say.
 #[derive(Debug, Clone, Copy)]
 struct Cpu {
     has: u32,
-    /// Who left it for that, as long as nothing was heard there from who came.
+    /// The thread that left it last, until the first event of the thread that came.
     left: Option<u32>,
 }
 
@@ -203,7 +203,7 @@ impl Explainer {
         let mut tids: Vec<u32> = self.threads.keys().copied().collect();
         tids.sort_unstable();
         for &tid in &tids {
-            // Of a thread that went out of sight, a call may have ended unseen, too.
+            // A call of a thread that went out of sight may have ended unseen, too.
             let lost_sight = self.seen.switches && self.threads[&tid].state == State::Unknown;
             if !lost_sight {
                 self.end_operation(tid, None, true);
@@ -282,7 +282,7 @@ impl Explainer {
             thread.state = State::Running;
         }
         thread.notes_cpu(event.cpu);
-        // Of threads that were not asked for, a recorder shows some of their switches only.
+        // A recorder shows only some switches of threads that were not asked for.
         if missed && thread.traced {
             self.came_untold(event.cpu);
         }
@@ -305,7 +305,7 @@ impl Explainer {
     }
 
     /// A thread that the trace follows is on `cpu`, and no switch told how it came there. Where a followed one had the
-    /// CPU, or still has it, that is an event that cannot follow. A switch from a thread that is not followed is told in
+    /// CPU, or still has it, that is an event that cannot follow. A switch from a thread that is not followed comes in
     /// that thread's name, and a kernel may keep quiet of threads of its host's.
     fn came_untold(&mut self, cpu: Option<u32>) {
         let had = cpu.and_then(|cpu| self.cpus.get(&cpu)).map(|cpu| cpu.has);
@@ -318,7 +318,7 @@ impl Explainer {
     }
 
     /// An exec of a thread that is not its process's first ends the others and takes the number of the first
-    /// (`de_thread()`, fs/exec.c): from then on, and before the exec is told, it acts under that. It goes on as `tid`
+    /// (`de_thread()`, fs/exec.c): it acts under that number even before the exec event. It goes on as `tid`
     /// where `event` is the first of that.
     fn takes_over(&mut self, event: &Event, tid: u32) {
         let old = match &event.kind {
@@ -345,7 +345,7 @@ impl Explainer {
         }
     }
 
-    /// `tid` has `cpu`: whoever was believed to have it has gone unseen.
+    /// `tid` has `cpu`: the thread that had it before has gone unseen.
     fn has_cpu(&mut self, cpu: u32, tid: u32) {
         let here = Cpu {
             has: tid,

@@ -5,7 +5,7 @@ use stopgap_events::units::Nanos;
 use stopgap_stats::explain::{
     Explained, Findings, Frames, Function, Losses, Memory, ShortCalls, Switches, Task, Trace,
 };
-use stopgap_trace::Clock;
+use stopgap_trace::{Clock, Loss};
 
 use crate::LOSS_LIMIT;
 use crate::advice;
@@ -16,11 +16,11 @@ use crate::operation::Operations;
 use crate::verdict;
 use crate::why::Why;
 
-/// Functions of samples that are told.
+/// Functions of samples that the record has.
 const FUNCTIONS: usize = 20;
 
 pub(crate) fn of(mut all: Explainer) -> Findings {
-    all.seen.learn(all.metadata.events.as_deref());
+    all.seen.learn(&all.metadata);
     let mut missing = all.metadata.missing.clone();
     missing.extend(lacks::never_seen(&all));
     missing.extend(unexplained(&all));
@@ -67,21 +67,18 @@ fn trace(all: &Explainer) -> Trace {
 
 fn losses(all: &Explainer, missing: &mut Vec<Missing>) -> Losses {
     let lost = all.metadata.losses.as_ref();
-    let lost = lost.map(|lost| {
+    let counts = |lost: &Vec<Loss>| {
         lost.iter()
             .fold(0_u64, |sum, l| sum.saturating_add(l.count))
-    });
+    };
+    let lost = lost.map(counts);
     if lost.is_none() {
         let why = "the trace does not say whether events were lost";
         missing.push(Missing::new("losses", why));
     }
-    let share = lost.map(|lost| {
-        let captured = all.events as f64;
-        if lost == 0 {
-            0.0
-        } else {
-            lost as f64 / (captured + lost as f64)
-        }
+    let share = lost.map(|lost| match lost {
+        0 => 0.0,
+        lost => lost as f64 / (all.events as f64 + lost as f64),
     });
     if all.untold > 0 {
         let what = format!("when a recorded thread got its CPU, {} times", all.untold);
@@ -138,8 +135,10 @@ fn switches(
             switches: counts.to_record(),
         }
     });
-    let per_roundtrip = spread.to_record();
     let trips = spread.len();
+    let per_roundtrip = Some(spread.to_record())
+        .filter(|_| tellable)
+        .unwrap_or_default();
     if tellable && trips > 0 && per_roundtrip.p90.is_none() {
         let why = format!("it needs 100 round trips, and there are {trips}");
         missing.push(Missing::new("p90 of switches per round trip", why));
@@ -149,24 +148,15 @@ fn switches(
         total: seen.switches.then_some(totals.switches),
         involuntary: seen.switches.then_some(totals.involuntary),
         others: seen.switches.then_some(totals.others),
-        excess: per_roundtrip
-            .mean
-            .filter(|_| tellable)
-            .map(|mean| mean - 2.0),
-        per_roundtrip: if tellable {
-            per_roundtrip
-        } else {
-            Default::default()
-        },
+        excess: per_roundtrip.mean.map(|mean| mean - 2.0),
+        per_roundtrip,
         causes: totals.causes,
-        pairs: if tellable { pairs } else { Vec::new() },
+        pairs: Some(pairs).filter(|_| tellable).unwrap_or_default(),
         frames: frames.filter(|_| seen.switches),
     };
-    let tasks = if seen.switches {
-        totals.tasks
-    } else {
-        Vec::new()
-    };
+    let tasks = Some(totals.tasks)
+        .filter(|_| seen.switches)
+        .unwrap_or_default();
     (tasks, switches, seen.calls.then_some(totals.short))
 }
 

@@ -1,4 +1,4 @@
-//! What a thread is in the middle of, by pairs of begin and end events.
+//! Things that a thread is in the middle of, by pairs of begin and end events.
 
 use stopgap_trace::{Reclaimer, Text};
 

@@ -17,7 +17,7 @@
 //! each), task names, distinct causes and block requests in flight, never with the number of events.
 //!
 //! What is not in a trace is not known. A thread's time before its first event, a call whose begin was lost, a count
-//! of events that were not captured: each is said (`unknown`, `None` with a line in `missing`), never taken to be 0.
+//! of events that were not captured: each is `unknown`, or `None` with a line in `missing`, never 0.
 
 mod advice;
 pub mod around;
@@ -54,7 +54,7 @@ pub struct Options {
     pub frame_marker: Option<String>,
 }
 
-/// Share of lost events above which the verdict is `inconclusive`: what is said of switches is to be right within
+/// Share of lost events above which the verdict is `inconclusive`: figures of switches must be right within
 /// some per cent.
 pub const LOSS_LIMIT: f64 = 0.01;
 

@@ -1,4 +1,4 @@
-//! Mappings over time, and reclaim by who did it.
+//! Mappings over time, and reclaim by task.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -48,7 +48,7 @@ fn add(points: &mut Vec<(u64, i64)>, stretch: u64, point: (u64, i64)) {
     }
 }
 
-/// What happened to memory.
+/// Counts of maps, unmaps and reclaim.
 #[derive(Default)]
 pub(crate) struct Mappings {
     /// By memory events.
@@ -145,7 +145,7 @@ impl Mappings {
     /// The counter that reached most.
     fn of_counter(&self) -> Option<Live> {
         let most = self.counters.iter().max_by_key(|((name, pid), followed)| {
-            // Of several with as many the same one each time.
+            // Where several have as many, the same one each time.
             (followed.most, Reverse(pid), Reverse(name))
         });
         let ((name, pid), followed) = most?;

@@ -29,7 +29,7 @@ pub(crate) struct Operation {
     /// How its thread had spent its time when it began.
     pub(crate) times: Times,
     parts: Parts,
-    /// Of a fault: time since the last sign that it had not ended.
+    /// Time of a fault since the last sign that it had not ended.
     pending: Parts,
     /// CPU time until the kernel had found a hole.
     pub(crate) search_ns: Option<u64>,
@@ -95,7 +95,7 @@ impl Operation {
     }
 }
 
-/// Who an operation belongs to and how it ended.
+/// The thread of an operation, and its end.
 pub(crate) struct Ending {
     pub(crate) task: Text,
     pub(crate) tid: u32,
@@ -126,7 +126,7 @@ pub(crate) struct Operations {
     /// In how many slow memory operations a cause was; each shrinker is one of its own.
     pub(crate) with_cause: BTreeMap<Why, u64>,
     pub(crate) search_ns: Option<u64>,
-    /// Of slow memory operations alone.
+    /// The same, only of slow memory operations.
     slow_search_ns: u64,
     pub(crate) functions: BTreeMap<Text, u64>,
     /// Slow operations with time asleep of which nothing says why: how many, and how long.
@@ -182,7 +182,7 @@ impl Operations {
                 *self.functions.entry(Text::clone(function)).or_default() += count;
             }
         }
-        // Of equally slow operations the later one is dropped.
+        // Where operations are equally slow, the later one is dropped.
         let key = |slow: &Slow| (Reverse(slow.excess_ns), slow.begin_ns, slow.tid);
         let full = self.slowest.len() >= self.top;
         let least = self.slowest.last().map_or(0, |least| least.excess_ns);
@@ -226,7 +226,7 @@ impl Operations {
         Family::ALL.iter().filter_map(of).collect()
     }
 
-    /// What placement, reclaim and compaction have of the slow memory operations.
+    /// Returns the shares of placement, reclaim and compaction in the slow memory operations.
     pub(crate) fn slow_memory_record(&self, seen: &Seen) -> Option<SlowMemory> {
         let parts = self.slow_memory();
         let total = parts.sum();

@@ -55,7 +55,7 @@ pub(crate) struct Samples {
     count: u64,
 }
 
-/// What the kernel did in some states of a thread.
+/// Kernel functions in some states of a thread.
 pub(crate) struct Inside<'a> {
     /// Samples there.
     pub(crate) samples: u64,
@@ -181,7 +181,7 @@ impl Samples {
         node
     }
 
-    /// What the kernel did for `thread` in states that `wanted` names.
+    /// Returns the kernel functions of `thread` in states that `wanted` names.
     pub(crate) fn inside(&self, thread: &str, wanted: impl Fn(&str) -> bool) -> Inside<'_> {
         let mut samples = 0;
         // By function: as the innermost one, and anywhere on the stack.
@@ -251,7 +251,7 @@ impl Samples {
                     states: Vec::new(),
                 });
             thread.innermost.add(Mode::of(self.name(at)), node.own);
-            // Of a thread that is not kept no state is.
+            // A thread that is not kept has no states.
             let samples = if node.depth == 1 { node.own } else { samples };
             if node.depth == 2 || node.depth == 1 && samples > 0 {
                 let state = self.name(at).to_string();
@@ -276,7 +276,7 @@ impl Samples {
     fn functions(&self, totals: &[u64]) -> Vec<Function> {
         let mut sums: HashMap<u32, (u64, u64)> = HashMap::new();
         for (node, at) in self.nodes.iter().zip(0_u32..) {
-            // Of a recursion the outermost call has the samples of all.
+            // The outermost call of a recursion has the samples of all.
             let mut caller = node.parent;
             while self.nodes[caller as usize].depth > 2
                 && self.nodes[caller as usize].name != node.name
@@ -346,7 +346,7 @@ impl Samples {
     }
 }
 
-/// What a state in a system call begins with.
+/// The beginning of a state in a system call.
 const IN: &str = "in ";
 /// The state in a system call of which nothing says the name.
 const IN_A_CALL: &str = "in a system call";
@@ -497,7 +497,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Threads, states, functions and stacks come to the samples, whatever they are.
+        /// Samples of threads, of states, of functions and of stacks add up to all samples.
         #[test]
         fn everything_adds_up(
             all in prop::collection::vec(("[ab]", "(user mode|in mmap)", "([f-h](_\\[k\\]|\\+0x1f)?;){0,6}"), 0..50),

@@ -1,6 +1,6 @@
 //! Round trips: from a client's flush to its last reply.
 //!
-//! Who talks to whom is told by wakings: a thread that wakes another inside a call that sends, on a descriptor, has
+//! Wakings show who talks to whom: a thread that wakes another inside a call that sends, on a descriptor, has
 //! a *link* to it. Two threads with links both ways are a *pair*; the client is who first sent on the link's descriptor (which may have
 //! woken nobody), unless it alone waits
 //! for several descriptors, as servers do: then the trace began in the middle. A round trip begins with a send of the client, goes on while it sends more before a reply, and its switches are those of both
@@ -13,11 +13,11 @@
 //!         |- switches of ----------|- switches of ---...
 //! ```
 //!
-//! A pair is told by its first waking in each direction; round trips before that, in which one of the two never slept,
+//! A pair shows by its first waking in each direction; round trips before that, in which one of the two never slept,
 //! are not counted.
 //!
-//! Not seen: requests through shared memory, and pairs of which one never sleeps (there is no waking). Of a server
-//! with several clients, each pair counts all its switches within the pair's own round trips.
+//! Not seen: requests through shared memory, and pairs of which one never sleeps (there is no waking). Each pair of a server
+//! with several clients counts all its switches within the pair's own round trips.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -53,17 +53,18 @@ struct Open {
 
 impl Open {
     fn new(begin: u64, outs: Outs) -> Open {
+        let (sends, replies, received) = (1, 0, None);
         Open {
             begin,
             outs,
-            sends: 1,
-            replies: 0,
-            received: None,
+            sends,
+            replies,
+            received,
         }
     }
 }
 
-/// What is kept of a pair.
+/// Counts of a pair.
 #[derive(Default)]
 struct Totals {
     switches: Counts,
@@ -94,7 +95,7 @@ struct Asked {
     at: u64,
     /// On which descriptor.
     on: u64,
-    /// Switch-outs of who asks and of who is asked.
+    /// Switch-outs of the thread that asks and of the other.
     outs: Outs,
 }
 
@@ -118,7 +119,7 @@ impl RoundTrips {
         }
     }
 
-    /// `tid` wakes `to` while it sends on `descriptor`; whether they are a pair from now on.
+    /// `tid` wakes `to` while it sends on `descriptor`. Returns whether that makes them a pair.
     pub(crate) fn wakes(
         &mut self,
         tid: u32,
@@ -191,7 +192,7 @@ impl RoundTrips {
         let link = descriptor.and_then(|descriptor| self.links.get(&(tid, descriptor)));
         let server = match (link, self.partners.get(&tid).map(Vec::as_slice)) {
             (Some(&server), _) => server,
-            // Of a pipe the other direction has a descriptor of its own: then the only pair is meant.
+            // The other direction of a pipe has a descriptor of its own: then the only pair is meant.
             (None, Some(&[server])) => server,
             _ => return,
         };

@@ -13,14 +13,14 @@ use crate::profile::{Samples, call_of};
 /// Families whose calls are added up: all that change the memory map. A fault is no call.
 const FAMILIES: usize = 6;
 
-/// Share of a thread's work from which on short calls are a stall. In mail 000 the function that was the stall had over
+/// Short calls with this share of a thread's work or more are a stall. In mail 000 the function that was the stall had over
 /// 30 % of the CPU time, and no other had more than 3 %: this is between them.
 const STALL_SHARE: f64 = 0.1;
 
 /// Less than this in all is no stall: a tenth of a second is what people take for at once.
 const LEAST_NS: u64 = 100_000_000;
 
-/// So much of one second is a stall, whatever the thread does at other times: the 30 % of mail 000, which were measured
+/// So much of one second is a stall even where the thread does other things the rest of the time: the 30 % of mail 000, which were measured
 /// during the stall.
 const STALL_IN_A_SECOND_NS: u64 = 300_000_000;
 

@@ -11,7 +11,7 @@ use crate::memory::Followed;
 /// Bytes of a page where the trace does not say.
 const PAGE: Bytes = Bytes::kib(4);
 
-/// Processes that are told.
+/// Processes that the record has.
 const TOLD: usize = 5;
 
 /// Follows the address spaces of a trace. Memory: about 100 bytes a mapping, and a curve a process.
@@ -25,7 +25,7 @@ struct Process {
     task: Option<Text>,
     calls: u64,
     live: Followed,
-    /// Of one that has ended.
+    /// The mappings at its end, where it has ended.
     end: Option<Mapped>,
 }
 
@@ -59,7 +59,7 @@ impl Spaces {
     pub(crate) fn event(&mut self, at: u64, event: &Event) {
         let changed = self.all.event(event);
         match &event.kind {
-            // Another program: what was before is of no interest.
+            // Another program begins: the one before no longer matters.
             Kind::Exec { .. } => drop(self.processes.remove(&event.pid)),
             Kind::Exit { .. } if event.pid == event.tid => {
                 if let Some(space) = self.all.remove(event.pid)

@@ -25,7 +25,7 @@ impl Counts {
         self.0.values().sum()
     }
 
-    /// Of all values together.
+    /// Returns the sum of all values.
     pub(crate) fn sum(&self) -> u64 {
         self.0.iter().map(|(value, count)| value * count).sum()
     }

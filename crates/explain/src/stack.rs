@@ -1,4 +1,4 @@
-//! What a kernel stack at a switch-out says about why the thread sleeps.
+//! Causes of sleep, by the kernel stack at a switch-out.
 //!
 //! Function names are those of Linux 6.12 and 6.18; a name that another version calls differently is not found, and
 //! the sleep stays `unknown` or what the events around it say. A compiler's suffix (`.constprop.0`, `.isra.0`) is
@@ -17,7 +17,7 @@ pub(crate) fn why(stack: &Stack) -> Option<Why> {
     }
     let mut inner: Option<&str> = None;
     for function in inner_first() {
-        // What do_shrink_slab calls is the shrinker.
+        // do_shrink_slab calls the shrinker.
         if matches!(function, "do_shrink_slab" | "shrink_slab") {
             return Some(Why::Shrinker(inner.map(Text::from)));
         }

@@ -42,7 +42,7 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// What has been added since it was `before`.
+    /// Returns the time since `before`.
     pub(crate) fn since(&self, before: &Times) -> Times {
         Times {
             unknown: self.unknown - before.unknown,
@@ -89,7 +89,7 @@ pub(crate) struct Woke {
     pub(crate) call: Option<Text>,
 }
 
-/// Who woke the thread last.
+/// The last waking of the thread.
 #[derive(Debug, Clone)]
 pub(crate) struct WokenBy {
     /// `None`: an interrupt.
@@ -113,7 +113,7 @@ pub(crate) struct Thread {
     pub(crate) place: Where,
     pub(crate) ended: Option<Ended>,
     pub(crate) intervals: Intervals,
-    /// What the last switch-out's stack says.
+    /// The cause by the stack of the last switch-out.
     pub(crate) sleeps: Option<Why>,
     /// Whether the last sleep was not interruptible.
     pub(crate) deep: bool,

@@ -39,7 +39,7 @@ pub(crate) fn of(findings: &Findings, seen: &Seen) -> Verdict {
     if !seen.switches && !seen.calls {
         return Verdict::unsupported("the trace has neither scheduling events nor system calls");
     }
-    // Of all of them, not of those alone that are listed.
+    // All of them, not only those that are listed.
     let stalls: u64 = findings.calls.iter().map(|calls| calls.stalls).sum();
     let long = (stalls > 0).then(|| {
         let worst = findings.slow.first().map(told);

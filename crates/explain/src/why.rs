@@ -9,7 +9,7 @@ use stopgap_trace::Text;
 
 /// A cause. Where several hold at once, the first of this list counts:
 ///
-/// 1. [`Why::RunQueue`]: a thread that is not given a CPU makes no progress whatever it does.
+/// 1. [`Why::RunQueue`]: a thread that is not given a CPU makes no progress.
 /// 2. [`Why::Throttled`]: made to wait on purpose.
 /// 3. The innermost of shrinker, compaction and reclaim: memory is *why*, and whether the CPU, a lock or a disk
 ///    was needed for it is *how*.
@@ -48,7 +48,7 @@ pub(crate) enum Kind {
 /// What to try against a cause: a word and a sentence.
 pub(crate) type Advice = (&'static str, &'static str);
 
-/// What is known of a cause.
+/// The facts of a cause.
 pub(crate) struct Cause {
     why: Why,
     pub(crate) word: &'static str,

@@ -8,8 +8,8 @@ use super::{
 };
 use crate::call::Family;
 
-/// The cause of the calls that fired, of which `first` is told where the trace has none; which of them the text is
-/// about. `all`: what was lost within the window, by whomever.
+/// Returns the cause of the calls that fired, and the call that the text is about: `first` where the trace has none. `all` has the
+/// time that any thread lost within the window.
 pub(super) fn cause<'s>(
     findings: &Findings,
     stall: &'s Stall,
@@ -128,7 +128,7 @@ fn holder<'s>(
     Some((trigger, cause))
 }
 
-/// Why nothing can be said of the call of `trigger`.
+/// Returns why the cause of the call of `trigger` is unknown.
 fn not_there(stall: &Stall, trigger: &Trigger, found: &[(&Trigger, &Slow)]) -> Cause {
     let call = trigger.call.as_deref().unwrap_or("a call");
     if !found.is_empty() {
@@ -140,7 +140,7 @@ fn not_there(stall: &Stall, trigger: &Trigger, found: &[(&Trigger, &Slow)]) -> C
         ));
     }
     if trigger.at_ns < stall.from_ns {
-        // Of one that was open, the end has not come.
+        // An open call has not ended.
         let how = if trigger.open {
             "was still going on"
         } else {

@@ -286,7 +286,7 @@ fn who_waits_before_who_works() {
     );
 }
 
-/// Where pressure fires beside a call, and the trace explains it, it is told.
+/// Pressure that fires beside a call leads where the trace explains it.
 #[test]
 fn pressure_that_is_explained_comes_first() {
     let call = fired(7, "mmap", 1_000, 2_000);

@@ -1,4 +1,4 @@
-//! What threads do: system calls, faults, reclaim, locks, I/O.
+//! Events by which threads act: system calls, faults, reclaim, locks, I/O.
 
 use stopgap_events::units::Nanos;
 use stopgap_trace::{Event, Kind, Reclaimer, Text};
@@ -203,7 +203,7 @@ impl Explainer {
     }
 }
 
-/// It brings back the registers of before the signal, so that its end has the number -1, or none is told.
+/// Sigreturn restores the registers of before the signal, so its end has the number -1, or there is no end.
 fn is_sigreturn(name: &str) -> bool {
     matches!(name, "rt_sigreturn" | "sigreturn")
 }
@@ -217,7 +217,7 @@ struct Phase {
     spins: bool,
 }
 
-/// What an end says.
+/// Figures of an end.
 #[derive(Default)]
 struct End {
     /// Pages or objects looked at.

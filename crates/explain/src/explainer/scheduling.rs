@@ -85,7 +85,7 @@ impl Explainer {
             }
             _ => {
                 match self.acts(event) {
-                    // Records of perf end here: the last switch of who ends has none.
+                    // Records of perf end here: there is none of the thread's last switch.
                     Some(tid) if self.seen.arrivals => {
                         let now = self.now;
                         self.thread(tid, None).advance(now);

@@ -1,7 +1,7 @@
 //! Writes traces: events one after the other, times given or stepped.
 
 use stopgap_events::units::Nanos;
-use stopgap_stats::explain::{Cause, CauseKind, Findings};
+use stopgap_stats::explain::{Cause, CauseKind, Findings, Task};
 use stopgap_trace::{Event, Kind, Loss, Metadata, Reclaimer, Stack, Text};
 
 use crate::{Explainer, Options};
@@ -114,30 +114,42 @@ impl Builder {
     pub(super) fn enter(&mut self, tid: u32, call: &str, first: u64) -> &mut Builder {
         // A poll waits for one descriptor.
         let second = if call == "poll" { 1 } else { 4_096 };
-        self.event(
-            tid,
-            Kind::SyscallEnter {
-                number: 0,
-                name: Some(call.into()),
-                arguments: [Some(first), Some(second), None, None, None, None],
-            },
-        )
+        let arguments = [Some(first), Some(second), None, None, None, None];
+        self.enters(tid, call, arguments)
     }
 
     /// With these arguments; the rest is 0.
     pub(super) fn enter_with(&mut self, tid: u32, call: &str, arguments: &[u64]) -> &mut Builder {
-        let mut all = [Some(0); 6];
-        for (to, from) in all.iter_mut().zip(arguments) {
-            *to = Some(*from);
-        }
-        self.event(
-            tid,
-            Kind::SyscallEnter {
-                number: 0,
-                name: Some(call.into()),
-                arguments: all,
-            },
-        )
+        let all = arguments.iter().copied().chain([0; 6]).map(Some);
+        let all: Vec<Option<u64>> = all.take(6).collect();
+        self.enters(tid, call, all.try_into().unwrap())
+    }
+
+    fn enters(&mut self, tid: u32, call: &str, arguments: [Option<u64>; 6]) -> &mut Builder {
+        let name = Some(call.into());
+        let kind = Kind::SyscallEnter {
+            number: 0,
+            name,
+            arguments,
+        };
+        self.event(tid, kind)
+    }
+
+    /// A switch of perf's records, which tells one side: who leaves and whether it was pre-empted, or who comes.
+    pub(super) fn one_side(&mut self, leaves: Option<(u32, bool)>, comes: Option<u32>) {
+        let kind = Kind::Switch {
+            state: None,
+            preempted: leaves.map(|(_, preempted)| preempted),
+            priority: None,
+            next_tid: comes,
+            next_comm: comes.map(name),
+            next_priority: None,
+            stack: None,
+        };
+        self.event(leaves.map_or(0, |(tid, _)| tid), kind);
+        let event = self.events.last_mut().unwrap();
+        event.tid = leaves.map(|(tid, _)| tid);
+        event.comm = event.tid.map(name);
     }
 
     pub(super) fn exit(&mut self, tid: u32, call: &str, result: i64) -> &mut Builder {
@@ -248,4 +260,10 @@ pub(super) fn count(findings: &Findings, task: &str, kind: CauseKind) -> u64 {
     let of = |cause: &&Cause| cause.task == task && cause.kind == kind;
     let causes = findings.switches.causes.iter();
     causes.filter(of).map(|cause| cause.count).sum()
+}
+
+/// The threads of a name.
+pub(super) fn task<'f>(findings: &'f Findings, name: &str) -> &'f Task {
+    let mut tasks = findings.tasks.iter();
+    tasks.find(|task| task.task == name).unwrap()
 }

@@ -1,4 +1,4 @@
-//! What a pair does between flushes.
+//! Pairs between flushes.
 
 use stopgap_trace::Text;
 

@@ -1,4 +1,4 @@
-//! What never came: there was none, or it was not recorded.
+//! Events that never came: there was none, or it was not recorded.
 
 use stopgap_stats::explain::Findings;
 

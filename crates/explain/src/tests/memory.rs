@@ -207,7 +207,7 @@ fn what_was_there_before_is_not_counted_as_made() {
 }
 
 /// Each fault twice asks a shrinker that sleeps, and each time before it one that has nothing to do. Three of the faults
-/// are told one by one; what is said of all is of all.
+/// are listed; the sums are over all.
 #[test]
 fn a_shrinker_that_sleeps_is_named_with_its_count() {
     const FAULTS: u64 = 23;

@@ -7,18 +7,6 @@ use super::builder::*;
 
 const MS: u64 = 1_000_000;
 
-fn one_side(preempted: Option<bool>, next: Option<u32>) -> Kind {
-    Kind::Switch {
-        state: None,
-        preempted,
-        priority: None,
-        next_tid: next,
-        next_comm: next.map(name),
-        next_priority: None,
-        stack: None,
-    }
-}
-
 /// ```text
 /// CPU 0  client--blocks      client--pre-empted   client--ends    (idle until the end)
 /// ms     0      10           30      40           45      50      1050
@@ -26,25 +14,16 @@ fn one_side(preempted: Option<bool>, next: Option<u32>) -> Kind {
 #[test]
 fn blocked_and_preempted_are_told_apart_without_calls() {
     let mut b = Builder::new();
-    let arrives = |b: &mut Builder| {
-        b.event(0, one_side(None, Some(CLIENT)));
-        let event = b.events.last_mut().expect("just made");
-        (event.tid, event.comm) = (None, None);
+    b.one_side(None, Some(CLIENT));
+    let exec = Kind::Exec {
+        filename: None,
+        old_tid: None,
     };
-    arrives(&mut b);
-    b.event(
-        CLIENT,
-        Kind::Exec {
-            filename: None,
-            old_tid: None,
-        },
-    );
-    b.after(10 * MS).event(CLIENT, one_side(Some(false), None));
-    b.after(20 * MS);
-    arrives(&mut b);
-    b.after(10 * MS).event(CLIENT, one_side(Some(true), None));
-    b.after(5 * MS);
-    arrives(&mut b);
+    b.event(CLIENT, exec).after(10 * MS);
+    b.one_side(Some((CLIENT, false)), None);
+    b.after(20 * MS).one_side(None, Some(CLIENT));
+    b.after(10 * MS).one_side(Some((CLIENT, true)), None);
+    b.after(5 * MS).one_side(None, Some(CLIENT));
     b.after(5 * MS).event(CLIENT, Kind::Exit { priority: None });
     for (pid, mappings) in [(7, 20), (8, 900), (7, 30)] {
         let counter = Kind::Counter {

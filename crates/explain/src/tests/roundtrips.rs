@@ -176,7 +176,7 @@ fn a_write_per_reply() {
     );
 }
 
-/// What is sent before the first reply is one flush.
+/// Sends before the first reply are one flush.
 #[test]
 fn requests_in_one_go() {
     let pipelined = Play {

@@ -23,7 +23,7 @@ fn begun() -> Builder {
     b
 }
 
-/// Who waits for a CPU does not work: the share is the same on a busy machine.
+/// Waiting for a CPU is no work: the share is the same on a busy machine.
 #[test]
 fn waits_for_a_cpu_are_not_counted() {
     for queue in [0, 900] {

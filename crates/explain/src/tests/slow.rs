@@ -96,7 +96,7 @@ fn reclaim_with_a_shrinker_and_a_lock() {
     );
 }
 
-/// Throttling is told when it is over; the sleep is put down to it then.
+/// The kernel reports throttling when it is over; the sleep is put down to it then.
 #[test]
 fn throttled_is_told_afterwards() {
     let mut b = in_mmap();
@@ -255,7 +255,7 @@ fn what_follows_a_fault_is_not_of_it() {
     b.after(MS).enter(CLIENT, "brk", 0).exit(CLIENT, "brk", 0);
     let findings = b.explain();
     assert!(findings.slow.is_empty(), "{:?}", findings.slow);
-    // One that sleeps on its own account is told.
+    // A fault that sleeps on its own account is listed.
     let fault =
         "asm_exc_page_fault_[k];handle_mm_fault_[k];folio_wait_bit_common_[k];io_schedule_[k]";
     b.fault(CLIENT).switch_at(CLIENT, "D", SERVER, Some(fault));
@@ -295,7 +295,7 @@ fn a_thread_out_of_sight_is_not_in_a_call_for_ever() {
     assert!(findings.losses.contradictions > 0);
 }
 
-/// Of many the N slowest, as sorting all of them would give.
+/// The list has the N slowest of many, as sorting all of them would give.
 #[test]
 fn the_slowest_are_those_of_a_sorted_list() {
     let mut b = Builder::new();

@@ -4,9 +4,9 @@ use proptest::prelude::*;
 use stopgap_stats::explain::{CauseKind, Findings};
 use stopgap_trace::{Event, Kind, Metadata, Reclaimer};
 
-use super::builder::{Builder, CLIENT, SERVER, count, explain, name, options};
+use super::builder::{Builder, CLIENT, SERVER, count, explain, name, options, task};
 
-/// What holds of any trace, however wrong.
+/// Checks sums that hold in any trace, however wrong.
 fn adds_up(findings: &Findings) {
     for task in &findings.tasks {
         let states = task.running_ns + task.runnable_ns + task.blocked_ns + task.unknown_ns;
@@ -53,20 +53,13 @@ fn time_by_state() {
     b.after(70).exit(CLIENT, "sched_yield", 0);
     let findings = b.explain();
     adds_up(&findings);
-    let of = |name: &str| {
-        findings
-            .tasks
-            .iter()
-            .find(|task| task.task == name)
-            .unwrap()
-    };
-    let server = of("server");
+    let server = task(&findings, "server");
     assert_eq!(
         (server.running_ns, server.runnable_ns, server.blocked_ns),
         (250, 300, 70)
     );
     assert_eq!(server.unknown_ns, 0);
-    let client = of("client");
+    let client = task(&findings, "client");
     // Asleep or not before it was woken: nobody says.
     assert_eq!(
         (client.unknown_ns, client.runnable_ns, client.running_ns),
@@ -175,17 +168,13 @@ fn a_lock_inside_the_switch_is_of_nobody() {
         let findings = b.explain();
         adds_up(&findings);
         assert_eq!(findings.losses.contradictions, 0, "{state}");
-        let client = findings
-            .tasks
-            .iter()
-            .find(|task| task.task == "client")
-            .unwrap();
+        let client = task(&findings, "client");
         let times = (client.runnable_ns, client.blocked_ns, client.unknown_ns);
         assert_eq!(times, (waits, asleep, 0), "{state}");
     }
 }
 
-/// Of what cannot happen in a switch, and once the next thread was heard of, it stays a contradiction.
+/// An event that cannot happen in a switch, or after an event of the next thread, stays a contradiction.
 #[test]
 fn what_no_switch_does_contradicts_it() {
     let mut b = Builder::new();
@@ -223,14 +212,14 @@ fn who_follows_a_thread_that_is_never_told_of_contradicts_nothing() {
     b.after(2_000).switch(CLIENT, "R", 88);
     // And a switch itself may be the first that is heard of it again.
     b.after(5_000).switch(CLIENT, "S", 0);
-    // On a CPU of which nothing was told yet.
+    // On a CPU without any event so far.
     b.after(1_000).on(1).enter(CLIENT, "poll", 5);
     let findings = b.explain();
     adds_up(&findings);
     let losses = &findings.losses;
     assert_eq!((losses.contradictions, losses.untold), (0, 3));
-    let task = findings.tasks.iter().find(|t| t.task == "client").unwrap();
-    assert_eq!((task.running_ns, task.unknown_ns), (3_000, 11_000));
+    let client = task(&findings, "client");
+    assert_eq!((client.running_ns, client.unknown_ns), (3_000, 11_000));
     let told = |m: &stopgap_events::machine::Missing| m.what.ends_with("got its CPU, 3 times");
     assert!(findings.missing.iter().any(told), "{:?}", findings.missing);
 }
@@ -254,7 +243,7 @@ fn untold_arrivals_count_for_the_verdict() {
     assert!(verdict.contains("10 of 22 events"), "{verdict}");
 }
 
-/// An exec of another thread than the first goes on under the first one's number (`de_thread()`), before it is told.
+/// An exec of another thread than the first goes on under the first one's number (`de_thread()`), before the exec event.
 ///
 /// ```text
 ///   cpu 0   t50: execve, asleep | client is killed: ends | t50 as client: locks, exec, end of execve
@@ -366,11 +355,7 @@ fn threads_end_and_their_numbers_come_again() {
     }
     let findings = b.explain();
     adds_up(&findings);
-    let children = findings
-        .tasks
-        .iter()
-        .find(|task| task.task == "t50")
-        .unwrap();
+    let children = task(&findings, "t50");
     assert_eq!((children.threads, children.running_ns), (1_000, 10_000));
     assert_eq!(count(&findings, "t50", CauseKind::Ended), 1_000);
 }
@@ -384,47 +369,27 @@ fn threads_end_and_their_numbers_come_again() {
 #[test]
 fn switches_of_one_side() {
     let mut b = Builder::new();
-    let one_side = |b: &mut Builder, leaves: Option<u32>, comes: Option<u32>| {
-        let kind = Kind::Switch {
-            state: None,
-            preempted: leaves.map(|_| false),
-            priority: None,
-            next_tid: comes,
-            next_comm: comes.map(name),
-            next_priority: None,
-            stack: None,
-        };
-        b.event(leaves.unwrap_or(0), kind);
-        b.events.last_mut().unwrap().tid = leaves;
-    };
-    one_side(&mut b, None, Some(CLIENT));
+    b.one_side(None, Some(CLIENT));
     let fork = Kind::Fork {
         target_tid: 50,
         target_pid: Some(50),
         target_comm: Some(name(50)),
     };
     b.after(10).event(CLIENT, fork);
-    one_side(&mut b, Some(CLIENT), None);
-    one_side(&mut b, None, Some(50));
+    b.one_side(Some((CLIENT, false)), None);
+    b.one_side(None, Some(50));
     b.after(30).event(50, Kind::Exit { priority: None });
-    b.after(1_000);
-    one_side(&mut b, None, Some(CLIENT));
-    b.after(100);
-    one_side(&mut b, Some(CLIENT), None);
+    b.after(1_000).one_side(None, Some(CLIENT));
+    b.after(100).one_side(Some((CLIENT, false)), None);
     let findings = b.explain();
     adds_up(&findings);
-    let task = |name: &str| {
-        let mut tasks = findings.tasks.iter();
-        tasks.find(|task| task.task == name).unwrap().clone()
-    };
-    assert_eq!((task("t50").running_ns, task("t50").wall_ns), (30, 30));
-    assert_eq!(
-        (task("client").running_ns, task("client").switches),
-        (110, 2)
-    );
+    let t50 = task(&findings, "t50");
+    assert_eq!((t50.running_ns, t50.wall_ns), (30, 30));
+    let client = task(&findings, "client");
+    assert_eq!((client.running_ns, client.switches), (110, 2));
 }
 
-/// Without scheduling events nothing is known of switches, and it is said.
+/// Without scheduling events switches are unknown, with a reason.
 #[test]
 fn no_scheduling_events() {
     let mut b = Builder::new();

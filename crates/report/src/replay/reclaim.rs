@@ -1,7 +1,7 @@
 //! A replay of `reclaim`, for people: the advice, what all rows have in common, a line a row, and what costs what.
 
 use stopgap_events::units::Bytes;
-use stopgap_stats::replay::{Allocation, ReclaimRow, ReclaimSetting, Replay, Row};
+use stopgap_stats::replay::{MeasuredScans, ReclaimRow, ReclaimSetting, Replay, Row};
 use stopgap_stats::verdict::runs_text;
 
 use super::{Flags, ending, heads, price, say_missing, value};
@@ -43,16 +43,68 @@ pub(super) fn say(replay: &Replay, setting: &ReclaimSetting, screen: &mut Screen
         value(&row.parameters, flag, number)
     };
     let flags = Flags::of(&FLAGS, &rows, flag);
-    let mut columns = COLUMNS.to_vec();
-    columns.retain(|(_, shown, _)| rows.iter().any(|row| shown(row)));
+    // Columns that no row has a figure for are left out.
+    let any = |has: fn(&ReclaimRow) -> bool| rows.iter().any(|row| has(row));
+    let release = any(|row| row.release.is_some());
+    let measured = any(|row| row.measured.is_some());
+    let allocation = any(|row| row.allocation.is_some());
+    let out_of_memory = any(|row| row.out_of_memory.is_some());
+    let columns: [(bool, &[&str]); 8] = [
+        (true, &["policy"]),
+        (release, &["release"]),
+        (true, &["scan/recl"]),
+        (measured, &["measured", "factor"]),
+        (true, &["ms/GiB"]),
+        (allocation, &["mean us", "p50", "p99", "max"]),
+        (true, &["irq off us", "unpre-empted us", "first ms"]),
+        (out_of_memory, &["out of memory"]),
+    ];
     let mut head = flags.varied.clone();
-    head.push("policy");
-    head.extend(columns.iter().map(|(name, ..)| *name));
+    let shown = columns.iter().filter(|(shown, _)| *shown);
+    head.extend(shown.flat_map(|(_, names)| *names));
+    head.push("most time");
     let mut table = Table::of(heads(&head, &LEFT));
     for row in &rows {
         let mut cells: Vec<String> = flags.varied.iter().map(|name| flag(row, name)).collect();
         cells.push(row.policy.clone());
-        cells.extend(columns.iter().map(|(_, _, cell)| cell(row)));
+        if release {
+            cells.push(known(row.release.as_ref()));
+        }
+        cells.push(scans(row));
+        if measured {
+            let measured = row.measured.as_ref();
+            let factor = measured.and_then(|measured| measured.factor);
+            cells.push(known(measured.map(beside)));
+            cells.push(known(factor.map(|x| format!("{x:.2}x"))));
+        }
+        cells.push(figure(row.reclaim_ms_per_gib));
+        if allocation {
+            let times = row.allocation.as_ref();
+            cells.extend([
+                figure(times.map(|times| times.mean_us)),
+                figure(times.map(|times| times.p50_us)),
+                figure(times.and_then(|times| times.p99_us)),
+                figure(times.map(|times| times.max_us)),
+            ]);
+        }
+        cells.push(number(row.longest_interrupts_off_us));
+        cells.push(number(row.longest_unpreempted_us));
+        cells.push(figure(row.first_reclaim_ms));
+        if out_of_memory {
+            let point = row.out_of_memory.as_ref();
+            cells.push(or(
+                "no",
+                point.map(|point| {
+                    format!(
+                        "{} ms, {} held",
+                        number(point.at_ms),
+                        Bytes(point.held_bytes)
+                    )
+                }),
+            ));
+        }
+        let most = row.causes_ms.iter().max_by(|a, b| a.1.total_cmp(b.1));
+        cells.push(known(most.map(|(cause, _)| cause)));
         table.rows.push(cells);
     }
     for sentence in [&setting.mail, &setting.advice].into_iter().flatten() {
@@ -81,120 +133,30 @@ pub(super) fn say(replay: &Replay, setting: &ReclaimSetting, screen: &mut Screen
     ));
 }
 
-fn number_of(value: Option<f64>) -> String {
+fn figure(value: Option<f64>) -> String {
     known(value.map(number))
 }
 
-fn times(row: &ReclaimRow, time: fn(&Allocation) -> Option<f64>) -> String {
-    number_of(row.allocation.as_ref().and_then(time))
+/// Returns pages scanned a page reclaimed: the median of the runs, and of several runs the ends.
+fn scans(row: &ReclaimRow) -> String {
+    let ends = row
+        .scanned_per_reclaimed_least
+        .zip(row.scanned_per_reclaimed_most);
+    let ends = ends.filter(|_| row.runs > 1);
+    let ends = or(
+        "",
+        ends.map(|(least, most)| format!(" ({least:.2}..{most:.2})")),
+    );
+    known(
+        row.scanned_per_reclaimed
+            .map(|middle| format!("{middle:.2}{ends}")),
+    )
 }
 
-/// A column of figures: its head, whether a row has it (a column that no row has is left out), and its cell.
-type Column = (
-    &'static str,
-    fn(&ReclaimRow) -> bool,
-    fn(&ReclaimRow) -> String,
-);
-
-const COLUMNS: [Column; 14] = [
-    (
-        "release",
-        |row| row.release.is_some(),
-        |row| known(row.release.as_ref()),
-    ),
-    (
-        "scan/recl",
-        |_| true,
-        |row| {
-            let ends = row
-                .scanned_per_reclaimed_least
-                .zip(row.scanned_per_reclaimed_most);
-            let ends = ends.filter(|_| row.runs > 1);
-            let ends = or(
-                "",
-                ends.map(|(least, most)| format!(" ({least:.2}..{most:.2})")),
-            );
-            known(
-                row.scanned_per_reclaimed
-                    .map(|middle| format!("{middle:.2}{ends}")),
-            )
-        },
-    ),
-    (
-        "measured",
-        |row| row.measured.is_some(),
-        |row| {
-            known(row.measured.as_ref().map(|measured| {
-                let (least, most) = (measured.least, measured.most);
-                format!(
-                    "{:.2} ({least:.2}..{most:.2})",
-                    measured.scanned_per_reclaimed
-                )
-            }))
-        },
-    ),
-    (
-        "factor",
-        |row| row.measured.is_some(),
-        |row| {
-            let factor = row.measured.as_ref().and_then(|measured| measured.factor);
-            known(factor.map(|x| format!("{x:.2}x")))
-        },
-    ),
-    ("ms/GiB", |_| true, |row| number_of(row.reclaim_ms_per_gib)),
-    (
-        "mean us",
-        |row| row.allocation.is_some(),
-        |row| times(row, |times| Some(times.mean_us)),
-    ),
-    (
-        "p50",
-        |row| row.allocation.is_some(),
-        |row| times(row, |times| Some(times.p50_us)),
-    ),
-    (
-        "p99",
-        |row| row.allocation.is_some(),
-        |row| times(row, |times| times.p99_us),
-    ),
-    (
-        "max",
-        |row| row.allocation.is_some(),
-        |row| times(row, |times| Some(times.max_us)),
-    ),
-    (
-        "irq off us",
-        |_| true,
-        |row| number(row.longest_interrupts_off_us),
-    ),
-    (
-        "unpre-empted us",
-        |_| true,
-        |row| number(row.longest_unpreempted_us),
-    ),
-    ("first ms", |_| true, |row| number_of(row.first_reclaim_ms)),
-    (
-        "out of memory",
-        |row| row.out_of_memory.is_some(),
-        |row| {
-            or(
-                "no",
-                row.out_of_memory.as_ref().map(|point| {
-                    format!(
-                        "{} ms, {} held",
-                        number(point.at_ms),
-                        Bytes(point.held_bytes)
-                    )
-                }),
-            )
-        },
-    ),
-    (
-        "most time",
-        |_| true,
-        |row| {
-            let most = row.causes_ms.iter().max_by(|a, b| a.1.total_cmp(b.1));
-            known(most.map(|(cause, _)| cause))
-        },
-    ),
-];
+fn beside(measured: &MeasuredScans) -> String {
+    let (least, most) = (measured.least, measured.most);
+    format!(
+        "{:.2} ({least:.2}..{most:.2})",
+        measured.scanned_per_reclaimed
+    )
+}
