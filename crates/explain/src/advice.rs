@@ -21,7 +21,8 @@ const MANY_REPLIES: f64 = 1.5;
 /// Share of the time in slow memory operations that a cause must explain.
 const MOST_OF_IT: f64 = 0.3;
 
-pub(crate) fn of(findings: &Findings) -> Vec<Advice> {
+/// Returns what to try, by every rule that applies.
+pub(crate) fn advise(findings: &Findings) -> Vec<Advice> {
     let mut all = Vec::new();
     for pair in &findings.switches.pairs {
         let mean = pair.per_roundtrip.mean.unwrap_or(0.0);

@@ -45,7 +45,7 @@ pub fn headline<'s>(findings: &Findings, stall: &'s Stall) -> (Option<&'s Trigge
     };
     let cause = match unexplained {
         Some(why) => unknown(why),
-        None => told(&all, &Chosen::of(&all, any), "operations").unwrap_or_else(|| {
+        None => told(&all, &Chosen::among(&all, any), "operations").unwrap_or_else(|| {
             reclaim_outside(findings).unwrap_or_else(|| {
                 unknown("no operation of who was traced lost time within the window")
             })
@@ -78,7 +78,7 @@ fn pressure(findings: &Findings, all: &[Lost<'_>], kind: TriggerKind) -> Option<
         TriggerKind::IoPressure => |sums| sums.greatest(|word| word == "io", 0.0),
         TriggerKind::SlowCall | TriggerKind::Request => return None,
     };
-    told(all, &Chosen::of(all, word), "operations").or_else(|| {
+    told(all, &Chosen::among(all, word), "operations").or_else(|| {
         let reclaimed = kind == TriggerKind::MemoryPressure;
         reclaimed.then(|| reclaim_outside(findings)).flatten()
     })
@@ -129,7 +129,7 @@ struct Chosen {
 }
 
 impl Chosen {
-    fn of(lost: &[Lost<'_>], word: impl Fn(&Sums<'_>) -> Option<String>) -> Chosen {
+    fn among(lost: &[Lost<'_>], word: impl Fn(&Sums<'_>) -> Option<String>) -> Chosen {
         let mut sums = Sums(BTreeMap::new());
         for lost in lost {
             *sums.0.entry(&lost.part.cause).or_default() += lost.ns;

@@ -58,7 +58,7 @@ words!(
 
 impl Family {
     /// The family of a call.
-    pub(crate) fn of(name: &str) -> Option<Family> {
+    pub(crate) fn of_call(name: &str) -> Option<Family> {
         Some(match name {
             "mmap" | "mmap2" => Family::Mmap,
             "munmap" => Family::Munmap,

@@ -174,7 +174,7 @@ impl Explainer {
         thread.whole = true;
         thread.traced = true;
         let name: Text = call.into();
-        thread.operation = Family::of(call).map(|family| {
+        thread.operation = Family::of_call(call).map(|family| {
             let mut operation = Operation::new(family, Text::clone(&name), from);
             operation.before = true;
             operation
@@ -219,7 +219,7 @@ impl Explainer {
                 self.tasks.fold(tid, thread);
             }
         }
-        findings::of(self)
+        findings::record(self)
     }
 
     /// Nanoseconds since the first event.

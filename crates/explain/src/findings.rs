@@ -19,7 +19,8 @@ use crate::why::Why;
 /// Functions of samples that the record has.
 const FUNCTIONS: usize = 20;
 
-pub(crate) fn of(mut all: Explainer) -> Findings {
+/// Returns the record of all that was looked at.
+pub(crate) fn record(mut all: Explainer) -> Findings {
     all.seen.learn(&all.metadata);
     let mut missing = all.metadata.missing.clone();
     missing.extend(lacks::never_seen(&all));
@@ -48,8 +49,8 @@ pub(crate) fn of(mut all: Explainer) -> Findings {
         advice: Vec::new(),
         missing,
     };
-    findings.advice = advice::of(&findings);
-    findings.verdict = verdict::of(&findings, &all.seen);
+    findings.advice = advice::advise(&findings);
+    findings.verdict = verdict::judge(&findings, &all.seen);
     findings
 }
 

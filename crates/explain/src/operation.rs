@@ -82,7 +82,7 @@ impl Operation {
     }
 
     pub(crate) fn on_cpu(&self) -> u64 {
-        self.parts.of(&Why::OnCpu)
+        self.parts.time_of(&Why::OnCpu)
     }
 
     fn length(&self) -> u64 {
@@ -91,7 +91,7 @@ impl Operation {
 
     /// The length without the wait that it was made for.
     pub(crate) fn excess(&self) -> u64 {
-        self.length() - self.parts.of(&Why::Event)
+        self.length() - self.parts.time_of(&Why::Event)
     }
 }
 

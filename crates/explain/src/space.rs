@@ -37,7 +37,7 @@ struct Mapped {
 }
 
 impl Mapped {
-    fn of(space: &stopgap_trace::AddressSpace) -> Mapped {
+    fn from_space(space: &stopgap_trace::AddressSpace) -> Mapped {
         Mapped {
             mappings: space.mappings(),
             bytes: space.bytes().0,
@@ -65,7 +65,7 @@ impl Spaces {
                 if let Some(space) = self.all.remove(event.pid)
                     && let Some(process) = self.processes.get_mut(&event.pid)
                 {
-                    process.end = Some(Mapped::of(&space));
+                    process.end = Some(Mapped::from_space(&space));
                 }
             }
             _ if changed && Recorded::is_call(event) => {
@@ -103,7 +103,7 @@ impl Spaces {
     pub(crate) fn to_record(&self) -> Option<Vec<AddressSpace>> {
         let ranked = self.ranked();
         let told = ranked.iter().take(TOLD).filter_map(|(pid, process)| {
-            let now = || self.all.process(*pid).map(Mapped::of);
+            let now = || self.all.process(*pid).map(Mapped::from_space);
             let mapped = process.end.or_else(now)?;
             Some(AddressSpace {
                 pid: *pid,

@@ -14,7 +14,7 @@ pub(crate) fn inconclusive_yet() -> Verdict {
 }
 
 /// Stalls before switches: who waits for a second does not mind a switch.
-pub(crate) fn of(findings: &Findings, seen: &Seen) -> Verdict {
+pub(crate) fn judge(findings: &Findings, seen: &Seen) -> Verdict {
     let losses = &findings.losses;
     if let Some(why) = &findings.trace.cut_short {
         return Verdict::inconclusive(&format!("the trace is cut short ({why})"));

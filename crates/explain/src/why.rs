@@ -219,7 +219,7 @@ impl Parts {
         }
     }
 
-    pub(crate) fn of(&self, why: &Why) -> u64 {
+    pub(crate) fn time_of(&self, why: &Why) -> u64 {
         let found = self.0.iter().find(|(known, _)| known == why);
         found.map_or(0, |(_, ns)| *ns)
     }

@@ -86,7 +86,7 @@ fn section(name: &str, record: &Kernels) -> String {
     }
     let (rows, unknown) = dma::rows(record, |number| called(record, number).to_owned());
     if !rows.is_empty() {
-        let mut table = Table::of(dma::HEAD);
+        let mut table = Table::with_heads(dma::HEAD);
         table.rows = rows;
         html.push_str("<h3>What buffers took of the IOMMU</h3>");
         html.push_str(&table.html("What buffers took of the IOMMU"));

@@ -329,7 +329,7 @@ fn for_dma(record: &Kernels, style: Style) -> String {
     }
     let right = [false, false, false, true, true, false].map(|right| if right { ">" } else { "" });
     let heads = right.iter().zip(dma::HEAD);
-    let mut table = Table::of(heads.map(|(right, head)| format!("{right}{head}")));
+    let mut table = Table::with_heads(heads.map(|(right, head)| format!("{right}{head}")));
     table.rows = rows;
     let mut text = format!("\n{}", table.text(style));
     for why in unknown {
@@ -345,7 +345,7 @@ fn all(record: &Kernels, style: Style) -> String {
     };
     let letters = (0..record.kernels.len()).map(letter);
     let heads = letters.map(|letter| format!(">{letter}"));
-    let mut table = Table::of(
+    let mut table = Table::with_heads(
         ["median guest instructions".to_owned()]
             .into_iter()
             .chain(heads),

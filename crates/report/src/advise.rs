@@ -6,7 +6,7 @@ use stopgap_stats::advise::rule::AS_GOOD;
 use stopgap_stats::advise::sentence::{by_passes, change, passes};
 
 use crate::replay::chunks::{add_nothing_built, assumptions, failing, percent_of, scene, time};
-use crate::table::{Screen, Style, Table, join, or};
+use crate::table::{Screen, Style, Table, join, known_or};
 
 /// Returns the text of the whole record.
 #[must_use]
@@ -38,13 +38,13 @@ fn candidates(advise: &Advise) -> Table {
         .into_iter()
         .chain(head)
         .chain([String::new()]);
-    let mut table = Table::of(head);
+    let mut table = Table::with_heads(head);
     for one in &advise.advice.candidates {
         let mut cells = vec![one.policy.clone()];
         cells.extend([one.build_ms, one.pass_ms, one.life_ms].map(time));
         let row = advise.rows.iter().find(|row| row.policy == one.policy);
         cells.extend(row.iter().flat_map(|row| &row.bystanders).map(failing));
-        cells.push(or(
+        cells.push(known_or(
             "",
             one.set_aside.as_ref().map(|why| format!("no: {why}")),
         ));

@@ -3,7 +3,7 @@
 use stopgap_stats::compare::{Comparison, Effect, Row, Scale};
 use stopgap_stats::gather::Floor;
 
-use crate::table::{Screen, Style, Table, UNKNOWN, join, known, or};
+use crate::table::{Screen, Style, Table, UNKNOWN, join, known, known_or};
 use crate::text::{command_line, count, level, per_cent, ratio, thousands};
 
 /// Wider lines are not read.
@@ -103,7 +103,7 @@ fn effect(row: &Row) -> String {
         None if infinite => "infinite".to_owned(),
         value => known(value.map(|value| shown(value) + sign)),
     };
-    let [below, above] = [low, high].map(|end| or("?", end.map(shown)));
+    let [below, above] = [low, high].map(|end| known_or("?", end.map(shown)));
     match (low, high) {
         (None, None) => format!("{value} (n too small)"),
         _ => format!("{value} ({below}..{above})"),
@@ -114,7 +114,7 @@ fn foot(comparison: &Comparison, beside: &Beside<'_>, screen: &mut Screen) {
     let longest = [comparison.before.max, comparison.after.max];
     if longest.iter().any(Option::is_some) {
         let shown = |max: f64| level(max, &comparison.unit);
-        let [before, after] = longest.map(|max| or("unknown", max.map(shown)));
+        let [before, after] = longest.map(|max| known_or("unknown", max.map(shown)));
         screen.say(format!(
             "longest of all samples, not tested: {before} -> {after}"
         ));

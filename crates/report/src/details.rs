@@ -10,7 +10,7 @@ use stopgap_stats::quantile::{label, low_median, quantile};
 use stopgap_stats::record::{Answer, Parameter, Series};
 
 use crate::fix;
-use crate::table::{Screen, Style, Table, UNKNOWN, join, known, or};
+use crate::table::{Screen, Style, Table, UNKNOWN, join, known, known_or};
 use crate::text::{figure, thousands};
 
 /// Tail quantiles that a latency's row shows.
@@ -105,7 +105,7 @@ fn say_group(group: &[&Series], screen: &mut Screen) {
     let (shared, own): (Vec<&String>, Vec<&String>) = keys.into_iter().partition(same);
     let mut title = format!("{}, {}", first.name, first.unit);
     for key in shared {
-        title += &or(
+        title += &known_or(
             "",
             first
                 .parameters
@@ -130,7 +130,7 @@ fn say_group(group: &[&Series], screen: &mut Screen) {
         head.extend(tails.iter().map(|&q| format!(">{}", label(q))));
         head.push(">max".to_owned());
     }
-    let mut table = Table::of(head);
+    let mut table = Table::with_heads(head);
     for (series, pooled) in measured.iter().zip(&pooled) {
         let figures = || series.blocks.iter().map(|block| block.value);
         let samples: u64 = series.blocks.iter().map(|block| block.samples).sum();
@@ -141,7 +141,7 @@ fn say_group(group: &[&Series], screen: &mut Screen) {
         ];
         let mut cells: Vec<String> = own.iter().map(|key| cell(series, key)).collect();
         cells.extend([series.blocks.len().to_string(), thousands(samples)]);
-        cells.extend(ends.map(|end| or("", end.map(|value| figure(value, &series.unit)))));
+        cells.extend(ends.map(|end| known_or("", end.map(|value| figure(value, &series.unit)))));
         cells.extend(
             tails
                 .iter()

@@ -7,7 +7,7 @@ use stopgap_stats::explain::{
 };
 
 use crate::profile;
-use crate::table::{Screen, Style, Table, join, known, or};
+use crate::table::{Screen, Style, Table, join, known, known_or};
 use crate::text::{number, share, thousands};
 
 /// Causes and pairs that are shown; the JSON record has all.
@@ -62,7 +62,7 @@ fn scene(findings: &Findings) -> String {
         .source
         .as_deref()
         .unwrap_or("a trace of unknown source");
-    let time = or("an unknown time", trace.duration_ns.map(Nanos));
+    let time = known_or("an unknown time", trace.duration_ns.map(Nanos));
     let lost = match (losses.lost, losses.share) {
         (Some(0), _) => "none lost".to_owned(),
         (Some(lost), Some(share)) => {
@@ -109,7 +109,7 @@ fn say_switches(findings: &Findings, screen: &mut Screen) {
         thousands(total),
         count(switches.involuntary),
         count(switches.roundtrips),
-        or("", excess),
+        known_or("", excess),
     ));
     if let Some(frames) = &switches.frames {
         let [mean, p50, p90] = spread(&frames.switches);
@@ -173,7 +173,7 @@ fn say_tasks(findings: &Findings, screen: &mut Screen) {
 pub(crate) fn cause(cause: &str, function: Option<&str>) -> String {
     format!(
         "{cause}{}",
-        or("", function.map(|function| format!(" {function}")))
+        known_or("", function.map(|function| format!(" {function}")))
     )
 }
 
@@ -209,11 +209,11 @@ fn say_slow(findings: &Findings, screen: &mut Screen) {
             let after = Nanos(slow.begin_ns.saturating_sub(first));
             let waker = |waker: &Waker| {
                 let call = waker.call.as_ref().map(|call| format!(" in {call}"));
-                format!("{}{}", waker.task, or("", call))
+                format!("{}{}", waker.task, known_or("", call))
             };
             let (parts, waker) = (
                 taken_apart(&slow.parts),
-                or("", slow.woken_by.as_ref().map(waker)),
+                known_or("", slow.woken_by.as_ref().map(waker)),
             );
             table.row(&[
                 &slow.call, &slow.task, &slow.tid, &after, &took, &parts, &waker,
@@ -242,8 +242,9 @@ fn say_slow(findings: &Findings, screen: &mut Screen) {
 fn say_memory(findings: &Findings, screen: &mut Screen) {
     let memory = &findings.memory;
     if memory.maps.is_some() || memory.unmaps.is_some() {
-        let rate =
-            |rate: Option<f64>| or("", rate.map(|rate| format!(" ({} a second)", number(rate))));
+        let rate = |rate: Option<f64>| {
+            known_or("", rate.map(|rate| format!(" ({} a second)", number(rate))))
+        };
         screen.say(format!(
             "  {} maps{}, {} unmaps{}",
             count(memory.maps),
@@ -273,7 +274,7 @@ fn say_memory(findings: &Findings, screen: &mut Screen) {
     let mut table =
         Table::new("task | by | function | >count | >wall time | >longest | >scanned | >freed");
     for one in memory.reclaim.iter().flatten().take(ROWS) {
-        let (times, function) = (thousands(one.count), or("", one.function.as_ref()));
+        let (times, function) = (thousands(one.count), known_or("", one.function.as_ref()));
         let [wall, most] = [one.wall_ns, one.most_ns].map(Nanos);
         let [scanned, freed] = [one.scanned, one.reclaimed].map(count);
         table.row(&[
@@ -285,8 +286,8 @@ fn say_memory(findings: &Findings, screen: &mut Screen) {
 
 /// Returns `  process 812 (python3) at its end: 96 mappings, 412 MiB; 12 holes of 3.1 MiB, the largest 1.0 MiB`.
 fn address_space(space: &AddressSpace) -> String {
-    let pid = or("a process", space.pid.map(|pid| format!("process {pid}")));
-    let task = or("", space.task.as_ref().map(|task| format!(" ({task})")));
+    let pid = known_or("a process", space.pid.map(|pid| format!("process {pid}")));
+    let task = known_or("", space.task.as_ref().map(|task| format!(" ({task})")));
     let holes = match &space.holes {
         None => "the kernel placed none of them".to_owned(),
         Some(holes) if holes.count == 0 => "no holes between them".to_owned(),

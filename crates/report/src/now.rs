@@ -2,7 +2,7 @@
 
 use stopgap_events::machine::{Now, ProcessMappings, TaskRate};
 
-use crate::table::{join, or};
+use crate::table::{join, known_or};
 use crate::text::{number, thousands, uptime};
 
 /// A row of NOW. Its text comes from the machine as it is: control characters are not made visible yet.
@@ -43,8 +43,8 @@ pub fn rows(now: &Now) -> Vec<Row> {
             ("pinned", process.pinned),
             ("swapped", process.swapped),
         ];
-        let size = |(name, size)| format!("{name} {}", or("unknown", size));
-        let threads = or("unknown", process.threads.map(thousands));
+        let size = |(name, size)| format!("{name} {}", known_or("unknown", size));
+        let threads = known_or("unknown", process.threads.map(thousands));
         let (name, pid, sizes) = (&process.name, process.pid, join(sizes.map(size), ", "));
         let text = format!("{name} ({pid}): threads {threads}, {sizes}");
         add("process", text, false);
@@ -65,7 +65,7 @@ pub fn rows(now: &Now) -> Vec<Row> {
             orders.map(|one| format!("{}:{:.2}", one.order, one.index)),
             " ",
         );
-        let up = or("", up.map(|up| format!(", up {up}")));
+        let up = known_or("", up.map(|up| format!(", up {up}")));
         add(
             "free memory",
             format!("unusable index by order {orders}{up}"),
@@ -83,7 +83,7 @@ pub fn rows(now: &Now) -> Vec<Row> {
                 .full
                 .map(|full| format!(" full {:.1}/{:.1}", full.avg10, full.avg300));
             let (resource, some) = (&one.resource, one.some);
-            let full = or("", full);
+            let full = known_or("", full);
             format!("{resource} some {:.1}/{:.1}{full}", some.avg10, some.avg300)
         });
         let text = format!("{} (% of 10 s/300 s)", join(each, ", "));
@@ -128,7 +128,7 @@ fn share(part: u64, whole: u64) -> f64 {
 
 /// Returns how many mappings a process has, and what the most of them are backed by.
 fn mappings(process: &ProcessMappings, limit: Option<u64>) -> String {
-    let of = or("", limit.map(|limit| format!(" of {}", thousands(limit))));
+    let of = known_or("", limit.map(|limit| format!(" of {}", thousands(limit))));
     let backing = process.backing.first().map(|first| {
         let percent = |part, whole| format!("{:.0} %", 100.0 * share(part, whole));
         let pages = match first.one_page {
@@ -139,7 +139,7 @@ fn mappings(process: &ProcessMappings, limit: Option<u64>) -> String {
         format!("; {share} {}{pages}", first.file)
     });
     let (name, pid, count) = (&process.name, process.pid, thousands(process.mappings));
-    format!("{name} ({pid}) {count}{of}{}", or("", backing))
+    format!("{name} ({pid}) {count}{of}{}", known_or("", backing))
 }
 
 fn watch(process: &ProcessMappings, limit: Option<u64>) -> bool {

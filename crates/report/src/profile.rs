@@ -4,7 +4,7 @@ use stopgap_events::units::Nanos;
 use stopgap_stats::explain::ShortCalls;
 use stopgap_stats::profile::{Innermost, Mode, Profile};
 
-use crate::table::{Screen, Table, join, or};
+use crate::table::{Screen, Table, join, known_or};
 use crate::text::{share, thousands};
 
 /// Functions that are shown; the JSON record has all.
@@ -32,7 +32,7 @@ pub(crate) fn whole(profile: &Profile) -> String {
         "{} samples{}: {} % in functions of programs and libraries, {} % in functions of the kernel, {} % in code without a \
          name.",
         thousands(profile.samples),
-        or("", profile.period_ns.map(each)),
+        known_or("", profile.period_ns.map(each)),
         of(by.user),
         of(by.kernel),
         of(by.unnamed)

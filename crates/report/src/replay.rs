@@ -13,7 +13,7 @@ use stopgap_stats::record::Parameter;
 use stopgap_stats::replay::chunks::Assumption;
 use stopgap_stats::replay::{Quantity, Replay};
 
-use crate::table::{Screen, Style, UNKNOWN, join, or};
+use crate::table::{Screen, Style, UNKNOWN, join, known_or};
 use crate::text::number;
 
 pub(crate) use placement::add_mail_points;
@@ -71,7 +71,7 @@ struct Flags {
 
 impl Flags {
     /// `value` gives the value of a flag in a row.
-    fn of<R>(flags: &[&'static str], rows: &[&R], value: impl Fn(&R, &str) -> String) -> Flags {
+    fn split<R>(flags: &[&'static str], rows: &[&R], value: impl Fn(&R, &str) -> String) -> Flags {
         let same = |flag: &&'static str| {
             rows.iter()
                 .all(|row| value(row, flag) == value(rows[0], flag))
@@ -108,7 +108,7 @@ fn heads<'h>(head: &[&'h str], left: &[&str]) -> Vec<String> {
 
 /// Returns `name value unit`.
 fn price(price: &Assumption) -> String {
-    let value = or("", price.value.map(|value| format!(" {value:.0}")));
+    let value = known_or("", price.value.map(|value| format!(" {value:.0}")));
     format!("{}{value} {}", price.name, price.unit)
 }
 
@@ -128,7 +128,7 @@ fn ending(replay: &Replay, beside: Option<&str>) -> String {
         true => ". Interrupted: less than was planned",
         false => "",
     };
-    or("", beside) + interrupted
+    known_or("", beside) + interrupted
 }
 
 #[cfg(test)]

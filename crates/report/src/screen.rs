@@ -8,7 +8,7 @@ use stopgap_events::units::Bytes;
 use stopgap_stats::record::{Answer, Run};
 use stopgap_stats::verdict::Word;
 
-use crate::table::{Screen, Style, Table, join, or};
+use crate::table::{Screen, Style, Table, join, known_or};
 use crate::text::{plain, uptime, wrap};
 use crate::{fix, now};
 
@@ -83,12 +83,15 @@ fn paint(text: String, style: Style) -> String {
 /// Returns `host box, Linux 6.18, preempt=lazy, mglru=on, swap=zram, cgroup2, 4 KiB pages, up 9 d, root`.
 #[must_use]
 pub fn environment_line(environment: &Environment, style: Style) -> String {
-    let word = |word: &Option<String>| or("unknown", word.as_ref());
+    let word = |word: &Option<String>| known_or("unknown", word.as_ref());
     let mut parts = vec![
         format!("host {}", word(&environment.host)),
         format!("Linux {}", word(&environment.kernel)),
         format!("preempt={}", word(&environment.preemption)),
-        format!("mglru={}", or("unknown", environment.mglru.map(on_or_off))),
+        format!(
+            "mglru={}",
+            known_or("unknown", environment.mglru.map(on_or_off))
+        ),
         format!("swap={}", word(&environment.swap)),
         match environment.memory_cgroup.as_deref() {
             Some("none") => "no memory cgroup".to_owned(),
@@ -190,7 +193,7 @@ pub fn foot(run: &Run, record: &str) -> String {
     format!(
         "took {} s, peak memory {} of a budget of {}, seed {}\nrecord {}\n",
         run.duration_ms / 1_000,
-        or("unknown", memory),
+        known_or("unknown", memory),
         Bytes(run.memory_budget),
         run.seed,
         plain(record)

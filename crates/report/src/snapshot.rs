@@ -6,7 +6,7 @@ use stopgap_events::machine::OrderIndex;
 use stopgap_events::snapshot::{Kind, Snapshot, Zone, unusable_index};
 use stopgap_events::units::{Bytes, Pages};
 
-use crate::table::{Screen, Style, Table, join, or};
+use crate::table::{Screen, Style, Table, join, known_or};
 use crate::text::thousands;
 
 /// Returns the text; `place` says where the whole snapshot is.
@@ -66,7 +66,7 @@ fn zones(snapshot: &Snapshot) -> Table {
         let marks = [marks.min, marks.low, marks.high].map(Some);
         let amounts = known.into_iter().chain([zone.per_cpu]).chain(marks);
         let bytes = |pages| bytes(snapshot, pages);
-        row.extend(amounts.map(|pages| or("unknown", pages.map(bytes))));
+        row.extend(amounts.map(|pages| known_or("unknown", pages.map(bytes))));
         table.rows.push(row);
     }
     table
@@ -80,7 +80,7 @@ fn orders(snapshot: &Snapshot) -> Table {
     let mut head: Vec<String> = ["order", "block"].map(str::to_owned).into();
     head.extend(names.chain(["unusable".to_owned()]));
     head.extend(layout.iter().map(|_| "by layout".to_owned()));
-    let mut table = Table::of(head.iter().map(|head| format!(">{head}")));
+    let mut table = Table::with_heads(head.iter().map(|head| format!(">{head}")));
     for OrderIndex { order, index } in snapshot.unusable_index() {
         let place = order as usize;
         let block = Bytes(snapshot.page_bytes.0.saturating_mul(1 << order));
@@ -89,7 +89,7 @@ fn orders(snapshot: &Snapshot) -> Table {
             .zones
             .iter()
             .map(|zone| zone.free_blocks.get(place));
-        row.extend(counts.map(|count| or("", count.map(|&count| thousands(count)))));
+        row.extend(counts.map(|count| known_or("", count.map(|&count| thousands(count)))));
         let by_layout = layout.iter().filter_map(|layout| layout.get(place));
         let by_layout = by_layout.map(|one| one.index);
         row.extend(

@@ -16,12 +16,12 @@ pub const UNKNOWN: &str = "-";
 /// Returns `value` in words, or [`UNKNOWN`].
 #[must_use]
 pub fn known(value: Option<impl Display>) -> String {
-    or(UNKNOWN, value)
+    known_or(UNKNOWN, value)
 }
 
 /// Returns `value` in words, or `otherwise`.
 #[must_use]
-pub fn or(otherwise: &str, value: Option<impl Display>) -> String {
+pub fn known_or(otherwise: &str, value: Option<impl Display>) -> String {
     value.map_or_else(|| otherwise.to_owned(), |value| value.to_string())
 }
 
@@ -131,11 +131,11 @@ impl Table {
     /// Returns a table without rows; `head` has the columns' heads between `|`: `task | >count`.
     #[must_use]
     pub fn new(head: &str) -> Table {
-        Table::of(head.split('|').map(str::trim))
+        Table::with_heads(head.split('|').map(str::trim))
     }
 
     /// Returns a table without rows, whose heads are computed.
-    pub fn of<T: Into<String>>(head: impl IntoIterator<Item = T>) -> Table {
+    pub fn with_heads<T: Into<String>>(head: impl IntoIterator<Item = T>) -> Table {
         Table {
             head: head.into_iter().map(Into::into).collect(),
             ..Table::default()

@@ -8,7 +8,7 @@ use stopgap_stats::record::Run;
 use crate::details::word;
 use crate::html::{Document, Source};
 use crate::screen::environment_line;
-use crate::table::{Screen, Style, Table, join, known, or};
+use crate::table::{Screen, Style, Table, join, known, known_or};
 use crate::text::thousands;
 
 /// Heights of a bar, lowest first.
@@ -58,7 +58,7 @@ pub fn screen(sources: &[Source], style: Style) -> String {
                 let findings = &it.findings;
                 screen.line(format!(
                     "trace of {}",
-                    or("", findings.trace.source.as_ref())
+                    known_or("", findings.trace.source.as_ref())
                 ));
                 verdicts.push(findings.verdict.text.clone());
                 verdicts.extend(findings.advice.iter().map(|a| format!("try: {}", a.text)));

@@ -26,7 +26,7 @@ pub(super) fn cause<'s>(
         .iter()
         .flat_map(|(_, slow)| overlapping(std::slice::from_ref(*slow), (0, u64::MAX)))
         .collect();
-    let chosen = Chosen::of(&lost, any);
+    let chosen = Chosen::among(&lost, any);
     let Some(word) = chosen.word.as_deref() else {
         return (first, not_there(stall, first, &found));
     };
@@ -134,7 +134,7 @@ fn not_there(stall: &Stall, trigger: &Trigger, found: &[(&Trigger, &Slow)]) -> C
     if !found.is_empty() {
         return unknown("it lost no time within the trace");
     }
-    if Family::of(call).is_none() {
+    if Family::of_call(call).is_none() {
         return unknown(&format!(
             "the time of {call} is not taken apart (that of memory calls, page faults, ioctl and poll is)"
         ));

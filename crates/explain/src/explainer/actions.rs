@@ -71,7 +71,7 @@ impl Explainer {
         }
         let role = role(&name);
         let thread = self.thread(tid, None);
-        thread.operation = Family::of(&name).map(|family| {
+        thread.operation = Family::of_call(&name).map(|family| {
             let mut operation = Operation::new(family, Text::clone(&name), now);
             operation.times = thread.times;
             operation.length_bytes = match family {

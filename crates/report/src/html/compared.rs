@@ -6,7 +6,7 @@ use stopgap_stats::quantile::median;
 use super::chart::{Axis, Chart, Layer, Scale, Shape, scale};
 use super::write::Section;
 use crate::compare::effect_figure;
-use crate::table::{Table, or};
+use crate::table::{Table, known_or};
 use crate::text::{level, nanoseconds, per_cent, ratio};
 
 /// Endpoints whose runs are drawn.
@@ -67,13 +67,13 @@ fn shown(effect: &Effect, unit: &str) -> String {
         let low = effect
             .low
             .map(|low| format!(" (more than {}x)", ratio(low)));
-        return format!("infinite{}", or("", low));
+        return format!("infinite{}", known_or("", low));
     }
     let sign = if effect.scale == Held::Ratio { "x" } else { "" };
-    let [low, high] = [effect.low, effect.high].map(|end| or("unbounded", end.map(figure)));
+    let [low, high] = [effect.low, effect.high].map(|end| known_or("unbounded", end.map(figure)));
     format!(
         "{}{sign} ({low} .. {high})",
-        or("unknown", effect.value.map(figure))
+        known_or("unknown", effect.value.map(figure))
     )
 }
 
@@ -81,15 +81,15 @@ fn endpoints(comparison: &Comparison) -> Table {
     let mut table =
         Table::new("endpoint | before | after | after over before (95 %) | p | p, Holm | answer");
     for row in &comparison.endpoints {
-        let [before, after] =
-            [row.before, row.after].map(|value| or("none", value.map(|v| level(v, &row.unit))));
-        let [p, holm] = [row.p, row.p_holm].map(|p| or("", p.map(|p| format!("{p:.4}"))));
+        let [before, after] = [row.before, row.after]
+            .map(|value| known_or("none", value.map(|v| level(v, &row.unit))));
+        let [p, holm] = [row.p, row.p_holm].map(|p| known_or("", p.map(|p| format!("{p:.4}"))));
         // Where there is an effect it stands in its own column.
         let answer = match row.effect {
             Some(_) if row.word != RowWord::Inconclusive => row.word.to_string(),
             _ => format!("{}: {}", row.word, row.text),
         };
-        let effect = or(
+        let effect = known_or(
             "none",
             row.effect.as_ref().map(|effect| shown(effect, &row.unit)),
         );
@@ -244,7 +244,8 @@ fn deciles(comparison: &Comparison) -> Option<Chart> {
             let interval = interval.map(|i| Shape::Upright(x, i.low, i.high));
             layers[side].shapes.extend(interval);
         }
-        let [before, after] = sides.map(|(_, value, _)| or("", value.map(|v| level(v, unit))));
+        let [before, after] =
+            sides.map(|(_, value, _)| known_or("", value.map(|v| level(v, unit))));
         table.row(&[&format!("{share:.0} %"), &before, &after]);
     }
     if lines.iter().all(Vec::is_empty) {

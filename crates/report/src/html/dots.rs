@@ -5,7 +5,7 @@ use stopgap_stats::quantile::median;
 
 use super::chart::{Axis, Chart, Layer, MOST, Shape, scale};
 use super::side::{Measured, Side};
-use crate::table::{Table, or};
+use crate::table::{Table, known_or};
 use crate::text::figure;
 
 /// Rows of a picture; more are in the record.
@@ -97,9 +97,9 @@ fn table(group: &[&Measured<'_>], sides: &[Side<'_>]) -> Table {
                 &side.name,
                 &values.len(),
                 &show(least),
-                &or("", measured.median(index).map(show)),
+                &known_or("", measured.median(index).map(show)),
                 &show(most),
-                &or("too few runs", interval),
+                &known_or("too few runs", interval),
             ]);
         }
     }

@@ -19,7 +19,7 @@ const MOST_RUNS: usize = 4;
 pub(super) fn section(sides: &[Side<'_>]) -> Option<String> {
     let first = sides.first()?;
     let names = sides.iter().map(|side| side.name.clone());
-    let mut table = Table::of(["setting".to_owned()].into_iter().chain(names));
+    let mut table = Table::with_heads(["setting".to_owned()].into_iter().chain(names));
     let mut same = Vec::new();
     for (index, (what, value)) in first.facts.iter().enumerate() {
         let differs = sides.iter().any(|side| side.facts[index].1 != *value);

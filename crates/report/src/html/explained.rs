@@ -8,7 +8,7 @@ use super::stack::{self, Row, Words};
 use super::{profile, write::Section};
 use crate::explain::cause;
 use crate::replay::grouped;
-use crate::table::{Table, or};
+use crate::table::{Table, known_or};
 use crate::text::{number, thousands};
 
 /// Returns the section of an explained trace.
@@ -59,11 +59,11 @@ fn facts(found: &Findings) -> Vec<String> {
             .map(|source| format!("recorded: {source}")),
         Some(format!(
             "{events} events, {} from the first to the last",
-            or("unknown", time)
+            known_or("unknown", time)
         )),
         Some(format!(
             "lost: {}",
-            or("unknown", found.losses.lost.map(thousands))
+            known_or("unknown", found.losses.lost.map(thousands))
         )),
         trace
             .cut_short
@@ -84,7 +84,7 @@ fn distribution(title: &str, axis: &str, spread: &Spread) -> Option<Chart> {
         table.row(&[&thousands(value), &thousands(count), &number(share)]);
     }
     let [p50, p90, most] =
-        [spread.p50, spread.p90, spread.most].map(|n| or("n too small", n.map(thousands)));
+        [spread.p50, spread.p90, spread.most].map(|n| known_or("n too small", n.map(thousands)));
     let about = format!(
         "How many switches each took, as a share of all {}. p50 {p50}, p90 {p90}, most {most}.",
         thousands(all)

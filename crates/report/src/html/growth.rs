@@ -8,7 +8,7 @@ use stopgap_stats::record::{Parameter, Series};
 use super::chart::{Axis, Chart, Layer, MOST, Scale, Shape, alike};
 use super::side::{Measured, Side};
 use crate::details::word;
-use crate::table::{Table, join, or};
+use crate::table::{Table, join, known_or};
 use crate::text::{figure, number, thousands};
 
 /// Points of a drawn curve.
@@ -145,10 +145,10 @@ fn table(ladders: &[Ladder<'_>]) -> Table {
                 &ladder.name,
                 &thousands(point.n as u64),
                 &point.runs.len(),
-                &or("", middle),
-                &or("", growth.map(|growth| &growth.shape)),
-                &or("", exponent),
-                &or("", growth.map(|growth| number(growth.ratio.value))),
+                &known_or("", middle),
+                &known_or("", growth.map(|growth| &growth.shape)),
+                &known_or("", exponent),
+                &known_or("", growth.map(|growth| number(growth.ratio.value))),
             ]);
         }
     }

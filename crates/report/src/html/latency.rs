@@ -7,7 +7,7 @@ use stopgap_stats::quantile::{BEYOND, label, quantile};
 
 use super::chart::{Axis, Chart, Layer, MOST, Point, Scale, Shape, alike};
 use super::side::{Measured, Side};
-use crate::table::{Table, or};
+use crate::table::{Table, known_or};
 use crate::text::thousands;
 
 /// Percentiles that get an interval.
@@ -153,7 +153,7 @@ fn percentiles(
 fn table(all: &[(&Measured<'_>, Histogram)]) -> Table {
     let percentiles = PERCENTILES.iter().map(|&q| label(q));
     let head = ["what", "samples", "least"].map(str::to_owned).into_iter();
-    let mut table = Table::of(head.chain(percentiles).chain(["longest".to_owned()]));
+    let mut table = Table::with_heads(head.chain(percentiles).chain(["longest".to_owned()]));
     for (measured, histogram) in all {
         let tail = PERCENTILES.iter().map(|&q| quantile(histogram, q).ok());
         let times = [histogram.min()]
@@ -161,7 +161,7 @@ fn table(all: &[(&Measured<'_>, Histogram)]) -> Table {
             .chain(tail)
             .chain([histogram.max()]);
         let mut row = vec![measured.label.clone(), thousands(histogram.len())];
-        row.extend(times.map(|ns| or("n too small", ns.map(Nanos))));
+        row.extend(times.map(|ns| known_or("n too small", ns.map(Nanos))));
         table.rows.push(row);
     }
     table

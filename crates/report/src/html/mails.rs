@@ -5,7 +5,7 @@ use stopgap_events::units::Nanos;
 
 use super::side::{Measured, Side, named};
 use super::write::Section;
-use crate::table::{Table, or};
+use crate::table::{Table, known_or};
 use crate::text::{number, thousands};
 
 /// Mail 000, 2.6.35, radeon: microseconds a step through OpenGL, by mappings.
@@ -103,13 +103,13 @@ pub(super) fn add(
         1 => "now, median of runs".to_owned(),
         _ => format!("now, {}", side.name),
     });
-    let mut table = Table::of([what, mail].map(str::to_owned).into_iter().chain(head));
+    let mut table = Table::with_heads([what, mail].map(str::to_owned).into_iter().chain(head));
     for (what, mail, now) in rows {
         let mail = Some(mail).filter(|mail| !mail.is_empty());
         let figures = [mail]
             .into_iter()
             .chain(now)
-            .map(|cell| or("not measured", cell));
+            .map(|cell| known_or("not measured", cell));
         table.rows.push([what].into_iter().chain(figures).collect());
     }
     section.add("<div class=\"mails\">");
@@ -151,7 +151,7 @@ fn placement(groups: &[Vec<Measured<'_>>], sides: &[Side<'_>]) -> Vec<Row> {
                 .sum::<Option<f64>>()
                 .map(time)
         };
-        let mail = or("", mail.map(|(_, us)| format!("{us} us")));
+        let mail = known_or("", mail.map(|(_, us)| format!("{us} us")));
         (thousands(n), mail, (0..sides.len()).map(now).collect())
     };
     all.into_iter().map(row).collect()

@@ -6,7 +6,7 @@ use super::chart::{Axis, Chart, Layer, MOST, Scale, Shape};
 use super::stack;
 use super::write::Section;
 use crate::replay::{add_mail_points, grouped, quantity};
-use crate::table::{Table, or};
+use crate::table::{Table, known_or};
 use crate::text::{number, thousands};
 
 /// Returns the section of a replay's record.
@@ -168,9 +168,9 @@ fn stacks(replay: &Replay) -> impl Iterator<Item = Chart> {
 
 /// Returns every row.
 fn table(replay: &Replay) -> Table {
-    let figure = |value: Option<f64>| or("unknown", value.map(number));
-    let factor = |factor: Option<f64>| or("", factor.map(number));
-    let measured = |value: Option<f64>| or("not measured", value.map(number));
+    let figure = |value: Option<f64>| known_or("unknown", value.map(number));
+    let factor = |factor: Option<f64>| known_or("", factor.map(number));
+    let measured = |value: Option<f64>| known_or("not measured", value.map(number));
     let mut table = match replay.rows.first() {
         Some(Row::Reclaim(_)) => Table::new(
             "load | policy | release | scanned/reclaimed | reclaim, ms a GiB | 2 MiB, mean, us | longest unpre-empted, us | \
@@ -192,13 +192,13 @@ fn table(replay: &Replay) -> Table {
             Row::Placement(row) => table.row(&[
                 &row.workload,
                 &row.policy,
-                &or("", row.n.map(thousands)),
+                &known_or("", row.n.map(thousands)),
                 &thousands(row.operations),
                 &figure(row.ns_per_operation),
                 &figure(row.work_per_map),
                 &figure(row.span_over_live),
                 &thousands(row.failures),
-                &or("", row.stopped.as_ref().or(row.lacks.as_ref())),
+                &known_or("", row.stopped.as_ref().or(row.lacks.as_ref())),
             ]),
             Row::Chunks(row) => {
                 let [failed, all] = [row.bystander_failures, row.bystander_tries].map(thousands);
@@ -229,10 +229,10 @@ fn table(replay: &Replay) -> Table {
                 table.row(&[
                     &row.workload,
                     &row.policy,
-                    &or("", row.release.as_ref()),
+                    &known_or("", row.release.as_ref()),
                     &figure(row.scanned_per_reclaimed),
                     &figure(row.reclaim_ms_per_gib),
-                    &or(
+                    &known_or(
                         "",
                         row.allocation.as_ref().map(|times| number(times.mean_us)),
                     ),

@@ -11,7 +11,7 @@ use stopgap_stats::record::{Answer, Block, Parameter, Run, Series};
 
 use crate::details;
 use crate::screen::on_or_off;
-use crate::table::{join, or};
+use crate::table::{join, known_or};
 use crate::text::thousands;
 
 /// Runs of one machine in one state of its settings.
@@ -42,9 +42,9 @@ impl<'a> Side<'a> {
 
 /// Returns what a machine is, as rows of a table; what changes by itself (uptime, free memory) is not in it.
 fn facts(e: &Environment) -> Vec<(&'static str, String)> {
-    let word = |word: &Option<String>| or("unknown", word.as_ref());
-    let size = |size: Option<Bytes>| or("unknown", size);
-    let count = |count: Option<u64>| or("unknown", count.map(thousands));
+    let word = |word: &Option<String>| known_or("unknown", word.as_ref());
+    let size = |size: Option<Bytes>| known_or("unknown", size);
+    let count = |count: Option<u64>| known_or("unknown", count.map(thousands));
     vec![
         ("host", word(&e.host)),
         ("kernel", word(&e.kernel)),
@@ -52,10 +52,10 @@ fn facts(e: &Environment) -> Vec<(&'static str, String)> {
         ("command line", word(&e.command_line)),
         ("configuration, hash", word(&e.config_hash)),
         ("preemption", word(&e.preemption)),
-        ("timer interrupts, Hz", or("unknown", e.hz)),
+        ("timer interrupts, Hz", known_or("unknown", e.hz)),
         (
             "multi-generational LRU",
-            or("unknown", e.mglru.map(on_or_off)),
+            known_or("unknown", e.mglru.map(on_or_off)),
         ),
         ("base page", e.page_size.to_string()),
         ("PMD page", size(e.pmd_size)),
@@ -103,7 +103,11 @@ pub(super) fn sides<'a>(runs: &[(&'a str, &'a Run)]) -> Vec<Side<'a>> {
             // After Z by number.
             let letter = u8::try_from(index).ok().filter(|index| *index < 26);
             let letter = letter.map(|index| char::from(b'A' + index));
-            side.name = format!("{}: {}", or(&(index + 1).to_string(), letter), side.name);
+            side.name = format!(
+                "{}: {}",
+                known_or(&(index + 1).to_string(), letter),
+                side.name
+            );
             side.of = format!(", {}", side.name);
         }
     }

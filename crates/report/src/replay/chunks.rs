@@ -8,7 +8,7 @@ use stopgap_stats::replay::chunks::{
 use stopgap_stats::replay::{Replay, Row};
 
 use super::{ending, factor, grouped, lead};
-use crate::table::{Screen, Table, UNKNOWN, join, known, or};
+use crate::table::{Screen, Table, UNKNOWN, join, known, known_or};
 use crate::text::{count, number, number_or_0, thousands};
 
 /// A time within this factor of the mail's agrees with it.
@@ -54,8 +54,8 @@ pub(crate) fn scene(row: &ChunksRow, setting: &ChunksSetting) -> String {
         Bytes(setting.page_bytes),
         setting.kernel,
         count(setting.buffers as usize, "buffer"),
-        or("", size),
-        or("", live),
+        known_or("", size),
+        known_or("", live),
         setting.device.join(","),
         match setting.single_pages {
             true => ", its driver asks for single pages",
@@ -146,7 +146,7 @@ fn mail(mail: Option<&MailTime>) -> [String; 3] {
     };
     [
         time(mail.mail_ms),
-        or("", mail.factor.map(factor)),
+        known_or("", mail.factor.map(factor)),
         kind.to_owned(),
     ]
 }
@@ -160,7 +160,7 @@ fn mappings(rows: &[&ChunksRow], setting: &ChunksSetting) -> Table {
     let before = head.len();
     head.extend(others.iter().map(|other| format!(">{}", percent_of(other))));
     head.push(">blocks/MiB".to_owned());
-    let mut table = Table::of(head);
+    let mut table = Table::with_heads(head);
     for row in rows {
         let built = |count: f64| known((!row.entries.is_empty()).then(|| number_or_0(count)));
         let of_size = |size: &String| built(row.entries.get(size).copied().unwrap_or(0.0));
@@ -197,7 +197,7 @@ pub(crate) fn add_nothing_built(table: &mut Table, setting: &ChunksSetting, befo
 /// Returns the unusable index by order. All policies find the same memory, so one line tells how it was before.
 fn memory(first: &ChunksRow, rows: &[&ChunksRow]) -> Table {
     let orders = (1..first.unusable_before.len()).map(|order| format!(">{order}"));
-    let mut table = Table::of(
+    let mut table = Table::with_heads(
         ["unusable index of order".to_owned()]
             .into_iter()
             .chain(orders),
@@ -224,7 +224,7 @@ fn sensitivity(rows: &[&ChunksRow], setting: &ChunksSetting) -> Table {
         0 => format!(">TLB entries: {access} %"),
         _ => format!(">{access} %"),
     }));
-    let mut table = Table::of(head);
+    let mut table = Table::with_heads(head);
     for row in rows {
         let decisive = decisive(row);
         let mut cells = vec![row.policy.clone(), known(decisive.map(|(name, ..)| name))];
@@ -300,7 +300,7 @@ pub(crate) fn assumptions(setting: &ChunksSetting) -> String {
             };
             format!(" {shown} {}", one.unit)
         });
-        format!("{}{} ({})", one.name, or("", value), one.why)
+        format!("{}{} ({})", one.name, known_or("", value), one.why)
     });
     join(texts, ", ")
 }

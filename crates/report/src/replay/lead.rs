@@ -4,7 +4,7 @@ use stopgap_stats::replay::{ChunksRow, ChunksSetting};
 
 use super::chunks::{failed_share, time};
 use super::factor;
-use crate::table::or;
+use crate::table::known_or;
 use crate::text::{number, number_or_0, thousands};
 
 /// Returns which policy takes least and which most time, which needs fewest entries, beside which each of the
@@ -12,7 +12,7 @@ use crate::text::{number, number_or_0, thousands};
 pub(super) fn sentence(rows: &[&ChunksRow], setting: &ChunksSetting) -> String {
     let mut parts = Vec::new();
     let ms = |ms: f64| time(Some(ms));
-    match Ends::of(rows, |row| row.time_ms) {
+    match Ends::among(rows, |row| row.time_ms) {
         None => parts.push(format!("no policy could build a buffer{}", why(setting))),
         Some(ends) => {
             let (least, names) = (ms(ends.least), &ends.of_least);
@@ -31,7 +31,7 @@ pub(super) fn sentence(rows: &[&ChunksRow], setting: &ChunksSetting) -> String {
     }
     let entries =
         |row: &ChunksRow| (!row.entries.is_empty()).then(|| row.entries.values().sum::<f64>());
-    if let Some(ends) = Ends::of(rows, entries) {
+    if let Some(ends) = Ends::among(rows, entries) {
         let most = ends.most_text(|most, names| {
             format!(" with {}, {} with {names}", ends.of_least, number(most))
         });
@@ -41,7 +41,7 @@ pub(super) fn sentence(rows: &[&ChunksRow], setting: &ChunksSetting) -> String {
         let failing = |row: &ChunksRow| {
             failed_share(row.bystanders.iter().find(|one| one.name == alone.name)?)
         };
-        let Some(ends) = Ends::of(rows, failing) else {
+        let Some(ends) = Ends::among(rows, failing) else {
             continue;
         };
         let percent = |share: f64| format!("{} %", number_or_0(share * 100.0));
@@ -49,7 +49,7 @@ pub(super) fn sentence(rows: &[&ChunksRow], setting: &ChunksSetting) -> String {
         parts.push(format!(
             "{} fails in {}{} beside {}{}",
             alone.name,
-            or(
+            known_or(
                 "",
                 without.map(|share| format!("{} without a buffer, ", percent(share)))
             ),
@@ -81,7 +81,7 @@ fn not_built(rows: &[&ChunksRow], setting: &ChunksSetting) -> Option<String> {
 
 /// Returns why buffers cannot be built, in brackets; nothing where it is not plain.
 fn why(setting: &ChunksSetting) -> String {
-    or("", setting.too_much().map(|why| format!(" ({why})")))
+    known_or("", setting.too_much().map(|why| format!(" ({why})")))
 }
 
 /// The least and the most of a figure, and the names of the policies that have it.
@@ -93,7 +93,7 @@ struct Ends {
 }
 
 impl Ends {
-    fn of(rows: &[&ChunksRow], figure: impl Fn(&ChunksRow) -> Option<f64>) -> Option<Ends> {
+    fn among(rows: &[&ChunksRow], figure: impl Fn(&ChunksRow) -> Option<f64>) -> Option<Ends> {
         let known = rows
             .iter()
             .filter_map(|row| Some((&*row.policy, figure(row)?)));

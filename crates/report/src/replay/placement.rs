@@ -5,7 +5,7 @@ use stopgap_events::units::Nanos;
 use stopgap_stats::replay::{Loops, MailFit, PlacementRow, Replay, Row};
 
 use super::{ending, factor, grouped, quantity};
-use crate::table::{Screen, Table, known, or};
+use crate::table::{Screen, Table, known, known_or};
 use crate::text::{number, share, thousands};
 
 /// Adds the whole record.
@@ -85,7 +85,7 @@ fn say_rows(rows: &[&PlacementRow], screen: &mut Screen) {
             &known(row.n.map(thousands)),
             &thousands(row.operations),
             &ns,
-            &or("", spread),
+            &known_or("", spread),
             &figure(row.work_per_map),
             &figure(steps),
             &time(row.p9999_ns),
@@ -122,11 +122,11 @@ fn driver(rows: &[&PlacementRow]) -> String {
         [low, high] if low == high => format!(", driver {low} ns taken off"),
         [low, high] => format!(", driver {low}..{high} ns taken off"),
     });
-    or("", text)
+    known_or("", text)
 }
 
 fn at(row: &PlacementRow) -> String {
-    or("", row.n.map(|n| format!(" at N={}", thousands(n))))
+    known_or("", row.n.map(|n| format!(" at N={}", thousands(n))))
 }
 
 /// Adds how many of the maps began at the base again, and how many looked at all from there: for the policies
@@ -247,7 +247,7 @@ fn legend(replay: &Replay) -> String {
          span/live: from the first byte held to the last over bytes held, at the end. \
          failed: maps for which no place was left. B/range: memory for each range held. \
          ~0: too little to be told from the driver. seed {}{}",
-        or(
+        known_or(
             "",
             replay
                 .clock_ns

@@ -5,7 +5,7 @@ use stopgap_stats::replay::{MeasuredScans, ReclaimRow, ReclaimSetting, Replay, R
 use stopgap_stats::verdict::runs_text;
 
 use super::{Flags, ending, heads, price, say_missing, value};
-use crate::table::{Screen, Table, join, known, or};
+use crate::table::{Screen, Table, join, known, known_or};
 use crate::text::number;
 
 /// The flags, in the order of the columns.
@@ -42,7 +42,7 @@ pub(super) fn say(replay: &Replay, setting: &ReclaimSetting, screen: &mut Screen
         };
         value(&row.parameters, flag, number)
     };
-    let flags = Flags::of(&FLAGS, &rows, flag);
+    let flags = Flags::split(&FLAGS, &rows, flag);
     // Columns that no row has a figure for are left out.
     let any = |has: fn(&ReclaimRow) -> bool| rows.iter().any(|row| has(row));
     let release = any(|row| row.release.is_some());
@@ -63,7 +63,7 @@ pub(super) fn say(replay: &Replay, setting: &ReclaimSetting, screen: &mut Screen
     let shown = columns.iter().filter(|(shown, _)| *shown);
     head.extend(shown.flat_map(|(_, names)| *names));
     head.push("most time");
-    let mut table = Table::of(heads(&head, &LEFT));
+    let mut table = Table::with_heads(heads(&head, &LEFT));
     for row in &rows {
         let mut cells: Vec<String> = flags.varied.iter().map(|name| flag(row, name)).collect();
         cells.push(row.policy.clone());
@@ -92,7 +92,7 @@ pub(super) fn say(replay: &Replay, setting: &ReclaimSetting, screen: &mut Screen
         cells.push(figure(row.first_reclaim_ms));
         if out_of_memory {
             let point = row.out_of_memory.as_ref();
-            cells.push(or(
+            cells.push(known_or(
                 "no",
                 point.map(|point| {
                     format!(
@@ -143,7 +143,7 @@ fn scans(row: &ReclaimRow) -> String {
         .scanned_per_reclaimed_least
         .zip(row.scanned_per_reclaimed_most);
     let ends = ends.filter(|_| row.runs > 1);
-    let ends = or(
+    let ends = known_or(
         "",
         ends.map(|(least, most)| format!(" ({least:.2}..{most:.2})")),
     );

@@ -42,7 +42,7 @@ pub(super) fn say(replay: &Replay, setting: &RoundtripSetting, screen: &mut Scre
         return;
     }
     let flag = |row: &RoundtripRow, flag: &str| value(&row.parameters, flag, |n| n.to_string());
-    let flags = Flags::of(&FLAGS, &rows, flag);
+    let flags = Flags::split(&FLAGS, &rows, flag);
     let beside = rows.iter().any(|row| row.measured.is_some());
     let mut head = flags.varied.clone();
     head.extend(["policy", "switches", "p50", "p90", "room"]);
@@ -53,7 +53,7 @@ pub(super) fn say(replay: &Replay, setting: &RoundtripSetting, screen: &mut Scre
             .flatten(),
     );
     head.push("causes");
-    let mut table = Table::of(heads(&head, &LEFT));
+    let mut table = Table::with_heads(heads(&head, &LEFT));
     for row in &rows {
         let figure = |value: Option<f64>| known(value.map(|value| format!("{value:.2}")));
         let mut cells: Vec<String> = flags.varied.iter().map(|name| flag(row, name)).collect();
