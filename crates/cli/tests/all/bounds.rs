@@ -4,50 +4,37 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
-use crate::common::{Run, STOPGAP, text};
-use stopgap_kernel::fake::skipped as skip;
+use crate::common::{Done, Run, STOPGAP, has, names};
+use stopgap_testing::{Skip, skip};
 
-/// The command where it may have 1 GiB of address space and a minute of CPU time.
-fn limited(run: &Run, words: &[&str]) -> Output {
+/// Runs `stopgap LINE` with 1 GiB of address space and 20 s of CPU time.
+fn limited(run: &Run, line: &str) -> Done {
     let mut command = Command::new("sh");
     command
         .args([
             "-c",
-            "ulimit -v 1048576; ulimit -t 60; exec \"$0\" \"$@\"",
+            "ulimit -v 1048576; ulimit -t 20; exec \"$0\" \"$@\"",
             STOPGAP,
         ])
-        .args(words)
+        .args(line.split(' '))
         .current_dir(run.directory.path())
-        .env("XDG_STATE_HOME", run.directory.path().join("state"))
+        .env("XDG_STATE_HOME", run.path("state"))
         .env("TMPDIR", run.directory.path());
-    command.output().unwrap()
+    Done::new(line, &command.output().unwrap())
 }
 
-/// Fails unless it ends with status 1, at once, and says `parts` in one line.
-fn refused(run: &Run, words: &[&str], parts: &[&str]) {
-    let begin = Instant::now();
-    let output = limited(run, words);
-    let took = begin.elapsed();
-    let said = text(&output.stderr);
+/// Fails unless it ends with status 1 and says `parts` in one line.
+fn refused(run: &Run, line: &str, parts: &[&str]) {
+    let done = limited(run, line).ends(1);
     // Somebody else may have killed a run here.
-    let lines = said
+    let lines = done
+        .err
         .lines()
         .filter(|line| !line.contains("after a killed run"));
-    assert_eq!(output.status.code(), Some(1), "{words:?}: {output:?}");
-    assert_eq!(lines.count(), 1, "{words:?}: {said}");
-    for part in parts {
-        assert!(said.contains(part), "{words:?}: {part}: {said}");
-    }
-    assert!(took < Duration::from_secs(20), "{words:?} took {took:?}");
-}
-
-fn put(run: &Run, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
-    let path = run.directory.path().join(name);
-    fs::write(&path, content).unwrap();
-    path
+    assert_eq!(lines.count(), 1, "{done:#?}");
+    has(&done.err, parts);
 }
 
 /// A member of an ar archive.
@@ -72,58 +59,46 @@ fn tar_header(name: &str, kind: u8, size: u64) -> Vec<u8> {
     header
 }
 
-/// A package that holds one entry of `size` zeros; it takes a block on the disk.
-fn package(run: &Run, name: &str, entry: &str, kind: u8, size: u64) -> PathBuf {
-    let path = run.directory.path().join(name);
-    let mut file = File::create(&path).unwrap();
-    let data = 512 + size + 1_024;
-    write!(
-        file,
-        "!<arch>\n{}2.0\n{}",
+/// A package that holds one entry of 3.5 GiB of zeros; it takes a block on the disk.
+fn package(run: &Run, name: &str, entry: &str, kind: u8) {
+    let size = 3_500 << 20;
+    let mut file = File::create(run.path(name)).unwrap();
+    let (binary, data) = (
         member("debian-binary", 4),
-        member("data.tar", data)
-    )
-    .unwrap();
+        member("data.tar", 512 + size + 1_024),
+    );
+    write!(file, "!<arch>\n{binary}2.0\n{data}").unwrap();
     file.write_all(&tar_header(entry, kind, size)).unwrap();
     let written = file.metadata().unwrap().len();
     file.set_len(written + size + 1_024).unwrap();
-    path
 }
 
 #[test]
 fn a_package_whose_kernel_is_larger_than_any() {
     let run = Run::new();
     let larger = "larger than such a file of any kernel";
+    let name_of_entry = "the name of an entry: it has more than 1 MiB";
     for (name, entry, kind, says) in [
         ("kernel.deb", "./boot/vmlinuz-6.1", b'0', larger),
         ("config.deb", "./boot/config-6.1", b'0', larger),
-        (
-            "name.deb",
-            "././@LongLink",
-            b'L',
-            "the name of an entry: it has more than 1 MiB",
-        ),
-        (
-            "pax.deb",
-            "./PaxHeaders/x",
-            b'x',
-            "the name of an entry: it has more than 1 MiB",
-        ),
+        ("name.deb", "././@LongLink", b'L', name_of_entry),
+        ("pax.deb", "./PaxHeaders/x", b'x', name_of_entry),
     ] {
-        package(&run, name, entry, kind, 3_500 << 20);
-        refused(&run, &["kernels", name, name], &[name, says]);
+        package(&run, name, entry, kind);
+        refused(&run, &format!("kernels {name} {name}"), &[name, says]);
     }
     // Nothing of it was unpacked.
-    let left = fs::read_dir(run.directory.path()).unwrap();
-    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
-    let unpacked = |name: &&std::ffi::OsString| name.to_string_lossy().contains("emulate");
-    assert_eq!(left.iter().find(unpacked), None);
+    let left = names(run.directory.path());
+    assert!(
+        left.iter().all(|name| !name.contains("emulate")),
+        "{left:?}"
+    );
 
-    let image = File::create(run.directory.path().join("bzImage")).unwrap();
+    let image = File::create(run.path("bzImage")).unwrap();
     image.set_len(3_500 << 20).unwrap();
     refused(
         &run,
-        &["kernels", "bzImage", "bzImage"],
+        "kernels bzImage bzImage",
         &["at most 512 MiB are read"],
     );
 }
@@ -131,7 +106,7 @@ fn a_package_whose_kernel_is_larger_than_any() {
 /// A recording that was cut off: two CPUs, and what is asked of its pages.
 fn spool(run: &Run) -> PathBuf {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tracer/fixtures");
-    let folder = run.directory.path().join(".t.parquet.9.spool");
+    let folder = run.path(".t.parquet.9.spool");
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir(&folder).unwrap();
     for name in ["spool.json", "cpu0.raw", "cpu1.raw"] {
@@ -140,26 +115,18 @@ fn spool(run: &Run) -> PathBuf {
     folder
 }
 
-const RECOVER: [&str; 5] = [
-    "record",
-    "--recover",
-    ".t.parquet.9.spool",
-    "-o",
-    "t.parquet",
-];
+const RECOVER: &str = "record --recover .t.parquet.9.spool -o t.parquet";
 
 #[test]
 fn a_spool_whose_descriptions_have_no_end() {
     let run = Run::new();
     for name in ["end.json", "spool.json"] {
         let folder = spool(&run);
-        File::create(folder.join(name))
-            .unwrap()
-            .set_len(64 << 30)
-            .unwrap();
-        refused(&run, &RECOVER, &[name, "it has more than"]);
+        let file = File::create(folder.join(name)).unwrap();
+        file.set_len(64 << 30).unwrap();
+        refused(&run, RECOVER, &[name, "it has more than"]);
         assert!(folder.join("cpu1.raw").exists(), "nothing is lost");
-        assert!(!run.directory.path().join("t.parquet").exists());
+        assert!(!run.path("t.parquet").exists());
     }
 }
 
@@ -167,25 +134,18 @@ fn a_spool_whose_descriptions_have_no_end() {
 fn a_spool_without_the_pages_of_a_cpu() {
     let run = Run::new();
     let folder = spool(&run);
-    let aside = run.directory.path().join("cpu1.raw");
-    fs::rename(folder.join("cpu1.raw"), &aside).unwrap();
-    let output = limited(&run, &RECOVER);
-    let (said, told) = (text(&output.stderr), text(&output.stdout));
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(
-        said.contains("cpu1.raw is not there") && said.contains("events of CPU 1"),
-        "{said}"
-    );
-    assert!(
-        told.contains("missing   events of CPU 1: cpu1.raw is not in the folder"),
-        "{told}"
+    fs::rename(folder.join("cpu1.raw"), run.path("cpu1.raw")).unwrap();
+    let done = limited(&run, RECOVER).ends(1);
+    has(&done.err, &["cpu1.raw is not there", "events of CPU 1"]);
+    has(
+        &done.out,
+        &["missing   events of CPU 1: cpu1.raw is not in the folder"],
     );
     assert!(folder.join("cpu0.raw").exists(), "the folder stays");
 
-    fs::rename(&aside, folder.join("cpu1.raw")).unwrap();
-    let output = limited(&run, &RECOVER);
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert!(text(&output.stdout).contains("events    962"), "{output:?}");
+    fs::rename(run.path("cpu1.raw"), folder.join("cpu1.raw")).unwrap();
+    let done = limited(&run, RECOVER).ok();
+    has(&done.out, &["events    962"]);
     assert!(!folder.exists());
 }
 
@@ -202,20 +162,16 @@ fn a_parquet_file_that_claims_more_rows_than_it_can_hold() {
     let digits: Vec<u8> = MANY_ROWS.bytes().filter(u8::is_ascii_hexdigit).collect();
     let byte = |two: &[u8]| u8::from_str_radix(std::str::from_utf8(two).unwrap(), 16).unwrap();
     let bytes: Vec<u8> = digits.chunks(2).map(byte).collect();
-    put(&run, "many.parquet", bytes);
-    let says = [
-        "many.parquet",
-        "2147483647 rows",
-        "more than its 238 bytes can hold",
-    ];
-    for words in [
-        &["explain", "many.parquet"][..],
-        &["export", "many.parquet", "--to", "csv", "-o", "x"],
-        &["replay", "placement", "many.parquet"],
-        &["replay", "chunks", "many.parquet"],
-        &["replay", "roundtrip", "many.parquet"],
+    run.write("many.parquet", bytes);
+    for line in [
+        "explain many.parquet",
+        "export many.parquet --to csv -o x",
+        "replay placement many.parquet",
+        "replay chunks many.parquet",
+        "replay roundtrip many.parquet",
     ] {
-        refused(&run, words, &says);
+        let more = "more than its 238 bytes can hold";
+        refused(&run, line, &["many.parquet", "2147483647 rows", more]);
     }
 }
 
@@ -223,83 +179,48 @@ fn a_parquet_file_that_claims_more_rows_than_it_can_hold() {
 fn counts_that_nobody_can_wait_for() {
     let run = Run::new();
     let operations = "at most 100,000,000";
-    for (words, says) in [
+    for (line, says) in [
+        ("export frag --to csv -o x --ops 1g", operations),
+        ("export frag --to csv -o x --n 1g", "at most"),
+        ("replay placement frag --ops 10g", operations),
+        ("replay placement frag --n 1g", "above 67,108,864"),
+        ("replay chunks --buffers 1g", "at most"),
+        ("replay roundtrip --round-trips 1g", "1 to"),
+        ("replay roundtrip --k 4g", "give 1 to 1048576 descriptors"),
+        ("replay reclaim --runs 1001", "at least 1 and at most 1,000"),
         (
-            &["export", "frag", "--to", "csv", "-o", "x", "--ops", "1g"][..],
+            "advise chunks --device 4K --access linear --passes 1g",
             operations,
         ),
+        ("probe placement --steps 1000000000000", operations),
+        ("probe placement --freegap-rounds 1g", operations),
         (
-            &["export", "frag", "--to", "csv", "-o", "x", "--n", "1g"],
-            "at most",
-        ),
-        (&["replay", "placement", "frag", "--ops", "10g"], operations),
-        (
-            &["replay", "placement", "frag", "--n", "1g"],
-            "above 67,108,864",
-        ),
-        (&["replay", "chunks", "--buffers", "1g"], "at most"),
-        (&["replay", "roundtrip", "--round-trips", "1g"], "1 to"),
-        (&["replay", "roundtrip", "--k", "4g"], "--k"),
-        (
-            &["replay", "reclaim", "--runs", "1001"],
-            "at least 1 and at most 1,000",
-        ),
-        (
-            &[
-                "advise", "chunks", "--device", "4K", "--access", "linear", "--passes", "1g",
-            ],
-            operations,
-        ),
-        (
-            &["probe", "placement", "--steps", "1000000000000"],
-            operations,
-        ),
-        (
-            &["probe", "placement", "--freegap-rounds", "1g"],
-            operations,
-        ),
-        (
-            &["probe", "placement", "--agua-loops", "4000000000"],
+            "probe placement --agua-loops 4000000000",
             "at most 1,000,000",
         ),
         (
-            &["probe", "placement", "--agua-live", "4000000000"],
+            "probe placement --agua-live 4000000000",
             "at most 64,000,000",
         ),
         (
-            &["probe", "placement", "--agua-drop", "4000000000"],
+            "probe placement --agua-drop 4000000000",
             "at most 64,000,000",
         ),
+        ("probe placement --runs 4000000000", "at most 10,000"),
+        ("probe roundtrip --round-trips 1g", operations),
+        ("probe roundtrip --k 4000000000", "at most 1,000,000"),
+        ("probe chunks --buffers 4000000000", "at most 100,000"),
+        ("probe reclaim --passes 1001", "at most 1000"),
+        ("probe wakeup --runs 10001", "at most 10,000"),
+        ("explain x --top 1g", "at most 10000"),
         (
-            &["probe", "placement", "--runs", "4000000000"],
-            "at most 10,000",
-        ),
-        (&["probe", "roundtrip", "--round-trips", "1g"], operations),
-        (
-            &["probe", "roundtrip", "--k", "4000000000"],
-            "at most 1,000,000",
-        ),
-        (
-            &["probe", "chunks", "--buffers", "4000000000"],
-            "at most 100,000",
-        ),
-        (&["probe", "reclaim", "--passes", "1001"], "at most 1000"),
-        (&["probe", "wakeup", "--runs", "10001"], "at most 10,000"),
-        (&["explain", "x", "--top", "1g"], "at most 10000"),
-        (
-            &["compare", "--run", "a", "--run", "b", "-n", "5001"],
+            "compare --run a --run b -n 5001",
             "at least 2 and at most 5,000",
         ),
-        (
-            &["kernels", "a", "b", "--seeds", "1001"],
-            "at least 1 and at most 1,000",
-        ),
-        (
-            &["kernels", "a", "b", "--workloads", "pbobench:1g"],
-            "pbobench:1g",
-        ),
+        ("kernels a b --seeds 1001", "1..=1000"),
+        ("kernels a b --workloads pbobench:1g", "pbobench:1g"),
     ] {
-        refused(&run, words, &[says]);
+        refused(&run, line, &[says]);
     }
 }
 
@@ -339,23 +260,22 @@ const HYPERFINE: &str = "{\"results\":[{\"command\":\"a\",\"times\":[1.25,1.5,1.
 
 /// What is compared of a file: its longest sample, and of each endpoint the figures of all runs.
 fn compared(run: &Run, name: &str) -> Option<(serde_json::Value, Vec<Vec<f64>>)> {
-    let output = limited(run, &["compare", name, "whole", "--json"]);
-    if output.status.code() != Some(0) {
-        let said = text(&output.stderr);
-        let refused = output.status.code() == Some(1) && said.starts_with("stopgap: cut: ");
-        assert!(refused, "{output:?}");
+    let done = limited(run, &format!("compare {name} whole --json"));
+    if done.status != Some(0) {
+        let refused = done.status == Some(1) && done.err.starts_with("stopgap: cut: ");
+        assert!(refused, "{done:#?}");
         return None;
     }
-    let record: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let record: serde_json::Value = serde_json::from_str(&done.out).unwrap();
     let number = |value: &serde_json::Value| value.as_f64().unwrap();
     let runs = |endpoint: &serde_json::Value| {
         let runs = endpoint["before_runs"].as_array().unwrap();
         runs.iter().map(number).collect()
     };
-    let endpoints = record["endpoints"].as_array().unwrap();
+    let endpoints = record["endpoints"].as_array().unwrap().iter();
     Some((
         record["before"]["max"].clone(),
-        endpoints.iter().map(runs).collect(),
+        endpoints.map(runs).collect(),
     ))
 }
 
@@ -370,14 +290,14 @@ fn a_result_that_is_cut_off_is_never_another_result() {
         HYPERFINE,
         "12.5\n13.25\n14.125\n",
     ] {
-        put(&run, "whole", whole);
-        put(&run, "copy", whole);
+        run.write("whole", whole);
+        run.write("copy", whole);
         let (longest, endpoints) = compared(&run, "copy").expect("the whole is compared");
         assert!(endpoints.iter().all(|runs| !runs.is_empty()) && !endpoints.is_empty());
         // Each is a process: all cuts of the end, where totals stand, and some of the beginning.
         let near = |at: &usize| at + 80 > whole.len() || at.is_multiple_of(11);
         for at in (1..whole.len()).filter(near) {
-            put(&run, "cut", &whole[..at]);
+            run.write("cut", &whole[..at]);
             let Some((longest_of_cut, of_cut)) = compared(&run, "cut") else {
                 continue;
             };
@@ -400,100 +320,81 @@ fn a_text_that_is_cut_off_is_explained_as_far_as_it_goes() {
             a    10 [000]     1.000000000: raw_syscalls:sys_enter: NR 0 (3, 7f, 10, 0, 0, 0)
             a    10 [000]     1.000100000: raw_syscalls:sys_exit: NR 0 = 140234
 ";
-    put(&run, "perf.txt", whole);
-    assert_eq!(
-        limited(&run, &["explain", "perf.txt"]).status.code(),
-        Some(0)
-    );
-    put(&run, "perf.txt", &whole[..whole.len() - 4]);
-    let output = limited(&run, &["explain", "perf.txt"]);
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert!(
-        said.contains("line 2: it ends without a line feed"),
-        "{said}"
-    );
-    assert!(text(&output.stdout).contains("1 event"), "{output:?}");
+    run.write("perf.txt", whole);
+    limited(&run, "explain perf.txt").ok();
+    run.write("perf.txt", &whole[..whole.len() - 4]);
+    let done = limited(&run, "explain perf.txt").ends(1);
+    has(&done.err, &["line 2: it ends without a line feed"]);
+    has(&done.out, &["1 event"]);
 }
 
 /// ministat is a drop-in: it takes the number, and says what may be wrong with it.
 #[test]
 fn a_last_number_without_its_line_feed_is_told() {
     let run = Run::new();
-    put(&run, "cut", "12.5\n13.25\n14.1");
-    let output = limited(&run, &["ministat", "cut"]);
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let said = text(&output.stderr);
-    assert!(said.contains("cut ends without a line feed"), "{said}");
+    run.write("cut", "12.5\n13.25\n14.1");
+    let done = limited(&run, "ministat cut").ok();
+    has(&done.err, &["cut ends without a line feed"]);
 }
 
 /// The explainer keeps something for each thread, so it stops where a trace has more threads than any machine.
 #[test]
 fn a_trace_of_too_many_threads() {
     let run = Run::new();
-    let mut lines = String::new();
-    for tid in 1..=300_000 {
-        lines.push_str(&format!("{{\"time_ns\":{tid},\"kind\":\"exit\",\"pid\":{tid},\"tid\":{tid},\"comm\":\"n{tid}\"}}\n"));
-    }
-    put(&run, "threads.jsonl", lines);
-    let output = limited(&run, &["explain", "threads.jsonl"]);
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(
-        said.contains("more than 262144 threads and names; what comes before is explained"),
-        "{said}"
+    let line = |tid: u32| {
+        format!(
+            "{{\"time_ns\":{tid},\"kind\":\"exit\",\"pid\":{tid},\"tid\":{tid},\"comm\":\"n{tid}\"}}\n"
+        )
+    };
+    run.write("threads.jsonl", (1..=300_000).map(line).collect::<String>());
+    let done = limited(&run, "explain threads.jsonl").ends(1);
+    has(
+        &done.err,
+        &["more than 262144 threads and names; what comes before is explained"],
     );
 }
 
-/// A bar while a long trace is read, and Ctrl-C ends it.
+/// A bar while a long trace is read, and Ctrl-C ends it: else the model builds for minutes.
 #[test]
 fn a_long_replay_shows_how_far_it_is_and_ends_at_ctrl_c() {
-    if Command::new("script").arg("--version").output().is_err() {
-        return skip("a bar on a terminal: there is no script(1) to make one");
-    }
     let run = Run::new();
-    let mut lines = String::new();
-    for id in 0..400_000 {
+    let line = |id: u64| {
         let at = id * 1_000;
-        lines.push_str(&format!(
+        format!(
             "{{\"time_ns\":{at},\"kind\":\"map\",\"id\":{id},\"length_bytes\":4096,\"protection\":\"write\",\
              \"merge\":\"never\"}}\n"
-        ));
-    }
-    put(&run, "maps.jsonl", lines);
-    let begin = Instant::now();
-    let line = format!("timeout -s INT 1 {STOPGAP} replay chunks maps.jsonl");
+        )
+    };
+    run.write("maps.jsonl", (0..400_000).map(line).collect::<String>());
+    let line = format!(
+        "ulimit -t 20; timeout -s INT 1 {STOPGAP} replay chunks maps.jsonl; echo ends with $?"
+    );
     let output = Command::new("script")
         .args(["-qec", &line, "/dev/null"])
         .current_dir(run.directory.path())
         .env("XDG_STATE_HOME", run.directory.path())
         .stdin(std::process::Stdio::null())
-        .output()
-        .unwrap();
+        .output();
+    let Ok(output) = output else {
+        return skip(&Skip::program("script"));
+    };
+    // timeout(1) ends with 124 unless the command was killed for its CPU time.
     let shown = String::from_utf8_lossy(&output.stdout);
-    assert!(shown.contains("reading maps.jsonl"), "{shown}");
-    assert!(
-        begin.elapsed() < Duration::from_secs(30),
-        "{:?}",
-        begin.elapsed()
-    );
+    has(&shown, &["reading maps.jsonl", "ends with 124"]);
 }
 
 #[test]
 fn a_budget_that_holds_no_load_leaves_the_fixes_untried() {
     let run = Run::new();
-    let output = run.output(&["check", "--quick", "--memory", "1", "--json"]);
-    let record: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a record");
+    let record = run.stopgap("check --quick --memory 1 --json").out;
+    let record: serde_json::Value = serde_json::from_str(&record).expect("a record");
     let answers = record["answers"].as_array().unwrap();
     assert_eq!(answers.len(), 4);
-    for fix in answers
+    let fixes = answers
         .iter()
-        .flat_map(|answer| answer["fixes"].as_array().unwrap())
-    {
-        assert!(
-            fix["pairs"].as_array().unwrap().is_empty(),
-            "it was tried: {fix}"
-        );
+        .flat_map(|answer| answer["fixes"].as_array().unwrap());
+    for fix in fixes {
+        assert_eq!(fix["pairs"], serde_json::json!([]), "it was tried: {fix}");
         let why = fix["why"].as_str().unwrap_or_default();
         let said = why.contains("memory budget of 1 B") || why.contains("no memory pressure");
         assert!(said, "{fix}");

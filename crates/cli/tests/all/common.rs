@@ -2,8 +2,9 @@
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
 /// The command that was built.
 pub(crate) const STOPGAP: &str = env!("CARGO_BIN_EXE_stopgap");
@@ -98,11 +99,12 @@ impl Run {
         }
     }
 
-    /// The command with its state directory inside.
+    /// Returns the command, which will run in the run's directory and keep its state there.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(STOPGAP);
         command
             .args(words)
+            .current_dir(self.directory.path())
             .env("XDG_STATE_HOME", self.directory.path())
             .stdin(Stdio::null());
         command
@@ -110,6 +112,53 @@ impl Run {
 
     pub(crate) fn output(&self, words: &[&str]) -> Output {
         self.command(words).output().unwrap()
+    }
+
+    /// Runs `stopgap LINE`, whose words have one space between them.
+    pub(crate) fn stopgap(&self, line: impl AsRef<str>) -> Done {
+        let line = line.as_ref();
+        Done::new(line, &self.output(&words(line)))
+    }
+
+    /// Runs `stopgap LINE`; fails unless it is refused in one line that has all `parts`, and prints and writes nothing.
+    pub(crate) fn refuses(&self, line: impl AsRef<str>, parts: &[&str]) {
+        let files = || {
+            let mut names = names(self.directory.path());
+            names.retain(|name| name != "stopgap"); // the place for records may be made
+            (names, self.records())
+        };
+        let before = files();
+        let done = self.stopgap(line);
+        assert!(matches!(done.status, Some(1 | 3)), "{done:#?}");
+        assert_eq!(done.err.trim_end().lines().count(), 1, "{done:#?}");
+        has(&done.err, parts);
+        assert_eq!(done.out, "", "{done:#?}");
+        assert_eq!(files(), before, "{done:#?}");
+    }
+
+    /// Starts `stopgap LINE` with its output in pipes.
+    pub(crate) fn start(&self, line: &str) -> Started {
+        let mut command = self.command(&words(line));
+        let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        Started {
+            line: line.to_owned(),
+            child: command.spawn().unwrap(),
+        }
+    }
+
+    /// Returns the path of `name` in the run's directory.
+    pub(crate) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Writes a file in the run's directory.
+    pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+        std::fs::write(self.path(name), content).unwrap();
+    }
+
+    /// Returns the text of a file in the run's directory.
+    pub(crate) fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap()
     }
 
     /// Records written so far.
@@ -141,6 +190,103 @@ impl Run {
             .gid(NOBODY);
         command
     }
+}
+
+/// The words of a command line that has one space between them.
+fn words(line: &str) -> Vec<&str> {
+    line.split(' ').filter(|word| !word.is_empty()).collect()
+}
+
+/// A command that was started.
+pub(crate) struct Started {
+    line: String,
+    pub(crate) child: Child,
+}
+
+impl Started {
+    /// Sends SIGINT after so long, and waits for the end.
+    pub(crate) fn interrupt_after(self, time: Duration) -> Done {
+        std::thread::sleep(time);
+        self.interrupt()
+    }
+
+    /// Sends SIGINT, and waits for the end.
+    pub(crate) fn interrupt(self) -> Done {
+        signal("-INT", self.child.id());
+        self.end()
+    }
+
+    /// Waits for the end.
+    pub(crate) fn end(self) -> Done {
+        Done::new(&self.line, &self.child.wait_with_output().unwrap())
+    }
+}
+
+/// Sends a signal to a process.
+pub(crate) fn signal(name: &str, pid: u32) {
+    let sent = Command::new("kill").args([name, &pid.to_string()]).status();
+    assert!(sent.unwrap().success());
+}
+
+/// What a command did: its exit status and what it printed.
+#[derive(Debug)]
+pub(crate) struct Done {
+    line: String,
+    pub(crate) status: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Done {
+    pub(crate) fn new(line: &str, output: &Output) -> Done {
+        Done {
+            line: line.to_owned(),
+            status: output.status.code(),
+            out: text(&output.stdout),
+            err: text(&output.stderr),
+        }
+    }
+
+    /// Fails unless the exit status is 0.
+    pub(crate) fn ok(self) -> Done {
+        self.ends(0)
+    }
+
+    /// Fails unless the exit status is this.
+    pub(crate) fn ends(self, status: i32) -> Done {
+        assert_eq!(self.status, Some(status), "{}: {self:#?}", self.line);
+        self
+    }
+
+    /// Fails unless it ended with status 0 and printed nothing on standard error; returns what it printed.
+    pub(crate) fn quiet(self) -> String {
+        assert_eq!((self.status, &*self.err), (Some(0), ""), "{self:#?}");
+        self.out
+    }
+
+    /// Returns the document that was printed; fails unless it fits this schema.
+    pub(crate) fn document(self, schema: &str) -> serde_json::Value {
+        valid(schema, &self.ok().out)
+    }
+}
+
+/// Fails unless `text` has all `parts`.
+#[track_caller]
+pub(crate) fn has(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "no '{part}' in: {text}");
+    }
+}
+
+/// Names in a directory, in order.
+pub(crate) fn names(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    let name = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name();
+    let mut names: Vec<_> = entries
+        .map(|e| name(e).to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
 }
 
 /// Records in a directory.

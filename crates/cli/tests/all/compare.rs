@@ -1,281 +1,197 @@
 //! `stopgap compare` through the command: sides, gates, and what is no comparison.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::Path;
+use std::process::Command;
 
-use crate::common::{Run, STOPGAP, text, valid};
+use crate::common::{Run, STOPGAP, has, names, text};
 use serde_json::{Value, json};
+use stopgap_testing::{Skip, skip};
+
+const SCHEMA: &str = "stopgap.compare-1.json";
 
 /// Runs of `level` and up to 2 % more, a line each.
-fn numbers(folder: &Path, name: &str, level: f64) -> PathBuf {
-    let path = folder.join(name);
+fn numbers(level: f64) -> String {
     let line = |run: u32| format!("{}\n", level * (1.0 + f64::from(run * 7 % 20) / 1_000.0));
-    std::fs::write(&path, (0..20).map(line).collect::<String>()).unwrap();
-    path
+    (0..20).map(line).collect()
 }
 
-fn word(output: &Output) -> String {
-    let json = text(&output.stdout);
-    let document = valid("stopgap.compare-1.json", &json);
-    document["verdict"]["word"].as_str().unwrap().to_owned()
+/// A run with these files of numbers.
+fn with(files: &[(&str, f64)]) -> Run {
+    let run = Run::new();
+    for (name, level) in files {
+        run.write(name, numbers(*level));
+    }
+    run
 }
+
+const NOISE: &str = "70\n80\n90\n100\n110\n120\n130\n140\n75\n99\n105\n";
 
 #[test]
 fn the_gate_says_by_its_status_what_it_came_to() {
-    let run = Run::new();
-    let folder = run.directory.path();
-    let base = numbers(folder, "base", 100.0);
-    let few = folder.join("few");
-    std::fs::write(&few, "100\n").unwrap();
-    let noise = folder.join("noise");
-    std::fs::write(&noise, "70\n80\n90\n100\n110\n120\n130\n140\n75\n99\n105\n").unwrap();
+    let files = [
+        ("base", 100.0),
+        ("worse", 120.0),
+        ("better", 80.0),
+        ("same", 100.1),
+        ("slightly", 103.0),
+    ];
+    let run = with(&files);
+    run.write("few", "100\n");
+    run.write("noise", NOISE);
     for (after, expected, gate, bisect) in [
-        (numbers(folder, "worse", 120.0), "regression", 2, 1),
-        (numbers(folder, "better", 80.0), "improvement", 0, 0),
-        (numbers(folder, "same", 100.1), "not worse", 0, 0),
-        (noise, "no difference proven", 4, 125),
-        (few, "inconclusive", 4, 125),
+        ("worse", "regression", 2, 1),
+        ("better", "improvement", 0, 0),
+        ("same", "not worse", 0, 0),
+        ("noise", "no difference proven", 4, 125),
+        ("few", "inconclusive", 4, 125),
     ] {
-        let (base, after) = (base.to_str().unwrap(), after.to_str().unwrap());
-        let plain = run.output(&["compare", base, after, "--json"]);
-        assert_eq!(word(&plain), expected, "{after}");
-        assert_eq!(plain.status.code(), Some(0), "{plain:?}");
-        let status = |flags: &[&str]| {
-            let words = [&["compare", "--before", base, "--after", after][..], flags].concat();
-            run.output(&words).status.code()
-        };
-        assert_eq!(status(&["--fail-on", "regression"]), Some(gate), "{after}");
-        assert_eq!(status(&["--bisect"]), Some(bisect), "{after}");
-        let screen = text(&run.output(&["compare", base, after]).stdout);
-        assert!(screen.starts_with(&format!("{expected}: ")), "{screen}");
-        assert!(
-            screen
-                .lines()
-                .all(|line| line.chars().count() <= 100 || line.contains('/')),
-            "{screen}"
-        );
+        let document = run
+            .stopgap(format!("compare base {after} --json"))
+            .document(SCHEMA);
+        assert_eq!(document["verdict"]["word"], expected, "{after}");
+        // A gate that cannot tell says what would help.
+        for (flags, status) in [("--fail-on regression", gate), ("--bisect", bisect)] {
+            let line = format!("compare --before base --after {after} {flags}");
+            let done = run.stopgap(line).ends(status);
+            assert_eq!(done.err.contains("--margin"), after == "noise", "{done:#?}");
+        }
+        let done = run.stopgap(format!("compare base {after}")).ok();
+        assert!(done.out.starts_with(&format!("{expected}: ")), "{done:#?}");
+        let fits = |line: &str| line.chars().count() <= 100 || line.contains('/');
+        assert!(done.out.lines().all(fits), "{}", done.out);
+        assert_eq!(done.err, "", "{after}");
     }
     // A difference that is certain and within the margin is no regression.
-    let slightly = numbers(folder, "slightly", 103.0);
-    let slightly = slightly.to_str().unwrap();
-    let of = |margin| {
-        let words = [
-            "compare",
-            base.to_str().unwrap(),
-            slightly,
-            "--margin",
-            margin,
-            "--fail-on",
-            "regression",
-        ];
-        run.output(&words).status.code()
-    };
-    assert_eq!((of("1%"), of("0.05")), (Some(2), Some(0)));
+    for (margin, status) in [("1%", 2), ("0.05", 0)] {
+        let line = format!("compare base slightly --margin {margin} --fail-on regression");
+        run.stopgap(line).ends(status);
+    }
 }
 
 #[test]
 fn the_same_runs_and_seed_give_the_same_record() {
-    let run = Run::new();
-    let folder = run.directory.path();
-    let (a, b) = (numbers(folder, "a", 100.0), numbers(folder, "b", 101.0));
-    let [a, b] = [&a, &b].map(|path| path.to_str().unwrap());
-    let of = |seed| {
-        text(
-            &run.output(&["compare", a, b, "--json", "--seed", seed])
-                .stdout,
-        )
-    };
-    assert_eq!(of("7"), of("7"));
-    assert_ne!(of("7"), of("8"));
+    let run = with(&[("a", 100.0), ("b", 101.0)]);
+    let of = |seed: u32| run.stopgap(format!("compare a b --json --seed {seed}")).out;
+    assert_eq!(of(7), of(7));
+    assert_ne!(of(7), of(8));
     // What was printed is what was kept.
-    let kept = run.records();
-    let kept: Vec<String> = kept
-        .iter()
-        .map(|path| std::fs::read_to_string(path).unwrap())
-        .collect();
-    assert!(kept.iter().any(|record| *record == of("7").trim_end()));
+    let kept = run.records().into_iter().map(std::fs::read_to_string);
+    let mut kept = kept.map(Result::unwrap);
+    assert!(kept.any(|record| record == of(7).trim_end()));
 }
 
 #[test]
 fn a_directory_is_a_side() {
     let run = Run::new();
-    let folder = run.directory.path();
-    let [old, new] = ["old", "new"].map(|name| folder.join(name));
-    for (side, level) in [(&old, 100.0), (&new, 130.0)] {
-        std::fs::create_dir_all(side.join("inner")).unwrap();
-        for run in 0..6 {
-            std::fs::write(
-                side.join(format!("{run}.txt")),
-                format!("{}\n", level + f64::from(run)),
-            )
-            .unwrap();
+    for (side, level) in [("old", 100), ("new", 130)] {
+        std::fs::create_dir_all(run.path(side).join("inner")).unwrap();
+        for n in 0..6 {
+            run.write(&format!("{side}/{n}.txt"), format!("{}\n", level + n));
         }
-        std::fs::write(side.join(".hidden"), "not a run\n").unwrap();
-        std::fs::write(side.join("check-1.html"), "<!DOCTYPE html>\n").unwrap();
+        run.write(&format!("{side}/.hidden"), "not a run\n");
+        run.write(&format!("{side}/check-1.html"), "<!DOCTYPE html>\n");
     }
-    let [old, new] = [&old, &new].map(|path| path.to_str().unwrap());
-    let output = run.output(&["compare", old, new, "--json"]);
-    let document = valid("stopgap.compare-1.json", &text(&output.stdout));
-    assert_eq!(
-        (&document["before"]["runs"], &document["after"]["runs"]),
-        (&Value::from(6), &Value::from(6))
-    );
+    let document = run.stopgap("compare old new --json").document(SCHEMA);
+    let runs = [&document["before"]["runs"], &document["after"]["runs"]];
+    assert_eq!(runs, [6, 6]);
     assert_eq!(document["verdict"]["word"], "regression");
 }
 
 #[test]
 fn what_is_no_comparison_is_said_in_one_line() {
-    let run = Run::new();
-    let folder = run.directory.path();
-    let write = |name: &str, text: &[u8]| {
-        let path = folder.join(name);
-        std::fs::write(&path, text).unwrap();
-        path.to_str().unwrap().to_owned()
-    };
-    let good = numbers(folder, "good", 100.0);
-    let good = good.to_str().unwrap();
-    let link = folder.join("link");
-    std::os::unix::fs::symlink(good, &link).unwrap();
-    let empty = folder.join("empty");
-    std::fs::create_dir(&empty).unwrap();
-    let many = folder.join("many");
-    std::fs::create_dir(&many).unwrap();
-    for n in 0..5_001 {
-        std::fs::write(many.join(n.to_string()), "").unwrap();
+    let run = with(&[("good", 100.0)]);
+    std::os::unix::fs::symlink("good", run.path("link")).unwrap();
+    for folder in ["none", "many"] {
+        std::fs::create_dir(run.path(folder)).unwrap();
     }
-    let lines = "1\n".repeat(5_001);
-    let large = folder.join("large");
-    let sparse = std::fs::File::create(&large).unwrap();
-    sparse.set_len((256 << 20) + 1).unwrap();
-    let pipe = folder.join("pipe"); // nobody writes to it
-    assert!(
-        Command::new("mkfifo")
-            .arg(&pipe)
-            .status()
-            .unwrap()
-            .success()
-    );
-    for (after, says) in [
-        (good, "the same file"),
-        (link.to_str().unwrap(), "the same file"),
-        ("/nonexistent/runs", "No such file"),
-        (&write("nothing", b""), "it is empty"),
-        (&write("blank", b" \n\n"), "it is empty"),
-        (&write("nan", b"1\nNaN\n"), "NaN"),
-        (&write("words", b"1\ntwo\n"), "two"),
-        (&write("bytes", b"\xff\xfe\x00"), "no text"),
+    for n in 0..5_001 {
+        run.write(&format!("many/{n}"), "");
+    }
+    let large = std::fs::File::create(run.path("large")).unwrap();
+    large.set_len((256 << 20) + 1).unwrap();
+    let pipe = Command::new("mkfifo").arg(run.path("pipe")).status(); // nobody writes to it
+    assert!(pipe.unwrap().success());
+    run.write("broken", r#"{"schema": "stopgap.gather/1", "version": 1}"#);
+    let samples = "1\n".repeat(5_001);
+    for (after, content, says) in [
+        ("good", None, "the same file"),
+        ("link", None, "the same file"),
+        ("/nonexistent/runs", None, "No such file"),
+        ("nothing", Some(&b""[..]), "it is empty"),
+        ("blank", Some(b" \n\n"), "it is empty"),
+        ("nan", Some(b"1\nNaN\n"), "NaN"),
+        ("words", Some(b"1\ntwo\n"), "two"),
+        ("bytes", Some(b"\xff\xfe\x00"), "no text"),
         (
-            &write("gathered", br#"{"schema": "stopgap.gather/1"}"#),
+            "gathered",
+            Some(br#"{"schema": "stopgap.gather/1"}"#),
             "give it alone",
         ),
-        (&write("samples", lines.as_bytes()), "5000 runs"),
-        (empty.to_str().unwrap(), "no file of runs"),
-        (many.to_str().unwrap(), "5000 runs"),
-        ("/dev/zero", "a device"),
-        (large.to_str().unwrap(), "more than 256 MiB"),
-        (pipe.to_str().unwrap(), "a named pipe"),
+        ("samples", Some(samples.as_bytes()), "5000 runs"),
+        ("none", None, "no file of runs"),
+        ("many", None, "5000 runs"),
+        ("/dev/zero", None, "a device"),
+        ("large", None, "more than 256 MiB"),
+        ("pipe", None, "a named pipe"),
     ] {
-        for (words, status) in [
-            (vec!["compare", good, after], 1),
-            (vec!["compare", good, after, "--fail-on", "regression"], 1),
-            (vec!["compare", "--bisect", good, after], 125),
-        ] {
-            if words.len() > 3 && Path::new(after) == large {
-                continue; // once is slow enough
-            }
-            let output = run.output(&words);
-            let error = text(&output.stderr);
-            assert_eq!(output.status.code(), Some(status), "{after}: {error}");
-            assert!(error.contains(says), "{after}: {error}");
-            assert_eq!(error.lines().count(), 1, "{error}");
-            assert!(output.stdout.is_empty());
+        if let Some(content) = content {
+            run.write(after, content);
         }
+        run.refuses(format!("compare good {after}"), &[says]);
+        if after == "large" {
+            continue; // once is slow enough
+        }
+        run.refuses(
+            format!("compare good {after} --fail-on regression"),
+            &[says],
+        );
+        let done = run
+            .stopgap(format!("compare --bisect good {after}"))
+            .ends(125);
+        has(&done.err, &[says]);
     }
-    let broken = write("broken", br#"{"schema": "stopgap.gather/1", "version": 1}"#);
-    for (words, says) in [
-        (&["compare"][..], "give BEFORE and AFTER"),
-        (&["compare", good], "one side only"),
-        (&["compare", folder.to_str().unwrap()], "one side only"),
-        (&["ministat", pipe.to_str().unwrap()], "a named pipe"),
-        (&["report", pipe.to_str().unwrap()], "a named pipe"),
-        (&["compare", &broken], "not gathered runs: invalid type"),
+    for (line, says) in [
+        ("compare", "give BEFORE and AFTER"),
+        ("compare good", "one side only"),
+        ("compare .", "one side only"),
+        ("ministat pipe", "a named pipe"),
+        ("report pipe", "a named pipe"),
+        ("compare broken", "not gathered runs: invalid type"),
+        ("compare good good good", "--before FILE... --after FILE..."),
+        ("compare --before good", "--after"),
+        ("compare --run true", "given twice"),
+        ("compare --run true --run true -n 1", "1"),
+        ("compare good good -n 9", "--n"),
+        ("compare good --run true", "--run"),
+        ("compare good good --margin -5%", "5% or 0.05"),
         (
-            &["compare", good, good, good],
-            "--before FILE... --after FILE...",
-        ),
-        (&["compare", "--before", good], "--after"),
-        (&["compare", "--run", "true"], "given twice"),
-        (
-            &["compare", "--run", "true", "--run", "true", "-n", "1"],
-            "1",
-        ),
-        (&["compare", good, "--run", "true"], "--run"),
-        (&["compare", good, good, "--margin", "-5%"], "5% or 0.05"),
-        (
-            &["compare", good, good, "--junit", "/nonexistent/j.xml"],
+            "compare good good --junit /nonexistent/j.xml",
             "cannot write /nonexistent/j.xml",
         ),
-        (
-            &["compare", good, good, "--fail-on", "improvement"],
-            "improvement",
-        ),
+        ("compare good good --fail-on improvement", "improvement"),
     ] {
-        let output = run.output(words);
-        let error = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{words:?}: {error}");
-        assert!(error.contains(says), "{words:?}: {error}");
+        has(&run.stopgap(line).ends(1).err, &[says]);
     }
     // An unknown flag is no verdict either.
-    assert_eq!(
-        run.output(&["compare", "--bisect", "--colour"])
-            .status
-            .code(),
-        Some(125)
-    );
+    run.stopgap("compare --bisect --colour").ends(125);
 }
 
 #[test]
 fn the_other_forms_are_files_or_take_the_screens_place() {
-    let run = Run::new();
-    let folder = run.directory.path();
-    let (a, b) = (numbers(folder, "a", 100.0), numbers(folder, "b", 150.0));
-    let [a, b] = [&a, &b].map(|path| path.to_str().unwrap());
-    let out = folder.join("out");
-    std::fs::create_dir(&out).unwrap();
-    let [junit, metrics] =
-        ["j.xml", "m.prom"].map(|name| out.join(name).to_str().unwrap().to_owned());
-    let words = [
-        "compare",
-        a,
-        b,
-        "--junit",
-        &junit,
-        "--openmetrics",
-        &metrics,
-        "--annotations",
-    ];
-    let output = run.output(&words);
-    let screen = text(&output.stdout);
+    let run = with(&[("a", 100.0), ("b", 150.0)]);
+    std::fs::create_dir(run.path("out")).unwrap();
+    let line = "compare a b --junit out/j.xml --openmetrics out/m.prom --annotations";
+    let screen = run.stopgap(line).out;
     assert!(screen.starts_with("regression: "), "{screen}");
-    assert!(
-        screen.contains("\n::error title=stopgap compare::regression: "),
-        "{screen}"
-    );
-    let read = |path: &str| std::fs::read_to_string(path).unwrap();
-    assert!(read(&junit).contains("<failure type=\"regression\""));
-    assert!(read(&metrics).ends_with("# EOF\n"));
-    assert_eq!(
-        std::fs::read_dir(&out).unwrap().count(),
-        2,
-        "only the two files"
-    );
-    let ktap = text(&run.output(&["compare", a, b, "--ktap"]).stdout);
+    has(&screen, &["\n::error title=stopgap compare::regression: "]);
+    has(&run.read("out/j.xml"), &["<failure type=\"regression\""]);
+    assert!(run.read("out/m.prom").ends_with("# EOF\n"));
+    assert_eq!(names(&run.path("out")), ["j.xml", "m.prom"]);
+    let ktap = run.stopgap("compare a b --ktap").out;
     assert!(ktap.starts_with("KTAP version 1\n1..1\n"), "{ktap}");
+    let last = ktap.lines().last().unwrap();
     assert!(
-        ktap.lines()
-            .last()
-            .unwrap()
-            .starts_with("not ok 1 compare # regression: "),
+        last.starts_with("not ok 1 compare # regression: "),
         "{ktap}"
     );
 }
@@ -283,32 +199,23 @@ fn the_other_forms_are_files_or_take_the_screens_place() {
 /// A file that is compared is nobody's to write.
 #[test]
 fn an_input_is_not_replaced() {
-    let run = Run::new();
-    let folder = run.directory.path();
-    let (a, b) = (numbers(folder, "a", 100.0), numbers(folder, "b", 150.0));
-    let side = folder.join("side");
-    std::fs::create_dir(&side).unwrap();
-    let inner = numbers(&side, "inner", 150.0);
-    let link = folder.join("link");
-    std::os::unix::fs::symlink(&b, &link).unwrap();
-    let before = std::fs::read(&b).unwrap();
-    for (after, over) in [(&b, &b), (&b, &link), (&side, &inner)] {
+    let run = with(&[("a", 100.0), ("b", 150.0)]);
+    std::fs::create_dir(run.path("side")).unwrap();
+    run.write("side/inner", numbers(150.0));
+    std::os::unix::fs::symlink("b", run.path("link")).unwrap();
+    for (after, over) in [("b", "b"), ("b", "link"), ("side", "side/inner")] {
         for flag in ["--junit", "--openmetrics"] {
-            let [a, after, over] = [&a, after, over].map(|path| path.to_str().unwrap());
-            let output = run.output(&["compare", a, after, flag, over]);
-            let error = text(&output.stderr);
-            assert_eq!(output.status.code(), Some(1), "{error}");
-            assert!(
-                error.contains("one of the files that are compared"),
-                "{error}"
-            );
+            let done = run
+                .stopgap(format!("compare a {after} {flag} {over}"))
+                .ends(1);
+            has(&done.err, &["one of the files that are compared"]);
         }
-        assert_eq!(std::fs::read(over).unwrap(), before);
+        assert_eq!(run.read(over), numbers(150.0));
     }
 }
 
 /// A record of placement with these series of `map`, by N, and one that is no answer to the question; their order is turned.
-fn by_n(folder: &Path, name: &str, level: f64, ns: &[u32], turned: usize) -> PathBuf {
+fn by_n(level: f64, ns: &[u32], turned: usize) -> String {
     let block = |run: u32, level: f64| json!({"run": run, "start_ns": 0, "samples": 5, "value": level + f64::from(run), "histogram": null, "stalls": null});
     let of = |name: &str, n: u32, workload: &str| {
         let blocks: Vec<Value> = (0..6).map(|run| block(run, level + f64::from(n))).collect();
@@ -325,9 +232,7 @@ fn by_n(folder: &Path, name: &str, level: f64, ns: &[u32], turned: usize) -> Pat
         "schema": "stopgap.run/1", "environment": environment,
         "answers": [{"question": "placement", "parameters": {"backend": "memfd,anonymous"}, "series": series}],
     });
-    let path = folder.join(name);
-    std::fs::write(&path, record.to_string()).unwrap();
-    path
+    record.to_string()
 }
 
 /// A run that ended by time lacks loads that another has, and the order of series is chance: the largest load that both have is
@@ -335,52 +240,41 @@ fn by_n(folder: &Path, name: &str, level: f64, ns: &[u32], turned: usize) -> Pat
 #[test]
 fn records_are_compared_by_what_all_of_them_have() {
     let run = Run::new();
-    let folder = run.directory.path();
-    let whole = by_n(folder, "whole.json", 100.0, &[100, 1_000, 40_000], 1);
-    let short = by_n(folder, "short.json", 3_000.0, &[1_000, 100], 0);
-    let [whole, short] = [&whole, &short].map(|path| path.to_str().unwrap());
-    for sides in [[whole, short], [short, whole]] {
-        let output = run.output(&["compare", sides[0], sides[1], "--json"]);
-        let document = valid("stopgap.compare-1.json", &text(&output.stdout));
+    run.write("whole.json", by_n(100.0, &[100, 1_000, 40_000], 1));
+    run.write("short.json", by_n(3_000.0, &[1_000, 100], 0));
+    for sides in ["whole.json short.json", "short.json whole.json"] {
+        let document = run
+            .stopgap(format!("compare {sides} --json"))
+            .document(SCHEMA);
         assert_eq!(
-            document["series"], "placement: map n=1000 workload=pbobench",
-            "{output:?}"
+            document["series"],
+            "placement: map n=1000 workload=pbobench"
         );
         let warning = document["warnings"][0].as_str().unwrap();
-        assert!(
-            warning.contains("there is no 'map n=40000 workload=pbobench' in")
-                && warning.ends_with("short.json"),
-            "{warning}"
-        );
+        has(warning, &["there is no 'map n=40000 workload=pbobench' in"]);
+        assert!(warning.ends_with("short.json"), "{warning}");
         assert_eq!(document["endpoints"].as_array().unwrap().len(), 1);
     }
-    let output = run.output(&["compare", whole, short]);
-    let screen = text(&output.stdout);
-    assert!(
-        screen.contains("\nof placement: map n=1000 workload=pbobench\n"),
-        "{screen}"
-    );
+    let line = "\nof placement: map n=1000 workload=pbobench\n";
+    has(&run.stopgap("compare whole.json short.json").out, &[line]);
     // Whatever the record is read by says what was compared.
     let record = run.records().pop().unwrap().display().to_string();
-    let output = run.output(&["report", "--terminal", &record]);
-    let terminal = text(&output.stdout);
-    assert!(
-        terminal.contains("\nof placement: map n=1000 workload=pbobench\n"),
-        "{terminal}"
+    has(
+        &run.stopgap(format!("report --terminal {record}")).out,
+        &[line],
     );
-    let output = run.output(&["report", &record, "-o", "-"]);
-    let page = text(&output.stdout);
-    for said in [
+    let page = run.stopgap(format!("report {record} -o -")).out;
+    let parts = [
         "<p>Of placement: map n=1000 workload=pbobench.</p>",
         "\">placement, ",
-    ] {
-        assert!(page.contains(said), "{said}");
-    }
+    ];
+    has(&page, &parts);
     // What they have not in common is refused by name.
-    let other = by_n(folder, "other.json", 100.0, &[7], 0);
-    let output = run.output(&["compare", whole, other.to_str().unwrap()]);
-    let error = text(&output.stderr);
-    assert!(error.contains("the parameter n is 7"), "{error}");
+    run.write("other.json", by_n(100.0, &[7], 0));
+    has(
+        &run.stopgap("compare whole.json other.json").err,
+        &["the parameter n is 7"],
+    );
 }
 
 /// A git repository in `folder`; `None` where there is no git.
@@ -402,7 +296,7 @@ fn repository(folder: &Path) -> Option<impl Fn(&[&str]) -> String> {
             .output()
     };
     if git(&["init", "-q"]).is_err() {
-        stopgap_kernel::fake::skipped("git is not installed");
+        skip(&Skip::program("git"));
         return None;
     }
     Some(move |words: &[&str]| {
@@ -448,73 +342,43 @@ fn git_bisect_run_with_commands_finds_the_commit() {
     assert_eq!(subject.trim(), "commit 6", "{found}");
 }
 
-/// A gate that cannot tell says what would help.
-#[test]
-fn a_gate_that_cannot_tell_says_what_helps() {
-    let run = Run::new();
-    let folder = run.directory.path();
-    let base = numbers(folder, "base", 100.0);
-    let noise = folder.join("noise");
-    std::fs::write(&noise, "70\n80\n90\n100\n110\n120\n130\n140\n75\n99\n105\n").unwrap();
-    let [base, noise] = [&base, &noise].map(|path| path.to_str().unwrap());
-    let said = |flags: &[&str]| {
-        let words = [&["compare", base, noise][..], flags].concat();
-        text(&run.output(&words).stderr)
-    };
-    for flags in [&["--bisect"][..], &["--fail-on", "regression"]] {
-        assert!(said(flags).contains("--margin"), "{}", said(flags));
-    }
-    assert_eq!(said(&[]), "");
-}
-
 /// Eight commits; from the sixth on it is slower; the fourth cannot be measured.
 #[test]
 fn git_bisect_run_finds_the_commit() {
     let run = Run::new();
     let folder = run.directory.path();
-    let base = numbers(folder, "base", 100.0);
+    run.write("base", numbers(100.0));
     let Some(git) = repository(folder) else {
         return;
     };
-    let repository = folder.join("repository");
     for commit in 1..=8 {
-        numbers(
-            &repository,
-            "runs",
-            if commit < 6 { 100.2 } else { 115.0 } + f64::from(commit) / 100.0,
-        );
-        if commit == 4 {
-            std::fs::write(repository.join("runs"), "it does not build\n").unwrap();
-        }
+        let level = if commit < 6 { 100.2 } else { 115.0 };
+        let runs = match commit {
+            4 => "it does not build\n".to_owned(),
+            _ => numbers(level + f64::from(commit) / 100.0),
+        };
+        run.write("repository/runs", runs);
         git(&["add", "runs"]);
         git(&["commit", "-q", "-m", &format!("commit {commit}")]);
     }
     git(&["bisect", "start", "HEAD", "HEAD~7"]);
-    let records = folder.to_str().unwrap();
-    let found = git(&[
-        "bisect",
-        "run",
-        STOPGAP,
-        "compare",
-        "--bisect",
-        "-o",
-        records,
-        base.to_str().unwrap(),
-        "runs",
-    ]);
+    let [records, base] = ["", "base"].map(|name| run.path(name).display().to_string());
+    let step = [
+        STOPGAP, "compare", "--bisect", "-o", &records, &base, "runs",
+    ];
+    let found = git(&[&["bisect", "run"], &step[..]].concat());
     assert!(found.contains("is the first bad commit"), "{found}");
     let subject = git(&["log", "-1", "--format=%s", "refs/bisect/bad"]);
     assert_eq!(subject.trim(), "commit 6", "{found}");
 }
 
 /// A run record of ten processes that took some switches a round trip.
-fn record(folder: &Path, name: &str, level: f64, change: impl Fn(&mut Value)) -> String {
-    let blocks: Vec<Value> = (0..10u32)
-        .map(|run| {
-            let value = level * (1.0 + f64::from(run * 7 % 10) / 500.0);
-            json!({"run": run, "start_ns": 0, "samples": 100, "value": value, "histogram": null, "stalls": null})
-        })
-        .collect();
+fn record(level: f64, change: impl Fn(&mut Value)) -> String {
+    let block = |run: u32| {
+        let value = level * (1.0 + f64::from(run * 7 % 10) / 500.0);
+        json!({"run": run, "start_ns": 0, "samples": 100, "value": value, "histogram": null, "stalls": null})
+    };
+    let blocks: Vec<Value> = (0..10).map(block).collect();
     let mut record = json!({
         "schema": "stopgap.run/1", "version": "0.1.0", "command": ["stopgap"], "started_unix_s": 1, "duration_ms": 1,
         "seed": 1, "memory_budget": 1, "now": null, "interrupted": false, "peak_memory": null,
@@ -529,99 +393,63 @@ fn record(folder: &Path, name: &str, level: f64, change: impl Fn(&mut Value)) ->
         }],
     });
     change(&mut record);
-    let path = folder.join(name);
-    std::fs::write(&path, record.to_string()).unwrap();
-    path.to_str().unwrap().to_owned()
+    record.to_string()
 }
 
 #[test]
 fn records_are_compared_where_they_answer_the_same_question() {
-    let run = Run::new();
-    let folder = run.directory.path();
-    let before = record(folder, "before", 2.0, |_| {});
-    let after = record(folder, "after", 3.8, |record| {
+    let run = with(&[("numbers", 2.0)]);
+    run.write("before", record(2.0, |_| {}));
+    let after = record(3.8, |record| {
         record["environment"]["kernel"] = json!("6.12");
         record["answers"][0]["parameters"]["runs"] = json!(11);
     });
-    let output = run.output(&["compare", &before, &after, "--json"]);
-    let document = valid("stopgap.compare-1.json", &text(&output.stdout));
-    assert_eq!(document["verdict"]["word"], "regression", "{output:?}");
-    assert_eq!(
-        document["environment"],
-        json!([{"what": "kernel", "before": "6.1", "after": "6.12"}])
-    );
+    run.write("after", after);
+    let document = run.stopgap("compare before after --json").document(SCHEMA);
+    assert_eq!(document["verdict"]["word"], "regression", "{document}");
+    let kernel = json!([{"what": "kernel", "before": "6.1", "after": "6.12"}]);
+    assert_eq!(document["environment"], kernel);
     assert_eq!(document["warnings"], json!([]));
     assert_eq!(document["endpoints"][0]["unit"], "switches/rt");
 
     // Another machine is compared all the same, and that leads the report.
-    let other = record(folder, "other", 3.8, |record| {
-        record["environment"]["host"] = json!("else\u{1b}[2J");
-    });
-    let output = run.output(&["compare", &before, &other]);
-    let screen = text(&output.stdout);
-    assert!(
-        screen.starts_with("warning: ") && screen.contains("different machines"),
-        "{screen}"
-    );
-    assert!(
-        screen.contains("\nregression: ") && !screen.contains('\u{1b}'),
-        "{screen}"
-    );
+    let other = |record: &mut Value| record["environment"]["host"] = json!("else\u{1b}[2J");
+    run.write("other", record(3.8, other));
+    let screen = run.stopgap("compare before other").out;
+    assert!(screen.starts_with("warning: "), "{screen}");
+    has(&screen, &["different machines", "\nregression: "]);
+    assert!(!screen.contains('\u{1b}'), "{screen}");
 
-    let whole = std::fs::read_to_string(&before).unwrap();
-    let cut = folder.join("cut");
-    std::fs::write(&cut, &whole[..whole.len() / 2]).unwrap();
-    let numbers = numbers(folder, "numbers", 2.0);
-    for (after, says) in [
+    for (place, value, says) in [
+        ("/answers/0/parameters/k", json!(7), "the parameter k is 7"),
         (
-            record(folder, "k", 2.0, |record| {
-                record["answers"][0]["parameters"]["k"] = json!(7);
-            }),
-            "the parameter k is 7",
-        ),
-        (
-            record(folder, "series", 2.0, |record| {
-                record["answers"][0]["series"][0]["parameters"]["client"] = json!("read");
-            }),
+            "/answers/0/series/0/parameters/client",
+            json!("read"),
             "client is read",
         ),
         (
-            record(folder, "question", 2.0, |record| {
-                record["answers"][0]["question"] = json!("reclaim");
-            }),
+            "/answers/0/question",
+            json!("reclaim"),
             "the question is reclaim",
         ),
-        (
-            record(folder, "unit", 2.0, |record| {
-                record["answers"][0]["series"][0]["unit"] = json!("ms");
-            }),
-            "the unit is ms",
-        ),
-        (
-            record(folder, "null", 2.0, |record| {
-                record["answers"][0]["series"][0]["blocks"][3]["value"] = Value::Null;
-            }),
-            "null",
-        ),
-        (
-            record(folder, "none", 2.0, |record| {
-                record["answers"] = json!([]);
-            }),
-            "no question",
-        ),
-        (cut.to_str().unwrap().to_owned(), "EOF"),
-        (numbers.to_str().unwrap().to_owned(), "the form"),
+        ("/answers/0/series/0/unit", json!("ms"), "the unit is ms"),
+        ("/answers/0/series/0/blocks/3/value", Value::Null, "null"),
+        ("/answers", json!([]), "no question"),
     ] {
-        let output = run.output(&["compare", &before, &after]);
-        let error = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{after}: {error}");
-        assert!(error.contains(says), "{after}: {error}");
-        assert_eq!(error.lines().count(), 1, "{error}");
+        let change = |record: &mut Value| *record.pointer_mut(place).unwrap() = value.clone();
+        run.write("changed", record(2.0, change));
+        run.refuses("compare before changed", &[says]);
     }
-    let words = ["compare", &*before, &after, "--series", "naps"];
-    let error = text(&run.output(&words).stderr);
-    assert!(
-        error.contains("no series 'naps'; there is switches"),
-        "{error}"
-    );
+    let whole = run.read("before");
+    run.write("cut", &whole[..whole.len() / 2]);
+    for (line, says) in [
+        ("compare before cut", "EOF"),
+        ("compare before numbers", "the form"),
+        (
+            "compare before after --series naps",
+            "no series 'naps'; there is switches",
+        ),
+    ] {
+        run.refuses(line, &[says]);
+    }
 }

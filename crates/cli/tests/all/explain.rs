@@ -1,10 +1,8 @@
 //! `stopgap explain`: the screen, the document and its schema, damaged traces.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::path::PathBuf;
 
-use crate::common::{Run, text};
+use crate::common::{Run, has};
 use serde_json::Value;
 
 /// Round trips of a client and a server on one CPU, as JSON lines: two switches each, and at last an mmap of 40 ms.
@@ -55,31 +53,12 @@ fn trace(trips: u64) -> String {
     lines
 }
 
-fn write(run: &Run, content: &str) -> PathBuf {
-    let path = run.directory.path().join("trace.jsonl");
-    fs::write(&path, content).unwrap();
-    path
-}
-
 #[test]
 fn the_document_has_what_scripts_rely_on() {
     let run = Run::new();
-    let path = write(&run, &trace(150));
-    let words = [
-        "explain",
-        path.to_str().unwrap(),
-        "--json",
-        "--frame-marker",
-        "read",
-    ];
-    let output = run.output(&words);
-    assert!(output.status.success(), "{output:?}");
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/schema");
-    let schema = fs::read_to_string(format!("{folder}/stopgap.explain-1.json")).unwrap();
-    let schema: Value = serde_json::from_str(&schema).unwrap();
-    let checked = jsonschema::validate(&schema, &document);
-    assert!(checked.is_ok(), "{checked:?}");
+    run.write("trace.jsonl", trace(150));
+    let done = run.stopgap("explain trace.jsonl --json --frame-marker read");
+    let document = done.document("stopgap.explain-1.json");
     assert_eq!(document["schema"], "stopgap.explain/1");
     let switches = &document["switches"];
     assert_eq!(switches["roundtrips"], 150);
@@ -103,20 +82,18 @@ fn the_document_has_what_scripts_rely_on() {
 #[test]
 fn the_screen_and_top() {
     let run = Run::new();
-    let path = write(&run, &trace(20));
-    let path = path.to_str().unwrap();
-    let screen = text(&run.output(&["explain", path]).stdout);
-    for part in [
+    run.write("trace.jsonl", trace(20));
+    let screen = run.stopgap("explain trace.jsonl").out;
+    let parts = [
         "stalls: 1 operation",
         "SWITCHES",
         "asker",
         "blocked in read",
         "UNKNOWN",
-    ] {
-        assert!(screen.contains(part), "no '{part}' in:\n{screen}");
-    }
-    let output = run.output(&["explain", path, "--json", "--top", "0"]);
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    ];
+    has(&screen, &parts);
+    let document = run.stopgap("explain trace.jsonl --json --top 0").out;
+    let document: Value = serde_json::from_str(&document).unwrap();
     assert_eq!(document["slow"], Value::Array(Vec::new()));
 }
 
@@ -124,52 +101,44 @@ fn the_screen_and_top() {
 fn a_damaged_trace_is_explained_as_far_as_it_goes() {
     let run = Run::new();
     let whole = trace(20);
-    let path = write(&run, &whole[..whole.len() - 30]);
-    let path = path.to_str().unwrap();
-    let output = run.output(&["explain", path, "--json"]);
-    assert_eq!(output.status.code(), Some(1));
-    let line = text(&output.stderr);
-    assert!(
-        line.contains("line 244") && line.trim_end().lines().count() == 1,
-        "{line}"
-    );
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    run.write("trace.jsonl", &whole[..whole.len() - 30]);
+    let done = run.stopgap("explain trace.jsonl --json").ends(1);
+    has(&done.err, &["line 244"]);
+    assert_eq!(done.err.trim_end().lines().count(), 1, "{done:#?}");
+    let document: Value = serde_json::from_str(&done.out).unwrap();
     assert_eq!(document["verdict"]["word"], "inconclusive");
     assert_eq!(document["switches"]["roundtrips"], 20);
-    for (content, part) in [
-        ("", "trace.jsonl: it is empty"),
+    for (content, parts) in [
+        ("", &["trace.jsonl: it is empty"][..]),
         (
             "no trace",
-            "trace.jsonl: it is no trace: neither Parquet, nor",
+            &["trace.jsonl: it is no trace: neither Parquet, nor"],
         ),
-        ("{no trace", "trace.jsonl: line 1: "),
-        ("PAR1 cut off", "stopgap record --recover"),
-        ("PAR1 cut off", "none of it can be read"),
+        ("{no trace", &["trace.jsonl: line 1: "]),
+        (
+            "PAR1 cut off",
+            &["stopgap record --recover", "none of it can be read"],
+        ),
     ] {
-        write(&run, content);
-        let output = run.output(&["explain", path]);
-        let line = text(&output.stderr);
-        assert_eq!(
-            (output.status.code(), output.stdout.len()),
-            (Some(1), 0),
-            "{line}"
-        );
-        assert!(line.contains(part), "{line}");
+        run.write("trace.jsonl", content);
+        run.refuses("explain trace.jsonl", parts);
     }
 }
 
 /// As they are: no step between `perf script > file` and this.
 #[test]
 fn text_of_other_tools_is_a_trace() {
-    let texts = concat!(env!("CARGO_MANIFEST_DIR"), "/../events/fixtures/text");
+    let texts = concat!(env!("CARGO_MANIFEST_DIR"), "/../trace/fixtures/text");
+    let run = Run::new();
     for (name, source) in [
         ("perf.txt", "text of perf script"),
         ("trace-cmd.txt", "text of ftrace"),
     ] {
-        let run = Run::new();
-        let output = run.output(&["explain", &format!("{texts}/{name}"), "--json"]);
-        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let document = run
+            .stopgap(format!("explain {texts}/{name} --json"))
+            .ok()
+            .out;
+        let document: Value = serde_json::from_str(&document).unwrap();
         assert_eq!(document["trace"]["source"], source);
         let causes = document["switches"]["causes"].as_array().unwrap();
         assert!(
@@ -177,16 +146,8 @@ fn text_of_other_tools_is_a_trace() {
             "{causes:?}"
         );
     }
-    let run = Run::new();
-    let path = write(
-        &run,
-        "a-7 [000] 1.000001: sched_process_exit: comm=a pid=7 prio=1\nwhat is this\n",
-    );
-    let output = run.output(&["explain", path.to_str().unwrap()]);
-    let line = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(
-        line.contains("trace.jsonl: line 2: neither an event"),
-        "{line}"
-    );
+    let text = "a-7 [000] 1.000001: sched_process_exit: comm=a pid=7 prio=1\nwhat is this\n";
+    run.write("trace.jsonl", text);
+    let done = run.stopgap("explain trace.jsonl").ends(1);
+    has(&done.err, &["trace.jsonl: line 2: neither an event"]);
 }

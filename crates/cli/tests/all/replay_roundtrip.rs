@@ -1,32 +1,16 @@
 //! `stopgap replay roundtrip`: what it prints, what stands beside it, and what it refuses.
 
-use crate::common::{Run, text};
+use crate::common::{Run, has, valid};
 use serde_json::{Value, json};
 
-/// Fails unless the document fits the schema that is checked in.
-fn valid(json: &str) -> Value {
-    crate::common::valid("stopgap.replay-1.json", json)
+fn replay(run: &Run, line: &str) -> Value {
+    let json = run.stopgap(format!("replay roundtrip {line} --json"));
+    valid("stopgap.replay-1.json", &json.quiet())
 }
 
-fn replay(run: &Run, words: &[&str]) -> Value {
-    let words = [&["replay", "roundtrip"], words, &["--json"]].concat();
-    let output = run.output(&words);
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert_eq!(text(&output.stderr), "");
-    valid(&text(&output.stdout))
-}
-
-/// Fails with one line on standard error that has all of `words`, and nothing is written.
-fn refused(words: &[&str], expected: &[&str]) {
-    let run = Run::new();
-    let output = run.output(&[&["replay", "roundtrip"], words].concat());
-    let line = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{words:?}: {line}");
-    assert_eq!(line.trim_end().lines().count(), 1, "{words:?}: {line}");
-    for word in expected {
-        assert!(line.contains(word), "{words:?}: no '{word}' in: {line}");
-    }
-    assert!(run.records().is_empty(), "{words:?}");
+/// Fails unless it is refused in one line that has all of `parts`, and writes nothing.
+fn refused(run: &Run, line: &str, parts: &[&str]) {
+    run.refuses(format!("replay roundtrip {line}"), parts);
 }
 
 /// A record of a probe that measured a blocking reader.
@@ -63,11 +47,8 @@ fn record(question: &str) -> String {
 #[test]
 fn rows_add_up_and_the_measured_cell_stands_beside() {
     let run = Run::new();
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("probe.json");
-    std::fs::write(&file, record("roundtrip")).unwrap();
-    let words = ["--client", "poll,read", "--work", "50us", "--beside"];
-    let document = replay(&run, &[&words[..], &[file.to_str().unwrap()]].concat());
+    run.write("probe.json", record("roundtrip"));
+    let document = replay(&run, "--client poll,read --work 50us --beside probe.json");
     assert_eq!(document["question"], "roundtrip");
     let rows = document["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 4);
@@ -98,49 +79,40 @@ fn rows_add_up_and_the_measured_cell_stands_beside() {
 #[test]
 fn the_screen_has_what_varies_and_the_same_words_give_the_same() {
     let run = Run::new();
-    let words = [
-        "replay",
-        "roundtrip",
-        "--policy",
-        "linux-6.12",
-        "--work",
-        "0",
-    ];
-    let screen = text(&run.output(&words).stdout);
-    assert!(screen.contains("blocking-read client"), "{screen}");
-    assert!(screen.contains("work 0s"), "{screen}");
+    let line = "replay roundtrip --policy linux-6.12 --work 0";
+    let screen = run.stopgap(line).out;
+    has(&screen, &["blocking-read client", "work 0s"]);
     assert!(!screen.contains("measured"), "{screen}");
-    let figures = |text: &str| {
-        text.lines()
-            .filter(|l| !l.starts_with("record"))
-            .collect::<String>()
+    let figures = |text: &str| -> String {
+        let lines = text.lines().filter(|line| !line.starts_with("record"));
+        lines.collect()
     };
-    assert_eq!(figures(&screen), figures(&text(&run.output(&words).stdout)));
+    assert_eq!(figures(&screen), figures(&run.stopgap(line).out));
 }
 
 #[test]
 fn bad_input_says_what() {
-    refused(
-        &["--policy", "linux-1.0"],
-        &["linux-1.0", "linux-2.6.35, linux-6.12, all"],
-    );
-    refused(&["--batch", "0"], &["batch of 0", "1 to 256"]);
-    refused(&["--k", "0"], &["K of 0"]);
-    refused(&["--work", "2s"], &["at most 1 s"]);
-    refused(&["--round-trips", "0"], &["0 round trips"]);
-    refused(&["--beside", "/nonexistent/file"], &["/nonexistent/file"]);
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("file.json");
-    for (content, expected) in [
+    let run = Run::new();
+    for (line, parts) in [
+        (
+            "--policy linux-1.0",
+            &["linux-1.0", "linux-2.6.35, linux-6.12, all"][..],
+        ),
+        ("--batch 0", &["batch of 0", "1 to 256"]),
+        ("--k 0", &["K of 0"]),
+        ("--work 2s", &["at most 1 s"]),
+        ("--round-trips 0", &["0 round trips"]),
+        ("--beside /nonexistent/file", &["/nonexistent/file"]),
+    ] {
+        refused(&run, line, parts);
+    }
+    for (content, part) in [
         ("{".to_owned(), "not a run record"),
         (r#"{"schema": "other/1"}"#.to_owned(), "other/1"),
         (record("placement"), "stopgap probe roundtrip"),
     ] {
-        std::fs::write(&file, content).unwrap();
-        refused(
-            &["--beside", file.to_str().unwrap()],
-            &["file.json", expected],
-        );
+        run.write("file.json", content);
+        refused(&run, "--beside file.json", &["file.json", part]);
     }
 }
 
@@ -192,48 +164,51 @@ fn trace(trips: u32) -> String {
 #[test]
 fn the_pairs_of_a_trace_are_replayed_as_they_were_seen_to_talk() {
     let run = Run::new();
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("trace.jsonl");
-    let path = file.to_str().unwrap();
-    std::fs::write(&file, trace(40)).unwrap();
-    let document = replay(&run, &[path]);
+    run.write("trace.jsonl", trace(40));
+    let document = replay(&run, "trace.jsonl");
     let rows = document["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 2, "a row a policy");
     for row in rows {
         let of = |name: &str| row["parameters"][name].clone();
-        assert_eq!(
-            (of("client"), of("server"), of("on")),
-            (json!("read"), json!("poll"), json!("one"))
-        );
-        assert_eq!((of("k"), of("batch")), (json!(3), json!(1)));
+        let said = [of("client"), of("server"), of("on"), of("k"), of("batch")];
+        let seen = [
+            json!("read"),
+            json!("poll"),
+            json!("one"),
+            json!(3),
+            json!(1),
+        ];
+        assert_eq!(said, seen);
         // 50 us, less the 1.29 us that the model's server takes of its own.
         assert_eq!(of("work"), json!("48710ns"));
         assert_eq!(row["measured"]["switches"], 2.0);
-        let workload = row["workload"].as_str().unwrap();
-        assert!(
-            workload.starts_with("asker (11) asks answerer (12): "),
-            "{workload}"
+        has(
+            row["workload"].as_str().unwrap(),
+            &["asker (11) asks answerer (12): "],
         );
         let missing = row["missing"].as_array().unwrap();
-        let says = |what: &str| missing.iter().any(|missing| missing["what"] == what);
-        assert!(
-            says("requests a flush") && says("the client's policy"),
-            "{row}"
-        );
+        for what in ["requests a flush", "the client's policy"] {
+            assert!(
+                missing.iter().any(|missing| missing["what"] == what),
+                "{row}"
+            );
+        }
     }
-    let screen = text(&run.output(&["replay", "roundtrip", path]).stdout);
-    assert!(
-        screen.contains("measured") && screen.contains("2.00 (2.00..2.00)"),
-        "{screen}"
-    );
+    let screen = run.stopgap("replay roundtrip trace.jsonl").out;
+    has(&screen, &["measured", "2.00 (2.00..2.00)"]);
     // What if the kernel were another.
-    let document = replay(&run, &[path, "--keyed", "yes,no", "--policy", "linux-6.12"]);
+    let document = replay(&run, "trace.jsonl --keyed yes,no --policy linux-6.12");
     assert_eq!(document["rows"].as_array().unwrap().len(), 2);
 
-    std::fs::write(&file, trace(3)).unwrap();
-    refused(&[path], &["trace.jsonl: no two threads", "stopgap record"]);
-    std::fs::write(&file, "no trace").unwrap();
-    refused(&[path], &["trace.jsonl: it is no trace"]);
-    refused(&["/nonexistent/trace"], &["/nonexistent/trace"]);
-    refused(&[path, "--work", "5us"], &["--work"]);
+    let run = Run::new();
+    run.write("trace.jsonl", trace(3));
+    refused(
+        &run,
+        "trace.jsonl",
+        &["trace.jsonl: no two threads", "stopgap record"],
+    );
+    run.write("trace.jsonl", "no trace");
+    refused(&run, "trace.jsonl", &["trace.jsonl: it is no trace"]);
+    refused(&run, "/nonexistent/trace", &["/nonexistent/trace"]);
+    refused(&run, "trace.jsonl --work 5us", &["--work"]);
 }
