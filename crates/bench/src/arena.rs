@@ -5,7 +5,7 @@
 //!
 //! * `mmap`: of a memfd, at offsets that continue no other: a driver's buffers, a VMA each.
 //! * `map_fd`: the same parts of the same file, at addresses of the arena's window.
-//! * `reuse`: [`Arena::alloc_uninit`] and [`Arena::free`], whatever was there.
+//! * `reuse`: [`Arena::alloc_uninit`] and [`Arena::free`], with the old contents.
 //! * `reuse zeroed`: [`Arena::alloc`].
 //!
 //! In each row every page of what was mapped is written to. A round carries out every cell (a row at an N) once, in rotating order; a
@@ -57,7 +57,7 @@ const MOST: u32 = 1_000_000;
 const UNINIT: f64 = 50.0;
 /// The same of `reuse zeroed`.
 const ZEROED: f64 = 8.0;
-/// What an operation may take at the most, of what it takes at the fewest.
+/// The most that an operation may take beside a million buffers, over its time beside a thousand.
 const GROWTH: f64 = 1.10;
 /// VMAs of an arena with a million buffers are fewer.
 const VMAS: usize = 100;
@@ -134,20 +134,13 @@ fn judged(cells: &[(Row, u32)], rounds: &Rounds<Measured>, steps: u64) -> (Strin
         vec![
             row.to_string(),
             thousands(u64::from(n)),
-            format!("{:.1}", rounds.median(at, |cell| cell.ns)),
-            ratio.map_or("-".to_owned(), |mmap| times(mmap, at).to_string()),
+            rounds.estimate(at, |cell| cell.ns).shown(1, ""),
+            ratio.map_or("-".to_owned(), |mmap| times(mmap, at).shown(2, "")),
             thousands(last.map_or(0, |last| last.vmas as u64)),
             kept.map_or("-".to_owned(), |kept| thousands(kept >> 10)),
         ]
     });
-    let head = [
-        "row",
-        "N",
-        "ns/operation",
-        "mmap takes x times",
-        "VMAs",
-        "kept, KiB",
-    ];
+    let head = "row|N|ns/operation|mmap takes x times|VMAs|kept, KiB";
     let map_fd = times(at(Row::MapFd, N), at(Row::Mmap, N));
     let advice = match map_fd.interval {
         Some(interval) if interval.low > 1.0 => "use mmap, unless the address matters",
@@ -156,11 +149,12 @@ fn judged(cells: &[(Row, u32)], rounds: &Rounds<Measured>, steps: u64) -> (Strin
     };
     let text = format!(
         "pbobench, {} steps timed in each of {} repetitions; ns of CPU time for each step, medians (95 % intervals)\n{}map_fd at \
-         N = {}: takes {map_fd} of what mmap takes: {advice}\n",
+         N = {}: takes {} times what mmap takes: {advice}\n",
         thousands(steps),
         rounds.0.len(),
-        table(&head, &rows.collect::<Vec<_>>()),
+        table(head, rows),
         thousands(u64::from(N)),
+        map_fd.shown(2, ""),
     );
     let mut bounds = Bounds::default();
     for backing in BACKINGS {
@@ -170,13 +164,15 @@ fn judged(cells: &[(Row, u32)], rounds: &Rounds<Measured>, steps: u64) -> (Strin
         ] {
             let faster = times(at(Row::Mmap, N), at(row, N));
             let n = thousands(u64::from(N));
+            let shown = faster.shown(1, "");
             let what =
-                format!("{row} at N = {n}: faster than mmap {faster:.1} (at least {least}x)");
+                format!("{row} at N = {n}: {shown} times faster than mmap (at least {least})");
             bounds.add(faster.value >= least, what);
             let growth = times(at(row, MOST), at(row, FEWEST));
             let (few, many) = (thousands(u64::from(FEWEST)), thousands(u64::from(MOST)));
+            let shown = growth.shown(3, "");
             let what =
-                format!("{row} from N = {few} to {many}: {growth:.3} as long (at most {GROWTH}x)");
+                format!("{row} from N = {few} to {many}: {shown} times as long (at most {GROWTH})");
             bounds.add(growth.value <= GROWTH, what);
             let vmas = rounds.side(at(row, MOST)).map(|cell| cell.vmas).max();
             let vmas = vmas.unwrap_or(usize::MAX);
@@ -187,7 +183,7 @@ fn judged(cells: &[(Row, u32)], rounds: &Rounds<Measured>, steps: u64) -> (Strin
     (text, bounds)
 }
 
-/// What a cell came to.
+/// The figures of a cell.
 #[derive(Debug, Clone, Copy)]
 struct Measured {
     /// CPU time of a step.
@@ -402,17 +398,10 @@ fn zeroing() -> Result<String, Failure> {
     let rows: Vec<_> = rows.collect();
     // SAFETY: mapped above, and not used any more.
     let _ = unsafe { munmap(at, most) };
-    let head = [
-        "pages",
-        "overwritten: all",
-        "none",
-        "given back: all",
-        "a tenth",
-        "none",
-    ];
+    let head = "pages|overwritten: all|none|given back: all|a tenth|none";
     Ok(format!(
         "ns for each page, median of {TIMES}; then a share of the pages is written to\n{}",
-        table(&head, &rows)
+        table(head, rows)
     ))
 }
 
@@ -422,7 +411,7 @@ mod tests {
 
     #[test]
     fn every_bound_can_be_broken() {
-        // mmap takes 5,000 ns, reuse as much as is said, and at the most buffers `growth` as much.
+        // mmap takes 5,000 ns, the others as given, and beside a million buffers `growth` times as much.
         let bounds = |reuse: f64, zeroed: f64, growth: f64, vmas: usize| {
             let measured = |&(row, n): &(Row, u32)| {
                 let ns = match row {
@@ -443,7 +432,7 @@ mod tests {
             bounds.hold()
         };
         assert_eq!(bounds(99.0, 620.0, 1.09, 99), [true; 12]);
-        // Of each backing: reuse is faster, flat, has few VMAs; the same zeroed.
+        // For each backing: reuse is faster, is flat, has few VMAs; then reuse zeroed.
         for (broken, hold) in [
             (vec![0, 6], bounds(101.0, 620.0, 1.0, 9)),
             (vec![3, 9], bounds(99.0, 626.0, 1.0, 9)),

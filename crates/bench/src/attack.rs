@@ -50,9 +50,6 @@ struct Common {
     stopgap: Option<PathBuf>,
 }
 
-/// Exit status where something did not hold.
-const DOES_NOT_HOLD: u8 = 1;
-
 pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     let holds = match &flags.attack {
         Attack::Kills(flags) => kills::run(flags),
@@ -60,7 +57,7 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     }?;
     Ok(match holds {
         true => ExitCode::SUCCESS,
-        false => ExitCode::from(DOES_NOT_HOLD),
+        false => ExitCode::FAILURE,
     })
 }
 
@@ -102,13 +99,12 @@ impl Place {
     /// The program with these words; `{w}` in them is this folder.
     fn command(&self, words: &str) -> Command {
         let folder = self.folder.to_str().unwrap_or_default();
+        let words = words
+            .split_whitespace()
+            .map(|word| word.replace("{w}", folder));
         let mut command = Command::new(&self.program);
         command
-            .args(
-                words
-                    .split_whitespace()
-                    .map(|word| word.replace("{w}", folder)),
-            )
+            .args(words)
             .current_dir(self.folder.join("out"))
             .env("HOME", &self.folder)
             .env("XDG_STATE_HOME", self.folder.join("state"))

@@ -119,7 +119,7 @@ pub(crate) fn exec(flags: &ExecFlags) -> Result<ExitCode, Failure> {
     Err(failed(program.display())(error))
 }
 
-/// What a round cost.
+/// The cost of a round.
 #[derive(Debug, Clone, Copy)]
 struct Costs {
     /// Switches of both.
@@ -240,18 +240,12 @@ fn replies(flags: &Flags, cpu: u32, bounds: &mut Bounds) -> Result<(), Failure> 
             figure(1, |c| c.micros),
         ]
     });
-    let head = [
-        "answers",
-        "switches a round",
-        "wakes of the client",
-        "its reads",
-        "us a round",
-    ];
+    let head = "answers|switches a round|wakes of the client|its reads|us a round";
     print(&format!(
         "{TOGETHER} requests together, client and server on CPU {cpu}, {} rounds a run, {} runs of each in turn; medians\n{}",
         flags.rounds,
         flags.runs,
-        table(&head, &rows.collect::<Vec<_>>()).trim_end()
+        table(head, rows).trim_end()
     ))?;
     let wakes = |way: Way| all[0].median(way as usize, |costs| costs.wakes);
     let (writer, without) = (wakes(Way::Writer), wakes(Way::OneByOne));
@@ -331,7 +325,7 @@ fn waits(cpu: u32, other: u32) -> Result<(), Failure> {
     Linux.set_cpus(&cpus)?;
     print(&format!(
         "\nfrom being woken (by CPU {other}) until it runs (CPU {cpu}), {WAKES} times each, us\n{}",
-        table(&["policy", "beside", "median", "p90", "max"], &rows).trim_end()
+        table("policy|beside|median|p90|max", rows).trim_end()
     ))
 }
 
@@ -376,11 +370,7 @@ fn real_x(flags: &Flags, cpu: u32, bounds: &mut Bounds) -> Result<(), Failure> {
     print(&format!(
         "\nXvfb with {WINDOWS} windows, xwininfo -root -tree, both on CPU {cpu}, {} runs of each in turn; switches of both a flush\n{}",
         flags.x_runs,
-        table(
-            &["client", "median", "p10", "p90"],
-            &rows.collect::<Vec<_>>()
-        )
-        .trim_end()
+        table("client|median|p10|p90", rows).trim_end()
     ))?;
     let median = |side| middle(all[0].side(side).copied().flatten());
     let ratio = median(0) / median(1);

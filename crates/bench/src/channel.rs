@@ -21,11 +21,11 @@ use stopgap_cli::fixes::channel::{self, Cell, Run, Side, place, report, reported
 use stopgap_cli::{Failure, print};
 use stopgap_events::units::Nanos;
 use stopgap_kernel::clock::Clock;
-use stopgap_kernel::tasks::{ChildBody, ChildLimits, Tasks};
+use stopgap_kernel::tasks::{ChildBody, Tasks};
 use stopgap_kernel::{Linux, signals};
 use stopgap_probes::roundtrip::Cpus;
 
-use crate::common::{Bounds, Rounds, failed, figure, middle, rounds, table, text};
+use crate::common::{Bounds, Rounds, at_most, failed, figure, middle, rounds, table, text};
 
 #[derive(clap::Args)]
 pub(crate) struct Flags {
@@ -98,7 +98,7 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
         .collect();
     print(shown(&rows).trim_end())?;
     if cpus.len() < 2 {
-        print("skipped: one CPU only, so nothing is said of two")?;
+        print("skipped: one CPU only, so two CPUs are not measured")?;
     }
     let deaths = match signals::interrupted() {
         true => Vec::new(),
@@ -154,27 +154,14 @@ fn shown(rows: &[(Cell, Rounds<Run>)]) -> String {
                 figure(rounds.median(at, |run| wakes(run, 0)), 2),
                 figure(rounds.median(at, |run| wakes(run, 1)), 2),
                 if is_known {
-                    format!("{ratio:.3}")
+                    ratio.shown(3, "x")
                 } else {
                     "-".to_owned()
                 },
             ]);
         }
     }
-    let head = [
-        "CPUs",
-        "work",
-        "k",
-        "",
-        "sw/rt",
-        "p50",
-        "p99",
-        "max",
-        "CPU",
-        "wakes c",
-        "wakes s",
-        "channel of",
-    ];
+    let head = "CPUs|work|k||sw/rt|p50|p99|max|CPU|wakes c|wakes s|channel of";
     format!(
         "medians of {} runs a side, interleaved; times in us of a round trip; max of all; channel of: its p50 over that \
          of the side, of runs beside each other (95 % interval over runs)\n{}\
@@ -184,7 +171,7 @@ fn shown(rows: &[(Cell, Rounds<Run>)]) -> String {
             .map(|(_, rounds)| rounds.0.len())
             .min()
             .unwrap_or(0),
-        table(&head, &lines),
+        table(head, lines),
     )
 }
 
@@ -262,10 +249,7 @@ fn death(waited: Nanos, idle: Duration, cpus: &[u32]) -> Result<Nanos, Failure> 
         ..Options::default()
     };
     let (mut server, mut client) = pair(&options).map_err(failed("a channel"))?;
-    let limits = ChildLimits {
-        time: Nanos::secs(20),
-        cgroup: None,
-    };
+    let limits = at_most(Nanos::secs(20));
     let serves: ChildBody<'_> = Box::new(move || {
         report(|| {
             place(Cpus::Free, cpus, 0)?;

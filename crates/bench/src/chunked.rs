@@ -16,25 +16,23 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use stopgap_arena::chunked::{Buffer, Entries, Knobs, Request};
 use stopgap_chunks::iommu::{self, PageSizes, Run};
-use stopgap_cli::{Failure, journal, progress_bar, put_back, tell};
-use stopgap_events::machine::Privilege;
-use stopgap_events::memory::Protection;
+use stopgap_cli::{Failure, progress_bar, tell};
 use stopgap_events::random::Random;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::budget::meminfo;
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::journal::Journal;
-use stopgap_kernel::memory::{Advice, MapKind, MapRequest, Memory};
-use stopgap_kernel::tasks::{ChildLimits, Tasks};
+use stopgap_kernel::memory::{Advice, Memory};
+use stopgap_kernel::tasks::Tasks;
 use stopgap_kernel::thp::{Thp, defrag_knob};
 use stopgap_kernel::{Linux, hugetlb, own, pagemap, shortage, signals};
+use stopgap_probes::Probe;
 use stopgap_probes::chunks::fragment::recipe::Recipe;
 use stopgap_probes::chunks::fragment::{Fragment, Maker, Ratio, fresh};
 use stopgap_probes::chunks::{Chunks, Strategy};
-use stopgap_probes::{Context, Probe};
 use stopgap_stats::record::Parameter;
 
-use crate::common::{Bounds, failed, middle, table, text};
+use crate::common::{Bounds, at_most, context, failed, journal, map, middle, table, text};
 
 #[derive(clap::Args)]
 pub(crate) struct Flags {
@@ -88,7 +86,7 @@ const POOL: &str = "chunked, a pool of half of it";
 /// Sides in fragmented memory.
 const SIDES: [&str; 3] = ["chunked", "base pages", "thp-direct"];
 
-/// What all parts work with.
+/// The flags and resources of all parts.
 struct Bench<'a> {
     flags: &'a Flags,
     journal: &'a Journal<'a>,
@@ -97,7 +95,6 @@ struct Bench<'a> {
 
 /// Runs, prints both tables and a line for each bound.
 pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
-    signals::install();
     if Linux.uid() != 0 {
         return Err(Failure::error(
             "chunked needs root: knobs of huge pages, page frames",
@@ -106,9 +103,7 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     if flags.size.0 < BLOCK || flags.size > Bytes::gib(1) {
         return Err(Failure::error("--size: from 2M to 1G"));
     }
-    let folder = journal(None)?;
-    put_back(&Linux, &folder);
-    let journal = Journal::new(&Linux, &folder);
+    let journal = journal()?;
     let bench = Bench {
         flags,
         journal: &journal,
@@ -194,11 +189,11 @@ impl Bench<'_> {
             std::iter::once(name.clone()).chain(medians).collect()
         });
         let sizes = IOMMUS.map(|sizes| sizes.to_string());
-        let head = ["", &sizes[0], &sizes[1], &sizes[2]];
+        let head = format!("|{}", sizes.join("|"));
         print!(
             "memory as it is; {}, entries, median of {done} rounds\n{}",
             self.flags.size,
-            table(&head, &lines.collect::<Vec<_>>())
+            table(&head, lines)
         );
         for (name, got) in got {
             println!("{name}: {}", got.replace('\n', "\n  "));
@@ -249,17 +244,10 @@ impl Bench<'_> {
             knobs: true,
             fragment: None,
         };
-        let measured = probe.run(&Context {
-            system: &Linux,
-            journal: self.journal,
-            budget: self.flags.memory,
-            time: Nanos::secs(60),
-            seed: self.flags.seed + u64::from(round),
-            privilege: Privilege::Root,
-            scratch: Path::new("/"),
-            progress: &|_, _| {},
-            interrupted: &signals::interrupted,
-        });
+        let seed = self.flags.seed + u64::from(round);
+        let (memory, time) = (self.flags.memory, Nanos::secs(60));
+        let context = context(self.journal, Path::new("/"), memory, time, seed);
+        let measured = probe.run(&context);
         for series in &measured.map_err(failed("probe chunks"))?.series {
             let is_of = |sizes: &PageSizes| series.name == format!("entries {sizes}");
             let strategy = series.parameters.get("strategy");
@@ -398,17 +386,17 @@ enum How {
     Touch(Advice),
 }
 
-/// What came of it. Times are nanoseconds.
+/// The buffer that came, and its cost. Times are nanoseconds.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Side {
     total: u64,
     /// The longest block.
     worst: u64,
-    /// Direct reclaims and compactions that the kernel counted meanwhile, whoever's.
+    /// Direct reclaims and compactions of all tasks that the kernel counted meanwhile.
     direct: u64,
     /// For each of [`IOMMUS`]; `None`: page frames are hidden.
     entries: Option<Vec<u64>>,
-    /// What the library says of it.
+    /// The library's own description of it.
     got: String,
 }
 
@@ -455,12 +443,10 @@ fn direct(journal: &Journal<'_>) -> Result<(), Failure> {
 
 /// Takes a buffer in a child, looks at it, and gives it back.
 fn take(how: How, size: Bytes) -> Result<Side, Failure> {
-    let limits = ChildLimits {
-        time: Nanos::secs(60),
-        cgroup: None,
-    };
     let mut body = || serde_json::to_vec(&taken(how, size)).unwrap_or_default();
-    let said = Linux.run_child(&limits, &mut body)?.output;
+    let said = Linux
+        .run_child(&at_most(Nanos::secs(60)), &mut body)?
+        .output;
     let side: Result<Side, String> =
         serde_json::from_slice(&said).map_err(failed("what the child sent"))?;
     side.map_err(Failure::error)
@@ -517,13 +503,7 @@ fn taken(how: How, size: Bytes) -> Result<Side, String> {
             watch.side.got = buffer.got().to_string();
         }
         How::Touch(advice) => {
-            let request = MapRequest {
-                length: size,
-                protection: Protection::Write,
-                kind: MapKind::Anonymous,
-                align: Bytes(BLOCK),
-            };
-            let mapping = Linux.map(&request).map_err(text)?;
+            let mapping = map(size, Bytes(BLOCK)).map_err(text)?;
             Linux
                 .advise(&mapping, Bytes(0), size, advice)
                 .map_err(text)?;

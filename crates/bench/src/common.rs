@@ -8,8 +8,14 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use stopgap_cli::{Failure, print, progress_bar, tell};
-use stopgap_kernel::journal::Scope;
-use stopgap_kernel::signals;
+use stopgap_events::machine::Privilege;
+use stopgap_events::memory::Protection;
+use stopgap_events::units::{Bytes, Nanos};
+use stopgap_kernel::journal::{Journal, Scope};
+use stopgap_kernel::memory::{MapKind, MapRequest, Mapping, Memory};
+use stopgap_kernel::tasks::{ChildLimits, Tasks};
+use stopgap_kernel::{Linux, signals, swap};
+use stopgap_probes::Context;
 use stopgap_stats::bootstrap::{Interval, over_runs};
 use stopgap_stats::quantile::median;
 
@@ -86,6 +92,11 @@ impl<T> Rounds<T> {
         middle(self.side(side).map(figure))
     }
 
+    /// Returns the median of a figure over the runs of a side, with its interval.
+    pub(crate) fn estimate(&self, side: usize, figure: impl Fn(&T) -> f64) -> Ratio {
+        Ratio::over(&self.side(side).map(figure).collect::<Vec<f64>>())
+    }
+
     /// Returns the median, over rounds, of a side's figure over that of another.
     pub(crate) fn ratio(&self, over: usize, under: usize, figure: impl Fn(&T) -> f64) -> Ratio {
         let ratios = self
@@ -101,7 +112,7 @@ pub(crate) fn middle(values: impl IntoIterator<Item = f64>) -> f64 {
     median(values.into_iter().collect()).unwrap_or(f64::NAN)
 }
 
-/// A ratio, and its 95 % interval over runs; `None` with fewer than three.
+/// A ratio or another positive figure, and its 95 % interval over runs; `None` with fewer than three.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ratio {
     pub(crate) value: f64,
@@ -127,19 +138,18 @@ pub(crate) fn exp(Interval { value, low, high }: Interval) -> Interval {
     Interval { value, low, high }
 }
 
-impl Display for Ratio {
-    /// `1.50x (1.42..1.58)`, with two digits or the precision that is asked for.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let digits = f.precision().unwrap_or(2);
-        write!(f, "{:.digits$}x", self.value)?;
+impl Ratio {
+    /// Returns `1.50x (1.42..1.58)` with so many digits and this unit.
+    pub(crate) fn shown(&self, digits: usize, unit: &str) -> String {
+        let value = format!("{:.digits$}{unit}", self.value);
         match self.interval {
-            Some(i) => write!(f, " ({:.digits$}..{:.digits$})", i.low, i.high),
-            None => Ok(()),
+            Some(i) => format!("{value} ({:.digits$}..{:.digits$})", i.low, i.high),
+            None => value,
         }
     }
 }
 
-/// What a command must find, and whether it does.
+/// Conditions that a command must find, and whether they hold.
 #[derive(Debug, Default)]
 pub(crate) struct Bounds(Vec<(bool, String)>);
 
@@ -184,8 +194,10 @@ impl Display for Bounds {
     }
 }
 
-/// Returns a table. A column is right-aligned where each cell below its head begins as a number does.
-pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+/// Returns a table below a head as `row|N|ns`. A column is right-aligned where each cell below its head begins as a number does.
+pub(crate) fn table(head: &str, rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let rows: Vec<Vec<String>> = rows.into_iter().collect();
+    let head: Vec<&str> = head.split('|').collect();
     let is_number =
         |cell: &String| cell.starts_with(|c: char| c.is_ascii_digit() || "+-?".contains(c));
     let widths = head.iter().enumerate().map(|(at, name)| {
@@ -251,6 +263,65 @@ pub(crate) fn folder(name: &str) -> Result<tempfile::TempDir, Failure> {
 /// Returns the CPU that was asked for, else the last that we may use: the first has most of the interrupts.
 pub(crate) fn last_cpu(asked: Option<u32>, cpus: &[u32]) -> u32 {
     asked.or(cpus.last().copied()).unwrap_or(0)
+}
+
+/// Returns the journal of this process, after what killed runs left was put back. Ctrl-C raises a flag from now on.
+pub(crate) fn journal() -> Result<Journal<'static>, Failure> {
+    signals::install();
+    let folder = stopgap_cli::journal(None)?;
+    stopgap_cli::put_back(&Linux, &folder);
+    Ok(Journal::new(&Linux, &folder))
+}
+
+/// Returns the context of a probe that runs as root.
+pub(crate) fn context<'a>(
+    journal: &'a Journal<'a>,
+    scratch: &'a Path,
+    budget: Bytes,
+    time: Nanos,
+    seed: u64,
+) -> Context<'a> {
+    Context {
+        system: &Linux,
+        journal,
+        budget,
+        time,
+        seed,
+        privilege: Privilege::Root,
+        scratch,
+        progress: &|_, _| {},
+        interrupted: &signals::interrupted,
+    }
+}
+
+/// Makes a swap file in `folder` where there is less swap than `least`.
+pub(crate) fn swap_file(journal: &Journal<'_>, folder: &Path, least: Bytes) -> Result<(), Failure> {
+    if swap::in_use(&Linux)?.1 < least {
+        let path = folder.join(format!("stopgap-{}-swap", Linux.pid()));
+        swap::make(&Linux, journal, &path, least)?;
+    }
+    Ok(())
+}
+
+/// Enters a cgroup.
+pub(crate) fn enter(group: &Path) -> Result<(), Failure> {
+    let file = group.join("cgroup.procs");
+    std::fs::write(&file, Linux.pid().to_string()).map_err(failed(file.display()))
+}
+
+/// Maps private memory.
+pub(crate) fn map(length: Bytes, align: Bytes) -> stopgap_kernel::Result<Mapping> {
+    Linux.map(&MapRequest {
+        length,
+        protection: Protection::Write,
+        kind: MapKind::Anonymous,
+        align,
+    })
+}
+
+/// Returns the limits of a child in no cgroup of its own.
+pub(crate) fn at_most(time: Nanos) -> ChildLimits {
+    ChildLimits { time, cgroup: None }
 }
 
 /// Puts back what `work` changed through the journal since `scope` began, and tells what could not be put back.

@@ -12,28 +12,29 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use stopgap_cli::{Failure, journal, records, tell};
-use stopgap_events::memory::Protection;
+use stopgap_cli::{Failure, records, tell};
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_explain::{Explainer, Options};
 use stopgap_kernel::cgroup::{MemoryGroup, Site};
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::journal::Journal;
 use stopgap_kernel::linux::Held;
-use stopgap_kernel::memory::{MapKind, MapRequest, Memory};
+use stopgap_kernel::memory::Memory;
 use stopgap_kernel::tasks::Tasks;
 use stopgap_kernel::taskstats::{Delay, SETTING, of_thread};
-use stopgap_kernel::{Linux, signals, swap};
+use stopgap_kernel::{Linux, signals};
 use stopgap_tracer::capture::{self, Capture};
 use stopgap_tracer::events::EventSet;
 use stopgap_tracer::spool::Spool;
 use stopgap_tracer::symbols::Symbols;
 
-use crate::common::{BROKEN, INCONCLUSIVE, failed, own_program, put_back};
+use crate::common::{
+    BROKEN, INCONCLUSIVE, enter, failed, journal, map, own_program, put_back, swap_file,
+};
 
-/// What the task may have.
+/// Limit of the task's cgroup.
 const LIMIT: Bytes = Bytes::mib(128);
-/// What it touches, each page twice.
+/// Memory that the task touches, each page twice.
 const TOUCHED: Bytes = Bytes::mib(192);
 /// Room for what is reclaimed of it.
 const SWAP: Bytes = Bytes::mib(256);
@@ -57,7 +58,7 @@ pub(crate) struct TaskFlags {
     answer: PathBuf,
 }
 
-/// What one run found.
+/// The figures of one run.
 struct Found {
     /// Direct and memcg reclaim by `explain`.
     explained: Delay,
@@ -71,7 +72,7 @@ struct Found {
 }
 
 impl Found {
-    /// What `explain` says, over what taskstats says.
+    /// Returns the time by `explain` over the time by taskstats.
     fn ratio(&self) -> f64 {
         self.explained.total.0 as f64 / self.freepages.total.0 as f64
     }
@@ -95,19 +96,13 @@ impl Found {
 
 /// Measures and prints.
 pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
-    signals::install();
-    let folder = journal(None)?;
-    stopgap_cli::put_back(&Linux, &folder);
+    let journal = journal()?;
     let records = records(None)?;
-    let journal = Journal::new(&Linux, &folder);
     let scope = journal.scope();
     journal.set(Path::new(SETTING), "1")?;
     let site = Site::find(&Linux)?;
     let pid = Linux.pid();
-    if swap::in_use(&Linux)?.1 < SWAP {
-        let path = records.join(format!("stopgap-{pid}-swap"));
-        swap::make(&Linux, &journal, &path, SWAP)?;
-    }
+    swap_file(&journal, &records, SWAP)?;
     println!(
         "one task touches {TOUCHED} twice in a cgroup of {LIMIT}; wall-clock time in ms\n\
          run  explain: reclaims      time   taskstats freepages      time   ratio    swapin  thrashing  PSI some"
@@ -203,7 +198,7 @@ fn measure(journal: &Journal<'_>, group: &MemoryGroup, records: &Path) -> Result
 /// Returns the direct and memcg reclaim of a recording, and how many events were lost. kswapd is another task, and a shrinker's time
 /// lies within.
 fn explain(spool: &Spool) -> Result<(Delay, Option<u64>), Failure> {
-    // Of functions only the names would be missing: reclaim has events of its own.
+    // No symbols are read: reclaim has events of its own.
     let mut trace = spool.trace(Symbols::default())?;
     let mut events = Vec::new();
     while let Some(event) = trace.next_event()? {
@@ -227,14 +222,8 @@ fn explain(spool: &Spool) -> Result<(Delay, Option<u64>), Failure> {
 
 /// Is the task: enters its cgroup, makes memory short, says what the kernel has counted of that.
 pub(crate) fn task(flags: &TaskFlags) -> Result<ExitCode, Failure> {
-    let file = flags.group.join("cgroup.procs");
-    std::fs::write(&file, Linux.pid().to_string()).map_err(failed(file.display()))?;
-    let memory = Linux.map(&MapRequest {
-        length: TOUCHED,
-        protection: Protection::Write,
-        kind: MapKind::Anonymous,
-        align: Bytes(0),
-    })?;
+    enter(&flags.group)?;
+    let memory = map(TOUCHED, Bytes(0))?;
     let own = Linux.pid(); // its only thread has the process's number
     let before = of_thread(own)?;
     for _ in 0..2 {

@@ -17,21 +17,21 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use stopgap_arena::locked::{Contents, Options, Pressure, Set};
-use stopgap_cli::{Failure, journal, print, progress_bar, put_back, records, tell};
-use stopgap_events::machine::Privilege;
-use stopgap_events::memory::Protection;
+use stopgap_cli::{Failure, print, progress_bar, records, tell};
 use stopgap_events::random::Random;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::cgroup::{MemoryGroup, Site};
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::journal::Journal;
-use stopgap_kernel::memory::{MapKind, MapRequest, Memory};
+use stopgap_kernel::memory::Memory;
 use stopgap_kernel::tasks::Tasks;
-use stopgap_kernel::{Linux, signals, swap};
-use stopgap_probes::Context;
+use stopgap_kernel::{Linux, signals};
 use stopgap_probes::reclaim::{Hold, Scanned, Way, beside_held};
 
-use crate::common::{self, Bounds, failed, middle, own_program, table, text};
+use crate::common::{
+    Bounds, context, enter, failed, journal, map, middle, own_program, put_back, swap_file, table,
+    text,
+};
 use memory::Peer;
 
 #[derive(clap::Args)]
@@ -59,7 +59,7 @@ pub(crate) struct PressureFlags {
     group: PathBuf,
 }
 
-/// What the load may use beside the set.
+/// Memory that the load may use beside the set.
 const ROOM: Bytes = Bytes::mib(64);
 /// Locked beside the load.
 const HELD: Bytes = Bytes::mib(64);
@@ -99,17 +99,11 @@ fn hold(beside: usize) -> Result<Box<dyn std::any::Any>, String> {
 
 /// Measures and prints.
 pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
-    signals::install();
-    let folder = journal(None)?;
-    put_back(&Linux, &folder);
+    let journal = journal()?;
     let records = records(None)?;
-    let journal = Journal::new(&Linux, &folder);
     let scope = journal.scope();
     let site = Site::find(&Linux)?;
-    if swap::in_use(&Linux)?.1 < SWAP {
-        let path = records.join(format!("stopgap-{}-swap", Linux.pid()));
-        swap::make(&Linux, &journal, &path, SWAP)?;
-    }
+    swap_file(&journal, &records, SWAP)?;
     let mut bounds = Bounds::default();
     let mut measured = cost::measure(flags, &journal, &site, &mut bounds);
     if flags.loads > 0 {
@@ -117,7 +111,7 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
             .and_then(|()| loads(flags, &journal, &site, &records, &mut bounds))
             .and_then(|()| pressure(&journal, &site, &mut bounds));
     }
-    common::put_back(scope);
+    put_back(scope);
     measured?;
     bounds.print()
 }
@@ -129,17 +123,8 @@ fn loads(
     scratch: &Path,
     bounds: &mut Bounds,
 ) -> Result<(), Failure> {
-    let context = Context {
-        system: &Linux,
-        journal,
-        budget: Bytes::mib(512),
-        time: Nanos::secs(3600),
-        seed: flags.seed,
-        privilege: Privilege::Root,
-        scratch,
-        progress: &|_, _| {},
-        interrupted: &signals::interrupted,
-    };
+    let time = Nanos::secs(3600);
+    let context = context(journal, scratch, Bytes::mib(512), time, flags.seed);
     let bar = progress_bar();
     let mut random = Random::new(flags.seed);
     let mut found: [Vec<Scanned>; 4] = Default::default();
@@ -175,12 +160,12 @@ fn loads(
             off.map_or("unknown".to_owned(), |pages| pages.to_string()),
         ]
     });
-    let head = ["beside", "median", "all", "steady", "unevictable pages"];
+    let head = "beside|median|all|steady|unevictable pages";
     print(&format!(
         "\nrefault load in a room of {ROOM}, {HELD} beside it, {} loads of {} each: pages scanned for each reclaimed\n{}",
         flags.loads,
         flags.each,
-        table(&head, &rows.collect::<Vec<_>>()).trim_end()
+        table(head, rows).trim_end()
     ))?;
     let [set, mlock, pinned] = [1, 2, 3].map(|beside| middle(ratios(beside)) / middle(ratios(0)));
     let what = format!(
@@ -201,7 +186,7 @@ fn pressure(journal: &Journal<'_>, site: &Site, bounds: &mut Bounds) -> Result<(
     let group = MemoryGroup::make(&Linux, journal, site, &name, LIMIT)?;
     let mut task = Command::new(own_program()?);
     let output = task.arg("locked-pressure").arg(group.path()).output();
-    common::put_back(scope);
+    put_back(scope);
     let output = output.map_err(failed("the task"))?;
     let mut said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     if !output.status.success() {
@@ -214,8 +199,7 @@ fn pressure(journal: &Journal<'_>, site: &Site, bounds: &mut Bounds) -> Result<(
 
 /// Is the task: a set with an object in use and a purgeable one, then more memory than there is.
 pub(crate) fn task(flags: &PressureFlags) -> Result<ExitCode, Failure> {
-    let file = flags.group.join("cgroup.procs");
-    std::fs::write(&file, Linux.pid().to_string()).map_err(failed(file.display()))?;
+    enter(&flags.group)?;
     let failed = |error: stopgap_arena::Error| Failure::error(error.to_string());
     let set = Set::new(Options {
         budget: 2 * LOCKED as u64,
@@ -229,12 +213,7 @@ pub(crate) fn task(flags: &PressureFlags) -> Result<ExitCode, Failure> {
         memory::fill(held, 0..held.len());
     }
     purgeable.purgeable().map_err(failed)?;
-    let more = Linux.map(&MapRequest {
-        length: TOUCHED,
-        protection: Protection::Write,
-        kind: MapKind::Anonymous,
-        align: Bytes(0),
-    })?;
+    let more = map(TOUCHED, Bytes(0))?;
     let start = Linux.now();
     let step = Bytes::mib(1);
     let (mut at, mut asked) = (Bytes(0), 0);

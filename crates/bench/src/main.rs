@@ -80,11 +80,11 @@ enum Command {
     /// alone in a memory cgroup; exit status 2 where they differ by more than 25 %. Root. Makes a cgroup and a swap
     /// file and switches `kernel.task_delayacct` on while it runs.
     Delays(delays::Flags),
-    /// What `delays` records.
+    /// The task that `delays` records.
     #[command(hide = true)]
     DelaysTask(delays::TaskFlags),
-    /// Runs of a real X server and its client on one CPU, recorded and explained: status 2 where what is said of
-    /// their switches does not hold.
+    /// Runs of a real X server and its client on one CPU, recorded and explained; status 2 where `explain` is wrong about
+    /// their switches.
     X11(x11::Flags),
     /// Whether `stopgap watch` catches the stalls that are injected into a load, and names their causes (root).
     Watch(watch::Flags),
@@ -106,7 +106,7 @@ enum Command {
     /// What a locked set costs beside mlock(2) and beside nothing, and the refault load beside it; status 2 where a bound
     /// is broken. Root. Makes memory cgroups, sparse files and, where there is little swap, a swap file while it runs.
     Locked(locked::Flags),
-    /// What `locked` puts under pressure.
+    /// The task that `locked` puts under pressure.
     #[command(hide = true)]
     LockedPressure(locked::PressureFlags),
     /// Switches that a server's replies cost one by one, through the coalescing writer, and with the client under

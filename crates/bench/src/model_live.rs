@@ -9,21 +9,21 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::LazyLock;
 
+use serde::Deserialize;
 use serde_json::Value;
 use stopgap_cli::{Failure, print, progress_bar};
 use stopgap_events::units::Bytes;
 use stopgap_kernel::signals;
 use stopgap_report::text::number;
 
-use crate::common::{failed, program};
+use crate::common::{BROKEN, failed, middle, program};
 
 /// A model is right about a cell where it is within this share of what was measured.
 const NEAR: f64 = 1.25;
 /// The least share of cells that it has to be right about.
 const MOST: f64 = 0.8;
-/// Exit status where it is not.
-const TOO_FEW: u8 = 2;
 
 #[derive(clap::Args)]
 pub(crate) struct Flags {
@@ -44,58 +44,34 @@ pub(crate) struct Flags {
     stopgap: Option<PathBuf>,
 }
 
-/// A question, how it is measured, and how it is modelled; the chunks' probe models by itself.
-struct Question {
-    name: &'static str,
-    probe: &'static str,
-    replay: Option<&'static str>,
+/// What is measured and modelled: `model_live/questions.json`.
+#[derive(Deserialize)]
+struct Questions {
+    questions: Vec<Question>,
+    because: Vec<Because>,
 }
 
-const QUESTIONS: [Question; 3] = [
-    Question {
-        name: "roundtrip",
-        probe: "probe roundtrip --client poll,epoll,read --server poll --k 1 --work 0,5us,20us,50us --batch 1,32 --reply together,each --runs 5 --duration 90s",
-        replay: Some("replay roundtrip --policy linux-6.12"),
-    },
-    Question {
-        name: "reclaim",
-        probe: "probe reclaim --mode vmsplice,mlock --pinned 32M,64M,96M --limit 128M --each 4s --duration 150s --swap 2G",
-        replay: Some(
-            "replay reclaim --limit 128M --pinned 32M,64M,96M --policy held,mlock --folio 2M",
-        ),
-    },
-    Question {
-        name: "chunks",
-        probe: "probe chunks --fragment 1/4 --pinned --runs 5 --duration 1300s --memory 8G",
-        replay: None,
-    },
-];
+/// A question, how it is measured, and how it is modelled; the chunks' probe models by itself.
+#[derive(Deserialize)]
+struct Question {
+    name: String,
+    probe: String,
+    replay: Option<String>,
+}
 
 /// Why a cell is off, by the beginning of its name.
-const BECAUSE: [(&str, &str); 5] = [
-    (
-        "roundtrip: poll client, poll server, 5 us of work, 32 replies by a write each",
-        "a reply costs server and client almost the same, so what breaks a run of pre-emptions decides, and the model has no other tasks, interrupts and ticks",
-    ),
-    (
-        "roundtrip: epoll client, poll server, 5 us of work, 32 replies by a write each",
-        "as for poll",
-    ),
-    (
-        "roundtrip:",
-        "near the change from one regime to the other: a tenth more or less CPU time of a reply moves the figure by half",
-    ),
-    (
-        "reclaim:",
-        "a run's figure depends on how many storms of scanning it had, which is chance, and readers that wait for a CPU have fewer; the model has a CPU for each",
-    ),
-    (
-        "chunks:",
-        "states made alike differ in what compaction scans and moves, by the skip hints and large folios that they hold, which no snapshot tells; the model starts from the first",
-    ),
-];
+#[derive(Deserialize)]
+struct Because {
+    begin: String,
+    because: String,
+}
 
-/// What a cell came to in one round: modelled and measured.
+static QUESTIONS: LazyLock<Questions> = LazyLock::new(|| {
+    let text = include_str!("model_live/questions.json");
+    serde_json::from_str(text).expect("the questions are whole: a test reads them")
+});
+
+/// The figures of a cell in one round: modelled and measured.
 type Pair = (f64, f64);
 
 pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
@@ -107,8 +83,8 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     let mut work = BTreeMap::new();
     let bar = progress_bar();
     for round in 1..=flags.rounds {
-        for question in &QUESTIONS {
-            let name = question.name;
+        for question in &QUESTIONS.questions {
+            let name = &question.name;
             if !flags.only.is_empty() && !flags.only.iter().any(|only| only == name) {
                 continue;
             }
@@ -119,8 +95,8 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
             bar.set_position(u64::from(round - 1) * 1_000 / u64::from(flags.rounds));
             bar.set_message(format!("round {round} of {}: {name}", flags.rounds));
             let record = keep.join(format!("{name}-{round}.json"));
-            recorded(&program, &keep, question.probe, &record)?;
-            let seen = match question.replay {
+            recorded(&program, &keep, &question.probe, &record)?;
+            let seen = match &question.replay {
                 Some(words) => {
                     let words = format!("{words} --beside {}", record.display());
                     let replayed = keep.join(format!("{name}-{round}-model.json"));
@@ -145,18 +121,15 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     }
     let (table, near) = table(&cells, &work);
     let enough = near as f64 >= MOST * cells.len() as f64;
-    let text = match &flags.output {
-        Some(_) => page(&table, flags.rounds),
-        None => table,
-    };
     match &flags.output {
-        Some(path) => fs::write(path, text).map_err(failed(path.display()))?,
-        None => print(&text)?,
-    };
-    Ok(if enough {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(TOO_FEW)
+        Some(path) => {
+            fs::write(path, page(&table, flags.rounds)).map_err(failed(path.display()))?;
+        }
+        None => print(&table)?,
+    }
+    Ok(match enough {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(BROKEN),
     })
 }
 
@@ -200,31 +173,22 @@ fn rows<'a>(value: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> {
 fn replayed_cells(question: &str, replay: &Value) -> Vec<(String, Pair)> {
     let mut cells = Vec::new();
     for row in rows(replay, "rows") {
+        let word = |name: &str| row[name].as_str().unwrap_or("").to_owned();
+        let pinned = row["parameters"]["pinned"].as_u64().map(Bytes);
+        let pinned = pinned.map_or(String::new(), |pinned| pinned.to_string());
         let (cell, modelled, measured) = match question {
-            "roundtrip" => (
-                row["workload"].as_str().unwrap_or("").to_owned(),
-                &row["switches_per_request"],
-                &row["measured"]["switches"],
-            ),
-            _ => (
-                format!("{} {}", row["policy"].as_str().unwrap_or(""), size(row)),
-                &row["scanned_per_reclaimed"],
-                &row["measured"]["scanned_per_reclaimed"],
-            ),
+            "roundtrip" => (word("workload"), "switches_per_request", "switches"),
+            _ => {
+                let cell = format!("{} {pinned}", word("policy"));
+                (cell, "scanned_per_reclaimed", "scanned_per_reclaimed")
+            }
         };
-        if let (Some(modelled), Some(measured)) = (modelled.as_f64(), measured.as_f64()) {
+        let figures = (row[modelled].as_f64(), row["measured"][measured].as_f64());
+        if let (Some(modelled), Some(measured)) = figures {
             cells.push((format!("{question}: {cell}"), (modelled, measured)));
         }
     }
     cells
-}
-
-/// What is pinned in a row of `reclaim`.
-fn size(row: &Value) -> String {
-    let pinned = &row["parameters"]["pinned"];
-    pinned
-        .as_u64()
-        .map_or_else(String::new, |bytes| Bytes(bytes).to_string())
 }
 
 /// The strategies of a probe of `chunks` that it modelled on its snapshot, a pair a run: milliseconds a buffer; and what
@@ -237,11 +201,8 @@ fn chunks_cells(run: &Value) -> (Vec<(String, Pair)>, BTreeMap<String, String>) 
         blocks.collect::<Vec<_>>()
     };
     let named = |name: &str| {
-        series
-            .iter()
-            .filter(move |series| series["name"] == *name)
-            .copied()
-            .collect::<Vec<_>>()
+        let named = series.iter().filter(move |series| series["name"] == *name);
+        named.copied().collect::<Vec<_>>()
     };
     let (mut cells, mut work) = (Vec::new(), BTreeMap::new());
     for modelled in named("take by the model") {
@@ -283,17 +244,6 @@ fn chunks_cells(run: &Value) -> (Vec<(String, Pair)>, BTreeMap<String, String>) 
     (cells, work)
 }
 
-/// The middle one of `values`, the mean of two where there are two.
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_unstable_by(f64::total_cmp);
-    let half = values.len() / 2;
-    match values.len() % 2 {
-        0 => f64::midpoint(values[half - 1], values[half]),
-        _ => values[half],
-    }
-}
-
 /// The table, and how many of its cells are near.
 fn table(cells: &BTreeMap<String, Vec<Pair>>, work: &BTreeMap<String, String>) -> (String, usize) {
     let mut text = String::from(
@@ -301,20 +251,20 @@ fn table(cells: &BTreeMap<String, Vec<Pair>>, work: &BTreeMap<String, String>) -
     );
     let mut near = 0;
     for (cell, pairs) in cells {
-        let modelled = median(pairs.iter().map(|pair| pair.0));
-        let measured = median(pairs.iter().map(|pair| pair.1));
-        let least = pairs
-            .iter()
-            .map(|pair| pair.1)
-            .fold(f64::INFINITY, f64::min);
-        let most = pairs.iter().map(|pair| pair.1).fold(0.0, f64::max);
+        let measured = || pairs.iter().map(|pair| pair.1);
+        let (least, most) = (
+            measured().fold(f64::INFINITY, f64::min),
+            measured().fold(0.0, f64::max),
+        );
+        let (modelled, measured) = (middle(pairs.iter().map(|pair| pair.0)), middle(measured()));
         let ratio = modelled / measured;
         let is_near = (1.0 / NEAR..=NEAR).contains(&ratio);
         near += usize::from(is_near);
-        let because = BECAUSE.iter().find(|(begin, _)| cell.starts_with(begin));
+        let mut because = QUESTIONS.because.iter();
+        let because = because.find(|because| cell.starts_with(&because.begin));
         let mut word = match (is_near, because) {
             (true, _) => "within 25 %".to_owned(),
-            (false, Some((_, because))) => format!("**off**: {because}"),
+            (false, Some(because)) => format!("**off**: {}", because.because),
             (false, None) => "**off**, cause unknown".to_owned(),
         };
         if let (false, Some(work)) = (is_near, work.get(cell))
@@ -347,8 +297,9 @@ fn table(cells: &BTreeMap<String, Vec<Pair>>, work: &BTreeMap<String, String>) -
 
 fn page(table: &str, rounds: u32) -> String {
     let commands: Vec<String> = QUESTIONS
+        .questions
         .iter()
-        .map(|question| match question.replay {
+        .map(|question| match &question.replay {
             Some(replay) => format!(
                 "stopgap {}\nstopgap {replay} --beside RECORD",
                 question.probe

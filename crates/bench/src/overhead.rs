@@ -45,7 +45,7 @@ pub(crate) struct Flags {
     /// The one cell alone that is held to the bounds: a fifth of the time.
     #[arg(long)]
     judged: bool,
-    /// What each part of the capture costs, instead.
+    /// Instead: the cost of each part of the capture.
     #[arg(long, conflicts_with_all = ["work", "judged"])]
     parts: bool,
     /// Switches of a client that blocks, not recorded, by the work of its server, instead.
@@ -68,7 +68,7 @@ const PEERS_SHARE: u64 = 20;
 /// What is recorded beside nothing, and the most CPU time that a recorded run may take of one that is not.
 const SETS: [(EventSet, f64); 2] = [(EventSet::Scheduling, 1.35), (EventSet::All, 1.6)];
 
-/// What the client and the server do. The first is held to the bounds.
+/// Cells of the client and the server. The first is held to the bounds.
 const CELLS: [Cell; 3] = [
     Cell::PLAIN,
     Cell {
@@ -157,7 +157,7 @@ const PEERS: [(&str, &str); 4] = [
     ),
 ];
 
-/// What a run cost.
+/// The cost of a run.
 #[derive(Debug, Clone, Copy)]
 struct Run {
     cost: Cost,
@@ -273,7 +273,7 @@ fn costs(
         let cells = [
             name,
             format!("{:.0}", rounds.median(side, Run::cpu)),
-            beside(rounds.ratio(side, 0, Run::cpu).to_string()),
+            beside(rounds.ratio(side, 0, Run::cpu).shown(2, "x")),
             format!("{:.3}", rounds.median(side, Run::switches)),
             beside(format!("{:+.1} %", (switches - 1.0) * 100.0)),
             format!(
@@ -296,11 +296,12 @@ fn costs(
             .collect()
     });
     let head: Vec<&str> = columns.iter().map(|&column| HEAD[column]).collect();
+    let head = head.join("|");
     format!(
         "{cell}: {} round trips a run, medians of {} pairs (95 % interval over pairs)\n{}",
         thousands(rounds.0[0][0].cost.round_trips),
         rounds.0.len(),
-        table(&head, &rows.collect::<Vec<_>>()),
+        table(&head, rows),
     )
 }
 
@@ -404,12 +405,12 @@ fn works(recorder: &Recorder<'_>, pairs: u32) -> Result<String, Failure> {
             format!("{least:.2}..{most:.2}"),
         ]
     });
-    let head = ["work", "runs", "CPU us/rt", "switches/rt", "least..most"];
+    let head = "work|runs|CPU us/rt|switches/rt|least..most";
     Ok(format!(
         "{}: {} round trips a run, not recorded, medians\n{}",
         cell(Nanos(0)),
         thousands(recorder.round_trips),
-        table(&head, &rows.collect::<Vec<_>>()),
+        table(head, rows),
     ))
 }
 
@@ -551,7 +552,7 @@ fn succeeded(ended: &Ended) -> Result<(), Failure> {
     }
 }
 
-/// Returns the word for a cell, as the process of the pair is told it.
+/// Returns the word for a cell on the command line of the pair's process.
 fn cell_word(cell: &Cell) -> String {
     format!("{},{},{}", cell.client, cell.cpus, cell.work.0)
 }

@@ -71,7 +71,7 @@ fn padding(request: &Request, page: u64) -> u64 {
 impl Offsets {
     fn new(scene: Scene) -> Result<Offsets, PlaceError> {
         let (window, page) = (scene.space.window(), scene.space.page());
-        // What lies beyond its 32 bits stays unused.
+        // Pages beyond its 32 bits stay unused.
         let units = u32::try_from(window.length() / page).unwrap_or(u32::MAX);
         // A range and the hole beside it, and the two that it keeps back.
         let nodes = scene.live.unwrap_or(USUAL).saturating_mul(2) + 4;

@@ -36,14 +36,15 @@ use stopgap_kernel::{Linux, signals};
 use stopgap_stats::bootstrap::Interval;
 use stopgap_stats::verdict::format_interval;
 
-use judge::{Looks, PILOT, Pair, Word, median, ratio};
+use crate::common::{BROKEN, failed, folder, last_cpu, middle, own_program};
+use judge::{Looks, PILOT, Pair, Word, ratio};
 use place::{Fix, Place, first_missing};
 use programs::{ALL, Loads, Program};
 
 #[derive(clap::Args)]
 pub(crate) struct Flags {
-    /// These programs alone.
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = ALL.iter().map(|p| p.name()).collect::<Vec<_>>())]
+    /// Only these programs.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = ALL.iter().map(|p| p.name).collect::<Vec<_>>())]
     only: Vec<String>,
     /// Pairs of runs of each program [default: until the interval is 1.5 % to either side, within --seconds].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000))]
@@ -72,7 +73,7 @@ pub(crate) struct Flags {
     verbose: bool,
 }
 
-/// What the process in the middle is told.
+/// Flags of the process in the middle.
 #[derive(clap::Args)]
 pub(crate) struct RunFlags {
     name: String,
@@ -83,22 +84,20 @@ pub(crate) struct RunFlags {
     stopgap: Option<PathBuf>,
 }
 
-/// A program's check failed with the library alone, or it takes more than 3 % longer.
-const BROKEN: u8 = 2;
 /// Something is not installed.
 const UNSUPPORTED: u8 = 3;
 /// Fewest pairs that have an interval.
 const LEAST: usize = 3;
-/// Of a program through `stopgap run`, on all CPUs.
+/// Runs of each program through `stopgap run`, on all CPUs.
 const RUNS: u32 = 2;
-/// What `cargo build --release -p stopgap-preload` makes.
+/// The file that `cargo build --release -p stopgap-preload` makes.
 const LIBRARY: &str = "libstopgap_preload.so";
 
-/// What became of a program.
+/// The outcome of a program.
 enum Outcome {
     /// It is not installed.
     Skipped(String),
-    /// It does not pass its own checks without the library: nothing can be said of the library.
+    /// It fails its own checks without the library, so the library is not judged.
     PeerFails(String),
     /// It passes without the library and not with it.
     Fails(String),
@@ -111,7 +110,7 @@ enum Outcome {
     },
 }
 
-/// A program's time, and what is said of the two sides together.
+/// Runs one program once, in the process in the middle.
 pub(crate) fn run_one(flags: RunFlags) -> Result<ExitCode, Failure> {
     match measure::run_below(&flags.name, &flags.folder, flags.library, flags.stopgap) {
         Ok(()) => Ok(ExitCode::SUCCESS),
@@ -124,23 +123,18 @@ pub(crate) fn run_one(flags: RunFlags) -> Result<ExitCode, Failure> {
 
 pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     signals::install();
-    let root = tempfile::Builder::new().prefix("stopgap-soak.").tempdir();
-    let root = root.map_err(|e| Failure::error(format!("a private folder: {e}")))?;
+    let root = folder("soak")?;
     // PostgreSQL runs as another user; nobody but us may write here.
     fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755))
-        .map_err(|e| Failure::error(format!("{}: {e}", root.path().display())))?;
+        .map_err(failed(root.path().display()))?;
     let fixes = Fixes::of(flags, root.path())?;
     if fixes.run.is_none() && !flags.peers_alone {
         tell("no stopgap beside this program: nothing runs through stopgap run");
     }
     let bar = progress_bar();
-    let chosen: Vec<&dyn Program> = ALL
-        .iter()
-        .copied()
-        .filter(|program| {
-            flags.only.is_empty() || flags.only.iter().any(|name| name == program.name())
-        })
-        .collect();
+    let is_chosen =
+        |program: &&Program| flags.only.is_empty() || flags.only.iter().any(|n| n == program.name);
+    let chosen: Vec<&Program> = ALL.iter().filter(is_chosen).collect();
     print(&format!(
         "{:<20} {:>5} {:>8} {:>8}  {:<24} what is said (with the library over without, 95 %)",
         "program", "pairs", "s", "faults", "user + system time"
@@ -148,19 +142,19 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     let mut counts = Counts::default();
     for (at, program) in chosen.iter().enumerate() {
         bar.set_position(at as u64 * 1_000 / chosen.len() as u64);
-        bar.set_message(program.name());
-        let outcome = match first_missing(program.needs()) {
-            Some(file) => Outcome::Skipped(format!(
-                "{file} is not here; packages {}",
-                program.packages()
-            )),
-            None => soak(flags, *program, &fixes, root.path()),
+        bar.set_message(program.name);
+        let outcome = match first_missing(program.needs) {
+            Some(file) => {
+                let packages = program.packages;
+                Outcome::Skipped(format!("{file} is not here; packages {packages}"))
+            }
+            None => soak(flags, program, &fixes, root.path()),
         };
         if signals::interrupted() {
             tell("interrupted: fewer programs");
             break;
         }
-        let text = counts.line(*program, &outcome, flags.verbose);
+        let text = counts.line(program, &outcome, flags.verbose);
         bar.suspend(|| print(&text))?;
     }
     bar.finish_and_clear();
@@ -185,8 +179,7 @@ impl Fixes {
                 run: None,
             });
         }
-        let own = std::env::current_exe();
-        let own = own.map_err(|e| Failure::error(format!("the path of this program: {e}")))?;
+        let own = own_program()?;
         let beside = |name| own.with_file_name(name);
         let library = flags.library.clone().unwrap_or_else(|| beside(LIBRARY));
         let copy = |from: &Path, name| {
@@ -214,11 +207,11 @@ impl Fixes {
 }
 
 /// Pairs of runs of one program.
-fn soak(flags: &Flags, program: &dyn Program, fixes: &Fixes, root: &Path) -> Outcome {
-    let folder = root.join(program.name());
+fn soak(flags: &Flags, program: &Program, fixes: &Fixes, root: &Path) -> Outcome {
+    let folder = root.join(program.name);
     let lanes = ["a", "b"].map(|lane| folder.join(lane));
     let plain = Place::new(&lanes[0], Fix::None);
-    if let Err(what) = plain.clear().and_then(|()| program.prepare(&plain)) {
+    if let Err(what) = plain.clear().and_then(|()| (program.prepare)(&plain)) {
         return Outcome::PeerFails(format!("to prepare it: {what}"));
     }
     if let Some(run) = &fixes.run {
@@ -235,7 +228,7 @@ fn soak(flags: &Flags, program: &dyn Program, fixes: &Fixes, root: &Path) -> Out
     outcome
 }
 
-/// What becomes of a program whose pairs `measure` takes, so many at least.
+/// Judges a program by the pairs that `measure` takes; `measure` is given the least number of them.
 ///
 /// One that is called slower is measured again, and the second set alone decides: of sixteen programs, each called
 /// slower by chance once in forty times, every third soak or so would have one.
@@ -260,22 +253,22 @@ struct Measured {
     reports: String,
 }
 
-/// The last that we may use: the first has most of the machine's own work.
-fn one_cpu() -> stopgap_kernel::Result<Vec<u32>> {
-    Ok(Linux.cpus()?.last().copied().into_iter().collect())
-}
-
 /// As many pairs as are wanted within the time there is, and `at_least` so many.
 fn run_pairs(
     flags: &Flags,
-    program: &dyn Program,
+    program: &Program,
     with: &Fix,
     lanes: &[PathBuf; 2],
     at_least: usize,
 ) -> Result<Measured, Outcome> {
     let cpus = match flags.all_cpus {
         true => Vec::new(),
-        false => one_cpu().map_err(|e| Outcome::PeerFails(e.to_string()))?,
+        false => {
+            let cpus = Linux
+                .cpus()
+                .map_err(|e| Outcome::PeerFails(e.to_string()))?;
+            vec![last_cpu(None, &cpus)]
+        }
     };
     let begin = Instant::now();
     let mut pairs: Vec<Pair> = Vec::new();
@@ -301,12 +294,8 @@ fn run_pairs(
         let peer = peer.map_err(Outcome::PeerFails)?;
         let ours = ours.map_err(Outcome::Fails)?;
         if peer.left != ours.left {
-            let differ = peer
-                .left
-                .iter()
-                .zip(&ours.left)
-                .filter(|(one, other)| one != other)
-                .count();
+            let both = peer.left.iter().zip(&ours.left);
+            let differ = both.filter(|(one, other)| one != other).count();
             return Err(Outcome::Fails(format!(
                 "what it leaves is not the same: {} bytes and {} with the library, {differ} of them differ",
                 peer.left.len(),
@@ -340,7 +329,7 @@ fn run_pairs(
     }
 }
 
-/// What is said of all programs together.
+/// The verdicts on all programs together.
 #[derive(Default)]
 struct Counts {
     faster: Vec<&'static str>,
@@ -354,8 +343,8 @@ struct Counts {
 
 impl Counts {
     /// The line of a program.
-    fn line(&mut self, program: &dyn Program, outcome: &Outcome, verbose: bool) -> String {
-        let name = program.name();
+    fn line(&mut self, program: &Program, outcome: &Outcome, verbose: bool) -> String {
+        let name = program.name;
         let (pairs, before, reports) = match outcome {
             Outcome::Skipped(why) => {
                 self.skipped.push(name);
@@ -384,16 +373,14 @@ impl Counts {
             Word::NotProven => self.unproven.push(name),
             Word::Slower => self.slower.push(name),
         }
-        let mut peers: Vec<f64> = pairs.iter().map(|pair| pair.without).collect();
-        let seconds = median(&mut peers).unwrap_or(0.0);
+        let seconds = middle(pairs.iter().map(|pair| pair.without));
         let figure = |interval: Option<Interval>| {
             interval.map_or_else(
                 || "too few pairs".to_owned(),
                 |i| format_interval(i.value, i.low, i.high, "x"),
             )
         };
-        let mut faults: Vec<f64> = pairs.iter().map(Pair::faults_ratio).collect();
-        let faults = median(&mut faults).unwrap_or(0.0);
+        let faults = middle(pairs.iter().map(Pair::faults_ratio));
         let mut text = format!(
             "{name:<20} {:>5} {seconds:>8.2} {faults:>7.3}x  {:<24} {word}",
             pairs.len(),
@@ -406,10 +393,10 @@ impl Counts {
                 figure(ratio(before))
             );
         }
-        if program.loads() == Loads::Static {
+        if program.loads == Loads::Static {
             text += "; static: passes through, the library is not loaded (stopgap run says so)";
         }
-        if let Some(remark) = program.remark() {
+        if let Some(remark) = (program.remark)() {
             text += &format!("; {remark}");
         }
         if verbose {
@@ -490,7 +477,7 @@ mod tests {
         let of = |outcomes: &[Outcome], none_skipped| {
             let mut counts = Counts::default();
             for (program, outcome) in ALL.iter().zip(outcomes) {
-                counts.line(*program, outcome, true);
+                counts.line(program, outcome, true);
             }
             format!("{:?}", counts.status(none_skipped))
         };
@@ -528,7 +515,7 @@ mod tests {
         );
     }
 
-    /// The ratios of the sets that are measured, one after the other; how many were, and what is said.
+    /// Judges sets of pairs with these ratios; returns how many sets were measured, and the line.
     fn judged_of(sets: &[f64]) -> (usize, String) {
         let mut wanted = Vec::new();
         let outcome = judged(|at_least| {
@@ -542,7 +529,7 @@ mod tests {
             })
         });
         assert!(wanted.iter().skip(1).all(|&at_least| at_least >= PILOT));
-        let text = Counts::default().line(ALL[0], &outcome, false);
+        let text = Counts::default().line(&ALL[0], &outcome, false);
         (wanted.len(), text)
     }
 
@@ -564,7 +551,7 @@ mod tests {
 
     #[test]
     fn each_program_is_found_by_its_name_and_there_once() {
-        let mut names: Vec<&str> = ALL.iter().map(|program| program.name()).collect();
+        let mut names: Vec<&str> = ALL.iter().map(|program| program.name).collect();
         assert!(names.iter().all(|name| programs::named(name).is_some()));
         assert!(programs::named("no such program").is_none());
         names.sort_unstable();

@@ -12,10 +12,8 @@ use std::time::Instant;
 use stopgap_cli::{Failure, print};
 use stopgap_kernel::signals;
 
-use crate::common::{failed, program};
+use crate::common::{BROKEN, failed, folder, program};
 
-/// Exit status where a command prints something else.
-const DIFFERS: u8 = 2;
 /// The longest that a command may take.
 const SECONDS: &str = "120";
 
@@ -37,7 +35,7 @@ pub(crate) struct Flags {
 struct Fence {
     /// Every number is as good as any other.
     numbers: bool,
-    /// For root alone.
+    /// Whether only root can run it.
     root: bool,
 }
 
@@ -184,23 +182,13 @@ fn difference(screen: &Screen, printed: &str, whole: bool) -> Option<String> {
         };
         let Some(at) = found else {
             // From where the longest beginning of it stands: what is there instead.
-            let kept = (0..=part.len())
+            let place =
+                |kept: usize| Some(rest.windows(kept).position(|w| *w == part[..kept])? + kept);
+            let longest = (1..=part.len())
                 .rev()
-                .find(|kept| {
-                    *kept == 0 || rest.windows(*kept).any(|window| *window == part[..*kept])
-                })
-                .unwrap_or(0);
-            let instead = match kept {
-                0 => 0,
-                _ => {
-                    rest.windows(kept)
-                        .position(|window| *window == part[..kept])
-                        .unwrap_or(0)
-                        + kept
-                }
-            };
-            let some =
-                |words: &[String]| words.iter().take(30).cloned().collect::<Vec<_>>().join(" ");
+                .find_map(|kept| Some((kept, place(kept)?)));
+            let (kept, instead) = longest.unwrap_or((0, 0));
+            let some = |words: &[String]| words[..words.len().min(30)].join(" ");
             return Some(format!(
                 "after {:?}\n  the document has: {}\n  printed is:       {}",
                 some(&part[kept.saturating_sub(8)..kept]),
@@ -215,13 +203,15 @@ fn difference(screen: &Screen, printed: &str, whole: bool) -> Option<String> {
 
 /// Screens of commands that print the same on each machine and need no file.
 fn of_a_model(command: &str) -> bool {
-    let models = [
-        "stopgap replay chunks",
-        "stopgap replay roundtrip",
-        "stopgap replay reclaim",
-        "stopgap advise",
-    ];
-    models.iter().any(|model| command.starts_with(model))
+    let is_model = |model| command.starts_with(&format!("stopgap {model}"));
+    [
+        "replay chunks",
+        "replay roundtrip",
+        "replay reclaim",
+        "advise",
+    ]
+    .into_iter()
+    .any(is_model)
         && ![".parquet", ".json", "--beside"]
             .iter()
             .any(|part| command.contains(part))
@@ -231,9 +221,9 @@ fn of_placement(command: &str) -> bool {
     command.starts_with("stopgap replay placement") && !command.contains(".parquet")
 }
 
-/// The cells of a table of `replay placement` that no clock decides, by policy and N, and what is said of work over N.
+/// Returns the cells of a table of `replay placement` that no clock decides, by policy and N, and the lines about work over N.
 fn counts(screen: &str) -> Vec<Vec<&str>> {
-    const COUNTS: [&str; 7] = [
+    const COUNTS: &[&str] = &[
         "policy",
         "N",
         "ops",
@@ -243,10 +233,8 @@ fn counts(screen: &str) -> Vec<Vec<&str>> {
         "failed",
     ];
     let cells = |line| -> Vec<&str> {
-        str::split(line, "  ")
-            .map(str::trim)
-            .filter(|cell| !cell.is_empty())
-            .collect()
+        let cells = str::split(line, "  ").map(str::trim);
+        cells.filter(|cell| !cell.is_empty()).collect()
     };
     let mut head = Vec::new();
     let mut rows = Vec::new();
@@ -318,7 +306,7 @@ impl Check<'_> {
         }
     }
 
-    /// What does not hold of what was printed.
+    /// Returns the first fault of a command's output.
     fn fault(&self, status: Option<i32>, printed: &str) -> Option<String> {
         let expected = match self {
             Check::Whole(screen) => screen.status,
@@ -336,9 +324,8 @@ impl Check<'_> {
             Check::Excerpt(screen) => difference(screen, printed, false),
             Check::Counts(screen) => {
                 let now = counts(printed);
-                let lost = counts(&screen.below)
-                    .into_iter()
-                    .find(|row| !now.contains(row))?;
+                let rows = counts(&screen.below);
+                let lost = rows.iter().find(|row| !now.contains(row))?;
                 Some(format!("no row {lost:?} in {now:#?}"))
             }
             Check::Parts(.., parts) => {
@@ -351,7 +338,7 @@ impl Check<'_> {
     }
 }
 
-/// What is to be run of a document.
+/// Returns the checks of a document.
 fn checks<'a>(text: &str, screens: &'a [Screen], list: bool) -> Vec<Check<'a>> {
     if list {
         return screens.iter().map(Check::Whole).collect();
@@ -375,7 +362,7 @@ fn checks<'a>(text: &str, screens: &'a [Screen], list: bool) -> Vec<Check<'a>> {
     checks
 }
 
-/// Tests that a document names, as `crates/x/tests/y.rs::name`, but that are not there, below `root`.
+/// Returns the tests that a document names, as `crates/x/tests/y.rs::name`, and that are missing below `root`.
 fn lost_tests<'a>(text: &'a str, root: &Path) -> Vec<&'a str> {
     let words = text.split(|letter: char| !letter.is_alphanumeric() && !"_/.:-".contains(letter));
     words
@@ -461,7 +448,7 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
         let screens = screens(&text);
         let files = path.parent().map(|parent| parent.join("files"));
         let files = files.filter(|files| files.is_dir());
-        let folder = tempfile::tempdir().map_err(failed("a temporary folder"))?;
+        let folder = folder("screens")?;
         let bin = folder.path().join(".bin");
         fs::create_dir(&bin).map_err(failed(bin.display()))?;
         std::os::unix::fs::symlink(&program, bin.join("stopgap")).map_err(failed(bin.display()))?;
@@ -474,11 +461,8 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
         }
         for check in checks(&text, &screens, files.is_some()) {
             let command = check.command();
-            if flags
-                .only
-                .as_ref()
-                .is_some_and(|only| !command.contains(only))
-            {
+            let only = flags.only.as_deref().unwrap_or_default();
+            if !command.contains(only) {
                 continue;
             }
             if let (Check::Whole(screen), false) = (&check, root)
@@ -515,7 +499,7 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     }
     Ok(match different {
         0 => ExitCode::SUCCESS,
-        _ => ExitCode::from(DIFFERS),
+        _ => ExitCode::from(BROKEN),
     })
 }
 

@@ -112,7 +112,7 @@ mod tests {
         let line = |begins: &str| text.lines().find(|line| line.starts_with(begins)).unwrap();
         let figures = |begins| line(begins).split_whitespace().count();
         assert_eq!(figures("  stall rate"), 2 + 3);
-        // Of one side there is one figure.
+        // An endpoint of one side has one figure.
         assert_eq!(figures("  p99 of a run, ours   "), 5 + 1);
     }
 }

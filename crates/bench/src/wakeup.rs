@@ -11,7 +11,7 @@
 //!
 //! In a virtual machine the host may take the CPU from one of the two for tens of milliseconds. That says nothing of
 //! either tool, so a pair is void, and another is made of the same load, where the kernel counts more than a tick of `steal`
-//! or a witness above the load was held up: by these alone, whatever was measured. Void pairs are shown and counted; where they
+//! or a witness above the load was held up: the measured figures do not decide that. Void pairs are shown and counted; where they
 //! are more than a third, nothing is decided.
 //!
 //! ```text
@@ -25,21 +25,20 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use stopgap_cli::{Failure, journal, progress_bar, put_back, tell};
-use stopgap_events::machine::Privilege;
+use stopgap_cli::{Failure, progress_bar, tell};
 use stopgap_events::random::Random;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::files::{Files, read_text};
 use stopgap_kernel::journal::Journal;
 use stopgap_kernel::realtime::Realtime;
-use stopgap_kernel::tasks::{ChildLimits, Running, Tasks};
+use stopgap_kernel::tasks::{Running, Tasks};
 use stopgap_kernel::{Linux, signals};
+use stopgap_probes::Probe;
 use stopgap_probes::wakeup::{MISSED, Policy, SLEPT_FOR, WAKE_UP, Wakeup};
-use stopgap_probes::{Context, Probe};
 use stopgap_stats::record::Series;
 
-use crate::common::{Bounds, INCONCLUSIVE, failed, last_cpu};
+use crate::common::{Bounds, INCONCLUSIVE, at_most, context, failed, journal, last_cpu};
 
 #[derive(clap::Args)]
 pub(crate) struct Flags {
@@ -79,7 +78,7 @@ const MEANS: f64 = 0.15;
 const CORRELATED: f64 = 0.9;
 /// A wake-up so late is part of the injected stall.
 const LATE: Nanos = Nanos::millis(10);
-/// Of the periods that the stall holds up for [`LATE`] or more, ours must hold so many; the stall may begin
+/// Least share of the periods held up for [`LATE`] or more that our histogram must have; the stall may begin
 /// a little late and the machine may take some of it.
 const HELD: f64 = 0.8;
 /// What the host may take of the CPU during a run. The kernel counts it in ticks of 10 ms: of two, more than one is taken
@@ -95,13 +94,10 @@ const HISTOGRAM: u64 = 1_000_000;
 
 /// Runs, prints a line for each pair and one for each bound.
 pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
-    signals::install();
     let version = cyclictest_version()?;
     can_be_real_time()?;
     let cpu = last_cpu(flags.cpu, &Linux.cpus()?);
-    let folder = journal(None)?;
-    put_back(&Linux, &folder);
-    let journal = Journal::new(&Linux, &folder);
+    let journal = journal()?;
     let side = |ours: bool, time| match ours {
         true => probe(&journal, cpu, time),
         false => cyclictest(cpu, time),
@@ -268,17 +264,8 @@ fn probe(journal: &Journal<'_>, cpu: u32, time: Nanos) -> Result<Side, Failure> 
     };
     let before = Linux.cpus()?;
     Linux.set_cpus(&[cpu])?;
-    let measured = probe.run(&Context {
-        system: &Linux,
-        journal,
-        budget: Bytes::mib(64),
-        time,
-        seed: 1,
-        privilege: Privilege::Root,
-        scratch: Path::new("/"),
-        progress: &|_, _| {},
-        interrupted: &signals::interrupted,
-    });
+    let context = context(journal, Path::new("/"), Bytes::mib(64), time, 1);
+    let measured = probe.run(&context);
     Linux.set_cpus(&before)?;
     let measured = measured.map_err(failed("probe wakeup"))?;
     let pooled = |name| {
@@ -366,7 +353,7 @@ fn samples(text: &str) -> Result<Side, String> {
     }
 }
 
-/// What was taken from both a tool and its load during a run.
+/// CPU time that was taken from both a tool and its load during a run.
 #[derive(Debug, Clone, Copy)]
 struct Taken {
     /// By the host, as the kernel counts it; `None`: this machine does not say.
@@ -401,7 +388,7 @@ impl Pair {
     /// Whether the machine was taken from one of the two and so made them unlike: by what the kernel and the witness say of
     /// that alone, never by what was measured.
     fn is_void(&self) -> bool {
-        // What is short beside the load's own time moves a maximum by little.
+        // A hold-up that is short beside the load's own time moves a maximum by little.
         let most = HELD_UP.max(Nanos(self.takes.0 / 2));
         let stolen = |taken: &Taken| taken.stolen.is_some_and(|time| time > STOLEN);
         self.taken
@@ -496,11 +483,9 @@ fn can_be_real_time() -> Result<(), Failure> {
         Ok(()) => Vec::new(),
         Err(error) => error.to_string().into_bytes(),
     };
-    let limits = ChildLimits {
-        time: Nanos::secs(10),
-        cgroup: None,
-    };
-    let why = Linux.run_child(&limits, &mut body)?.output;
+    let why = Linux
+        .run_child(&at_most(Nanos::secs(10)), &mut body)?
+        .output;
     match why.as_slice() {
         [] => Ok(()),
         why => Err(Failure::error(format!(
@@ -544,7 +529,6 @@ fn load_once(cpu: u32, at: Nanos, takes: Nanos) -> Result<Running, Failure> {
 
 /// Starts a child that pre-empts both tools' threads. Dropped, it is killed.
 fn start_load(cpu: u32, time: Nanos, act: impl FnOnce() + 'static) -> Result<Running, Failure> {
-    let limits = ChildLimits { time, cgroup: None };
     let body = move || {
         let ready = Linux
             .set_cpus(&[cpu])
@@ -555,7 +539,7 @@ fn start_load(cpu: u32, time: Nanos, act: impl FnOnce() + 'static) -> Result<Run
         }
         Vec::new()
     };
-    Ok(Linux.start_child(&limits, Box::new(body))?)
+    Ok(Linux.start_child(&at_most(time), Box::new(body))?)
 }
 
 /// Carries `work` out beside a thread above the load that does nothing but wake up: what holds it up is neither tool's nor the
@@ -694,7 +678,7 @@ mod tests {
     /// ```text
     /// stolen   0+10  20+0  ?+?  ?+30  0+0   0+0    ms
     /// held up  0+0   0+0   0+0  0+0   0+4   5+0    ms
-    /// void     no    yes   no   yes   no    yes    whatever the maxima are; the load takes 2 ms
+    /// void     no    yes   no   yes   no    yes    for all maxima; the load takes 2 ms
     /// ```
     #[test]
     fn a_pair_is_void_by_what_was_taken_and_by_nothing_else() {

@@ -52,7 +52,7 @@ pub(crate) struct Flags {
 const LEAST_SECONDS: u64 = 40;
 /// Quiet begins so long after a stall: its page is written by then.
 const CALM: Nanos = Nanos::secs(14);
-/// What the squeezed child may have.
+/// Limit of the squeezed child's cgroup.
 const LIMIT: Bytes = Bytes::mib(48);
 /// Swap for what it may not.
 const SWAP: Bytes = Bytes::mib(512);
@@ -61,7 +61,7 @@ const STEP: Nanos = Nanos::millis(200);
 /// How long the load runs before it is watched, for how fast it is then.
 const ALONE: Nanos = Nanos::secs(5);
 
-/// What is injected.
+/// A kind of stall that is injected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A thread populates 400 MiB and holds mmap_lock.
@@ -288,7 +288,7 @@ fn watch(
     })
 }
 
-/// Waits until `until`, from `after` from now on with an eye on the watch's CPU time and on pressure.
+/// Waits until `until`. Once `after` has passed, notes the watch's CPU time and the pressure.
 fn calm(quiet: &mut Quiet, watcher: &Guarded, after: Nanos, until: Nanos) -> Result<(), Failure> {
     let from = Linux.now() + after;
     sleep(after)?;

@@ -1,14 +1,13 @@
-//! `stopgap-bench x11`: whether what is said of switches is true of a real X server.
+//! `stopgap-bench x11`: whether `explain` is right about the switches of a real X server.
 //!
 //! Runs of Xvfb and `xwininfo -root -tree` on one CPU, recorded and explained, the client as it is and under `SCHED_BATCH`, in turn;
 //! and beside each of them one that is not recorded, because being recorded costs switches. Held against bounds: the trace against the
-//! kernel's own counts, the causes against their total, who is said to pre-empt the server, the advice, and what following the advice
-//! brings.
+//! kernel's own counts, the causes against their total, the pre-emptions of the server, the advice, and the gain of following the advice
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use stopgap_cli::{Failure, journal, progress_bar, put_back, tell};
+use stopgap_cli::{Failure, progress_bar, tell};
 use stopgap_explain::{Explainer, Findings, Options};
 use stopgap_kernel::files::Files;
 use stopgap_kernel::journal::Journal;
@@ -21,7 +20,7 @@ use stopgap_tracer::capture::{Capture, Options as Capturing};
 use stopgap_tracer::events::EventSet;
 use stopgap_tracer::symbols::Symbols;
 
-use crate::common::{Bounds, failed, last_cpu, middle};
+use crate::common::{Bounds, failed, journal, last_cpu, middle};
 
 #[derive(clap::Args)]
 pub(crate) struct Flags {
@@ -44,22 +43,19 @@ const SERVER: &str = "Xvfb";
 const OFF: f64 = 0.02;
 /// Involuntary switches of the server that the share of causes needs.
 const ENOUGH: u64 = 200;
-/// Of them, what must be put down to the answer that it wrote.
+/// Least share of them that `explain` must put down to the server's own reply.
 const ATTRIBUTED: f64 = 0.95;
-/// Switches a flush from which on `explain` advises.
+/// Least switches a flush for which `explain` advises.
 const WORTH_ADVICE: f64 = 2.2;
 
 /// Runs, prints a line for each and one for each bound.
 pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
-    signals::install();
     Linux.x_programs()?;
     let cpu = last_cpu(flags.cpu, &Linux.cpus()?);
     // We sleep while they run, the buffers have room for all. Bound to another CPU than theirs, we saw a client under
     // SCHED_BATCH take as many switches as one that is not; why is not known.
     Linux.set_cpus(&[cpu])?;
-    let folder = journal(None)?;
-    put_back(&Linux, &folder);
-    let journal = Journal::new(&Linux, &folder);
+    let journal = journal()?;
     println!(
         "Xvfb with {WINDOWS} windows, xwininfo -root -tree, both on CPU {cpu}, {} runs of each policy\n\
          run  policy   flushes (trace)  switches: trace  rusage  off  per flush  unrecorded  server pre-empted  by whom it \
@@ -104,7 +100,7 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
 
 /// A run and what its trace shows.
 struct Recorded {
-    /// What the kernel counted.
+    /// The kernel's counts.
     counted: XRun,
     findings: Findings,
     /// How often the client began to send, in the trace.
@@ -248,7 +244,7 @@ impl Recorded {
         sum != self.findings.switches.total.unwrap_or(0)
     }
 
-    /// What `explain` advises, the first first.
+    /// Returns the advice of `explain`, in its order.
     fn advice(&self) -> impl Iterator<Item = &str> {
         self.findings.advice.iter().map(|advice| &*advice.word)
     }

@@ -35,43 +35,10 @@ pub(crate) struct Flags {
 }
 
 /// Commands that create or change something, by name. `{w}` is the folder of the round, `{k}` two kernels.
-const COMMANDS: &str = "\
-check: check --quick -o {w}/out
-check-passive: check --passive -o {w}/out
-placement: probe placement --n 100,1000 --steps 500 --runs 3 --agua-loops 1 --agua-live 1000 -d 2s -o {w}/out
-roundtrip: probe roundtrip --k 1 --runs 3 --work 0 --round-trips 2000 -d 2s -o {w}/out
-chunks: probe chunks --runs 2 --buffers 2 --size 8M -d 2s -o {w}/out
-reclaim: probe reclaim --swap 64M --limit 64M --pinned 24M --bytes 2M --runs 1 --each 200ms -o {w}/out
-wakeup: probe wakeup --runs 2 -d 2s -o {w}/out
-record: record -o {w}/out/t.parquet -- sh {w}/../load
-record-samples: record --samples 999 -o {w}/out/t.parquet -- sleep 1
-watch: watch -d 2s --slow futex=1ms -o {w}/out
-snapshot: snapshot -o {w}/out/s.json
-export: export frag --n 20k --ops 200k --to trace -o {w}/out/t.parquet
-export-csv: export frag --n 20k --ops 200k --to csv -o {w}/out/t.csv
-report: report {w}/../record.json -o {w}/out/r.html
-compare: compare --run true --run true -n 20 -o {w}/out --junit {w}/out/j.xml
-replay-placement: replay placement pbobench --n 100,1k --ops 5k --policy stopgap,linux-6.12 -o {w}/out
-replay-chunks: replay chunks --buffers 5 --policy sorted,list -o {w}/out
-run-measure: run --fix arena --measure -n 10 -o {w}/out -- true
-kernels: kernels {k} --seeds 1 --workloads roundtrip -o {w}/out
-";
+const COMMANDS: &str = include_str!("commands.txt");
 
 /// Folders of settings, and settings: compared before and after.
-const SETTINGS: [&str; 12] = [
-    "/proc/sys/kernel/perf_event_paranoid",
-    "/proc/sys/kernel/task_delayacct",
-    "/proc/sys/vm",
-    "/sys/kernel/mm/hugepages",
-    "/sys/kernel/mm/lru_gen",
-    "/sys/kernel/mm/transparent_hugepage",
-    "/sys/kernel/tracing/current_tracer",
-    "/sys/kernel/tracing/kprobe_events",
-    "/sys/kernel/tracing/set_event",
-    "/sys/kernel/tracing/trace_clock",
-    "/sys/kernel/tracing/tracing_on",
-    "/sys/kernel/tracing/uprobe_events",
-];
+const SETTINGS: &str = include_str!("settings.txt");
 /// Counters below those folders, and files whose reading changes something.
 const NOT_SETTINGS: [&str; 8] = [
     "drop_caches",
@@ -314,10 +281,8 @@ fn kill(child: &mut Child, signal: Signal) -> Result<Option<String>, Failure> {
 fn survivors() -> Vec<String> {
     let begin = Instant::now();
     loop {
-        let left: Vec<(Pid, String)> = marked()
-            .into_iter()
-            .map(|pid| (pid, words_of(pid)))
-            .collect();
+        let left = marked().into_iter().map(|pid| (pid, words_of(pid)));
+        let left: Vec<(Pid, String)> = left.collect();
         let finishes = |(_, words): &(Pid, String)| words.contains("watch --finish");
         let limit = match left.iter().all(finishes) {
             true => FINISHED,
@@ -347,9 +312,8 @@ fn marked() -> Vec<Pid> {
     let ours = |pid: &Pid| {
         let path = format!("/proc/{}/environ", pid.as_raw_nonzero());
         let environment = fs::read(path).unwrap_or_default();
-        environment
-            .split(|byte| *byte == 0)
-            .any(|variable| variable == mark.as_bytes())
+        let mut variables = environment.split(|byte| *byte == 0);
+        variables.any(|variable| variable == mark.as_bytes())
     };
     let pids = names(Path::new("/proc")).into_iter();
     pids.filter_map(|name| Pid::from_raw(name.parse().ok()?))
@@ -360,7 +324,7 @@ fn marked() -> Vec<Pid> {
 /// Returns the machine's settings by their paths.
 fn settings() -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
-    let mut open: Vec<PathBuf> = SETTINGS.iter().map(PathBuf::from).collect();
+    let mut open: Vec<PathBuf> = SETTINGS.lines().map(PathBuf::from).collect();
     while let Some(path) = open.pop() {
         if path.is_dir() {
             let inside = names(&path).into_iter();
@@ -389,16 +353,12 @@ fn named(pid: u32) -> Vec<String> {
     }
     let pid = pid.to_string();
     let ours = |word: &&str| {
-        let stopgaps = word.contains("stopgap");
-        stopgaps
-            && word
-                .split(['-', '.', '/'])
-                .any(|part| part == pid || part == "stopgap-attack")
+        let mut parts = word.split(['-', '.', '/']);
+        word.contains("stopgap-attack.")
+            || word.contains("stopgap") && parts.any(|part| part == pid)
     };
-    all.split_whitespace()
-        .filter(ours)
-        .map(str::to_owned)
-        .collect()
+    let ours = all.split_whitespace().filter(ours);
+    ours.map(str::to_owned).collect()
 }
 
 /// Returns changed settings, and names left in the machine.
@@ -406,12 +366,12 @@ fn differences(before: &BTreeMap<PathBuf, String>, pid: u32) -> Vec<String> {
     let end = Instant::now() + SETTLED;
     loop {
         let now = settings();
-        let changed = before
-            .iter()
-            .filter(|(path, was)| now.get(*path) != Some(*was));
-        let mut left: Vec<String> = changed
-            .map(|(path, was)| format!("{}: '{}' before", path.display(), was.trim()))
-            .collect();
+        let mut changed = before.clone();
+        changed.retain(|path, was| now.get(path) != Some(was));
+        let changed = changed.iter();
+        let changed =
+            changed.map(|(path, was)| format!("{}: '{}' before", path.display(), was.trim()));
+        let mut left: Vec<String> = changed.collect();
         left.extend(named(pid));
         if left.is_empty() || Instant::now() > end {
             return left;

@@ -47,18 +47,13 @@ enum End {
     Time,
 }
 
-const ENDS: [(End, &str); 7] = [
-    (End::Read, "read"),
-    (End::Refused, "refused"),
-    (End::Silent, "silent"),
-    (End::Panic, "panic"),
-    (End::Signal, "signal"),
-    (End::Memory, "memory"),
-    (End::Time, "time"),
+/// The ends in the order of their declaration.
+const ENDS: [&str; 7] = [
+    "read", "refused", "silent", "panic", "signal", "memory", "time",
 ];
 
 impl End {
-    fn of(status: Option<ExitStatus>, told: &str) -> End {
+    fn from_output(status: Option<ExitStatus>, told: &str) -> End {
         let Some(status) = status else {
             return End::Time;
         };
@@ -114,7 +109,7 @@ pub(super) fn run(flags: &Flags) -> Result<bool, Failure> {
         "seed {seed}, {} mutants of each format, each read by one command, in turn",
         flags.per_format
     ))?;
-    let head: String = ENDS.iter().map(|(_, word)| format!("{word:>8}")).collect();
+    let head: String = ENDS.iter().map(|word| format!("{word:>8}")).collect();
     print(&format!("{:<17} {:>8}{head}  slowest", "format", "mutants"))?;
     let bar = progress_bar();
     let mut kept = Vec::new();
@@ -181,7 +176,7 @@ fn well(format: &Format, place: &Place) -> Result<(), Failure> {
             let path = place.folder.join("in");
             sample.write(&path)?;
             let (status, told) = place.ends(&mut format.command(words, place, &path), TIME)?;
-            if End::of(status, &told) != End::Read {
+            if End::from_output(status, &told) != End::Read {
                 let why = format!(
                     "{}: stopgap {words} does not read a sample: {told}",
                     format.name
@@ -213,7 +208,7 @@ fn read_one(
     let begin = Instant::now();
     let (status, told) = place.ends(&mut format.command(words, place, &path), TIME)?;
     seen.slowest = seen.slowest.max(begin.elapsed());
-    let end = End::of(status, &told);
+    let end = End::from_output(status, &told);
     seen.counts[end as usize] += 1;
     if !end.holds() {
         let kept = flags.keep.join(format!("{}-{seed}-{number}", format.name));
@@ -339,18 +334,21 @@ mod tests {
     #[test]
     fn ends_are_told_apart() {
         let status = |code: i32| Some(ExitStatus::from_raw(code));
-        assert_eq!(End::of(status(0), ""), End::Read);
-        assert_eq!(End::of(status(1 << 8), "x: no trace\n"), End::Refused);
-        assert_eq!(End::of(status(1 << 8), ""), End::Silent);
+        assert_eq!(End::from_output(status(0), ""), End::Read);
         assert_eq!(
-            End::of(status(101 << 8), "thread 'main' panicked at x"),
+            End::from_output(status(1 << 8), "x: no trace\n"),
+            End::Refused
+        );
+        assert_eq!(End::from_output(status(1 << 8), ""), End::Silent);
+        assert_eq!(
+            End::from_output(status(101 << 8), "thread 'main' panicked at x"),
             End::Panic
         );
-        assert_eq!(End::of(status(11), ""), End::Signal);
+        assert_eq!(End::from_output(status(11), ""), End::Signal);
         assert_eq!(
-            End::of(status(6), "memory allocation of 9 bytes failed"),
+            End::from_output(status(6), "memory allocation of 9 bytes failed"),
             End::Memory
         );
-        assert_eq!(End::of(None, ""), End::Time);
+        assert_eq!(End::from_output(None, ""), End::Time);
     }
 }

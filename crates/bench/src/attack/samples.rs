@@ -15,39 +15,7 @@ use super::Place;
 use crate::common::failed;
 
 /// Formats, and their commands in turn. `{}` is the mutant, `{s}` a good sample, `{w}` the folder of the run.
-const FORMATS: &str = "\
-parquet-workload: explain {}; export {} --to jsonl -o /dev/null; replay placement {} --policy stopgap --json; replay chunks {} --policy sorted --json
-jsonl-workload: explain {}; export {} --to trace -o {w}/out/t; replay placement {} --policy stopgap --json; replay chunks {} --policy sorted --json
-parquet-recorded: explain {}; export {} --to perfetto -o /dev/null; export {} --to csv -o /dev/null
-jsonl-recorded: explain {}; export {} --to perfetto -o /dev/null; export {} --to csv -o /dev/null
-trace-ftrace: explain {}; export {} --to csv -o /dev/null
-trace-perf: explain {}; export {} --to csv -o /dev/null
-spool: record --recover {} -o {w}/out/t
-snapshot: replay chunks {} --policy sorted --buffers 2 --size 256K --json; advise chunks {} --policy sorted,list --buffers 2 --size 256K --device 4K,2M --access linear
-record-run: report {} --terminal; report {} -o {w}/out/r.html; compare {} {s} --json
-record-gather: compare {} --json
-record-replay: report {} --terminal; report {} -o {w}/out/r.html
-record-compare: report {} --terminal; report {} -o {w}/out/r.html
-record-explain: report {} --terminal; report {} -o {w}/out/r.html
-record-kernels: report {} --terminal; report {} -o {w}/out/r.html
-hyperfine: compare {} {s} --json; compare {s} {} --junit {w}/out/j
-cyclictest-h: compare {} {s} --json; compare {s} {} --junit {w}/out/j
-cyclictest-q: compare {} {s} --json; compare {s} {} --junit {w}/out/j
-cyclictest-json: compare {} {s} --json; compare {s} {} --junit {w}/out/j
-rtla: compare {} {s} --json; compare {s} {} --junit {w}/out/j
-hdr-log: compare {} {s} --json; compare {s} {} --junit {w}/out/j
-numbers: ministat {} {s}; compare {} {s} --json
-journal: restore --json
-elf-program: run --fix arena -- {}
-elf-library: run --fix arena -- {w}/none
-elf-guest: kernels {w}/../../samples/lab/bzImage {w}/../../samples/lab/bzImage --seeds 1 --workloads roundtrip --limit 5s
-guest-serial: kernels {w}/../../samples/lab/bzImage {w}/../../samples/lab/bzImage --seeds 1 --workloads roundtrip --limit 5s
-kernel-image: kernels {} {s} --seeds 1 --workloads roundtrip,vgem:10 --limit 5s
-deb-none: kernels {} {s} --seeds 1 --workloads roundtrip,vgem:10 --limit 5s
-deb-gzip: kernels {} {s} --seeds 1 --workloads roundtrip,vgem:10 --limit 5s
-deb-xz: kernels {} {s} --seeds 1 --workloads roundtrip,vgem:10 --limit 5s
-deb-zstd: kernels {} {s} --seeds 1 --workloads roundtrip,vgem:10 --limit 5s
-";
+const FORMATS: &str = include_str!("formats.txt");
 
 /// A file, or a folder of files.
 #[derive(Clone)]
@@ -160,23 +128,20 @@ pub(super) fn all(place: &Place, wanted: &dyn Fn(&str) -> bool) -> Result<Vec<Fo
     for (name, commands) in FORMATS.lines().filter_map(|line| line.split_once(": ")) {
         let folder = place.folder.join(name);
         let pages = |name: &String| !name.ends_with(".html");
-        let samples: Vec<PathBuf> = super::names(&folder)
-            .into_iter()
-            .filter(pages)
-            .map(|name| folder.join(name))
-            .collect();
+        let samples = super::names(&folder).into_iter().filter(pages);
+        let samples: Vec<PathBuf> = samples.map(|name| folder.join(name)).collect();
         if let Some(good) = samples.first().filter(|_| wanted(name)) {
             let good = good.to_str().unwrap_or_default();
+            let samples: Result<_, Failure> =
+                samples.iter().map(|path| Sample::read(path)).collect();
             formats.push(Format {
                 name,
                 commands: commands
+                    .replace("{s}", good)
                     .split("; ")
-                    .map(|words| words.replace("{s}", good))
+                    .map(str::to_owned)
                     .collect(),
-                samples: samples
-                    .iter()
-                    .map(|path| Sample::read(path))
-                    .collect::<Result<_, _>>()?,
+                samples: samples?,
                 lab: lab.clone(),
             });
         }

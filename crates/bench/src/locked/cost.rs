@@ -1,4 +1,4 @@
-//! What each way costs, a page.
+//! The cost of each way to lock memory, per page.
 //!
 //! ```text
 //!                 take     fill      reclaim meets it    forced      give back
@@ -28,15 +28,15 @@ use super::Flags;
 use super::memory::{Peer, fill, page_out, populate};
 use crate::common::{Bounds, middle, put_back, rounds, table, text};
 
-/// Of a memory's pages, how many must be on the unevictable list; the kernel adds per-CPU counts up late.
+/// Least share of a memory's pages on the unevictable list; the kernel adds per-CPU counts up late.
 const OFF: f64 = 0.95;
-/// What a child needs beside its memory.
+/// Memory that a child needs for itself.
 const CHILD: Bytes = Bytes::mib(32);
-/// What is filled at a time, in turn with the same of what nobody locks.
+/// Bytes that are filled at a time, in turn with as many that nobody locks.
 const PIECE: usize = 1 << 20;
 /// Passes of reclaim before it is given up.
 const PASSES: usize = 3;
-/// Of what mlock(2) takes, the most that taking memory of the set may.
+/// The most time that taking memory of the set may need, over that of mlock(2).
 const TAKE: f64 = 0.1;
 
 /// How memory is locked.
@@ -89,7 +89,7 @@ impl Way {
 enum Cost {
     Take,
     Fill,
-    /// What filling costs more than that of memory that nobody locks.
+    /// Cost of filling it, less the cost of filling memory that nobody locks.
     More,
     /// Passes of reclaim until it was off the lists; NaN: it never was.
     Passes,
@@ -139,39 +139,21 @@ pub(super) fn measure(
             format!("{:.1}", figure(way, Cost::GiveBack)),
         ]
     });
-    let head = [
-        "way",
-        "take",
-        "fill",
-        "(more)",
-        "off at once",
-        "reclaim until off",
-        "total until off",
-        "forced reclaim",
-        "unlock",
-        "give back",
-    ];
+    let head = "way|take|fill|(more)|off at once|reclaim until off|total until off|forced reclaim|unlock|give back";
     print(&format!(
         "{bytes} each, {} runs in turn: median CPU time, ns a page\n{}\
          taken again and then met by reclaim: {:.1} ns a page, {:.2}x of mlock(2)'s {:.1}; no bound, since what is given up before never pays",
         flags.runs,
-        table(&head, &rows.collect::<Vec<_>>()),
+        table(head, rows),
         total(Way::SetAgain),
         total(Way::SetAgain) / total(Way::Mlock),
         total(Way::Mlock)
     ))?;
     let mlock = figure(Way::Mlock, Cost::Take);
-    for (what, way) in [
-        (
-            "take: a segment of the set (making it included)",
-            Way::SetSegment,
-        ),
-        ("take again:", Way::SetAgain),
-    ] {
-        let take = figure(way, Cost::Take);
+    for (what, way) in [("take", Way::SetSegment), ("take again", Way::SetAgain)] {
+        let (take, times) = (figure(way, Cost::Take), figure(way, Cost::Take) / mlock);
         let what = format!(
-            "{what} {take:.2} ns a page, mlock(2) {mlock:.1}: {:.4}x ({TAKE}x)",
-            take / mlock
+            "{what}: a segment of the set {take:.2} ns a page, mlock(2) {mlock:.1}: {times:.4}x ({TAKE}x)"
         );
         bounds.add(take <= TAKE * mlock, what);
     }

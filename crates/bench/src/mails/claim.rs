@@ -60,13 +60,13 @@ pub(super) struct Claim {
     pub(super) read: BTreeMap<String, String>,
     /// The criterion as an expression of those figures: see [`super::expression`].
     pub(super) holds: String,
-    /// What the page shows of them: expressions in braces, each with its format.
+    /// The text for the page: expressions in braces, each with its format.
     pub(super) prints: String,
     /// A look of [`super::record::special`], in place of `read`, `holds` and `prints`.
     pub(super) look: Option<String>,
     /// The criterion in words, fixed before looking, with its reason.
     pub(super) holds_if: String,
-    /// What is missing to test the claim here.
+    /// The hardware or system that is missing to test the claim here.
     pub(super) lacks: Option<String>,
     /// Why it differs, where it does.
     pub(super) because: String,

@@ -1,7 +1,7 @@
-//! How much of its peer's CPU time a program takes with the library, and what can be said of that.
+//! The ratio of a program's CPU time with the library to that without, and its verdict.
 //!
 //! A *pair* is a run with the library and one without, side by side on one CPU: what slows a shared machine down is in
-//! both. Of the logarithms of the pairs' ratios we take the Hodges-Lehmann estimate (Hodges and
+//! both. We take the Hodges-Lehmann estimate of the logarithms of the pairs' ratios (Hodges and
 //! Lehmann, *Estimates of Location Based on Rank Tests*, 1963): the median of the means of all two of them, each with
 //! itself too. A neighbour's burst in one pair moves it as little as a median, and it needs hardly more pairs than
 //! a mean. Its interval is the bootstrap over pairs of stopgap-stats. Time n^2 for n pairs.
@@ -12,6 +12,9 @@
 use std::fmt;
 
 use stopgap_stats::bootstrap::{Interval, over_runs};
+use stopgap_stats::quantile::median;
+
+use crate::common::exp;
 
 /// A program with the library may take so many times its peer's CPU time.
 pub(super) const BOUND: f64 = 1.03;
@@ -41,7 +44,7 @@ impl Pair {
     }
 }
 
-/// What is said of a program's time.
+/// A verdict on a program's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Word {
     /// The whole interval lies below 1.
@@ -79,38 +82,20 @@ impl Word {
 /// Time with the library over time without, and its 95 % interval; `None` with fewer than three pairs, and where a time is 0.
 pub(super) fn ratio(pairs: &[Pair]) -> Option<Interval> {
     let logs: Vec<f64> = pairs.iter().map(Pair::log_ratio).collect();
-    let interval = over_runs(&logs, SEED, hodges_lehmann)?;
-    Some(Interval {
-        value: interval.value.exp(),
-        low: interval.low.exp(),
-        high: interval.high.exp(),
-    })
+    over_runs(&logs, SEED, hodges_lehmann).map(exp)
 }
 
-/// Of the resampling.
+/// Seed of the resampling.
 const SEED: u64 = 1;
 
 /// The median of the means of every two, each with itself too; `None` of nothing.
 fn hodges_lehmann(values: &[&f64]) -> Option<f64> {
     let mut means = Vec::with_capacity(values.len() * (values.len() + 1) / 2);
     for (at, one) in values.iter().enumerate() {
-        means.extend(
-            values[at..]
-                .iter()
-                .map(|other| f64::midpoint(**one, **other)),
-        );
+        let others = values[at..].iter();
+        means.extend(others.map(|other| f64::midpoint(**one, **other)));
     }
-    median(&mut means)
-}
-
-/// The median, of an even count the mean of the middle two; `None` of nothing.
-pub(super) fn median(values: &mut [f64]) -> Option<f64> {
-    values.sort_unstable_by(f64::total_cmp);
-    let upper = *values.get(values.len() / 2)?;
-    match values.len() % 2 {
-        1 => Some(upper),
-        _ => Some(f64::midpoint(values[values.len() / 2 - 1], upper)),
-    }
+    median(means)
 }
 
 /// When the width of the interval is looked at.
@@ -169,7 +154,7 @@ mod tests {
         assert_eq!(word(&[1.035, 1.01, 1.06, 1.02, 1.05]), Word::NotProven);
         assert_eq!(word(&[1.001, 1.0, 1.002, 0.999, 1.001]), Word::Within);
         assert_eq!(word(&[0.80, 0.81, 0.79, 0.82, 0.80]), Word::Faster);
-        // Too few, or no time at all: nothing is said.
+        // Too few pairs, or no time at all, prove nothing.
         assert_eq!(word(&[1.5, 1.5]), Word::NotProven);
         assert_eq!(word(&[f64::NAN; 5]), Word::NotProven);
         assert_eq!(word(&[0.0; 5]), Word::NotProven);

@@ -20,7 +20,7 @@ use stopgap_events::units::Nanos;
 use stopgap_kernel::linux::{Child, Conditions, Held};
 use stopgap_kernel::signals;
 
-use super::place::{Fix, Place, failed};
+use super::place::{Fix, Place, failed, read};
 use super::programs::{Loads, Program, named};
 
 /// No run takes longer than this.
@@ -30,16 +30,16 @@ const LEFT_BEHIND: Duration = Duration::from_secs(10);
 /// How a line of the library's report begins.
 const REPORTS: &str = "stopgap-preload:";
 
-/// What a run took, and what it left.
+/// The cost of a run, and its results.
 #[derive(Debug)]
 pub(super) struct Run {
     /// User and system time of all its processes, in seconds.
     pub(super) cpu: f64,
     /// Page faults of theirs that needed no disk.
     pub(super) faults: u64,
-    /// What the library said of itself, a line a process.
+    /// The library's own reports, a line a process.
     pub(super) reports: Vec<String>,
-    /// What must be the same on both sides.
+    /// Results that must be the same on both sides.
     pub(super) left: Vec<u8>,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Run {
 /// # Errors
 /// For each place a sentence: what the run or its check found wrong.
 pub(super) fn run<const N: usize>(
-    program: &dyn Program,
+    program: &Program,
     places: [&Place; N],
     cpus: &[u32],
 ) -> [Result<Run, String>; N] {
@@ -66,21 +66,16 @@ pub(super) fn run<const N: usize>(
 }
 
 /// A run that has ended, `took` so many seconds of CPU time and page faults, checked.
-fn checked(program: &dyn Program, place: &Place, took: (f64, u64)) -> Result<Run, String> {
-    let reports = fs::read(place.report()).map_err(|e| failed(&place.report(), &e))?;
-    let reports = String::from_utf8_lossy(&reports);
-    let reports: Vec<String> = reports
-        .lines()
-        .filter(|line| line.starts_with(REPORTS))
-        .map(str::to_owned)
-        .collect();
-    loaded(program.loads(), &place.fix, reports.len())?;
-    let left = program.check(place)?;
+fn checked(program: &Program, place: &Place, took: (f64, u64)) -> Result<Run, String> {
+    let reports = read(&place.report())?;
+    let reports = reports.lines().filter(|line| line.starts_with(REPORTS));
+    let reports: Vec<String> = reports.map(str::to_owned).collect();
+    loaded(program.loads, &place.fix, reports.len())?;
     Ok(Run {
         cpu: took.0,
         faults: took.1,
         reports,
-        left,
+        left: (program.check)(place)?,
     })
 }
 
@@ -100,24 +95,19 @@ fn loaded(loads: Loads, fix: &Fix, reports: usize) -> Result<(), String> {
 }
 
 /// The process in the middle, before its first instruction.
-fn hold(program: &dyn Program, place: &Place, cpus: &[u32]) -> Result<Held, String> {
+fn hold(program: &Program, place: &Place, cpus: &[u32]) -> Result<Held, String> {
     place.clear()?;
-    let output = fs::File::create(said(place)).map_err(|e| failed(&said(place), &e))?;
-    let own = std::env::current_exe().map_err(|e| format!("the path of this program: {e}"))?;
-    let mut words: Vec<OsString> =
-        vec![own.into(), "preload-soak-run".into(), program.name().into()];
-    words.push(place.folder().into());
-    match &place.fix {
-        Fix::None => {}
-        Fix::Preload(library) => words.extend(["--library".into(), library.into()]),
-        Fix::Run(stopgap, library) => {
-            words.extend([
-                "--library".into(),
-                library.into(),
-                "--stopgap".into(),
-                stopgap.into(),
-            ]);
-        }
+    let output = fs::File::create(said(place)).map_err(failed(said(place)))?;
+    let own = std::env::current_exe().map_err(failed("the path of this program"))?;
+    let mut words: Vec<OsString> = vec![own.into(), "preload-soak-run".into(), program.name.into()];
+    words.push(place.folder.clone().into());
+    let (library, stopgap) = match &place.fix {
+        Fix::None => (None, None),
+        Fix::Preload(library) => (Some(library), None),
+        Fix::Run(stopgap, library) => (Some(library), Some(stopgap)),
+    };
+    for (flag, path) in [("--library", library), ("--stopgap", stopgap)] {
+        words.extend(path.into_iter().flat_map(|path| [flag.into(), path.into()]));
     }
     let conditions = Conditions {
         cpus: cpus.to_vec(),
@@ -129,24 +119,22 @@ fn hold(program: &dyn Program, place: &Place, cpus: &[u32]) -> Result<Held, Stri
     Held::start_under(&words, &conditions).map_err(|e| e.to_string())
 }
 
-/// What the process in the middle says.
+/// Returns the file with the output of the process in the middle.
 fn said(place: &Place) -> PathBuf {
-    place.folder().join("said")
+    place.folder.join("said")
 }
 
 /// Waits for it; the time of the tree, and its page faults.
 ///
 /// # Errors
-/// What the run found wrong.
+/// The fault that the run found, in words.
 fn timed(place: &Place, child: &Child) -> Result<(f64, u64), String> {
     let ended = wait_for(child)?;
     let cpu = (ended.user_time.0 + ended.system_time.0) as f64 / 1e9;
     if ended.how == Ok(0) {
         return Ok((cpu, ended.minor_faults));
     }
-    let said = said(place);
-    let text = fs::read(&said).map_err(|e| failed(&said, &e))?;
-    let text = String::from_utf8_lossy(&text);
+    let text = read(&said(place))?;
     Err(match (text.trim(), ended.how) {
         ("", Ok(status)) => format!("the run ended with status {status} and says nothing"),
         ("", Err(signal)) => format!("the run was killed by signal {signal}"),
@@ -195,7 +183,7 @@ pub(super) fn run_below(
         (Some(library), None) => Fix::Preload(library),
         (Some(library), Some(stopgap)) => Fix::Run(stopgap, library),
     };
-    let result = program.run(&Place::new(folder, fix));
+    let result = (program.run)(&Place::new(folder, fix));
     let left = wait_for_all();
     result.and(left)
 }

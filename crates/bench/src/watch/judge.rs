@@ -15,7 +15,7 @@ pub(super) struct Injected {
     pub(super) end: u64,
 }
 
-/// What was between stalls.
+/// The time between stalls.
 #[derive(Debug, Default)]
 pub(super) struct Quiet {
     pub(super) ns: u64,
@@ -25,7 +25,7 @@ pub(super) struct Quiet {
     pub(super) pressure: Vec<(u64, [u64; 2])>,
 }
 
-/// What the bench itself saw.
+/// The bench's own observations.
 #[derive(Debug)]
 pub(super) struct Seen {
     pub(super) injected: Vec<Injected>,
@@ -68,7 +68,7 @@ pub(super) fn judge(documents: &str, seen: &Seen) -> Result<Verdict, String> {
     let start = seen.injected.first().map_or(0, |first| first.begin);
     let (mut caught, mut right) = (0, 0);
     for one in &seen.injected {
-        // Of several the one that names its cause: a stall may have a second window.
+        // A stall may have a second window: the one that names its cause counts.
         let mut of_it: Vec<&Page> = pages.iter().filter(|page| overlaps(page, one)).collect();
         of_it.sort_by_key(|page| !one.kind.is_named_by(&page.cause.word));
         let page = of_it.first();

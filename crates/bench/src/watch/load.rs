@@ -12,24 +12,24 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::common::failed;
 use stopgap_cli::Failure;
-use stopgap_events::memory::Protection;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::Linux;
 use stopgap_kernel::clock::Clock;
-use stopgap_kernel::memory::{Advice, MapKind, MapRequest, Mapping, Memory};
+use stopgap_kernel::memory::{Advice, Mapping, Memory};
 use stopgap_kernel::tasks::{ChildLimits, Tasks};
 
-/// What the mapper maps.
+use crate::common::{failed, map};
+
+/// Bytes that the mapper maps.
 const SMALL: Bytes = Bytes::kib(64);
 /// Between two of its rounds.
 const PAUSE: Nanos = Nanos::millis(5);
 /// From here on it notes a round: what watch calls slow, less what a round has beside the call.
 const NOTED: Nanos = Nanos::millis(9);
-/// What is populated, or unmapped, in one call: long under any lock.
+/// Bytes that are populated or unmapped in one call: long under any lock.
 const LARGE: Bytes = Bytes::mib(400);
-/// What the squeezed child wants, of what its cgroup lets it have a part.
+/// Memory that the squeezed child touches; its cgroup allows a part of that.
 const WANTED: Bytes = Bytes::mib(448);
 /// A squeeze that takes longer is over.
 const LONGEST: Nanos = Nanos::secs(60);
@@ -57,7 +57,7 @@ pub(super) fn run() -> Result<(), Failure> {
 fn map_on(mapper: &Mapper) {
     while !mapper.stop.load(Ordering::Relaxed) {
         let (begin, cpu) = (Linux.now(), Linux.thread_cpu());
-        if let Ok(mapping) = map(SMALL) {
+        if let Ok(mapping) = map(SMALL, Bytes(0)) {
             let _ = Linux.touch(&mapping, Bytes(0), SMALL);
             let _ = Linux.unmap(mapping);
         }
@@ -74,15 +74,6 @@ fn map_on(mapper: &Mapper) {
         }
         Linux.sleep_until(Linux.now() + PAUSE);
     }
-}
-
-fn map(length: Bytes) -> stopgap_kernel::Result<Mapping> {
-    Linux.map(&MapRequest {
-        length,
-        protection: Protection::Write,
-        kind: MapKind::Anonymous,
-        align: Bytes(0),
-    })
 }
 
 fn obey(mapper: &Mapper) -> Result<(), Failure> {
@@ -125,7 +116,7 @@ fn timed(what: impl FnOnce() -> stopgap_kernel::Result<()>) -> Result<(Nanos, Na
 
 /// Holds mmap_lock for reading while it makes pages (`faultin_page_range()`); who maps waits.
 fn populate() -> Result<(Nanos, Nanos), Failure> {
-    let mapping = map(LARGE)?;
+    let mapping = map(LARGE, Bytes(0))?;
     Linux.advise(&mapping, Bytes(0), LARGE, Advice::NoHugePage)?;
     let took = timed(|| Linux.advise(&mapping, Bytes(0), LARGE, Advice::PopulateWrite))?;
     give_back(mapping)?;
@@ -135,7 +126,7 @@ fn populate() -> Result<(Nanos, Nanos), Failure> {
 /// Holds mmap_lock while it frees pages (`do_vmi_align_munmap()`). The pages were made by faults,
 /// which hold the lock of their VMA alone (6.4 on) and none for long.
 fn unmap() -> Result<(Nanos, Nanos), Failure> {
-    let mapping = map(LARGE)?;
+    let mapping = map(LARGE, Bytes(0))?;
     Linux.advise(&mapping, Bytes(0), LARGE, Advice::NoHugePage)?;
     Linux.touch(&mapping, Bytes(0), LARGE)?;
     timed(|| Linux.unmap(mapping))
@@ -159,7 +150,8 @@ fn squeeze(cgroup: PathBuf) -> Result<(Nanos, Nanos), Failure> {
     };
     timed(|| {
         let mut body = || {
-            let touched = map(WANTED).and_then(|mapping| Linux.touch(&mapping, Bytes(0), WANTED));
+            let touched =
+                map(WANTED, Bytes(0)).and_then(|mapping| Linux.touch(&mapping, Bytes(0), WANTED));
             touched.map_or_else(|error| error.to_string().into_bytes(), |()| Vec::new())
         };
         Linux.run_child(&limits, &mut body).map(drop)
