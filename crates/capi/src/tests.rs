@@ -35,27 +35,9 @@ fn set_errno(value: c_int) {
     unsafe { *libc::__errno_location() = value };
 }
 
-/// A return value, as C sees it.
-trait Seen {
-    fn failed(&self) -> bool;
-}
-
-impl Seen for c_int {
-    fn failed(&self) -> bool {
-        *self == -1
-    }
-}
-
-impl Seen for isize {
-    fn failed(&self) -> bool {
-        *self == -1
-    }
-}
-
-impl<T> Seen for *mut T {
-    fn failed(&self) -> bool {
-        self.is_null()
-    }
+/// Returns whether C sees a failure.
+fn failed<T: Answer<C = T> + PartialEq>(value: &T) -> bool {
+    *value == T::FAILED
 }
 
 /// One of each.
@@ -203,7 +185,7 @@ macro_rules! calls {
                 fn call(world: &World) -> bool {
                     let _ = world;
                     // SAFETY: arguments that make sense; see `World`.
-                    unsafe { $name($(with(world, $argument)),*) }.failed()
+                    failed(&unsafe { $name($(with(world, $argument)),*) })
                 }
                 call
             },

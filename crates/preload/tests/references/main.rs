@@ -60,13 +60,22 @@ enum Kept {
 }
 
 impl Way {
-    const fn differs(name: &'static str, does: &'static str, program: fn() -> Seen) -> Way {
+    const fn new(
+        name: &'static str,
+        does: &'static str,
+        program: Option<fn() -> Seen>,
+        kept: Kept,
+    ) -> Way {
         Way {
             name,
             does,
-            program: Some(program),
-            kept: Kept::Unsafe,
+            program,
+            kept,
         }
+    }
+
+    const fn differs(name: &'static str, does: &'static str, program: fn() -> Seen) -> Way {
+        Way::new(name, does, Some(program), Kept::Unsafe)
     }
 
     const fn same(
@@ -75,21 +84,11 @@ impl Way {
         program: fn() -> Seen,
         why: &'static str,
     ) -> Way {
-        Way {
-            name,
-            does,
-            program: Some(program),
-            kept: Kept::Safe(why),
-        }
+        Way::new(name, does, Some(program), Kept::Safe(why))
     }
 
     const fn not_here(name: &'static str, does: &'static str, why: &'static str) -> Way {
-        Way {
-            name,
-            does,
-            program: None,
-            kept: Kept::Safe(why),
-        }
+        Way::new(name, does, None, Kept::Safe(why))
     }
 }
 

@@ -137,26 +137,40 @@ fn put_over(map: Map, flags: i32, file: &OwnedFd) -> Result<usize, Errno> {
     call(libc::SYS_mmap, &arguments)
 }
 
-fn over_a_file(pages: usize, from: usize, count: usize, flags: i32) -> Seen {
+/// Has `refer` put something over maps, and return another view of it, which holds `byte`. Unmaps each map, maps as much
+/// again, writes to that, and looks at the view.
+fn over(
+    rounds: usize,
+    pages: usize,
+    (what, byte): (&str, u8),
+    refer: impl Fn(Map) -> Result<Map, String>,
+) -> Seen {
     let (mut changed, mut dirty) = (Count::default(), Count::default());
-    for _ in 0..50 {
-        let file = memfd(pages * PAGE);
-        let view = look_at(&file, pages);
-        view.fill(0x22);
+    for _ in 0..rounds {
         let map = Map::filled(pages, 0x11);
-        let part = map.part(from, count);
-        assert_eq!(put_over(part, flags, &file), Ok(part.at));
-        assert!(part.all(0x22));
+        let view = refer(map)?;
         let map = map.again();
         dirty.add(!map.all(0));
         map.fill(0xbb);
-        changed.add(!view.all(0x22));
+        changed.add(!view.all(byte));
         map.unmap();
         assert_eq!(call(libc::SYS_munmap, &[view.at, view.length]), Ok(0));
     }
     Ok(format!(
-        "{changed} files changed, {dirty} new maps not zero"
+        "{changed} {what} changed, {dirty} new maps not zero"
     ))
+}
+
+fn over_a_file(pages: usize, from: usize, count: usize, flags: i32) -> Seen {
+    over(50, pages, ("files", 0x22), |map| {
+        let file = memfd(pages * PAGE);
+        let view = look_at(&file, pages);
+        view.fill(0x22);
+        let part = map.part(from, count);
+        assert_eq!(put_over(part, flags, &file), Ok(part.at));
+        assert!(part.all(0x22));
+        Ok(view)
+    })
 }
 
 /// Maps a file elsewhere.
@@ -227,8 +241,7 @@ fn perf_ring() -> Seen {
 }
 
 fn shared_moved(old_length: usize) -> Seen {
-    let (mut changed, mut dirty) = (Count::default(), Count::default());
-    for _ in 0..20 {
+    over(20, PAGES, ("memories", 0x22), |map| {
         let shared = (libc::MAP_SHARED | libc::MAP_ANONYMOUS) as usize;
         let at = call(libc::SYS_mmap, &[0, LENGTH, READ_WRITE, shared, NO_FILE]);
         let memory = Map {
@@ -239,75 +252,41 @@ fn shared_moved(old_length: usize) -> Seen {
         // A second view of it, where the first one moves away.
         let may_move = libc::MREMAP_MAYMOVE as usize;
         let view = call(libc::SYS_mremap, &[memory.at, 0, LENGTH, may_move, 0]);
-        let view = Map {
-            at: view.expect("a second view"),
-            length: LENGTH,
-        };
-        let map = Map::filled(PAGES, 0x11);
         let fixed = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as usize;
         let arguments = [memory.at, old_length, LENGTH, fixed, map.at];
         assert_eq!(call(libc::SYS_mremap, &arguments), Ok(map.at));
         assert!(map.all(0x22));
-        let map = map.again();
-        dirty.add(!map.all(0));
-        map.fill(0xbb);
-        changed.add(!view.all(0x22));
-        map.unmap();
-        assert_eq!(call(libc::SYS_munmap, &[view.at, LENGTH]), Ok(0));
-        if old_length == 0 {
-            assert_eq!(call(libc::SYS_munmap, &[memory.at, LENGTH]), Ok(0));
-        }
-    }
-    Ok(format!(
-        "{changed} memories changed, {dirty} new maps not zero"
-    ))
+        Ok(Map {
+            at: view.expect("a second view"),
+            length: LENGTH,
+        })
+    })
 }
 
 fn reordered() -> Seen {
-    let (mut changed, mut dirty) = (Count::default(), Count::default());
-    for _ in 0..20 {
+    over(20, PAGES, ("files", 0x22), |map| {
         let file = memfd(LENGTH);
         let view = look_at(&file, PAGES);
         view.fill(0x22);
-        let map = Map::filled(PAGES, 0x11);
         assert_eq!(put_over(map, libc::MAP_SHARED, &file), Ok(map.at));
         assert!(map.all(0x22));
         let arguments = [map.at, PAGE, 0, 2, 0];
         call(libc::SYS_remap_file_pages, &arguments)
             .map_err(|errno| format!("remap_file_pages: {errno}"))?;
         assert!(map.all(0x22));
-        let map = map.again();
-        dirty.add(!map.all(0));
-        map.fill(0xbb);
-        changed.add(!view.all(0x22));
-        map.unmap();
-        assert_eq!(call(libc::SYS_munmap, &[view.at, LENGTH]), Ok(0));
-    }
-    Ok(format!(
-        "{changed} files changed, {dirty} new maps not zero"
-    ))
+        Ok(view)
+    })
 }
 
 fn moved_away() -> Seen {
-    let (mut changed, mut dirty) = (Count::default(), Count::default());
-    for _ in 0..20 {
-        let map = Map::filled(PAGES, 0x11);
+    over(20, PAGES, ("moved maps", 0x11), |map| {
         let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP) as usize;
         let moved = call(libc::SYS_mremap, &[map.at, LENGTH, LENGTH, flags, 0]);
-        let moved = Map {
+        Ok(Map {
             at: moved.expect("MREMAP_DONTUNMAP"),
             length: LENGTH,
-        };
-        let map = map.again();
-        dirty.add(!map.all(0));
-        map.fill(0xbb);
-        changed.add(!moved.all(0x11));
-        map.unmap();
-        assert_eq!(call(libc::SYS_munmap, &[moved.at, LENGTH]), Ok(0));
-    }
-    Ok(format!(
-        "{changed} moved maps changed, {dirty} new maps not zero"
-    ))
+        })
+    })
 }
 
 fn unmapped_barely() -> Seen {

@@ -7,27 +7,26 @@ use crate::raw::{
 use crate::{Seen, Way};
 
 pub(crate) fn ways() -> Vec<Way> {
-    let flags = |name, does, program| Way::differs(name, does, program);
     vec![
-        flags(
+        Way::differs(
             "hugepage",
             "`MADV_HUGEPAGE` by a raw madvise, munmap, mmap: flags of the new map",
             || advised(libc::MADV_HUGEPAGE),
         ),
-        flags("nohugepage", "the same, `MADV_NOHUGEPAGE`", || {
+        Way::differs("nohugepage", "the same, `MADV_NOHUGEPAGE`", || {
             advised(libc::MADV_NOHUGEPAGE)
         }),
-        flags(
+        Way::differs(
             "mergeable",
             "the same, `MADV_MERGEABLE`: the kernel may share its pages (KSM)",
             || advised(libc::MADV_MERGEABLE),
         ),
-        flags(
+        Way::differs(
             "dontdump",
             "the same, `MADV_DONTDUMP`: what a core dump holds",
             || advised(libc::MADV_DONTDUMP),
         ),
-        flags("sequential", "the same, `MADV_SEQUENTIAL`", || {
+        Way::differs("sequential", "the same, `MADV_SEQUENTIAL`", || {
             advised(libc::MADV_SEQUENTIAL)
         }),
         Way::same(
@@ -42,17 +41,17 @@ pub(crate) fn ways() -> Vec<Way> {
             paged_out,
             "it changes pages and no flag; what is paged out is not resident, and is dropped (`MADV_DONTNEED`)",
         ),
-        flags(
+        Way::differs(
             "mlock",
             "mlock by a raw call, munmap, mmap: flags of the new map, what counts as locked",
             || locked(0),
         ),
-        flags(
+        Way::differs(
             "mlock-onfault",
             "the same by mlock2 with `MLOCK_ONFAULT`",
             || locked(libc::MLOCK_ONFAULT as usize),
         ),
-        flags(
+        Way::differs(
             "mlock-limit",
             "as nobody, under RLIMIT_MEMLOCK of 1 MiB: mlock of 600 KiB by a raw call, munmap, and again elsewhere",
             locked_to_the_limit,
@@ -84,15 +83,15 @@ pub(crate) fn ways() -> Vec<Way> {
             "`MADV_DONTFORK` where the map was, by a raw madvise; mmap; a child reads the new map",
             advised_when_unmapped,
         ),
-        flags(
+        Way::differs(
             "mbind",
             "a memory policy by a raw mbind, munmap, mmap: the policy of the new map (numa_maps)",
             || policy(false),
         ),
-        flags("home-node", "the same, and set_mempolicy_home_node", || {
+        Way::differs("home-node", "the same, and set_mempolicy_home_node", || {
             policy(true)
         }),
-        flags(
+        Way::differs(
             "name",
             "a name (`PR_SET_VMA`), munmap, mmap: the name of the new map",
             named,
@@ -127,25 +126,25 @@ pub(crate) fn ways() -> Vec<Way> {
             || protected(libc::PROT_READ | libc::PROT_EXEC),
             "a kept map loses its access and gets it back, all of it, whatever it had",
         ),
-        flags(
+        Way::differs(
             "pkey",
             "a protection key by a raw pkey_mprotect, munmap, mmap: read the new map",
             keyed,
         ),
-        flags(
+        Way::differs(
             "guard",
             "guard pages (`MADV_GUARD_INSTALL`) by a raw madvise, munmap, mmap: read the new map",
             || guarded(false),
         ),
-        flags("guard-process", "the same by process_madvise", || {
+        Way::differs("guard-process", "the same by process_madvise", || {
             guarded(true)
         }),
-        flags(
+        Way::differs(
             "pagemap",
             "which pages of the new map are there before it is touched (mincore)",
             present,
         ),
-        flags(
+        Way::differs(
             "thp",
             "pages of the map are collapsed to a huge one (`MADV_COLLAPSE`), munmap, mmap: pages that are there",
             collapsed,
