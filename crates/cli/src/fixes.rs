@@ -18,14 +18,14 @@ use stopgap_kernel::tasks::{ChildLimits, Tasks};
 use stopgap_stats::fix::Fix;
 use stopgap_stats::record::{Answer, Series};
 
-/// What trials may use.
+/// Resources of trials.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Allowed {
     /// Memory.
     pub(crate) memory: Bytes,
     /// Less of everything.
     pub(crate) quick: bool,
-    /// Of all random choices.
+    /// Seed of all random choices.
     pub(crate) seed: u64,
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn of(answer: &Answer, allowed: Allowed) -> Vec<Fix> {
     }
 }
 
-/// What `body` gives in a load child of its own, or why there is nothing.
+/// Runs `body` in a load child of its own. Returns its result, or why there is none.
 fn in_child<T: Serialize + DeserializeOwned>(
     body: impl Fn() -> Result<T, String>,
 ) -> Result<T, String> {

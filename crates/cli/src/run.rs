@@ -33,7 +33,7 @@ const BUILD: &str = "cargo build --release -p stopgap-preload";
 const KEEP: &str = "STOPGAP_KEEP";
 const KEPT: &str = "32M";
 
-/// What `arena-keep` says before anything else.
+/// Warning that `arena-keep` prints before anything else.
 const UNSAFE: &str = "arena-keep is unsafe for programs whose memory the kernel or another process still uses after \
     munmap (vmsplice, O_DIRECT, io_uring or MSG_ZEROCOPY in flight, shmat with SHM_REMAP, mbind, userfaultfd, ...): it \
     corrupts their data. docs/fixes/run.md has the list; arena is safe";
@@ -42,7 +42,7 @@ const UNSAFE: &str = "arena-keep is unsafe for programs whose memory the kernel 
 const CANNOT_RUN: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-/// What makes a run one with the fixes.
+/// Changes to a command that make the fixes work.
 struct Fixed {
     /// Variables of the environment.
     variables: Vec<(&'static str, OsString)>,
@@ -112,7 +112,7 @@ impl Fixed {
             fixed.library = Some(library);
         }
         if fixed.library.is_some() {
-            // Without `arena-keep` it is 0, whatever a run around this one has set: keeping can corrupt data.
+            // Without `arena-keep` it is 0, even inside another run that has set it: keeping can corrupt data.
             let keep = if fixes.contains(&Fix::ArenaKeep) {
                 let given = std::env::var_os(KEEP).filter(|given| !given.is_empty());
                 given.unwrap_or_else(|| KEPT.into())

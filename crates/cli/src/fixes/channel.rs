@@ -25,7 +25,7 @@ pub enum Side {
 }
 words!(Side, "side", Channel "channel", Socket "socket", SocketEach "socket, each");
 
-/// What a client and a server do.
+/// Work of a client and a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cell {
     /// Where they run.
@@ -52,7 +52,7 @@ mod command {
     pub(super) const CLOSE: u8 = 2;
 }
 
-/// What a run measured.
+/// Measurements of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Run {
     /// Round trips that counted.
@@ -126,7 +126,7 @@ trait Serves {
     fn wakes(&self) -> u64;
 }
 
-/// What a server does with a request: it works, and measures.
+/// Serves a request: works, and measures.
 struct Answer {
     work: Nanos,
     opened: Option<Counts>,
@@ -277,7 +277,7 @@ enum Ends<C, S> {
 /// Forks a client and a server, and gives what they measured.
 ///
 /// # Errors
-/// What the system refuses, and how either of the two failed.
+/// Runs that the system refuses, and failures of either process.
 pub fn run(side: Side, cell: &Cell, cpus: &[u32], window: Nanos) -> Result<Run, String> {
     let (server, client) = match side {
         Side::Channel => {
@@ -412,13 +412,13 @@ fn ask(end: &mut impl Asks, cell: &Cell, window: Nanos) -> Result<Value, String>
     }))
 }
 
-/// What a child sends: what it measured, or why it could not.
+/// Message of a child: its measurements, or why it has none.
 pub fn report(body: impl FnOnce() -> Result<Value, String>) -> Vec<u8> {
     let value = body().unwrap_or_else(|error| json!({ "error": error }));
     value.to_string().into_bytes()
 }
 
-/// What a child sent.
+/// Reads a child's message.
 ///
 /// # Errors
 /// Its own, where it could not measure; how it ended, where it ended badly.

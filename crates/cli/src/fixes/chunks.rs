@@ -1,4 +1,4 @@
-//! `chunks`: a buffer of large pieces, as far as they are to be had at once, instead of one of base pages.
+//! `chunks`: a buffer of large pieces, as far as memory has them at once, instead of one of base pages.
 
 use stopgap_arena::chunked::{Buffer, Kind, Request};
 use stopgap_events::memory::Protection;
@@ -51,7 +51,7 @@ pub(super) fn chunked(allowed: Allowed) -> Fix {
             let buffer = Buffer::new(&Request::new(length)).map_err(|error| error.to_string())?;
             pairs.push([before / 1e3, us_since(start) / 1e3]);
             let sizes = &buffer.got().sizes;
-            // Of transparent huge pages first: a pool is empty on most machines.
+            // Transparent huge pages come first: a pool is empty on most machines.
             let of = |kind| sizes.iter().filter(move |size| size.kind == kind);
             let why = of(Kind::Thp)
                 .chain(of(Kind::Hugetlb))

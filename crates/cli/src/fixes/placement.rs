@@ -78,7 +78,7 @@ pub(super) fn arena(allowed: Allowed) -> Fix {
         window: 1 << 30,
         ..Config::default()
     };
-    // Of either side what stays and the largest that comes and goes; and what the arena keeps.
+    // Bytes that stay on either side, the largest buffer that comes and goes, and the bytes that the arena keeps.
     let buffers = Linux.page_size().0 * u64::from(N) + Pbobench::LARGEST;
     let need = CHILD + Bytes(config.keep as u64 + 2 * buffers);
     if let Some(why) = allowed.refuses(need) {

@@ -44,7 +44,7 @@ fn cycle(way: Way) -> Result<f64, String> {
     let start = Linux.now();
     let held = set.take(LENGTH).map_err(|error| error.to_string())?;
     if held.way() != way {
-        return Err("no System V segment is to be had".to_owned());
+        return Err("this system gives no System V segment".to_owned());
     }
     let page = Linux.page_size().0 as usize;
     for offset in (0..held.len()).step_by(page) {

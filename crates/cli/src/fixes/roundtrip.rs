@@ -10,7 +10,7 @@ use stopgap_stats::record::{Answer, Parameter};
 use super::channel::{self, Cell, Side};
 use super::{Allowed, CHILD, pairs};
 
-/// Of a run of the channel or the socket.
+/// Measurements of a run of the channel or the socket.
 const WINDOW: Nanos = Nanos::millis(30);
 
 pub(super) fn fixes(answer: &Answer, allowed: Allowed) -> Vec<Fix> {
@@ -19,8 +19,7 @@ pub(super) fn fixes(answer: &Answer, allowed: Allowed) -> Vec<Fix> {
     fixes
 }
 
-/// Of the probe's cells that it measured with an ordinary client and with one under `SCHED_BATCH`, the one where that
-/// changes most.
+/// Returns the cell where `SCHED_BATCH` for the client changes most, among those that the probe measured with and without.
 fn batch_client(answer: &Answer, allowed: Allowed) -> Option<Fix> {
     let switches = || {
         answer

@@ -50,7 +50,7 @@ impl fmt::Display for Fix {
     }
 }
 
-/// What the library is told about large maps.
+/// Advice that the library gives for large maps.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Advice {
     /// `huge` or `nohuge`.

@@ -21,7 +21,7 @@ use crate::compare::{loud, unfinished};
 use crate::failure::{DONE, Failure};
 use crate::{output, places, session};
 
-/// What `run --measure --json` prints.
+/// The document of `run --measure --json`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct RunFixed {
     /// `stopgap.run-fix/1`.
@@ -38,7 +38,7 @@ pub(crate) struct RunFixed {
     runs: String,
     /// User and system time together, seconds: the median of each side, and their ratio; null where a side has no run.
     cpu_time: Option<Pair>,
-    /// Numbers that are told and not tested: the median of each side.
+    /// Numbers that are printed and not tested: the median of each side.
     described: Vec<Described>,
     /// Without the fixes (before) against with them (after); the verdict is in it.
     comparison: Comparison,

@@ -206,7 +206,7 @@ fn is_ours(file: &File, head: &[u8]) -> bool {
 /// Why `library` is none that can be preloaded: ld.so could not load it into a program of this machine, or it is another
 /// one, which would change nothing. `None` where nothing is against it.
 pub(super) fn cannot_load(library: &Path) -> Option<String> {
-    /// Of an ELF file's head: class and byte order, kind, machine.
+    /// Parts of an ELF file's head: class and byte order, kind, machine.
     const TELLING: [std::ops::Range<usize>; 3] = [4..6, 16..18, 18..20];
     const SHARED: [u8; 2] = 3_u16.to_ne_bytes();
     let head = |path: &Path| {
