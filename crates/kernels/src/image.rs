@@ -11,7 +11,6 @@
 
 mod arm64;
 mod bzimage;
-mod ikconfig;
 mod refuse;
 
 use std::fs;
@@ -26,10 +25,10 @@ use crate::folder::{self, Folder};
 use crate::modules::Modules;
 use crate::{Error, Result, package, sha256};
 
-pub(crate) use ikconfig::LARGEST as LARGEST_CONFIG;
-
 /// No kernel image is larger: what is, is not read into memory. In bytes.
 pub(crate) const LARGEST: u64 = 512 << 20;
+/// No configuration is larger, in bytes.
+pub(crate) const LARGEST_CONFIG: u64 = 8 << 20;
 /// The reason that a larger image is refused for.
 pub(crate) const TOO_LARGE: &str =
     "larger than any kernel image, of which at most 512 MiB are read";
@@ -150,9 +149,9 @@ impl Image {
     /// `/proc/config.gz` is the running kernel's own.
     fn take_running_config(&mut self, root: &Path) {
         let path = root.join("proc/config.gz");
-        if let Some(text) = read(&path, ikconfig::LARGEST)
+        if let Some(text) = read(&path, LARGEST_CONFIG)
             .ok()
-            .and_then(|bytes| compressed::all(&bytes, ikconfig::LARGEST).ok())
+            .and_then(|bytes| compressed::all(&bytes, LARGEST_CONFIG).ok())
             && let Ok(text) = String::from_utf8(text)
         {
             self.config = Some(text);
@@ -288,7 +287,7 @@ impl Image {
                 Architecture::X86_64 => bzimage::payload(&bytes),
                 Architecture::Aarch64 => Ok(bytes),
             })
-            .and_then(|kernel| ikconfig::text(&kernel));
+            .and_then(|kernel| built_in_config(&kernel));
         match taken {
             Ok(text) => {
                 self.config = Some(text);
@@ -319,7 +318,7 @@ impl Image {
 
 /// The text of a configuration, or of the name of a release.
 fn text(path: &Path) -> io::Result<String> {
-    let bytes = read(path, ikconfig::LARGEST)?;
+    let bytes = read(path, LARGEST_CONFIG)?;
     String::from_utf8(bytes).map_err(|_| io::Error::other("it is not text"))
 }
 
@@ -348,6 +347,21 @@ fn find(bytes: &[u8], needle: &[u8]) -> Option<usize> {
         from = at + 1;
     }
     None
+}
+
+/// Returns the configuration that a kernel carries (`CONFIG_IKCONFIG`): gzip between two marks.
+///
+/// Lineage: Linux kernel/configs.c; scripts/extract-ikconfig looks for the same mark.
+fn built_in_config(kernel: &[u8]) -> std::result::Result<String, String> {
+    const BEGIN: &[u8] = b"IKCFG_ST";
+    const END: &[u8] = b"IKCFG_ED";
+    let at =
+        find(kernel, BEGIN).ok_or("the kernel was built without CONFIG_IKCONFIG=y")? + BEGIN.len();
+    let rest = &kernel[at..];
+    let end = find(rest, END).ok_or("the configuration in the kernel has no end")?;
+    let text = compressed::all(&rest[..end], LARGEST_CONFIG)
+        .map_err(|e| format!("the configuration in the kernel: {e}"))?;
+    String::from_utf8(text).map_err(|_| "the configuration in the kernel is not text".to_owned())
 }
 
 /// Decompresses what is no larger than a kernel.
