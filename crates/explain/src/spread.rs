@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use stopgap_stats::explain::Spread;
-use stopgap_stats::quantile::needed;
+use stopgap_stats::quantile::quantile_of_counts;
 
 /// How often each value came. Its size is that of distinct values: of switches within n events at most some
 /// `sqrt(2 n)`.
@@ -37,17 +37,8 @@ impl Counts {
 
     /// The least value that a share `q` does not exceed; `None` where there are too few.
     pub(crate) fn quantile(&self, q: f64) -> Option<u64> {
-        let len = self.len();
-        if len < needed(q) {
-            return None;
-        }
-        let rank = ((q * len as f64).ceil() as u64).max(1);
-        let mut seen = 0;
-        let reached = self.0.iter().find(|(_, count)| {
-            seen += **count;
-            seen >= rank
-        });
-        reached.map(|(value, _)| *value)
+        let counts = self.0.iter().map(|(&value, &count)| (value, count));
+        quantile_of_counts(counts, self.len(), q)
     }
 
     pub(crate) fn to_record(&self) -> Spread {

@@ -100,6 +100,27 @@ pub fn low_median(mut figures: Vec<f64>) -> Option<f64> {
     figures.get(figures.len().saturating_sub(1) / 2).copied()
 }
 
+/// Returns the least value that a share `q` of `total` samples does not exceed, from pairs of a value and how often it came,
+/// in ascending order of values; `None` where there are too few samples ([`needed`]), or the pairs end before.
+#[must_use]
+pub fn quantile_of_counts(
+    counts: impl IntoIterator<Item = (u64, u64)>,
+    total: u64,
+    q: f64,
+) -> Option<u64> {
+    if total < needed(q) {
+        return None;
+    }
+    let rank = rank(q, total);
+    let mut below = 0;
+    let mut counts = counts.into_iter();
+    let reached = counts.find(|(_, count)| {
+        below += count;
+        below >= rank
+    });
+    reached.map(|(value, _)| value)
+}
+
 /// The quantile's usual name: `p50`, `p99.9`.
 #[must_use]
 pub fn label(q: f64) -> String {

@@ -6,7 +6,7 @@ use stopgap_events::machine::Missing;
 
 use super::{Options, Read, ReadError};
 use crate::compare::{Run, RunStalls};
-use crate::quantile::{needed, rank};
+use crate::quantile::{needed, quantile_of_counts};
 
 /// Samples that can be added up without care.
 const MOST: u64 = 1 << 53;
@@ -55,18 +55,8 @@ impl Counts {
 
     /// The value that a share `q` of the samples does not exceed; `None` where there are too few, or it is beyond.
     fn at(&self, q: f64) -> Option<f64> {
-        if self.total < needed(q) {
-            return None;
-        }
-        let rank = rank(q, self.total);
-        let mut below = 0;
-        for (&value, &count) in &self.seen {
-            below += count;
-            if below >= rank {
-                return Some(value as f64);
-            }
-        }
-        None
+        let seen = self.seen.iter().map(|(&value, &count)| (value, count));
+        quantile_of_counts(seen, self.total, q).map(|value| value as f64)
     }
 
     /// Adds the run of these samples to `read`; figures that are beyond the histogram go to its missing ones. `longest` is the
