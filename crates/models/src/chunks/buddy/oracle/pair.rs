@@ -104,29 +104,28 @@ impl Pair {
         let Pair { buddy, naive } = self;
         buddy.check()?;
         for frame in 0..=buddy.pages() {
-            same(
-                format_args!("page {frame}"),
-                &buddy.page(frame),
-                &naive.page(frame),
-            )?;
+            let (has, right) = (buddy.page(frame), naive.page(frame));
+            same(format_args!("page {frame}"), &has, &right)?;
         }
         for frame in (0..buddy.pages()).step_by(512) {
             let (has, right) = (buddy.block_mobility(frame), naive.block_mobility(frame));
             same(format_args!("type at {frame}"), &has, &right)?;
         }
+        let free = buddy.free_pages();
         for order in 0..12 {
             for &mobility in Mobility::ALL {
-                let list = naive.free_list(order, mobility);
+                let right = naive.free_list(order, mobility);
+                let has = buddy.free_list(order, mobility);
                 same(
                     format_args!("list of order {order}, {mobility}"),
-                    &buddy.free_list(order, mobility),
-                    &list,
+                    &has,
+                    &right,
                 )?;
-                let count = buddy.free_blocks_of(order, mobility);
+                let (has, right) = (buddy.free_blocks_of(order, mobility), right.len() as u64);
                 same(
                     format_args!("list of order {order}, {mobility}"),
-                    &count,
-                    &(list.len() as u64),
+                    &has,
+                    &right,
                 )?;
             }
             let (has, right) = (buddy.unusable_index(order), naive.unusable_index(order));
@@ -135,38 +134,27 @@ impl Pair {
                 &has,
                 &right,
             )?;
-            let free = buddy.free_pages();
-            for min in [
-                0,
-                1,
-                free / 4,
-                free / 2,
-                free.saturating_sub(1 << order),
-                u64::MAX,
-            ] {
+            let below = free.saturating_sub(1 << order);
+            for min in [0, 1, free / 4, free / 2, below, u64::MAX] {
                 let reserve = min / 3;
-                let (old, new) = (
+                let has = (
                     buddy.watermark_ok_3_4(order, min, reserve),
                     buddy.watermark_ok_6_12(order, min, reserve),
                 );
+                let right = (
+                    naive.watermark_ok_3_4(order, min, reserve),
+                    naive.watermark_ok_6_12(order, min, reserve),
+                );
                 same(
-                    format_args!("watermark {min}, order {order}"),
-                    &old,
-                    &naive.watermark_ok_3_4(order, min, reserve),
-                )?;
-                same(
-                    format_args!("watermark {min}, order {order}"),
-                    &new,
-                    &naive.watermark_ok_6_12(order, min, reserve),
+                    format_args!("watermarks {min}, order {order}"),
+                    &has,
+                    &right,
                 )?;
             }
         }
         for &of in Use::ALL {
-            same(
-                format_args!("pages used, {of}"),
-                &buddy.used_pages(of),
-                &naive.used_pages(of),
-            )?;
+            let (has, right) = (buddy.used_pages(of), naive.used_pages(of));
+            same(format_args!("pages used, {of}"), &has, &right)?;
         }
         let mut next = 0;
         for piece in buddy.walk(0..u64::MAX) {
