@@ -5,6 +5,7 @@ use std::path::Path;
 mod absences;
 mod arrows;
 mod dependencies;
+mod paths;
 
 /// Crates that build and test on any machine, as any user: no file, no clock, no process, no thread of their own.
 const PURE: [&str; 8] = [
