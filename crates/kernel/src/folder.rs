@@ -54,7 +54,7 @@ pub struct Found {
 }
 
 impl Found {
-    fn of(stat: &Stat) -> Found {
+    fn from_stat(stat: &Stat) -> Found {
         Found {
             kind: FileType::from_raw_mode(stat.st_mode),
             uid: stat.st_uid,
@@ -82,7 +82,7 @@ fn us() -> u32 {
 /// # Errors
 /// As fstat(2).
 pub fn identity(file: impl AsFd) -> io::Result<(u64, u64)> {
-    Ok(Found::of(&fstat(file)?).id)
+    Ok(Found::from_stat(&fstat(file)?).id)
 }
 
 /// Opens the file `path` for reading, as the user named it: links are followed. Opening never waits: not for the writer of a
@@ -96,13 +96,13 @@ pub fn open(path: &Path, other: impl FnOnce(FileType) -> bool) -> io::Result<Fil
         kind => io::Error::other(format!("it is {}, no file", name_of(kind))),
     };
     // Before it is opened: the mere opening of a device may do something.
-    let there = Found::of(&statat(CWD, path, AtFlags::empty())?).kind;
+    let there = Found::from_stat(&statat(CWD, path, AtFlags::empty())?).kind;
     let may = there == FileType::RegularFile || other(there);
     if !may {
         return Err(refuse(there));
     }
     let file = openat(CWD, path, READ, Mode::empty())?;
-    let now = Found::of(&fstat(&file)?).kind;
+    let now = Found::from_stat(&fstat(&file)?).kind;
     if now != there {
         return Err(refuse(now));
     }
@@ -296,7 +296,7 @@ impl Folder {
     /// # Errors
     /// As fstat(2).
     pub fn stat(&self) -> io::Result<Found> {
-        Ok(Found::of(&fstat(&self.fd)?))
+        Ok(Found::from_stat(&fstat(&self.fd)?))
     }
 
     /// Returns the entry `name`, and `None` where there is none.
@@ -305,7 +305,7 @@ impl Folder {
     /// As fstatat(2).
     pub fn find(&self, name: &OsStr) -> io::Result<Option<Found>> {
         match statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => Ok(Some(Found::of(&stat))),
+            Ok(stat) => Ok(Some(Found::from_stat(&stat))),
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(errno.into()),
         }
@@ -371,7 +371,7 @@ impl Folder {
             }
             file => file?,
         };
-        let found = Found::of(&fstat(&file)?);
+        let found = Found::from_stat(&fstat(&file)?);
         if found.kind != FileType::RegularFile {
             let what = name_of(found.kind);
             return Err(io::Error::other(format!("it is {what}, no file of ours")));

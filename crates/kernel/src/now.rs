@@ -94,7 +94,7 @@ pub fn read(system: &dyn System, options: &Options) -> Result<Now> {
 
     let (mappings, process) = match (options.pid, process_status) {
         (Some(pid), Some(text)) => {
-            let mappings = mappings::of(system, pid, &mut notes);
+            let mappings = mappings::read(system, pid, &mut notes);
             let process = detail(
                 pid,
                 &text,

@@ -41,7 +41,7 @@ pub fn take<S: Files + Memory + Clock + ?Sized>(
     version: &str,
     progress: &mut dyn FnMut(f64) -> bool,
 ) -> Result<Option<Snapshot>> {
-    let mut missing = never_told();
+    let mut missing = never_known();
     let zones = zoneinfo::zones(&read_lossy(system, "/proc/zoneinfo")?)?;
     let types = read_lossy(system, "/proc/pagetypeinfo").and_then(|text| pagetypeinfo::read(&text));
     let types = keep(
@@ -79,7 +79,7 @@ pub fn take<S: Files + Memory + Clock + ?Sized>(
 }
 
 /// Returns the facts that no snapshot has, on any kernel.
-fn never_told() -> Vec<Missing> {
+fn never_known() -> Vec<Missing> {
     vec![
         Missing::new(
             "migrate type of each page",

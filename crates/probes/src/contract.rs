@@ -45,7 +45,7 @@ pub struct Context<'a> {
     pub time: Nanos,
     /// Seed of all random choices.
     pub seed: u64,
-    /// Our rung on the ladder of privilege.
+    /// Privilege of this process.
     pub privilege: Privilege,
     /// A directory of our own for scratch files, on a disk where there is one.
     pub scratch: &'a std::path::Path,

@@ -42,7 +42,7 @@ pub use objects::{churn, room as room_for_objects};
 /// From what length on a map, touch or unmap counts as a stall.
 pub const STALL: Nanos = Nanos::millis(10);
 
-/// The ladder of N unless told otherwise; the last rung is added from `vm.max_map_count`.
+/// The ladder of N unless told otherwise; the last count is added from `vm.max_map_count`.
 pub const LADDER: [u32; 5] = [100, 1_000, 10_000, 20_000, 40_000];
 
 /// Mappings left for the process itself, the slots of pbobench and its threads' stacks.
@@ -51,10 +51,10 @@ const MARGIN: u64 = 1_000;
 /// Open files left for the process itself and the slots of pbobench.
 const FILES: u64 = 200;
 
-/// No rung above this is chosen unasked, however large `vm.max_map_count` is: each mapping
+/// No count above this is chosen unasked, however large `vm.max_map_count` is: each mapping
 /// takes some 10 us to lay out, to list and to give back, in every run of every backend.
 const LAST_RUNG: u64 = 250_000;
-/// The same where few rungs are asked for, which is where little time is: what the usual
+/// The same where few counts are asked for, which is where little time is: what the usual
 /// `vm.max_map_count` has room for (Fedora and Ubuntu 24.04 have raised it to 1,048,576).
 const LAST_OF_FEW: u64 = 64_000;
 
@@ -66,10 +66,10 @@ const CHILD: Bytes = Bytes::mib(16);
 pub struct Placement {
     /// Numbers of mappings; empty: [`LADDER`] and one just under `vm.max_map_count`.
     pub ladder: Vec<u32>,
-    /// With an empty ladder: leave out the rungs between 10,000 and the last, and let that be
+    /// With an empty ladder: leave out the counts between 10,000 and the last, and let that be
     /// 64,000 at most.
     pub few: bool,
-    /// With an empty ladder: one more rung, the number of mappings of a process that was asked
+    /// With an empty ladder: one more count, the number of mappings of a process that was asked
     /// about, or as many as there is room for.
     pub also: Option<u32>,
     /// Backings of the mappings.
@@ -125,14 +125,14 @@ impl Placement {
         all.max().unwrap_or(Bytes(0))
     }
 
-    /// The rungs that will be climbed, ascending. Those that nobody asked for by number fit
+    /// The numbers of mappings to measure, ascending. Those that nobody asked for by number fit
     /// into `budget`.
-    fn rungs(&self, system: &dyn System, budget: Bytes) -> Result<Vec<u32>, ProbeError> {
+    fn counts(&self, system: &dyn System, budget: Bytes) -> Result<Vec<u32>, ProbeError> {
         let room = room(system)?;
         // Objects that are open files end where those do.
         let files = self.files(system);
-        let mut rungs = self.ladder.clone();
-        if rungs.is_empty() {
+        let mut counts = self.ladder.clone();
+        if counts.is_empty() {
             let paid = budget.saturating_sub(CHILD).0 / self.a_mapping(system.page_size()).0.max(1);
             if paid == 0 {
                 return refuse(format!(
@@ -141,7 +141,7 @@ impl Placement {
             }
             let room = room.min(paid).min(files.unwrap_or(u64::MAX));
             let wanted = |n: u32| u64::from(n) <= room && !(self.few && n > 10_000);
-            rungs.extend(LADDER.into_iter().filter(|&n| wanted(n)));
+            counts.extend(LADDER.into_iter().filter(|&n| wanted(n)));
             // Just under the limit, in whole thousands where there are any.
             let last = room.min(if self.few { LAST_OF_FEW } else { LAST_RUNG });
             let last = if last > 1_000 {
@@ -149,13 +149,13 @@ impl Placement {
             } else {
                 last
             };
-            rungs.extend(u32::try_from(last));
+            counts.extend(u32::try_from(last));
             let also = self.also.filter(|&n| n > 0).map(|n| room.min(n.into()));
-            rungs.extend(also.and_then(|n| u32::try_from(n).ok()));
+            counts.extend(also.and_then(|n| u32::try_from(n).ok()));
         }
-        rungs.sort_unstable();
-        rungs.dedup();
-        for &n in &rungs {
+        counts.sort_unstable();
+        counts.dedup();
+        for &n in &counts {
             if n == 0 {
                 return refuse("N of 0: there is nothing to pile up; give at least 1".to_owned());
             }
@@ -174,7 +174,7 @@ impl Placement {
                 ));
             }
         }
-        Ok(rungs)
+        Ok(counts)
     }
 
     /// How many objects the limit of open files has room for; `None`: no backend's objects are files, or there is no
@@ -235,8 +235,8 @@ impl Probe for Placement {
     fn plan(&self, context: &Context<'_>) -> Result<Plan, ProbeError> {
         self.validate(context.system)?;
         self.agua(context.system)?;
-        let rungs = self.rungs(context.system, context.budget)?;
-        let most = rungs.last().copied().unwrap_or(0);
+        let counts = self.counts(context.system, context.budget)?;
+        let most = counts.last().copied().unwrap_or(0);
         let memory = Bytes(u64::from(most) * self.a_mapping(context.system.page_size()).0) + CHILD;
         if memory > context.budget {
             return refuse(format!(
@@ -248,7 +248,7 @@ impl Probe for Placement {
         Ok(Plan {
             what: format!(
                 "maps, touches and unmaps beside N = {} mappings of {}, in load children",
-                list(&rungs, ", "),
+                list(&counts, ", "),
                 list(&self.backends, " and "),
             ),
             memory,
@@ -259,8 +259,8 @@ impl Probe for Placement {
 
     fn run(&self, context: &Context<'_>) -> Result<Measured, ProbeError> {
         self.validate(context.system)?;
-        let rungs = self.rungs(context.system, context.budget)?;
-        run::run(self, &rungs, context)
+        let counts = self.counts(context.system, context.budget)?;
+        run::run(self, &counts, context)
     }
 
     fn judge(&self, measured: Measured, seed: u64, privilege: Privilege) -> Answer {
@@ -285,43 +285,45 @@ mod tests {
     use super::*;
     use stopgap_kernel::fake::Fake;
 
-    fn rungs(limit: &str, budget: Bytes) -> Vec<u32> {
+    fn counts(limit: &str, budget: Bytes) -> Vec<u32> {
         let fake = Fake::default().with_file("/proc/sys/vm/max_map_count", limit);
-        Placement::check(&fake, false).rungs(&fake, budget).unwrap()
+        Placement::check(&fake, false)
+            .counts(&fake, budget)
+            .unwrap()
     }
 
     /// Who asks without numbers on a small machine gets a shorter ladder, not a refusal.
     #[test]
     fn the_ladder_fits_limit_and_budget() {
         let usual = [100, 1_000, 10_000, 20_000, 40_000, 64_000];
-        assert_eq!(rungs("65530", Bytes::gib(1)), usual);
-        assert_eq!(rungs("1048576", Bytes::gib(1)).last(), Some(&250_000));
+        assert_eq!(counts("65530", Bytes::gib(1)), usual);
+        assert_eq!(counts("1048576", Bytes::gib(1)).last(), Some(&250_000));
         assert_eq!(
-            rungs("65530", Bytes::mib(64)),
+            counts("65530", Bytes::mib(64)),
             [100, 1_000, 10_000, 20_000, 24_000]
         );
-        assert_eq!(rungs("1048576", Bytes::mib(64)).last(), Some(&24_000));
+        assert_eq!(counts("1048576", Bytes::mib(64)).last(), Some(&24_000));
     }
 
     #[test]
     fn a_raised_limit_does_not_make_the_quick_check_long() {
         let fake = Fake::default().with_file("/proc/sys/vm/max_map_count", "1048576\n");
-        let rungs = Placement::check(&fake, true).rungs(&fake, Bytes::gib(1));
-        assert_eq!(rungs.unwrap(), [100, 1_000, 10_000, 64_000]);
+        let counts = Placement::check(&fake, true).counts(&fake, Bytes::gib(1));
+        assert_eq!(counts.unwrap(), [100, 1_000, 10_000, 64_000]);
     }
 
     #[test]
     fn a_process_at_the_limit_is_followed_as_far_as_there_is_room() {
-        let rungs = |also| {
+        let counts = |also| {
             let fake = Fake::default();
             let probe = Placement {
                 also: Some(also),
                 ..Placement::check(&fake, true)
             };
-            probe.rungs(&fake, Bytes::gib(1)).unwrap()
+            probe.counts(&fake, Bytes::gib(1)).unwrap()
         };
-        assert_eq!(rungs(9_412), [100, 1_000, 9_412, 10_000, 64_000]);
-        assert_eq!(rungs(65_400).last(), Some(&64_530));
+        assert_eq!(counts(9_412), [100, 1_000, 9_412, 10_000, 64_000]);
+        assert_eq!(counts(65_400).last(), Some(&64_530));
     }
 
     #[test]
@@ -331,7 +333,7 @@ mod tests {
             ladder: vec![64_531],
             ..Placement::check(&fake, true)
         };
-        let error = probe.rungs(&fake, Bytes::gib(1)).unwrap_err().to_string();
+        let error = probe.counts(&fake, Bytes::gib(1)).unwrap_err().to_string();
         assert!(
             error.contains("= 65530") && error.ends_with("=65531"),
             "{error}"

@@ -19,7 +19,7 @@ const CAPABILITIES: [(&str, u32); 6] = [
     ("CAP_SYS_RESOURCE", 24),
 ];
 
-/// Our rung on the ladder, and the capabilities that make it.
+/// Privilege of this process, and the capabilities that it stands on.
 #[derive(Debug, Clone)]
 pub(crate) struct Held {
     pub(crate) privilege: Privilege,

@@ -75,7 +75,7 @@ pub(super) fn largest(
 }
 
 /// The mappings of one process; `None`, with a note, where they cannot be read.
-pub(super) fn of(system: &dyn System, pid: u32, notes: &mut Notes) -> Option<ProcessMappings> {
+pub(super) fn read(system: &dyn System, pid: u32, notes: &mut Notes) -> Option<ProcessMappings> {
     let what = format!("mappings of process {pid}");
     match system.read(format!("/proc/{pid}/maps").as_ref()) {
         Ok(text) => Some(row(system, pid, &text, notes)),

@@ -94,7 +94,7 @@ fn root_sees_each_page() {
     assert_eq!(snapshot.pageblock_order, Some(2));
     assert_eq!(zone.by_type.as_ref().unwrap()[0].pageblocks, 4);
     assert!(why(&snapshot, "per-CPU").starts_with("12 KiB that are free"));
-    assert_eq!(snapshot.missing.len(), never_told().len() + 1);
+    assert_eq!(snapshot.missing.len(), never_known().len() + 1);
 }
 
 #[test]

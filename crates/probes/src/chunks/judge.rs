@@ -57,7 +57,7 @@ pub(super) fn judge(
     seed: u64,
     privilege: Privilege,
 ) -> Answer {
-    let seen = Seen::of(&measured);
+    let seen = Seen::from_measured(&measured);
     let mut advice = Vec::new();
     if let Some(stalled) = seen.stalled() {
         advice.extend(seen.advice(&stalled));
@@ -103,7 +103,7 @@ struct Seen<'a> {
 }
 
 impl<'a> Seen<'a> {
-    fn of(measured: &'a Measured) -> Seen<'a> {
+    fn from_measured(measured: &'a Measured) -> Seen<'a> {
         let rows: Vec<Row<'a>> = measured
             .series
             .iter()

@@ -118,7 +118,7 @@ pub(super) fn carry_out(system: &dyn System, task: &Task) -> Taken {
 fn hold(system: &dyn System, task: &Task, taken: &mut Taken) -> Result<(), Error> {
     let mut held = Vec::new();
     for _ in 0..task.buffers {
-        let (mapping, finished) = take(system, task, taken)?;
+        let (mapping, finished) = take_buffer(system, task, taken)?;
         held.push(mapping);
         if !finished {
             taken.unfinished += 1;
@@ -146,7 +146,11 @@ fn since(system: &dyn System, start: Nanos) -> Sample {
 }
 
 /// Takes one buffer; `false`: not all of it, time was over.
-fn take(system: &dyn System, task: &Task, taken: &mut Taken) -> Result<(Mapping, bool), Error> {
+fn take_buffer(
+    system: &dyn System,
+    task: &Task,
+    taken: &mut Taken,
+) -> Result<(Mapping, bool), Error> {
     let faults_before = own::minor_faults(system).ok();
     let start = system.now();
     let (kind, advice) = match task.how {

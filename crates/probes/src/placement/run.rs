@@ -55,19 +55,19 @@ impl Part {
 
 pub(super) fn run(
     probe: &Placement,
-    rungs: &[u32],
+    counts: &[u32],
     context: &Context<'_>,
 ) -> Result<Measured, ProbeError> {
     let system = context.system;
     let mut measured = Measured::default();
-    let mut parts: Vec<Part> = rungs.iter().map(|&n| Part::Control { n }).collect();
+    let mut parts: Vec<Part> = counts.iter().map(|&n| Part::Control { n }).collect();
     let mut backends = probe.backends.clone();
     backends.retain(|backend| is_here(backend, context, &mut measured));
     if backends.is_empty() && !probe.backends.is_empty() {
         return Ok(measured); // what is left would answer another question
     }
     for backend in &backends {
-        parts.extend(rungs.iter().map(|&n| Part::Pbobench {
+        parts.extend(counts.iter().map(|&n| Part::Pbobench {
             backend: backend.clone(),
             n,
         }));

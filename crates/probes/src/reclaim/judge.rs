@@ -32,7 +32,7 @@ struct Comparison {
 }
 
 impl Comparison {
-    fn of(evidence: &Evidence<'_>, share: Share, mode: Mode, seed: u64) -> Option<Comparison> {
+    fn of_mode(evidence: &Evidence<'_>, share: Share, mode: Mode, seed: u64) -> Option<Comparison> {
         let beside = |name| {
             let none = evidence.find(name, Mode::None, share)?;
             let held = evidence.find(name, mode, share)?;
@@ -288,7 +288,7 @@ fn compare(
     shares
         .flat_map(|share| asked.modes.iter().map(move |&mode| (share, mode)))
         .filter(|(_, mode)| *mode != Mode::None)
-        .filter_map(|(share, mode)| Comparison::of(evidence, share, mode, seed))
+        .filter_map(|(share, mode)| Comparison::of_mode(evidence, share, mode, seed))
         .collect()
 }
 

@@ -41,7 +41,7 @@ pub fn fixed(
         interrupted: &|| false,
     };
     let outcomes = run::pair(system, &order, cpus, fixed_count)?;
-    let (served, asked) = run::both(&outcomes).map_err(Error::child)?;
+    let (served, asked) = run::both_reports(&outcomes).map_err(Error::child)?;
     let (Some(client), Some(server)) = (asked.windows.first(), served.windows.first()) else {
         return Err(Error::child("without a window"));
     };

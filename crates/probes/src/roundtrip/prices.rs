@@ -12,7 +12,7 @@ use stopgap_stats::quantile::median;
 use stopgap_stats::record::{Block, Series, parameters};
 
 use super::client::{Order, fixed_count};
-use super::run::{both, pair};
+use super::run::{both_reports, pair};
 use super::server::MESSAGE;
 use crate::runner;
 
@@ -65,7 +65,7 @@ pub(super) fn measure(system: &dyn System, cpus: &[u32], run: u32) -> Result<Vec
             interrupted: &|| false,
         };
         let outcomes = pair(system, &order, cpus, fixed_count)?;
-        let (served, asked) = both(&outcomes).map_err(Error::child)?;
+        let (served, asked) = both_reports(&outcomes).map_err(Error::child)?;
         let (Some(server), Some(asked)) = (served.windows.first(), asked.windows.first()) else {
             continue;
         };

@@ -186,7 +186,7 @@ fn reported<T: DeserializeOwned>(outcome: &Result<ChildOutcome, Error>) -> Resul
 }
 
 /// Returns what server and client sent, or which of them did not.
-pub(super) fn both(outcomes: &Outcomes) -> Result<(Served, Asked), String> {
+pub(super) fn both_reports(outcomes: &Outcomes) -> Result<(Served, Asked), String> {
     match (reported(&outcomes[0]), reported(&outcomes[1])) {
         (Ok(served), Ok(asked)) => Ok((served, asked)),
         // One that fails takes the other with it; the two texts show which was first.
@@ -202,7 +202,7 @@ impl Totals {
         for outcome in outcomes.iter().flatten() {
             measured.keep_peak(outcome.peak_resident);
         }
-        let (served, asked) = match both(outcomes) {
+        let (served, asked) = match both_reports(outcomes) {
             Ok(said) => said,
             // Ctrl-C reaches the children too; a second one ends them.
             Err(_) if (order.interrupted)() => return,

@@ -200,7 +200,7 @@ impl Cells<Cell> for Pairs<'_> {
             .start_x(WINDOWS, &placing.server)
             .and_then(|x| x.ask(&placing, &mut |_| Ok(())));
         match counted {
-            Ok(counted) => take(measured, *cell, run, start_ns, &counted),
+            Ok(counted) => keep_run(measured, *cell, run, start_ns, &counted),
             Err(_) if (self.context.interrupted)() => {} // Ctrl-C reaches them, too
             Err(error) => measured.note(cell.to_string(), error),
         }
@@ -209,7 +209,7 @@ impl Cells<Cell> for Pairs<'_> {
 }
 
 /// Adds what a run took.
-fn take(measured: &mut Measured, cell: Cell, run: u32, start_ns: u64, counted: &XRun) {
+fn keep_run(measured: &mut Measured, cell: Cell, run: u32, start_ns: u64, counted: &XRun) {
     if counted.windows < u64::from(WINDOWS) {
         let why = format!("xwininfo named {} of {WINDOWS} windows", counted.windows);
         return measured.note(cell.to_string(), why);

@@ -39,7 +39,7 @@ fn ask(probe: &Roundtrip, time: Nanos) -> Answer {
     probe.judge(measure(probe, time), 1, Privilege::None)
 }
 
-fn of(cells: &[Cell], runs: u32) -> Roundtrip {
+fn probe_of(cells: &[Cell], runs: u32) -> Roundtrip {
     Roundtrip {
         cells: cells.to_vec(),
         cpus: Vec::new(),
@@ -82,7 +82,7 @@ fn a_blocking_read_costs_what_poll_does_not() {
     if !in_own_session("a_blocking_read_costs_what_poll_does_not") {
         return;
     }
-    let answer = ask(&of(&[WORKING, READING], 5), Nanos::millis(1_500));
+    let answer = ask(&probe_of(&[WORKING, READING], 5), Nanos::millis(1_500));
     let (poll, read) = (switches(&answer, &WORKING), switches(&answer, &READING));
     assert!((2.0..=2.1).contains(&poll), "poll {poll}");
     assert!((3.0..=4.5).contains(&read), "read {read}");
@@ -134,7 +134,7 @@ fn a_write_per_reply_costs_ten_times_the_single_writev() {
         policy: ClientPolicy::Batch,
         ..each
     };
-    let answer = ask(&of(&[together, each, batch], 3), Nanos::millis(1_200));
+    let answer = ask(&probe_of(&[together, each, batch], 3), Nanos::millis(1_200));
     let (one, many) = (switches(&answer, &together), switches(&answer, &each));
     assert!(many >= 10.0 * one, "{many} against {one}");
     // A client that pre-empts nobody may find all replies at once: 2, sometimes 17.
@@ -208,7 +208,7 @@ fn an_independent_program_counts_the_same() {
 #[test]
 fn three_means_agree_within_two_per_cent() {
     let cells = [WORKING, READING, Cell::PLAIN];
-    let answer = ask(&of(&cells, 3), Nanos::millis(1_200));
+    let answer = ask(&probe_of(&cells, 3), Nanos::millis(1_200));
     if answer
         .missing
         .iter()
@@ -253,7 +253,7 @@ fn every_way_to_wait_is_measured() {
             ..WORKING
         });
     }
-    let mut probe = of(&cells, 1);
+    let mut probe = probe_of(&cells, 1);
     probe.round_trips = 300;
     let _alone = alone();
     let measured = measure(&probe, Nanos::millis(500));
@@ -279,7 +279,7 @@ fn every_way_to_wait_is_measured() {
 fn without_records_rusage_serves() {
     let answer = std::thread::spawn(|| {
         stopgap_kernel::fake::refuse_switch_records().unwrap();
-        ask(&of(&[WORKING, READING], 3), Nanos::millis(600))
+        ask(&probe_of(&[WORKING, READING], 3), Nanos::millis(600))
     })
     .join()
     .unwrap();
@@ -313,10 +313,10 @@ fn an_interrupt_reports_what_there_is() {
         looks.get() > 2
     };
     let measured = with(Nanos::secs(20), &interrupted, |context| {
-        of(&[WORKING], 5).run(context).unwrap()
+        probe_of(&[WORKING], 5).run(context).unwrap()
     });
     assert!(measured.interrupted);
-    let answer = of(&[WORKING], 5).judge(measured, 1, Privilege::None);
+    let answer = probe_of(&[WORKING], 5).judge(measured, 1, Privilege::None);
     assert_eq!(answer.verdict.word, Word::Inconclusive);
 }
 

@@ -45,7 +45,7 @@ impl State {
             Vec::new()
         });
         let holder = system.start_child(&limits, body)?;
-        match heard(&ours) {
+        match receive(&ours) {
             Some(Ok(built)) => Ok(State {
                 built,
                 ours,
@@ -77,7 +77,7 @@ fn message(said: &Result<Built, String>) -> Vec<u8> {
 }
 
 /// Returns what the holder sends; `None` where it ends before.
-fn heard(ours: &Endpoint) -> Option<Result<Built, String>> {
+fn receive(ours: &Endpoint) -> Option<Result<Built, String>> {
     let mut said = Vec::new();
     let mut buffer = [0; 4096];
     while said.last() != Some(&END) {

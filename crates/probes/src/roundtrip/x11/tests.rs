@@ -35,8 +35,8 @@ fn judged(measured: Measured) -> Answer {
 fn excess_is_told_with_its_spread_and_what_removes_it() {
     let mut measured = Measured::default();
     for n in 0..10 {
-        take(&mut measured, CELLS[0], n, 0, &run(200 + 10 * u64::from(n)));
-        take(&mut measured, CELLS[1], n, 0, &run(u64::from(n % 3)));
+        keep_run(&mut measured, CELLS[0], n, 0, &run(200 + 10 * u64::from(n)));
+        keep_run(&mut measured, CELLS[1], n, 0, &run(u64::from(n % 3)));
     }
     let answer = judged(measured);
     assert_eq!(answer.verdict.word, Word::Excess);
@@ -59,13 +59,13 @@ fn excess_is_told_with_its_spread_and_what_removes_it() {
 #[test]
 fn two_switches_a_flush_are_clean_and_few_runs_say_nothing() {
     let mut measured = Measured::default();
-    (0..3).for_each(|n| take(&mut measured, CELLS[0], n, 0, &run(1)));
+    (0..3).for_each(|n| keep_run(&mut measured, CELLS[0], n, 0, &run(1)));
     let answer = judged(measured);
     assert_eq!(answer.verdict.word, Word::Clean, "{}", answer.verdict.text);
     assert!(answer.evidence[0].contains("p90 takes 10 runs"));
 
     let mut measured = Measured::default();
-    take(&mut measured, CELLS[0], 0, 0, &run(300));
+    keep_run(&mut measured, CELLS[0], 0, 0, &run(300));
     assert_eq!(judged(measured).verdict.word, Word::Inconclusive);
 }
 
@@ -76,12 +76,12 @@ fn what_was_not_counted_is_missing_and_no_figure() {
         flushes: None,
         ..run(5)
     };
-    take(&mut measured, CELLS[0], 0, 0, &without);
+    keep_run(&mut measured, CELLS[0], 0, 0, &without);
     let some = XRun {
         windows: 3,
         ..run(5)
     };
-    take(&mut measured, CELLS[0], 1, 0, &some);
+    keep_run(&mut measured, CELLS[0], 1, 0, &some);
     let names: Vec<&str> = measured.series.iter().map(|s| &*s.name).collect();
     assert_eq!(names, [OF_A_RUN]);
     let missing: Vec<&str> = measured.missing.iter().map(|m| &*m.what).collect();
