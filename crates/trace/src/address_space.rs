@@ -26,7 +26,7 @@ pub struct AddressSpaces {
 }
 
 impl AddressSpaces {
-    /// None yet. A page has `page` bytes, a power of two.
+    /// Returns an empty set of address spaces. A page has `page` bytes, a power of two.
     #[must_use]
     pub fn new(page: Bytes) -> AddressSpaces {
         AddressSpaces {
@@ -36,7 +36,7 @@ impl AddressSpaces {
         }
     }
 
-    /// Carries out what the event says; whether the address space of its process may have changed.
+    /// Applies the event, and returns whether the address space of its process may have changed.
     /// O(log n) in what is mapped, but for a fork, which copies, and what covers several mappings.
     pub fn event(&mut self, event: &Event) -> bool {
         match &event.kind {
@@ -117,7 +117,7 @@ impl AddressSpaces {
         }
     }
 
-    /// That of a process (of rows that name none: `None`); nothing where the trace did not speak of it.
+    /// Returns the address space of a process, `None` where no row named the process. `pid` is `None` for rows without one.
     #[must_use]
     pub fn process(&self, pid: Option<u32>) -> Option<&AddressSpace> {
         self.processes.get(&pid)

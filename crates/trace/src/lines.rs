@@ -74,7 +74,7 @@ impl<W: Write> Writer<W> {
         self.out.write_all(b"\n")
     }
 
-    /// Flushes what was written so far.
+    /// Flushes the lines so far.
     ///
     /// # Errors
     /// Where writing fails; the operating system's reason.
@@ -82,7 +82,7 @@ impl<W: Write> Writer<W> {
         self.out.flush()
     }
 
-    /// Flushes; gives back what was written to.
+    /// Flushes, and returns the writer below.
     ///
     /// # Errors
     /// Where writing fails; the operating system's reason.

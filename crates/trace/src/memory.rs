@@ -149,7 +149,7 @@ fn shortened(text: &str) -> String {
 }
 
 impl From<MemoryEvent> for Kind {
-    /// The event; where it lies, nobody knows.
+    /// Returns the event, at an unknown place.
     fn from(event: MemoryEvent) -> Kind {
         Kind::Memory { event, range: None }
     }

@@ -120,7 +120,7 @@ impl<'j, 's> Capture<'j, 's> {
         Ok(capture)
     }
 
-    /// The instance alone, with nobody who reads.
+    /// Makes the instance, without a reader of its pages.
     fn instance(
         system: &'s dyn System,
         journal: &'j Journal<'s>,

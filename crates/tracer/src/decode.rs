@@ -51,7 +51,7 @@ struct StackFormat {
     caller: Field,
 }
 
-/// The most frames that are taken of a stack; the kernel writes fewer.
+/// The most frames that are read of a stack; the kernel writes fewer.
 const DEEPEST: u64 = 512;
 
 impl Decoder {
@@ -123,7 +123,7 @@ impl Decoder {
         Ok((decoder, missing))
     }
 
-    /// Whether the record `stack` is the kernel stack of the record `switch` just before it.
+    /// Returns whether the record `stack` is the kernel stack of the record `switch` just before it.
     #[must_use]
     pub fn belongs(&self, switch: &[u8], stack: &[u8]) -> bool {
         let id = |record: &[u8]| record.first_chunk().map(|&id| u16::from_le_bytes(id));
@@ -137,15 +137,15 @@ impl Decoder {
             && pid(switch) == pid(stack)
     }
 
-    /// Whether a record is a switch, after which its stack may come.
+    /// Returns whether a record is a switch, after which its stack may come.
     #[must_use]
     pub fn is_switch(&self, record: &[u8]) -> bool {
         let id = record.first_chunk().map(|&id| u16::from_le_bytes(id));
         id.is_some() && id == self.switch
     }
 
-    /// The event in a record, `stack` being the record of its stack; `None` for one that says nothing
-    /// to anybody else (of another event, or of use to the decoder alone).
+    /// Returns the event in a record, `stack` being the record of its stack; `None` for a record of another event, or one
+    /// that only tells the decoder something.
     ///
     /// # Errors
     /// A line that names the event, where the record ends before one of its fields.

@@ -29,7 +29,7 @@ pub struct Description {
     pub formats: BTreeMap<String, String>,
     /// Names of system calls by number.
     pub syscalls: BTreeMap<u32, String>,
-    /// Names of migrate types, in the order of their numbers; empty where nobody may read them.
+    /// Names of migrate types, in the order of their numbers; empty where they may not be read.
     pub migrate_types: Vec<String>,
     /// Threads that were there when the capture began.
     pub tasks: Vec<TaskName>,

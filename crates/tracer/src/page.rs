@@ -119,7 +119,7 @@ impl PageLayout {
     }
 }
 
-/// Events that were lost before a page because nobody read them in time.
+/// Events that were lost before a page, because they were not read in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lost {
     /// So many.
@@ -171,7 +171,7 @@ impl Record<'_> {
     }
 }
 
-/// The records of a page. After an error there is no other: where the next begins, nobody knows.
+/// The records of a page. An error ends them: the next record has no known begin.
 #[derive(Debug, Clone)]
 pub struct Records<'p> {
     time: u64,

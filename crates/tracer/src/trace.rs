@@ -23,14 +23,14 @@ pub use pages::Pages;
 
 /// Events of one origin.
 pub trait Source {
-    /// The next event, none earlier than the one before it by more than a moment; `None` after the
+    /// Returns the next event, none earlier than the one before it by more than a moment; `None` after the
     /// last.
     ///
     /// # Errors
     /// Where reading fails; the system's reason. [`Source::report`] reports faults in the bytes.
     fn next_event(&mut self) -> Result<Option<Event>>;
 
-    /// What it says of itself, complete when [`Source::next_event`] has given `None`.
+    /// Returns the source's report, complete when [`Source::next_event`] has given `None`.
     fn report(&self) -> SourceReport;
 }
 
@@ -141,7 +141,7 @@ impl Trace {
         Ok(trace)
     }
 
-    /// The same, led by what `description` says that was mapped before its first event.
+    /// Puts the mappings that `description` has before the first event.
     #[must_use]
     pub fn led_by(mut self, description: &Description) -> Trace {
         let (layout, missing) = layout::events(description, self.heads.first_time());
@@ -150,14 +150,14 @@ impl Trace {
         self
     }
 
-    /// The same, with switches from perf only: those that rusage counts in addition are reported as missing.
+    /// Compares the switches with rusage, where perf is their only source: those that rusage counts in addition are missing.
     #[must_use]
     pub fn balanced(mut self) -> Trace {
         self.balance = Some(Balance::default());
         self
     }
 
-    /// The next event; `None` after the last.
+    /// Returns the next event; `None` after the last.
     ///
     /// # Errors
     /// Where reading fails; the system's reason.
@@ -182,7 +182,7 @@ impl Trace {
         Ok(())
     }
 
-    /// What the trace says of itself, complete when [`Trace::next_event`] has given `None`.
+    /// Returns the trace's metadata, complete when [`Trace::next_event`] has given `None`.
     #[must_use]
     pub fn metadata(&self) -> Metadata {
         let mut metadata = self.metadata.clone();
@@ -215,7 +215,7 @@ impl Trace {
         metadata
     }
 
-    /// Writes all as a trace file; how many events of each kind.
+    /// Writes all events as a trace file, and counts them by kind.
     ///
     /// # Errors
     /// Where reading or writing fails; the system's reason.

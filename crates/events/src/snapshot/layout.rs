@@ -168,7 +168,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Nothing yet.
+    /// Returns an empty layout to add to.
     #[must_use]
     pub fn new() -> Builder {
         Builder::default()

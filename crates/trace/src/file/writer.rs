@@ -59,7 +59,7 @@ impl<W: Write + Send> Writer<W> {
         Ok(())
     }
 
-    /// Writes what is left and the footer, with what the trace says of itself; gives back what
+    /// Writes the rest and the footer, with the trace's description of itself; returns what
     /// was written to.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use crate::{Event, Kind, Stack};
 
 /// Events that are held back at most.
 const MOST: usize = 256;
-/// Frames that are taken of a stack; the kernel writes fewer.
+/// Frames that are read of a stack; the kernel writes fewer.
 const DEEPEST: usize = 512;
 /// The function below which a stack at a switch is of interest.
 const SCHEDULE: &str = "__schedule_[k]";

@@ -12,7 +12,7 @@ pub struct File {
     pub inode: u64,
 }
 
-/// Mappings by their first address; no two overlap. What is unmapped nobody tells, so a mapping is
+/// Mappings by their first address; no two overlap. perf records no unmaps, so a mapping is
 /// there until another one takes its place.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Mappings(BTreeMap<u64, Mapping>);

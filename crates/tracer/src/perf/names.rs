@@ -17,7 +17,7 @@ use super::mappings::File;
 
 /// Whoever knows functions of files.
 pub trait Names {
-    /// The function at `offset` of `file`; `None` where nobody knows.
+    /// Returns the function at `offset` of `file`; `None` where it is unknown.
     fn function(&mut self, file: &Rc<File>, offset: u64) -> Option<Text>;
 }
 

@@ -32,7 +32,7 @@ pub(crate) fn losses_of(cpu: u32) -> String {
 /// Events of perf's records. What is damaged is passed over and told.
 ///
 /// A switch says one side: who leaves (`tid`; `preempted`, and then the state `R`), or who comes
-/// (`next_tid`). Who has the CPU in between, if anybody, these records do not tell.
+/// (`next_tid`). These records do not show which thread has the CPU in between.
 pub struct Records<R> {
     /// Whether scheduling events come from these records.
     scheduling: bool,
