@@ -25,7 +25,7 @@ pub(crate) enum Form {
     Trace,
     /// JSON lines.
     Jsonl,
-    /// What ui.perfetto.dev opens.
+    /// Perfetto's protobuf, for ui.perfetto.dev.
     Perfetto,
     /// JSON that chrome://tracing opens.
     Chrome,

@@ -16,7 +16,7 @@ pub(crate) const REGRESSION: u8 = 2;
 pub(crate) const CANNOT_TELL: u8 = 4;
 /// 1: the later side is bad, for `git bisect run`.
 pub(crate) const BISECT_BAD: u8 = 1;
-/// 125: not to be told, for `git bisect run`.
+/// 125: `git bisect run` skips the commit.
 pub(crate) const BISECT_SKIP: u8 = 125;
 /// 3: unsupported here; of `check`: not one question could be answered.
 pub(crate) const UNSUPPORTED: u8 = 3;
@@ -24,14 +24,14 @@ pub(crate) const UNSUPPORTED: u8 = 3;
 /// Why a command ends early.
 #[derive(Debug)]
 pub enum Failure {
-    /// It is told on standard error.
+    /// The message goes to standard error.
     Told {
-        /// What and what to do, in one line.
+        /// What failed and what to do, in one line.
         message: String,
         /// The exit status.
         status: u8,
     },
-    /// It was said already (help, version).
+    /// The output is already printed (help, version).
     Silent {
         /// The exit status.
         status: u8,
@@ -54,7 +54,7 @@ impl Failure {
         }
     }
 
-    /// Says it on standard error; gives the exit status.
+    /// Prints the message to standard error and returns the exit status.
     #[must_use]
     pub fn report(self) -> ExitCode {
         match self {

@@ -107,7 +107,7 @@ pub(crate) fn whole(path: &Path, most: Bytes) -> io::Result<Vec<u8>> {
 /// with its writer; a named one may have none, and a device no end: those are refused, and never waited for.
 pub(crate) fn open_once(path: &Path) -> io::Result<File> {
     let kind = fs::metadata(path)?;
-    // What a shell made has no name in any directory.
+    // A pipe that a shell made has no name in any directory.
     let unnamed = || fs::canonicalize(path).is_err();
     let shells = |kind| kind == FileType::Fifo && unnamed();
     if !kind.is_file() && !kind.is_dir() && !shells(FileType::from_raw_mode(mode(&kind))) {

@@ -1,5 +1,6 @@
-//! The `stopgap` command. Flags and glue alone: what it says and how it measures is in the
-//! crates below.
+//! The `stopgap` command: flags, inputs, records and screens. How it measures is in the crates below, but for four things that
+//! have no other user: `watch` decides what fires and how often a window is written, `fixes` tries fixes, `prices` fits prices
+//! to a probe's series, and `prediction` sets a model beside them.
 //!
 //! It is a library for the sake of one other program, `stopgap-bench`, which runs [`replay`] with
 //! the peers' allocators beside our policies: same flags, same table, same record.

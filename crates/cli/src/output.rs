@@ -40,8 +40,8 @@ pub(crate) fn record(text: &str, name: &str, directory: &Path) -> Result<PathBuf
     }
 }
 
-/// Prints to standard output, with a line break at the end. On a terminal nothing but colours can come of it, whatever
-/// stands in `text`.
+/// Prints to standard output, with a line break at the end. On a terminal the only control sequences that pass are
+/// colours.
 ///
 /// # Errors
 /// A full disk, or a limit on the size of files. A reader that has gone away has seen enough: that is none.
@@ -135,7 +135,7 @@ pub(crate) fn finish(
     })
 }
 
-/// Writes the record `text`, prints it (`json`) or what `screen` makes of it, and names its place.
+/// Writes the record `text`, and prints it (`json`) or the screen, which names the record's path.
 pub(crate) fn document(
     text: &str,
     name: &str,

@@ -246,7 +246,7 @@ fn chunks(flags: &ChunksFlags) -> Chunks {
     }
 }
 
-/// What a probe would do, touch and use.
+/// Describes what a probe would do, touch and use.
 pub(crate) fn describe(
     session: &Session,
     probe: &dyn Probe,

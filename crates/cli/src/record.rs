@@ -35,10 +35,10 @@ use spools::SPOOL;
 use summary::Summary;
 use way::Way;
 
-/// How often the buffers are looked at where none is full enough to say so itself.
+/// Longest wait between two looks at the buffers.
 const STEP: Nanos = Nanos::millis(100);
 
-/// What is recorded.
+/// The target of a recording.
 enum Target {
     Command {
         child: Child,
@@ -57,19 +57,19 @@ impl Target {
     }
 }
 
-/// How a recording came to its end.
+/// How a recording ended.
 enum Finish {
-    /// The command did, or the process (of which nobody but its parent learns how).
+    /// The command or the process ended. Only a parent learns how a process ended.
     Ended(Option<Ended>),
-    /// Its time was over.
+    /// The time limit was reached.
     Time,
     /// Ctrl-C.
     Interrupted,
-    /// It could go no further.
+    /// An error stopped it.
     Cut(String),
 }
 
-/// A recording that is over.
+/// A recording that has ended.
 struct Done {
     finish: Finish,
     took: Nanos,
@@ -109,7 +109,7 @@ pub(crate) fn run(args: &args::Record) -> Result<ExitCode, Failure> {
         }
     };
     let recovered = args.recover.as_deref().map(recover).transpose()?;
-    // Before the work: a place that cannot be written to is said at once.
+    // Before the work, so that an error about the place comes at once.
     let whole = WholeFile::private(&path).map_err(|error| cannot_write(&path, &error))?;
     let (mut spool, done) = match recovered {
         Some(spool) => (spool, None),
@@ -124,7 +124,7 @@ pub(crate) fn run(args: &args::Record) -> Result<ExitCode, Failure> {
     let recovers = args.recover.is_some();
     spool.watch(move |read| {
         shown.set_position(session::thousandths(read, all));
-        // Of a recording, the first Ctrl-C ended it and not the writing.
+        // The first Ctrl-C ended the recording; the writing goes on.
         match recovers {
             true => input_file::stop_if_interrupted(),
             false => Ok(()),
@@ -279,7 +279,7 @@ fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
     use std::io::ErrorKind;
     let advice = match error.kind() {
         ErrorKind::IsADirectory => "; name a file in it",
-        ErrorKind::NotFound => "; its folder is to be there",
+        ErrorKind::NotFound => "; the directory must exist",
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
             "; name another place with -o"
         }
@@ -407,7 +407,7 @@ pub(crate) fn source_of(pid: u32) -> String {
         .map(String::from_utf8_lossy)
         .collect();
     if words.is_empty() {
-        // Of the kernel.
+        // A kernel thread has no command line.
         let name = read_text(&Linux, format!("/proc/{pid}/comm")).unwrap_or_default();
         return format!("process {pid}: [{}]", name.trim());
     }
@@ -434,7 +434,7 @@ fn write(spool: &Spool, file: &File) -> Result<Written, String> {
 /// Names of kernel functions, where the recording is of this boot.
 pub(crate) fn symbols(spool: &Spool) -> Symbols {
     let boot = read_text(&Linux, "/proc/sys/kernel/random/boot_id").ok();
-    // Of two that are not known nobody can say that they are the same.
+    // Two unknown boots cannot be called the same.
     if boot.is_none() || boot != spool.description().metadata.boot_id {
         return Symbols::default();
     }

@@ -105,7 +105,7 @@ fn same(a: &Path, b: &Path) -> bool {
     }
 }
 
-/// What a record is called in a report: its file's name.
+/// Returns the name of a record in a report: that of its file.
 fn name(path: &Path) -> String {
     let file = path.file_name().unwrap_or(path.as_os_str());
     file.to_string_lossy().into_owned()

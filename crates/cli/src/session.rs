@@ -1,4 +1,4 @@
-//! What each run sets up first and undoes last.
+//! The setup of each run, and its undoing at the end.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -102,12 +102,12 @@ impl Session {
         &self.run.environment
     }
 
-    /// What a probe will do.
+    /// Returns what a probe will do.
     pub(crate) fn plan(&self, probe: &dyn Probe, time: Nanos) -> Result<Plan, ProbeError> {
         self.with_context(time, "", |context| probe.plan(context))
     }
 
-    /// Runs a probe and adds its answer to the record; the snapshots that it took.
+    /// Runs a probe and adds its answer to the record. Returns the snapshots that the probe took.
     pub(crate) fn ask(
         &mut self,
         probe: &dyn Probe,

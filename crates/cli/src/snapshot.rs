@@ -29,7 +29,7 @@ pub(crate) fn run(args: &args::Snapshot) -> Result<ExitCode, Failure> {
         None => usual_place()?,
     };
     let name = path.display().to_string();
-    // Before the work: a place that cannot be written to is said at once.
+    // Before the work, so that an error about the place comes at once.
     let whole = WholeFile::private(&path).map_err(|error| cannot(&name, &error))?;
     let snapshot = take()?;
     write(&snapshot, whole.file())
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &args::Snapshot) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(DONE))
 }
 
-/// Why no replay can start from it; `None` where one can.
+/// Returns why no replay can start from the snapshot; `None` where one can.
 fn no_model(snapshot: &Snapshot) -> Option<String> {
     let why = Frames::from_snapshot(snapshot).err()?;
     Some(format!("replay chunks cannot start from it: {why}"))

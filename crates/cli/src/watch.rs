@@ -35,23 +35,23 @@ use crate::{args, output, places};
 use pace::Pace;
 use triggers::Triggers;
 
-/// How often is looked at what does not wake us: calls, pressure so far.
+/// Time between two looks at calls and at pressure so far, which do not wake the watch.
 const TICK: Nanos = Nanos::millis(250);
 /// The trace and the page of a short stall.
 const LEAST_DISK: Bytes = Bytes::mib(1);
-/// What comes after a trigger belongs to its stall.
+/// Time after a trigger that still belongs to its stall.
 const SETTLE: Nanos = Nanos::millis(500);
-/// A call that has not ended is waited for so long: its end is in the trace then.
+/// Longest wait for the end of an open call, so that the trace has it.
 const OPEN: Nanos = Nanos::secs(2);
 /// A CPU's buffer by default: ten seconds of a busy desktop, and 0.1 s to take out and write.
 const LARGEST_BUFFER: Bytes = Bytes::mib(16);
 /// Some pages: the events of a millisecond.
 const LEAST_BUFFER: Bytes = Bytes::kib(64);
-/// Windows that wait to be made into pages; a page takes seconds, windows are 15 s apart.
+/// Most windows that may wait to become pages: a page takes seconds, and windows are 15 s apart.
 const MOST_WAITING: usize = 3;
-/// Writing a page waits for the disk; so long after it, I/O pressure may be ours.
+/// Time after a page in which I/O pressure may be our own, because writing a page waits for the disk.
 const AFTERMATH: Nanos = Nanos::secs(2);
-/// When a watch ends, the last page is waited for.
+/// Longest wait for the last page when a watch ends.
 const LAST_PAGE: Nanos = Nanos::secs(120);
 
 pub(crate) fn run(args: &args::Watch) -> Result<ExitCode, Failure> {
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &args::Watch) -> Result<ExitCode, Failure> {
         && !parent.is_dir()
     {
         return Err(Failure::error(format!(
-            "cannot write to {}: its folder is to be there",
+            "cannot write to {}: the directory above it must exist",
             args.output.as_deref().unwrap_or(parent).display()
         )));
     }
@@ -191,7 +191,7 @@ impl Pending {
     }
 }
 
-/// How many times its limit it is; 1 where it cannot be told.
+/// Returns how many times its limit a trigger is; 1 where that is unknown.
 fn severity(trigger: &Trigger) -> f64 {
     match (trigger.measured_ns, trigger.threshold_ns) {
         (Some(measured), Some(limit)) if limit > 0 => measured as f64 / limit as f64,

@@ -61,7 +61,7 @@ struct Partial {
     journal: Option<Journal<'static>>,
 }
 
-/// What a path leads to.
+/// The target of a path.
 enum Target {
     File {
         folder: Folder,
@@ -135,7 +135,7 @@ impl WholeFile {
             if !same || locked == Err(Errno::WOULDBLOCK) {
                 continue; // another run took it for a killed run's file before it was locked
             }
-            // Of two runs that start at once, each looks after it has made its own file: at least one sees the other's.
+            // Two runs that start at once both look after they have made their own files: at least one sees the other's.
             match whole.other_writer(&folder, &name) {
                 None => {
                     if let Some(mode) = kept {

@@ -12,7 +12,7 @@ use stopgap_models::chunks::kernel::Kernel;
 use super::replay::RecordFlags;
 use super::values::{MOST_OPERATIONS, between, count, page_sizes, size};
 
-/// What both have.
+/// Flags that both commands have.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ChunksInput {
     /// Whose memory: a scenario (no-contiguous, thread, unfragmented, kept-1/4, kept-1/4-pinned, aged; of

@@ -88,7 +88,7 @@ pub(crate) struct Compare {
     pub(crate) openmetrics: Option<PathBuf>,
 }
 
-/// What fails a gate.
+/// The verdict that fails a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum FailOn {
     /// That the later side is worse, or that nothing is proven.

@@ -210,7 +210,7 @@ pub(crate) struct ReclaimFlags {
     pub(crate) common: ProbeCommon,
 }
 
-/// What stands in for the strategies of `chunks`.
+/// Experiment that replaces the strategies of `chunks`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum ChunksBackend {
     /// Mapping for a device.

@@ -50,22 +50,22 @@ pub(crate) struct Watch {
     pub(crate) finish: Option<PathBuf>,
 }
 
-/// What is watched of pressure.
+/// A trigger by pressure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Psi {
     Off,
-    /// Of one resource, or of both.
+    /// One resource, or `None` for both; how long tasks waited, within which window.
     On(Option<Resource>, Nanos, Nanos),
 }
 
-/// What tasks wait for.
+/// A resource that tasks wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Resource {
     Memory,
     Io,
 }
 
-/// What is watched of calls.
+/// A trigger by a slow call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Slow {
     Off,

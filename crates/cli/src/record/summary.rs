@@ -1,4 +1,4 @@
-//! What was recorded, in a few lines.
+//! A summary of a recording, in a few lines.
 
 use std::collections::BTreeMap;
 use std::path::Path;

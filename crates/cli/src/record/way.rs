@@ -1,4 +1,4 @@
-//! How a recording is made: by the kernel's trace events, or with what a user may see.
+//! The two ways to record: the kernel's trace events, or what an ordinary user may see.
 
 use stopgap_events::machine::Missing;
 use stopgap_events::units::Nanos;
@@ -20,7 +20,7 @@ pub(super) enum Way<'j, 's> {
 }
 
 impl<'j> Way<'j, 'static> {
-    /// The best that this machine lets us have. Nothing is recorded yet.
+    /// Prepares the best way that this machine allows. Nothing is recorded yet.
     pub(super) fn prepare(
         journal: &'j Journal<'static>,
         options: &Options,

@@ -15,7 +15,7 @@ use stopgap_kernel::tasks::Tasks;
 use crate::record::spools::SPOOL;
 use crate::whole_file::name_and_pid;
 
-/// What files of stalls begin with.
+/// The beginning of names of stalls' files.
 const PREFIX: &str = "stall-";
 /// The end of a trace.
 pub(super) const TRACE: &str = "parquet";
@@ -74,8 +74,7 @@ pub(super) fn unfinished(directory: &Path) -> Vec<PathBuf> {
     left
 }
 
-/// Removes the oldest stalls until the others take no more than `most`; the newest stays. How many
-/// were removed.
+/// Removes the oldest stalls until the others take no more than `most`; the newest stays. Returns how many were removed.
 ///
 /// # Errors
 /// As readdir(3) and unlink(2).

@@ -1,5 +1,5 @@
 //! A window that was taken out becomes a trace file, a page, and a line. In a process of its own, at
-//! the lowest priority: the machine has just stalled, and whoever watches for weeks must not grow.
+//! the lowest priority: the machine has just stalled, and a watch of weeks must not grow.
 
 use std::fs;
 use std::io::BufWriter;
@@ -30,11 +30,11 @@ use crate::whole_file::{self, WholeFile};
 pub(super) const STALL: &str = "stall.json";
 /// The most bytes that it has.
 const LARGEST: u64 = 16 << 20;
-/// What is kept of the time before a stall: it had begun before it was felt.
+/// Length of the trace before a stall, which had begun before it was felt.
 const BEFORE: Nanos = Nanos::secs(10);
 /// Slow operations that are looked at for the cause.
 const CANDIDATES: usize = 500;
-/// Of those: on the page.
+/// Most slow operations on the page.
 const SHOWN: usize = 10;
 
 /// Makes the files of the window in `spool`, beside it, and says the line.
@@ -115,7 +115,7 @@ fn explain(
     };
     let mut explainer = Explainer::new(&trace.metadata(), options);
     let from = stall.from_ns;
-    // What fired may have begun before there is a trace of it.
+    // A call that fired may have begun before the trace.
     for trigger in &stall.triggers {
         let begin = (trigger.at_ns).saturating_sub(trigger.measured_ns.unwrap_or(0));
         if let (TriggerKind::SlowCall, Some(tid), Some(call)) =

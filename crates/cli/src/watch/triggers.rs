@@ -1,4 +1,4 @@
-//! What fires: pressure, slow calls, a request.
+//! The triggers: pressure, slow calls, a request.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -22,7 +22,7 @@ const JITTER: Nanos = Nanos::millis(50);
 struct Source {
     kind: TriggerKind,
     path: PathBuf,
-    /// Of one group, not of the system.
+    /// Whether the file belongs to a cgroup; otherwise to the system.
     group: bool,
     stall: Nanos,
     window: Nanos,
@@ -42,7 +42,7 @@ pub(super) struct Triggers<'j, 's> {
 
 impl<'j, 's> Triggers<'j, 's> {
     /// Those of `pressures` (what, for how long, within which window), for the system and for the group
-    /// of `pid`. A kernel that keeps no pressure is told of; the others still fire.
+    /// of `pid`. Reports a kernel that keeps no pressure; the others still fire.
     pub(super) fn new(
         pressures: &[(Resource, Nanos, Nanos)],
         pid: Option<u32>,
@@ -88,7 +88,7 @@ impl<'j, 's> Triggers<'j, 's> {
         Triggers { sources, slow }
     }
 
-    /// What is watched, for people.
+    /// Describes each source in words.
     pub(super) fn describe(&self) -> Vec<String> {
         let one = |source: &Source| {
             let group = if source.group { " (its cgroup)" } else { "" };
@@ -102,7 +102,7 @@ impl<'j, 's> Triggers<'j, 's> {
         self.sources.iter().map(one).collect()
     }
 
-    /// Waits up to `longest`, or until `end` is readable; what has fired.
+    /// Waits up to `longest`, or until `end` is readable. Returns what has fired.
     pub(super) fn wait(&mut self, end: Option<BorrowedFd<'_>>, longest: Nanos) -> Vec<Trigger> {
         let sources = self.sources.iter();
         let triggers: Vec<&PressureTrigger> = sources.filter_map(|s| s.trigger.as_ref()).collect();

@@ -1,25 +1,47 @@
 //! The main job as its users run it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::common::{Run, assert_valid, root, text};
-use stopgap_kernel::fake::skipped as skip;
+use crate::common::{Run, assert_valid, has, root, text};
+use serde_json::Value;
+use stopgap_testing::{Skip, skip};
 
-const QUESTIONS: [&str; 4] = ["placement", "roundtrip", "chunks", "reclaim"];
+/// Each question with its first fix.
+const QUESTIONS: [(&str, &str); 4] = [
+    ("placement", "arena"),
+    ("roundtrip", "batch-client"),
+    ("chunks", "chunked"),
+    ("reclaim", "locked"),
+];
 
-/// Each question has its fixes: tried, with both figures and a factor in an interval, or not, and why.
-fn assert_fixes(record: &serde_json::Value) {
-    let leads = [
-        ("placement", "arena"),
-        ("roundtrip", "batch-client"),
-        ("chunks", "chunked"),
-        ("reclaim", "locked"),
-    ];
-    for (question, name) in leads {
-        let answers = record["answers"].as_array().unwrap();
-        let answer = answers.iter().find(|a| a["question"] == question).unwrap();
+/// Every question has figures or says why not; nothing is silently zero. Each has its fixes: tried, with both figures and a factor
+/// in an interval, or not, and why.
+fn assert_answered(record: &Value) {
+    let answers = record["answers"].as_array().unwrap();
+    assert_eq!(answers.len(), QUESTIONS.len());
+    for (answer, (question, lead)) in answers.iter().zip(QUESTIONS) {
+        assert_eq!(answer["question"], question);
+        let verdict = &answer["verdict"];
+        let series = answer["series"].as_array().unwrap();
+        let blocks = |series: &Value| series["blocks"].as_array().unwrap().clone();
+        let figures = series.iter().any(|series| !blocks(series).is_empty());
+        assert!(
+            figures || verdict["word"] == "unsupported",
+            "{question}: {verdict}"
+        );
+        let text = verdict["text"].as_str().unwrap();
+        assert!(
+            text.starts_with(verdict["word"].as_str().unwrap()),
+            "{text}"
+        );
+        for series in series {
+            let failed = series["error"].is_string();
+            assert!(failed || !blocks(series).is_empty(), "{question}: {series}");
+            let sampled = |block: &Value| block["samples"].as_u64() > Some(0);
+            assert!(blocks(series).iter().all(sampled), "{question}: {series}");
+        }
         let fixes = answer["fixes"].as_array().unwrap();
-        assert_eq!(fixes[0]["name"], name, "{question}");
+        assert_eq!(fixes[0]["name"], lead, "{question}");
         for fix in fixes {
             if fix["factor"].is_null() {
                 assert!(fix["why"].is_string(), "{question}: {fix}");
@@ -30,66 +52,17 @@ fn assert_fixes(record: &serde_json::Value) {
             }
         }
     }
-    let factor = &record["answers"][0]["fixes"][0]["factor"];
+    let factor = &answers[0]["fixes"][0]["factor"];
     // Some 20 to 150 times, also in a debug build on a busy machine.
     assert!(factor["low"].as_f64() > Some(2.0), "the arena: {factor}");
-}
-
-/// Every question has figures or says why not; nothing is silently zero.
-fn assert_answered(record: &serde_json::Value) {
-    let answers = record["answers"].as_array().unwrap();
-    let asked: Vec<_> = answers
-        .iter()
-        .map(|a| a["question"].as_str().unwrap())
-        .collect();
-    assert_eq!(asked, QUESTIONS);
-    for answer in answers {
-        let (question, verdict) = (&answer["question"], &answer["verdict"]);
-        let figures = answer["series"].as_array().unwrap().iter().any(|series| {
-            series["blocks"]
-                .as_array()
-                .is_some_and(|blocks| !blocks.is_empty())
-        });
-        let unsupported = verdict["word"] == "unsupported";
-        assert!(
-            figures || unsupported,
-            "{question}: {verdict} without a figure"
-        );
-        let text = verdict["text"].as_str().unwrap();
-        assert!(
-            text.starts_with(verdict["word"].as_str().unwrap()),
-            "{text}"
-        );
-        for series in answer["series"].as_array().unwrap() {
-            let blocks = series["blocks"].as_array().unwrap();
-            let failed = series["error"].is_string();
-            assert!(
-                failed || !blocks.is_empty(),
-                "{question}: neither figure nor error: {series}"
-            );
-            for block in blocks {
-                assert!(
-                    block["samples"].as_u64().unwrap() > 0,
-                    "{question}: no sample: {series}"
-                );
-            }
-        }
-    }
 }
 
 #[test]
 fn quick_answers_all_four_in_time_and_within_its_budget() {
     let run = Run::new();
-    let begun = Instant::now();
-    let output = run.output(&["check", "--quick", "--json", "--seed", "7"]);
-    let took = begun.elapsed();
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    assert_eq!(text(&output.stderr), "", "progress is for terminals");
-    let record = assert_valid(&text(&output.stdout));
+    // Progress is for terminals.
+    let record = assert_valid(&run.stopgap("check --quick --json --seed 7").quiet());
     assert_answered(&record);
-    assert_fixes(&record);
-    // 15 s are promised of a release build on a machine of its own; the record has the figure.
-    assert!(took < Duration::from_secs(40), "took {took:?}");
     let peak = record["peak_memory"].as_u64().unwrap();
     let budget = record["memory_budget"].as_u64().unwrap();
     assert!(peak <= budget, "peak {peak} of {budget}");
@@ -100,50 +73,33 @@ fn quick_answers_all_four_in_time_and_within_its_budget() {
 #[test]
 fn nobody_gets_an_answer_to_every_question() {
     if !root() {
-        return skip("as nobody: becoming nobody needs root; this run is unprivileged itself");
+        return skip(&Skip::root(
+            "becoming nobody; this run is unprivileged itself",
+        ));
     }
     let run = Run::new();
-    let output = run
-        .as_nobody(&["check", "--quick", "--json"])
-        .output()
-        .unwrap();
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{said}");
-    assert!(!said.contains("panicked"), "{said}");
-    let record = assert_valid(&text(&output.stdout));
+    let nobody = |words: &[&str]| {
+        let output = run.as_nobody(words).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert!(!text(&output.stderr).contains("panicked"), "{output:?}");
+        text(&output.stdout)
+    };
+    let record = assert_valid(&nobody(&["check", "--quick", "--json"]));
     assert_answered(&record);
-    assert_fixes(&record);
     assert_eq!(record["environment"]["privilege"], "none");
-    let screen = run
-        .as_nobody(&["check", "--quick", "--only", "chunks"])
-        .output()
-        .unwrap();
-    let screen = text(&screen.stdout);
-    assert!(
-        screen.contains("root"),
-        "what root would add is not said: {screen}"
+    // What root would add is said.
+    has(
+        &nobody(&["check", "--quick", "--only", "chunks"]),
+        &["root"],
     );
 }
 
 #[test]
 fn ctrl_c_reports_what_was_measured() {
     let run = Run::new();
-    let child = run
-        .command(&["check", "--only", "placement", "--json"])
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    std::thread::sleep(Duration::from_secs(3));
-    let pid = child.id().to_string();
-    let sent = std::process::Command::new("kill")
-        .args(["-INT", &pid])
-        .status()
-        .unwrap();
-    assert!(sent.success());
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let record = assert_valid(&text(&output.stdout));
+    let started = run.start("check --only placement --json");
+    let done = started.interrupt_after(Duration::from_secs(3)).ok();
+    let record = assert_valid(&done.out);
     assert_eq!(record["interrupted"], true);
     let series = record["answers"][0]["series"].as_array().unwrap();
     assert!(!series.is_empty(), "what was measured is lost");
@@ -152,11 +108,7 @@ fn ctrl_c_reports_what_was_measured() {
 #[test]
 fn a_dry_run_does_nothing_and_says_what_it_would() {
     let run = Run::new();
-    let output = run.output(&["check", "--dry-run"]);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let said = text(&output.stdout);
-    for question in QUESTIONS {
-        assert!(said.contains(question), "{question} is not in: {said}");
-    }
+    let said = run.stopgap("check --dry-run").ok().out;
+    has(&said, &QUESTIONS.map(|(question, _)| question));
     assert!(run.records().is_empty());
 }

@@ -21,16 +21,16 @@ pub(crate) fn root() -> bool {
 
 /// Whether this machine lets `command` capture; otherwise it is said that its test is skipped.
 pub(crate) fn may(command: &str) -> bool {
-    use stopgap_kernel::fake::skipped;
     use stopgap_kernel::files::Files;
+    use stopgap_testing::{Skip, skip};
     match (root(), stopgap_kernel::Linux.tracefs()) {
         (true, Ok(_)) => true,
         (true, Err(error)) => {
-            skipped(&error);
+            skip(&Skip::machine(error));
             false
         }
         (false, _) => {
-            skipped(format!("{command}: needs root"));
+            skip(&Skip::root(command));
             false
         }
     }

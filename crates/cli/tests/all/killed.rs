@@ -7,17 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{Run, STOPGAP, may, root, text};
-use stopgap_kernel::fake::skipped as skip;
-
-fn names(folder: &Path) -> Vec<String> {
-    let entries = fs::read_dir(folder).unwrap();
-    let mut names: Vec<String> = entries
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    names.sort();
-    names
-}
+use crate::common::{Run, STOPGAP, may, names, root, text};
+use stopgap_testing::{Skip, skip};
 
 fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(40);
@@ -45,7 +36,9 @@ fn runs(pid: u32) -> bool {
 #[test]
 fn half_a_snapshot_goes_with_the_next_run() {
     if !root() {
-        return skip("a snapshot that takes long enough to be killed: needs root");
+        return skip(&Skip::root(
+            "a snapshot that takes long enough to be killed",
+        ));
     }
     let run = Run::alone();
     let folder = tempfile::tempdir().unwrap();
@@ -124,7 +117,7 @@ fn a_recorded_command_ends_with_its_recorder() {
 #[test]
 fn a_recorded_command_that_gains_rights_ends_with_its_recorder() {
     if !root() {
-        return skip("a set-user-ID program: needs root");
+        return skip(&Skip::root("a set-user-ID program"));
     }
     let run = Run::alone();
     let folder = run.directory.path().join("nobody");

@@ -3,11 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Stdio;
 use std::time::Duration;
 
-use crate::common::{Run, STOPGAP, root, text};
-use stopgap_kernel::fake::skipped as skip;
+use crate::common::{Run, STOPGAP, Started, has, root};
+use stopgap_testing::{Skip, skip};
 
 /// What a probe could leave changed, by name; of cgroups and journals those of process `pid`:
 /// somebody else may run stopgap meanwhile.
@@ -94,107 +93,86 @@ fn forgotten_segments() -> Vec<String> {
     forgotten.map(str::to_owned).collect()
 }
 
-/// Starts the command, kills it after so long, and restores: the process that was killed.
-fn kill_and_restore(run: &Run, words: &[&str], milliseconds: u64) -> u32 {
-    let mut child = run
-        .command(words)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    std::thread::sleep(Duration::from_millis(milliseconds));
-    child.kill().unwrap(); // SIGKILL
-    child.wait().unwrap();
+/// Kills a command that was started, and restores.
+fn kill_and_restore(run: &Run, mut started: Started) {
+    started.child.kill().unwrap(); // SIGKILL
+    started.end();
     std::thread::sleep(Duration::from_millis(300)); // its children die with it
-    let restored = run.output(&["restore"]);
-    assert!(restored.status.success(), "{}", text(&restored.stdout));
-    child.id()
+    run.stopgap("restore").ok();
+}
+
+/// Starts the command, kills it after so long, and restores. Returns the process that was killed.
+fn killed_after(run: &Run, line: &str, milliseconds: u64) -> u32 {
+    let started = run.start(line);
+    let pid = started.child.id();
+    std::thread::sleep(Duration::from_millis(milliseconds));
+    kill_and_restore(run, started);
+    pid
 }
 
 /// Ten times at moments that nobody chose, with a swap file in use and each way to hold memory.
 #[test]
 fn reclaim_with_swap_killed_ten_times() {
     if !root() {
-        return skip("kill -9 in probe reclaim --swap as root: only root makes swap");
+        return skip(&Skip::root("making swap"));
     }
     let run = Run::alone();
-    let (before, segments) = (traces(&run, 0), forgotten_segments());
+    let before = (traces(&run, 0), forgotten_segments());
     let seed = u64::from(std::process::id());
     eprintln!("seed {seed}");
     let mut random = stopgap_events::random::Random::new(seed);
     for _ in 0..10 {
         let milliseconds = 60 + random.below(1_400);
         let modes = "none,plain,mlock,shm-lock,shm-churn,vmsplice,io-uring";
-        let words = [
-            "probe", "reclaim", "--swap", "64M", "--mode", modes, "--limit", "64M", "--pinned",
-            "24M", "--bytes", "2M", "--runs", "1", "--each", "200ms",
-        ];
-        let pid = kill_and_restore(&run, &words, milliseconds);
-        let after = traces(&run, pid);
-        assert_eq!(before, after, "killed after {milliseconds} ms, seed {seed}");
-        assert_eq!(
-            segments,
-            forgotten_segments(),
-            "killed after {milliseconds} ms, seed {seed}"
+        let line = format!(
+            "probe reclaim --swap 64M --mode {modes} --limit 64M --pinned 24M --bytes 2M --runs 1 --each 200ms"
         );
+        let pid = killed_after(&run, &line, milliseconds);
+        let after = (traces(&run, pid), forgotten_segments());
+        assert_eq!(before, after, "killed after {milliseconds} ms, seed {seed}");
     }
     let children = ours();
     assert!(children.is_empty(), "{children:?} still run");
 }
 
-fn killed_in_the_middle(question: &str) {
+#[test]
+fn each_question_killed_in_the_middle() {
     if !root() {
-        return skip(format!(
-            "kill -9 in {question} as root: only root changes settings"
-        ));
+        return skip(&Skip::root("changing settings"));
     }
     let run = Run::alone();
     let before = traces(&run, 0); // no process has that id
-    for milliseconds in [400, 1_100, 2_300] {
-        let pid = kill_and_restore(&run, &["check", "--only", question], milliseconds);
-        let after = traces(&run, pid);
-        assert_eq!(before, after, "{question} killed after {milliseconds} ms");
+    for question in ["placement", "roundtrip", "chunks", "reclaim"] {
+        for milliseconds in [400, 1_100, 2_300] {
+            let line = format!("check --only {question}");
+            let pid = killed_after(&run, &line, milliseconds);
+            let after = traces(&run, pid);
+            assert_eq!(before, after, "{question} killed after {milliseconds} ms");
+        }
+        let children = ours();
+        assert!(children.is_empty(), "{question}: {children:?} still run");
     }
-    let children = ours();
-    assert!(children.is_empty(), "{question}: {children:?} still run");
 }
 
 /// The kernel sets `vm.min_free_kbytes` when huge pages are allowed or not: a dry run says so, and the journal has it.
 #[test]
 fn what_the_kernel_moves_along_is_told_and_journalled() {
-    if !root() {
-        return skip("vm.min_free_kbytes while probe chunks runs: only root changes settings");
-    }
     const SETTING: &str = "/proc/sys/vm/min_free_kbytes";
-    let words = [
-        "probe",
-        "chunks",
-        "--size",
-        "4M",
-        "--strategy",
-        "mthp",
-        "--runs",
-        "50",
-    ];
+    const LINE: &str = "probe chunks --size 4M --strategy mthp --runs 50";
+    if !root() {
+        return skip(&Skip::root("changing settings"));
+    }
     let run = Run::alone();
     let before = traces(&run, 0);
-    let told = run.output(&[&words[..], &["--dry-run"]].concat());
-    let told = text(&told.stdout);
+    let told = run.stopgap(format!("{LINE} --dry-run")).out;
     if !told.contains("transparent_hugepage") {
-        return skip("vm.min_free_kbytes: this kernel has one size of huge pages, or none");
+        return skip(&Skip::machine("huge pages of several sizes"));
     }
-    assert!(
-        told.contains(&format!("touches and puts back {SETTING}")),
-        "{told}"
-    );
+    has(&told, &[&format!("touches and puts back {SETTING}")]);
 
-    let mut child = run
-        .command(&words)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let journal = format!("/run/stopgap/{}.json", child.id());
+    let started = run.start(LINE);
+    let pid = started.child.id();
+    let journal = format!("/run/stopgap/{pid}.json");
     let begin = std::time::Instant::now();
     let journalled = loop {
         let text = std::fs::read_to_string(&journal).unwrap_or_default();
@@ -203,46 +181,18 @@ fn what_the_kernel_moves_along_is_told_and_journalled() {
         }
         std::thread::sleep(Duration::from_millis(1));
     };
-    child.kill().unwrap(); // SIGKILL
-    child.wait().unwrap();
-    std::thread::sleep(Duration::from_millis(300)); // its children die with it
-    let restored = run.output(&["restore"]);
-    assert!(restored.status.success(), "{}", text(&restored.stdout));
-    assert_eq!(before, traces(&run, child.id()));
+    kill_and_restore(&run, started);
+    assert_eq!(before, traces(&run, pid));
     assert!(journalled, "the journal never named {SETTING}");
-}
-
-#[test]
-fn placement_killed_in_the_middle() {
-    killed_in_the_middle("placement");
-}
-
-#[test]
-fn roundtrip_killed_in_the_middle() {
-    killed_in_the_middle("roundtrip");
-}
-
-#[test]
-fn chunks_killed_in_the_middle() {
-    killed_in_the_middle("chunks");
-}
-
-#[test]
-fn reclaim_killed_in_the_middle() {
-    killed_in_the_middle("reclaim");
 }
 
 #[test]
 fn a_whole_run_leaves_only_its_record() {
     let run = Run::alone();
     let mut before = traces(&run, 0);
-    let mut child = run
-        .command(&["check", "--quick"])
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    let pid = child.id();
-    assert!(child.wait().unwrap().success());
+    let started = run.start("check --quick");
+    let pid = started.child.id();
+    started.end().ok();
     let mut after = traces(&run, pid);
     assert_eq!(run.records().len(), 1);
     before.remove("files");

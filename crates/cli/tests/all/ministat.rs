@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 use crate::common::{Run, text};
 use stopgap_events::random::Random;
-use stopgap_kernel::fake::skipped as skip;
+use stopgap_testing::{Skip, skip};
 
 /// What a text of ministat's is made of.
 #[derive(Debug, PartialEq, Default)]
@@ -71,9 +71,7 @@ fn the_same_as_debians_on_random_data() {
         .stdin(Stdio::null())
         .output()
     {
-        skip(format_args!(
-            "ministat (Debian's package of that name): {error}"
-        ));
+        skip(&Skip::program(format_args!("ministat: {error}")));
         return;
     }
     let seed = match std::env::var("STOPGAP_SEED") {

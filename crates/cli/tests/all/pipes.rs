@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::{NOBODY, Run, root, text};
-use stopgap_kernel::fake::skipped as skip;
+use stopgap_testing::{Skip, skip};
 
 /// A busy machine may take seconds for what else takes milliseconds; who waits for a pipe does so for ever.
 const LONGEST: Duration = Duration::from_secs(30);
@@ -93,7 +93,7 @@ fn a_pipe_of_the_shell_is_read() {
         ])
         .env("XDG_STATE_HOME", run.directory.path());
     if Command::new("bash").arg("--version").output().is_err() {
-        return skip("<(CMD): there is no bash");
+        return skip(&Skip::program("bash"));
     }
     let output = ends(command);
     assert!(output.status.success(), "{output:?}");
@@ -103,7 +103,7 @@ fn a_pipe_of_the_shell_is_read() {
 #[test]
 fn folders_for_temporary_files_of_another_user_are_left_alone() {
     if !root() {
-        return skip("a folder of another user: needs root");
+        return skip(&Skip::root("a folder of another user"));
     }
     let run = Run::new();
     let temporary = run.directory.path().join("tmp");

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use crate::common::{Run, may, text, valid};
 use serde_json::Value;
-use stopgap_kernel::fake::skipped as skip;
+use stopgap_testing::{Skip, skip};
 
 /// Samples per second of CPU time. A program needs 0.25 s for some 1,250: a share of 70 % is then 70 +- 1.3.
 const HZ: &str = "4999";
@@ -66,11 +66,14 @@ fn compiled(folder: &Path, flags: &[&str]) -> Option<PathBuf> {
     match built {
         Ok(output) if output.status.success() => Some(program),
         Ok(output) => {
-            skip(format!("cc {flags:?}: {}", text(&output.stderr)));
+            skip(&Skip::program(format!(
+                "cc {flags:?}: {}",
+                text(&output.stderr)
+            )));
             None
         }
         Err(error) => {
-            skip(format!("cc: {error}"));
+            skip(&Skip::program(format!("cc: {error}")));
             None
         }
     }
@@ -212,7 +215,7 @@ fn of_an_interpreter_nothing_is_left_out() {
     let run = Run::new();
     let program = "import time\nn = 0\nwhile time.process_time() < 0.2: n += sum(range(1000))";
     if let Err(error) = Command::new("python3").args(["-c", ""]).output() {
-        return skip(format!("python3: {error}"));
+        return skip(&Skip::program(format!("python3: {error}")));
     }
     let document = profiled(&run, &["python3", "-c", program]);
     let profile = &document["profile"];

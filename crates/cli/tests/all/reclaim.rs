@@ -5,8 +5,8 @@ use std::process::{Command, Output};
 
 use crate::common::{Run, STOPGAP, assert_valid, root, text};
 use stopgap_kernel::cgroup::{Site, Version};
-use stopgap_kernel::fake::skipped as skip;
 use stopgap_kernel::{Linux, swap};
+use stopgap_testing::{Skip, skip};
 
 /// A memory cgroup of this test, removed when it ends.
 struct Group(PathBuf);
@@ -47,7 +47,7 @@ impl Drop for Group {
 #[test]
 fn inside_a_small_group_a_large_load_is_refused_and_a_small_one_runs() {
     let Some(group) = Group::make("p4g", "4G") else {
-        return skip("a load inside a memory cgroup of 4 GiB: needs root and cgroup version 1");
+        return skip(&Skip::machine("cgroup version 1, as root"));
     };
     let run = Run::new();
     let large = [
@@ -92,9 +92,7 @@ fn references_are_told_from_a_lock() {
         stopgap_events::units::Bytes::mib(64),
     );
     if made.is_err() || Site::find(&Linux).is_err() {
-        return skip(
-            "references against mlock under a load: needs root, a memory cgroup and a swap file",
-        );
+        return skip(&Skip::machine("a memory cgroup and a swap file, as root"));
     }
     let output = run.output(&[
         "probe",
@@ -144,7 +142,7 @@ fn references_are_told_from_a_lock() {
 #[test]
 fn a_kernel_without_shrinker_debugfs_is_unsupported() {
     if Path::new("/sys/kernel/debug/shrinker").exists() {
-        return skip("a kernel without shrinker debugfs: this one has it");
+        return skip(&Skip::machine("a kernel without shrinker debugfs"));
     }
     let run = Run::new();
     let output = run.output(&["probe", "reclaim", "--shrinker", "i915"]);
@@ -188,7 +186,7 @@ fn what_cannot_be_is_refused_in_one_line() {
 #[test]
 fn a_set_of_one_byte_is_a_page() {
     if Site::find(&Linux).is_err() || !root() {
-        return skip("a load beside one page: needs root and a memory cgroup");
+        return skip(&Skip::machine("a memory cgroup, as root"));
     }
     let run = Run::new();
     let output = run.output(&[

@@ -8,9 +8,9 @@ use std::process::Command;
 
 use crate::common::{Run, assert_valid, root, text};
 use stopgap_kernel::cgroup::{Site, Version};
-use stopgap_kernel::fake::skipped;
 use stopgap_kernel::{Linux, swap};
 use stopgap_stats::quantile::median;
+use stopgap_testing::{Skip, skip};
 
 /// Rounds of the costs, of a load's.
 const ROUNDS: usize = 9;
@@ -97,7 +97,7 @@ fn costs_a_page_are_those_of_an_independent_program() {
     let folder = tempfile::tempdir().unwrap();
     let site = Site::find(&Linux).ok().filter(|_| root());
     let (Some(site), Some(program)) = (site, compiled(folder.path())) else {
-        return skipped("costs beside an independent program: needs root, a memory cgroup and cc");
+        return skip(&Skip::machine("a memory cgroup and cc, as root"));
     };
     let _alone = Run::alone();
     let (mut ours, mut theirs) = (Figures::new(), Figures::new());
@@ -126,7 +126,7 @@ fn scans_for_a_page_are_those_of_an_independent_program() {
         .ok()
         .filter(|site| site.version == Version::V1 && root());
     let (Some(site), Some(program)) = (site, compiled(folder.path())) else {
-        return skipped("scans beside an independent program: needs root, cgroup version 1 and cc");
+        return skip(&Skip::machine("cgroup version 1 and cc, as root"));
     };
     if swap::in_use(&Linux).is_ok_and(|(kind, _)| kind == "none") {
         println!("no swap: pinned pages are not scanned by either");

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crate::common::{Run, STOPGAP, may, text};
+use crate::common::{Run, STOPGAP, may, names, text};
 use stopgap_kernel::Linux;
-use stopgap_kernel::fake::skipped as skip;
 use stopgap_kernel::files::Files;
+use stopgap_testing::{Skip, skip};
 use stopgap_trace::{Event, Input, Kind, Metadata};
 
 fn read(path: &Path) -> (Metadata, Vec<Event>) {
@@ -16,14 +16,6 @@ fn read(path: &Path) -> (Metadata, Vec<Event>) {
     let metadata = input.metadata().clone();
     let events = input.by_ref().map(Result::unwrap).collect();
     (metadata, events)
-}
-
-fn names(folder: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(folder).unwrap();
-    let name = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name();
-    let mut names: Vec<_> = entries.map(|e| name(e).into_string().unwrap()).collect();
-    names.sort();
-    names
 }
 
 /// Instances of the process `pid`.
@@ -378,7 +370,9 @@ fn a_full_disk_leaves_what_was_captured() {
         .output()
         .unwrap();
     if output.status.code() == Some(77) || !output.status.success() {
-        skip(format!("a small file system cannot be mounted: {output:?}"));
+        skip(&Skip::machine(format!(
+            "mounting a small file system: {output:?}"
+        )));
         return;
     }
     let (said, told) = (text(&output.stdout), text(&output.stderr));
@@ -482,7 +476,7 @@ fn a_running_process_is_replayed_from_what_it_had_mapped() {
         .spawn();
     let mut child = match perl {
         Ok(child) => child,
-        Err(error) => return skip(format_args!("perl: {error}")),
+        Err(error) => return skip(&Skip::program(format_args!("perl: {error}"))),
     };
     let pid = child.id();
     let folder = Folder::new();
@@ -526,7 +520,7 @@ fn in_a_pid_namespace_it_is_recorded_without_tracefs() {
     command.args(["--", "sh", "-c", "sleep 0.05; sleep 0.05"]);
     let output = match command.output() {
         Ok(output) => output,
-        Err(error) => return skip(format_args!("unshare: {error}")),
+        Err(error) => return skip(&Skip::program(format_args!("unshare: {error}"))),
     };
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let (metadata, events) = read(&folder.file());
@@ -554,8 +548,8 @@ fn tracefs_may_be_nowhere_elsewhere_or_in_debugfs() {
     };
     match unshare("umount --help", &[]).output() {
         Ok(output) if output.status.success() => {}
-        Ok(output) => return skip(text(&output.stderr)),
-        Err(error) => return skip(format!("unshare: {error}")),
+        Ok(output) => return skip(&Skip::machine(text(&output.stderr))),
+        Err(error) => return skip(&Skip::program(format!("unshare: {error}"))),
     }
     const GONE: &str = "for place in tracing debug/tracing debug; do \
                         while umount /sys/kernel/$place 2>/dev/null; do :; done; done; ";

@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use crate::common::{Run, root, text};
-use stopgap_kernel::fake::skipped;
+use stopgap_testing::{Skip, skip};
 use stopgap_trace::{Event, Input, Kind, Metadata};
 
 struct User {
@@ -63,7 +63,9 @@ fn counter(events: &[Event], wanted: &str) -> Option<i64> {
 fn lacks_switches(metadata: &Metadata) -> bool {
     let switches = |what: &str| what.starts_with("switches, forks");
     let lacks = metadata.missing.iter().find(|one| switches(&one.what));
-    lacks.inspect(|one| skipped(&one.why)).is_some()
+    lacks
+        .inspect(|one| skip(&Skip::machine(&one.why)))
+        .is_some()
 }
 
 /// Two processes that answer each other: the records of perf and the kernel's own count.
@@ -412,7 +414,7 @@ fn what_is_not_ours_is_refused_and_nothing_is_left() {
     let other = user.record(&["--recover", &directory]);
     error(&other, 1, "no folder of a recording");
     error(&at("/proc/1/t"), 1, "cannot write /proc/1/t");
-    error(&at("/nonexistent/t"), 1, "its folder is to be there");
+    error(&at("/nonexistent/t"), 1, "the directory must exist");
     let recorder = format!("exec \"$0\" record -o {directory}/t -p $$ -d 100ms");
     let stopgap = user.command(&[]);
     let mut shell = user.command(&[]);

@@ -5,6 +5,7 @@ use std::process::Command;
 use std::sync::LazyLock;
 
 use crate::common::{Run, STOPGAP, text, valid};
+use stopgap_testing::{Skip, skip};
 
 /// The library, built beside the command under test.
 static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -145,7 +146,10 @@ fn a_sanitizer_starts_and_finds_its_faults_under_the_library() {
         let works = plain.is_ok_and(|plain| plain.status.success());
         if !built.status.success() || !works {
             // The compiler has no such runtime, or that does not run on this kernel.
-            stopgap_kernel::fake::skipped(format!("-fsanitize={word}: {}", text(&built.stderr)));
+            skip(&Skip::program(format!(
+                "cc -fsanitize={word}: {}",
+                text(&built.stderr)
+            )));
             continue;
         }
         let path = program.to_str().unwrap();

@@ -13,7 +13,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::{NOBODY, Run, STOPGAP, may, root, text};
-use stopgap_kernel::fake::skipped as skip;
+use stopgap_testing::{Skip, skip};
 
 /// A command that writes.
 struct Row {
@@ -307,7 +307,7 @@ fn carry_out(row: &Row, mode: u32, exists: bool, inputs: &Inputs) -> Result<(), 
 #[test]
 fn no_link_of_another_user_is_followed() {
     if !root() {
-        return skip("links of another user: needs root");
+        return skip(&Skip::root("links of another user"));
     }
     let inputs = Inputs::new();
     let mut harm = Vec::new();
@@ -404,7 +404,7 @@ fn a_watch_takes_no_windows_of_another_user() {
 #[test]
 fn a_folder_that_is_another_users_link_is_refused() {
     if !root() {
-        return skip("links of another user: needs root");
+        return skip(&Skip::root("links of another user"));
     }
     let run = Run::new();
     for exists in [true, false] {
@@ -508,7 +508,7 @@ fn devices_and_open_files_are_written_to_as_they_are() {
 #[test]
 fn a_pipe_of_another_user_is_refused() {
     if !root() {
-        return skip("a pipe of another user: needs root");
+        return skip(&Skip::root("a pipe of another user"));
     }
     let run = Run::new();
     let shared = Shared::new(0o1777, true);

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use crate::common::{Run, may, root, text, valid};
 use serde_json::Value;
 use stopgap_kernel::Linux;
-use stopgap_kernel::fake::skipped as skip;
 use stopgap_kernel::files::Files;
+use stopgap_testing::{Skip, skip};
 use stopgap_trace::Input;
 
 /// Trace instances of the process `pid`.
@@ -207,7 +207,9 @@ fn a_full_disk_is_said_and_the_watch_goes_on() {
         .output()
         .unwrap();
     if output.status.code() == Some(77) {
-        skip(format!("a small file system cannot be mounted: {output:?}"));
+        skip(&Skip::machine(format!(
+            "mounting a small file system: {output:?}"
+        )));
         return;
     }
     let (said, told) = (text(&output.stdout), text(&output.stderr));
