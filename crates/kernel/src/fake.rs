@@ -151,10 +151,3 @@ impl Fake {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
-
-/// Says that a test did not run here, and why: a skip is no pass. It goes past the test
-/// harness's capture of output, so that it is seen.
-pub fn skipped(why: impl std::fmt::Display) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stderr(), "skipped: {why}");
-}

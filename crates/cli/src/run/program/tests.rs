@@ -69,7 +69,9 @@ fn static_setuid_and_32_bit_programs_pass_through_and_scripts_are_followed() {
             said(&gains)
         );
     } else {
-        stopgap_kernel::fake::skipped("a set-user-ID program of another user: needs root");
+        stopgap_testing::skip(&stopgap_testing::Skip::root(
+            "a set-user-ID program of another user",
+        ));
     }
 }
 
