@@ -299,7 +299,7 @@ fn opengl_buffers_are_measured_where_there_is_a_driver() {
         largest: Bytes::kib(4),
     };
     if let Err(error) = Linux.objects(&Maker::Gl, room) {
-        return stopgap_testing::skip(&Skip::program(error));
+        return stopgap_testing::skip(&Skip::machine(error));
     }
     let answer = ask(&Linux, &objects(&[Maker::Gl], &[100, 1_000, 4_000]), 5);
     let names = ["create", "map", "first touch", "unmap", "destroy"];
