@@ -185,14 +185,14 @@ pub(crate) struct Export {
     /// written; the input is never.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,
-    /// Of a workload: how many mappings, as 40k [default: the workload's].
+    /// For a workload: how many mappings, as 40k [default: the workload's].
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) n: Option<u64>,
-    /// Of a workload: operations after the layout; a map is one and an unmap is one [default:
+    /// For a workload: operations after the layout; a map is one and an unmap is one [default:
     /// the workload's] [up to 100m].
     #[arg(long, value_name = "N", value_parser = between::<0, MOST_OPERATIONS>)]
     pub(crate) ops: Option<u64>,
-    /// Of a workload: seed of every random choice [default: 1].
+    /// For a workload: seed of every random choice [default: 1].
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
 }

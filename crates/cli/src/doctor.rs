@@ -12,14 +12,14 @@ use crate::args;
 use crate::failure::{DONE, Failure};
 use crate::{output, session};
 
-/// What `doctor --json` prints.
+/// The document that `doctor --json` prints.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Diagnosis {
     /// `stopgap.doctor/1`.
     schema: &'static str,
     /// The machine.
     environment: Environment,
-    /// What was looked at.
+    /// The checks and their results.
     checks: Vec<Check>,
 }
 

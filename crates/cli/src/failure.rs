@@ -26,7 +26,7 @@ pub(crate) const UNSUPPORTED: u8 = 3;
 pub enum Failure {
     /// The message goes to standard error.
     Told {
-        /// What failed and what to do, in one line.
+        /// The failure and what to do about it, in one line.
         message: String,
         /// The exit status.
         status: u8,

@@ -13,16 +13,16 @@ use crate::failure::{DONE, ERROR, Failure};
 use crate::record::spools;
 use crate::{output, places};
 
-/// What `restore --json` prints.
+/// The document that `restore --json` prints.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Restored {
     /// `stopgap.restore/1`.
     schema: &'static str,
     /// The journal's directory.
     journal: String,
-    /// What was put back.
+    /// The changes that were put back.
     done: Vec<String>,
-    /// What could not be.
+    /// The changes that could not be put back.
     failed: Vec<String>,
 }
 

@@ -51,7 +51,7 @@ pub(crate) struct Compare {
     /// before looking [default: all; of --run elapsed time, user time and system time].
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) endpoint: Vec<String>,
-    /// Of run records: which question's answers are compared [default: the only one].
+    /// For run records: which question's answers are compared [default: the only one].
     #[arg(long, value_name = "QUESTION")]
     pub(crate) question: Option<Question>,
     /// Which series of a file: a record's by its name, a log's tag, hyperfine's command, rtla's column [default: the only one;

@@ -7,7 +7,7 @@ use stopgap_kernels::Cell;
 
 use super::values::{count, margin, time};
 
-/// No guest comes to its end sooner.
+/// No guest ends sooner.
 const SHORTEST: Nanos = Nanos::secs(1);
 
 /// The most layouts: each is two boots of each kernel.
@@ -51,7 +51,7 @@ pub(crate) struct Kernels {
     /// By what share a later kernel may be longer and still pass.
     #[arg(long, value_name = "SHARE", value_parser = margin, default_value = "0.2%", allow_hyphen_values = true)]
     pub(crate) margin: f64,
-    /// Of two kernels: let the exit status be what git bisect run reads: 0 good, 1 bad, 125 cannot tell (an error, a kernel that
+    /// With two kernels: let the exit status be what git bisect run reads: 0 good, 1 bad, 125 cannot tell (an error, a kernel that
     /// does not boot, too).
     #[arg(long)]
     pub(crate) bisect: bool,

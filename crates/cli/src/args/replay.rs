@@ -57,7 +57,7 @@ pub struct ReplayPlacement {
     /// From which end every map looks: top-down, bottom-up [default: as the policy likes].
     #[arg(long, value_name = "DIRECTION", value_parser = direction)]
     pub(crate) direction: Option<Direction>,
-    /// Of a recorded trace: the process whose memory map is replayed [default: the only one that
+    /// For a recorded trace: the process whose memory map is replayed [default: the only one that
     /// maps or unmaps].
     #[arg(long, value_name = "PID", value_parser = pid)]
     pub(crate) pid: Option<u32>,

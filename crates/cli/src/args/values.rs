@@ -79,7 +79,7 @@ pub(super) fn few<const LEAST: u64, const MOST: u64>(text: &str) -> Result<u32, 
     u32::try_from(count).map_err(|_| format!("'{text}' is more than 32 bits hold"))
 }
 
-/// A share, as `5%` or `0.05`: 0 to less than 10. Without the sign it is less than 1: of who writes `2` most mean 2 %, and what
+/// A share, as `5%` or `0.05`: 0 to less than 10. Without the sign it is less than 1: most people who write `2` mean 2 %, and what
 /// is 200 % passes every gate.
 pub(super) fn margin(text: &str) -> Result<f64, String> {
     let (number, whole) = text.strip_suffix('%').map_or((text, 1.0), |n| (n, 100.0));

@@ -75,7 +75,7 @@ impl Way<'_, '_> {
         }
     }
 
-    /// What wait4(2) said of the command becomes its last counters.
+    /// Takes the command's last counters from wait4(2).
     pub(super) fn ended(&mut self, pid: u32, ended: &Ended) -> Result<()> {
         match self {
             Way::Events(capture) => capture.ended(pid, ended),

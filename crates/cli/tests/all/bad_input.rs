@@ -46,7 +46,7 @@ fn command_lines_that_make_no_sense() {
             &["'lots' is no size", "2G"],
         ),
         ("probe placement --memory 1M", &["budget", "--memory"]),
-        // What is computed from them would not fit into 64 bits.
+        // Sums of these numbers overflow 64 bits.
         ("probe placement -d 18446744073s", &["30 days"]),
         ("probe placement --memory 16777215T", &["at most 1024 TiB"]),
         (

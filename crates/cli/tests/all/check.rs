@@ -87,7 +87,7 @@ fn nobody_gets_an_answer_to_every_question() {
     let record = assert_valid(&nobody(&["check", "--quick", "--json"]));
     assert_answered(&record);
     assert_eq!(record["environment"]["privilege"], "none");
-    // What root would add is said.
+    // The screen names what root would add.
     has(
         &nobody(&["check", "--quick", "--only", "chunks"]),
         &["root"],

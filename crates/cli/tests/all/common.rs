@@ -19,7 +19,7 @@ pub(crate) fn root() -> bool {
         .any(|line| line.starts_with("Uid:\t0\t0"))
 }
 
-/// Whether this machine lets `command` capture; otherwise it is said that its test is skipped.
+/// Returns whether this machine lets `command` capture, and skips the test where it does not.
 pub(crate) fn may(command: &str) -> bool {
     use stopgap_kernel::files::Files;
     use stopgap_testing::{Skip, skip};
@@ -36,7 +36,7 @@ pub(crate) fn may(command: &str) -> bool {
     }
 }
 
-/// Tests that run the command share the machine; a test that compares the machine's state before and after has it alone.
+/// Tests that run the command share the machine; a test that compares the machine's state before and after runs without others.
 static MACHINE: RwLock<()> = RwLock::new(());
 
 thread_local! {
@@ -228,7 +228,7 @@ pub(crate) fn signal(name: &str, pid: u32) {
     assert!(sent.unwrap().success());
 }
 
-/// What a command did: its exit status and what it printed.
+/// A command's exit status and output.
 #[derive(Debug)]
 pub(crate) struct Done {
     line: String,

@@ -74,7 +74,7 @@ fn the_same_runs_and_seed_give_the_same_record() {
     let of = |seed: u32| run.stopgap(format!("compare a b --json --seed {seed}")).out;
     assert_eq!(of(7), of(7));
     assert_ne!(of(7), of(8));
-    // What was printed is what was kept.
+    // The file holds the numbers that were printed.
     let kept = run.records().into_iter().map(std::fs::read_to_string);
     let mut kept = kept.map(Result::unwrap);
     assert!(kept.any(|record| record == of(7).trim_end()));
@@ -269,7 +269,7 @@ fn records_are_compared_by_what_all_of_them_have() {
         "\">placement, ",
     ];
     has(&page, &parts);
-    // What they have not in common is refused by name.
+    // The error names what the two sides do not share.
     run.write("other.json", by_n(100.0, &[7], 0));
     has(
         &run.stopgap("compare whole.json other.json").err,

@@ -1,4 +1,4 @@
-//! `stopgap export`: what goes in comes out, and what is wrong is told in one line.
+//! `stopgap export`: exports hold all events of the input, and an error takes one line.
 
 use std::fs::{self, File};
 use std::io::{Cursor, Read};
@@ -212,7 +212,7 @@ fn a_file_that_is_damaged() {
         }
     }
     let _ = fs::remove_file(run.path("x"));
-    // Of no byte at all there is a trace of no event.
+    // An empty file is a trace without events.
     for end in (0..good.len()).step_by(good.len() / 20).skip(1) {
         run.write("bad", &good[..end]);
         refused(&run, "bad --to jsonl -o x", &["bad: "]);

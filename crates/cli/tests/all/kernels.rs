@@ -49,7 +49,7 @@ impl Lab {
         self.run.directory.path().join(name)
     }
 
-    /// A kernel whose guest says these counts of `roundtrip`, by seed from 1 on.
+    /// A kernel whose guest says these counts of `roundtrip`, by seed, the first is 1.
     fn kernel(&self, name: &str, config: &str, counts: &[&[(u64, u64)]]) -> String {
         let path = self.path(name);
         fs::write(&path, bzimage(name)).unwrap();
@@ -327,7 +327,7 @@ fn ctrl_c_reports_what_was_measured_and_leaves_no_guest() {
             "{out}{told}"
         );
         assert!(out.contains("were interrupted"), "{out}");
-        // What it has proven it has proven.
+        // A proven difference stays proven.
         assert_eq!(
             output.status.code(),
             Some(if gate { 2 } else { 0 }),

@@ -1,6 +1,6 @@
 //! `stopgap kernels` on real kernels in a real QEMU: the Debian packages in the folder that `STOPGAP_KERNELS` names, with
 //! the guest's program that `STOPGAP_GUEST` names (for arm64 kernels: `STOPGAP_GUEST_ARM64`). `.ci/run` has them; elsewhere
-//! it is said what is missing.
+//! the skip names what is missing.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -10,7 +10,7 @@ use stopgap_guest::protocol::Counts;
 use stopgap_kernels::judge::{Cell, Kernels, Word};
 use stopgap_testing::{Skip, skip};
 
-/// What a test of one architecture needs.
+/// The kernels and the guest program of one architecture.
 struct Real {
     /// Cloud kernels of 6.1 and 6.12.
     old: String,

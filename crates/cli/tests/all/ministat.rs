@@ -7,7 +7,7 @@ use crate::common::{Run, text};
 use stopgap_events::random::Random;
 use stopgap_testing::{Skip, skip};
 
-/// What a text of ministat's is made of.
+/// The parts of ministat's output.
 #[derive(Debug, PartialEq, Default)]
 struct Parts<'a> {
     /// All but the picture, without what only ours has.

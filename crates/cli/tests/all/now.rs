@@ -78,7 +78,7 @@ fn values_agree_with_proc() {
         );
     }
 
-    // What the kernel counts only grows.
+    // The kernel's counters only grow.
     let vmstat = std::fs::read_to_string("/proc/vmstat").unwrap();
     let later = |name: &str| -> u64 {
         vmstat

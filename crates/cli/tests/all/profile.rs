@@ -53,7 +53,7 @@ int main(int count, char **words) {
 }
 "#;
 
-/// The program, compiled with these flags; `None` where it cannot be, which is said.
+/// Compiles the program with these flags; skips the test and returns `None` where that fails.
 fn compiled(folder: &Path, flags: &[&str]) -> Option<PathBuf> {
     let source = folder.join("spin.c");
     fs::write(&source, PROGRAM).unwrap();
@@ -206,7 +206,7 @@ fn threads_and_the_kernel_have_theirs() {
     assert!(reads * 10 > all * 7 && kernel * 10 > all * 7, "{profile:#}");
 }
 
-/// An interpreter's functions are told, and code of which nobody knows the name is counted.
+/// The profile names an interpreter's functions and counts code without a name.
 #[test]
 fn of_an_interpreter_nothing_is_left_out() {
     if !may("record --samples") {

@@ -12,7 +12,7 @@ use stopgap_testing::{Skip, skip};
 struct Group(PathBuf);
 
 impl Group {
-    /// Of version 1, with this limit; `None` where there is none to be had.
+    /// Makes a cgroup of version 1 with this limit; `None` where the machine has no such hierarchy.
     fn make(name: &str, limit: &str) -> Option<Group> {
         let site = Site::find(&Linux).ok()?;
         if site.version != Version::V1 || !root() {
@@ -42,7 +42,7 @@ impl Drop for Group {
     }
 }
 
-/// A group of 4 GiB on a host with more: a load of 3 GiB is refused, whatever budget is given, and a small
+/// A group of 4 GiB on a host with more: a load of 3 GiB is refused, for any budget, and a small
 /// one runs.
 #[test]
 fn inside_a_small_group_a_large_load_is_refused_and_a_small_one_runs() {
@@ -79,7 +79,7 @@ fn inside_a_small_group_a_large_load_is_refused_and_a_small_one_runs() {
     assert_eq!(read["parameters"]["load"], "mixed");
 }
 
-/// References against a lock, live: told apart by what is scanned; beside them nothing else need be.
+/// Compares references with a lock, live: pages scanned separate them; nothing else need differ.
 #[test]
 fn references_are_told_from_a_lock() {
     let run = Run::new();

@@ -248,7 +248,7 @@ fn an_exec_from_another_thread_is_followed() {
     let (filename, old, pid, tid) = from_another.expect("an exec from another thread");
     assert_eq!(filename.as_deref(), Some("/bin/sh"));
     assert!(pid.is_some() && pid == tid && Some(old) != tid);
-    // What the new program does is in it, to its end, under the leader's id.
+    // The trace has all events of the new program under the leader's id.
     let ends = |event: &Event| event.kind.word() == "exit" && event.tid == tid;
     assert!(events.iter().any(ends));
     let comm = events
@@ -432,7 +432,7 @@ fn what_cannot_be_recorded_is_said_in_one_line() {
     );
 }
 
-/// Of the command and of what it forks, whichever events are wanted.
+/// The trace has events of the command and its children, for every choice of events.
 #[test]
 fn counters_stand_beside_the_events() {
     if !may("record") {

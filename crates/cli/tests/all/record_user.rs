@@ -110,7 +110,7 @@ fn switches_are_those_of_rusage() {
     assert_eq!(metadata.losses, Some(Vec::new()));
     let ratio = left.0 as f64 / counted as f64;
     assert!((0.98..=1.02).contains(&ratio), "{left:?} of {counted}");
-    // What perf did not see of the exits is said, by the number that explain and rusage differ by.
+    // The screen counts the exits that perf missed: explain and rusage differ by as many.
     let exits = metadata
         .missing
         .iter()
@@ -153,7 +153,7 @@ fn thousands(number: u64) -> String {
     format!("{},{:03}", number / 1000, number % 1000)
 }
 
-/// Flags of what only root has are not passed over in silence; samples a user may have, of his own code.
+/// A flag that needs root is refused; a user may sample his own code.
 #[test]
 fn flags_are_heeded_or_it_is_said_that_they_are_not() {
     let user = User::new();
@@ -202,7 +202,7 @@ fn flags_are_heeded_or_it_is_said_that_they_are_not() {
     }
 }
 
-/// Ends the processes that a test left alone.
+/// Ends the processes that a test leaves behind.
 struct Ends(u32);
 
 impl Drop for Ends {
@@ -222,7 +222,7 @@ fn until<T>(what: &str, mut there: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// `timeout` sends its signal twice. The command, which is sent none, goes on, and that is said.
+/// `timeout` sends its signal twice. The command gets no signal and goes on, and the screen says so.
 #[test]
 fn two_signals_end_it_once_and_the_command_goes_on() {
     let user = User::new();
@@ -329,7 +329,7 @@ fn a_killed_recording_is_told_of_and_recovered_beside() {
     assert!(file.exists() && !spool.exists());
 }
 
-/// A process that is there already, of the same user: what it forks is seen, and it is left alone.
+/// A process that is there already, of the same user: the trace has its children, and the process goes on undisturbed.
 #[test]
 fn an_own_process_is_recorded() {
     let user = User::new();

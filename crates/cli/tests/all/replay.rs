@@ -100,7 +100,7 @@ fn words_for_several_and_what_is_lacking() {
         forms,
         ["freegap-posted", "freegap-innermprot", "freegap-innerremap"]
     );
-    // Nothing is mapped where protections change alone.
+    // A trace that only changes protections maps nothing.
     assert_eq!(rows(&document)[1]["work_per_map"], Value::Null);
     assert!(number(&rows(&document)[1]["propagated"]) > 0.0);
 
@@ -212,7 +212,7 @@ fn frag_trace(run: &Run) -> Vec<u8> {
     trace
 }
 
-/// What a workload does, its trace does: the same operations, the same visits.
+/// A workload and its trace give the same operations and the same visits.
 #[test]
 fn a_trace_is_replayed_as_what_it_was_recorded_from() {
     let run = Run::new();
@@ -265,7 +265,7 @@ fn a_trace_that_makes_no_sense_names_file_row_and_reason() {
     let map = r#"{"time_ns":1,"kind":"map","id":3,"length_bytes":4096,"protection":"write","merge":"never"}"#;
     let unmap = r#"{"time_ns":2,"kind":"unmap","id":3}"#;
     let huge = map.replace("4096", "18446744073709551615");
-    // Of events between which others stand, the line is told, not which of the mappings' it is.
+    // An error names the line of an event, not its number among the mappings' events.
     let mark = r#"{"time_ns":1,"kind":"mark","name":"frame"}"#;
     let more = map.replace("map", "protect").replace("4096", "4097");
     let layout = r#"{"time_ns":0,"kind":"begin","phase":"layout"}"#;
@@ -310,7 +310,7 @@ fn a_trace_that_makes_no_sense_names_file_row_and_reason() {
     }
 }
 
-/// What a trace has lost is said, and stands in the record.
+/// The screen and the record name what a trace has lost.
 #[test]
 fn lost_events_are_in_the_record() {
     let run = Run::new();
@@ -328,7 +328,7 @@ fn lost_events_are_in_the_record() {
     assert!(missing.iter().any(lost), "{missing:?}");
 }
 
-/// What is not a file is not waited for.
+/// The command does not wait for a pipe.
 #[test]
 fn a_trace_that_is_no_file() {
     let run = Run::new();
@@ -382,7 +382,7 @@ fn an_interrupt_loses_nothing() {
     assert!(number(&row["ns_per_operation"]) > 0.0, "{row}");
 }
 
-/// What a recorded program asked of its memory map: calls of one process, whatever else is in the trace.
+/// What a recorded program asked of its memory map: calls of one process, beside any other events of the trace.
 #[test]
 fn a_recorded_program_is_replayed() {
     let run = Run::new();

@@ -460,7 +460,7 @@ fn an_interrupt_loses_nothing() {
     assert!(number(&rows[0]["time_ms"]) > 0.0);
 }
 
-/// A file of a scenario's name has to be said to be one.
+/// A file that has a scenario's name must be given as `./NAME`.
 #[test]
 fn a_scenarios_name_wins_over_a_file() {
     let run = Run::new();

@@ -196,7 +196,7 @@ fn the_pairs_of_a_trace_are_replayed_as_they_were_seen_to_talk() {
     }
     let screen = run.stopgap("replay roundtrip trace.jsonl").out;
     has(&screen, &["measured", "2.00 (2.00..2.00)"]);
-    // What if the kernel were another.
+    // Replays the cells under another kernel's rules.
     let document = replay(&run, "trace.jsonl --keyed yes,no --policy linux-6.12");
     assert_eq!(document["rows"].as_array().unwrap().len(), 2);
 

@@ -160,7 +160,7 @@ fn a_slow_call_fires_and_the_whole_system_is_seen() {
         said.contains("nanosleep of ") && said.contains("-> "),
         "{said}"
     );
-    // What others lost meanwhile is not its cause.
+    // Time that other threads lost meanwhile is not the cause.
     assert!(said.contains("nanosleep is not taken apart"), "{said}");
     assert!(said.contains("interrupted"), "{said}");
     assert_eq!(names(&folder).len() % 2, 0);
