@@ -15,6 +15,7 @@ use stopgap_events::units::Nanos;
 use stopgap_guest::protocol::{Cell, Plan, Transcript, Work};
 use stopgap_kernels::qemu::Qemu;
 use stopgap_kernels::{Image, Initramfs, InitramfsFile, Machine, Module, run_all};
+use stopgap_testing::{Skip, skip};
 
 /// What the module does when it is armed. The number is a prime, so that nothing else comes to it.
 const SLEEPS: u64 = 23;
@@ -46,14 +47,14 @@ fn the_answers_are_what_the_module_did() {
     let kernels = match std::env::var_os("STOPGAP_KERNELS") {
         Some(folder) => PathBuf::from(folder),
         None => {
-            return skipped(
+            return skip(&Skip::image(
                 "STOPGAP_KERNELS names no folder with packages (checks/known-answers/fetch FOLDER)",
-            );
+            ));
         }
     };
     let packages = match Packages::newest(&kernels) {
         Ok(packages) => packages,
-        Err(why) => return skipped(&why),
+        Err(why) => return skip(&Skip::image(why)),
     };
     println!("kernel {}", packages.release);
     let work = tempfile::tempdir().unwrap();
@@ -278,10 +279,6 @@ fn text(transcript: &Transcript, cell: &str, file: &str) -> String {
 fn json(transcript: &Transcript, cell: &str) -> Value {
     let text = text(transcript, cell, "stdout");
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{cell}: {error}: {text}"))
-}
-
-fn skipped(why: &str) {
-    println!("skipped: known answers: {why}");
 }
 
 /// The commands, in their order.

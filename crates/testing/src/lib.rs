@@ -2,7 +2,7 @@
 //!
 //! A test that cannot run here returns a [`Skip`] through [`skip`]. The reason goes to standard error, past the test harness's
 //! capture, and to the file that the environment variable `STOPGAP_SKIPS` names. `checks/test` sets the variable, counts the
-//! skips by kind, and fails where a kind must not occur (as root in CI: `root`, `program` and `image`).
+//! skips by kind, and `checks/test --strict KINDS` fails where one of these kinds occurs.
 
 use std::fmt;
 use std::fs::OpenOptions;

@@ -1,5 +1,5 @@
 //! `stopgap kernels` on real kernels in a real QEMU: the Debian packages in the folder that `STOPGAP_KERNELS` names, with
-//! the guest's program that `STOPGAP_GUEST` names (for arm64 kernels: `STOPGAP_GUEST_ARM64`). `.ci/run` has them; elsewhere
+//! the guest's program that `STOPGAP_GUEST` names (for arm64 kernels: `STOPGAP_GUEST_ARM64`). `.ci/full kernels` has them; elsewhere
 //! the skip names what is missing.
 
 use std::path::{Path, PathBuf};
@@ -109,7 +109,7 @@ impl Drop for Busy {
     }
 }
 
-/// Some of the standard suite, all of which `.ci/run` runs once: what fits into two minutes.
+/// Some of the standard suite, all of which `.ci/full kernels` runs once: what fits into two minutes.
 const SOME: &str = "pbobench:1000,pbobench:10000,roundtrip,fork";
 
 /// 6.12 takes fewer instructions a buffer than 6.1 by 15 to 40 %, at each N, in five layouts, the fewest that are judged; and
