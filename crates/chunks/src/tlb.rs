@@ -116,9 +116,14 @@ impl Tlb {
             parts.push(Part { start, batch, set });
             start += batch.length(); // no overflow: checked
         }
+        let mut last = 0..0;
+        let mut part = &parts[0]; // a checked plan is as long as the image, which has a row
         access.each(image, |offset| {
-            // A part is found: the first one begins at 0, and the plan is as long as the image.
-            let part = &parts[parts.partition_point(|part| part.start <= offset) - 1];
+            if !last.contains(&offset) {
+                // A part is found: the first one begins at 0.
+                part = &parts[parts.partition_point(|part| part.start <= offset) - 1];
+                last = part.start..part.start + part.batch.length();
+            }
             let entry = (offset - part.start) / part.batch.size;
             let page = part.batch.iova + entry * part.batch.size;
             let set = &mut sets[part.set];
