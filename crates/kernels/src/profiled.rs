@@ -180,7 +180,7 @@ mod tests {
     use crate::testing;
 
     /// One round trip of 20 instructions, 8 of them in `do_mmap`; and what counting costs, which no cell counts.
-    const COUNTED: &str = "stopgap.plugin/1\nblock 1 ffffffff81000000 5 5\nwindow 0 4\ntook 20 1\nran 0 1 2 4\nwindow 0 11\ntook 2 80\nend 7\n";
+    const COUNTED: &str = "stopgap.plugin/2\nwindow 0 4\ntook 20 1\nran 4 - ffffffff81000000 5 5\nwindow 0 11\ntook 2 80\nend 6\n";
 
     fn boot(counts: &[(u64, u64)], failed: bool) -> Boot {
         let mut lines = vec![testing::hello(1, Unit::Instructions { per_tick: 1 })];
@@ -227,7 +227,7 @@ mod tests {
             assert!(why.contains(says), "{why}");
             assert!(other.profiles.is_empty());
         }
-        let astray = COUNTED.replace("end 7", "astray 2\nend 8");
+        let astray = COUNTED.replace("end 6", "astray 2\nend 7");
         let astray = of(&boot(&[(22, 1)], false), &astray);
         assert_eq!(astray.faults[0].0, "all");
         // The guest reports a cell that failed.

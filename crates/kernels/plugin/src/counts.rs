@@ -131,10 +131,10 @@ pub(crate) struct Recorder {
     /// A program's block that may have faulted in its last instruction: where that is, and what follows.
     doubt: Option<(u64, u64)>,
     stacks: Stacks,
-    chains: Chains,
-    tallies: BTreeMap<Key, Tally>,
+    pub(crate) chains: Chains,
+    pub(crate) tallies: BTreeMap<Key, Tally>,
     /// Ends without a beginning.
-    astray: u64,
+    pub(crate) astray: u64,
 }
 
 impl Recorder {
@@ -268,23 +268,9 @@ impl Recorder {
     }
 
     /// No more comes.
-    pub(crate) fn finish(&mut self) -> Counted<'_> {
+    pub(crate) fn finish(&mut self) {
         self.tear();
-        Counted {
-            chains: &self.chains,
-            tallies: &self.tallies,
-            astray: self.astray,
-        }
     }
-}
-
-/// The counts of a recorder.
-#[derive(Debug)]
-pub(crate) struct Counted<'a> {
-    pub(crate) chains: &'a Chains,
-    pub(crate) tallies: &'a BTreeMap<Key, Tally>,
-    /// Marks of an end that had no beginning.
-    pub(crate) astray: u64,
 }
 
 #[cfg(test)]

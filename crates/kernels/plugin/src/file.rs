@@ -1,82 +1,63 @@
 //! The counts as a file of lines. `stopgap_kernels::counted` reads it.
 //!
 //! ```text
-//! stopgap.plugin/1
-//! chain 1 0 ffffffff81001234              a chain, the chain that it continues (0: none), its call's last byte
-//! block 7 ffffffff810ebc60 4 2 2 3        a block, where it starts, the bytes of each of its instructions
+//! stopgap.plugin/2
 //! window 3 0                              cell 3, operation 0; what follows is of its windows
 //! took 17749 412                          as many instructions, so many windows
-//! ran 1 7 4 412                           in all of them, under chain 1, of block 7, the first 4 instructions, so often
+//! ran 412 ffffffff81001234,ffffffff81002345 ffffffff810ebc60 4 2 2 3
+//!                                         in all of them, so often: the last bytes of its callers' calls, the outermost
+//!                                         first (- without a caller); where the instructions start; the bytes of each
 //! torn 1                                  windows that did not end; only where there are some
 //! astray 1                                ends without a beginning; only where there are some
-//! end 6                                   the lines before this one: without it, the file is torn
+//! end 4                                   the lines before this one: without it, the file is torn
 //! ```
 //!
-//! Addresses are hexadecimal, all else decimal. Only chains and blocks that something refers to are there, each before
-//! it is referred to. The same windows make the same file.
+//! Addresses are hexadecimal, all else decimal. The same windows make the same file.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::fmt::Arguments;
 use std::io::{self, Write};
 
-use crate::counts::{Block, Counted};
+use crate::counts::{Block, Recorder};
 
 /// The first line.
-const HEADER: &str = "stopgap.plugin/1";
+const HEADER: &str = "stopgap.plugin/2";
 
-/// Writes it; `blocks` by their numbers.
-pub(crate) fn write(
-    to: &mut dyn Write,
-    counted: &Counted<'_>,
-    blocks: &[&Block],
-) -> io::Result<()> {
-    let mut lines = Lines { to, written: 0 };
-    lines.line(format_args!("{HEADER}"))?;
-    for (chain, parent, site) in counted.chains.iter() {
-        lines.line(format_args!("chain {chain} {parent} {site:x}"))?;
-    }
-    let ran = counted.tallies.values().flat_map(|tally| tally.ran.keys());
-    let used: BTreeSet<u32> = ran.map(|&(_, block, _)| block).collect();
-    for block in used {
-        let Some(&Block {
-            start, ref sizes, ..
-        }) = blocks.get(block as usize).copied()
-        else {
-            continue;
-        };
-        let sizes: String = sizes.iter().map(|size| format!(" {size}")).collect();
-        lines.line(format_args!("block {block} {start:x}{sizes}"))?;
-    }
-    for ((cell, operation), tally) in counted.tallies {
-        lines.line(format_args!("window {cell} {operation}"))?;
+/// Writes what was recorded; `blocks` by their numbers.
+pub(crate) fn write(to: &mut dyn Write, recorder: &Recorder, blocks: &[&Block]) -> io::Result<()> {
+    let mut written = 0;
+    let mut line = |text: Arguments<'_>| {
+        written += 1;
+        writeln!(to, "{text}").map(|()| written)
+    };
+    let mut before = line(format_args!("{HEADER}"))?;
+    for ((cell, operation), tally) in &recorder.tallies {
+        before = line(format_args!("window {cell} {operation}"))?;
         for (took, windows) in &tally.windows {
-            lines.line(format_args!("took {took} {windows}"))?;
+            before = line(format_args!("took {took} {windows}"))?;
         }
         let sorted: BTreeMap<_, _> = tally.ran.iter().collect();
-        for ((chain, block, executed), times) in sorted {
-            lines.line(format_args!("ran {chain} {block} {executed} {times}"))?;
+        for (&(chain, number, executed), times) in sorted {
+            let block = blocks[number as usize];
+            let sites = recorder.chains.sites(chain);
+            let mut sites: Vec<String> = sites.iter().map(|site| format!("{site:x}")).collect();
+            if sites.is_empty() {
+                sites.push("-".to_owned());
+            }
+            let sizes = block.sizes.iter().take(usize::from(executed));
+            let sizes: String = sizes.map(|size| format!(" {size}")).collect();
+            let (sites, start) = (sites.join(","), block.start);
+            before = line(format_args!("ran {times} {sites} {start:x}{sizes}"))?;
         }
         if tally.torn > 0 {
-            lines.line(format_args!("torn {}", tally.torn))?;
+            before = line(format_args!("torn {}", tally.torn))?;
         }
     }
-    if counted.astray > 0 {
-        lines.line(format_args!("astray {}", counted.astray))?;
+    if recorder.astray > 0 {
+        before = line(format_args!("astray {}", recorder.astray))?;
     }
-    let before = lines.written;
-    lines.line(format_args!("end {before}"))?;
-    lines.to.flush()
-}
-
-struct Lines<'a> {
-    to: &'a mut dyn Write,
-    written: u64,
-}
-
-impl Lines<'_> {
-    fn line(&mut self, text: std::fmt::Arguments<'_>) -> io::Result<()> {
-        self.written += 1;
-        writeln!(self.to, "{text}")
-    }
+    line(format_args!("end {before}"))?;
+    to.flush()
 }
 
 #[cfg(test)]

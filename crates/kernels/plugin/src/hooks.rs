@@ -264,9 +264,10 @@ extern "C" fn returned(_: c_uint, _: u32, slot: u64, _: *mut c_void) {
 /// QEMU ends.
 extern "C" fn ended(_: api::Id, _: *mut c_void) {
     state(|state| {
-        let counted = state.recorder.finish();
-        let written = File::create(&state.out)
-            .and_then(|file| file::write(&mut BufWriter::new(file), &counted, &state.blocks));
+        state.recorder.finish();
+        let written = File::create(&state.out).and_then(|file| {
+            file::write(&mut BufWriter::new(file), &state.recorder, &state.blocks)
+        });
         if let Err(error) = written {
             say(&format!("{}: {error}", state.out));
         }

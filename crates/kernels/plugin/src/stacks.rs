@@ -74,11 +74,15 @@ impl Chains {
         })
     }
 
-    /// Returns each chain, counted from 1, with its parent, which comes before it, and its site.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Chain, Chain, u64)> + '_ {
-        (1..)
-            .zip(&self.all)
-            .map(|(chain, &(parent, site))| (chain, parent, site))
+    /// Returns the sites of a chain, the outermost first.
+    pub(crate) fn sites(&self, mut chain: Chain) -> Vec<u64> {
+        let mut sites = Vec::new();
+        while let Some(&(parent, site)) = self.all.get((chain as usize).wrapping_sub(1)) {
+            sites.push(site);
+            chain = parent;
+        }
+        sites.reverse();
+        sites
     }
 }
 

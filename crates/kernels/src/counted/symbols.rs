@@ -1,7 +1,5 @@
 //! A kernel's functions by address.
 
-use std::collections::HashSet;
-
 use stopgap_stats::profile::plain;
 
 use crate::functions::UNKNOWN;
@@ -24,19 +22,14 @@ impl Symbols {
     /// A line that is none of these; no function at all; addresses that were hidden (all 0, as kallsyms shows them to
     /// whom `kernel.kptr_restrict` refuses them).
     pub(crate) fn parse(text: &str) -> Result<Symbols, String> {
-        let mut all: Vec<(u64, Option<(Rank<'_>, String)>)> = Vec::new();
+        let mut all = Vec::new();
         let mut hidden = false;
         for (at, line) in text.lines().enumerate() {
-            let mut words = line.split_whitespace();
-            let parts = (
-                words.next(),
-                words.next(),
-                words.next(),
-                words.next(),
-                words.next(),
-            );
-            let (Some(address), Some(kind), Some(name), module, None) = parts else {
-                return Err(format!("line {} is no symbol", at + 1));
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let (address, kind, name, module) = match words[..] {
+                [address, kind, name] => (address, kind, name, None),
+                [address, kind, name, module] => (address, kind, name, Some(module)),
+                _ => return Err(format!("line {} is no symbol", at + 1)),
             };
             let address = u64::from_str_radix(address, 16)
                 .map_err(|_| format!("line {} has no address", at + 1))?;
@@ -47,39 +40,36 @@ impl Symbols {
             }
             // Where code ends, not what begins there.
             let end = matches!(name, "_etext" | "_einittext");
-            let function = (!end && matches!(kind, "T" | "t" | "W" | "w")).then(|| {
-                let shown = plain(name);
-                let underscores = shown.len() - shown.trim_start_matches('_').len();
-                let rank = (underscores, kind == "t" || kind == "w", shown.len(), name);
-                let shown =
-                    module.map_or_else(|| shown.to_owned(), |module| format!("{shown} {module}"));
-                (rank, shown)
-            });
-            all.push((address, function));
+            let is_data = end || !matches!(kind, "T" | "t" | "W" | "w");
+            let shown = plain(name);
+            let underscores = shown.len() - shown.trim_start_matches('_').len();
+            let local = matches!(kind, "t" | "w");
+            // In the order of preference at one address.
+            all.push((
+                address,
+                is_data,
+                underscores,
+                local,
+                shown.len(),
+                name,
+                module,
+            ));
         }
-        // At one address functions come before what is none, and the best name first.
-        all.sort_by(|(a, one), (b, other)| {
-            let (one, other) = (rank(one), rank(other));
-            a.cmp(b)
-                .then(one.is_none().cmp(&other.is_none()))
-                .then(one.cmp(&other))
+        all.sort_unstable();
+        all.dedup_by_key(|symbol| symbol.0);
+        let each = all.into_iter().map(|(address, is_data, .., name, module)| {
+            let module = module.map_or(String::new(), |module| format!(" {module}"));
+            let function = (!is_data).then(|| format!("{}{module}", plain(name)));
+            (address, function)
         });
-        all.dedup_by_key(|(address, _)| *address);
-        let starts: Vec<_> = all
-            .into_iter()
-            .map(|(address, function)| (address, function.map(|(_, name)| name)))
-            .collect();
-        let names: HashSet<&str> = starts
-            .iter()
-            .filter_map(|(_, name)| name.as_deref())
-            .collect();
-        match (names.is_empty(), hidden) {
-            (false, _) => Ok(Symbols { starts }),
-            (true, true) => {
-                Err("the addresses of symbols are hidden (kernel.kptr_restrict)".to_owned())
-            }
-            (true, false) => Err("no function is among the symbols".to_owned()),
+        let starts: Vec<_> = each.collect();
+        if starts.iter().any(|(_, function)| function.is_some()) {
+            return Ok(Symbols { starts });
         }
+        Err(match hidden {
+            true => "the addresses of symbols are hidden (kernel.kptr_restrict)".to_owned(),
+            false => "no function is among the symbols".to_owned(),
+        })
     }
 
     /// The function that an address lies in: the one whose symbol comes last before it; [`UNKNOWN`] before the first,
@@ -95,14 +85,6 @@ impl Symbols {
             .unwrap_or(UNKNOWN)
     }
 }
-
-/// The rank of a function, `None` of what is none.
-fn rank<'a>(function: &Option<(Rank<'a>, String)>) -> Option<Rank<'a>> {
-    function.as_ref().map(|(rank, _)| *rank)
-}
-
-/// The lower, the better a name: underscores, not global, length, the name.
-type Rank<'a> = (usize, bool, usize, &'a str);
 
 #[cfg(test)]
 mod tests;

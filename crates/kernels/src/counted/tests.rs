@@ -12,21 +12,17 @@ ffffffff81000300 D data
 
 /// do_syscall_64 calls do_mmap, in whose block the next function begins; a call stands in what is no function.
 const FILE: &str = "\
-stopgap.plugin/1
-chain 1 0 ffffffff81000005
-chain 2 1 ffffffff81000310
-block 1 ffffffff81000000 5 5
-block 3 ffffffff810001fc 2 2 1 1
+stopgap.plugin/2
 window 3 0
 took 13 1
 took 20 1
-ran 0 1 2 2
-ran 1 3 3 4
-ran 2 3 4 1
+ran 2 - ffffffff81000000 5 5
+ran 4 ffffffff81000005 ffffffff810001fc 2 2 1
+ran 1 ffffffff81000005,ffffffff81000310 ffffffff810001fc 2 2 1 1
 window 3 1
 torn 1
 astray 1
-end 14
+end 10
 ";
 
 fn profile(text: &str) -> Profile {
@@ -138,41 +134,12 @@ fn a_file_that_is_cut_or_contradicts_itself_is_refused() {
             .unwrap_err()
             .starts_with("not the plugin's counts")
     );
+    const RAN: &str = "ran 2 - ffffffff81000000 5 5";
     for cut in 1..FILE.len() - 1 {
         // But for the line break at the end, and digits of the last number.
         assert!(Counted::parse(&FILE[..cut]).is_err(), "{cut}");
     }
     for (line, instead, why) in [
-        (
-            "chain 2 1 ffffffff81000310",
-            "chain 2 5 ffffffff81000310",
-            "a chain of nothing",
-        ),
-        (
-            "chain 2 1 ffffffff81000310",
-            "chain 2 2 ffffffff81000310",
-            "a chain of nothing",
-        ),
-        (
-            "chain 2 1 ffffffff81000310",
-            "chain 1 0 ffffffff81000310",
-            "a chain of nothing",
-        ),
-        (
-            "chain 1 0 ffffffff81000005",
-            "chain 1 0 x",
-            "not understood",
-        ),
-        (
-            "block 3 ffffffff810001fc 2 2 1 1",
-            "block 3 ffffffff810001fc",
-            "not understood",
-        ),
-        (
-            "block 3 ffffffff810001fc 2 2 1 1",
-            "block 1 ffffffff810001fc 2",
-            "a block twice",
-        ),
         ("took 13 1", "took 13 0", "came 0 times"),
         ("took 13 1", "took 21 1", "20 after 21"),
         (
@@ -192,20 +159,31 @@ fn a_file_that_is_cut_or_contradicts_itself_is_refused() {
             "",
             "of the 13 instructions of the window before 20 are the kernel's",
         ),
+        (RAN, "ran 2 - ffffffff81000000", "not understood"),
+        (RAN, "ran 2 - ffffffff81000000 5 -5", "not understood"),
         (
-            "ran 1 3 3 4",
-            "ran 1 3 5 4",
-            "more instructions than the block has",
+            RAN,
+            "ran 2 - ffffffff81000000 5 256",
+            "a number that is too large",
         ),
-        ("ran 1 3 3 4", "ran 1 4 3 4", "an unknown block"),
-        ("ran 1 3 3 4", "ran 9 3 3 4", "an unknown chain"),
-        ("ran 1 3 3 4", "ran 1 3 70000 4", "not understood"),
-        ("ran 1 3 3 4", "ran 1 3 3 18446744073709551615", "too large"),
+        (RAN, "ran 2 x ffffffff81000000 5 5", "not understood"),
+        (RAN, "ran 2 - x 5 5", "not understood"),
+        (RAN, "ran 2 - fffffffff81000000 5 5", "not understood"),
+        (
+            RAN,
+            "ran 18446744073709551615 - ffffffff81000000 5 5",
+            "numbers that are too large",
+        ),
+        (
+            RAN,
+            "ran 18446744073709551616 - ffffffff81000000 5 5",
+            "a number that is too large",
+        ),
         ("window 3 1", "window 3 0", "came twice"),
         ("window 3 1", "window 3 256", "too large"),
         ("astray 1", "wild 1", "not understood"),
-        ("end 14", "end 13", "not so many lines"),
-        ("end 14", "end 14\nend 15", "after the end"),
+        ("end 10", "end 9", "not so many lines"),
+        ("end 10", "end 10\nend 11", "after the end"),
     ] {
         let instead = if instead.is_empty() {
             String::new()
@@ -224,35 +202,28 @@ proptest! {
     #[test]
     fn functions_come_to_the_counted_total(
         blocks in prop::collection::vec((0u64..0x400, prop::collection::vec(1u8..=15, 1..8)), 1..12),
-        ran in prop::collection::vec((0u32..4, 0usize..12, 1usize..8, 1u64..1_000), 0..30),
+        ran in prop::collection::vec((0u64..4, 0usize..12, 1usize..8, 1u64..1_000), 0..30),
         program in 0u64..1_000_000,
         windows in 1u64..100,
     ) {
-        let mut lines = vec!["stopgap.plugin/1".to_owned()];
-        for chain in 1..4 {
-            lines.push(format!("chain {chain} {} {:x}", chain - 1, 0xffff_ffff_8100_0000u64 + 0xf0 * chain));
-        }
-        for (number, (start, sizes)) in blocks.iter().enumerate() {
+        let mut lines = vec!["stopgap.plugin/2".to_owned(), "window 3 0".to_owned()];
+        let mut kernel = 0;
+        let mut executed = Vec::new();
+        for (callers, block, take, times) in ran {
+            let (start, sizes) = &blocks[block % blocks.len()];
+            let sizes = &sizes[..take.min(sizes.len())];
+            kernel += sizes.len() as u64 * times;
+            let sites: Vec<String> = (1..=callers).map(|n| format!("{:x}", 0xffff_ffff_8100_0000u64 + 0xf0 * n)).collect();
+            let sites = if sites.is_empty() { "-".to_owned() } else { sites.join(",") };
             let sizes: String = sizes.iter().map(|size| format!(" {size}")).collect();
-            lines.push(format!("block {number} {:x}{sizes}", 0xffff_ffff_80ff_ff80u64 + start));
+            executed.push(format!("ran {times} {sites} {:x}{sizes}", 0xffff_ffff_80ff_ff80u64 + start));
         }
-        let ran: Vec<_> = ran
-            .into_iter()
-            .map(|(chain, block, executed, times)| {
-                let block = block % blocks.len();
-                (chain, block, executed.min(blocks[block].1.len()), times)
-            })
-            .collect();
-        let kernel: u64 = ran.iter().map(|(_, _, executed, times)| *executed as u64 * times).sum();
-        lines.push("window 3 0".to_owned());
         let first = kernel + program;
         lines.push(format!("took {first} 1"));
         if windows > 1 {
             lines.push(format!("took {} {}", first + 1, windows - 1));
         }
-        for (chain, block, executed, times) in &ran {
-            lines.push(format!("ran {chain} {block} {executed} {times}"));
-        }
+        lines.extend(executed);
         lines.push(format!("end {}\n", lines.len()));
         let profile = profile(&lines.join("\n"));
         let all = first + (windows - 1) * (first + 1);

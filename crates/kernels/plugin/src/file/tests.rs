@@ -30,25 +30,18 @@ fn as_documented() {
     recorder.mark(Mark::End, 8);
     recorder.mark(Mark::End, 8);
     recorder.mark(Mark::Begin(1), 9);
+    recorder.finish();
     let mut written = Vec::new();
-    super::write(
-        &mut written,
-        &recorder.finish(),
-        &[program, caller, unused, callee],
-    )
-    .unwrap();
-    let expected = "stopgap.plugin/1\n\
-        chain 1 0 ffffffff81000005\n\
-        block 1 ffffffff81000000 5 5\n\
-        block 3 ffffffff810ebc60 4 2 1\n\
+    super::write(&mut written, &recorder, &[program, caller, unused, callee]).unwrap();
+    let expected = "stopgap.plugin/2\n\
         window 3 0\n\
         took 6 1\n\
-        ran 0 1 2 1\n\
-        ran 1 3 3 1\n\
+        ran 1 - ffffffff81000000 5 5\n\
+        ran 1 ffffffff81000005 ffffffff810ebc60 4 2 1\n\
         window 3 1\n\
         torn 1\n\
         astray 1\n\
-        end 11\n";
+        end 8\n";
     assert_eq!(String::from_utf8(written).unwrap(), expected);
 }
 
@@ -64,6 +57,5 @@ fn what_cannot_be_written_is_said() {
             Ok(())
         }
     }
-    let mut recorder = Recorder::default();
-    assert!(super::write(&mut Full, &recorder.finish(), &[]).is_err());
+    assert!(super::write(&mut Full, &Recorder::default(), &[]).is_err());
 }

@@ -1,5 +1,3 @@
-use std::collections::BTreeMap;
-
 use proptest::prelude::*;
 
 use super::{Chains, Stacks};
@@ -10,18 +8,8 @@ const INTERRUPTS: u64 = 0xffff_c900_0000_7000; // not aligned to 16 KiB
 
 /// The sites that the code that runs now was called by.
 fn sites(stacks: &mut Stacks, chains: &mut Chains) -> Vec<u64> {
-    let mut next = stacks.chain(chains);
-    let known: BTreeMap<_, _> = chains
-        .iter()
-        .map(|(chain, parent, site)| (chain, (parent, site)))
-        .collect();
-    let mut sites = Vec::new();
-    while let Some((parent, site)) = known.get(&next) {
-        sites.push(*site);
-        next = *parent;
-    }
-    sites.reverse();
-    sites
+    let chain = stacks.chain(chains);
+    chains.sites(chain)
 }
 
 #[test]
@@ -36,10 +24,10 @@ fn calls_and_returns() {
     stacks.ret(top - 0x40);
     assert_eq!(sites(&mut stacks, &mut chains), [1]);
     // The same chain has the same number, whenever it comes.
-    let before = chains.iter().count();
+    let before = chains.all.len();
     stacks.call(top - 0x40, 2, Some(&mut chains));
     assert_eq!(sites(&mut stacks, &mut chains), [1, 2]);
-    assert_eq!(chains.iter().count(), before);
+    assert_eq!(chains.all.len(), before);
 }
 
 /// ```text
