@@ -1,70 +1,37 @@
 //! What a guest said, as it is judged; a boot that says nothing to rely on says why.
 
 use crate::Boot;
-use crate::judge::{self, Booted, Said};
+use crate::judge::{self, Booted};
 use stopgap_events::machine::Missing;
 use stopgap_guest::protocol::{DMA, Dma, Transcript, Unit};
 
-/// A boot, read.
-pub(crate) struct Read {
-    pub(crate) booted: Booted,
-    /// `uname -r` of the guest.
-    pub(crate) release: Option<String>,
-}
-
 /// Reads a boot's lines.
-pub(crate) fn read(boot: &Boot, repetition: u32) -> Read {
-    let mut of = judge::Boot {
+pub(crate) fn read(boot: &Boot, repetition: u32) -> Booted {
+    let figures = match boot.is_whole() {
+        true => Transcript::read(&boot.lines).and_then(|said| figures(said, boot.seed)),
+        false => Err(boot.why.clone()),
+    };
+    let (whole, end, last_lines, figures) = match figures {
+        Ok(figures) => (true, "powered off".to_owned(), Vec::new(), figures),
+        Err(why) => (false, why, boot.console.clone(), Booted::default()),
+    };
+    let of = judge::Boot {
         seed: boot.seed,
         repetition,
-        whole: false,
-        end: boot.why.clone(),
-        last_lines: boot.console.clone(),
+        whole,
+        end,
+        last_lines,
         set_aside: false,
     };
-    let nothing = |of| Read {
-        booted: Booted {
-            boot: of,
-            said: Vec::new(),
-            dma: Vec::new(),
-            missing: Vec::new(),
-        },
-        release: None,
-    };
-    if !boot.is_whole() {
-        return nothing(of);
-    }
-    let read = Transcript::read(&boot.lines).and_then(|transcript| {
-        let figures = (said(&transcript, boot.seed)?, dma(&transcript)?);
-        Ok((figures, transcript))
-    });
-    let ((said, dma), transcript) = match read {
-        Ok(read) => read,
-        Err(wrong) => {
-            of.end = wrong;
-            return nothing(of);
-        }
-    };
-    let failed = transcript.failed.into_iter();
-    let mut missing: Vec<Missing> = failed.map(|(name, why)| Missing::new(name, why)).collect();
-    missing.extend(transcript.missing);
-    of.whole = true;
-    of.end = "powered off".to_owned();
-    of.last_lines.clear();
-    Read {
-        booted: Booted {
-            boot: of,
-            said,
-            dma,
-            missing,
-        },
-        release: Some(transcript.hello.release),
+    Booted {
+        boot: of,
+        ..figures
     }
 }
 
-/// The counts, if they are guest instructions of that layout.
-fn said(transcript: &Transcript, seed: u64) -> Result<Vec<Said>, String> {
-    let hello = &transcript.hello;
+/// The figures, if they are guest instructions of that layout.
+fn figures(transcript: Transcript, seed: u64) -> Result<Booted, String> {
+    let hello = transcript.hello;
     if hello.seed != seed {
         return Err(format!(
             "the guest took layout {}, not {seed}: its kernel's command line is not ours",
@@ -86,48 +53,22 @@ fn said(transcript: &Transcript, seed: u64) -> Result<Vec<Said>, String> {
             );
         }
     }
-    let each = transcript.counted.iter().map(|counted| Said {
-        cell: counted.name.clone(),
-        operation: counted.operation.clone(),
-        counts: counted.counts.clone(),
-    });
-    Ok(each.collect())
-}
-
-/// Returns the guest's readings of the IOMMU, by cell.
-fn dma(transcript: &Transcript) -> Result<Vec<(String, Dma)>, String> {
-    let mut all = Vec::new();
-    for ((cell, name), bytes) in &transcript.files {
+    let mut dma = Vec::new();
+    for ((cell, name), bytes) in transcript.files {
         if let (Some(cell), DMA) = (cell, name.as_str()) {
-            let read = Dma::from_json(bytes).map_err(|why| format!("{cell}: {why}"))?;
-            all.push((cell.clone(), read));
+            let read = Dma::from_json(&bytes).map_err(|why| format!("{cell}: {why}"))?;
+            dma.push((cell, read));
         }
     }
-    Ok(all)
-}
-
-/// A command line of QEMU's with words in the place of what differs from boot to boot, or is gone after it.
-pub(crate) fn pinned(words: &[String], unpacked: bool) -> Vec<String> {
-    let mut before = "";
-    let mut pinned = Vec::with_capacity(words.len());
-    for word in words {
-        let shown = match before {
-            "-initrd" => "INITRAMFS".to_owned(),
-            "-kernel" if unpacked => "KERNEL".to_owned(),
-            "-seed" => "SEED".to_owned(),
-            "-append" => {
-                let each = word.split(' ').map(|word| {
-                    let seed = word.starts_with(stopgap_guest::protocol::SEED);
-                    if seed { "stopgap.seed=SEED" } else { word }
-                });
-                each.collect::<Vec<_>>().join(" ")
-            }
-            _ => word.clone(),
-        };
-        pinned.push(shown);
-        before = word;
-    }
-    pinned
+    let failed = transcript.failed.into_iter();
+    let failed = failed.map(|(name, why)| Missing::new(name, why));
+    Ok(Booted {
+        boot: judge::Boot::default(),
+        release: Some(hello.release),
+        said: transcript.counted,
+        dma,
+        missing: failed.chain(transcript.missing).collect(),
+    })
 }
 
 #[cfg(test)]
@@ -145,11 +86,7 @@ mod tests {
     }
 
     fn counts() -> Line {
-        Line::Counts {
-            name: "fork".to_owned(),
-            operation: "wait".to_owned(),
-            counts: "5x2 7x1".parse().unwrap(),
-        }
+        crate::testing::counted("fork", "wait", "5x2 7x1")
     }
 
     #[test]
@@ -164,9 +101,8 @@ mod tests {
             failed,
             Line::Done { lines: 3 },
         ];
-        let read = read(&boot(&lines), 1);
-        assert_eq!(read.release.as_deref(), Some("6.12.0"));
-        let booted = read.booted;
+        let booted = read(&boot(&lines), 1);
+        assert_eq!(booted.release.as_deref(), Some("6.12.0"));
         assert!(booted.boot.whole && booted.boot.last_lines.is_empty());
         assert_eq!((booted.boot.seed, booted.boot.repetition), (3, 1));
         assert_eq!(booted.said[0].counts.to_string(), "5x2 7x1");
@@ -179,7 +115,7 @@ mod tests {
             let mut lines = vec![hello(3, INSTRUCTIONS), counts()];
             lines.extend(Line::file(Some("vfio 4K"), DMA, text.as_bytes()));
             lines.push(Line::Done { lines: 3 });
-            read(&boot(&lines), 0).booted
+            read(&boot(&lines), 0)
         };
         let booted = told(
             "{\"entries\": {\"unknown\": \"a\"}, \"physical_runs\": 4, \"table_pages\": 2, \"copied_bytes\": 32768}",
@@ -221,24 +157,10 @@ mod tests {
             (killed, "it had not ended after 120 s"),
             (ticks, "does not count instructions"),
         ] {
-            let booted = read(&boot, 0).booted;
+            let booted = read(&boot, 0);
             assert!(!booted.boot.whole && booted.said.is_empty());
             assert!(booted.boot.end.contains(says), "{}", booted.boot.end);
             assert_eq!(booted.boot.last_lines, ["a last line"]);
         }
-    }
-
-    #[test]
-    fn a_command_line_is_pinned_but_for_what_differs() {
-        let words = "q -seed 7 -kernel /tmp/x/vmlinuz -initrd /tmp/y -append";
-        let mut words: Vec<String> = words.split(' ').map(str::to_owned).collect();
-        words.push("quiet stopgap.seed=7 panic=-1".to_owned());
-        let pinned = |unpacked| super::pinned(&words, unpacked).join(" ");
-        let rest = "-initrd INITRAMFS -append quiet stopgap.seed=SEED panic=-1";
-        assert_eq!(pinned(true), format!("q -seed SEED -kernel KERNEL {rest}"));
-        assert_eq!(
-            pinned(false),
-            format!("q -seed SEED -kernel /tmp/x/vmlinuz {rest}")
-        );
     }
 }

@@ -12,10 +12,12 @@
 //!
 //! Pure. Cost: linear in stacks, with a sort.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::judge::{Function, Profiled};
 
 /// What programs executed, not the kernel: the guest program itself. A row like a function.
 pub(crate) const PROGRAM: &str = "[program]";
@@ -41,19 +43,6 @@ pub struct Stack {
     pub frames: Vec<String>,
     /// Guest instructions of it, those of what it called left out.
     pub instructions: u64,
-}
-
-/// A function on two kernels, guest instructions an operation.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Difference {
-    /// Its symbol.
-    pub function: String,
-    /// Its own instructions on the earlier kernel; `None` where nothing of it was executed.
-    pub before: Option<f64>,
-    /// On the later one.
-    pub after: Option<f64>,
-    /// After less before, what is missing taken for none.
-    pub difference: f64,
 }
 
 impl Profile {
@@ -105,33 +94,31 @@ fn share(instructions: u64, operations: u64) -> Option<f64> {
 /// Each function of either kernel, the largest difference first, whichever way; of equal ones by name. Empty where a side
 /// has no operations.
 #[must_use]
-pub(crate) fn differences(before: &Profile, after: &Profile) -> Vec<Difference> {
-    if before.operations == 0 || after.operations == 0 {
+pub(crate) fn differences(before: &Profiled, after: &Profiled) -> Vec<Function> {
+    let sides = [before, after].map(|of| (of.profile.functions(), of.profile.operations));
+    if sides.iter().any(|(_, operations)| *operations == 0) {
         return Vec::new();
     }
-    let sides = [before, after].map(|profile| (profile.functions(), profile.operations));
-    let mut names: Vec<&str> = sides
+    let names: BTreeSet<&str> = sides
         .iter()
-        .flat_map(|(functions, _)| functions.keys().copied())
+        .flat_map(|(own, _)| own.keys().copied())
         .collect();
-    names.sort_unstable();
-    names.dedup();
-    let mut all: Vec<Difference> = names
-        .into_iter()
-        .map(|name| {
-            let [old, new] = [0, 1].map(|side| {
-                let (functions, operations): &(BTreeMap<&str, u64>, u64) = &sides[side];
-                functions.get(name).and_then(|&own| share(own, *operations))
-            });
-            let difference = new.unwrap_or(0.0) - old.unwrap_or(0.0);
-            Difference {
-                function: name.to_owned(),
-                before: old,
-                after: new,
-                difference,
-            }
-        })
-        .collect();
+    let row = |name: &str| {
+        let each =
+            |(own, operations): &(BTreeMap<&str, u64>, u64)| share(*own.get(name)?, *operations);
+        let [old, new] = [each(&sides[0]), each(&sides[1])];
+        Function {
+            before_kernel: before.kernel,
+            after_kernel: after.kernel,
+            cell: after.cell.clone(),
+            operation: after.operation.clone(),
+            function: name.to_owned(),
+            before: old,
+            after: new,
+            difference: new.unwrap_or(0.0) - old.unwrap_or(0.0),
+        }
+    };
+    let mut all: Vec<Function> = names.into_iter().map(row).collect();
     all.sort_by(|a, b| b.difference.abs().total_cmp(&a.difference.abs()));
     all
 }

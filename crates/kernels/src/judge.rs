@@ -25,12 +25,11 @@ mod modes;
 mod record;
 
 use stopgap_events::machine::Missing;
-use stopgap_guest::protocol::{Counts, Dma};
+use stopgap_guest::protocol::{Counted, Counts, Dma};
+use stopgap_stats::quantile::median;
 
 pub use crate::functions::{Profile, Stack};
 pub use config::differences;
-use stopgap_stats::quantile::median;
-
 pub use modes::Mode;
 pub use record::{
     Against, Boot, Cause, Cell, DmaCell, DmaSample, Emulator, Figure, Function, Gate, Kernel,
@@ -46,25 +45,6 @@ pub const AGAIN: u32 = 2;
 /// How often each layout is booted.
 pub const REPETITIONS: u32 = 2;
 
-/// The request, and the emulator that carried it out.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Plan {
-    /// The command line.
-    pub command: Vec<String>,
-    /// When it began, in seconds since 1970.
-    pub started_unix_s: u64,
-    /// Whether Ctrl-C ended it.
-    pub interrupted: bool,
-    /// By what share a later kernel may be longer and still pass.
-    pub margin: f64,
-    /// The layout samples.
-    pub seeds: Vec<u64>,
-    /// Names of the cells, in the order in which they are shown.
-    pub cells: Vec<String>,
-    /// The emulator of the guests.
-    pub emulator: Emulator,
-}
-
 /// A kernel, and what its guests said.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
@@ -76,79 +56,53 @@ pub struct Measured {
     pub boots: Vec<Booted>,
 }
 
-/// The figures of one boot.
+/// What the guest of one boot said.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Booted {
-    /// The boot.
+    /// The boot. One that is not whole says nothing else.
     pub boot: Boot,
+    /// `uname -r` of the guest.
+    pub release: Option<String>,
     /// Counts of operations.
-    pub said: Vec<Said>,
+    pub said: Vec<Counted>,
     /// Readings of the IOMMU, by workload.
     pub dma: Vec<(String, Dma)>,
     /// Cells that the guest could not measure.
     pub missing: Vec<Missing>,
 }
 
-/// The counts of one operation.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Said {
-    /// The workload.
-    pub cell: String,
-    /// The operation.
-    pub operation: String,
-    /// The counts.
-    pub counts: Counts,
-}
-
-/// The record of what was measured: each later kernel against the first.
+/// Completes `record`, which says what was planned, by what was measured: each later kernel against the first. `cells` are
+/// the names of the workloads in the order in which they are shown.
 #[must_use]
-pub fn judge(plan: &Plan, measured: Vec<Measured>) -> Kernels {
-    let mut missing = Vec::new();
+pub fn judge(mut record: Kernels, cells: &[String], measured: Vec<Measured>) -> Kernels {
+    SCHEMA.clone_into(&mut record.schema);
+    env!("CARGO_PKG_VERSION").clone_into(&mut record.version);
+    UNIT.clone_into(&mut record.unit);
+    record.repetitions = REPETITIONS;
+    record.cannot_tell = cannot_tell();
     let mut configs = Vec::new();
-    let mut kernels = Vec::new();
     for mut measured in measured {
         set_aside(&mut measured.boots);
-        let cells = cells(plan, &measured.boots);
-        let dma = dma(plan, &measured.boots);
-        let Measured {
-            mut kernel,
-            config,
-            boots,
-        } = measured;
-        for booted in boots {
+        let mut kernel = measured.kernel;
+        kernel.cells = counted(cells, &record.seeds, &measured.boots);
+        kernel.dma = dma(cells, &record.seeds, &measured.boots);
+        for booted in measured.boots {
             for Missing { what, why } in booted.missing {
                 let of_kernel = Missing::new(format!("{}: {what}", kernel.name), why);
-                if !missing.contains(&of_kernel) {
-                    missing.push(of_kernel);
+                if !record.missing.contains(&of_kernel) {
+                    record.missing.push(of_kernel);
                 }
             }
             kernel.boots.push(booted.boot);
         }
-        (kernel.cells, kernel.dma) = (cells, dma);
-        configs.push(config);
-        kernels.push(kernel);
+        configs.push(measured.config);
+        record.kernels.push(kernel);
     }
-    let against = (1..kernels.len())
-        .map(|after| Against::of(plan, &kernels, &configs, after))
+    let later = 1..record.kernels.len();
+    record.against = later
+        .map(|after| against(&record, cells, &configs, after))
         .collect();
-    Kernels {
-        schema: SCHEMA.to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        command: plan.command.clone(),
-        started_unix_s: plan.started_unix_s,
-        interrupted: plan.interrupted,
-        unit: UNIT.to_owned(),
-        margin: plan.margin,
-        seeds: plan.seeds.clone(),
-        repetitions: REPETITIONS,
-        emulator: plan.emulator.clone(),
-        kernels,
-        against,
-        functions: Vec::new(),
-        profiles: Vec::new(),
-        cannot_tell: cannot_tell(),
-        missing,
-    }
+    record
 }
 
 /// Returns the conclusions that no figures of an emulator allow.
@@ -189,9 +143,9 @@ pub fn cannot_tell() -> Vec<Missing> {
 pub fn differ(boots: &[Booted]) -> Vec<u64> {
     let mut seeds: Vec<u64> = Vec::new();
     for boot in boots.iter().filter(|booted| booted.boot.whole) {
-        let mut whole = whole_of(boots, boot.boot.seed);
-        if !seeds.contains(&boot.boot.seed) && whole.any(|other| !other.says_as(boot)) {
-            seeds.push(boot.boot.seed);
+        let seed = boot.boot.seed;
+        if !seeds.contains(&seed) && whole_of(boots, seed).any(|other| !other.says_as(boot)) {
+            seeds.push(seed);
         }
     }
     seeds
@@ -207,14 +161,11 @@ pub fn differ(boots: &[Booted]) -> Vec<u64> {
 /// the same, every other time only.
 fn set_aside(boots: &mut [Booted]) {
     for seed in differ(boots) {
-        let whole = whole_of(boots, seed).count();
         let odd = boots.iter().position(|one| {
-            let others: Vec<_> = whole_of(boots, seed)
-                .filter(|other| !other.says_as(one))
-                .collect();
-            one.boot.whole
-                && one.boot.seed == seed
-                && others.len() + 1 == whole
+            let (same, others): (Vec<_>, Vec<_>) =
+                whole_of(boots, seed).partition(|other| other.says_as(one));
+            let alone = one.boot.whole && one.boot.seed == seed && same.len() == 1;
+            alone
                 && others.len() >= (REPETITIONS + AGAIN - 1) as usize
                 && others.iter().all(|other| other.says_as(others[0]))
         });
@@ -224,9 +175,11 @@ fn set_aside(boots: &mut [Booted]) {
     }
 }
 
+/// The boots of a layout that came to their end and count.
 fn whole_of(boots: &[Booted], seed: u64) -> impl Iterator<Item = &Booted> {
-    let of_seed = move |booted: &&Booted| booted.boot.whole && booted.boot.seed == seed;
-    boots.iter().filter(of_seed)
+    boots.iter().filter(move |booted| {
+        booted.boot.whole && booted.boot.seed == seed && !booted.boot.set_aside
+    })
 }
 
 impl Booted {
@@ -236,264 +189,225 @@ impl Booted {
     }
 }
 
-/// Which boot's words there are of a cell under a layout.
-fn cells(plan: &Plan, boots: &[Booted]) -> Vec<Cell> {
-    // The order of the plan, and of operations within a cell that of the guest.
-    let mut names: Vec<(&str, &str)> = Vec::new();
-    let counted = boots.iter().filter(|booted| !booted.boot.set_aside);
-    for said in counted.flat_map(|booted| &booted.said) {
-        let name = (&*said.cell, &*said.operation);
-        if !names.contains(&name) {
-            names.push(name);
+/// Names of workloads and operations, each once, in the order of `cells`; operations in the order in which they come.
+fn in_order<'n>(
+    cells: &[String],
+    names: impl Iterator<Item = (&'n str, &'n str)>,
+) -> Vec<(&'n str, &'n str)> {
+    let mut once: Vec<(&str, &str)> = Vec::new();
+    for name in names {
+        if !once.contains(&name) {
+            once.push(name);
         }
     }
-    let place = |cell: &str| plan.cells.iter().position(|name| name == cell);
-    names.sort_by_key(|(cell, _)| place(cell).unwrap_or(plan.cells.len()));
-    let cell = |(cell, operation): (&str, &str)| Cell {
-        cell: cell.to_owned(),
-        operation: operation.to_owned(),
-        seeds: plan
-            .seeds
-            .iter()
-            .filter_map(|&seed| sample(seed, cell, operation, boots))
-            .collect(),
+    let place = |cell: &str| cells.iter().position(|name| name == cell);
+    once.sort_by_key(|(cell, _)| place(cell).unwrap_or(cells.len()));
+    once
+}
+
+/// The first of what the boots of a layout said, and whether all of them said the same; null where only one came to its end.
+fn agreed<T: PartialEq>(told: &[Option<T>]) -> Option<(&T, Option<bool>)> {
+    let first = told.iter().flatten().next()?;
+    let same = told.iter().all(|one| one.as_ref() == Some(first));
+    Some((first, (told.len() >= REPETITIONS as usize).then_some(same)))
+}
+
+/// The counts of each operation by layout.
+fn counted(cells: &[String], seeds: &[u64], boots: &[Booted]) -> Vec<Cell> {
+    let said = boots.iter().filter(|booted| !booted.boot.set_aside);
+    let said = said.flat_map(|booted| &booted.said);
+    let names = in_order(cells, said.map(|said| (&*said.name, &*said.operation)));
+    let cell = |(cell, operation): (&str, &str)| {
+        let sample = |&seed: &u64| {
+            let counts = |booted: &'_ Booted| -> Option<Counts> {
+                let mut said = booted.said.iter();
+                let found = said.find(|said| said.name == cell && said.operation == operation)?;
+                Some(found.counts.clone())
+            };
+            let told: Vec<_> = whole_of(boots, seed).map(counts).collect();
+            let (counts, repeats) = agreed(&told)?;
+            let (modes, outside) = modes::modes(counts);
+            Some(Sample {
+                seed,
+                repeats,
+                operations: counts.operations(),
+                total: counts.total(),
+                // A cell with no completed operation counts as not measured.
+                least: counts.pairs().first()?.0,
+                median: counts.median()?,
+                most: counts.pairs().last()?.0,
+                modes,
+                outside,
+                counts: counts.clone(),
+            })
+        };
+        Cell {
+            cell: cell.to_owned(),
+            operation: operation.to_owned(),
+            seeds: seeds.iter().filter_map(sample).collect(),
+        }
     };
     names.into_iter().map(cell).collect()
 }
 
-fn sample(seed: u64, cell: &str, operation: &str, boots: &[Booted]) -> Option<Sample> {
-    let of_seed = || {
-        let counts = |booted: &&Booted| booted.boot.seed == seed && !booted.boot.set_aside;
-        boots.iter().filter(counts)
-    };
-    let counts = |booted: &Booted| -> Vec<Counts> {
-        let same = booted
-            .said
-            .iter()
-            .filter(|said| said.cell == cell && said.operation == operation);
-        same.map(|said| said.counts.clone()).collect()
-    };
-    // What a guest did not come to is unknown; what it was done with and did not say differs from what the other said.
-    let told: Vec<Vec<Counts>> = of_seed()
-        .filter(|booted| booted.boot.whole || !counts(booted).is_empty())
-        .map(counts)
-        .collect();
-    let first = told.iter().find(|counts| !counts.is_empty())?;
-    let once = told.iter().all(|counts| counts.len() == 1);
-    let repeats =
-        (told.len() >= REPETITIONS as usize).then(|| once && told.iter().all(|one| one == first));
-    let counts = first.first()?.clone();
-    let (modes, outside) = modes::modes(&counts);
-    Some(Sample {
-        seed,
-        repeats,
-        operations: counts.operations(),
-        total: counts.total(),
-        // A cell with no completed operation counts as not measured.
-        least: counts.pairs().first()?.0,
-        median: counts.median()?,
-        most: counts.pairs().last()?.0,
-        modes,
-        outside,
-        counts,
-    })
-}
-
-/// Returns the guests' readings of the IOMMU, by cell.
-fn dma(plan: &Plan, boots: &[Booted]) -> Vec<DmaCell> {
+/// The readings of the IOMMU of each workload that has some, by layout.
+fn dma(cells: &[String], seeds: &[u64], boots: &[Booted]) -> Vec<DmaCell> {
     let of = |cell: &String| {
         let sample = |&seed: &u64| {
-            // A boot that came to its end without a reading differs from one with a reading.
-            let of_seed = whole_of(boots, seed).filter(|booted| !booted.boot.set_aside);
-            let told: Vec<Option<&Dma>> = of_seed
-                .map(|booted| {
-                    let mut dma = booted.dma.iter();
-                    dma.find(|(name, _)| name == cell).map(|(_, dma)| dma)
-                })
-                .collect();
-            let first = told.iter().copied().flatten().next()?;
-            let repeats = (told.len() >= REPETITIONS as usize)
-                .then(|| told.iter().all(|one| *one == Some(first)));
-            Some(DmaSample {
-                seed,
-                repeats,
-                dma: first.clone(),
-            })
+            let reading = |booted: &Booted| {
+                let found = booted.dma.iter().find(|(name, _)| name == cell)?;
+                Some(found.1.clone())
+            };
+            let told: Vec<Option<Dma>> = whole_of(boots, seed).map(reading).collect();
+            let (dma, repeats) = agreed(&told)?;
+            let dma = dma.clone();
+            Some(DmaSample { seed, repeats, dma })
         };
         DmaCell {
             cell: cell.clone(),
-            seeds: plan.seeds.iter().filter_map(sample).collect(),
+            seeds: seeds.iter().filter_map(sample).collect(),
         }
     };
-    let cells = plan.cells.iter().map(of);
+    let cells = cells.iter().map(of);
     cells.filter(|cell| !cell.seeds.is_empty()).collect()
 }
 
-impl Against {
-    fn of(plan: &Plan, kernels: &[Kernel], configs: &[Option<String>], after: usize) -> Against {
-        let [old, new] = [&kernels[0], &kernels[after]];
-        let config = match [&configs[0], &configs[after]] {
-            [Some(before), Some(after)] => Some(differences(before, after)),
-            _ => None,
-        };
-        let cause = match &config {
-            _ if old.sha256 == new.sha256 => Cause::SameImage,
-            None => Cause::Unknown,
-            Some(differs) if differs.is_empty() => Cause::Code,
-            Some(_) => Cause::ConfigAndCode,
-        };
-        let rows = rows(plan, old, new);
-        let verdict = verdict(&rows, plan.interrupted);
-        let gate = gate(&rows, plan);
-        Against {
-            before: 0,
-            after,
-            cause,
-            config: config.unwrap_or_default(),
-            verdict,
-            gate,
-            rows,
-        }
-    }
-}
-
-/// A row for each operation that either kernel has, and one for each planned cell that neither has.
-fn rows(plan: &Plan, old: &Kernel, new: &Kernel) -> Vec<Row> {
-    let mut names: Vec<(&str, &str)> = Vec::new();
-    for cell in old.cells.iter().chain(&new.cells) {
-        let name = (&*cell.cell, &*cell.operation);
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    for cell in &plan.cells {
-        if names.iter().all(|(name, _)| name != cell) {
-            names.push((cell, ""));
-        }
-    }
-    let place = |cell: &str| plan.cells.iter().position(|name| name == cell);
-    names.sort_by_key(|(cell, _)| place(cell).unwrap_or(plan.cells.len()));
-    let row = |(cell, operation): (&str, &str)| {
-        let of = |kernel: &'_ Kernel| -> Vec<Sample> {
-            let same = |one: &&Cell| one.cell == cell && one.operation == operation;
-            let found = kernel.cells.iter().find(same);
-            found.map(|cell| cell.seeds.clone()).unwrap_or_default()
-        };
-        let (before, after) = (of(old), of(new));
-        let mut row = Row::of(&before, &after, plan);
-        if row.word != Word::Void
-            && let Some((side, seed)) = other_entries(cell, old, new)
-        {
-            row = Row {
-                word: Word::Void,
-                standing: Standing::Error,
-                why: format!(
-                    "the tool is at fault: two boots of the {side} kernel under layout {seed} do not say the same of the IOMMU"
-                ),
-                seeds: Vec::new(),
-                median: None,
-                mean: None,
-                ..row
-            };
-        }
-        (row.cell, row.operation) = (cell.to_owned(), operation.to_owned());
-        row
+fn against(
+    record: &Kernels,
+    cells: &[String],
+    configs: &[Option<String>],
+    after: usize,
+) -> Against {
+    let [old, new] = [&record.kernels[0], &record.kernels[after]];
+    let config = match [&configs[0], &configs[after]] {
+        [Some(before), Some(after)] => Some(differences(before, after)),
+        _ => None,
     };
-    names.into_iter().map(row).collect()
-}
-
-/// Which kernel's boots do not say the same of the IOMMU, and under which layout.
-fn other_entries(cell: &str, old: &Kernel, new: &Kernel) -> Option<(&'static str, u64)> {
-    let broken = |kernel: &Kernel| {
-        let mut samples = kernel
-            .dma
-            .iter()
-            .filter(|dma| dma.cell == cell)
-            .flat_map(|dma| &dma.seeds);
-        let broken = samples.find(|sample| sample.repeats == Some(false))?;
-        Some(broken.seed)
+    let cause = match &config {
+        _ if old.sha256 == new.sha256 => Cause::SameImage,
+        None => Cause::Unknown,
+        Some(differs) if differs.is_empty() => Cause::Code,
+        Some(_) => Cause::ConfigAndCode,
     };
-    let first = broken(old).map(|seed| ("first", seed));
-    first.or_else(|| broken(new).map(|seed| ("later", seed)))
+    // A row for each operation that either kernel has, and one for each planned workload that neither has.
+    let measured = old.cells.iter().chain(&new.cells);
+    let mut names: Vec<(&str, &str)> = measured
+        .map(|cell| (&*cell.cell, &*cell.operation))
+        .collect();
+    let absent = cells
+        .iter()
+        .filter(|cell| names.iter().all(|(name, _)| name != cell));
+    let absent: Vec<_> = absent.map(|cell| (&**cell, "")).collect();
+    names.extend(absent);
+    let names = in_order(cells, names.into_iter());
+    let rows: Vec<Row> = names
+        .into_iter()
+        .map(|(cell, operation)| row(cell, operation, [old, new], record.margin))
+        .collect();
+    Against {
+        before: 0,
+        after,
+        cause,
+        config: config.unwrap_or_default(),
+        verdict: verdict(&rows, record.interrupted),
+        gate: gate(&rows, record.margin * 100.0, record.interrupted),
+        rows,
+    }
 }
 
-impl Row {
-    fn of(before: &[Sample], after: &[Sample], plan: &Plan) -> Row {
-        let modes = [before, after].map(|samples| {
-            let each = samples.iter().map(|sample| sample.modes.len());
-            each.max().unwrap_or(0)
-        });
-        let mut row = Row {
-            cell: String::new(),
-            operation: String::new(),
-            word: Word::Inconclusive,
-            why: String::new(),
-            standing: Standing::CannotTell,
-            seeds: Vec::new(),
-            median: None,
-            mean: None,
-            modes,
-        };
-        for (side, samples) in [("first", before), ("later", after)] {
-            let broken = samples
-                .iter()
-                .find(|sample| sample.repeats == Some(false))
-                .map(|sample| sample.seed);
-            if let Some(seed) = broken {
-                row.word = Word::Void;
-                row.standing = Standing::Error;
-                row.why = format!(
-                    "the tool is at fault: two boots of the {side} kernel under layout {seed} do not give the same counts"
-                );
-                return row;
-            }
-        }
-        let pairs: Vec<[&Sample; 2]> = before
-            .iter()
-            .filter_map(|old| {
-                let new = after.iter().find(|new| new.seed == old.seed)?;
-                let sure = [old, new].iter().all(|side| side.repeats == Some(true));
-                sure.then_some([old, new])
-            })
-            .collect();
-        let nothing = match [before.is_empty(), after.is_empty()] {
-            [true, true] => "neither kernel gave figures",
-            [true, false] => "the first kernel gave no figures",
-            [false, true] => "the later kernel gave no figures",
-            [false, false] if pairs.is_empty() => "no layout was booted twice on both kernels",
-            [false, false] => "",
-        };
-        row.why = nothing.to_owned();
-        if !nothing.is_empty() {
-            return row;
-        }
-        if let Some([old, new]) = pairs
-            .iter()
-            .find(|[old, new]| old.operations != new.operations)
-        {
-            row.why = format!(
+/// Compares an operation on two kernels.
+fn row(cell: &str, operation: &str, kernels: [&Kernel; 2], margin: f64) -> Row {
+    let samples = kernels.map(|kernel| {
+        let mut cells = kernel.cells.iter();
+        let found = cells.find(|one| one.cell == cell && one.operation == operation);
+        found.map_or(&[][..], |cell| &cell.seeds)
+    });
+    let modes = samples.map(|samples| {
+        let each = samples.iter().map(|sample| sample.modes.len());
+        each.max().unwrap_or(0)
+    });
+    let mut row = Row {
+        cell: cell.to_owned(),
+        operation: operation.to_owned(),
+        word: Word::Inconclusive,
+        why: String::new(),
+        standing: Standing::CannotTell,
+        seeds: Vec::new(),
+        median: None,
+        mean: None,
+        modes,
+    };
+    if let Some(what) = broken(cell, kernels, samples) {
+        row.word = Word::Void;
+        row.standing = Standing::Error;
+        row.why = format!("the tool is at fault: two boots of the {what}");
+        return row;
+    }
+    let [before, after] = samples;
+    let pairs: Vec<[&Sample; 2]> = before
+        .iter()
+        .filter_map(|old| {
+            let new = after.iter().find(|new| new.seed == old.seed)?;
+            let sure = [old, new].iter().all(|side| side.repeats == Some(true));
+            sure.then_some([old, new])
+        })
+        .collect();
+    let other_work = pairs
+        .iter()
+        .find(|[old, new]| old.operations != new.operations);
+    row.why = match [before.is_empty(), after.is_empty()] {
+        [true, true] => "neither kernel gave figures".to_owned(),
+        [true, false] => "the first kernel gave no figures".to_owned(),
+        [false, true] => "the later kernel gave no figures".to_owned(),
+        _ if pairs.is_empty() => "no layout was booted twice on both kernels".to_owned(),
+        _ => other_work.map_or(String::new(), |[old, new]| {
+            format!(
                 "not the same work: {} and {} operations under layout {}",
                 old.operations, new.operations, old.seed
-            );
-            return row;
-        }
-        row.seeds = pairs.iter().map(|[old, _]| old.seed).collect();
-        let median = pairs.iter().map(|[old, new]| (old.median, new.median, 1));
-        let median = Figure::of(&median.collect::<Vec<_>>());
-        let mean = pairs
-            .iter()
-            .map(|[old, new]| (old.total, new.total, old.operations));
-        let mean = Figure::of(&mean.collect::<Vec<_>>());
-        let same = pairs.iter().all(|[old, new]| old.counts == new.counts);
-        (row.word, row.why) = if same {
-            (Word::Identical, String::new())
-        } else {
-            word(&median, &mean, modes)
-        };
-        row.standing = standing(row.word, [&median, &mean], plan.margin);
-        (row.median, row.mean) = (Some(median), Some(mean));
-        row
+            )
+        }),
+    };
+    if !row.why.is_empty() {
+        return row;
     }
+    row.seeds = pairs.iter().map(|[old, _]| old.seed).collect();
+    let figure = |of: fn(&Sample) -> (u64, u64)| {
+        let layout = |[old, new]: &[&Sample; 2]| (of(old).0, of(new).0, of(old).1);
+        Figure::of(&pairs.iter().map(layout).collect::<Vec<_>>())
+    };
+    let median = figure(|sample| (sample.median, 1));
+    let mean = figure(|sample| (sample.total, sample.operations));
+    let same = pairs.iter().all(|[old, new]| old.counts == new.counts);
+    (row.word, row.why) = match same {
+        true => (Word::Identical, String::new()),
+        false => word(&median, &mean, modes),
+    };
+    row.standing = standing(row.word, [&median, &mean], margin);
+    (row.median, row.mean) = (Some(median), Some(mean));
+    row
+}
+
+/// Which kernel's boots do not say the same, under which layout, and of what.
+fn broken(cell: &str, kernels: [&Kernel; 2], samples: [&[Sample]; 2]) -> Option<String> {
+    const SIDES: [&str; 2] = ["first", "later"];
+    let counts = SIDES.into_iter().zip(samples).find_map(|(side, samples)| {
+        let one = samples.iter().find(|one| one.repeats == Some(false))?;
+        let seed = one.seed;
+        Some(format!(
+            "{side} kernel under layout {seed} do not give the same counts"
+        ))
+    });
+    let dma = || {
+        SIDES.into_iter().zip(kernels).find_map(|(side, kernel)| {
+            let of_cell = kernel.dma.iter().filter(|dma| dma.cell == cell);
+            let mut seeds = of_cell.flat_map(|dma| &dma.seeds);
+            let seed = seeds.find(|one| one.repeats == Some(false))?.seed;
+            Some(format!(
+                "{side} kernel under layout {seed} do not say the same of the IOMMU"
+            ))
+        })
+    };
+    counts.or_else(dma)
 }
 
 /// Combines median and mean of counts that are not all the same.
@@ -560,13 +474,14 @@ fn standing(word: Word, figures: [&Figure; 2], margin: f64) -> Standing {
 impl Figure {
     /// Builds a figure of layouts: numerator before, numerator after and their denominator; at least one.
     fn of(layouts: &[(u64, u64, u64)]) -> Figure {
-        let side = |value: u64, by: u64| value as f64 / by as f64;
-        let before: Vec<f64> = layouts.iter().map(|one| side(one.0, one.2)).collect();
-        let after: Vec<f64> = layouts.iter().map(|one| side(one.1, one.2)).collect();
-        let difference = |&(before, after, by): &(u64, u64, u64)| {
-            (i128::from(after) - i128::from(before)) as f64 / by as f64
+        let each = |value: fn(&(u64, u64, u64)) -> f64| -> Vec<f64> {
+            layouts.iter().map(value).collect()
         };
-        let differences: Vec<f64> = layouts.iter().map(difference).collect();
+        let before = each(|&(before, _, by)| before as f64 / by as f64);
+        let after = each(|&(_, after, by)| after as f64 / by as f64);
+        let differences = each(|&(before, after, by)| {
+            (i128::from(after) - i128::from(before)) as f64 / by as f64
+        });
         let least = differences.iter().copied().fold(f64::INFINITY, f64::min);
         let most = differences
             .iter()
@@ -575,7 +490,7 @@ impl Figure {
         let change = median(differences.clone()).unwrap_or_default();
         let spread = most - least;
         let enough = differences.len() >= MIN_SEEDS;
-        let word = if differences.iter().all(|&difference| difference == 0.0) {
+        let word = if least == 0.0 && most == 0.0 {
             Word::Identical
         } else if enough && least > 0.0 && change > spread {
             Word::Longer
@@ -591,16 +506,14 @@ impl Figure {
             (0.0, _) => None,
             (before, difference) => Some(difference / before),
         });
-        let worst_share = shares
-            .collect::<Option<Vec<f64>>>()
-            .map(|shares| shares.into_iter().fold(f64::NEG_INFINITY, f64::max));
+        let worst = |worst: f64, share: Option<f64>| Some(worst.max(share?));
         Figure {
             word,
+            worst_share: shares.into_iter().try_fold(f64::NEG_INFINITY, worst),
             before,
             after,
             change,
             share: (level != 0.0).then(|| change / level),
-            worst_share,
             spread,
             differences,
         }
@@ -608,55 +521,48 @@ impl Figure {
 }
 
 fn verdict(rows: &[Row], interrupted: bool) -> Verdict {
+    use Word::{Identical, Inconclusive, Longer, Mixed, NoDifferenceProven, Shorter, Void};
     let of = |word: Word| rows.iter().filter(move |row| row.word == word);
     let count = |word: Word| of(word).count();
-    let (all, void) = (rows.len(), count(Word::Void));
+    let all = rows.len();
     let said = |word: Word, text: String| Verdict {
         word,
         text: format!("{word}: {text}"),
     };
-    if void > 0 {
-        let first = of(Word::Void).next().map(Row::name).unwrap_or_default();
-        let text = format!(
-            "{void} of {all}, first {first}: {}",
-            of(Word::Void).next().map_or("", |row| &row.why)
-        );
-        return said(Word::Void, text);
+    if let Some(first) = of(Void).next() {
+        let (void, name, why) = (count(Void), first.name(), &first.why);
+        return said(Void, format!("{void} of {all}, first {name}: {why}"));
     }
-    let (longer, shorter) = (count(Word::Longer), count(Word::Shorter));
-    let word = match (longer, shorter) {
-        _ if all == 0 || count(Word::Inconclusive) == all => Word::Inconclusive,
-        _ if count(Word::Mixed) > 0 => Word::Mixed,
-        (0, 0) if count(Word::Identical) == all => Word::Identical,
-        (0, 0) => Word::NoDifferenceProven,
-        (0, _) => Word::Shorter,
-        (_, 0) => Word::Longer,
-        _ => Word::Mixed,
+    let word = match (count(Longer), count(Shorter)) {
+        _ if count(Inconclusive) == all => Inconclusive,
+        _ if count(Mixed) > 0 => Mixed,
+        (0, 0) if count(Identical) == all => Identical,
+        (0, 0) => NoDifferenceProven,
+        (0, _) => Shorter,
+        (_, 0) => Longer,
+        _ => Mixed,
     };
     let order = [
-        Word::Longer,
-        Word::Shorter,
-        Word::Mixed,
-        Word::Identical,
-        Word::NoDifferenceProven,
-        Word::Inconclusive,
+        Longer,
+        Shorter,
+        Mixed,
+        Identical,
+        NoDifferenceProven,
+        Inconclusive,
     ];
-    let parts = order
-        .into_iter()
-        .filter(|&word| count(word) > 0)
-        .map(|word| {
-            let part = format!("{} of {all} {word}", count(word));
-            match range(of(word).filter_map(Row::leading_share)) {
-                Some(range) if matches!(word, Word::Longer | Word::Shorter) => {
-                    format!("{part} by {range}")
-                }
-                _ => part,
-            }
-        });
-    let mut text = parts.collect::<Vec<_>>().join(", ");
-    if all == 0 {
-        "nothing was measured".clone_into(&mut text);
-    }
+    let present = order.into_iter().filter(|&word| count(word) > 0);
+    let parts = present.map(|word| {
+        let part = format!("{} of {all} {word}", count(word));
+        let shares = of(word).filter_map(|row| row.leading()?.share);
+        match range(shares).filter(|_| matches!(word, Longer | Shorter)) {
+            Some(range) => format!("{part} by {range}"),
+            None => part,
+        }
+    });
+    let mut text = match all {
+        0 => "nothing was measured".to_owned(),
+        _ => parts.collect::<Vec<_>>().join(", "),
+    };
     if interrupted {
         text.push_str("; interrupted: less was measured than was planned");
     }
@@ -667,26 +573,18 @@ impl Row {
     /// `placement pbobench n=1000, map`.
     #[must_use]
     pub fn name(&self) -> String {
-        if self.operation.is_empty() {
-            self.cell.clone()
-        } else {
-            format!("{}, {}", self.cell, self.operation)
+        match &*self.operation {
+            "" => self.cell.clone(),
+            operation => format!("{}, {operation}", self.cell),
         }
     }
 
     /// The figure that the row's word is of: the median's, unless only the mean is called.
     #[must_use]
     pub fn leading(&self) -> Option<&Figure> {
-        let called = |figure: &&Figure| figure.word == self.word;
-        let median = self.median.as_ref();
-        median
-            .filter(called)
-            .or_else(|| self.mean.as_ref().filter(called))
-            .or(median)
-    }
-
-    fn leading_share(&self) -> Option<f64> {
-        self.leading()?.share
+        let mut figures = self.median.iter().chain(&self.mean);
+        let called = figures.find(|figure| figure.word == self.word);
+        called.or(self.median.as_ref())
     }
 }
 
@@ -696,34 +594,34 @@ fn range(shares: impl Iterator<Item = f64>) -> Option<String> {
     let least = sizes.iter().copied().min_by(f64::total_cmp)?;
     let most = sizes.iter().copied().max_by(f64::total_cmp)?;
     let (least, most) = (format!("{least:.2}"), format!("{most:.2}"));
-    Some(if least == most {
-        format!("{least} %")
-    } else {
-        format!("{least} to {most} %")
+    Some(match least == most {
+        true => format!("{least} %"),
+        false => format!("{least} to {most} %"),
     })
 }
 
-fn gate(rows: &[Row], plan: &Plan) -> Gate {
-    let margin = plan.margin * 100.0;
-    let worst = rows.iter().map(|row| row.standing).max();
+/// The decision on all rows; `margin` in per cent.
+fn gate(rows: &[Row], margin: f64, interrupted: bool) -> Gate {
     // Nothing measured passes no gate; and what was not measured any more may have failed it.
-    let standing = match worst {
+    let standing = match rows.iter().map(|row| row.standing).max() {
         None => Standing::CannotTell,
-        Some(Standing::Pass) if plan.interrupted => Standing::CannotTell,
+        Some(Standing::Pass) if interrupted => Standing::CannotTell,
         Some(worst) => worst,
     };
-    let those: Vec<&Row> = rows.iter().filter(|row| row.standing == standing).collect();
-    let names = those.iter().take(3).map(|row| row.name());
-    let mut names = names.collect::<Vec<_>>().join("; ");
-    if those.len() > 3 {
-        names.push_str(&format!("; and {} more", those.len() - 3));
+    let those = rows.iter().filter(|row| row.standing == standing);
+    let mut names: Vec<String> = those.map(Row::name).collect();
+    if names.len() > 3 {
+        let more = format!("and {} more", names.len() - 3);
+        names.splice(3.., [more]);
     }
+    let none = names.is_empty();
+    let names = names.join("; ");
     let text = match standing {
         Standing::Pass => format!("pass: under no layout longer by more than {margin} %"),
         Standing::Fail => format!("fail: longer by more than {margin} %: {names}"),
         Standing::Error => format!("error: the tool is at fault: {names}"),
         Standing::CannotTell if rows.is_empty() => "cannot tell: nothing was measured".to_owned(),
-        Standing::CannotTell if those.is_empty() => "cannot tell: interrupted".to_owned(),
+        Standing::CannotTell if none => "cannot tell: interrupted".to_owned(),
         Standing::CannotTell => {
             format!("cannot tell whether longer by more than {margin} %: {names}")
         }

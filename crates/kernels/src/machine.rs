@@ -105,8 +105,7 @@ impl Machine {
     }
 
     /// The guest kernel's command line.
-    #[must_use]
-    pub fn kernel_command_line(&self) -> String {
+    fn kernel_command_line(&self, seed: &str) -> String {
         let console = match self.image.architecture {
             Architecture::X86_64 => "console=ttyS0,115200",
             Architecture::Aarch64 => "console=ttyAMA0",
@@ -120,7 +119,7 @@ impl Machine {
         {
             words.push("intel_iommu=on".to_owned());
         }
-        words.push(format!("{}{}", stopgap_guest::protocol::SEED, self.seed));
+        words.push(format!("{}{seed}", stopgap_guest::protocol::SEED));
         words.extend(self.append.iter().cloned());
         words.join(" ")
     }
@@ -128,73 +127,72 @@ impl Machine {
     /// QEMU's arguments, with the initramfs at `initramfs`.
     #[must_use]
     pub fn arguments(&self, initramfs: &Path) -> Vec<OsString> {
-        let iommu = self.devices.contains(&Device::Iommu);
-        let machine = match (self.image.architecture, iommu) {
-            (Architecture::X86_64, false) => "pc",
-            (Architecture::X86_64, true) => "q35,kernel-irqchip=split",
-            (Architecture::Aarch64, false) => "virt",
-            // GICv3 with its ITS: VFIO refuses a device whose interrupts are not translated (EPERM).
-            (Architecture::Aarch64, true) => "virt,iommu=smmuv3,gic-version=3",
+        self.words(&self.image.kernel, initramfs, &self.seed.to_string())
+    }
+
+    /// QEMU's command line with words in the place of what differs from boot to boot, or is gone after it.
+    pub(crate) fn pinned_command_line(&self) -> Vec<String> {
+        let kernel = match self.image.is_unpacked() {
+            true => Path::new("KERNEL"),
+            false => &self.image.kernel,
         };
-        let mut all: Vec<OsString> = Vec::new();
-        let mut add = |words: &[&str]| all.extend(words.iter().map(OsString::from));
-        add(&[
-            "-no-user-config",
-            "-nodefaults",
-            "-display",
-            "none",
-            "-no-reboot",
-        ]);
-        add(&["-machine", machine, "-cpu", self.cpu(), "-smp", "1"]);
-        add(&[
-            "-accel",
-            "tcg,thread=single",
-            "-icount",
-            "shift=0,sleep=off",
-        ]);
-        add(&["-rtc", "base=2020-01-01T00:00:00,clock=vm"]);
-        add(&[
-            "-m",
-            &self.memory_mib.to_string(),
-            "-seed",
-            &self.seed.to_string(),
-        ]);
-        add(&[
-            "-chardev",
-            "stdio,id=console,signal=off",
-            "-serial",
-            "chardev:console",
-        ]);
-        if iommu && self.image.architecture == Architecture::X86_64 {
-            add(&["-device", "intel-iommu,intremap=on"]);
-        }
-        if self.devices.contains(&Device::Edu) {
-            add(&["-device", "edu"]);
-        }
+        let words = self.words(kernel, Path::new("INITRAMFS"), "SEED");
+        let words = words.iter().map(|word| word.to_string_lossy().into_owned());
+        [self.qemu.program().display().to_string()]
+            .into_iter()
+            .chain(words)
+            .collect()
+    }
+
+    fn words(&self, kernel: &Path, initramfs: &Path, seed: &str) -> Vec<OsString> {
+        let x86 = self.image.architecture == Architecture::X86_64;
+        let iommu = self.devices.contains(&Device::Iommu);
+        let machine = match (x86, iommu) {
+            (true, false) => "pc",
+            (true, true) => "q35,kernel-irqchip=split",
+            (false, false) => "virt",
+            // GICv3 with its ITS: VFIO refuses a device whose interrupts are not translated (EPERM).
+            (false, true) => "virt,iommu=smmuv3,gic-version=3",
+        };
+        let text = format!(
+            "-no-user-config -nodefaults -display none -no-reboot -machine {machine} -cpu {} -smp 1 \
+             -accel tcg,thread=single -icount shift=0,sleep=off -rtc base=2020-01-01T00:00:00,clock=vm -m {} -seed {seed} \
+             -chardev stdio,id=console,signal=off -serial chardev:console{}{}",
+            self.cpu(),
+            self.memory_mib,
+            if iommu && x86 {
+                " -device intel-iommu,intremap=on"
+            } else {
+                ""
+            },
+            if self.devices.contains(&Device::Edu) {
+                " -device edu"
+            } else {
+                ""
+            },
+        );
+        let mut all: Vec<OsString> = text.split(' ').map(OsString::from).collect();
         if let Some(plugin) = &self.plugin {
             // A comma ends a value; two stand for one.
-            let doubled = plugin
+            let library = plugin
                 .library
                 .as_os_str()
                 .as_bytes()
                 .split(|&byte| byte == b',');
             let mut value = b"file=".to_vec();
-            value.extend(doubled.collect::<Vec<_>>().join(&b",,"[..]));
+            value.extend(library.collect::<Vec<_>>().join(&b",,"[..]));
             for argument in &plugin.arguments {
                 value.extend(format!(",{}", argument.replace(',', ",,")).bytes());
             }
-            add(&["-plugin"]);
-            all.push(OsString::from_vec(value));
+            all.extend(["-plugin".into(), OsString::from_vec(value)]);
         }
-        for (flag, path) in [
-            ("-kernel", self.image.kernel.as_path()),
-            ("-initrd", initramfs),
-        ] {
-            all.push(flag.into());
-            all.push(path.into());
-        }
-        all.push("-append".into());
-        all.push(self.kernel_command_line().into());
+        all.extend([
+            "-kernel".into(),
+            kernel.into(),
+            "-initrd".into(),
+            initramfs.into(),
+        ]);
+        all.extend(["-append".into(), self.kernel_command_line(seed).into()]);
         all
     }
 

@@ -133,15 +133,10 @@ fn rows(against: &Against) -> String {
 
 /// The functions, and the pictures.
 fn functions(record: &Kernels, against: &Against) -> String {
-    let mut of: Vec<_> = record
-        .functions
-        .iter()
-        .filter(|of| of.before_kernel == against.before && of.after_kernel == against.after)
-        .collect();
+    let of = record.functions_of(against);
     if of.is_empty() && record.profiles.is_empty() {
         return String::new();
     }
-    of.sort_by(|a, b| b.difference.abs().total_cmp(&a.difference.abs()));
     let some =
         |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"));
     let mut table = Table::new("workload | operation | function | before | after | change");

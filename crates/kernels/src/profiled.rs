@@ -174,7 +174,7 @@ fn of_boot(
 
 #[cfg(test)]
 mod tests {
-    use stopgap_guest::protocol::{Counts, Line, Unit, chosen};
+    use stopgap_guest::protocol::{Line, Unit, chosen};
 
     use super::*;
     use crate::testing;
@@ -182,18 +182,14 @@ mod tests {
     /// One round trip of 20 instructions, 8 of them in `do_mmap`; and what counting costs, which no cell counts.
     const COUNTED: &str = "stopgap.plugin/2\nwindow 0 4\ntook 20 1\nran 4 - ffffffff81000000 5 5\nwindow 0 11\ntook 2 80\nend 6\n";
 
-    fn boot(counts: &[(u64, u64)], failed: bool) -> Boot {
+    fn boot(counts: &str, failed: bool) -> Boot {
         let mut lines = vec![testing::hello(1, Unit::Instructions { per_tick: 1 })];
         let name = "roundtrip".to_owned();
         lines.push(if failed {
             let why = "socket: refused".to_owned();
             Line::Failed { name, why }
         } else {
-            Line::Counts {
-                name,
-                operation: "round trip".to_owned(),
-                counts: Counts::new(counts.to_vec()).unwrap(),
-            }
+            testing::counted(&name, "round trip", counts)
         });
         lines.extend(Line::file(None, SYMBOLS, b"ffffffff81000000 T do_mmap\n"));
         lines.push(Line::Done {
@@ -209,15 +205,15 @@ mod tests {
 
     #[test]
     fn the_plugins_windows_are_those_that_the_guest_counted_or_the_tool_is_at_fault() {
-        let same = of(&boot(&[(22, 1)], false), COUNTED);
+        let same = of(&boot("22x1", false), COUNTED);
         assert!(same.faults.is_empty(), "{:?}", same.faults);
         let [profiled] = &same.profiles[..] else {
             panic!("{same:?}")
         };
         assert_eq!(profiled.profile.functions()["do_mmap"], 8);
         for (counts, says) in [
-            (&[(22, 2)][..], "the plugin saw 1 operations, the guest 2"),
-            (&[(99, 1)], "the tool is at fault"),
+            ("22x2", "the plugin saw 1 operations, the guest 2"),
+            ("99x1", "the tool is at fault"),
         ] {
             let other = of(&boot(counts, false), COUNTED);
             let [(what, why)] = &other.faults[..] else {
@@ -228,10 +224,10 @@ mod tests {
             assert!(other.profiles.is_empty());
         }
         let astray = COUNTED.replace("end 6", "astray 2\nend 7");
-        let astray = of(&boot(&[(22, 1)], false), &astray);
+        let astray = of(&boot("22x1", false), &astray);
         assert_eq!(astray.faults[0].0, "all");
         // The guest reports a cell that failed.
-        let failed = of(&boot(&[], true), COUNTED);
+        let failed = of(&boot("", true), COUNTED);
         assert!(
             failed.faults.is_empty() && failed.profiles.is_empty(),
             "{failed:?}"

@@ -18,8 +18,7 @@ use crate::judge::{
 use crate::qemu::Qemu;
 use crate::workloads::{self, Driver};
 use crate::{
-    Boot, End, Error, Image, Initramfs, Machine, Module, Result, booted, guest_program, profiled,
-    run_all,
+    End, Error, Image, Initramfs, Machine, Module, Result, booted, guest_program, profiled, run_all,
 };
 
 /// Which kernels are compared, and how.
@@ -75,8 +74,6 @@ pub(crate) struct Ready {
     pub(crate) modules: Vec<Module>,
     /// Drivers that it seems to lack, and why.
     absent: Vec<(Driver, String)>,
-    /// The workloads that run in it.
-    cells: Vec<Cell>,
 }
 
 /// Boots the kernels and compares them, until Ctrl-C ([`signals`]).
@@ -102,30 +99,25 @@ pub fn run(flags: &Flags, tell: &mut dyn FnMut(Progress<'_>)) -> Result<Compared
     let seeds: Vec<u64> = (1..=flags.seeds).collect();
     let boots = boot(flags, &ready, &qemu, &seeds, tell)?;
     let interrupted = signals::interrupted();
-    if interrupted && boots.iter().flatten().all(|(_, boot)| !boot.is_whole()) {
+    if interrupted && boots.iter().flatten().all(|booted| !booted.boot.whole) {
         return Err(Error::new("interrupted before a guest had ended"));
     }
-    let plan = judge::Plan {
+    let planned = Kernels {
         command: flags.command.clone(),
         started_unix_s,
         interrupted,
         margin: flags.margin,
-        seeds,
-        cells: flags.cells.iter().map(|cell| cell.name.clone()).collect(),
         emulator: judge::Emulator {
             qemu: Some(qemu.version().to_owned()),
-            cpu: boots
-                .iter()
-                .flatten()
-                .map(|(_, boot)| boot.cpu.clone())
-                .next(),
+            cpu: Some(ready[0].machine(flags, &qemu, 1).cpu().to_owned()),
         },
+        seeds,
+        ..Kernels::default()
     };
-    let measured = ready
-        .iter()
-        .zip(boots)
-        .map(|(ready, boots)| ready.measured(&boots));
-    let mut record = judge(&plan, measured.collect());
+    let measured = ready.iter().zip(boots);
+    let measured = measured.map(|(ready, boots)| ready.measured(flags, &qemu, boots));
+    let cells: Vec<String> = flags.cells.iter().map(|cell| cell.name.clone()).collect();
+    let mut record = judge(planned, &cells, measured.collect());
     let mut faults = Vec::new();
     if let Some(plugin) = plugin {
         faults = profiled::add(&mut record, flags, &program, &plugin, &ready, &qemu)?;
@@ -239,7 +231,6 @@ impl Ready {
             image,
             initramfs,
             absent,
-            cells: cells.to_vec(),
         })
     }
 
@@ -252,56 +243,43 @@ impl Ready {
         machine
     }
 
-    /// Returns missing drivers. A driver whose cells gave figures is not missing, even if the lists lack it.
-    fn lacking(&self, booted: &[&Booted]) -> Vec<Missing> {
+    /// Describes the kernel beside what its guests said.
+    fn measured(&self, flags: &Flags, qemu: &Qemu, mut boots: Vec<Booted>) -> Measured {
+        // A driver whose cells gave figures is not missing, even if the lists lack it.
         let lacks = |driver: &Driver| {
-            let mut cells = self.cells.iter();
+            let mut cells = flags.cells.iter();
             cells.any(|cell| {
-                let mut said = booted.iter().flat_map(|booted| &booted.said);
+                let mut said = boots.iter().flat_map(|booted| &booted.said);
                 workloads::drivers(cell).contains(driver)
-                    && !said.any(|said| said.cell == cell.name)
+                    && !said.any(|said| said.name == cell.name)
             })
         };
         let absent = self.absent.iter().filter(|(driver, _)| lacks(driver));
-        absent
+        let absent: Vec<Missing> = absent
             .map(|(driver, why)| Missing::new(format!("module {}", driver.module), why.clone()))
-            .collect()
-    }
-
-    fn measured(&self, boots: &[(u32, Boot)]) -> Measured {
-        let mut booted: Vec<_> = boots
-            .iter()
-            .map(|(repetition, boot)| booted::read(boot, *repetition))
             .collect();
-        let lacking = self.lacking(&booted.iter().map(|read| &read.booted).collect::<Vec<_>>());
-        if let Some(first) = booted.first_mut() {
-            first.booted.missing.extend(lacking);
+        if let Some(first) = boots.first_mut() {
+            first.missing.extend(absent);
         }
-        let said = booted.iter().find_map(|read| read.release.clone());
-        let command_line = boots.iter().map(|(_, boot)| &boot.command_line);
-        let command_line = command_line.into_iter().find(|words| !words.is_empty());
+        let image = &self.image;
+        let said = boots.iter().find_map(|booted| booted.release.clone());
+        let modules = self.modules.iter().map(|module| module.name.clone());
+        let kernel = Kernel {
+            name: image.name.clone(),
+            release: said.or_else(|| image.release.clone()),
+            architecture: image.architecture.to_string(),
+            sha256: image.sha256.clone(),
+            initramfs_sha256: self.initramfs.sha256().to_owned(),
+            config_from: image.config_from.clone(),
+            modules: modules.collect(),
+            command_line: self.machine(flags, qemu, 1).pinned_command_line(),
+            ..Kernel::default()
+        };
+        let config = image.config.clone();
         Measured {
-            kernel: Kernel {
-                name: self.image.name.clone(),
-                release: said.or_else(|| self.image.release.clone()),
-                architecture: self.image.architecture.to_string(),
-                sha256: self.image.sha256.clone(),
-                initramfs_sha256: self.initramfs.sha256().to_owned(),
-                config_from: self.image.config_from.clone(),
-                modules: self
-                    .modules
-                    .iter()
-                    .map(|module| module.name.clone())
-                    .collect(),
-                command_line: command_line.map_or_else(Vec::new, |words| {
-                    booted::pinned(words, self.image.is_unpacked())
-                }),
-                boots: Vec::new(),
-                cells: Vec::new(),
-                dma: Vec::new(),
-            },
-            config: self.image.config.clone(),
-            boots: booted.into_iter().map(|read| read.booted).collect(),
+            kernel,
+            config,
+            boots,
         }
     }
 }
@@ -309,14 +287,14 @@ impl Ready {
 /// A boot that is planned: which kernel, which layout sample, which repetition.
 type Planned = (usize, u64, u32);
 
-/// Boots all, until Ctrl-C. Returns each kernel's boots with the number of the repetition.
+/// Boots all, until Ctrl-C. Returns what the guests of each kernel said.
 fn boot(
     flags: &Flags,
     ready: &[Ready],
     qemu: &Qemu,
     seeds: &[u64],
     tell: &mut dyn FnMut(Progress<'_>),
-) -> Result<Vec<Vec<(u32, Boot)>>> {
+) -> Result<Vec<Vec<Booted>>> {
     let mut order: Vec<Planned> = Vec::new();
     for &seed in seeds {
         for repetition in 0..REPETITIONS {
@@ -329,62 +307,58 @@ fn boot(
         "{all} boots: {kernels} kernels under {layouts} layout{s}, twice each, {jobs} at a time"
     )));
     tell(Progress::Boots { done: 0, all });
-    let mut boots: Vec<Vec<(u32, Boot)>> = ready.iter().map(|_| Vec::new()).collect();
-    let mut run = |those: &[Planned], boots: &mut [Vec<(u32, Boot)>], line: Option<String>| {
-        if let Some(line) = line {
-            tell(Progress::Line(&line));
-        }
-        let mut done: usize = boots.iter().map(Vec::len).sum();
-        let machine = |&(kernel, seed, _): &Planned| ready[kernel].machine(flags, qemu, seed);
-        let machines: Vec<Machine> = those.iter().map(machine).collect();
-        let jobs = usize::from(jobs);
-        let ended = run_all(&machines, jobs, signals::flag(), &mut |_, _| {
-            done += 1;
-            tell(Progress::Boots { done, all });
-        })?;
-        for (&(kernel, _, repetition), boot) in those.iter().zip(ended) {
-            boots[kernel].push((repetition, boot));
-        }
-        Ok::<(), Error>(())
-    };
+    let mut booted: Vec<Vec<Booted>> = vec![Vec::new(); kernels];
+    let mut fine = vec![true; kernels];
+    let mut done = 0;
+    let mut run =
+        |line: Option<String>, those: &[Planned], fine: &mut [bool], booted: &mut [Vec<Booted>]| {
+            if let Some(line) = line {
+                tell(Progress::Line(&line));
+            }
+            let machine = |&(kernel, seed, _): &Planned| ready[kernel].machine(flags, qemu, seed);
+            let machines: Vec<Machine> = those.iter().map(machine).collect();
+            let ended = run_all(
+                &machines,
+                usize::from(jobs),
+                signals::flag(),
+                &mut |_, _| {
+                    done += 1;
+                    tell(Progress::Boots { done, all });
+                },
+            )?;
+            for (&(kernel, _, repetition), boot) in those.iter().zip(ended) {
+                if let End::QemuUnsupported { reason } = &boot.end {
+                    let program = qemu.program().display();
+                    let why = format!("unsupported: {program} does not do what is asked: {reason}");
+                    return Err(Error::unsupported(why));
+                }
+                fine[kernel] &= boot.is_whole();
+                // Ctrl-C came before the others began.
+                if !boot.command_line.is_empty() {
+                    booted[kernel].push(booted::read(&boot, repetition));
+                }
+            }
+            Ok(())
+        };
     let (trial, rest) = order.split_at(kernels);
-    run(trial, &mut boots, None)?;
-    for (_, boot) in boots.iter().flatten() {
-        if let End::QemuUnsupported { reason } = &boot.end {
-            return Err(Error::unsupported(format!(
-                "unsupported: {} does not do what is asked: {reason}",
-                qemu.program().display()
-            )));
-        }
-    }
-    let whole = |boots: &Vec<(u32, Boot)>| boots.iter().all(|(_, boot)| boot.is_whole());
-    let fine: Vec<bool> = boots.iter().map(whole).collect();
+    run(None, trial, &mut fine, &mut booted)?;
     // Without the first there is nothing to compare with, and without a second nothing to compare.
-    if fine[0] && fine.iter().filter(|fine| **fine).count() > 1 {
-        let rest: Vec<Planned> = rest.iter().copied().filter(|of| fine[of.0]).collect();
-        run(&rest, &mut boots, None)?;
-        let again = again(&boots);
-        if !again.is_empty() && !signals::interrupted() {
-            let n = again.len();
-            let line = format!("{n} boots more: two of a layout did not give the same counts");
-            run(&again, &mut boots, Some(line))?;
-        }
+    if !fine[0] || fine.iter().filter(|fine| **fine).count() < 2 {
+        return Ok(booted);
     }
-    for boots in &mut boots {
-        // Ctrl-C came before these began.
-        boots.retain(|(_, boot)| !boot.command_line.is_empty());
-    }
-    Ok(boots)
-}
-
-/// Boots to tell which one differs, where two of a layout do.
-fn again(boots: &[Vec<(u32, Boot)>]) -> Vec<Planned> {
+    let rest: Vec<Planned> = rest.iter().copied().filter(|of| fine[of.0]).collect();
+    run(None, &rest, &mut fine, &mut booted)?;
+    // Boots to tell which one differs, where two of a layout do.
     let mut again = Vec::new();
-    for (kernel, boots) in boots.iter().enumerate() {
-        let read = |(repetition, boot): &(u32, Boot)| booted::read(boot, *repetition).booted;
-        for seed in judge::differ(&boots.iter().map(read).collect::<Vec<_>>()) {
+    for (kernel, booted) in booted.iter().enumerate() {
+        for seed in judge::differ(booted) {
             again.extend((REPETITIONS..REPETITIONS + AGAIN).map(|n| (kernel, seed, n)));
         }
     }
-    again
+    if !again.is_empty() && !signals::interrupted() {
+        let n = again.len();
+        let line = format!("{n} boots more: two of a layout did not give the same counts");
+        run(Some(line), &again, &mut fine, &mut booted)?;
+    }
+    Ok(booted)
 }

@@ -294,15 +294,10 @@ fn more(all: usize, shown: usize) -> Option<String> {
 
 /// Which functions grew most, a cell each.
 fn functions(record: &Kernels, against: &Against, style: Style) -> String {
-    let mut of: Vec<_> = record
-        .functions
-        .iter()
-        .filter(|of| of.before_kernel == against.before && of.after_kernel == against.after)
-        .collect();
+    let of = record.functions_of(against);
     if of.is_empty() {
         return String::new();
     }
-    of.sort_by(|a, b| b.difference.abs().total_cmp(&a.difference.abs()));
     let (before, after) = (letter(against.before), letter(against.after));
     let mut table = Table::new(&format!(
         "mean guest instructions of | function | >{before} | >{after} | >change"

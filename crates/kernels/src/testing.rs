@@ -3,9 +3,9 @@
 use std::io::Write;
 use std::time::Duration;
 
-use stopgap_guest::protocol::{Hello, Line, Unit, VERSION};
+use stopgap_guest::protocol::{Counted, Hello, Line, Unit, VERSION};
 
-use crate::judge::{self, Booted, Kernel, Measured, Said};
+use crate::judge::{self, Booted, Kernel, Measured};
 use crate::{Boot, End};
 
 /// The first line of a guest of this layout, which counts in this unit.
@@ -16,6 +16,15 @@ pub(crate) fn hello(seed: u64, unit: Unit) -> Line {
         seed,
         unit,
         ..Hello::default()
+    })
+}
+
+/// A line with counts.
+pub(crate) fn counted(name: &str, operation: &str, counts: &str) -> Line {
+    Line::Counts(Counted {
+        name: name.to_owned(),
+        operation: operation.to_owned(),
+        counts: counts.parse().unwrap(),
     })
 }
 
@@ -35,8 +44,8 @@ pub(crate) fn boot(seed: u64, lines: &[Line]) -> Boot {
 
 /// A boot, read, whose guest counted these operations of a cell.
 pub(crate) fn booted(seed: u64, repetition: u32, cell: &str, said: &[(&str, &str)]) -> Booted {
-    let said = said.iter().map(|(operation, counts)| Said {
-        cell: cell.to_owned(),
+    let said = said.iter().map(|(operation, counts)| Counted {
+        name: cell.to_owned(),
         operation: (*operation).to_owned(),
         counts: counts.parse().unwrap(),
     });

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use stopgap_cli::{Failure, tell};
-use stopgap_guest::protocol::{Counts, Hello, Line, Unit, VERSION};
+use stopgap_guest::protocol::{Counted, Counts, Hello, Line, Unit, VERSION};
 
 use super::Place;
 use crate::common::failed;
@@ -198,11 +198,11 @@ fn serial() -> Result<String, Failure> {
         ..Hello::default()
     });
     let counts = Counts::new(vec![(20_000, 95), (20_010, 5)]).map_err(failed("counts"))?;
-    let counts = Line::Counts {
+    let counts = Line::Counts(Counted {
         name: "roundtrip".to_owned(),
         operation: "round trip".to_owned(),
         counts,
-    };
+    });
     let mut text = String::new();
     let done = Line::Done { lines: 2 };
     let _ = write!(

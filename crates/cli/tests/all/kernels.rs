@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::common::{Run, text, valid};
-use stopgap_guest::protocol::{Counts, Hello, Line, Unit, VERSION};
+use stopgap_guest::protocol::{Counted, Counts, Hello, Line, Unit, VERSION};
 
 /// The script: it says its version; of a boot, what lies beside the kernel for that seed, and for that boot of it.
 const QEMU: &str = r#"#!/bin/sh
@@ -121,11 +121,11 @@ fn serial(release: &str, seed: u64, counts: &[(u64, u64)]) -> String {
         unit: Unit::Instructions { per_tick: 1 },
         ..Hello::default()
     });
-    let counts = Line::Counts {
+    let counts = Line::Counts(Counted {
         name: "roundtrip".to_owned(),
         operation: "round trip".to_owned(),
         counts: Counts::new(counts.to_vec()).unwrap(),
-    };
+    });
     let done = Line::Done { lines: 2 };
     format!(
         "[    0.000000] Booting Linux\r\n{hello}\r\n[    1.23] random: crng init done\r\n{counts}\r\n{done}\r\n\

@@ -10,6 +10,7 @@ use crate::protocol::{Line, PLAN, Plan, Work};
 use rustix::mount::{MountFlags, mount};
 use rustix::system::{RebootCommand, finit_module, reboot};
 use rustix::termios::{OptionalActions, tcdrain, tcgetattr, tcsetattr};
+use stopgap_events::machine::Missing;
 
 use crate::counter::Counter;
 use crate::run;
@@ -139,10 +140,7 @@ fn prepare() -> (Vec<Line>, Vec<(Use, Line)>) {
 }
 
 fn lacking(what: &str, why: &str) -> Line {
-    Line::Missing {
-        what: what.to_owned(),
-        why: why.to_owned(),
-    }
+    Line::Missing(Missing::new(what, why))
 }
 
 /// Loads the plan's modules; which did not load, as lines.

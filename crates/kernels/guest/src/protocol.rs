@@ -28,7 +28,7 @@ mod transcript;
 
 pub use counts::{Counts, median};
 pub use dma::{DMA, Dma, Entries, Known};
-pub use line::{Hello, Line, MARKER, Place, Unit};
+pub use line::{Counted, Hello, Line, MARKER, Place, Ran, Unit};
 pub use plan::{Cell, Device, PLAN, Plan, SEED, VERSION, Work};
 pub use suite::{chosen, devices, standard, words};
-pub use transcript::{Counted, Ran, Transcript};
+pub use transcript::Transcript;

@@ -1,6 +1,6 @@
 //! Counts while a cell runs: kept as they come, in memory that is there before the first of them.
 
-use crate::protocol::{Counts, Line};
+use crate::protocol::{Counted, Counts, Line};
 
 use crate::mark::Operation;
 
@@ -38,10 +38,12 @@ impl Samples {
     #[must_use]
     pub fn lines(self, name: &str) -> Vec<Line> {
         let came = self.0.into_iter().filter(|(_, values)| !values.is_empty());
-        came.map(|(operation, values)| Line::Counts {
-            name: name.to_owned(),
-            operation,
-            counts: Counts::of(values),
+        came.map(|(operation, values)| {
+            Line::Counts(Counted {
+                name: name.to_owned(),
+                operation,
+                counts: Counts::of(values),
+            })
         })
         .collect()
     }

@@ -1,6 +1,17 @@
 use proptest::prelude::*;
 
-use super::{Profile, differences};
+use super::{Function, Profile, Profiled};
+
+/// Compares profiles of two kernels.
+fn differences(before: &Profile, after: &Profile) -> Vec<Function> {
+    let of = |kernel, profile: &Profile| Profiled {
+        kernel,
+        cell: "fork".to_owned(),
+        operation: "wait".to_owned(),
+        profile: profile.clone(),
+    };
+    super::differences(&of(0, before), &of(1, after))
+}
 
 fn frames(names: &[&str]) -> Vec<String> {
     names.iter().map(|&name| name.to_owned()).collect()

@@ -2,11 +2,10 @@
 //!
 //! Nothing in it is of the host's clock but [`Kernels::started_unix_s`]: the same command gives the same record again.
 
-use std::fmt;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stopgap_events::machine::Missing;
+use stopgap_events::words;
 use stopgap_guest::protocol::{Counts, Dma};
 
 use super::modes::Mode;
@@ -19,7 +18,7 @@ pub const SCHEMA: &str = "stopgap.kernels/1";
 pub const UNIT: &str = "guest instructions";
 
 /// Kernels, each compared with the first.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Kernels {
     /// [`SCHEMA`].
     pub schema: String,
@@ -203,16 +202,10 @@ pub enum Cause {
     Unknown,
 }
 
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Cause::SameImage => "same image",
-            Cause::Code => "code",
-            Cause::ConfigAndCode => "config + code",
-            Cause::Unknown => "code, and config for all that is known",
-        })
-    }
-}
+words!(
+    Cause, "cause",
+    SameImage "same image", Code "code", ConfigAndCode "config + code", Unknown "code, and config for all that is known"
+);
 
 /// A configuration option that differs. Null: the configuration does not name it, as a kernel that does not know it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -260,19 +253,10 @@ pub enum Word {
     Void,
 }
 
-impl fmt::Display for Word {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Word::Identical => "identical",
-            Word::Longer => "longer",
-            Word::Shorter => "shorter",
-            Word::Mixed => "mixed",
-            Word::NoDifferenceProven => "no difference proven",
-            Word::Inconclusive => "inconclusive",
-            Word::Void => "void",
-        })
-    }
-}
+words!(
+    Word, "word",
+    Identical "identical", Longer "longer", Shorter "shorter", Mixed "mixed", NoDifferenceProven "no difference proven", Inconclusive "inconclusive", Void "void"
+);
 
 /// The gate's decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -302,16 +286,10 @@ pub enum Standing {
     Error,
 }
 
-impl fmt::Display for Standing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Standing::Pass => "pass",
-            Standing::CannotTell => "cannot tell",
-            Standing::Fail => "fail",
-            Standing::Error => "error",
-        })
-    }
-}
+words!(
+    Standing, "standing",
+    Pass "pass", CannotTell "cannot tell", Fail "fail", Error "error"
+);
 
 /// An operation of a workload, on both kernels.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -402,28 +380,26 @@ pub fn schema() -> serde_json::Value {
 impl Kernels {
     /// Takes profiles of the kernels over, and says of each later kernel which functions differ from the first's.
     pub fn take_profiles(&mut self, profiles: Vec<Profiled>) {
-        self.profiles = profiles;
         self.functions.clear();
-        for later in self.profiles.iter().filter(|of| of.kernel != 0) {
+        for later in profiles.iter().filter(|of| of.kernel != 0) {
             let same = |of: &&Profiled| {
                 of.kernel == 0 && of.cell == later.cell && of.operation == later.operation
             };
-            let Some(first) = self.profiles.iter().find(same) else {
-                continue;
-            };
-            let differ = crate::functions::differences(&first.profile, &later.profile);
-            let differ = differ.into_iter().filter(|of| of.difference != 0.0);
-            self.functions.extend(differ.map(|of| Function {
-                before_kernel: 0,
-                after_kernel: later.kernel,
-                cell: later.cell.clone(),
-                operation: later.operation.clone(),
-                function: of.function,
-                before: of.before,
-                after: of.after,
-                difference: of.difference,
-            }));
+            if let Some(first) = profiles.iter().find(same) {
+                let all = crate::functions::differences(first, later).into_iter();
+                self.functions.extend(all.filter(|of| of.difference != 0.0));
+            }
         }
+        self.profiles = profiles;
+    }
+
+    /// The functions that differ between the kernels of `against`, the largest difference first.
+    pub(crate) fn functions_of(&self, against: &Against) -> Vec<&Function> {
+        let sides = (against.before, against.after);
+        let of = |one: &&Function| (one.before_kernel, one.after_kernel) == sides;
+        let mut all: Vec<&Function> = self.functions.iter().filter(of).collect();
+        all.sort_by(|a, b| b.difference.abs().total_cmp(&a.difference.abs()));
+        all
     }
 
     /// As JSON.

@@ -20,13 +20,16 @@ fn boot(seed: u64, repetition: u32, said: &[(&str, &str)]) -> Booted {
     booted(seed, repetition, CELL, said)
 }
 
-fn plan(layouts: usize) -> Plan {
-    Plan {
+fn plan(layouts: usize) -> Kernels {
+    Kernels {
         margin: 0.002,
         seeds: (1..=layouts as u64).collect(),
-        cells: vec![CELL.to_owned()],
-        ..Plan::default()
+        ..Kernels::default()
     }
+}
+
+fn judge(plan: &Kernels, measured: Vec<Measured>) -> Kernels {
+    super::judge(plan.clone(), &[CELL.to_owned()], measured)
 }
 
 /// The only row of two kernels, and what their comparison comes to.
@@ -363,7 +366,7 @@ fn a_boot_that_was_cut_short_is_left_out() {
     let judged = judge(&plan(6), vec![kernel("a", &layouts), short]);
     assert_eq!(judged.kernels[1].cells[0].seeds.len(), 5);
     // Ctrl-C passes no gate; the verdict says so.
-    let interrupted = Plan {
+    let interrupted = Kernels {
         interrupted: true,
         ..plan(5)
     };
@@ -401,7 +404,8 @@ fn what_is_on_one_side_only_is_not_compared() {
         "not the same work: 9 and 8 operations under layout 5"
     );
     // Nothing at all.
-    let judged = judge(&Plan::default(), vec![kernel("a", &[]), kernel("b", &[])]);
+    let two = vec![kernel("a", &[]), kernel("b", &[])];
+    let judged = super::judge(Kernels::default(), &[], two);
     assert_eq!(
         judged.against[0].verdict.text,
         "inconclusive: nothing was measured"
@@ -410,7 +414,11 @@ fn what_is_on_one_side_only_is_not_compared() {
         judged.against[0].gate.text,
         "cannot tell: nothing was measured"
     );
-    assert!(judge(&Plan::default(), vec![]).against.is_empty());
+    assert!(
+        super::judge(Kernels::default(), &[], vec![])
+            .against
+            .is_empty()
+    );
 }
 
 /// Two modes of about one half each: the median jumps by 8,000 because one operation of 101 changed sides.

@@ -29,6 +29,13 @@ fn every_flag_is_pinned() {
              -append console=ttyS0,115200 quiet panic=-1 nokaslr norandmaps nolapic_timer stopgap.seed=7"
         )
     );
+    let pinned = machine.pinned_command_line().join(" ");
+    assert!(pinned.contains("-m 1024 -seed SEED -chardev"), "{pinned}");
+    let end = format!("-kernel {kernel} -initrd INITRAMFS -append console=ttyS0,115200 quiet");
+    assert!(
+        pinned.contains(&end) && pinned.ends_with(" stopgap.seed=SEED"),
+        "{pinned}"
+    );
 }
 
 #[test]

@@ -2,13 +2,13 @@ use stopgap_report::html::{Document, Source, page};
 
 use super::{report, section};
 use crate::functions::Profile;
-use crate::judge::{Plan, Profiled, judge};
+use crate::judge::{Kernels, Profiled, judge};
 use crate::testing::measured;
 
 #[test]
 fn functions_and_their_pictures_stand_in_the_section() {
     let kernel = |name: &str| measured(name, "fork", "wait", &[]);
-    let mut record = judge(&Plan::default(), vec![kernel("a"), kernel("<b>")]);
+    let mut record = judge(Kernels::default(), &[], vec![kernel("a"), kernel("<b>")]);
     let profiled = |kernel, own| Profiled {
         kernel,
         cell: "pbobench N=1000".to_owned(),

@@ -4,7 +4,7 @@ use stopgap_events::machine::Missing;
 use stopgap_guest::protocol::Dma;
 
 use super::*;
-use crate::judge::{Emulator, Function, Measured, Plan, judge};
+use crate::judge::{Emulator, Function, Measured, judge};
 use crate::testing;
 
 const CELL: &str = "pbobench N=1000";
@@ -19,17 +19,16 @@ fn measured(name: &str, config: &str, counts: &str) -> Measured {
 }
 
 fn judged(kernels: Vec<Measured>) -> Kernels {
-    let plan = Plan {
+    let plan = Kernels {
         margin: 0.002,
         seeds: (1..=5).collect(),
-        cells: vec![CELL.to_owned()],
         emulator: Emulator {
             qemu: Some("7.2.22".to_owned()),
             cpu: Some("max,-erms".to_owned()),
         },
-        ..Plan::default()
+        ..Kernels::default()
     };
-    judge(&plan, kernels)
+    judge(plan, &[CELL.to_owned()], kernels)
 }
 
 fn shown(record: &Kernels) -> String {
@@ -146,10 +145,9 @@ fn what_the_iommu_took_stands_under_the_rows() {
             Dma::from_json(text.as_bytes()).unwrap(),
         )]
     };
-    let plan = Plan {
+    let plan = Kernels {
         seeds: (1..=5).collect(),
-        cells: vec!["vfio 4K".to_owned()],
-        ..Plan::default()
+        ..Kernels::default()
     };
     let mut kernels = ["a", "b", "c"].map(|name| measured(name, "", "1x9"));
     for (number, booted) in kernels[0].boots.iter_mut().enumerate() {
@@ -158,7 +156,7 @@ fn what_the_iommu_took_stands_under_the_rows() {
     for booted in &mut kernels[1].boots {
         booted.dma = dma(1_024, "{\"unknown\": \"not counted before 6.11\"}");
     }
-    let record = judge(&plan, kernels.into());
+    let record = judge(plan, &["vfio 4K".to_owned()], kernels.into());
     let text = shown(&record);
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     holds(

@@ -6,8 +6,9 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::protocol::Line;
+use crate::protocol::{Line, Ran};
 use rustix::process::{Pid, Signal, kill_process_group};
+use stopgap_events::machine::Missing;
 use stopgap_events::units::Nanos;
 
 /// How often its end is looked for.
@@ -61,21 +62,18 @@ pub(super) fn run(
         }
     };
     end_group(&child); // what it left behind
-    let mut lines = vec![Line::Ran {
+    let mut lines = vec![Line::Ran(Ran {
         name: name.to_owned(),
         status: ended.code(),
         signal: ended.signal(),
-    }];
+    })];
     for (word, file) in [("stdout", &mut output), ("stderr", &mut errors)] {
         lines.extend(Line::file(Some(name), word, &whole(file)?));
     }
     for path in files {
         match std::fs::read(path) {
             Ok(bytes) => lines.extend(Line::file(Some(name), path, &bytes)),
-            Err(error) => lines.push(Line::Missing {
-                what: path.clone(),
-                why: error.to_string(),
-            }),
+            Err(error) => lines.push(Line::Missing(Missing::new(path, error.to_string()))),
         }
     }
     Ok(lines)

@@ -99,7 +99,7 @@ pub(super) fn run(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::Unit;
+    use crate::protocol::{Counted, Unit};
 
     /// A step is counted in its own place, and what the call gave comes back.
     #[test]
@@ -114,9 +114,9 @@ mod tests {
         assert_eq!(steps.measure(Step::Touch, || 9), 9, "not asked for");
         let lines = steps.lines("a");
         let [
-            Line::Counts {
+            Line::Counts(Counted {
                 operation, counts, ..
-            },
+            }),
         ] = &lines[..]
         else {
             panic!("{lines:?}");

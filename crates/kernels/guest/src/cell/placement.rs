@@ -273,9 +273,9 @@ mod tests {
             let lines = run("a", workload, n, operations, 3, &counter).unwrap();
             let total = |wanted: &str| {
                 lines.iter().find_map(|line| match line {
-                    Line::Counts {
-                        operation, counts, ..
-                    } if operation == wanted => Some(counts.operations()),
+                    Line::Counts(counted) if counted.operation == wanted => {
+                        Some(counted.counts.operations())
+                    }
                     _ => None,
                 })
             };

@@ -3,6 +3,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::Counts;
+use stopgap_events::machine::Missing;
 use stopgap_events::units::Bytes;
 
 /// The mark at the beginning of each line, before a space.
@@ -26,15 +27,7 @@ pub enum Line {
     /// The first: who speaks.
     Hello(Hello),
     /// The counts of one operation of a cell.
-    Counts {
-        /// The cell.
-        name: String,
-        /// Which operation; see [`super::Work`].
-        operation: String,
-        /// In the unit that [`Hello`] says.
-        #[serde(with = "super::counts::in_pairs")]
-        counts: Counts,
-    },
+    Counts(Counted),
     /// A cell was not carried out to its end; what it counted until then is not said.
     Failed {
         /// The cell.
@@ -43,21 +36,9 @@ pub enum Line {
         why: String,
     },
     /// The guest lacks something: a module that does not load, a device, a file.
-    Missing {
-        /// What.
-        what: String,
-        /// Why.
-        why: String,
-    },
+    Missing(Missing),
     /// How the program of a [`super::Work::Command`] ended.
-    Ran {
-        /// The cell.
-        name: String,
-        /// Its exit status, where it ended of itself.
-        status: Option<i32>,
-        /// The signal that ended it, otherwise.
-        signal: Option<i32>,
-    },
+    Ran(Ran),
     /// A part of a file; see [`Line::file`].
     File {
         /// The cell that it belongs to; none of `/proc/kallsyms`.
@@ -74,6 +55,29 @@ pub enum Line {
         /// How many lines came before this one.
         lines: u64,
     },
+}
+
+/// The counts of one operation of a cell.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counted {
+    /// The cell.
+    pub name: String,
+    /// Which operation; see [`super::Work`].
+    pub operation: String,
+    /// In the unit that [`Hello`] says.
+    #[serde(with = "super::counts::in_pairs")]
+    pub counts: Counts,
+}
+
+/// How a program ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ran {
+    /// The cell.
+    pub name: String,
+    /// Its exit status, where it ended of itself.
+    pub status: Option<i32>,
+    /// The signal that ended it, otherwise.
+    pub signal: Option<i32>,
 }
 
 /// The guest: its kernel, its machine and its counter.
@@ -161,20 +165,17 @@ impl Line {
     fn read(rest: &str) -> Result<Line, String> {
         let rest = rest.strip_suffix('\n').unwrap_or(rest);
         let rest = rest.strip_suffix('\r').unwrap_or(rest);
-        let (crc, text) = rest
+        let (said, text) = rest
             .strip_prefix(' ')
             .and_then(|rest| rest.split_once(' '))
             .ok_or("it ends in its first words")?;
-        let digits = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
-        if crc.len() != 8 || !crc.chars().all(digits) {
+        let has = format!("{:08x}", crc32fast::hash(text.as_bytes()));
+        let digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        if said.len() != 8 || !said.bytes().all(digit) {
             return Err("its checksum is no eight digits".to_owned());
         }
-        let said = u32::from_str_radix(crc, 16).map_err(|error| error.to_string())?;
-        let has = crc32fast::hash(text.as_bytes());
         if said != has {
-            return Err(format!(
-                "its checksum is {said:08x}, of what came {has:08x}"
-            ));
+            return Err(format!("its checksum is {said}, of what came {has}"));
         }
         serde_json::from_str(text).map_err(|error| error.to_string())
     }

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use stopgap_events::machine::Missing;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_events::workload::Workload;
 
@@ -35,19 +36,19 @@ fn line() -> impl Strategy<Value = Line> {
             text(),
             prop::collection::vec(0..u64::from(u32::MAX), 0..40)
         )
-            .prop_map(|(name, operation, values)| Line::Counts {
+            .prop_map(|(name, operation, values)| Line::Counts(Counted {
                 name,
                 operation,
                 counts: Counts::of(values),
-            }),
+            })),
         (text(), text()).prop_map(|(name, why)| Line::Failed { name, why }),
-        (text(), text()).prop_map(|(what, why)| Line::Missing { what, why }),
+        (text(), text()).prop_map(|(what, why)| Line::Missing(Missing { what, why })),
         (text(), any::<Option<i32>>(), any::<Option<i32>>()).prop_map(|(name, status, signal)| {
-            Line::Ran {
+            Line::Ran(Ran {
                 name,
                 status,
                 signal,
-            }
+            })
         }),
         (
             prop::option::of(text()),
@@ -135,11 +136,11 @@ fn ended(mut lines: Vec<Line>) -> Vec<String> {
 }
 
 fn counts(name: &str, operation: &str) -> Line {
-    Line::Counts {
+    Line::Counts(Counted {
         name: name.to_owned(),
         operation: operation.to_owned(),
         counts: Counts::of(vec![2, 1, 2]),
-    }
+    })
 }
 
 #[test]
@@ -167,15 +168,12 @@ fn a_whole_transcript_is_put_together() {
             name: "b".to_owned(),
             why: "signal 11".to_owned(),
         },
-        Line::Missing {
-            what: "vgem.ko".to_owned(),
-            why: "ENOEXEC".to_owned(),
-        },
-        Line::Ran {
+        Line::Missing(Missing::new("vgem.ko", "ENOEXEC")),
+        Line::Ran(Ran {
             name: "c".to_owned(),
             status: Some(3),
             signal: None,
-        },
+        }),
     ]);
     console.insert(0, "[    0.000000] Linux version 6.12.0".to_owned());
     console.insert(
