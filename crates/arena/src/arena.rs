@@ -92,17 +92,15 @@
 
 #![allow(unsafe_code)]
 
-mod allocate;
+mod buffers;
 mod cache;
 mod config;
 mod fork;
-mod free;
 mod heap;
 pub(crate) mod lock_free;
 mod maps;
 mod shard;
 mod statistics;
-mod stray;
 mod sweep;
 mod threads;
 mod window;
@@ -123,7 +121,7 @@ use crate::sys::{lock, page};
 use cache::Cache;
 use fork::{LENT, ORPHAN, SERVING};
 use lock_free::marks::{Deferred, Kind};
-use shard::Shard;
+use shard::{Ranges, Shard};
 use statistics::Counts;
 use threads::Inside;
 use window::{WORD, Window};
@@ -192,10 +190,7 @@ impl Arena {
         let trigger = match config.give_back {
             GiveBack::UnderPressure => Some(lock::trigger(Path::new("/proc/pressure/memory"), TRIGGER).map_err(|error| match error {
                 Error::Call { call: "open" | "write", errno } if errno != Errno::NOMEM => {
-                    Error::Unsupported {
-                        what: "memory pressure cannot be watched",
-                        advice: "the kernel needs CONFIG_PSI and psi=1, and 6.6 for users other than root",
-                    }
+                    Error::unsupported("memory pressure cannot be watched", "the kernel needs CONFIG_PSI and psi=1, and 6.6 for users other than root")
                 }
                 other => other,
             })?),
@@ -237,10 +232,10 @@ impl Arena {
         threads::inside(
             |_| fork::register(&inner),
             || {
-                Err(Error::Unsupported {
-                    what: "an arena made by a signal handler that interrupted another's call",
-                    advice: "make it before",
-                })
+                Err(Error::unsupported(
+                    "an arena made by a signal handler that interrupted another's call",
+                    "make it before",
+                ))
             },
         )?;
         Ok(Arena(inner))
@@ -298,9 +293,7 @@ impl Arena {
         sharing: Sharing,
     ) -> Result<NonNull<u8>> {
         if !offset.is_multiple_of(page() as u64) {
-            return Err(Error::Invalid {
-                what: "an offset that is no multiple of the page",
-            });
+            return Err(Error::invalid("an offset that is no multiple of the page"));
         }
         let flags = match sharing {
             Sharing::Shared => MapFlags::SHARED,
@@ -324,10 +317,10 @@ impl Arena {
     pub fn export(&self, address: NonNull<u8>) -> Result<(BorrowedFd<'_>, u64)> {
         let inner = &self.0;
         let Some(file) = inner.window.file() else {
-            return Err(Error::Unsupported {
-                what: "anonymous memory has no file",
-                advice: "make the arena with Backing::Memfd",
-            });
+            return Err(Error::unsupported(
+                "anonymous memory has no file",
+                "make the arena with Backing::Memfd",
+            ));
         };
         let address = address.addr().get();
         let foreign = Error::Foreign { address };
@@ -372,10 +365,10 @@ impl Arena {
     /// [`Error::Unsupported`] where that is not this arena's policy, and the kernel's.
     pub fn pressure(&self) -> Result<bool> {
         let Some(trigger) = &self.0.trigger else {
-            return Err(Error::Unsupported {
-                what: "this arena does not watch memory pressure",
-                advice: "make it with GiveBack::UnderPressure",
-            });
+            return Err(Error::unsupported(
+                "this arena does not watch memory pressure",
+                "make it with GiveBack::UnderPressure",
+            ));
         };
         let pressed = lock::poll([(trigger.as_fd(), PollFlags::PRI)], false)?[0].there;
         if pressed {
@@ -444,9 +437,10 @@ impl Inner {
         self.window.cache(inside.number()?)
     }
 
-    /// Whether a lock that is waited for will never be opened.
-    fn is_given_up(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == ORPHAN
+    /// Works on a shard, unless its lock will never be opened.
+    fn locked<T>(&self, shard: &Shard, work: impl FnOnce(&mut Ranges) -> T) -> Result<T> {
+        let is_given_up = || self.state.load(Ordering::Relaxed) == ORPHAN;
+        shard.locked(is_given_up, work)
     }
 
     /// Pages that a buffer of `pages` takes.

@@ -86,7 +86,7 @@ pub use end::End;
 mod connect;
 #[cfg(not(loom))]
 mod end;
-#[cfg(all(loom, test))]
+#[cfg(all(test, loom))]
 mod loom;
 #[cfg(not(loom))]
 mod memory;

@@ -240,30 +240,9 @@ impl Memory for Kernel {
         self.begun.elapsed()
     }
 
-    /// The kernel's own alignment serves up to a page; beyond, more is mapped and trimmed.
     fn map(&mut self, length: usize, align: usize) -> Result<usize> {
-        let page = crate::sys::page();
-        let whole = length.checked_add(align.saturating_sub(page));
-        let whole = whole.ok_or(crate::Error::NoRoom { bytes: length })?;
-        let start = memory::map(whole, true, MapFlags::empty())?.start;
-        // No overflow: both lie inside what was mapped.
-        let aligned = start.next_multiple_of(align);
-        let end = start + whole;
-        let mut rest = start;
-        for (from, to) in [(start, aligned), (aligned + length, end)] {
-            if from == to {
-                continue;
-            }
-            // SAFETY: mapped just now, known to nobody.
-            let trimmed = unsafe { memory::unmap(span(from, to - from)) };
-            if let Err(error) = trimmed {
-                // SAFETY: as above; what was trimmed before, which may be somebody else's by now, is left out.
-                let _ = unsafe { memory::unmap(span(rest, end - rest)) };
-                return Err(error);
-            }
-            rest = aligned;
-        }
-        Ok(aligned)
+        let span = memory::map_aligned(length, align, true, MapFlags::empty())?;
+        Ok(span.start)
     }
 
     fn hugetlb(&mut self, start: usize, length: usize, size: usize) -> Result<()> {
@@ -294,13 +273,12 @@ impl Memory for Kernel {
     }
 
     fn pagemap<'w>(&mut self, start: usize, words: &'w mut [u64]) -> Result<&'w [u64]> {
-        let pagemap = match self.pagemap.take() {
-            Some(open) => open,
-            None => huge::Pagemap::open()?,
-        };
-        let read = pagemap.read(start, words);
-        self.pagemap = Some(pagemap);
-        read
+        if self.pagemap.is_none() {
+            self.pagemap = Some(huge::Pagemap::open()?);
+        }
+        self.pagemap
+            .as_ref()
+            .map_or(Ok(&[]), |pagemap| pagemap.read(start, words))
     }
 }
 

@@ -74,6 +74,18 @@ pub enum Error {
 }
 
 impl Error {
+    pub(crate) const fn invalid(what: &'static str) -> Error {
+        Error::Invalid { what }
+    }
+
+    pub(crate) const fn peer(what: &'static str) -> Error {
+        Error::Peer { what }
+    }
+
+    pub(crate) const fn unsupported(what: &'static str, advice: &'static str) -> Error {
+        Error::Unsupported { what, advice }
+    }
+
     /// Returns whether a system call failed with one of `errnos`.
     pub(crate) fn is(&self, errnos: &[Errno]) -> bool {
         matches!(self, Error::Call { errno, .. } if errnos.contains(errno))

@@ -48,10 +48,10 @@ pub fn batch_client() -> Result<Batch> {
             Some(now)
         }
         _ => {
-            return Err(Error::Unsupported {
-                what: "SCHED_BATCH for this thread",
-                advice: "it is under a policy of its own choice, not under SCHED_OTHER",
-            });
+            return Err(Error::unsupported(
+                "SCHED_BATCH for this thread",
+                "it is under a policy of its own choice, not under SCHED_OTHER",
+            ));
         }
     };
     Ok(Batch {

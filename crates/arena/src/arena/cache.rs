@@ -5,7 +5,9 @@
 //! half changed. An entry is written before it is counted, and read before it is counted off: so in the child of a fork
 //! the caches of its parent's other threads are whole, but for one range each that was on its way.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+use super::statistics::Counts;
 
 /// Pages of the largest range.
 pub(super) const LARGEST: usize = 64;
@@ -41,19 +43,8 @@ pub(super) struct Cache {
     pages: AtomicU32,
     /// Pages that may be kept, and 1; 0 before that is known.
     room: AtomicU32,
-    /// Buffers given out and taken back by this thread, and their bytes: counts that wrap, of which sums over all
-    /// threads make sense.
-    pub(super) given: AtomicU64,
-    pub(super) given_bytes: AtomicU64,
-    pub(super) taken: AtomicU64,
-    pub(super) taken_bytes: AtomicU64,
-}
-
-/// Adds to a count that only this thread writes: a load and a store.
-#[inline]
-pub(super) fn count(counter: &AtomicU64, more: u64) {
-    let now = counter.load(Ordering::Relaxed);
-    counter.store(now.wrapping_add(more), Ordering::Relaxed);
+    /// Of this thread.
+    pub(super) buffers: Counts,
 }
 
 impl Cache {
@@ -175,10 +166,7 @@ mod tests {
             entries: [const { [const { AtomicU32::new(0) }; ROUNDS] }; LARGEST],
             pages: AtomicU32::new(0),
             room: AtomicU32::new(0),
-            given: AtomicU64::new(0),
-            given_bytes: AtomicU64::new(0),
-            taken: AtomicU64::new(0),
-            taken_bytes: AtomicU64::new(0),
+            buffers: Counts::default(),
         };
         cache.set_room(room);
         cache

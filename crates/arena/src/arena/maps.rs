@@ -1,16 +1,19 @@
-//! Files' mappings in the window.
+//! Files' mappings in the window; and mappings outside it, for signal handlers that interrupted a call and for children
+//! of unknown state.
 
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
+use rustix::mm::MapFlags;
+
 use super::Inner;
 use super::fork::SERVING;
 use super::lock_free::marks::{Kind, Mark};
 use super::threads::{self, Inside};
 use crate::error::{Error, Result};
-use crate::sys::memory::{self as sys, Instead};
+use crate::sys::memory::{self as sys, Instead, Span};
 
 impl Inner {
     pub(super) fn map(&self, len: usize, instead: &Instead<'_>) -> Result<NonNull<u8>> {
@@ -33,18 +36,9 @@ impl Inner {
         pages: usize,
         instead: &Instead<'_>,
     ) -> Result<NonNull<u8>> {
-        let own = inside.number().unwrap_or(0) % self.shards.len();
-        let mut answer = Err(Error::NoRoom {
-            bytes: pages << self.window.shift,
-        });
-        for at in 0..self.shards.len() {
-            let shard = &self.shards[(own + at) % self.shards.len()];
-            answer = shard.place_map(&self.window, pages, || self.is_given_up());
-            if !matches!(answer, Err(Error::NoRoom { .. })) {
-                break;
-            }
-        }
-        let page = answer?;
+        let page = self.in_some_shard(inside, pages, |ranges| {
+            ranges.place_map(&self.window, pages)
+        })?;
         let marks = self.window.marks();
         let held = Mark::new(Kind::HeldMap, pages);
         marks.set(page, held);
@@ -84,5 +78,61 @@ impl Inner {
             || self.deferred.push(&marks, page),
         );
         Ok(())
+    }
+
+    /// A mapping outside the window.
+    #[cold]
+    pub(super) fn stray(
+        &self,
+        pages: usize,
+        align: usize,
+        instead: Option<&Instead<'_>>,
+    ) -> Result<NonNull<u8>> {
+        if self.window.file.is_some() && instead.is_none() {
+            return Err(Error::unsupported(
+                "a memfd's buffer for a signal handler that interrupted a call of the arena",
+                "take it before, or make the arena anonymous",
+            ));
+        }
+        let bytes = pages << self.window.shift;
+        let no_room = Error::NoRoom { bytes };
+        let span = sys::map_aligned(bytes, align, instead.is_none(), MapFlags::NORESERVE)?;
+        let noted = match instead {
+            // SAFETY: mapped above, and nobody knows of it.
+            Some(instead) => unsafe { sys::replace(span, instead) },
+            None => Ok(()),
+        }
+        .and_then(|()| {
+            let noted = self.window.strays().add(span.start, bytes);
+            noted.then_some(()).ok_or(no_room)
+        });
+        if let Err(error) = noted {
+            // SAFETY: as above.
+            let _ = unsafe { sys::unmap(span) };
+            return Err(error);
+        }
+        self.strays.fetch_add(1, Ordering::Relaxed);
+        let pointer = std::ptr::with_exposed_provenance_mut(span.start);
+        NonNull::new(pointer).ok_or(no_room)
+    }
+
+    #[cold]
+    pub(super) unsafe fn free_stray(&self, address: usize, len: usize) -> Result<()> {
+        let strays = self.window.strays();
+        let Some(bytes) = strays.bytes(address) else {
+            return Err(Error::Foreign { address });
+        };
+        if len.checked_next_multiple_of(1 << self.window.shift) != Some(bytes) || len == 0 {
+            return Err(Error::invalid("not the length that was given out"));
+        }
+        if !strays.remove(address, bytes) {
+            return Err(Error::Freed { address });
+        }
+        let start = address;
+        // SAFETY: it was a stray, of which one call alone takes the note away; and as the caller says.
+        unsafe { sys::unmap(Span { start, bytes }) }.inspect_err(|_| {
+            // There is a place: one was just given up; and if others took it the mapping stays, and is nobody's.
+            let _ = strays.add(address, bytes);
+        })
     }
 }

@@ -32,7 +32,7 @@ const MOST_STEP: usize = 1 << 30;
 /// See the module.
 pub(super) struct Shard {
     pub(super) lock: Lock,
-    inside: UnsafeCell<Inside>,
+    ranges: UnsafeCell<Ranges>,
 }
 
 // SAFETY: what is inside is only used under the lock, or by the one thread of a child after a fork that held it.
@@ -40,7 +40,8 @@ unsafe impl Sync for Shard {}
 // SAFETY: nothing in it belongs to a thread.
 unsafe impl Send for Shard {}
 
-struct Inside {
+/// What the lock protects.
+pub(super) struct Ranges {
     /// Before `heap`, in which it lies: fields are dropped in their order.
     space: Stopgap,
     _heap: Box<Heap>,
@@ -55,10 +56,10 @@ struct Inside {
 }
 
 /// Nobody will ever unlock: this process is a child that was not made by libc's fork.
-pub(super) const GIVEN_UP: Error = Error::Unsupported {
-    what: "a window's part whose lock stayed with another process",
-    advice: "fork by libc's function",
-};
+pub(super) const GIVEN_UP: Error = Error::unsupported(
+    "a window's part whose lock stayed with another process",
+    "fork by libc's function",
+);
 
 fn to_page(window: &Window, range: Range) -> usize {
     // Addresses of this process.
@@ -80,9 +81,7 @@ impl Shard {
         memory: &mut usize,
     ) -> Result<Shard> {
         let space = Space::new(to_range(window, first, end - first), 1 << window.shift);
-        let space = space.map_err(|_| Error::Invalid {
-            what: "the window ends above 2^48",
-        })?;
+        let space = space.map_err(|_| Error::invalid("the window ends above 2^48"))?;
         let start = *memory;
         *memory += heap::bytes_for(end - first);
         let heap = Heap::new(start, *memory);
@@ -90,7 +89,7 @@ impl Shard {
         let of_heap = unsafe { heap.memory() };
         Ok(Shard {
             lock: Lock::new(),
-            inside: UnsafeCell::new(Inside {
+            ranges: UnsafeCell::new(Ranges {
                 space: Stopgap::new_in(space, of_heap),
                 _heap: heap,
                 first,
@@ -103,105 +102,77 @@ impl Shard {
         })
     }
 
-    fn locked<T>(
+    /// Works on the ranges, under the lock.
+    pub(super) fn locked<T>(
         &self,
         is_given_up: impl Fn() -> bool,
-        work: impl FnOnce(&mut Inside) -> T,
+        work: impl FnOnce(&mut Ranges) -> T,
     ) -> Result<T> {
         let _locked = self.lock.lock(is_given_up).ok_or(GIVEN_UP)?;
         // SAFETY: under the lock, and `work` knows no shard.
-        Ok(work(unsafe { &mut *self.inside.get() }))
-    }
-
-    /// Places up to `entries.len()` ranges of `pages` pages, at least one of them or an error: how many.
-    pub(super) fn place(
-        &self,
-        window: &Window,
-        pages: usize,
-        align: usize,
-        entries: &mut [Entry],
-        is_given_up: impl Fn() -> bool,
-    ) -> Result<usize> {
-        self.locked(is_given_up, |inside| {
-            let mut count = 0;
-            for entry in entries {
-                match inside.place(window, pages, align) {
-                    Ok(placed) => *entry = placed,
-                    Err(_) if count > 0 => break,
-                    Err(error) => return Err(error),
-                }
-                count += 1;
-            }
-            Ok(count)
-        })?
-    }
-
-    /// Places a file's mapping.
-    pub(super) fn place_map(
-        &self,
-        window: &Window,
-        pages: usize,
-        is_given_up: impl Fn() -> bool,
-    ) -> Result<usize> {
-        self.locked(is_given_up, |inside| inside.place_map(window, pages))?
-    }
-
-    /// Takes a range back, buffer or mapping; of a buffer, `dirty` says that it holds old contents.
-    pub(super) fn put(
-        &self,
-        window: &Window,
-        page: usize,
-        pages: usize,
-        dirty: bool,
-        is_given_up: impl Fn() -> bool,
-    ) -> Result<()> {
-        self.locked(is_given_up, |inside| {
-            let freed = inside.space.free(to_range(window, page, pages));
-            // Its mark said that it is held, as long as this.
-            debug_assert_eq!(freed, Ok(()));
-            if page < inside.frontier {
-                inside.maps = inside.maps.saturating_sub(1);
-                if inside.maps == 0 {
-                    inside.maps_end = inside.first;
-                }
-            } else if dirty {
-                window.keep(page, pages);
-            }
-        })
-    }
-
-    /// Gives back up to `most` pages that are free and hold old contents: how many.
-    pub(super) fn give_back(
-        &self,
-        window: &Window,
-        most: usize,
-        is_given_up: impl Fn() -> bool,
-    ) -> Result<usize> {
-        self.locked(is_given_up, |inside| inside.give_back(window, most))?
-    }
-
-    /// Pages that are accessible.
-    pub(super) fn accessible(&self, is_given_up: impl Fn() -> bool) -> Result<usize> {
-        self.locked(is_given_up, |inside| inside.end - inside.frontier)
+        Ok(work(unsafe { &mut *self.ranges.get() }))
     }
 
     /// `first`, `maps_end`, `frontier` and `end`.
     #[cfg(test)]
     pub(super) fn bounds(&self) -> [usize; 4] {
-        let bounds =
-            |inside: &mut Inside| [inside.first, inside.maps_end, inside.frontier, inside.end];
+        let bounds = |all: &mut Ranges| [all.first, all.maps_end, all.frontier, all.end];
         self.locked(|| false, bounds).unwrap()
     }
 
     /// Whether all is as it must be.
     #[cfg(test)]
     pub(super) fn check(&self) -> std::result::Result<(), String> {
-        self.locked(|| false, |inside| inside.space.check())
+        self.locked(|| false, |ranges| ranges.space.check())
             .map_err(|error| error.to_string())?
     }
 }
 
-impl Inside {
+impl Ranges {
+    /// Places up to `entries.len()` ranges of `pages` pages, at least one of them or an error: how many.
+    pub(super) fn place_some(
+        &mut self,
+        window: &Window,
+        pages: usize,
+        align: usize,
+        entries: &mut [Entry],
+    ) -> Result<usize> {
+        let mut count = 0;
+        for entry in entries {
+            match self.place(window, pages, align) {
+                Ok(placed) => *entry = placed,
+                Err(_) if count > 0 => break,
+                Err(error) => return Err(error),
+            }
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// Takes a range back, buffer or mapping; of a buffer, `dirty` says that it holds old contents.
+    pub(super) fn put(&mut self, window: &Window, page: usize, pages: usize, dirty: bool) {
+        self.free(to_range(window, page, pages));
+        if page < self.frontier {
+            self.maps = self.maps.saturating_sub(1);
+            if self.maps == 0 {
+                self.maps_end = self.first;
+            }
+        } else if dirty {
+            window.keep(page, pages);
+        }
+    }
+
+    /// Pages that are accessible.
+    pub(super) fn accessible(&self) -> usize {
+        self.end - self.frontier
+    }
+
+    fn free(&mut self, range: Range) {
+        let freed = self.space.free(range);
+        // It was placed, or its mark said that it is held, as long as this.
+        debug_assert_eq!(freed, Ok(()));
+    }
+
     fn place(&mut self, window: &Window, pages: usize, align: usize) -> Result<Entry> {
         let bytes = pages << window.shift;
         let mut request = Request::of(bytes as u64);
@@ -213,8 +184,7 @@ impl Inside {
         let page = to_page(window, range);
         let accessible = self.reach(window, page);
         if let Err(error) = accessible {
-            let freed = self.space.free(range);
-            debug_assert_eq!(freed, Ok(()));
+            self.free(range);
             return Err(error);
         }
         let held = window.forget(page, pages);
@@ -233,9 +203,7 @@ impl Inside {
                 let bytes = usize::try_from(request.size).unwrap_or(usize::MAX);
                 Error::NoRoom { bytes }
             }
-            PlaceError::Lacks(_) | _ => Error::Invalid {
-                what: "an alignment that cannot be",
-            },
+            PlaceError::Lacks(_) | _ => Error::invalid("an alignment that cannot be"),
         })
     }
 
@@ -247,8 +215,7 @@ impl Inside {
         mut request: Request,
         range: Range,
     ) -> Result<Range> {
-        let freed = self.space.free(range);
-        debug_assert_eq!(freed, Ok(()));
+        self.free(range);
         request.limits = Some(to_range(window, self.maps_end, self.end - self.maps_end));
         self.find(&request)
     }
@@ -269,7 +236,8 @@ impl Inside {
         Ok(())
     }
 
-    fn place_map(&mut self, window: &Window, pages: usize) -> Result<usize> {
+    /// Places a file's mapping.
+    pub(super) fn place_map(&mut self, window: &Window, pages: usize) -> Result<usize> {
         let bytes = pages << window.shift;
         if self.frontier - self.first < pages {
             return Err(Error::NoRoom { bytes });
@@ -287,7 +255,8 @@ impl Inside {
         Ok(page)
     }
 
-    fn give_back(&mut self, window: &Window, most: usize) -> Result<usize> {
+    /// Gives back up to `most` pages that are free and hold old contents: how many.
+    pub(super) fn give_back(&mut self, window: &Window, most: usize) -> Result<usize> {
         let mut given = 0;
         let mut wrapped = false;
         self.cursor = self.cursor.max(self.frontier);

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::Inner;
-use super::threads;
+use super::cache::Cache;
+use super::{Inner, threads};
 
 /// What an arena holds and has done. Read while others go on, so that sums may be off by what is on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -32,58 +32,85 @@ pub struct Statistics {
     pub strays: u64,
 }
 
-/// Counts of threads that have no cache.
+/// A thread's buffers given out and taken back, each their number and bytes: counts that wrap, of which sums over all
+/// threads make sense.
 #[derive(Default)]
-pub(super) struct Counts {
-    pub(super) given: AtomicU64,
-    pub(super) given_bytes: AtomicU64,
-    pub(super) taken: AtomicU64,
-    pub(super) taken_bytes: AtomicU64,
+pub(super) struct Counts([AtomicU64; 4]);
+
+/// What [`Counts`] count.
+#[derive(Clone, Copy)]
+pub(super) enum Counted {
+    Given = 0,
+    Taken = 2,
+}
+
+impl Counts {
+    fn two(&self, which: Counted, bytes: u64) -> [(&AtomicU64, u64); 2] {
+        let at = which as usize;
+        [(&self.0[at], 1), (&self.0[at + 1], bytes)]
+    }
+
+    /// Counts where only this thread writes: a load and a store.
+    #[inline]
+    pub(super) fn add_own(&self, which: Counted, bytes: u64) {
+        for (counter, more) in self.two(which, bytes) {
+            let now = counter.load(Ordering::Relaxed);
+            counter.store(now.wrapping_add(more), Ordering::Relaxed);
+        }
+    }
+
+    /// Counts where other threads do, too.
+    #[inline]
+    pub(super) fn add_shared(&self, which: Counted, bytes: u64) {
+        for (counter, more) in self.two(which, bytes) {
+            counter.fetch_add(more, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Inner {
+    /// Counts a buffer of `pages`: once, however often it is put off what becomes of it.
+    #[inline]
+    pub(super) fn count(&self, cache: Option<&Cache>, which: Counted, pages: usize) {
+        let bytes = (pages as u64) << self.window.shift;
+        match cache {
+            Some(cache) => cache.buffers.add_own(which, bytes),
+            None => self.others.add_shared(which, bytes),
+        }
+    }
+
     pub(super) fn statistics(&self) -> Statistics {
         let window = &self.window;
         let bytes = |pages: usize| (pages as u64) << window.shift;
-        let mut statistics = Statistics {
-            window: window.span.bytes as u64,
-            maps: self.maps.load(Ordering::Relaxed),
-            keep: self.keep as u64,
-            given_back: window.given_back.load(Ordering::Relaxed) << window.shift,
-            strays: self.strays.load(Ordering::Relaxed),
-            ..Statistics::default()
-        };
         let accessible = || {
-            let all = self.shards.iter();
-            let pages = all.map(|shard| shard.accessible(|| self.is_given_up()).unwrap_or(0));
-            pages.sum()
+            let of = |shard| self.locked(shard, |ranges| ranges.accessible());
+            self.shards.iter().map(|shard| of(shard).unwrap_or(0)).sum()
         };
-        statistics.accessible = bytes(threads::inside(|_| accessible(), || 0));
-        let others = &self.others;
-        let mut sums = [
-            &others.given,
-            &others.given_bytes,
-            &others.taken,
-            &others.taken_bytes,
-        ]
-        .map(|count| count.load(Ordering::Relaxed));
-        for cache in window.caches(threads::numbers()) {
-            statistics.cached += bytes(cache.pages());
-            let counts = [
-                &cache.given,
-                &cache.given_bytes,
-                &cache.taken,
-                &cache.taken_bytes,
-            ];
+        let caches = window.caches(threads::numbers());
+        let mut sums = [0_u64; 4];
+        for Counts(counts) in caches
+            .iter()
+            .map(|cache| &cache.buffers)
+            .chain([&self.others])
+        {
             for (sum, count) in sums.iter_mut().zip(counts) {
                 *sum = sum.wrapping_add(count.load(Ordering::Relaxed));
             }
         }
         let [given, given_bytes, taken, taken_bytes] = sums;
-        statistics.given = given;
-        statistics.buffers = given.saturating_sub(taken);
-        statistics.buffer_bytes = given_bytes.saturating_sub(taken_bytes);
-        statistics.kept = bytes(window.kept.load(Ordering::Relaxed)) + statistics.cached;
-        statistics
+        let cached = caches.iter().map(|cache| bytes(cache.pages())).sum();
+        Statistics {
+            window: window.span.bytes as u64,
+            accessible: bytes(threads::inside(|_| accessible(), || 0)),
+            buffers: given.saturating_sub(taken),
+            buffer_bytes: given_bytes.saturating_sub(taken_bytes),
+            maps: self.maps.load(Ordering::Relaxed),
+            kept: bytes(window.kept.load(Ordering::Relaxed)) + cached,
+            cached,
+            keep: self.keep as u64,
+            given,
+            given_back: window.given_back.load(Ordering::Relaxed) << window.shift,
+            strays: self.strays.load(Ordering::Relaxed),
+        }
     }
 }

@@ -27,7 +27,7 @@ impl Inner {
         let mut given = 0;
         while given < most {
             let more = AT_A_TIME.min(most - given);
-            let now = shard.give_back(&self.window, more, || self.is_given_up())?;
+            let now = self.locked(shard, |ranges| ranges.give_back(&self.window, more))??;
             given += now;
             if now < more {
                 break;

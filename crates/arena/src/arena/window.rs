@@ -50,14 +50,12 @@ impl Window {
         let bytes = bytes
             .checked_next_multiple_of(page())
             .filter(|&bytes| bytes > 0)
-            .ok_or(Error::Invalid {
-                what: "the window has no pages, or more than there are addresses",
-            })?;
+            .ok_or(Error::invalid(
+                "the window has no pages, or more than there are addresses",
+            ))?;
         let pages = bytes >> shift;
         if pages > MOST_PAGES {
-            return Err(Error::Invalid {
-                what: "the window has 2^30 pages or more",
-            });
+            return Err(Error::invalid("the window has 2^30 pages or more"));
         }
         let file = in_file
             .then(|| {
@@ -154,9 +152,7 @@ impl Window {
     #[inline]
     pub(super) fn pages_for(&self, bytes: usize) -> Result<usize> {
         if bytes == 0 {
-            return Err(Error::Invalid {
-                what: "a length of 0",
-            });
+            return Err(Error::invalid("a length of 0"));
         }
         if bytes > self.span.bytes {
             return Err(Error::NoRoom { bytes });

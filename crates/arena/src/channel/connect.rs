@@ -90,9 +90,7 @@ impl Server {
         match socket::send(socket.as_fd(), &packet, &[file.as_fd()])? {
             Sent::Yes => Ok(End::new(Ring::new(mapping, SERVER), socket, options)),
             Sent::Gone => Err(Error::PeerGone),
-            Sent::Full => Err(Error::Invalid {
-                what: "a socket that was used before",
-            }),
+            Sent::Full => Err(Error::invalid("a socket that was used before")),
         }
     }
 
@@ -232,8 +230,6 @@ fn capacity(options: &Options) -> Result<usize> {
 fn of_packets(socket: &OwnedFd) -> Result<()> {
     match socket::is_of_packets(socket.as_fd())? {
         true => Ok(()),
-        false => Err(Error::Invalid {
-            what: "not a Unix socket of type SOCK_SEQPACKET",
-        }),
+        false => Err(Error::invalid("not a Unix socket of type SOCK_SEQPACKET")),
     }
 }

@@ -24,13 +24,10 @@ const MOST_FDS_AHEAD: u32 = 64;
 /// from looking at the clock.
 const MOST_PACKETS: u32 = 2 * MOST_FDS_AHEAD;
 
-/// Packets on the socket, by their first byte.
-mod packet {
-    /// "Wake up": to an end that sleeps on the socket.
-    pub(super) const WAKE: u8 = b'w';
-    /// Descriptors of a message; the second byte says how many.
-    pub(super) const FDS: u8 = b'f';
-}
+/// First byte of a packet on the socket: "wake up", to an end that sleeps there.
+const WAKE: u8 = b'w';
+/// First byte of a packet with descriptors of a message; the second byte says how many.
+const FDS: u8 = b'f';
 
 /// Between two looks at the clock and at the CPU.
 const LOOKS: u32 = 32;
@@ -53,14 +50,6 @@ impl For {
             For::Room { .. } => sleep::ROOM,
         }
     }
-}
-
-/// Descriptors that came ahead of their message.
-#[derive(Debug)]
-enum Fds {
-    Whole(Vec<OwnedFd>),
-    /// This process's table was full: the kernel has closed them.
-    Lost,
 }
 
 /// One end of a channel: [`super::Client`] or [`super::Server`], which differ in nothing but what is asked of them.
@@ -94,8 +83,9 @@ struct Core {
     armed: bool,
     hung_up: bool,
     dead: Option<Error>,
-    /// Descriptors that came ahead of their message, and how many in all.
-    came: VecDeque<Fds>,
+    /// Descriptors that came ahead of their message, and how many in all. `None`: this process's table was full, and the
+    /// kernel has closed them.
+    came: VecDeque<Option<Vec<OwnedFd>>>,
     came_count: u32,
     /// Messages with descriptors that the peer has not read, as far as we know: up to where, how many.
     ahead: VecDeque<(u32, u32)>,
@@ -131,6 +121,15 @@ impl<R> End<R> {
         }
     }
 
+    /// The same end for a caller that learns at run time which side it is of, as the C library does.
+    #[doc(hidden)]
+    pub fn of_either_side(self) -> End<()> {
+        End {
+            core: self.core,
+            role: PhantomData,
+        }
+    }
+
     /// Puts a message into the ring, if there is room for it now; false: there is none.
     ///
     /// A peer that spins sees it at once; one that sleeps is woken by [`End::flush`], which every wait begins with: so
@@ -140,7 +139,7 @@ impl<R> End<R> {
     /// [`Error::Limit`] where it is longer than [`End::longest`]; [`Error::Peer`]; [`Error::PeerGone`] where that is
     /// known already and there is no room.
     pub fn try_send(&mut self, message: &[u8]) -> Result<bool> {
-        self.core.alive(|core| core.try_send(message, &[]))
+        self.core.alive(|core| core.send(message, &[], None))
     }
 
     /// Puts a message into the ring; waits while there is no room, at most `timeout`, `None`: for ever. It wakes nobody
@@ -167,7 +166,8 @@ impl<R> End<R> {
         fds: &[BorrowedFd<'_>],
         timeout: Option<Duration>,
     ) -> Result<()> {
-        self.core.alive(|core| core.send(message, fds, timeout))
+        self.core
+            .alive(|core| core.send(message, fds, Some(timeout)).map(drop))
     }
 
     /// Wakes the peer if it sleeps and there is something for it since the last time: at most one system call; none
@@ -258,10 +258,7 @@ impl<R> End<R> {
         self.core.alive(|core| {
             core.disarm()?;
             core.drain()?;
-            match core.hung_up {
-                true => Err(Error::PeerGone),
-                false => Ok(()),
-            }
+            core.gone_unless(|core| Ok(!core.hung_up))
         })
     }
 
@@ -288,10 +285,10 @@ impl<R> End<R> {
     }
 }
 
-impl<R> Drop for End<R> {
+impl Drop for Core {
     fn drop(&mut self) {
         // Whoever waits for what was sent is woken. A copy that fork(2) made owes nothing.
-        let _ = self.core.alive(Core::flush);
+        let _ = self.alive(Core::flush);
     }
 }
 
@@ -327,75 +324,61 @@ impl Core {
         result
     }
 
-    fn try_send(&mut self, message: &[u8], fds: &[BorrowedFd<'_>]) -> Result<bool> {
+    /// Sends a message; false: there is no room, and `wait` is `None`.
+    fn send(
+        &mut self,
+        message: &[u8],
+        fds: &[BorrowedFd<'_>],
+        wait: Option<Option<Duration>>,
+    ) -> Result<bool> {
         let (length, count) = self.fits(message, fds)?;
-        self.disarm()?;
-        if self.hung_up {
-            return Err(Error::PeerGone);
-        }
         let what = For::Room {
             bytes: footprint(length),
             fds: count,
         };
+        self.disarm()?;
+        if self.hung_up {
+            return Err(Error::PeerGone);
+        }
+        // The clock is read only where it is needed.
+        let mut deadline = None;
         if !self.ready(what)? {
-            self.flush()?;
-            return Ok(false);
+            let Some(timeout) = wait else {
+                self.flush()?;
+                return Ok(false);
+            };
+            let until = *deadline.insert(Deadline::after(timeout));
+            self.wait_until(what, until)?;
+        }
+        if count > 0 {
+            let until = deadline.unwrap_or_else(|| Deadline::after(wait.flatten()));
+            self.send_ahead(fds, until)?;
         }
         self.push(message, count)?;
         Ok(true)
     }
 
-    fn send(
-        &mut self,
-        message: &[u8],
-        fds: &[BorrowedFd<'_>],
-        timeout: Option<Duration>,
-    ) -> Result<()> {
-        if fds.is_empty() && self.try_send(message, fds)? {
-            return Ok(());
-        }
-        let (length, count) = self.fits(message, fds)?;
-        let deadline = Deadline::after(timeout);
-        let what = For::Room {
-            bytes: footprint(length),
-            fds: count,
-        };
-        self.disarm()?;
-        if self.hung_up {
-            return Err(Error::PeerGone);
-        }
-        if !self.ready(what)? {
-            self.wait_until(what, deadline)?;
-        }
-        if !fds.is_empty() {
-            self.send_ahead(fds, deadline)?;
-        }
-        self.push(message, count)
-    }
-
     /// Whether it can ever be sent; its length and number of descriptors.
     fn fits(&self, message: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(u32, u32)> {
         let longest = self.ring.capacity() - WORD;
-        let length = u32::try_from(message.len()).ok();
-        let Some(length) = length.filter(|&length| length <= longest) else {
+        let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
+        if length > longest {
             return Err(Error::Limit {
                 asked: message.len() as u64,
                 limit: longest.into(),
                 which: "the ring",
             });
-        };
-        let count = u32::try_from(fds.len()).ok();
-        let Some(count) = count.filter(|&count| count <= MOST_FDS) else {
-            return Err(Error::Invalid {
-                what: "more than 16 descriptors with a message",
-            });
-        };
+        }
+        let count = u32::try_from(fds.len()).unwrap_or(u32::MAX);
+        if count > MOST_FDS {
+            return Err(Error::invalid("more than 16 descriptors with a message"));
+        }
         Ok((length, count))
     }
 
     /// The descriptors of a message, ahead of it.
     fn send_ahead(&mut self, fds: &[BorrowedFd<'_>], deadline: Deadline) -> Result<()> {
-        let packet = [packet::FDS, fds.len() as u8];
+        let packet = [FDS, fds.len() as u8];
         loop {
             match socket::send(self.socket.as_fd(), &packet, fds)? {
                 Sent::Yes => return Ok(()),
@@ -417,9 +400,7 @@ impl Core {
     /// Writes a message for which there is room.
     fn push(&mut self, message: &[u8], fds: u32) -> Result<()> {
         if !self.ring.push(message, fds)? {
-            return Err(Error::Peer {
-                what: "room that was free is free no more",
-            });
+            return Err(Error::peer("room that was free is free no more"));
         }
         if fds > 0 {
             self.ahead.push_back((self.ring.tail(), fds));
@@ -440,10 +421,7 @@ impl Core {
         if self.unwoken.is_none() && !self.ring.owes() {
             return Ok(());
         }
-        let how = match self.unwoken {
-            Some(how) => Some(how),
-            None => self.ring.sleeper(),
-        };
+        let how = self.unwoken.or_else(|| self.ring.sleeper());
         self.woke = how.is_some();
         let Some(how) = how else { return Ok(()) };
         self.unwoken = Some(how);
@@ -457,7 +435,7 @@ impl Core {
         self.statistics.wakes += 1;
         if how & sleep::SOCKET != 0 {
             self.statistics.wakes_by_socket += 1;
-            match socket::send(self.socket.as_fd(), &[packet::WAKE], &[])? {
+            match socket::send(self.socket.as_fd(), &[WAKE], &[])? {
                 // Full of packets that it has not read: its poll returns by them.
                 Sent::Yes | Sent::Full => {}
                 // Whoever waits finds that out when nothing is left to receive.
@@ -512,8 +490,13 @@ impl Core {
             return Ok(false);
         }
         // Hung up was seen after what had been written, but maybe after our look.
-        match self.ready(For::Message)? {
-            true => Ok(true),
+        self.gone_unless(|core| core.ready(For::Message))
+            .map(|()| true)
+    }
+
+    fn gone_unless(&mut self, there: impl FnOnce(&mut Core) -> Result<bool>) -> Result<()> {
+        match there(self)? {
+            true => Ok(()),
             false => Err(Error::PeerGone),
         }
     }
@@ -561,10 +544,7 @@ impl Core {
             // Woken for nothing, or not woken at all: is it still there?
             self.drain()?;
             if self.hung_up {
-                return match self.ready(what)? {
-                    true => Ok(()),
-                    false => Err(Error::PeerGone),
-                };
+                return self.gone_unless(|core| core.ready(what));
             }
             if deadline.left() == Some(Duration::ZERO) {
                 return Err(Error::TimedOut);
@@ -576,12 +556,13 @@ impl Core {
     /// Sleeps once, on the futex for at most `idle`, or on the socket.
     fn sleep(&mut self, what: For, deadline: Deadline, on_socket: bool) -> Result<Slept> {
         let left = deadline.left();
-        let how = if on_socket {
+        let place = if on_socket {
             sleep::SOCKET
         } else {
             sleep::FUTEX
         };
-        self.ring.falls_asleep(what.bits() | how);
+        let how = what.bits() | place;
+        self.ring.falls_asleep(how);
         let ready = self.ready(what);
         if !matches!(ready, Ok(false)) {
             self.ring.is_awake();
@@ -592,7 +573,7 @@ impl Core {
             socket::readable(self.socket.as_fd(), left).map(|()| false)
         } else {
             let most = left.map_or(self.idle, |left| left.min(self.idle));
-            futex::wait(&self.ring.mine().sleep, what.bits() | how, most)
+            futex::wait(&self.ring.mine().sleep, how, most)
         };
         self.ring.is_awake();
         Ok(match result? {
@@ -706,18 +687,16 @@ impl Core {
                 fds_cut,
                 ..
             } => match bytes[..length] {
-                [packet::WAKE] if fds.is_empty() && !fds_cut => Ok(true),
-                [packet::FDS, count] => {
+                [WAKE] if fds.is_empty() && !fds_cut => Ok(true),
+                [FDS, count] => {
                     let count = u32::from(count);
                     if count == 0 || count > MOST_FDS || count + self.came_count > MOST_FDS_AHEAD {
                         return wrong("more descriptors came than may be on their way");
                     }
-                    let fds = match fds.len() == count as usize {
-                        true if !fds_cut => Fds::Whole(fds),
-                        false if fds_cut => Fds::Lost,
-                        _ => return wrong("other descriptors came than were announced"),
-                    };
-                    self.came.push_back(fds);
+                    if fds_cut == (fds.len() == count as usize) {
+                        return wrong("other descriptors came than were announced");
+                    }
+                    self.came.push_back((!fds_cut).then_some(fds));
                     self.came_count += count;
                     Ok(true)
                 }
@@ -726,28 +705,27 @@ impl Core {
         }
     }
 
+    /// The next message, which callers found there.
+    fn front(&mut self) -> Result<Front> {
+        self.ring.front()?.ok_or(Error::TimedOut)
+    }
+
     fn take(&mut self, into: &mut Vec<u8>) -> Result<()> {
-        let Some(front) = self.ring.front()? else {
-            return Ok(()); // not reached: callers found it there
-        };
+        let front = self.front()?;
         into.clear();
         into.resize(front.length as usize, 0);
         self.pop(front, into)
     }
 
     fn take_into(&mut self, into: &mut [u8]) -> Result<usize> {
-        let Some(front) = self.ring.front()? else {
-            return Ok(0); // as above
-        };
+        let front = self.front()?;
         let length = front.length as usize;
         let limit = into.len() as u64;
-        let Some(into) = into.get_mut(..length) else {
-            return Err(Error::Limit {
-                asked: length as u64,
-                limit,
-                which: "the buffer",
-            });
-        };
+        let into = into.get_mut(..length).ok_or(Error::Limit {
+            asked: length as u64,
+            limit,
+            which: "the buffer",
+        })?;
         self.pop(front, into)?;
         Ok(length)
     }
@@ -758,9 +736,7 @@ impl Core {
             // They went ahead of the message, so they are here, and little lies before them.
             read += 1;
             if read > MOST_PACKETS || !self.receive()? {
-                return Err(Error::Peer {
-                    what: "the descriptors of a message did not come",
-                });
+                return Err(Error::peer("the descriptors of a message did not come"));
             }
         }
         self.ring.pop(into);
@@ -777,17 +753,15 @@ impl Core {
         }
         self.came_count = self.came_count.saturating_sub(front.fds);
         match self.came.pop_front() {
-            Some(Fds::Whole(fds)) if fds.len() == front.fds as usize => {
+            Some(Some(fds)) if fds.len() == front.fds as usize => {
                 self.fds = fds;
                 Ok(())
             }
-            Some(Fds::Lost) => Err(Error::Call {
+            Some(None) => Err(Error::Call {
                 call: "recvmsg",
                 errno: Errno::MFILE,
             }),
-            _ => Err(Error::Peer {
-                what: "other descriptors came than the message says",
-            }),
+            _ => Err(Error::peer("other descriptors came than the message says")),
         }
     }
 }

@@ -219,9 +219,9 @@ impl<M: Memory> Ring<M> {
             .load(Ordering::Acquire);
         let unread = self.tail.wrapping_sub(head);
         if unread > self.tail.wrapping_sub(self.their_head) || !head.is_multiple_of(WORD) {
-            return Err(Error::Peer {
-                what: "it says it has read what was not written, or less than before",
-            });
+            return Err(Error::peer(
+                "it says it has read what was not written, or less than before",
+            ));
         }
         self.their_head = head;
         Ok(())
@@ -282,9 +282,9 @@ impl<M: Memory> Ring<M> {
                 .load(Ordering::Acquire);
             let unread = tail.wrapping_sub(self.head);
             if unread > self.capacity || !tail.is_multiple_of(WORD) {
-                return Err(Error::Peer {
-                    what: "it says it has written more than the ring holds",
-                });
+                return Err(Error::peer(
+                    "it says it has written more than the ring holds",
+                ));
             }
             self.their_tail = tail;
             if unread == 0 {
@@ -296,9 +296,7 @@ impl<M: Memory> Ring<M> {
         let word = words[(self.head / WORD) as usize & (words.len() - 1)].load(Ordering::Relaxed);
         let (length, fds) = (word as u32, (word >> 32) as u32);
         if length > self.capacity || footprint(length) > unread || fds > MOST_FDS {
-            return Err(Error::Peer {
-                what: "a message is longer than what was written",
-            });
+            return Err(Error::peer("a message is longer than what was written"));
         }
         self.front = Some(Front { length, fds });
         Ok(self.front)

@@ -825,14 +825,14 @@ fn everything() -> Result<()> {
     }
     for round in 0..2 {
         if !server.arm()? {
-            return Err(Error::Invalid { what: "armed" });
+            return Err(Error::invalid("armed"));
         }
         client.send_fds(b"one", &[reader.as_fd()], now)?;
         client.send(b"two", now)?;
         client.flush()?;
         server.recv(&mut got, now)?;
         if server.take_fds().len() != 1 || got != b"one" {
-            return Err(Error::Invalid { what: "one" });
+            return Err(Error::invalid("one"));
         }
         server.recv(&mut got, now)?;
         server.send(b"three", now)?;
@@ -843,7 +843,7 @@ fn everything() -> Result<()> {
         server.flush()?;
         client.recv(&mut got, now)?;
         if got != b"three" || server.statistics().wakes != round + 1 {
-            return Err(Error::Invalid { what: "three" });
+            return Err(Error::invalid("three"));
         }
         client.check_peer()?;
     }

@@ -102,9 +102,8 @@ fn wanted(request: &Request, knobs: &Knobs) -> Result<policy::Request> {
     let sizes = match request.device {
         Some(sizes) => sizes,
         // Nothing is known of it: every size may be worth something.
-        None => PageSizes::new(&any).map_err(|_| Error::Invalid {
-            what: "a base page that is no power of two",
-        })?,
+        None => PageSizes::new(&any)
+            .map_err(|_| Error::invalid("a base page that is no power of two"))?,
     };
     Ok(policy::Request {
         pages: (request.length as u64).div_ceil(page),

@@ -55,6 +55,14 @@ pub enum Defrag {
 }
 
 impl Defrag {
+    const ALL: [Defrag; 5] = [
+        Defrag::Always,
+        Defrag::Defer,
+        Defrag::DeferMadvise,
+        Defrag::Madvise,
+        Defrag::Never,
+    ];
+
     /// The knob's word.
     #[must_use]
     pub fn word(self) -> &'static str {
@@ -320,12 +328,5 @@ fn enabled(word: &str) -> Option<Enabled> {
 }
 
 fn defrag(word: &str) -> Option<Defrag> {
-    Some(match word {
-        "always" => Defrag::Always,
-        "defer" => Defrag::Defer,
-        "defer+madvise" => Defrag::DeferMadvise,
-        "madvise" => Defrag::Madvise,
-        "never" => Defrag::Never,
-        _ => return None,
-    })
+    Defrag::ALL.into_iter().find(|defrag| defrag.word() == word)
 }

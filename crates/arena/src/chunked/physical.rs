@@ -34,47 +34,40 @@ pub(super) fn read(start: usize, length: usize) -> Result<Physical> {
     let page = sys::page();
     let pagemap = huge::Pagemap::open()?;
     let mut words = [0; AT_ONCE];
-    let mut builder = Builder::default();
+    let (mut runs, mut resident) = (Some(Vec::new()), 0);
     let mut at = 0;
     while at < length {
         let count = ((length - at) / page).min(AT_ONCE);
         let read = pagemap.read(start + at, &mut words[..count])?;
         if read.is_empty() {
-            let what = "physical memory behind addresses";
-            let advice = "/proc/self/pagemap ends early";
-            return Err(Error::Unsupported { what, advice });
+            return Err(Error::unsupported(
+                "physical memory behind addresses",
+                "/proc/self/pagemap ends early",
+            ));
         }
-        read.iter().for_each(|&word| builder.add(word, page));
+        for &word in read {
+            add(word, page, &mut runs, &mut resident);
+        }
         at += read.len() * page;
     }
-    Ok(Physical {
-        runs: (!builder.unknown).then_some(builder.runs),
-        resident: builder.resident,
-    })
+    Ok(Physical { runs, resident })
 }
 
-#[derive(Default)]
-struct Builder {
-    runs: Vec<Run>,
-    unknown: bool,
-    resident: usize,
-}
-
-impl Builder {
-    fn add(&mut self, word: u64, page: usize) {
-        let frame = word & FRAME;
-        let present = word & PRESENT != 0;
-        self.resident += if present { page } else { 0 };
-        // Linux gives frame 0 to nobody: it stands for one that is hidden.
-        if !present || frame == 0 {
-            self.unknown = true;
-            return;
-        }
-        let (start, length) = (frame * page as u64, page as u64); // at most 2^55 x 2^18: a physical address
-        match self.runs.last_mut() {
-            Some(last) if last.start.wrapping_add(last.length) == start => last.length += length,
-            _ => self.runs.push(Run { start, length }),
-        }
+/// Adds the page of a pagemap word. Without runs from the first page on that is absent or hidden.
+fn add(word: u64, page: usize, runs: &mut Option<Vec<Run>>, resident: &mut usize) {
+    let frame = word & FRAME;
+    if word & PRESENT != 0 {
+        *resident += page;
+    }
+    // Linux gives frame 0 to nobody: it stands for one that is hidden.
+    if word & PRESENT == 0 || frame == 0 {
+        *runs = None;
+    }
+    let Some(runs) = runs else { return };
+    let (start, length) = (frame * page as u64, page as u64); // at most 2^55 x 2^18: a physical address
+    match runs.last_mut() {
+        Some(last) if last.start.wrapping_add(last.length) == start => last.length += length,
+        _ => runs.push(Run { start, length }),
     }
 }
 

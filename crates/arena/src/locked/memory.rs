@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::SealFlags;
 use rustix::io::Errno;
@@ -23,10 +24,10 @@ pub enum Way {
 
 #[derive(Debug)]
 pub(super) struct Memory {
-    address: usize,
-    length: usize,
+    pub(super) address: usize,
+    pub(super) length: usize,
     kind: Kind,
-    mapped: bool,
+    mapped: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -46,9 +47,7 @@ enum Kind {
 /// `length` in whole pages.
 pub(super) fn whole_pages(length: usize) -> Result<usize> {
     if length == 0 {
-        return Err(Error::Invalid {
-            what: "a length of 0",
-        });
+        return Err(Error::invalid("a length of 0"));
     }
     length
         .checked_next_multiple_of(sys::page())
@@ -69,7 +68,7 @@ impl Memory {
             address: attached?,
             length,
             kind: Kind::Segment { id },
-            mapped: true,
+            mapped: AtomicBool::new(true),
         };
         removed.map(|()| memory)
     }
@@ -84,9 +83,7 @@ impl Memory {
     /// `length` bytes, whole pages, from `offset` on of somebody's memfd.
     pub(super) fn file(fd: OwnedFd, offset: u64, length: usize) -> Result<Memory> {
         if !offset.is_multiple_of(sys::page() as u64) {
-            return Err(Error::Invalid {
-                what: "an offset that is not of whole pages",
-            });
+            return Err(Error::invalid("an offset that is not of whole pages"));
         }
         let there = lock::size(fd.as_fd())?;
         let there = there
@@ -96,9 +93,9 @@ impl Memory {
             .checked_add(length as u64)
             .is_none_or(|end| end > there)
         {
-            return Err(Error::Invalid {
-                what: "a file that is shorter than what is to be locked of it",
-            });
+            return Err(Error::invalid(
+                "a file that is shorter than what is to be locked of it",
+            ));
         }
         let sealed = lock::seals(fd.as_fd())?;
         let writable = !sealed.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE);
@@ -132,16 +129,8 @@ impl Memory {
                 writable,
                 theirs,
             },
-            mapped: true,
+            mapped: AtomicBool::new(true),
         })
-    }
-
-    pub(super) fn address(&self) -> usize {
-        self.address
-    }
-
-    pub(super) fn length(&self) -> usize {
-        self.length
     }
 
     pub(super) fn way(&self) -> Way {
@@ -151,14 +140,17 @@ impl Memory {
         }
     }
 
-    pub(super) fn writable(&self) -> bool {
-        match self.kind {
-            Kind::Segment { .. } => true,
-            Kind::File { writable, .. } => writable,
-        }
+    pub(super) fn is_writable(&self) -> bool {
+        !matches!(
+            self.kind,
+            Kind::File {
+                writable: false,
+                ..
+            }
+        )
     }
 
-    pub(super) fn fd(&self) -> Option<(BorrowedFd<'_>, u64)> {
+    pub(super) fn file_behind(&self) -> Option<(BorrowedFd<'_>, u64)> {
         match &self.kind {
             Kind::Segment { .. } => None,
             Kind::File { fd, offset, .. } => Some((fd.as_fd(), *offset)),
@@ -198,9 +190,9 @@ impl Memory {
         };
         let sealed = lock::seals(fd.as_fd())?;
         if !writable || sealed.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE) {
-            return Err(Error::Invalid {
-                what: "contents that cannot go: the memfd may not be written",
-            });
+            return Err(Error::invalid(
+                "contents that cannot go: the memfd may not be written",
+            ));
         }
         Ok(())
     }
@@ -217,22 +209,22 @@ impl Memory {
 
 impl Memory {
     /// Unmaps it, which gives a segment back, and a memfd but for its descriptors elsewhere. A second time does nothing.
-    pub(super) fn unmap(&mut self) -> Result<()> {
-        if !self.mapped {
+    pub(super) fn unmap(&self) -> Result<()> {
+        if !self.mapped.swap(false, Ordering::Relaxed) {
             return Ok(());
         }
         // SAFETY: the set hands out nothing but addresses. By dropping `Held` the owner says that none is used any more.
-        unsafe {
+        let gone = unsafe {
             match self.kind {
-                Kind::Segment { .. } => shm::detach(self.address)?,
+                Kind::Segment { .. } => shm::detach(self.address),
                 Kind::File { .. } => memory::unmap(Span {
                     start: self.address,
                     bytes: self.length,
-                })?,
+                }),
             }
-        }
-        self.mapped = false;
-        Ok(())
+        };
+        self.mapped.store(gone.is_err(), Ordering::Relaxed);
+        gone
     }
 }
 

@@ -39,7 +39,7 @@ impl Default for Pressure {
 /// A trigger of the kernel. It goes with its file.
 #[derive(Debug)]
 pub(super) struct Trigger {
-    file: OwnedFd,
+    pub(super) file: OwnedFd,
     pub(super) pressure: Pressure,
 }
 
@@ -77,9 +77,9 @@ impl Pressure {
 impl Trigger {
     pub(super) fn new(asked: Pressure) -> Result<Trigger> {
         if asked.window.is_zero() || asked.stall.is_zero() || asked.stall > asked.window {
-            return Err(Error::Invalid {
-                what: "pressure: a stall of 0, or longer than its window",
-            });
+            return Err(Error::invalid(
+                "pressure: a stall of 0, or longer than its window",
+            ));
         }
         let usual = asked.path == Pressure::default().path;
         let arm = |pressure: Pressure| {
@@ -96,14 +96,8 @@ impl Trigger {
         };
         armed.map_err(|error| match error {
             // Without pressure stall information a group has no such file either: which of the two, nobody can tell.
-            Error::Call { errno: Errno::NOENT, .. } if !usual => Error::Unsupported {
-                what: "there is no such file of pressure",
-                advice: "a group's is its memory.pressure, where the kernel keeps it (CONFIG_PSI, psi=1)",
-            },
-            Error::Call { errno: Errno::NOENT | Errno::OPNOTSUPP, .. } => Error::Unsupported {
-                what: "pressure stall information is not kept",
-                advice: "a kernel with CONFIG_PSI, started with psi=1, keeps it; without, make the set with pressure: None",
-            },
+            Error::Call { errno: Errno::NOENT, .. } if !usual => Error::unsupported("there is no such file of pressure", "a group's is its memory.pressure, where the kernel keeps it (CONFIG_PSI, psi=1)"),
+            Error::Call { errno: Errno::NOENT | Errno::OPNOTSUPP, .. } => Error::unsupported("pressure stall information is not kept", "a kernel with CONFIG_PSI, started with psi=1, keeps it; without, make the set with pressure: None"),
             other => other,
         })
     }
@@ -115,10 +109,6 @@ impl Trigger {
             file,
             pressure: Pressure::default(),
         }
-    }
-
-    pub(super) fn file(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
     }
 
     /// Whether it has fired since it was last asked; `or` becoming readable ends the wait with false.
@@ -135,10 +125,10 @@ impl Trigger {
             }
         };
         if found.gone {
-            return Err(Error::Unsupported {
-                what: "the pressure trigger is gone",
-                advice: "its cgroup was removed",
-            });
+            return Err(Error::unsupported(
+                "the pressure trigger is gone",
+                "its cgroup was removed",
+            ));
         }
         Ok(found.there)
     }

@@ -1,7 +1,7 @@
 //! The set: what is locked, what was released, what may go, and the limits of it.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -94,24 +94,27 @@ enum Phase {
 
 #[derive(Debug)]
 struct Object {
-    memory: Memory,
-    /// Whether the kernel has it locked; `State::locked` is the sum over these.
+    memory: Arc<Memory>,
+    /// Whether the kernel has it locked.
     locked: bool,
     phase: Phase,
 }
 
 impl Object {
     fn bytes(&self) -> u64 {
-        self.memory.length() as u64
+        self.memory.length as u64
     }
 
-    fn set_locked(&mut self, locked: bool, sum: &mut u64) {
-        match (self.locked, locked) {
-            (false, true) => *sum += self.bytes(),
-            (true, false) => *sum -= self.bytes(),
-            _ => {}
+    fn is_released(&self) -> bool {
+        self.locked && self.phase == Phase::Released
+    }
+
+    /// Its place in the order of being marked, if it is purgeable.
+    fn mark(&self) -> Option<u64> {
+        match self.phase {
+            Phase::Purgeable(place) => Some(place),
+            _ => None,
         }
-        self.locked = locked;
     }
 }
 
@@ -120,83 +123,67 @@ struct State {
     objects: BTreeMap<u64, Object>,
     /// The next object's name, and the next place in the order of being marked.
     next: u64,
-    /// Bytes locked.
+    /// Bytes locked, in `objects` and in `left`.
     locked: u64,
-    /// Objects that are released and locked, and their bytes.
-    released: BTreeSet<u64>,
-    released_bytes: u64,
-    /// Purgeable objects in the order of being marked.
-    purgeable: BTreeMap<u64, u64>,
+    /// Bytes of those that were released.
+    released: u64,
     purged: u64,
-    /// What was dropped and could not be unmapped (a part of a larger mapping cannot, where there are as many mappings as
-    /// there may be), and whether it is locked.
-    left: Vec<(Memory, bool)>,
+    /// What was dropped and could not be unmapped: a part of a larger mapping cannot, where there are as many mappings as
+    /// there may be.
+    left: Vec<Object>,
     /// Why there are no segments at all.
     no_segments: Option<Error>,
 }
 
 impl State {
-    fn object(&mut self, name: u64) -> Result<&mut Object> {
+    fn object(&self, name: u64) -> Result<&Object> {
         // Only dropping `Held` takes it away.
-        self.objects.get_mut(&name).ok_or(Error::Invalid {
-            what: "an object of another set",
-        })
+        let object = self.objects.get(&name);
+        object.ok_or(Error::invalid("an object of another set"))
     }
 
-    /// Takes an object out of the orders that its phase put it into.
-    fn leave_phase(&mut self, name: u64) -> Result<()> {
-        let object = self.object(name)?;
-        let (phase, bytes) = (object.phase, object.bytes());
-        match phase {
-            Phase::Released => {
-                if self.released.remove(&name) {
-                    self.released_bytes -= bytes;
-                }
-            }
-            Phase::Purgeable(place) => {
-                self.purgeable.remove(&place);
-            }
-            Phase::Held | Phase::Lost => {}
-        }
-        Ok(())
+    fn next(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
     }
 
-    fn enter(&mut self, name: u64, phase: Phase) -> Result<()> {
-        self.leave_phase(name)?;
-        let object = self.object(name)?;
-        object.phase = phase;
-        let (locked, bytes) = (object.locked, object.bytes());
-        match phase {
-            Phase::Released if locked => {
-                self.released.insert(name);
-                self.released_bytes += bytes;
-            }
-            Phase::Purgeable(place) => {
-                self.purgeable.insert(place, name);
-            }
-            Phase::Released | Phase::Held | Phase::Lost => {}
+    /// Changes an object, and the sums with it.
+    fn change(&mut self, name: u64, change: impl FnOnce(&mut Object)) {
+        if let Some(mut object) = self.take(name) {
+            change(&mut object);
+            self.put(name, object);
         }
-        Ok(())
     }
 
-    /// `name` is unlocked now.
-    fn unlocked(&mut self, name: u64) {
-        if let Some(object) = self.objects.get_mut(&name) {
-            object.set_locked(false, &mut self.locked);
-            if self.released.remove(&name) {
-                self.released_bytes -= object.bytes();
-            }
+    fn take(&mut self, name: u64) -> Option<Object> {
+        let object = self.objects.remove(&name)?;
+        if object.is_released() {
+            self.released -= object.bytes();
         }
+        if object.locked {
+            self.locked -= object.bytes();
+        }
+        Some(object)
+    }
+
+    fn put(&mut self, name: u64, object: Object) {
+        if object.is_released() {
+            self.released += object.bytes();
+        }
+        if object.locked {
+            self.locked += object.bytes();
+        }
+        self.objects.insert(name, object);
     }
 
     /// Tries again to unmap what could not be; whether any could.
     fn clear_left(&mut self) -> bool {
         let before = self.left.len();
         let locked = &mut self.locked;
-        self.left.retain_mut(|(memory, was_locked)| {
-            let gone = memory.unmap().is_ok();
-            if gone && *was_locked {
-                *locked -= memory.length() as u64;
+        self.left.retain(|object| {
+            let gone = object.memory.unmap().is_ok();
+            if gone && object.locked {
+                *locked -= object.bytes();
             }
             !gone
         });
@@ -206,73 +193,57 @@ impl State {
     /// Unlocks all that is released: parts of files that lie side by side in one call, in steps of `batch` bytes.
     fn flush(&mut self, batch: u64) -> Result<u64> {
         self.clear_left();
-        let before = self.released_bytes;
-        let mut files = Vec::new();
-        let names: Vec<u64> = self.released.iter().copied().collect();
-        for name in names {
-            let memory = &self.object(name)?.memory;
+        let before = self.released;
+        let (mut segments, mut files) = (Vec::new(), Vec::new());
+        for (&name, object) in self.objects.iter().filter(|(_, one)| one.is_released()) {
+            let memory = &object.memory;
             match memory.way() {
-                Way::SysV => {
-                    memory.unlock()?;
-                    self.unlocked(name);
-                }
-                Way::Memfd => files.push((memory.address(), memory.length(), name)),
+                Way::SysV => segments.push((name, Arc::clone(memory))),
+                Way::Memfd => files.push((memory.address, memory.address + memory.length, name)),
             }
+        }
+        for (name, memory) in segments {
+            memory.unlock()?;
+            self.change(name, |object| object.locked = false);
         }
         files.sort_unstable();
         let step = usize::try_from(batch).unwrap_or(usize::MAX).max(LEAST_STEP);
         let step = step - step % crate::sys::page();
-        // Those whose unlocking has begun and not ended.
-        let mut open = Vec::new();
-        let mut run: Option<(usize, usize)> = None;
-        for (at, &(address, length, name)) in files.iter().enumerate() {
-            // Addresses of mappings: no sum leaves the address space.
-            let end = address + length;
-            let start = run.map_or(address, |(start, _)| start);
-            open.push((end, name));
-            run = Some((start, end));
-            let follows = files.get(at + 1).is_some_and(|&(next, ..)| next == end);
-            if follows && end - start < step {
-                continue;
-            }
-            let mut from = start;
-            while from < end && (!follows || end - from >= step) {
+        for run in files.chunk_by(|one, next| one.1 == next.0) {
+            let mut rest = run.iter().peekable();
+            let end = run.last().map_or(0, |last| last.1);
+            for from in (run[0].0..end).step_by(step) {
                 let to = end.min(from.saturating_add(step));
                 lock::unlock(from, to - from)?;
-                from = to;
-                open.retain(|&(end, name)| {
-                    let done = end <= from;
-                    if done {
-                        self.unlocked(name);
-                    }
-                    !done
-                });
+                while let Some((.., name)) = rest.next_if(|(_, end, _)| *end <= to) {
+                    self.change(*name, |object| object.locked = false);
+                }
             }
-            run = follows.then_some((from, end));
         }
-        Ok(before - self.released_bytes)
+        Ok(before - self.released)
     }
 
     /// Has the longest purgeable object of those that are locked lose its contents and its lock; false: there is none. One
     /// that is not locked would lose its contents for nothing.
     fn purge_oldest(&mut self) -> Result<bool> {
-        let locked = |name: &u64| self.objects.get(name).is_some_and(|object| object.locked);
-        let Some(name) = self.purgeable.values().copied().find(locked) else {
-            return Ok(false);
-        };
-        self.purge(name).map(|()| true)
+        let locked = self.objects.iter().filter(|(_, object)| object.locked);
+        let marked = locked.filter_map(|(name, object)| Some((object.mark()?, *name)));
+        match marked.min() {
+            Some((_, name)) => self.purge(name).map(|()| true),
+            None => Ok(false),
+        }
     }
 
     fn purge(&mut self, name: u64) -> Result<()> {
         let object = self.object(name)?;
-        object.memory.empty()?;
-        let locked = object.locked;
-        self.enter(name, Phase::Lost)?;
+        let (memory, locked) = (Arc::clone(&object.memory), object.locked);
+        memory.empty()?;
+        self.change(name, |object| object.phase = Phase::Lost);
         self.purged += 1;
         if locked {
             // Nothing of it is resident any more: the call moves no page.
-            self.object(name)?.memory.unlock()?;
-            self.unlocked(name);
+            memory.unlock()?;
+            self.change(name, |object| object.locked = false);
         }
         Ok(())
     }
@@ -281,9 +252,7 @@ impl State {
 #[derive(Debug)]
 struct Shared {
     pid: Pid,
-    budget: u64,
-    batch: u64,
-    way: Way,
+    options: Options,
     trigger: Option<Trigger>,
     state: Mutex<State>,
 }
@@ -293,26 +262,19 @@ impl Shared {
     /// In a child of fork: another thread of the parent may have held the lock.
     fn state(&self) -> Result<MutexGuard<'_, State>> {
         if getpid() != self.pid {
-            return Err(Error::Invalid {
-                what: "a set that was made before fork",
-            });
+            return Err(Error::invalid("a set that was made before fork"));
         }
         // Nothing panics while it is held but for a failed allocation, between two steps of which each leaves it whole.
         Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns how many bytes may be locked in all, and the name of that limit.
-    fn limit(&self) -> Result<(u64, &'static str)> {
-        let own = (self.budget, "the budget");
-        match lock::memlock() {
-            Some(limit) if limit < self.budget && lock::bound_by_memlock()? => Ok((limit, MEMLOCK)),
-            _ => Ok(own),
-        }
-    }
-
     /// Has what is released unlocked, then what is purgeable purged, oldest first, until `asked` bytes more may be locked.
     fn make_room(&self, state: &mut State, asked: u64) -> Result<()> {
-        let (limit, which) = self.limit()?;
+        let budget = self.options.budget;
+        let (limit, which) = match lock::memlock() {
+            Some(limit) if limit < budget && lock::bound_by_memlock()? => (limit, MEMLOCK),
+            _ => (budget, "the budget"),
+        };
         let passes = Error::Limit {
             asked,
             limit,
@@ -321,11 +283,7 @@ impl Shared {
         if asked > limit {
             return Err(passes); // for which nothing need go
         }
-        while state
-            .locked
-            .checked_add(asked)
-            .is_none_or(|all| all > limit)
-        {
+        while state.locked > limit - asked {
             if !self.give_way(state)? {
                 return Err(passes);
             }
@@ -338,8 +296,8 @@ impl Shared {
         if state.clear_left() {
             return Ok(true);
         }
-        if !state.released.is_empty() {
-            return state.flush(self.batch).map(|_| true);
+        if state.released > 0 {
+            return state.flush(self.options.batch).map(|_| true);
         }
         state.purge_oldest()
     }
@@ -347,9 +305,8 @@ impl Shared {
     /// Locks `memory`, for which there is room by our own count. The kernel counts others' as well.
     fn lock(&self, state: &mut State, memory: &Memory) -> Result<()> {
         loop {
-            let error = match memory.lock() {
-                Ok(()) => return Ok(()),
-                Err(error) => error,
+            let Err(error) = memory.lock() else {
+                return Ok(());
             };
             let short = error.is(&[Errno::NOMEM, Errno::AGAIN]);
             if !short || !self.give_way(state)? {
@@ -357,55 +314,28 @@ impl Shared {
             }
         }
     }
-
-    /// Locks an object that is not.
-    fn lock_object(&self, state: &mut State, name: u64) -> Result<()> {
-        let bytes = state.object(name)?.bytes();
-        self.make_room(state, bytes)?;
-        // Out of the map meanwhile, as others may have to give way.
-        let Some(mut object) = state.objects.remove(&name) else {
-            return Ok(());
-        };
-        let locked = self.lock(state, &object.memory);
-        if locked.is_ok() {
-            object.set_locked(true, &mut state.locked);
-        }
-        state.objects.insert(name, object);
-        locked
-    }
 }
 
 const MEMLOCK: &str = "RLIMIT_MEMLOCK";
 
 /// Turns the kernel's refusal to lock into the error that it means.
 fn refused(error: Error, memory: &Memory, locked: u64) -> Error {
-    let Error::Call { errno, .. } = error else {
+    let asked = memory.length as u64;
+    let Some(limit) = lock::memlock().filter(|_| lock::bound_by_memlock().unwrap_or(true)) else {
         return error;
     };
-    let asked = memory.length() as u64;
-    let Some(limit) = lock::memlock() else {
-        return error;
-    };
-    if !lock::bound_by_memlock().unwrap_or(true) {
-        return error;
-    }
-    let over = match errno {
-        Errno::PERM => limit == 0,
-        // Where locking makes nothing resident there is no other reason. Counted is what all processes of the user have
-        // by SHM_LOCK, and what this one has by mlock(2), ours or not.
-        Errno::NOMEM | Errno::AGAIN => {
-            !memory.locks_at_once() || locked.saturating_add(asked) > limit
-        }
-        _ => false,
-    };
-    if over {
-        Error::Limit {
+    // Where locking makes nothing resident there is no other reason for ENOMEM. Counted is what all processes of the user
+    // have by SHM_LOCK, and what this one has by mlock(2), ours or not.
+    let over = error.is(&[Errno::PERM]) && limit == 0
+        || error.is(&[Errno::NOMEM, Errno::AGAIN])
+            && (!memory.locks_at_once() || locked.saturating_add(asked) > limit);
+    match over {
+        true => Error::Limit {
             asked,
             limit,
             which: MEMLOCK,
-        }
-    } else {
-        error
+        },
+        false => error,
     }
 }
 
@@ -423,16 +353,14 @@ impl Set {
     /// write(2) on its file.
     pub fn new(mut options: Options) -> Result<Set> {
         let trigger = options.pressure.take().map(Trigger::new).transpose()?;
-        Ok(Set::with(&options, trigger))
+        Ok(Set::with(options, trigger))
     }
 
-    pub(super) fn with(options: &Options, trigger: Option<Trigger>) -> Set {
+    pub(super) fn with(options: Options, trigger: Option<Trigger>) -> Set {
         Set {
             shared: Arc::new(Shared {
                 pid: getpid(),
-                budget: options.budget,
-                batch: options.batch,
-                way: options.way,
+                options,
                 trigger,
                 state: Mutex::default(),
             }),
@@ -447,30 +375,24 @@ impl Set {
     /// # Errors
     /// [`Error::Limit`] beyond the budget, `RLIMIT_MEMLOCK`, or with a memfd `RLIMIT_FSIZE`; else as shmget(2), memfd_create(2), mmap(2) and mlock(2).
     pub fn take(&self, length: usize) -> Result<Held> {
-        self.make(length, |state, shared, length| {
-            if shared.way == Way::Memfd {
-                return Memory::memfd(length).map(|memory| (memory, None));
+        self.make(length, |state, length| {
+            if self.shared.options.way == Way::Memfd {
+                return Ok((Memory::memfd(length)?, None));
             }
-            let why = match state.no_segments {
-                Some(why) => why,
-                None => match Memory::segment(length) {
-                    Ok(memory) => return Ok((memory, None)),
-                    Err(why) => why,
-                },
+            let segment = match state.no_segments {
+                Some(why) => Err(why),
+                None => Memory::segment(length),
             };
-            match why {
-                // No segments (not built, or not for us), or none of this size, or no more of them.
-                Error::Call {
-                    errno: Errno::NOSYS,
-                    ..
-                } => state.no_segments = Some(why),
-                Error::Call {
-                    errno: Errno::INVAL | Errno::NOSPC | Errno::PERM | Errno::ACCESS,
-                    ..
-                } => {}
-                other => return Err(other),
+            let why = match segment {
+                Ok(memory) => return Ok((memory, None)),
+                Err(why) => why,
+            };
+            if why.is(&[Errno::NOSYS]) {
+                state.no_segments = Some(why); // not built, or not for us
+            } else if !why.is(&[Errno::INVAL, Errno::NOSPC, Errno::PERM, Errno::ACCESS]) {
+                return Err(why); // else none of this size, or no more of them
             }
-            Memory::memfd(length).map(|memory| (memory, Some(why)))
+            Ok((Memory::memfd(length)?, Some(why)))
         })
     }
 
@@ -479,9 +401,7 @@ impl Set {
     /// # Errors
     /// As [`Set::take`].
     pub fn take_shareable(&self, length: usize) -> Result<Held> {
-        self.make(length, |_, _, length| {
-            Memory::memfd(length).map(|memory| (memory, None))
-        })
+        self.make(length, |_, length| Ok((Memory::memfd(length)?, None)))
     }
 
     /// Locks `length` bytes (rounded up to pages) from `offset` on of a memfd that is there already, through a mapping of
@@ -491,42 +411,36 @@ impl Set {
     /// # Errors
     /// [`Error::Invalid`] where it is shorter than that; else as [`Set::take`].
     pub fn take_file(&self, fd: OwnedFd, offset: u64, length: usize) -> Result<Held> {
-        self.make(length, |_, _, length| {
-            Memory::file(fd, offset, length).map(|memory| (memory, None))
+        self.make(length, |_, length| {
+            Ok((Memory::file(fd, offset, length)?, None))
         })
     }
 
     fn make(
         &self,
         length: usize,
-        memory: impl FnOnce(&mut State, &Shared, usize) -> Result<(Memory, Option<Error>)>,
+        memory: impl FnOnce(&mut State, usize) -> Result<(Memory, Option<Error>)>,
     ) -> Result<Held> {
         let length = whole_pages(length)?;
         let shared = &*self.shared;
         let mut state = shared.state()?;
         shared.make_room(&mut state, length as u64)?;
-        let (memory, instead) = memory(&mut state, shared, length)?;
+        let (memory, instead) = memory(&mut state, length)?;
         shared.lock(&mut state, &memory)?;
-        let held = |name, memory: &Memory| Held {
-            set: self.clone(),
-            name,
-            address: memory.address(),
-            length,
-            way: memory.way(),
-            writable: memory.writable(),
-            instead,
-        };
-        let name = state.next;
-        state.next += 1;
-        let held = held(name, &memory);
-        let mut object = Object {
-            memory,
-            locked: false,
+        let memory = Arc::new(memory);
+        let name = state.next();
+        let object = Object {
+            memory: Arc::clone(&memory),
+            locked: true,
             phase: Phase::Held,
         };
-        object.set_locked(true, &mut state.locked);
-        state.objects.insert(name, object);
-        Ok(held)
+        state.put(name, object);
+        Ok(Held {
+            set: self.clone(),
+            name,
+            memory,
+            instead,
+        })
     }
 
     /// Unlocks all that was released; how many bytes.
@@ -535,7 +449,7 @@ impl Set {
     /// As munlock(2) and shmctl(2): `ENOMEM` where a mapping had to be split and there are as many as there may be. What
     /// was not unlocked waits on.
     pub fn flush(&self) -> Result<u64> {
-        self.shared.state()?.flush(self.shared.batch)
+        self.shared.state()?.flush(self.shared.options.batch)
     }
 
     /// Has all purgeable objects lose their contents, and unlocks all that was released: for when memory is short.
@@ -545,16 +459,21 @@ impl Set {
     pub fn react(&self) -> Result<Purged> {
         let mut state = self.shared.state()?;
         let mut purged = Purged::default();
-        for name in state.purgeable.values().copied().collect::<Vec<u64>>() {
+        let all = state.objects.iter();
+        let mut marked: Vec<_> = all
+            .filter_map(|(name, object)| Some((object.mark()?, *name, object.bytes())))
+            .collect();
+        marked.sort_unstable();
+        for (_, name, bytes) in marked {
             let before = state.purged;
             let done = state.purge(name);
             if state.purged > before {
                 purged.objects += 1;
-                purged.bytes += state.object(name).map_or(0, |object| object.bytes());
+                purged.bytes += bytes;
             }
             purged.error = purged.error.or(done.err());
         }
-        match state.flush(self.shared.batch) {
+        match state.flush(self.shared.options.batch) {
             Ok(bytes) => purged.unlocked = bytes,
             Err(error) => purged.error = purged.error.or(Some(error)),
         }
@@ -576,16 +495,13 @@ impl Set {
     /// The trigger, for a poll(2) of the owner's: `POLLPRI` says that [`Set::poll_pressure`] will react.
     #[must_use]
     pub fn pressure_file(&self) -> Option<BorrowedFd<'_>> {
-        self.shared.trigger.as_ref().map(Trigger::file)
+        Some(self.shared.trigger.as_ref()?.file.as_fd())
     }
 
     /// What the trigger waits for: what was asked for, or the same share of a window that everybody may ask for.
     #[must_use]
     pub fn pressure(&self) -> Option<&Pressure> {
-        self.shared
-            .trigger
-            .as_ref()
-            .map(|trigger| &trigger.pressure)
+        Some(&self.shared.trigger.as_ref()?.pressure)
     }
 
     /// Starts a thread that reacts to pressure by itself, until what is returned is dropped. The trigger is its then:
@@ -595,9 +511,9 @@ impl Set {
     /// [`Error::Invalid`] where no pressure is asked about; else as eventfd(2) and pthread_create(3).
     pub fn watch(&self) -> Result<Watch> {
         if self.shared.trigger.is_none() {
-            return Err(Error::Invalid {
-                what: "the set was made without pressure to react to",
-            });
+            return Err(Error::invalid(
+                "the set was made without pressure to react to",
+            ));
         }
         Watch::start(self.clone())
     }
@@ -623,14 +539,12 @@ impl Set {
     pub fn statistics(&self) -> Result<Statistics> {
         let state = self.shared.state()?;
         let all = state.objects.values();
-        let purgeable = all
-            .clone()
-            .filter(|object| object.locked && matches!(object.phase, Phase::Purgeable(_)));
+        let purgeable = all.clone().filter(|one| one.locked && one.mark().is_some());
         Ok(Statistics {
             objects: state.objects.len() as u64,
             bytes: all.map(Object::bytes).sum(),
             locked: state.locked,
-            released: state.released_bytes,
+            released: state.released,
             purgeable: purgeable.map(Object::bytes).sum(),
             purged: state.purged,
         })
@@ -643,10 +557,7 @@ impl Set {
 pub struct Held {
     set: Set,
     name: u64,
-    address: usize,
-    length: usize,
-    way: Way,
-    writable: bool,
+    memory: Arc<Memory>,
     instead: Option<Error>,
 }
 
@@ -655,7 +566,7 @@ impl Held {
     /// reference into it while it is purgeable.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
-        std::ptr::with_exposed_provenance_mut(self.address)
+        std::ptr::with_exposed_provenance_mut(self.memory.address)
     }
 
     /// Returns the same address, known not to be null.
@@ -667,19 +578,19 @@ impl Held {
     /// Bytes, whole pages.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.length
+        self.memory.length
     }
 
     /// Never: nothing is not held.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.length == 0
+        self.len() == 0
     }
 
     /// By which way it is locked.
     #[must_use]
     pub fn way(&self) -> Way {
-        self.way
+        self.memory.way()
     }
 
     /// Why it is no segment, where it should have been one.
@@ -691,7 +602,7 @@ impl Held {
     /// Whether it may be written.
     #[must_use]
     pub fn is_writable(&self) -> bool {
-        self.writable
+        self.memory.is_writable()
     }
 
     /// A new descriptor of the memfd that it is, and where in that it begins; `None`: it is a segment.
@@ -699,8 +610,8 @@ impl Held {
     /// # Errors
     /// As dup(2): `EMFILE`.
     pub fn file(&self) -> Result<Option<(OwnedFd, u64)>> {
-        let mut state = self.set.shared.state()?;
-        let Some((fd, offset)) = state.object(self.name)?.memory.fd() else {
+        drop(self.set.shared.state()?); // an error in a child of fork
+        let Some((fd, offset)) = self.memory.file_behind() else {
             return Ok(None);
         };
         lock::duplicate(fd).map(|fd| Some((fd, offset)))
@@ -715,21 +626,17 @@ impl Held {
         let shared = &self.set.shared;
         let mut state = shared.state()?;
         match state.object(self.name)?.phase {
-            Phase::Released => {
-                return Err(Error::Invalid {
-                    what: "released already",
-                });
-            }
+            Phase::Released => return Err(Error::invalid("released already")),
             Phase::Lost => {
-                return Err(Error::Invalid {
-                    what: "its contents are lost, and it is not locked",
-                });
+                return Err(Error::invalid(
+                    "its contents are lost, and it is not locked",
+                ));
             }
             Phase::Held | Phase::Purgeable(_) => {}
         }
-        state.enter(self.name, Phase::Released)?;
-        if state.released_bytes > 0 && state.released_bytes >= shared.batch {
-            state.flush(shared.batch)?;
+        state.change(self.name, |object| object.phase = Phase::Released);
+        if state.released > 0 && state.released >= shared.options.batch {
+            state.flush(shared.options.batch)?;
         }
         Ok(())
     }
@@ -740,14 +647,13 @@ impl Held {
     /// [`Error::Invalid`] where they cannot go: a memfd that may not be written.
     pub fn purgeable(&self) -> Result<()> {
         let mut state = self.set.shared.state()?;
-        let object = state.object(self.name)?;
-        match object.phase {
+        match state.object(self.name)?.phase {
             Phase::Purgeable(_) | Phase::Lost => return Ok(()),
-            Phase::Held | Phase::Released => object.memory.check_can_be_emptied()?,
+            Phase::Held | Phase::Released => self.memory.check_can_be_emptied()?,
         }
-        let place = state.next;
-        state.next += 1;
-        state.enter(self.name, Phase::Purgeable(place))
+        let place = state.next();
+        state.change(self.name, |object| object.phase = Phase::Purgeable(place));
+        Ok(())
     }
 
     /// Takes it again after [`Held::release`] or [`Held::purgeable`]: locked, with what was in it or, once, the word that
@@ -758,25 +664,18 @@ impl Held {
     pub fn keep(&self) -> Result<Contents> {
         let shared = &self.set.shared;
         let mut state = shared.state()?;
-        let (phase, locked) = {
-            let object = state.object(self.name)?;
-            (object.phase, object.locked)
-        };
-        if phase != Phase::Held {
-            if !locked {
-                // Not to be purged for its own sake.
-                state.leave_phase(self.name)?;
-                if let Err(error) = shared.lock_object(&mut state, self.name) {
-                    state.enter(self.name, phase)?;
-                    return Err(error);
-                }
-            }
-            state.enter(self.name, Phase::Held)?;
+        let &Object { phase, locked, .. } = state.object(self.name)?;
+        if !locked {
+            // Nothing purges it for its own sake: it is not locked.
+            shared.make_room(&mut state, self.memory.length as u64)?;
+            shared.lock(&mut state, &self.memory)?;
         }
-        Ok(if phase == Phase::Lost {
-            Contents::Lost
-        } else {
-            Contents::Kept
+        state.change(self.name, |object| {
+            (object.phase, object.locked) = (Phase::Held, true);
+        });
+        Ok(match phase {
+            Phase::Lost => Contents::Lost,
+            _ => Contents::Kept,
         })
     }
 }
@@ -787,21 +686,19 @@ impl Drop for Held {
         let Ok(mut state) = self.set.shared.state() else {
             return;
         };
-        let _ = state.leave_phase(self.name);
-        let Some(object) = state.objects.remove(&self.name) else {
+        let Some(object) = state.take(self.name) else {
             return;
         };
+        // Locked still, as far as anybody else may lock more.
+        let locked = if object.locked { object.bytes() } else { 0 };
+        state.locked += locked;
         drop(state);
         // Long for what is long, and nobody need wait for it.
-        let Object {
-            mut memory, locked, ..
-        } = object;
-        let gone = memory.unmap();
+        let gone = object.memory.unmap();
         if let Ok(mut state) = self.set.shared.state() {
             match gone {
-                Ok(()) if locked => state.locked -= memory.length() as u64,
-                Ok(()) => {}
-                Err(_) => state.left.push((memory, locked)),
+                Ok(()) => state.locked -= locked,
+                Err(_) => state.left.push(object),
             }
         }
     }

@@ -872,7 +872,7 @@ fn urgent() -> (Set, std::net::TcpStream) {
     let sender = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (receiver, _) = listener.accept().unwrap();
     let trigger = pressure::Trigger::of(receiver.into());
-    (Set::with(&Options::default(), Some(trigger)), sender)
+    (Set::with(Options::default(), Some(trigger)), sender)
 }
 
 fn send_urgent(sender: &std::net::TcpStream) {

@@ -14,9 +14,9 @@ use crate::error::{Error, Result};
 pub(crate) fn is_stream_socket(fd: BorrowedFd<'_>) -> Result<bool> {
     match call("getsockopt", || sockopt::socket_type(fd)) {
         Ok(SocketType::STREAM) => Ok(true),
-        Ok(_) => Err(Error::Invalid {
-            what: "a socket of messages: replies that are gathered would merge",
-        }),
+        Ok(_) => Err(Error::invalid(
+            "a socket of messages: replies that are gathered would merge",
+        )),
         Err(error) if error.is(&[Errno::NOTSOCK]) => Ok(false),
         Err(error) => Err(error),
     }

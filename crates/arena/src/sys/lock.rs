@@ -60,9 +60,7 @@ pub(crate) fn size(fd: BorrowedFd<'_>) -> Result<u64> {
 /// A memfd's seals. What cannot be sealed is no file in memory: of one on a disk the contents would be lost for good.
 pub(crate) fn seals(fd: BorrowedFd<'_>) -> Result<SealFlags> {
     match call("fcntl(F_GET_SEALS)", || rustix::fs::fcntl_get_seals(fd)) {
-        Err(error) if error.is(&[Errno::INVAL]) => Err(Error::Invalid {
-            what: "a file that is no memfd",
-        }),
+        Err(error) if error.is(&[Errno::INVAL]) => Err(Error::invalid("a file that is no memfd")),
         other => other,
     }
 }
@@ -100,9 +98,9 @@ pub(crate) fn trigger(path: &Path, text: &CStr) -> Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let fd = call("open", || rustix::fs::open(path, flags, Mode::empty()))?;
     if !tells_pressure(&fd)? {
-        return Err(Error::Invalid {
-            what: "pressure: the file is neither /proc/pressure/memory nor a cgroup's memory.pressure",
-        });
+        return Err(Error::invalid(
+            "pressure: the file is neither /proc/pressure/memory nor a cgroup's memory.pressure",
+        ));
     }
     // With its closing NUL: the kernel overwrites the last byte (psi_write()).
     call("write", || rustix::io::write(&fd, text.to_bytes_with_nul()))?;

@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use rustix::mm::{self, Advice, MapFlags, MprotectFlags, ProtFlags};
 use rustix::thread::futex;
 
-use super::{call, errno, lengthen};
-use crate::error::Result;
+use super::{call, errno, lengthen, page};
+use crate::error::{Error, Result};
 
 /// A range of addresses: where it starts, and its bytes. Whole pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +38,38 @@ pub(crate) fn map(bytes: usize, accessible: bool, flags: MapFlags) -> Result<Spa
         start: start.expose_provenance(),
         bytes,
     })
+}
+
+/// [`map`] at a multiple of `align`, a power of two: more is mapped, and what is too much is unmapped.
+pub(crate) fn map_aligned(
+    bytes: usize,
+    align: usize,
+    accessible: bool,
+    flags: MapFlags,
+) -> Result<Span> {
+    let whole = bytes.checked_add(align.saturating_sub(page()));
+    let whole = map(whole.ok_or(Error::NoRoom { bytes })?, accessible, flags)?;
+    // No overflow: both lie inside what was mapped.
+    let start = whole.start.next_multiple_of(align.max(1));
+    let end = whole.start + whole.bytes;
+    let between = |from: usize, to: usize| Span {
+        start: from,
+        bytes: to - from,
+    };
+    let mut rest = whole.start;
+    for span in [between(whole.start, start), between(start + bytes, end)] {
+        if span.bytes == 0 {
+            continue;
+        }
+        // SAFETY: mapped just now, known to nobody.
+        if let Err(error) = unsafe { unmap(span) } {
+            // SAFETY: as above; what was trimmed before, which may be somebody else's by now, is left out.
+            let _ = unsafe { unmap(between(rest, end)) };
+            return Err(error);
+        }
+        rest = start;
+    }
+    Ok(Span { start, bytes })
 }
 
 /// Maps a part of a file, shared, wherever the kernel likes.

@@ -54,9 +54,8 @@ fn socket() -> Result<OwnedFd> {
 fn address(path: &Path) -> Result<SocketAddrUnix> {
     /// `sun_path`, less the byte 0 that ends it: Linux would take a path without that, others could not name it.
     const LONGEST: usize = 107;
-    let wrong = Error::Invalid {
-        what: "a path that is too long for a socket's (107 bytes), or has a byte 0",
-    };
+    let wrong =
+        Error::invalid("a path that is too long for a socket's (107 bytes), or has a byte 0");
     match path.as_os_str().len() {
         1..=LONGEST => SocketAddrUnix::new(path).map_err(|_| wrong),
         _ => Err(wrong),
@@ -125,9 +124,7 @@ pub(crate) fn send(socket: BorrowedFd<'_>, packet: &[u8], fds: &[BorrowedFd<'_>]
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
-        return Err(Error::Invalid {
-            what: "more descriptors than one packet takes",
-        });
+        return Err(Error::invalid("more descriptors than one packet takes"));
     }
     loop {
         let sent = call("sendmsg", || {
