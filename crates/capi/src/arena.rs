@@ -1,75 +1,60 @@
 //! The arena: buffers in a window of addresses.
 
 use std::ffi::{c_int, c_void};
-use std::os::fd::{AsFd, IntoRawFd};
+use std::os::fd::IntoRawFd;
 use std::ptr::NonNull;
 use std::time::Duration;
 
-use ::stopgap_arena::{Arena, Backing, Config, Error, GiveBack, Protection, Sharing};
+use ::stopgap_arena::{Arena, Backing, Config, Error, GiveBack, Protection, Sharing, Statistics};
 
 use crate::failure::{Failure, Result, enter};
-use crate::given::{self, borrow, put, structs};
-use crate::tables::{ARENAS, open, stopgap_arena};
+use crate::given::{self, borrow, duplicate, put, structs};
+use crate::handle::{ARENAS, open, stopgap_arena};
 
 structs! {
     stopgap_arena_options, 56:
         window: usize, backing: u64, give_back: u64, after_ns: u64, keep: usize, guard: u64,;
 
-    stopgap_arena_statistics, 96:
+    stopgap_arena_statistics, 96 from Statistics:
         window: u64, accessible: u64, buffers: u64, buffer_bytes: u64, maps: u64, kept: u64,
         cached: u64, keep: u64, given: u64, given_back: u64, strays: u64,;
 }
 
-fn usual(theirs: &stopgap_arena_options) -> Result<Config> {
+fn config(theirs: &stopgap_arena_options) -> Result<Config> {
     let mut ours = Config::default();
-    if theirs.window != 0 {
-        ours.window = theirs.window;
-    }
+    given::set(&mut ours.window, theirs.window);
     ours.backing = match theirs.backing {
         0 => Backing::Anonymous,
         1 => Backing::Memfd,
-        _ => {
-            return Err(Failure::Argument("no such backing"));
-        }
+        _ => return Err(Failure::argument("no such backing")),
     };
-    match (theirs.give_back, theirs.after_ns) {
-        (0, 0) => {}
-        (0, after) => ours.give_back = GiveBack::After(Duration::from_nanos(after)),
-        (1, 0) => ours.give_back = GiveBack::AtOnce,
-        (2, 0) => ours.give_back = GiveBack::UnderPressure,
+    ours.give_back = match (theirs.give_back, theirs.after_ns) {
+        (0, 0) => ours.give_back,
+        (0, after) => GiveBack::After(Duration::from_nanos(after)),
+        (1, 0) => GiveBack::AtOnce,
+        (2, 0) => GiveBack::UnderPressure,
         _ => {
-            return Err(Failure::Argument(
+            return Err(Failure::argument(
                 "no such way to give memory back, or a time for one that has none",
             ));
         }
-    }
-    if theirs.keep != 0 {
-        ours.keep = theirs.keep;
-    }
+    };
+    given::set(&mut ours.keep, theirs.keep);
     ours.guard = match theirs.guard {
         0 => false,
         1 => true,
-        _ => {
-            return Err(Failure::Argument("guard is 0 or 1"));
-        }
+        _ => return Err(Failure::argument("guard is 0 or 1")),
     };
     Ok(ours)
 }
 
-/// Reserves a window.
-///
-/// # Safety
-/// `options` is NULL or a `struct stopgap_arena_options` with its size filled in.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stopgap_arena_new(
+pub(crate) unsafe extern "C" fn stopgap_arena_new(
     options: *const stopgap_arena_options,
 ) -> *mut stopgap_arena {
     enter(|| {
         // SAFETY: the caller's promise.
-        let config = match unsafe { given::read(options) }? {
-            Some(theirs) => usual(&theirs)?,
-            None => Config::default(),
-        };
+        let config = config(&unsafe { given::read(options) }?)?;
         open(&ARENAS, Arena::new(&config)?)
     })
 }
@@ -79,54 +64,39 @@ const fn alignment(align: usize) -> usize {
     if align == 0 { 1 } else { align }
 }
 
-/// A buffer that reads as zero.
 #[unsafe(no_mangle)]
-pub extern "C" fn stopgap_arena_alloc(
+pub(crate) extern "C" fn stopgap_arena_alloc(
     arena: *mut stopgap_arena,
     length: usize,
     align: usize,
 ) -> *mut c_void {
-    enter(|| {
-        Ok(ARENAS
-            .get(arena)?
-            .alloc(length, alignment(align))?
-            .as_ptr()
-            .cast())
+    ARENAS.call(arena, |arena| {
+        Ok(arena.alloc(length, alignment(align))?.as_ptr().cast())
     })
 }
 
-/// A buffer that may hold old contents.
 #[unsafe(no_mangle)]
-pub extern "C" fn stopgap_arena_alloc_uninit(
+pub(crate) extern "C" fn stopgap_arena_alloc_uninit(
     arena: *mut stopgap_arena,
     length: usize,
     align: usize,
 ) -> *mut c_void {
-    enter(|| {
-        Ok(ARENAS
-            .get(arena)?
-            .alloc_uninit(length, alignment(align))?
-            .as_ptr()
-            .cast())
+    ARENAS.call(arena, |arena| {
+        let buffer = arena.alloc_uninit(length, alignment(align))?;
+        Ok(buffer.as_ptr().cast())
     })
 }
 
-/// Takes a buffer back, or a mapping of a file.
-///
-/// # Safety
-/// Nothing uses it any more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stopgap_arena_free(
+pub(crate) unsafe extern "C" fn stopgap_arena_free(
     arena: *mut stopgap_arena,
     address: *mut c_void,
     length: usize,
 ) -> c_int {
-    enter(|| {
-        let used = ARENAS.get(arena)?;
+    ARENAS.call(arena, |arena| {
         let address = given(address)?;
         // SAFETY: the caller's promise. What was not given out is refused.
-        unsafe { used.free(address, length) }?;
-        Ok(0)
+        Ok(unsafe { arena.free(address, length) }?)
     })
 }
 
@@ -135,9 +105,8 @@ fn given(address: *const c_void) -> Result<NonNull<u8>> {
     NonNull::new(address.cast_mut().cast()).ok_or(Failure::Arena(Error::Foreign { address: 0 }))
 }
 
-/// Maps a file.
 #[unsafe(no_mangle)]
-pub extern "C" fn stopgap_arena_map_fd(
+pub(crate) extern "C" fn stopgap_arena_map_fd(
     arena: *mut stopgap_arena,
     fd: c_int,
     offset: u64,
@@ -145,11 +114,10 @@ pub extern "C" fn stopgap_arena_map_fd(
     prot: c_int,
     flags: c_int,
 ) -> *mut c_void {
-    enter(|| {
-        let used = ARENAS.get(arena)?;
+    ARENAS.call(arena, |arena| {
         let may = |bit| prot & bit != 0;
         if prot & !(libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC) != 0 {
-            return Err(Failure::Argument(
+            return Err(Failure::argument(
                 "another protection than PROT_READ, PROT_WRITE, PROT_EXEC",
             ));
         }
@@ -158,138 +126,92 @@ pub extern "C" fn stopgap_arena_map_fd(
             write: may(libc::PROT_WRITE),
             execute: may(libc::PROT_EXEC),
         };
+        let other = Failure::argument("other flags than MAP_SHARED or MAP_PRIVATE");
         let sharing = match flags {
             libc::MAP_SHARED => Sharing::Shared,
             libc::MAP_PRIVATE => Sharing::Private,
-            _ => {
-                return Err(Failure::Argument(
-                    "other flags than MAP_SHARED or MAP_PRIVATE",
-                ));
-            }
+            _ => return Err(other),
         };
-        let mapped = used.map_fd(borrow(fd)?, offset, length, protection, sharing)?;
+        let mapped = arena.map_fd(borrow(fd)?, offset, length, protection, sharing)?;
         Ok(mapped.as_ptr().cast())
     })
 }
 
-/// A descriptor of the file behind a buffer, and where in that it lies.
-///
-/// # Safety
-/// `offset` is NULL or can be written to.
+/// The descriptor is the caller's own: if the caller closed the arena's, the arena would cut holes into another file.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stopgap_arena_export(
+pub(crate) unsafe extern "C" fn stopgap_arena_export(
     arena: *mut stopgap_arena,
     address: *const c_void,
     offset: *mut u64,
 ) -> c_int {
-    enter(|| {
-        let used = ARENAS.get(arena)?;
-        let (file, at) = used.export(given(address)?)?;
-        // A descriptor of the caller's own: if the caller closed the arena's, the arena would cut holes into another file.
-        let twin =
-            rustix::io::fcntl_dupfd_cloexec(file.as_fd(), 0).map_err(|errno| Error::Call {
-                call: "fcntl",
-                errno,
-            })?;
+    ARENAS.call(arena, |arena| {
+        let (file, at) = arena.export(given(address)?)?;
+        let twin = duplicate(file)?;
         // SAFETY: the caller's promise.
         unsafe { put(offset, at) };
         Ok(twin.into_raw_fd())
     })
 }
 
-/// Whether an address is the arena's.
 #[unsafe(no_mangle)]
-pub extern "C" fn stopgap_arena_contains(
+pub(crate) extern "C" fn stopgap_arena_contains(
     arena: *mut stopgap_arena,
     address: *const c_void,
 ) -> c_int {
-    enter(|| {
-        let used = ARENAS.get(arena)?;
+    ARENAS.call(arena, |arena| {
         let address = NonNull::new(address.cast_mut().cast());
-        Ok(address.is_some_and(|address| used.contains(address)))
+        Ok(address.is_some_and(|address| arena.contains(address)))
     })
 }
 
-/// Where the window lies.
-///
-/// # Safety
-/// `start` and `length` are each NULL or can be written to.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stopgap_arena_window(
+pub(crate) unsafe extern "C" fn stopgap_arena_window(
     arena: *mut stopgap_arena,
     start: *mut *mut c_void,
     length: *mut usize,
 ) -> c_int {
-    enter(|| {
-        let (at, bytes) = ARENAS.get(arena)?.window();
+    ARENAS.call(arena, |arena| {
+        let (at, bytes) = arena.window();
         // SAFETY: the caller's promise.
         unsafe {
             put(start, std::ptr::with_exposed_provenance_mut(at));
             put(length, bytes);
         }
-        Ok(0)
+        Ok(())
     })
 }
 
-/// Gives free memory back.
-///
-/// # Safety
-/// `given_back` is NULL or can be written to.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stopgap_arena_trim(
+pub(crate) unsafe extern "C" fn stopgap_arena_trim(
     arena: *mut stopgap_arena,
     given_back: *mut u64,
 ) -> c_int {
-    enter(|| {
-        let bytes = ARENAS.get(arena)?.trim()?;
+    ARENAS.call(arena, |arena| {
+        let bytes = arena.trim()?;
         // SAFETY: the caller's promise.
         unsafe { put(given_back, bytes) };
-        Ok(0)
+        Ok(())
     })
 }
 
-/// Gives free memory back if memory is short.
 #[unsafe(no_mangle)]
-pub extern "C" fn stopgap_arena_pressure(arena: *mut stopgap_arena) -> c_int {
-    enter(|| Ok(ARENAS.get(arena)?.pressure()?))
+pub(crate) extern "C" fn stopgap_arena_pressure(arena: *mut stopgap_arena) -> c_int {
+    ARENAS.call(arena, |arena| Ok(arena.pressure()?))
 }
 
-/// Fills in counters of the arena.
-///
-/// # Safety
-/// `statistics` is NULL or a `struct stopgap_arena_statistics` with its size filled in.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stopgap_arena_stat(
+pub(crate) unsafe extern "C" fn stopgap_arena_stat(
     arena: *mut stopgap_arena,
     statistics: *mut stopgap_arena_statistics,
 ) -> c_int {
-    enter(|| {
-        let got = ARENAS.get(arena)?.statistics();
-        let value = stopgap_arena_statistics {
-            size: 0,
-            window: got.window,
-            accessible: got.accessible,
-            buffers: got.buffers,
-            buffer_bytes: got.buffer_bytes,
-            maps: got.maps,
-            kept: got.kept,
-            cached: got.cached,
-            keep: got.keep,
-            given: got.given,
-            given_back: got.given_back,
-            strays: got.strays,
-        };
+    ARENAS.call(arena, |arena| {
+        let counters = arena.statistics().into();
         // SAFETY: the caller's promise.
-        unsafe { given::write(statistics, &value, "the statistics") }?;
-        Ok(0)
+        unsafe { given::write(statistics, &counters, "the statistics") }
     })
 }
 
-/// Gives the window back, and all that is in it.
-///
-/// # Safety
-/// Nothing in it is used any more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stopgap_arena_close(arena: *mut stopgap_arena) -> c_int {
+pub(crate) unsafe extern "C" fn stopgap_arena_close(arena: *mut stopgap_arena) -> c_int {
     enter(|| ARENAS.close(arena).map(drop))
 }

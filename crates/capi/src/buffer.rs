@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use stopgap_arena::chunked::{Buffer, Kind as Pages, PageSizes, Request, Why};
 
-use crate::failure::{Failure, Result, enter, write_text};
-use crate::given::{self, put, structs};
-use crate::tables::{BUFFERS, open, stopgap_buffer};
+use crate::failure::{Failure, Result, enter};
+use crate::given::{self, put, structs, write_text};
+use crate::handle::{BUFFERS, open, stopgap_buffer};
 
 structs! {
     stopgap_buffer_options, 40:
@@ -24,111 +24,83 @@ structs! {
 const SINGLE_PAGES: u64 = 1;
 const NO_HUGETLB: u64 = 2;
 
-/// A reason that the header has no word for yet.
-const OTHER: u64 = 255;
-
 /// # Safety
 /// The policy is NULL or a string that ends with a NUL.
 unsafe fn usual(length: usize, theirs: &stopgap_buffer_options) -> Result<Request> {
     let mut ours = Request::new(length);
     if !theirs.policy.is_null() {
         // SAFETY: the caller's promise.
-        let word = unsafe { CStr::from_ptr(theirs.policy) };
-        ours.policy = word
-            .to_str()
-            .ok()
-            .and_then(|word| word.parse().ok())
-            .ok_or(Failure::Argument(
-                "no such policy; stopgap_chunked(3) names those there are",
-            ))?;
+        let word = unsafe { CStr::from_ptr(theirs.policy) }.to_str().ok();
+        let policy = word.and_then(|word| word.parse().ok());
+        ours.policy = policy.ok_or(Failure::argument(
+            "no such policy; stopgap_chunked(3) names those there are",
+        ))?;
     }
     if theirs.device_sizes != 0 {
-        let sizes: Vec<u64> = (0..u64::BITS)
-            .map(|bit| 1 << bit)
-            .filter(|size| theirs.device_sizes & size != 0)
-            .collect();
+        let bits = (0..u64::BITS).map(|bit| theirs.device_sizes & 1 << bit);
+        let sizes: Vec<u64> = bits.filter(|size| *size != 0).collect();
         // Powers of two, at least one: never refused.
-        let sizes = PageSizes::new(&sizes).map_err(|_| Failure::Argument("no page sizes"))?;
+        let sizes = PageSizes::new(&sizes).map_err(|_| Failure::argument("no page sizes"))?;
         ours.device = Some(sizes);
     }
     if theirs.deadline_ns != 0 {
         ours.deadline = Some(Duration::from_nanos(theirs.deadline_ns));
     }
     if theirs.flags & !(SINGLE_PAGES | NO_HUGETLB) != 0 {
-        return Err(Failure::Argument("no such flag"));
+        return Err(Failure::argument("no such flag"));
     }
     ours.single_pages = theirs.flags & SINGLE_PAGES != 0;
     ours.hugetlb = theirs.flags & NO_HUGETLB == 0;
     Ok(ours)
 }
 
-/// Makes a buffer of pieces as large as memory has.
-///
-/// # Safety
-/// `options` is NULL or a `struct stopgap_buffer_options` with its size filled in, and its policy NULL or a string that
-/// ends with a NUL.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stopgap_buffer_new(
+pub(crate) unsafe extern "C" fn stopgap_buffer_new(
     length: usize,
     options: *const stopgap_buffer_options,
 ) -> *mut stopgap_buffer {
     enter(|| {
         // SAFETY: the caller's promise.
-        let request = match unsafe { given::read(options) }? {
-            // SAFETY: the caller's promise.
-            Some(theirs) => unsafe { usual(length, &theirs) }?,
-            None => Request::new(length),
-        };
+        let request = unsafe { usual(length, &given::read(options)?) }?;
         open(&BUFFERS, Buffer::new(&request)?)
     })
 }
 
-/// Where it begins.
 #[unsafe(no_mangle)]
-pub extern "C" fn stopgap_buffer_address(buffer: *mut stopgap_buffer) -> *mut c_void {
-    enter(|| Ok(BUFFERS.get(buffer)?.as_ptr().cast()))
+pub(crate) extern "C" fn stopgap_buffer_address(buffer: *mut stopgap_buffer) -> *mut c_void {
+    BUFFERS.call(buffer, |buffer| Ok(buffer.as_ptr().cast()))
 }
 
-/// Fills in the sums of the buffer's pages.
-///
-/// # Safety
-/// `statistics` is NULL or a `struct stopgap_buffer_statistics` with its size filled in.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stopgap_buffer_stat(
+pub(crate) unsafe extern "C" fn stopgap_buffer_stat(
     buffer: *mut stopgap_buffer,
     statistics: *mut stopgap_buffer_statistics,
 ) -> c_int {
-    enter(|| {
-        let used = BUFFERS.get(buffer)?;
-        let got = used.got();
+    BUFFERS.call(buffer, |buffer| {
+        let got = buffer.got();
         let value = stopgap_buffer_statistics {
             size: 0,
-            bytes: used.len() as u64,
+            bytes: buffer.len() as u64,
             large_bytes: got.large_bytes() as u64,
             pages: got.sizes.len() as u64,
             chunks: got.chunks.len() as u64,
             took_ns: u64::try_from(got.took.as_nanos()).unwrap_or(u64::MAX),
         };
         // SAFETY: the caller's promise.
-        unsafe { given::write(statistics, &value, "the statistics") }?;
-        Ok(0)
+        unsafe { given::write(statistics, &value, "the statistics") }
     })
 }
 
-/// Fills in the pages of one size.
-///
-/// # Safety
-/// `pages` is NULL or a `struct stopgap_buffer_pages` with its size filled in.
+/// Fills in the pages of one size; returns whether there is such a size.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stopgap_buffer_got(
+pub(crate) unsafe extern "C" fn stopgap_buffer_got(
     buffer: *mut stopgap_buffer,
     index: usize,
     pages: *mut stopgap_buffer_pages,
 ) -> c_int {
-    enter(|| {
-        let used = BUFFERS.get(buffer)?;
-        let Some(size) = used.got().sizes.get(index) else {
-            return Ok(0);
+    BUFFERS.call(buffer, |buffer| {
+        let Some(size) = buffer.got().sizes.get(index) else {
+            return Ok(false);
         };
         let value = stopgap_buffer_pages {
             size: 0,
@@ -146,90 +118,64 @@ pub unsafe extern "C" fn stopgap_buffer_got(
             why: size.why.map_or(0, reason),
         };
         // SAFETY: the caller's promise.
-        unsafe { given::write(pages, &value, "what it got") }?;
-        Ok(1)
+        unsafe { given::write(pages, &value, "what it got") }.map(|()| true)
     })
 }
 
-/// Reasons with their words in the header, `STOPGAP_WHY_...`.
-macro_rules! reasons {
-    ($($pattern:pat => $word:ident $value:literal,)*) => {
-        const fn reason(why: Why) -> u64 {
-            match why {
-                $($pattern => $value,)*
-                _ => OTHER,
-            }
-        }
-
-        #[cfg(test)]
-        pub(crate) fn reasons() -> impl Iterator<Item = (&'static str, u64)> {
-            [$((stringify!($word), $value),)* ("OTHER", OTHER)].into_iter()
-        }
-    };
+/// The number of a reason in the header, `STOPGAP_WHY_...`.
+pub(crate) const fn reason(why: Why) -> u64 {
+    match why {
+        Why::NoSuchSize => 1,
+        Why::NoThp => 2,
+        Why::NotEnabled => 3,
+        Why::WouldCompact(_) => 4,
+        Why::SwitchedOff => 5,
+        Why::Unknown => 6,
+        Why::AdviceRefused => 7,
+        Why::Unaligned => 8,
+        Why::Deadline => 9,
+        Why::PoolEmpty => 10,
+        Why::PoolGrows => 11,
+        Why::PoolRefused => 12,
+        // The header has no word for it yet.
+        _ => 255,
+    }
 }
 
-reasons! {
-    Why::NoSuchSize => NO_SUCH_SIZE 1,
-    Why::NoThp => NO_THP 2,
-    Why::NotEnabled => NOT_ENABLED 3,
-    Why::WouldCompact(_) => WOULD_COMPACT 4,
-    Why::SwitchedOff => SWITCHED_OFF 5,
-    Why::Unknown => UNKNOWN 6,
-    Why::AdviceRefused => ADVICE_REFUSED 7,
-    Why::Unaligned => UNALIGNED 8,
-    Why::Deadline => DEADLINE 9,
-    Why::PoolEmpty => POOL_EMPTY 10,
-    Why::PoolGrows => POOL_GROWS 11,
-    Why::PoolRefused => POOL_REFUSED 12,
-}
-
-/// Neighbouring chunks of one size.
-///
-/// # Safety
-/// `bytes` and `count` are each NULL or can be written to.
+/// Fills in neighbouring chunks of one size; returns whether there are any more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stopgap_buffer_chunks(
+pub(crate) unsafe extern "C" fn stopgap_buffer_chunks(
     buffer: *mut stopgap_buffer,
     index: usize,
     bytes: *mut u64,
     count: *mut u64,
 ) -> c_int {
-    enter(|| {
-        let used = BUFFERS.get(buffer)?;
-        let Some(&(each, many)) = used.got().chunks.get(index) else {
-            return Ok(0);
+    BUFFERS.call(buffer, |buffer| {
+        let Some(&(each, many)) = buffer.got().chunks.get(index) else {
+            return Ok(false);
         };
         // SAFETY: the caller's promise.
         unsafe {
             put(bytes, each as u64);
             put(count, many);
         }
-        Ok(1)
+        Ok(true)
     })
 }
 
-/// Writes a description of the buffer's pages.
-///
-/// # Safety
-/// `text` is NULL with `size` 0, or `size` bytes can be written there.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stopgap_buffer_text(
+pub(crate) unsafe extern "C" fn stopgap_buffer_text(
     buffer: *mut stopgap_buffer,
     text: *mut c_char,
     size: usize,
 ) -> c_int {
-    enter(|| {
-        let used = BUFFERS.get(buffer)?;
+    BUFFERS.call(buffer, |buffer| {
         // SAFETY: the caller's promise.
-        unsafe { write_text(text, size, format_args!("{}", used.got())) }
+        unsafe { write_text(text, size, format_args!("{}", buffer.got())) }
     })
 }
 
-/// Gives it back.
-///
-/// # Safety
-/// Nothing uses its memory any more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stopgap_buffer_close(buffer: *mut stopgap_buffer) -> c_int {
+pub(crate) unsafe extern "C" fn stopgap_buffer_close(buffer: *mut stopgap_buffer) -> c_int {
     enter(|| BUFFERS.close(buffer).map(drop))
 }

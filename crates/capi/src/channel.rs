@@ -1,57 +1,45 @@
 //! The channel: both ends behind one kind of handle.
 
 use std::ffi::{c_char, c_int, c_void};
-use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use stopgap_arena::Error;
-use stopgap_arena::channel::{Client, Options, Server};
+use stopgap_arena::channel::{Client, Options, Server, Statistics};
 
 use crate::failure::{Failure, Result, enter};
 use crate::given::{self, borrow, close, duplicate, put, structs};
-use crate::handle::OneCall;
-use crate::tables::{CHANNELS, End, LISTENERS, open, stopgap_channel, stopgap_listener};
+use crate::handle::{CHANNELS, End, LISTENERS, open, stopgap_channel, stopgap_listener};
 
 structs! {
     stopgap_channel_options, 40:
         ring: usize, spin_ns: u64, idle_ns: u64, connect_ns: u64,;
 
-    stopgap_channel_statistics, 56:
+    stopgap_channel_statistics, 56 from Statistics:
         sent: u64, received: u64, wakes: u64, wakes_by_socket: u64, spun: u64, sleeps: u64,;
 }
 
 /// Descriptors that may go with a message.
 const MOST_FDS: usize = 16;
 
-/// Calls a method of whichever end it is.
-macro_rules! either {
-    ($end:expr, $inner:ident => $call:expr) => {
-        match $end {
-            End::Client($inner) => $call,
-            End::Server($inner) => $call,
-        }
-    };
-}
-
 /// # Safety
 /// `options` is NULL or a `struct stopgap_channel_options` with its size filled in.
 unsafe fn usual(options: *const stopgap_channel_options) -> Result<Options> {
-    let mut ours = Options::default();
     // SAFETY: the caller's promise.
-    let Some(theirs) = (unsafe { given::read(options) })? else {
-        return Ok(ours);
-    };
-    let time = |usual: &mut Duration, given: u64| match given {
-        0 => {}
-        u64::MAX => *usual = Duration::ZERO,
-        given => *usual = Duration::from_nanos(given),
-    };
-    if theirs.ring != 0 {
-        ours.ring = theirs.ring;
+    let theirs = unsafe { given::read(options) }?;
+    let mut ours = Options::default();
+    given::set(&mut ours.ring, theirs.ring);
+    for (ours, theirs) in [
+        (&mut ours.spin, theirs.spin_ns),
+        (&mut ours.idle, theirs.idle_ns),
+        (&mut ours.connect, theirs.connect_ns),
+    ] {
+        match theirs {
+            u64::MAX => *ours = Duration::ZERO,
+            theirs => given::set_time(ours, theirs),
+        }
     }
-    time(&mut ours.spin, theirs.spin_ns);
-    time(&mut ours.idle, theirs.idle_ns);
-    time(&mut ours.connect, theirs.connect_ns);
     Ok(ours)
 }
 
@@ -61,15 +49,13 @@ fn timeout(ns: i64) -> Option<Duration> {
 }
 
 fn open_end(end: End) -> Result<*mut stopgap_channel> {
-    open(&CHANNELS, OneCall::new(end))
+    open(&CHANNELS, Mutex::new(end))
 }
 
-/// Listens at a path.
-///
-/// # Safety
-/// `path` is NULL or a string that ends with a NUL.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stopgap_channel_listen(path: *const c_char) -> *mut stopgap_listener {
+pub(crate) unsafe extern "C" fn stopgap_channel_listen(
+    path: *const c_char,
+) -> *mut stopgap_listener {
     enter(|| {
         // SAFETY: the caller's promise.
         let path = unsafe { given::path(path) }?;
@@ -77,59 +63,42 @@ pub unsafe extern "C" fn stopgap_channel_listen(path: *const c_char) -> *mut sto
     })
 }
 
-/// The listening socket.
 #[unsafe(no_mangle)]
-pub extern "C" fn stopgap_listener_fd(listener: *mut stopgap_listener) -> c_int {
-    enter(|| Ok(LISTENERS.get(listener)?.fd().as_raw_fd()))
+pub(crate) extern "C" fn stopgap_listener_fd(listener: *mut stopgap_listener) -> c_int {
+    LISTENERS.call(listener, |listener| Ok(listener.fd().as_raw_fd()))
 }
 
-/// Stops listening.
 #[unsafe(no_mangle)]
-pub extern "C" fn stopgap_listener_close(listener: *mut stopgap_listener) -> c_int {
+pub(crate) extern "C" fn stopgap_listener_close(listener: *mut stopgap_listener) -> c_int {
     enter(|| LISTENERS.close(listener).map(drop))
 }
 
-/// The next client's channel.
-///
-/// # Safety
-/// `options` is NULL or a `struct stopgap_channel_options` with its size filled in.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stopgap_channel_accept(
+pub(crate) unsafe extern "C" fn stopgap_channel_accept(
     listener: *mut stopgap_listener,
     options: *const stopgap_channel_options,
 ) -> *mut stopgap_channel {
-    enter(|| {
-        let used = LISTENERS.get(listener)?;
+    LISTENERS.call(listener, |listener| {
         // SAFETY: the caller's promise.
         let options = unsafe { usual(options) }?;
-        open_end(End::Server(used.accept(&options)?))
+        open_end(listener.accept(&options)?.of_either_side())
     })
 }
 
-/// A channel to the server at a path.
-///
-/// # Safety
-/// `path` is NULL or a string that ends with a NUL; `options` is NULL or a `struct stopgap_channel_options` with
-/// its size filled in.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stopgap_channel_connect(
+pub(crate) unsafe extern "C" fn stopgap_channel_connect(
     path: *const c_char,
     options: *const stopgap_channel_options,
 ) -> *mut stopgap_channel {
     enter(|| {
         // SAFETY: the caller's promise.
         let (path, options) = unsafe { (given::path(path)?, usual(options)?) };
-        open_end(End::Client(Client::connect(path, &options)?))
+        open_end(Client::connect(path, &options)?.of_either_side())
     })
 }
 
-/// An end over a socket that is there already.
-///
-/// # Safety
-/// `options` is NULL or a `struct stopgap_channel_options` with its size filled in. Where this succeeds, nobody else
-/// uses the descriptor any more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stopgap_channel_over(
+pub(crate) unsafe extern "C" fn stopgap_channel_over(
     socket: c_int,
     server: c_int,
     options: *const stopgap_channel_options,
@@ -138,12 +107,12 @@ pub unsafe extern "C" fn stopgap_channel_over(
         // SAFETY: the caller's promise.
         let options = unsafe { usual(options) }?;
         // Until all went well the socket is the caller's.
-        let ours = duplicate(socket)?;
+        let ours = duplicate(borrow(socket)?)?;
         let end = match server {
-            0 => End::Client(Client::over(ours, &options)?),
-            1 => End::Server(Server::over(ours, &options)?),
+            0 => Client::over(ours, &options)?.of_either_side(),
+            1 => Server::over(ours, &options)?.of_either_side(),
             _ => {
-                return Err(Failure::Argument("server is 1, or 0 at the client's side"));
+                return Err(Failure::argument("server is 1, or 0 at the client's side"));
             }
         };
         let handle = open_end(end)?;
@@ -153,33 +122,22 @@ pub unsafe extern "C" fn stopgap_channel_over(
     })
 }
 
-/// Puts a message into the ring.
-///
-/// # Safety
-/// `length` bytes can be read at `message`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stopgap_channel_send(
+pub(crate) unsafe extern "C" fn stopgap_channel_send(
     channel: *mut stopgap_channel,
     message: *const c_void,
     length: usize,
     timeout_ns: i64,
 ) -> c_int {
-    enter(|| {
-        let used = CHANNELS.get(channel)?;
+    CHANNELS.alone(channel, |end| {
         // SAFETY: the caller's promise.
         let message = unsafe { given::bytes(message, length, "the message") }?;
-        let mut end = used.begin()?;
-        either!(&mut *end, end => end.send(message, timeout(timeout_ns))).map_err(of_message)?;
-        Ok(0)
+        end.send(message, timeout(timeout_ns)).map_err(of_message)
     })
 }
 
-/// Puts a message with descriptors into the ring.
-///
-/// # Safety
-/// `length` bytes can be read at `message`, `count` numbers at `fds`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stopgap_channel_send_fds(
+pub(crate) unsafe extern "C" fn stopgap_channel_send_fds(
     channel: *mut stopgap_channel,
     message: *const c_void,
     length: usize,
@@ -187,15 +145,12 @@ pub unsafe extern "C" fn stopgap_channel_send_fds(
     count: usize,
     timeout_ns: i64,
 ) -> c_int {
-    enter(|| {
-        let used = CHANNELS.get(channel)?;
+    CHANNELS.alone(channel, |end| {
         if fds.is_null() && count > 0 {
-            return Err(Failure::Null {
-                what: "the descriptors",
-            });
+            return Err(Failure::Null("the descriptors"));
         }
         if count > MOST_FDS {
-            return Err(Failure::Argument(
+            return Err(Failure::argument(
                 "more descriptors than may go with a message",
             ));
         }
@@ -206,50 +161,32 @@ pub unsafe extern "C" fn stopgap_channel_send_fds(
         }
         // SAFETY: the caller's promise.
         let message = unsafe { given::bytes(message, length, "the message") }?;
-        let mut end = used.begin()?;
-        either!(&mut *end, end => end.send_fds(message, &borrowed, timeout(timeout_ns)))
-            .map_err(of_message)?;
-        Ok(0)
+        end.send_fds(message, &borrowed, timeout(timeout_ns))
+            .map_err(of_message)
     })
 }
 
-/// Wakes the peer.
 #[unsafe(no_mangle)]
-pub extern "C" fn stopgap_channel_flush(channel: *mut stopgap_channel) -> c_int {
-    enter(|| {
-        let used = CHANNELS.get(channel)?;
-        let mut end = used.begin()?;
-        either!(&mut *end, end => end.flush())?;
-        Ok(0)
-    })
+pub(crate) extern "C" fn stopgap_channel_flush(channel: *mut stopgap_channel) -> c_int {
+    CHANNELS.alone(channel, |end| Ok(end.flush()?))
 }
 
-/// Waits for a message.
-///
-/// # Safety
-/// `size` bytes can be written at `buffer`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stopgap_channel_recv(
+pub(crate) unsafe extern "C" fn stopgap_channel_recv(
     channel: *mut stopgap_channel,
     buffer: *mut c_void,
     size: usize,
     timeout_ns: i64,
 ) -> isize {
-    enter(|| {
-        let used = CHANNELS.get(channel)?;
+    CHANNELS.alone(channel, |end| {
         // SAFETY: the caller's promise.
         let buffer = unsafe { given::room(buffer, size, "the buffer") }?;
-        let mut end = used.begin()?;
-        receive(&mut end, buffer, timeout(timeout_ns))
+        receive(end, buffer, timeout_ns)
     })
 }
 
-/// Sends a request and waits for a message.
-///
-/// # Safety
-/// `length` bytes can be read at `request`, `size` bytes can be written at `reply`; both may be the same.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stopgap_channel_call(
+pub(crate) unsafe extern "C" fn stopgap_channel_call(
     channel: *mut stopgap_channel,
     request: *const c_void,
     length: usize,
@@ -257,28 +194,21 @@ pub unsafe extern "C" fn stopgap_channel_call(
     size: usize,
     timeout_ns: i64,
 ) -> isize {
-    enter(|| {
-        let used = CHANNELS.get(channel)?;
-        let mut end = used.begin()?;
-        {
-            // SAFETY: the caller's promise.
-            let request = unsafe { given::bytes(request, length, "the request") }?;
-            if size > 0 && reply.is_null() {
-                return Err(Failure::Null { what: "the reply" });
-            }
-            either!(&mut *end, end => end.send(request, timeout(timeout_ns)))
-                .map_err(of_message)?;
-        }
+    CHANNELS.alone(channel, |end| {
+        // SAFETY: the caller's promise.
+        let request = unsafe { given::bytes(request, length, "the request") }?;
+        given::check_bytes(reply.is_null(), size, "the reply")?;
+        end.send(request, timeout(timeout_ns)).map_err(of_message)?;
         // SAFETY: the caller's promise. The slice of the request is no longer used, so they may be the same bytes.
         let reply = unsafe { given::room(reply, size, "the reply") }?;
-        receive(&mut end, reply, timeout(timeout_ns))
+        receive(end, reply, timeout_ns)
     })
 }
 
-fn receive(end: &mut End, buffer: &mut [u8], timeout: Option<Duration>) -> Result<isize> {
-    let length = either!(end, end => end.recv_into(buffer, timeout)).map_err(of_message)?;
+fn receive(end: &mut End, buffer: &mut [u8], timeout_ns: i64) -> Result<isize> {
+    let length = end.recv_into(buffer, timeout(timeout_ns));
     // No longer than the buffer, and that is at most isize::MAX.
-    Ok(length as isize)
+    Ok(length.map_err(of_message)? as isize)
 }
 
 /// A limit of the channel's is one of a message's length.
@@ -292,128 +222,77 @@ fn of_message(error: Error) -> Failure {
     }
 }
 
-/// Whether a message is there, and how long it is.
-///
-/// # Safety
-/// `length` is NULL or can be written to.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stopgap_channel_next(
+pub(crate) unsafe extern "C" fn stopgap_channel_next(
     channel: *mut stopgap_channel,
     length: *mut usize,
 ) -> c_int {
-    enter(|| {
-        let used = CHANNELS.get(channel)?;
-        let mut end = used.begin()?;
-        let Some(bytes) = either!(&mut *end, end => end.next_length())? else {
-            return Ok(0);
+    CHANNELS.alone(channel, |end| {
+        let Some(bytes) = end.next_length()? else {
+            return Ok(false);
         };
         // SAFETY: the caller's promise.
         unsafe { put(length, bytes) };
-        Ok(1)
+        Ok(true)
     })
 }
 
-/// The descriptors of the message that was received last.
-///
-/// # Safety
-/// `size` numbers can be written at `fds`.
+/// Hands over as many descriptors of the message that was received last as there is room for; the rest is closed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stopgap_channel_take_fds(
+pub(crate) unsafe extern "C" fn stopgap_channel_take_fds(
     channel: *mut stopgap_channel,
     fds: *mut c_int,
     size: usize,
 ) -> c_int {
-    enter(|| {
-        let used = CHANNELS.get(channel)?;
+    CHANNELS.alone(channel, |end| {
         if fds.is_null() && size > 0 {
-            return Err(Failure::Null {
-                what: "the descriptors",
-            });
+            return Err(Failure::Null("the descriptors"));
         }
-        let mut end = used.begin()?;
-        let taken: Vec<OwnedFd> = either!(&mut *end, end => end.take_fds());
-        let count = taken.len().min(size);
-        for (i, fd) in taken.into_iter().take(count).enumerate() {
-            // SAFETY: the caller's promise; i < size.
-            unsafe { fds.add(i).write(fd.into_raw_fd()) };
+        let mut count = 0;
+        for fd in end.take_fds().into_iter().take(size) {
+            // SAFETY: the caller's promise; count < size.
+            unsafe { fds.add(count).write(fd.into_raw_fd()) };
+            count += 1;
         }
         // At most MOST_FDS.
         Ok(count as c_int)
     })
 }
 
-/// Asks to be woken by the socket.
 #[unsafe(no_mangle)]
-pub extern "C" fn stopgap_channel_arm(channel: *mut stopgap_channel) -> c_int {
-    enter(|| {
-        let used = CHANNELS.get(channel)?;
-        let mut end = used.begin()?;
-        Ok(either!(&mut *end, end => end.arm())?)
-    })
+pub(crate) extern "C" fn stopgap_channel_arm(channel: *mut stopgap_channel) -> c_int {
+    CHANNELS.alone(channel, |end| Ok(end.arm()?))
 }
 
-/// The socket beside the ring.
 #[unsafe(no_mangle)]
-pub extern "C" fn stopgap_channel_fd(channel: *mut stopgap_channel) -> c_int {
-    enter(|| {
-        let used = CHANNELS.get(channel)?;
-        let end = used.begin()?;
-        Ok(either!(&*end, end => end.fd().as_raw_fd()))
-    })
+pub(crate) extern "C" fn stopgap_channel_fd(channel: *mut stopgap_channel) -> c_int {
+    CHANNELS.alone(channel, |end| Ok(end.fd().as_raw_fd()))
 }
 
-/// Asks whether the peer is there.
 #[unsafe(no_mangle)]
-pub extern "C" fn stopgap_channel_check_peer(channel: *mut stopgap_channel) -> c_int {
-    enter(|| {
-        let used = CHANNELS.get(channel)?;
-        let mut end = used.begin()?;
-        either!(&mut *end, end => end.check_peer())?;
-        Ok(0)
-    })
+pub(crate) extern "C" fn stopgap_channel_check_peer(channel: *mut stopgap_channel) -> c_int {
+    CHANNELS.alone(channel, |end| Ok(end.check_peer()?))
 }
 
-/// Bytes of the longest message.
 #[unsafe(no_mangle)]
-pub extern "C" fn stopgap_channel_longest(channel: *mut stopgap_channel) -> isize {
-    enter(|| {
-        let used = CHANNELS.get(channel)?;
-        let end = used.begin()?;
-        // A ring has at most 1 GiB.
-        Ok(either!(&*end, end => end.longest()) as isize)
-    })
+pub(crate) extern "C" fn stopgap_channel_longest(channel: *mut stopgap_channel) -> isize {
+    // A ring has at most 1 GiB.
+    CHANNELS.alone(channel, |end| Ok(end.longest() as isize))
 }
 
-/// Fills in counters of this end.
-///
-/// # Safety
-/// `statistics` is NULL or a `struct stopgap_channel_statistics` with its size filled in.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stopgap_channel_stat(
+pub(crate) unsafe extern "C" fn stopgap_channel_stat(
     channel: *mut stopgap_channel,
     statistics: *mut stopgap_channel_statistics,
 ) -> c_int {
-    enter(|| {
-        let used = CHANNELS.get(channel)?;
-        let end = used.begin()?;
-        let got = either!(&*end, end => end.statistics());
-        let value = stopgap_channel_statistics {
-            size: 0,
-            sent: got.sent,
-            received: got.received,
-            wakes: got.wakes,
-            wakes_by_socket: got.wakes_by_socket,
-            spun: got.spun,
-            sleeps: got.sleeps,
-        };
+    CHANNELS.alone(channel, |end| {
+        let counters = end.statistics().into();
         // SAFETY: the caller's promise.
-        unsafe { given::write(statistics, &value, "the statistics") }?;
-        Ok(0)
+        unsafe { given::write(statistics, &counters, "the statistics") }
     })
 }
 
-/// Hangs up.
 #[unsafe(no_mangle)]
-pub extern "C" fn stopgap_channel_close(channel: *mut stopgap_channel) -> c_int {
+pub(crate) extern "C" fn stopgap_channel_close(channel: *mut stopgap_channel) -> c_int {
     enter(|| CHANNELS.close(channel).map(drop))
 }

@@ -2,9 +2,11 @@
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int};
-use std::fmt::{self, Arguments, Write};
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
+
+use crate::given::write_text;
 
 /// Result of every function's body.
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
@@ -14,44 +16,43 @@ pub(crate) type Result<T> = std::result::Result<T, Failure>;
 pub(crate) enum Failure {
     /// The arena refused.
     Arena(stopgap_arena::Error),
-    /// Not a live handle of this kind: `EBADF`.
-    Handle,
-    /// The handle is in use by another thread, so it cannot be closed: `EBUSY`.
-    Busy,
-    /// A function panicked with this handle before; its object may be half changed: `ENOTRECOVERABLE`.
-    Broken,
-    /// This function panicked: a defect in the library. `ENOTRECOVERABLE`.
-    Panic,
+    /// What only a call from C can do wrong: its `errno`, and why.
+    Call(c_int, &'static str),
     /// NULL where something is read or written: `EFAULT`.
-    Null { what: &'static str },
-    /// An argument that only C can hand over: `EINVAL`.
-    Argument(&'static str),
+    Null(&'static str),
     /// A struct of a later version that asks for what this one does not have: `E2BIG`.
     Newer { bytes: usize, known: usize },
     /// A message longer than the buffer for it, or than a message can be: `EMSGSIZE`.
     TooLong { bytes: u64, room: u64 },
-    /// The writer's file took no more: `EAGAIN`.
-    Unwritten,
-    /// A negative number for a file descriptor: `EBADF`.
-    Descriptor,
-    /// As many handles as there can be: `EMFILE`.
-    Handles,
 }
 
 impl Failure {
+    pub(crate) const HANDLE: Failure =
+        Failure::Call(libc::EBADF, "not an open handle of this kind");
+    pub(crate) const BUSY: Failure =
+        Failure::Call(libc::EBUSY, "another thread is in a call with this handle");
+    /// A function panicked with this handle before; its object may be half changed.
+    pub(crate) const BROKEN: Failure = Failure::Call(
+        libc::ENOTRECOVERABLE,
+        "a function failed half-way with this handle before; only closing it is left",
+    );
+    const PANIC: Failure = Failure::Call(
+        libc::ENOTRECOVERABLE,
+        "a defect in stopgap; its message went to standard error",
+    );
+
+    pub(crate) const fn argument(why: &'static str) -> Failure {
+        Failure::Call(libc::EINVAL, why)
+    }
+
     /// Returns the `errno` that C sees.
     pub(crate) fn errno(self) -> c_int {
         match self {
             Failure::Arena(error) => error.errno(),
-            Failure::Handle | Failure::Descriptor => libc::EBADF,
-            Failure::Busy => libc::EBUSY,
-            Failure::Broken | Failure::Panic => libc::ENOTRECOVERABLE,
-            Failure::Null { .. } => libc::EFAULT,
-            Failure::Argument(_) => libc::EINVAL,
+            Failure::Call(errno, _) => errno,
+            Failure::Null(_) => libc::EFAULT,
             Failure::Newer { .. } => libc::E2BIG,
             Failure::TooLong { .. } => libc::EMSGSIZE,
-            Failure::Unwritten => libc::EAGAIN,
-            Failure::Handles => libc::EMFILE,
         }
     }
 }
@@ -64,29 +65,18 @@ impl From<stopgap_arena::Error> for Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Failure::Arena(error) => return error.fmt(f),
-            Failure::Null { what } => return write!(f, "NULL for {what}"),
-            Failure::Newer { bytes, known } => {
-                return write!(
-                    f,
-                    "a struct of {bytes} bytes with more set than the {known} bytes that this version knows"
-                );
-            }
+        match self {
+            Failure::Arena(error) => error.fmt(f),
+            Failure::Call(_, why) => f.write_str(why),
+            Failure::Null(what) => write!(f, "NULL for {what}"),
+            Failure::Newer { bytes, known } => write!(
+                f,
+                "a struct of {bytes} bytes with more set than the {known} bytes that this version knows"
+            ),
             Failure::TooLong { bytes, room } => {
-                return write!(f, "a message of {bytes} bytes, and room for {room}");
+                write!(f, "a message of {bytes} bytes, and room for {room}")
             }
-            Failure::Argument(what) => what,
-            Failure::Handle => "not an open handle of this kind",
-            Failure::Busy => "another thread is in a call with this handle",
-            Failure::Broken => {
-                "a function failed half-way with this handle before; only closing it is left"
-            }
-            Failure::Panic => "a defect in stopgap; its message went to standard error",
-            Failure::Unwritten => "the file took no more, and what waited is lost",
-            Failure::Descriptor => "not a file descriptor",
-            Failure::Handles => "no more handles",
-        })
+        }
     }
 }
 
@@ -102,36 +92,24 @@ pub(crate) trait Answer {
     fn into_c(self) -> Self::C;
 }
 
-impl Answer for () {
-    type C = c_int;
-    const FAILED: c_int = -1;
-    fn into_c(self) -> c_int {
-        0
-    }
+/// Defines how C sees types: what failure is, and what success is.
+macro_rules! answers {
+    ($($type:ty: $c:ty = $failed:expr, $into:expr;)*) => {$(
+        impl Answer for $type {
+            type C = $c;
+            const FAILED: $c = $failed;
+            fn into_c(self) -> $c {
+                $into(self)
+            }
+        }
+    )*};
 }
 
-impl Answer for bool {
-    type C = c_int;
-    const FAILED: c_int = -1;
-    fn into_c(self) -> c_int {
-        self.into()
-    }
-}
-
-impl Answer for c_int {
-    type C = c_int;
-    const FAILED: c_int = -1;
-    fn into_c(self) -> c_int {
-        self
-    }
-}
-
-impl Answer for isize {
-    type C = isize;
-    const FAILED: isize = -1;
-    fn into_c(self) -> isize {
-        self
-    }
+answers! {
+    (): c_int = -1, |()| 0;
+    bool: c_int = -1, c_int::from;
+    c_int: c_int = -1, |value| value;
+    isize: isize = -1, |value| value;
 }
 
 impl<T> Answer for *mut T {
@@ -163,7 +141,7 @@ pub(crate) fn enter<T: Answer>(work: impl FnOnce() -> Result<T>) -> T::C {
         Err(payload) => {
             // Dropping it could panic again, and here nothing would catch that.
             std::mem::forget(payload);
-            Failure::Panic
+            Failure::PANIC
         }
     };
     LAST.set(Some(failure));
@@ -188,18 +166,13 @@ const VERSION: &CStr =
         Err(_) => panic!("a NUL in the version"),
     };
 
-/// Returns the library's version, `0.1.0`.
 #[unsafe(no_mangle)]
-pub extern "C" fn stopgap_version() -> *const c_char {
+pub(crate) extern "C" fn stopgap_version() -> *const c_char {
     VERSION.as_ptr()
 }
 
-/// Writes why the last call of this thread that failed did, as `snprintf` would.
-///
-/// # Safety
-/// `buffer` is NULL with `size` 0, or `size` bytes can be written there.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stopgap_error_text(buffer: *mut c_char, size: usize) -> c_int {
+pub(crate) unsafe extern "C" fn stopgap_error_text(buffer: *mut c_char, size: usize) -> c_int {
     enter(|| {
         // SAFETY: the caller's promise.
         let write = |what| unsafe { write_text(buffer, size, what) };
@@ -208,54 +181,6 @@ pub unsafe extern "C" fn stopgap_error_text(buffer: *mut c_char, size: usize) ->
             None => write(format_args!("no call failed in this thread")),
         }
     })
-}
-
-/// Writes `what` into a buffer of C's as `snprintf` would: cut where there is no more room, and a NUL. Returns the
-/// length of all of it without the NUL.
-///
-/// # Safety
-/// `buffer` is NULL, or `size` bytes can be written there.
-pub(crate) unsafe fn write_text(
-    buffer: *mut c_char,
-    size: usize,
-    what: Arguments<'_>,
-) -> Result<c_int> {
-    if buffer.is_null() && size > 0 {
-        return Err(Failure::Null { what: "the text" });
-    }
-    let mut text = Text {
-        buffer: buffer.cast(),
-        size,
-        length: 0,
-    };
-    let too_long = Failure::Argument("a text longer than an int can count");
-    text.write_fmt(what).map_err(|_| too_long)?;
-    if let Some(end) = size.checked_sub(1) {
-        // SAFETY: within the buffer's size.
-        unsafe { text.buffer.add(end.min(text.length as usize)).write(0) };
-    }
-    Ok(text.length)
-}
-
-/// Takes what fits and counts the rest.
-struct Text {
-    buffer: *mut u8,
-    size: usize,
-    length: c_int,
-}
-
-impl Write for Text {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        for &byte in text.as_bytes() {
-            // The last one is for the NUL.
-            if (self.length as usize).saturating_add(1) < self.size {
-                // SAFETY: within the buffer's size.
-                unsafe { self.buffer.add(self.length as usize).write(byte) };
-            }
-            self.length = self.length.checked_add(1).ok_or(fmt::Error)?;
-        }
-        Ok(())
-    }
 }
 
 /// Functions that panic when a test says so, in the thread that says so.

@@ -16,11 +16,83 @@
 
 use std::cell::UnsafeCell;
 use std::ops::Deref;
+use std::os::fd::OwnedFd;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-use crate::failure::{Failure, Result};
+use ::stopgap_arena::Arena;
+use ::stopgap_arena::channel::{self, Listener};
+use ::stopgap_arena::chunked::Buffer;
+use ::stopgap_arena::coalesce::Writer;
+use ::stopgap_arena::locked::{Held, Set, Watch};
+
+use crate::failure::{Answer, Failure, Result, enter};
+
+/// Types of the header that no value ever has: C only sees pointers to them.
+macro_rules! opaque {
+    ($($name:ident)*) => {
+        $(
+            #[derive(Debug)]
+            #[repr(C)]
+            #[allow(non_camel_case_types)]
+            pub(crate) struct $name {
+                _nothing: [u8; 0],
+            }
+        )*
+    };
+}
+
+opaque! {
+    stopgap_arena stopgap_buffer stopgap_set stopgap_held stopgap_channel stopgap_listener stopgap_writer
+}
+
+/// A locked set, and the thread that watches for it.
+pub(crate) struct WatchedSet {
+    /// Before the set, which the thread uses: dropped first.
+    pub(crate) watch: Mutex<Option<Watch>>,
+    pub(crate) set: Set,
+}
+
+/// One end of a channel, the client's or the server's.
+pub(crate) type End = channel::End<()>;
+
+/// Several threads allocate at once, so a slot has several counters of users.
+pub(crate) static ARENAS: Table<Arena, 8> = Table::new(1);
+pub(crate) static BUFFERS: Table<Buffer, 1> = Table::new(2);
+pub(crate) static SETS: Table<WatchedSet, 1> = Table::new(3);
+pub(crate) static HELD: Table<Held, 1> = Table::new(4);
+pub(crate) static CHANNELS: Table<Mutex<End>, 1> = Table::new(5);
+pub(crate) static LISTENERS: Table<Listener, 1> = Table::new(6);
+pub(crate) static WRITERS: Table<Mutex<Writer<OwnedFd>>, 1> = Table::new(7);
+
+/// Returns a handle for `object`, and prepares for forks.
+pub(crate) fn open<T: Send + Sync, H, const N: usize>(
+    table: &Table<T, N>,
+    object: T,
+) -> Result<*mut H> {
+    static WATCHED: AtomicBool = AtomicBool::new(false);
+    if !WATCHED.load(Ordering::Relaxed) && !WATCHED.swap(true, Ordering::Relaxed) {
+        // SAFETY: `forked` only stores to atomics. Where this fails for want of memory, a child may find a handle busy
+        // that another thread of its parent was in a call with, and nothing else.
+        let _ = unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+    }
+    table.insert(object)
+}
+
+/// Called first in the child of a fork(2).
+///
+/// A signal handler that interrupts a call and forks leaves that call's count below 0: the handle works in the child,
+/// but cannot be closed there.
+extern "C" fn forked() {
+    ARENAS.forked();
+    BUFFERS.forked();
+    SETS.forked();
+    HELD.forked();
+    CHANNELS.forked();
+    LISTENERS.forked();
+    WRITERS.forked();
+}
 
 /// At a handle's top: neither a user-space address of any width of page tables, nor canonical.
 const TAG: u64 = 0x5a3;
@@ -34,22 +106,6 @@ const FIRST: u32 = 16;
 /// Chunks: 16 * (2^18 - 1) slots, which 22 bits can name.
 const CHUNKS: usize = 18;
 const SLOTS: u32 = FIRST * ((1 << CHUNKS) - 1);
-
-/// Kinds of objects that have handles.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Kind {
-    /// For the tests of this module.
-    #[cfg(test)]
-    Test = 15,
-    Arena = 1,
-    Buffer = 2,
-    Set = 3,
-    Held = 4,
-    Channel = 5,
-    Listener = 6,
-    Writer = 7,
-}
 
 /// States of a slot, below its generation.
 const FREE: u64 = 0;
@@ -80,7 +136,8 @@ struct Slot<T, const N: usize> {
 
 /// All handles of one kind.
 pub(crate) struct Table<T, const N: usize> {
-    kind: Kind,
+    /// In the handles' bits: 1 to 15, each table its own.
+    kind: u64,
     chunks: [AtomicPtr<Slot<T, N>>; CHUNKS],
     /// Index below which a search for a free slot finds none, mostly.
     first_free: AtomicU32,
@@ -91,7 +148,7 @@ pub(crate) struct Table<T, const N: usize> {
 unsafe impl<T: Send + Sync, const N: usize> Sync for Table<T, N> {}
 
 /// An object in use. Its handle cannot be closed until this is dropped.
-pub(crate) struct Used<'a, T, const N: usize> {
+struct Used<'a, T, const N: usize> {
     slot: &'a Slot<T, N>,
     users: &'a AtomicU32,
     generation: u64,
@@ -99,7 +156,7 @@ pub(crate) struct Used<'a, T, const N: usize> {
 }
 
 impl<T: Send + Sync, const N: usize> Table<T, N> {
-    pub(crate) const fn new(kind: Kind) -> Self {
+    const fn new(kind: u64) -> Self {
         Table {
             kind,
             chunks: [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS],
@@ -107,8 +164,18 @@ impl<T: Send + Sync, const N: usize> Table<T, N> {
         }
     }
 
+    /// Runs a function of C's on the object of `handle`.
+    #[inline]
+    pub(crate) fn call<H, A: Answer>(
+        &self,
+        handle: *const H,
+        work: impl FnOnce(&T) -> Result<A>,
+    ) -> A::C {
+        enter(|| work(&*self.get(handle)?))
+    }
+
     /// Returns a handle for `object`.
-    pub(crate) fn insert<H>(&self, object: T) -> Result<*mut H> {
+    fn insert<H>(&self, object: T) -> Result<*mut H> {
         let object = Some(Box::new(object));
         let first = self.first_free.load(Ordering::Relaxed);
         let claimed = (first..SLOTS).chain(0..first).find_map(|index| {
@@ -120,7 +187,8 @@ impl<T: Send + Sync, const N: usize> Table<T, N> {
             let claimed = free && slot.change(now, changing).is_ok();
             claimed.then_some((index, slot, generation))
         });
-        let (index, slot, generation) = claimed.ok_or(Failure::Handles)?;
+        let (index, slot, generation) =
+            claimed.ok_or(Failure::Call(libc::EMFILE, "no more handles"))?;
         // Where another thread has closed a handle meanwhile, the next search may begin there.
         let _ = self.first_free.compare_exchange(
             first,
@@ -132,7 +200,7 @@ impl<T: Send + Sync, const N: usize> Table<T, N> {
         unsafe { *slot.object.get() = object };
         slot.state.store(state(generation, LIVE), Ordering::SeqCst);
         let bits = TAG << TAG_SHIFT
-            | (self.kind as u64) << KIND_SHIFT
+            | self.kind << KIND_SHIFT
             | generation << INDEX_BITS
             | u64::from(index);
         Ok(ptr::without_provenance_mut(bits as usize))
@@ -140,7 +208,7 @@ impl<T: Send + Sync, const N: usize> Table<T, N> {
 
     /// Returns the object of `handle`, which stays open meanwhile.
     #[inline]
-    pub(crate) fn get<H>(&self, handle: *const H) -> Result<Used<'_, T, N>> {
+    fn get<H>(&self, handle: *const H) -> Result<Used<'_, T, N>> {
         let (_, slot, generation) = self.find(handle)?;
         // An old handle does not even count in the slot that it had.
         check(slot.state.load(Ordering::Relaxed), generation)?;
@@ -149,7 +217,7 @@ impl<T: Send + Sync, const N: usize> Table<T, N> {
         let found = check(slot.state.load(Ordering::SeqCst), generation).and_then(|()| {
             // SAFETY: the slot is live with this thread counted, so nobody changes the object.
             let object = unsafe { &*slot.object.get() };
-            object.as_deref().ok_or(Failure::Handle)
+            object.as_deref().ok_or(Failure::HANDLE)
         });
         let used = match found {
             Ok(object) => Used {
@@ -176,12 +244,12 @@ impl<T: Send + Sync, const N: usize> Table<T, N> {
         let was = [live, broken]
             .into_iter()
             .find(|was| slot.change(*was, changing).is_ok())
-            .ok_or(Failure::Handle)?;
+            .ok_or(Failure::HANDLE)?;
         // A caller counts itself first and reads the state then: one that is not counted here will see `CHANGING`.
         let counted = |users: &Counter| users.0.load(Ordering::SeqCst) != 0;
         if slot.users.iter().any(counted) {
             slot.state.store(was, Ordering::SeqCst);
-            return Err(Failure::Busy);
+            return Err(Failure::BUSY);
         }
         // SAFETY: nobody uses the object, and nobody comes to it any more.
         let object = unsafe { &mut *slot.object.get() }.take();
@@ -197,7 +265,7 @@ impl<T: Send + Sync, const N: usize> Table<T, N> {
 
     /// Sets all counters to 0, in the child of a fork: of several threads only the one that forked is there, and what
     /// the others counted never ends.
-    pub(crate) fn forked(&self) {
+    fn forked(&self) {
         for slot in (0..SLOTS).map_while(|index| self.slot(index)) {
             for users in &slot.users {
                 users.0.store(0, Ordering::Relaxed);
@@ -208,12 +276,12 @@ impl<T: Send + Sync, const N: usize> Table<T, N> {
     #[inline]
     fn find<H>(&self, handle: *const H) -> Result<(u32, &Slot<T, N>, u64)> {
         let bits = handle.addr() as u64;
-        if bits >> KIND_SHIFT != TAG << (TAG_SHIFT - KIND_SHIFT) | self.kind as u64 {
-            return Err(Failure::Handle);
+        if bits >> KIND_SHIFT != TAG << (TAG_SHIFT - KIND_SHIFT) | self.kind {
+            return Err(Failure::HANDLE);
         }
         let index = (bits & ((1 << INDEX_BITS) - 1)) as u32;
         let generation = bits >> INDEX_BITS & (GENERATIONS - 1);
-        let slot = self.slot(index).ok_or(Failure::Handle)?;
+        let slot = self.slot(index).ok_or(Failure::HANDLE)?;
         Ok((index, slot, generation))
     }
 
@@ -285,9 +353,9 @@ fn check(now: u64, generation: u64) -> Result<()> {
     if now == state(generation, LIVE) {
         Ok(())
     } else if now == state(generation, BROKEN) {
-        Err(Failure::Broken)
+        Err(Failure::BROKEN)
     } else {
-        Err(Failure::Handle)
+        Err(Failure::HANDLE)
     }
 }
 
@@ -320,27 +388,24 @@ impl<T, const N: usize> Drop for Used<'_, T, N> {
     }
 }
 
-/// An object that takes one call at a time. A second call is refused and does not wait, so neither a signal handler, nor
-/// a child forked in the middle of a call, nor a thread that came by mistake waits for ever.
-#[derive(Debug)]
-pub(crate) struct OneCall<T>(Mutex<T>);
-
-impl<T> OneCall<T> {
-    pub(crate) const fn new(value: T) -> Self {
-        OneCall(Mutex::new(value))
+impl<T: Send, const N: usize> Table<Mutex<T>, N> {
+    /// Runs a function of C's on an object that takes one call at a time.
+    pub(crate) fn alone<H, A: Answer>(
+        &self,
+        handle: *const H,
+        work: impl FnOnce(&mut T) -> Result<A>,
+    ) -> A::C {
+        self.call(handle, |object| work(&mut *one_call(object)?))
     }
+}
 
-    /// Returns the object for one call.
-    pub(crate) fn begin(&self) -> Result<MutexGuard<'_, T>> {
-        self.0.try_lock().map_err(|error| match error {
-            TryLockError::WouldBlock => Failure::Busy,
-            TryLockError::Poisoned(_) => Failure::Broken,
-        })
-    }
-
-    pub(crate) fn into_inner(self) -> Result<T> {
-        self.0.into_inner().map_err(|_| Failure::Broken)
-    }
+/// Returns an object for one call. A second call is refused and does not wait, so neither a signal handler, nor a child
+/// forked in the middle of a call, nor a thread that came by mistake waits for ever.
+pub(crate) fn one_call<T>(object: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
+    object.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => Failure::BUSY,
+        TryLockError::Poisoned(_) => Failure::BROKEN,
+    })
 }
 
 #[cfg(test)]

@@ -3,14 +3,15 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::{AsRawFd, IntoRawFd};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use stopgap_arena::Error;
-use stopgap_arena::locked::{Contents, Options, Pressure, Purged, Set, Watch, Way};
+use stopgap_arena::locked::{
+    Contents, Held, Options, Pressure, Purged, Set, Statistics, Watch, Way,
+};
 
 use crate::failure::{Failure, Result, enter};
-use crate::given::{self, duplicate, put, structs};
-use crate::tables::{HELD, SETS, WatchedSet, open, stopgap_held, stopgap_set};
+use crate::given::{self, borrow, duplicate, put, structs};
+use crate::handle::{HELD, SETS, WatchedSet, one_call, open, stopgap_held, stopgap_set};
 
 structs! {
     stopgap_set_options, 56:
@@ -20,292 +21,242 @@ structs! {
     stopgap_purged, 40:
         objects: u64, bytes: u64, unlocked: u64, error: u64,;
 
-    stopgap_set_statistics, 56:
+    stopgap_set_statistics, 56 from Statistics:
         objects: u64, bytes: u64, locked: u64, released: u64, purgeable: u64, purged: u64,;
 }
 
 const SYSV: u64 = 1;
 const MEMFD: u64 = 2;
 
-/// A set with nothing in it.
-///
 /// # Safety
-/// `options` is NULL or a `struct stopgap_set_options` with its size filled in, and its path NULL or a string that
-/// ends with a NUL.
+/// The path is NULL or a string that ends with a NUL.
+unsafe fn usual(theirs: &stopgap_set_options) -> Result<Options> {
+    let mut ours = Options::default();
+    given::set(&mut ours.budget, theirs.budget);
+    given::set(&mut ours.batch, theirs.batch);
+    ours.way = match theirs.way {
+        0 => ours.way,
+        SYSV => Way::SysV,
+        MEMFD => Way::Memfd,
+        _ => return Err(Failure::argument("no such way to lock")),
+    };
+    let mut pressure = Pressure::default();
+    given::set_time(&mut pressure.stall, theirs.pressure_stall_ns);
+    given::set_time(&mut pressure.window, theirs.pressure_window_ns);
+    if !theirs.pressure_path.is_null() {
+        // SAFETY: the caller's promise.
+        pressure.path = unsafe { given::path(theirs.pressure_path) }?.into();
+    }
+    let times = [theirs.pressure_stall_ns, theirs.pressure_window_ns];
+    if times != [0, 0] || !theirs.pressure_path.is_null() {
+        ours.pressure = Some(pressure);
+    }
+    Ok(ours)
+}
+
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stopgap_set_new(options: *const stopgap_set_options) -> *mut stopgap_set {
+pub(crate) unsafe extern "C" fn stopgap_set_new(
+    options: *const stopgap_set_options,
+) -> *mut stopgap_set {
     enter(|| {
         // SAFETY: the caller's promise.
-        let theirs = unsafe { given::read(options) }?;
-        let ours = match theirs {
-            // SAFETY: the caller's promise.
-            Some(theirs) => unsafe { usual(&theirs) }?,
-            None => Options::default(),
-        };
-        let set = Set::new(ours)?;
+        let options = unsafe { usual(&given::read(options)?) }?;
+        let set = Set::new(options)?;
         let watch = Mutex::new(None);
         open(&SETS, WatchedSet { watch, set })
     })
 }
 
-/// # Safety
-/// The path is NULL or a string that ends with a NUL.
-unsafe fn usual(theirs: &stopgap_set_options) -> Result<Options> {
-    let mut ours = Options::default();
-    if theirs.budget != 0 {
-        ours.budget = theirs.budget;
-    }
-    if theirs.batch != 0 {
-        ours.batch = theirs.batch;
-    }
-    match theirs.way {
-        0 => {}
-        SYSV => ours.way = Way::SysV,
-        MEMFD => ours.way = Way::Memfd,
-        _ => {
-            return Err(Failure::Argument("no such way to lock"));
-        }
-    }
-    let pressure = (theirs.pressure_stall_ns, theirs.pressure_window_ns);
-    if pressure != (0, 0) || !theirs.pressure_path.is_null() {
-        let mut asked = Pressure::default();
-        if !theirs.pressure_path.is_null() {
-            // SAFETY: the caller's promise.
-            asked.path = unsafe { given::path(theirs.pressure_path) }?.into();
-        }
-        if pressure.0 != 0 {
-            asked.stall = Duration::from_nanos(pressure.0);
-        }
-        if pressure.1 != 0 {
-            asked.window = Duration::from_nanos(pressure.1);
-        }
-        ours.pressure = Some(asked);
-    }
-    Ok(ours)
+fn take(set: *mut stopgap_set, take: impl FnOnce(&Set) -> Result<Held>) -> *mut stopgap_held {
+    SETS.call(set, |watched| open(&HELD, take(&watched.set)?))
 }
 
-/// Memory that is locked as soon as it is touched.
 #[unsafe(no_mangle)]
-pub extern "C" fn stopgap_set_take(set: *mut stopgap_set, length: usize) -> *mut stopgap_held {
-    enter(|| open(&HELD, SETS.get(set)?.set.take(length)?))
-}
-
-/// The same, with a descriptor.
-#[unsafe(no_mangle)]
-pub extern "C" fn stopgap_set_take_shareable(
+pub(crate) extern "C" fn stopgap_set_take(
     set: *mut stopgap_set,
     length: usize,
 ) -> *mut stopgap_held {
-    enter(|| open(&HELD, SETS.get(set)?.set.take_shareable(length)?))
+    take(set, |set| Ok(set.take(length)?))
 }
 
-/// Locks memory of a memfd that is there already.
 #[unsafe(no_mangle)]
-pub extern "C" fn stopgap_set_take_file(
+pub(crate) extern "C" fn stopgap_set_take_shareable(
+    set: *mut stopgap_set,
+    length: usize,
+) -> *mut stopgap_held {
+    take(set, |set| Ok(set.take_shareable(length)?))
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn stopgap_set_take_file(
     set: *mut stopgap_set,
     fd: c_int,
     offset: u64,
     length: usize,
 ) -> *mut stopgap_held {
-    enter(|| {
-        let used = SETS.get(set)?;
-        open(&HELD, used.set.take_file(duplicate(fd)?, offset, length)?)
+    take(set, |set| {
+        let file = duplicate(borrow(fd)?)?;
+        Ok(set.take_file(file, offset, length)?)
     })
 }
 
-/// Unlocks all that was released.
-///
-/// # Safety
-/// `unlocked` is NULL or can be written to.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stopgap_set_flush(set: *mut stopgap_set, unlocked: *mut u64) -> c_int {
-    enter(|| {
-        let bytes = SETS.get(set)?.set.flush()?;
+pub(crate) unsafe extern "C" fn stopgap_set_flush(
+    set: *mut stopgap_set,
+    unlocked: *mut u64,
+) -> c_int {
+    SETS.call(set, |watched| {
+        let bytes = watched.set.flush()?;
         // SAFETY: the caller's promise.
         unsafe { put(unlocked, bytes) };
-        Ok(0)
+        Ok(())
     })
 }
 
-/// Gives back what is purgeable and unlocks what was released.
+/// Lets a set react, and fills in what went. Returns whether it reacted.
 ///
 /// # Safety
 /// `purged` is NULL or a `struct stopgap_purged` with its size filled in.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn stopgap_set_react(
+unsafe fn react(
     set: *mut stopgap_set,
     purged: *mut stopgap_purged,
+    react: impl FnOnce(&Set) -> Result<Option<Purged>>,
 ) -> c_int {
-    enter(|| {
-        let used = SETS.get(set)?;
-        // SAFETY: the caller's promise. Looked at before anything is done.
-        unsafe { tell(purged, &Purged::default()) }?;
-        let brought = used.set.react()?;
-        // SAFETY: the caller's promise.
-        unsafe { tell(purged, &brought) }?;
-        Ok(0)
-    })
-}
-
-/// Reacts if memory got short.
-///
-/// # Safety
-/// `purged` is NULL or a `struct stopgap_purged` with its size filled in.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn stopgap_set_poll_pressure(
-    set: *mut stopgap_set,
-    purged: *mut stopgap_purged,
-) -> c_int {
-    enter(|| {
-        let used = SETS.get(set)?;
-        // SAFETY: the caller's promise.
-        unsafe { tell(purged, &Purged::default()) }?;
-        let Some(brought) = used.set.poll_pressure()? else {
-            return Ok(0);
+    let tell = |went: &Purged| {
+        let value = stopgap_purged {
+            size: 0,
+            objects: went.objects,
+            bytes: went.bytes,
+            unlocked: went.unlocked,
+            // A number of the kernel's is positive.
+            error: went
+                .error
+                .map_or(0, |error| u64::from(error.errno().unsigned_abs())),
         };
+        if purged.is_null() {
+            return Ok(());
+        }
         // SAFETY: the caller's promise.
-        unsafe { tell(purged, &brought) }?;
-        Ok(1)
+        unsafe { given::write(purged, &value, "what was purged") }
+    };
+    SETS.call(set, |watched| {
+        // The struct is looked at before anything is done.
+        tell(&Purged::default())?;
+        let Some(went) = react(&watched.set)? else {
+            return Ok(false);
+        };
+        tell(&went).map(|()| true)
     })
 }
 
-/// # Safety
-/// `purged` is NULL or a `struct stopgap_purged` with its size filled in.
-unsafe fn tell(purged: *mut stopgap_purged, brought: &Purged) -> Result<()> {
-    if purged.is_null() {
-        return Ok(());
-    }
-    let value = stopgap_purged {
-        size: 0,
-        objects: brought.objects,
-        bytes: brought.bytes,
-        unlocked: brought.unlocked,
-        // A number of the kernel's is positive.
-        error: brought
-            .error
-            .map_or(0, |error| u64::from(error.errno().unsigned_abs())),
-    };
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn stopgap_set_react(
+    set: *mut stopgap_set,
+    purged: *mut stopgap_purged,
+) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { given::write(purged, &value, "what was purged") }
+    let reacted = unsafe { react(set, purged, |set| Ok(Some(set.react()?))) };
+    reacted.min(0)
 }
 
-/// The trigger's descriptor.
 #[unsafe(no_mangle)]
-pub extern "C" fn stopgap_set_pressure_fd(set: *mut stopgap_set) -> c_int {
-    enter(|| {
-        let used = SETS.get(set)?;
-        let file = used.set.pressure_file().ok_or(Failure::Argument(
+pub(crate) unsafe extern "C" fn stopgap_set_poll_pressure(
+    set: *mut stopgap_set,
+    purged: *mut stopgap_purged,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { react(set, purged, |set| Ok(set.poll_pressure()?)) }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn stopgap_set_pressure_fd(set: *mut stopgap_set) -> c_int {
+    SETS.call(set, |watched| {
+        let file = watched.set.pressure_file().ok_or(Failure::argument(
             "the set was made without pressure to react to",
         ))?;
         Ok(file.as_raw_fd())
     })
 }
 
-/// Starts a thread that reacts.
 #[unsafe(no_mangle)]
-pub extern "C" fn stopgap_set_watch(set: *mut stopgap_set) -> c_int {
-    enter(|| {
-        let used = SETS.get(set)?;
-        let mut watch = used.watch.try_lock().map_err(|_| Failure::Busy)?;
+pub(crate) extern "C" fn stopgap_set_watch(set: *mut stopgap_set) -> c_int {
+    SETS.call(set, |watched| {
+        let mut watch = one_call(&watched.watch)?;
         if watch.is_none() {
-            *watch = Some(used.set.watch()?);
+            *watch = Some(watched.set.watch()?);
         }
-        Ok(0)
+        Ok(())
     })
 }
 
-/// Ends that thread.
 #[unsafe(no_mangle)]
-pub extern "C" fn stopgap_set_watch_end(set: *mut stopgap_set) -> c_int {
-    enter(|| {
-        let used = SETS.get(set)?;
-        let watch = used.watch.try_lock().map_err(|_| Failure::Busy)?.take();
-        watch
-            .ok_or(Failure::Argument("no thread watches for this set"))?
-            .end()?;
-        Ok(0)
+pub(crate) extern "C" fn stopgap_set_watch_end(set: *mut stopgap_set) -> c_int {
+    SETS.call(set, |watched| {
+        let watch = one_call(&watched.watch)?.take();
+        let watch = watch.ok_or(Failure::argument("no thread watches for this set"))?;
+        Ok(watch.end()?)
     })
 }
 
-/// Fills in counters of the set.
-///
-/// # Safety
-/// `statistics` is NULL or a `struct stopgap_set_statistics` with its size filled in.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stopgap_set_stat(
+pub(crate) unsafe extern "C" fn stopgap_set_stat(
     set: *mut stopgap_set,
     statistics: *mut stopgap_set_statistics,
 ) -> c_int {
-    enter(|| {
-        let got = SETS.get(set)?.set.statistics()?;
-        let value = stopgap_set_statistics {
-            size: 0,
-            objects: got.objects,
-            bytes: got.bytes,
-            locked: got.locked,
-            released: got.released,
-            purgeable: got.purgeable,
-            purged: got.purged,
-        };
+    SETS.call(set, |watched| {
+        let counters = watched.set.statistics()?.into();
         // SAFETY: the caller's promise.
-        unsafe { given::write(statistics, &value, "the statistics") }?;
-        Ok(0)
+        unsafe { given::write(statistics, &counters, "the statistics") }
     })
 }
 
-/// Ends a set; what is held of it stays.
+/// What is held of the set stays.
 #[unsafe(no_mangle)]
-pub extern "C" fn stopgap_set_close(set: *mut stopgap_set) -> c_int {
+pub(crate) extern "C" fn stopgap_set_close(set: *mut stopgap_set) -> c_int {
     enter(|| {
-        if let Some(WatchedSet { watch, set }) = SETS.close(set)? {
-            let watch = watch.into_inner().unwrap_or_else(PoisonError::into_inner);
-            let ended = watch.map_or(Ok(()), Watch::end);
-            drop(set);
-            ended?;
-        }
-        Ok(0)
+        let Some(WatchedSet { watch, set }) = SETS.close(set)? else {
+            return Ok(());
+        };
+        let watch = watch.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let ended = watch.map_or(Ok(()), Watch::end);
+        drop(set);
+        Ok(ended?)
     })
 }
 
-/// Where it begins.
 #[unsafe(no_mangle)]
-pub extern "C" fn stopgap_held_address(held: *mut stopgap_held) -> *mut c_void {
-    enter(|| Ok(HELD.get(held)?.as_ptr().cast()))
+pub(crate) extern "C" fn stopgap_held_address(held: *mut stopgap_held) -> *mut c_void {
+    HELD.call(held, |held| Ok(held.as_ptr().cast()))
 }
 
-/// Bytes.
 #[unsafe(no_mangle)]
-pub extern "C" fn stopgap_held_length(held: *mut stopgap_held) -> isize {
+pub(crate) extern "C" fn stopgap_held_length(held: *mut stopgap_held) -> isize {
     // No mapping has more than isize::MAX.
-    enter(|| Ok(HELD.get(held)?.len() as isize))
+    HELD.call(held, |held| Ok(held.len() as isize))
 }
 
-/// By which way it is locked.
 #[unsafe(no_mangle)]
-pub extern "C" fn stopgap_held_way(held: *mut stopgap_held) -> c_int {
-    enter(|| {
-        Ok(match HELD.get(held)?.way() {
+pub(crate) extern "C" fn stopgap_held_way(held: *mut stopgap_held) -> c_int {
+    HELD.call(held, |held| {
+        Ok(match held.way() {
             Way::SysV => SYSV as c_int,
             Way::Memfd => MEMFD as c_int,
         })
     })
 }
 
-/// Whether it may be written.
 #[unsafe(no_mangle)]
-pub extern "C" fn stopgap_held_is_writable(held: *mut stopgap_held) -> c_int {
-    enter(|| Ok(HELD.get(held)?.is_writable()))
+pub(crate) extern "C" fn stopgap_held_is_writable(held: *mut stopgap_held) -> c_int {
+    HELD.call(held, |held| Ok(held.is_writable()))
 }
 
-/// A descriptor of the memfd that it is.
-///
-/// # Safety
-/// `offset` is NULL or can be written to.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stopgap_held_file(held: *mut stopgap_held, offset: *mut u64) -> c_int {
-    enter(|| {
-        let used = HELD.get(held)?;
-        let (fd, at) = used.file()?.ok_or(Error::Unsupported {
+pub(crate) unsafe extern "C" fn stopgap_held_file(
+    held: *mut stopgap_held,
+    offset: *mut u64,
+) -> c_int {
+    HELD.call(held, |held| {
+        let (fd, at) = held.file()?.ok_or(Error::Unsupported {
             what: "a descriptor of a System V segment",
             advice: "take the memory by stopgap_set_take_shareable",
         })?;
@@ -315,34 +266,22 @@ pub unsafe extern "C" fn stopgap_held_file(held: *mut stopgap_held, offset: *mut
     })
 }
 
-/// Its owner needs it no longer locked.
 #[unsafe(no_mangle)]
-pub extern "C" fn stopgap_held_release(held: *mut stopgap_held) -> c_int {
-    enter(|| Ok(HELD.get(held)?.release()?))
+pub(crate) extern "C" fn stopgap_held_release(held: *mut stopgap_held) -> c_int {
+    HELD.call(held, |held| Ok(held.release()?))
 }
 
-/// Its contents may go.
 #[unsafe(no_mangle)]
-pub extern "C" fn stopgap_held_purgeable(held: *mut stopgap_held) -> c_int {
-    enter(|| Ok(HELD.get(held)?.purgeable()?))
+pub(crate) extern "C" fn stopgap_held_purgeable(held: *mut stopgap_held) -> c_int {
+    HELD.call(held, |held| Ok(held.purgeable()?))
 }
 
-/// Takes it again.
 #[unsafe(no_mangle)]
-pub extern "C" fn stopgap_held_keep(held: *mut stopgap_held) -> c_int {
-    enter(|| {
-        Ok(match HELD.get(held)?.keep()? {
-            Contents::Kept => 0,
-            Contents::Lost => 1,
-        })
-    })
+pub(crate) extern "C" fn stopgap_held_keep(held: *mut stopgap_held) -> c_int {
+    HELD.call(held, |held| Ok(held.keep()? == Contents::Lost))
 }
 
-/// Gives it back.
-///
-/// # Safety
-/// Nothing uses its memory any more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stopgap_held_close(held: *mut stopgap_held) -> c_int {
+pub(crate) unsafe extern "C" fn stopgap_held_close(held: *mut stopgap_held) -> c_int {
     enter(|| HELD.close(held).map(drop))
 }

@@ -4,15 +4,17 @@
 use std::ffi::{c_int, c_void};
 use std::io::Read;
 use std::mem::{offset_of, size_of};
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 use std::ptr::{self, null, null_mut};
 
+use ::stopgap_arena::chunked::{Defrag, Why};
 use ::stopgap_arena::inject::failing;
 use proptest::prelude::*;
 use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use stopgap_testing::{Skip, skip};
 
 use crate::arena::*;
@@ -21,10 +23,9 @@ use crate::channel::*;
 use crate::failure::inject::{Panic, panicking};
 use crate::failure::*;
 use crate::given;
+use crate::handle::*;
 use crate::sched::*;
 use crate::set::*;
-use crate::tables::*;
-use crate::writer::*;
 
 fn errno() -> c_int {
     std::io::Error::last_os_error().raw_os_error().unwrap()
@@ -52,8 +53,8 @@ struct World {
     listener: *mut stopgap_listener,
     writer: *mut stopgap_writer,
     stream: UnixStream,
-    /// What only has to stay: a client of the listener, and the folder of its socket.
-    _stays: Option<(OwnedFd, tempfile::TempDir)>,
+    /// The handles are the world's own. With what has to stay: a client of the listener, the folder of its socket.
+    closes: Option<(OwnedFd, tempfile::TempDir)>,
 }
 
 fn arena_options() -> stopgap_arena_options {
@@ -65,42 +66,18 @@ fn arena_options() -> stopgap_arena_options {
 }
 
 fn sockets() -> [c_int; 2] {
-    let mut fds = [0; 2];
-    // SAFETY: room for two.
-    let made = unsafe {
-        libc::socketpair(
-            libc::AF_UNIX,
-            libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC,
-            0,
-            fds.as_mut_ptr(),
-        )
-    };
-    assert_eq!(made, 0);
-    fds
+    let (flags, none) = (SocketFlags::CLOEXEC, None);
+    let made = net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, none);
+    let (one, two) = made.unwrap();
+    [one.into_raw_fd(), two.into_raw_fd()]
 }
 
 /// A client that connects and says nothing, so that an accept need not wait.
 fn silent_client(path: &std::ffi::CStr) -> OwnedFd {
-    // SAFETY: a struct of integers.
-    let mut at: libc::sockaddr_un = unsafe { std::mem::zeroed() };
-    at.sun_family = libc::AF_UNIX as libc::sa_family_t;
-    for (to, from) in at.sun_path.iter_mut().zip(path.to_bytes()) {
-        *to = *from as libc::c_char;
-    }
-    // SAFETY: an address of that length; the descriptor is new.
-    unsafe {
-        let fd = OwnedFd::from_raw_fd(libc::socket(
-            libc::AF_UNIX,
-            libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC,
-            0,
-        ));
-        let length = size_of::<libc::sockaddr_un>() as libc::socklen_t;
-        assert_eq!(
-            libc::connect(fd.as_raw_fd(), ptr::from_ref(&at).cast(), length),
-            0
-        );
-        fd
-    }
+    let (flags, none) = (SocketFlags::CLOEXEC, None);
+    let client = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, none).unwrap();
+    net::connect(&client, &SocketAddrUnix::new(path).unwrap()).unwrap();
+    client
 }
 
 fn path(folder: &tempfile::TempDir) -> std::ffi::CString {
@@ -108,6 +85,23 @@ fn path(folder: &tempfile::TempDir) -> std::ffi::CString {
 }
 
 impl World {
+    /// A world whose handles are all the same, which no function of most kinds may take.
+    fn of(handle: *mut c_void, address: *mut c_void) -> World {
+        World {
+            arena: handle.cast(),
+            address,
+            buffer: handle.cast(),
+            set: handle.cast(),
+            held: handle.cast(),
+            channel: handle.cast(),
+            peer: handle.cast(),
+            listener: handle.cast(),
+            writer: handle.cast(),
+            stream: UnixStream::pair().unwrap().0,
+            closes: None,
+        }
+    }
+
     fn new() -> World {
         let folder = tempfile::tempdir().unwrap();
         let (stream, ours) = UnixStream::pair().unwrap();
@@ -130,7 +124,7 @@ impl World {
                 listener: stopgap_channel_listen(path.as_ptr()),
                 writer: stopgap_writer_open(ours.as_raw_fd(), null()),
                 stream,
-                _stays: Some((silent_client(&path), folder)),
+                closes: Some((silent_client(&path), folder)),
             };
             assert!(
                 [
@@ -152,6 +146,9 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
+        if self.closes.is_none() {
+            return;
+        }
         // Some are closed already; then it is an error and nothing else.
         // SAFETY: the world is not used any more.
         unsafe {
@@ -401,24 +398,10 @@ fn every_function_refuses_what_is_no_handle_of_its_kind() {
             }
         }
         for handle in wrong {
-            let strange = std::mem::ManuallyDrop::new(World {
-                arena: handle.cast(),
-                address: world.address,
-                buffer: handle.cast(),
-                set: handle.cast(),
-                held: handle.cast(),
-                channel: handle.cast(),
-                peer: handle.cast(),
-                listener: handle.cast(),
-                writer: handle.cast(),
-                stream: world.stream.try_clone().unwrap(),
-                _stays: None,
-            });
+            let strange = World::of(handle, world.address);
             set_errno(0);
             assert!((call.call)(&strange), "{} took {handle:?}", call.name);
             assert_eq!(errno(), libc::EBADF, "{} with {handle:?}", call.name);
-            // SAFETY: read once; the original is never dropped.
-            drop(unsafe { ptr::read(&strange.stream) });
         }
     }
 }
@@ -537,7 +520,6 @@ mod sizes {
             let tail = at.get(24..).unwrap_or(&[]);
             match read {
                 Ok(known) => {
-                    let known = known.unwrap();
                     prop_assert!(bytes.len() >= 16 && tail.iter().all(|&byte| byte == 0));
                     prop_assert_eq!((known.one, known.two), (word(8), word(16)));
                 }
@@ -581,19 +563,10 @@ mod sizes {
             assert_eq!(read.err().map(Failure::errno), Some(libc::EINVAL), "{size}");
         }
         // SAFETY: NULL.
-        assert!(unsafe { given::read(null::<Known>()) }.unwrap().is_none());
+        let usual = unsafe { given::read(null::<Known>()) }.unwrap();
+        assert_eq!((usual.size, usual.one, usual.two), (0, 0, 0));
         // SAFETY: NULL.
-        let nowhere = unsafe {
-            given::write(
-                null_mut(),
-                &Known {
-                    size: 0,
-                    one: 0,
-                    two: 0,
-                },
-                "it",
-            )
-        };
+        let nowhere = unsafe { given::write(null_mut(), &usual, "it") };
         assert_eq!(nowhere.err().map(Failure::errno), Some(libc::EFAULT));
     }
 }
@@ -658,9 +631,23 @@ fn the_header_and_the_code_agree() {
         .count();
     assert_eq!(offsets, fields - typedefs);
 
-    expected.extend(
-        crate::buffer::reasons().map(|(word, value)| (format!("STOPGAP_WHY_{word}"), value)),
-    );
+    let reasons = [
+        (Why::NoSuchSize, "NO_SUCH_SIZE"),
+        (Why::NoThp, "NO_THP"),
+        (Why::NotEnabled, "NOT_ENABLED"),
+        (Why::WouldCompact(Defrag::Always), "WOULD_COMPACT"),
+        (Why::SwitchedOff, "SWITCHED_OFF"),
+        (Why::Unknown, "UNKNOWN"),
+        (Why::AdviceRefused, "ADVICE_REFUSED"),
+        (Why::Unaligned, "UNALIGNED"),
+        (Why::Deadline, "DEADLINE"),
+        (Why::PoolEmpty, "POOL_EMPTY"),
+        (Why::PoolGrows, "POOL_GROWS"),
+        (Why::PoolRefused, "POOL_REFUSED"),
+    ];
+    let words = reasons.map(|(why, word)| (format!("STOPGAP_WHY_{word}"), reason(why)));
+    expected.extend(words);
+    expected.push(("STOPGAP_WHY_OTHER".to_owned(), 255));
 
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("layout.c");
@@ -882,23 +869,8 @@ mod misuse {
                             continue;
                         }
                         let handle: *mut c_void = arenas[arenas.len() - 1].0.cast();
-                        let (stream, _) = UnixStream::pair().unwrap();
-                        let strange = std::mem::ManuallyDrop::new(World {
-                            arena: handle.cast(),
-                            address: null_mut(),
-                            buffer: handle.cast(),
-                            set: handle.cast(),
-                            held: handle.cast(),
-                            channel: handle.cast(),
-                            peer: handle.cast(),
-                            listener: handle.cast(),
-                            writer: handle.cast(),
-                            stream,
-                            _stays: None,
-                        });
+                        let strange = World::of(handle, null_mut());
                         prop_assert!((call.call)(&strange) && errno() == libc::EBADF, "{}", call.name);
-                        // SAFETY: read once; the original is never dropped.
-                        drop(unsafe { ptr::read(&strange.stream) });
                     }
                 }
             }
@@ -917,18 +889,20 @@ mod misuse {
 #[test]
 fn one_call_at_a_time() {
     let world = World::new();
-    let busy = CHANNELS.get(world.channel).unwrap();
-    let taken = busy.begin().unwrap();
-    assert_eq!(
-        (stopgap_channel_flush(world.channel), errno()),
-        (-1, libc::EBUSY)
-    );
-    drop(taken);
-    assert_eq!(
-        (stopgap_channel_close(world.channel), errno()),
-        (-1, libc::EBUSY)
-    );
-    drop(busy);
+    let busy = CHANNELS.call(world.channel, |channel| {
+        let taken = one_call(channel)?;
+        assert_eq!(
+            (stopgap_channel_flush(world.channel), errno()),
+            (-1, libc::EBUSY)
+        );
+        drop(taken);
+        assert_eq!(
+            (stopgap_channel_close(world.channel), errno()),
+            (-1, libc::EBUSY)
+        );
+        Ok(())
+    });
+    assert_eq!(busy, 0);
     assert_eq!(stopgap_channel_flush(world.channel), 0);
     assert_eq!(stopgap_channel_close(world.channel), 0);
 }

@@ -1,7 +1,7 @@
 //! An oracle with a map; then all that is no handle; then threads and a fork.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::AtomicUsize;
 use std::thread;
 
 use proptest::prelude::*;
@@ -32,7 +32,7 @@ proptest! {
     #[test]
     fn as_a_map_would(steps in prop::collection::vec((0_u8..4, any::<u64>()), 1..400)) {
         let alive = AtomicUsize::new(0);
-        let table = Table::<Counted<'_>, 2>::new(Kind::Test);
+        let table = Table::<Counted<'_>, 2>::new(15);
         let mut open: HashMap<usize, u64> = HashMap::new();
         let mut all: Vec<*mut u8> = Vec::new();
         for (what, value) in steps {
@@ -48,14 +48,14 @@ proptest! {
                     match table.close(handle) {
                         Ok(object) => prop_assert_eq!(object.map(|o| o.0), expected),
                         Err(failure) => {
-                            prop_assert_eq!((failure, expected), (Failure::Handle, None));
+                            prop_assert_eq!((failure, expected), (Failure::HANDLE, None));
                         }
                     }
                 }
                 (_, Some(handle)) => match table.get(handle) {
                     Ok(used) => prop_assert_eq!(Some(&used.0), open.get(&handle.addr())),
                     Err(failure) => {
-                        prop_assert_eq!(failure, Failure::Handle);
+                        prop_assert_eq!(failure, Failure::HANDLE);
                         prop_assert!(!open.contains_key(&handle.addr()));
                     }
                 },
@@ -69,7 +69,7 @@ proptest! {
 
     #[test]
     fn any_bits_are_refused(bits: u64, near in any::<prop::sample::Index>(), flip in 0_u32..64) {
-        let table = Table::<u64, 1>::new(Kind::Test);
+        let table = Table::<u64, 1>::new(15);
         let handles: Vec<*mut u8> = (0..40).map(|i| table.insert(i).unwrap()).collect();
         let near = handles[near.index(handles.len())].addr() as u64;
         for bits in [bits, near ^ 1 << flip, bits & 0xffff_ffff, near | bits >> 40] {
@@ -77,7 +77,7 @@ proptest! {
             let known = handles.iter().position(|h| h.addr() as u64 == bits);
             match table.get(handle) {
                 Ok(used) => prop_assert_eq!(Some(*used as usize), known),
-                Err(failure) => prop_assert_eq!((failure, known), (Failure::Handle, None)),
+                Err(failure) => prop_assert_eq!((failure, known), (Failure::HANDLE, None)),
             }
         }
         for handle in handles {
@@ -105,7 +105,7 @@ fn places_are_each_index_once() {
 
 #[test]
 fn a_handle_is_no_address_of_user_space() {
-    let table = Table::<u64, 1>::new(Kind::Test);
+    let table = Table::<u64, 1>::new(15);
     let handle = table.insert::<u8>(1).unwrap();
     // 57 bits are the most that user space has anywhere; x86 faults on all that is not canonical.
     assert_ne!(handle.addr() >> 57, 0);
@@ -115,7 +115,7 @@ fn a_handle_is_no_address_of_user_space() {
 
 #[test]
 fn a_slot_is_retired_before_an_old_handle_would_be_one_again() {
-    let table = Table::<u64, 1>::new(Kind::Test);
+    let table = Table::<u64, 1>::new(15);
     let first = table.insert::<u8>(0).unwrap();
     let slot = table.slot(0).unwrap();
     slot.state
@@ -123,8 +123,8 @@ fn a_slot_is_retired_before_an_old_handle_would_be_one_again() {
     let last =
         ptr::without_provenance::<u8>(first.addr() | (GENERATIONS as usize - 1) << INDEX_BITS);
     assert_eq!(table.close(last).unwrap(), Some(0));
-    assert_eq!(refused(table.get(first)), Some(Failure::Handle));
-    assert_eq!(refused(table.get(last)), Some(Failure::Handle));
+    assert_eq!(refused(table.get(first)), Some(Failure::HANDLE));
+    assert_eq!(refused(table.get(last)), Some(Failure::HANDLE));
     let next = table.insert::<u8>(1).unwrap();
     assert_ne!(
         next.addr() & 1,
@@ -136,29 +136,29 @@ fn a_slot_is_retired_before_an_old_handle_would_be_one_again() {
 
 #[test]
 fn a_handle_in_use_stays_open() {
-    let table = Table::<u64, 4>::new(Kind::Test);
+    let table = Table::<u64, 4>::new(15);
     let handle = table.insert::<u8>(7).unwrap();
     let used = table.get(handle).unwrap();
-    assert_eq!(table.close(handle), Err(Failure::Busy));
+    assert_eq!(table.close(handle), Err(Failure::BUSY));
     assert_eq!(*used, 7);
     drop(used);
     assert_eq!(table.close(handle), Ok(Some(7)));
-    assert_eq!(table.close(handle), Err(Failure::Handle));
+    assert_eq!(table.close(handle), Err(Failure::HANDLE));
 }
 
 #[test]
 fn what_a_panic_went_through_can_only_be_closed() {
     let alive = AtomicUsize::new(0);
-    let table = Table::<Counted<'_>, 4>::new(Kind::Test);
+    let table = Table::<Counted<'_>, 4>::new(15);
     let handle = table.insert::<u8>(Counted::new(7, &alive)).unwrap();
     let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let _used = table.get(handle).unwrap();
         std::panic::resume_unwind(Box::new(()));
     }));
     assert!(panic.is_err());
-    assert_eq!(refused(table.get(handle)), Some(Failure::Broken));
+    assert_eq!(refused(table.get(handle)), Some(Failure::BROKEN));
     assert!(table.close(handle).unwrap().is_none());
-    assert_eq!(refused(table.get(handle)), Some(Failure::Handle));
+    assert_eq!(refused(table.get(handle)), Some(Failure::HANDLE));
     assert_eq!(
         alive.load(Ordering::Relaxed),
         1,
@@ -168,10 +168,10 @@ fn what_a_panic_went_through_can_only_be_closed() {
 
 #[test]
 fn the_child_of_a_fork_has_no_users_of_other_threads() {
-    let table = Table::<u64, 4>::new(Kind::Test);
+    let table = Table::<u64, 4>::new(15);
     let handle = table.insert::<u8>(7).unwrap();
     std::mem::forget(table.get(handle).unwrap());
-    assert_eq!(table.close(handle), Err(Failure::Busy));
+    assert_eq!(table.close(handle), Err(Failure::BUSY));
     table.forked();
     assert_eq!(table.close(handle), Ok(Some(7)));
 }
@@ -191,7 +191,7 @@ fn threads_meet_nothing_that_was_closed() {
             self.0.store(false, Ordering::Relaxed);
         }
     }
-    let table = Table::<Alive, 4>::new(Kind::Test);
+    let table = Table::<Alive, 4>::new(15);
     let shared: [AtomicPtr<u8>; 4] = [const { AtomicPtr::new(ptr::null_mut()) }; 4];
     let closed = AtomicUsize::new(0);
     let opened = AtomicUsize::new(0);
@@ -212,7 +212,7 @@ fn threads_meet_nothing_that_was_closed() {
                             let old = at.swap(new, Ordering::Relaxed);
                             // Refused as long as another thread is in a call with it.
                             while !old.is_null()
-                                && table.close(old).is_err_and(|f| f == Failure::Busy)
+                                && table.close(old).is_err_and(|f| f == Failure::BUSY)
                             {
                                 thread::yield_now();
                             }
