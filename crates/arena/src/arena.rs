@@ -116,8 +116,8 @@ use rustix::io::Errno;
 use rustix::mm::MapFlags;
 
 use crate::error::{Error, Result};
-use crate::sys::memory::{self as sys, Instead, Span};
-use crate::sys::{lock, page};
+use crate::sys::memory::{self as sys, Instead, Mapping, Span};
+use crate::sys::{files, page};
 use cache::Cache;
 use fork::{LENT, ORPHAN, SERVING};
 use lock_free::marks::{Deferred, Kind};
@@ -153,7 +153,7 @@ pub(crate) struct Inner {
     shards: Vec<Shard>,
     /// [`fork`]'s word, in a page of its own.
     state: &'static AtomicU32,
-    state_span: Span,
+    _state: Mapping,
     deferred: Deferred,
     give_back: GiveBack,
     /// When [`Inner::tick`] has something to do, in ns.
@@ -187,15 +187,9 @@ impl Arena {
     /// the kernel's: `ENOMEM` where the address space or `RLIMIT_AS` has no room for the window.
     pub fn new(config: &Config) -> Result<Arena> {
         let memfd = config.backing == Backing::Memfd;
-        let trigger = match config.give_back {
-            GiveBack::UnderPressure => Some(lock::trigger(Path::new("/proc/pressure/memory"), TRIGGER).map_err(|error| match error {
-                Error::Call { call: "open" | "write", errno } if errno != Errno::NOMEM => {
-                    Error::unsupported("memory pressure cannot be watched", "the kernel needs CONFIG_PSI and psi=1, and 6.6 for users other than root")
-                }
-                other => other,
-            })?),
-            _ => None,
-        };
+        let trigger = (config.give_back == GiveBack::UnderPressure)
+            .then(pressure_trigger)
+            .transpose()?;
         let keep = match config.give_back {
             GiveBack::AtOnce => 0,
             _ => config.keep,
@@ -203,13 +197,13 @@ impl Arena {
         let window = Window::new(config.window, memfd, keep)?;
         let shards = shards(&window)?;
         let guard_by_table = config.guard && can_guard(&window)?;
-        let state_span = sys::map(page(), true, MapFlags::NORESERVE)?;
-        let state = std::ptr::with_exposed_provenance::<AtomicU32>(state_span.start);
+        let state_page = Mapping(sys::map(page(), true, MapFlags::NORESERVE)?);
+        let state = std::ptr::with_exposed_provenance::<AtomicU32>(state_page.0.start);
         let mut inner = Box::new(Inner {
             shards,
             // SAFETY: a page of zeroes that stays until the arena goes, which is the last that uses it.
             state: unsafe { &*state },
-            state_span,
+            _state: state_page,
             deferred: Deferred::new(),
             give_back: config.give_back,
             due: AtomicU64::new(0),
@@ -224,7 +218,7 @@ impl Arena {
         });
         inner.state.store(SERVING, Ordering::Relaxed);
         // Before 4.14 there is no such advice: then only libc's fork is known.
-        match sys::wipe_on_fork(state_span) {
+        match sys::wipe_on_fork(inner._state.0) {
             Err(error) if !error.is(&[Errno::INVAL]) => return Err(error),
             _ => {}
         }
@@ -370,7 +364,7 @@ impl Arena {
                 "make it with GiveBack::UnderPressure",
             ));
         };
-        let pressed = lock::poll([(trigger.as_fd(), PollFlags::PRI)], false)?[0].there;
+        let pressed = files::poll([(trigger.as_fd(), PollFlags::PRI)], false)?[0].there;
         if pressed {
             self.trim()?;
         }
@@ -383,6 +377,20 @@ impl Arena {
     pub fn statistics(&self) -> Statistics {
         self.0.statistics()
     }
+}
+
+fn pressure_trigger() -> Result<OwnedFd> {
+    let trigger = files::trigger(Path::new("/proc/pressure/memory"), TRIGGER);
+    trigger.map_err(|error| match error {
+        Error::Call {
+            call: "open" | "write",
+            errno,
+        } if errno != Errno::NOMEM => Error::unsupported(
+            "memory pressure cannot be watched",
+            "the kernel needs CONFIG_PSI and psi=1, and 6.6 for users other than root",
+        ),
+        other => other,
+    })
 }
 
 /// Whether guards go by the page table.
@@ -497,8 +505,6 @@ impl Drop for Inner {
             // SAFETY: the arena's owner says that no buffer is used any more.
             let _ = unsafe { sys::unmap(Span { start, bytes }) };
         }
-        // SAFETY: its word is used through this value alone, which is gone.
-        let _ = unsafe { sys::unmap(self.state_span) };
     }
 }
 

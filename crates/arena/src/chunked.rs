@@ -52,7 +52,7 @@ pub use stopgap_chunks::policy::Name as Policy;
 use rustix::mm::MapFlags;
 
 use crate::error::Result;
-use crate::sys::huge;
+use crate::sys::files::Pagemap;
 use crate::sys::memory::{self, Span};
 
 /// The page's example is a test.
@@ -219,11 +219,7 @@ trait Memory {
 struct Kernel {
     begun: Instant,
     /// Opened when it is first needed.
-    pagemap: Option<huge::Pagemap>,
-}
-
-const fn span(start: usize, bytes: usize) -> Span {
-    Span { start, bytes }
+    pagemap: Option<Pagemap>,
 }
 
 impl Kernel {
@@ -246,35 +242,35 @@ impl Memory for Kernel {
     }
 
     fn hugetlb(&mut self, start: usize, length: usize, size: usize) -> Result<()> {
-        huge::map_hugetlb(start, length, size)
+        memory::map_hugetlb(Span::new(start, length), size)
     }
 
     fn unmap(&mut self, start: usize, length: usize) -> Result<()> {
         // SAFETY: the buffer's own, which is not handed out yet or no more.
-        unsafe { memory::unmap(span(start, length)) }
+        unsafe { memory::unmap(Span::new(start, length)) }
     }
 
     fn allow(&mut self, start: usize, length: usize, access: bool) -> Result<()> {
-        memory::protect(span(start, length), access)
+        memory::protect(Span::new(start, length), access)
     }
 
     fn advise(&mut self, start: usize, length: usize, huge: bool) -> Result<()> {
-        huge::advise(start, length, huge)
+        memory::advise_huge(Span::new(start, length), huge)
     }
 
     fn populate(&mut self, start: usize, length: usize) -> Result<()> {
         // SAFETY: the buffer's own, not handed out yet; `build` made it accessible before.
-        unsafe { huge::populate(start, length) }
+        unsafe { memory::populate(Span::new(start, length)) }
     }
 
     fn discard(&mut self, start: usize, length: usize) -> Result<()> {
         // SAFETY: the buffer's own, not handed out yet.
-        unsafe { memory::give_back(span(start, length)) }
+        unsafe { memory::give_back(Span::new(start, length)) }
     }
 
     fn pagemap<'w>(&mut self, start: usize, words: &'w mut [u64]) -> Result<&'w [u64]> {
         if self.pagemap.is_none() {
-            self.pagemap = Some(huge::Pagemap::open()?);
+            self.pagemap = Some(Pagemap::open()?);
         }
         self.pagemap
             .as_ref()

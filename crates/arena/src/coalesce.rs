@@ -36,7 +36,7 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
-use crate::sys::{gather, lock};
+use crate::sys::{files, socket};
 
 #[cfg(test)]
 mod tests;
@@ -116,7 +116,7 @@ impl<F: AsFd> Writer<F> {
     /// [`Error::Invalid`], since replies would merge.
     pub fn new(file: F, options: Options) -> Writer<F> {
         // Asked now, so that a reply costs one call; what it is otherwise, its first write says.
-        let socket = gather::is_stream_socket(file.as_fd()).ok();
+        let socket = socket::is_stream(file.as_fd()).ok();
         Writer {
             file: Some(file),
             options,
@@ -243,13 +243,13 @@ impl<F: AsFd> Writer<F> {
             self.flush()?;
         }
         if self.pending == 0 {
-            return gather::read(requests, buffer).map_err(reset);
+            return socket::read(requests, buffer).map_err(reset);
         }
-        let there = match gather::receive(requests, buffer) {
+        let there = match socket::read_now(requests, buffer) {
             Err(error) if error.is(&[Errno::NOTSOCK]) => {
-                let [ready] = lock::poll([(requests, PollFlags::IN)], false)?;
+                let [ready] = files::poll([(requests, PollFlags::IN)], false)?;
                 // At its end a read says what there is to say.
-                (ready.there || ready.gone).then(|| gather::read(requests, buffer))
+                (ready.there || ready.gone).then(|| socket::read(requests, buffer))
             }
             Err(error) if error.is(&[Errno::AGAIN]) => None,
             other => Some(other),
@@ -265,7 +265,7 @@ impl<F: AsFd> Writer<F> {
             Some(result) => result.map_err(reset),
             None => match self.flush()? {
                 State::Blocked => Err(again()),
-                _ => gather::read(requests, buffer).map_err(reset),
+                _ => socket::read(requests, buffer).map_err(reset),
             },
         }
     }
@@ -328,16 +328,12 @@ impl<F: AsFd> Writer<F> {
             used += 1;
         }
         let slices = &slices[..used];
-        let socket = match self.socket {
+        let is_socket = match self.socket {
             Some(known) => known,
-            None => gather::is_stream_socket(file.as_fd())?,
+            None => socket::is_stream(file.as_fd())?,
         };
-        self.socket = Some(socket);
-        if socket {
-            gather::send(file.as_fd(), slices)
-        } else {
-            gather::write(file.as_fd(), slices)
-        }
+        self.socket = Some(is_socket);
+        socket::write(file.as_fd(), is_socket, slices)
     }
 
     /// `count` bytes more are out.

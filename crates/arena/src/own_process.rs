@@ -5,15 +5,17 @@ use std::process::Command;
 /// Set in the process that runs the test itself.
 const MARK: &str = "STOPGAP_ARENA_OWN_PROCESS";
 
-/// Runs the test that calls it, by its full name, in a process of its own: true there, and the test goes on; false here,
+/// Runs the test that calls it, which it is given, in a process of its own: true there, and the test goes on; false here,
 /// when that has passed.
 ///
 /// # Panics
 /// Where that did not pass.
-pub(crate) fn own_process(name: &str) -> bool {
+pub(crate) fn own_process<T: Fn()>(_: T) -> bool {
     if std::env::var_os(MARK).is_some() {
         return true;
     }
+    let name = std::any::type_name::<T>();
+    let (_, name) = name.split_once("::").expect("a test of this crate");
     let itself = std::env::current_exe().expect("a test has a file");
     let output = Command::new(itself)
         .args(["--exact", name, "--nocapture", "--test-threads=1"])

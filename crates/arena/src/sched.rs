@@ -9,7 +9,7 @@
 use std::marker::PhantomData;
 
 use crate::error::{Error, Result};
-use crate::sys::sched::{policy, set_policy};
+use crate::sys::threads::{policy, set_policy};
 
 /// A thread under `SCHED_BATCH`. Dropped, the thread is under its old policy again.
 #[derive(Debug)]

@@ -8,22 +8,14 @@
 // Under loom only what needs no call is compiled.
 #![cfg_attr(loom, allow(dead_code))]
 
-#[cfg(not(loom))]
-pub(crate) mod futex;
-pub(crate) mod gather;
-pub(crate) mod huge;
-pub(crate) mod lock;
+pub(crate) mod files;
 pub(crate) mod memory;
-pub(crate) mod sched;
 pub(crate) mod shm;
 pub(crate) mod signals;
-#[cfg(not(loom))]
 pub(crate) mod socket;
-
-use std::os::fd::OwnedFd;
+pub(crate) mod threads;
 
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
 
 use crate::error::{Error, Result};
 
@@ -38,20 +30,6 @@ fn call<T>(name: &'static str, work: impl FnOnce() -> std::result::Result<T, Err
 /// Converts an error of a call that rustix does not have.
 fn errno(errno: syscalls::Errno) -> Errno {
     Errno::from_raw_os_error(errno.into_raw())
-}
-
-/// Makes a file `bytes` long. Beyond `RLIMIT_FSIZE` the call would end the process (SIGXFSZ), so that is asked first.
-fn lengthen(file: &OwnedFd, bytes: u64) -> Result<()> {
-    if let Some(limit) = getrlimit(Resource::Fsize).current
-        && bytes > limit
-    {
-        return Err(Error::Limit {
-            asked: bytes,
-            limit,
-            which: "RLIMIT_FSIZE",
-        });
-    }
-    call("ftruncate", || rustix::fs::ftruncate(file, bytes))
 }
 
 /// Bytes of a base page.

@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 use super::lock_free::lock::Lock;
 use super::{Inner, threads};
 use crate::error::Result;
-use crate::sys::memory as sys;
+use crate::sys::threads as sys;
 
 /// The wiped page's word in a child of unknown state: zero.
 pub(super) const ORPHAN: u32 = 0;

@@ -13,8 +13,7 @@ use super::lock_free::marks::{Kind, Mark};
 use super::shard::Shard;
 use super::threads::{self, Inside};
 use crate::error::Result;
-use crate::sys::lock;
-use crate::sys::memory as sys;
+use crate::sys::{files, threads as sys};
 
 /// Pages given back under one lock, at most.
 const AT_A_TIME: usize = 1024;
@@ -94,7 +93,7 @@ impl Inner {
         if self.give_back == GiveBack::AtOnce {
             return;
         }
-        let (now, due) = (sys::now(), self.due.load(Ordering::Relaxed));
+        let (now, due) = (sys::now_coarse(), self.due.load(Ordering::Relaxed));
         if now >= due {
             let next = self.next_due();
             let mine = (self.due).compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed);
@@ -111,13 +110,13 @@ impl Inner {
             GiveBack::After(time) => u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
             GiveBack::UnderPressure => LOOK,
         };
-        sys::now().saturating_add(wait)
+        sys::now_coarse().saturating_add(wait)
     }
 
     #[cold]
     fn sweep(&self) -> Result<()> {
         if let Some(trigger) = &self.trigger {
-            if lock::poll([(trigger.as_fd(), PollFlags::PRI)], false)?[0].there {
+            if files::poll([(trigger.as_fd(), PollFlags::PRI)], false)?[0].there {
                 self.give_back_all(usize::MAX)?;
             }
             return Ok(());

@@ -12,13 +12,20 @@ mod signals;
 mod threads;
 
 pub(super) fn arena(window: usize) -> Arena {
-    with(Config {
-        window,
-        ..Config::default()
-    })
+    with(window, |_| ())
 }
 
-pub(super) fn with(config: Config) -> Arena {
+/// An arena whose configuration is the default one but for the window and what `change` changes.
+pub(super) fn with(window: usize, change: impl FnOnce(&mut Config)) -> Arena {
+    let mut config = Config {
+        window,
+        ..Config::default()
+    };
+    change(&mut config);
+    made(config)
+}
+
+pub(super) fn made(config: Config) -> Arena {
     Arena::new(&config).unwrap()
 }
 
@@ -91,36 +98,55 @@ fn resident(address: NonNull<u8>, len: usize) -> usize {
     there.iter().filter(|&&byte| byte & 1 == 1).count() * page()
 }
 
-fn both(test: impl Fn(Backing)) {
-    test(Backing::Anonymous);
-    test(Backing::Memfd);
+/// Arenas of either memory.
+fn both(window: usize) -> [(Arena, Backing); 2] {
+    both_with(window, |_| ())
+}
+
+fn both_with(window: usize, change: impl Fn(&mut Config)) -> [(Arena, Backing); 2] {
+    [Backing::Anonymous, Backing::Memfd].map(|backing| {
+        let arena = with(window, |config| {
+            config.backing = backing;
+            change(config);
+        });
+        (arena, backing)
+    })
+}
+
+/// Whether each byte is `byte`.
+pub(super) fn filled(address: NonNull<u8>, len: usize, byte: u8) -> bool {
+    bytes(address, len).iter().all(|&here| here == byte)
+}
+
+/// `len` bytes of a file from its start, mapped.
+pub(super) fn map(arena: &Arena, file: &OwnedFd, len: usize) -> Result<NonNull<u8>> {
+    arena.map_fd(file.as_fd(), 0, len, Protection::READ, Sharing::Shared)
+}
+
+fn invalid<T>(result: Result<T>) {
+    assert_eq!(result.err().map(|error| error.errno()), Some(libc::EINVAL));
 }
 
 #[test]
 fn what_is_given_out_is_zero_and_comes_back() {
-    both(|backing| {
-        let arena = with(Config {
-            window: 1 << 30,
-            backing,
-            ..Config::default()
-        });
+    for (arena, _) in both(1 << 30) {
         for len in [1, 5_000, 64 << 12, 65 << 12, 5 << 20] {
             let first = arena.alloc(len, 1).unwrap();
             let whole = len.next_multiple_of(page());
-            assert!(bytes(first, whole).iter().all(|&byte| byte == 0));
+            assert!(filled(first, whole, 0));
             bytes(first, whole).fill(7);
             free(&arena, first, len).unwrap();
             let again = arena.alloc_uninit(whole, 1).unwrap();
             assert_eq!(first, again);
-            assert!(bytes(again, whole).iter().all(|&byte| byte == 7));
+            assert!(filled(again, whole, 7));
             free(&arena, again, whole).unwrap();
             let zero = arena.alloc(len, 1).unwrap();
             assert_eq!(first, zero);
-            assert!(bytes(zero, whole).iter().all(|&byte| byte == 0));
+            assert!(filled(zero, whole, 0));
             free(&arena, zero, len).unwrap();
         }
         check(&arena);
-    });
+    }
 }
 
 #[test]
@@ -143,14 +169,7 @@ fn alignments_are_kept() {
 
 #[test]
 fn errors_are_exact() {
-    both(|backing| {
-        let arena = with(Config {
-            window: 1 << 30,
-            backing,
-            ..Config::default()
-        });
-        let invalid =
-            |result: Result<NonNull<u8>>| assert!(matches!(result, Err(Error::Invalid { .. })));
+    for (arena, _) in both(1 << 30) {
         invalid(arena.alloc(0, 1));
         invalid(arena.alloc(1, 0));
         invalid(arena.alloc(1, 24));
@@ -188,7 +207,7 @@ fn errors_are_exact() {
         assert_eq!(free(&arena, buffer, 3 << 12), freed);
         assert_eq!(Error::Freed { address: 1 }.errno(), libc::EINVAL);
         check(&arena);
-    });
+    }
 }
 
 #[test]
@@ -199,10 +218,10 @@ fn a_window_that_cannot_be_is_an_error() {
             ..Config::default()
         })
     };
-    assert!(matches!(new(0), Err(Error::Invalid { .. })));
-    assert!(matches!(new(usize::MAX), Err(Error::Invalid { .. })));
+    invalid(new(0));
+    invalid(new(usize::MAX));
     // As many pages as an address space has and more.
-    assert!(matches!(new(1 << 48), Err(Error::Invalid { .. })));
+    invalid(new(1 << 48));
     new(1).unwrap();
     let large = new(1 << 40).unwrap();
     assert_eq!(large.window().1, 1 << 40);
@@ -212,14 +231,9 @@ fn a_window_that_cannot_be_is_an_error() {
 
 #[test]
 fn free_neighbours_become_one_on_both_sides() {
-    both(|backing| {
-        // One shard.
-        let window = 256 * page();
-        let arena = with(Config {
-            window,
-            backing,
-            ..Config::default()
-        });
+    // One shard.
+    let window = 256 * page();
+    for (arena, _) in both(window) {
         for order in 0..3 {
             let mut all: Vec<_> = (0..128)
                 .map(|_| arena.alloc(2 * page(), 1).unwrap())
@@ -239,22 +253,17 @@ fn free_neighbours_become_one_on_both_sides() {
                 free(&arena, at, 2 * page()).unwrap();
             }
             let whole = arena.alloc(window, 1).unwrap();
-            assert!(bytes(whole, window).iter().all(|&byte| byte == 0));
+            assert!(filled(whole, window, 0));
             bytes(whole, window).fill(3);
             free(&arena, whole, window).unwrap();
         }
         check(&arena);
-    });
+    }
 }
 
 #[test]
 fn many_buffers_are_few_vmas() {
-    both(|backing| {
-        let arena = with(Config {
-            window: 16 << 30,
-            backing,
-            ..Config::default()
-        });
+    for (arena, _) in both(16 << 30) {
         let all: Vec<_> = (0..20_000).map(|_| arena.alloc(1, 1).unwrap()).collect();
         for at in &all {
             bytes(*at, 1)[0] = 1;
@@ -273,24 +282,18 @@ fn many_buffers_are_few_vmas() {
         );
         assert_eq!((statistics.kept, statistics.strays), (0, 0));
         assert!(statistics.given_back >= 10_000 << 12);
-    });
+    }
 }
 
 #[test]
 fn guards_fault_and_cost_no_vma_where_the_kernel_has_them() {
-    both(|backing| {
-        let arena = with(Config {
-            window: 1 << 30,
-            backing,
-            guard: true,
-            ..Config::default()
-        });
+    for (arena, backing) in both_with(1 << 30, |c| c.guard = true) {
         let mut all = Vec::new();
         for round in 0..3 {
             for pages in [1, 2, 70] {
                 let len = pages * page();
                 let at = arena.alloc(len, 1).unwrap();
-                assert!(bytes(at, len).iter().all(|&byte| byte == 0));
+                assert!(filled(at, len, 0));
                 bytes(at, len).fill(9);
                 let after = at.addr().get() + len;
                 assert!(faults(after), "{pages} pages, round {round}");
@@ -324,7 +327,7 @@ fn guards_fault_and_cost_no_vma_where_the_kernel_has_them() {
         }
         free(&arena, whole, len).unwrap();
         check(&arena);
-    });
+    }
 }
 
 /// Whether a byte cannot be read: the kernel reads it for us, and says so.
@@ -343,12 +346,7 @@ fn faults(at: usize) -> bool {
 
 #[test]
 fn a_file_is_mapped_and_its_place_is_reserved_again() {
-    both(|backing| {
-        let arena = with(Config {
-            window: 1 << 28,
-            backing,
-            ..Config::default()
-        });
+    for (arena, backing) in both(1 << 28) {
         let file = file(10);
         let map = |offset, len, sharing| {
             arena.map_fd(file.as_fd(), offset, len, Protection::READ_WRITE, sharing)
@@ -369,10 +367,7 @@ fn a_file_is_mapped_and_its_place_is_reserved_again() {
         rustix::io::pread(&file, &mut byte, 3 << 12).unwrap();
         assert_eq!(byte, [3]);
         assert_eq!(arena.statistics().maps, 2);
-        assert!(matches!(
-            free(&arena, first, page()),
-            Err(Error::Invalid { .. })
-        ));
+        invalid(free(&arena, first, page()));
         free(&arena, first, 2 * page()).unwrap();
         let number = first.addr().get();
         assert_eq!(
@@ -382,14 +377,8 @@ fn a_file_is_mapped_and_its_place_is_reserved_again() {
         assert!(faults(number));
         assert_whole(&arena);
         free(&arena, second, 2 * page()).unwrap();
-        assert!(matches!(
-            map(1, 4_096, Sharing::Shared),
-            Err(Error::Invalid { .. })
-        ));
-        assert!(matches!(
-            map(0, 0, Sharing::Shared),
-            Err(Error::Invalid { .. })
-        ));
+        invalid(map(1, 4_096, Sharing::Shared));
+        invalid(map(0, 0, Sharing::Shared));
         // A pipe cannot be mapped, and its place stays reserved.
         let (pipe, _other) = std::io::pipe().unwrap();
         let refused = arena.map_fd(pipe.as_fd(), 0, 4_096, Protection::READ, Sharing::Shared);
@@ -413,22 +402,14 @@ fn a_file_is_mapped_and_its_place_is_reserved_again() {
         }
         free(&arena, whole, largest).unwrap();
         assert!(vmas(arena.window()).len() <= 2 * arena.0.shards.len());
-    });
+    }
 }
 
 #[test]
 fn maps_and_buffers_share_a_window_and_fill_it() {
     let arena = arena(64 * page());
     let file = file(4);
-    let map = || {
-        arena.map_fd(
-            file.as_fd(),
-            0,
-            2 * page(),
-            Protection::READ,
-            Sharing::Shared,
-        )
-    };
+    let map = || map(&arena, &file, 2 * page());
     let buffers: Vec<_> = (0..4).map(|_| arena.alloc(page(), 1).unwrap()).collect();
     let mut maps = Vec::new();
     while let Ok(at) = map() {
@@ -460,16 +441,7 @@ fn maps_and_buffers_share_a_window_and_fill_it() {
 fn a_hole_between_mappings_does_not_hide_another() {
     let arena = arena(64 * page());
     let file = file(4);
-    let map = |pages| {
-        arena.map_fd(
-            file.as_fd(),
-            0,
-            pages * page(),
-            Protection::READ,
-            Sharing::Shared,
-        )
-    };
-    let (low, _high) = (map(1).unwrap(), map(1).unwrap());
+    let [low, _high] = [(); 2].map(|()| map(&arena, &file, page()).unwrap());
     free(&arena, low, page()).unwrap();
     let buffer = arena.alloc(3 * page(), 1).unwrap();
     while arena.alloc(page(), 1).is_ok() {}
@@ -488,14 +460,13 @@ fn a_hole_between_mappings_does_not_hide_another() {
 /// ```
 #[test]
 fn what_a_guard_hides_does_not_come_back() {
-    both(|backing| {
-        let arena = with(Config {
-            window: 212 * page(),
-            backing,
-            keep: 135 * page(),
-            guard: true,
-            give_back: GiveBack::After(Duration::from_secs(3_600)),
-        });
+    for (arena, _) in both_with(212 * page(), |c| {
+        (c.keep, c.guard, c.give_back) = (
+            135 * page(),
+            true,
+            GiveBack::After(Duration::from_secs(3_600)),
+        );
+    }) {
         let alloc = |pages| arena.alloc(pages * page(), 1).unwrap();
         let free = |at, pages| free(&arena, at, pages * page()).unwrap();
         for at in [(); 2].map(|()| alloc(65)) {
@@ -509,30 +480,22 @@ fn what_a_guard_hides_does_not_come_back() {
         free(above, 70);
         arena.trim().unwrap();
         let zero = alloc(211);
-        assert!(bytes(zero, 211 * page()).iter().all(|&byte| byte == 0));
+        assert!(filled(zero, 211 * page(), 0));
         check(&arena);
-    });
+    }
 }
 
 /// The error names the bytes that were asked for, without the guard.
 #[test]
 fn no_room_names_what_was_asked_for() {
-    let arena = with(Config {
-        window: 64 * page(),
-        guard: true,
-        ..Config::default()
-    });
+    let arena = with(64 * page(), |c| c.guard = true);
     let bytes = 64 * page();
     assert_eq!(arena.alloc(bytes, 1), Err(Error::NoRoom { bytes }));
 }
 
 #[test]
 fn a_memfds_buffers_are_exported() {
-    let arena = with(Config {
-        window: 1 << 30,
-        backing: Backing::Memfd,
-        ..Config::default()
-    });
+    let arena = with(1 << 30, |c| c.backing = Backing::Memfd);
     let at = arena.alloc(8_192, 1).unwrap();
     bytes(at, 8_192)[5_000] = 42;
     let (fd, offset) = arena.export(at).unwrap();
@@ -633,15 +596,9 @@ fn an_address_space_that_is_limited_is_an_error() {
 
 #[test]
 fn what_is_kept_is_bounded_and_counted() {
-    both(|backing| {
-        let keep = 8 << 20;
-        let arena = with(Config {
-            window: 1 << 30,
-            backing,
-            keep,
-            give_back: GiveBack::After(Duration::from_secs(3_600)),
-            ..Config::default()
-        });
+    let keep = 8 << 20;
+    let (after, hour) = (GiveBack::After, Duration::from_secs(3_600));
+    for (arena, _) in both_with(1 << 30, |c| (c.keep, c.give_back) = (keep, after(hour))) {
         let mut held = Vec::new();
         for round in 0..2_000_usize {
             let len = (1 + round * 7_919 % 90) * page();
@@ -678,22 +635,15 @@ fn what_is_kept_is_bounded_and_counted() {
         free(&arena, at, keep + page()).unwrap();
         assert_eq!(arena.statistics().kept, 0);
         check(&arena);
-    });
+    }
 }
 
 /// A thread's cache gets its part when the thread frees its first small buffer; shards may hold that part by then.
 #[test]
 fn a_cache_that_comes_late_keeps_no_more_than_is_left() {
-    for backing in [Backing::Anonymous, Backing::Memfd] {
-        let keep = 256 * page();
-        let arena = Arena::new(&Config {
-            window: 1 << 30,
-            backing,
-            keep,
-            guard: false,
-            give_back: GiveBack::After(Duration::from_secs(1_000)),
-        })
-        .unwrap();
+    let keep = 256 * page();
+    let (after, hour) = (GiveBack::After, Duration::from_secs(3_600));
+    for (arena, _) in both_with(1 << 30, |c| (c.keep, c.give_back) = (keep, after(hour))) {
         let large: Vec<_> = (0..2)
             .map(|_| arena.alloc(128 * page(), 1).unwrap())
             .collect();
@@ -717,13 +667,7 @@ fn a_cache_that_comes_late_keeps_no_more_than_is_left() {
 
 #[test]
 fn at_once_keeps_nothing() {
-    both(|backing| {
-        let arena = with(Config {
-            window: 1 << 28,
-            backing,
-            give_back: GiveBack::AtOnce,
-            ..Config::default()
-        });
+    for (arena, _) in both_with(1 << 28, |c| c.give_back = GiveBack::AtOnce) {
         for len in [1, 100_000, 1 << 20] {
             let at = arena.alloc(len, 1).unwrap();
             bytes(at, len).fill(1);
@@ -732,15 +676,13 @@ fn at_once_keeps_nothing() {
             assert_eq!(arena.statistics().kept, 0);
         }
         check(&arena);
-    });
+    }
 }
 
 #[test]
 fn what_nobody_needed_for_some_time_goes() {
-    let arena = with(Config {
-        window: 1 << 28,
-        give_back: GiveBack::After(Duration::from_millis(30)),
-        ..Config::default()
+    let arena = with(1 << 28, |c| {
+        c.give_back = GiveBack::After(Duration::from_millis(30));
     });
     let len = 1 << 20;
     let at = arena.alloc(len, 1).unwrap();

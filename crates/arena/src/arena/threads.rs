@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, compiler_fence};
 
 use super::lock_free::owners::Owners;
-use crate::sys::memory as sys;
+use crate::sys::threads as sys;
 
 /// This thread has not asked yet.
 const UNKNOWN: u32 = u32::MAX;

@@ -15,8 +15,8 @@ use super::lock_free::marks::{MOST_PAGES, Marks};
 use super::lock_free::owners::NUMBERS;
 use super::lock_free::strays::{PLACES, Stray, Strays};
 use crate::error::{Error, Result};
-use crate::sys::memory::{self as sys, Instead, Span};
-use crate::sys::page;
+use crate::sys::memory::{self as sys, Instead, Mapping, Span};
+use crate::sys::{files, page};
 
 /// See the module.
 pub(super) struct Window {
@@ -24,6 +24,7 @@ pub(super) struct Window {
     pub(super) shift: u32,
     pub(super) pages: usize,
     pub(super) file: Option<OwnedFd>,
+    _mapped: [Mapping; 2],
     tables: Span,
     /// Where what the tables hold begins, from their start.
     bits: usize,
@@ -59,38 +60,28 @@ impl Window {
         }
         let file = in_file
             .then(|| {
-                sys::memfd(
-                    c"stopgap",
-                    bytes as u64,
-                    SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL,
-                )
+                let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+                files::memfd(c"stopgap", bytes as u64, seals)
             })
             .transpose()?;
+        let (none, flags) = (ProtFlags::empty(), MapFlags::NORESERVE);
         let span = match &file {
-            Some(file) => sys::map_file(
-                file.as_fd(),
-                0,
-                bytes,
-                ProtFlags::empty(),
-                MapFlags::NORESERVE,
-            )?,
-            None => sys::map(bytes, false, MapFlags::NORESERVE)?,
+            Some(file) => sys::map_file(file.as_fd(), 0, bytes, none, flags)?,
+            None => sys::map(bytes, false, flags)?,
         };
+        let mapped = Mapping(span);
         let bits = pages * size_of::<AtomicU64>();
         let caches = (bits + pages.div_ceil(WORD) * size_of::<AtomicU64>()).next_multiple_of(128);
         let strays = caches + NUMBERS * size_of::<Cache>();
         let heaps = (strays + PLACES * size_of::<Stray>()).next_multiple_of(page());
         let length = heaps + heap::bytes_for(pages) + super::MOST_SHARDS * heap::bytes_for(0);
-        let tables = sys::map(length.next_multiple_of(page()), true, MapFlags::NORESERVE)
-            .inspect_err(|_| {
-                // SAFETY: mapped above; nobody knows of it.
-                let _ = unsafe { sys::unmap(span) };
-            })?;
+        let tables = sys::map(length.next_multiple_of(page()), true, flags)?;
         Ok(Window {
             span,
             shift,
             pages,
             file,
+            _mapped: [mapped, Mapping(tables)],
             tables,
             bits,
             caches,
@@ -184,10 +175,7 @@ impl Window {
     }
 
     pub(super) fn span_of(&self, page: usize, pages: usize) -> Span {
-        Span {
-            start: self.address(page),
-            bytes: pages << self.shift,
-        }
+        Span::new(self.address(page), pages << self.shift)
     }
 
     /// What a page's place holds while nothing is there: of the memfd, the part that belongs there, so that it is the
@@ -213,7 +201,7 @@ impl Window {
         match &self.file {
             Some(file) => {
                 let offset = (page as u64) << self.shift;
-                sys::punch(file.as_fd(), offset, span.bytes as u64)?;
+                files::punch(file.as_fd(), offset, span.bytes as u64)?;
             }
             // SAFETY: as the caller says.
             None => unsafe { sys::give_back(span) }?,
@@ -310,16 +298,6 @@ impl Window {
     /// The memfd behind the window.
     pub(super) fn file(&self) -> Option<BorrowedFd<'_>> {
         self.file.as_ref().map(AsFd::as_fd)
-    }
-}
-
-impl Drop for Window {
-    fn drop(&mut self) {
-        for span in [self.span, self.tables] {
-            // SAFETY: the arena's owner says that no buffer is used any more; what lies in the tables is used through
-            // this value alone.
-            let _ = unsafe { sys::unmap(span) };
-        }
     }
 }
 

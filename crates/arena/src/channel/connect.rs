@@ -10,8 +10,8 @@ use super::memory::{Mapping, is_capacity};
 use super::ring::{CLIENT, LEAST, MOST, Ring, SERVER};
 use super::{Client, Options, Server};
 use crate::error::{Error, Result};
-use crate::sys::futex;
 use crate::sys::socket::{self, Received, Sent};
+use crate::sys::threads::now;
 
 /// The packet that comes with the memory: these 8 bytes, then the version, then the bytes of a way.
 const MAGIC: [u8; 8] = *b"stopgapc";
@@ -124,9 +124,9 @@ impl Client {
     /// [`Error::Peer`] where what is there is no server of this version, or what it sends is no memory that is safe to
     /// map.
     pub fn connect(path: impl AsRef<Path>, options: &Options) -> Result<Client> {
-        let began = futex::now();
+        let began = now();
         let socket = socket::connect(path.as_ref(), options.connect)?;
-        let spent = Duration::from_nanos(futex::now() - began);
+        let spent = Duration::from_nanos(now() - began);
         greet(socket, options, options.connect.saturating_sub(spent))
     }
 
@@ -159,7 +159,7 @@ impl Client {
 /// Takes the memory that the server sends.
 fn greet(socket: OwnedFd, options: &Options, time: Duration) -> Result<Client> {
     let wrong = |what| Err(Error::Peer { what });
-    let began = futex::now();
+    let began = now();
     // The version and the length follow the magic bytes.
     let mut packet = [0; 16];
     let (length, cut, mut fds, fds_cut) = loop {
@@ -173,7 +173,7 @@ fn greet(socket: OwnedFd, options: &Options, time: Duration) -> Result<Client> {
             Received::Gone => return Err(Error::PeerGone),
             Received::Nothing => {}
         }
-        let left = time.saturating_sub(Duration::from_nanos(futex::now() - began));
+        let left = time.saturating_sub(Duration::from_nanos(now() - began));
         if left.is_zero() {
             return Err(Error::TimedOut);
         }

@@ -13,8 +13,8 @@ use super::spin::Learnt;
 use super::sync::Ordering;
 use super::{Options, Statistics};
 use crate::error::{Error, Result};
-use crate::sys::futex;
 use crate::sys::socket::{self, Received, Sent};
+use crate::sys::threads;
 
 /// Descriptors that may be on their way in one direction: the kernel counts them against their sender's limit too.
 const MOST_FDS_AHEAD: u32 = 64;
@@ -300,14 +300,14 @@ impl Deadline {
     fn after(timeout: Option<Duration>) -> Deadline {
         Deadline(timeout.map(|timeout| {
             let timeout = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-            futex::now().saturating_add(timeout)
+            threads::now().saturating_add(timeout)
         }))
     }
 
     /// `Some(0)`: it is over.
     fn left(self) -> Option<Duration> {
         self.0
-            .map(|at| Duration::from_nanos(at.saturating_sub(futex::now())))
+            .map(|at| Duration::from_nanos(at.saturating_sub(threads::now())))
     }
 }
 
@@ -445,9 +445,12 @@ impl Core {
         }
         // The end learns from a wait only where it could have spun.
         if self.ring.theirs().cpu.load(Ordering::Relaxed) != self.published {
-            self.ring.mine().woke.store(futex::now(), Ordering::Relaxed);
+            self.ring
+                .mine()
+                .woke
+                .store(threads::now(), Ordering::Relaxed);
         }
-        futex::wake(&self.ring.theirs().sleep)
+        threads::wake_shared(&self.ring.theirs().sleep)
     }
 
     /// Whether what is waited for is there.
@@ -518,9 +521,10 @@ impl Core {
         let mine = self.publish_cpu();
         // On one CPU there is nothing to learn, and no clock to read.
         let apart = self.is_apart(mine);
-        let began = if apart { futex::now() } else { 0 };
+        let began = if apart { threads::now() } else { 0 };
         if apart && self.spin(what, began, woken, deadline)? {
-            self.learnt.came(futex::now().saturating_sub(began), woken);
+            self.learnt
+                .came(threads::now().saturating_sub(began), woken);
             self.statistics.spun += 1;
             return Ok(());
         }
@@ -573,7 +577,7 @@ impl Core {
             socket::readable(self.socket.as_fd(), left).map(|()| false)
         } else {
             let most = left.map_or(self.idle, |left| left.min(self.idle));
-            futex::wait(&self.ring.mine().sleep, how, most)
+            threads::wait(&self.ring.mine().sleep, how, most)
         };
         self.ring.is_awake();
         Ok(match result? {
@@ -598,7 +602,7 @@ impl Core {
                 std::hint::spin_loop();
             }
             // It waits itself; or it came to this CPU, and we keep it from running.
-            if self.ring.peer_sleeps() || futex::now() >= end {
+            if self.ring.peer_sleeps() || threads::now() >= end {
                 return Ok(false);
             }
             let mine = self.publish_cpu();
@@ -616,7 +620,7 @@ impl Core {
 
     /// Says where we run. Gives that, plus 1.
     fn publish_cpu(&mut self) -> u32 {
-        let cpu = futex::cpu() + 1;
+        let cpu = threads::cpu() + 1;
         if cpu != self.published {
             self.published = cpu;
             self.ring.mine().cpu.store(cpu, Ordering::Relaxed);
@@ -626,7 +630,7 @@ impl Core {
 
     /// What a wait that slept teaches. The peer's own word for when it woke us is believed only within the wait.
     fn learn(&mut self, began: u64, woken: bool) {
-        let now = futex::now();
+        let now = threads::now();
         let woke = self.ring.theirs().woke.load(Ordering::Relaxed);
         if (began..=now).contains(&woke) {
             self.learnt.woke(now - woke);

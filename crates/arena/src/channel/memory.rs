@@ -2,21 +2,22 @@
 
 #![allow(unsafe_code)]
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::SealFlags;
+use rustix::mm::{MapFlags, ProtFlags};
 
 use super::ring::{HEADER, Header, LEAST, MOST, Memory, sleep};
 use super::sync::{AtomicU64, Ordering};
 use crate::error::{Error, Result};
-use crate::sys::futex;
-use crate::sys::memory as sys;
-use crate::sys::socket::{self, Kind, Shared};
+use crate::sys::files::{self, Kind};
+use crate::sys::memory::{self, Span};
+use crate::sys::threads;
 
 /// A mapping of the ring.
 #[derive(Debug)]
 pub(super) struct Mapping {
-    shared: Shared,
+    memory: memory::Mapping,
     /// Words of a way.
     words: usize,
 }
@@ -35,7 +36,7 @@ impl Mapping {
     /// New memory, and the file by which the peer maps it too: sealed, so that its length is its length for ever.
     pub(super) fn create(capacity: usize) -> Result<(Mapping, OwnedFd)> {
         debug_assert!(is_capacity(capacity));
-        let file = sys::memfd(
+        let file = files::memfd(
             c"stopgap-channel",
             length(capacity) as u64,
             SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL,
@@ -50,7 +51,7 @@ impl Mapping {
         if !is_capacity(capacity) {
             return wrong("the ring that it made has an impossible length");
         }
-        match socket::kind(file)? {
+        match files::kind(file)? {
             Kind::Other => wrong("the ring that it made is no file in memory"),
             Kind::Unsealed => wrong("the ring that it made is not sealed against shrinking"),
             Kind::Sealed { length: has } if has < length(capacity) as u64 => {
@@ -61,8 +62,10 @@ impl Mapping {
     }
 
     fn map(file: &OwnedFd, capacity: usize) -> Result<Mapping> {
+        let both = ProtFlags::READ | ProtFlags::WRITE;
+        let (bytes, flags) = (length(capacity), MapFlags::empty());
         Ok(Mapping {
-            shared: Shared::map(file, length(capacity))?,
+            memory: memory::Mapping(memory::map_file(file.as_fd(), 0, bytes, both, flags)?),
             words: capacity / size_of::<AtomicU64>(),
         })
     }
@@ -73,7 +76,7 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         for side in &self.header().sides {
             if side.sleep.load(Ordering::Relaxed) & sleep::FUTEX != 0 {
-                let _ = futex::wake(&side.sleep);
+                let _ = threads::wake_shared(&side.sleep);
             }
         }
     }
@@ -82,21 +85,23 @@ impl Drop for Mapping {
 impl Memory for Mapping {
     #[inline]
     fn header(&self) -> &Header {
-        debug_assert!(self.shared.length() >= HEADER);
+        let Span { start, bytes } = self.memory.0;
+        debug_assert!(bytes >= HEADER);
         // SAFETY: the mapping begins at a page and has at least HEADER bytes, as long as `self` lives; the file cannot
         // shrink under it. A header is atomics alone: any bytes are one, and others may write them at any time.
-        unsafe { self.shared.start().cast::<Header>().as_ref() }
+        unsafe { &*std::ptr::with_exposed_provenance::<Header>(start) }
     }
 
     #[inline]
     fn words(&self, side: usize) -> &[AtomicU64] {
         let offset = HEADER + side.min(1) * self.words * size_of::<AtomicU64>();
-        debug_assert!(offset + self.words * size_of::<AtomicU64>() <= self.shared.length());
+        let Span { start, bytes } = self.memory.0;
+        debug_assert!(offset + self.words * size_of::<AtomicU64>() <= bytes);
         // SAFETY: as above; the two ways follow the header, `words` each, which is what `length` says and was mapped.
         // HEADER and the ways' lengths are multiples of 8.
         unsafe {
-            let start = self.shared.start().add(offset).cast::<AtomicU64>();
-            std::slice::from_raw_parts(start.as_ptr(), self.words)
+            let start = std::ptr::with_exposed_provenance::<AtomicU64>(start + offset);
+            std::slice::from_raw_parts(start, self.words)
         }
     }
 }

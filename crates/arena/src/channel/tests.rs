@@ -17,7 +17,7 @@ use super::*;
 use crate::error::{Error, Result};
 use crate::inject::failing;
 use crate::own_process::own_process;
-use crate::sys::socket;
+use crate::sys::{files, socket};
 
 const SOON: Option<Duration> = Some(Duration::from_secs(20));
 
@@ -595,7 +595,7 @@ const WHOLE: u64 = 3 * 4096;
 
 #[test]
 fn memory_that_could_kill_us_is_refused() {
-    if !own_process("channel::tests::memory_that_could_kill_us_is_refused") {
+    if !own_process(memory_that_could_kill_us_is_refused) {
         return;
     }
     let refused = |what: &str, packet: &[u8], fds: &[&OwnedFd]| {
@@ -695,8 +695,8 @@ fn the_servers_memory_can_be_cut_by_nobody() {
         );
     }
     assert_eq!(
-        socket::kind(&fds[0]).unwrap(),
-        socket::Kind::Sealed { length: WHOLE }
+        files::kind(&fds[0]).unwrap(),
+        files::Kind::Sealed { length: WHOLE }
     );
 }
 
@@ -729,9 +729,7 @@ fn wake_ups_without_end_are_not_read_without_end() {
 
 #[test]
 fn files_that_may_not_be_as_long_as_a_ring_are_an_error_and_no_signal() {
-    if !own_process(
-        "channel::tests::files_that_may_not_be_as_long_as_a_ring_are_an_error_and_no_signal",
-    ) {
+    if !own_process(files_that_may_not_be_as_long_as_a_ring_are_an_error_and_no_signal) {
         return;
     }
     let limit = rustix::process::Rlimit {
@@ -852,7 +850,7 @@ fn everything() -> Result<()> {
 
 #[test]
 fn every_call_that_fails_is_an_error_and_nothing_leaks() {
-    if !own_process("channel::tests::every_call_that_fails_is_an_error_and_nothing_leaks") {
+    if !own_process(every_call_that_fails_is_an_error_and_nothing_leaks) {
         return;
     }
     let mappings = || {
@@ -946,9 +944,7 @@ fn a_wake_up_that_failed_is_made_up_for() {
 
 #[test]
 fn descriptors_that_find_no_place_are_an_error_and_the_channel_goes_on() {
-    let name =
-        "channel::tests::descriptors_that_find_no_place_are_an_error_and_the_channel_goes_on";
-    if !own_process(name) {
+    if !own_process(descriptors_that_find_no_place_are_an_error_and_the_channel_goes_on) {
         return;
     }
     let (mut server, mut client) = pair(&small()).unwrap();

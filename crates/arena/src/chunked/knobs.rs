@@ -176,8 +176,8 @@ impl Knobs {
     pub fn read() -> Knobs {
         Knobs::by(
             sys::page(),
-            sys::huge::thp_disabled().unwrap_or(true),
-            &|path| match sys::huge::read_text(path) {
+            sys::memory::thp_disabled().unwrap_or(true),
+            &|path| match sys::files::read_text(path) {
                 Ok(text) => File::Text(text),
                 Err(Error::Call {
                     call: "open",

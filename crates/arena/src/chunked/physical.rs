@@ -4,7 +4,7 @@ use stopgap_chunks::iommu::{self, MapError, PageSizes, Run};
 
 use super::got::Got;
 use crate::error::{Error, Result};
-use crate::sys::{self, huge};
+use crate::sys::{self, files};
 
 const PRESENT: u64 = 1 << 63;
 const FRAME: u64 = (1 << 55) - 1;
@@ -32,7 +32,7 @@ pub enum Entries {
 
 pub(super) fn read(start: usize, length: usize) -> Result<Physical> {
     let page = sys::page();
-    let pagemap = huge::Pagemap::open()?;
+    let pagemap = files::Pagemap::open()?;
     let mut words = [0; AT_ONCE];
     let (mut runs, mut resident) = (Some(Vec::new()), 0);
     let mut at = 0;

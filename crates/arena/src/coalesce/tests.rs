@@ -228,7 +228,7 @@ fn what_is_not_out_comes_back() {
 
 #[test]
 fn a_peer_that_is_gone_is_an_error_and_no_signal() {
-    if !own_process("coalesce::tests::a_peer_that_is_gone_is_an_error_and_no_signal") {
+    if !own_process(a_peer_that_is_gone_is_an_error_and_no_signal) {
         return;
     }
     let signals = || {

@@ -11,7 +11,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::error::{Error, Result};
 use crate::sys::memory::{self, Span};
-use crate::sys::{self, lock, shm, signals};
+use crate::sys::{self, files, shm, signals};
 
 /// By which way memory is locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -76,7 +76,7 @@ impl Memory {
     /// A memfd of `length` bytes, whole pages, whose size is sealed: nobody who gets it can make us fault.
     pub(super) fn memfd(length: usize) -> Result<Memory> {
         let seals = SealFlags::SHRINK | SealFlags::GROW;
-        let fd = memory::memfd(c"stopgap-locked", length as u64, seals)?;
+        let fd = files::memfd(c"stopgap-locked", length as u64, seals)?;
         Memory::map(fd, 0, length, true, false)
     }
 
@@ -85,7 +85,7 @@ impl Memory {
         if !offset.is_multiple_of(sys::page() as u64) {
             return Err(Error::invalid("an offset that is not of whole pages"));
         }
-        let there = lock::size(fd.as_fd())?;
+        let there = files::size(fd.as_fd())?;
         let there = there
             .checked_next_multiple_of(sys::page() as u64)
             .unwrap_or(there);
@@ -97,7 +97,7 @@ impl Memory {
                 "a file that is shorter than what is to be locked of it",
             ));
         }
-        let sealed = lock::seals(fd.as_fd())?;
+        let sealed = files::seals(fd.as_fd())?;
         let writable = !sealed.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE);
         Memory::map(fd, offset, length, writable, true)
     }
@@ -131,6 +131,10 @@ impl Memory {
             },
             mapped: AtomicBool::new(true),
         })
+    }
+
+    fn span(&self) -> Span {
+        Span::new(self.address, self.length)
     }
 
     pub(super) fn way(&self) -> Way {
@@ -167,9 +171,9 @@ impl Memory {
         match self.kind {
             Kind::Segment { id } => shm::lock(id),
             Kind::File { theirs, .. } => {
-                lock::lock(self.address, self.length, !theirs).inspect_err(|_| {
+                memory::lock(self.span(), !theirs).inspect_err(|_| {
                     // A part may be locked, or all but not all resident.
-                    let _ = lock::unlock(self.address, self.length);
+                    let _ = memory::unlock(self.span());
                 })
             }
         }
@@ -179,7 +183,7 @@ impl Memory {
     pub(super) fn unlock(&self) -> Result<()> {
         match self.kind {
             Kind::Segment { id } => shm::unlock(id),
-            Kind::File { .. } => lock::unlock(self.address, self.length),
+            Kind::File { .. } => memory::unlock(self.span()),
         }
     }
 
@@ -188,7 +192,7 @@ impl Memory {
         let Kind::File { fd, writable, .. } = &self.kind else {
             return Ok(());
         };
-        let sealed = lock::seals(fd.as_fd())?;
+        let sealed = files::seals(fd.as_fd())?;
         if !writable || sealed.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE) {
             return Err(Error::invalid(
                 "contents that cannot go: the memfd may not be written",
@@ -201,8 +205,8 @@ impl Memory {
     pub(super) fn empty(&self) -> Result<()> {
         match &self.kind {
             // SAFETY: the set hands out addresses alone, and its owner said that the contents may go.
-            Kind::Segment { .. } => unsafe { lock::remove_mapped(self.address, self.length) },
-            Kind::File { fd, offset, .. } => memory::punch(fd.as_fd(), *offset, self.length as u64),
+            Kind::Segment { .. } => unsafe { memory::remove(self.span()) },
+            Kind::File { fd, offset, .. } => files::punch(fd.as_fd(), *offset, self.length as u64),
         }
     }
 }
@@ -217,10 +221,7 @@ impl Memory {
         let gone = unsafe {
             match self.kind {
                 Kind::Segment { .. } => shm::detach(self.address),
-                Kind::File { .. } => memory::unmap(Span {
-                    start: self.address,
-                    bytes: self.length,
-                }),
+                Kind::File { .. } => memory::unmap(self.span()),
             }
         };
         self.mapped.store(gone.is_err(), Ordering::Relaxed);

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::set::Set;
 use crate::error::{Error, Result};
-use crate::sys::{lock, signals};
+use crate::sys::{files, signals};
 
 /// What counts as short of memory: some task waited for memory for `stall` altogether within any `window`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl Trigger {
         }
         let usual = asked.path == Pressure::default().path;
         let arm = |pressure: Pressure| {
-            let file = lock::trigger(&pressure.path, &pressure.text())?;
+            let file = files::trigger(&pressure.path, &pressure.text())?;
             Ok(Trigger { file, pressure })
         };
         let stretched = asked.stretched();
@@ -115,9 +115,9 @@ impl Trigger {
     pub(super) fn fired(&self, or: Option<BorrowedFd<'_>>) -> Result<bool> {
         let own = (self.file.as_fd(), PollFlags::PRI);
         let found = match or {
-            None => lock::poll([own], false)?[0],
+            None => files::poll([own], false)?[0],
             Some(or) => {
-                let [found, ended] = lock::poll([own, (or, PollFlags::IN)], true)?;
+                let [found, ended] = files::poll([own, (or, PollFlags::IN)], true)?;
                 if ended.there {
                     return Ok(false);
                 }
@@ -145,12 +145,12 @@ pub struct Watch {
 
 impl Watch {
     pub(super) fn start(set: Set) -> Result<Watch> {
-        let end = lock::event()?;
+        let end = files::event()?;
         let failed = |errno| Error::Call {
             call: "pthread_create",
             errno,
         };
-        let theirs = lock::duplicate(end.as_fd())?;
+        let theirs = files::duplicate(end.as_fd())?;
         // The thread starts with our mask: signals stay with the threads that were there before.
         let blocked = signals::Blocked::all()?;
         let thread = std::thread::Builder::new()
@@ -180,7 +180,7 @@ impl Watch {
         if rustix::process::getpid() != self.pid {
             return Ok(()); // after fork there is no such thread
         }
-        lock::wake(self.end.as_fd())?;
+        files::notify(self.end.as_fd())?;
         thread.join().unwrap_or(Ok(()))
     }
 }
@@ -227,7 +227,7 @@ mod tests {
             trigger.fired(None),
             Err(Error::Unsupported { .. })
         ));
-        let never = lock::event().unwrap();
+        let never = files::event().unwrap();
         assert!(matches!(
             trigger.fired(Some(never.as_fd())),
             Err(Error::Unsupported { .. })

@@ -11,7 +11,8 @@ use rustix::process::{Pid, getpid};
 use super::memory::{Memory, Way, whole_pages};
 use super::pressure::{Pressure, Trigger, Watch};
 use crate::error::{Error, Result};
-use crate::sys::lock;
+use crate::sys::files;
+use crate::sys::memory::{self, Span};
 
 /// How a set behaves.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -214,7 +215,7 @@ impl State {
             let end = run.last().map_or(0, |last| last.1);
             for from in (run[0].0..end).step_by(step) {
                 let to = end.min(from.saturating_add(step));
-                lock::unlock(from, to - from)?;
+                memory::unlock(Span::new(from, to - from))?;
                 while let Some((.., name)) = rest.next_if(|(_, end, _)| *end <= to) {
                     self.change(*name, |object| object.locked = false);
                 }
@@ -271,8 +272,8 @@ impl Shared {
     /// Has what is released unlocked, then what is purgeable purged, oldest first, until `asked` bytes more may be locked.
     fn make_room(&self, state: &mut State, asked: u64) -> Result<()> {
         let budget = self.options.budget;
-        let (limit, which) = match lock::memlock() {
-            Some(limit) if limit < budget && lock::bound_by_memlock()? => (limit, MEMLOCK),
+        let (limit, which) = match memory::memlock() {
+            Some(limit) if limit < budget && memory::bound_by_memlock()? => (limit, MEMLOCK),
             _ => (budget, "the budget"),
         };
         let passes = Error::Limit {
@@ -321,7 +322,8 @@ const MEMLOCK: &str = "RLIMIT_MEMLOCK";
 /// Turns the kernel's refusal to lock into the error that it means.
 fn refused(error: Error, memory: &Memory, locked: u64) -> Error {
     let asked = memory.length as u64;
-    let Some(limit) = lock::memlock().filter(|_| lock::bound_by_memlock().unwrap_or(true)) else {
+    let Some(limit) = memory::memlock().filter(|_| memory::bound_by_memlock().unwrap_or(true))
+    else {
         return error;
     };
     // Where locking makes nothing resident there is no other reason for ENOMEM. Counted is what all processes of the user
@@ -526,7 +528,7 @@ impl Set {
             if trigger.fired(Some(end))? {
                 // An object that failed stays purgeable, for the next time.
                 let _ = self.react()?;
-            } else if lock::poll([(end, rustix::event::PollFlags::IN)], false)?[0].there {
+            } else if files::poll([(end, rustix::event::PollFlags::IN)], false)?[0].there {
                 return Ok(());
             }
         }
@@ -614,7 +616,7 @@ impl Held {
         let Some((fd, offset)) = self.memory.file_behind() else {
             return Ok(None);
         };
-        lock::duplicate(fd).map(|fd| Some((fd, offset)))
+        files::duplicate(fd).map(|fd| Some((fd, offset)))
     }
 
     /// The owner needs it off the lists no longer; its contents stay. It is unlocked with its batch.

@@ -16,10 +16,10 @@ use super::*;
 use crate::error::{Error, Result};
 use crate::inject::failing;
 use crate::own_process::own_process;
-use crate::sys::{memory, page};
+use crate::sys::{files, page};
 
 fn memfd_of(length: u64) -> Result<OwnedFd> {
-    memory::memfd(c"theirs", length, SealFlags::empty())
+    files::memfd(c"theirs", length, SealFlags::empty())
 }
 
 fn set(budget: u64) -> Set {
@@ -127,9 +127,7 @@ fn give_up_privilege() {
 
 #[test]
 fn a_segment_is_locked_before_its_first_page_and_ends_with_its_holder() {
-    if !own_process(
-        "locked::tests::a_segment_is_locked_before_its_first_page_and_ends_with_its_holder",
-    ) {
+    if !own_process(a_segment_is_locked_before_its_first_page_and_ends_with_its_holder) {
         return;
     }
     let set = set(1 << 20);
@@ -196,7 +194,7 @@ fn what_is_touched_is_off_the_lists_at_once() {
 
 #[test]
 fn files_that_may_not_be_that_long_are_an_error_and_no_signal() {
-    if !own_process("locked::tests::files_that_may_not_be_that_long_are_an_error_and_no_signal") {
+    if !own_process(files_that_may_not_be_that_long_are_an_error_and_no_signal) {
         return;
     }
     let set = set(1 << 20);
@@ -229,7 +227,7 @@ fn files_that_may_not_be_that_long_are_an_error_and_no_signal() {
 
 #[test]
 fn what_can_be_passed_on_is_a_memfd_that_nobody_can_cut() {
-    if !own_process("locked::tests::what_can_be_passed_on_is_a_memfd_that_nobody_can_cut") {
+    if !own_process(what_can_be_passed_on_is_a_memfd_that_nobody_can_cut) {
         return;
     }
     let set = set(1 << 20);
@@ -393,7 +391,7 @@ fn released_twice_is_an_error_and_changes_nothing() {
 /// ```
 #[test]
 fn what_was_released_side_by_side_is_unlocked_in_one_call() {
-    if !own_process("locked::tests::what_was_released_side_by_side_is_unlocked_in_one_call") {
+    if !own_process(what_was_released_side_by_side_is_unlocked_in_one_call) {
         return;
     }
     let options = Options {
@@ -428,7 +426,7 @@ fn what_was_released_side_by_side_is_unlocked_in_one_call() {
 
 #[test]
 fn nothing_is_unlocked_in_larger_steps_than_a_batch() {
-    if !own_process("locked::tests::nothing_is_unlocked_in_larger_steps_than_a_batch") {
+    if !own_process(nothing_is_unlocked_in_larger_steps_than_a_batch) {
         return;
     }
     for (batch, calls) in [(3_u64 << 20, 2), (64 << 20, 1), (0, 5), ((1 << 20) + 1, 5)] {
@@ -540,7 +538,7 @@ fn patiently<T>(work: impl Fn() -> Result<T>) -> T {
 
 #[test]
 fn rlimit_memlock_binds_all_ways_together() {
-    if !own_process("locked::tests::rlimit_memlock_binds_all_ways_together") {
+    if !own_process(rlimit_memlock_binds_all_ways_together) {
         return;
     }
     let page64 = page() as u64;
@@ -593,7 +591,7 @@ fn rlimit_memlock_binds_all_ways_together() {
 
 #[test]
 fn where_the_kernel_has_too_few_segments_it_is_a_memfd() {
-    if !own_process("locked::tests::where_the_kernel_has_too_few_segments_it_is_a_memfd") {
+    if !own_process(where_the_kernel_has_too_few_segments_it_is_a_memfd) {
         return;
     }
     // Limits are a namespace's.
@@ -691,7 +689,7 @@ fn everything(set: &Set) -> Result<()> {
 
 #[test]
 fn whichever_call_fails_nothing_leaks_and_nothing_lies() {
-    if !own_process("locked::tests::whichever_call_fails_nothing_leaks_and_nothing_lies") {
+    if !own_process(whichever_call_fails_nothing_leaks_and_nothing_lies) {
         return;
     }
     let before = (files(), mappings());
@@ -960,7 +958,7 @@ fn a_watch_ends_when_it_is_told_and_its_set_lives_as_long() {
 
 #[test]
 fn a_child_of_fork_has_the_memory_and_not_the_set() {
-    if !own_process("locked::tests::a_child_of_fork_has_the_memory_and_not_the_set") {
+    if !own_process(a_child_of_fork_has_the_memory_and_not_the_set) {
         return;
     }
     let set = set(1 << 20);

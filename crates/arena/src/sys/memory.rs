@@ -1,17 +1,17 @@
-//! Mappings, memfds, and the word that threads sleep on.
+//! Mappings: made, changed, locked, given back.
 
-use std::ffi::CStr;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::ptr;
-use std::sync::atomic::AtomicU32;
 
-use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, memfd_create};
 use rustix::io::Errno;
-use rustix::mm::{self, Advice, MapFlags, MprotectFlags, ProtFlags};
-use rustix::thread::futex;
+use rustix::mm::{self, Advice, MapFlags, MlockFlags, MprotectFlags, ProtFlags};
+use rustix::process::{Resource, getrlimit};
 
-use super::{call, errno, lengthen, page};
+use super::{call, errno, page};
 use crate::error::{Error, Result};
+
+/// Where a log2 of a page's bytes stands in the flags of mmap (`MAP_HUGE_SHIFT`).
+const HUGE_SHIFT: u32 = 26;
 
 /// A range of addresses: where it starts, and its bytes. Whole pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,8 +21,30 @@ pub(crate) struct Span {
 }
 
 impl Span {
+    pub(crate) const fn new(start: usize, bytes: usize) -> Span {
+        Span { start, bytes }
+    }
+
     fn pointer(self) -> *mut core::ffi::c_void {
         ptr::with_exposed_provenance_mut(self.start)
+    }
+}
+
+/// A mapping of its own, unmapped when it is dropped: by then nothing may refer into it.
+#[derive(Debug)]
+pub(crate) struct Mapping(pub(crate) Span);
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: its owner's word. A whole mapping of its own is unmapped without memory, so this does not fail.
+        let _ = unsafe { unmap(self.0) };
+    }
+}
+
+fn access(accessible: bool) -> ProtFlags {
+    match accessible {
+        true => ProtFlags::READ | ProtFlags::WRITE,
+        false => ProtFlags::empty(),
     }
 }
 
@@ -34,10 +56,7 @@ pub(crate) fn map(bytes: usize, accessible: bool, flags: MapFlags) -> Result<Spa
         // SAFETY: without an address the kernel chooses one that nothing uses.
         unsafe { mm::mmap_anonymous(ptr::null_mut(), bytes, access(accessible), flags) }
     })?;
-    Ok(Span {
-        start: start.expose_provenance(),
-        bytes,
-    })
+    Ok(Span::new(start.expose_provenance(), bytes))
 }
 
 /// [`map`] at a multiple of `align`, a power of two: more is mapped, and what is too much is unmapped.
@@ -52,24 +71,20 @@ pub(crate) fn map_aligned(
     // No overflow: both lie inside what was mapped.
     let start = whole.start.next_multiple_of(align.max(1));
     let end = whole.start + whole.bytes;
-    let between = |from: usize, to: usize| Span {
-        start: from,
-        bytes: to - from,
-    };
     let mut rest = whole.start;
-    for span in [between(whole.start, start), between(start + bytes, end)] {
-        if span.bytes == 0 {
+    for (from, to) in [(whole.start, start), (start + bytes, end)] {
+        if from == to {
             continue;
         }
         // SAFETY: mapped just now, known to nobody.
-        if let Err(error) = unsafe { unmap(span) } {
+        if let Err(error) = unsafe { unmap(Span::new(from, to - from)) } {
             // SAFETY: as above; what was trimmed before, which may be somebody else's by now, is left out.
-            let _ = unsafe { unmap(between(rest, end)) };
+            let _ = unsafe { unmap(Span::new(rest, end - rest)) };
             return Err(error);
         }
         rest = start;
     }
-    Ok(Span { start, bytes })
+    Ok(Span::new(start, bytes))
 }
 
 /// Maps a part of a file, shared, wherever the kernel likes.
@@ -85,17 +100,27 @@ pub(crate) fn map_file(
         // SAFETY: without an address the kernel chooses one that nothing uses.
         unsafe { mm::mmap(ptr::null_mut(), bytes, protection, flags, file, offset) }
     })?;
-    Ok(Span {
-        start: start.expose_provenance(),
-        bytes,
-    })
+    Ok(Span::new(start.expose_provenance(), bytes))
 }
 
-fn access(accessible: bool) -> ProtFlags {
-    match accessible {
-        true => ProtFlags::READ | ProtFlags::WRITE,
-        false => ProtFlags::empty(),
-    }
+/// Maps private huge pages of `size` bytes from the pool where nothing may be mapped: what is there already is left
+/// alone, and `EEXIST` comes back.
+pub(crate) fn map_hugetlb(span: Span, size: usize) -> Result<()> {
+    let flags = MapFlags::PRIVATE
+        | MapFlags::HUGETLB
+        | MapFlags::FIXED_NOREPLACE
+        | MapFlags::from_bits_retain(size.trailing_zeros() << HUGE_SHIFT);
+    call("mmap(HUGETLB)", || {
+        // SAFETY: MAP_FIXED_NOREPLACE replaces no mapping; a kernel before 4.17 takes the address as a wish.
+        let address =
+            unsafe { mm::mmap_anonymous(span.pointer(), span.bytes, access(true), flags) }?;
+        if address.addr() == span.start {
+            return Ok(());
+        }
+        // SAFETY: mapped just now, by nobody else known.
+        unsafe { mm::munmap(address, span.bytes) }?;
+        Err(Errno::EXIST)
+    })
 }
 
 /// Replacement of a span.
@@ -135,12 +160,12 @@ unsafe fn replace_by(
     instead: &Instead<'_>,
     how: MapFlags,
 ) -> std::result::Result<(), Errno> {
-    let at = span.pointer();
+    let (at, bytes) = (span.pointer(), span.bytes);
     match *instead {
         Instead::Reserved => {
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | how;
             // SAFETY: as the caller says.
-            unsafe { mm::mmap_anonymous(at, span.bytes, ProtFlags::empty(), flags) }?;
+            unsafe { mm::mmap_anonymous(at, bytes, access(false), flags) }.map(drop)
         }
         Instead::File {
             file,
@@ -149,18 +174,16 @@ unsafe fn replace_by(
             flags,
         } => {
             // SAFETY: as the caller says.
-            unsafe { mm::mmap(at, span.bytes, protection, flags | how, file, offset) }?;
+            unsafe { mm::mmap(at, bytes, protection, flags | how, file, offset) }.map(drop)
         }
     }
-    Ok(())
 }
 
 /// Makes a span readable and writable, or takes all access away.
 pub(crate) fn protect(span: Span, accessible: bool) -> Result<()> {
-    let flags = if accessible {
-        MprotectFlags::READ | MprotectFlags::WRITE
-    } else {
-        MprotectFlags::empty()
+    let flags = match accessible {
+        true => MprotectFlags::READ | MprotectFlags::WRITE,
+        false => MprotectFlags::empty(),
     };
     call("mprotect", || {
         // SAFETY: contents stay; who reads what has no access gets a signal, and no wrong data.
@@ -179,15 +202,50 @@ pub(crate) unsafe fn unmap(span: Span) -> Result<()> {
     })
 }
 
+/// madvise(2).
+///
+/// # Safety
+/// Where the advice changes contents, nobody may need them.
+unsafe fn advise_by(name: &'static str, span: Span, advice: Advice) -> Result<()> {
+    call(name, || {
+        // SAFETY: as the caller says.
+        unsafe { mm::madvise(span.pointer(), span.bytes, advice) }
+    })
+}
+
 /// Gives the pages of private anonymous memory back: it reads as zero afterwards.
 ///
 /// # Safety
 /// Nobody may need what is in it.
 pub(crate) unsafe fn give_back(span: Span) -> Result<()> {
-    call("madvise", || {
-        // SAFETY: as the caller says.
-        unsafe { mm::madvise(span.pointer(), span.bytes, Advice::LinuxDontNeed) }
-    })
+    // SAFETY: as the caller says.
+    unsafe { advise_by("madvise", span, Advice::LinuxDontNeed) }
+}
+
+/// Frees a mapped part of a shared file's pages: it then reads as zero, in every mapping. A mapping that is locked refuses
+/// it; [`super::files::punch`] does not.
+///
+/// # Safety
+/// The memory is handed out as nothing but addresses, and the holders know that it may become zero.
+pub(crate) unsafe fn remove(span: Span) -> Result<()> {
+    // SAFETY: the caller's.
+    unsafe { advise_by("madvise(MADV_REMOVE)", span, Advice::LinuxRemove) }
+}
+
+/// From the next fork on the span reads as zero in the child.
+pub(crate) fn wipe_on_fork(span: Span) -> Result<()> {
+    // SAFETY: nothing changes in this process.
+    unsafe { advise_by("madvise", span, Advice::LinuxWipeOnFork) }
+}
+
+/// Whether faults may take huge pages. Contents are left alone, so it may be asked of any memory.
+pub(crate) fn advise_huge(span: Span, huge: bool) -> Result<()> {
+    let (name, advice) = match huge {
+        true => ("madvise(HUGEPAGE)", Advice::LinuxHugepage),
+        false => ("madvise(NOHUGEPAGE)", Advice::LinuxNoHugepage),
+    };
+    // SAFETY: this advice changes no content and no permission.
+    unsafe { advise_by(name, span, advice) }
 }
 
 /// Makes touching pages a fault by entries of the page table, which cost no VMA, or ends that. Linux 6.13 and later can,
@@ -203,79 +261,70 @@ pub(crate) fn guard(span: Span, install: bool) -> Result<()> {
     })
 }
 
-/// From the next fork on the span reads as zero in the child.
-pub(crate) fn wipe_on_fork(span: Span) -> Result<()> {
-    call("madvise", || {
-        // SAFETY: nothing changes in this process.
-        unsafe { mm::madvise(span.pointer(), span.bytes, Advice::LinuxWipeOnFork) }
-    })
+/// Makes memory resident and writable. Contents are left alone. Before 5.14, whose kernels lack the advice, by touching
+/// it.
+///
+/// # Safety
+/// It is the caller's own, readable and writable, and nothing refers to it.
+pub(crate) unsafe fn populate(span: Span) -> Result<()> {
+    // SAFETY: this advice changes no content and no permission.
+    let done = unsafe { advise_by("madvise(POPULATE_WRITE)", span, Advice::LinuxPopulateWrite) };
+    match done {
+        Err(error) if error.is(&[Errno::INVAL]) => {}
+        done => return done,
+    }
+    for at in (span.start..span.start + span.bytes).step_by(page()) {
+        let byte = ptr::with_exposed_provenance_mut::<u8>(at);
+        // SAFETY: the caller's own byte, which nobody else uses.
+        unsafe { byte.write_volatile(byte.read_volatile()) };
+    }
+    Ok(())
 }
 
-/// Creates a file in memory of `bytes`, all 0, with `seals`. Sealed against shrinking and growing, no process can make it
-/// end before a mapping of it does.
-pub(crate) fn memfd(name: &CStr, bytes: u64, seals: SealFlags) -> Result<OwnedFd> {
-    let file = call("memfd_create", || {
-        memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
-    })?;
-    lengthen(&file, bytes)?;
-    call("fcntl", || fcntl_add_seals(&file, seals))?;
-    Ok(file)
-}
-
-/// Frees a file's pages: it reads as zero there.
-pub(crate) fn punch(file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<()> {
-    call("fallocate", || {
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        fallocate(file, flags, offset, bytes)
-    })
-}
-
-/// Sleeps while `word` is `value`, or wakes for no reason.
-pub(crate) fn sleep(word: &AtomicU32, value: u32) {
-    // Whatever it returns, the caller looks again.
-    let _ = futex::wait(word, futex::Flags::PRIVATE, value, None);
-}
-
-/// Wakes one that sleeps on `word`.
-pub(crate) fn wake(word: &AtomicU32) {
-    // It fails only where the address is bad.
-    let _ = futex::wake(word, futex::Flags::PRIVATE, 1);
-}
-
-/// The process's number.
-pub(crate) fn process() -> u32 {
-    rustix::process::getpid().as_raw_pid().cast_unsigned()
-}
-
-/// The thread's number.
-pub(crate) fn thread() -> u32 {
-    rustix::thread::gettid().as_raw_pid().cast_unsigned()
-}
-
-/// Whether no thread of this process has this number: others may have it by now, and soon do where many processes start.
-pub(crate) fn is_dead(thread: u32) -> bool {
-    // SAFETY: signal 0 is none; the kernel only looks whether there is such a thread.
-    let found = unsafe { syscalls::syscall!(syscalls::Sysno::tgkill, process(), thread, 0) };
-    found == Err(syscalls::Errno::ESRCH)
-}
-
-/// Nanoseconds of a clock that never goes back; a few milliseconds coarse, and no system call.
-pub(crate) fn now() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
-    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
-}
-
-/// Has libc call these before fork(2), and after it in the parent and in the child.
-pub(crate) fn at_fork(
-    before: unsafe extern "C" fn(),
-    parent: unsafe extern "C" fn(),
-    child: unsafe extern "C" fn(),
-) -> Result<()> {
-    call("pthread_atfork", || {
-        // SAFETY: three functions that stay as long as the process does.
-        match unsafe { libc::pthread_atfork(Some(before), Some(parent), Some(child)) } {
-            0 => Ok(()),
-            errno => Err(Errno::from_raw_os_error(errno)),
+/// Locks a span: all of it resident now, or with `on_fault` what is or becomes so. A range that is not mapped is an error
+/// and not a fault.
+pub(crate) fn lock(span: Span, on_fault: bool) -> Result<()> {
+    if on_fault {
+        let asked = call("mlock2", || {
+            // SAFETY: locking changes neither what is mapped nor what it holds.
+            unsafe { mm::mlock_with(span.pointer(), span.bytes, MlockFlags::ONFAULT) }
+        });
+        match asked {
+            // Before Linux 4.4.
+            Err(error) if error.is(&[Errno::NOSYS, Errno::INVAL]) => {}
+            other => return other,
         }
+    }
+    call("mlock", || {
+        // SAFETY: as above.
+        unsafe { mm::mlock(span.pointer(), span.bytes) }
+    })
+}
+
+/// Unlocks it again.
+pub(crate) fn unlock(span: Span) -> Result<()> {
+    call("munlock", || {
+        // SAFETY: as above.
+        unsafe { mm::munlock(span.pointer(), span.bytes) }
+    })
+}
+
+/// `RLIMIT_MEMLOCK` in bytes; `None`: unlimited.
+pub(crate) fn memlock() -> Option<u64> {
+    getrlimit(Resource::Memlock).current
+}
+
+/// Whether the limit binds this thread. A capability within a user namespace alone does not lift it; then the kernel
+/// refuses what this allows.
+pub(crate) fn bound_by_memlock() -> Result<bool> {
+    let own = call("capget", || rustix::thread::capabilities(None))?;
+    let lifts = rustix::thread::CapabilitySet::IPC_LOCK;
+    Ok(!own.effective.contains(lifts))
+}
+
+/// Whether huge pages are switched off for this process (`PR_SET_THP_DISABLE`).
+pub(crate) fn thp_disabled() -> Result<bool> {
+    call("prctl(PR_GET_THP_DISABLE)", || {
+        rustix::thread::transparent_huge_pages_are_disabled()
     })
 }

@@ -1,19 +1,14 @@
-//! Unix sockets of whole packets (`SOCK_SEQPACKET`), descriptors in them, and files that live in memory.
+//! Unix sockets of whole packets (`SOCK_SEQPACKET`) and descriptors in them; streams that are written without `SIGPIPE`.
 //!
-//! Every send and every receive is one that does not wait: waiting is done by [`readable`] and [`writable`], with a time.
-
-#![allow(unsafe_code)]
+//! No send and no receive of packets waits: waiting is done by [`readable`] and [`writable`], with a time.
 
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::ptr::{self, NonNull};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::SealFlags;
 use rustix::io::{Errno, IoSlice, IoSliceMut};
-use rustix::mm::{MapFlags, ProtFlags};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
@@ -21,8 +16,8 @@ use rustix::net::{
 };
 
 use super::call;
-use super::futex::timespec;
-use super::memory::{self, Span};
+use super::signals::NoPipeSignal;
+use super::threads::timespec;
 use crate::error::{Error, Result};
 
 /// Most descriptors in one packet.
@@ -223,85 +218,38 @@ fn wait(socket: BorrowedFd<'_>, what: PollFlags, time: Option<Duration>) -> Resu
     }
 }
 
-/// Kinds of files that a peer may send.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// A file in memory, in base pages, of that many bytes, which nobody can cut.
-    Sealed {
-        /// Bytes.
-        length: u64,
-    },
-    /// A file in memory that may be cut under those who have it mapped: they would die by SIGBUS.
-    Unsealed,
-    /// Something else: on a disk, on a file system of the peer's own, or of huge pages that may run out.
-    Other,
+/// Whether it is a stream socket; false: it is none at all. On any other several replies would become one message.
+pub(crate) fn is_stream(fd: BorrowedFd<'_>) -> Result<bool> {
+    match call("getsockopt", || sockopt::socket_type(fd)) {
+        Ok(SocketType::STREAM) => Ok(true),
+        Ok(_) => Err(Error::invalid(
+            "a socket of messages: replies that are gathered would merge",
+        )),
+        Err(error) if error.is(&[Errno::NOTSOCK]) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
-/// Returns the kind of `file`. [`Kind::Sealed`] holds for ever.
-pub(crate) fn kind(file: &OwnedFd) -> Result<Kind> {
-    /// `TMPFS_MAGIC` of <linux/magic.h>; hugetlbfs has another.
-    const TMPFS: u64 = 0x0102_1994;
-    let seals = match call("fcntl", || rustix::fs::fcntl_get_seals(file)) {
-        Ok(seals) => seals,
-        // It cannot be sealed, so it is no file in memory. A descriptor with O_PATH: EBADF.
-        Err(error) if error.is(&[Errno::INVAL, Errno::BADF]) => return Ok(Kind::Other),
-        Err(error) => return Err(error),
-    };
-    let system = call("fstatfs", || rustix::fs::fstatfs(file))?;
-    // Its type's width and sign differ between machines.
-    #[allow(clippy::unnecessary_cast, trivial_numeric_casts)]
-    if system.f_type as u64 != TMPFS {
-        return Ok(Kind::Other);
+/// Writes to a stream socket, or to what is no socket, without `SIGPIPE`.
+pub(crate) fn write(fd: BorrowedFd<'_>, is_socket: bool, slices: &[IoSlice<'_>]) -> Result<usize> {
+    if is_socket {
+        return call("sendmsg", || {
+            let mut nothing = SendAncillaryBuffer::default();
+            rustix::net::sendmsg(fd, slices, &mut nothing, SendFlags::NOSIGNAL)
+        });
     }
-    if !seals.contains(SealFlags::SHRINK) {
-        return Ok(Kind::Unsealed);
-    }
-    // Only now: unsealed, the length could change after it was read.
-    let stat = call("fstat", || rustix::fs::fstat(file))?;
-    Ok(Kind::Sealed {
-        length: u64::try_from(stat.st_size).unwrap_or(0),
+    let _quiet = NoPipeSignal::new()?;
+    call("writev", || rustix::io::writev(fd, slices))
+}
+
+/// Reads what is there from a stream socket, `EAGAIN` where nothing is; `ENOTSOCK` where it is no socket.
+pub(crate) fn read_now(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize> {
+    call("recvfrom", || {
+        rustix::net::recv(fd, &mut *buffer, RecvFlags::DONTWAIT).map(|(count, _)| count)
     })
 }
 
-/// Memory shared with processes that map the same file. Unmapped when dropped.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    start: NonNull<u8>,
-    length: usize,
-}
-
-// SAFETY: it owns its mapping, which every thread of the process sees at the same address.
-unsafe impl Send for Shared {}
-
-impl Shared {
-    /// Maps the first `length` bytes of `file`, to read and write. The caller knows that the file has them and keeps them.
-    pub(crate) fn map(file: &OwnedFd, length: usize) -> Result<Shared> {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let span = memory::map_file(file.as_fd(), 0, length, protection, MapFlags::empty())?;
-        let start = NonNull::new(ptr::with_exposed_provenance_mut(span.start));
-        let start = start.ok_or(Error::NoRoom { bytes: length })?;
-        Ok(Shared { start, length })
-    }
-
-    /// Its first byte, at the start of a page.
-    pub(crate) fn start(&self) -> NonNull<u8> {
-        self.start
-    }
-
-    /// Bytes.
-    pub(crate) fn length(&self) -> usize {
-        self.length
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        let span = Span {
-            start: self.start.addr().get(),
-            bytes: self.length,
-        };
-        // SAFETY: the mapping is ours alone, and no reference into it outlives `self`. A whole mapping of its own is
-        // unmapped without memory, so this does not fail.
-        let _ = unsafe { memory::unmap(span) };
-    }
+/// Reads, and waits where the file does.
+pub(crate) fn read(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize> {
+    call("read", || rustix::io::read(fd, &mut *buffer))
 }

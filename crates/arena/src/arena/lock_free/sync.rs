@@ -1,7 +1,7 @@
 //! Atomics and sleeping: the system's, or loom's.
 
 #[cfg(not(loom))]
-pub(super) use crate::sys::memory::{sleep, wake};
+pub(super) use crate::sys::threads::{sleep, wake};
 #[cfg(not(loom))]
 pub(super) use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 #[cfg(loom)]

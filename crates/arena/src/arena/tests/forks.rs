@@ -73,7 +73,7 @@ fn parent_and_child_go_on() {
         for len in [1, 4_096, 100_000, 3 << 20] {
             for _ in 0..30 {
                 let at = arena.alloc(len, 1).unwrap();
-                assert!(bytes(at, len).iter().all(|&byte| byte == 0));
+                assert!(filled(at, len, 0));
                 bytes(at, len).fill(5);
                 all.push((at, len));
             }
@@ -95,7 +95,7 @@ fn parent_and_child_go_on() {
             free(&arena, at, 1).unwrap();
         });
     });
-    assert!(bytes(before, 8_192).iter().all(|&byte| byte == 1));
+    assert!(filled(before, 8_192, 1));
     free(&arena, before, 8_192).unwrap();
     check(&arena);
 }
@@ -153,11 +153,7 @@ fn a_fork_in_the_midst_of_it() {
 
 #[test]
 fn a_memfd_is_the_parents() {
-    let arena = with(Config {
-        window: 1 << 28,
-        backing: Backing::Memfd,
-        ..Config::default()
-    });
+    let arena = with(1 << 28, |c| c.backing = Backing::Memfd);
     let shared = arena.alloc(4_096, 1).unwrap();
     let given = arena.alloc(4_096, 1).unwrap();
     bytes(given, 1)[0] = 7;

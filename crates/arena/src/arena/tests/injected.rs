@@ -26,7 +26,7 @@ fn everything(arena: &Arena, file: &OwnedFd) -> std::result::Result<(), Error> {
         for pages in [1, 3, 64, 65, 700] {
             match arena.alloc(pages * page(), 1) {
                 Ok(at) => {
-                    assert!(bytes(at, pages * page()).iter().all(|&byte| byte == 0));
+                    assert!(filled(at, pages * page(), 0));
                     bytes(at, pages * page()).fill(1);
                     held.push((at, pages * page()));
                 }
@@ -89,7 +89,7 @@ fn every_call_fails_in_turn() {
         // In a process of its own: other tests' threads map things in this one.
         forks::in_child(|| {
             // Made once for all.
-            drop(with(config));
+            drop(made(config));
             let file = file(1);
             let (maps_before, files_before) = (maps(), descriptors());
             let mut nth = 1;
@@ -111,7 +111,7 @@ fn every_call_fails_in_turn() {
             // The calls of a life, but for making it.
             let mut nth = 1;
             loop {
-                let arena = with(config);
+                let arena = made(config);
                 let done = inject::failing(nth, Errno::NOMEM, || everything(&arena, &file));
                 let Some(failed) = done.failed else {
                     done.result.unwrap();
@@ -132,7 +132,7 @@ fn every_call_fails_in_turn() {
                 );
                 let whole = config.window - if config.guard { page() } else { 0 };
                 let at = arena.alloc(whole, 1).unwrap();
-                assert!(bytes(at, whole).iter().all(|&byte| byte == 0), "{failed}");
+                assert!(filled(at, whole, 0), "{failed}");
                 assert_eq!(arena.statistics().buffers, 1, "{failed}, call {nth}");
                 free(&arena, at, whole).unwrap();
                 drop(arena);

@@ -171,7 +171,7 @@ impl<'a> Parts<'a> {
 }
 
 fn run(config: Config, steps: &[Step]) {
-    let arena = with(config);
+    let arena = made(config);
     let file = file(16);
     let mut held: Vec<Held> = Vec::new();
     let mut freed = Vec::new();
@@ -197,7 +197,7 @@ fn run(config: Config, steps: &[Step]) {
                 };
                 assert_eq!(at.addr().get() % align.max(page()), 0);
                 if zero {
-                    assert!(bytes(at, pages * page()).iter().all(|&byte| byte == 0));
+                    assert!(filled(at, pages * page(), 0));
                 }
                 let new = Held {
                     at,

@@ -52,11 +52,7 @@ fn handlers_allocate_and_free() {
 }
 
 fn storm(guard: bool) {
-    let arena = with(Config {
-        window: 1 << 28,
-        guard,
-        ..Config::default()
-    });
+    let arena = with(1 << 28, |c| c.guard = guard);
     ARENA.store((&raw const arena).cast_mut(), Ordering::Release);
     // SAFETY: plain values; the handler calls what this module says may be called in one.
     unsafe {
@@ -98,7 +94,7 @@ fn storm(guard: bool) {
             drop(std::hint::black_box(vec![0_u8; round * 97 % 300_000]));
             if held.len() > 40 {
                 let (at, len) = held.swap_remove(round * 17 % 40);
-                assert!(bytes(at, 64).iter().all(|&byte| byte == 0xff));
+                assert!(filled(at, 64, 0xff));
                 free(&arena, at, len).unwrap();
             }
             if round.is_multiple_of(1_000) {
@@ -147,7 +143,7 @@ fn a_call_within_a_call() {
             assert!(!arena.0.window.contains(stray.addr().get()));
             assert!(arena.contains(stray));
             assert_eq!(stray.addr().get() % (1 << 20), 0);
-            assert!(bytes(stray, 8_192).iter().all(|&byte| byte == 0));
+            assert!(filled(stray, 8_192, 0));
             assert!(matches!(free(&arena, stray, 1), Err(Error::Invalid { .. })));
             free(&arena, stray, 5_000).unwrap();
             assert!(matches!(
@@ -178,11 +174,7 @@ fn a_call_within_a_call() {
         (0, 0, 2)
     );
     // A memfd's buffer cannot be elsewhere.
-    let shared = with(Config {
-        window: 1 << 28,
-        backing: Backing::Memfd,
-        ..Config::default()
-    });
+    let shared = with(1 << 28, |c| c.backing = Backing::Memfd);
     let refused = super::super::threads::inside(|_| shared.alloc(1, 1), || panic!());
     assert!(matches!(refused, Err(Error::Unsupported { .. })));
     check(&arena);

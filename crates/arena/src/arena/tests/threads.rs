@@ -14,12 +14,9 @@ fn threads_allocate_and_free_each_others() {
 
 fn each_others(backing: Backing) {
     {
-        let arena = with(Config {
-            window: 4 << 30,
-            backing,
-            keep: 4 << 20,
-            give_back: GiveBack::After(Duration::from_millis(1)),
-            ..Config::default()
+        let arena = with(4 << 30, |c| {
+            (c.backing, c.keep, c.give_back) =
+                (backing, 4 << 20, GiveBack::After(Duration::from_millis(1)));
         });
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..4)
             .map(|_| mpsc::channel::<(usize, usize, u8)>())
@@ -40,20 +37,20 @@ fn each_others(backing: Backing) {
                         }
                         .unwrap();
                         if zero {
-                            assert!(bytes(at, len).iter().all(|&byte| byte == 0));
+                            assert!(filled(at, len, 0));
                         }
                         bytes(at, len).fill(tag);
                         next.send((at.addr().get(), len, tag)).unwrap();
                         while let Ok((at, len, tag)) = receiver.try_recv() {
                             let at = address(at);
-                            assert!(bytes(at, len).iter().all(|&byte| byte == tag));
+                            assert!(filled(at, len, tag));
                             free(arena, at, len).unwrap();
                         }
                     }
                     drop(next);
                     for (at, len, tag) in receiver.iter().take_while(|got| got.1 > 0) {
                         let at = address(at);
-                        assert!(bytes(at, len).iter().all(|&byte| byte == tag));
+                        assert!(filled(at, len, tag));
                         free(arena, at, len).unwrap();
                     }
                 });
