@@ -1,7 +1,7 @@
 //! One thread's maps on both sides, and what it does to them.
 //!
-//! A slot is a map and the addresses around it that are known to be nobody else's: `a` on the library's side, where it
-//! or the kernel chose, and `b` on the kernel's, in a part of the address space of this thread's own. What was unmapped
+//! A slot is a map and the addresses around it that are known to be nobody else's: the first on the library's side, where it
+//! or the kernel chose, the second on the kernel's, in a part of the address space of this thread's own. What was unmapped
 //! within a slot is free on the library's side: a map that is placed there divides the slot. Where there are several
 //! threads it may be another's at any time, and no slot keeps a hole.
 
@@ -16,6 +16,8 @@ use crate::random::Random;
 use crate::sides::{Errno, Side, read, write};
 
 const PAGE: usize = 4096;
+const SIDES: [Side; 2] = [Side::Library, Side::Kernel];
+const PLAIN: c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
 /// The kernel's side: far below where maps go by themselves.
 const BELOW: usize = 0x1000_0000_0000;
 const OF_AN_ACTOR: usize = 1 << 40;
@@ -28,12 +30,11 @@ const FILE_PAGES: usize = 40;
 pub(crate) fn room() -> (usize, usize) {
     static ROOM: OnceLock<(usize, usize)> = OnceLock::new();
     *ROOM.get_or_init(|| {
-        let plain = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        let top = Side::Kernel.mmap(0, PAGE, 3, plain, -1, 0).expect("a page");
+        let top = Side::Kernel.mmap(0, PAGE, 3, PLAIN, -1, 0).expect("a page");
         assert_eq!(Side::Kernel.munmap(top, PAGE), Ok(0));
         // A call of the library's own may be made to fail.
         let mut maps = (0..8).map(|_| {
-            let at = Side::Library.mmap(0, PAGE, 3, plain, -1, 0);
+            let at = Side::Library.mmap(0, PAGE, 3, PLAIN, -1, 0);
             let at = at.expect("a page");
             assert_eq!(Side::Library.munmap(at, PAGE), Ok(0));
             at
@@ -66,14 +67,9 @@ fn keeps() -> bool {
     *KEEPS.get_or_init(|| std::env::var_os("STOPGAP_KEEP").is_some_and(|keep| keep != "0"))
 }
 
-fn within_room(slot: &Slot) -> bool {
-    let (start, end) = room();
-    (start..end).contains(&slot.a)
-}
-
 pub(crate) struct Slot {
-    pub(crate) a: usize,
-    pub(crate) b: usize,
+    /// On the library's side and on the kernel's.
+    at: [usize; 2],
     live: Vec<bool>,
     /// Nothing but anonymous private memory was ever mapped there, and nothing else holds its pages.
     private: bool,
@@ -83,20 +79,41 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    pub(crate) fn pages(&self) -> usize {
+    fn new(at: [usize; 2], pages: usize, private: bool) -> Slot {
+        Slot {
+            at,
+            live: vec![true; pages],
+            private,
+            grown: false,
+        }
+    }
+
+    fn pages(&self) -> usize {
         self.live.len()
+    }
+
+    fn page(&self, page: usize) -> [usize; 2] {
+        self.at.map(|at| at + page * PAGE)
+    }
+
+    fn end(&self) -> usize {
+        self.at[0] + self.pages() * PAGE
+    }
+
+    fn within_room(&self) -> bool {
+        let (start, end) = room();
+        (start..end).contains(&self.at[0])
     }
 
     /// What of it is unmapped is nobody else's: only this thread maps in the room, and knows what it has mapped.
     fn in_room(&self) -> bool {
-        within_room(self) && !self.grown && !crate::SEVERAL.load(Ordering::Relaxed)
+        self.within_room() && !self.grown && !crate::SEVERAL.load(Ordering::Relaxed)
     }
 
     /// The slot's pages from one to another.
     fn piece(&self, from: usize, to: usize) -> Slot {
         Slot {
-            a: self.a + from * PAGE,
-            b: self.b + from * PAGE,
+            at: self.page(from),
             live: self.live[from..to].to_vec(),
             ..*self
         }
@@ -106,28 +123,47 @@ impl Slot {
         self.live[from..from + pages].iter().all(|live| *live)
     }
 
+    /// It is mapped up to a page, within what it had or beyond.
+    fn grow(&mut self, from: usize, end: usize) {
+        if self.live.len() < end {
+            self.live.resize(end, true);
+            self.grown = true;
+        }
+        self.live[from..end].fill(true);
+    }
+
     /// Counts pages from `page` on that hold the same on both sides, up to a limit. 0: compare them one by one.
     fn alike(&self, page: usize) -> usize {
         const MOST: usize = 16;
         let pages = self.live[page..].iter().take_while(|live| **live).count();
         let length = pages.min(MOST) * PAGE;
-        let (mut a, mut b) = (vec![0; length], vec![0; length]);
-        let all = |got| got == Ok(length);
-        let at = page * PAGE;
-        let same = all(read(self.a + at, &mut a)) && all(read(self.b + at, &mut b)) && a == b;
-        if same { length / PAGE } else { 0 }
+        let [a, b] = self.page(page).map(|at| {
+            let mut bytes = vec![0; length];
+            (read(at, &mut bytes) == Ok(length)).then_some(bytes)
+        });
+        if a.is_some() && a == b {
+            length / PAGE
+        } else {
+            0
+        }
     }
 }
 
+type Answer = Result<usize, Errno>;
+
 /// The same answer on both sides.
-pub(crate) fn agree(what: &str, a: Result<usize, Errno>, b: Result<usize, Errno>) -> Outcome {
+pub(crate) fn agree(what: &str, a: Answer, b: Answer) -> Outcome {
     if a == b {
-        Ok(())
-    } else {
-        Err(format!(
-            "{what}: {a:x?} through the library, {b:x?} by the kernel"
-        ))
+        return Ok(());
     }
+    Err(format!(
+        "{what}: {a:x?} through the library, {b:x?} by the kernel"
+    ))
+}
+
+/// Makes a call on each side, with what is that side's.
+fn each<T: Copy>(of: [T; 2], call: impl Fn(Side, T) -> Answer) -> [Answer; 2] {
+    [0, 1].map(|side| call(SIDES[side], of[side]))
 }
 
 /// Whether nobody else maps anything.
@@ -201,22 +237,26 @@ impl Actor {
         }
     }
 
+    /// Notes a call, and compares the answers, addresses less what is `from`. Returns whether both succeeded.
+    fn judge(&mut self, what: &str, [a, b]: [Answer; 2], from: [usize; 2]) -> Result<bool, String> {
+        self.note(format!("{what} = {a:x?}"));
+        let less = |answer: Answer, from| answer.map(|at| at.wrapping_sub(from));
+        agree(what, less(a, from[0]), less(b, from[1]))?;
+        Ok(a.is_ok())
+    }
+
     /// Makes a call at a page of a slot on both sides, and compares the answers. Returns whether both succeeded.
     fn both(
         &mut self,
         slot: usize,
         page: usize,
         what: &str,
-        call: impl Fn(Side, usize) -> Result<usize, Errno>,
+        call: impl Fn(Side, usize) -> Answer,
     ) -> Result<bool, String> {
-        let Slot { a, b, .. } = self.slots[slot];
-        let a_answer = call(Side::Library, a + page * PAGE);
-        let b_answer = call(Side::Kernel, b + page * PAGE);
-        self.note(format!(
-            "{what}, slot {slot} ({a:x}), from page {page} = {a_answer:x?}"
-        ));
-        agree(what, a_answer, b_answer)?;
-        Ok(a_answer.is_ok())
+        let one = &self.slots[slot];
+        let what = format!("{what}, slot {slot} ({:x}), from page {page}", one.at[0]);
+        let answers = each(one.page(page), call);
+        self.judge(&what, answers, [0; 2])
     }
 
     /// Some steps, then a comparison of everything.
@@ -249,29 +289,26 @@ impl Actor {
         if !self.present(slot)? {
             return Ok(());
         }
-        let pages = self.slots[slot].pages();
-        let one = &self.slots[slot];
-        let (a, b) = (one.a, one.b);
+        let (at, pages) = (self.slots[slot].at, self.slots[slot].pages());
         let which = self.random.below(5);
         // A fork of another thread between two writes makes the sides copy their pages at different times.
         let goes = !self.only || self.random.below(4) != 0;
         let held = match which {
-            0 => Held::pipes(
-                [a, b],
-                pages.min(held::PIPE_PAGES),
-                self.random.below(2) == 0,
-            ),
-            1 => Held::reads([a, b], pages),
-            2 => Held::buffers([a, b], pages),
-            3 => Held::segments([a, b], pages, &mut self.random),
-            _ if self.forks && !crate::held::too_many_children() => {
-                let child = Held::child(|| self.compare(slot, &maps::read()));
-                Ok(Some(child))
+            0 => Held::pipes(at, pages.min(held::PIPE_PAGES), self.random.below(2) == 0),
+            1 => Held::reads(at, pages),
+            2 => Held::buffers(at, pages),
+            3 => Held::segments(at, pages, &mut self.random),
+            _ if self.forks && !held::too_many_children() => {
+                Ok(Some(Held::child(|| self.compare(slot, &maps::read()))))
             }
             _ => Ok(None),
         };
         let Some(held) = held? else { return Ok(()) };
-        self.note(format!("{} of slot {slot} ({a:x}), {pages}", held.name()));
+        self.note(format!(
+            "{} of slot {slot} ({:x}), {pages}",
+            held.name(),
+            at[0]
+        ));
         // A device writes to the two sides at different times.
         let goes = goes || held.writes();
         // Only one holder for a map: a read in flight would write to what the other one shows.
@@ -286,13 +323,7 @@ impl Actor {
         } else {
             return Ok(());
         }
-        self.place(
-            pages * PAGE,
-            3,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-            false,
-            0,
-        )?;
+        self.place(pages * PAGE, 3, PLAIN, false, 0)?;
         if self.random.below(4) != 0 {
             self.present(self.slots.len() - 1)?;
         }
@@ -302,28 +333,16 @@ impl Actor {
     /// Detaches the segments that are attached over a slot, and unmaps the holes.
     fn detach(&mut self, slot: usize) -> Outcome {
         let slot = self.slots.swap_remove(slot);
-        let done = [slot.a, slot.b].map(held::detach);
-        self.note(format!("shmdt({:x}) = {:x?}", slot.a, done[0]));
-        agree("shmdt", done[0], done[1])?;
+        self.judge("shmdt", slot.at.map(held::detach), [0; 2])?;
         let length = slot.pages() * PAGE;
-        let a = Side::Library.munmap(slot.a, length);
-        agree("munmap after shmdt", a, Side::Kernel.munmap(slot.b, length))
+        let unmapped = each(slot.at, |side, at| side.munmap(at, length));
+        self.judge("munmap after shmdt", unmapped, [0; 2]).map(drop)
     }
 
     /// Writes to each page of a slot. Returns whether all pages can be written to.
     fn present(&mut self, slot: usize) -> Result<bool, String> {
-        let bytes = self.random.next().to_le_bytes();
-        let Slot { a, b, .. } = self.slots[slot];
-        for page in 0..self.slots[slot].pages() {
-            let at = page * PAGE + 8 * self.random.below(PAGE / 8);
-            let (a, b) = (write(a + at, &bytes), write(b + at, &bytes));
-            agree(&format!("write to page {page}"), a, b)?;
-            if a.is_err() {
-                return Ok(false);
-            }
-        }
         self.note(format!("write to all of slot {slot}"));
-        Ok(true)
+        self.write_to(slot, 0, self.slots[slot].pages())
     }
 
     /// Compares what one pair of holders has.
@@ -379,11 +398,12 @@ impl Actor {
         let end = a + pages * PAGE;
         for slot in (0..self.slots.len()).rev() {
             let one = &self.slots[slot];
-            if end <= one.a || one.a + one.pages() * PAGE <= a {
+            let start = one.at[0];
+            if end <= start || one.end() <= a {
                 continue;
             }
-            let before = one.piece(0, a.saturating_sub(one.a) / PAGE);
-            let behind = one.piece(((end - one.a) / PAGE).min(one.pages()), one.pages());
+            let before = one.piece(0, a.saturating_sub(start) / PAGE);
+            let behind = one.piece(((end - start) / PAGE).min(one.pages()), one.pages());
             self.slots.swap_remove(slot);
             let alive = |piece: &Slot| piece.live.contains(&true);
             self.slots
@@ -414,10 +434,9 @@ impl Actor {
 
     /// A map without an address.
     fn map(&mut self) -> Outcome {
-        let plain = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let mut pages = self.some_pages();
         let (mut protection, mut flags, mut file, mut offset, mut length) =
-            (3, plain, false, 0, pages * PAGE);
+            (3, PLAIN, false, 0, pages * PAGE);
         match self.random.below(30) {
             0 => protection = self.protection(),
             1 => flags |= libc::MAP_NORESERVE,
@@ -452,46 +471,47 @@ impl Actor {
         offset: i64,
     ) -> Outcome {
         let fds = if of_file { self.files } else { [-1, -1] };
-        let fixed = libc::MAP_FIXED_NOREPLACE;
         let a = Side::Library.mmap(0, length, protection, flags, fds[0], offset);
         let b_at = self.new_b();
-        let b = match a {
-            Ok(_) => Side::Kernel.mmap(b_at, length, protection, flags | fixed, fds[1], offset),
-            Err(_) => Side::Kernel.mmap(0, length, protection, flags, fds[1], offset),
+        // Where the library's side has a map, the kernel's is put to a place of this thread's.
+        let (to, flags_b) = match a {
+            Ok(_) => (b_at, flags | libc::MAP_FIXED_NOREPLACE),
+            Err(_) => (0, flags),
         };
-        let what = format!(
-            "mmap({length:#x}, {protection}, {flags:#x}, of a file {of_file}, offset {offset}) = {a:x?}, {b:x?}"
-        );
-        self.note(what.clone());
-        match (a, b) {
-            (Ok(a), Ok(b)) => {
-                self.give_way(a, length.div_ceil(PAGE));
-                self.slots.push(Slot {
-                    a,
-                    b,
-                    live: vec![true; length.div_ceil(PAGE)],
-                    private: flags & 3 == libc::MAP_PRIVATE && !of_file,
-                    grown: false,
-                });
-                // Zero, or the file.
-                self.compare(self.slots.len() - 1, &maps::read())
-            }
-            (a, b) => agree(&what, a, b),
+        let b = Side::Kernel.mmap(to, length, protection, flags_b, fds[1], offset);
+        let what =
+            format!("mmap({length:#x}, {protection}, {flags:#x}, of a file {of_file}, {offset})");
+        if !self.judge(&what, [a, b], [a.unwrap_or(0), b_at])? {
+            return Ok(());
         }
+        let (at, pages) = ([a.unwrap_or(0), b_at], length.div_ceil(PAGE));
+        self.give_way(at[0], pages);
+        let private = flags & 3 == libc::MAP_PRIVATE && !of_file;
+        self.slots.push(Slot::new(at, pages, private));
+        // Zero, or the file.
+        self.compare(self.slots.len() - 1, &maps::read())
     }
 
     fn write(&mut self, slot: usize) -> Outcome {
         let (from, pages) = self.part(slot);
         let pages = pages.min(20);
-        let bytes = self.random.next().to_le_bytes();
         self.note(format!("write to slot {slot}, {from}+{pages}"));
+        self.write_to(slot, from, pages).map(drop)
+    }
+
+    /// Writes to pages of a slot. Returns whether all can be written to.
+    fn write_to(&mut self, slot: usize, from: usize, pages: usize) -> Result<bool, String> {
+        let bytes = self.random.next().to_le_bytes();
+        let mut all = true;
         for page in from..from + pages {
-            let at = page * PAGE + 8 * self.random.below(PAGE / 8);
-            let (a, b) = (self.slots[slot].a + at, self.slots[slot].b + at);
-            let (a, b) = (write(a, &bytes), write(b, &bytes));
+            let at = 8 * self.random.below(PAGE / 8);
+            let [a, b] = self.slots[slot]
+                .page(page)
+                .map(|page| write(page + at, &bytes));
             agree(&format!("write to page {page}"), a, b)?;
+            all &= a.is_ok();
         }
-        Ok(())
+        Ok(all)
     }
 
     fn unmap_whole(&mut self, slot: usize) -> Outcome {
@@ -509,21 +529,16 @@ impl Actor {
             side.munmap(at, length)
         })?;
         let slot = self.slots.swap_remove(slot);
-        for page in 0..slot.pages() {
-            let mut bytes = [0; PAGE];
-            // Another thread may have been given it, and be gone by now: only where there never was one.
-            if self.only
-                && slot.in_room()
-                && alone()
-                && read(slot.a + page * PAGE, &mut bytes).is_ok()
-            {
-                return Err(format!(
-                    "page {page} of {:x} can be read after munmap",
-                    slot.a
-                ));
-            }
+        // Another thread may have been given it, and be gone by now: only where there never was one.
+        let nobodys = || self.only && slot.in_room() && alone();
+        let readable = |page: &usize| nobodys() && read(slot.page(*page)[0], &mut [0]).is_ok();
+        match (0..slot.pages()).find(readable) {
+            Some(page) => Err(format!(
+                "page {page} of {:x} can be read after munmap",
+                slot.at[0]
+            )),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn unmap_part(&mut self, slot: usize) -> Outcome {
@@ -561,7 +576,10 @@ impl Actor {
     /// A slot of which nothing is mapped is nobody's.
     fn drop_dead(&mut self, slot: usize) {
         if !self.slots[slot].live.contains(&true) {
-            self.note(format!("slot {slot} ({:x}) is gone", self.slots[slot].a));
+            self.note(format!(
+                "slot {slot} ({:x}) is gone",
+                self.slots[slot].at[0]
+            ));
             self.slots.swap_remove(slot);
         }
     }
@@ -661,7 +679,7 @@ impl Actor {
             return Ok(());
         }
         let protection = self.protection();
-        let (mut flags, mut fds) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, [-1, -1]);
+        let (mut flags, mut fds) = (PLAIN, [-1, -1]);
         match self.random.below(6) {
             0 => (flags, fds) = (libc::MAP_PRIVATE, self.files),
             1 => (flags, fds) = (libc::MAP_SHARED, self.files),
@@ -688,7 +706,7 @@ impl Actor {
         if !self.may(slot, from, pages) {
             return Ok(());
         }
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        let flags = PLAIN | libc::MAP_FIXED_NOREPLACE;
         let what = format!("mmap of {pages} pages, if free");
         let done = self.both(slot, from, &what, |side, at| {
             let mapped = side.mmap(at, pages * PAGE, 3, flags, -1, 0);
@@ -707,39 +725,28 @@ impl Actor {
             return Ok(());
         }
         // Each its part, far below what the library gives out.
-        let at = start + (self.number << 30) + self.random.below(1 << 12) * PAGE;
+        let a = start + (self.number << 30) + self.random.below(1 << 12) * PAGE;
         let pages = 1 + self.random.below(8);
-        let ours = |slot: &Slot| slot.a < at + pages * PAGE && at < slot.a + slot.pages() * PAGE;
+        let ours = |slot: &Slot| slot.at[0] < a + pages * PAGE && a < slot.end();
         if self.slots.iter().any(ours) {
             return Ok(());
         }
         let how = self
             .random
             .pick(&[libc::MAP_FIXED, libc::MAP_FIXED_NOREPLACE]);
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | how;
-        let a = Side::Library.mmap(at, pages * PAGE, 3, flags, -1, 0);
-        let b_at = self.new_b();
-        let b = Side::Kernel.mmap(b_at, pages * PAGE, 3, flags, -1, 0);
-        self.note(format!("mmap in the room at {at:x}, {pages} = {a:x?}"));
-        agree("mmap in the room", a.map(|a| a - at), b.map(|b| b - b_at))?;
-        if a.is_ok() {
-            self.slots.push(Slot {
-                a: at,
-                b: b_at,
-                live: vec![true; pages],
-                private: true,
-                grown: false,
-            });
+        let at = [a, self.new_b()];
+        let mapped = each(at, |side, at| {
+            side.mmap(at, pages * PAGE, 3, PLAIN | how, -1, 0)
+        });
+        if self.judge(&format!("mmap in the room, {pages}"), mapped, at)? {
+            self.slots.push(Slot::new(at, pages, true));
         }
         Ok(())
     }
 
     fn remap(&mut self, slot: usize) -> Outcome {
         let (from, pages) = self.part(slot);
-        if !self.may(slot, from, pages) || pages > 700 {
-            return Ok(());
-        }
-        if self.cut_differently(slot, from, pages) {
+        if !self.may(slot, from, pages) || pages > 700 || self.cut_differently(slot, from, pages) {
             return Ok(());
         }
         match self.random.below(10) {
@@ -754,39 +761,32 @@ impl Actor {
     /// A range of several VMAs cannot be moved; into how many it is cut, nothing promises.
     fn cut_differently(&self, slot: usize, from: usize, pages: usize) -> bool {
         let shown = maps::read();
-        let cut = |at: usize| maps::lines(&shown, at + from * PAGE, pages * PAGE);
         let slot = &self.slots[slot];
-        cut(slot.a) != cut(slot.b) && slot.all_live(from, pages)
+        let [a, b] = slot
+            .page(from)
+            .map(|at| maps::lines(&shown, at, pages * PAGE));
+        a != b && slot.all_live(from, pages)
     }
 
     fn shrink(&mut self, slot: usize, from: usize, pages: usize) -> Outcome {
         let fewer = self.random.below(pages + 1);
         // A map whose holes may be another thread's shrinks only at its end.
-        let tight = self.slots[slot].in_room();
-        let end = from + pages == self.slots[slot].pages();
-        if !(tight || end && self.slots[slot].all_live(from, pages)) {
+        let one = &self.slots[slot];
+        let tight = one.in_room();
+        if !(tight || from + pages == one.pages() && one.all_live(from, pages)) {
             return Ok(());
         }
         let flags = self.random.pick(&[0, libc::MREMAP_MAYMOVE]);
-        let at = from * PAGE;
-        let (a_at, b_at) = (self.slots[slot].a + at, self.slots[slot].b + at);
-        let a = Side::Library.mremap(a_at, pages * PAGE, fewer * PAGE, flags, 0);
-        let b = Side::Kernel.mremap(b_at, pages * PAGE, fewer * PAGE, flags, 0);
-        self.note(format!(
-            "mremap of slot {slot} ({a_at:x}), {from}+{pages} to {fewer}, {flags} = {a:x?}"
-        ));
-        if fewer == pages && a.is_ok() && b.is_ok() {
-            return Ok(());
-        }
-        agree(
-            "mremap to less",
-            a.map(|at| at - a_at),
-            b.map(|at| at - b_at),
-        )?;
-        if a.is_ok() {
-            self.slots[slot].live[from + fewer..from + pages].fill(false);
+        let at = self.slots[slot].page(from);
+        let remapped = each(at, |side, at| {
+            side.mremap(at, pages * PAGE, fewer * PAGE, flags, 0)
+        });
+        let what = format!("mremap of slot {slot}, {from}+{pages} to {fewer}, {flags}");
+        if self.judge(&what, remapped, at)? {
+            let live = &mut self.slots[slot].live;
+            live[from + fewer..from + pages].fill(false);
             if !tight {
-                self.slots[slot].live.truncate(from + fewer);
+                live.truncate(from + fewer);
             }
             self.drop_dead(slot);
         }
@@ -795,120 +795,75 @@ impl Actor {
 
     fn grow_in_place(&mut self, slot: usize, from: usize, pages: usize) -> Outcome {
         let more = 1 + self.random.below(4);
-        let at = from * PAGE;
-        let (a_at, b_at) = (self.slots[slot].a + at, self.slots[slot].b + at);
+        let at = self.slots[slot].page(from);
         let (old, new) = (pages * PAGE, (pages + more) * PAGE);
         let within = from + pages + more <= self.slots[slot].pages();
-        if within && !self.may(slot, from, pages + more) {
+        if within && !self.may(slot, from, pages + more) || !within && self.takes_holes(slot, more)
+        {
             return Ok(());
         }
-        if !within && self.takes_holes(slot, more) {
+        let a = Side::Library.mremap(at[0], old, new, 0, 0);
+        let what = format!("mremap of slot {slot}, {from}+{pages} by {more}");
+        // Beyond its own addresses there may be others', or none, as with the kernel; and another thread may have been
+        // quicker with the hole.
+        if a == Err(libc::ENOMEM) && !(within && self.only && alone()) {
+            self.note(format!("{what}: no room"));
             return Ok(());
         }
-        let a = Side::Library.mremap(a_at, old, new, 0, 0);
-        self.note(format!(
-            "mremap of slot {slot} ({a_at:x}), {from}+{pages} by {more} = {a:x?}"
-        ));
-        // Beyond its own addresses there may be others', or none: as with the kernel.
-        if !within && a == Err(libc::ENOMEM) {
-            return Ok(());
-        }
-        // Another thread may have been quicker with the hole.
-        let raced = within && a == Err(libc::ENOMEM) && !(self.only && alone());
-        if raced {
-            return Ok(());
-        }
-        let b = Side::Kernel.mremap(b_at, old, new, 0, 0);
-        agree(
-            "mremap to more",
-            a.map(|at| at - a_at),
-            b.map(|at| at - b_at),
-        )?;
-        if a.is_ok() {
-            let slot = &mut self.slots[slot];
-            let end = from + pages + more;
-            if slot.live.len() < end {
-                slot.live.resize(end, true);
-                slot.grown = true;
-            }
-            slot.live[from..end].fill(true);
+        let b = Side::Kernel.mremap(at[1], old, new, 0, 0);
+        if self.judge(&what, [a, b], at)? {
+            self.slots[slot].grow(from, from + pages + more);
         }
         Ok(())
     }
 
     /// Whether growing beyond its own addresses may take another slot's hole, which would be this one's then.
     fn takes_holes(&self, slot: usize, more: usize) -> bool {
-        let end = self.slots[slot].a + self.slots[slot].pages() * PAGE;
-        let beyond = |other: &Slot| other.a >= end && other.a < end + more * PAGE;
+        let end = self.slots[slot].end();
+        let beyond = |other: &Slot| (end..end + more * PAGE).contains(&other.at[0]);
         !self.only || self.slots.iter().any(beyond)
     }
 
     fn move_and_grow(&mut self, slot: usize, from: usize, pages: usize) -> Outcome {
         let more = 1 + self.random.below(70);
         // The kernel grows into what is free.
-        if within_room(&self.slots[slot]) && self.takes_holes(slot, more) {
+        if self.slots[slot].within_room() && self.takes_holes(slot, more) {
             return Ok(());
         }
-        let at = from * PAGE;
-        let (a_at, b_at) = (self.slots[slot].a + at, self.slots[slot].b + at);
+        let at = self.slots[slot].page(from);
         let (old, new) = (pages * PAGE, (pages + more) * PAGE);
-        let a = Side::Library.mremap(a_at, old, new, libc::MREMAP_MAYMOVE, 0);
-        self.note(format!(
-            "mremap of slot {slot} ({a_at:x}), {from}+{pages} by {more}, may move = {a:x?}"
-        ));
+        let moves = libc::MREMAP_MAYMOVE;
+        let a = Side::Library.mremap(at[0], old, new, moves, 0);
+        let what = format!("mremap of slot {slot}, {from}+{pages} by {more}, may move");
+        let by_kernel = |flags, to| Side::Kernel.mremap(at[1], old, new, flags, to);
         let Ok(to) = a else {
-            let b = Side::Kernel.mremap(b_at, old, new, libc::MREMAP_MAYMOVE, 0);
-            return agree("mremap that may move", a, b);
+            return self
+                .judge(&what, [a, by_kernel(moves, 0)], [0; 2])
+                .map(drop);
         };
-        if to == a_at {
+        if to == at[0] {
             // In its place: into its own hole, or beyond its end.
-            let b = Side::Kernel.mremap(b_at, old, new, 0, 0);
-            agree("mremap that need not move", Ok(0), b.map(|at| at - b_at))?;
-            let slot = &mut self.slots[slot];
-            let end = from + pages + more;
-            if slot.live.len() < end {
-                slot.live.resize(end, true);
-                slot.grown = true;
-            }
-            slot.live[from..end].fill(true);
+            self.judge(&what, [a, by_kernel(0, 0)], at)?;
+            self.slots[slot].grow(from, from + pages + more);
             return Ok(());
         }
-        let new_b = self.new_b();
-        let b = Side::Kernel.mremap(
-            b_at,
-            old,
-            new,
-            libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED,
-            new_b,
-        );
-        agree("mremap that moved", Ok(0), b.map(|at| at - new_b))?;
-        self.moved(slot, from, pages, to, new_b, pages + more)
-    }
-
-    /// Makes a slot of the pages that have moved out of another slot.
-    fn moved(
-        &mut self,
-        slot: usize,
-        from: usize,
-        pages: usize,
-        a: usize,
-        b: usize,
-        now: usize,
-    ) -> Outcome {
-        self.slots.push(Slot {
-            a,
-            b,
-            live: vec![true; now],
-            private: self.slots[slot].private,
-            grown: false,
-        });
-        let last = self.slots.len() - 1;
-        self.compare(last, &maps::read())?;
+        let to = [to, self.new_b()];
+        let b = by_kernel(moves | libc::MREMAP_FIXED, to[1]);
+        self.judge(&what, [a, b], to)?;
+        // A slot of the pages that have moved out of another slot.
+        let private = self.slots[slot].private;
+        self.slots.push(Slot::new(to, pages + more, private));
+        self.compare(self.slots.len() - 1, &maps::read())?;
         self.slots[slot].live[from..from + pages].fill(false);
         // For a moment there was a hole, for any thread's or signal handler's map that the kernel places.
         self.slots[slot].grown |= !(self.only && alone());
-        if !self.slots[slot].in_room() && self.slots[slot].live.contains(&true) {
-            // Its hole is the kernel's; what is left of it goes, too.
+        self.tidy(slot)
+    }
+
+    /// A slot whose holes are the kernel's keeps none: what is left of it goes, too. One without live pages is nobody's.
+    fn tidy(&mut self, slot: usize) -> Outcome {
+        let one = &self.slots[slot];
+        if !one.in_room() && one.live.contains(&false) {
             return self.unmap_rest(slot);
         }
         self.drop_dead(slot);
@@ -918,9 +873,8 @@ impl Actor {
     /// Unmaps what is live of a slot, map by map, and forgets it.
     fn unmap_rest(&mut self, slot: usize) -> Outcome {
         let slot = self.slots.swap_remove(slot);
-        for (page, _) in slot.live.iter().enumerate().filter(|(_, live)| **live) {
-            let a = Side::Library.munmap(slot.a + page * PAGE, PAGE);
-            let b = Side::Kernel.munmap(slot.b + page * PAGE, PAGE);
+        for page in (0..slot.pages()).filter(|page| slot.live[*page]) {
+            let [a, b] = each(slot.page(page), |side, at| side.munmap(at, PAGE));
             agree("munmap of what is left", a, b)?;
         }
         Ok(())
@@ -941,46 +895,28 @@ impl Actor {
         }
         let now = 1 + self.random.below(room);
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-        let (a_at, b_at) = (
-            self.slots[slot].a + from * PAGE,
-            self.slots[slot].b + from * PAGE,
+        let (at, over) = (self.slots[slot].page(from), self.slots[other].page(to));
+        let both = [(at[0], over[0]), (at[1], over[1])];
+        let remapped = each(both, |side, (at, over)| {
+            side.mremap(at, pages * PAGE, now * PAGE, flags, over)
+        });
+        let what = format!(
+            "mremap of slot {slot} ({:x}), {from}+{pages} to {now} over slot {other} ({:x})",
+            at[0], over[0]
         );
-        let (a_to, b_to) = (
-            self.slots[other].a + to * PAGE,
-            self.slots[other].b + to * PAGE,
-        );
-        let a = Side::Library.mremap(a_at, pages * PAGE, now * PAGE, flags, a_to);
-        let b = Side::Kernel.mremap(b_at, pages * PAGE, now * PAGE, flags, b_to);
-        self.note(format!("mremap of slot {slot} ({a_at:x}), {from}+{pages} to {now} over slot {other} ({a_to:x}) = {a:x?}"));
-        agree(
-            "mremap, MREMAP_FIXED",
-            a.map(|at| at - a_to),
-            b.map(|at| at - b_to),
-        )?;
+        self.judge(&what, remapped, over)?;
         self.slots[slot].grown |= !(self.only && alone());
         self.slots[other].private &= self.slots[slot].private;
         // A failed one may have unmapped what is there: as the kernel's side shows it.
         let shown = maps::read();
         for slot in [slot, other] {
-            self.see(slot, &shown);
+            let pages: Vec<_> = (0..self.slots[slot].pages())
+                .map(|page| maps::at(&shown, self.slots[slot].page(page)[1]).is_some())
+                .collect();
+            self.slots[slot].live = pages;
         }
-        let (first, second) = (slot.max(other), slot.min(other));
-        for slot in [first, second] {
-            if !self.slots[slot].in_room() && self.slots[slot].live.contains(&false) {
-                self.unmap_rest(slot)?;
-            } else {
-                self.drop_dead(slot);
-            }
-        }
-        Ok(())
-    }
-
-    /// Which pages are mapped, by the kernel's side.
-    fn see(&mut self, slot: usize, shown: &[maps::Line]) {
-        let slot = &mut self.slots[slot];
-        for (page, live) in slot.live.iter_mut().enumerate() {
-            *live = maps::at(shown, slot.b + page * PAGE).is_some();
-        }
+        self.tidy(slot.max(other))?;
+        self.tidy(slot.min(other))
     }
 
     /// `MREMAP_DONTUNMAP`: the pages go, the map stays.
@@ -990,36 +926,26 @@ impl Actor {
         }
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP;
         let length = pages * PAGE;
-        let (a_at, b_at) = (
-            self.slots[slot].a + from * PAGE,
-            self.slots[slot].b + from * PAGE,
-        );
-        let a = Side::Library.mremap(a_at, length, length, flags, 0);
-        self.note(format!(
-            "mremap of slot {slot} ({a_at:x}), {from}+{pages}, leaves the map behind = {a:x?}"
-        ));
+        let at = self.slots[slot].page(from);
+        let a = Side::Library.mremap(at[0], length, length, flags, 0);
         let new_b = self.new_b();
-        let b = match a {
-            Ok(_) => Side::Kernel.mremap(b_at, length, length, flags | libc::MREMAP_FIXED, new_b),
-            Err(_) => Side::Kernel.mremap(b_at, length, length, flags, 0),
+        let (fixed, b_to) = match a {
+            Ok(_) => (libc::MREMAP_FIXED, new_b),
+            Err(_) => (0, 0),
         };
-        match (a, b) {
-            (Ok(a), Ok(b)) => {
-                self.slots.push(Slot {
-                    a,
-                    b,
-                    live: vec![true; pages],
-                    private: self.slots[slot].private,
-                    grown: false,
-                });
-                // What was locked is locked where it went, but where that is just below: then it is one VMA with what
-                // is left, which is unlocked (6.18). Where a map lies may differ, so none stays locked.
-                let unlocked = Side::Library.munlock(a, length);
-                agree("munlock", unlocked, Side::Kernel.munlock(b, length))?;
-                self.compare(self.slots.len() - 1, &maps::read())
-            }
-            (a, b) => agree("mremap, MREMAP_DONTUNMAP", a, b),
+        let b = Side::Kernel.mremap(at[1], length, length, flags | fixed, b_to);
+        let to = [a.unwrap_or(0), new_b];
+        let what = format!("mremap of slot {slot}, {from}+{pages}, leaves the map behind");
+        if !self.judge(&what, [a, b], to)? {
+            return Ok(());
         }
+        let private = self.slots[slot].private;
+        self.slots.push(Slot::new(to, pages, private));
+        // What was locked is locked where it went, but where that is just below: then it is one VMA with what is left,
+        // which is unlocked (6.18). Where a map lies may differ, so none stays locked.
+        let unlocked = each(to, |side, at| side.munlock(at, length));
+        self.judge("munlock", unlocked, [0; 2])?;
+        self.compare(self.slots.len() - 1, &maps::read())
     }
 
     /// Makes an invalid call.
@@ -1053,11 +979,14 @@ impl Actor {
     /// Permissions as they are shown, and contents.
     fn compare(&self, slot: usize, shown: &[maps::Line]) -> Outcome {
         let one = &self.slots[slot];
+        let differs = |page: usize, how: String| {
+            Err(format!("slot {slot} ({:x}), page {page}: {how}", one.at[0]))
+        };
         let mut alike = 0;
         for page in 0..one.pages() {
-            let (a, b) = (one.a + page * PAGE, one.b + page * PAGE);
-            let permitted = (maps::at(shown, a), maps::at(shown, b));
-            let same = match permitted {
+            let at = one.page(page);
+            let [a, b] = at.map(|at| maps::at(shown, at));
+            let same = match (a, b) {
                 (a, Some(b)) => a == Some(b),
                 (None, None) => true,
                 // Outside the room somebody else may have it by now. In the room a signal's handler may have had a map
@@ -1065,35 +994,25 @@ impl Actor {
                 (Some(shown), None) => !one.in_room() || (keeps() && shown == (*b"---p", None)),
             };
             if !same {
-                return Err(format!(
-                    "slot {slot} ({:x}), page {page}: shown as {permitted:x?}",
-                    one.a
-                ));
+                return differs(page, format!("shown as {:x?}", (a, b)));
             }
-            if permitted.1.is_none() && !one.in_room() {
-                continue;
-            }
-            if page < alike {
+            if b.is_none() && !one.in_room() || page < alike {
                 continue;
             }
             alike = page + one.alike(page);
             if page < alike {
                 continue;
             }
-            let (mut in_a, mut in_b) = ([0; PAGE], [0; PAGE]);
-            let got = (read(a, &mut in_a), read(b, &mut in_b));
-            if got.0 != got.1 {
-                return Err(format!(
-                    "slot {slot} ({:x}), page {page}: reading gives {got:x?}",
-                    one.a
-                ));
+            let [(a, in_a), (b, in_b)] = at.map(|at| {
+                let mut bytes = [0; PAGE];
+                (read(at, &mut bytes), bytes)
+            });
+            if a != b {
+                return differs(page, format!("reading gives {:x?}", (a, b)));
             }
-            if got.0.is_ok() && in_a != in_b {
+            if a.is_ok() && in_a != in_b {
                 let at = in_a.iter().zip(&in_b).position(|(a, b)| a != b);
-                return Err(format!(
-                    "slot {slot} ({:x}), page {page}: contents differ from byte {at:?} on",
-                    one.a
-                ));
+                return differs(page, format!("contents differ from byte {at:?} on"));
             }
         }
         Ok(())

@@ -2,22 +2,12 @@
 
 use crate::aio::{Context, READ, WRITE, direct_file};
 use crate::raw::{Count, Map, PAGE, call, number};
-use crate::{Seen, Way};
+use crate::{Programs, Seen};
 
-pub(crate) fn ways() -> Vec<Way> {
-    vec![
-        Way::differs(
-            "aio-read",
-            "read a file without the page cache (io_submit, `O_DIRECT`), munmap while it is in flight, mmap, look",
-            || read_in_flight(60),
-        ),
-        Way::differs(
-            "aio-write",
-            "write to a file without the page cache (io_submit, `O_DIRECT`), munmap while it is in flight, mmap, write to that; read the file",
-            || write_in_flight(20),
-        ),
-    ]
-}
+pub(crate) const PROGRAMS: Programs = &[
+    ("aio-read", || read_in_flight(60)),
+    ("aio-write", || write_in_flight(20)),
+];
 
 /// The longest map that the library places: its I/O takes milliseconds.
 pub(crate) const PAGES: usize = 2048;

@@ -1,6 +1,7 @@
 //! Tests what outlives a munmap: references that the kernel, a device or another process holds on pages, and state of
 //! the VMA, the page frame or the process. Each way is a small program. It runs three times and prints what it saw:
-//! without the library (plain), with `arena` (`STOPGAP_KEEP=0`), and with `arena-keep` (`STOPGAP_KEEP=32M`).
+//! without the library (plain), with `arena` (`STOPGAP_KEEP=0`), and with `arena-keep` (`STOPGAP_KEEP=32M`). `ways.md` lists
+//! them.
 //!
 //! * `arena` must see what plain sees.
 //! * `arena-keep` must see something else where it is unsafe, which proves that the program can detect a fault. Where
@@ -41,7 +42,10 @@ use stopgap_testing::{Skip, skip};
 /// Result of a program: a line to compare, or (`Err`) why the program cannot run here.
 type Seen = Result<String, String>;
 
-/// One way by which something outlives a munmap.
+/// Programs of ways, by name.
+type Programs = &'static [(&'static str, fn() -> Seen)];
+
+/// One way by which something outlives a munmap: a row of `ways.md`.
 struct Way {
     name: &'static str,
     /// Description of the program, for the table.
@@ -59,51 +63,46 @@ enum Kept {
     Safe(&'static str),
 }
 
-impl Way {
-    const fn new(
-        name: &'static str,
-        does: &'static str,
-        program: Option<fn() -> Seen>,
-        kept: Kept,
-    ) -> Way {
-        Way {
-            name,
-            does,
-            program,
-            kept,
-        }
-    }
-
-    const fn differs(name: &'static str, does: &'static str, program: fn() -> Seen) -> Way {
-        Way::new(name, does, Some(program), Kept::Unsafe)
-    }
-
-    const fn same(
-        name: &'static str,
-        does: &'static str,
-        program: fn() -> Seen,
-        why: &'static str,
-    ) -> Way {
-        Way::new(name, does, Some(program), Kept::Safe(why))
-    }
-
-    const fn not_here(name: &'static str, does: &'static str, why: &'static str) -> Way {
-        Way::new(name, does, None, Kept::Safe(why))
-    }
-}
-
 fn ways() -> Vec<Way> {
-    let all = [
-        pipes::ways,
-        direct::ways,
-        rings::ways,
-        sockets::ways,
-        processes::ways,
-        mapped_over::ways,
-        marked::ways,
-        userfault::ways,
-    ];
-    all.into_iter().flat_map(|group| group()).collect()
+    let mut programs: BTreeMap<_, _> = [
+        pipes::PROGRAMS,
+        direct::PROGRAMS,
+        rings::PROGRAMS,
+        sockets::PROGRAMS,
+        processes::PROGRAMS,
+        mapped_over::PROGRAMS,
+        marked::PROGRAMS,
+        userfault::PROGRAMS,
+    ]
+    .concat()
+    .into_iter()
+    .collect();
+    let rows = include_str!("ways.md").lines();
+    let ways: Vec<_> = rows
+        .filter_map(|row| row.strip_prefix("| ")?.strip_suffix(" |"))
+        .skip(1) // the head
+        .map(|row| {
+            let [name, does, kept] = row.split(" | ").collect::<Vec<_>>()[..] else {
+                panic!("{row}")
+            };
+            let program = programs.remove(name);
+            let (program, kept) = match kept.split_once(": ") {
+                None if kept == "**differs**" => (program, Kept::Unsafe),
+                Some(("same", why)) => (program, Kept::Safe(why)),
+                Some(("not run", why)) => (None, Kept::Safe(why)),
+                _ => panic!("{row}"),
+            };
+            assert_eq!(program.is_none(), row.contains("| not run: "), "{row}");
+            Way {
+                name,
+                does,
+                program,
+                kept,
+            }
+        })
+        .collect();
+    assert!(programs.is_empty(), "not in ways.md: {:?}", programs.keys());
+    ways
 }
 
 /// Environment variable that names the way whose program this process runs.
@@ -218,8 +217,8 @@ fn judge(way: &Way, library: &Path) -> Row {
         skipped: None,
     };
     let title = format!("| `{}`: {} |", way.name, way.does);
-    if way.program.is_none() {
-        row.text = format!("{title} not run | not run | not run: {} |", way.why());
+    if let (None, Kept::Safe(why)) = (way.program, &way.kept) {
+        row.text = format!("{title} not run | not run | not run: {why} |");
         return row;
     }
     let [plain, arena, kept] = match Mode::ALL.map(|mode| run(way, mode, library)) {
@@ -267,15 +266,6 @@ fn judge(way: &Way, library: &Path) -> Row {
         Kept::Safe(why) => format!("{title} {plain} | {arena} | same: {why} |"),
     };
     row
-}
-
-impl Way {
-    fn why(&self) -> &'static str {
-        match self.kept {
-            Kept::Safe(why) => why,
-            Kept::Unsafe => "",
-        }
-    }
 }
 
 /// Runs the program of a way in one mode. `Err`: the program failed.

@@ -7,75 +7,24 @@ use crate::raw::{
     Count, Errno, Map, NO_FILE, PAGE, PLAIN, READ_WRITE, answer, call, errno, memfd, number, open,
     peek, vm_flags,
 };
-use crate::{Seen, Way};
+use crate::{Programs, Seen};
 
-pub(crate) fn ways() -> Vec<Way> {
-    vec![
-        Way::differs(
-            "shm-remap",
-            "shmat with `SHM_REMAP` over a map, munmap, mmap, write; look at the other attachment",
-            || attached(true),
-        ),
-        Way::same(
-            "shm-remap-shmdt",
-            "shmat with `SHM_REMAP` over a map, shmdt, mmap, write; look at the other attachment, and unmap the place",
-            || attached(false),
-            "shmdt leaves a hole, and what is not mapped cannot be kept",
-        ),
-        Way::differs(
-            "fixed-file",
-            "a file is mapped shared over a map by a raw mmap, munmap, mmap, write; look at the file",
-            || over_a_file(4, 0, 4, libc::MAP_SHARED),
-        ),
-        Way::differs("fixed-file-part", "the same over a part of the map", || {
-            over_a_file(4, 1, 2, libc::MAP_SHARED)
-        }),
-        Way::same(
-            "fixed-file-private",
-            "a file is mapped private over a map by a raw mmap, munmap, mmap, write; look at the file and at the new map",
-            || over_a_file(4, 0, 4, libc::MAP_PRIVATE),
-            "what the program reads of it is zeroed, and writing to it copies; a new map of `arena-keep` may be one of a file all the same",
-        ),
-        Way::differs(
-            "fixed-packet-ring",
-            "a ring of `AF_PACKET` is mapped over a map by a raw mmap, munmap, mmap, write; look at the ring",
-            packet_ring,
-        ),
-        Way::same(
-            "fixed-perf-ring",
-            "a ring of perf is mapped over a map by a raw mmap, munmap, mmap, write to that",
-            perf_ring,
-            "mincore says of such a map that it has no pages, and a map without pages is not kept",
-        ),
-        Way::differs(
-            "fixed-shared-moved",
-            "shared memory is moved over a map by a raw mremap (`MREMAP_FIXED`), munmap, mmap, write; look at another view of it",
-            || shared_moved(LENGTH),
-        ),
-        Way::differs(
-            "fixed-shared-doubled",
-            "shared memory is doubled over a map by a raw mremap (old size 0), munmap, mmap, write; look at the other",
-            || shared_moved(0),
-        ),
-        Way::differs(
-            "remap-file-pages",
-            "a file is mapped shared over a map, its pages reordered by remap_file_pages, munmap, mmap, write; look at the file",
-            reordered,
-        ),
-        Way::same(
-            "dontunmap",
-            "the map's pages are moved away by a raw mremap (`MREMAP_DONTUNMAP`), munmap, mmap, write; look at the pages",
-            moved_away,
-            "a map without pages is not kept",
-        ),
-        Way::same(
-            "bare-munmap",
-            "the map is unmapped by a raw munmap, another map is put there, munmap of the place through libc, mmap",
-            unmapped_barely,
-            "what was put there was anonymous and private: it is zeroed as the map itself is",
-        ),
-    ]
-}
+pub(crate) const PROGRAMS: Programs = &[
+    ("shm-remap", || attached(true)),
+    ("shm-remap-shmdt", || attached(false)),
+    ("fixed-file", || over_a_file(4, 0, 4, libc::MAP_SHARED)),
+    ("fixed-file-part", || over_a_file(4, 1, 2, libc::MAP_SHARED)),
+    ("fixed-file-private", || {
+        over_a_file(4, 0, 4, libc::MAP_PRIVATE)
+    }),
+    ("fixed-packet-ring", packet_ring),
+    ("fixed-perf-ring", perf_ring),
+    ("fixed-shared-moved", || shared_moved(LENGTH)),
+    ("fixed-shared-doubled", || shared_moved(0)),
+    ("remap-file-pages", reordered),
+    ("dontunmap", moved_away),
+    ("bare-munmap", unmapped_barely),
+];
 
 const PAGES: usize = 4;
 const LENGTH: usize = PAGES * PAGE;

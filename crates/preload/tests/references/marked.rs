@@ -4,191 +4,43 @@ use crate::raw::{
     Count, Errno, Map, NO_FILE, PAGE, PLAIN, READ_WRITE, answer, call, checked, in_a_child, peek,
     status_kib, vm_flags,
 };
-use crate::{Seen, Way};
+use crate::{Programs, Seen};
 
-pub(crate) fn ways() -> Vec<Way> {
-    vec![
-        Way::differs(
-            "hugepage",
-            "`MADV_HUGEPAGE` by a raw madvise, munmap, mmap: flags of the new map",
-            || advised(libc::MADV_HUGEPAGE),
-        ),
-        Way::differs("nohugepage", "the same, `MADV_NOHUGEPAGE`", || {
-            advised(libc::MADV_NOHUGEPAGE)
-        }),
-        Way::differs(
-            "mergeable",
-            "the same, `MADV_MERGEABLE`: the kernel may share its pages (KSM)",
-            || advised(libc::MADV_MERGEABLE),
-        ),
-        Way::differs(
-            "dontdump",
-            "the same, `MADV_DONTDUMP`: what a core dump holds",
-            || advised(libc::MADV_DONTDUMP),
-        ),
-        Way::differs("sequential", "the same, `MADV_SEQUENTIAL`", || {
-            advised(libc::MADV_SEQUENTIAL)
-        }),
-        Way::same(
-            "unmergeable",
-            "the same, `MADV_UNMERGEABLE`",
-            || advised(libc::MADV_UNMERGEABLE),
-            "it takes a flag away",
-        ),
-        Way::same(
-            "cold",
-            "the same, `MADV_COLD` and `MADV_PAGEOUT`",
-            paged_out,
-            "it changes pages and no flag; what is paged out is not resident, and is dropped (`MADV_DONTNEED`)",
-        ),
-        Way::differs(
-            "mlock",
-            "mlock by a raw call, munmap, mmap: flags of the new map, what counts as locked",
-            || locked(0),
-        ),
-        Way::differs(
-            "mlock-onfault",
-            "the same by mlock2 with `MLOCK_ONFAULT`",
-            || locked(libc::MLOCK_ONFAULT as usize),
-        ),
-        Way::differs(
-            "mlock-limit",
-            "as nobody, under RLIMIT_MEMLOCK of 1 MiB: mlock of 600 KiB by a raw call, munmap, and again elsewhere",
-            locked_to_the_limit,
-        ),
-        Way::same(
-            "mlockall",
-            "mlockall with `MCL_FUTURE`, mmap: flags of the new map",
-            || locked_in_future(true),
-            "the library keeps nothing from then on",
-        ),
-        Way::differs(
-            "mlockall-bare",
-            "mlockall with `MCL_FUTURE` by a raw call, munmap, mmap: flags of the new maps",
-            || locked_in_future(false),
-        ),
-        Way::same(
-            "mlockall-limit",
-            "as nobody, under RLIMIT_MEMLOCK of 1 MiB: mlockall with `MCL_FUTURE` by a raw call, munmap of 2 MiB, and of the half of 4 MiB",
-            unmapped_beyond_the_limit,
-            "the library maps nothing of its own",
-        ),
-        Way::differs(
-            "mlock-unmapped",
-            "mlock where the map was, by a raw call; mmap: flags of the new map",
-            locked_when_unmapped,
-        ),
-        Way::differs(
-            "madvise-unmapped",
-            "`MADV_DONTFORK` where the map was, by a raw madvise; mmap; a child reads the new map",
-            advised_when_unmapped,
-        ),
-        Way::differs(
-            "mbind",
-            "a memory policy by a raw mbind, munmap, mmap: the policy of the new map (numa_maps)",
-            || policy(false),
-        ),
-        Way::differs("home-node", "the same, and set_mempolicy_home_node", || {
-            policy(true)
-        }),
-        Way::differs(
-            "name",
-            "a name (`PR_SET_VMA`), munmap, mmap: the name of the new map",
-            named,
-        ),
-        Way::same(
-            "mseal",
-            "mseal by a raw call, munmap; the map afterwards",
-            sealed,
-            "a sealed map can neither be unmapped nor change its protection: both say EPERM, and nothing has changed",
-        ),
-        Way::same(
-            "mseal-around",
-            "of three maps the middle one is unmapped and the last one sealed: munmap over all three",
-            sealed_around,
-            "as `mseal`",
-        ),
-        Way::same(
-            "mprotect-none",
-            "mprotect to `PROT_NONE` of a part by a raw call, munmap, mmap, write",
-            || protected(libc::PROT_NONE),
-            "a kept map loses its access and gets it back, all of it, whatever it had",
-        ),
-        Way::same(
-            "mprotect-read",
-            "the same to `PROT_READ`",
-            || protected(libc::PROT_READ),
-            "a kept map loses its access and gets it back, all of it, whatever it had",
-        ),
-        Way::same(
-            "mprotect-exec",
-            "the same to `PROT_EXEC`",
-            || protected(libc::PROT_READ | libc::PROT_EXEC),
-            "a kept map loses its access and gets it back, all of it, whatever it had",
-        ),
-        Way::differs(
-            "pkey",
-            "a protection key by a raw pkey_mprotect, munmap, mmap: read the new map",
-            keyed,
-        ),
-        Way::differs(
-            "guard",
-            "guard pages (`MADV_GUARD_INSTALL`) by a raw madvise, munmap, mmap: read the new map",
-            || guarded(false),
-        ),
-        Way::differs("guard-process", "the same by process_madvise", || {
-            guarded(true)
-        }),
-        Way::differs(
-            "pagemap",
-            "which pages of the new map are there before it is touched (mincore)",
-            present,
-        ),
-        Way::differs(
-            "thp",
-            "pages of the map are collapsed to a huge one (`MADV_COLLAPSE`), munmap, mmap: pages that are there",
-            collapsed,
-        ),
-        Way::same(
-            "merge-any",
-            "`PR_SET_MEMORY_MERGE`, munmap, mmap: flags of the new map",
-            merged,
-            "it is the process's, and the kernel changes what is kept with all else",
-        ),
-        Way::same(
-            "hugetlb",
-            "a map with `MAP_HUGETLB`",
-            huge,
-            "it passes through",
-        ),
-        Way::same(
-            "personality",
-            "`READ_IMPLIES_EXEC`, munmap, mmap: flags of the new map",
-            executable,
-            "mprotect heeds it as mmap does",
-        ),
-        Way::not_here(
-            "soft-dirty",
-            "soft-dirty bits of pages",
-            "not in this kernel (CONFIG_MEM_SOFT_DIRTY); `arena-keep` may fail: a new map is dirty as a whole, and of a kept map only the pages that were zeroed, so an incremental dump keeps the old contents of the others",
-        ),
-        Way::not_here(
-            "poison",
-            "pages that the machine has lost (`MADV_HWPOISON`)",
-            "would take a page of memory away until the next boot; `arena-keep` fails: mincore calls such a page resident, and zeroing it ends the program by SIGBUS (mm/mincore.c)",
-        ),
-        Way::not_here(
-            "mte",
-            "memory tags (`PROT_MTE`), page attributes (PAT)",
-            "tags are for arm64, whose library this machine does not build, and are set by mprotect; PAT is for devices' maps",
-        ),
-        Way::not_here(
-            "node",
-            "the node and the cgroup that a page is of (move_pages, cgroup.procs)",
-            "a page of a kept map stays where it is and is charged to whom it was: slower, and never other contents",
-        ),
-    ]
-}
+pub(crate) const PROGRAMS: Programs = &[
+    ("hugepage", || advised(libc::MADV_HUGEPAGE)),
+    ("nohugepage", || advised(libc::MADV_NOHUGEPAGE)),
+    ("mergeable", || advised(libc::MADV_MERGEABLE)),
+    ("dontdump", || advised(libc::MADV_DONTDUMP)),
+    ("sequential", || advised(libc::MADV_SEQUENTIAL)),
+    ("unmergeable", || advised(libc::MADV_UNMERGEABLE)),
+    ("cold", paged_out),
+    ("mlock", || locked(0)),
+    ("mlock-onfault", || locked(libc::MLOCK_ONFAULT as usize)),
+    ("mlock-limit", locked_to_the_limit),
+    ("mlockall", || locked_in_future(true)),
+    ("mlockall-bare", || locked_in_future(false)),
+    ("mlockall-limit", unmapped_beyond_the_limit),
+    ("mlock-unmapped", locked_when_unmapped),
+    ("madvise-unmapped", advised_when_unmapped),
+    ("mbind", || policy(false)),
+    ("home-node", || policy(true)),
+    ("name", named),
+    ("mseal", sealed),
+    ("mseal-around", sealed_around),
+    ("mprotect-none", || protected(libc::PROT_NONE)),
+    ("mprotect-read", || protected(libc::PROT_READ)),
+    ("mprotect-exec", || {
+        protected(libc::PROT_READ | libc::PROT_EXEC)
+    }),
+    ("pkey", keyed),
+    ("guard", || guarded(false)),
+    ("guard-process", || guarded(true)),
+    ("pagemap", present),
+    ("thp", collapsed),
+    ("merge-any", merged),
+    ("hugetlb", huge),
+    ("personality", executable),
+];
 
 const PAGES: usize = 4;
 

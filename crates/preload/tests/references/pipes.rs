@@ -6,72 +6,36 @@ use std::os::unix::net::UnixStream;
 
 use crate::raw::{Count, Map, all, call, checked, memfd, number, pipe, read};
 use crate::sockets::tcp_pair;
-use crate::{Seen, Way};
+use crate::{Programs, Seen};
 
-pub(crate) fn ways() -> Vec<Way> {
-    vec![
-        Way::differs(
-            "vmsplice",
-            "vmsplice to a pipe, munmap, mmap, write; read the pipe",
-            || messages(200, |map| Box::new(spliced(map, 0))),
-        ),
-        Way::differs("vmsplice-gift", "the same with `SPLICE_F_GIFT`", || {
-            messages(200, |map| Box::new(spliced(map, libc::SPLICE_F_GIFT)))
-        }),
-        Way::differs(
-            "vmsplice-free",
-            "vmsplice, `MADV_FREE`, munmap, mmap, write; read the pipe",
-            || messages(200, |map| Box::new(freed(map))),
-        ),
-        Way::differs(
-            "vmsplice-fork",
-            "vmsplice, munmap, mmap, write; a child that was forked before reads the pipe",
-            read_by_a_child,
-        ),
-        Way::differs(
-            "tee",
-            "vmsplice, tee to another pipe, the first one read; the other one read later",
-            || messages(50, |map| Box::new(teed(map))),
-        ),
-        Way::differs(
-            "splice-pipe",
-            "vmsplice, splice to another pipe; that one read later",
-            || messages(50, |map| Box::new(moved(map))),
-        ),
-        Way::differs(
-            "splice-unix",
-            "vmsplice, splice to a socket of `AF_UNIX`; received later",
-            || {
-                messages(50, |map| {
-                    let (to, from) = UnixStream::pair().expect("sockets");
-                    sent(map, &to.into(), from.into())
-                })
-            },
-        ),
-        Way::differs(
-            "splice-tcp",
-            "vmsplice, splice to a TCP socket; received later",
-            || {
-                messages(50, |map| {
-                    let (to, from) = tcp_pair();
-                    sent(map, &to.into(), from.into())
-                })
-            },
-        ),
-        Way::same(
-            "splice-file",
-            "vmsplice, splice to a file of memory; read later",
-            || messages(50, |map| Box::new(written(map))),
-            "the kernel copies where a pipe's pages go to a file",
-        ),
-        Way::same(
-            "vmsplice-out",
-            "vmsplice from a pipe into the map, munmap, mmap",
-            taken_out,
-            "the kernel copies in this direction, before the call returns",
-        ),
-    ]
-}
+pub(crate) const PROGRAMS: Programs = &[
+    ("vmsplice", || {
+        messages(200, |map| Box::new(spliced(map, 0)))
+    }),
+    ("vmsplice-gift", || {
+        messages(200, |map| Box::new(spliced(map, libc::SPLICE_F_GIFT)))
+    }),
+    ("vmsplice-free", || {
+        messages(200, |map| Box::new(freed(map)))
+    }),
+    ("vmsplice-fork", read_by_a_child),
+    ("tee", || messages(50, |map| Box::new(teed(map)))),
+    ("splice-pipe", || messages(50, |map| Box::new(moved(map)))),
+    ("splice-unix", || {
+        messages(50, |map| {
+            let (to, from) = UnixStream::pair().expect("sockets");
+            sent(map, &to.into(), from.into())
+        })
+    }),
+    ("splice-tcp", || {
+        messages(50, |map| {
+            let (to, from) = tcp_pair();
+            sent(map, &to.into(), from.into())
+        })
+    }),
+    ("splice-file", || messages(50, |map| Box::new(written(map)))),
+    ("vmsplice-out", taken_out),
+];
 
 /// Receives the message of a number of bytes.
 type Later = Box<dyn FnOnce(usize) -> Vec<u8>>;

@@ -6,103 +6,27 @@ use crate::raw::{
     Count, Errno, Map, PAGE, answer, call, in_a_child, number, open, pipe, read, wait_for, write,
 };
 use crate::userfault::{Faults, MISSING};
-use crate::{Seen, Way};
+use crate::{Programs, Seen};
 
-pub(crate) fn ways() -> Vec<Way> {
-    vec![
-        Way::differs(
-            "process-vm-writev",
-            "another process is in the midst of process_vm_writev to the map: munmap, mmap; look when it is done",
-            || in_the_midst(libc::SYS_process_vm_writev),
-        ),
-        Way::differs(
-            "process-vm-readv",
-            "another process is in the midst of process_vm_readv from the map: munmap, mmap, write; what it has read",
-            || in_the_midst(libc::SYS_process_vm_readv),
-        ),
-        Way::same(
-            "process-vm-unmapped",
-            "another process reads and writes where the map was (process_vm_readv, process_vm_writev)",
-            read_when_unmapped,
-            "what is kept has no access, and process_vm heeds that",
-        ),
-        Way::same(
-            "proc-mem",
-            "another process writes to the map by `/proc/PID/mem`, munmap, mmap",
-            written_by_file,
-            "the kernel holds the page only while it copies from a page of its own, which nobody can hold up",
-        ),
-        Way::differs(
-            "proc-mem-unmapped",
-            "another process reads where the map was by `/proc/PID/mem`",
-            || by_file_when_unmapped(false),
-        ),
-        Way::differs(
-            "proc-mem-written-unmapped",
-            "another process writes where the map was by `/proc/PID/mem`; mmap, look",
-            || by_file_when_unmapped(true),
-        ),
-        Way::differs(
-            "unmapped",
-            "what the kernel says of the addresses where the map was: mincore, msync, munlock by raw calls, and the signal of a touch",
-            said_of_unmapped,
-        ),
-        Way::same(
-            "fork",
-            "fork, munmap, mmap, write; the child looks at the map",
-            || looked_at_by_a_child(false),
-            "the library unmaps what is kept before a fork, and a write copies what a child shares (copy-on-write)",
-        ),
-        Way::same(
-            "fork-bare",
-            "the same, forked by a raw system call",
-            || looked_at_by_a_child(true),
-            "a write copies what a child shares (copy-on-write)",
-        ),
-        Way::same(
-            "fork-child-unmaps",
-            "fork; the child unmaps, maps, and writes; look at the map",
-            unmapped_by_a_child,
-            "copy-on-write",
-        ),
-        Way::differs(
-            "dontfork",
-            "`MADV_DONTFORK` by a raw madvise, munmap, mmap; a child of a fork reads the new map",
-            || inherited(libc::MADV_DONTFORK),
-        ),
-        Way::differs(
-            "wipeonfork",
-            "`MADV_WIPEONFORK` by a raw madvise, munmap, mmap, write; a child of a fork reads the new map",
-            || inherited(libc::MADV_WIPEONFORK),
-        ),
-        Way::same(
-            "futex",
-            "a thread waits for a futex in the map, munmap, mmap, wake at the old address",
-            futex,
-            "a private futex is an address and not a page",
-        ),
-        Way::not_here(
-            "ptrace",
-            "a debugger reads and writes (`PTRACE_PEEKDATA`, `PTRACE_POKEDATA`), breakpoints, uprobes",
-            "the kernel function is that of `/proc/PID/mem`: see `proc-mem` and `proc-mem-unmapped`; uprobes are for maps of files",
-        ),
-        Way::not_here(
-            "kvm",
-            "the map is memory of a virtual machine",
-            "KVM holds addresses and follows the map (MMU notifiers): mprotect and munmap both take the pages from the guest",
-        ),
-        Way::not_here(
-            "clone-vm",
-            "another process in the same address space (vfork, clone with `CLONE_VM`)",
-            "both have the same maps, so a munmap is for both; behaviour.rs covers vfork",
-        ),
-        Way::not_here(
-            "membarrier",
-            "membarrier, rseq, robust futexes, set_tid_address",
-            "they hold addresses, and the kernel writes to what is there then, as in plain Linux",
-        ),
-    ]
-}
+pub(crate) const PROGRAMS: Programs = &[
+    ("process-vm-writev", || {
+        in_the_midst(libc::SYS_process_vm_writev)
+    }),
+    ("process-vm-readv", || {
+        in_the_midst(libc::SYS_process_vm_readv)
+    }),
+    ("process-vm-unmapped", read_when_unmapped),
+    ("proc-mem", written_by_file),
+    ("proc-mem-unmapped", || by_file_when_unmapped(false)),
+    ("proc-mem-written-unmapped", || by_file_when_unmapped(true)),
+    ("unmapped", said_of_unmapped),
+    ("fork", || looked_at_by_a_child(false)),
+    ("fork-bare", || looked_at_by_a_child(true)),
+    ("fork-child-unmaps", unmapped_by_a_child),
+    ("dontfork", || inherited(libc::MADV_DONTFORK)),
+    ("wipeonfork", || inherited(libc::MADV_WIPEONFORK)),
+    ("futex", futex),
+];
 
 const PAGES: usize = 4;
 

@@ -8,48 +8,17 @@ use crate::uring::{
     Parameters, READ, READ_FIXED, REGISTER_BUFFER_RING, Request, Ring, SEND_ZC, UNREGISTER_BUFFERS,
     WRITE_FIXED, request,
 };
-use crate::{Seen, Way};
+use crate::{Programs, Seen};
 
-pub(crate) fn ways() -> Vec<Way> {
-    vec![
-        Way::differs(
-            "uring-buffer-read",
-            "a map is a registered buffer of `io_uring`, munmap, mmap; read into the buffer, look at the map",
-            registered_read,
-        ),
-        Way::differs(
-            "uring-buffer-write",
-            "a map is a registered buffer of `io_uring`, munmap, mmap, write to that; write from the buffer",
-            registered_write,
-        ),
-        Way::differs(
-            "uring-direct",
-            "read a file without the page cache (`io_uring`, `O_DIRECT`), munmap while it is in flight, mmap, look",
-            direct_read,
-        ),
-        Way::differs(
-            "uring-send-zc",
-            "send by `IORING_OP_SEND_ZC` to a TCP socket whose peer does not read yet, munmap, mmap, write; the peer reads",
-            send_zc,
-        ),
-        Way::differs(
-            "uring-own-ring",
-            "a map is the memory of the rings (`IORING_SETUP_NO_MMAP`), munmap, mmap; a request completes",
-            own_ring,
-        ),
-        Way::differs(
-            "uring-buffer-ring",
-            "a map is a ring of buffers (`IORING_REGISTER_PBUF_RING`), munmap, mmap; a request takes a buffer",
-            buffer_ring,
-        ),
-        Way::same(
-            "uring-read",
-            "a read waits for a pipe, munmap, data comes",
-            waiting_read,
-            "the request holds addresses and not pages; the kernel looks them up when data comes",
-        ),
-    ]
-}
+pub(crate) const PROGRAMS: Programs = &[
+    ("uring-buffer-read", registered_read),
+    ("uring-buffer-write", registered_write),
+    ("uring-direct", direct_read),
+    ("uring-send-zc", send_zc),
+    ("uring-own-ring", own_ring),
+    ("uring-buffer-ring", buffer_ring),
+    ("uring-read", waiting_read),
+];
 
 const PAGES: usize = 4;
 

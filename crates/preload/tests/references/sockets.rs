@@ -4,32 +4,9 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::raw::{Count, Map, PAGE, READ_WRITE, all, call, checked, number, open, read};
-use crate::{Seen, Way};
+use crate::{Programs, Seen};
 
-pub(crate) fn ways() -> Vec<Way> {
-    vec![
-        Way::differs(
-            "msg-zerocopy",
-            "send with `MSG_ZEROCOPY` to a TCP socket whose peer does not read yet, munmap, mmap, write; the peer reads",
-            zerocopy,
-        ),
-        Way::differs(
-            "af-xdp",
-            "a map is the memory of a socket of `AF_XDP`, munmap, mmap, write; a frame is sent from it",
-            xdp,
-        ),
-        Way::not_here(
-            "rdma",
-            "a memory region of an RDMA device",
-            "needs a device; the driver pins the pages (`pin_user_pages`) as io_uring does for registered buffers, and `arena-keep` fails there",
-        ),
-        Way::not_here(
-            "devices",
-            "user memory given to V4L2, DRM, ALSA, VFIO, vhost",
-            "needs devices; those that pin pages fail under `arena-keep` as registered buffers do, those that follow the map (MMU notifiers) see what the address holds, as in plain Linux",
-        ),
-    ]
-}
+pub(crate) const PROGRAMS: Programs = &[("msg-zerocopy", zerocopy), ("af-xdp", xdp)];
 
 /// Connects two TCP sockets over loopback.
 pub(crate) fn tcp_pair() -> (TcpStream, TcpStream) {

@@ -3,39 +3,15 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::raw::{Errno, Map, PAGE, answer, call, number, open, peek, read, vm_flags};
-use crate::{Seen, Way};
+use crate::{Programs, Seen};
 
-pub(crate) fn ways() -> Vec<Way> {
-    vec![
-        Way::differs(
-            "userfault-missing",
-            "the map is registered for missing pages, munmap, mmap; who gets the new map's faults",
-            missing,
-        ),
-        Way::differs(
-            "userfault-protect",
-            "the map is registered and write-protected, munmap, mmap; flags of the new map, who gets a write to it",
-            protected,
-        ),
-        Way::same(
-            "userfault-poison",
-            "a page is poisoned (`UFFDIO_POISON`) and unregistered, munmap, mmap; read that page",
-            poisoned,
-            "the mark is on a page that is absent, and what is absent of a kept map is dropped (`MADV_DONTNEED`), marks of poison with it",
-        ),
-        Way::differs(
-            "userfault-event",
-            "whether the monitor is told of the munmap (`UFFD_FEATURE_EVENT_UNMAP`)",
-            told_of_unmap,
-        ),
-        Way::same(
-            "userfault-move",
-            "the map's pages are moved to another map (`UFFDIO_MOVE`), munmap, mmap, write; look at the other",
-            moved,
-            "a map without pages is not kept",
-        ),
-    ]
-}
+pub(crate) const PROGRAMS: Programs = &[
+    ("userfault-missing", missing),
+    ("userfault-protect", protected),
+    ("userfault-poison", poisoned),
+    ("userfault-event", told_of_unmap),
+    ("userfault-move", moved),
+];
 
 /// Modes of a registration.
 pub(crate) const MISSING: u64 = 1;
