@@ -128,20 +128,20 @@ pub fn run_all(
             }
         }
     }
-    let not_begun = |machine: &Machine| Boot {
-        end: End::Stopped,
-        why: "stopped before it began".to_owned(),
-        lines: Vec::new(),
-        console: Vec::new(),
-        cpu: machine.cpu().to_owned(),
-        command_line: Vec::new(),
-        seed: machine.seed,
-        host_time: Duration::ZERO,
-    };
     let boots = boots.into_iter().zip(machines);
-    Ok(boots
-        .map(|(boot, machine)| boot.unwrap_or_else(|| not_begun(machine)))
-        .collect())
+    let boots = boots.map(|(boot, machine)| {
+        boot.unwrap_or_else(|| Boot {
+            end: End::Stopped,
+            why: "stopped before it began".to_owned(),
+            lines: Vec::new(),
+            console: Vec::new(),
+            cpu: machine.cpu().to_owned(),
+            command_line: Vec::new(),
+            seed: machine.seed,
+            host_time: Duration::ZERO,
+        })
+    });
+    Ok(boots.collect())
 }
 
 /// A guest that runs.
@@ -210,111 +210,99 @@ impl<'a> Guest<'a> {
         let now = Instant::now();
         if let Some(exit) = exit {
             self.process.read_rest(|bytes| console.take(bytes))?;
-            self.console.finish();
+            console.finish();
             let (end, why) = self.judge(exit);
-            let (lines, console) = std::mem::take(&mut self.console).into_lines();
+            let console = std::mem::take(&mut self.console);
             return Ok(Some(Boot {
                 end,
                 why,
-                lines,
-                console,
+                lines: console.marked,
+                console: console.tail.into(),
                 cpu: self.machine.cpu().to_owned(),
                 command_line: std::mem::take(&mut self.arguments),
                 seed: self.machine.seed,
                 host_time: self.began.elapsed(),
             }));
         }
-        if self.last_word.is_none() && (self.console.is_done() || self.console.panic().is_some()) {
+        if self.last_word.is_none() && (console.done || console.panic.is_some()) {
             self.last_word = Some(now);
         }
+        let flooded = console.taken > console::MOST;
         let since = |at: Instant| now.duration_since(at);
-        let reason = match () {
-            () if stopped => Some(Reason::Stop),
-            () if self.console.is_flood() => Some(Reason::Flood),
-            () if self.last_word.is_some_and(|at| since(at) >= GRACE) => Some(Reason::LastWord),
-            () if since(self.began) >= self.machine.limit => Some(Reason::Limit),
-            () => None,
-        };
-        match (self.ending, reason) {
-            (None, Some(reason)) => {
-                self.ending = Some((now, reason));
-                // A plugin writes its counts when QEMU ends in order.
-                if reason == Reason::LastWord {
-                    self.process.terminate();
-                } else {
-                    self.process.kill();
-                }
+        match self.ending {
+            None if stopped => self.end(now, Reason::Stop),
+            None if flooded => self.end(now, Reason::Flood),
+            None if self.last_word.is_some_and(|at| since(at) >= GRACE) => {
+                self.end(now, Reason::LastWord);
             }
+            None if since(self.began) >= self.machine.limit => self.end(now, Reason::Limit),
             // In order took too long, or the stop came meanwhile.
-            (Some((at, Reason::LastWord)), reason)
-                if since(at) >= GRACE || reason == Some(Reason::Stop) =>
-            {
-                self.process.kill();
-            }
+            Some((at, Reason::LastWord)) if stopped || since(at) >= GRACE => self.process.kill(),
             _ => {}
         }
         Ok(None)
     }
 
+    fn end(&mut self, now: Instant, reason: Reason) {
+        self.ending = Some((now, reason));
+        match reason {
+            // A plugin writes its counts when QEMU ends in order.
+            Reason::LastWord => self.process.terminate(),
+            _ => self.process.kill(),
+        }
+    }
+
     /// Judges an end.
     fn judge(&self, exit: ExitStatus) -> (End, String) {
         let console = &self.console;
-        if let Some((_, Reason::Stop)) = self.ending {
-            return (End::Stopped, "stopped".to_owned());
-        }
-        if console.is_done() {
-            return (End::PoweredOff, String::new());
-        }
-        if let Some(panic) = console.panic() {
-            let why = format!("the kernel panicked: {panic}{}", self.hint(panic));
-            return (End::Panicked, why);
-        }
+        let silent = console.taken == 0;
         let seconds = self.machine.limit.as_secs_f64();
-        match self.ending {
-            Some((_, Reason::Flood)) => {
+        match (self.ending.map(|(_, reason)| reason), &console.panic) {
+            (Some(Reason::Stop), _) => (End::Stopped, "stopped".to_owned()),
+            _ if console.done => (End::PoweredOff, String::new()),
+            (_, Some(panic)) => {
+                let why = format!("the kernel panicked: {panic}{}", self.hint(panic));
+                (End::Panicked, why)
+            }
+            (Some(Reason::Flood), _) => {
                 let why = format!("the guest wrote more than {} MiB", console::MOST >> 20);
-                return (End::Flooded, why);
+                (End::Flooded, why)
             }
-            Some((_, Reason::Limit)) if console.is_silent() => {
+            (Some(Reason::Limit), _) if silent => {
+                let (used, cause) = (self.used(), self.silence());
+                let why =
+                    format!("not one byte on the serial port in {seconds:.1} s{used}: {cause}");
+                (End::Silent, why)
+            }
+            (Some(Reason::Limit), _) => {
+                let (used, lines) = (self.used(), console.marked.len());
                 let why = format!(
-                    "not one byte on the serial port in {seconds:.1} s{}: {}",
-                    self.used(),
-                    self.silence()
+                    "it had not ended after {seconds:.1} s{used} ({lines} lines of results)"
                 );
-                return (End::Silent, why);
+                (End::TimeLimit, why)
             }
-            Some((_, Reason::Limit)) => {
-                let lines = console.lines().len();
-                let why = format!(
-                    "it had not ended after {seconds:.1} s{} ({lines} lines of results)",
-                    self.used()
-                );
-                return (End::TimeLimit, why);
+            _ if !exit.success() => {
+                let said = self.process.said();
+                let reason = match said.trim() {
+                    "" => exit_text(exit),
+                    said => format!("{}: {said}", exit_text(exit)),
+                };
+                let why = format!("QEMU failed: {reason}");
+                match is_unsupported(&said) {
+                    true => (End::QemuUnsupported { reason }, why),
+                    false => (End::QemuFailed, why),
+                }
             }
-            Some((_, Reason::Stop | Reason::LastWord)) | None => {}
+            _ if silent => {
+                let cause = self.silence();
+                let why = format!("it ended without one byte on the serial port: {cause}");
+                (End::Silent, why)
+            }
+            _ => {
+                let why = "the guest powered off or reset before it was done".to_owned();
+                (End::PoweredOffEarly, why)
+            }
         }
-        if !exit.success() {
-            let said = self.process.said();
-            let reason = match said.trim() {
-                "" => exit_text(exit),
-                said => format!("{}: {said}", exit_text(exit)),
-            };
-            let why = format!("QEMU failed: {reason}");
-            return if is_unsupported(&said) {
-                (End::QemuUnsupported { reason }, why)
-            } else {
-                (End::QemuFailed, why)
-            };
-        }
-        if console.is_silent() {
-            let why = format!(
-                "it ended without one byte on the serial port: {}",
-                self.silence()
-            );
-            return (End::Silent, why);
-        }
-        let why = "the guest powered off or reset before it was done".to_owned();
-        (End::PoweredOffEarly, why)
     }
 
     /// On a busy host a limit can be too short for a guest that does nothing wrong: what it had says so.
@@ -325,19 +313,19 @@ impl<'a> Guest<'a> {
     }
 
     /// Explains a panic's text.
-    fn hint(&self, panic: &str) -> String {
-        let image = &self.machine.image;
-        if panic.contains("Unable to mount root fs") || panic.contains("No working init found") {
-            return match image.option("CONFIG_BLK_DEV_INITRD") {
-                Some("y") => " (it did not start /init from the initramfs)".to_owned(),
-                Some(_) => " (no initramfs support: CONFIG_BLK_DEV_INITRD is not set)".to_owned(),
-                None => " (no initramfs support? CONFIG_BLK_DEV_INITRD=y is needed)".to_owned(),
+    fn hint(&self, panic: &str) -> &'static str {
+        let says = |text| panic.contains(text);
+        if says("Unable to mount root fs") || says("No working init found") {
+            return match self.machine.image.option("CONFIG_BLK_DEV_INITRD") {
+                Some("y") => " (it did not start /init from the initramfs)",
+                Some(_) => " (no initramfs support: CONFIG_BLK_DEV_INITRD is not set)",
+                None => " (no initramfs support? CONFIG_BLK_DEV_INITRD=y is needed)",
             };
         }
-        if panic.contains("Attempted to kill init") {
-            return " (the guest program ended)".to_owned();
+        match says("Attempted to kill init") {
+            true => " (the guest program ended)",
+            false => "",
         }
-        String::new()
     }
 
     /// Why nothing came, as far as the configuration tells.

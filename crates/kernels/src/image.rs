@@ -240,7 +240,11 @@ impl Image {
         } else {
             image.take_config();
         }
-        image.modules = Modules::of_package(name, path, folder);
+        image.modules = Modules::Package {
+            name: name.to_owned(),
+            path: path.to_path_buf(),
+            folder,
+        };
         Ok(image)
     }
 
@@ -255,10 +259,9 @@ impl Image {
                 self.config_from = config.display().to_string();
             }
             let modules = Path::new("/lib/modules").join(&release);
-            if (path.starts_with("/boot") || path.starts_with(&modules))
-                && let Ok(modules) = Modules::read(&modules)
-            {
-                self.modules = modules;
+            let is_own = path.starts_with("/boot") || path.starts_with(&modules);
+            if is_own && fs::read_dir(&modules).is_ok() {
+                self.modules = Modules::Folder(modules);
             }
             // arch/x86/boot/bzImage of a tree that was built: two and three folders up.
             for tree in folder.ancestors().skip(1).take(3) {

@@ -44,14 +44,8 @@ impl Initramfs {
         files: &[InitramfsFile],
     ) -> crate::Result<Initramfs> {
         let mut cpio = Cpio::default();
-        for folder in [
-            "/dev",
-            "/proc",
-            "/sys",
-            "/tmp",
-            "/stopgap",
-            crate::modules::IN_GUEST,
-        ] {
+        let in_guest = crate::modules::IN_GUEST;
+        for folder in ["/dev", "/proc", "/sys", "/tmp", "/stopgap", in_guest] {
             cpio.folder(folder)?;
         }
         // The kernel opens it as /init's standard input and output before anything is mounted.
@@ -143,9 +137,10 @@ impl Cpio {
         // Names of ours are short; a longer one is refused by the kernel, not by the format.
         let name_length = u32::try_from(name.len() + 1).unwrap_or(u32::MAX);
         let links = if mode & 0o170_000 == 0o040_000 { 2 } else { 1 };
+        let (number, (major, minor)) = (self.number, device);
         self.bytes.extend_from_slice(b"070701");
-        let fields = [
-            self.number,
+        for field in [
+            number,
             mode,
             0,
             0,
@@ -154,34 +149,29 @@ impl Cpio {
             length,
             0,
             0,
-            device.0,
-            device.1,
+            major,
+            minor,
             name_length,
             0,
-        ];
-        for field in fields {
+        ] {
             self.bytes
                 .extend_from_slice(format!("{field:08x}").as_bytes());
         }
         self.bytes.extend_from_slice(name.as_bytes());
         self.bytes.push(0);
-        self.pad();
+        self.pad(4);
         self.bytes.extend_from_slice(body);
-        self.pad();
+        self.pad(4);
     }
 
-    fn pad(&mut self) {
-        while !self.bytes.len().is_multiple_of(4) {
-            self.bytes.push(0);
-        }
+    fn pad(&mut self, to: usize) {
+        self.bytes.resize(self.bytes.len().next_multiple_of(to), 0);
     }
 
     fn finish(mut self) -> Vec<u8> {
         self.number = 0; // as cpio(1) numbers it
         self.write("TRAILER!!!", 0, (0, 0), 0, &[]);
-        while !self.bytes.len().is_multiple_of(512) {
-            self.bytes.push(0);
-        }
+        self.pad(512);
         self.bytes
     }
 }

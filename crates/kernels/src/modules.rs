@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use crate::compressed;
 use crate::elf;
@@ -31,33 +31,21 @@ const DEEPEST: usize = 16;
 /// Where modules lie in the initramfs.
 pub(crate) const IN_GUEST: &str = "/stopgap/modules";
 
-/// What a kernel has: modules as files, and names that are built in. Cheap to clone.
-///
-/// A package's are unpacked when they are first asked for: most comparisons need none, and they are nine tenths of it.
+/// Where a kernel's modules are. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub struct Modules {
-    source: Arc<Source>,
-}
-
-#[derive(Debug, Default)]
-struct Source {
-    package: Option<Package>,
-    inner: OnceLock<Inner>,
-}
-
-/// A package that has not been unpacked to its end.
-#[derive(Debug)]
-struct Package {
-    name: String,
-    path: PathBuf,
-    folder: Arc<Folder>,
-}
-
-#[derive(Debug, Default)]
-struct Inner {
-    /// By name.
-    files: BTreeMap<String, PathBuf>,
-    builtin: BTreeSet<String>,
+pub enum Modules {
+    /// None were found.
+    #[default]
+    Unknown,
+    /// A folder like `/lib/modules/6.12.1`.
+    Folder(PathBuf),
+    /// A package's. They are unpacked when somebody asks for one: most comparisons need none, and they are nine tenths of it.
+    #[doc(hidden)]
+    Package {
+        name: String,
+        path: PathBuf,
+        folder: Arc<Folder>,
+    },
 }
 
 /// A module, decompressed.
@@ -88,128 +76,76 @@ pub struct Resolved {
 }
 
 impl Modules {
-    /// The modules below a folder like `/lib/modules/6.12.1`.
-    ///
-    /// # Errors
-    ///
-    /// Where the folder cannot be read.
-    pub fn read(folder: &Path) -> Result<Modules> {
-        let source = Source {
-            package: None,
-            inner: OnceLock::from(scan(folder)?),
-        };
-        Ok(Modules {
-            source: Arc::new(source),
-        })
-    }
-
-    /// Those of the package at `path`, to be unpacked into `folder` when somebody asks.
-    pub(crate) fn of_package(name: &str, path: &Path, folder: Arc<Folder>) -> Modules {
-        let package = Package {
-            name: name.to_owned(),
-            path: path.to_path_buf(),
-            folder,
-        };
-        Modules {
-            source: Arc::new(Source {
-                package: Some(package),
-                inner: OnceLock::new(),
-            }),
-        }
-    }
-
-    fn inner(&self) -> Result<&Inner> {
-        if let Some(inner) = self.source.inner.get() {
-            return Ok(inner);
-        }
-        let found = match &self.source.package {
-            None => Inner::default(),
-            Some(package) => {
-                let folder = package.folder.path().join("modules");
-                fs::create_dir_all(&folder).map_err(|e| Error::file(&folder, e))?;
-                crate::package::unpack_modules(&package.name, &package.path, &folder)?;
-                scan(&folder)?
-            }
-        };
-        Ok(self.source.inner.get_or_init(|| found))
-    }
-
     /// The files for `names` and for what they need, decompressed; each once. `release` is the kernel's: a module that was
     /// built for another one is refused, because the kernel would.
     ///
     /// # Errors
     ///
-    /// A module that does not match or is damaged, or needs a missing one.
+    /// A folder that cannot be read; a module that does not match or is damaged, or needs a missing one.
     pub fn resolve<S: AsRef<str>>(&self, names: &[S], release: Option<&str>) -> Result<Resolved> {
         let mut resolved = Resolved::default();
         if names.is_empty() {
             return Ok(resolved);
         }
-        let inner = self.inner()?;
-        let mut done = BTreeSet::new();
-        for name in names {
-            let name = canonical(name.as_ref());
-            if inner.builtin.contains(&name) {
+        let (files, builtin) = match self {
+            Modules::Unknown => Default::default(),
+            Modules::Folder(folder) => scan(folder)?,
+            Modules::Package { name, path, folder } => {
+                let folder = folder.path().join("modules");
+                fs::create_dir_all(&folder).map_err(|e| Error::file(&folder, e))?;
+                crate::package::unpack_modules(name, path, &folder)?;
+                scan(&folder)?
+            }
+        };
+        let (mut done, mut all) = (BTreeSet::new(), 0);
+        for name in names.iter().map(|name| canonical(name.as_ref())) {
+            if builtin.contains(&name) {
                 continue;
             }
-            if inner.files.contains_key(&name) {
-                inner.load(&name, release, &mut resolved.modules, &mut done)?;
-            } else {
+            if !files.contains_key(&name) {
                 resolved.missing.push(name);
+                continue;
+            }
+            // Depth first, without recursion: a hostile module can need itself. A module to be written out stands below
+            // those that it waits for.
+            let mut stack = vec![Step::Open(name, true)];
+            while let Some(step) = stack.pop() {
+                let (name, must) = match step {
+                    Step::Open(name, must) => (name, must),
+                    Step::Write(module) => {
+                        resolved.modules.push(module);
+                        continue;
+                    }
+                };
+                if builtin.contains(&name) || !done.insert(name.clone()) {
+                    continue;
+                }
+                let about = |why: String| Error::about(format!("module {name}"), why);
+                let Some(path) = files.get(&name) else {
+                    if must {
+                        return Err(about(
+                            "another module needs it, and it is missing".to_owned(),
+                        ));
+                    }
+                    continue;
+                };
+                let packed = read(path, LARGEST).map_err(|e| Error::file(path, e))?;
+                let bytes = compressed::all(&packed, LARGEST)
+                    .map_err(|e| about(format!("does not decompress: {e}")))?;
+                let needs = needs(&bytes, release).map_err(about)?;
+                all += bytes.len() as u64;
+                if all > LARGEST_ALL {
+                    let all = LARGEST_ALL >> 20;
+                    return Err(about(format!(
+                        "it and what is loaded before it have more than {all} MiB"
+                    )));
+                }
+                stack.push(Step::Write(Module { name, bytes }));
+                let needs = needs.into_iter().rev();
+                stack.extend(needs.map(|(name, must)| Step::Open(name, must)));
             }
         }
         Ok(resolved)
-    }
-}
-
-impl Inner {
-    /// Depth first, without recursion: a hostile module can need itself.
-    fn load(
-        &self,
-        name: &str,
-        release: Option<&str>,
-        modules: &mut Vec<Module>,
-        done: &mut BTreeSet<String>,
-    ) -> Result<()> {
-        // Modules that an earlier name brought are in memory, too.
-        let mut bytes: u64 = modules.iter().map(|module| module.bytes.len() as u64).sum();
-        // A module to be written out stands below those that it waits for.
-        let mut stack = vec![Step::Open(name.to_owned(), true)];
-        while let Some(step) = stack.pop() {
-            match step {
-                Step::Write(module) => modules.push(module),
-                Step::Open(name, must) => {
-                    if self.builtin.contains(&name) || !done.insert(name.clone()) {
-                        continue;
-                    }
-                    let Some(path) = self.files.get(&name) else {
-                        if must {
-                            return Err(Error::about(
-                                format!("module {name}"),
-                                "another module needs it, and it is missing",
-                            ));
-                        }
-                        continue;
-                    };
-                    let (module, needs) = open(&name, path, release)?;
-                    bytes += module.bytes.len() as u64;
-                    if bytes > LARGEST_ALL {
-                        let all = LARGEST_ALL >> 20;
-                        let why =
-                            format!("it and what is loaded before it have more than {all} MiB");
-                        return Err(Error::about(format!("module {name}"), why));
-                    }
-                    stack.push(Step::Write(module));
-                    stack.extend(
-                        needs
-                            .into_iter()
-                            .rev()
-                            .map(|(name, must)| Step::Open(name, must)),
-                    );
-                }
-            }
-        }
-        Ok(())
     }
 }
 
@@ -231,22 +167,23 @@ fn canonical(name: &str) -> String {
     name.trim().replace('-', "_")
 }
 
+/// Modules by name, and names that are built in.
+type Found = (BTreeMap<String, PathBuf>, BTreeSet<String>);
+
 /// Reads a folder like /lib/modules/R.
-fn scan(folder: &Path) -> Result<Inner> {
-    let mut inner = Inner::default();
-    walk(folder, 0, &mut inner.files)?;
-    let builtin = folder.join("modules.builtin");
-    match read(&builtin, LARGEST_LIST) {
-        Ok(text) => {
-            inner.builtin = String::from_utf8_lossy(&text)
-                .lines()
-                .filter_map(|line| name_of(line.rsplit('/').next()?))
-                .collect();
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(error) => return Err(Error::file(&builtin, error)),
-    }
-    Ok(inner)
+fn scan(folder: &Path) -> Result<Found> {
+    let mut files = BTreeMap::new();
+    walk(folder, 0, &mut files)?;
+    let list = folder.join("modules.builtin");
+    let text = match read(&list, LARGEST_LIST) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        text => text.map_err(|e| Error::file(&list, e))?,
+    };
+    let text = String::from_utf8_lossy(&text);
+    let names = text
+        .lines()
+        .filter_map(|line| name_of(line.rsplit('/').next()?));
+    Ok((files, names.collect()))
 }
 
 fn walk(folder: &Path, depth: usize, files: &mut BTreeMap<String, PathBuf>) -> Result<()> {
@@ -267,32 +204,18 @@ fn walk(folder: &Path, depth: usize, files: &mut BTreeMap<String, PathBuf>) -> R
     Ok(())
 }
 
-/// Names, and whether they must be there.
-type Needs = Vec<(String, bool)>;
-
-fn open(name: &str, path: &Path, release: Option<&str>) -> Result<(Module, Needs)> {
-    let packed = read(path, LARGEST).map_err(|e| Error::file(path, e))?;
-    let bytes = compressed::all(&packed, LARGEST).map_err(|e| {
-        Error::about(
-            format!("module {name}"),
-            format!("does not decompress: {e}"),
-        )
-    })?;
-    let info = modinfo(&bytes).map_err(|why| Error::about(format!("module {name}"), why))?;
-    let mut needs = Needs::new();
-    let mut built_for = None;
-    for line in &info {
-        let Some((key, value)) = line.split_once('=') else {
-            continue;
-        };
+/// Returns the names of what a module needs, and whether it must be there.
+///
+/// # Errors
+/// What is no module, or one for another kernel than `release`.
+fn needs(module: &[u8], release: Option<&str>) -> std::result::Result<Vec<(String, bool)>, String> {
+    let mut needs = Vec::new();
+    let info = String::from_utf8_lossy(elf::section(module, ".modinfo")?);
+    for (key, value) in info.split('\0').filter_map(|line| line.split_once('=')) {
         match key {
             "depends" => {
-                needs.extend(
-                    value
-                        .split(',')
-                        .filter(|name| !name.is_empty())
-                        .map(|name| (canonical(name), true)),
-                );
+                let names = value.split(',').filter(|name| !name.is_empty());
+                needs.extend(names.map(|name| (canonical(name), true)));
             }
             // "pre: a b post: c"
             "softdep" => {
@@ -306,30 +229,18 @@ fn open(name: &str, path: &Path, release: Option<&str>) -> Result<(Module, Needs
                     }
                 }
             }
-            "vermagic" => built_for = value.split_whitespace().next().map(str::to_owned),
+            "vermagic" => {
+                let built_for = value.split_whitespace().next();
+                if let (Some(release), Some(built_for)) = (release, built_for)
+                    && release != built_for
+                {
+                    return Err(format!("built for {built_for}, the kernel is {release}"));
+                }
+            }
             _ => {}
         }
     }
-    if let (Some(release), Some(built_for)) = (release, &built_for)
-        && release != built_for
-    {
-        return Err(Error::about(
-            format!("module {name}"),
-            format!("built for {built_for}, the kernel is {release}"),
-        ));
-    }
-    let name = name.to_owned();
-    Ok((Module { name, bytes }, needs))
-}
-
-/// The strings of a module's `.modinfo` section.
-fn modinfo(bytes: &[u8]) -> std::result::Result<Vec<String>, String> {
-    let section = elf::section(bytes, ".modinfo")?;
-    Ok(section
-        .split(|&byte| byte == 0)
-        .filter(|text| !text.is_empty())
-        .map(|text| String::from_utf8_lossy(text).into_owned())
-        .collect())
+    Ok(needs)
 }
 
 #[cfg(test)]

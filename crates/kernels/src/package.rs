@@ -8,7 +8,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -113,7 +113,7 @@ fn read(
     let mut archive = tar::Archive::new(data.take(LARGEST + 1));
     let mut bytes = 0_u64;
     let entries = archive.entries().map_err(|e| bad(&e.to_string()))?;
-    let mut long_name = None;
+    let mut name_before = None;
     // Raw: the crate would take the long name of an entry into memory, however long.
     for (number, entry) in entries.raw(true).enumerate() {
         let mut entry = entry.map_err(|e| bad(&format!("truncated or corrupted: {e}")))?;
@@ -126,18 +126,13 @@ fn read(
                 let pax = entry.header().entry_type() == EntryType::XHeader;
                 let text = bounded::read(&mut entry, LARGEST_NAME)
                     .map_err(|e| bad(&format!("the name of an entry: {e}")))?;
-                long_name = if pax {
-                    pax_name(&text)
-                } else {
-                    gnu_name(&text)
-                }
-                .or(long_name);
+                name_before = long_name(&text, pax).or(name_before);
                 continue;
             }
             EntryType::GNULongLink | EntryType::XGlobalHeader => continue,
             _ => {}
         }
-        let inside = match long_name.take() {
+        let inside = match name_before.take() {
             Some(name) => name,
             None => entry.path().map_err(|e| bad(&e.to_string()))?.into_owned(),
         };
@@ -146,69 +141,51 @@ fn read(
             continue;
         }
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-        let (target, most) = match take(&parts) {
+        let (inside, most) = match take(&parts) {
             Take::Skip => continue,
             Take::Stop => return Ok(()),
-            Take::As(inside, most) => (folder.join(inside), most),
+            Take::As(inside, most) => (inside, most),
         };
-        let inside = inside.display();
-        write(&mut entry, &target, most).map_err(|problem| match problem {
-            Problem::TooLarge => bad(&format!(
+        let (target, inside) = (folder.join(&inside), inside.display());
+        // Its header says it, and the archive's reader takes no more of it: nothing of it is written.
+        if entry.size() > most {
+            return Err(bad(&format!(
                 "{inside}: larger than such a file of any kernel, of which at most {} are read",
                 Bytes(most)
-            )),
-            Problem::Reading(e) => bad(&format!("{inside}: truncated or corrupted: {e}")),
-            Problem::Writing(e) => Error::file(&target, e),
-        })?;
+            )));
+        }
+        let writing = |e| Error::file(&target, e);
+        fs::create_dir_all(target.parent().unwrap_or(folder)).map_err(writing)?;
+        // An entry that comes twice replaces the first, as tar(1) has it.
+        let mut to = fs::File::create(&target).map_err(writing)?;
+        let mut buffer = vec![0; 1 << 16];
+        loop {
+            match entry
+                .read(&mut buffer)
+                .map_err(|e| bad(&format!("{inside}: truncated or corrupted: {e}")))?
+            {
+                0 => break,
+                read => to.write_all(&buffer[..read]).map_err(writing)?,
+            }
+        }
     }
     Ok(())
 }
 
-/// The name in an entry of GNU tar's that has one.
-fn gnu_name(text: &[u8]) -> Option<PathBuf> {
-    let end = text.iter().position(|&byte| byte == 0);
-    let name = &text[..end.unwrap_or(text.len())];
-    (!name.is_empty()).then(|| OsStr::from_bytes(name).into())
-}
-
-/// The name in an entry of pax(1)'s, where it has one.
-fn pax_name(text: &[u8]) -> Option<PathBuf> {
-    let mut all = PaxExtensions::new(text).flatten();
-    let path = all.find(|one| one.key_bytes() == b"path")?;
-    Some(OsStr::from_bytes(path.value_bytes()).into())
-}
-
-enum Problem {
-    TooLarge,
-    Reading(io::Error),
-    Writing(io::Error),
-}
-
-/// Copies an entry of at most `most` bytes; the error tells which side failed.
-fn write(
-    from: &mut tar::Entry<'_, impl Read>,
-    path: &Path,
-    most: u64,
-) -> std::result::Result<(), Problem> {
-    use std::io::Write;
-    // Its header says it, and the archive's reader takes no more of it: nothing of it is written.
-    if from.size() > most {
-        return Err(Problem::TooLarge);
-    }
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder).map_err(Problem::Writing)?;
-    }
-    // An entry that comes twice replaces the first, as tar(1) has it.
-    let mut to = fs::File::create(path).map_err(Problem::Writing)?;
-    let mut buffer = vec![0; 1 << 16];
-    loop {
-        match from.read(&mut buffer) {
-            Ok(0) => return Ok(()),
-            Ok(read) => to.write_all(&buffer[..read]).map_err(Problem::Writing)?,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(Problem::Reading(error)),
+/// The name in an entry that has the next one's: pax(1)'s, or GNU tar's.
+fn long_name(text: &[u8], pax: bool) -> Option<PathBuf> {
+    let name = match pax {
+        true => {
+            let mut all = PaxExtensions::new(text).flatten();
+            let path = all.find(|one| one.key_bytes() == b"path")?;
+            path.value_bytes()
         }
-    }
+        false => text
+            .split(|&byte| byte == 0)
+            .next()
+            .filter(|name| !name.is_empty())?,
+    };
+    Some(OsStr::from_bytes(name).into())
 }
 
 /// The names of an entry's folders and of itself; `./` in front does not count.

@@ -67,58 +67,41 @@ pub(crate) fn add(
         if signals::interrupted() || record.kernels[number].cells.is_empty() {
             continue;
         }
-        let (booted, counts) = boot(flags, program, plugin, ready, qemu)?;
-        match of_boot(number, &flags.cells, &booted, counts) {
-            Ok(of) => {
-                profiles.extend(of.profiles);
-                for (what, why) in of.faults {
-                    let what = format!("{}: which functions, {what}", ready.image.name);
+        let mut plan = Plan::new(flags.cells.clone());
+        plan.modules = ready.modules.iter().map(Module::path).collect();
+        plan.symbols = true;
+        // The plugin opens it by its name: in a folder where nobody else may make one.
+        let scratch = Folder::new()?;
+        let counts = scratch.path().join("functions");
+        let mut machine = ready.machine(flags, qemu, 1);
+        machine.initramfs = Initramfs::build(program, &plan.to_json(), &ready.modules, &[])?;
+        machine.limit = machine.limit.saturating_mul(SLOWER);
+        machine.plugin = Some(Plugin {
+            library: plugin.to_owned(),
+            arguments: vec![format!("out={}", counts.display())],
+        });
+        let boot = machine.run(signals::flag())?;
+        let counts = folder::read(&counts, LARGEST_COUNTS);
+
+        let what = format!("{}: which functions", ready.image.name);
+        match of_boot(number, &flags.cells, &boot, counts) {
+            Ok((of, differ)) => {
+                profiles.extend(of);
+                for (of, why) in differ {
+                    let what = format!("{what}, {of}");
                     faults.push(format!("{what}: {why}"));
                     record.missing.push(Missing::new(what, why));
                 }
             }
-            Err(why) => {
-                let what = format!("{}: which functions", ready.image.name);
-                record.missing.push(Missing::new(what, why));
-            }
+            Err(why) => record.missing.push(Missing::new(what, why)),
         }
     }
     record.take_profiles(profiles);
     Ok(faults)
 }
 
-/// The profiles of one boot with the plugin.
-#[derive(Debug)]
-struct OfKernel {
-    profiles: Vec<Profiled>,
-    /// Cell and operation, and in what plugin and guest differ; it has no profile.
-    faults: Vec<(String, String)>,
-}
-
-/// Boots a kernel with the plugin. Returns the boot and what the plugin wrote.
-fn boot(
-    flags: &Flags,
-    program: &[u8],
-    plugin: &Path,
-    ready: &Ready,
-    qemu: &Qemu,
-) -> Result<(Boot, std::io::Result<Vec<u8>>)> {
-    let mut plan = Plan::new(flags.cells.clone());
-    plan.modules = ready.modules.iter().map(Module::path).collect();
-    plan.symbols = true;
-    // The plugin opens it by its name: in a folder where nobody else may make one.
-    let scratch = Folder::new()?;
-    let counts = scratch.path().join("functions");
-    let mut machine = ready.machine(flags, qemu, 1);
-    machine.initramfs = Initramfs::build(program, &plan.to_json(), &ready.modules, &[])?;
-    machine.limit = machine.limit.saturating_mul(SLOWER);
-    machine.plugin = Some(Plugin {
-        library: plugin.to_owned(),
-        arguments: vec![format!("out={}", counts.display())],
-    });
-    let boot = machine.run(signals::flag())?;
-    Ok((boot, folder::read(&counts, LARGEST_COUNTS)))
-}
+/// Profiles, and cells and operations without one because plugin and guest differ, with the reason.
+type OfBoot = (Vec<Profiled>, Vec<(String, String)>);
 
 /// Combines a boot's lines with the plugin's file.
 fn of_boot(
@@ -126,7 +109,7 @@ fn of_boot(
     cells: &[Cell],
     boot: &Boot,
     counts: std::io::Result<Vec<u8>>,
-) -> std::result::Result<OfKernel, String> {
+) -> std::result::Result<OfBoot, String> {
     if !boot.is_whole() {
         return Err(format!("with the plugin {}", boot.why));
     }
@@ -138,10 +121,8 @@ fn of_boot(
     let counted = Counted::parse(&String::from_utf8_lossy(&written))?;
     let (mut profiles, mut faults) = (Vec::new(), Vec::new());
     if counted.astray > 0 {
-        let why = format!(
-            "{} operations ended that the plugin did not see begin",
-            counted.astray
-        );
+        let astray = counted.astray;
+        let why = format!("{astray} operations ended that the plugin did not see begin");
         faults.push(("all".to_owned(), why));
     }
     for (place, cell) in (0u32..).zip(cells) {
@@ -149,11 +130,11 @@ fn of_boot(
         if transcript.failed.iter().any(|(name, _)| *name == cell.name) {
             continue;
         }
-        for &operation in Operation::ALL {
-            // The cost of counting, which the guest measures before its first cell.
-            if operation == Operation::Nothing {
-                continue;
-            }
+        // Nothing is the cost of counting, which the guest measures before its first cell.
+        let operations = Operation::ALL
+            .iter()
+            .filter(|&&one| one != Operation::Nothing);
+        for &operation in operations {
             let (mark, operation) = (operation as u8, operation.word());
             let said = transcript.counts(&cell.name, operation);
             if let Err(why) = counted.agrees(place, mark, said) {
@@ -169,7 +150,7 @@ fn of_boot(
             }));
         }
     }
-    Ok(OfKernel { profiles, faults })
+    Ok((profiles, faults))
 }
 
 #[cfg(test)]
@@ -198,7 +179,7 @@ mod tests {
         testing::boot(1, &lines)
     }
 
-    fn of(boot: &Boot, counted: &str) -> OfKernel {
+    fn of(boot: &Boot, counted: &str) -> OfBoot {
         let cells = chosen(&["roundtrip"]).unwrap();
         of_boot(0, &cells, boot, Ok(counted.as_bytes().to_vec())).unwrap()
     }
@@ -206,8 +187,8 @@ mod tests {
     #[test]
     fn the_plugins_windows_are_those_that_the_guest_counted_or_the_tool_is_at_fault() {
         let same = of(&boot("22x1", false), COUNTED);
-        assert!(same.faults.is_empty(), "{:?}", same.faults);
-        let [profiled] = &same.profiles[..] else {
+        assert!(same.1.is_empty(), "{:?}", same.1);
+        let [profiled] = &same.0[..] else {
             panic!("{same:?}")
         };
         assert_eq!(profiled.profile.functions()["do_mmap"], 8);
@@ -216,21 +197,18 @@ mod tests {
             ("99x1", "the tool is at fault"),
         ] {
             let other = of(&boot(counts, false), COUNTED);
-            let [(what, why)] = &other.faults[..] else {
+            let [(what, why)] = &other.1[..] else {
                 panic!("{other:?}")
             };
             assert_eq!(what, "roundtrip, round trip");
             assert!(why.contains(says), "{why}");
-            assert!(other.profiles.is_empty());
+            assert!(other.0.is_empty());
         }
         let astray = COUNTED.replace("end 6", "astray 2\nend 7");
         let astray = of(&boot("22x1", false), &astray);
-        assert_eq!(astray.faults[0].0, "all");
+        assert_eq!(astray.1[0].0, "all");
         // The guest reports a cell that failed.
         let failed = of(&boot("", true), COUNTED);
-        assert!(
-            failed.faults.is_empty() && failed.profiles.is_empty(),
-            "{failed:?}"
-        );
+        assert!(failed.1.is_empty() && failed.0.is_empty(), "{failed:?}");
     }
 }

@@ -2,7 +2,7 @@
 
 pub(crate) mod dma;
 
-use crate::judge::{Against, Cause, Figure, Kernel, Kernels, Row, Word};
+use crate::judge::{Against, Cause, Figure, Kernels, Row, Word};
 
 use stopgap_report::Style;
 use stopgap_report::table::{Table, known};
@@ -31,53 +31,217 @@ pub fn screen(record: &Kernels, place: &str, style: Style) -> String {
         width: style.width.min(WIDEST),
         ..style
     };
-    let say = |line: &str, indent: usize| wrap(&plain(line), style.width, indent);
-    let mut text = String::new();
-    for (number, kernel) in record.kernels.iter().enumerate() {
-        text.push_str(&say(&named(number, kernel), 4));
-    }
-    for (number, kernel) in record.kernels.iter().enumerate() {
-        let ended = ended(number, kernel, record.interrupted);
-        for line in set_aside(number, kernel).iter().chain(&ended) {
-            text.push_str(&say(line, 4));
-        }
-    }
+    let mut screen = Screen {
+        text: String::new(),
+        record,
+        style,
+    };
+    screen.kernels();
     for against in &record.against {
-        text.push('\n');
-        text.push_str(&one(record, against, style));
+        screen.text.push('\n');
+        screen.against(against);
     }
     if record.kernels.len() > 2 {
-        text.push('\n');
-        text.push_str(&all(record, style));
+        screen.text.push('\n');
+        screen.side_by_side();
     }
-    text.push_str(&for_dma(record, style));
-    text.push('\n');
+    screen.dma();
+    screen.text.push('\n');
     for missing in record.missing.iter().take(MISSING) {
-        text.push_str(&say(
-            &format!("not measured: {}: {}", missing.what, missing.why),
-            4,
-        ));
+        let line = format!("not measured: {}: {}", missing.what, missing.why);
+        screen.say(4, &line);
     }
     if let Some(more) = more(record.missing.len(), MISSING) {
-        text.push_str(&format!("not measured: {more}\n"));
+        screen.text.push_str(&format!("not measured: {more}\n"));
     }
-    text.push_str("what this cannot tell\n");
+    screen.text.push_str("what this cannot tell\n");
     for missing in &record.cannot_tell {
-        text.push_str(&say(&format!("  {}: {}", missing.what, missing.why), 2));
+        screen.say(2, &format!("  {}: {}", missing.what, missing.why));
     }
-    let emulator = &record.emulator;
-    let unknown = || "unknown".to_owned();
     let layouts = record.seeds.len();
     let s = if layouts == 1 { "" } else { "s" };
-    let how = format!(
-        "{layouts} layout{s}, each booted {} times; QEMU {}, CPU {}",
-        record.repetitions,
-        emulator.qemu.clone().unwrap_or_else(unknown),
-        emulator.cpu.clone().unwrap_or_else(unknown)
+    let known = |text: &Option<String>| text.clone().unwrap_or("unknown".to_owned());
+    let (qemu, cpu) = (known(&record.emulator.qemu), known(&record.emulator.cpu));
+    let times = record.repetitions;
+    screen.say(
+        2,
+        &format!("{layouts} layout{s}, each booted {times} times; QEMU {qemu}, CPU {cpu}"),
     );
-    text.push_str(&say(&how, 2));
-    text.push_str(&say(&format!("record {place}"), 2));
-    text
+    screen.say(2, &format!("record {place}"));
+    screen.text
+}
+
+struct Screen<'r> {
+    text: String,
+    record: &'r Kernels,
+    style: Style,
+}
+
+impl Screen<'_> {
+    /// Adds a line; what does not fit continues with `indent` spaces in front.
+    fn say(&mut self, indent: usize, line: &str) {
+        self.text
+            .push_str(&wrap(&plain(line), self.style.width, indent));
+    }
+
+    /// The kernels, and of each the boots that count for nothing.
+    fn kernels(&mut self) {
+        let record = self.record;
+        for (number, kernel) in record.kernels.iter().enumerate() {
+            let release = kernel.release.as_deref().unwrap_or("release unknown");
+            let sum: String = kernel.sha256.chars().take(12).collect();
+            let (letter, name, architecture) = (letter(number), &kernel.name, &kernel.architecture);
+            self.say(
+                4,
+                &format!("{letter} {name}, {release}, {architecture}, sha256 {sum}"),
+            );
+        }
+        for (number, kernel) in record.kernels.iter().enumerate() {
+            let (letter, all) = (letter(number), kernel.boots.len());
+            let aside: Vec<_> = kernel.boots.iter().filter(|boot| boot.set_aside).collect();
+            if let [first, ..] = &aside[..] {
+                let line = format!(
+                    "{letter}: {} of {all} boots set aside, the first under layout {}: its counts are not those of the \
+                     layout's others, which are the same. They count for nothing",
+                    aside.len(),
+                    first.seed
+                );
+                self.say(4, &line);
+            }
+            let bad: Vec<_> = kernel.boots.iter().filter(|boot| !boot.whole).collect();
+            let [first, ..] = &bad[..] else { continue };
+            if record.interrupted {
+                self.say(
+                    4,
+                    &format!("{letter}: {} boots were interrupted", bad.len()),
+                );
+                continue;
+            }
+            let (bad, seed, end) = (bad.len(), first.seed, &first.end);
+            let line =
+                format!("{letter}: {bad} of {all} boots gave no result; layout {seed}: {end}");
+            self.say(4, &line);
+            let skip = first.last_lines.len().saturating_sub(LAST_LINES);
+            for line in &first.last_lines[skip..] {
+                self.say(4, &format!("  | {line}"));
+            }
+        }
+    }
+
+    /// A later kernel against the first.
+    fn against(&mut self, against: &Against) {
+        let (before, after) = (letter(against.before), letter(against.after));
+        let begin = self.text.len();
+        self.say(
+            2,
+            &format!("{after} against {before}: {}", against.verdict.text),
+        );
+        if self.style.colour {
+            let verdict = self.text.split_off(begin);
+            self.text
+                .push_str(&format!("\u{1b}[1m{}\u{1b}[0m\n", verdict.trim_end()));
+        }
+        self.say(2, &cause(self.record, against));
+        let margin = self.record.margin * 100.0;
+        self.say(
+            2,
+            &format!("gate, margin {margin} %: {}", against.gate.text),
+        );
+        self.text.push('\n');
+        let mut table = Table::new(&format!(
+            "guest instructions of | >{before} | >{after} | >change | >% | >spread | >modes | word"
+        ));
+        table.rows = against.rows.iter().map(row).collect();
+        self.text.push_str(&table.text(self.style));
+        // Each explanation stands once, below the rows.
+        let mut whys: Vec<(&str, Vec<String>)> = Vec::new();
+        for row in against.rows.iter().filter(|row| !row.why.is_empty()) {
+            match whys.iter_mut().find(|(why, _)| *why == row.why) {
+                Some((_, names)) => names.push(row.name()),
+                None => whys.push((&row.why, vec![row.name()])),
+            }
+        }
+        for (why, names) in whys {
+            self.say(2, &format!("  {}: {why}", names.join("; ")));
+        }
+        self.functions(against);
+    }
+
+    /// Which functions grew most, a cell each.
+    fn functions(&mut self, against: &Against) {
+        let of = self.record.functions_of(against);
+        if of.is_empty() {
+            return;
+        }
+        let (before, after) = (letter(against.before), letter(against.after));
+        let mut table = Table::new(&format!(
+            "mean guest instructions of | function | >{before} | >{after} | >change"
+        ));
+        for of in of.iter().take(FUNCTIONS) {
+            let [before, after] =
+                [of.before, of.after].map(|value| known(value.map(|value| format!("{value:.1}"))));
+            let change = signed(of.difference, |value| format!("{value:.1}"));
+            let name = format!("{} {}", of.cell, of.operation);
+            table.row(&[&name, &of.function, &before, &after, &change]);
+        }
+        self.text.push_str(&format!("\n{}", table.text(self.style)));
+        if let Some(more) = more(of.len(), FUNCTIONS) {
+            self.text.push_str(&format!("  {more} in the record\n"));
+        }
+    }
+
+    /// The table of IOMMU readings of all kernels, where something was mapped for DMA.
+    fn dma(&mut self) {
+        let (rows, unknown) = dma::rows(self.record, letter);
+        if rows.is_empty() {
+            return;
+        }
+        let [what, kernel, entries, runs, tables, transfer] = dma::HEAD;
+        let mut table = Table::new(&format!(
+            "{what} | {kernel} | {entries} | >{runs} | >{tables} | {transfer}"
+        ));
+        table.rows = rows;
+        self.text.push_str(&format!("\n{}", table.text(self.style)));
+        for why in unknown {
+            self.say(2, &format!("  unknown: {why}"));
+        }
+    }
+
+    /// All kernels side by side.
+    fn side_by_side(&mut self) {
+        let Some(first) = self.record.against.first() else {
+            return;
+        };
+        let letters = (0..self.record.kernels.len()).map(|number| format!(">{}", letter(number)));
+        let head = ["median guest instructions".to_owned()].into_iter();
+        let mut table = Table::with_heads(head.chain(letters));
+        for row in &first.rows {
+            let name = |one: &&Row| one.cell == row.cell && one.operation == row.operation;
+            let before = row
+                .median
+                .as_ref()
+                .map(|figure| count(middle(&figure.before)));
+            let mut cells = vec![row.name(), before.unwrap_or("-".to_owned())];
+            for against in &self.record.against {
+                let same = against.rows.iter().find(name);
+                let shown = same.and_then(|row| {
+                    let figure = row.median.as_ref()?;
+                    let after = count(middle(&figure.after));
+                    let called = matches!(row.word, Word::Longer | Word::Shorter);
+                    Some(match figure.share.filter(|_| called) {
+                        None => after,
+                        Some(share) => {
+                            let share = signed(share * 100.0, |share| format!("{share:.1}"));
+                            format!("{after} ({share} %)")
+                        }
+                    })
+                });
+                cells.push(shown.unwrap_or("-".to_owned()));
+            }
+            table.rows.push(cells);
+        }
+        self.text.push_str(&table.text(self.style));
+    }
 }
 
 /// `A`, `B`, ...; beyond the alphabet its number.
@@ -88,124 +252,27 @@ fn letter(number: usize) -> String {
     }
 }
 
-fn named(number: usize, kernel: &Kernel) -> String {
-    let release = kernel.release.as_deref().unwrap_or("release unknown");
-    let sum: String = kernel.sha256.chars().take(12).collect();
-    format!(
-        "{} {}, {release}, {}, sha256 {sum}",
-        letter(number),
-        kernel.name,
-        kernel.architecture
-    )
-}
-
-/// Boots of a kernel that were set aside.
-fn set_aside(number: usize, kernel: &Kernel) -> Vec<String> {
-    let these: Vec<_> = kernel.boots.iter().filter(|boot| boot.set_aside).collect();
-    let [first, ..] = &these[..] else {
-        return Vec::new();
-    };
-    vec![format!(
-        "{}: {} of {} boots set aside, the first under layout {}: its counts are not those of the layout's others, which are \
-         the same. They count for nothing",
-        letter(number),
-        these.len(),
-        kernel.boots.len(),
-        first.seed
-    )]
-}
-
-/// Describes the boots of a kernel that gave no result: the end, and the last lines.
-fn ended(number: usize, kernel: &Kernel, interrupted: bool) -> Vec<String> {
-    let bad: Vec<_> = kernel.boots.iter().filter(|boot| !boot.whole).collect();
-    let [first, ..] = &bad[..] else {
-        return Vec::new();
-    };
-    let letter = letter(number);
-    if interrupted {
-        return vec![format!("{letter}: {} boots were interrupted", bad.len())];
-    }
-    let mut lines = vec![format!(
-        "{letter}: {} of {} boots gave no result; layout {}: {}",
-        bad.len(),
-        kernel.boots.len(),
-        first.seed,
-        first.end
-    )];
-    let skip = first.last_lines.len().saturating_sub(LAST_LINES);
-    lines.extend(
-        first.last_lines[skip..]
-            .iter()
-            .map(|line| format!("  | {line}")),
-    );
-    lines
-}
-
-/// A later kernel against the first.
-fn one(record: &Kernels, against: &Against, style: Style) -> String {
-    let say = |line: &str, indent: usize| wrap(&plain(line), style.width, indent);
-    let (before, after) = (letter(against.before), letter(against.after));
-    let verdict = say(
-        &format!("{after} against {before}: {}", against.verdict.text),
-        2,
-    );
-    let mut text = if style.colour {
-        format!("\u{1b}[1m{}\u{1b}[0m\n", verdict.trim_end())
-    } else {
-        verdict
-    };
-    text.push_str(&say(&cause(record, against), 2));
-    text.push_str(&say(
-        &format!(
-            "gate, margin {} %: {}",
-            record.margin * 100.0,
-            against.gate.text
-        ),
-        2,
-    ));
-    text.push('\n');
-    let mut table = Table::new(&format!(
-        "guest instructions of | >{before} | >{after} | >change | >% | >spread | >modes | word"
-    ));
-    table.rows = against.rows.iter().map(row).collect();
-    text.push_str(&table.text(style));
-    // Each explanation stands once, below the rows.
-    let mut whys: Vec<(&str, Vec<String>)> = Vec::new();
-    for row in against.rows.iter().filter(|row| !row.why.is_empty()) {
-        match whys.iter_mut().find(|(why, _)| *why == row.why) {
-            Some((_, names)) => names.push(row.name()),
-            None => whys.push((&row.why, vec![row.name()])),
-        }
-    }
-    for (why, names) in whys {
-        text.push_str(&say(&format!("  {}: {why}", names.join("; ")), 2));
-    }
-    text.push_str(&functions(record, against, style));
-    text
-}
-
 fn row(row: &Row) -> Vec<String> {
-    let name = if row.operation.is_empty() || row.operation == row.cell {
-        row.cell.clone()
-    } else {
-        format!("{} {}", row.cell, row.operation)
-    };
-    let modes = match row.modes {
-        [0 | 1, 0 | 1] => String::new(),
-        [before, after] => format!("{before}, {after}"),
+    let name = match row.operation.is_empty() || row.operation == row.cell {
+        true => row.cell.clone(),
+        false => format!("{} {}", row.cell, row.operation),
     };
     let mut cells = vec![plain(&name)];
     match row.leading() {
         None => cells.extend(["-", "-", "-", "-", "-"].map(str::to_owned)),
         Some(figure) => cells.extend(figures(figure)),
     }
-    cells.push(modes);
-    let mut word = row.word.to_string();
+    cells.push(match row.modes {
+        [0 | 1, 0 | 1] => String::new(),
+        [before, after] => format!("{before}, {after}"),
+    });
     // Which of the two figures stands in the row.
-    if row.mean.is_some() && row.mean.as_ref() == row.leading() && row.median != row.mean {
-        word.push_str(" (mean)");
-    }
-    cells.push(word);
+    let of_mean =
+        row.mean.is_some() && row.mean.as_ref() == row.leading() && row.median != row.mean;
+    cells.push(match of_mean {
+        true => format!("{} (mean)", row.word),
+        false => row.word.to_string(),
+    });
     cells
 }
 
@@ -235,12 +302,10 @@ fn count(value: f64) -> String {
 }
 
 fn signed(value: f64, shown: impl Fn(f64) -> String) -> String {
-    let sign = if value < 0.0 {
-        "-"
-    } else if value > 0.0 {
-        "+"
-    } else {
-        ""
+    let sign = match value {
+        ..0.0 => "-",
+        0.0 => "",
+        _ => "+",
     };
     format!("{sign}{}", shown(value.abs()))
 }
@@ -265,12 +330,13 @@ fn cause(record: &Kernels, against: &Against) -> String {
             )
         }
         Cause::ConfigAndCode => {
-            let both = |option: &&crate::judge::OptionDiffers| {
-                option.before.is_some() && option.after.is_some()
-            };
-            let both = against.config.iter().filter(both).count();
+            let options = &against.config;
+            let both = options
+                .iter()
+                .filter(|option| option.before.is_some() && option.after.is_some());
+            let both = both.count();
             let value = |value: &Option<String>| value.clone().unwrap_or("(not there)".to_owned());
-            let each = against.config.iter().take(OPTIONS).map(|option| {
+            let each = options.iter().take(OPTIONS).map(|option| {
                 let (before, after) = (value(&option.before), value(&option.after));
                 format!("{} {before} -> {after}", option.option)
             });
@@ -290,89 +356,6 @@ fn cause(record: &Kernels, against: &Against) -> String {
 fn more(all: usize, shown: usize) -> Option<String> {
     let more = all.checked_sub(shown).filter(|&more| more > 0)?;
     Some(format!("and {} more", thousands(more as u64)))
-}
-
-/// Which functions grew most, a cell each.
-fn functions(record: &Kernels, against: &Against, style: Style) -> String {
-    let of = record.functions_of(against);
-    if of.is_empty() {
-        return String::new();
-    }
-    let (before, after) = (letter(against.before), letter(against.after));
-    let mut table = Table::new(&format!(
-        "mean guest instructions of | function | >{before} | >{after} | >change"
-    ));
-    for of in of.iter().take(FUNCTIONS) {
-        let [before, after] =
-            [of.before, of.after].map(|value| known(value.map(|value| format!("{value:.1}"))));
-        let change = signed(of.difference, |value| format!("{value:.1}"));
-        let name = format!("{} {}", of.cell, of.operation);
-        table.row(&[&name, &of.function, &before, &after, &change]);
-    }
-    let mut text = format!("\n{}", table.text(style));
-    if let Some(more) = more(of.len(), FUNCTIONS) {
-        text.push_str(&format!("  {more} in the record\n"));
-    }
-    text
-}
-
-/// Formats the table of IOMMU readings of all kernels; empty where nothing was mapped for DMA.
-fn for_dma(record: &Kernels, style: Style) -> String {
-    let (rows, unknown) = dma::rows(record, letter);
-    if rows.is_empty() {
-        return String::new();
-    }
-    let right = [false, false, false, true, true, false].map(|right| if right { ">" } else { "" });
-    let heads = right.iter().zip(dma::HEAD);
-    let mut table = Table::with_heads(heads.map(|(right, head)| format!("{right}{head}")));
-    table.rows = rows;
-    let mut text = format!("\n{}", table.text(style));
-    for why in unknown {
-        text.push_str(&wrap(&plain(&format!("  unknown: {why}")), style.width, 2));
-    }
-    text
-}
-
-/// All kernels side by side.
-fn all(record: &Kernels, style: Style) -> String {
-    let Some(first) = record.against.first() else {
-        return String::new();
-    };
-    let letters = (0..record.kernels.len()).map(letter);
-    let heads = letters.map(|letter| format!(">{letter}"));
-    let mut table = Table::with_heads(
-        ["median guest instructions".to_owned()]
-            .into_iter()
-            .chain(heads),
-    );
-    table.rows.extend(first.rows.iter().map(|row| {
-        let mut cells = vec![row.name()];
-        for number in 0..record.kernels.len() {
-            let of = record
-                .against
-                .iter()
-                .find(|against| against.after == number);
-            let same = |one: &&Row| one.cell == row.cell && one.operation == row.operation;
-            let figure = match of {
-                None => row.median.as_ref().map(|figure| (&figure.before, None)),
-                Some(against) => against.rows.iter().find(same).and_then(|row| {
-                    let called = matches!(row.word, Word::Longer | Word::Shorter);
-                    let share = row.median.as_ref()?.share.filter(|_| called);
-                    Some((&row.median.as_ref()?.after, share))
-                }),
-            };
-            cells.push(match figure {
-                None => "-".to_owned(),
-                Some((values, None)) => count(middle(values)),
-                Some((values, Some(share))) => {
-                    let share = signed(share * 100.0, |share| format!("{share:.1}"));
-                    format!("{} ({share} %)", count(middle(values)))
-                }
-            });
-        }
-        cells
-    }));
-    table.text(style)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use stopgap_guest::protocol::{Counted, Hello, Line, Unit, VERSION};
 
-use crate::judge::{self, Booted, Kernel, Measured};
+use crate::judge::{self, Booted, Kernel, Measured, Profile};
 use crate::{Boot, End};
 
 /// The first line of a guest of this layout, which counts in this unit.
@@ -78,6 +78,15 @@ pub(crate) fn measured(name: &str, cell: &str, operation: &str, layouts: &[&str]
     }
 }
 
+/// A profile of stacks, their functions with spaces in between.
+pub(crate) fn profile(operations: u64, stacks: &[(&str, u64)]) -> Profile {
+    let frames = |text: &str| text.split(' ').map(str::to_owned).collect();
+    let stacks = stacks
+        .iter()
+        .map(|&(text, instructions)| (frames(text), instructions));
+    Profile::of(operations, stacks)
+}
+
 /// Compresses a stream as a suite of tests needs it.
 pub(crate) fn packed(how: &str, bytes: &[u8]) -> Vec<u8> {
     match how {
@@ -104,14 +113,11 @@ pub(crate) fn packed(how: &str, bytes: &[u8]) -> Vec<u8> {
 pub(crate) fn ar(members: &[(&str, &[u8])]) -> Vec<u8> {
     let mut out = b"!<arch>\n".to_vec();
     for (name, body) in members {
+        let (zero, length) = (0, body.len());
         writeln!(
             out,
-            "{name:<16}{:<12}{:<6}{:<6}{:<8}{:<10}`",
-            0,
-            0,
-            0,
-            "100644",
-            body.len()
+            "{name:<16}{zero:<12}{zero:<6}{zero:<6}{:<8}{length:<10}`",
+            100_644
         )
         .unwrap();
         out.extend_from_slice(body);
@@ -168,11 +174,8 @@ pub(crate) fn bzimage(version: &str, kernel: &[u8], how: &str) -> Vec<u8> {
 pub(crate) fn bzimage_of(version: &str, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; 2 * 512];
     bytes[0x1f1] = 1;
-    bytes[0x1f4..0x1f8].copy_from_slice(
-        &u32::try_from(payload.len().div_ceil(16))
-            .unwrap()
-            .to_le_bytes(),
-    );
+    let paragraphs = u32::try_from(payload.len().div_ceil(16)).unwrap();
+    bytes[0x1f4..0x1f8].copy_from_slice(&paragraphs.to_le_bytes());
     bytes[0x1fe..0x200].copy_from_slice(&[0x55, 0xaa]);
     bytes[0x202..0x206].copy_from_slice(b"HdrS");
     bytes[0x206..0x208].copy_from_slice(&0x020f_u16.to_le_bytes());

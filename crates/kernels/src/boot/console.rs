@@ -17,11 +17,16 @@ pub(super) const MOST: usize = 32 << 20;
 pub(super) struct Console {
     /// Bytes of the line that has not ended.
     open: Vec<u8>,
-    marked: Vec<String>,
-    tail: VecDeque<String>,
-    taken: usize,
-    done: bool,
-    panic: Option<String>,
+    /// Our own lines.
+    pub(super) marked: Vec<String>,
+    /// The last of the others.
+    pub(super) tail: VecDeque<String>,
+    /// Bytes that came.
+    pub(super) taken: usize,
+    /// Whether the guest's last line came through whole.
+    pub(super) done: bool,
+    /// Why the kernel panicked first.
+    pub(super) panic: Option<String>,
 }
 
 impl Console {
@@ -76,31 +81,6 @@ impl Console {
             self.tail.pop_front();
         }
         self.tail.push_back(text.to_owned());
-    }
-
-    pub(super) fn is_done(&self) -> bool {
-        self.done
-    }
-
-    pub(super) fn panic(&self) -> Option<&str> {
-        self.panic.as_deref()
-    }
-
-    pub(super) fn is_silent(&self) -> bool {
-        self.taken == 0
-    }
-
-    pub(super) fn is_flood(&self) -> bool {
-        self.taken > MOST
-    }
-
-    pub(super) fn lines(&self) -> &[String] {
-        &self.marked
-    }
-
-    /// Marked ones, and the last of the others.
-    pub(super) fn into_lines(self) -> (Vec<String>, Vec<String>) {
-        (self.marked, self.tail.into())
     }
 }
 

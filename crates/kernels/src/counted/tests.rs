@@ -36,9 +36,8 @@ fn profile(text: &str) -> Profile {
 #[test]
 fn by_function_and_caller() {
     let profile = profile(FILE);
-    let stacks: Vec<(String, u64)> = profile
-        .stacks
-        .iter()
+    let stacks = profile.stacks.iter();
+    let stacks: Vec<_> = stacks
         .map(|stack| (stack.frames.join(" "), stack.instructions))
         .collect();
     let expected = [
@@ -53,12 +52,12 @@ fn by_function_and_caller() {
     assert_eq!((profile.operations, profile.instructions), (2, 33));
     let functions = profile.functions();
     assert_eq!(
-        (
+        [
             functions["do_mmap"],
             functions["mas_walk"],
             functions[PROGRAM]
-        ),
-        (10, 6, 13)
+        ],
+        [10, 6, 13]
     );
 }
 
@@ -71,11 +70,8 @@ fn windows_are_held_against_what_the_guest_counted() {
         counted.agrees(3, operation, Some(&said))
     };
     // The file has one of 13 and one of 20.
-    for same in [
-        &[(13, 1), (20, 1)][..],
-        &[(20, 2)],
-        &[(13 + BESIDE, 1), (20 + BESIDE, 1)],
-    ] {
+    let beside = |a: u64, b: u64| [(a + BESIDE, 1), (b + BESIDE, 1)];
+    for same in [&[(13, 1), (20, 1)][..], &[(20, 2)], &beside(13, 20)] {
         assert_eq!(agrees(0, same), Ok(()), "{same:?}");
     }
     for (other, says) in [
@@ -85,18 +81,15 @@ fn windows_are_held_against_what_the_guest_counted() {
             &[(13, 1), (21 + BESIDE, 1)],
             "of 53 guest instructions by the guest's counter is one of 20 by the plugin's; its CPU",
         ),
-        (
-            &[(14 + BESIDE, 1), (20 + BESIDE, 1)],
-            "one of 13 by the plugin's",
-        ),
+        (&beside(14, 20), "one of 13 by the plugin's"),
     ] {
         let why = agrees(0, other).unwrap_err();
         assert!(why.contains(says), "{why}");
     }
+    let torn = agrees(1, &[]).unwrap_err();
     assert!(
-        agrees(1, &[])
-            .unwrap_err()
-            .contains("1 operations that the plugin saw begin did not end")
+        torn.contains("1 operations that the plugin saw begin did not end"),
+        "{torn}"
     );
     assert_eq!(counted.agrees(4, 0, None), Ok(()));
     assert!(

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::{Function, Profile, Profiled};
+use crate::testing;
 
 /// Compares profiles of two kernels.
 fn differences(before: &Profile, after: &Profile) -> Vec<Function> {
@@ -13,54 +14,38 @@ fn differences(before: &Profile, after: &Profile) -> Vec<Function> {
     super::differences(&of(0, before), &of(1, after))
 }
 
-fn frames(names: &[&str]) -> Vec<String> {
-    names.iter().map(|&name| name.to_owned()).collect()
-}
-
 #[test]
 fn the_function_that_grew_comes_first() {
     let of = |do_mmap, other| {
         let stacks = [
-            (frames(&["do_syscall_64", "do_mmap"]), do_mmap),
-            (frames(&["do_syscall_64", "do_mmap", "mas_walk"]), other),
-            (frames(&["do_syscall_64"]), 50),
+            ("entry do_mmap", do_mmap),
+            ("entry do_mmap mas_walk", other),
+            ("entry", 50),
         ];
-        Profile::of(10, stacks)
+        testing::profile(10, &stacks)
     };
     let all = differences(&of(1_000, 400), &of(1_620, 390));
-    let rows: Vec<(&str, f64)> = all
-        .iter()
-        .map(|row| (&*row.function, row.difference))
-        .collect();
-    assert_eq!(
-        rows,
-        [
-            ("do_mmap", 62.0),
-            ("mas_walk", -1.0),
-            ("do_syscall_64", 0.0)
-        ]
-    );
+    let rows = all.iter().map(|row| (&*row.function, row.difference));
+    let expected = [("do_mmap", 62.0), ("mas_walk", -1.0), ("entry", 0.0)];
+    assert_eq!(rows.collect::<Vec<_>>(), expected);
     assert_eq!((all[0].before, all[0].after), (Some(100.0), Some(162.0)));
 }
 
 #[test]
 fn what_only_one_kernel_executes_is_missing_on_the_other() {
-    let before = Profile::of(2, [(frames(&["find_vma"]), 10)]);
-    let after = Profile::of(2, [(frames(&["mas_find"]), 30)]);
+    let [before, after] =
+        [("find_vma", 10), ("mas_find", 30)].map(|one| testing::profile(2, &[one]));
     let all = differences(&before, &after);
-    assert_eq!(
-        (all[0].before, all[0].after, all[0].difference),
-        (None, Some(15.0), 15.0)
-    );
-    assert_eq!(
-        (all[1].before, all[1].after, all[1].difference),
-        (Some(5.0), None, -5.0)
-    );
+    let rows = all
+        .iter()
+        .map(|row| (row.before, row.after, row.difference));
+    let expected = [(None, Some(15.0), 15.0), (Some(5.0), None, -5.0)];
+    assert_eq!(rows.collect::<Vec<_>>(), expected);
 }
 
 #[test]
 fn without_operations_there_is_nothing_to_compare() {
-    let some = Profile::of(2, [(frames(&["f"]), 10)]);
+    let some = testing::profile(2, &[("f", 10)]);
     assert!(differences(&Profile::default(), &some).is_empty());
     assert_eq!(Profile::default().each(), None);
 }

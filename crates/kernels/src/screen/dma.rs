@@ -1,10 +1,8 @@
 //! The table of IOMMU readings: a row a workload and kernel.
 
-use std::fmt::Display;
-
-use crate::judge::{DmaCell, Kernels};
+use crate::judge::Kernels;
 use stopgap_events::units::Bytes;
-use stopgap_guest::protocol::{Dma, Entries};
+use stopgap_guest::protocol::Dma;
 
 use stopgap_report::text::thousands;
 
@@ -33,77 +31,56 @@ pub(crate) fn rows(
     let (mut rows, mut unknown) = (Vec::new(), Vec::new());
     for cell in cells {
         for (number, kernel) in record.kernels.iter().enumerate() {
-            let mut row = vec![cell.to_owned(), name(number)];
-            match kernel.dma.iter().find(|of| of.cell == cell) {
-                // Refused, or other data than was sent: it stands under what was not measured.
-                None => row.extend(["-"; 4].map(str::to_owned)),
-                Some(of) => {
-                    row.extend([
-                        over(of, |dma| shown(dma.entries.get(), entries)),
-                        over(of, |dma| {
-                            shown(dma.physical_runs.get(), |&runs| thousands(runs))
-                        }),
-                        over(of, |dma| {
-                            shown(dma.table_pages.get(), |&pages| thousands(pages))
-                        }),
-                        over(of, |dma| {
-                            shown(dma.copied_bytes.get(), |&bytes| {
-                                format!("{}, as sent", Bytes(bytes))
-                            })
-                        }),
-                    ]);
-                    why(of, &name(number), &mut unknown);
+            let of = kernel.dma.iter().find(|of| of.cell == cell);
+            let samples = of.map_or(&[][..], |of| &of.seeds);
+            // The values of all layouts: one where they agree.
+            let mut values: [Vec<String>; 4] = Default::default();
+            for dma in samples.iter().map(|sample| &sample.dma) {
+                let each = shown(dma).into_iter().zip(&mut values).zip(&HEAD[2..]);
+                for ((value, values), what) in each {
+                    let value = value.unwrap_or_else(|why| {
+                        let line = format!("{}, {what}: {why}", name(number));
+                        if !unknown.contains(&line) {
+                            unknown.push(line);
+                        }
+                        "unknown".to_owned()
+                    });
+                    if !values.contains(&value) {
+                        values.push(value);
+                    }
                 }
             }
-            rows.push(row);
+            let values = values.map(|values| match &values[..] {
+                // Refused, or other data than was sent: it stands under what was not measured.
+                [] => "-".to_owned(),
+                [value] => value.clone(),
+                // The first of several values, because lines have an end; the record has all.
+                [first, more @ ..] => format!("{first} or {} more", more.len()),
+            });
+            rows.push(
+                [cell.to_owned(), name(number)]
+                    .into_iter()
+                    .chain(values)
+                    .collect(),
+            );
         }
     }
     (rows, unknown)
 }
 
-fn shown<T>(known: Result<&T, &str>, show: impl Fn(&T) -> String) -> String {
-    known.map_or("unknown".to_owned(), show)
-}
-
-/// `1,024 of 4 KiB (computed)`.
-fn entries(entries: &Entries) -> String {
-    let sizes = entries.by_size.iter();
-    let sizes = sizes.map(|(&size, &count)| format!("{} of {}", thousands(count), Bytes(size)));
-    let all = sizes.collect::<Vec<_>>().join(", ");
-    format!("{all} ({})", entries.source)
-}
-
-/// Formats the value of all layouts: one value where they agree.
-fn over(of: &DmaCell, show: impl Fn(&Dma) -> String) -> String {
-    let mut values: Vec<String> = Vec::new();
-    for sample in &of.seeds {
-        let value = show(&sample.dma);
-        if !values.contains(&value) {
-            values.push(value);
-        }
-    }
-    // The first of several values, because lines have an end; the record has all.
-    let more = values.len().saturating_sub(1);
-    let mut text = values.into_iter().next().unwrap_or_default();
-    if more > 0 {
-        text.push_str(&format!(" or {more} more"));
-    }
-    text
-}
-
-/// Adds the reasons of unknown readings, each once.
-fn why(of: &DmaCell, kernel: &str, unknown: &mut Vec<String>) {
-    for sample in &of.seeds {
-        let dma = &sample.dma;
-        let each: [(&dyn Display, Option<&str>); 4] = [
-            (&HEAD[2], dma.entries.get().err()),
-            (&HEAD[3], dma.physical_runs.get().err()),
-            (&HEAD[4], dma.table_pages.get().err()),
-            (&HEAD[5], dma.copied_bytes.get().err()),
-        ];
-        for (what, why) in each {
-            let line = why.map(|why| format!("{kernel}, {what}: {why}"));
-            unknown.extend(line.filter(|line| !unknown.contains(line)));
-        }
-    }
+/// The readings as the columns show them: `1,024 of 4 KiB (computed)`, or why they are unknown.
+fn shown(dma: &Dma) -> [Result<String, &str>; 4] {
+    let entries = dma.entries.get().map(|entries| {
+        let sizes = entries.by_size.iter();
+        let sizes = sizes.map(|(&size, &count)| format!("{} of {}", thousands(count), Bytes(size)));
+        let all = sizes.collect::<Vec<_>>().join(", ");
+        format!("{all} ({})", entries.source)
+    });
+    let copied = dma.copied_bytes.get();
+    [
+        entries,
+        dma.physical_runs.get().map(|&runs| thousands(runs)),
+        dma.table_pages.get().map(|&pages| thousands(pages)),
+        copied.map(|&bytes| format!("{}, as sent", Bytes(bytes))),
+    ]
 }

@@ -175,22 +175,21 @@ fn what_the_iommu_took_stands_under_the_rows() {
 #[test]
 fn functions_that_grew_stand_under_the_rows() {
     let mut record = judged(vec![measured("a", "", "1x9"), measured("b", "", "2x9")]);
-    record.functions = (0..14)
-        .map(|n| Function {
-            before_kernel: 0,
-            after_kernel: 1,
-            cell: "pbobench N=1000".to_owned(),
-            operation: "map".to_owned(),
-            function: if n == 7 {
-                "do_mmap".to_owned()
-            } else {
-                format!("f{n}")
-            },
-            before: (n > 0).then_some(100.0),
-            after: Some(100.0),
-            difference: if n == 7 { 62.0 } else { 0.0 },
-        })
-        .collect();
+    let function = |n| Function {
+        before_kernel: 0,
+        after_kernel: 1,
+        cell: "pbobench N=1000".to_owned(),
+        operation: "map".to_owned(),
+        function: if n == 7 {
+            "do_mmap".to_owned()
+        } else {
+            format!("f{n}")
+        },
+        before: (n > 0).then_some(100.0),
+        after: Some(100.0),
+        difference: if n == 7 { 62.0 } else { 0.0 },
+    };
+    record.functions = (0..14).map(function).collect();
     let text = shown(&record);
     holds(&text, &["do_mmap", "+62.0", "and 2 more in the record"]);
     let first = text.lines().position(|line| line.contains("do_mmap"));
@@ -200,11 +199,14 @@ fn functions_that_grew_stand_under_the_rows() {
 
 #[test]
 fn counts_are_whole_where_they_are() {
-    assert_eq!(count(17_749.0), "17,749");
-    assert_eq!(count(17_749.96), "17,749.9");
-    assert_eq!(count(0.0), "0");
-    assert_eq!(signed(-4_139.0, count), "-4,139");
-    assert_eq!(signed(0.0, count), "0");
+    assert_eq!(
+        [17_749.0, 17_749.96, 0.0].map(count),
+        ["17,749", "17,749.9", "0"]
+    );
+    assert_eq!(
+        [-4_139.0, 0.0, 2.0].map(|value| signed(value, count)),
+        ["-4,139", "0", "+2"]
+    );
     assert_eq!(letter(0), "A");
     assert_eq!(letter(26), "#27");
 }

@@ -5,7 +5,6 @@ use proptest::prelude::*;
 use super::*;
 use stopgap_events::machine::Missing;
 use stopgap_events::units::{Bytes, Nanos};
-use stopgap_events::workload::Workload;
 
 fn hello() -> Hello {
     Hello {
@@ -29,33 +28,32 @@ fn text() -> impl Strategy<Value = String> {
 }
 
 fn line() -> impl Strategy<Value = Line> {
+    let values = prop::collection::vec(0..u64::from(u32::MAX), 0..40);
+    let bytes = prop::collection::vec(any::<u8>(), 0..200);
+    let status = any::<Option<i32>>;
     prop_oneof![
         Just(Line::Hello(hello())),
-        (
-            text(),
-            text(),
-            prop::collection::vec(0..u64::from(u32::MAX), 0..40)
-        )
-            .prop_map(|(name, operation, values)| Line::Counts(Counted {
+        (text(), text(), values).prop_map(|(name, operation, values)| {
+            let counts = Counts::of(values);
+            Line::Counts(Counted {
                 name,
                 operation,
-                counts: Counts::of(values),
-            })),
-        (text(), text()).prop_map(|(name, why)| Line::Failed { name, why }),
-        (text(), text()).prop_map(|(what, why)| Line::Missing(Missing { what, why })),
-        (text(), any::<Option<i32>>(), any::<Option<i32>>()).prop_map(|(name, status, signal)| {
-            Line::Ran(Ran {
-                name,
-                status,
-                signal,
+                counts,
             })
         }),
-        (
-            prop::option::of(text()),
-            text(),
-            prop::collection::vec(any::<u8>(), 0..200)
+        (text(), text()).prop_map(|(name, why)| Line::Failed { name, why }),
+        (text(), text()).prop_map(|(what, why)| Line::Missing(Missing { what, why })),
+        (text(), status(), status()).prop_map(|(name, status, signal)| Line::Ran(Ran {
+            name,
+            status,
+            signal
+        })),
+        (prop::option::of(text()), text(), bytes).prop_map(|(cell, name, bytes)| Line::file(
+            cell.as_deref(),
+            &name,
+            &bytes
         )
-            .prop_map(|(cell, name, bytes)| Line::file(cell.as_deref(), &name, &bytes).remove(0)),
+        .remove(0)),
         any::<u64>().prop_map(|lines| Line::Done { lines }),
     ]
 }
@@ -143,6 +141,13 @@ fn counts(name: &str, operation: &str) -> Line {
     })
 }
 
+fn failed(name: &str, why: &str) -> Line {
+    Line::Failed {
+        name: name.to_owned(),
+        why: why.to_owned(),
+    }
+}
+
 #[test]
 fn the_form_is_pinned() {
     let line = Line::Done { lines: 3 };
@@ -160,62 +165,54 @@ fn the_form_is_pinned() {
 
 #[test]
 fn a_whole_transcript_is_put_together() {
+    let ran = Ran {
+        name: "c".to_owned(),
+        status: Some(3),
+        signal: None,
+    };
     let mut console = ended(vec![
         Line::Hello(hello()),
         counts("a", "map"),
         counts("a", "unmap"),
-        Line::Failed {
-            name: "b".to_owned(),
-            why: "signal 11".to_owned(),
-        },
+        failed("b", "signal 11"),
         Line::Missing(Missing::new("vgem.ko", "ENOEXEC")),
-        Line::Ran(Ran {
-            name: "c".to_owned(),
-            status: Some(3),
-            signal: None,
-        }),
+        Line::Ran(ran.clone()),
     ]);
     console.insert(0, "[    0.000000] Linux version 6.12.0".to_owned());
-    console.insert(
-        3,
-        "[    1.000000] half a mess".to_owned() + &console[3].clone(),
-    );
-    console.remove(4);
+    console[3].insert_str(0, "[    1.000000] half a mess");
     let read = Transcript::read(&console).unwrap();
     assert_eq!(read.hello, hello());
     assert_eq!(read.counts("a", "unmap").unwrap().median(), Some(2));
     assert_eq!(read.counts("a", "protect"), None);
     assert_eq!(read.failed, [("b".to_owned(), "signal 11".to_owned())]);
-    assert_eq!(read.missing[0].what, "vgem.ko");
-    assert_eq!(read.ran[0].status, Some(3));
+    assert_eq!(read.missing, [Missing::new("vgem.ko", "ENOEXEC")]);
+    assert_eq!(read.ran, [ran]);
 }
 
 #[test]
 fn what_is_lost_or_contradicts_is_said() {
-    let whole = ended(vec![Line::Hello(hello()), counts("a", "map")]);
-    let read = |lines: &[&String]| Transcript::read(lines).unwrap_err();
-    let [first, second, last] = &whole[..] else {
+    let mut other = hello();
+    other.version = 9;
+    let other = Line::Hello(other).to_string();
+    let [hello, counts, done] = &ended(vec![Line::Hello(hello()), counts("a", "map")])[..] else {
         panic!("three lines")
     };
     for (lines, what) in [
         (vec![], "said nothing"),
         (
-            vec![first, second],
+            vec![hello, counts],
             "did not come to its end (2 lines came)",
         ),
-        (vec![first, last], "1 of 2 lines"),
-        (vec![second, last], "the first line is missing"),
-        (vec![first, first, last], "two first lines"),
-        (vec![first, second, second, last], "'map' was counted twice"),
-        (vec![first, second, last, last], "after the last"),
+        (vec![hello, done], "1 of 2 lines"),
+        (vec![counts, done], "the first line is missing"),
+        (vec![hello, hello, done], "two first lines"),
+        (vec![hello, counts, counts, done], "'map' was counted twice"),
+        (vec![hello, counts, done, done], "after the last"),
+        (vec![&other, done], "speaks version 9, not 1"),
     ] {
-        let error = read(&lines);
+        let error = Transcript::read(lines).unwrap_err();
         assert!(error.contains(what), "{error}");
     }
-    let mut other = hello();
-    other.version = 9;
-    let error = Transcript::read(ended(vec![Line::Hello(other)])).unwrap_err();
-    assert!(error.contains("speaks version 9, not 1"), "{error}");
     let part = |part, parts, base64: &str| Line::File {
         cell: None,
         name: "f".to_owned(),
@@ -233,14 +230,13 @@ fn what_is_lost_or_contradicts_is_said() {
         (vec![part(0, 1, "!")], "Invalid"),
         (vec![part(0, 1, "AAAA")], "f: "),
     ] {
-        let mut lines = vec![Line::Hello(hello())];
-        lines.extend(parts);
+        let lines = [vec![Line::Hello(self::hello())], parts].concat();
         let error = Transcript::read(ended(lines)).unwrap_err();
         assert!(error.contains(what), "{error}");
     }
     // A file that unpacks to more than anybody sends.
-    let mut lines = vec![Line::Hello(hello())];
-    lines.extend(Line::file(None, "f", &vec![0; (64 << 20) + 1]));
+    let large = Line::file(None, "f", &vec![0; (64 << 20) + 1]);
+    let lines = [vec![Line::Hello(self::hello())], large].concat();
     let error = Transcript::read(ended(lines)).unwrap_err();
     assert!(error.contains("contradict each other: f: "), "{error}");
 }
@@ -274,49 +270,32 @@ fn a_plan_comes_back_and_what_is_wrong_is_named() {
     plan.modules.push("/stopgap/vgem.ko".to_owned());
     assert_eq!(Plan::from_json(plan.to_json().as_bytes()), Ok(plan.clone()));
 
-    let with = |change: &dyn Fn(&mut Plan)| {
-        let mut plan = plan.clone();
-        change(&mut plan);
-        Plan::from_json(plan.to_json().as_bytes()).unwrap_err()
-    };
-    let of = |work: Work| with(&|plan: &mut Plan| plan.cells[0].work = work.clone());
-    let placement = |workload, n, operations| Work::Placement {
-        workload,
-        n,
-        operations,
-    };
-    let vfio = |length, page_size| Work::Vfio {
-        length,
-        page_size,
-        operations: 1,
-    };
-    for (error, what) in [
-        (with(&|plan| plan.version = 2), "version 2"),
-        (with(&|plan| plan.cells[1].name = String::new()), "\"\""),
+    let whole = plan.to_json();
+    for (from, to, what) in [
+        ("\"version\":1", "\"version\":2", "version 2"),
+        ("pbobench N=10000", "", "\"\""),
+        ("pbobench N=10000", "a\\nb", "\"a\\nb\""),
+        ("pbobench N=10000", "pbobench N=1000", "two cells"),
+        ("\"n\":1000,", "\"n\":200001,", "N = 200001"),
+        ("\"operations\":2000", "\"operations\":0", "0 operations"),
+        ("\"n\":1025", "\"n\":7", "it is 1025"),
         (
-            with(&|plan| plan.cells[1].name = "a\nb".to_owned()),
-            "\"a\\nb\"",
+            "\"workload\":\"pbobench\"",
+            "\"workload\":\"tight-1.03\"",
+            "does not give",
         ),
+        ("\"requests\":1000", "\"requests\":0", "0 requests"),
+        ("\"length\":4194304", "\"length\":0", "0 bytes"),
         (
-            with(&|plan| plan.cells[1].name = plan.cells[0].name.clone()),
-            "two cells",
+            "\"page_size\":4096",
+            "\"page_size\":5000",
+            "no power of two",
         ),
-        (of(placement(Workload::Pbobench, 200_001, 1)), "N = 200001"),
-        (of(placement(Workload::Pbobench, 1, 0)), "0 operations"),
-        (of(placement(Workload::FreegapPosted, 7, 1)), "it is 1025"),
-        (of(placement(Workload::Tight103, 10, 1)), "does not give"),
-        (of(Work::Roundtrip { requests: 0 }), "0 requests"),
-        (of(vfio(Bytes(0), Bytes::kib(4))), "0 bytes"),
-        (of(vfio(Bytes::mib(4), Bytes(5_000))), "no power of two"),
-        (
-            of(Work::Command {
-                argv: vec!["sh".to_owned()],
-                files: vec![],
-                limit: Nanos(1),
-            }),
-            "no full path",
-        ),
+        ("/bin/stopgap", "stopgap", "no full path"),
     ] {
+        let text = whole.replacen(from, to, 1);
+        assert_ne!(text, whole, "{from}");
+        let error = Plan::from_json(text.as_bytes()).unwrap_err();
         assert!(error.contains(what), "{error}");
     }
     for (text, what) in [
@@ -350,15 +329,13 @@ fn cells_are_chosen_by_word_or_name() {
         let cells = super::chosen(chosen).unwrap();
         cells.into_iter().map(|cell| cell.name).collect()
     };
-    assert_eq!(
-        names(&["roundtrip", "pbobench"]),
-        [
-            "pbobench N=1000",
-            "pbobench N=10000",
-            "pbobench N=40000",
-            "roundtrip"
-        ]
-    );
+    let three = [
+        "pbobench N=1000",
+        "pbobench N=10000",
+        "pbobench N=40000",
+        "roundtrip",
+    ];
+    assert_eq!(names(&["roundtrip", "pbobench"]), three);
     assert_eq!(
         names(&["pbobench N=10000", "vgem"]),
         ["pbobench N=10000", "vgem N=1000"]

@@ -55,26 +55,18 @@ fn kallsyms_has_modules() {
 /// A list of code alone: what comes after the last function is not that function's.
 #[test]
 fn code_ends_where_it_says_so() {
-    let map: String = MAP
-        .lines()
-        .filter(|line| line.contains(" T "))
-        .map(|line| format!("{line}\n"))
-        .collect();
-    assert_eq!(
-        Symbols::parse(&map).unwrap().name(0xffff_ffff_c000_1234),
-        UNKNOWN
-    );
+    let code = MAP.lines().filter(|line| line.contains(" T "));
+    let symbols = Symbols::parse(&code.collect::<Vec<_>>().join("\n")).unwrap();
+    assert_eq!(symbols.name(0xffff_ffff_c000_1234), UNKNOWN);
 }
 
 #[test]
 fn what_is_no_list_of_functions_is_refused() {
     let hidden = "0000000000000000 T startup_64\n0000000000000000 T do_mmap\n";
+    let none = "no function is among the symbols";
     for (text, why) in [
-        ("", "no function is among the symbols"),
-        (
-            "ffffffff81c18000 B _end\n",
-            "no function is among the symbols",
-        ),
+        ("", none),
+        ("ffffffff81c18000 B _end\n", none),
         (
             hidden,
             "the addresses of symbols are hidden (kernel.kptr_restrict)",

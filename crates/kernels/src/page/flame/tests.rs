@@ -1,19 +1,10 @@
 use crate::functions::Profile;
+use crate::testing::profile;
 use proptest::prelude::*;
 
 use stopgap_report::html::flame::{MOST_FRAMES, MOST_ROWS};
 
 use super::{figure, instructions};
-
-fn profile(operations: u64, stacks: &[(&str, u64)]) -> Profile {
-    let frames = |text: &str| text.split(' ').map(str::to_owned).collect();
-    Profile::of(
-        operations,
-        stacks
-            .iter()
-            .map(|&(text, instructions)| (frames(text), instructions)),
-    )
-}
 
 /// x, width, class and text of each frame.
 fn frames(html: &str) -> Vec<(f64, f64, String, String)> {
@@ -27,46 +18,32 @@ fn frames(html: &str) -> Vec<(f64, f64, String, String)> {
     let per_cent = |text: &str| text.trim_end_matches('%').parse::<f64>().unwrap();
     let child = |node: &roxmltree::Node<'_, '_>, tag: &str| -> Option<String> {
         let found = node.children().find(|child| child.has_tag_name(tag))?;
-        Some(
-            found
-                .attribute("class")
-                .or(found.text())
-                .unwrap_or_default()
-                .to_owned(),
-        )
+        let shown = found.attribute("class").or(found.text());
+        Some(shown.unwrap_or_default().to_owned())
     };
-    frames
-        .map(|node| {
-            let at = |name| per_cent(node.attribute(name).unwrap());
-            (
-                at("x"),
-                at("width"),
-                child(&node, "rect").unwrap(),
-                child(&node, "text").unwrap_or_default(),
-            )
-        })
-        .collect()
+    let frame = |node: roxmltree::Node<'_, '_>| {
+        let at = |name| per_cent(node.attribute(name).unwrap());
+        let (class, text) = (child(&node, "rect").unwrap(), child(&node, "text"));
+        (at("x"), at("width"), class, text.unwrap_or_default())
+    };
+    frames.map(frame).collect()
 }
 
 #[test]
 fn a_frame_is_as_wide_as_its_share_and_coloured_by_what_it_grew() {
-    let before = profile(
-        10,
-        &[
-            ("entry", 100),
-            ("entry do_mmap", 380),
-            ("entry do_munmap", 520),
-        ],
-    );
-    let after = profile(
-        10,
-        &[
-            ("entry", 100),
-            ("entry do_mmap", 1_000),
-            ("entry do_munmap", 500),
-            ("exit", 400),
-        ],
-    );
+    let stacks = [
+        ("entry", 100),
+        ("entry do_mmap", 380),
+        ("entry do_munmap", 520),
+    ];
+    let before = profile(10, &stacks);
+    let stacks = [
+        ("entry", 100),
+        ("entry do_mmap", 1_000),
+        ("entry do_munmap", 500),
+        ("exit", 400),
+    ];
+    let after = profile(10, &stacks);
     let html = figure("map", &before, &after).unwrap();
     let expected = [
         (0.0, 80.0, "grew".to_owned(), "entry".to_owned()),
@@ -105,16 +82,8 @@ fn of_nothing_there_is_no_picture() {
 
 #[test]
 fn figures() {
-    for (amount, text) in [
-        (0.0, "0"),
-        (62.0, "62"),
-        (-62.5, "-62.5"),
-        (1_234.567, "1,234.57"),
-        (0.999, "1"),
-        (-0.001, "0"),
-    ] {
-        assert_eq!(instructions(amount), text);
-    }
+    let amounts = [0.0, 62.0, -62.5, 1_234.567, 0.999, -0.001].map(instructions);
+    assert_eq!(amounts, ["0", "62", "-62.5", "1,234.57", "1", "0"]);
 }
 
 proptest! {
