@@ -26,10 +26,14 @@ pub(crate) fn refuse<T>(why: impl Into<String>) -> Result<T, ProbeError> {
     Err(ProbeError::Parameter(why.into()))
 }
 
-/// Returns a counter.
-pub(crate) fn counter(name: &str, value: u64) -> Counter {
-    let name = name.to_owned();
-    Counter { name, value }
+fn add_to(counters: &mut Vec<Counter>, name: &str, value: u64) {
+    match counters.iter_mut().find(|have| have.name == name) {
+        Some(counter) => counter.value += value,
+        None => counters.push(Counter {
+            name: name.to_owned(),
+            value,
+        }),
+    }
 }
 
 /// Means and limits that a probe is given.
@@ -174,10 +178,12 @@ impl Measured {
 
     /// Adds to the counter of that name.
     pub(crate) fn count(&mut self, name: &str, value: u64) {
-        match self.counters.iter_mut().find(|have| have.name == name) {
-            Some(counter) => counter.value += value,
-            None => self.counters.push(counter(name, value)),
-        }
+        add_to(&mut self.counters, name, value);
+    }
+
+    /// Adds to the losses of that name.
+    pub(crate) fn lose(&mut self, name: &str, value: u64) {
+        add_to(&mut self.losses, name, value);
     }
 
     /// Returns the value of the counter of that name, 0 without it.

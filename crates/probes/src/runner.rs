@@ -88,31 +88,19 @@ pub(crate) fn report<T: DeserializeOwned>(
     }
 }
 
-/// Callback of [`rotate`].
-pub(crate) trait Cells<C> {
-    /// Names a cell for the progress line.
-    fn name(&self, cell: &C) -> String;
-
-    /// Measures a cell in one run.
-    ///
-    /// # Errors
-    /// Where nothing can be measured here at all.
-    fn cell(&mut self, measured: &mut Measured, run: u32, cell: &C) -> Result<(), ProbeError>;
-
-    /// Measures what belongs to a run as a whole.
-    fn end_of_run(&mut self, _measured: &mut Measured, _run: u32) {}
-}
-
-/// Measures all cells `runs` times, each time in random order, until it is interrupted or the time is over.
+/// Measures all cells `runs` times by `measure`, each time in random order, until it is interrupted or the time is over.
+/// `name` gives a cell's progress line, `end_of_run` measures what belongs to a run as a whole.
 ///
 /// # Errors
-/// Those of [`Cells::cell`].
+/// Those of `measure`: nothing can be measured here at all.
 pub(crate) fn rotate<C>(
     context: &Context<'_>,
     measured: &mut Measured,
     runs: u32,
     cells: &mut [C],
-    by: &mut impl Cells<C>,
+    name: impl Fn(&C) -> String,
+    mut measure: impl FnMut(&mut Measured, u32, &C) -> Result<(), ProbeError>,
+    end_of_run: impl Fn(&mut Measured, u32),
 ) -> Result<(), ProbeError> {
     let begun = context.system.now();
     let total = (cells.len() * runs as usize).max(1) as f64;
@@ -130,10 +118,10 @@ pub(crate) fn rotate<C>(
                 return Ok(());
             }
             let done = (run as usize * cells.len() + index) as f64;
-            (context.progress)(done / total, &by.name(cell));
-            by.cell(measured, run, cell)?;
+            (context.progress)(done / total, &name(cell));
+            measure(measured, run, cell)?;
         }
-        by.end_of_run(measured, run);
+        end_of_run(measured, run);
         if context.enough(begun, run + 1) && run + 1 < runs {
             let left = format!("runs {} to {runs}", run + 2);
             measured.missing.push(context.left_out(left));

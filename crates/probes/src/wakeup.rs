@@ -46,12 +46,13 @@ const LEAST_RUNS: u32 = 3;
 const INTERVALS: (Nanos, Nanos) = (Nanos::micros(50), Nanos::secs(1));
 
 /// A thread's scheduling policy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
     /// `SCHED_FIFO`.
     Fifo,
     /// `SCHED_OTHER`, whose sleeps may end 50 us late by the kernel's own choice (timer slack).
+    #[default]
     Other,
 }
 

@@ -18,7 +18,7 @@ use super::series::{self, Cell, Cells, Manner};
 use super::strategy::Strategy;
 use super::take::{self, How, Taken, Task};
 use super::{Chunks, Machine};
-use crate::contract::{Context, Measured, counter};
+use crate::contract::{Context, Measured};
 use crate::runner;
 
 /// What was made of the first fragmented state: one frame in so many kept, and bytes.
@@ -341,9 +341,7 @@ impl<'a> Session<'a> {
             }
         }
         let cut = sum(|taken| taken.unfinished);
-        measured
-            .losses
-            .push(counter("buffers cut short by the time limit", cut));
+        measured.lose("buffers cut short by the time limit", cut);
         measured
     }
 }

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use stopgap_chunks::iommu::{self, PageSizes, Run};
 use stopgap_events::memory::Protection;
-use stopgap_events::units::{Bytes, Nanos, Pages};
+use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::memory::{Advice, MapKind, MapRequest, Mapping};
-use stopgap_kernel::{Error, System, own, pagemap, shortage};
+use stopgap_kernel::{Error, System, own, shortage};
 
+use super::vfio::runs;
 use super::work;
 
 /// IOMMUs for which entries are counted.
@@ -275,28 +276,14 @@ fn blocks(
 
 /// The physical side of a buffer, where it is shown to us.
 fn look(system: &dyn System, mapping: &Mapping, taken: &mut Taken) {
-    let layout = match pagemap::layout(system, mapping.range()) {
-        Ok(layout) => layout,
-        Err(error) => {
-            taken.hidden = Some(error.to_string());
+    let reclaimed = "pages were reclaimed before they could be looked at";
+    let runs = match runs(system, mapping, reclaimed) {
+        Ok(runs) => runs,
+        Err(why) => {
+            taken.hidden = Some(why);
             return;
         }
     };
-    let Some(physical) = layout.runs else {
-        taken.hidden = Some("needs root (CAP_SYS_ADMIN)".to_owned());
-        return;
-    };
-    if (layout.swapped, layout.absent) != (Pages(0), Pages(0)) {
-        taken.hidden = Some("pages were reclaimed before they could be looked at".to_owned());
-        return;
-    }
-    let runs: Vec<Run> = physical
-        .iter()
-        .map(|range| Run {
-            start: range.start,
-            length: range.length().0,
-        })
-        .collect();
     match entries(&runs, mapping.range().length()) {
         Ok(entries) => {
             taken.runs.push(runs.len() as u64);

@@ -32,6 +32,7 @@ use stopgap_kernel::{Error, Result, System};
 use super::knobs;
 use super::strategy::Strategy;
 use crate::meter::{Meter, Step};
+pub(super) use entries::runs;
 
 pub use edu::{EDU, TransferError, transfer};
 pub use entries::{Entries, Source, entries, table_pages};
@@ -118,7 +119,7 @@ pub fn buffer(
         }
     };
     let mapping = take().map_err(|error: Error| error.to_string())?;
-    match entries::runs(system, &mapping) {
+    match runs(system, &mapping, entries::ABSENT) {
         Ok(runs) if !made_of(&runs, page) => {
             system.unmap(mapping)?;
             Err(format!(
@@ -270,7 +271,7 @@ pub fn look(
         (Ok(before), Ok(mapped)) => Ok(mapped.saturating_sub(before)),
         (Err(why), _) | (_, Err(why)) => Err(why),
     };
-    let runs = entries::runs(system, mapping).map(|runs| runs.len() as u64);
+    let runs = runs(system, mapping, entries::ABSENT).map(|runs| runs.len() as u64);
     Ok(Reached {
         entries,
         runs,

@@ -114,6 +114,27 @@ pub trait Buffers {
     /// # Errors
     /// As [`Buffers::unmap`].
     fn clear(&mut self) -> Result<()>;
+
+    /// Whether making a buffer before its map and destroying it after its unmap are steps that count.
+    fn has_objects(&self) -> bool {
+        false
+    }
+
+    /// Makes the object `id`.
+    ///
+    /// # Errors
+    /// As its device says.
+    fn create(&mut self, _id: MapId, _length: Bytes) -> Result<()> {
+        Ok(())
+    }
+
+    /// Destroys it.
+    ///
+    /// # Errors
+    /// As its device says, or where there is no such object.
+    fn destroy(&mut self, _id: MapId) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Buffers by name.
@@ -266,8 +287,20 @@ pub(super) fn apply(
             protection,
             merge,
             placing: _, // the probe's workloads go anywhere
-        } => meter.measure(Step::Map, || buffers.map(id, length, protection, merge)),
-        MemoryEvent::Unmap { id } => meter.measure(Step::Unmap, || buffers.unmap(id)),
+        } => {
+            match buffers.has_objects() {
+                true => meter.measure(Step::Create, || buffers.create(id, length))?,
+                false => buffers.create(id, length)?,
+            }
+            meter.measure(Step::Map, || buffers.map(id, length, protection, merge))
+        }
+        MemoryEvent::Unmap { id } => {
+            meter.measure(Step::Unmap, || buffers.unmap(id))?;
+            match buffers.has_objects() {
+                true => meter.measure(Step::Destroy, || buffers.destroy(id)),
+                false => buffers.destroy(id),
+            }
+        }
         MemoryEvent::Protect {
             id,
             length,
@@ -278,7 +311,7 @@ pub(super) fn apply(
     }
 }
 
-/// Carries a workload out; `meter` counts the calls of its steady phase, `round` is called at the end of each round.
+/// Carries a workload out; `meter` counts the calls of its steady phase, `begins` is called where a phase or round begins.
 /// Between two events it stops when `stop` says so. Returns whether it came to the end.
 ///
 /// # Errors
@@ -288,7 +321,7 @@ pub(super) fn carry_out<M: Meter>(
     events: impl Iterator<Item = MemoryEvent>,
     stop: &dyn Fn() -> bool,
     meter: &mut M,
-    mut round: impl FnMut(&mut M),
+    mut begins: impl FnMut(&mut M, Phase) -> Result<()>,
 ) -> Result<bool> {
     let mut meter = Switched { meter, on: false };
     for (count, event) in events.enumerate() {
@@ -296,8 +329,12 @@ pub(super) fn carry_out<M: Meter>(
             return Ok(false);
         }
         match event {
-            MemoryEvent::Begin(Phase::Round) => round(meter.meter),
-            MemoryEvent::Begin(phase) => meter.on = phase == Phase::Steady,
+            MemoryEvent::Begin(phase) => {
+                if phase != Phase::Round {
+                    meter.on = phase == Phase::Steady;
+                }
+                begins(meter.meter, phase)?;
+            }
             event => apply(buffers, event, &mut meter)?,
         }
     }
@@ -323,7 +360,7 @@ pub(super) fn lay_out(
         }
     }
     let events = Pbobench::new(n, 0, seed).events();
-    carry_out(buffers, events, stop, &mut Nothing, |_| {})
+    carry_out(buffers, events, stop, &mut Nothing, |_, _| Ok(()))
 }
 
 fn unknown(id: MapId) -> Error {

@@ -24,33 +24,32 @@ pub(super) fn judge(
     seed: u64,
     privilege: Privilege,
 ) -> Answer {
-    let mut answers: Vec<BackendAnswer> = Vec::new();
-    for backend in &probe.backends {
-        let absent = measured
-            .missing
-            .iter()
-            .find(|missing| missing.what == backend.to_string());
-        answers.push(match absent {
-            Some(Missing { what, why }) => {
-                BackendAnswer::without_figure(Verdict::unsupported(&format!("{what}: {why}")))
-            }
+    let of_backend = |backend: &Backend| -> BackendAnswer {
+        let mut missing = measured.missing.iter();
+        match missing.find(|missing| missing.what == backend.to_string()) {
+            Some(Missing { what, why }) => (
+                Verdict::unsupported(&format!("{what}: {why}")),
+                None,
+                Vec::new(),
+            ),
             None => judge_backend(&measured.series, backend, seed),
-        });
-    }
+        }
+    };
+    let mut answers: Vec<BackendAnswer> = probe.backends.iter().map(of_backend).collect();
     // The worst answer leads; of equals the first, which is the one most like a driver.
-    answers.sort_by_key(|answer| match answer.verdict.word {
+    answers.sort_by_key(|(verdict, ..)| match verdict.word {
         Word::Grows => 0,
         Word::Inconclusive => 1,
         Word::Unsupported => 3,
         _ => 2,
     });
-    let mut evidence: Vec<String> = answers.iter().flat_map(|a| a.evidence.clone()).collect();
+    let mut evidence: Vec<String> = answers.iter().flat_map(|a| a.2.clone()).collect();
     evidence.extend(workload_evidence(&measured.series));
     evidence.extend(thread_evidence(&measured.series));
     evidence.extend(tail_evidence(&measured.series));
     let (verdict, figure) = match (measured.without_figures(), answers.into_iter().next()) {
         (Some(verdict), _) => (verdict, None),
-        (None, Some(lead)) => (lead.verdict, lead.figure),
+        (None, Some((verdict, figure, _))) => (verdict, figure),
         (None, None) => (Verdict::inconclusive("no backend was measured"), None),
     };
     let advice = if verdict.word == Word::Grows {
@@ -93,21 +92,8 @@ fn find<'m>(series: &'m [Series], name: &str, wanted: &[(&str, Parameter)]) -> O
     series.iter().find(|series| series.is(name, wanted))
 }
 
-struct BackendAnswer {
-    verdict: Verdict,
-    figure: Option<Figure>,
-    evidence: Vec<String>,
-}
-
-impl BackendAnswer {
-    fn without_figure(verdict: Verdict) -> BackendAnswer {
-        BackendAnswer {
-            verdict,
-            figure: None,
-            evidence: Vec::new(),
-        }
-    }
-}
+/// Verdict, figure and evidence.
+type BackendAnswer = (Verdict, Option<Figure>, Vec<String>);
 
 /// Whether more runs could say what these do not, of some backend: there is growth to judge, over a ladder that is long
 /// enough, and its interval or the control's holds too much.
@@ -140,17 +126,20 @@ fn judge_backend(series: &[Series], backend: &Backend, seed: u64) -> BackendAnsw
     let cost = cost(series, backend);
     let control = control(series, seed);
     match growth::fit(&cost, seed) {
-        Ok(growth) => BackendAnswer {
-            verdict: growth::verdict(&growth, control.as_ref()),
-            figure: Some(
-                Figure::new(growth.ratio.value, "x").within(growth.ratio.low, growth.ratio.high),
-            ),
-            evidence: std::iter::once(sentence(backend, &cost, &growth, control.as_ref()))
-                .chain(step_evidence(series, backend, growth.largest_n))
-                .collect(),
-        },
+        Ok(growth) => {
+            let ratio = &growth.ratio;
+            let figure = Figure::new(ratio.value, "x").within(ratio.low, ratio.high);
+            let first = sentence(backend, &cost, &growth, control.as_ref());
+            let steps = step_evidence(series, backend, growth.largest_n);
+            (
+                growth::verdict(&growth, control.as_ref()),
+                Some(figure),
+                std::iter::once(first).chain(steps).collect(),
+            )
+        }
         Err(error) => {
-            BackendAnswer::without_figure(Verdict::inconclusive(&format!("{backend}: {error}")))
+            let verdict = Verdict::inconclusive(&format!("{backend}: {error}"));
+            (verdict, None, Vec::new())
         }
     }
 }

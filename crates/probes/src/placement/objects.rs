@@ -1,13 +1,13 @@
 //! pbobench on buffer objects, each step of their life counted apart.
 
-use stopgap_events::memory::{MemoryEvent, Phase};
+use stopgap_events::memory::{MapId, Merge, Phase, Protection};
 use stopgap_events::units::Bytes;
 use stopgap_events::workload::Pbobench;
 use stopgap_kernel::devices::{Object, ObjectDevice, Room};
 use stopgap_kernel::{Error, Result};
 
-use super::execute::Named;
-use crate::meter::{Meter, Step, Switched};
+use super::execute::{Buffers, Named, carry_out};
+use crate::meter::Meter;
 
 /// Returns the room that [`churn`] needs of a device beside `n` objects that stay.
 #[must_use]
@@ -34,83 +34,78 @@ pub fn churn(
     stop: &dyn Fn() -> bool,
     laid_out: &mut dyn FnMut() -> Result<()>,
 ) -> Result<bool> {
-    let mut named = Named::with_room(Pbobench::peak(n));
-    let events = Pbobench::new(n, steps, seed).events();
-    let mut meter = Switched { meter, on: false };
-    let done = carry_out(
+    let mut objects = Objects {
         device,
         has_objects,
-        events,
-        &mut named,
-        &mut meter,
-        stop,
-        laid_out,
-    );
-    // All live objects go; the first refusal is returned, and the rest still given back.
-    let mut cleared = Ok(());
-    for object in named.drain() {
-        let destroyed = device.destroy(object);
-        cleared = cleared.and(destroyed);
-    }
+        named: Named::with_room(Pbobench::peak(n)),
+        live: 0,
+    };
+    let events = Pbobench::new(n, steps, seed).events();
+    let done = carry_out(&mut objects, events, stop, meter, |_, phase| match phase {
+        Phase::Steady => laid_out(),
+        _ => Ok(()),
+    });
+    let cleared = objects.clear();
     let whole = done?;
     cleared?;
     Ok(whole)
 }
 
-fn carry_out(
-    device: &mut dyn ObjectDevice,
+/// A device's objects, by name.
+struct Objects<'d> {
+    device: &'d mut dyn ObjectDevice,
+    /// Whether making and destroying are steps of their own; else a mapping is all there is.
     has_objects: bool,
-    events: impl Iterator<Item = MemoryEvent>,
-    named: &mut Named<Object>,
-    meter: &mut Switched<'_, impl Meter>,
-    stop: &dyn Fn() -> bool,
-    laid_out: &mut dyn FnMut() -> Result<()>,
-) -> Result<bool> {
-    let mut count = 0;
-    for (index, event) in events.enumerate() {
-        if index % 256 == 0 && stop() {
-            return Ok(false);
-        }
-        match event {
-            MemoryEvent::Begin(phase) => {
-                meter.on = phase == Phase::Steady;
-                if meter.on {
-                    laid_out()?;
-                }
-            }
-            MemoryEvent::Map { id, length, .. } => {
-                let object = call(meter, Step::Create, has_objects, || device.create(length));
-                let mut object = object.map_err(|error| at(count, error))?;
-                let mapped = meter.measure(Step::Map, || device.map(&mut object));
-                named.keep(id, object);
-                mapped.map_err(|error| at(count, error))?;
-                count += 1;
-            }
-            MemoryEvent::Touch { id } => {
-                let object = named.get(id)?;
-                meter.measure(Step::Touch, || device.touch(object))?;
-            }
-            MemoryEvent::Unmap { id } => {
-                let mut object = named.take(id)?;
-                meter.measure(Step::Unmap, || device.unmap(&mut object))?;
-                count -= 1;
-                call(meter, Step::Destroy, has_objects, || device.destroy(object))?;
-            }
-            // pbobench has none.
-            MemoryEvent::Protect { id, .. } => {
-                let object = format!("object {}", id.0);
-                return Err(Error::unsupported(object, "it cannot be protected"));
-            }
-        }
-    }
-    Ok(true)
+    named: Named<Object>,
+    live: u64,
 }
 
-/// Counts a step where it is a call of its own.
-fn call<T>(meter: &mut impl Meter, step: Step, is_call: bool, call: impl FnOnce() -> T) -> T {
-    match is_call {
-        true => meter.measure(step, call),
-        false => call(),
+impl Buffers for Objects<'_> {
+    fn has_objects(&self) -> bool {
+        self.has_objects
+    }
+
+    fn create(&mut self, id: MapId, length: Bytes) -> Result<()> {
+        let object = self.device.create(length);
+        self.named
+            .keep(id, object.map_err(|error| at(self.live, error))?);
+        Ok(())
+    }
+
+    fn map(&mut self, id: MapId, _: Bytes, _: Protection, _: Merge) -> Result<()> {
+        let mapped = self.device.map(self.named.get(id)?);
+        mapped.map_err(|error| at(self.live, error))?;
+        self.live += 1;
+        Ok(())
+    }
+
+    fn touch(&mut self, id: MapId) -> Result<()> {
+        self.device.touch(self.named.get(id)?)
+    }
+
+    fn protect(&mut self, id: MapId, _: Bytes, _: Protection) -> Result<()> {
+        let object = format!("object {}", id.0); // pbobench has none
+        Err(Error::unsupported(object, "it cannot be protected"))
+    }
+
+    fn unmap(&mut self, id: MapId) -> Result<()> {
+        self.device.unmap(self.named.get(id)?)?;
+        self.live -= 1;
+        Ok(())
+    }
+
+    fn destroy(&mut self, id: MapId) -> Result<()> {
+        self.device.destroy(self.named.take(id)?)
+    }
+
+    /// The first refusal is returned, and the rest still given back.
+    fn clear(&mut self) -> Result<()> {
+        let mut cleared = Ok(());
+        for object in self.named.drain() {
+            let destroyed = self.device.destroy(object);
+            cleared = cleared.and(destroyed);
+        }
+        cleared
     }
 }
 
@@ -138,6 +133,7 @@ mod tests {
     use stopgap_kernel::fake::{Fake, FakeMaker};
 
     use super::*;
+    use crate::meter::Step;
 
     /// Counts how often.
     #[derive(Default)]

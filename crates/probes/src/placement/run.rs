@@ -1,7 +1,7 @@
 //! The part that reaches the system: load children, one for each part of each run.
 
 use stopgap_events::machine::Missing;
-use stopgap_events::memory::MemoryEvent;
+use stopgap_events::memory::{MemoryEvent, Phase};
 use stopgap_events::random::Random;
 use stopgap_events::units::Nanos;
 use stopgap_events::workload::{Form, Freegap, Pbobench};
@@ -207,9 +207,12 @@ fn measure_part(
                 events,
                 context.interrupted,
                 &mut maps,
-                |maps| {
-                    loops.record(loop_start.0, maps.sum.0);
-                    (loop_start, maps.sum) = (system.now(), Nanos(0));
+                |maps, phase| {
+                    if phase == Phase::Round {
+                        loops.record(loop_start.0, maps.sum.0);
+                        (loop_start, maps.sum) = (system.now(), Nanos(0));
+                    }
+                    Ok(())
                 },
             )?;
             report.block("loop", "ns", &parameters, loops.into_block(run, start.0));
@@ -313,7 +316,9 @@ fn time_calls(
 ) -> Result<bool, Error> {
     let start = context.system.now();
     let mut clock = Clock::new(context.system, STALL);
-    let whole = carry_out(buffers, events, context.interrupted, &mut clock, |_| {})?;
+    let whole = carry_out(buffers, events, context.interrupted, &mut clock, |_, _| {
+        Ok(())
+    })?;
     clock.keep(report, parameters, run, start);
     Ok(whole)
 }

@@ -86,26 +86,13 @@ pub(super) fn ask(
 
     client.closed_loop(WARM_UP, Nanos(0), &mut meter)?;
     let mut median = None;
-    for (opening, time) in [
-        (command::OPEN, part(TIMED)),
-        (command::OPEN_RECORDED, part(COUNTED)),
-    ] {
+    for (recorded, time) in [(false, part(TIMED)), (true, part(COUNTED))] {
         if (order.interrupted)() {
             break;
         }
-        client.tell(opening)?;
-        meter.open(opening == command::OPEN_RECORDED)?;
-        let begin = system.now();
-        let lengths = client.closed_loop(order.most, time, &mut meter)?;
-        let elapsed = system.now().saturating_sub(begin);
-        let window = meter.close()?;
-        client.tell(command::CLOSE)?;
+        let (lengths, counted) = client.window(&mut meter, recorded, time)?;
         median = median.or(lengths.median());
-        asked.windows.extend(window.map(|window| Counted {
-            round_trips: lengths.len(),
-            elapsed,
-            window,
-        }));
+        asked.windows.push(counted);
     }
     if let Some(median) = median {
         let period = Nanos(median * PACE);
@@ -129,21 +116,9 @@ pub(super) fn fixed_count(
     let mut meter = Meter::new(system);
     let mut client = Client::new(system, order, server)?;
     client.closed_loop(WARM_UP, Nanos(0), &mut meter)?;
-    client.tell(command::OPEN)?;
-    meter.open(false)?;
-    let start = system.now();
-    let lengths = client.closed_loop(order.most, FOREVER, &mut meter)?;
-    let elapsed = system.now().saturating_sub(start);
-    let window = meter.close()?;
-    client.tell(command::CLOSE)?;
-    let counted = |window| Counted {
-        round_trips: lengths.len(),
-        elapsed,
-        window,
-    };
+    let (_, counted) = client.window(&mut meter, false, FOREVER)?;
     Ok(Asked {
-        start,
-        windows: window.map(counted).into_iter().collect(),
+        windows: vec![counted],
         ..Asked::default()
     })
 }
@@ -184,6 +159,32 @@ impl<'c> Client<'c> {
     fn tell(&mut self, command: u8) -> Result<(), Error> {
         self.server.write_all(&[command; MESSAGE])?;
         self.receive(MESSAGE)
+    }
+
+    /// Round trips in a window on both sides, `time` or the order's most; how long each took.
+    fn window(
+        &mut self,
+        meter: &mut Meter<'_>,
+        recorded: bool,
+        time: Nanos,
+    ) -> Result<(Histogram, Counted), Error> {
+        self.tell(if recorded {
+            command::OPEN_RECORDED
+        } else {
+            command::OPEN
+        })?;
+        let open = meter.open(recorded)?;
+        let begin = self.system.now();
+        let lengths = self.closed_loop(self.order.most, time, meter)?;
+        let elapsed = self.system.now().saturating_sub(begin);
+        let window = meter.close(open)?;
+        self.tell(command::CLOSE)?;
+        let counted = Counted {
+            round_trips: lengths.len(),
+            elapsed,
+            window,
+        };
+        Ok((lengths, counted))
     }
 
     fn round_trip(&mut self) -> Result<(), Error> {

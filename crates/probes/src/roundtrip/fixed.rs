@@ -6,7 +6,7 @@ use stopgap_events::units::Nanos;
 use stopgap_kernel::tasks::Switches;
 use stopgap_kernel::{Error, System};
 
-use super::client::{Order, fixed_count};
+use super::client::Order;
 use super::run;
 
 /// Costs of the round trips, client and server together.
@@ -40,11 +40,7 @@ pub fn fixed(
         most: round_trips,
         interrupted: &|| false,
     };
-    let outcomes = run::pair(system, &order, cpus, fixed_count)?;
-    let (served, asked) = run::both_reports(&outcomes).map_err(Error::child)?;
-    let (Some(client), Some(server)) = (asked.windows.first(), served.windows.first()) else {
-        return Err(Error::child("without a window"));
-    };
+    let (server, client) = run::fixed_pair(system, &order, cpus)?;
     let both = |of: fn(&Switches) -> u64| of(&client.window.rusage) + of(&server.rusage);
     Ok(Cost {
         round_trips: client.round_trips,

@@ -111,7 +111,7 @@ fn result(cell: &Cell, series: &[Series], seed: u64) -> Option<Result> {
 
 fn verdict(
     results: &[Result],
-    agreement: Option<&Agreement>,
+    agreement: Option<&(f64, String)>,
     series: &[Series],
 ) -> (Verdict, Option<Figure>) {
     let Some(most) = results.first() else {
@@ -119,8 +119,8 @@ fn verdict(
         let why = format!("{}; an interval takes 3", runs_text(runs.unwrap_or(0)));
         return (Verdict::inconclusive(&why), None);
     };
-    if let Some(contradiction) = agreement.filter(|a| a.per_cent > CONTRADICTORY) {
-        return (Verdict::inconclusive(&contradiction.sentence()), None);
+    if let Some((_, sentence)) = agreement.filter(|(per_cent, _)| *per_cent > CONTRADICTORY) {
+        return (Verdict::inconclusive(sentence), None);
     }
     let excess = results.iter().find(|result| result.switches.exceeds());
     let undecided = results.iter().find(|result| !result.switches.is_clean());
@@ -210,39 +210,45 @@ impl Result {
         let mut remedies: Vec<(bool, u8, String, &Result)> = Vec::new();
         for other in all {
             let cell = &other.cell;
-            let mut back = *cell;
-            let (rank, what) = if cell.reply != mine.reply {
-                back.reply = mine.reply;
-                let what = match cell.reply {
-                    Reply::Together => "one writev",
-                    Reply::Each => "a write per reply",
-                };
-                (0, what.to_owned())
-            } else if cell.client != mine.client {
-                back.client = mine.client;
-                (1 + cell.client as u8, format!("{} instead", cell.client))
-            } else if cell.policy != mine.policy {
-                back.policy = mine.policy;
-                let what = match cell.policy {
-                    ClientPolicy::Batch => "SCHED_BATCH for the client",
-                    ClientPolicy::Other => "the usual policy for the client",
-                };
-                (10, what.to_owned())
-            } else if cell.cpus != mine.cpus {
-                back.cpus = mine.cpus;
-                let what = match cell.cpus {
-                    Cpus::One => "one CPU for both",
-                    Cpus::Two => "a CPU for each",
-                    Cpus::Free => "free placement",
-                };
-                (11, what.to_owned())
-            } else if cell.server != mine.server {
-                back.server = mine.server;
-                (12, format!("{} in the server", cell.server))
-            } else {
-                continue;
+            let reply = match cell.reply {
+                Reply::Together => "one writev",
+                Reply::Each => "a write per reply",
             };
-            if back == *mine && self.switches.is_beaten_by(&other.switches) {
+            let policy = match cell.policy {
+                ClientPolicy::Batch => "SCHED_BATCH for the client",
+                ClientPolicy::Other => "the usual policy for the client",
+            };
+            let cpus = match cell.cpus {
+                Cpus::One => "one CPU for both",
+                Cpus::Two => "a CPU for each",
+                Cpus::Free => "free placement",
+            };
+            let choices = [
+                (cell.reply != mine.reply, 0, reply.to_owned()),
+                (
+                    cell.client != mine.client,
+                    1 + cell.client as u8,
+                    format!("{} instead", cell.client),
+                ),
+                (cell.policy != mine.policy, 10, policy.to_owned()),
+                (cell.cpus != mine.cpus, 11, cpus.to_owned()),
+                (
+                    cell.server != mine.server,
+                    12,
+                    format!("{} in the server", cell.server),
+                ),
+            ];
+            let back = Cell {
+                work: cell.work,
+                batch: cell.batch,
+                descriptors: cell.descriptors,
+                ..*mine
+            };
+            let mut differ = choices.into_iter().filter(|(differs, ..)| *differs);
+            if let (Some((_, rank, what)), None) = (differ.next(), differ.next())
+                && back == *mine
+                && self.switches.is_beaten_by(&other.switches)
+            {
                 remedies.push((!other.switches.is_clean(), rank, what, other));
             }
         }
@@ -254,29 +260,10 @@ impl Result {
     }
 }
 
-/// How far two means of counting agree in the cell where they do so least.
-struct Agreement {
-    rusage: f64,
-    records: f64,
-    per_cent: f64,
-}
-
-impl Agreement {
-    fn sentence(&self) -> String {
-        format!(
-            "rusage and PERF_RECORD_SWITCH differ by at most {:.1} % ({:.0} and {:.0} \
-             switch-outs in the cell where they differ most)",
-            self.per_cent, self.rusage, self.records
-        )
-    }
-}
-
-fn agreement(series: &[Series]) -> Option<Agreement> {
-    let mut worst: Option<Agreement> = None;
-    for records in series.iter().filter(|series| series.name == RECORDS) {
-        let Some(rusage) = find(series, SWITCHES, &records.parameters) else {
-            continue;
-        };
+/// How far two means of counting agree in the cell where they do so least: per cent, and a sentence.
+fn agreement(series: &[Series]) -> Option<(f64, String)> {
+    let of_cell = |records: &Series| {
+        let rusage = find(series, SWITCHES, &records.parameters)?;
         let (mut by_rusage, mut by_records) = (0.0, 0.0);
         for block in &records.blocks {
             // The same round trips by both means.
@@ -286,22 +273,28 @@ fn agreement(series: &[Series]) -> Option<Agreement> {
                 by_rusage += same.value * round_trips;
             }
         }
-        let most = by_rusage.max(by_records);
-        if most > 0.0 {
-            let per_cent = 100.0 * (by_rusage - by_records).abs() / most;
-            if worst.as_ref().is_none_or(|worst| per_cent > worst.per_cent) {
-                worst = Some(Agreement {
-                    rusage: by_rusage,
-                    records: by_records,
-                    per_cent,
-                });
-            }
-        }
-    }
-    worst
+        let most: f64 = by_rusage.max(by_records);
+        let per_cent = 100.0 * (by_rusage - by_records).abs() / most;
+        (most > 0.0).then_some((per_cent, by_rusage, by_records))
+    };
+    let records = series.iter().filter(|series| series.name == RECORDS);
+    let worst = records.filter_map(of_cell).reduce(|worst, one| {
+        // Of equals the first.
+        if one.0 > worst.0 { one } else { worst }
+    });
+    let (per_cent, rusage, records) = worst?;
+    let sentence = format!(
+        "rusage and PERF_RECORD_SWITCH differ by at most {per_cent:.1} % ({rusage:.0} and {records:.0} switch-outs in \
+         the cell where they differ most)"
+    );
+    Some((per_cent, sentence))
 }
 
-fn evidence(results: &[Result], agreement: Option<&Agreement>, measured: &Measured) -> Vec<String> {
+fn evidence(
+    results: &[Result],
+    agreement: Option<&(f64, String)>,
+    measured: &Measured,
+) -> Vec<String> {
     let mut evidence = Vec::new();
     let mut exceeding = results.iter().filter(|result| result.switches.exceeds());
     let worst = exceeding.next();
@@ -317,13 +310,14 @@ fn evidence(results: &[Result], agreement: Option<&Agreement>, measured: &Measur
     for result in results.iter().filter(|result| !result.switches.exceeds()) {
         evidence.push(format!("{}: {}", result.cell, result.per_round_trip()));
     }
-    match agreement {
-        Some(agreement) if agreement.per_cent > DIFFERENT => {
-            evidence.push(format!("doubtful: {}", agreement.sentence()));
-        }
-        Some(agreement) => evidence.push(agreement.sentence()),
-        None => {}
-    }
+    evidence.extend(agreement.map(|(per_cent, sentence)| {
+        let doubtful = if *per_cent > DIFFERENT {
+            "doubtful: "
+        } else {
+            ""
+        };
+        format!("{doubtful}{sentence}")
+    }));
     if disturbance(results) > DISTURBED {
         evidence.push(format!("doubtful: {}", disturbed(results)));
     }

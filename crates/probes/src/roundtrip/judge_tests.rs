@@ -1,4 +1,3 @@
-use stopgap_events::machine::Counter;
 use stopgap_events::units::Nanos;
 use stopgap_stats::record::Block;
 
@@ -180,12 +179,8 @@ fn a_backlog_makes_latencies_doubtful_and_counts_not() {
     let doubtful = |missed: u64| {
         let mut measured = Measured::default();
         measured.add(series(&POLL, SWITCHES, TWO));
-        let counter = |name: &str, value| Counter {
-            name: name.to_owned(),
-            value,
-        };
-        measured.counters = vec![counter(PERIODS, 1_000)];
-        measured.losses = vec![counter(MISSED, missed)];
+        measured.count(PERIODS, 1_000);
+        measured.lose(MISSED, missed);
         let answer = judge(&probe, measured, 1, Privilege::None);
         assert_eq!(answer.verdict.word, Word::Clean);
         answer.evidence.join(" ").contains("latencies are doubtful")

@@ -7,7 +7,7 @@ use stopgap_kernel::switches::{SwitchEvents, SwitchRecords};
 use stopgap_kernel::tasks::{Switches, status_switches};
 use stopgap_kernel::{Error, System};
 
-/// A window of one side.
+/// What was counted of one side in a window, or until it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Window {
     /// By getrusage(2).
@@ -25,15 +25,6 @@ pub(super) struct Meter<'s> {
     system: &'s dyn System,
     events: Option<SwitchEvents>,
     missing: Vec<Missing>,
-    open: Option<Open>,
-}
-
-/// Readings of the means when the window was opened.
-struct Open {
-    status: Option<Switches>,
-    records: Option<SwitchRecords>,
-    rusage: Switches,
-    cpu: Nanos,
 }
 
 /// Names of the means.
@@ -58,7 +49,6 @@ impl<'s> Meter<'s> {
             system,
             events: events.ok(),
             missing,
-            open: None,
         }
     }
 
@@ -67,7 +57,7 @@ impl<'s> Meter<'s> {
         self.missing
     }
 
-    /// Opens a window. The means are nested, the same way at both ends, so that their windows
+    /// Opens a window: gives what [`Meter::close`] takes. The means are nested, the same way at both ends, so that their windows
     /// differ by a few microseconds at most:
     ///
     /// ```text
@@ -76,7 +66,7 @@ impl<'s> Meter<'s> {
     ///
     /// Records cost CPU time (about a quarter more a round trip), so they are written only
     /// where `recorded`.
-    pub(super) fn open(&mut self, recorded: bool) -> Result<(), Error> {
+    pub(super) fn open(&mut self, recorded: bool) -> Result<Window, Error> {
         let status = status_switches(self.system).ok();
         let records = match &mut self.events {
             Some(events) if recorded => {
@@ -85,29 +75,25 @@ impl<'s> Meter<'s> {
             }
             _ => None,
         };
-        self.open = Some(Open {
+        Ok(Window {
             status,
             records,
             rusage: self.system.switches()?,
             cpu: self.system.thread_cpu(),
-        });
-        Ok(())
+        })
     }
 
     /// Takes records out before there are too many. Cheap where there are none.
     pub(super) fn drain(&mut self) {
-        if let (Some(events), Some(_)) = (&mut self.events, &self.open) {
+        if let Some(events) = &mut self.events {
             events.read();
         }
     }
 
-    /// Closes the window; `None` where none is open.
-    pub(super) fn close(&mut self) -> Result<Option<Window>, Error> {
+    /// Closes the window that was opened with `open`.
+    pub(super) fn close(&mut self, open: Window) -> Result<Window, Error> {
         let cpu = self.system.thread_cpu();
         let rusage = self.system.switches()?;
-        let Some(open) = self.open.take() else {
-            return Ok(None);
-        };
         let records = match (&mut self.events, open.records) {
             (Some(events), Some(before)) => {
                 let now = events.read();
@@ -120,11 +106,11 @@ impl<'s> Meter<'s> {
             _ => None,
         };
         let status = status_switches(self.system).ok();
-        Ok(Some(Window {
+        Ok(Window {
             rusage: rusage.since(open.rusage),
             status: status.zip(open.status).map(|(now, then)| now.since(then)),
             records,
             cpu: cpu.saturating_sub(open.cpu),
-        }))
+        })
     }
 }

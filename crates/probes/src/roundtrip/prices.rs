@@ -11,8 +11,8 @@ use stopgap_kernel::{Error, System};
 use stopgap_stats::quantile::median;
 use stopgap_stats::record::{Block, Series, parameters};
 
-use super::client::{Order, fixed_count};
-use super::run::{both_reports, pair};
+use super::client::Order;
+use super::run::fixed_pair;
 use super::server::MESSAGE;
 use crate::runner;
 
@@ -64,11 +64,7 @@ pub(super) fn measure(system: &dyn System, cpus: &[u32], run: u32) -> Result<Vec
             most: BATCHES,
             interrupted: &|| false,
         };
-        let outcomes = pair(system, &order, cpus, fixed_count)?;
-        let (served, asked) = both_reports(&outcomes).map_err(Error::child)?;
-        let (Some(server), Some(asked)) = (served.windows.first(), asked.windows.first()) else {
-            continue;
-        };
+        let (server, asked) = fixed_pair(system, &order, cpus)?;
         let batches = asked.round_trips as f64;
         let replies = batches * f64::from(BATCH);
         let [write, read, wait, clock] =

@@ -11,13 +11,13 @@ use stopgap_kernel::{Error, System};
 use stopgap_stats::record::Block;
 use stopgap_stats::roundtrip::parameters as cell_parameters;
 
-use super::client::{Asked, Counted, LEAST, Order, ask};
+use super::client::{Asked, Counted, LEAST, Order, ask, fixed_count};
 use super::meter::{RECORDS, STATUS, Window};
 use super::prices;
 use super::server::{Served, serve};
 use super::{OTHER_FILES, Roundtrip};
-use crate::contract::{Context, Measured, ProbeError, counter};
-use crate::runner::{self, Cells, rotate};
+use crate::contract::{Context, Measured, ProbeError};
+use crate::runner::{self, rotate};
 
 /// Names of series: switch-outs a round trip by getrusage(2), of both and of each side.
 pub(super) const SWITCHES: &str = "switches";
@@ -38,6 +38,9 @@ pub(super) const MISSED: &str = "missed periods";
 /// Unit of all that counts switches.
 pub(super) const PER_ROUND_TRIP: &str = "switches/rt";
 
+/// Names of losses: those periods, and records of switches that did not fit into a ring.
+const LOST_RECORDS: &str = "records of switches";
+
 pub(super) fn run(
     probe: &Roundtrip,
     mut cells: Vec<Cell>,
@@ -49,91 +52,54 @@ pub(super) fn run(
         missing,
         ..Measured::default()
     };
+    measured.count(PERIODS, 0);
+    measured.lose(MISSED, 0);
+    measured.lose(LOST_RECORDS, 0);
     let total = cells.len() * probe.runs as usize;
-    let mut pairs = Pairs {
-        context,
-        cpus,
-        share: Nanos(context.time.0 / total.max(1) as u64),
-        most: probe.round_trips,
-        begun: false,
-        totals: Totals::default(),
-    };
-    rotate(context, &mut measured, probe.runs, &mut cells, &mut pairs)?;
-    measured.count(PERIODS, pairs.totals.periods);
-    measured.losses = vec![
-        counter(MISSED, pairs.totals.missed),
-        counter("records of switches", pairs.totals.lost),
-    ];
-    Ok(measured)
-}
-
-/// Starts a pair for each cell, and counts over all pairs.
-struct Pairs<'a> {
-    context: &'a Context<'a>,
-    cpus: &'a [u32],
-    /// Time of a pair.
-    share: Nanos,
-    /// Round trips in a phase at most.
-    most: u64,
-    /// Whether a pair was started.
-    begun: bool,
-    totals: Totals,
-}
-
-/// Sums over all pairs.
-#[derive(Default)]
-struct Totals {
-    /// Periods, and how many of them were missed.
-    periods: u64,
-    missed: u64,
-    /// Records of switches that did not fit into a ring.
-    lost: u64,
-}
-
-impl Cells<Cell> for Pairs<'_> {
-    fn name(&self, cell: &Cell) -> String {
-        cell.to_string()
-    }
-
-    fn cell(&mut self, measured: &mut Measured, run: u32, cell: &Cell) -> Result<(), ProbeError> {
+    let share = Nanos(context.time.0 / total.max(1) as u64);
+    let mut begun = false;
+    let measure = |measured: &mut Measured, run, cell: &Cell| {
         let order = Order {
             cell,
             run,
-            share: self.share,
-            most: self.most,
-            interrupted: self.context.interrupted,
+            share,
+            most: probe.round_trips,
+            interrupted: context.interrupted,
         };
-        match pair(self.context.system, &order, self.cpus, ask) {
-            Ok(outcomes) => self.totals.keep(measured, &order, &outcomes),
+        match pair(context.system, &order, cpus, ask) {
+            Ok(outcomes) => keep(measured, &order, &outcomes),
             // Nothing can be started here at all: no socket, no process.
-            Err(error) if !self.begun => return Err(error.into()),
+            Err(error) if !begun => return Err(error.into()),
             Err(error) => measured.note(cell.to_string(), error),
         }
-        self.begun = true;
+        begun = true;
         Ok(())
-    }
-
-    fn end_of_run(&mut self, measured: &mut Measured, run: u32) {
-        match prices::measure(self.context.system, self.cpus, run) {
-            Ok(series) => series.into_iter().for_each(|series| measured.add(series)),
-            Err(_) if (self.context.interrupted)() => {}
-            Err(error) => measured.note("price", error),
-        }
-    }
+    };
+    let prices = |measured: &mut Measured, run| match prices::measure(context.system, cpus, run) {
+        Ok(series) => series.into_iter().for_each(|series| measured.add(series)),
+        Err(_) if (context.interrupted)() => {}
+        Err(error) => measured.note("price", error),
+    };
+    let name = Cell::to_string;
+    rotate(
+        context,
+        &mut measured,
+        probe.runs,
+        &mut cells,
+        name,
+        measure,
+        prices,
+    )?;
+    Ok(measured)
 }
 
-pub(super) type Outcomes = [Result<ChildOutcome, Error>; 2];
+type Outcomes = [Result<ChildOutcome, Error>; 2];
 
 /// Task of the client.
 type Ask = fn(&dyn System, &Order<'_>, &Endpoint) -> Result<Asked, Error>;
 
 /// Runs a server and a client that does `ask`; returns how they ended, the server first.
-pub(super) fn pair(
-    system: &dyn System,
-    order: &Order<'_>,
-    cpus: &[u32],
-    ask: Ask,
-) -> Result<Outcomes, Error> {
+fn pair(system: &dyn System, order: &Order<'_>, cpus: &[u32], ask: Ask) -> Result<Outcomes, Error> {
     let cell = order.cell;
     // All phases together take a share; a machine that others use may take many times that.
     let limits = ChildLimits::within(Nanos::secs(20) + Nanos(order.share.0.saturating_mul(10)));
@@ -186,7 +152,7 @@ fn reported<T: DeserializeOwned>(outcome: &Result<ChildOutcome, Error>) -> Resul
 }
 
 /// Returns what server and client sent, or which of them did not.
-pub(super) fn both_reports(outcomes: &Outcomes) -> Result<(Served, Asked), String> {
+fn both_reports(outcomes: &Outcomes) -> Result<(Served, Asked), String> {
     match (reported(&outcomes[0]), reported(&outcomes[1])) {
         (Ok(served), Ok(asked)) => Ok((served, asked)),
         // One that fails takes the other with it; the two texts show which was first.
@@ -196,61 +162,70 @@ pub(super) fn both_reports(outcomes: &Outcomes) -> Result<(Served, Asked), Strin
     }
 }
 
-impl Totals {
-    /// Adds what a pair sent.
-    fn keep(&mut self, measured: &mut Measured, order: &Order<'_>, outcomes: &Outcomes) {
-        for outcome in outcomes.iter().flatten() {
-            measured.keep_peak(outcome.peak_resident);
-        }
-        let (served, asked) = match both_reports(outcomes) {
-            Ok(said) => said,
-            // Ctrl-C reaches the children too; a second one ends them.
-            Err(_) if (order.interrupted)() => return,
-            Err(why) => return measured.note(order.cell.to_string(), why),
-        };
-        for missing in served.missing.into_iter().chain(asked.missing) {
-            measured.note(missing.what, missing.why);
-        }
-        let parameters = cell_parameters(order.cell);
-        let mut add =
-            |name: &str, unit: &str, block: Block| measured.block(name, unit, &parameters, [block]);
-        let block = |round_trips: u64, value: f64| {
-            Block::number(order.run, asked.start.0, round_trips, value)
-        };
-        // Ctrl-C cuts a window short: a figure of a few round trips, or of none, is no run's.
-        let whole = |(client, _): &(&Counted, &Window)| client.round_trips >= LEAST.min(order.most);
-        let mut windows = asked.windows.iter().zip(&served.windows);
-        if let Some((timed, server)) = windows.next().filter(whole) {
-            let cpu = timed.window.cpu + server.cpu;
-            let count = timed.round_trips;
-            add(CPU, "ns/rt", block(count, ratio(cpu.0, count)));
-        }
-        if let Some((counted, server)) = windows.next().filter(whole) {
-            let count = counted.round_trips;
-            for (name, switches) in means(counted, server) {
-                add(name, PER_ROUND_TRIP, block(count, ratio(switches, count)));
-            }
-            if order.cell.cpus == Cpus::One {
-                let ours = (counted.window.cpu + server.cpu).0;
-                let others = 100.0 - 100.0 * ratio(ours, counted.elapsed.0);
-                add(OTHERS, "%", block(count, others.max(0.0)));
-            }
-            let records = [counted.window.records, server.records];
-            self.lost += records
-                .iter()
-                .flatten()
-                .map(|records| records.lost)
-                .sum::<u64>();
-        }
-        if let Some(latency) = asked.latency {
-            self.periods += latency.samples;
-            add(LATENCY, "ns", latency);
-        }
-        if let Some(period) = asked.period {
-            add("intended period", "ns", block(1, period.0 as f64));
-        }
-        self.missed += asked.missed;
+/// A pair that does what `order` says once, without records: the server's window and the client's.
+pub(super) fn fixed_pair(
+    system: &dyn System,
+    order: &Order<'_>,
+    cpus: &[u32],
+) -> Result<(Window, Counted), Error> {
+    let outcomes = pair(system, order, cpus, fixed_count)?;
+    let (served, asked) = both_reports(&outcomes).map_err(Error::child)?;
+    let windows = served.windows.first().zip(asked.windows.first());
+    let (server, client) = windows.ok_or_else(|| Error::child("without a window"))?;
+    Ok((*server, *client))
+}
+
+/// Adds what a pair sent.
+fn keep(measured: &mut Measured, order: &Order<'_>, outcomes: &Outcomes) {
+    for outcome in outcomes.iter().flatten() {
+        measured.keep_peak(outcome.peak_resident);
     }
+    let (served, asked) = match both_reports(outcomes) {
+        Ok(said) => said,
+        // Ctrl-C reaches the children too; a second one ends them.
+        Err(_) if (order.interrupted)() => return,
+        Err(why) => return measured.note(order.cell.to_string(), why),
+    };
+    for missing in served.missing.into_iter().chain(asked.missing) {
+        measured.note(missing.what, missing.why);
+    }
+    let parameters = cell_parameters(order.cell);
+    let mut add =
+        |name: &str, unit: &str, block: Block| measured.block(name, unit, &parameters, [block]);
+    let (mut lost, mut periods) = (0, 0);
+    let block =
+        |round_trips: u64, value: f64| Block::number(order.run, asked.start.0, round_trips, value);
+    // Ctrl-C cuts a window short: a figure of a few round trips, or of none, is no run's.
+    let whole = |(client, _): &(&Counted, &Window)| client.round_trips >= LEAST.min(order.most);
+    let mut windows = asked.windows.iter().zip(&served.windows);
+    if let Some((timed, server)) = windows.next().filter(whole) {
+        let cpu = timed.window.cpu + server.cpu;
+        let count = timed.round_trips;
+        add(CPU, "ns/rt", block(count, ratio(cpu.0, count)));
+    }
+    if let Some((counted, server)) = windows.next().filter(whole) {
+        let count = counted.round_trips;
+        for (name, switches) in means(counted, server) {
+            add(name, PER_ROUND_TRIP, block(count, ratio(switches, count)));
+        }
+        if order.cell.cpus == Cpus::One {
+            let ours = (counted.window.cpu + server.cpu).0;
+            let others = 100.0 - 100.0 * ratio(ours, counted.elapsed.0);
+            add(OTHERS, "%", block(count, others.max(0.0)));
+        }
+        let records = [counted.window.records, server.records];
+        lost = records.iter().flatten().map(|records| records.lost).sum();
+    }
+    if let Some(latency) = asked.latency {
+        periods = latency.samples;
+        add(LATENCY, "ns", latency);
+    }
+    if let Some(period) = asked.period {
+        add("intended period", "ns", block(1, period.0 as f64));
+    }
+    measured.count(PERIODS, periods);
+    measured.lose(MISSED, asked.missed);
+    measured.lose(LOST_RECORDS, lost);
 }
 
 /// Switch-outs over the counted window, by series.
@@ -328,7 +303,7 @@ mod tests {
             interrupted: &|| true,
         };
         let mut measured = Measured::default();
-        Totals::default().keep(&mut measured, &order, &outcomes);
+        keep(&mut measured, &order, &outcomes);
         measured.series
     }
 

@@ -44,7 +44,7 @@ pub(super) fn serve(system: &dyn System, cell: &Cell, client: &Endpoint) -> Resu
     let mut windows = Vec::new();
     // A window runs from the arrival of its first request to that of CLOSE: as many waits as
     // round trips, on both sides.
-    let mut opening = None;
+    let (mut opening, mut open) = (None, None);
 
     let reply = [0u8; MESSAGE];
     let mut buffer = vec![0u8; (cell.batch as usize * MESSAGE).max(4096)];
@@ -58,7 +58,7 @@ pub(super) fn serve(system: &dyn System, cell: &Cell, client: &Endpoint) -> Resu
             break;
         }
         if let Some(recorded) = opening.take() {
-            meter.open(recorded)?;
+            open = Some(meter.open(recorded)?);
         }
         have += count;
         let mut answered = 0;
@@ -66,7 +66,10 @@ pub(super) fn serve(system: &dyn System, cell: &Cell, client: &Endpoint) -> Resu
             match request[0] {
                 command::OPEN => opening = Some(false),
                 command::OPEN_RECORDED => opening = Some(true),
-                command::CLOSE => windows.extend(meter.close()?),
+                command::CLOSE => {
+                    let closed = open.take().map(|open| meter.close(open));
+                    windows.extend(closed.transpose()?);
+                }
                 // No work is none: spin() reads the CPU clock twice, which takes longer than the write that follows.
                 _ if cell.work.0 == 0 => {}
                 _ => system.spin(cell.work),

@@ -17,7 +17,7 @@ use stopgap_kernel::{Error, System};
 use stopgap_stats::record::{Answer, Block, Parameter, parameters};
 
 use crate::contract::{Context, Measured, Parameters, Plan, Probe, ProbeError, refuse};
-use crate::runner::{Cells, rotate};
+use crate::runner::rotate;
 
 /// Windows that `xwininfo` asks for.
 const WINDOWS: u32 = 500;
@@ -170,41 +170,35 @@ impl Probe for X11 {
             missing,
             ..Measured::default()
         };
-        let mut pairs = Pairs { context, cpus };
-        rotate(context, &mut measured, self.runs, &mut cells, &mut pairs)?;
+        let measure = |measured: &mut Measured, run, cell: &Cell| {
+            let start_ns = system.now().0;
+            // A server of its own: a run is what a fresh pair of processes does.
+            let placing = cell.placing(&cpus);
+            let counted = system
+                .start_x(WINDOWS, &placing.server)
+                .and_then(|x| x.ask(&placing, &mut |_| Ok(())));
+            match counted {
+                Ok(counted) => keep_run(measured, *cell, run, start_ns, &counted),
+                Err(_) if (context.interrupted)() => {} // Ctrl-C reaches them, too
+                Err(error) => measured.note(cell.to_string(), error),
+            }
+            Ok(())
+        };
+        let name = Cell::to_string;
+        rotate(
+            context,
+            &mut measured,
+            self.runs,
+            &mut cells,
+            name,
+            measure,
+            |_, _| {},
+        )?;
         Ok(measured)
     }
 
     fn judge(&self, measured: Measured, seed: u64, privilege: Privilege) -> Answer {
         judge::judge(self, measured, seed, privilege)
-    }
-}
-
-/// Starts an X server and its client for each cell and run.
-struct Pairs<'a> {
-    context: &'a Context<'a>,
-    cpus: Vec<u32>,
-}
-
-impl Cells<Cell> for Pairs<'_> {
-    fn name(&self, cell: &Cell) -> String {
-        cell.to_string()
-    }
-
-    fn cell(&mut self, measured: &mut Measured, run: u32, cell: &Cell) -> Result<(), ProbeError> {
-        let system = self.context.system;
-        let start_ns = system.now().0;
-        // A server of its own: a run is what a fresh pair of processes does.
-        let placing = cell.placing(&self.cpus);
-        let counted = system
-            .start_x(WINDOWS, &placing.server)
-            .and_then(|x| x.ask(&placing, &mut |_| Ok(())));
-        match counted {
-            Ok(counted) => keep_run(measured, *cell, run, start_ns, &counted),
-            Err(_) if (self.context.interrupted)() => {} // Ctrl-C reaches them, too
-            Err(error) => measured.note(cell.to_string(), error),
-        }
-        Ok(())
     }
 }
 

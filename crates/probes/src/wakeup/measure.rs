@@ -16,7 +16,7 @@ pub(super) const REALTIME: &str = "wake-ups of a real-time thread";
 pub(super) const LOCKED: &str = "locked memory (its own page faults may be in the figures)";
 
 /// Figures of one CPU's thread in one run.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Report {
     pub(super) cpu: u32,
     /// The policy under which it ran.
@@ -42,12 +42,7 @@ pub(super) fn carry_out(
 ) -> Report {
     let mut report = Report {
         cpu,
-        policy: Policy::Other,
-        all: None,
-        slept: None,
-        missed: 0,
-        missing: Vec::new(),
-        error: None,
+        ..Report::default()
     };
     if let Err(error) = system.set_cpus(&[cpu]) {
         report.error = Some(error.to_string());

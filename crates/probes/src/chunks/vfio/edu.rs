@@ -5,8 +5,6 @@
 //! transfer takes 100 ms of the machine's clock, so it is waited for by sleeping. With the default of its DMA mask it sees 28
 //! bits of a device address.
 
-use std::fmt;
-
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::devices::{Region, Vfio};
 use stopgap_kernel::memory::Mapping;
@@ -38,10 +36,11 @@ const PCI_COMMAND: u64 = 4;
 const MEMORY_AND_MASTER: u32 = 2 | 4;
 
 /// Why nothing is known of what a device did.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransferError {
     /// The device came back with other data.
+    #[error("the device wrote {found:#04x} at byte {at} where {expected:#04x} was expected")]
     Differs {
         /// Where in the buffer, bytes.
         at: u64,
@@ -51,41 +50,14 @@ pub enum TransferError {
         found: u8,
     },
     /// It did not end.
+    #[error("a transfer did not end within {LIMIT}")]
     Hangs,
     /// It is no such device.
+    #[error("the device says it is {0:#010x}, not QEMU's edu")]
     NotEdu(u32),
     /// The system refused.
-    System(Error),
-}
-
-impl fmt::Display for TransferError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            TransferError::Differs {
-                at,
-                expected,
-                found,
-            } => {
-                write!(
-                    f,
-                    "the device wrote {found:#04x} at byte {at} where {expected:#04x} was expected"
-                )
-            }
-            TransferError::Hangs => write!(f, "a transfer did not end within {LIMIT}"),
-            TransferError::NotEdu(id) => {
-                write!(f, "the device says it is {id:#010x}, not QEMU's edu")
-            }
-            TransferError::System(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for TransferError {}
-
-impl From<Error> for TransferError {
-    fn from(error: Error) -> TransferError {
-        TransferError::System(error)
-    }
+    #[error(transparent)]
+    System(#[from] Error),
 }
 
 /// Has the device copy pages of the first half of `mapping`, which is mapped for it from `iova` on, to the second

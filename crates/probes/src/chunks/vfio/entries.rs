@@ -20,6 +20,9 @@ use stopgap_kernel::devices::pci::PciAddress;
 use stopgap_kernel::memory::Mapping;
 use stopgap_kernel::{System, cgroup, pagemap};
 
+/// Why nothing is known of a buffer some of which is swapped out.
+pub(super) const ABSENT: &str = "pages of the buffer are not in memory";
+
 /// Where a number of entries comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Source {
@@ -57,15 +60,19 @@ impl Entries {
     }
 }
 
-/// The physical runs of a mapping, all of whose pages are there.
+/// The physical runs of a mapping, all of whose pages are there; else the reason is `absent`.
 ///
 /// # Errors
 /// Why they are not known, in words for the record.
-pub(super) fn runs(system: &dyn System, mapping: &Mapping) -> Result<Vec<Run>, String> {
+pub(in crate::chunks) fn runs(
+    system: &dyn System,
+    mapping: &Mapping,
+    absent: &str,
+) -> Result<Vec<Run>, String> {
     let layout = pagemap::layout(system, mapping.range())?;
     let physical = layout.runs.ok_or("needs root (CAP_SYS_ADMIN)")?;
     if (layout.swapped, layout.absent) != (Pages(0), Pages(0)) {
-        return Err("pages of the buffer are not in memory".to_owned());
+        return Err(absent.to_owned());
     }
     let run = |range: &AddressRange| Run {
         start: range.start,
@@ -98,8 +105,8 @@ pub fn entries(
     let sizes: Vec<u64> = sizes.iter().map(|size| size.0).collect();
     let sizes =
         PageSizes::new(&sizes).map_err(|_| "the kernel does not say which pages the IOMMU has")?;
-    let by_size =
-        iommu::entries(&runs(system, mapping)?, sizes, iova).map_err(|error| error.to_string())?;
+    let by_size = iommu::entries(&runs(system, mapping, ABSENT)?, sizes, iova)
+        .map_err(|error| error.to_string())?;
     Ok(Entries {
         by_size,
         source: Source::Computed,

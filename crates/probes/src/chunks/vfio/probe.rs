@@ -13,7 +13,7 @@ use super::super::series::STALL_FLOOR;
 use super::{TransferError, buffer, cycles, device, device_address, judge, look, table_pages};
 use crate::contract::{Context, Measured, Parameters, Plan, Probe, ProbeError, refuse};
 use crate::meter::{Clock, Step};
-use crate::runner::{self, Cells, rotate};
+use crate::runner::{self, rotate};
 
 /// Names of series.
 pub(super) const ENTRIES: &str = "entries";
@@ -178,34 +178,6 @@ impl VfioProbe {
     }
 }
 
-/// Measures each size of page in each run.
-struct Pages<'a> {
-    probe: &'a VfioProbe,
-    context: &'a Context<'a>,
-    device: PciDevice,
-}
-
-impl Cells<Bytes> for Pages<'_> {
-    fn name(&self, page: &Bytes) -> String {
-        format!("pages of {}", page.short())
-    }
-
-    fn cell(&mut self, measured: &mut Measured, run: u32, page: &Bytes) -> Result<(), ProbeError> {
-        let (context, probe) = (self.context, self.probe);
-        let what = format!("{} in pages of {}", probe.size.short(), page.short());
-        let scope = context.journal.scope();
-        match probe.prepare(context, *page) {
-            Ok(()) => runner::measure(context, measured, &what, |report| {
-                probe.measure(context, &self.device, (*page, run), report)
-            }),
-            Err(_) if (context.interrupted)() => {}
-            Err(why) => measured.note(what, why),
-        }
-        measured.note_left(scope.undo());
-        Ok(())
-    }
-}
-
 impl Probe for VfioProbe {
     fn question(&self) -> Question {
         Question::Chunks
@@ -252,13 +224,30 @@ impl Probe for VfioProbe {
     fn run(&self, context: &Context<'_>) -> Result<Measured, ProbeError> {
         let device = self.check(context)?;
         let mut measured = Measured::default();
-        let mut cells = Pages {
-            probe: self,
-            context,
-            device,
+        let measure = |measured: &mut Measured, run, page: &Bytes| {
+            let what = format!("{} in pages of {}", self.size.short(), page.short());
+            let scope = context.journal.scope();
+            match self.prepare(context, *page) {
+                Ok(()) => runner::measure(context, measured, &what, |report| {
+                    self.measure(context, &device, (*page, run), report)
+                }),
+                Err(_) if (context.interrupted)() => {}
+                Err(why) => measured.note(what, why),
+            }
+            measured.note_left(scope.undo());
+            Ok(())
         };
+        let name = |page: &Bytes| format!("pages of {}", page.short());
         let mut pages = self.pages.clone();
-        rotate(context, &mut measured, self.runs, &mut pages, &mut cells)?;
+        rotate(
+            context,
+            &mut measured,
+            self.runs,
+            &mut pages,
+            name,
+            measure,
+            |_, _| {},
+        )?;
         Ok(measured)
     }
 
