@@ -11,14 +11,15 @@ use stopgap_kernel::memory::Advice;
 use stopgap_kernel::shortage::fragmentation;
 use stopgap_kernel::tasks::ChildLimits;
 use stopgap_kernel::thp::Thp;
+use stopgap_stats::record::{Parameter, parameters};
 
 use super::judge::{self, FRAGMENTED};
 use super::knobs;
-use super::series::{self, Cell, Cells, Manner};
+use super::series::{Cell, Runs};
 use super::strategy::Strategy;
 use super::take::{self, How, Taken, Task};
 use super::{Chunks, Machine};
-use crate::contract::{Context, Measured};
+use crate::contract::{Context, Measured, Parameters};
 use crate::runner;
 
 /// What was made of the first fragmented state: one frame in so many kept, and bytes.
@@ -27,6 +28,13 @@ pub(super) const FRAGMENT_COUNTERS: [&str; 4] = [
     "split_bytes",
     "kept_bytes",
     "pinned_bytes",
+];
+
+/// Facts of buffers that a child may not learn.
+const UNKNOWN: [&str; 3] = [
+    "physical layout and IOMMU entries",
+    "direct reclaim and compaction (every long block counts as a stall)",
+    "time without a CPU (it counts as part of a block)",
 ];
 
 /// What the judgement needs of the machine. What cannot be read is not among the facts.
@@ -54,7 +62,11 @@ pub(super) struct Session<'a> {
     pub(super) context: &'a Context<'a>,
     pub(super) machine: Machine,
     pub(super) facts: BTreeMap<String, f64>,
-    pub(super) cells: Cells,
+    cells: BTreeMap<Cell, Runs>,
+    /// Why [`UNKNOWN`] are not known.
+    unknown: [Option<String>; 3],
+    waited_us: u64,
+    unfinished: u64,
     pub(super) measured: Measured,
 }
 
@@ -69,7 +81,10 @@ impl<'a> Session<'a> {
             context,
             facts: facts(context, &machine),
             machine,
-            cells: Cells::default(),
+            cells: BTreeMap::new(),
+            unknown: Default::default(),
+            waited_us: 0,
+            unfinished: 0,
             measured: Measured::default(),
         }
     }
@@ -114,7 +129,9 @@ impl<'a> Session<'a> {
             how: How::Fault(advice),
             size: held,
             buffers: 1,
+            chunk: self.machine.page,
             block: self.machine.pmd.min(held),
+            knobs: Parameters::new(),
             warm: false,
             deadline: self.context.system.now() + Nanos(self.context.time.0 / 4),
         };
@@ -137,7 +154,7 @@ impl<'a> Session<'a> {
         };
         if let Err(why) = done {
             for &size in sizes {
-                self.fail(Cell { size, strategy }, &why);
+                self.fail((size, strategy), &why);
             }
         }
         self.measured.note_left(scope.undo());
@@ -145,20 +162,26 @@ impl<'a> Session<'a> {
 
     fn faulting(&mut self, run: u32, strategy: Strategy, sizes: &[Bytes]) -> Result<(), String> {
         let setup = self.prepare(strategy)?;
+        let how = match strategy {
+            Strategy::Collapse => How::Collapse(setup.advice),
+            _ => How::Fault(setup.advice),
+        };
+        let mut knobs = knobs_as_set(setup.direct, !setup.changes.is_empty());
+        if let Some(defrag) = setup.defrag {
+            knobs.insert("defrag".to_owned(), defrag.into());
+        }
         for &size in sizes {
-            let how = match strategy {
-                Strategy::Collapse => How::Collapse(setup.advice),
-                _ => How::Fault(setup.advice),
-            };
-            let manner = Manner {
+            let task = Task {
+                how,
+                size,
+                buffers: self.probe.buffers_of(size, self.context.budget),
                 chunk: setup.chunk,
                 block: self.machine.pmd.min(size),
-                buffers: self.probe.buffers_of(size, self.context.budget),
-                direct: setup.direct,
-                defrag: setup.defrag.clone(),
-                set: !setup.changes.is_empty(),
+                knobs: knobs.clone(),
+                warm: false,
+                deadline: Nanos(0),
             };
-            self.cell(run, Cell { size, strategy }, how, &manner);
+            self.cell(run, strategy, task);
         }
         Ok(())
     }
@@ -194,30 +217,26 @@ impl<'a> Session<'a> {
         let before = self.machine.pool(self.context)?;
         let pool = self.fill_pool(before)?;
         for &size in sizes {
-            let strategy = Strategy::Hugetlb;
-            let cell = Cell { size, strategy };
             let pages = size.0.div_ceil(pool.page.0);
-            let buffers = self
-                .probe
-                .buffers_of(size, self.context.budget)
-                .min(pool.free / pages);
+            let most = self.probe.buffers_of(size, self.context.budget);
+            let buffers = most.min(pool.free / pages);
             if buffers == 0 && pool.page <= size {
                 let free = pool.free;
-                self.fail(
-                    cell,
-                    &format!("a buffer needs {pages} huge pages, the pool has {free}"),
-                );
+                let why = format!("a buffer needs {pages} huge pages, the pool has {free}");
+                self.fail((size, Strategy::Hugetlb), &why);
                 continue;
             }
-            let manner = Manner {
+            let task = Task {
+                how: How::Hugetlb(pool.page),
+                size,
+                buffers,
                 chunk: pool.page,
                 block: self.machine.pmd.max(pool.page).min(size),
-                buffers,
-                direct: false,
-                defrag: None,
-                set: pool.total != before.total,
+                knobs: knobs_as_set(false, pool.total != before.total),
+                warm: false,
+                deadline: Nanos(0),
             };
-            self.cell(run, cell, How::Hugetlb(pool.page), &manner);
+            self.cell(run, Strategy::Hugetlb, task);
         }
         Ok(())
     }
@@ -249,28 +268,24 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn cell(&mut self, run: u32, cell: Cell, how: How, manner: &Manner) {
-        if manner.chunk > cell.size {
-            let chunk = manner.chunk.short();
+    /// Takes the buffers of a task, which begins and ends now.
+    fn cell(&mut self, run: u32, strategy: Strategy, mut task: Task) {
+        let cell = (task.size, strategy);
+        if task.chunk > task.size {
+            let chunk = task.chunk.short();
             return self.fail(
                 cell,
                 &format!("a page of {chunk} is larger than the buffer"),
             );
         }
-        if manner.buffers == 0 {
+        if task.buffers == 0 {
             let budget = self.context.budget;
             return self.fail(cell, &format!("larger than the memory budget of {budget}"));
         }
-        let system = self.context.system;
-        let task = Task {
-            how,
-            size: cell.size,
-            buffers: manner.buffers,
-            block: manner.block,
-            warm: run == 0 && self.probe.fragment.is_none() && !self.fragmented(),
-            // A stall may be long: what it delayed is given up, what was seen of it is kept.
-            deadline: system.now() + Nanos::secs(1).max(Nanos(self.context.time.0 / 4)),
-        };
+        task.warm = run == 0 && self.probe.fragment.is_none() && !self.fragmented();
+        // A stall may be long: what it delayed is given up, what was seen of it is kept.
+        let longest = Nanos::secs(1).max(Nanos(self.context.time.0 / 4));
+        task.deadline = self.context.system.now() + longest;
         let taken = match self.child(&task) {
             Ok(taken) => taken,
             Err(why) => return self.fail(cell, &why),
@@ -281,9 +296,14 @@ impl<'a> Session<'a> {
             let why = "time was over before one buffer was taken: give more time or fewer buffers";
             self.fail(cell, why);
         }
-        let entry = self.cells.runs.entry(cell);
-        let (_, runs) = entry.or_insert_with(|| (manner.clone(), Vec::new()));
-        runs.push((run, taken));
+        let runs = self.cells.entry(cell).or_default();
+        runs.keep(run, &task, strategy, &taken);
+        let whys = [taken.hidden, taken.uncounted, taken.unseen_wait];
+        for (known, why) in self.unknown.iter_mut().zip(whys) {
+            *known = known.take().or(why);
+        }
+        self.waited_us += taken.waited_ns / 1_000;
+        self.unfinished += taken.unfinished;
     }
 
     fn child(&mut self, task: &Task) -> Result<Taken, String> {
@@ -296,52 +316,44 @@ impl<'a> Session<'a> {
     }
 
     fn fail(&mut self, cell: Cell, why: &str) {
-        let errors = &mut self.cells.errors;
-        errors.entry(cell).or_insert_with(|| why.to_owned());
+        let error = &mut self.cells.entry(cell).or_default().error;
+        error.get_or_insert_with(|| why.to_owned());
     }
 
-    /// Returns what was measured.
+    /// Returns what was measured, smallest buffer first.
     pub(super) fn finish(self) -> Measured {
         let mut measured = self.measured;
-        measured.series = series::series(&self.cells);
         measured.facts = self.facts;
-        let children = || self.cells.runs.values().flat_map(|(_, runs)| runs);
-        type Why = fn(&Taken) -> &Option<String>;
-        let unknown: [(&str, Why); 3] = [
-            ("physical layout and IOMMU entries", |taken| &taken.hidden),
-            (
-                "direct reclaim and compaction (every long block counts as a stall)",
-                |taken| &taken.uncounted,
-            ),
-            (
-                "time without a CPU (it counts as part of a block)",
-                |taken| &taken.unseen_wait,
-            ),
-        ];
-        for (what, why) in unknown {
-            if let Some(why) = children().find_map(|(_, taken)| why(taken).clone()) {
+        for (what, why) in UNKNOWN.into_iter().zip(self.unknown) {
+            if let Some(why) = why {
                 measured.note(what, why);
             }
         }
-        // Failed in some runs, or after a part: its series hold the rest, and no error.
-        for (cell, why) in &self.cells.errors {
-            if let Some((_, runs)) = self.cells.runs.get(cell) {
-                let taken = runs.iter().any(|(_, taken)| !taken.takes.is_empty());
-                let when = if taken { " in some runs" } else { "" };
-                let what = format!("{} by {}{when}", cell.size.short(), cell.strategy);
+        for ((size, strategy), runs) in self.cells {
+            // Failed in some runs, or after a part: its series hold the rest, and no error.
+            if let ((true, whole), Some(why)) = (runs.taken(), &runs.error) {
+                let when = if whole { " in some runs" } else { "" };
+                let what = format!("{} by {strategy}{when}", size.short());
                 measured.note(what, why.as_str());
             }
+            measured.series.extend(runs.series((size, strategy)));
         }
-        let sum = |of: fn(&Taken) -> u64| children().map(|(_, taken)| of(taken)).sum();
-        let waited = sum(|taken| taken.waited_ns / 1_000);
-        measured.count("ready to run without a CPU while taking, us", waited);
+        let waited = "ready to run without a CPU while taking, us";
+        measured.count(waited, self.waited_us);
         for name in FRAGMENT_COUNTERS {
             if let Some(value) = measured.facts.get(name).map(|&value| value as u64) {
                 measured.count(name, value);
             }
         }
-        let cut = sum(|taken| taken.unfinished);
-        measured.lose("buffers cut short by the time limit", cut);
+        measured.lose("buffers cut short by the time limit", self.unfinished);
         measured
     }
+}
+
+fn knobs_as_set(direct: bool, set: bool) -> Parameters {
+    let yes_no = |yes: bool| Parameter::from(if yes { "yes" } else { "no" });
+    parameters([
+        ("direct-reclaim", yes_no(direct)),
+        ("knobs-set", yes_no(set)),
+    ])
 }

@@ -11,6 +11,7 @@ use stopgap_kernel::{Error, System, own, shortage};
 
 use super::vfio::runs;
 use super::work;
+use crate::contract::Parameters;
 
 /// IOMMUs for which entries are counted.
 pub(super) const IOMMUS: [PageSizes; 3] = [
@@ -34,13 +35,17 @@ pub(super) enum How {
 }
 
 /// Task of the child.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Task {
     pub(super) how: How,
     /// Bytes of a buffer.
     pub(super) size: Bytes,
     /// Buffers held at once.
     pub(super) buffers: u64,
+    /// Bytes of the pages that are asked for.
+    pub(super) chunk: Bytes,
+    /// How the knobs of huge pages stand, for the record.
+    pub(super) knobs: Parameters,
     /// Bytes of a block: the PMD size, or the buffer where that is smaller.
     pub(super) block: Bytes,
     /// Take and release everything once before anything is measured.
