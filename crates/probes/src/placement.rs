@@ -17,7 +17,6 @@
 //!
 //! What it leaves out: address-space randomisation is as the system has it; one NUMA node.
 
-mod beside;
 mod contention;
 mod execute;
 mod judge;
@@ -35,7 +34,7 @@ use stopgap_stats::record::Answer;
 
 use crate::contract::{Context, Measured, Plan, Probe, ProbeError, list, refuse};
 
-pub use beside::beside;
+pub use execute::beside;
 pub use execute::{Backend, Buffers, Mapped, Named};
 pub use objects::{churn, room as room_for_objects};
 

@@ -23,8 +23,6 @@
 //! for a caller that measures something else by it. `x11` asks the same of a real X server.
 
 mod client;
-mod counts;
-mod fixed;
 mod judge;
 mod meter;
 mod prices;
@@ -39,7 +37,7 @@ use stopgap_kernel::System;
 use stopgap_kernel::ipc::{MOST_GATHERED, MOST_SELECTED};
 use stopgap_stats::record::Answer;
 
-pub use fixed::{Cost, fixed};
+pub use prices::{Cost, fixed};
 pub use stopgap_events::roundtrip::{
     Cell, ClientPolicy, ClientWait, Cpus, Kernel, Matrix, Reply, Wait,
 };

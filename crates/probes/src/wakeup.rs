@@ -8,22 +8,22 @@
 //! The threads are guarded children, one a CPU, all at once; a run is a set of them.
 
 mod judge;
-mod measure;
 pub(crate) mod schedule;
 
+use schedule::Schedule;
 use serde::{Deserialize, Serialize};
-use stopgap_events::machine::Privilege;
+use stopgap_events::machine::{Missing, Privilege};
 use stopgap_events::question::Question;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_events::words;
+use stopgap_kernel::System;
 use stopgap_kernel::realtime::CPU_LATENCY;
 use stopgap_kernel::tasks::{ChildBody, ChildLimits};
-use stopgap_stats::histogram::Histogram;
+use stopgap_stats::histogram::{Histogram, Recorder};
 use stopgap_stats::record::{Answer, Block, Series, Stalls, parameters};
 
 use crate::contract::{Context, Measured, Parameters, Plan, Probe, ProbeError, refuse};
 use crate::runner;
-use measure::Report;
 
 /// Lateness of every period, all CPUs together; nanoseconds.
 pub const WAKE_UP: &str = "wake-up";
@@ -240,7 +240,7 @@ impl Probe for Wakeup {
                 let interrupted = context.interrupted;
                 Box::new(move || {
                     let place = (run, cpu);
-                    runner::encode(&measure::carry_out(system, self, place, each, interrupted))
+                    runner::encode(&carry_out(system, self, place, each, interrupted))
                 })
             };
             let outcomes = system.run_children(&limits, cpus.iter().map(body).collect());
@@ -268,3 +268,75 @@ impl Probe for Wakeup {
 
 #[cfg(test)]
 mod tests;
+
+// The measuring thread of one CPU.
+
+/// What a real-time thread needs and did not get: why it then ran as an ordinary one.
+const REALTIME: &str = "wake-ups of a real-time thread";
+/// Name of what is missing where memory cannot be locked.
+const LOCKED: &str = "locked memory (its own page faults may be in the figures)";
+
+/// Figures of one CPU's thread in one run.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Report {
+    cpu: u32,
+    /// The policy under which it ran.
+    policy: Policy,
+    /// Every period; `None` where it was interrupted before the first.
+    all: Option<Block>,
+    /// Those that it slept for, as cyclictest counts.
+    slept: Option<Block>,
+    /// Periods that passed while it slept for an earlier one; they are among all.
+    missed: u64,
+    missing: Vec<Missing>,
+    /// Why it did not begin.
+    error: Option<String>,
+}
+
+/// Makes the calling thread one that wakes on `cpu`, and measures for `time`.
+fn carry_out(
+    system: &dyn System,
+    probe: &Wakeup,
+    (run, cpu): (u32, u32),
+    time: Nanos,
+    interrupted: &dyn Fn() -> bool,
+) -> Report {
+    let mut report = Report {
+        cpu,
+        ..Report::default()
+    };
+    if let Err(error) = system.set_cpus(&[cpu]) {
+        report.error = Some(error.to_string());
+        return report;
+    }
+    let mut all = Recorder::new(probe.stall.0);
+    let mut slept = Recorder::new(probe.stall.0);
+    if let Err(error) = system.lock_memory() {
+        report.missing.push(Missing::new(LOCKED, error.to_string()));
+    }
+    if probe.policy == Policy::Fifo {
+        match system.set_fifo(probe.priority) {
+            Ok(()) => report.policy = Policy::Fifo,
+            Err(error) => {
+                let why = format!("{error}: it ran under SCHED_OTHER");
+                report.missing.push(Missing::new(REALTIME, why));
+            }
+        }
+    }
+    let begin = system.now();
+    let mut schedule = Schedule::new(begin, probe.interval);
+    while schedule.next() <= begin + time && !interrupted() {
+        system.sleep_until(schedule.next());
+        for period in schedule.over(system.now()) {
+            all.record(period.intended.0, period.late.0);
+            if period.missed {
+                report.missed += 1;
+            } else {
+                slept.record(period.intended.0, period.late.0);
+            }
+        }
+    }
+    report.all = all.into_block(run, begin.0);
+    report.slept = slept.into_block(run, begin.0);
+    report
+}

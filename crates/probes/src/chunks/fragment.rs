@@ -23,12 +23,10 @@ pub mod build;
 pub mod recipe;
 pub mod state;
 
-mod fresh;
-
 use std::fmt;
 use std::str::FromStr;
 
-pub use fresh::{Maker, fresh};
+pub use state::{Maker, fresh};
 
 /// The share of page frames that is kept: one in so many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use stopgap_events::units::Bytes;
 use stopgap_kernel::memory::Advice;
 use stopgap_kernel::thp::{DIRECTORY, Size, Thp, defrag_knob};
 
-use super::strategy::Strategy;
+use super::Strategy;
 
 /// How to take a buffer so that faults do what the strategy says.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,9 +4,9 @@ use stopgap_events::units::{Bytes, Nanos};
 use stopgap_stats::histogram::{Histogram, Recorder};
 use stopgap_stats::record::{Block, Series, parameters};
 
-use super::strategy::Strategy;
+use super::Strategy;
+use super::take::WORK;
 use super::take::{IOMMUS, Sample, Taken, Task};
-use super::work::WORK;
 use crate::contract::{Measured, Parameters};
 
 /// A block stalls from this length on: more than half of a 60 Hz frame, and ten times what a

@@ -7,10 +7,9 @@ use stopgap_chunks::iommu::{self, PageSizes, Run};
 use stopgap_events::memory::Protection;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::memory::{Advice, MapKind, MapRequest, Mapping};
-use stopgap_kernel::{Error, System, own, shortage};
+use stopgap_kernel::{Error, System, cgroup, own, shortage};
 
 use super::vfio::runs;
-use super::work;
 use crate::contract::Parameters;
 
 /// IOMMUs for which entries are counted.
@@ -84,7 +83,7 @@ pub(super) struct Taken {
     pub(super) waited_ns: u64,
     /// Direct reclaims and compactions that the kernel counted meanwhile, of all processes.
     pub(super) reclaims: Option<u64>,
-    /// Counts of the kernel meanwhile, of all processes, by the names of [`work::WORK`].
+    /// Counts of the kernel meanwhile, of all processes, by the names of [`WORK`].
     pub(super) work: BTreeMap<String, u64>,
     /// Why they are not known.
     pub(super) uncounted: Option<String>,
@@ -109,11 +108,11 @@ pub(super) fn carry_out(system: &dyn System, task: &Task) -> Taken {
         }
     }
     let before = shortage::direct_reclaims(system);
-    let work = work::Counted::read(system);
+    let work = Counted::read(system);
     if let Err(error) = hold(system, task, &mut taken) {
         taken.error = Some(error.to_string());
     }
-    taken.work = work::Counted::read(system).since(&work);
+    taken.work = Counted::read(system).since(&work);
     match (before, shortage::direct_reclaims(system)) {
         (Ok(before), Ok(after)) => taken.reclaims = Some(after.saturating_sub(before)),
         (Err(error), _) | (_, Err(error)) => taken.uncounted = Some(error.to_string()),
@@ -306,4 +305,138 @@ fn entries(runs: &[Run], length: Bytes) -> Result<[u64; IOMMUS.len()], iommu::Ma
         *count = iommu::entries(runs, sizes, iova)?.values().sum();
     }
     Ok(counts)
+}
+
+// Counts of reclaim and compaction while buffers were taken.
+//
+// `/proc/vmstat` counts for the whole machine, and `memory.stat` of our own cgroup (version 2) the
+// pages of that group alone: both together tell whose pages were in the way. A counter that the
+// kernel does not have is not among the figures, never 0.
+
+/// A figure and the counters whose sum it is.
+pub(super) struct Work {
+    /// Name of its series.
+    pub(super) name: &'static str,
+    /// Its unit, a buffer.
+    pub(super) unit: &'static str,
+    counters: &'static [&'static str],
+    /// Those that a kernel thread did.
+    daemon: &'static [&'static str],
+    /// Whether it counts our own cgroup; else the machine.
+    own: bool,
+}
+
+const fn machine(
+    name: &'static str,
+    unit: &'static str,
+    counters: &'static [&'static str],
+) -> Work {
+    Work {
+        name,
+        unit,
+        counters,
+        daemon: &[],
+        own: false,
+    }
+}
+
+/// All figures. Names of counters: `mm/vmstat.c`, `mm/memcontrol.c`, Linux 6.12.
+pub(super) const WORK: [Work; 8] = [
+    machine(
+        "scanned by direct reclaim",
+        "pages/buffer",
+        &["pgscan_direct"],
+    ),
+    machine("reclaimed directly", "pages/buffer", &["pgsteal_direct"]),
+    machine("direct compactions", "times/buffer", &["compact_stall"]),
+    machine(
+        "direct compactions that failed",
+        "times/buffer",
+        &["compact_fail"],
+    ),
+    Work {
+        name: "scanned by compaction",
+        unit: "pages/buffer",
+        counters: &["compact_migrate_scanned", "compact_free_scanned"],
+        daemon: &[
+            "compact_daemon_migrate_scanned",
+            "compact_daemon_free_scanned",
+        ],
+        own: false,
+    },
+    machine("moved", "pages/buffer", &["pgmigrate_success"]),
+    Work {
+        name: "scanned in the own cgroup",
+        unit: "pages/buffer",
+        counters: &["pgscan"],
+        daemon: &[],
+        own: true,
+    },
+    Work {
+        name: "reclaimed in the own cgroup",
+        unit: "pages/buffer",
+        counters: &["pgsteal"],
+        daemon: &[],
+        own: true,
+    },
+];
+
+/// Counters at one time.
+pub(super) struct Counted {
+    machine: BTreeMap<String, u64>,
+    own: BTreeMap<String, u64>,
+}
+
+impl Counted {
+    /// Reads both files; what cannot be read has no counter.
+    pub(super) fn read(system: &dyn System) -> Counted {
+        Counted {
+            machine: cgroup::counters(system, "/proc/vmstat").unwrap_or_default(),
+            own: cgroup::own_counters(system).unwrap_or_default(),
+        }
+    }
+
+    /// Returns the growth since `earlier`, by the name of the figure.
+    pub(super) fn since(&self, earlier: &Counted) -> BTreeMap<String, u64> {
+        let figure = |work: &Work| {
+            let (now, then) = match work.own {
+                true => (&self.own, &earlier.own),
+                false => (&self.machine, &earlier.machine),
+            };
+            let since = |name: &&str| Some(now.get(*name)?.saturating_sub(*then.get(*name)?));
+            let sum = work.counters.iter().map(since).sum::<Option<u64>>()?;
+            // Before 4.12 kcompactd's part was not counted by itself.
+            let daemon: u64 = work.daemon.iter().filter_map(since).sum();
+            Some((work.name.to_owned(), sum.saturating_sub(daemon)))
+        };
+        WORK.iter().filter_map(figure).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stopgap_kernel::fake::Fake;
+
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_does_not_count_is_no_figure() {
+        let at = |text: &str| Counted::read(&Fake::default().with_file("/proc/vmstat", text));
+        let before = at(
+            "pgscan_direct 10\ncompact_migrate_scanned 1\ncompact_free_scanned 2\n\
+             compact_daemon_migrate_scanned 0\n",
+        );
+        let after = at(
+            "pgscan_direct 14\ncompact_migrate_scanned 8\ncompact_free_scanned 9\n\
+             compact_daemon_migrate_scanned 3\n",
+        );
+        let since = after.since(&before);
+        let expected = [
+            ("scanned by compaction", 11),
+            ("scanned by direct reclaim", 4),
+        ];
+        let expected = expected.map(|(name, value)| (name.to_owned(), value));
+        assert_eq!(since, BTreeMap::from(expected));
+        assert!(after.since(&at("")).is_empty());
+    }
 }

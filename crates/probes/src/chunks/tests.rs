@@ -405,3 +405,32 @@ fn a_time_too_short_for_one_buffer_is_named() {
     let said = |missing: &Missing| missing.why.contains("fewer buffers");
     assert!(measured.missing.iter().any(said), "{:?}", measured.missing);
 }
+
+#[test]
+fn names_read_back() {
+    let sizes = [
+        Strategy::Mthp(Bytes::kib(64)),
+        Strategy::Mthp(Bytes::mib(1)),
+        Strategy::MthpUpTo(Bytes::kib(64)),
+    ];
+    for strategy in Strategy::ALL.into_iter().chain(sizes) {
+        assert_eq!(strategy.to_string().parse(), Ok(strategy));
+    }
+    assert_eq!(Strategy::Mthp(Bytes::kib(64)).to_string(), "mthp-64K");
+}
+
+#[test]
+fn wrong_names_say_what_there_is() {
+    let error = "huge".parse::<Strategy>().unwrap_err();
+    assert!(
+        error.contains("thp-direct") && error.contains("mthp-64K"),
+        "{error}"
+    );
+    assert!(
+        "mthp-3K"
+            .parse::<Strategy>()
+            .unwrap_err()
+            .contains("power of two")
+    );
+    assert!("mthp-".parse::<Strategy>().is_err());
+}

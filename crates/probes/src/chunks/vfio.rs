@@ -15,7 +15,6 @@
 
 mod edu;
 mod entries;
-mod judge;
 mod probe;
 
 use std::path::Path;
@@ -29,8 +28,8 @@ use stopgap_kernel::memory::{MapKind, MapRequest, Mapping};
 use stopgap_kernel::thp::Thp;
 use stopgap_kernel::{Error, Result, System};
 
+use super::Strategy;
 use super::knobs;
-use super::strategy::Strategy;
 use crate::meter::{Meter, Step};
 pub(super) use entries::runs;
 

@@ -9,7 +9,7 @@ use super::gather::{
     ANONYMOUS, BLOCK, CGROUP, CULLED, RATIO, STALLED, STEADY, SYSTEM_CPU, UNEVICTABLE,
     WAKE_ORDINARY, WAKE_REALTIME,
 };
-use super::parameters::{Mode, PressureParameters};
+use super::{Mode, PressureParameters};
 use crate::contract::Measured;
 
 /// A held set beside a room.

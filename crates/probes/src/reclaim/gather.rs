@@ -5,8 +5,8 @@ use stopgap_kernel::{System, environment, swap};
 use stopgap_stats::histogram::Recorder;
 use stopgap_stats::record::{Block, parameters};
 
+use super::PressureParameters;
 use super::cost::{Row, Task};
-use super::parameters::PressureParameters;
 use super::pressure::{Beside, Sample};
 use crate::contract::{Measured, Parameters};
 

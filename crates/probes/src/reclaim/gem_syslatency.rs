@@ -9,12 +9,12 @@
 //! allocations a measuring thread leaves the CPU; timers that would have expired while it was held up are samples, too; and
 //! the true maximum stands beside the folded one ([`fold`]). It always ends.
 
-mod fold;
 mod measure;
 mod walk;
 
 use std::path::PathBuf;
 
+use measure::{Report, Times};
 use stopgap_events::machine::Privilege;
 use stopgap_events::question::Question;
 use stopgap_events::random::Random;
@@ -24,11 +24,10 @@ use stopgap_kernel::realtime::CPU_LATENCY;
 use stopgap_kernel::tasks::{ChildBody, ChildLimits};
 use stopgap_stats::record::{Answer, Block, Parameter, parameters};
 use stopgap_stats::verdict::Verdict;
+use walk::Walked;
 
 use crate::contract::{Context, Judgement, Measured, Parameters, Plan, Probe, ProbeError, refuse};
 use crate::runner;
-use measure::{Report, Times};
-use walk::Walked;
 
 /// Lateness of timers of all CPUs, nanoseconds.
 pub const TIMER: &str = "timer";
@@ -175,7 +174,7 @@ impl GemSyslatency {
             .collect();
         let maxima = values(|report| report.max_us);
         let means = values(|report| report.mean_us);
-        let original = fold::mean(&values(|report| report.original_us));
+        let original = mean(&values(|report| report.original_us));
         if let Some(max) = maxima.iter().copied().reduce(f64::max) {
             measured.facts.insert(TRUE_MAX.to_owned(), max);
         }
@@ -192,9 +191,9 @@ impl GemSyslatency {
         let all = crate::wakeup::together(0, blocks);
         measured.block(self.name(), "ns", &parameters, all);
         for (field, value) in [
-            (Field::Cycles, fold::mean(&cycles)),
-            (Field::Mean, fold::mean(&means)),
-            (Field::Max, fold::fold(&maxima)),
+            (Field::Cycles, mean(&cycles)),
+            (Field::Mean, mean(&means)),
+            (Field::Max, fold(&maxima)),
         ] {
             let block = value.map(|value| Block::number(0, start_ns.unwrap_or(0), samples, value));
             measured.block(field.series(), field.unit(), &parameters, block);
@@ -366,3 +365,39 @@ fn beside(measured: &Measured) -> Vec<String> {
 
 #[cfg(test)]
 mod tests;
+
+// The protocol's arithmetic (IGT, `lib/igt_stats.c` and `benchmarks/gem_syslatency.c`).
+
+/// What one number of per-CPU maxima is: the trimean of more than 9, the median of more than 5, else the mean.
+/// `None` where there is none. It is *not* the maximum: of 11 CPUs the latest two may be as late as they like.
+fn fold(maxima: &[f64]) -> Option<f64> {
+    let mut sorted = maxima.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    match sorted.len() {
+        0..=5 => mean(&sorted),
+        6..=9 => Some(middle(&sorted)),
+        _ => Some(trimean(&sorted)),
+    }
+}
+
+/// The mean; `None` of nothing.
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// The median of sorted values (at least one): of an even number the mean of the two in the middle.
+fn middle(sorted: &[f64]) -> f64 {
+    let last = sorted.len() - 1;
+    f64::midpoint(sorted[last / 2], sorted[last.div_ceil(2)])
+}
+
+/// (q1 + 2 q2 + q3) / 4 of sorted values (at least one); the one in the middle of an odd number belongs to both
+/// halves.
+fn trimean(sorted: &[f64]) -> f64 {
+    let half = sorted.len().div_ceil(2);
+    let (q1, q3) = (
+        middle(&sorted[..half]),
+        middle(&sorted[sorted.len() - half..]),
+    );
+    (q1 + 2.0 * middle(sorted) + q3) / 4.0
+}

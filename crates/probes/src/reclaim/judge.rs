@@ -10,8 +10,8 @@ use stopgap_stats::verdict::{Verdict, Word};
 
 use super::evidence::{Evidence, Share};
 use super::gather::{ANONYMOUS, LOAD, RATIO, STEADY};
-use super::parameters::{Mode, PressureParameters, Reclaim};
 use super::shrinker::SCAN;
+use super::{Mode, PressureParameters, Reclaim};
 use crate::contract::{Judgement, Measured, Parameters, list};
 
 /// From what ratio on scanning more than beside nothing is an excess: the runs of one mode that is off the

@@ -50,8 +50,8 @@ use stopgap_kernel::tasks::ChildLimits;
 use stopgap_kernel::{Error, Result, System, own};
 use stopgap_stats::quantile::median;
 
-use super::parameters::Mode;
-use super::set::Set;
+use super::Mode;
+use super::threads::Set;
 use super::threads::{self, Lengths, Threads};
 use crate::contract::Context;
 use crate::runner;

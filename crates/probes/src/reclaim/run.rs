@@ -16,9 +16,9 @@ use super::cost::{self, Task, memlock_limit};
 use super::gather::{
     CGROUP, LOAD, RATIO, finish, keep_cost, keep_sample, load_parameters, lru, note_left,
 };
-use super::parameters::{Mode, PressureParameters, Reclaim};
 use super::pressure::{self, Beside};
 use super::shrinker;
+use super::{Mode, PressureParameters, Reclaim};
 use crate::contract::{Context, LEAST_RUNS, Measured, Plan, Probe, ProbeError, refuse};
 use crate::runner;
 

@@ -13,7 +13,7 @@ use stopgap_stats::record::{Answer, Block, Parameter, Series};
 use stopgap_stats::verdict::Word;
 
 use super::gather::{ANONYMOUS, CGROUP, LOAD, RATIO};
-use super::{Mode, PressureParameters, Reclaim};
+use super::{ENDLESS, Mode, PressureParameters, Reclaim};
 use crate::contract::{Context, Measured, Probe, ProbeError};
 
 fn with_context<T>(
@@ -682,4 +682,109 @@ fn what_a_killed_run_left_is_put_back() {
     }
     assert!(restored.failed.is_empty(), "{restored:?}");
     assert!(journals().is_empty());
+}
+
+#[test]
+fn words_read_back() {
+    for mode in Mode::ALL {
+        assert_eq!(mode.to_string().parse::<Mode>(), Ok(mode));
+    }
+    assert!("pinned".parse::<Mode>().unwrap_err().contains("io-uring"));
+}
+
+#[test]
+fn only_references_pin() {
+    let pins: Vec<_> = Mode::ALL.into_iter().filter(|mode| mode.pins()).collect();
+    let ways = [Way::Vmsplice, Way::IoUring, Way::Udmabuf];
+    assert_eq!(pins, ways.map(Mode::Held));
+}
+
+#[test]
+fn what_makes_no_sense_is_named() {
+    let sane = Reclaim::check(false);
+    assert_eq!(sane.wrong(), None);
+    assert_eq!(Reclaim::check(true).wrong(), None);
+    let usual = PressureParameters::default();
+    let with = |pressure| Reclaim {
+        pressure: Some(pressure),
+        ..sane.clone()
+    };
+    let pinned = |mib| {
+        with(PressureParameters {
+            pinned: vec![Bytes::mib(64), Bytes::mib(mib)],
+            ..usual.clone()
+        })
+    };
+    for (probe, word) in [
+        (
+            Reclaim {
+                runs: 0,
+                ..sane.clone()
+            },
+            "runs",
+        ),
+        (
+            Reclaim {
+                passes: 1_001,
+                ..sane.clone()
+            },
+            "at most 1000",
+        ),
+        (
+            Reclaim {
+                bytes: Some(Bytes(0)),
+                ..sane.clone()
+            },
+            "page",
+        ),
+        (
+            Reclaim {
+                modes: vec![],
+                pressure: None,
+                ..sane.clone()
+            },
+            "nothing to do",
+        ),
+        (pinned(120), "raise"),
+        (
+            pinned(300),
+            "300 MiB pinned do not fit into a limit of 128 MiB",
+        ),
+        (pinned(0), "0 bytes"),
+        (
+            with(PressureParameters {
+                file: Some(Bytes::mib(1)),
+                ..usual.clone()
+            }),
+            "larger",
+        ),
+        (
+            with(PressureParameters {
+                time: Some(Nanos(0)),
+                ..usual.clone()
+            }),
+            "0 s of the load",
+        ),
+        (
+            with(PressureParameters {
+                swappiness: Some(201),
+                ..usual.clone()
+            }),
+            "200",
+        ),
+    ] {
+        let why = probe.wrong().unwrap_or_default();
+        assert!(why.contains(word), "'{why}' does not say '{word}'");
+    }
+}
+
+#[test]
+fn a_stream_does_not_come_round() {
+    let stream = PressureParameters {
+        load: Load::Stream,
+        ..PressureParameters::default()
+    };
+    assert_eq!(stream.file_size(Bytes::mib(128)), ENDLESS);
+    let mixed = PressureParameters::default();
+    assert_eq!(mixed.file_size(Bytes::mib(64)), Bytes::mib(72));
 }

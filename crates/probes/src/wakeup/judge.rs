@@ -15,8 +15,8 @@ use stopgap_stats::quantile::{label, quantile};
 use stopgap_stats::record::{Answer, Block, Figure, Series, parameters};
 use stopgap_stats::verdict::{Verdict, Word, format_interval};
 
-use super::measure::{LOCKED, REALTIME};
 use super::{CPUS, LEAST_RUNS, MISSED, OF_A_CPU, Policy, SLEPT_FOR, WAKE_UP, Wakeup};
+use super::{LOCKED, REALTIME};
 use crate::contract::{Judgement, Measured};
 
 /// Most CPUs that have a sentence each; with more, only the latest has one.

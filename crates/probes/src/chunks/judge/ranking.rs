@@ -12,8 +12,8 @@ use stopgap_stats::quantile::median;
 use stopgap_stats::record::{Block, Series};
 
 use super::{size_of, strategy_of};
+use crate::chunks::Strategy;
 use crate::chunks::series::BLOCK;
-use crate::chunks::strategy::Strategy;
 
 /// Strategies whose medians differ by less than this factor are alike.
 pub const APART: f64 = 1.5;

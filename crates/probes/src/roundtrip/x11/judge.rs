@@ -8,7 +8,7 @@ use stopgap_stats::verdict::{Verdict, Word, runs_text};
 
 use super::{CELLS, CLIENT, Cell, PER_FLUSH, SERVER, SWITCHES, WINDOWS, X11};
 use crate::contract::{Judgement, Measured, list};
-use crate::roundtrip::counts::Counts;
+use crate::roundtrip::judge::Counts;
 use crate::roundtrip::judge::find;
 
 /// Runs of which a p90 is given: one of ten is above it.
