@@ -1,20 +1,14 @@
 //! A machine in memory, on a virtual clock, for the tests of the crates above.
 //!
-//! Each part of the seam is in a file of its own, as in `linux/`. Time passes only when
+//! Parts of the seam that do much are files of their own, as in `linux/`. Time passes only when
 //! something costs time: a call charges its cost to the clock, so that a test is exact and
 //! takes no time at all.
 
-mod clock;
 mod devices;
 mod files;
 mod holds;
-mod ipc;
 mod memory;
 mod program;
-mod realtime;
-mod refusal;
-mod tasks;
-mod x11;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -23,11 +17,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use stopgap_events::units::Nanos;
 
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+use crate::files::Files;
+use crate::ipc::{Endpoint, Ipc};
+use crate::realtime::{Awake, CPU_LATENCY, Realtime};
+use crate::switches::SwitchEvents;
+use crate::tasks::{ChildBody, ChildLimits, ChildOutcome, Running, Switches, Tasks};
+use crate::x11::{X11, XServer};
+
 pub use devices::{FakeMaker, FakeVfio};
 pub use holds::HoldCosts;
 pub use memory::Search;
-pub use program::{install, script};
-pub use refusal::refuse_switch_records;
+pub use program::{install, refuse_switch_records, script};
 
 /// A machine in memory. [`Fake::new`] gives one with nothing in it; add files with
 /// [`Fake::with_file`].
@@ -149,5 +151,211 @@ impl Fake {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Fake {
+    /// Lets time pass.
+    pub fn pass(&self, time: Nanos) {
+        let mut state = self.state();
+        state.now_ns += time.0;
+        state.change_due_files();
+    }
+}
+
+impl Clock for Fake {
+    fn now(&self) -> Nanos {
+        Nanos(self.state().now_ns)
+    }
+
+    fn thread_cpu(&self) -> Nanos {
+        // The only thread spends all time, except what it waited for.
+        let state = self.state();
+        Nanos(state.now_ns - state.waited_ns)
+    }
+
+    fn sleep_until(&self, deadline: Nanos) {
+        let mut state = self.state();
+        state.now_ns = state.now_ns.max(deadline.0);
+        state.change_due_files();
+    }
+
+    fn spin(&self, work: Nanos) {
+        self.pass(work);
+    }
+
+    fn unix_seconds(&self) -> u64 {
+        1_700_000_000 + self.now().0 / 1_000_000_000
+    }
+}
+
+impl Ipc for Fake {
+    /// Refused: who waits here waits for ever, since there is only one process.
+    fn stream_pair(&self) -> Result<(Endpoint, Endpoint)> {
+        Err(Error::unsupported(
+            "a pair of sockets",
+            "the fake machine has one process, which would wait for itself",
+        ))
+    }
+
+    fn allow_files(&self, _count: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn most_files(&self) -> Option<u64> {
+        None
+    }
+}
+
+impl Fake {
+    /// A user without privilege: neither real-time priority nor locked memory.
+    #[must_use]
+    pub fn ordinary(self) -> Fake {
+        self.state().ordinary = true;
+        self
+    }
+
+    fn permitted(&self, call: &'static str, target: String) -> Result<()> {
+        if self.state().ordinary {
+            return Err(Error::refusal(call, target, libc::EPERM));
+        }
+        Ok(())
+    }
+}
+
+impl Realtime for Fake {
+    fn set_fifo(&self, priority: u32) -> Result<()> {
+        self.permitted("sched_setscheduler", format!("SCHED_FIFO {priority}"))
+    }
+
+    fn lock_memory(&self) -> Result<()> {
+        self.permitted("mlockall", "this process".to_owned())
+    }
+
+    /// Where the file is.
+    fn stay_awake(&self) -> Result<Awake> {
+        self.write(CPU_LATENCY.as_ref(), &0i32.to_ne_bytes())?;
+        Ok(Awake { _file: None })
+    }
+}
+
+// A machine without X.
+
+fn absent<T>() -> Result<T> {
+    let advice = "install xvfb and x11-utils";
+    Err(Error::unsupported("an X server", advice))
+}
+
+impl X11 for Fake {
+    fn x_programs(&self) -> Result<()> {
+        absent()
+    }
+
+    fn start_x(&self, _: u32, _: &[u32]) -> Result<Box<dyn XServer>> {
+        absent()
+    }
+}
+
+impl Tasks for Fake {
+    fn cpus(&self) -> Result<Vec<u32>> {
+        Ok(vec![0])
+    }
+
+    fn set_cpus(&self, cpus: &[u32]) -> Result<()> {
+        if cpus.contains(&0) {
+            return Ok(());
+        }
+        Err(Error::refusal(
+            "sched_setaffinity",
+            format!("{cpus:?}"),
+            libc::EINVAL,
+        ))
+    }
+
+    /// Runs the bodies here, one after the other: there is only one process.
+    fn run_children(
+        &self,
+        _limits: &ChildLimits,
+        bodies: Vec<ChildBody<'_>>,
+    ) -> Vec<Result<ChildOutcome>> {
+        bodies
+            .into_iter()
+            .map(|body| {
+                Ok(ChildOutcome {
+                    output: body(),
+                    peak_resident: 0,
+                })
+            })
+            .collect()
+    }
+
+    /// Refused: there is only one process.
+    fn start_child(&self, _limits: &ChildLimits, _body: ChildBody<'_>) -> Result<Running> {
+        Err(Error::refusal("fork", "load child", libc::ENOSYS))
+    }
+
+    fn oom_score_fixed(&self) -> Option<Error> {
+        None
+    }
+
+    /// None: there is nobody to switch to.
+    fn switches(&self) -> Result<Switches> {
+        Ok(Switches::default())
+    }
+
+    /// Refused, for what its `kernel.perf_event_paranoid` says.
+    fn switch_events(&self) -> Result<SwitchEvents> {
+        Err(crate::switches::refused(self, libc::EACCES))
+    }
+
+    fn set_batch(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn set_timer_slack(&self, _slack: Nanos) -> Result<()> {
+        Ok(())
+    }
+
+    fn uid(&self) -> u32 {
+        0
+    }
+
+    fn pid(&self) -> u32 {
+        1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tasks::status_switches;
+    use stopgap_testing::assert_contains;
+
+    #[test]
+    fn switch_records_are_refused_with_the_setting_that_does_it() {
+        let fake = Fake::default().with_file("/proc/sys/kernel/perf_event_paranoid", "3\n");
+        let error = fake.switch_events().unwrap_err();
+        assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
+        assert_contains(error.to_string(), &["perf_event_paranoid is 3"]);
+    }
+
+    #[test]
+    fn status_is_read_and_what_is_wrong_with_it_is_said() {
+        let path = "/proc/thread-self/status";
+        let fake = Fake::default().with_file(
+            path,
+            "Name:\tx\nvoluntary_ctxt_switches:\t12\nnonvoluntary_ctxt_switches:\t3\n",
+        );
+        let expected = Switches {
+            voluntary: 12,
+            involuntary: 3,
+        };
+        assert_eq!(status_switches(&fake).unwrap(), expected);
+        fake.put(path, "voluntary_ctxt_switches:\tmany\n");
+        let error = status_switches(&fake).unwrap_err().to_string();
+        assert!(
+            error.contains(path) && error.contains("'voluntary_ctxt"),
+            "{error}"
+        );
     }
 }

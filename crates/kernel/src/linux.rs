@@ -1,37 +1,44 @@
 //! The running kernel.
 
-mod clock;
 mod command;
 mod devices;
 mod files;
 mod holds;
-mod ipc;
 mod mapping_count;
 mod memory;
 pub mod perf;
 mod pressure_trigger;
-mod realtime;
 mod switches;
 mod tasks;
 pub(crate) mod taskstats;
 mod trace_pipe;
 mod x11;
-mod xvfb;
 
-pub use command::{Child, Conditions, Ended, Guard, Held, Watched};
-pub use mapping_count::MappingCount;
-pub(crate) use perf::Ring;
-pub use pressure_trigger::PressureTrigger;
-pub use trace_pipe::{TracePipe, TraceReader};
-
+use std::io;
 use std::os::fd::BorrowedFd;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::thread::CpuSet;
-use rustix::time::Timespec;
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::write;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{ClockId, CpuSet, clock_nanosleep_absolute};
+use rustix::time::{Timespec, clock_gettime};
 use stopgap_events::units::Nanos;
 
+use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::ipc::{Endpoint, Ipc};
+use crate::realtime::{Awake, CPU_LATENCY, Realtime};
+
+pub use mapping_count::MappingCount;
+pub(crate) use perf::Ring;
+pub use pressure_trigger::PressureTrigger;
+pub use {
+    command::Child, command::Conditions, command::Ended, command::Guard, command::Held,
+    command::Watched,
+};
+pub use {trace_pipe::TracePipe, trace_pipe::TraceReader};
 
 /// The running kernel. It has no state of its own.
 #[derive(Debug, Clone, Copy, Default)]
@@ -103,5 +110,92 @@ fn wait4(pid: i32, options: i32) -> Result<Option<(i32, libc::rusage)>> {
                 _ => return Ok(Some((status, usage))),
             }
         }
+    }
+}
+
+fn nanos(time: Timespec) -> Nanos {
+    Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+impl Clock for Linux {
+    fn now(&self) -> Nanos {
+        nanos(clock_gettime(rustix::time::ClockId::Monotonic))
+    }
+
+    fn thread_cpu(&self) -> Nanos {
+        nanos(clock_gettime(rustix::time::ClockId::ThreadCPUTime))
+    }
+
+    fn sleep_until(&self, deadline: Nanos) {
+        // Ended early by a signal: the caller looks at the interrupt flag next.
+        let _ = clock_nanosleep_absolute(ClockId::Monotonic, &timespec(deadline));
+    }
+
+    fn unix_seconds(&self) -> u64 {
+        nanos(clock_gettime(rustix::time::ClockId::Realtime)).0 / 1_000_000_000
+    }
+}
+
+impl Ipc for Linux {
+    fn stream_pair(&self) -> Result<(Endpoint, Endpoint)> {
+        let flags = SocketFlags::CLOEXEC;
+        let (one, other) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+            .map_err(|e| Error::call("socketpair", "AF_UNIX", e))?;
+        Ok((Endpoint::new(one), Endpoint::new(other)))
+    }
+
+    fn allow_files(&self, count: u64) -> Result<()> {
+        let limit = getrlimit(Resource::Nofile);
+        if limit.current.is_none_or(|current| current >= count) {
+            return Ok(());
+        }
+        // Beyond the hard limit it takes CAP_SYS_RESOURCE, which raises both; without it the call fails with EPERM.
+        let raised = Rlimit {
+            current: Some(count),
+            maximum: limit.maximum.map(|maximum| maximum.max(count)),
+        };
+        setrlimit(Resource::Nofile, raised)
+            .map_err(|e| Error::call("setrlimit", format!("RLIMIT_NOFILE {count}"), e))
+    }
+
+    fn most_files(&self) -> Option<u64> {
+        getrlimit(Resource::Nofile).maximum
+    }
+}
+
+impl Realtime for Linux {
+    fn set_fifo(&self, priority: u32) -> Result<()> {
+        let parameters = libc::sched_param {
+            sched_priority: priority.cast_signed(),
+        };
+        // SAFETY: the parameters outlive the call; 0 is the calling thread.
+        let status =
+            unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };
+        if status == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        Err(Error::call(
+            "sched_setscheduler",
+            format!("SCHED_FIFO {priority}"),
+            error,
+        ))
+    }
+
+    fn lock_memory(&self) -> Result<()> {
+        // SAFETY: mlockall takes flags and changes no content.
+        if unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) } == 0 {
+            return Ok(());
+        }
+        Err(Error::last("mlockall", "this process"))
+    }
+
+    fn stay_awake(&self) -> Result<Awake> {
+        let failed = |call| move |error| Error::call(call, CPU_LATENCY, error);
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        let file = open(CPU_LATENCY, flags, Mode::empty()).map_err(failed("open"))?;
+        // Four bytes are a binary number of microseconds.
+        write(&file, &0i32.to_ne_bytes()).map_err(failed("write"))?;
+        Ok(Awake { _file: Some(file) })
     }
 }

@@ -103,6 +103,7 @@ pub fn children(system: &dyn System, pid: u32, tid: u32) -> Result<Vec<u32>> {
 mod tests {
     use super::*;
     use crate::fake::Fake;
+    use stopgap_testing::assert_contains;
 
     const STAT: &str = "7 (a b) R (c) S 1 7 7 0 -1 4194560 151 22 3 4 5 6 7 8 20 0 1 0 4242 1000 \
         12 18446744073709551615 1";
@@ -129,10 +130,7 @@ mod tests {
         assert_eq!(usage(&fake, 7).unwrap(), None);
         assert_eq!(usage(&fake, 9).unwrap(), None);
         let error = usage(&fake, 8).unwrap_err().to_string();
-        assert!(
-            error.contains("/proc/8/stat") && error.contains("rss"),
-            "{error}"
-        );
+        assert_contains(&error, &["/proc/8/stat", "rss"]);
         assert!(threads(&fake, 9).unwrap().is_empty());
         assert_eq!(switches(&fake, 9, 9).unwrap(), None);
     }
@@ -144,12 +142,7 @@ mod tests {
             .with_file("/proc/7/task/8/children", "x")
             .with_file("/proc/7/task/9/comm", "no such file in this kernel");
         assert_eq!(children(&fake, 7, 7).unwrap(), [12, 13]);
-        assert!(
-            children(&fake, 7, 8)
-                .unwrap_err()
-                .to_string()
-                .contains("'x'")
-        );
+        assert_contains(children(&fake, 7, 8).unwrap_err().to_string(), &["'x'"]);
         assert!(children(&fake, 7, 9).unwrap_err().is_absent());
         assert!(children(&fake, 6, 6).unwrap().is_empty());
     }

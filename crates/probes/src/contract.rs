@@ -331,6 +331,22 @@ pub enum ProbeError {
     System(#[from] stopgap_kernel::Error),
 }
 
+/// Returns what a probe is run with where a test asks for nothing else.
+#[cfg(test)]
+pub(crate) fn test_context<'a>(system: &'a dyn System, journal: &'a Journal<'a>) -> Context<'a> {
+    Context {
+        system,
+        journal,
+        budget: Bytes::gib(1),
+        time: Nanos::secs(12),
+        seed: 1,
+        privilege: Privilege::None,
+        scratch: std::path::Path::new("/tmp"),
+        progress: &|_, _| {},
+        interrupted: &|| false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

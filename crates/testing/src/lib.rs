@@ -95,6 +95,19 @@ pub fn skip(reason: &Skip) {
     }
 }
 
+/// Asserts that a text has each of these parts.
+///
+/// # Panics
+///
+/// Panics where it lacks one, with both.
+#[track_caller]
+pub fn assert_contains(text: impl AsRef<str>, parts: &[&str]) {
+    let text = text.as_ref();
+    for part in parts {
+        assert!(text.contains(part), "no '{part}' in: {text}");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

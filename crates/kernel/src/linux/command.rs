@@ -518,6 +518,7 @@ impl Child {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stopgap_testing::assert_contains;
 
     fn words(words: &[&str]) -> Vec<OsString> {
         words.iter().map(OsString::from).collect()
@@ -605,10 +606,7 @@ mod tests {
     #[test]
     fn a_process_that_is_not_there_is_named() {
         let error = Watched::open(u32::MAX).unwrap_err();
-        assert!(
-            error.to_string().contains("no process 4294967295"),
-            "{error}"
-        );
+        assert_contains(error.to_string(), &["no process 4294967295"]);
         assert!(Watched::open(i32::MAX.cast_unsigned()).is_err());
     }
 }

@@ -5,7 +5,6 @@
 
 pub(super) mod attr;
 mod recorder;
-mod ring;
 
+pub(crate) use attr::Ring;
 pub use recorder::{Recorder, Wanted};
-pub(crate) use ring::Ring;

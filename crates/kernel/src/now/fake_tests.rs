@@ -1,5 +1,6 @@
 use stopgap_events::machine::{Missing, Now};
 use stopgap_events::units::{Bytes, Nanos};
+use stopgap_testing::assert_contains;
 
 use super::*;
 use crate::fake::Fake;
@@ -231,10 +232,9 @@ fn a_kernel_thread_has_no_memory_that_could_be_unknown() {
     .unwrap();
     assert_eq!(now.process.as_ref().unwrap().resident, None);
     assert_eq!(now.missing.len(), 1);
-    assert!(
-        missing(&now, "memory of process 9")
-            .why
-            .contains("kernel thread")
+    assert_contains(
+        &missing(&now, "memory of process 9").why,
+        &["kernel thread"],
     );
 }
 
@@ -252,11 +252,7 @@ fn processes_of_others_are_counted_and_kernel_threads_are_not() {
     let now = now(&fake);
     assert_eq!(now.mappings.iter().map(|p| p.pid).collect::<Vec<_>>(), [20]);
     assert_eq!(now.missing.len(), 1);
-    assert!(
-        missing(&now, "mappings of 2 processes")
-            .why
-            .contains("root")
-    );
+    assert_contains(&missing(&now, "mappings of 2 processes").why, &["root"]);
 }
 
 #[test]
@@ -279,15 +275,13 @@ fn what_the_deadline_leaves_out_is_said() {
     };
     let now = read(&fake, &options).unwrap();
     assert!(now.mappings.is_empty() && now.voluntary.is_empty());
-    assert!(
-        missing(&now, "mappings of 2 of 2 processes")
-            .why
-            .contains("time")
+    assert_contains(
+        &missing(&now, "mappings of 2 of 2 processes").why,
+        &["time"],
     );
-    assert!(
-        missing(&now, "switch rates of 2 of 2 processes")
-            .why
-            .contains("time")
+    assert_contains(
+        &missing(&now, "switch rates of 2 of 2 processes").why,
+        &["time"],
     );
 }
 
@@ -341,10 +335,9 @@ fn counters_that_the_kernel_does_not_keep_are_unknown() {
     let now = now(&machine().with_file("/proc/vmstat", "pgfault 1\n"));
     assert!(now.since_boot.is_empty());
     assert!(missing(&now, "compact_").why.contains("CONFIG_COMPACTION"));
-    assert!(
-        missing(&now, "allocstall")
-            .why
-            .contains("CONFIG_VM_EVENT_COUNTERS")
+    assert_contains(
+        &missing(&now, "allocstall").why,
+        &["CONFIG_VM_EVENT_COUNTERS"],
     );
 }
 

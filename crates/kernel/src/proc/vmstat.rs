@@ -36,6 +36,7 @@ pub(crate) fn since_boot(text: &str) -> Result<Vec<Counter>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stopgap_testing::assert_contains;
 
     fn rows(text: &str) -> Vec<(String, u64)> {
         since_boot(text)
@@ -59,9 +60,6 @@ mod tests {
         let error = since_boot("pgfault 9\ncompact_fail x\n")
             .unwrap_err()
             .to_string();
-        assert!(
-            error.contains("/proc/vmstat: line 2: 'compact_fail x'"),
-            "{error}"
-        );
+        assert_contains(&error, &["/proc/vmstat: line 2: 'compact_fail x'"]);
     }
 }

@@ -1,6 +1,7 @@
 use super::*;
 use crate::fake::Fake;
 use stopgap_events::snapshot::Kind;
+use stopgap_testing::assert_contains;
 
 /// ```text
 /// frame   4        8     10       16            20
@@ -169,9 +170,9 @@ fn a_layout_of_another_moment_is_said_to_be_one() {
     let fake = privileged().with_file("/proc/buddyinfo", "Node 0, zone Normal 16 0 0\n");
     let snapshot = taken(&fake);
     let why = why(&snapshot, "same moment");
-    assert!(
-        why.contains("10 pages are free in blocks of order 1 and larger by its layout, 0 by"),
-        "{why}"
+    assert_contains(
+        why,
+        &["10 pages are free in blocks of order 1 and larger by its layout, 0 by"],
     );
     // Said, so it is taken.
     let text = serde_json::to_vec(&snapshot).unwrap();
@@ -200,16 +201,10 @@ fn without_zones_there_is_nothing() {
     let of = error(privileged().without("/proc/zoneinfo"));
     assert!(of.contains("/proc/zoneinfo"), "{of}");
     let of = error(privileged().with_file("/proc/buddyinfo", "Node 0, zone DMA 1\n"));
-    assert!(
-        of.contains("/proc/buddyinfo: has no node 0, zone Normal"),
-        "{of}"
-    );
+    assert_contains(&of, &["/proc/buddyinfo: has no node 0, zone Normal"]);
     // More free than there is: the files contradict one another.
     let of = error(unprivileged().with_file("/proc/buddyinfo", "Node 0, zone Normal 99 0 0\n"));
-    assert!(
-        of.contains("zone Normal") && of.contains("try again"),
-        "{of}"
-    );
+    assert_contains(&of, &["zone Normal", "try again"]);
 }
 
 #[test]
@@ -245,4 +240,64 @@ fn the_layout_of_this_machine_agrees_with_its_free_blocks() {
         }
     }
     panic!("the last of 5: {}", apart.unwrap());
+}
+
+/// ```text
+/// frame    0   10   20   30   40   50
+///          [ A                ]
+///              [ B  ]
+///                        [ C       ]
+///                                       [ D
+/// shared       [    ]    [    ]
+/// ```
+#[test]
+fn frames_of_two_zones_are_found() {
+    let spans = [30..50, 0..40, 10..20, 55..60, 60..70];
+    let both = shared(&spans);
+    assert_eq!(both, [10..20, 30..40]);
+    let of = |span: Range<u64>| pieces(&span, &both).collect::<Vec<_>>();
+    assert_eq!(
+        of(0..40),
+        [
+            (0..10, true),
+            (10..20, false),
+            (20..30, true),
+            (30..40, false)
+        ]
+    );
+    assert_eq!(of(30..50), [(30..40, false), (40..50, true)]);
+    assert_eq!(of(10..20), [(10..20, false)]);
+    assert_eq!(of(55..60), [(55..60, true)]);
+    // Three at one place.
+    let of = |spans: &[Range<u64>]| {
+        let both = shared(spans).into_iter();
+        both.map(|range| (range.start, range.end))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(of(&[0..9, 0..9, 0..9, 9..12]), [(0, 9)]);
+    assert_eq!(of(&[0..9, 2..4, 3..9]), [(2, 9)]);
+}
+
+#[test]
+fn flags_say_what_a_page_is() {
+    // As read on Linux 6.18.
+    for (flags, expected) in [
+        (0x400, Kind::Free),
+        (0x408, Kind::Free),
+        (0x1_0000_0000, Kind::Reserved),
+        (0x1_0100_0000, Kind::Reserved), // the zero page
+        (0x8_0000_002c, Kind::File),
+        (0x4_0000_5828, Kind::Anonymous),
+        (0x4028, Kind::Shmem),
+        (0x80, Kind::Kernel),
+        (PGTABLE, Kind::Kernel),
+        (1 << 11, Kind::Kernel), // a driver's, mapped
+        (0x2_0004_5828, Kind::Locked),
+        (LRU | UNEVICTABLE, Kind::Locked),
+        (HUGE | 1 << 15, Kind::Hugetlb),
+        (OFFLINE, Kind::Reserved),
+        (NOPAGE, Kind::Hole),
+    ] {
+        assert_eq!(kind(flags), expected, "{flags:#x}");
+    }
 }

@@ -172,6 +172,7 @@ fn refused(changes: &[(PathBuf, &'static str)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stopgap_testing::assert_contains;
 
     const PAGE: Bytes = Bytes::kib(4);
 
@@ -249,10 +250,7 @@ mod tests {
         // Both always: the larger one wins, with any advice.
         let both = thp("always", "never", &[(64, "always"), (2048, "inherit")]);
         let error = has(Strategy::Mthp(Bytes::kib(64)), &both).unwrap_err();
-        assert!(
-            error.contains("hugepages-2048kB/enabled to never"),
-            "{error}"
-        );
+        assert_contains(&error, &["hugepages-2048kB/enabled to never"]);
         assert!(!has(Strategy::ThpNoReclaim, &both).unwrap().direct);
     }
 

@@ -1,6 +1,7 @@
 //! The probe against a machine in memory. Against the running kernel: `tests/chunks.rs`.
 
 use std::path::Path;
+use stopgap_testing::assert_contains;
 
 use stopgap_events::units::Nanos;
 use stopgap_kernel::fake::Fake;
@@ -12,22 +13,14 @@ use stopgap_stats::record::Series;
 use stopgap_stats::verdict::Word;
 
 use super::*;
-
-const BUDGET: Bytes = Bytes::gib(1);
+use crate::contract::test_context;
 
 /// Runs `with` in a context of this machine.
 fn within<T>(fake: &Fake, privilege: Privilege, with: impl FnOnce(&Context<'_>) -> T) -> T {
     let journal = Journal::new(fake, Path::new("/run/stopgap"));
     with(&Context {
-        system: fake,
-        journal: &journal,
-        budget: BUDGET,
-        time: Nanos::secs(12),
-        seed: 1,
         privilege,
-        scratch: Path::new("/tmp"),
-        progress: &|_, _| (),
-        interrupted: &|| false,
+        ..test_context(fake, &journal)
     })
 }
 
@@ -354,15 +347,8 @@ fn interrupted_it_reports_what_there_is() {
     let journal = Journal::new(&fake, Path::new("/run/stopgap"));
     let calls = std::cell::Cell::new(0);
     let context = Context {
-        system: &fake,
-        journal: &journal,
-        budget: BUDGET,
-        time: Nanos::secs(12),
-        seed: 1,
-        privilege: Privilege::None,
-        scratch: Path::new("/tmp"),
-        progress: &|_, _| (),
         interrupted: &|| calls.replace(calls.get() + 1) >= 6,
+        ..test_context(&fake, &journal)
     };
     let probe = Chunks::check(false);
     let measured = probe.run(&context).unwrap();
@@ -380,15 +366,9 @@ fn a_time_too_short_for_one_buffer_is_named() {
     let fake = machine();
     let journal = Journal::new(&fake, Path::new("/run/stopgap"));
     let context = Context {
-        system: &fake,
-        journal: &journal,
         budget: Bytes::gib(16),
         time: Nanos(1),
-        seed: 1,
-        privilege: Privilege::None,
-        scratch: Path::new("/tmp"),
-        progress: &|_, _| (),
-        interrupted: &|| false,
+        ..test_context(&fake, &journal)
     };
     let probe = Chunks {
         sizes: vec![Bytes::gib(16)],
@@ -422,15 +402,10 @@ fn names_read_back() {
 #[test]
 fn wrong_names_say_what_there_is() {
     let error = "huge".parse::<Strategy>().unwrap_err();
-    assert!(
-        error.contains("thp-direct") && error.contains("mthp-64K"),
-        "{error}"
-    );
-    assert!(
-        "mthp-3K"
-            .parse::<Strategy>()
-            .unwrap_err()
-            .contains("power of two")
+    assert_contains(&error, &["thp-direct", "mthp-64K"]);
+    assert_contains(
+        "mthp-3K".parse::<Strategy>().unwrap_err(),
+        &["power of two"],
     );
     assert!("mthp-".parse::<Strategy>().is_err());
 }

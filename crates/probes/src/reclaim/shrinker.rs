@@ -142,6 +142,7 @@ pub(super) fn measure(context: &Context<'_>, folders: &[PathBuf], measured: &mut
 mod tests {
     use super::*;
     use stopgap_kernel::fake::Fake;
+    use stopgap_testing::assert_contains;
 
     #[test]
     fn a_name_is_whole_or_without_its_number() {
@@ -169,9 +170,6 @@ mod tests {
         let folder = Path::new(FOLDER).join("x-1");
         let fake = Fake::default().with_file(folder.join("count"), "1 many\n");
         let error = count(&fake, &folder).unwrap_err().to_string();
-        assert!(
-            error.contains("x-1/count") && error.contains("'1 many'"),
-            "{error}"
-        );
+        assert_contains(&error, &["x-1/count", "'1 many'"]);
     }
 }

@@ -1,4 +1,5 @@
 use std::path::Path;
+use stopgap_testing::assert_contains;
 
 use stopgap_events::machine::Privilege;
 use stopgap_events::reclaim::Load;
@@ -14,7 +15,7 @@ use stopgap_stats::verdict::Word;
 
 use super::gather::{ANONYMOUS, CGROUP, LOAD, RATIO};
 use super::{ENDLESS, Mode, PressureParameters, Reclaim};
-use crate::contract::{Context, Measured, Probe, ProbeError};
+use crate::contract::{Context, Measured, Probe, ProbeError, test_context};
 
 fn with_context<T>(
     system: &dyn System,
@@ -24,15 +25,10 @@ fn with_context<T>(
 ) -> T {
     let journal = Journal::new(system, &scratch.join("journal"));
     then(&Context {
-        system,
-        journal: &journal,
-        budget: Bytes::gib(1),
         time: Nanos::secs(4),
-        seed: 5,
         privilege,
         scratch,
-        progress: &|_, _| {},
-        interrupted: &|| false,
+        ..test_context(system, &journal)
     })
 }
 
@@ -103,11 +99,9 @@ fn the_time_ends_the_runs() {
 fn an_ordinary_user_gets_the_costs_and_hears_what_is_missing() {
     let answer = on_fake(&Reclaim::check(true), &machine(), Privilege::None);
     assert_eq!(answer.verdict.word, Word::Inconclusive);
-    assert!(
-        answer
-            .verdict
-            .text
-            .contains("no memory cgroup: no pressure could be made")
+    assert_contains(
+        &answer.verdict.text,
+        &["no memory cgroup: no pressure could be made"],
     );
     let figure = answer.figure.clone().unwrap();
     let pinned = HoldCosts::of(Way::Vmsplice).later_pass as f64;
@@ -131,10 +125,7 @@ fn a_cgroup_that_cannot_be_made_leaves_the_costs() {
     let answer = on_fake(&Reclaim::check(true), &fake, Privilege::Root);
     assert_eq!(answer.verdict.word, Word::Inconclusive);
     let text = &answer.verdict.text;
-    assert!(
-        text.contains("no memory cgroup") && text.contains("no pressure"),
-        "{text}"
-    );
+    assert_contains(text, &["no memory cgroup", "no pressure"]);
     assert!(cost(&answer, "release", Mode::Held(Way::Mlock)).is_ok());
 }
 
@@ -249,11 +240,7 @@ fn a_kernel_without_shrinker_debugfs_is_unsupported_and_named_ones_are_found() {
         "1 0 100"
     );
     assert_eq!(answer.verdict.word, Word::Inconclusive);
-    assert!(
-        answer.verdict.text.contains("not one was freed"),
-        "{}",
-        answer.verdict.text
-    );
+    assert_contains(&answer.verdict.text, &["not one was freed"]);
     assert!(
         answer
             .series
@@ -300,11 +287,7 @@ fn a_cost_without_swap_is_said_to_be_unexpected() {
 fn scratch_in_memory_is_refused_with_the_reason() {
     let fake = machine().with_file("/proc/self/mountinfo", "20 1 0:9 / / rw - tmpfs none rw\n");
     let answer = on_fake(&Reclaim::check(true), &fake, Privilege::Root);
-    assert!(
-        answer.verdict.text.contains("tmpfs"),
-        "{}",
-        answer.verdict.text
-    );
+    assert_contains(&answer.verdict.text, &["tmpfs"]);
 }
 
 #[test]
@@ -422,11 +405,7 @@ fn nothing_measurable_is_unsupported() {
         "{}",
         answer.verdict.text
     );
-    assert!(
-        answer.verdict.text.contains("mlock"),
-        "{}",
-        answer.verdict.text
-    );
+    assert_contains(&answer.verdict.text, &["mlock"]);
 }
 
 #[test]
@@ -515,10 +494,9 @@ fn an_excess_is_told_with_its_interval_and_beside_the_lock() {
     ));
     assert_eq!(word, Word::Excess, "{text}");
     assert!(text.starts_with("excess 2.4x (2."), "{text}");
-    assert!(
-        text.contains(
-            "while 64 MiB of 128 MiB are pinned (vmsplice references); locked (mlock) 1.0x"
-        )
+    assert_contains(
+        &text,
+        &["while 64 MiB of 128 MiB are pinned (vmsplice references); locked (mlock) 1.0x"],
     );
 }
 
@@ -546,10 +524,9 @@ fn runs_that_disagree_or_are_too_few_decide_nothing() {
     ));
     assert_eq!(word, Word::Inconclusive, "{text}");
     let few: &[(&str, &[f64])] = &[("none", &[1.0, 1.0]), ("vmsplice", &[3.0, 3.0])];
-    assert!(
-        verdict(measured("file", ALL_MET, few))
-            .1
-            .contains("fewer than 3")
+    assert_contains(
+        &verdict(measured("file", ALL_MET, few)).1,
+        &["fewer than 3"],
     );
 }
 

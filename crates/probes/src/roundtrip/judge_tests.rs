@@ -1,5 +1,6 @@
 use stopgap_events::units::Nanos;
 use stopgap_stats::record::Block;
+use stopgap_testing::assert_contains;
 
 use super::*;
 
@@ -107,9 +108,9 @@ fn a_cause_is_not_named_without_its_sign() {
         round_trips: 1,
     };
     let text = judge(&probe, measured, 1, Privilege::None).verdict.text;
-    assert!(
-        text.contains("the server is pre-empted (client 1.0, server 2.0)"),
-        "{text}"
+    assert_contains(
+        &text,
+        &["the server is pre-empted (client 1.0, server 2.0)"],
     );
 }
 
@@ -143,11 +144,7 @@ fn runs_that_disagree_decide_nothing() {
 fn too_few_runs_decide_nothing() {
     let answer = answer(&[(READ, &[3.8, 3.8])], 1.0);
     assert_eq!(answer.verdict.word, Word::Inconclusive);
-    assert!(
-        answer.verdict.text.contains("2 runs"),
-        "{}",
-        answer.verdict.text
-    );
+    assert_contains(&answer.verdict.text, &["2 runs"]);
     assert_eq!(answer.figure, None);
 }
 

@@ -1,4 +1,4 @@
-use std::cell::RefCell;
+use stopgap_testing::assert_contains;
 
 use stopgap_kernel::fake::Fake;
 use stopgap_kernel::journal::Journal;
@@ -6,6 +6,7 @@ use stopgap_stats::histogram::Recorder;
 use stopgap_stats::verdict::Word;
 
 use super::*;
+use crate::contract::test_context;
 
 fn probe() -> Wakeup {
     Wakeup {
@@ -16,17 +17,10 @@ fn probe() -> Wakeup {
 
 fn with<T>(fake: &Fake, time: Nanos, act: impl FnOnce(&Context<'_>) -> T) -> T {
     let journal = Journal::new(fake, "/journal".as_ref());
-    let told = RefCell::new(Vec::new());
     act(&Context {
-        system: fake,
-        journal: &journal,
-        budget: Bytes::mib(256),
         time,
-        seed: 1,
         privilege: Privilege::Root,
-        scratch: "/scratch".as_ref(),
-        progress: &|share, _| told.borrow_mut().push(share),
-        interrupted: &|| false,
+        ..test_context(fake, &journal)
     })
 }
 
@@ -72,11 +66,7 @@ fn what_an_ordinary_user_lacks_is_said_and_the_rest_measured() {
         "{:?}",
         answer.verdict
     );
-    assert!(
-        answer.advice[0].contains("RLIMIT_RTPRIO"),
-        "{:?}",
-        answer.advice
-    );
+    assert_contains(&answer.advice[0], &["RLIMIT_RTPRIO"]);
 }
 
 #[test]

@@ -1,5 +1,4 @@
-//! Probes on the running kernel and on a fake one. `roundtrip_death` is a program of its own: it kills the children of
-//! its process.
+//! Probes on the running kernel and on a fake one.
 
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};

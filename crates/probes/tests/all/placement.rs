@@ -12,7 +12,7 @@ use stopgap_probes::placement::{Backend, Placement};
 use stopgap_probes::{Context, Probe};
 use stopgap_stats::record::{Answer, Parameter, Series};
 use stopgap_stats::verdict::Word;
-use stopgap_testing::Skip;
+use stopgap_testing::{Skip, assert_contains};
 
 use crate::{alone, context, no_changes};
 
@@ -215,10 +215,7 @@ fn a_device_whose_objects_cost_more_and_more_grows_as_n() {
     let answer = ask(&fake, &objects(&[Maker::Vgem], &ladder), 5);
     assert_eq!(answer.verdict.word, Word::Grows, "{}", answer.verdict.text);
     let evidence = answer.evidence.join("\n");
-    assert!(
-        evidence.contains("create, map, touch, unmap and destroy"),
-        "{evidence}"
-    );
+    assert_contains(&evidence, &["create, map, touch, unmap and destroy"]);
     assert!(evidence.contains("vgem at N 4000: create "), "{evidence}");
 }
 
@@ -285,10 +282,7 @@ fn a_device_that_refuses_says_at_which_n() {
         .iter()
         .find(|missing| missing.what == "pbobench, N=2000, vgem");
     let why = &out.expect("N = 2,000 fails").why;
-    assert!(
-        why.contains("beside 1500 objects") && why.contains("No space left"),
-        "{why}"
-    );
+    assert_contains(why, &["beside 1500 objects", "No space left"]);
 }
 
 /// OpenGL buffers of this machine's driver; Mesa's software renderer serves.
@@ -321,11 +315,7 @@ fn opengl_buffers_are_measured_where_there_is_a_driver() {
 fn a_character_device_is_mapped_itself() {
     let zero = Maker::Path("/dev/zero".into());
     let answer = ask(&Linux, &objects(&[zero], &[100, 1_000, 4_000]), 5);
-    assert!(
-        answer.evidence[0].contains("per map, touch and unmap"),
-        "{:?}",
-        answer.evidence
-    );
+    assert_contains(&answer.evidence[0], &["per map, touch and unmap"]);
     assert!(
         answer.series.iter().all(|series| series.name != "create"),
         "no objects"

@@ -1,7 +1,8 @@
 //! The round-trip probe sees what the running kernel does.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use stopgap_events::machine::Privilege;
 use stopgap_events::units::Nanos;
@@ -14,7 +15,7 @@ use stopgap_probes::roundtrip::{
 use stopgap_probes::{Context, Probe};
 use stopgap_stats::record::{Answer, Series};
 use stopgap_stats::verdict::Word;
-use stopgap_testing::{Skip, skip};
+use stopgap_testing::{Skip, assert_contains, skip};
 
 use crate::{alone, context, no_changes};
 
@@ -289,10 +290,7 @@ fn without_records_rusage_serves() {
         .filter(|missing| missing.what.contains("PERF_RECORD_SWITCH"))
         .collect();
     assert_eq!(unknown.len(), 1, "{:?}", answer.missing);
-    assert!(
-        unknown[0].why.contains("perf_event_paranoid"),
-        "{unknown:?}"
-    );
+    assert_contains(&unknown[0].why, &["perf_event_paranoid"]);
     assert!(
         answer
             .series
@@ -338,4 +336,62 @@ fn the_matrix_of_check_answers() {
     });
     let switches = each.and_then(Series::median).unwrap();
     assert!(switches > 10.0, "{switches}");
+}
+
+/// Processes whose parent is this one, the eldest first.
+fn children() -> Vec<u32> {
+    let ours = std::process::id().to_string();
+    let mut children: Vec<u32> = std::fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|pid: &u32| {
+            let stat = PathBuf::from(format!("/proc/{pid}/stat"));
+            let stat = std::fs::read_to_string(stat).unwrap_or_default();
+            let after_name = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+            after_name.split(' ').nth(1) == Some(ours.as_str())
+        })
+        .collect();
+    children.sort_unstable();
+    children
+}
+
+/// Whichever of client and server dies, the other one ends and the probe goes on.
+#[test]
+fn whichever_dies_the_probe_ends() {
+    if !in_own_session("whichever_dies_the_probe_ends") {
+        return; // it kills children of its process
+    }
+    let probe = Roundtrip {
+        round_trips: u64::MAX,
+        ..probe_of(&[Cell::PLAIN], 1)
+    };
+    for victim in [0, 1] {
+        let probe = probe.clone();
+        let probe = std::thread::spawn(move || measure(&probe, Nanos::secs(60)));
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let both = loop {
+            let children = children();
+            if children.len() == 2 {
+                break children;
+            }
+            assert!(Instant::now() < deadline, "children: {children:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        std::thread::sleep(Duration::from_millis(100)); // into the counting
+        let pid = both[victim].to_string();
+        assert!(
+            Command::new("kill")
+                .args(["-9", &pid])
+                .status()
+                .unwrap()
+                .success()
+        );
+        let killed = Instant::now();
+        let measured = probe.join().unwrap();
+        assert!(killed.elapsed() < Duration::from_secs(10), "{victim}");
+        assert_eq!(measured.missing.len(), 1, "{:?}", measured.missing);
+        let why = &measured.missing[0].why;
+        assert!(why.contains("killed by signal 9"), "{why}");
+        assert_eq!(children(), [0; 0], "left behind");
+    }
 }

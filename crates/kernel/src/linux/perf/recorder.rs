@@ -18,10 +18,10 @@ use rustix::io::Errno;
 use stopgap_events::units::{Bytes, Nanos};
 
 use super::super::wait_for;
+use super::attr::Ring;
 use super::attr::{
     Attr, COMM, COMM_EXEC, CONTEXT_SWITCH, INHERIT, MMAP, MMAP2, TASK, enable, send_to,
 };
-use super::ring::Ring;
 use crate::error::{Error, Result};
 use crate::files::{Files, read_text};
 use crate::memory::Memory;

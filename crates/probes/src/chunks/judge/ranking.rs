@@ -123,6 +123,7 @@ mod tests {
     use std::collections::BTreeMap;
     use stopgap_stats::histogram::Recorder;
     use stopgap_stats::record::Parameter;
+    use stopgap_testing::assert_contains;
 
     /// Two buffers of two blocks each a run, together `ms` a buffer.
     fn blocks(strategy: Strategy, ms: &[f64]) -> Series {
@@ -176,9 +177,9 @@ mod tests {
             Some((Strategy::Base, Strategy::ThpDirect))
         );
         let text = ranking.words(Bytes::mib(64));
-        assert!(
-            text.contains("inconclusive: repeats disagree on base and thp-direct"),
-            "{text}"
+        assert_contains(
+            &text,
+            &["inconclusive: repeats disagree on base and thp-direct"],
         );
     }
 

@@ -1,5 +1,6 @@
 use stopgap_stats::histogram::Recorder;
 use stopgap_stats::record::Parameter;
+use stopgap_testing::assert_contains;
 
 use super::*;
 use crate::chunks::series::{PHYSICAL_RUNS, TAKE, entries_name};
@@ -129,10 +130,9 @@ fn a_long_block_without_reclaim_is_not_the_allocator() {
         "inconclusive: blocks of up to 30.0 ms without direct reclaim or compaction: \
          not the allocator"
     );
-    assert!(
-        with_reclaims([1.0, 0.0, 2.0])
-            .text
-            .contains("a stall in one run of 3")
+    assert_contains(
+        &with_reclaims([1.0, 0.0, 2.0]).text,
+        &["a stall in one run of 3"],
     );
     assert_eq!(with_reclaims([1.0, 5.0, 0.0]).word, Word::Stalls);
 }

@@ -1,8 +1,8 @@
 use std::cell::Cell;
+use stopgap_testing::assert_contains;
 
 use stopgap_events::machine::Privilege;
 use stopgap_events::range::AddressRange;
-use stopgap_events::units::Nanos;
 use stopgap_kernel::devices::{Devices, Region};
 use stopgap_kernel::fake::{Fake, FakeVfio};
 use stopgap_kernel::journal::Journal;
@@ -10,7 +10,8 @@ use stopgap_stats::record::Answer;
 use stopgap_stats::verdict::Word;
 
 use super::*;
-use crate::{Context, Probe, ProbeError};
+use crate::contract::test_context;
+use crate::{Probe, ProbeError};
 
 const AT: &str = "0000:00:04.0";
 
@@ -35,17 +36,7 @@ fn machine(fake: FakeVfio) -> Fake {
 
 fn ask(machine: &Fake, probe: &VfioProbe) -> std::result::Result<Answer, ProbeError> {
     let journal = Journal::new(machine, "/run/stopgap".as_ref());
-    let context = Context {
-        system: machine,
-        journal: &journal,
-        budget: Bytes::gib(1),
-        time: Nanos::secs(60),
-        seed: 1,
-        privilege: Privilege::None,
-        scratch: "/tmp".as_ref(),
-        progress: &|_, _| {},
-        interrupted: &|| false,
-    };
+    let context = test_context(machine, &journal);
     probe.plan(&context)?;
     let measured = probe.run(&context)?;
     Ok(probe.judge(measured, 1, Privilege::None))
@@ -93,10 +84,7 @@ fn a_device_that_was_asked_for_and_is_not_there_is_named() {
     let error = ask(&machine(FakeVfio::default()), &probe)
         .unwrap_err()
         .to_string();
-    assert!(
-        error.contains("0000:00:09.0") && error.contains("no such device"),
-        "{error}"
-    );
+    assert_contains(&error, &["0000:00:09.0", "no such device"]);
 }
 
 /// The fake's mapping costs the same by any pages, and its frames are hidden: no entries, not 0 of them.
@@ -112,11 +100,7 @@ fn equal_costs_are_clean_and_entries_that_nobody_shows_are_unknown() {
         "{:?}",
         answer.evidence
     );
-    assert!(
-        answer.evidence[0].contains("32 KiB copied and compared"),
-        "{:?}",
-        answer.evidence
-    );
+    assert_contains(&answer.evidence[0], &["32 KiB copied and compared"]);
     assert!(answer.series.iter().all(|series| series.name != "entries"));
 }
 
@@ -129,10 +113,7 @@ fn wrong_data_leads_the_answer() {
     let answer = ask(&machine(fake), &few()).unwrap();
     assert_eq!(answer.verdict.word, Word::Inconclusive);
     let text = &answer.verdict.text;
-    assert!(
-        text.contains("the data of a transfer") && text.contains("was expected"),
-        "{text}"
-    );
+    assert_contains(text, &["the data of a transfer", "was expected"]);
 }
 
 #[test]
@@ -252,10 +233,7 @@ fn less_unmapped_than_mapped_is_an_error() {
         }
     }
     let error = cycles(&mut Places(Vec::new()), &mapping, 0, 1, &mut Any, &|| false).unwrap_err();
-    assert!(
-        error.to_string().contains("2 MiB of 4 MiB were unmapped"),
-        "{error}"
-    );
+    assert_contains(error.to_string(), &["2 MiB of 4 MiB were unmapped"]);
 }
 
 /// ```text
