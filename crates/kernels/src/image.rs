@@ -90,10 +90,8 @@ impl Image {
     /// What is no kernel that can be booted, with what it is instead; what the system refuses.
     pub fn open(given: &str) -> Result<Image> {
         if given == "host" {
-            return Image::host(
-                Path::new("/"),
-                rustix::system::uname().release().to_string_lossy().as_ref(),
-            );
+            let name = rustix::system::uname();
+            return Image::host(Path::new("/"), &name.release().to_string_lossy());
         }
         Image::of_file(given, Path::new(given))
     }
@@ -102,10 +100,8 @@ impl Image {
     fn host(root: &Path, release: &str) -> Result<Image> {
         // A release is a file's name here; the kernel's own has no slash.
         if release.contains('/') || release.is_empty() {
-            return Err(Error::about(
-                "host",
-                format!("the running kernel calls itself {release:?}"),
-            ));
+            let why = format!("the running kernel calls itself {release:?}");
+            return Err(Error::about("host", why));
         }
         let places = [
             format!("boot/vmlinuz-{release}"),
@@ -118,45 +114,34 @@ impl Image {
         for place in &places {
             let path = root.join(place);
             match folder::open(&path) {
-                Ok(_) => {
-                    let mut image = Image::of_file("host", &path)?;
-                    if image.release.as_deref().is_some_and(|has| has != release) {
-                        let has = image.release.unwrap_or_default();
-                        return Err(Error::about(
-                            "host",
-                            format!("{} is {has}, but {release} runs", path.display()),
-                        ));
-                    }
-                    image.release = Some(release.to_owned());
-                    if image.config.is_none() {
-                        image.take_running_config(root);
-                    }
-                    return Ok(image);
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => {
+                    refused = Some(format!("{}: {error}", path.display()));
+                    continue;
                 }
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) => refused = Some(format!("{}: {error}", path.display())),
             }
+            let mut image = Image::of_file("host", &path)?;
+            let has = image.release.replace(release.to_owned());
+            if let Some(has) = has.filter(|has| has != release) {
+                let why = format!("{} is {has}, but {release} runs", path.display());
+                return Err(Error::about("host", why));
+            }
+            // /proc/config.gz is the running kernel's own.
+            let running = read(&root.join("proc/config.gz"), LARGEST_CONFIG);
+            let running = running.and_then(|bytes| compressed::all(&bytes, LARGEST_CONFIG));
+            let running = running.ok().and_then(|text| String::from_utf8(text).ok());
+            if let (None, Some(text)) = (&image.config, running) {
+                image.config = Some(text);
+                "/proc/config.gz".clone_into(&mut image.config_from);
+            }
+            return Ok(image);
         }
         let why = refused.unwrap_or_else(|| {
-            format!(
-                "no image of the running kernel {release} (looked for /{}); give a file",
-                places.join(", /")
-            )
+            let places = places.join(", /");
+            format!("no image of the running kernel {release} (looked for /{places}); give a file")
         });
         Err(Error::about("host", why))
-    }
-
-    /// `/proc/config.gz` is the running kernel's own.
-    fn take_running_config(&mut self, root: &Path) {
-        let path = root.join("proc/config.gz");
-        if let Some(text) = read(&path, LARGEST_CONFIG)
-            .ok()
-            .and_then(|bytes| compressed::all(&bytes, LARGEST_CONFIG).ok())
-            && let Ok(text) = String::from_utf8(text)
-        {
-            self.config = Some(text);
-            "/proc/config.gz".clone_into(&mut self.config_from);
-        }
     }
 
     fn of_file(name: &str, path: &Path) -> Result<Image> {
@@ -169,11 +154,8 @@ impl Image {
             ));
         }
         let mut first = Vec::new();
-        folder::open(path)
-            .map_err(|e| Error::file(path, e))?
-            .take(8)
-            .read_to_end(&mut first)
-            .map_err(|e| Error::file(path, e))?;
+        let file = folder::open(path).and_then(|file| file.take(8).read_to_end(&mut first));
+        file.map_err(|e| Error::file(path, e))?;
         if first == package::MAGIC {
             return Image::of_package(name, path);
         }
@@ -199,19 +181,16 @@ impl Image {
             modules: Modules::default(),
             folder,
         };
-        let version;
-        if bzimage::is(&bytes) {
-            version = bzimage::version(&bytes).map_err(|why| Error::about(name, why))?;
+        let bad = |why| Error::about(name, why);
+        let version = if bzimage::is(&bytes) {
             image.sha256 = sha256::hex(&bytes);
             // Where a configuration lies beside the image, unpacking the kernel for its own would take a second for
             // nothing; `take_config` asks for it when it must.
+            bzimage::version(&bytes).map_err(bad)?
         } else {
-            let unpacked = arm64::unpack(&bytes).map_err(|why| Error::about(name, why))?;
-            let Some(kernel) = unpacked else {
-                return Err(Error::about(name, refuse::why(&bytes)));
-            };
+            let unpacked = arm64::unpack(&bytes).map_err(bad)?;
+            let kernel = unpacked.ok_or_else(|| bad(refuse::why(&bytes)))?;
             image.architecture = Architecture::Aarch64;
-            version = arm64::version(&kernel);
             image.sha256 = sha256::hex(&kernel);
             if kernel != bytes {
                 let folder = match image.folder.take() {
@@ -221,7 +200,8 @@ impl Image {
                 image.kernel = folder.write("Image", &kernel)?;
                 image.folder = Some(folder);
             }
-        }
+            arm64::version(&kernel)
+        };
         image.release = version.and_then(|text| Some(text.split_whitespace().next()?.to_owned()));
         Ok(image)
     }
@@ -251,35 +231,30 @@ impl Image {
     /// What distributions and kernel trees put beside an image, taken where its release fits.
     fn take_beside(&mut self, path: &Path) {
         let folder = path.parent().unwrap_or(Path::new("."));
-        if let Some(release) = self.release.clone() {
-            // /boot/vmlinuz-R, /boot/config-R, /boot/System.map-R
-            let config = folder.join(format!("config-{release}"));
-            if let Ok(text) = text(&config) {
-                self.config = Some(text);
-                self.config_from = config.display().to_string();
-            }
-            let modules = Path::new("/lib/modules").join(&release);
+        if let Some(release) = &self.release {
+            let modules = Path::new("/lib/modules").join(release);
             let is_own = path.starts_with("/boot") || path.starts_with(&modules);
             if is_own && fs::read_dir(&modules).is_ok() {
                 self.modules = Modules::Folder(modules);
             }
-            // arch/x86/boot/bzImage of a tree that was built: two and three folders up.
-            for tree in folder.ancestors().skip(1).take(3) {
+            // /boot/vmlinuz-R, /boot/config-R; and arch/x86/boot/bzImage of a tree that was built: two and three folders up.
+            let trees = folder.ancestors().skip(1).take(3).filter(|tree| {
                 let built = text(&tree.join("include/config/kernel.release"));
-                if !built.is_ok_and(|text| text.trim() == release) {
-                    continue;
-                }
-                if self.config.is_none()
-                    && let Ok(text) = text(&tree.join(".config"))
-                {
+                built.is_ok_and(|text| text.trim() == release)
+            });
+            let beside = folder.join(format!("config-{release}"));
+            for config in [beside]
+                .into_iter()
+                .chain(trees.map(|tree| tree.join(".config")))
+            {
+                if let Ok(text) = text(&config) {
                     self.config = Some(text);
-                    self.config_from = tree.join(".config").display().to_string();
+                    self.config_from = config.display().to_string();
+                    return;
                 }
             }
         }
-        if self.config.is_none() {
-            self.take_config();
-        }
+        self.take_config();
     }
 
     /// The configuration that is built into the image (`CONFIG_IKCONFIG`). Unpacks the kernel: about a second.
@@ -340,16 +315,10 @@ fn text_at(bytes: &[u8], at: usize, limit: usize) -> Option<String> {
 
 /// Where `needle` is first found.
 fn find(bytes: &[u8], needle: &[u8]) -> Option<usize> {
-    let first = *needle.first()?;
-    let mut from = 0;
-    while let Some(at) = bytes.get(from..)?.iter().position(|&byte| byte == first) {
-        let at = from + at;
-        if bytes[at..].starts_with(needle) {
-            return Some(at);
-        }
-        from = at + 1;
-    }
-    None
+    let first = needle.first()?;
+    let starts = bytes.iter().enumerate().filter(|(_, byte)| *byte == first);
+    let mut starts = starts.map(|(at, _)| at);
+    starts.find(|&at| bytes[at..].starts_with(needle))
 }
 
 /// Returns the configuration that a kernel carries (`CONFIG_IKCONFIG`): gzip between two marks.

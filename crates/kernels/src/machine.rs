@@ -106,17 +106,15 @@ impl Machine {
 
     /// The guest kernel's command line.
     fn kernel_command_line(&self, seed: &str) -> String {
-        let console = match self.image.architecture {
-            Architecture::X86_64 => "console=ttyS0,115200",
-            Architecture::Aarch64 => "console=ttyAMA0",
-        };
-        let mut words = vec![console.to_owned()];
-        words.extend(["quiet", "panic=-1", "nokaslr", "norandmaps"].map(str::to_owned));
-        if self.image.architecture == Architecture::X86_64 {
+        let x86 = self.image.architecture == Architecture::X86_64;
+        let console = if x86 { "ttyS0,115200" } else { "ttyAMA0" };
+        let mut words = vec![format!(
+            "console={console} quiet panic=-1 nokaslr norandmaps"
+        )];
+        if x86 {
             words.push("nolapic_timer".to_owned());
         }
-        if self.devices.contains(&Device::Iommu) && self.image.architecture == Architecture::X86_64
-        {
+        if x86 && self.devices.contains(&Device::Iommu) {
             words.push("intel_iommu=on".to_owned());
         }
         words.push(format!("{}{seed}", stopgap_guest::protocol::SEED));

@@ -3,7 +3,7 @@
 mod flame;
 
 use stopgap_report::html::{OtherAnswer, OtherRecord, escaped};
-use stopgap_report::table::Table;
+use stopgap_report::table::{Table, known_or};
 use stopgap_report::text::plain;
 
 use crate::judge::{Against, Figure, Kernels, Profiled, Word};
@@ -69,10 +69,7 @@ fn section(name: &str, record: &Kernels) -> String {
         record.repetitions,
     );
     for against in &record.against {
-        let (old, new) = (
-            called(record, against.before),
-            called(record, against.after),
-        );
+        let [old, new] = [against.before, against.after].map(|place| called(record, place));
         html.push_str(&format!(
             "<h3>{} against {}</h3>\n<p class=\"verdict\">{}</p>\n<p>{}</p>\n<p>What differs: {}</p>\n",
             escaped(new),
@@ -95,11 +92,9 @@ fn section(name: &str, record: &Kernels) -> String {
         }
     }
     let mut table = Table::new("what | why");
-    table.rows = record
-        .cannot_tell
-        .iter()
-        .map(|one| vec![one.what.clone(), one.why.clone()])
-        .collect();
+    for one in &record.cannot_tell {
+        table.row(&[&one.what, &one.why]);
+    }
     html.push_str("<h3>What this comparison cannot tell</h3>");
     html.push_str(&table.html("What this comparison cannot tell"));
     html
@@ -108,24 +103,23 @@ fn section(name: &str, record: &Kernels) -> String {
 fn rows(against: &Against) -> String {
     let mut table = Table::new("workload | operation | word | median change | mean change | why");
     let change = |figure: &Option<Figure>| {
-        figure.as_ref().map_or_else(
-            || "-".to_owned(),
-            |figure| match figure.share {
+        known_or(
+            "-",
+            figure.as_ref().map(|figure| match figure.share {
                 Some(share) => format!("{:+.1} ({:+.2} %)", figure.change, share * 100.0),
                 None => format!("{:+.1}", figure.change),
-            },
+            }),
         )
     };
     for row in &against.rows {
-        let word = row.word.to_string();
         let (median, mean) = (change(&row.median), change(&row.mean));
-        table.rows.push(vec![
-            row.cell.clone(),
-            row.operation.clone(),
-            word,
-            median,
-            mean,
-            row.why.clone(),
+        table.row(&[
+            &row.cell,
+            &row.operation,
+            &row.word,
+            &median,
+            &mean,
+            &row.why,
         ]);
     }
     table.html("Rows")
@@ -137,17 +131,19 @@ fn functions(record: &Kernels, against: &Against) -> String {
     if of.is_empty() && record.profiles.is_empty() {
         return String::new();
     }
-    let some =
-        |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"));
     let mut table = Table::new("workload | operation | function | before | after | change");
     for of in of.iter().take(MOST_FUNCTIONS) {
+        let [before, after] = [of.before, of.after]
+            .map(|value| known_or("-", value.map(|value| format!("{value:.2}"))));
         let change = format!("{:+.2}", of.difference);
-        let name = [&of.cell, &of.operation, &of.function].map(Clone::clone);
-        table.rows.push(
-            name.into_iter()
-                .chain([some(of.before), some(of.after), change])
-                .collect(),
-        );
+        table.row(&[
+            &of.cell,
+            &of.operation,
+            &of.function,
+            &before,
+            &after,
+            &change,
+        ]);
     }
     let mut html = String::from(
         "<h4>Which functions differ, mean guest instructions an operation, first layout</h4>",
@@ -162,10 +158,9 @@ fn functions(record: &Kernels, against: &Against) -> String {
         let same = |of: &&Profiled| {
             of.kernel == against.before && of.cell == after.cell && of.operation == after.operation
         };
-        let Some(before) = record.profiles.iter().find(same) else {
-            continue;
-        };
-        if let (Some(old), Some(new)) = (before.profile.each(), after.profile.each()) {
+        let before = record.profiles.iter().find(same);
+        let each = before.map(|before| (before.profile.each(), after.profile.each()));
+        if let (Some(before), Some((Some(old), Some(new)))) = (before, each) {
             pairs.push((before, after, (new - old).abs()));
         }
     }

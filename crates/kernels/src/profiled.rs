@@ -12,8 +12,7 @@ use stopgap_kernel::{folder, signals};
 
 use crate::counted::{Counted, Symbols};
 use crate::judge::{Kernels, Profiled};
-use crate::qemu::Qemu;
-use crate::run::{Flags, Ready};
+use crate::run::Ready;
 use crate::{Architecture, Boot, Error, Folder, Initramfs, Module, Plugin, Result};
 
 /// Names the library, where it is not beside this program.
@@ -56,24 +55,23 @@ pub(crate) fn plugin(architecture: Architecture) -> Result<PathBuf> {
 /// Returns the tool's own faults: operations of which plugin and guest counted differently in the same boot.
 pub(crate) fn add(
     record: &mut Kernels,
-    flags: &Flags,
+    cells: &[Cell],
     program: &[u8],
     plugin: &Path,
     ready: &[Ready],
-    qemu: &Qemu,
 ) -> Result<Vec<String>> {
     let (mut profiles, mut faults) = (Vec::new(), Vec::new());
     for (number, ready) in ready.iter().enumerate() {
         if signals::interrupted() || record.kernels[number].cells.is_empty() {
             continue;
         }
-        let mut plan = Plan::new(flags.cells.clone());
+        let mut plan = Plan::new(cells.to_vec());
         plan.modules = ready.modules.iter().map(Module::path).collect();
         plan.symbols = true;
         // The plugin opens it by its name: in a folder where nobody else may make one.
         let scratch = Folder::new()?;
         let counts = scratch.path().join("functions");
-        let mut machine = ready.machine(flags, qemu, 1);
+        let mut machine = ready.machine.clone();
         machine.initramfs = Initramfs::build(program, &plan.to_json(), &ready.modules, &[])?;
         machine.limit = machine.limit.saturating_mul(SLOWER);
         machine.plugin = Some(Plugin {
@@ -83,8 +81,8 @@ pub(crate) fn add(
         let boot = machine.run(signals::flag())?;
         let counts = folder::read(&counts, LARGEST_COUNTS);
 
-        let what = format!("{}: which functions", ready.image.name);
-        match of_boot(number, &flags.cells, &boot, counts) {
+        let what = format!("{}: which functions", ready.machine.image.name);
+        match of_boot(number, cells, &boot, counts) {
             Ok((of, differ)) => {
                 profiles.extend(of);
                 for (of, why) in differ {

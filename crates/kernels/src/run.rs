@@ -69,8 +69,8 @@ pub struct Compared {
 
 /// A kernel, ready to be booted.
 pub(crate) struct Ready {
-    pub(crate) image: Image,
-    initramfs: Initramfs,
+    /// Its guest under the first layout sample.
+    pub(crate) machine: Machine,
     pub(crate) modules: Vec<Module>,
     /// Drivers that it seems to lack, and why.
     absent: Vec<(Driver, String)>,
@@ -93,11 +93,11 @@ pub fn run(flags: &Flags, tell: &mut dyn FnMut(Progress<'_>)) -> Result<Compared
     };
     let ready = images
         .into_iter()
-        .map(|image| Ready::new(image, &program, &flags.cells))
+        .map(|image| Ready::new(flags, &qemu, &program, image))
         .collect::<Result<Vec<_>>>()?;
 
     let seeds: Vec<u64> = (1..=flags.seeds).collect();
-    let boots = boot(flags, &ready, &qemu, &seeds, tell)?;
+    let boots = boot(&ready, &seeds, flags.jobs, tell)?;
     let interrupted = signals::interrupted();
     if interrupted && boots.iter().flatten().all(|booted| !booted.boot.whole) {
         return Err(Error::new("interrupted before a guest had ended"));
@@ -109,18 +109,18 @@ pub fn run(flags: &Flags, tell: &mut dyn FnMut(Progress<'_>)) -> Result<Compared
         margin: flags.margin,
         emulator: judge::Emulator {
             qemu: Some(qemu.version().to_owned()),
-            cpu: Some(ready[0].machine(flags, &qemu, 1).cpu().to_owned()),
+            cpu: Some(ready[0].machine.cpu().to_owned()),
         },
         seeds,
         ..Kernels::default()
     };
     let measured = ready.iter().zip(boots);
-    let measured = measured.map(|(ready, boots)| ready.measured(flags, &qemu, boots));
+    let measured = measured.map(|(ready, boots)| ready.measured(&flags.cells, boots));
     let cells: Vec<String> = flags.cells.iter().map(|cell| cell.name.clone()).collect();
     let mut record = judge(planned, &cells, measured.collect());
     let mut faults = Vec::new();
     if let Some(plugin) = plugin {
-        faults = profiled::add(&mut record, flags, &program, &plugin, &ready, &qemu)?;
+        faults = profiled::add(&mut record, &flags.cells, &program, &plugin, &ready)?;
     }
     Ok(Compared::new(record, faults))
 }
@@ -212,43 +212,35 @@ fn open(names: &[String]) -> Result<Vec<Image>> {
 }
 
 impl Ready {
-    fn new(image: Image, program: &[u8], cells: &[Cell]) -> Result<Ready> {
-        let names = workloads::modules(cells);
+    fn new(flags: &Flags, qemu: &Qemu, program: &[u8], image: Image) -> Result<Ready> {
+        let names = workloads::modules(&flags.cells);
         let resolved = image.modules.resolve(&names, image.release.as_deref())?;
         let mut absent: Vec<(Driver, String)> = Vec::new();
-        for &driver in cells.iter().flat_map(workloads::drivers) {
+        for &driver in flags.cells.iter().flat_map(workloads::drivers) {
             let known = absent.iter().any(|(of, _)| *of == driver);
             if !known && resolved.missing.iter().any(|name| name == driver.module) {
                 let why = driver.why_absent(image.option(driver.option));
                 absent.extend(why.map(|why| (driver, why)));
             }
         }
-        let mut plan = Plan::new(cells.to_vec());
+        let mut plan = Plan::new(flags.cells.clone());
         plan.modules = resolved.modules.iter().map(Module::path).collect();
         let initramfs = Initramfs::build(program, &plan.to_json(), &resolved.modules, &[])?;
+        let mut machine = Machine::new(qemu.clone(), image, initramfs, 1);
+        machine.devices = workloads::emulated(&flags.cells);
+        machine.limit = Duration::from_nanos(flags.limit.0);
         Ok(Ready {
+            machine,
             modules: resolved.modules,
-            image,
-            initramfs,
             absent,
         })
     }
 
-    /// The guest of this kernel under a layout sample.
-    pub(crate) fn machine(&self, flags: &Flags, qemu: &Qemu, seed: u64) -> Machine {
-        let (image, initramfs) = (self.image.clone(), self.initramfs.clone());
-        let mut machine = Machine::new(qemu.clone(), image, initramfs, seed);
-        machine.devices = workloads::emulated(&flags.cells);
-        machine.limit = Duration::from_nanos(flags.limit.0);
-        machine
-    }
-
     /// Describes the kernel beside what its guests said.
-    fn measured(&self, flags: &Flags, qemu: &Qemu, mut boots: Vec<Booted>) -> Measured {
+    fn measured(&self, cells: &[Cell], mut boots: Vec<Booted>) -> Measured {
         // A driver whose cells gave figures is not missing, even if the lists lack it.
         let lacks = |driver: &Driver| {
-            let mut cells = flags.cells.iter();
-            cells.any(|cell| {
+            cells.iter().any(|cell| {
                 let mut said = boots.iter().flat_map(|booted| &booted.said);
                 workloads::drivers(cell).contains(driver)
                     && !said.any(|said| said.name == cell.name)
@@ -261,24 +253,22 @@ impl Ready {
         if let Some(first) = boots.first_mut() {
             first.missing.extend(absent);
         }
-        let image = &self.image;
+        let image = &self.machine.image;
         let said = boots.iter().find_map(|booted| booted.release.clone());
         let modules = self.modules.iter().map(|module| module.name.clone());
-        let kernel = Kernel {
-            name: image.name.clone(),
-            release: said.or_else(|| image.release.clone()),
-            architecture: image.architecture.to_string(),
-            sha256: image.sha256.clone(),
-            initramfs_sha256: self.initramfs.sha256().to_owned(),
-            config_from: image.config_from.clone(),
-            modules: modules.collect(),
-            command_line: self.machine(flags, qemu, 1).pinned_command_line(),
-            ..Kernel::default()
-        };
-        let config = image.config.clone();
         Measured {
-            kernel,
-            config,
+            kernel: Kernel {
+                name: image.name.clone(),
+                release: said.or_else(|| image.release.clone()),
+                architecture: image.architecture.to_string(),
+                sha256: image.sha256.clone(),
+                initramfs_sha256: self.machine.initramfs.sha256().to_owned(),
+                config_from: image.config_from.clone(),
+                modules: modules.collect(),
+                command_line: self.machine.pinned_command_line(),
+                ..Kernel::default()
+            },
+            config: image.config.clone(),
             boots,
         }
     }
@@ -289,10 +279,9 @@ type Planned = (usize, u64, u32);
 
 /// Boots all, until Ctrl-C. Returns what the guests of each kernel said.
 fn boot(
-    flags: &Flags,
     ready: &[Ready],
-    qemu: &Qemu,
     seeds: &[u64],
+    jobs: u16,
     tell: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Vec<Vec<Booted>>> {
     let mut order: Vec<Planned> = Vec::new();
@@ -301,7 +290,7 @@ fn boot(
             order.extend((0..ready.len()).map(|kernel| (kernel, seed, repetition)));
         }
     }
-    let (all, kernels, layouts, jobs) = (order.len(), ready.len(), seeds.len(), flags.jobs);
+    let (all, kernels, layouts) = (order.len(), ready.len(), seeds.len());
     let s = if layouts == 1 { "" } else { "s" };
     tell(Progress::Line(&format!(
         "{all} boots: {kernels} kernels under {layouts} layout{s}, twice each, {jobs} at a time"
@@ -315,7 +304,10 @@ fn boot(
             if let Some(line) = line {
                 tell(Progress::Line(&line));
             }
-            let machine = |&(kernel, seed, _): &Planned| ready[kernel].machine(flags, qemu, seed);
+            let machine = |&(kernel, seed, _): &Planned| Machine {
+                seed,
+                ..ready[kernel].machine.clone()
+            };
             let machines: Vec<Machine> = those.iter().map(machine).collect();
             let ended = run_all(
                 &machines,
@@ -328,7 +320,7 @@ fn boot(
             )?;
             for (&(kernel, _, repetition), boot) in those.iter().zip(ended) {
                 if let End::QemuUnsupported { reason } = &boot.end {
-                    let program = qemu.program().display();
+                    let program = ready[kernel].machine.qemu.program().display();
                     let why = format!("unsupported: {program} does not do what is asked: {reason}");
                     return Err(Error::unsupported(why));
                 }

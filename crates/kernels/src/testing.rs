@@ -78,6 +78,14 @@ pub(crate) fn measured(name: &str, cell: &str, operation: &str, layouts: &[&str]
     }
 }
 
+/// Checks that a text has all of these parts.
+#[track_caller]
+pub(crate) fn holds(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+}
+
 /// A profile of stacks, their functions with spaces in between.
 pub(crate) fn profile(operations: u64, stacks: &[(&str, u64)]) -> Profile {
     let frames = |text: &str| text.split(' ').map(str::to_owned).collect();
@@ -163,7 +171,7 @@ pub(crate) fn deb_of(how: &str, tar: &[u8]) -> Vec<u8> {
 /// A bzImage of nothing, with this version and this kernel proper, compressed as the kernel's build does it.
 pub(crate) fn bzimage(version: &str, kernel: &[u8], how: &str) -> Vec<u8> {
     let mut payload = packed(how, kernel);
-    // arch/x86/boot/compressed/Makefile: `gzip`, but `xzkern_with_size`, `zstd22_with_size` and so on.
+    // gzip's own trailer is the length of the kernel; arch/x86/boot/compressed/Makefile: `gzip`, but `xzkern_with_size`, `zstd22_with_size` and so on.
     if how != "gz" {
         payload.extend_from_slice(&u32::try_from(kernel.len()).unwrap().to_le_bytes());
     }

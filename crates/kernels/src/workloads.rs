@@ -28,16 +28,17 @@ pub fn parse(text: &str, count: Count) -> Result<Vec<Cell>, String> {
 
 fn cells(text: &str, count: Count) -> Result<Vec<Cell>, String> {
     let placement = |cell: &Cell| matches!(cell.work, Work::Placement { .. });
-    let all_placement = || standard().into_iter().filter(placement).collect::<Vec<_>>();
-    match text {
-        "standard" => return Ok(standard()),
-        "devices" => return Ok(devices()),
-        "placement" => return Ok(all_placement()),
-        _ => {}
+    let group = |name: &str| match name {
+        "standard" => Some(standard()),
+        "placement" => Some(standard().into_iter().filter(placement).collect()),
+        "devices" => Some(devices()),
+        _ => None,
+    };
+    if let Some(cells) = group(text) {
+        return Ok(cells);
     }
-    let (group, rest) = match text.split_once(':') {
-        Some(("placement", rest)) => (Some(all_placement()), rest),
-        Some(("devices", rest)) => (Some(devices()), rest),
+    let (group, rest): (Option<Vec<Cell>>, _) = match text.split_once(':') {
+        Some((name @ ("placement" | "devices"), rest)) => (group(name), rest),
         _ => (None, text),
     };
     let (word, n) = match rest.split_once(':') {

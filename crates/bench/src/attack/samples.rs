@@ -212,20 +212,10 @@ fn serial() -> Result<String, Failure> {
     Ok(text)
 }
 
-/// The smallest file that is taken for a bzImage: a header, a release, and four bytes of kernel in gzip.
+/// The bzImage of the checks of capabilities, with a release of its own.
 fn bzimage() -> Vec<u8> {
-    const KERNEL: [u8; 24] = [
-        0x1f, 0x8b, 0x08, 0x00, 0x00, 0x00, 0x00, 0x00, 0x02, 0x03, 0xab, 0x77, 0xf5, 0x71, 0x03,
-        0x00, 0x51, 0xc4, 0x3a, 0xa7, 0x04, 0x00, 0x00, 0x00,
-    ];
-    let mut bytes = vec![0; 1024];
-    bytes[0x1f1] = 1;
-    bytes[0x1f4] = 2; // paragraphs
-    bytes[0x1fe..0x200].copy_from_slice(&[0x55, 0xaa]);
-    bytes[0x202..0x208].copy_from_slice(b"HdrS\x0f\x02");
-    bytes[0x20e..0x210].copy_from_slice(&0x100_u16.to_le_bytes());
-    (bytes[0x211], bytes[0x236], bytes[0x24c]) = (1, 1, 24);
+    let image = include_bytes!("../../../../checks/capabilities/files/kernels/linux-a");
+    let mut bytes = image.to_vec();
     bytes[0x300..0x310].copy_from_slice(b"6.12.0-attack (s");
-    bytes.extend(KERNEL);
     bytes
 }

@@ -88,27 +88,12 @@ impl Lab {
     }
 }
 
-/// The smallest file that is taken for a bzImage: a header, a release, and four bytes of kernel in gzip.
+/// The bzImage of the checks of capabilities, of this release.
 fn bzimage(release: &str) -> Vec<u8> {
-    const KERNEL: [u8; 24] = [
-        0x1f, 0x8b, 0x08, 0x00, 0x00, 0x00, 0x00, 0x00, 0x02, 0x03, 0xab, 0x77, 0xf5, 0x71, 0x03,
-        0x00, 0x51, 0xc4, 0x3a, 0xa7, 0x04, 0x00, 0x00, 0x00,
-    ];
-    // Whose own last four bytes are the length.
-    let payload = KERNEL;
-    let mut bytes = vec![0; 1024];
-    bytes[0x1f1] = 1;
-    let paragraphs = payload.len().div_ceil(16) as u32;
-    bytes[0x1f4..0x1f8].copy_from_slice(&paragraphs.to_le_bytes());
-    bytes[0x1fe..0x200].copy_from_slice(&[0x55, 0xaa]);
-    bytes[0x202..0x206].copy_from_slice(b"HdrS");
-    bytes[0x206..0x208].copy_from_slice(&0x020fu16.to_le_bytes());
-    bytes[0x20e..0x210].copy_from_slice(&0x100u16.to_le_bytes());
-    (bytes[0x211], bytes[0x236]) = (1, 1);
-    bytes[0x24c..0x250].copy_from_slice(&(payload.len() as u32).to_le_bytes());
-    let version = format!("{release} (somebody@somewhere) #1 SMP");
+    let mut bytes =
+        include_bytes!("../../../../checks/capabilities/files/kernels/linux-a").to_vec();
+    let version = format!("{release} (somebody@somewhere) #1 SMP\0");
     bytes[0x300..0x300 + version.len()].copy_from_slice(version.as_bytes());
-    bytes.extend(payload);
     bytes
 }
 

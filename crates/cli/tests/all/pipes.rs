@@ -121,7 +121,7 @@ fn folders_for_temporary_files_of_another_user_are_left_alone() {
     pipe(&own.join("owner"));
     let kernels = ["bzImage-1", "bzImage-2"].map(|name| run.directory.path().join(name));
     for kernel in &kernels {
-        fs::write(kernel, bzimage()).unwrap();
+        fs::write(kernel, BZIMAGE).unwrap();
     }
     // QEMU is asked for its version and boots nothing; a folder is made before.
     let bin = run.directory.path().join("bin");
@@ -156,8 +156,8 @@ fn folders_for_temporary_files_of_another_user_are_left_alone() {
 fn pipes_beside_a_kernel_are_not_waited_for() {
     let run = Run::new();
     let at = |name: &str| run.directory.path().join(name);
-    fs::write(at("bzImage"), bzimage()).unwrap();
-    for name in ["config-6.12.1", "System.map-6.12.1"] {
+    fs::write(at("bzImage"), BZIMAGE).unwrap();
+    for name in ["config-linux-a", "System.map-linux-a"] {
         pipe(&at(name));
     }
     let mut command = run.command(&["kernels"]);
@@ -168,24 +168,8 @@ fn pipes_beside_a_kernel_are_not_waited_for() {
     assert!(refused(command).contains("qemu-system"));
 }
 
-/// A kernel image: a header without a kernel.
-fn bzimage() -> Vec<u8> {
-    let payload = [0x1f_u8, 0x8b, 0x08, 0x00];
-    let mut bytes = vec![0; 1024];
-    bytes[0x1f1] = 1;
-    bytes[0x1f4..0x1f8].copy_from_slice(&1_u32.to_le_bytes());
-    bytes[0x1fe..0x200].copy_from_slice(&[0x55, 0xaa]);
-    bytes[0x202..0x206].copy_from_slice(b"HdrS");
-    bytes[0x206..0x208].copy_from_slice(&0x020f_u16.to_le_bytes());
-    bytes[0x20e..0x210].copy_from_slice(&0x100_u16.to_le_bytes());
-    (bytes[0x211], bytes[0x236]) = (1, 1);
-    bytes[0x24c..0x250].copy_from_slice(&(payload.len() as u32).to_le_bytes());
-    let version = b"6.12.1 (somebody@somewhere) #1 SMP";
-    bytes[0x300..0x300 + version.len()].copy_from_slice(version);
-    bytes.extend(payload);
-    bytes.resize(1024 + 16, 0);
-    bytes
-}
+/// The kernel image of the checks of capabilities.
+const BZIMAGE: &[u8] = include_bytes!("../../../../checks/capabilities/files/kernels/linux-a");
 
 /// A spool in `folder`, whose file `name` is a pipe.
 fn spool(folder: &Path, name: &str) -> PathBuf {

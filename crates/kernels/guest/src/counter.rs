@@ -9,6 +9,8 @@
 
 #![allow(unsafe_code)] // the counter's instruction, and runs of known length
 
+use serde::{Deserialize, Serialize};
+
 use crate::protocol::Unit;
 
 use crate::mark::{self, Operation};
@@ -67,7 +69,7 @@ fn per_tick() -> u64 {
 }
 
 /// The cost of counting, and the unit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counter {
     /// Ticks that an operation takes which does nothing.
     pub overhead: u64,

@@ -18,10 +18,15 @@ fn main() -> ExitCode {
     }
     match words.next().as_deref() {
         Some(NOTHING) => ExitCode::SUCCESS,
-        Some(CELL) => done(match Order::parse(words) {
-            Some(order) => order.carry_out(),
-            None => Err("no order".to_owned()),
-        }),
+        Some(CELL) => done(
+            match words
+                .next()
+                .map(|order| serde_json::from_str::<Order>(&order))
+            {
+                Some(Ok(order)) => order.carry_out(),
+                _ => Err("no order".to_owned()),
+            },
+        ),
         Some(plan) if !plan.starts_with('-') => {
             done(ordinary(Path::new(plan), words.next().as_deref()))
         }

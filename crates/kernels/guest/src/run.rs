@@ -2,11 +2,13 @@
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use crate::protocol::{Hello, Line, Plan, Unit, VERSION};
+use serde::{Deserialize, Serialize};
+
+use crate::protocol::{Hello, Line, Plan, VERSION};
 use stopgap_events::units::Bytes;
 use stopgap_kernel::Linux;
 use stopgap_kernel::memory::Memory;
@@ -16,16 +18,16 @@ use crate::counter::Counter;
 use crate::layout::Layout;
 use crate::mark;
 
-/// The argument before [`Order`]'s words.
+/// The argument before an [`Order`].
 pub const CELL: &str = "--cell";
 
-/// The order to the process of one cell, as the words behind [`CELL`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The order to the process of one cell, as JSON behind [`CELL`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
     /// The plan's file.
-    pub plan: String,
+    pub plan: PathBuf,
     /// The cell's place in it.
-    pub number: usize,
+    pub number: u32,
     /// The number of the layout sample.
     pub seed: u64,
     /// The counter as it was found; each process finding out by itself might find another one.
@@ -33,38 +35,6 @@ pub struct Order {
 }
 
 impl Order {
-    /// Parses the order in these words and ignores words behind it. Returns `None` for anything else.
-    pub fn parse(mut words: impl Iterator<Item = String>) -> Option<Order> {
-        let plan = words.next()?;
-        let mut number = || words.next()?.parse::<u64>().ok();
-        Some(Order {
-            plan,
-            number: number()?.try_into().ok()?,
-            seed: number()?,
-            counter: Counter {
-                overhead: number()?,
-                unit: match number()? {
-                    0 => Unit::Ticks,
-                    per_tick => Unit::Instructions { per_tick },
-                },
-            },
-        })
-    }
-
-    fn words(&self) -> [String; 5] {
-        let per_tick = match self.counter.unit {
-            Unit::Instructions { per_tick } => per_tick,
-            Unit::Ticks => 0,
-        };
-        [
-            self.plan.clone(),
-            self.number.to_string(),
-            self.seed.to_string(),
-            self.counter.overhead.to_string(),
-            per_tick.to_string(),
-        ]
-    }
-
     /// Carries it out in this process: its layout is taken, what came is printed.
     ///
     /// # Errors
@@ -73,14 +43,11 @@ impl Order {
         let _anchors = Layout::of(self.seed)
             .take()
             .map_err(|error| error.to_string())?;
-        let plan = read(Path::new(&self.plan))?;
-        let cell = plan.cells.get(self.number).ok_or("no such cell")?;
-        mark::cell(u32::try_from(self.number).map_err(|_| "too many cells")?);
+        let plan = read(&self.plan)?;
+        let cell = plan.cells.get(self.number as usize).ok_or("no such cell")?;
+        mark::cell(self.number);
         let lines = cell::carry_out(cell, self.seed, &self.counter)?;
-        let mut text = String::new();
-        for line in lines {
-            text.push_str(&format!("{line}\n"));
-        }
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
         io::Write::write_all(&mut io::stdout(), text.as_bytes()).map_err(|error| error.to_string())
     }
 }
@@ -124,30 +91,30 @@ pub fn hello(seed: u64, counter: &Counter) -> Hello {
 /// Carries a plan's cells out, each in a process of its own after the plan's settling, and hands over what each said.
 /// A cell that fails is a line; the next ones are carried out.
 pub fn cells(plan: &Plan, path: &Path, seed: u64, counter: &Counter, mut take: impl FnMut(Line)) {
-    for (number, cell) in plan.cells.iter().enumerate() {
+    for (number, cell) in (0..).zip(&plan.cells) {
         std::thread::sleep(Duration::from_nanos(plan.settle.0));
         let order = Order {
-            plan: path.display().to_string(),
+            plan: path.to_owned(),
             number,
             seed,
             counter: *counter,
         };
-        let lines = one(&order).unwrap_or_else(|why| {
-            vec![Line::Failed {
+        match one(&order) {
+            Ok(lines) => lines.into_iter().for_each(&mut take),
+            Err(why) => take(Line::Failed {
                 name: cell.name.clone(),
                 why,
-            }]
-        });
-        lines.into_iter().for_each(&mut take);
+            }),
+        }
     }
 }
 
 /// Carries an order out in a process of its own.
 fn one(order: &Order) -> Result<Vec<Line>, String> {
     let layout = Layout::of(order.seed);
+    let words = serde_json::to_string(order).map_err(|error| error.to_string())?;
     let output = Command::new(crate::program())
-        .arg(CELL)
-        .args(order.words())
+        .args([CELL, &words])
         .arg(layout.argument(Linux.page_size()))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

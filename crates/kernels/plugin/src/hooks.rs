@@ -12,7 +12,13 @@ use std::slice;
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("addresses of the guest are handed over as pointers: a host of 64 bits");
 
-use crate::api;
+use crate::api::{
+    self, NO_REGISTERS, qemu_plugin_insn_size as size, qemu_plugin_insn_vaddr as address,
+    qemu_plugin_register_vcpu_insn_exec_cb as on_instruction,
+    qemu_plugin_register_vcpu_insn_exec_inline as count_instruction,
+    qemu_plugin_register_vcpu_mem_cb as on_access,
+    qemu_plugin_register_vcpu_tb_exec_cb as on_block, qemu_plugin_tb_get_insn as instruction,
+};
 use crate::code::{Kind, Mark, kind};
 use crate::counts::{Block, Recorder, of_kernel};
 use crate::file;
@@ -151,7 +157,7 @@ unsafe fn bytes<'a>(insn: *const api::Insn) -> &'a [u8] {
     // SAFETY: QEMU hands over so many bytes, valid while the block is translated: the caller's promise.
     unsafe {
         let bytes = api::qemu_plugin_insn_data(insn).cast::<u8>();
-        slice::from_raw_parts(bytes, api::qemu_plugin_insn_size(insn))
+        slice::from_raw_parts(bytes, size(insn))
     }
 }
 
@@ -160,58 +166,31 @@ extern "C" fn translated(_: api::Id, tb: *mut api::Tb) {
     // SAFETY: `tb` and its instructions are valid during this call, and so are each instruction's bytes. What is handed
     // over as data is a block that is never freed, a number, or the counter, which is static.
     state(|state| unsafe {
-        let instructions: Vec<*mut api::Insn> = (0..api::qemu_plugin_tb_n_insns(tb))
-            .map(|at| api::qemu_plugin_tb_get_insn(tb, at))
-            .collect();
-        let Some(&first) = instructions.first() else {
+        let count = api::qemu_plugin_tb_n_insns(tb);
+        let instructions: Vec<_> = (0..count).map(|at| instruction(tb, at)).collect();
+        let (Some(&first), Some(&last)) = (instructions.first(), instructions.last()) else {
             return;
         };
-        let start = api::qemu_plugin_insn_vaddr(first);
-        let sizes = instructions
-            .iter()
-            // 15 bytes at most.
-            .map(|&insn| u8::try_from(api::qemu_plugin_insn_size(insn)).unwrap_or(u8::MAX))
-            .collect();
-        let last = instructions
-            .last()
-            .map_or(Kind::Other, |&insn| kind(bytes(insn)));
-        let block = state.block(start, sizes, last);
+        let sizes = instructions.iter();
+        // 15 bytes at most.
+        let sizes = sizes.map(|&insn| u8::try_from(size(insn)).unwrap_or(u8::MAX));
+        let block = state.block(address(first), sizes.collect(), kind(bytes(last)));
         let data = from_ref(block).cast_mut().cast();
-        api::qemu_plugin_register_vcpu_tb_exec_cb(tb, starts, api::NO_REGISTERS, data);
+        on_block(tb, starts, NO_REGISTERS, data);
         for insn in instructions {
-            let to = COUNTER.0.get().cast();
-            api::qemu_plugin_register_vcpu_insn_exec_inline(insn, api::ADD_U64, to, 1);
-            let at = api::qemu_plugin_insn_vaddr(insn);
+            count_instruction(insn, api::ADD_U64, COUNTER.0.get().cast(), 1);
+            let at = address(insn);
             match (kind(bytes(insn)), of_kernel(at)) {
                 (Kind::Mark(mark), false) => {
                     let data = number(u64::from(mark.displacement()));
-                    api::qemu_plugin_register_vcpu_insn_exec_cb(
-                        insn,
-                        marked,
-                        api::NO_REGISTERS,
-                        data,
-                    );
+                    on_instruction(insn, marked, NO_REGISTERS, data);
                 }
                 (Kind::Call, true) => {
-                    let size = api::qemu_plugin_insn_size(insn) as u64;
-                    let data = number(at.wrapping_add(size).wrapping_sub(1));
-                    api::qemu_plugin_register_vcpu_mem_cb(
-                        insn,
-                        called,
-                        api::NO_REGISTERS,
-                        api::STORES,
-                        data,
-                    );
+                    let data = number(at.wrapping_add(size(insn) as u64).wrapping_sub(1));
+                    on_access(insn, called, NO_REGISTERS, api::STORES, data);
                 }
                 (Kind::Return, true) => {
-                    let data = null_mut();
-                    api::qemu_plugin_register_vcpu_mem_cb(
-                        insn,
-                        returned,
-                        api::NO_REGISTERS,
-                        api::LOADS,
-                        data,
-                    );
+                    on_access(insn, returned, NO_REGISTERS, api::LOADS, null_mut());
                 }
                 _ => {}
             }

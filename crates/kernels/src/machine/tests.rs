@@ -1,5 +1,6 @@
 use super::*;
 use crate::testing;
+use crate::testing::holds;
 
 fn machine(image: &[u8]) -> Machine {
     let folder = tempfile::tempdir().unwrap();
@@ -44,13 +45,12 @@ fn devices_bring_their_machine_and_the_guests_flag() {
     machine.devices = vec![Device::Iommu, Device::Edu];
     machine.append = vec!["more=1".to_owned()];
     let words = words(&machine);
-    for part in [
+    let parts = [
         "-machine q35,kernel-irqchip=split ",
         "-device intel-iommu,intremap=on -device edu ",
         " intel_iommu=on stopgap.seed=7 more=1",
-    ] {
-        assert!(words.contains(part), "{part} is not in {words}");
-    }
+    ];
+    testing::holds(&words, &parts);
 }
 
 #[test]
@@ -66,10 +66,9 @@ fn arm_has_its_own_machine_cpu_and_console() {
     }
     machine.devices = vec![Device::Iommu, Device::Edu];
     let words = words(&machine);
-    assert!(
-        words.contains("-machine virt,iommu=smmuv3,gic-version=3 ")
-            && words.contains("-device edu "),
-        "{words}"
+    holds(
+        &words,
+        &["-machine virt,iommu=smmuv3,gic-version=3 ", "-device edu "],
     );
     assert!(!words.contains("intel"), "{words}");
 }
@@ -82,8 +81,8 @@ fn a_comma_in_a_plugins_path_or_argument_ends_nothing() {
         arguments: vec!["out=/c,d".to_owned(), "every=1".to_owned()],
     });
     let words = words(&machine);
-    assert!(
-        words.contains("-plugin file=/a,,b/lib.so,out=/c,,d,every=1 -kernel"),
-        "{words}"
+    holds(
+        &words,
+        &["-plugin file=/a,,b/lib.so,out=/c,,d,every=1 -kernel"],
     );
 }

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::testing::holds;
 use crate::testing::{ar, deb, deb_of, module, packed, tar};
 
 fn try_unpack(bytes: &[u8]) -> (tempfile::TempDir, Result<Unpacked>) {
@@ -165,10 +166,7 @@ fn a_full_disk_is_not_the_packages_fault() {
     let error = unpack("package.deb", &package, folder.path())
         .unwrap_err()
         .to_string();
-    assert!(
-        error.contains("name another place with TMPDIR=FOLDER"),
-        "{error}"
-    );
+    holds(&error, &["name another place with TMPDIR=FOLDER"]);
 }
 
 proptest! {

@@ -5,7 +5,7 @@ use stopgap_guest::protocol::Dma;
 
 use super::*;
 use crate::judge::{Emulator, Function, Measured, judge};
-use crate::testing;
+use crate::testing::{self, holds};
 
 const CELL: &str = "pbobench N=1000";
 
@@ -42,12 +42,6 @@ fn shown(record: &Kernels) -> String {
         "{text}"
     );
     text
-}
-
-fn holds(text: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(text.contains(part), "{part}\n{text}");
-    }
 }
 
 #[test]

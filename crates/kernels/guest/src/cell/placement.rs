@@ -5,11 +5,11 @@
 //! continues no other's, as in the probe.
 
 use crate::protocol::Line;
-use stopgap_events::memory::{MapId, MemoryEvent, Merge, Phase, Protection};
+use stopgap_events::memory::{MemoryEvent, Merge, Phase};
 use stopgap_events::units::Bytes;
 use stopgap_events::workload::{Agua, Workload};
-use stopgap_kernel::memory::{MapKind, MapRequest, Mapping, MemFile, Memory};
-use stopgap_kernel::{Linux, Result};
+use stopgap_kernel::Linux;
+use stopgap_kernel::memory::{MapKind, MapRequest, Mapping, Memory};
 
 use super::length;
 use crate::counter::Counter;
@@ -30,16 +30,6 @@ struct Buffer {
     touch: Option<u64>,
 }
 
-struct Run<'c> {
-    counter: &'c Counter,
-    file: MemFile,
-    /// Bytes of the file between two buffers' starts: the longest and a page more.
-    stride: Bytes,
-    live: Vec<Option<Buffer>>,
-    samples: Samples,
-    steady: bool,
-}
-
 /// Carries `workload` out with `n` mappings that stay.
 ///
 /// # Errors
@@ -51,7 +41,7 @@ pub(super) fn run(
     operations: u64,
     seed: u64,
     counter: &Counter,
-) -> std::result::Result<Vec<Line>, String> {
+) -> Result<Vec<Line>, String> {
     let events: Vec<MemoryEvent> = match workload {
         Workload::Agua => agua(n, operations),
         _ => workload.events(n, operations, seed).collect(),
@@ -62,13 +52,98 @@ pub(super) fn run(
         Operation::Unmap,
         Operation::Protect,
     ]);
-    let samples = Samples::of(&[map, touch, unmap, protect, "churn"], length(operations)?);
-    let mut run = Run::new(&events, samples, counter).map_err(|error| error.to_string())?;
+    let mut samples = Samples::of(&[map, touch, unmap, protect, "churn"], length(operations)?);
+    let (mut names, mut longest) = (1, Bytes(1));
     for event in &events {
-        run.carry_out(event)
-            .map_err(|error| format!("{event:?}: {error}"))?;
+        if let MemoryEvent::Map { id, length, .. } = event {
+            names = names.max(u64::from(id.0) + 1);
+            longest = longest.max(*length);
+        }
     }
-    Ok(run.samples.lines(name))
+    // Bytes of the file between two buffers' starts: the longest and a page more.
+    let page = Linux.page_size();
+    let stride = longest.page_aligned(page) + page;
+    let file = Linux.mem_file(Bytes(stride.0.saturating_mul(names)));
+    let file = file.map_err(|error| error.to_string())?;
+    let mut live: Vec<Option<Buffer>> = (0..names).map(|_| None).collect();
+    let mut steady = false;
+    for event in &events {
+        let mut sample = |place: usize, count: u64| {
+            if steady {
+                samples.push(place, count);
+            }
+        };
+        let result = match *event {
+            MemoryEvent::Begin(Phase::Round) => Ok(()),
+            MemoryEvent::Begin(phase) => {
+                steady = phase == Phase::Steady;
+                mark::counted(steady);
+                Ok(())
+            }
+            MemoryEvent::Map {
+                id,
+                length,
+                protection,
+                merge,
+                ..
+            } => {
+                let request = MapRequest {
+                    length,
+                    protection,
+                    kind: match merge {
+                        Merge::May => MapKind::Anonymous,
+                        Merge::Never => MapKind::File {
+                            file: &file,
+                            offset: Bytes(u64::from(id.0) * stride.0),
+                        },
+                    },
+                    align: Bytes(0),
+                };
+                let (count, mapping) =
+                    counter.count::<{ Operation::Map as u8 }, _>(|| Linux.map(&request));
+                sample(MAP, count);
+                mapping.map(|mapping| {
+                    live[id.0 as usize] = Some(Buffer {
+                        mapping,
+                        map: steady.then_some(count),
+                        touch: None,
+                    });
+                })
+            }
+            MemoryEvent::Touch { id } => live[id.0 as usize].as_mut().map_or(Ok(()), |buffer| {
+                let (mapping, bytes) = (&buffer.mapping, buffer.mapping.range().length());
+                let (count, result) = counter.count::<{ Operation::Touch as u8 }, _>(|| {
+                    Linux.touch(mapping, Bytes(0), bytes)
+                });
+                buffer.touch = Some(count);
+                sample(TOUCH, count);
+                result
+            }),
+            MemoryEvent::Protect {
+                id,
+                length,
+                protection,
+            } => live[id.0 as usize].as_mut().map_or(Ok(()), |buffer| {
+                let mapping = &mut buffer.mapping;
+                let (count, result) = counter.count::<{ Operation::Protect as u8 }, _>(|| {
+                    Linux.protect(mapping, Bytes(0), length, protection)
+                });
+                sample(PROTECT, count);
+                result
+            }),
+            MemoryEvent::Unmap { id } => live[id.0 as usize].take().map_or(Ok(()), |buffer| {
+                let (count, result) =
+                    counter.count::<{ Operation::Unmap as u8 }, _>(|| Linux.unmap(buffer.mapping));
+                sample(UNMAP, count);
+                if let (Some(map), Some(touch)) = (buffer.map, buffer.touch) {
+                    sample(CHURN, map + touch + count);
+                }
+                result
+            }),
+        };
+        result.map_err(|error| format!("{event:?}: {error}"))?;
+    }
+    Ok(samples.lines(name))
 }
 
 /// The events of agua with its beginning as the layout: the loops until more than `n` mappings were live. From there on
@@ -96,132 +171,6 @@ fn agua(n: u32, operations: u64) -> Vec<MemoryEvent> {
         }
     }
     events
-}
-
-impl<'c> Run<'c> {
-    fn new(events: &[MemoryEvent], samples: Samples, counter: &'c Counter) -> Result<Run<'c>> {
-        let (mut names, mut longest) = (1, Bytes(1));
-        for event in events {
-            if let MemoryEvent::Map { id, length, .. } = event {
-                names = names.max(u64::from(id.0) + 1);
-                longest = longest.max(*length);
-            }
-        }
-        let page = Linux.page_size();
-        let stride = longest.page_aligned(page) + page;
-        let mut live = Vec::new();
-        live.resize_with(usize::try_from(names).unwrap_or(usize::MAX), || None);
-        Ok(Run {
-            counter,
-            file: Linux.mem_file(Bytes(stride.0.saturating_mul(names)))?,
-            stride,
-            live,
-            samples,
-            steady: false,
-        })
-    }
-
-    fn carry_out(&mut self, event: &MemoryEvent) -> Result<()> {
-        match *event {
-            MemoryEvent::Begin(Phase::Round) => Ok(()),
-            MemoryEvent::Begin(phase) => {
-                self.steady = phase == Phase::Steady;
-                mark::counted(self.steady);
-                Ok(())
-            }
-            MemoryEvent::Map {
-                id,
-                length,
-                protection,
-                merge,
-                ..
-            } => self.map(id, length, protection, merge),
-            MemoryEvent::Touch { id } => self.touch(id),
-            MemoryEvent::Protect {
-                id,
-                length,
-                protection,
-            } => self.protect(id, length, protection),
-            MemoryEvent::Unmap { id } => self.unmap(id),
-        }
-    }
-
-    fn map(
-        &mut self,
-        id: MapId,
-        length: Bytes,
-        protection: Protection,
-        merge: Merge,
-    ) -> Result<()> {
-        let request = MapRequest {
-            length,
-            protection,
-            kind: match merge {
-                Merge::May => MapKind::Anonymous,
-                Merge::Never => MapKind::File {
-                    file: &self.file,
-                    offset: Bytes(u64::from(id.0) * self.stride.0),
-                },
-            },
-            align: Bytes(0),
-        };
-        let (count, mapping) = self
-            .counter
-            .count::<{ Operation::Map as u8 }, _>(|| Linux.map(&request));
-        let buffer = Buffer {
-            mapping: mapping?,
-            map: self.steady.then_some(count),
-            touch: None,
-        };
-        self.sample(MAP, count);
-        self.live[id.0 as usize] = Some(buffer);
-        Ok(())
-    }
-
-    fn touch(&mut self, id: MapId) -> Result<()> {
-        let Some(buffer) = &mut self.live[id.0 as usize] else {
-            return Ok(());
-        };
-        let (mapping, bytes) = (&buffer.mapping, buffer.mapping.range().length());
-        let (count, result) = self
-            .counter
-            .count::<{ Operation::Touch as u8 }, _>(|| Linux.touch(mapping, Bytes(0), bytes));
-        buffer.touch = Some(count);
-        self.sample(TOUCH, count);
-        result
-    }
-
-    fn protect(&mut self, id: MapId, bytes: Bytes, protection: Protection) -> Result<()> {
-        let Some(buffer) = &mut self.live[id.0 as usize] else {
-            return Ok(());
-        };
-        let mapping = &mut buffer.mapping;
-        let (count, result) = self.counter.count::<{ Operation::Protect as u8 }, _>(|| {
-            Linux.protect(mapping, Bytes(0), bytes, protection)
-        });
-        self.sample(PROTECT, count);
-        result
-    }
-
-    fn unmap(&mut self, id: MapId) -> Result<()> {
-        let Some(buffer) = self.live[id.0 as usize].take() else {
-            return Ok(());
-        };
-        let (count, result) = self
-            .counter
-            .count::<{ Operation::Unmap as u8 }, _>(|| Linux.unmap(buffer.mapping));
-        self.sample(UNMAP, count);
-        if let (Some(map), Some(touch)) = (buffer.map, buffer.touch) {
-            self.sample(CHURN, map + touch + count);
-        }
-        result
-    }
-
-    fn sample(&mut self, place: usize, count: u64) {
-        if self.steady {
-            self.samples.push(place, count);
-        }
-    }
 }
 
 #[cfg(test)]
