@@ -47,6 +47,25 @@ macro_rules! structs {
                 const FIRST: usize = $first;
             }
 
+            #[cfg(test)]
+            impl $name {
+                /// Its size and the offsets of its fields, as C writes them.
+                pub(crate) fn layout() -> Vec<(String, usize)> {
+                    let name = stringify!($name);
+                    let mut all = vec![
+                        (format!("sizeof(struct {name})"), size_of::<$name>()),
+                        (format!("offsetof(struct {name}, size)"), 0),
+                    ];
+                    $(all.push((
+                        format!("offsetof(struct {name}, {})", stringify!($field)),
+                        std::mem::offset_of!($name, $field),
+                    ));)*
+                    // Every version after the first adds fields; the first is this one.
+                    assert_eq!(<$name as $crate::given::Struct>::FIRST, size_of::<$name>());
+                    all
+                }
+            }
+
             $crate::given::structs!(@from $name, $($source)?, $($field)*);
         )*
     };
