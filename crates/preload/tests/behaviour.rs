@@ -9,6 +9,8 @@ mod filter;
 mod guests;
 #[path = "guests/places.rs"]
 mod places;
+#[path = "common/raw.rs"]
+mod raw;
 #[path = "fuzz/sides.rs"]
 mod sides;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -23,9 +25,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use stopgap_testing::{Skip, skip};
 
-use guests::{CASE, LIBRARY, guest_of, number, run, shown, status_kib, text};
-
-const PAGE: usize = 4096;
+use guests::{CASE, LIBRARY, guest_of, number, run, shown, text};
+use raw::{Map, PAGE, status_kib};
 
 /// This test as a guest of `case`, with freed maps kept (`--fix arena-keep`).
 fn keeping(case: &str) -> Command {
@@ -34,33 +35,33 @@ fn keeping(case: &str) -> Command {
     guest
 }
 
-fn map(length: usize) -> usize {
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a map without an address touches nothing that is there.
-    let at = unsafe { libc::mmap(std::ptr::null_mut(), length, 3, flags, -1, 0) };
-    assert_ne!(at, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
-    at as usize
+/// Limits the address space to 4 GiB.
+fn limit_addresses() -> c_int {
+    let limit = libc::rlimit {
+        rlim_cur: 4 << 30,
+        rlim_max: 4 << 30,
+    };
+    // SAFETY: only the limit of this process changes.
+    unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }
 }
 
-fn unmap(at: usize, length: usize) -> c_int {
-    // SAFETY: the tests unmap their own maps.
-    unsafe { libc::munmap(at as *mut c_void, length) }
+/// Maps, writes, changes what is asked for and unmaps, again and again.
+fn rounds(count: usize, pages: usize, change: impl Fn(Map)) {
+    for round in 0..count {
+        let map = Map::new(pages);
+        assert!(map.part(0, 1).all(0), "round {round}");
+        change(map);
+        map.unmap();
+    }
 }
 
-fn fill(at: usize, length: usize) {
-    // SAFETY: mapped by the test.
-    unsafe { std::ptr::write_bytes(at as *mut u8, 0xaa, length) };
-}
-
-fn is_zero(at: usize, length: usize) -> bool {
-    // SAFETY: mapped by the test, written by nobody else meanwhile.
-    unsafe { std::slice::from_raw_parts(at as *const u8, length) }
-        .iter()
-        .all(|byte| *byte == 0)
-}
-
-fn rss_kib() -> u64 {
-    status_kib("VmRSS:")
+/// The same map again, zeroed. Unmapping it twice is no error, as with the kernel.
+fn comes_back(map: Map) {
+    let again = Map::new(map.length / PAGE);
+    assert_eq!(again.at, map.at, "the same place");
+    assert!(again.all(0));
+    again.unmap();
+    again.unmap();
 }
 
 #[test]
@@ -70,52 +71,38 @@ fn guest() {
     };
     match case.as_str() {
         "reuse" => {
-            let at = map(16 * PAGE);
-            assert_eq!(shown(at).as_deref(), Some("rw-p"));
-            fill(at, 16 * PAGE);
-            assert_eq!(unmap(at, 16 * PAGE), 0);
-            assert_eq!(shown(at).as_deref(), Some("---p"));
-            let again = map(16 * PAGE);
-            assert_eq!(again, at, "the pages that were kept");
-            assert!(is_zero(again, 16 * PAGE));
-            // Twice is no error, as with the kernel.
-            assert_eq!((unmap(again, 16 * PAGE), unmap(again, 16 * PAGE)), (0, 0));
+            let map = Map::new(16);
+            assert_eq!(shown(map.at).as_deref(), Some("rw-p"));
+            map.fill(0xaa);
+            map.unmap();
+            assert_eq!(shown(map.at).as_deref(), Some("---p"));
+            comes_back(map);
+        }
+        "unmapped-at-once" => {
+            for pages in [1, 16, 2048] {
+                let map = Map::new(pages);
+                assert_eq!(shown(map.at).as_deref(), Some("rw-p"));
+                map.fill(0xaa);
+                map.unmap();
+                assert_eq!(shown(map.at), None);
+                comes_back(map);
+            }
         }
         "given-back" => {
+            let rss_kib = || status_kib("VmRSS");
             let before = rss_kib();
-            let maps: Vec<usize> = (0..32).map(|_| map(8 << 20)).collect();
-            maps.iter().for_each(|at| fill(*at, 8 << 20));
+            let maps = [(); 32].map(|()| Map::filled(2048, 0xaa));
             assert!(rss_kib() > before + (250 << 10));
-            maps.iter()
-                .for_each(|at| assert_eq!(unmap(*at, 8 << 20), 0));
+            maps.iter().for_each(|map| map.unmap());
             let kept = rss_kib().saturating_sub(before);
-            assert!(
-                kept < (32 << 10) + (12 << 10),
-                "{kept} KiB are resident yet"
-            );
+            assert!(kept < (32 + 12) << 10, "{kept} KiB are resident yet");
         }
-        "churn" => {
-            for round in 0..200 {
-                let at = map(64 * PAGE);
-                assert!(is_zero(at, PAGE), "round {round}");
-                fill(at, 64 * PAGE);
-                assert_eq!(unmap(at, 64 * PAGE), 0);
-            }
-        }
-        "untouched" => {
-            for _ in 0..1_000 {
-                let at = map(3 * PAGE);
-                assert_eq!(unmap(at, 3 * PAGE), 0);
-            }
-        }
-        "changed" => {
-            for _ in 0..1_000 {
-                let at = map(3 * PAGE);
-                fill(at, 3 * PAGE);
-                protect(at + PAGE, PAGE, libc::PROT_READ);
-                assert_eq!(unmap(at, 3 * PAGE), 0);
-            }
-        }
+        "churn" => rounds(200, 64, |map| map.fill(0xaa)),
+        "untouched" => rounds(1_000, 3, |_| ()),
+        "changed" => rounds(1_000, 3, |map| {
+            map.fill(0xaa);
+            protect(map.part(1, 1), libc::PROT_READ);
+        }),
         "raw-forks" => {
             let going = AtomicBool::new(true);
             std::thread::scope(|scope| {
@@ -123,19 +110,17 @@ fn guest() {
                     let going = &going;
                     scope.spawn(move || {
                         while going.load(Ordering::Relaxed) {
-                            let at = map(pages * PAGE);
-                            fill(at, pages * PAGE);
-                            assert_eq!(unmap(at, pages * PAGE), 0);
+                            Map::filled(pages, 0xaa).unmap();
                         }
                     });
                 }
                 for _ in 0..300 {
-                    in_a_child(by_the_kernel, || {
+                    in_a_child_by_the_kernel(|| {
                         for pages in [3, 5, 7, 3, 5, 7] {
-                            let at = map(pages * PAGE);
-                            let zero = is_zero(at, pages * PAGE);
-                            fill(at, pages * PAGE);
-                            if !zero || unmap(at, pages * PAGE) != 0 {
+                            let map = Map::new(pages);
+                            let zero = map.all(0);
+                            map.fill(0xaa);
+                            if !zero || map.try_unmap().is_err() {
                                 // SAFETY: nothing of the parent's is run.
                                 unsafe { libc::_exit(2) };
                             }
@@ -146,70 +131,37 @@ fn guest() {
             });
         }
         "limit-later" => {
-            let at = map(16 * PAGE);
-            fill(at, 16 * PAGE);
-            assert_eq!(unmap(at, 16 * PAGE), 0);
-            assert_eq!(shown(at).as_deref(), Some("---p"), "it is kept");
-            let limit = libc::rlimit {
-                rlim_cur: 4 << 30,
-                rlim_max: 4 << 30,
-            };
-            // SAFETY: only the limit of this process changes.
-            let set = unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) };
-            assert_eq!((set, shown(at)), (0, None), "what is kept counts");
-            let other = map(16 * PAGE);
-            fill(other, 16 * PAGE);
-            assert_eq!((unmap(other, 16 * PAGE), shown(other)), (0, None));
-        }
-        "unmapped-at-once" => {
-            for pages in [1, 16, 2048] {
-                let at = map(pages * PAGE);
-                assert_eq!(shown(at).as_deref(), Some("rw-p"));
-                fill(at, pages * PAGE);
-                assert_eq!((unmap(at, pages * PAGE), shown(at)), (0, None));
-                let again = map(pages * PAGE);
-                assert_eq!(again, at, "the same place");
-                assert!(is_zero(again, pages * PAGE));
-                // Twice is no error, as with the kernel.
-                assert_eq!((unmap(again, pages * PAGE), unmap(again, PAGE)), (0, 0));
-            }
+            let map = Map::filled(16, 0xaa);
+            map.unmap();
+            assert_eq!(shown(map.at).as_deref(), Some("---p"), "it is kept");
+            let set = limit_addresses();
+            assert_eq!((set, shown(map.at)), (0, None), "what is kept counts");
+            let other = Map::filled(16, 0xaa);
+            other.unmap();
+            assert_eq!(shown(other.at), None);
         }
         "parts" => {
             // What is left of a map keeps its contents while its parts and their places come and go.
-            let at = map(16 * PAGE);
-            fill(at, 16 * PAGE);
-            assert_eq!(unmap(at + 4 * PAGE, 4 * PAGE), 0);
-            let others: Vec<usize> = (0..64).map(|_| map(4 * PAGE)).collect();
-            assert!(others.iter().all(|other| is_zero(*other, 4 * PAGE)));
-            for left in [at, at + 8 * PAGE] {
-                // SAFETY: still mapped.
-                let part = unsafe { std::slice::from_raw_parts(left as *const u8, 4 * PAGE) };
-                assert!(part.iter().all(|byte| *byte == 0xaa));
-            }
-            others
-                .iter()
-                .for_each(|at| assert_eq!(unmap(*at, 4 * PAGE), 0));
-            assert_eq!((unmap(at, 16 * PAGE), shown(at)), (0, None));
+            let map = Map::filled(16, 0xaa);
+            map.part(4, 4).unmap();
+            let others = [(); 64].map(|()| Map::new(4));
+            assert!(others.iter().all(|other| other.all(0)));
+            assert!(map.part(0, 4).all(0xaa) && map.part(8, 8).all(0xaa));
+            others.iter().for_each(|other| other.unmap());
+            map.unmap();
+            assert_eq!(shown(map.at), None);
         }
         #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
         "stack" => println!("{}", stack::deepest()),
         "fork" => {
-            let at = map(16 * PAGE);
-            fill(at, 16 * PAGE);
-            assert_eq!(unmap(at, 16 * PAGE), 0);
-            // SAFETY: the child maps, looks and ends.
-            let child = unsafe { libc::fork() };
-            let mine = map(16 * PAGE);
-            let zero = is_zero(mine, 16 * PAGE);
-            fill(mine, 16 * PAGE);
-            if child == 0 {
-                // SAFETY: nothing of the parent's is run.
-                unsafe { libc::_exit(i32::from(!zero)) };
-            }
-            let mut status = 1;
-            // SAFETY: `status` is ours.
-            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-            assert!(zero && status == 0, "{zero} {status}");
+            Map::filled(16, 0xaa).unmap();
+            let status = raw::in_a_child(|| {
+                let mine = Map::new(16);
+                let zero = mine.all(0);
+                mine.fill(0xaa);
+                u8::from(!zero)
+            });
+            assert!(status == 0 && Map::new(16).all(0), "{status}");
             // posix_spawn: a child in the same address space until its exec.
             for _ in 0..20 {
                 assert!(Command::new("true").status().unwrap().success());
@@ -236,33 +188,23 @@ fn guest() {
                 libc::signal(libc::SIGXFSZ, libc::SIG_DFL);
                 assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &raw const none), 0);
             }
-            assert_eq!(unmap(map(PAGE), PAGE), 0);
+            Map::new(1).unmap();
         }
         other => panic!("{other}"),
     }
 }
 
-/// No handler of libc's runs, and its locks stay as other threads have them.
-fn by_the_kernel() -> c_int {
+/// Works in a child, which must end well. No handler of libc's runs, and its locks stay as other threads have them.
+fn in_a_child_by_the_kernel(work: impl Fn()) {
     const NONE: usize = 0;
-    // SAFETY: see `in_a_child`.
-    let pid = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, NONE, NONE, NONE, NONE) };
-    c_int::try_from(pid).unwrap()
-}
-
-/// Works in a child, which must end well.
-fn in_a_child(fork: fn() -> c_int, work: impl Fn()) {
-    let child = fork();
-    assert!(child >= 0);
+    // SAFETY: the child works and ends.
+    let child = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, NONE, NONE, NONE, NONE) };
     if child == 0 {
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(&work));
         // SAFETY: nothing of the parent's is run.
         unsafe { libc::_exit(i32::from(done.is_err())) };
     }
-    let mut status = 1;
-    // SAFETY: `status` is ours.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    assert_eq!(status, 0);
+    assert_eq!(raw::status_of(c_int::try_from(child).unwrap()), 0);
 }
 
 /// Pages of maps that lie side by side.
@@ -270,68 +212,57 @@ const SIDE_BY_SIDE: [usize; 7] = [6, 3, 5, 4, 5, 3, 6];
 
 /// Where they lie. The one in the middle has a page without access, so that what is touched before it and behind it is
 /// touched apart: the kernel never joins the two.
-fn side_by_side() -> [usize; 7] {
+fn side_by_side() -> [Map; 7] {
     let mut all = Vec::new();
     for _ in 0..8 {
-        all.extend(SIDE_BY_SIDE.map(|pages| (map(pages * PAGE), pages)));
+        all.extend(SIDE_BY_SIDE.map(Map::new));
     }
     let found = all.windows(7).find_map(|seven| {
-        let mut seven: [(usize, usize); 7] = seven.try_into().ok()?;
-        if seven[0].0 > seven[1].0 {
+        let mut seven: [Map; 7] = seven.try_into().ok()?;
+        if seven[0].at > seven[1].at {
             seven.reverse();
         }
-        let close = |two: &[(usize, usize)]| two[0].0 + two[0].1 * PAGE == two[1].0;
-        let right = seven.windows(2).all(close) && seven.map(|(_, pages)| pages) == SIDE_BY_SIDE;
-        right.then(|| seven.map(|(at, _)| at))
+        let close = |two: &[Map]| two[0].at + two[0].length == two[1].at;
+        let pages = seven.map(|map| map.length / PAGE);
+        (seven.windows(2).all(close) && pages == SIDE_BY_SIDE).then_some(seven)
     });
     let seven = found.expect("maps side by side");
-    protect(seven[3] + PAGE, PAGE, 0);
+    protect(seven[3].part(1, 1), 0);
     seven
 }
 
-/// A map at the only place of its size that was made free; others may fill what is free elsewhere.
-fn map_at(place: usize, pages: usize) {
-    let found = (0..1_000).any(|_| map(pages * PAGE) == place);
-    assert!(found, "{place:x} is not given out again");
-}
-
-fn protect(at: usize, length: usize, protection: c_int) {
+fn protect(map: Map, protection: c_int) {
     // SAFETY: of a map of this test, which does not look at it while it may not.
-    let done = unsafe { libc::mprotect(at as *mut c_void, length, protection) };
+    let done = unsafe { libc::mprotect(map.at as *mut c_void, map.length, protection) };
     assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// A map that nobody touched, with maps beside it that come and go, can be moved: to the kernel it is one.
-fn grows(at: usize, pages: usize) {
-    let (old, new) = (pages * PAGE, (pages + 8) * PAGE);
-    // SAFETY: of a map of this test.
-    let to = unsafe { libc::mremap(at as *mut c_void, old, new, libc::MREMAP_MAYMOVE) };
-    assert_ne!(to, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
-    assert!(is_zero(to as usize, new));
-    assert_eq!(unmap(to as usize, new), 0);
-}
-
 /// Two that are kept on either side of a map come back while a part of it has no access: the kernel joins each with the
-/// end of the map that it lies at, and never these two with each other.
+/// end of the map that it lies at, and never these two with each other. A map that nobody touched, with maps beside it
+/// that come and go, can be moved: to the kernel it is one.
 fn moved_beside_what_was_kept() {
     let [_, far_before, before, middle, behind, far_behind, _] = side_by_side();
-    fill(before, 5 * PAGE);
-    fill(behind, 5 * PAGE);
-    for (at, pages) in [
-        (far_before, 3),
-        (far_behind, 3),
-        (middle, 4),
-        (before, 5),
-        (behind, 5),
-    ] {
-        assert_eq!(unmap(at, pages * PAGE), 0);
+    before.fill(0xaa);
+    behind.fill(0xaa);
+    for map in [far_before, far_behind, middle, before, behind] {
+        map.unmap();
     }
-    map_at(middle, 4);
-    protect(middle + PAGE, PAGE, 0);
-    let found = (0..1_000).filter(|_| [before, behind].contains(&map(5 * PAGE)));
+    // The only place of its size that was made free; others may fill what is free elsewhere.
+    assert!((0..1_000).any(|_| Map::new(4).at == middle.at));
+    protect(middle.part(1, 1), 0);
+    let found = (0..1_000).filter(|_| [before.at, behind.at].contains(&Map::new(5).at));
     assert_eq!(found.take(2).count(), 2);
-    protect(middle + PAGE, PAGE, 3);
-    grows(middle, 4);
+    protect(middle.part(1, 1), 3);
+    let (at, length) = (middle.at as *mut c_void, 12 * PAGE);
+    // SAFETY: of a map of this test.
+    let to = unsafe { libc::mremap(at, middle.length, length, libc::MREMAP_MAYMOVE) };
+    assert_ne!(to, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
+    let moved = Map {
+        at: to as usize,
+        length,
+    };
+    assert!(moved.all(0));
+    moved.unmap();
 }
 
 /// As before Linux 4.17: `MAP_FIXED_NOREPLACE` is a flag that nobody knows, and its address a hint.
@@ -361,8 +292,7 @@ fn a_hint() {
             *libc::__errno_location() = errno;
         }
     }
-    let at = map(4 * PAGE);
-    fill(at, 4 * PAGE);
+    let map = Map::filled(4, 0xaa);
     let flag = libc::MAP_FIXED_NOREPLACE;
     // SAFETY: the handler makes the call that it interrupts.
     unsafe {
@@ -383,21 +313,21 @@ fn a_hint() {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flag;
     let noreplace = || {
         // SAFETY: where something is, the map goes elsewhere.
-        let to = unsafe { libc::mmap(at as *mut c_void, 4 * PAGE, 3, flags, -1, 0) };
+        let to = unsafe { libc::mmap(map.at as *mut c_void, map.length, 3, flags, -1, 0) };
         assert_ne!(to, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
-        to as usize
+        Map {
+            at: to as usize,
+            ..map
+        }
     };
     let other = noreplace();
-    assert_ne!(other, at);
-    // SAFETY: mapped and filled above.
-    let all = unsafe { std::slice::from_raw_parts(at as *const u8, 4 * PAGE) };
-    assert!(all.iter().all(|byte| *byte == 0xaa));
-    assert!(is_zero(other, 4 * PAGE));
-    assert_eq!((unmap(other, 4 * PAGE), unmap(at, 4 * PAGE)), (0, 0));
+    assert_ne!(other.at, map.at);
+    assert!(map.all(0xaa) && other.all(0));
+    other.unmap();
+    map.unmap();
     // The place is free again.
-    let at_again = noreplace();
-    assert_eq!(at_again, at);
-    assert!(is_zero(at, 4 * PAGE));
+    let again = noreplace();
+    assert!(again.at == map.at && again.all(0));
 }
 
 /// A thread ends at a random place inside a call, again and again. Threads that come
@@ -405,9 +335,7 @@ fn a_hint() {
 fn jumped_out() {
     extern "C" fn churn(_: *mut c_void) -> *mut c_void {
         loop {
-            let at = map(8 * PAGE);
-            fill(at, 8 * PAGE);
-            unmap(at, 8 * PAGE);
+            Map::filled(8, 0xaa).unmap();
         }
     }
     extern "C" fn end(_: c_int) {
@@ -430,10 +358,10 @@ fn jumped_out() {
             libc::pthread_kill(thread, libc::SIGUSR1);
             libc::usleep(1_000);
         }
-        let at = map(8 * PAGE);
-        assert!(is_zero(at, 8 * PAGE));
-        fill(at, 8 * PAGE);
-        assert_eq!(unmap(at, 8 * PAGE), 0);
+        rounds(1, 8, |map| {
+            assert!(map.all(0));
+            map.fill(0xaa);
+        });
     }
 }
 
@@ -524,11 +452,7 @@ fn under_a_limit_of_the_address_space_nothing_is_kept() {
     // SAFETY: setrlimit may be called between fork and exec.
     unsafe {
         command.pre_exec(|| {
-            let limit = libc::rlimit {
-                rlim_cur: 4 << 30,
-                rlim_max: 4 << 30,
-            };
-            libc::setrlimit(libc::RLIMIT_AS, &raw const limit);
+            limit_addresses();
             Ok(())
         });
     }

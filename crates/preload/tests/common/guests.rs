@@ -61,10 +61,3 @@ pub(crate) fn shown(at: usize) -> Option<String> {
     });
     lines.next()
 }
-
-pub(crate) fn status_kib(word: &str) -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix(word));
-    let line = line.unwrap().trim();
-    line.trim_end_matches(" kB").trim().parse().unwrap()
-}

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use stopgap_testing::{Skip, skip};
 
-use crate::guests::status_kib;
+use crate::raw::status_kib;
 use crate::sides::{Errno, Side, read, write};
 
 const PAGE: usize = 4096;
@@ -182,9 +182,9 @@ pub(crate) fn full() {
 
 /// Nothing is reserved, so a limit counts what it counts without the library; a map that is refused costs no place.
 pub(crate) fn limits() {
-    let limit = |bytes: u64| {
+    let limit = |bytes: usize| {
         let limit = libc::rlimit {
-            rlim_cur: bytes,
+            rlim_cur: bytes as u64,
             rlim_max: libc::RLIM_INFINITY,
         };
         // SAFETY: only the limit of this process changes.
@@ -192,11 +192,11 @@ pub(crate) fn limits() {
         assert_eq!(set, 0);
     };
     let place = next_place(64);
-    let size = status_kib("VmSize:");
+    let size = status_kib("VmSize");
     let at = map(16);
-    assert_eq!(status_kib("VmSize:"), size + 64);
+    assert_eq!(status_kib("VmSize"), size + 64);
     unmap(at, 16);
-    assert_eq!(status_kib("VmSize:"), size);
+    assert_eq!(status_kib("VmSize"), size);
     limit(size * 1024 + (16 << 20));
     next_place(1);
     let both = |pages: usize| {
@@ -205,18 +205,18 @@ pub(crate) fn limits() {
             side.munmap(at, pages * PAGE)
         })
     };
-    limit(status_kib("VmSize:") * 1024 + 8 * PAGE as u64);
+    limit(status_kib("VmSize") * 1024 + 8 * PAGE);
     for _ in 0..2 * MOST_MISSED {
         assert_eq!(both(64), [Err(libc::ENOMEM); 2]);
     }
     assert_eq!(both(4), [Ok(0); 2]);
-    limit(libc::RLIM_INFINITY);
+    limit(libc::RLIM_INFINITY as usize);
     assert_eq!(next_place(64), place);
 }
 
 /// Locked pages count as locked until they are unmapped.
 pub(crate) fn locked() {
-    let kib = || status_kib("VmLck:");
+    let kib = || status_kib("VmLck");
     let before = kib();
     let at = map(4);
     assert_eq!(Side::Library.mlock(at, 3 * PAGE), Ok(0));
