@@ -254,20 +254,13 @@ impl<F: AsFd> Writer<F> {
             Err(error) if error.is(&[Errno::AGAIN]) => None,
             other => Some(other),
         };
-        match there {
-            Some(Ok(0)) if !buffer.is_empty() => {
-                // The last replies still go out.
-                match self.flush()? {
-                    State::Blocked => Err(again()),
-                    _ => Ok(0),
-                }
-            }
-            Some(result) => result.map_err(reset),
-            None => match self.flush()? {
-                State::Blocked => Err(again()),
-                _ => socket::read(requests, buffer).map_err(reset),
-            },
+        // Where nothing is there this would wait now; at the end the last replies still go out.
+        let ends = !buffer.is_empty() && matches!(there, Some(Ok(0)));
+        if (ends || there.is_none()) && self.flush()? == State::Blocked {
+            return Err(again());
         }
+        let read = there.unwrap_or_else(|| socket::read(requests, buffer));
+        read.map_err(reset)
     }
 
     /// Ends the writer; the file, and what still waited of each reply, in order.

@@ -150,24 +150,6 @@ fn what_is_given_out_is_zero_and_comes_back() {
 }
 
 #[test]
-fn alignments_are_kept() {
-    let arena = arena(8 << 30);
-    let mut held = Vec::new();
-    for shift in [0, 3, 12, 13, 16, 21, 24, 30] {
-        for len in [1, 4_096, 100_000, 3 << 20] {
-            let at = arena.alloc_uninit(len, 1 << shift).unwrap();
-            assert_eq!(at.addr().get() % (1 << shift), 0);
-            assert_eq!(at.addr().get() % page(), 0);
-            held.push((at, len));
-        }
-    }
-    for (at, len) in held {
-        free(&arena, at, len).unwrap();
-    }
-    check(&arena);
-}
-
-#[test]
 fn errors_are_exact() {
     for (arena, _) in both(1 << 30) {
         invalid(arena.alloc(0, 1));
@@ -227,38 +209,6 @@ fn a_window_that_cannot_be_is_an_error() {
     assert_eq!(large.window().1, 1 << 40);
     let buffer = large.alloc(1, 1).unwrap();
     free(&large, buffer, 1).unwrap();
-}
-
-#[test]
-fn free_neighbours_become_one_on_both_sides() {
-    // One shard.
-    let window = 256 * page();
-    for (arena, _) in both(window) {
-        for order in 0..3 {
-            let mut all: Vec<_> = (0..128)
-                .map(|_| arena.alloc(2 * page(), 1).unwrap())
-                .collect();
-            assert_eq!(
-                arena.alloc(1, 1),
-                Err(Error::NoRoom { bytes: page() }),
-                "{order}"
-            );
-            match order {
-                0 => {}
-                1 => all.reverse(),
-                // Every other one first, so that the rest joins two holes each.
-                _ => all.sort_by_key(|at| (at.addr().get() / page() % 4, at.addr())),
-            }
-            for at in all {
-                free(&arena, at, 2 * page()).unwrap();
-            }
-            let whole = arena.alloc(window, 1).unwrap();
-            assert!(filled(whole, window, 0));
-            bytes(whole, window).fill(3);
-            free(&arena, whole, window).unwrap();
-        }
-        check(&arena);
-    }
 }
 
 #[test]
@@ -403,31 +353,6 @@ fn a_file_is_mapped_and_its_place_is_reserved_again() {
         free(&arena, whole, largest).unwrap();
         assert!(vmas(arena.window()).len() <= 2 * arena.0.shards.len());
     }
-}
-
-#[test]
-fn maps_and_buffers_share_a_window_and_fill_it() {
-    let arena = arena(64 * page());
-    let file = file(4);
-    let map = || map(&arena, &file, 2 * page());
-    let buffers: Vec<_> = (0..4).map(|_| arena.alloc(page(), 1).unwrap()).collect();
-    let mut maps = Vec::new();
-    while let Ok(at) = map() {
-        assert_eq!(bytes(at, page() + 1)[page()], 1);
-        maps.push(at);
-    }
-    // Addresses above the frontier are the buffers'.
-    while let Ok(at) = arena.alloc_uninit(page(), 1) {
-        bytes(at, page()).fill(1);
-        assert!(maps.iter().all(|map| at >= *map));
-    }
-    assert_whole(&arena);
-    for at in maps {
-        assert_eq!(bytes(at, page() + 1)[page()], 1);
-        free(&arena, at, 2 * page()).unwrap();
-    }
-    drop(buffers);
-    check(&arena);
 }
 
 /// What fits best may be a hole between mappings, where no buffer goes: then the next best is taken.

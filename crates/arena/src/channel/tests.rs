@@ -160,25 +160,6 @@ fn a_stream_through_a_small_ring_comes_whole_and_in_order() {
 }
 
 #[test]
-fn who_sends_without_being_read_waits_for_room_and_is_woken() {
-    let (mut server, mut client) = pair(&small()).unwrap();
-    let sending = thread::spawn(move || {
-        for number in 0..5_000 {
-            client.send(&message(number), SOON).unwrap();
-        }
-        client.flush().unwrap();
-        client
-    });
-    let mut got = Vec::new();
-    for number in 0..5_000 {
-        server.recv(&mut got, SOON).unwrap();
-        assert!(got == message(number), "{number}");
-    }
-    let client = sending.join().unwrap();
-    println!("{:?} {:?}", client.statistics(), server.statistics());
-}
-
-#[test]
 fn a_peer_that_never_reads_costs_a_timeout_and_one_wake() {
     let (mut server, mut client) = pair(&small()).unwrap();
     assert!(server.arm().unwrap()); // it sleeps, and will not look

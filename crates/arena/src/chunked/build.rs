@@ -60,29 +60,24 @@ pub(super) fn build(
         if let Some(size) = refused {
             filling.refuse(Kind::Hugetlb, size, Why::PoolRefused);
         }
-        let built = request.policy.build(&wanted, &mut filling);
-        let done = match (built, filling.failed) {
-            (_, Some(error)) => Err(error),
-            (Err(error), None) => Err(refusal(&error)),
-            (Ok(_), None) => filling.finish(),
+        let done = filling.fill(&wanted);
+        let Filling {
+            place,
+            mut got,
+            pool_refused,
+            ..
+        } = filling;
+        let Err(error) = done else {
+            got.took = memory.now().saturating_sub(begun);
+            return Ok((place, got));
         };
-        let place = filling.place;
-        refused = filling.pool_refused;
-        let mut got = filling.got;
-        match done {
-            Ok(()) => {
-                got.took = memory.now().saturating_sub(begun);
-                return Ok((place, got));
-            }
-            Err(error) => {
-                give_back(memory, place);
-                // Once: without the pool it is not refused again.
-                if refused.is_none() {
-                    return Err(error);
-                }
-                hugetlb = false;
-            }
+        give_back(memory, place);
+        // Once: without the pool it is not refused again.
+        if pool_refused.is_none() {
+            return Err(error);
         }
+        refused = pool_refused;
+        hugetlb = false;
     }
 }
 
@@ -176,11 +171,14 @@ impl<'a> Filling<'a> {
         let pages = length / page;
         let pool =
             |order: usize| knobs.pools[order].is_some_and(|pool| pool.free > 0 && !pool.grows);
-        let tried = |&order: &usize| {
-            pages >> order > 0 && (knobs.may_order(order).is_ok() || (hugetlb && pool(order)))
+        let fits = |order: usize| pages >> order > 0;
+        let comes = |&order: &usize| {
+            knobs.may_order(order).is_ok() || (hugetlb && fits(order) && pool(order))
         };
-        let largest = (1..ORDERS).rev().find(tried);
-        // What a large page of ours would share with a neighbour is ours, too, and never accessible.
+        let base_alone = !(1..ORDERS).any(|order| fits(order) && comes(&order));
+        let largest = (1..ORDERS).rev().find(comes).filter(|_| !base_alone);
+        // What a large page of ours would share with a neighbour is ours, too, and never accessible: also one that is
+        // larger than the buffer, which a fault takes where a neighbour before it is alike.
         let align = page << largest.unwrap_or(0);
         let reserved = length.checked_next_multiple_of(align).ok_or(too_long)?;
         let start = memory.map(reserved, align)?;
@@ -202,32 +200,28 @@ impl<'a> Filling<'a> {
             open: 0,
             pool: 0,
             pool_refused: None,
-            base_alone: largest.is_none(),
+            base_alone,
             advised: false,
             no_advice: false,
             advice_refused: false,
             failed: None,
             got: Got::default(),
         };
-        if let Err(error) = filling.close() {
-            give_back(filling.memory, filling.place);
-            return Err(error);
+        // Without the access that the mapping was made with, so that it counted against what the system may promise.
+        let closed = match filling.base_alone {
+            true => {
+                filling.open = pages;
+                filling.against(start, length)
+            }
+            false => filling.memory.allow(start, reserved, false),
+        };
+        match closed {
+            Ok(()) => Ok(filling),
+            Err(error) => {
+                give_back(filling.memory, filling.place);
+                Err(error)
+            }
         }
-        Ok(filling)
-    }
-
-    /// Takes the access away that the mapping was made with, so that it counts against what the system may promise.
-    fn close(&mut self) -> Result<()> {
-        let Place {
-            start,
-            length,
-            reserved,
-        } = self.place;
-        if self.base_alone {
-            self.open = self.pages;
-            return self.against(start, length);
-        }
-        self.memory.allow(start, reserved, false)
     }
 
     /// Advises against huge pages. A kernel without them refuses the advice, and needs none; that the knobs
@@ -260,13 +254,11 @@ impl<'a> Filling<'a> {
 
     /// Ends the accessible part at this page, which is not before the next one.
     fn open_to(&mut self, end: usize) -> Result<()> {
-        let page = self.knobs.page;
-        if end > self.open {
-            let from = self.address(self.open);
-            self.memory.allow(from, (end - self.open) * page, true)?;
-        } else if end < self.open {
-            let from = self.address(end);
-            self.memory.allow(from, (self.open - end) * page, false)?;
+        let (from, to) = (self.open.min(end), self.open.max(end));
+        if from < to {
+            let length = (to - from) * self.knobs.page;
+            self.memory
+                .allow(self.address(from), length, end > self.open)?;
         }
         self.open = end;
         Ok(())
@@ -293,22 +285,25 @@ impl<'a> Filling<'a> {
         Ok(())
     }
 
-    /// Goes on by so many pages, all resident; where a block ends, says so.
-    fn advance(&mut self, pages: usize) {
+    /// Goes on by so many pages; whether a block ends there.
+    fn advance(&mut self, pages: usize) -> bool {
         let block = (BLOCK / self.knobs.page).max(1);
         let before = self.at / block;
         self.at += pages;
-        if self.at / block > before || self.at == self.pages {
+        self.at / block > before || self.at == self.pages
+    }
+
+    /// The same by pages that are all resident; where a block ends, says so.
+    fn advance_by_large(&mut self, pages: usize) {
+        if self.advance(pages) {
             (self.each)(self.at * self.knobs.page);
         }
     }
 
     fn base(&mut self) -> Result<()> {
-        let block = (BLOCK / self.knobs.page).max(1);
         self.got.row(Kind::Base, self.knobs.page).tries += 1;
-        self.at += 1;
         self.booked += 1;
-        if self.at.is_multiple_of(block) || self.at == self.pages {
+        if self.advance(1) {
             self.settle()?;
             (self.each)(self.at * self.knobs.page);
         }
@@ -338,13 +333,13 @@ impl<'a> Filling<'a> {
         if self.at < self.pool {
             return Ok(self.refuse(Kind::Thp, size, Why::Unaligned));
         }
-        let advice = match self.knobs.may_order(order) {
+        let may = match self.knobs.may_order(order) {
             Ok(_) if !self.address(self.at).is_multiple_of(size) => Err(Why::Unaligned),
             Ok(_) if self.advice_refused => Err(Why::AdviceRefused),
             Ok(_) if self.over() => Err(Why::Deadline),
             may => may,
         };
-        let advice = match advice {
+        let advice = match may {
             Ok(advice) => advice,
             Err(why) => return Ok(self.refuse(Kind::Thp, size, why)),
         };
@@ -354,12 +349,10 @@ impl<'a> Filling<'a> {
             self.advice_refused = true;
             return Ok(self.refuse(Kind::Thp, size, Why::AdviceRefused));
         }
-        let end = self.at + (1 << order);
-        let end = match self.knobs.may_larger(order) {
-            true => end,
+        self.open_to(match self.knobs.may_larger(order) {
+            true => self.at + (1 << order),
             false => self.pages,
-        };
-        self.open_to(end)?;
+        })?;
         self.one_fault(order, size)
     }
 
@@ -392,7 +385,7 @@ impl<'a> Filling<'a> {
                 self.got.chunk(self.knobs.page, 1 << order);
             }
         }
-        self.advance(1 << order);
+        self.advance_by_large(1 << order);
         Ok(true)
     }
 
@@ -450,12 +443,17 @@ impl<'a> Filling<'a> {
         self.pool_refused = None;
         self.got.row(Kind::Hugetlb, size).bytes += size;
         self.got.chunk(size, 1);
-        self.advance(size / self.knobs.page);
+        self.advance_by_large(size / self.knobs.page);
         Ok(true)
     }
 
-    /// One mapping, in which later faults take base pages.
-    fn finish(&mut self) -> Result<()> {
+    /// Builds the buffer, and makes it one mapping, in which later faults take base pages.
+    fn fill(&mut self, wanted: &policy::Request) -> Result<()> {
+        let built = self.request.policy.build(wanted, self);
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        built.map_err(|error| refusal(&error))?;
         self.settle()?;
         self.open_to(self.pages)?;
         if self.pool < self.pages && !self.base_alone {
@@ -479,13 +477,8 @@ impl Source for Filling<'_> {
             0 => self.base().map(|()| true),
             _ => self.large(order as usize),
         };
-        match taken {
-            Ok(taken) => taken.then_some(first),
-            Err(error) => {
-                self.failed = Some(error);
-                None
-            }
-        }
+        self.failed = taken.as_ref().err().copied();
+        taken.unwrap_or(false).then_some(first)
     }
 
     /// Nothing: all is unmapped together.

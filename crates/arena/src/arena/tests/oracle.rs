@@ -24,7 +24,7 @@ enum Step {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let pages = prop_oneof![8 => 1..5_usize, 4 => 1..70_usize, 1 => 70..600_usize];
     let step = prop_oneof![
-        10 => (pages, prop_oneof![9 => Just(0), 1 => 12..18_u32], any::<bool>())
+        10 => (pages, prop_oneof![9 => Just(0), 1 => 12..31_u32], any::<bool>())
             .prop_map(|(pages, shift, zero)| Step::Alloc { pages, shift, zero }),
         8 => any::<usize>().prop_map(Step::Free),
         1 => any::<usize>().prop_map(Step::FreeWrongly),
