@@ -16,7 +16,7 @@ pub(crate) type Result<T> = std::result::Result<T, Failure>;
 pub(crate) enum Failure {
     /// The arena refused.
     Arena(stopgap_arena::Error),
-    /// What only a call from C can do wrong: its `errno`, and why.
+    /// A mistake that only a caller in C can make: its `errno`, and why.
     Call(c_int, &'static str),
     /// NULL where something is read or written: `EFAULT`.
     Null(&'static str),

@@ -123,7 +123,7 @@ pub(crate) unsafe extern "C" fn stopgap_writer_due(
     })
 }
 
-/// What still waits is written once more, as far as the file takes it at once.
+/// Writes the replies that still wait once more, as far as the file takes them at once.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn stopgap_writer_close(writer: *mut stopgap_writer) -> c_int {
     enter(|| {

@@ -210,7 +210,7 @@ pub(crate) unsafe extern "C" fn stopgap_set_stat(
     })
 }
 
-/// What is held of the set stays.
+/// Memory taken from the set stays.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn stopgap_set_close(set: *mut stopgap_set) -> c_int {
     enter(|| {

@@ -24,24 +24,18 @@ pub enum Way {
 
 #[derive(Debug)]
 pub(super) struct Memory {
-    pub(super) address: usize,
-    pub(super) length: usize,
+    pub(super) span: Span,
+    pub(super) writable: bool,
+    /// It was somebody's before, and may have pages already: locking makes all of it resident.
+    pub(super) theirs: bool,
     kind: Kind,
     mapped: AtomicBool,
 }
 
 #[derive(Debug)]
 enum Kind {
-    Segment {
-        id: i32,
-    },
-    File {
-        fd: OwnedFd,
-        offset: u64,
-        writable: bool,
-        /// Whether it was somebody's before, and may have pages already.
-        theirs: bool,
-    },
+    Segment { id: i32 },
+    File { fd: OwnedFd, offset: u64 },
 }
 
 /// `length` in whole pages.
@@ -65,8 +59,9 @@ impl Memory {
         // Removed at once where nothing is attached.
         let removed = shm::remove(id).or_else(|_| shm::remove(id));
         let memory = Memory {
-            address: attached?,
-            length,
+            span: Span::new(attached?, length),
+            writable: true,
+            theirs: false,
             kind: Kind::Segment { id },
             mapped: AtomicBool::new(true),
         };
@@ -121,20 +116,12 @@ impl Memory {
             mapped => (mapped?, writable),
         };
         Ok(Memory {
-            address: span.start,
-            length,
-            kind: Kind::File {
-                fd,
-                offset,
-                writable,
-                theirs,
-            },
+            span,
+            writable,
+            theirs,
+            kind: Kind::File { fd, offset },
             mapped: AtomicBool::new(true),
         })
-    }
-
-    fn span(&self) -> Span {
-        Span::new(self.address, self.length)
     }
 
     pub(super) fn way(&self) -> Way {
@@ -144,36 +131,21 @@ impl Memory {
         }
     }
 
-    pub(super) fn is_writable(&self) -> bool {
-        !matches!(
-            self.kind,
-            Kind::File {
-                writable: false,
-                ..
-            }
-        )
-    }
-
     pub(super) fn file_behind(&self) -> Option<(BorrowedFd<'_>, u64)> {
         match &self.kind {
             Kind::Segment { .. } => None,
-            Kind::File { fd, offset, .. } => Some((fd.as_fd(), *offset)),
+            Kind::File { fd, offset } => Some((fd.as_fd(), *offset)),
         }
-    }
-
-    /// Whether locking makes all of it resident.
-    pub(super) fn locks_at_once(&self) -> bool {
-        matches!(self.kind, Kind::File { theirs: true, .. })
     }
 
     /// Locks it: what comes later, and of somebody's memfd all of it now, which makes it resident.
     pub(super) fn lock(&self) -> Result<()> {
         match self.kind {
             Kind::Segment { id } => shm::lock(id),
-            Kind::File { theirs, .. } => {
-                memory::lock(self.span(), !theirs).inspect_err(|_| {
+            Kind::File { .. } => {
+                memory::lock(self.span, !self.theirs).inspect_err(|_| {
                     // A part may be locked, or all but not all resident.
-                    let _ = memory::unlock(self.span());
+                    let _ = memory::unlock(self.span);
                 })
             }
         }
@@ -183,17 +155,17 @@ impl Memory {
     pub(super) fn unlock(&self) -> Result<()> {
         match self.kind {
             Kind::Segment { id } => shm::unlock(id),
-            Kind::File { .. } => memory::unlock(self.span()),
+            Kind::File { .. } => memory::unlock(self.span),
         }
     }
 
     /// Whether [`Memory::empty`] can be done.
     pub(super) fn check_can_be_emptied(&self) -> Result<()> {
-        let Kind::File { fd, writable, .. } = &self.kind else {
+        let Kind::File { fd, .. } = &self.kind else {
             return Ok(());
         };
         let sealed = files::seals(fd.as_fd())?;
-        if !writable || sealed.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE) {
+        if !self.writable || sealed.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE) {
             return Err(Error::invalid(
                 "contents that cannot go: the memfd may not be written",
             ));
@@ -205,8 +177,8 @@ impl Memory {
     pub(super) fn empty(&self) -> Result<()> {
         match &self.kind {
             // SAFETY: the set hands out addresses alone, and its owner said that the contents may go.
-            Kind::Segment { .. } => unsafe { memory::remove(self.span()) },
-            Kind::File { fd, offset, .. } => files::punch(fd.as_fd(), *offset, self.length as u64),
+            Kind::Segment { .. } => unsafe { memory::remove(self.span) },
+            Kind::File { fd, offset } => files::punch(fd.as_fd(), *offset, self.span.bytes as u64),
         }
     }
 }
@@ -220,8 +192,8 @@ impl Memory {
         // SAFETY: the set hands out nothing but addresses. By dropping `Held` the owner says that none is used any more.
         let gone = unsafe {
             match self.kind {
-                Kind::Segment { .. } => shm::detach(self.address),
-                Kind::File { .. } => memory::unmap(self.span()),
+                Kind::Segment { .. } => shm::detach(self.span.start),
+                Kind::File { .. } => memory::unmap(self.span),
             }
         };
         self.mapped.store(gone.is_err(), Ordering::Relaxed);

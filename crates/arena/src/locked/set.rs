@@ -103,7 +103,7 @@ struct Object {
 
 impl Object {
     fn bytes(&self) -> u64 {
-        self.memory.length as u64
+        self.memory.span.bytes as u64
     }
 
     fn is_released(&self) -> bool {
@@ -200,7 +200,10 @@ impl State {
             let memory = &object.memory;
             match memory.way() {
                 Way::SysV => segments.push((name, Arc::clone(memory))),
-                Way::Memfd => files.push((memory.address, memory.address + memory.length, name)),
+                Way::Memfd => {
+                    let Span { start, bytes } = memory.span;
+                    files.push((start, start + bytes, name));
+                }
             }
         }
         for (name, memory) in segments {
@@ -321,7 +324,7 @@ const MEMLOCK: &str = "RLIMIT_MEMLOCK";
 
 /// Turns the kernel's refusal to lock into the error that it means.
 fn refused(error: Error, memory: &Memory, locked: u64) -> Error {
-    let asked = memory.length as u64;
+    let asked = memory.span.bytes as u64;
     let Some(limit) = memory::memlock().filter(|_| memory::bound_by_memlock().unwrap_or(true))
     else {
         return error;
@@ -330,7 +333,7 @@ fn refused(error: Error, memory: &Memory, locked: u64) -> Error {
     // have by SHM_LOCK, and what this one has by mlock(2), ours or not.
     let over = error.is(&[Errno::PERM]) && limit == 0
         || error.is(&[Errno::NOMEM, Errno::AGAIN])
-            && (!memory.locks_at_once() || locked.saturating_add(asked) > limit);
+            && (!memory.theirs || locked.saturating_add(asked) > limit);
     match over {
         true => Error::Limit {
             asked,
@@ -568,7 +571,7 @@ impl Held {
     /// reference into it while it is purgeable.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
-        std::ptr::with_exposed_provenance_mut(self.memory.address)
+        std::ptr::with_exposed_provenance_mut(self.memory.span.start)
     }
 
     /// Returns the same address, known not to be null.
@@ -580,7 +583,7 @@ impl Held {
     /// Bytes, whole pages.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.memory.length
+        self.memory.span.bytes
     }
 
     /// Never: nothing is not held.
@@ -604,7 +607,7 @@ impl Held {
     /// Whether it may be written.
     #[must_use]
     pub fn is_writable(&self) -> bool {
-        self.memory.is_writable()
+        self.memory.writable
     }
 
     /// A new descriptor of the memfd that it is, and where in that it begins; `None`: it is a segment.
@@ -669,7 +672,7 @@ impl Held {
         let &Object { phase, locked, .. } = state.object(self.name)?;
         if !locked {
             // Nothing purges it for its own sake: it is not locked.
-            shared.make_room(&mut state, self.memory.length as u64)?;
+            shared.make_room(&mut state, self.memory.span.bytes as u64)?;
             shared.lock(&mut state, &self.memory)?;
         }
         state.change(self.name, |object| {
