@@ -298,13 +298,17 @@ impl MemoryGroup {
             version: site.version,
             path,
         };
-        let file = match site.version {
-            Version::V1 => "memory.limit_in_bytes",
-            Version::V2 => "memory.max",
-        };
-        let file = group.path.join(file);
+        let file = group.file("memory.limit_in_bytes", "memory.max");
         system.write(&file, limit.0.to_string().as_bytes())?;
         Ok(group)
+    }
+
+    /// Its file of that name in its version, or a whole path instead.
+    fn file(&self, v1: &str, v2: &str) -> PathBuf {
+        self.path.join(match self.version {
+            Version::V1 => v1,
+            Version::V2 => v2,
+        })
     }
 
     /// Its directory: what [`crate::tasks::ChildLimits::cgroup`] takes.
@@ -342,11 +346,8 @@ impl MemoryGroup {
     /// # Errors
     /// Where it cannot be read.
     pub fn usage(&self, files: &(impl Files + ?Sized)) -> Result<Bytes> {
-        let file = match self.version {
-            Version::V1 => "memory.usage_in_bytes",
-            Version::V2 => "memory.current",
-        };
-        read_number(files, self.path.join(file)).map(Bytes)
+        let file = self.file("memory.usage_in_bytes", "memory.current");
+        read_number(files, file).map(Bytes)
     }
 
     /// Pages scanned and reclaimed: of the group on version 2, of the whole system on 1.
@@ -356,9 +357,10 @@ impl MemoryGroup {
     /// 5.8 on version 1).
     pub fn reclaimed(&self, files: &(impl Files + ?Sized)) -> Result<Reclaimed> {
         let vmstat = counters(files, "/proc/vmstat")?;
-        let (path, own) = match self.version {
-            Version::V1 => (PathBuf::from("/proc/vmstat"), vmstat.clone()),
-            Version::V2 => (self.path.join("memory.stat"), self.stat(files)?),
+        let path = self.file("/proc/vmstat", "memory.stat");
+        let own = match self.version {
+            Version::V1 => vmstat.clone(),
+            Version::V2 => self.stat(files)?,
         };
         let sum = |one: &str| match self.version {
             Version::V1 => {
@@ -382,10 +384,7 @@ impl MemoryGroup {
     /// # Errors
     /// [`Error::Unsupported`] where the kernel keeps no pressure information.
     pub fn stalled(&self, files: &(impl Files + ?Sized)) -> Result<Nanos> {
-        let path = match self.version {
-            Version::V1 => PathBuf::from("/proc/pressure/memory"),
-            Version::V2 => self.path.join("memory.pressure"),
-        };
+        let path = self.file("/proc/pressure/memory", "memory.pressure");
         match pressure::read_file(files, "memory", &path) {
             Ok(pressure) => Ok(Nanos::micros(pressure.some.total_us)),
             Err(error @ Error::Parse { .. }) => Err(error),
@@ -411,11 +410,11 @@ impl MemoryGroup {
     /// As write(2), `EINTR` after [`MOST_INTERRUPTS`] of them; version 2 has `memory.reclaim` from 5.19 on. That not
     /// all of it could be reclaimed is no error.
     pub fn reclaim(&self, files: &(impl Files + ?Sized), length: Bytes) -> Result<()> {
-        let (file, content) = match self.version {
-            Version::V1 => ("memory.force_empty", "0".to_owned()),
-            Version::V2 => ("memory.reclaim", length.0.to_string()),
+        let file = self.file("memory.force_empty", "memory.reclaim");
+        let content = match self.version {
+            Version::V1 => "0".to_owned(),
+            Version::V2 => length.0.to_string(),
         };
-        let file = self.path.join(file);
         let mut interrupts = 0;
         loop {
             match files.write(&file, content.as_bytes()) {

@@ -180,7 +180,6 @@ impl Folder {
                 Mode::empty(),
             )
         };
-        let root = || openat(CWD, "/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
         let shown = match from {
             Some(from) => from.path.join(path),
             None if path.as_os_str().is_empty() => ".".into(),
@@ -193,14 +192,7 @@ impl Folder {
         let mut left = Vec::new();
         push(&mut left, path);
         let mut links = 0;
-        while let Some(part) = left.pop() {
-            let name = match part {
-                Part::Root => {
-                    at = root()?;
-                    continue;
-                }
-                Part::Name(name) => name,
-            };
+        while let Some(name) = left.pop() {
             let next = match open(&at, &name, OFlags::NOFOLLOW) {
                 Err(Errno::NOENT) if make => {
                     match mkdirat(&at, &name, Mode::RWXU) {
@@ -453,20 +445,13 @@ impl Folder {
     }
 }
 
-/// A piece of a path.
-enum Part {
-    Root,
-    Name(OsString),
-}
-
 /// Puts the pieces of `path` before those that are `left`, the last of which is the next.
-fn push(left: &mut Vec<Part>, path: &Path) {
+fn push(left: &mut Vec<OsString>, path: &Path) {
     for component in path.components().rev() {
         match component {
             Component::CurDir => {}
-            Component::RootDir | Component::Prefix(_) => left.push(Part::Root),
-            Component::ParentDir => left.push(Part::Name("..".into())),
-            Component::Normal(name) => left.push(Part::Name(name.to_owned())),
+            // Of `/` no folder matters in which it is looked up.
+            other => left.push(other.as_os_str().to_owned()),
         }
     }
 }

@@ -62,6 +62,9 @@ pub(crate) fn stat_fields(text: &str) -> Vec<&str> {
     fields.split_ascii_whitespace().collect()
 }
 
+/// What a file says of a zone: node, name, and that.
+pub(crate) type OfZone<T> = (u32, String, T);
+
 /// Node, zone and what follows of a line such as `Node 0, zone   Normal   12 7`.
 pub(crate) fn zone_of_line(line: &str) -> std::result::Result<(u32, &str, &str), String> {
     let (node, rest) = line

@@ -12,8 +12,7 @@ use std::path::Path;
 
 use stopgap_events::machine::Missing;
 use stopgap_events::snapshot::{
-    Builder, Kind, LAYOUT_OF_SAME_MOMENT, Layout, SCHEMA, Snapshot, TYPES_OF_SAME_MOMENT,
-    TypeBlocks, Watermarks, Zone,
+    Builder, Kind, LAYOUT_OF_SAME_MOMENT, Layout, SCHEMA, Snapshot, TYPES_OF_SAME_MOMENT, Zone,
 };
 use stopgap_events::units::{Bytes, Pages};
 
@@ -21,9 +20,8 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::files::{Files, read_lossy, read_text};
 use crate::memory::Memory;
-use crate::proc::buddyinfo::{self, FreeBlocks};
 use crate::proc::pagetypeinfo::{self, PageTypes};
-use crate::proc::zoneinfo;
+use crate::proc::{OfZone, buddyinfo, zoneinfo};
 
 /// Takes a snapshot; `version` is the caller's. `progress` is called now and then with the share
 /// done (0 to 1), and returns whether to go on: `None` where it did not.
@@ -41,22 +39,24 @@ pub fn take<S: Files + Memory + Clock + ?Sized>(
     progress: &mut dyn FnMut(f64) -> bool,
 ) -> Result<Option<Snapshot>> {
     let mut missing = never_known();
-    let zones = zoneinfo::zones(&read_lossy(system, "/proc/zoneinfo")?)?;
+    let mut zones = zoneinfo::zones(&read_lossy(system, "/proc/zoneinfo")?)?;
     let types = read_lossy(system, "/proc/pagetypeinfo").and_then(|text| pagetypeinfo::read(&text));
     let types = keep(
         types,
         "free blocks by migrate type, and the size of the blocks that have one",
         &mut missing,
     );
+    let pageblock_order = types.as_ref().map(|types| types.pageblock_order);
     let free = buddyinfo::zones(&read_lossy(system, "/proc/buddyinfo")?)?;
+    add_blocks(&mut zones, free, types)?;
     let mut snapshot = Snapshot {
         schema: SCHEMA.to_owned(),
         version: version.to_owned(),
         taken_unix_s: system.unix_seconds(),
         kernel: read_text(system, "/proc/sys/kernel/osrelease").ok(),
         page_bytes: system.page_size(),
-        pageblock_order: types.as_ref().map(|types| types.pageblock_order),
-        zones: zones_of(zones, free, types)?,
+        pageblock_order,
+        zones,
         missing,
     };
     snapshot
@@ -107,46 +107,30 @@ fn keep<T>(result: Result<T>, what: &str, missing: &mut Vec<Missing>) -> Option<
     }
 }
 
-/// Puts together what the three files say of each zone.
-fn zones_of(
-    zones: Vec<zoneinfo::Zone>,
-    mut free: Vec<FreeBlocks>,
+/// Takes what a file says of a zone out of what it says of all.
+fn take_of<T>(all: &mut Vec<OfZone<T>>, zone: &Zone) -> Option<T> {
+    let ours = |(node, name, _): &OfZone<T>| *node == zone.node && *name == zone.name;
+    let place = all.iter().position(ours)?;
+    Some(all.swap_remove(place).2)
+}
+
+/// Adds to each zone what the two other files say of it.
+fn add_blocks(
+    zones: &mut [Zone],
+    mut free: Vec<OfZone<Vec<u64>>>,
     types: Option<PageTypes>,
-) -> Result<Vec<Zone>> {
+) -> Result<()> {
     let mut types = types.map_or_else(Vec::new, |types| types.zones);
-    let whole = zones.into_iter().map(|zone| {
-        let ours = |node: u32, name: &str| (node, name) == (zone.node, zone.name.as_str());
-        let place = free.iter().position(|one| ours(one.node, &one.zone));
-        let place = place.ok_or_else(|| {
-            let (node, name) = (zone.node, &zone.name);
-            Error::parse(
-                "/proc/buddyinfo",
-                format!("has no node {node}, zone {name}"),
-            )
-        })?;
-        let free_blocks = free.swap_remove(place).blocks;
-        let of_type = types.iter().position(|one| ours(one.node, &one.zone));
-        let by_type: Option<Vec<TypeBlocks>> = of_type.map(|place| types.swap_remove(place).types);
-        Ok(Zone {
-            node: zone.node,
-            name: zone.name,
-            start_frame: zone.start,
-            pages: Pages(zone.spanned),
-            present: Pages(zone.present),
-            managed: Pages(zone.managed),
-            watermarks: Watermarks {
-                min: Pages(zone.min),
-                low: Pages(zone.low),
-                high: Pages(zone.high),
-            },
-            per_cpu: zone.per_cpu.map(Pages),
-            free_blocks,
-            by_type,
-            layout: None,
-            mapped: None,
-        })
-    });
-    whole.collect()
+    for zone in zones {
+        let (node, name) = (zone.node, &zone.name);
+        let none = || {
+            let why = format!("has no node {node}, zone {name}");
+            Error::parse("/proc/buddyinfo", why)
+        };
+        zone.free_blocks = take_of(&mut free, zone).ok_or_else(none)?;
+        zone.by_type = take_of(&mut types, zone);
+    }
+    Ok(())
 }
 
 /// Says how many pages of the layout are free without being told so. Since Linux 6.7 a CPU's lists

@@ -52,37 +52,24 @@ fn sizes(request: &MapRequest<'_>, grain: Bytes) -> Option<(Bytes, Bytes)> {
 /// Maps where the kernel likes, `length` bytes.
 fn map_anywhere(length: usize, request: &MapRequest<'_>) -> io::Result<*mut u8> {
     let prot = prot(request.protection);
-    let address = match request.kind {
-        // SAFETY: without MAP_FIXED the kernel chooses addresses that nothing else uses.
-        MapKind::Anonymous => unsafe {
-            mm::mmap_anonymous(ptr::null_mut(), length, prot, MapFlags::PRIVATE)
-        },
-        // SAFETY: as above.
-        MapKind::AnonymousAlone => unsafe {
-            mm::mmap_anonymous(ptr::null_mut(), length, prot, MapFlags::SHARED)
-        },
-        // SAFETY: as above.
-        MapKind::HugeTlb { page } => unsafe {
+    let flags = match request.kind {
+        MapKind::Anonymous => MapFlags::PRIVATE,
+        MapKind::AnonymousAlone => MapFlags::SHARED,
+        MapKind::HugeTlb { page } => {
             let size = MapFlags::from_bits_retain(page.0.trailing_zeros() << libc::MAP_HUGE_SHIFT);
-            let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | size;
-            mm::mmap_anonymous(ptr::null_mut(), length, prot, flags)
-        },
+            MapFlags::PRIVATE | MapFlags::HUGETLB | size
+        }
         MapKind::File { file, offset } => {
             let fd = file.fd.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
-            // SAFETY: as above; the file is our own memfd, which is never truncated, and
-            // no reference into the mapping is handed out.
-            unsafe {
-                mm::mmap(
-                    ptr::null_mut(),
-                    length,
-                    prot,
-                    MapFlags::SHARED,
-                    fd,
-                    offset.0,
-                )
-            }
+            let (nowhere, flags) = (ptr::null_mut(), MapFlags::SHARED);
+            // SAFETY: without MAP_FIXED the kernel chooses addresses that nothing else uses; the file is our own memfd,
+            // which is never truncated, and no reference into the mapping is handed out.
+            let address = unsafe { mm::mmap(nowhere, length, prot, flags, fd, offset.0) };
+            return Ok(address?.cast());
         }
     };
+    // SAFETY: as above.
+    let address = unsafe { mm::mmap_anonymous(ptr::null_mut(), length, prot, flags) };
     Ok(address?.cast())
 }
 

@@ -25,7 +25,7 @@ pub struct TracePipe {
     raw: TraceReader,
     spool: File,
     spool_path: PathBuf,
-    reader: OwnedFd,
+    reader: File,
     writer: OwnedFd,
     page: usize,
     /// Bytes that one splice may move: what the pipe holds.
@@ -50,7 +50,7 @@ impl TracePipe {
             raw: file,
             spool: to,
             spool_path,
-            reader,
+            reader: reader.into(),
             writer,
             page,
             most: (most / page).max(1) * page,
@@ -93,17 +93,11 @@ impl TracePipe {
                 Err(Errno::INTR) => {}
                 // A file system that cannot splice: by hand.
                 Err(Errno::INVAL) => {
-                    let mut bytes = vec![0; left];
-                    let mut have = 0;
-                    while have < left {
-                        match rustix::io::read(&self.reader, &mut bytes[have..]) {
-                            Ok(0) => return Err(failed(io::ErrorKind::UnexpectedEof.into())),
-                            Ok(count) => have += count,
-                            Err(Errno::INTR) => {}
-                            Err(e) => return Err(failed(e.into())),
-                        }
+                    let mut rest = (&self.reader).take(left as u64);
+                    let copied = io::copy(&mut rest, &mut self.spool).map_err(failed)?;
+                    if copied < left as u64 {
+                        return Err(failed(io::ErrorKind::UnexpectedEof.into()));
                     }
-                    self.spool.write_all(&bytes).map_err(failed)?;
                     left = 0;
                 }
                 Err(e) => return Err(failed(e.into())),

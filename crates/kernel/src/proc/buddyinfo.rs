@@ -1,24 +1,16 @@
 use stopgap_events::machine::OrderIndex;
 use stopgap_events::snapshot;
 
-use super::{each_line, zone_of_line};
+use super::{OfZone, each_line, zone_of_line};
 use crate::error::{Error, Result};
 
 const FILE: &str = "/proc/buddyinfo";
 /// More than any address has bits: no kernel has as many.
 const MOST_ORDERS: usize = 64;
 
-/// The free blocks of one zone.
-pub(crate) struct FreeBlocks {
-    pub(crate) node: u32,
-    pub(crate) zone: String,
-    /// Free blocks by order. Pages on the per-CPU lists are not among them.
-    pub(crate) blocks: Vec<u64>,
-}
-
-/// The free blocks of each zone, at least one order each. How many orders there are, the file
+/// The free blocks of each zone by order, at least one order each; pages on the per-CPU lists are not among them. How many orders there are, the file
 /// says (11 with 4 KiB pages, other kernels differ).
-pub(crate) fn zones(text: &str) -> Result<Vec<FreeBlocks>> {
+pub(crate) fn zones(text: &str) -> Result<Vec<OfZone<Vec<u64>>>> {
     let mut zones = Vec::new();
     each_line(FILE, text, |line| {
         let (node, zone, words) = zone_of_line(line)?;
@@ -34,8 +26,7 @@ pub(crate) fn zones(text: &str) -> Result<Vec<FreeBlocks>> {
         if blocks.is_empty() {
             return Err(format!("zone {zone} has no orders"));
         }
-        let zone = zone.to_owned();
-        zones.push(FreeBlocks { node, zone, blocks });
+        zones.push((node, zone.to_owned(), blocks));
         Ok(())
     })?;
     if zones.is_empty() {
@@ -49,10 +40,10 @@ pub(crate) fn zones(text: &str) -> Result<Vec<FreeBlocks>> {
 /// No free memory at all is an index of 1.
 pub(crate) fn unusable_index(text: &str) -> Result<Vec<OrderIndex>> {
     let zones = zones(text)?;
-    let orders = zones.iter().map(|zone| zone.blocks.len()).max();
+    let orders = zones.iter().map(|(.., blocks)| blocks.len()).max();
     let mut sum = vec![0u64; orders.unwrap_or(0)];
-    for zone in &zones {
-        for (sum, blocks) in sum.iter_mut().zip(&zone.blocks) {
+    for (.., blocks) in &zones {
+        for (sum, blocks) in sum.iter_mut().zip(blocks) {
             *sum = sum.saturating_add(*blocks);
         }
     }

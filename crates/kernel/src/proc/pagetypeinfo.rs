@@ -1,6 +1,6 @@
 use stopgap_events::snapshot::TypeBlocks;
 
-use super::{each_line, zone_of_line};
+use super::{OfZone, each_line, zone_of_line};
 use crate::error::{Error, Result};
 
 const FILE: &str = "/proc/pagetypeinfo";
@@ -10,15 +10,8 @@ const FILE: &str = "/proc/pagetypeinfo";
 pub(crate) struct PageTypes {
     /// Order of the blocks that have one migrate type each.
     pub(crate) pageblock_order: u32,
-    pub(crate) zones: Vec<ZoneTypes>,
-}
-
-/// One zone's migrate types.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct ZoneTypes {
-    pub(crate) node: u32,
-    pub(crate) zone: String,
-    pub(crate) types: Vec<TypeBlocks>,
+    /// Migrate types of each zone.
+    pub(crate) zones: Vec<OfZone<Vec<TypeBlocks>>>,
 }
 
 /// Reads the two tables: free blocks by zone, type and order, where `>100000` is a list that the
@@ -56,16 +49,12 @@ pub(crate) fn read(text: &str) -> Result<PageTypes> {
 
 /// The types of a zone, none so far where it is new.
 fn types_of<'a>(found: &'a mut PageTypes, node: u32, zone: &str) -> &'a mut Vec<TypeBlocks> {
-    let same = |one: &ZoneTypes| one.node == node && one.zone == zone;
+    let same = |one: &OfZone<_>| one.0 == node && one.1 == zone;
     let place = found.zones.iter().position(same).unwrap_or_else(|| {
-        found.zones.push(ZoneTypes {
-            node,
-            zone: zone.to_owned(),
-            types: Vec::new(),
-        });
+        found.zones.push((node, zone.to_owned(), Vec::new()));
         found.zones.len() - 1
     });
-    &mut found.zones[place].types
+    &mut found.zones[place].2
 }
 
 /// `, type    Unmovable      0      0 >100000`.
@@ -143,14 +132,9 @@ Node 0, zone      DMA            1            7
             of("Unmovable", [Some(1), Some(0), Some(4)], 1),
             of("Movable", [Some(0), None, Some(2)], 7),
         ];
-        let zone = ZoneTypes {
-            node: 0,
-            zone: "DMA".to_owned(),
-            types,
-        };
         let expected = PageTypes {
             pageblock_order: 9,
-            zones: vec![zone],
+            zones: vec![(0, "DMA".to_owned(), types)],
         };
         assert_eq!(read(TEXT).unwrap(), expected);
     }

@@ -1,26 +1,12 @@
+use stopgap_events::snapshot::{Watermarks, Zone};
+use stopgap_events::units::Pages;
+
 use super::{each_line, zone_of_line};
 use crate::error::{Error, Result};
 
 const FILE: &str = "/proc/zoneinfo";
 
-/// One zone that has memory, in pages.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Zone {
-    pub(crate) node: u32,
-    pub(crate) name: String,
-    /// Frame number of the first page that it spans.
-    pub(crate) start: u64,
-    pub(crate) spanned: u64,
-    pub(crate) present: u64,
-    pub(crate) managed: u64,
-    pub(crate) min: u64,
-    pub(crate) low: u64,
-    pub(crate) high: u64,
-    /// Pages on the lists of all CPUs; `None` where the kernel prints no such lists.
-    pub(crate) per_cpu: Option<u64>,
-}
-
-/// Returns the zones that have memory. Kernels since 4.12 do not print where an empty one starts.
+/// Returns the zones that have memory, without what other files say of them. Kernels since 4.12 do not print where an empty one starts.
 pub(crate) fn zones(text: &str) -> Result<Vec<Zone>> {
     let mut found: Vec<Fields> = Vec::new();
     each_line(FILE, text, |line| {
@@ -81,21 +67,27 @@ impl Fields {
         let need = |field: usize| {
             let what = FIELDS[field].trim_end_matches(':');
             let lacks = || Error::parse(FILE, format!("node {node}, zone {name} has no '{what}'"));
-            pages[field].ok_or_else(lacks)
+            pages[field].map(Pages).ok_or_else(lacks)
         };
-        if need(2)? == 0 {
+        if need(2)? == Pages(0) {
             return Ok(None);
         }
         Ok(Some(Zone {
             node,
-            start: need(0)?,
-            spanned: need(1)?,
+            start_frame: need(0)?.0,
+            pages: need(1)?,
             present: need(2)?,
             managed: need(3)?,
-            min: need(4)?,
-            low: need(5)?,
-            high: need(6)?,
-            per_cpu: pages[7],
+            watermarks: Watermarks {
+                min: need(4)?,
+                low: need(5)?,
+                high: need(6)?,
+            },
+            per_cpu: pages[7].map(Pages),
+            free_blocks: Vec::new(),
+            by_type: None,
+            layout: None,
+            mapped: None,
             name,
         }))
     }
@@ -146,14 +138,20 @@ Node 1, zone  Movable
         let expected = Zone {
             node: 0,
             name: "Normal".to_owned(),
-            start: 1,
-            spanned: 4095,
-            present: 3998,
-            managed: 3840,
-            min: 18,
-            low: 22,
-            high: 26,
-            per_cpu: Some(12),
+            start_frame: 1,
+            pages: Pages(4095),
+            present: Pages(3998),
+            managed: Pages(3840),
+            watermarks: Watermarks {
+                min: Pages(18),
+                low: Pages(22),
+                high: Pages(26),
+            },
+            per_cpu: Some(Pages(12)),
+            free_blocks: Vec::new(),
+            by_type: None,
+            layout: None,
+            mapped: None,
         };
         assert_eq!(zones(&text).unwrap(), [expected]);
     }

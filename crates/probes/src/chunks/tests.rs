@@ -60,6 +60,15 @@ fn with_pool(fake: Fake, free: u64) -> Fake {
         .with_file(at("resv_hugepages"), "0")
 }
 
+fn run(fake: &Fake, privilege: Privilege, probe: &Chunks) -> Measured {
+    within(fake, privilege, |context| probe.run(context).unwrap())
+}
+
+/// Why nothing could be taken; `None` where it could.
+fn error(measured: &Measured, strategy: &str, size: &str) -> Option<String> {
+    find(measured, "take", strategy, size).error.clone()
+}
+
 fn find<'a>(measured: &'a Measured, name: &str, strategy: &str, size: &str) -> &'a Series {
     let is = |series: &Series, key: &str, word: &str| {
         series.parameters.get(key) == Some(&Parameter::from(word))
@@ -74,9 +83,7 @@ fn find<'a>(measured: &'a Measured, name: &str, strategy: &str, size: &str) -> &
 fn a_kernel_without_thp_and_hugetlb_is_measured_with_base_pages() {
     let fake = machine();
     let probe = Chunks::check(true);
-    let measured = within(&fake, Privilege::Root, |context| {
-        probe.run(context).unwrap()
-    });
+    let measured = run(&fake, Privilege::Root, &probe);
     for (strategy, why) in [
         ("mthp", "this kernel has no THP"),
         ("thp-direct", "this kernel has no THP"),
@@ -104,25 +111,10 @@ fn a_kernel_without_thp_and_hugetlb_is_measured_with_base_pages() {
         answer.verdict.text,
         "inconclusive: not fragmented (index 0.00, up 2 h)"
     );
-    let missing: Vec<_> = answer.missing.iter().map(|missing| &missing.what).collect();
-    assert!(
-        missing
-            .iter()
-            .any(|what| what.starts_with("physical layout")),
-        "{missing:?}"
-    );
-    assert!(
-        missing
-            .iter()
-            .any(|what| what.starts_with("direct reclaim")),
-        "{missing:?}"
-    );
-    assert!(
-        missing
-            .iter()
-            .any(|what| what.starts_with("time without a CPU")),
-        "{missing:?}"
-    );
+    for what in ["physical layout", "direct reclaim", "time without a CPU"] {
+        let mut missing = answer.missing.iter();
+        assert!(missing.any(|one| one.what.starts_with(what)), "{what}");
+    }
 }
 
 #[test]
@@ -164,9 +156,7 @@ fn knobs_are_put_back_after_each_strategy() {
         runs: 1,
         ..Chunks::check(true)
     };
-    let measured = within(&fake, Privilege::Root, |context| {
-        probe.run(context).unwrap()
-    });
+    let measured = run(&fake, Privilege::Root, &probe);
     for strategy in [
         "mthp-64K",
         "thp-direct",
@@ -174,11 +164,7 @@ fn knobs_are_put_back_after_each_strategy() {
         "collapse",
         "hugetlb",
     ] {
-        assert_eq!(
-            find(&measured, "take", strategy, "4M").error,
-            None,
-            "{strategy}"
-        );
+        assert_eq!(error(&measured, strategy, "4M"), None, "{strategy}");
     }
     assert!(
         measured
@@ -210,16 +196,12 @@ fn while_another_run_has_knobs_set_it_measures_what_needs_none() {
         runs: 1,
         ..Chunks::check(true)
     };
-    let measured = within(&fake, Privilege::Root, |context| {
-        probe.run(context).unwrap()
-    });
+    let measured = run(&fake, Privilege::Root, &probe);
     for strategy in ["base", "collapse"] {
-        let error = &find(&measured, "take", strategy, "4M").error;
-        assert_eq!(*error, None, "{strategy}");
+        assert_eq!(error(&measured, strategy, "4M"), None, "{strategy}");
     }
     for strategy in ["mthp-64K", "thp-direct", "thp-noreclaim"] {
-        let error = find(&measured, "take", strategy, "4M").error.clone();
-        assert!(error.unwrap().contains("process 2"), "{strategy}");
+        assert_contains(error(&measured, strategy, "4M").unwrap(), &["process 2"]);
     }
     let knob = format!("{DIRECTORY}/hugepages-64kB/enabled");
     assert_eq!(read_choice(&fake, knob).unwrap(), "never");
@@ -232,14 +214,9 @@ fn knobs_that_refuse_are_used_as_they_stand() {
         runs: 1,
         ..Chunks::check(true)
     };
-    let measured = within(&fake, Privilege::Root, |context| {
-        probe.run(context).unwrap()
-    });
-    assert_eq!(find(&measured, "take", "thp-direct", "4M").error, None);
-    let error = find(&measured, "take", "mthp-64K", "4M")
-        .error
-        .clone()
-        .unwrap();
+    let measured = run(&fake, Privilege::Root, &probe);
+    assert_eq!(error(&measured, "thp-direct", "4M"), None);
+    let error = error(&measured, "mthp-64K", "4M").unwrap();
     assert!(
         error.starts_with("needs root to set hugepages-64kB/enabled"),
         "{error}"
@@ -254,18 +231,11 @@ fn knobs_that_refuse_are_used_as_they_stand() {
 fn without_root_knobs_are_left_alone_and_the_row_says_so() {
     let fake = with_pool(with_thp(machine()), 0);
     let probe = Chunks::check(true);
-    let measured = within(&fake, Privilege::None, |context| {
-        probe.run(context).unwrap()
-    });
+    let measured = run(&fake, Privilege::None, &probe);
     let direct = find(&measured, "take", "thp-direct", "4M");
     assert_eq!(direct.parameters["knobs-set"], Parameter::from("no"));
     assert_eq!(direct.parameters["defrag"], Parameter::from("madvise"));
-    let error = |strategy| {
-        find(&measured, "take", strategy, "4M")
-            .error
-            .clone()
-            .unwrap()
-    };
+    let error = |strategy| error(&measured, strategy, "4M").unwrap();
     assert_eq!(error("thp-noreclaim"), "needs root to set defrag to never");
     assert_eq!(error("hugetlb"), "no huge pages in the pool");
 }
@@ -305,12 +275,10 @@ fn a_size_beyond_the_budget_is_an_error_in_its_row() {
         ..Chunks::check(true)
     };
     let fake = machine();
-    let measured = within(&fake, Privilege::None, |context| {
-        probe.run(context).unwrap()
-    });
-    let error = find(&measured, "take", "base", "2G").error.clone().unwrap();
-    assert_eq!(error, "larger than the memory budget of 1 GiB");
-    assert_eq!(find(&measured, "take", "base", "4M").error, None);
+    let measured = run(&fake, Privilege::None, &probe);
+    let why = "larger than the memory budget of 1 GiB";
+    assert_eq!(error(&measured, "base", "2G").as_deref(), Some(why));
+    assert_eq!(error(&measured, "base", "4M"), None);
 }
 
 /// As on arm64 with 16 KiB pages: nothing takes a huge page for 2 MiB.
@@ -325,12 +293,10 @@ fn the_pmd_size_is_the_kernels() {
             "always [inherit] madvise never",
         );
     let probe = Chunks::check(true);
-    let measured = within(&fake, Privilege::None, |context| {
-        probe.run(context).unwrap()
-    });
+    let measured = run(&fake, Privilege::None, &probe);
     for strategy in ["thp-direct", "collapse"] {
-        let error = find(&measured, "take", strategy, "4M").error.clone();
-        assert_eq!(error.unwrap(), "a page of 32M is larger than the buffer");
+        let why = "a page of 32M is larger than the buffer";
+        assert_eq!(error(&measured, strategy, "4M").as_deref(), Some(why));
         let blocks = find(&measured, "block", strategy, "64M");
         assert_eq!(blocks.blocks[0].samples, 2);
         assert_eq!(blocks.parameters["block"], Parameter::from("32M"));

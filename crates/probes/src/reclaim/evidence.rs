@@ -12,20 +12,6 @@ use super::gather::{
 use super::{Mode, PressureParameters};
 use crate::contract::Measured;
 
-/// A held set beside a room.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Share {
-    pub(super) pinned: Bytes,
-    pub(super) room: Bytes,
-}
-
-impl Share {
-    /// Returns the limit of a group that has both.
-    pub(super) fn limit(self) -> Bytes {
-        self.pinned + self.room
-    }
-}
-
 /// What tells modes apart, or does not: the series, what it is, its unit, and what its numbers are divided
 /// by to be shown so.
 const METRICS: [(&str, &str, &str, f64); 7] = [
@@ -50,18 +36,18 @@ const METRICS: [(&str, &str, &str, f64); 7] = [
 
 pub(super) struct Evidence<'a> {
     pub(super) measured: &'a Measured,
+    /// The load that was asked for.
+    pub(super) asked: Option<&'a PressureParameters>,
     pub(super) seed: u64,
 }
 
 impl Evidence<'_> {
-    /// A series of the load beside a mode.
-    pub(super) fn find(&self, name: &str, mode: Mode, share: Share) -> Option<&Series> {
-        let wanted = |s: &&Series| {
-            s.name == name
-                && s.word("mode") == Some(mode.word())
-                && s.number("room") == Some(share.room.0)
-        };
-        self.measured.series.iter().find(wanted)
+    /// A series of the load beside a mode, where `pinned` is held or missing.
+    pub(super) fn find(&self, name: &str, mode: Mode, pinned: Bytes) -> Option<&Series> {
+        let room = self.asked?.room(pinned).0.into();
+        let wanted = [("mode", mode.word().into()), ("room", room)];
+        let mut series = self.measured.series.iter();
+        series.find(|series| series.is(name, &wanted))
     }
 
     /// The median thread CPU time a page of a step of the cost experiment.
@@ -178,26 +164,16 @@ impl Evidence<'_> {
     pub(super) fn load_lines(&self, asked: &PressureParameters) -> Vec<String> {
         let mut lines = Vec::new();
         for &pinned in &asked.pinned {
-            let share = Share {
-                pinned,
-                room: asked.room(pinned),
-            };
             let title = match asked.pinned.len() {
                 1 => String::new(),
-                _ => format!("{} of {}: ", share.pinned, share.limit()),
+                _ => format!("{pinned} of {}: ", asked.limit),
             };
-            let of_share = METRICS
-                .iter()
-                .filter_map(|metric| self.line(metric, asked, share));
-            lines.extend(of_share.map(|line| format!("{title}{line}")));
-            lines.extend(
-                self.longest(asked, share)
-                    .map(|line| format!("{title}{line}")),
-            );
-            lines.extend(
-                self.lists(asked, share)
-                    .map(|line| format!("{title}{line}")),
-            );
+            let metrics = METRICS.iter();
+            let of_set = metrics
+                .filter_map(|metric| self.line(metric, asked, pinned))
+                .chain(self.longest(asked, pinned))
+                .chain(self.lists(asked, pinned));
+            lines.extend(of_set.map(|line| format!("{title}{line}")));
         }
         lines
     }
@@ -215,13 +191,13 @@ impl Evidence<'_> {
         &self,
         &(name, words, unit, divisor): &(&str, &str, &str, f64),
         asked: &PressureParameters,
-        share: Share,
+        pinned: Bytes,
     ) -> Option<String> {
         let runs = |mode: Mode| -> Option<Vec<f64>> {
-            let series = self.find(name, mode, share)?;
+            let series = self.find(name, mode, pinned)?;
             (!series.blocks.is_empty()).then(|| series.blocks.iter().map(|b| b.value).collect())
         };
-        let median = |mode: Mode| self.find(name, mode, share).and_then(Series::median);
+        let median = |mode: Mode| self.find(name, mode, pinned).and_then(Series::median);
         let digits = if matches!(name, RATIO | STEADY) { 2 } else { 1 };
         let parts: Vec<String> = Evidence::modes(asked)
             .filter_map(|mode| {
@@ -259,9 +235,9 @@ impl Evidence<'_> {
     }
 
     /// The longest wait of all runs, of each mode. A maximum separates nothing, and is felt.
-    fn longest(&self, asked: &PressureParameters, share: Share) -> Option<String> {
+    fn longest(&self, asked: &PressureParameters, pinned: Bytes) -> Option<String> {
         let longest = |mode: Mode| {
-            let blocks = &self.find(BLOCK, mode, share)?.blocks;
+            let blocks = &self.find(BLOCK, mode, pinned)?.blocks;
             let most = blocks
                 .iter()
                 .filter_map(|b| b.histogram.as_ref()?.max())
@@ -275,10 +251,10 @@ impl Evidence<'_> {
     }
 
     /// Where the pages were, and what reclaim did about them.
-    fn lists(&self, asked: &PressureParameters, share: Share) -> Option<String> {
+    fn lists(&self, asked: &PressureParameters, pinned: Bytes) -> Option<String> {
         let parts: Vec<String> = Evidence::modes(asked)
             .filter_map(|mode| {
-                let of = |name| self.find(name, mode, share).and_then(Series::median);
+                let of = |name| self.find(name, mode, pinned).and_then(Series::median);
                 Some(format!(
                     "{} {:.0}/{:.0}/{:.0}",
                     mode.word(),

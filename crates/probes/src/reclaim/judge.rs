@@ -2,16 +2,17 @@
 
 use stopgap_events::machine::Privilege;
 use stopgap_events::question::Question;
+use stopgap_events::units::Bytes;
 use stopgap_kernel::holds::Way;
 use stopgap_stats::bootstrap::{Interval, over_runs};
 use stopgap_stats::record::{Answer, Figure, Parameter, Series, parameters};
 use stopgap_stats::separation::Separation;
 use stopgap_stats::verdict::{Verdict, Word};
 
-use super::evidence::{Evidence, Share};
+use super::evidence::Evidence;
 use super::gather::{ANONYMOUS, LOAD, RATIO, STEADY};
 use super::shrinker::SCAN;
-use super::{Mode, PressureParameters, Reclaim};
+use super::{Mode, Reclaim};
 use crate::contract::{Judgement, Measured, Parameters, list};
 
 /// From what ratio on scanning more than beside nothing is an excess: the runs of one mode that is off the
@@ -21,7 +22,8 @@ const EXCESS: f64 = 1.1;
 /// A mode beside none.
 struct Comparison {
     mode: Mode,
-    share: Share,
+    /// The set.
+    pinned: Bytes,
     /// Scanned per reclaimed, as a ratio.
     ratio: Option<Interval>,
     /// The same between storms.
@@ -32,10 +34,15 @@ struct Comparison {
 }
 
 impl Comparison {
-    fn of_mode(evidence: &Evidence<'_>, share: Share, mode: Mode, seed: u64) -> Option<Comparison> {
+    fn of_mode(
+        evidence: &Evidence<'_>,
+        pinned: Bytes,
+        mode: Mode,
+        seed: u64,
+    ) -> Option<Comparison> {
         let beside = |name| {
-            let none = evidence.find(name, Mode::None, share)?;
-            let held = evidence.find(name, mode, share)?;
+            let none = evidence.find(name, Mode::None, pinned)?;
+            let held = evidence.find(name, mode, pinned)?;
             let pairs: Vec<(f64, f64)> = held
                 .blocks
                 .iter()
@@ -61,11 +68,11 @@ impl Comparison {
         let (held, none): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
         Some(Comparison {
             mode,
-            share,
+            pinned,
             ratio: over(&pairs),
             steady: beside(STEADY).and_then(|pairs| over(&pairs)),
             separated: Separation::between(&held, &none, seed).is_some_and(|one| one.separates()),
-            met: met(evidence, mode, share),
+            met: met(evidence, mode, pinned),
         })
     }
 
@@ -77,7 +84,7 @@ impl Comparison {
 
 /// Whether reclaim met what is held. Anonymous memory is on lists that reclaim scans only where there is
 /// swap to write it to.
-fn met(evidence: &Evidence<'_>, mode: Mode, share: Share) -> Result<(), String> {
+fn met(evidence: &Evidence<'_>, mode: Mode, pinned: Bytes) -> Result<(), String> {
     match evidence.swap() {
         Some("none") => {
             let why = "no swap, so anonymous lists are not scanned: memory that is held \
@@ -91,9 +98,9 @@ fn met(evidence: &Evidence<'_>, mode: Mode, share: Share) -> Result<(), String> 
         return Ok(()); // off the lists: not to be met is what locking is for
     }
     let page = evidence.measured.facts.get("page_size").copied();
-    let pages = share.pinned.0 as f64 / page.unwrap_or(4096.0);
+    let pages = pinned.0 as f64 / page.unwrap_or(4096.0);
     let scanned = evidence
-        .find(ANONYMOUS, mode, share)
+        .find(ANONYMOUS, mode, pinned)
         .and_then(Series::median);
     match scanned {
         Some(scanned) if scanned >= pages => Ok(()),
@@ -115,7 +122,7 @@ fn interval(ratio: &Interval) -> String {
 
 /// `; locked (mlock) 1.0x`, for what is not the subject.
 fn others(comparisons: &[Comparison], subject: &Comparison) -> String {
-    let same = |other: &&Comparison| other.share == subject.share && other.mode != subject.mode;
+    let same = |other: &&Comparison| other.pinned == subject.pinned && other.mode != subject.mode;
     let text = comparisons.iter().filter(same).filter_map(|other| {
         let ratio = other.ratio?;
         Some(format!("; {} {:.1}x", other.mode.words(), ratio.value))
@@ -143,8 +150,8 @@ fn decide(comparisons: &[Comparison], evidence: &Evidence<'_>) -> (Verdict, Opti
     let shown = interval(&ratio);
     let beside = format!(
         "while {} of {} are {}",
-        subject.share.pinned,
-        subject.share.limit(),
+        subject.pinned,
+        evidence.asked.map_or(Bytes(0), |asked| asked.limit),
         subject.mode.words()
     );
     let steady = subject.steady.map_or(String::new(), |steady| {
@@ -272,24 +279,16 @@ fn no_pressure(measured: &Measured) -> String {
     }
 }
 
-/// Everything that stands beside everything else, a share.
-fn compare(
-    evidence: &Evidence<'_>,
-    asked: Option<&PressureParameters>,
-    seed: u64,
-) -> Vec<Comparison> {
-    let Some(asked) = asked else {
-        return Vec::new();
-    };
-    let shares = asked.pinned.iter().map(|&pinned| Share {
-        pinned,
-        room: asked.room(pinned),
-    });
-    shares
-        .flat_map(|share| asked.modes.iter().map(move |&mode| (share, mode)))
-        .filter(|(_, mode)| *mode != Mode::None)
-        .filter_map(|(share, mode)| Comparison::of_mode(evidence, share, mode, seed))
-        .collect()
+/// Everything that stands beside everything else.
+fn compare(evidence: &Evidence<'_>, seed: u64) -> Vec<Comparison> {
+    let mut all = Vec::new();
+    if let Some(asked) = evidence.asked {
+        for &pinned in &asked.pinned {
+            let modes = asked.modes.iter().filter(|mode| **mode != Mode::None);
+            all.extend(modes.filter_map(|&mode| Comparison::of_mode(evidence, pinned, mode, seed)));
+        }
+    }
+    all
 }
 
 /// The answer.
@@ -301,9 +300,10 @@ pub(super) fn judge(
 ) -> Answer {
     let evidence = Evidence {
         measured: &measured,
+        asked: probe.pressure.as_ref(),
         seed,
     };
-    let comparisons = compare(&evidence, probe.pressure.as_ref(), seed);
+    let comparisons = compare(&evidence, seed);
     let mut advice = Vec::new();
     let (verdict, figure) = if probe.shrinker.is_some() {
         of_shrinker(&measured)
