@@ -432,7 +432,7 @@ impl MemoryGroup {
     }
 }
 
-#[cfg(all(test, feature = "fake"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::fake::Fake;

@@ -122,5 +122,5 @@ impl Row {
     }
 }
 
-#[cfg(all(test, feature = "fake"))]
+#[cfg(test)]
 mod tests;

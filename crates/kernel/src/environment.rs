@@ -229,7 +229,7 @@ pub(crate) fn memory_cgroup(system: &dyn System) -> Result<String> {
     Ok(if has_memory { "cgroup2" } else { "none" }.to_owned())
 }
 
-#[cfg(all(test, feature = "fake"))]
+#[cfg(test)]
 mod fake_tests;
 #[cfg(test)]
 mod tests;

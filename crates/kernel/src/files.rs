@@ -150,6 +150,20 @@ pub trait Files {
     fn swap(&self, path: &Path, on: bool) -> Result<()>;
 }
 
+/// Names in a directory, in no order; none where there is no such directory.
+///
+/// # Errors
+/// As [`Files::list`].
+pub(crate) fn list_if_there<F: Files + ?Sized>(
+    files: &F,
+    path: impl AsRef<Path>,
+) -> Result<Vec<String>> {
+    match files.list(path.as_ref()) {
+        Err(error) if error.is_absent() => Ok(Vec::new()),
+        names => names,
+    }
+}
+
 /// The text of a small file without the white space at its ends.
 ///
 /// # Errors

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use stopgap_events::units::Bytes;
 
 use crate::error::Result;
-use crate::files::{Files, read_number};
+use crate::files::{Files, list_if_there, read_number};
 use crate::thp::size_of;
 
 const DIRECTORY: &str = "/sys/kernel/mm/hugepages";
@@ -30,16 +30,12 @@ pub struct Pool {
 /// Where a pool is there and cannot be read.
 pub fn pools(files: &(impl Files + ?Sized)) -> Result<Vec<Pool>> {
     let directory = Path::new(DIRECTORY);
-    let names = match files.list(directory) {
-        Err(error) if error.is_absent() => return Ok(Vec::new()),
-        names => names?,
-    };
     let mut pools = Vec::new();
-    for name in &names {
-        let Some(page) = size_of(directory, name)? else {
+    for name in list_if_there(files, directory)? {
+        let Some(page) = size_of(directory, &name)? else {
             continue;
         };
-        let number = |file: &str| read_number::<_, u64>(files, directory.join(name).join(file));
+        let number = |file: &str| read_number::<_, u64>(files, directory.join(&name).join(file));
         pools.push(Pool {
             page,
             total: number("nr_hugepages")?,
@@ -58,7 +54,7 @@ pub fn knob(page: Bytes) -> PathBuf {
         .join("nr_hugepages")
 }
 
-#[cfg(all(test, feature = "fake"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::fake::Fake;

@@ -14,7 +14,6 @@ pub(crate) mod taskstats;
 mod trace_pipe;
 mod x11;
 
-use std::io;
 use std::os::fd::BorrowedFd;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -174,12 +173,8 @@ impl Realtime for Linux {
         if status == 0 {
             return Ok(());
         }
-        let error = io::Error::last_os_error();
-        Err(Error::call(
-            "sched_setscheduler",
-            format!("SCHED_FIFO {priority}"),
-            error,
-        ))
+        let policy = format!("SCHED_FIFO {priority}");
+        Err(Error::last("sched_setscheduler", policy))
     }
 
     fn lock_memory(&self) -> Result<()> {

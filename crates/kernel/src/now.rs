@@ -212,7 +212,7 @@ fn note_lacking_counters(counters: Option<&[stopgap_events::machine::Counter]>, 
     }
 }
 
-#[cfg(all(test, feature = "fake"))]
+#[cfg(test)]
 mod fake_tests;
 #[cfg(test)]
 mod tests;

@@ -79,7 +79,6 @@ pub fn waited_for_cpu(files: &(impl Files + ?Sized)) -> Result<Nanos> {
 mod tests {
     use super::*;
 
-    #[cfg(feature = "fake")]
     #[test]
     fn fields_are_found_behind_any_name() {
         use crate::fake::Fake;
@@ -97,7 +96,6 @@ mod tests {
         assert!(waited_for_cpu(&fake).is_err());
     }
 
-    #[cfg(feature = "fake")]
     #[test]
     fn time_in_the_kernel_is_read_past_any_name() {
         use crate::fake::Fake;

@@ -167,7 +167,6 @@ mod tests {
         assert_eq!(build(&[0, SWAPPED]).runs, Some(vec![]));
     }
 
-    #[cfg(feature = "fake")]
     #[test]
     fn a_file_that_ends_early_is_an_error() {
         let words: Vec<u8> = [0, PRESENT | 5]

@@ -49,7 +49,7 @@ pub fn total(files: &(impl Files + ?Sized), path: &Path) -> Result<Nanos> {
     Ok(Nanos::micros(read.some.total_us))
 }
 
-#[cfg(all(test, feature = "fake"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::fake::Fake;

@@ -31,9 +31,8 @@ pub struct Usage {
 /// As read(2); where the file reads otherwise than expected.
 pub fn usage(system: &dyn System, pid: u32) -> Result<Option<Usage>> {
     let path = format!("/proc/{pid}/stat");
-    let text = match read_lossy(system, &path) {
-        Err(error) if error.is_ended() => return Ok(None),
-        other => other?,
+    let Some(text) = read_of_process(system, &path)? else {
+        return Ok(None);
     };
     let fields = stat_fields(&text);
     if matches!(fields.first(), Some(&("Z" | "X"))) {
@@ -53,6 +52,14 @@ pub fn usage(system: &dyn System, pid: u32) -> Result<Option<Usage>> {
     }))
 }
 
+/// The text of a file of a process; `None` where that has ended.
+fn read_of_process(system: &dyn System, path: &str) -> Result<Option<String>> {
+    match read_lossy(system, path) {
+        Err(error) if error.is_ended() => Ok(None),
+        text => text.map(Some),
+    }
+}
+
 /// Its threads that there are now; none where it has ended.
 ///
 /// # Errors
@@ -70,9 +77,8 @@ pub fn threads(system: &dyn System, pid: u32) -> Result<Vec<u32>> {
 /// As read(2); where the kernel does not print it.
 pub fn switches(system: &dyn System, pid: u32, tid: u32) -> Result<Option<Switches>> {
     let path = format!("/proc/{pid}/task/{tid}/status");
-    let text = match read_lossy(system, &path) {
-        Err(error) if error.is_ended() => return Ok(None),
-        other => other?,
+    let Some(text) = read_of_process(system, &path)? else {
+        return Ok(None);
     };
     let switches = status::switches(&text);
     let none = || Error::parse(&path, "no counts of context switches");

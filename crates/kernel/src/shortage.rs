@@ -34,7 +34,7 @@ pub fn direct_reclaims(files: &(impl Files + ?Sized)) -> Result<u64> {
         .ok_or_else(|| Error::parse(path, "has neither allocstall nor compact_stall"))
 }
 
-#[cfg(all(test, feature = "fake"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::fake::Fake;

@@ -69,7 +69,7 @@ pub fn in_use(files: &(impl Files + ?Sized)) -> Result<(String, Bytes)> {
     environment::swap::read(files).map(|swap| (swap.kind, swap.size))
 }
 
-#[cfg(all(test, feature = "fake"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::Linux;

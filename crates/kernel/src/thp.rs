@@ -149,7 +149,7 @@ pub(crate) fn size_of(directory: &Path, name: &str) -> Result<Option<Bytes>> {
         })
 }
 
-#[cfg(all(test, feature = "fake"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::fake::Fake;

@@ -229,6 +229,8 @@ impl Probe for Chunks {
         self.check_parameters(context)?;
         let machine = self.machine(context)?;
         let mut touches = BTreeMap::new();
+        // What each knob is set to, the last first.
+        let mut words: BTreeMap<PathBuf, Vec<&str>> = BTreeMap::new();
         for &strategy in &machine.strategies {
             if !machine.may_set {
                 break;
@@ -246,12 +248,9 @@ impl Probe for Chunks {
                 knobs::setup(strategy, machine.thp.as_ref(), machine.page, true)
             {
                 for (knob, word) in setup.changes {
-                    let text = touches.entry(knob).or_insert_with(String::new);
-                    let set = format!("'{word}'");
-                    if text.is_empty() {
-                        *text = format!("set to {set} and put back");
-                    } else if !text.contains(&set) {
-                        *text = text.replacen("set to ", &format!("set to {set}, to "), 1);
+                    let words = words.entry(knob).or_default();
+                    if !words.contains(&word) {
+                        words.insert(0, word);
                     }
                 }
             }
@@ -260,15 +259,16 @@ impl Probe for Chunks {
         if let Some(thp) = machine.thp.as_ref().filter(|_| recipe.is_some()) {
             let proactive = PathBuf::from(knobs::PROACTIVE);
             if read_text(context.system, &proactive).is_ok() {
-                touches.insert(proactive, "set to '0' and put back".to_owned());
+                words.insert(proactive, vec!["0"]);
             }
             for (knob, word) in knobs::any_size_that_is_free(thp) {
-                let text = touches.entry(knob).or_insert_with(String::new);
-                if text.is_empty() {
-                    *text = format!("set to '{word}' and put back");
-                }
+                words.entry(knob).or_insert_with(|| vec![word]);
             }
         }
+        touches.extend(words.into_iter().map(|(knob, words)| {
+            let text = format!("set to '{}' and put back", words.join("', to '"));
+            (knob, text)
+        }));
         if let Some(follower) = touches.keys().find_map(|knob| follower(knob)) {
             let text = "the kernel sets it when huge pages are allowed or not, put back";
             touches.insert(follower.to_owned(), text.to_owned());

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
-use crate::files::Files;
+use crate::files::{Files, list_if_there};
 
 /// Where `/sys` lists them.
 const DEVICES: &str = "/sys/bus/pci/devices";
@@ -117,11 +117,7 @@ pub fn device<S: Files + ?Sized>(system: &S, address: PciAddress) -> Result<PciD
 /// # Errors
 /// Those of [`device`].
 pub fn devices<S: Files + ?Sized>(system: &S) -> Result<Vec<PciDevice>> {
-    let names = match system.list(Path::new(DEVICES)) {
-        Ok(names) => names,
-        Err(error) if error.is_absent() => return Ok(Vec::new()),
-        Err(error) => return Err(error),
-    };
+    let names = list_if_there(system, DEVICES)?;
     let mut addresses: Vec<PciAddress> =
         names.iter().filter_map(|name| name.parse().ok()).collect();
     addresses.sort_unstable();
@@ -137,27 +133,21 @@ pub fn devices<S: Files + ?Sized>(system: &S) -> Result<Vec<PciDevice>> {
 /// # Errors
 /// Where a driver has it, the module is not loaded, or root's files refuse.
 pub fn hand_over<S: Files + ?Sized>(system: &S, address: PciAddress) -> Result<()> {
+    let refuse = |why: &str| {
+        Err(Error::unsupported(
+            format!("handing {address} to {VFIO_PCI}"),
+            why,
+        ))
+    };
     match device(system, address)?.driver.as_deref() {
         Some(VFIO_PCI) => return Ok(()),
-        Some(driver) => {
-            let what = format!("handing {address} to {VFIO_PCI}");
-            return Err(Error::unsupported(
-                what,
-                format!("the driver {driver} has it"),
-            ));
-        }
+        Some(driver) => return refuse(&format!("the driver {driver} has it")),
         None => {}
     }
     system.write(&place(address, "driver_override"), VFIO_PCI.as_bytes())?;
     system.write(Path::new(PROBE), address.to_string().as_bytes())?;
     match device(system, address)?.driver.as_deref() {
         Some(VFIO_PCI) => Ok(()),
-        _ => {
-            let what = format!("handing {address} to {VFIO_PCI}");
-            Err(Error::unsupported(
-                what,
-                "the module vfio-pci is not loaded, or refused it",
-            ))
-        }
+        _ => refuse("the module vfio-pci is not loaded, or refused it"),
     }
 }

@@ -103,9 +103,8 @@ pub(super) const ROWS: &[Row] = &[
 
 fn multi_size_pages(row: &Row, machine: &Machine<'_>) -> Check {
     let sizes = match sizes_in(machine, THP) {
-        Ok(sizes) => sizes,
-        Err(error) if error.is_absent() => Vec::new(),
-        Err(error) => return row.unknown(&error),
+        Err(error) if !error.is_absent() => return row.unknown(&error),
+        sizes => sizes.unwrap_or_default(),
     };
     let largest: u64 = read_number(machine.system, format!("{THP}/hpage_pmd_size"))
         .map_or(u64::MAX, |bytes: u64| bytes / 1024);

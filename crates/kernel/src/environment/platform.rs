@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::System;
 use crate::error::{Error, Result};
-use crate::files::read_text;
+use crate::files::{list_if_there, read_text};
 
 const GROUPS: &str = "/sys/kernel/iommu_groups";
 
@@ -16,15 +16,11 @@ pub(super) fn architecture(system: &dyn System) -> String {
 /// The domain types of all IOMMU groups (`DMA`, `DMA-FQ`, `identity`), joined by commas;
 /// `none` where there is neither a group nor an IOMMU.
 pub(super) fn iommu(system: &dyn System) -> Result<String> {
-    // A kernel without IOMMU support has neither directory.
-    let list = |path: &str| match system.list(path.as_ref()) {
-        Err(error) if error.is_absent() => Ok(Vec::new()),
-        names => names,
-    };
     system.list("/sys/kernel".as_ref())?; // without sysfs nothing is known
-    let groups = list(GROUPS)?;
+    // A kernel without IOMMU support has neither directory.
+    let groups = list_if_there(system, GROUPS)?;
     if groups.is_empty() {
-        let mut units = list("/sys/class/iommu")?;
+        let mut units = list_if_there(system, "/sys/class/iommu")?;
         units.sort_unstable();
         return match units.as_slice() {
             [] => Ok("none".to_owned()),

@@ -82,12 +82,10 @@ pub fn memlock_limit(files: &(impl Files + ?Sized)) -> Result<Option<Bytes>> {
         .lines()
         .find_map(|line| line.strip_prefix("Max locked memory"));
     let word = line.and_then(|line| line.split_whitespace().next());
-    match word {
-        Some("unlimited") => Ok(None),
-        Some(word) if word.parse::<u64>().is_ok() => Ok(word.parse().ok().map(Bytes)),
-        _ => Err(Error::parse(
-            path,
-            "no limit in the line 'Max locked memory'",
-        )),
+    if word == Some("unlimited") {
+        return Ok(None);
     }
+    let limit = word.and_then(|word| word.parse().ok()).map(Bytes);
+    let none = || Error::parse(path, "no limit in the line 'Max locked memory'");
+    limit.map(Some).ok_or_else(none)
 }

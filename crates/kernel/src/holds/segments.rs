@@ -88,7 +88,7 @@ pub(crate) fn refusal(files: &(impl Files + ?Sized), length: Bytes, page: Bytes)
         .find(|&errno| too_small(files, length, page, errno).is_some())
 }
 
-#[cfg(all(test, feature = "fake"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::fake::Fake;

@@ -32,11 +32,7 @@ fn shmctl(id: i32, name: &'static str, command: libc::c_int) -> Result<()> {
     if unsafe { libc::shmctl(id, command, ptr::null_mut()) } == 0 {
         Ok(())
     } else {
-        Err(Error::call(
-            name,
-            format!("segment {id}"),
-            io::Error::last_os_error(),
-        ))
+        Err(Error::last(name, format!("segment {id}")))
     }
 }
 

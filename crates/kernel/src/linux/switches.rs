@@ -119,7 +119,6 @@ mod tests {
         );
     }
 
-    #[cfg(feature = "fake")]
     #[test]
     fn a_kernel_that_refuses_is_named() {
         // The filter lasts as long as its thread.

@@ -116,11 +116,8 @@ fn samples(system: &dyn System, pids: &[u32], give_up: Nanos, notes: &mut Notes)
 
 fn top(mut rates: Vec<TaskRate>) -> Vec<TaskRate> {
     rates.retain(|rate| rate.per_second > 0.0);
-    rates.sort_by(|a, b| {
-        b.per_second
-            .total_cmp(&a.per_second)
-            .then(a.tid.cmp(&b.tid))
-    });
+    rates.sort_by_key(|rate| rate.tid);
+    rates.sort_by(|a, b| b.per_second.total_cmp(&a.per_second));
     rates.truncate(TOP);
     rates
 }

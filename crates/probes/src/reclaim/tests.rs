@@ -10,7 +10,7 @@ use stopgap_kernel::holds::Way;
 use stopgap_kernel::journal::{Journal, restore};
 use stopgap_kernel::tasks::{ChildLimits, Tasks};
 use stopgap_kernel::{Error, Linux, System, swap};
-use stopgap_stats::record::{Answer, Block, Parameter, Series};
+use stopgap_stats::record::{Answer, Block, Parameter, Series, parameters};
 use stopgap_stats::verdict::Word;
 
 use super::gather::{ANONYMOUS, CGROUP, LOAD, RATIO};
@@ -433,42 +433,23 @@ fn measured(swap: &str, anonymous: f64, ratios: &[(&str, &[f64])]) -> Measured {
     measured.facts.insert("page_size".to_owned(), 4096.0);
     for (mode, values) in ratios {
         let held = if *mode == "none" { 0 } else { Bytes::mib(64).0 };
-        let parameters = [
+        let parameters = parameters([
             ("mode", Parameter::from(*mode)),
             ("swap", swap.into()),
             ("lru", "classic".into()),
             ("pinned", held.into()),
             ("room", Bytes::mib(64).0.into()),
-        ];
-        let series = |name: &str, values: &[f64]| Series {
-            name: name.to_owned(),
-            unit: "pages".to_owned(),
-            parameters: parameters
-                .iter()
-                .map(|(k, v)| ((*k).to_owned(), v.clone()))
-                .collect(),
-            blocks: (0..)
-                .zip(values)
-                .map(|(run, &value)| block(run, value))
-                .collect(),
-            error: None,
+        ]);
+        let series = |name: &str, values: &[f64]| {
+            let blocks = (0..).zip(values);
+            let blocks = blocks.map(|(run, &value)| Block::number(run, 0, 1, value));
+            Series::new(name, "pages", &parameters, blocks)
         };
         measured.series.push(series(RATIO, values));
         let scanned = vec![anonymous; values.len()];
         measured.series.push(series(ANONYMOUS, &scanned));
     }
     measured
-}
-
-fn block(run: u32, value: f64) -> Block {
-    Block {
-        run,
-        start_ns: 0,
-        samples: 1,
-        value,
-        histogram: None,
-        stalls: None,
-    }
 }
 
 fn verdict(measured: Measured) -> (Word, String) {
@@ -681,45 +662,18 @@ fn what_makes_no_sense_is_named() {
     let sane = Reclaim::check(false);
     assert_eq!(sane.wrong(), None);
     assert_eq!(Reclaim::check(true).wrong(), None);
-    let usual = PressureParameters::default();
-    let with = |pressure| Reclaim {
-        pressure: Some(pressure),
-        ..sane.clone()
+    let with = |change: &dyn Fn(&mut Reclaim)| {
+        let mut probe = sane.clone();
+        change(&mut probe);
+        probe
     };
-    let pinned = |mib| {
-        with(PressureParameters {
-            pinned: vec![Bytes::mib(64), Bytes::mib(mib)],
-            ..usual.clone()
-        })
-    };
+    let pinned = |mib| loaded(move |load| load.pinned = vec![Bytes::mib(64), Bytes::mib(mib)]);
     for (probe, word) in [
+        (with(&|probe| probe.runs = 0), "runs"),
+        (with(&|probe| probe.passes = 1_001), "at most 1000"),
+        (with(&|probe| probe.bytes = Some(Bytes(0))), "page"),
         (
-            Reclaim {
-                runs: 0,
-                ..sane.clone()
-            },
-            "runs",
-        ),
-        (
-            Reclaim {
-                passes: 1_001,
-                ..sane.clone()
-            },
-            "at most 1000",
-        ),
-        (
-            Reclaim {
-                bytes: Some(Bytes(0)),
-                ..sane.clone()
-            },
-            "page",
-        ),
-        (
-            Reclaim {
-                modes: vec![],
-                pressure: None,
-                ..sane.clone()
-            },
+            with(&|probe| (probe.modes, probe.pressure) = (vec![], None)),
             "nothing to do",
         ),
         (pinned(120), "raise"),
@@ -728,27 +682,9 @@ fn what_makes_no_sense_is_named() {
             "300 MiB pinned do not fit into a limit of 128 MiB",
         ),
         (pinned(0), "0 bytes"),
-        (
-            with(PressureParameters {
-                file: Some(Bytes::mib(1)),
-                ..usual.clone()
-            }),
-            "larger",
-        ),
-        (
-            with(PressureParameters {
-                time: Some(Nanos(0)),
-                ..usual.clone()
-            }),
-            "0 s of the load",
-        ),
-        (
-            with(PressureParameters {
-                swappiness: Some(201),
-                ..usual.clone()
-            }),
-            "200",
-        ),
+        (loaded(|load| load.file = Some(Bytes::mib(1))), "larger"),
+        (loaded(|load| load.time = Some(Nanos(0))), "0 s of the load"),
+        (loaded(|load| load.swappiness = Some(201)), "200"),
     ] {
         let why = probe.wrong().unwrap_or_default();
         assert!(why.contains(word), "'{why}' does not say '{word}'");

@@ -27,14 +27,19 @@ const EACH: Cell = Cell {
     ..TOGETHER
 };
 
-/// The answer to these totals of these cells, with shares of the client that are half of them.
-fn answer(cells: &[(Cell, &[f64])], records: f64) -> Answer {
-    let probe = Roundtrip {
-        cells: cells.iter().map(|(cell, _)| *cell).collect(),
+fn probe(cells: &[Cell]) -> Roundtrip {
+    Roundtrip {
+        cells: cells.to_vec(),
         cpus: Vec::new(),
         runs: 5,
         round_trips: 1_000,
-    };
+    }
+}
+
+/// The answer to these totals of these cells, with shares of the client that are half of them.
+fn answer(cells: &[(Cell, &[f64])], records: f64) -> Answer {
+    let all: Vec<Cell> = cells.iter().map(|(cell, _)| *cell).collect();
+    let probe = probe(&all);
     let mut measured = Measured::default();
     for (cell, totals) in cells {
         measured.add(series(cell, SWITCHES, totals));
@@ -96,17 +101,16 @@ fn a_write_per_reply_is_compared_with_one_writev() {
 fn a_cause_is_not_named_without_its_sign() {
     // A blocking-read client that blocks once a round trip: something else is too much.
     let mut measured = Measured::default();
-    measured.add(series(&READ, SWITCHES, &[3.0; 5]));
-    measured.add(series(&READ, CLIENT_VOLUNTARY, &[1.0; 5]));
-    measured.add(series(&READ, CLIENT_INVOLUNTARY, &[0.0; 5]));
-    measured.add(series(&READ, SERVER_VOLUNTARY, &[1.0; 5]));
-    measured.add(series(&READ, SERVER_INVOLUNTARY, &[1.0; 5]));
-    let probe = Roundtrip {
-        cells: vec![READ],
-        cpus: Vec::new(),
-        runs: 5,
-        round_trips: 1,
-    };
+    for (name, value) in [
+        (SWITCHES, 3.0),
+        (CLIENT_VOLUNTARY, 1.0),
+        (CLIENT_INVOLUNTARY, 0.0),
+        (SERVER_VOLUNTARY, 1.0),
+        (SERVER_INVOLUNTARY, 1.0),
+    ] {
+        measured.add(series(&READ, name, &[value; 5]));
+    }
+    let probe = probe(&[READ]);
     let text = judge(&probe, measured, 1, Privilege::None).verdict.text;
     assert_contains(
         &text,
@@ -167,12 +171,7 @@ fn means_that_differ_are_said_to_and_contradictory_ones_decide_nothing() {
 
 #[test]
 fn a_backlog_makes_latencies_doubtful_and_counts_not() {
-    let probe = Roundtrip {
-        cells: vec![POLL],
-        cpus: Vec::new(),
-        runs: 5,
-        round_trips: 1_000,
-    };
+    let probe = probe(&[POLL]);
     let doubtful = |missed: u64| {
         let mut measured = Measured::default();
         measured.add(series(&POLL, SWITCHES, TWO));
@@ -188,12 +187,7 @@ fn a_backlog_makes_latencies_doubtful_and_counts_not() {
 
 #[test]
 fn a_busy_machine_is_not_clean() {
-    let probe = Roundtrip {
-        cells: vec![POLL],
-        cpus: Vec::new(),
-        runs: 5,
-        round_trips: 1_000,
-    };
+    let probe = probe(&[POLL]);
     let word = |others: f64| {
         let mut measured = Measured::default();
         measured.add(series(&POLL, SWITCHES, TWO));

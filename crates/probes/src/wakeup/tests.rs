@@ -73,30 +73,18 @@ fn what_an_ordinary_user_lacks_is_said_and_the_rest_measured() {
 fn what_makes_no_sense_is_named() {
     let fake = Fake::default();
     let whole = probe();
-    let short = Wakeup {
-        interval: Nanos::micros(10),
-        ..whole.clone()
-    };
-    let none = Wakeup {
-        runs: 0,
-        ..whole.clone()
-    };
-    let idle = Wakeup {
-        priority: 0,
-        ..whole.clone()
-    };
-    let always = Wakeup {
-        stall: Nanos(0),
-        ..whole.clone()
-    };
+    type Change = fn(&mut Wakeup);
+    let wrong: [(Change, &str); 4] = [
+        (|probe| probe.interval = Nanos::micros(10), "50 us"),
+        (|probe| probe.runs = 0, "runs"),
+        (|probe| probe.priority = 0, "1 to 99"),
+        (|probe| probe.stall = Nanos(0), "--stall"),
+    ];
     with(&fake, Nanos::secs(1), |context| {
         assert!(whole.plan(context).is_ok());
-        for (probe, word) in [
-            (short, "50 us"),
-            (none, "runs"),
-            (idle, "1 to 99"),
-            (always, "--stall"),
-        ] {
+        for (change, word) in wrong {
+            let mut probe = whole.clone();
+            change(&mut probe);
             let why = probe.plan(context).unwrap_err().to_string();
             assert!(why.contains(word), "{why}");
         }

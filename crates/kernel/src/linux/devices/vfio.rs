@@ -1,7 +1,6 @@
 //! VFIO with an IOMMU of type 1 (Documentation/driver-api/vfio.rst, Linux 6.12): container, group, device.
 
 use std::ffi::{CString, c_ulong};
-use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -135,8 +134,8 @@ impl Device {
         let fits = offset.checked_add(4).is_some_and(|end| end <= place.size);
         let at = place.offset.checked_add(offset).filter(|_| fits);
         at.ok_or_else(|| {
-            let outside = io::Error::from_raw_os_error(libc::EINVAL);
-            Error::call("register", format!("{offset:#x} of {region:?}"), outside)
+            let place = format!("{offset:#x} of {region:?}");
+            Error::refusal("register", place, libc::EINVAL)
         })
     }
 }
@@ -256,20 +255,22 @@ impl Vfio for Device {
         let mut bytes = [0; 4];
         let count = rustix::io::pread(&self.device, &mut bytes, self.at(region, offset)?)
             .map_err(|e| Error::call("pread", format!("{region:?} {offset:#x}"), e))?;
-        match count {
-            4 => Ok(u32::from_le_bytes(bytes)),
-            _ => Err(Error::parse("a register", format!("{count} of 4 bytes"))),
-        }
+        four(count).map(|()| u32::from_le_bytes(bytes))
     }
 
     fn write_register(&mut self, region: Region, offset: u64, value: u32) -> Result<()> {
         let at = self.at(region, offset)?;
         let count = rustix::io::pwrite(&self.device, &value.to_le_bytes(), at)
             .map_err(|e| Error::call("pwrite", format!("{region:?} {offset:#x}"), e))?;
-        match count {
-            4 => Ok(()),
-            _ => Err(Error::parse("a register", format!("{count} of 4 bytes"))),
-        }
+        four(count)
+    }
+}
+
+/// Whether all of a register was read or written.
+fn four(count: usize) -> Result<()> {
+    match count {
+        4 => Ok(()),
+        _ => Err(Error::parse("a register", format!("{count} of 4 bytes"))),
     }
 }
 

@@ -397,7 +397,6 @@ mod tests {
         assert!(lost > 0, "{lost}");
     }
 
-    #[cfg(feature = "fake")]
     #[test]
     fn a_kernel_that_refuses_is_named() {
         // The filter lasts as long as its thread.

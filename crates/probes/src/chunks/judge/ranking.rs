@@ -120,9 +120,8 @@ fn same_order_always(quick: &[(u32, f64)], slow: &[(u32, f64)]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
     use stopgap_stats::histogram::Recorder;
-    use stopgap_stats::record::Parameter;
+    use stopgap_stats::record::parameters;
     use stopgap_testing::assert_contains;
 
     /// Two buffers of two blocks each a run, together `ms` a buffer.
@@ -134,17 +133,13 @@ mod tests {
             }
             recorder.into_block(u32::try_from(run).unwrap(), 0).unwrap()
         };
-        Series {
-            name: BLOCK.to_owned(),
-            unit: "ns".to_owned(),
-            parameters: BTreeMap::from([
-                ("size".to_owned(), Parameter::from("64M")),
-                ("strategy".to_owned(), Parameter::from(strategy.to_string())),
-                ("buffers".to_owned(), Parameter::from(2u64)),
-            ]),
-            blocks: ms.iter().enumerate().map(block).collect(),
-            error: None,
-        }
+        let parameters = parameters([
+            ("size", "64M".into()),
+            ("strategy", strategy.to_string().into()),
+            ("buffers", 2u64.into()),
+        ]);
+        let blocks: Vec<Block> = ms.iter().enumerate().map(block).collect();
+        Series::new(BLOCK, "ns", &parameters, blocks)
     }
 
     fn ranking(rows: &[(Strategy, &[f64])]) -> Ranking {
