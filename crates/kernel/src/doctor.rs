@@ -5,16 +5,15 @@
 //! kernel's settings and our capabilities promise, and a probe may still be refused by a
 //! security module or a seccomp filter.
 
-mod evidence;
-mod means;
-
 use stopgap_events::machine::{Check, CheckState};
 
 use crate::System;
-use crate::environment::privilege::{self, Held};
-use crate::error::Error;
-use crate::files::read_text;
+use crate::cgroup::{Site, Version};
+use crate::environment::{Held, THP, memlock_limit, pressure, read_privilege, read_swap};
+use crate::error::{Error, Result};
+use crate::files::{read_choice, read_number, read_text};
 use crate::notes::Notes;
+use crate::tracefs::PLACES;
 
 /// All checks, evidence first, then the means of the probes. About 60 small files, 1 ms. It
 /// never fails: a check that cannot be made is [`CheckState::Unknown`].
@@ -23,10 +22,10 @@ pub fn read(system: &dyn System) -> Vec<Check> {
     let machine = Machine {
         system,
         // Capabilities that cannot be read count as none: nothing is promised too much.
-        held: privilege::read(system, &mut Notes::default()),
+        held: read_privilege(system, &mut Notes::default()),
         version: version(system),
     };
-    let rows = evidence::ROWS.iter().chain(means::ROWS);
+    let rows = EVIDENCE.iter().chain(MEANS);
     rows.map(|row| (row.check)(row, &machine)).collect()
 }
 
@@ -124,3 +123,320 @@ impl Row {
 
 #[cfg(test)]
 mod tests;
+
+// Where evidence comes from: what the kernel shows.
+
+const EVIDENCE: &[Row] = &[
+    Row {
+        what: "switch records (perf_event_open)",
+        costs: "the time of each switch, in record without root too; rusage still counts them",
+        check: switch_records,
+    },
+    // Page frame numbers in `/proc/PID/pagemap`: 0 without `CAP_SYS_ADMIN` since 4.2.
+    Row {
+        what: "physical page frames (pagemap)",
+        costs: "chunks: physical runs and IOMMU entries of a buffer are unknown",
+        check: |row, machine| match machine.system.read_at("/proc/self/pagemap".as_ref(), 0, 8) {
+            Ok(_) if machine.is_admin() => row.ok("frame numbers are shown"),
+            Ok(_) => row.absent("frame numbers are hidden", "root (CAP_SYS_ADMIN)"),
+            Err(error) => {
+                let lacks = "this kernel has no pagemap (CONFIG_PROC_PAGE_MONITOR)";
+                row.unless_there(&error, lacks)
+            }
+        },
+    },
+    Row {
+        what: "pressure (PSI)",
+        costs: "how long tasks waited for memory, CPU and I/O",
+        check: |row, machine| {
+            let (shown, missing) = pressure(machine.system);
+            match (missing.first(), shown.len()) {
+                (None, _) => row.ok("cpu, memory, io"),
+                (Some(first), 0) => row.absent(format!("no {}", first.what), &first.why),
+                (Some(first), _) => row.limited(format!("no {}", first.what), &first.why),
+            }
+        },
+    },
+    Row {
+        what: "free blocks (buddyinfo)",
+        costs: "the unusable-free-space index: whether memory is fragmented",
+        check: |row, machine| readable(row, machine, "/proc/buddyinfo"),
+    },
+    // Readable by root alone since 5.4.
+    Row {
+        what: "block types (pagetypeinfo)",
+        costs: "which free blocks are movable, for snapshots",
+        check: |row, machine| readable(row, machine, "/proc/pagetypeinfo"),
+    },
+    Row {
+        what: "trace events (tracefs)",
+        costs: "who woke, pre-empted or reclaimed whom: record has switches and counters alone",
+        check: tracefs,
+    },
+    Row {
+        what: "debugfs",
+        costs: "the preemption model in use now; without it the one at boot is shown",
+        check: |row, machine| {
+            let path = "/sys/kernel/debug";
+            let advice = "as root: mount -t debugfs debugfs /sys/kernel/debug";
+            match machine.system.list(path.as_ref()) {
+                Ok(names) if names.is_empty() => {
+                    row.absent(format!("{path} is empty: not mounted"), advice)
+                }
+                Ok(_) => row.ok(path),
+                Err(error) => row.refused(&error, advice),
+            }
+        },
+    },
+    // BPF programs; their types (BTF) are what tools find kernel structures by.
+    Row {
+        what: "BPF",
+        costs: "nothing of stopgap's own; bpftrace and bcc cannot look further",
+        check: bpf,
+    },
+];
+
+/// `PERF_RECORD_SWITCH`. Below 3 `perf_event_paranoid` lets everyone look at processes of
+/// their own (`kernel/events/core.c`); 3 and 4 are additions of Debian and Ubuntu.
+fn switch_records(row: &Row, machine: &Machine<'_>) -> Check {
+    let level: i32 = match read_number(machine.system, crate::switches::PARANOID) {
+        Ok(level) => level,
+        Err(error) => {
+            let lacks = "this kernel has no perf events (CONFIG_PERF_EVENTS)";
+            return row.unless_there(&error, lacks);
+        }
+    };
+    let found = format!("perf_event_paranoid {level}");
+    // CAP_PERFMON came with 5.8; a kernel that does not have it cannot grant it.
+    if machine.is_admin() || machine.held.has("CAP_PERFMON") || level < 0 {
+        row.ok(format!("{found}, any process"))
+    } else if level <= 2 {
+        let found = format!("{found}, own processes");
+        let costs = "switches of other users' processes";
+        row.is(CheckState::Limited, found, costs, "root or CAP_PERFMON")
+    } else {
+        let advice = "sysctl kernel.perf_event_paranoid=2, or root or CAP_PERFMON";
+        row.absent(found, advice)
+    }
+}
+
+fn readable(row: &Row, machine: &Machine<'_>, path: &str) -> Check {
+    match machine.system.read(path.as_ref()) {
+        Ok(_) => row.ok(path),
+        Err(error) => row.refused(&error, "not in this kernel"),
+    }
+}
+
+fn tracefs(row: &Row, machine: &Machine<'_>) -> Check {
+    let list = |place: &str| machine.system.list(format!("{place}/events").as_ref());
+    if let Some(place) = PLACES.iter().find(|place| list(place).is_ok()) {
+        return row.ok(*place);
+    }
+    if machine.system.tracefs().is_ok() {
+        return row.ok("not mounted where it belongs; record mounts it for itself");
+    }
+    match list(PLACES[0]) {
+        Ok(_) => row.ok(PLACES[0]),
+        Err(error) => {
+            let advice = "as root: mount -t tracefs tracefs /sys/kernel/tracing";
+            row.refused(&error, advice)
+        }
+    }
+}
+
+fn bpf(row: &Row, machine: &Machine<'_>) -> Check {
+    let types = machine.system.list("/sys/kernel/btf".as_ref());
+    let types = types.is_ok_and(|names| names.iter().any(|name| name == "vmlinux"));
+    let path = "/proc/sys/kernel/unprivileged_bpf_disabled";
+    match read_number::<_, u32>(machine.system, path) {
+        Err(error) => row.unless_there(&error, "this kernel has no bpf(2) (CONFIG_BPF_SYSCALL)"),
+        Ok(_) if !machine.is_admin() => {
+            row.absent("tracing programs are for root", "root (CAP_SYS_ADMIN)")
+        }
+        Ok(_) if types => row.ok("with kernel types (BTF)"),
+        Ok(_) => row.limited("without kernel types (CONFIG_DEBUG_INFO_BTF)", ""),
+    }
+}
+
+// Checks of the means that probes need: memory in its forms, limits, calls.
+
+const MEANS: &[Row] = &[
+    // The probe makes a memory cgroup of its own as root only, where the hierarchy is mounted for writing.
+    Row {
+        what: "memory cgroup",
+        costs: "reclaim: no pressure can be made without harming others",
+        check: |row, machine| match Site::find(machine.system) {
+            Ok(site) => {
+                let kind = match site.version {
+                    Version::V1 => "cgroup1",
+                    Version::V2 => "cgroup2",
+                };
+                match machine.system.uid() {
+                    0 => row.ok(kind),
+                    _ => row.absent(format!("{kind}, but only root makes one"), "root"),
+                }
+            }
+            Err(Error::Unsupported { advice, .. }) => row.absent(advice, ""),
+            Err(error) => row.unknown(&error),
+        },
+    },
+    Row {
+        what: "swap",
+        costs: "reclaim: anonymous memory cannot be reclaimed, only files",
+        check: |row, machine| match read_swap(machine.system) {
+            Ok(swap) if swap.kind == "none" => row.absent("none", "zram, or a swap file"),
+            Ok(swap) => row.ok(format!("{}, {}", swap.kind, swap.size)),
+            Err(error) => row.unknown(&error),
+        },
+    },
+    Row {
+        what: "transparent huge pages",
+        costs: "chunks: the strategies with huge pages",
+        check: |row, machine| match read_choice(machine.system, format!("{THP}/enabled")) {
+            Ok(word) if word == "never" => {
+                let advice = "as root the probe switches them on and back; or: \
+                              echo madvise > /sys/kernel/mm/transparent_hugepage/enabled";
+                row.limited(word, advice)
+            }
+            Ok(word) => row.ok(word),
+            Err(error) => {
+                row.unless_there(&error, "not in this kernel (CONFIG_TRANSPARENT_HUGEPAGE)")
+            }
+        },
+    },
+    // Sizes between a base page and a PMD, 6.8 on.
+    Row {
+        what: "multi-size THP",
+        costs: "chunks: the strategies with pages between base page and PMD",
+        check: multi_size_pages,
+    },
+    Row {
+        what: "hugetlb pools",
+        costs: "chunks: the strategy with reserved huge pages",
+        check: pool,
+    },
+    Row {
+        what: "MADV_COLLAPSE",
+        costs: "chunks: making huge pages of small ones on demand",
+        check: |row, machine| since(row, machine, (6, 1)),
+    },
+    // What the *locked* sets of the reclaim probe may take: with `CAP_IPC_LOCK` anything.
+    Row {
+        what: "locked memory (RLIMIT_MEMLOCK)",
+        costs: "reclaim: locked sets are no larger than that",
+        check: |row, machine| match memlock_limit(machine.system) {
+            _ if machine.held.has("CAP_IPC_LOCK") => row.ok("no limit (CAP_IPC_LOCK)"),
+            Ok(None) => row.ok("unlimited"),
+            Ok(Some(limit)) => row.limited(limit.to_string(), "root, or a higher ulimit -l"),
+            Err(error) => row.unknown(&error),
+        },
+    },
+    Row {
+        what: "io_uring",
+        costs: "reclaim: the pinned set of registered buffers",
+        check: io_uring,
+    },
+    // The default of the kernel is 65530 (`include/linux/mm.h`); distributions raise it.
+    Row {
+        what: "mappings a process (max_map_count)",
+        costs: "placement: its ladder of N ends there",
+        check: |row, machine| {
+            let limit = read_number::<_, u64>(machine.system, "/proc/sys/vm/max_map_count");
+            match limit {
+                Ok(limit) if limit >= 65_530 => row.ok(limit.to_string()),
+                Ok(limit) => {
+                    row.limited(limit.to_string(), "as root: sysctl vm.max_map_count=65530")
+                }
+                Err(error) => row.unknown(&error),
+            }
+        },
+    },
+];
+
+fn multi_size_pages(row: &Row, machine: &Machine<'_>) -> Check {
+    let sizes = match sizes_in(machine, THP) {
+        Err(error) if !error.is_absent() => return row.unknown(&error),
+        sizes => sizes.unwrap_or_default(),
+    };
+    let largest: u64 = read_number(machine.system, format!("{THP}/hpage_pmd_size"))
+        .map_or(u64::MAX, |bytes: u64| bytes / 1024);
+    let sizes: Vec<u64> = sizes.into_iter().filter(|&kib| kib < largest).collect();
+    if sizes.is_empty() {
+        return row.absent(format!("none in {} (6.8 on)", machine.linux()), "");
+    }
+    let all: Vec<String> = sizes.iter().map(u64::to_string).collect();
+    let all = all.join(", ");
+    let on = |kib: &&u64| {
+        let file = format!("{THP}/hugepages-{kib}kB/enabled");
+        read_choice(machine.system, file).is_ok_and(|word| word != "never")
+    };
+    let enabled: Vec<String> = sizes.iter().filter(on).map(u64::to_string).collect();
+    if enabled.is_empty() {
+        let advice = "as root the probe switches them on and back";
+        return row.limited(format!("{all} KiB, all never"), advice);
+    }
+    row.ok(format!("{all} KiB, enabled {} KiB", enabled.join(", ")))
+}
+
+/// Returns the sizes of `hugepages-NkB` in a directory, KiB, ascending.
+fn sizes_in(machine: &Machine<'_>, directory: &str) -> Result<Vec<u64>> {
+    let names = machine.system.list(directory.as_ref())?;
+    let size = |name: &String| {
+        let number = name.strip_prefix("hugepages-")?.strip_suffix("kB")?;
+        number.parse().ok()
+    };
+    let mut sizes: Vec<u64> = names.iter().filter_map(size).collect();
+    sizes.sort_unstable();
+    Ok(sizes)
+}
+
+fn pool(row: &Row, machine: &Machine<'_>) -> Check {
+    const POOLS: &str = "/sys/kernel/mm/hugepages";
+    let sizes = match sizes_in(machine, POOLS) {
+        Ok(sizes) => sizes,
+        Err(error) => return row.unless_there(&error, "not in this kernel (CONFIG_HUGETLBFS)"),
+    };
+    let mut free = Vec::new();
+    for &kib in &sizes {
+        let file = format!("{POOLS}/hugepages-{kib}kB/free_hugepages");
+        match read_number::<_, u64>(machine.system, file) {
+            Ok(0) => {}
+            Ok(count) => free.push(format!("{count} free of {kib} KiB")),
+            Err(error) => return row.unknown(&error),
+        }
+    }
+    if free.is_empty() {
+        let sizes: Vec<String> = sizes.iter().map(u64::to_string).collect();
+        let found = format!("no free page of {} KiB", sizes.join(", "));
+        return row.limited(found, "as root: sysctl vm.nr_hugepages=64");
+    }
+    row.ok(free.join(", "))
+}
+
+/// Checks a call that came with a kernel version.
+fn since(row: &Row, machine: &Machine<'_>, first: (u32, u32)) -> Check {
+    let found = format!("{}; came with {}.{}", machine.linux(), first.0, first.1);
+    match machine.version {
+        Some(version) if version >= first => row.ok(found),
+        Some(_) => row.absent(found, "a newer kernel"),
+        None => row.is(CheckState::Unknown, found, row.costs, ""),
+    }
+}
+
+/// `kernel.io_uring_disabled` (6.6 on): 1 leaves it to `CAP_SYS_ADMIN` and a group.
+fn io_uring(row: &Row, machine: &Machine<'_>) -> Check {
+    let path = "/proc/sys/kernel/io_uring_disabled";
+    match read_number::<_, u32>(machine.system, path) {
+        Ok(0) => row.ok("enabled"),
+        Ok(1) if machine.is_admin() => row.ok("enabled for root"),
+        Ok(level) => {
+            let advice = "as root: sysctl kernel.io_uring_disabled=0";
+            row.absent(format!("io_uring_disabled {level}"), advice)
+        }
+        // Before that there was no switch; whether it was built in, only trying would tell.
+        Err(error) if error.is_absent() && machine.version < Some((6, 6)) => {
+            since(row, machine, (5, 1))
+        }
+        Err(error) => row.unless_there(&error, "not in this kernel (CONFIG_IO_URING)"),
+    }
+}

@@ -5,24 +5,19 @@
 //! or cannot be read the field is `None` and `missing` says why.
 
 mod config;
-mod cpu;
-mod platform;
-pub(crate) mod privilege;
-pub(crate) mod swap;
 
-pub use privilege::memlock_limit;
-
+use std::collections::BTreeSet;
 use std::path::Path;
 
-use stopgap_events::machine::{Environment, Missing, Pressure};
+use stopgap_events::machine::{Environment, Missing, Pressure, Privilege};
 use stopgap_events::units::Bytes;
 
 use crate::System;
 use crate::budget::meminfo;
 use crate::error::{Error, Result};
-use crate::files::{Files, read_choice, read_lossy, read_number, read_text};
+use crate::files::{Files, list_if_there, read_choice, read_lossy, read_number, read_text};
 use crate::notes::Notes;
-use crate::proc;
+use crate::proc::{self, each_line, field};
 use crate::tasks::Tasks;
 
 pub(crate) const THP: &str = "/sys/kernel/mm/transparent_hugepage";
@@ -42,9 +37,9 @@ pub fn read(system: &dyn System) -> Environment {
         .and_then(|config| config.value("CONFIG_HZ")?.parse().ok());
     let preemption = config::preemption(system, command_line.as_deref(), config.as_ref());
     let (thp_enabled, thp_defrag, pmd_size) = transparent_huge_pages(system, &mut notes);
-    let swap = notes.keep("swap", swap::read(system));
-    let held = privilege::read(system, &mut notes);
-    let cpu = cpu::read(system, &mut notes);
+    let swap = notes.keep("swap", read_swap(system));
+    let held = read_privilege(system, &mut notes);
+    let cpu = read_cpu(system, &mut notes);
     let (pressure_before, no_pressure) = pressure(system);
     notes.missing.extend(no_pressure);
     if hz.is_none() && config.is_some() {
@@ -55,7 +50,7 @@ pub fn read(system: &dyn System) -> Environment {
     Environment {
         host: notes.text("host name", system, "/proc/sys/kernel/hostname"),
         kernel,
-        architecture: Some(platform::architecture(system)),
+        architecture: Some(architecture(system)),
         command_line,
         config_hash: config.as_ref().map(config::Config::hash),
         preemption: notes.keep("preemption model", preemption),
@@ -82,7 +77,7 @@ pub fn read(system: &dyn System) -> Environment {
             "no /sys/kernel/security/lsm: securityfs is not mounted or not in this kernel",
             read_text(system, "/sys/kernel/security/lsm"),
         ),
-        iommu: notes.keep("IOMMU", platform::iommu(system)),
+        iommu: notes.keep("IOMMU", iommu(system)),
         cpu: cpu.model,
         cpus: notes
             .keep("allowed CPUs", Tasks::cpus(system))
@@ -102,7 +97,7 @@ pub fn read(system: &dyn System) -> Environment {
             system,
             "/sys/devices/system/clocksource/clocksource0/current_clocksource",
         ),
-        hypervisor: notes.keep("hypervisor", platform::hypervisor(system, cpu.guest)),
+        hypervisor: notes.keep("hypervisor", hypervisor(system, cpu.guest)),
         memory: notes.keep("memory", meminfo(system, "MemTotal")),
         memory_available: notes.keep("available memory", meminfo(system, "MemAvailable")),
         uptime_s: notes.keep("uptime", uptime(system)),
@@ -115,7 +110,7 @@ pub fn read(system: &dyn System) -> Environment {
             read_number(system, "/proc/sys/kernel/perf_event_paranoid"),
         ),
         memlock_limit: notes
-            .keep("RLIMIT_MEMLOCK", privilege::memlock_limit(system))
+            .keep("RLIMIT_MEMLOCK", memlock_limit(system))
             .flatten(),
         pressure_before,
         pressure_after: Vec::new(),
@@ -233,3 +228,274 @@ pub(crate) fn memory_cgroup(system: &dyn System) -> Result<String> {
 mod fake_tests;
 #[cfg(test)]
 mod tests;
+
+// Platform around the CPU: machine name, IOMMU, hypervisor.
+
+const GROUPS: &str = "/sys/kernel/iommu_groups";
+
+/// As `uname -m`. Kernels before 6.1 have no file for it; then it is what we were built for.
+fn architecture(system: &dyn System) -> String {
+    read_text(system, "/proc/sys/kernel/arch").unwrap_or_else(|_| std::env::consts::ARCH.to_owned())
+}
+
+/// The domain types of all IOMMU groups (`DMA`, `DMA-FQ`, `identity`), joined by commas;
+/// `none` where there is neither a group nor an IOMMU.
+fn iommu(system: &dyn System) -> Result<String> {
+    system.list("/sys/kernel".as_ref())?; // without sysfs nothing is known
+    // A kernel without IOMMU support has neither directory.
+    let groups = list_if_there(system, GROUPS)?;
+    if groups.is_empty() {
+        let mut units = list_if_there(system, "/sys/class/iommu")?;
+        units.sort_unstable();
+        return match units.as_slice() {
+            [] => Ok("none".to_owned()),
+            units => Err(Error::unsupported(
+                format!("an IOMMU is there ({})", units.join(", ")),
+                "but no device is in a group of it",
+            )),
+        };
+    }
+    let types = groups
+        .iter()
+        .map(|group| read_text(system, format!("{GROUPS}/{group}/type")))
+        .collect::<Result<BTreeSet<String>>>()?;
+    Ok(types.into_iter().collect::<Vec<_>>().join(","))
+}
+
+/// The hypervisor's name, `none` on bare metal, `unknown hypervisor` where the CPU says that
+/// there is one and nothing names it. `guest` is what the CPU says; not every one does.
+fn hypervisor(system: &dyn System, guest: Option<bool>) -> Result<String> {
+    if let Ok(kind) = read_text(system, "/sys/hypervisor/type") {
+        return Ok(kind);
+    }
+    let dmi = |name: &str| read_text(system, format!("/sys/class/dmi/id/{name}")).ok();
+    let words: Vec<String> = ["sys_vendor", "product_name"]
+        .into_iter()
+        .filter_map(dmi)
+        .collect();
+    let name = words.join(" ");
+    match guest {
+        Some(false) => Ok("none".to_owned()),
+        Some(true) if name.is_empty() => Ok("unknown hypervisor".to_owned()),
+        Some(true) => Ok(name),
+        // Firmware of virtual machines names itself so.
+        None if [
+            "QEMU",
+            "KVM",
+            "VMware",
+            "Virtual",
+            "Amazon EC2",
+            "Google Compute",
+        ]
+        .iter()
+        .any(|maker| name.contains(maker)) =>
+        {
+            Ok(name)
+        }
+        None => Err(Error::unsupported(
+            "not said",
+            "this CPU does not tell whether it is virtual",
+        )),
+    }
+}
+
+// The processor, and how its vulnerabilities are met.
+
+const VULNERABILITIES: &str = "/sys/devices/system/cpu/vulnerabilities";
+
+/// The first CPU by `/proc/cpuinfo` and `/sys`.
+#[derive(Debug, Default)]
+struct Cpu {
+    model: Option<String>,
+    microcode: Option<String>,
+    mitigations: Vec<String>,
+    /// Whether the CPU says that it runs under a hypervisor; only x86 has a word for it.
+    guest: Option<bool>,
+}
+
+fn read_cpu(system: &dyn System, notes: &mut Notes) -> Cpu {
+    let mut cpu = Cpu {
+        mitigations: mitigations(system, notes),
+        ..Cpu::default()
+    };
+    let Some(info) = notes.keep("CPU", read_lossy(system, "/proc/cpuinfo")) else {
+        return cpu;
+    };
+    cpu.model = model(&info);
+    if cpu.model.is_none() {
+        let error = Error::parse("/proc/cpuinfo", "no model name, CPU part, cpu or uarch");
+        notes.add("CPU model", error.to_string());
+    }
+    cpu.microcode = field(&info, "microcode")
+        .map(str::to_owned)
+        .or_else(|| read_text(system, "/sys/devices/system/cpu/cpu0/microcode/version").ok());
+    if cpu.microcode.is_none() {
+        notes.add(
+            "microcode",
+            "the kernel does not show a revision for this CPU",
+        );
+    }
+    cpu.guest = field(&info, "flags").map(|flags| flags.split(' ').any(|f| f == "hypervisor"));
+    cpu
+}
+
+/// The model as each architecture names it: x86 and others in words, arm64 by the numbers of
+/// designer and part, powerpc and riscv by their own lines.
+fn model(info: &str) -> Option<String> {
+    if let Some(part) = field(info, "CPU part") {
+        let implementer = field(info, "CPU implementer").unwrap_or("unknown");
+        return Some(format!("implementer {implementer} part {part}"));
+    }
+    let line = ["model name", "cpu model", "cpu", "uarch"]
+        .into_iter()
+        .find_map(|name| field(info, name));
+    line.map(str::to_owned)
+}
+
+fn mitigations(system: &dyn System, notes: &mut Notes) -> Vec<String> {
+    let names = system.list(VULNERABILITIES.as_ref());
+    let names = notes.keep_or("mitigations", "this kernel does not list them", names);
+    let mut names = names.unwrap_or_default();
+    names.sort_unstable();
+    let mut all = Vec::with_capacity(names.len());
+    for name in names {
+        let state = read_text(system, format!("{VULNERABILITIES}/{name}"));
+        let state = notes.keep(&format!("mitigation of {name}"), state);
+        all.extend(state.map(|state| format!("{name}: {state}")));
+    }
+    all
+}
+
+// Privilege of this process.
+
+/// The capabilities that matter here and their numbers (`include/uapi/linux/capability.h`).
+const CAPABILITIES: [(&str, u32); 6] = [
+    ("CAP_SYS_ADMIN", 21),
+    ("CAP_PERFMON", 38),
+    ("CAP_SYS_NICE", 23),
+    ("CAP_IPC_LOCK", 14),
+    ("CAP_SYS_PTRACE", 19),
+    ("CAP_SYS_RESOURCE", 24),
+];
+
+/// Privilege of this process, and the capabilities that it stands on.
+#[derive(Debug, Clone)]
+pub(crate) struct Held {
+    pub(crate) privilege: Privilege,
+    pub(crate) capabilities: Vec<String>,
+}
+
+impl Held {
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.capabilities.iter().any(|held| held == name)
+    }
+}
+
+/// Effective capabilities. Those that hold only inside a user namespace count as none: pagemap,
+/// perf and `/proc` of others ask the first one.
+pub(crate) fn read_privilege(system: &dyn System, notes: &mut Notes) -> Held {
+    let mask = notes.keep("capabilities", effective(system)).unwrap_or(0);
+    let mut capabilities: Vec<String> = CAPABILITIES
+        .iter()
+        .filter(|(_, bit)| mask >> bit & 1 == 1)
+        .map(|(name, _)| (*name).to_owned())
+        .collect();
+    if !capabilities.is_empty() && in_user_namespace(system) {
+        let held = capabilities.join(" ");
+        let why = format!("{held} hold only inside this user namespace");
+        notes.add("capabilities", why);
+        capabilities.clear();
+    }
+    let privilege = match capabilities.first().map(String::as_str) {
+        Some("CAP_SYS_ADMIN") => Privilege::Root,
+        Some(_) => Privilege::Some,
+        None => Privilege::None,
+    };
+    Held {
+        privilege,
+        capabilities,
+    }
+}
+
+fn effective(files: &(impl Files + ?Sized)) -> Result<u64> {
+    let path = "/proc/self/status";
+    let status = crate::files::read_lossy(files, path)?;
+    let mask = field(&status, "CapEff").and_then(|hex| u64::from_str_radix(hex, 16).ok());
+    mask.ok_or_else(|| Error::parse(path, "no line 'CapEff: ...'"))
+}
+
+/// The first user namespace maps every id to itself.
+fn in_user_namespace(files: &(impl Files + ?Sized)) -> bool {
+    let map = read_text(files, "/proc/self/uid_map");
+    map.is_ok_and(|map| map.split_whitespace().ne(["0", "0", "4294967295"]))
+}
+
+/// The soft limit on locked memory (`RLIMIT_MEMLOCK`); `None`: unlimited.
+///
+/// # Errors
+/// Where `/proc/self/limits` cannot be read or does not have it.
+pub fn memlock_limit(files: &(impl Files + ?Sized)) -> Result<Option<Bytes>> {
+    let path = "/proc/self/limits";
+    let text = read_text(files, path)?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("Max locked memory"));
+    let word = line.and_then(|line| line.split_whitespace().next());
+    if word == Some("unlimited") {
+        return Ok(None);
+    }
+    let limit = word.and_then(|word| word.parse().ok()).map(Bytes);
+    let none = || Error::parse(path, "no limit in the line 'Max locked memory'");
+    limit.map(Some).ok_or_else(none)
+}
+
+// Swap, by kind.
+
+const SWAPS: &str = "/proc/swaps";
+
+/// All swap together.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Swap {
+    /// `none`, or the kinds joined by `+`.
+    pub(crate) kind: String,
+    pub(crate) size: Bytes,
+}
+
+pub(crate) fn read_swap(files: &(impl Files + ?Sized)) -> Result<Swap> {
+    match read_lossy(files, SWAPS) {
+        Ok(text) => parse_swap(&text),
+        // A kernel without CONFIG_SWAP does not have the file and says that there is none.
+        Err(error) if error.is_absent() && meminfo(files, "SwapTotal")? == Bytes(0) => {
+            parse_swap("")
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn parse_swap(text: &str) -> Result<Swap> {
+    let mut kinds = BTreeSet::new();
+    let mut size = Bytes(0);
+    let mut is_head = true;
+    each_line(SWAPS, text, |line| {
+        if std::mem::take(&mut is_head) {
+            return Ok(());
+        }
+        // Blanks in a name are printed as \040.
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let broken = || format!("'{line}' is no swap");
+        let [name, kind, kib, ..] = words[..] else {
+            return Err(broken());
+        };
+        let bytes: Option<u64> = kib.parse().ok().and_then(|kib: u64| kib.checked_mul(1024));
+        let sum = bytes.and_then(|bytes| bytes.checked_add(size.0));
+        size = Bytes(sum.ok_or_else(broken)?);
+        let zram = name.starts_with("/dev/zram");
+        kinds.insert(if zram { "zram" } else { kind });
+        Ok(())
+    })?;
+    let kind = match kinds.is_empty() {
+        true => "none".to_owned(),
+        false => kinds.into_iter().collect::<Vec<_>>().join("+"),
+    };
+    Ok(Swap { kind, size })
+}

@@ -2,10 +2,9 @@
 //!
 //! It only reads: nothing is changed, and no process is stopped. What it costs: see [`read`].
 
-mod mappings;
-mod switches;
+use std::path::PathBuf;
 
-use stopgap_events::machine::{Now, ProcessDetail};
+use stopgap_events::machine::{Backing, Now, ProcessDetail, ProcessMappings, TaskRate};
 use stopgap_events::units::Nanos;
 
 use crate::System;
@@ -14,7 +13,8 @@ use crate::environment::{self, uptime};
 use crate::error::{Error, Result};
 use crate::files::{read_lossy, read_number};
 use crate::notes::Notes;
-use crate::proc::{buddyinfo, memory, status, vmstat};
+use crate::proc::{buddyinfo, maps, memory, status, vmstat};
+use crate::tasks::Switches;
 
 /// How many processes, tasks and backing files are shown of each kind.
 const TOP: usize = 5;
@@ -81,7 +81,7 @@ pub fn read(system: &dyn System, options: &Options) -> Result<Now> {
 
     // Each task is read twice, and the mappings come last: a third of the time for each.
     let first = start + Nanos(options.deadline.saturating_sub(options.interval).0 / 3);
-    let rates = switches::rates(system, &pids, options.interval, first, &mut notes);
+    let rates = rates(system, &pids, options.interval, first, &mut notes);
 
     // What stands still while we read comes before what costs the machine most to read.
     let unusable_index =
@@ -94,7 +94,7 @@ pub fn read(system: &dyn System, options: &Options) -> Result<Now> {
 
     let (mappings, process) = match (options.pid, process_status) {
         (Some(pid), Some(text)) => {
-            let mappings = mappings::read(system, pid, &mut notes);
+            let mappings = mappings_of(system, pid, &mut notes);
             let process = detail(
                 pid,
                 &text,
@@ -103,7 +103,7 @@ pub fn read(system: &dyn System, options: &Options) -> Result<Now> {
             );
             (mappings.into_iter().collect(), Some(process))
         }
-        _ => (mappings::largest(system, &pids, give_up, &mut notes), None),
+        _ => (largest(system, &pids, give_up, &mut notes), None),
     };
 
     Ok(Now {
@@ -216,3 +216,217 @@ fn note_lacking_counters(counters: Option<&[stopgap_events::machine::Counter]>, 
 mod fake_tests;
 #[cfg(test)]
 mod tests;
+
+/// Returns what is needed to read another user's process (`ptrace_may_access()`).
+fn advice(system: &dyn System) -> &'static str {
+    if system.uid() == 0 {
+        "refused even to root: by a security module, or CAP_SYS_PTRACE was taken away"
+    } else {
+        "not allowed: needs root (CAP_SYS_PTRACE)"
+    }
+}
+
+/// The processes with the most mappings, most first. Lines are counted for every process, but
+/// only one that is among the first so far is parsed. No further process is read after
+/// `give_up`; a single huge one is read to its end (about 1 us a mapping).
+fn largest(
+    system: &dyn System,
+    pids: &[u32],
+    give_up: Nanos,
+    notes: &mut Notes,
+) -> Vec<ProcessMappings> {
+    let mut rows: Vec<ProcessMappings> = Vec::new();
+    let mut refused = 0;
+    let mut odd: Option<Error> = None;
+    for (done, &pid) in pids.iter().enumerate() {
+        if system.now() >= give_up {
+            notes.add(
+                format!(
+                    "mappings of {} of {} processes",
+                    pids.len() - done,
+                    pids.len()
+                ),
+                "the time for it was up; ask about one process",
+            );
+            break;
+        }
+        let text = match system.read(format!("/proc/{pid}/maps").as_ref()) {
+            Ok(text) => text,
+            Err(error) if error.is_ended() => continue,
+            Err(error) if error.is_refused() => {
+                refused += u32::from(has_memory(system, pid));
+                continue;
+            }
+            Err(error) => {
+                odd.get_or_insert(error);
+                continue;
+            }
+        };
+        let mappings = maps::count(&text);
+        let least = rows.get(TOP - 1).map_or(0, |row| row.mappings);
+        if mappings > least {
+            rows.push(row(system, pid, &text, notes));
+            rows.sort_by_key(|row| std::cmp::Reverse(row.mappings)); // stable: lower pid first
+            rows.truncate(TOP);
+        }
+    }
+    if refused > 0 {
+        let what = match refused {
+            1 => "mappings of 1 process".to_owned(),
+            many => format!("mappings of {many} processes"),
+        };
+        notes.add(what, advice(system));
+    }
+    if let Some(error) = odd {
+        notes.add("mappings of some processes", error.to_string());
+    }
+    rows
+}
+
+/// The mappings of one process; `None`, with a note, where they cannot be read.
+fn mappings_of(system: &dyn System, pid: u32, notes: &mut Notes) -> Option<ProcessMappings> {
+    let what = format!("mappings of process {pid}");
+    match system.read(format!("/proc/{pid}/maps").as_ref()) {
+        Ok(text) => Some(row(system, pid, &text, notes)),
+        Err(error) if error.is_refused() => {
+            notes.add(what, advice(system));
+            None
+        }
+        Err(error) => {
+            notes.add(what, error.to_string());
+            None
+        }
+    }
+}
+
+fn row(system: &dyn System, pid: u32, text: &[u8], notes: &mut Notes) -> ProcessMappings {
+    let backing: Result<Vec<Backing>> = maps::backings(text, system.page_size(), TOP)
+        .map_err(|reason| Error::parse(format!("/proc/{pid}/maps"), reason));
+    let name = read_lossy(system, format!("/proc/{pid}/comm"));
+    ProcessMappings {
+        pid,
+        name: name.map_or_else(|_| "?".to_owned(), |name| name.trim_end().to_owned()),
+        mappings: maps::count(text),
+        backing: notes
+            .keep(&format!("backing files of process {pid}"), backing)
+            .unwrap_or_default(),
+    }
+}
+
+/// Whether a process has memory of its own: kernel threads have none, and nothing about them
+/// is missing when they cannot be read. `statm` is readable by everyone.
+fn has_memory(system: &dyn System, pid: u32) -> bool {
+    let statm = read_lossy(system, format!("/proc/{pid}/statm"));
+    statm.map_or(true, |text| !text.starts_with("0 "))
+}
+
+/// A task's counts at one point in time.
+struct Sample {
+    pid: u32,
+    tid: u32,
+    at: Nanos,
+    switches: Switches,
+}
+
+/// Highest rates, highest first.
+struct Rates {
+    voluntary: Vec<TaskRate>,
+    involuntary: Vec<TaskRate>,
+}
+
+/// Switch rates of all threads of `pids` over `interval`, each over the time between its own
+/// two readings. Nothing else is done meanwhile: what would use the CPU would show in the
+/// figures of others. No further process is read after `give_up`.
+fn rates(
+    system: &dyn System,
+    pids: &[u32],
+    interval: Nanos,
+    give_up: Nanos,
+    notes: &mut Notes,
+) -> Rates {
+    let before = samples(system, pids, give_up, notes);
+    // The last task read is the one whose interval is the shortest.
+    system.sleep_until(system.now() + interval);
+    let mut all = Vec::with_capacity(before.len());
+    for task in &before {
+        let Ok(text) = read_lossy(system, task_file(task.pid, task.tid)) else {
+            continue; // it has ended
+        };
+        let Some(now) = status::switches(&text) else {
+            continue; // noted when it was read first
+        };
+        let seconds = system.now().saturating_sub(task.at).as_secs_f64();
+        let more = now.since(task.switches);
+        if seconds > 0.0 && more.total() > 0 {
+            let rate = |count: u64| TaskRate {
+                pid: task.pid,
+                tid: task.tid,
+                name: status::name(&text),
+                per_second: count as f64 / seconds,
+            };
+            all.push((rate(more.voluntary), rate(more.involuntary)));
+        }
+    }
+    let (voluntary, involuntary) = all.into_iter().unzip();
+    Rates {
+        voluntary: top(voluntary),
+        involuntary: top(involuntary),
+    }
+}
+
+fn task_file(pid: u32, tid: u32) -> PathBuf {
+    format!("/proc/{pid}/task/{tid}/status").into()
+}
+
+fn samples(system: &dyn System, pids: &[u32], give_up: Nanos, notes: &mut Notes) -> Vec<Sample> {
+    let mut samples = Vec::with_capacity(pids.len() * 2);
+    let mut broken: Option<Error> = None;
+    for (done, &pid) in pids.iter().enumerate() {
+        if system.now() >= give_up {
+            notes.add(
+                format!(
+                    "switch rates of {} of {} processes",
+                    pids.len() - done,
+                    pids.len()
+                ),
+                "the time for it was up; ask about one process",
+            );
+            break;
+        }
+        // A thread that has ended by now is left out.
+        let tids = system
+            .list(format!("/proc/{pid}/task").as_ref())
+            .unwrap_or_default();
+        for tid in tids.iter().filter_map(|name| name.parse().ok()) {
+            let file = task_file(pid, tid);
+            let Ok(text) = read_lossy(system, &file) else {
+                continue;
+            };
+            match status::switches(&text) {
+                Some(switches) => samples.push(Sample {
+                    pid,
+                    tid,
+                    at: system.now(),
+                    switches,
+                }),
+                None => {
+                    broken.get_or_insert_with(|| {
+                        Error::parse(file.display(), "no counts of context switches")
+                    });
+                }
+            }
+        }
+    }
+    if let Some(error) = broken {
+        notes.add("switch rates of some tasks", error.to_string());
+    }
+    samples
+}
+
+fn top(mut rates: Vec<TaskRate>) -> Vec<TaskRate> {
+    rates.retain(|rate| rate.per_second > 0.0);
+    rates.sort_by_key(|rate| rate.tid);
+    rates.sort_by(|a, b| b.per_second.total_cmp(&a.per_second));
+    rates.truncate(TOP);
+    rates
+}

@@ -66,7 +66,7 @@ pub fn make(system: &dyn System, journal: &Journal<'_>, path: &Path, size: Bytes
 /// # Errors
 /// Where `/proc/swaps` cannot be read or is not of the form that we know.
 pub fn in_use(files: &(impl Files + ?Sized)) -> Result<(String, Bytes)> {
-    environment::swap::read(files).map(|swap| (swap.kind, swap.size))
+    environment::read_swap(files).map(|swap| (swap.kind, swap.size))
 }
 
 #[cfg(test)]

@@ -345,3 +345,46 @@ fn broken_files_are_named_and_the_rest_is_read() {
     assert_eq!(e.missing.len(), 4);
     assert_eq!(e.host.as_deref(), Some("box"));
 }
+
+#[test]
+fn each_architecture_names_its_model_otherwise() {
+    let x86 = "processor\t: 0\nvendor_id\t: AuthenticAMD\nmodel\t\t: 17\nmodel name\t: AMD EPYC\n";
+    assert_eq!(model(x86).as_deref(), Some("AMD EPYC"));
+    let arm = "processor\t: 0\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: 0xd0c\n";
+    assert_eq!(model(arm).as_deref(), Some("implementer 0x41 part 0xd0c"));
+    let power = "processor\t: 0\ncpu\t\t: POWER9, altivec supported\n";
+    assert_eq!(model(power).as_deref(), Some("POWER9, altivec supported"));
+    assert_eq!(model("processor\t: 0\n"), None);
+}
+
+const HEAD: &str = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n";
+
+fn swap(lines: &str) -> (String, Bytes) {
+    let swap = parse_swap(&format!("{HEAD}{lines}")).unwrap();
+    (swap.kind, swap.size)
+}
+
+#[test]
+fn kinds_are_named_and_sizes_summed() {
+    assert_eq!(swap(""), ("none".to_owned(), Bytes(0)));
+    let zram = "/dev/zram0                              partition\t8388604\t\t0\t\t100\n";
+    assert_eq!(swap(zram), ("zram".to_owned(), Bytes::kib(8_388_604)));
+    let file = "/a\\040b/swapfile file 1024 0 -2\n/dev/sda2 partition 1024 0 -3\n";
+    let all = format!("{zram}{file}");
+    assert_eq!(
+        swap(&all),
+        ("file+partition+zram".to_owned(), Bytes::kib(8_390_652))
+    );
+}
+
+#[test]
+fn broken_lines_are_errors_that_name_file_and_line() {
+    for line in ["/dev/sda2 partition", "/dev/sda2 partition many 0 -2"] {
+        let error = parse_swap(&format!("{HEAD}{line}\n"))
+            .unwrap_err()
+            .to_string();
+        assert!(error.starts_with("/proc/swaps: line 2: "), "{error}");
+    }
+    let much = format!("{HEAD}/a file {} 0 -2\n", u64::MAX);
+    assert!(parse_swap(&much).is_err());
+}
