@@ -45,7 +45,11 @@ fn maps(count: u64, file: &str) -> String {
 
 trait WithProcess {
     fn with_process(self, pid: u32, name: &str, maps: &str) -> Self;
+    fn switches_later(self, task: (u32, u32), name: &str, voluntary: u64, other: u64) -> Self;
 }
+
+/// After half a second.
+const HALF: Nanos = Nanos::millis(500);
 
 impl WithProcess for Fake {
     fn with_process(self, pid: u32, name: &str, maps: &str) -> Fake {
@@ -57,6 +61,17 @@ impl WithProcess for Fake {
                 format!("/proc/{pid}/task/{pid}/status"),
                 status(name, pid, 100, 10),
             )
+    }
+
+    fn switches_later(
+        self,
+        (pid, tid): (u32, u32),
+        name: &str,
+        voluntary: u64,
+        other: u64,
+    ) -> Fake {
+        let text = status(name, pid, voluntary, other);
+        self.later(HALF, format!("/proc/{pid}/task/{tid}/status"), Some(&text))
     }
 }
 
@@ -116,34 +131,17 @@ fn the_five_with_most_mappings_come_most_first_and_we_are_not_among_them() {
 
 #[test]
 fn rates_are_switches_over_the_interval_by_thread() {
-    let half = Nanos::millis(500);
     let fake = machine()
         .with_process(1, "stopgap", "")
         .with_process(20, "idle", "")
         .with_process(30, "busy", "")
         .with_file("/proc/30/task/31/status", status("worker", 30, 0, 0))
         .with_process(40, "ends", "")
-        .later(
-            half,
-            "/proc/1/task/1/status",
-            Some(&status("stopgap", 1, 9_999, 9_999)),
-        )
-        .later(
-            half,
-            "/proc/30/task/30/status",
-            Some(&status("busy", 30, 150, 10)),
-        )
-        .later(
-            half,
-            "/proc/30/task/31/status",
-            Some(&status("worker", 30, 600, 7)),
-        )
-        .later(half, "/proc/40", None)
-        .later(
-            half,
-            "/proc/50/task/50/status",
-            Some(&status("begins", 50, 1_000, 0)),
-        );
+        .switches_later((1, 1), "stopgap", 9_999, 9_999)
+        .switches_later((30, 30), "busy", 150, 10)
+        .switches_later((30, 31), "worker", 600, 7)
+        .later(HALF, "/proc/40", None)
+        .switches_later((50, 50), "begins", 1_000, 0);
     let now = now(&fake);
     let rows = |rates: &[stopgap_events::machine::TaskRate]| -> Vec<(u32, u32, String, f64)> {
         let row =
@@ -165,20 +163,11 @@ fn rates_are_switches_over_the_interval_by_thread() {
 
 #[test]
 fn a_process_that_was_asked_for_is_spoken_of_alone() {
-    let half = Nanos::millis(500);
     let fake = machine()
         .with_process(20, "Xorg", &maps(3, "/dev/dri/card0"))
         .with_process(30, "other", &maps(9, "/dev/dri/card0"))
-        .later(
-            half,
-            "/proc/20/task/20/status",
-            Some(&status("Xorg", 20, 101, 10)),
-        )
-        .later(
-            half,
-            "/proc/30/task/30/status",
-            Some(&status("other", 30, 900, 10)),
-        );
+        .switches_later((20, 20), "Xorg", 101, 10)
+        .switches_later((30, 30), "other", 900, 10);
     let options = Options {
         pid: Some(20),
         ..Options::default()

@@ -433,13 +433,10 @@ impl Seen<'_> {
         let sizes: BTreeSet<Bytes> = self.measured.series.iter().filter_map(size_of).collect();
         for &size in sizes.iter().rev() {
             let took = self.medians(TAKE, size);
-            let base = took
-                .iter()
-                .find(|(strategy, _)| *strategy == Strategy::Base);
-            let huge = took
-                .iter()
-                .find(|(strategy, _)| *strategy == Strategy::ThpDirect);
-            if let (Some((_, base)), Some((_, huge))) = (base, huge) {
+            let both = took
+                .get(&Strategy::Base)
+                .zip(took.get(&Strategy::ThpDirect));
+            if let Some((base, huge)) = both {
                 evidence.push(format!(
                     "{size} takes {} in base pages, {} in THP ({:.2}x){}",
                     nanos(*base),
@@ -503,9 +500,8 @@ impl Seen<'_> {
     /// What an x86 IOMMU needs for base pages and for THP, where the layout could be read.
     fn entries_of_both(&self, size: Bytes) -> Option<String> {
         let entries = self.medians(&entries_name(0), size);
-        let of = |wanted| entries.iter().find(|(strategy, _)| *strategy == wanted);
-        let (_, base) = of(Strategy::Base)?;
-        let (_, huge) = of(Strategy::ThpDirect)?;
+        let base = entries.get(&Strategy::Base)?;
+        let huge = entries.get(&Strategy::ThpDirect)?;
         let sizes = &IOMMUS[0];
         Some(format!(
             "; {base:.0} and {huge:.0} IOMMU entries of {sizes}"
@@ -515,9 +511,7 @@ impl Seen<'_> {
     /// `4M of base pages: 1,024 pages lie in 37 physical runs, 27.7 neighbours each by chance`
     fn neighbours(&self, size: Bytes) -> Option<String> {
         let runs = self.medians(PHYSICAL_RUNS, size);
-        let (_, runs) = runs
-            .iter()
-            .find(|(strategy, runs)| *strategy == Strategy::Base && *runs > 0.0)?;
+        let runs = runs.get(&Strategy::Base).filter(|runs| **runs > 0.0)?;
         let pages = size.0 as f64 / self.fact("page_bytes")?;
         Some(format!(
             "{} of base pages: {pages:.0} pages lie in {runs:.0} physical runs, {:.1} neighbours each by chance",
@@ -532,23 +526,21 @@ impl Seen<'_> {
         let counts: Vec<_> = (0..IOMMUS.len())
             .map(|at| self.medians(&entries_name(at), size))
             .collect();
-        let list: Vec<String> = counts[0]
-            .iter()
-            .map(|(strategy, _)| {
-                let of = |medians: &Vec<(Strategy, f64)>| {
-                    let found = medians.iter().find(|(of, _)| of == strategy);
-                    found.map_or("?".to_owned(), |(_, count)| format!("{count:.0}"))
-                };
-                let by_set: Vec<String> = counts.iter().map(of).collect();
-                format!("{strategy} {}", by_set.join("/"))
-            })
-            .collect();
+        let of = |strategy: &Strategy| {
+            let count = |medians: &BTreeMap<Strategy, f64>| {
+                let count = medians.get(strategy);
+                count.map_or("?".to_owned(), |count| format!("{count:.0}"))
+            };
+            let by_set: Vec<String> = counts.iter().map(count).collect();
+            format!("{strategy} {}", by_set.join("/"))
+        };
+        let list: Vec<String> = counts[0].keys().map(of).collect();
         let size = size.short();
         (!list.is_empty()).then(|| format!("{size} needs entries of {sets}: {}", list.join(", ")))
     }
 
     /// Median over runs of a series at this buffer size, by strategy.
-    fn medians(&self, name: &str, size: Bytes) -> Vec<(Strategy, f64)> {
+    fn medians(&self, name: &str, size: Bytes) -> BTreeMap<Strategy, f64> {
         let of = |series: &Series| {
             let same = series.name == name && size_of(series) == Some(size);
             same.then_some(())?;

@@ -178,15 +178,6 @@ impl Evidence<'_> {
         lines
     }
 
-    fn modes(asked: &PressureParameters) -> impl Iterator<Item = Mode> + '_ {
-        let others = asked
-            .modes
-            .iter()
-            .copied()
-            .filter(|mode| *mode != Mode::None);
-        std::iter::once(Mode::None).chain(others)
-    }
-
     fn line(
         &self,
         &(name, words, unit, divisor): &(&str, &str, &str, f64),
@@ -199,18 +190,10 @@ impl Evidence<'_> {
         };
         let median = |mode: Mode| self.find(name, mode, pinned).and_then(Series::median);
         let digits = if matches!(name, RATIO | STEADY) { 2 } else { 1 };
-        let parts: Vec<String> = Evidence::modes(asked)
-            .filter_map(|mode| {
-                Some(format!(
-                    "{:.digits$} {}",
-                    median(mode)? / divisor,
-                    mode.word()
-                ))
-            })
-            .collect();
-        if parts.is_empty() {
-            return None;
-        }
+        let parts = of_modes(asked, |mode| {
+            let value = median(mode)? / divisor;
+            Some(format!("{value:.digits$} {}", mode.word()))
+        })?;
         let apart = |one: Mode, other: Mode| {
             let found = Separation::between(&runs(one)?, &runs(other)?, self.seed)?;
             let auc = found.auc;
@@ -231,7 +214,7 @@ impl Evidence<'_> {
             .chain([(Mode::Held(Way::ShmLock), lock)])
             .filter_map(|(one, other)| apart(one, other))
             .collect();
-        Some(format!("{words}: {}{unit}{apart}", parts.join(", ")))
+        Some(format!("{words}: {parts}{unit}{apart}"))
     }
 
     /// The longest wait of all runs, of each mode. A maximum separates nothing, and is felt.
@@ -245,27 +228,23 @@ impl Evidence<'_> {
             let ms = most as f64 / 1e6;
             Some(format!("{ms:.1} {}", mode.word()))
         };
-        let parts: Vec<String> = Evidence::modes(asked).filter_map(longest).collect();
-        (!parts.is_empty())
-            .then(|| format!("longest wait to populate a block: {} ms", parts.join(", ")))
+        let parts = of_modes(asked, longest)?;
+        Some(format!("longest wait to populate a block: {parts} ms"))
     }
 
     /// Where the pages were, and what reclaim did about them.
     fn lists(&self, asked: &PressureParameters, pinned: Bytes) -> Option<String> {
-        let parts: Vec<String> = Evidence::modes(asked)
-            .filter_map(|mode| {
-                let of = |name| self.find(name, mode, pinned).and_then(Series::median);
-                Some(format!(
-                    "{} {:.0}/{:.0}/{:.0}",
-                    mode.word(),
-                    of(ANONYMOUS)?,
-                    of(CULLED)?,
-                    of(UNEVICTABLE)?
-                ))
-            })
-            .collect();
+        let parts = of_modes(asked, |mode| {
+            let of = |name| self.find(name, mode, pinned).and_then(Series::median);
+            let (scanned, culled) = (of(ANONYMOUS)?, of(CULLED)?);
+            let last = of(UNEVICTABLE)?;
+            Some(format!(
+                "{} {scanned:.0}/{culled:.0}/{last:.0}",
+                mode.word()
+            ))
+        })?;
         let what = "pages: anonymous scanned/culled meanwhile/unevictable at the end";
-        (!parts.is_empty()).then(|| format!("{what}: {}", parts.join(", ")))
+        Some(format!("{what}: {parts}"))
     }
 
     pub(super) fn machine_line(&self) -> Option<String> {
@@ -283,6 +262,14 @@ impl Evidence<'_> {
         let swappiness = swappiness.map_or(String::new(), |s| format!(", swappiness {s}"));
         Some(format!("{lru} LRU, swap: {swap}{swapless}{swappiness}"))
     }
+}
+
+/// What is said of no set and of each mode, between commas; `None` where nothing is.
+fn of_modes(asked: &PressureParameters, say: impl Fn(Mode) -> Option<String>) -> Option<String> {
+    let others = asked.modes.iter().filter(|mode| **mode != Mode::None);
+    let modes = std::iter::once(&Mode::None).chain(others);
+    let parts: Vec<String> = modes.filter_map(|mode| say(*mode)).collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 /// A cost with as many digits as it deserves.
