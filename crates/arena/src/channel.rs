@@ -90,6 +90,8 @@ mod end;
 mod loom;
 #[cfg(not(loom))]
 mod memory;
+#[cfg(test)]
+mod own_memory;
 #[cfg_attr(loom, allow(dead_code))]
 mod ring;
 #[cfg(not(loom))]

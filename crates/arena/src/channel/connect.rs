@@ -179,28 +179,11 @@ fn greet(socket: OwnedFd, options: &Options, time: Duration) -> Result<Client> {
         }
         socket::readable(socket.as_fd(), Some(left))?;
     };
-    let [
-        m0,
-        m1,
-        m2,
-        m3,
-        m4,
-        m5,
-        m6,
-        m7,
-        v0,
-        v1,
-        v2,
-        v3,
-        c0,
-        c1,
-        c2,
-        c3,
-    ] = packet;
-    if length != packet.len() || cut || [m0, m1, m2, m3, m4, m5, m6, m7] != MAGIC {
+    let word = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|byte| packet[at + byte]));
+    if length != packet.len() || cut || !packet.starts_with(&MAGIC) {
         return wrong("it is no server of a channel");
     }
-    if u32::from_ne_bytes([v0, v1, v2, v3]) != VERSION {
+    if word(8) != VERSION {
         return wrong("it speaks another version of the channel");
     }
     let (Some(file), true) = (fds.pop(), fds.is_empty()) else {
@@ -212,19 +195,18 @@ fn greet(socket: OwnedFd, options: &Options, time: Duration) -> Result<Client> {
             false => wrong("not one file came with the greeting"),
         };
     };
-    let mapping = Mapping::of_peer(&file, u32::from_ne_bytes([c0, c1, c2, c3]) as usize)?;
+    let mapping = Mapping::of_peer(&file, word(12) as usize)?;
     Ok(End::new(Ring::new(mapping, CLIENT), socket, options))
 }
 
 fn capacity(options: &Options) -> Result<usize> {
     let capacity = options.ring.max(LEAST).checked_next_power_of_two();
-    capacity
-        .filter(|&capacity| is_capacity(capacity))
-        .ok_or(Error::Limit {
-            asked: options.ring as u64,
-            limit: MOST as u64,
-            which: "a ring",
-        })
+    let possible = capacity.filter(|&capacity| is_capacity(capacity));
+    possible.ok_or(Error::Limit {
+        asked: options.ring as u64,
+        limit: MOST as u64,
+        which: "a ring",
+    })
 }
 
 fn of_packets(socket: &OwnedFd) -> Result<()> {

@@ -11,15 +11,14 @@
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
-use super::ring::{CLIENT, Front, Header, Line, Memory, Ring, SERVER, Side, Way, sleep};
-use super::sync::{AtomicU32, AtomicU64};
+use super::own_memory::Own;
+use super::ring::{CLIENT, Front, Ring, SERVER, sleep};
 
 /// Words of a way: two messages of one word each.
-const WORDS: usize = 4;
+const WORDS: u32 = 4;
 
 struct World {
-    header: Header,
-    words: [Vec<AtomicU64>; 2],
+    own: Own,
     /// The kernel's queues, one a side. A sleeper holds the lock while it compares.
     kernel: [(Mutex<()>, Condvar); 2],
 }
@@ -27,35 +26,19 @@ struct World {
 #[derive(Clone)]
 struct Model(Arc<World>);
 
-impl Memory for Model {
-    fn header(&self) -> &Header {
-        &self.0.header
-    }
+impl std::ops::Deref for Model {
+    type Target = Own;
 
-    fn words(&self, side: usize) -> &[AtomicU64] {
-        &self.0.words[side]
+    fn deref(&self) -> &Own {
+        &self.0.own
     }
 }
 
 impl Model {
     fn new() -> Model {
-        let way = || Way {
-            tail: Line(AtomicU32::new(0)),
-            head: Line(AtomicU32::new(0)),
-        };
-        let side = || Side {
-            sleep: AtomicU32::new(sleep::AWAKE),
-            cpu: AtomicU32::new(0),
-            woke: AtomicU64::new(0),
-        };
-        let words = || (0..WORDS).map(|_| AtomicU64::new(0)).collect();
         let queue = || (Mutex::new(()), Condvar::new());
         Model(Arc::new(World {
-            header: Header {
-                ways: [way(), way()],
-                sides: [side(), side()],
-            },
-            words: [words(), words()],
+            own: Own::new(0, WORDS),
             kernel: [queue(), queue()],
         }))
     }
@@ -64,7 +47,7 @@ impl Model {
     fn wait(&self, side: usize, expected: u32) {
         let (lock, woken) = &self.0.kernel[side];
         let held = lock.lock().unwrap();
-        let word = &self.0.header.sides[side].sleep;
+        let word = &self.header.sides[side].sleep;
         if word.load(super::sync::Ordering::Relaxed) == expected {
             drop(woken.wait(held).unwrap());
         }

@@ -6,46 +6,15 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-
-const CAPACITY: u32 = 256;
-
-struct Own {
-    header: Header,
-    words: [Vec<AtomicU64>; 2],
-}
+use crate::channel::own_memory::Own;
 
 type Shared = Arc<Own>;
 
-impl Memory for Shared {
-    fn header(&self) -> &Header {
-        &self.header
-    }
-
-    fn words(&self, side: usize) -> &[AtomicU64] {
-        &self.words[side]
-    }
-}
+const CAPACITY: u32 = 256;
 
 /// Both sides of a ring whose indices begin at `start`.
 fn rings(start: u32) -> [Ring<Shared>; 2] {
-    let line = || Line(AtomicU32::new(start));
-    let way = || Way {
-        tail: line(),
-        head: line(),
-    };
-    let side = || Side {
-        sleep: AtomicU32::new(0),
-        cpu: AtomicU32::new(0),
-        woke: AtomicU64::new(0),
-    };
-    let words = || (0..CAPACITY / WORD).map(|_| AtomicU64::new(!0)).collect();
-    let own = Arc::new(Own {
-        header: Header {
-            ways: [way(), way()],
-            sides: [side(), side()],
-        },
-        words: [words(), words()],
-    });
+    let own = Arc::new(Own::new(start, CAPACITY / WORD));
     [SERVER, CLIENT].map(|me| {
         let mut ring = Ring::new(Arc::clone(&own), me);
         (ring.tail, ring.their_head, ring.head, ring.their_tail) = (start, start, start, start);
