@@ -252,47 +252,40 @@ extern "C" fn on_signal(_: libc::c_int) {
     let count = SIGNALS.fetch_add(1, Ordering::Relaxed);
     let pages = 1 + count % 5;
     let side = Side::Library;
-    match side.mmap(
-        0,
-        pages * 4096,
-        3,
-        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-        -1,
-        0,
-    ) {
-        Err(_) => wrong(line!()),
-        Ok(at) => {
-            for word in (at..at + pages * 4096).step_by(512) {
-                // SAFETY: mapped just now.
-                unsafe {
-                    if (word as *const u64).read_volatile() != 0 {
-                        wrong(line!());
-                    }
-                    (word as *mut u64).write_volatile(u64::MAX);
-                }
-            }
-            if count.is_multiple_of(3) && side.mprotect(at, 4096, 1).is_err() {
-                wrong(line!());
-            }
-            let hole = count.is_multiple_of(4) && pages > 1;
-            if hole && side.munmap(at + 4096, 4096).is_err() {
-                wrong(line!());
-            }
-            // The hole may be another thread's by now, and outside the room anybody's: then it is gone around.
-            let (start, end) = actor::room();
-            let ours = !SEVERAL.load(Ordering::Relaxed) && (start..end).contains(&at);
-            let first = if hole && !ours {
-                if pages > 2 && side.munmap(at + 8192, (pages - 2) * 4096).is_err() {
+    let plain = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    if let Ok(at) = side.mmap(0, pages * 4096, 3, plain, -1, 0) {
+        for word in (at..at + pages * 4096).step_by(512) {
+            // SAFETY: mapped just now.
+            unsafe {
+                if (word as *const u64).read_volatile() != 0 {
                     wrong(line!());
                 }
-                1
-            } else {
-                pages
-            };
-            if side.munmap(at, first * 4096).is_err() {
-                wrong(line!());
+                (word as *mut u64).write_volatile(u64::MAX);
             }
         }
+        if count.is_multiple_of(3) && side.mprotect(at, 4096, 1).is_err() {
+            wrong(line!());
+        }
+        let unmap = |from: usize, pages: usize| {
+            if pages > 0 && side.munmap(at + from * 4096, pages * 4096).is_err() {
+                wrong(line!());
+            }
+        };
+        // The hole may be another thread's by now, and outside the room anybody's: then it is gone around.
+        let (start, end) = actor::room();
+        let ours = !SEVERAL.load(Ordering::Relaxed) && (start..end).contains(&at);
+        let hole = count.is_multiple_of(4) && pages > 1;
+        if hole {
+            unmap(1, 1);
+        }
+        if hole && !ours {
+            unmap(2, pages - 2);
+            unmap(0, 1);
+        } else {
+            unmap(0, pages);
+        }
+    } else {
+        wrong(line!());
     }
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };

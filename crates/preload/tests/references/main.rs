@@ -204,6 +204,7 @@ fn program(name: &str) -> ExitCode {
 }
 
 /// One way after its three runs.
+#[derive(Default)]
 struct Row {
     text: String,
     failure: Option<String>,
@@ -211,36 +212,34 @@ struct Row {
 }
 
 fn judge(way: &Way, library: &Path) -> Row {
-    let mut row = Row {
-        text: String::new(),
-        failure: None,
-        skipped: None,
-    };
     let title = format!("| `{}`: {} |", way.name, way.does);
-    if let (None, Kept::Safe(why)) = (way.program, &way.kept) {
-        row.text = format!("{title} not run | not run | not run: {why} |");
-        return row;
-    }
-    let [plain, arena, kept] = match Mode::ALL.map(|mode| run(way, mode, library)) {
-        [Ok(plain), Ok(arena), Ok(kept)] => [plain, arena, kept],
-        failed => {
-            let failed = failed.into_iter().filter_map(Result::err);
-            row.failure = Some(failed.collect::<Vec<_>>().join("\n"));
-            row.text = format!("{title} failed |||");
-            return row;
-        }
+    let row = |text: String| Row {
+        text: format!("{title} {text} |"),
+        ..Row::default()
     };
-    let [plain, arena, kept] = match [plain, arena, kept] {
-        [Ok(plain), Ok(arena), Ok(kept)] => [plain, arena, kept],
-        skipped => {
-            let why = skipped
-                .into_iter()
-                .find_map(Result::err)
-                .unwrap_or_default();
-            row.text = format!("{title} not here: {why} |||");
-            row.skipped = Some(format!("{}: {why}", way.name));
-            return row;
+    if let (None, Kept::Safe(why)) = (way.program, &way.kept) {
+        return row(format!("not run | not run | not run: {why}"));
+    }
+    let mut seen = Vec::new();
+    for mode in Mode::ALL {
+        match run(way, mode, library) {
+            Ok(Ok(line)) => seen.push(line),
+            Ok(Err(why)) => {
+                return Row {
+                    skipped: Some(format!("{}: {why}", way.name)),
+                    ..row(format!("not here: {why} ||"))
+                };
+            }
+            Err(failure) => {
+                return Row {
+                    failure: Some(failure),
+                    ..row("failed ||".to_owned())
+                };
+            }
         }
+    }
+    let [plain, arena, kept] = &seen[..] else {
+        unreachable!("three modes")
     };
     let mut failures = Vec::new();
     if arena != plain {
@@ -257,15 +256,14 @@ fn judge(way: &Way, library: &Path) -> Row {
         )),
         _ => {}
     }
-    if !failures.is_empty() {
-        row.failure = Some(format!("{}: {}", way.name, failures.join("; ")));
+    let same = if arena == plain { "same" } else { arena };
+    Row {
+        failure: (!failures.is_empty()).then(|| format!("{}: {}", way.name, failures.join("; "))),
+        ..row(match way.kept {
+            Kept::Unsafe => format!("{plain} | {same} | **{kept}**"),
+            Kept::Safe(why) => format!("{plain} | {same} | same: {why}"),
+        })
     }
-    let arena = if arena == plain { "same" } else { &arena };
-    row.text = match way.kept {
-        Kept::Unsafe => format!("{title} {plain} | {arena} | **{kept}** |"),
-        Kept::Safe(why) => format!("{title} {plain} | {arena} | same: {why} |"),
-    };
-    row
 }
 
 /// Runs the program of a way in one mode. `Err`: the program failed.
