@@ -97,24 +97,20 @@ impl Cache {
         self.pages.store(pages, Ordering::Relaxed);
     }
 
-    /// Takes what came first of those of `pages`, half of what there may be; the rest moves down.
-    pub(super) fn take_older(&self, pages: usize) -> ([Entry; ROUNDS / 2], usize) {
-        let mut taken = [Entry::NONE; ROUNDS / 2];
+    /// Takes what came first of those of `pages`, half of what there may be: the entries, and how many; the rest moves down.
+    pub(super) fn take_older(&self, pages: usize) -> ([Entry; ROUNDS], usize) {
         let mut all = [Entry::NONE; ROUNDS];
         let mut count = 0;
         while let Some(entry) = self.pop(pages) {
             all[count] = entry;
             count += 1;
         }
-        // `all` is from the last to the first.
-        let older = (count / 2).max(usize::from(count > 0)).min(taken.len());
-        for (to, from) in taken.iter_mut().zip(all[..count].iter().rev()) {
-            *to = *from;
-        }
-        for entry in all[..count - older].iter().rev() {
+        all[..count].reverse(); // they come from the last to the first
+        let older = (count / 2).max(usize::from(count > 0)).min(ROUNDS / 2);
+        for entry in &all[older..count] {
             self.push(pages, *entry);
         }
-        (taken, older)
+        (all, older)
     }
 
     /// Empties it.

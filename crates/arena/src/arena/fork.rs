@@ -9,8 +9,7 @@
 
 #![allow(unsafe_code)]
 
-use std::cell::UnsafeCell;
-use std::sync::OnceLock;
+use std::cell::{Cell, UnsafeCell};
 
 use super::lock_free::lock::Lock;
 use super::{Inner, threads};
@@ -27,59 +26,48 @@ pub(super) const LENT: u32 = 2;
 struct Registry {
     lock: Lock,
     arenas: UnsafeCell<Vec<*const Inner>>,
+    /// Whether libc knows of us.
+    known: Cell<bool>,
 }
 
-// SAFETY: the list is only used under the lock, and what it points to is there until it is taken out under the lock.
+// SAFETY: list and flag are only used under the lock, and what the list points to is there until it is taken out under
+// the lock.
 unsafe impl Sync for Registry {}
-// SAFETY: likewise.
-unsafe impl Send for Registry {}
 
-static REGISTRY: OnceLock<Registry> = OnceLock::new();
-
-/// The registry, made with the first arena.
-fn registry() -> &'static Registry {
-    REGISTRY.get_or_init(|| Registry {
-        lock: Lock::new(),
-        arenas: UnsafeCell::new(Vec::new()),
-    })
-}
-
-/// Whether libc knows of us; under the registry's lock.
-static KNOWN: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+static REGISTRY: Registry = Registry {
+    lock: Lock::new(),
+    arenas: UnsafeCell::new(Vec::new()),
+    known: Cell::new(false),
+};
 
 /// From now on `arena` is right after fork.
 pub(super) fn register(arena: &Inner) -> Result<()> {
-    let registry = registry();
     // Inside, so that a handler that forks meanwhile finds a call under way.
-    let Some(_locked) = registry.lock.lock(|| false) else {
+    let Some(_locked) = REGISTRY.lock.lock(|| false) else {
         return Ok(());
     };
-    if !KNOWN.load(std::sync::atomic::Ordering::Relaxed) {
+    if !REGISTRY.known.get() {
         sys::at_fork(before, parent, child)?;
-        KNOWN.store(true, std::sync::atomic::Ordering::Relaxed);
+        REGISTRY.known.set(true);
         threads::belong();
     }
     // SAFETY: under the lock.
-    unsafe { (*registry.arenas.get()).push(arena) };
+    unsafe { (*REGISTRY.arenas.get()).push(arena) };
     Ok(())
 }
 
 /// `arena` goes.
 pub(super) fn forget(arena: &Inner) {
-    let registry = registry();
-    if let Some(_locked) = registry.lock.lock(|| false) {
+    if let Some(_locked) = REGISTRY.lock.lock(|| false) {
         // SAFETY: under the lock.
-        unsafe { (*registry.arenas.get()).retain(|&other| !std::ptr::eq(other, arena)) };
+        unsafe { (*REGISTRY.arenas.get()).retain(|&other| !std::ptr::eq(other, arena)) };
     }
 }
 
 /// Each arena. Only while the registry is locked.
 fn each(work: impl Fn(&Inner)) {
-    let Some(registry) = REGISTRY.get() else {
-        return;
-    };
     // SAFETY: the caller holds the lock, and those in the list are there until they are taken out under it.
-    for &arena in unsafe { &*registry.arenas.get() } {
+    for &arena in unsafe { &*REGISTRY.arenas.get() } {
         // SAFETY: likewise.
         work(unsafe { &*arena });
     }
@@ -87,7 +75,7 @@ fn each(work: impl Fn(&Inner)) {
 
 unsafe extern "C" fn before() {
     if threads::begin_fork() {
-        registry().lock.keep_locked();
+        REGISTRY.lock.keep_locked();
         each(|arena| {
             for shard in &arena.shards {
                 shard.lock.keep_locked();
@@ -99,7 +87,7 @@ unsafe extern "C" fn before() {
 unsafe extern "C" fn parent() {
     threads::end_fork(|| {
         each(|arena| arena.shards.iter().for_each(|shard| shard.lock.unlock()));
-        registry().lock.unlock();
+        REGISTRY.lock.unlock();
     });
 }
 
@@ -107,6 +95,6 @@ unsafe extern "C" fn child() {
     threads::end_fork(|| {
         threads::alone();
         each(Inner::in_child);
-        registry().lock.force_open();
+        REGISTRY.lock.force_open();
     });
 }
