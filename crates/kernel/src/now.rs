@@ -13,7 +13,7 @@ use crate::environment::{self, uptime};
 use crate::error::{Error, Result};
 use crate::files::{read_lossy, read_number};
 use crate::notes::Notes;
-use crate::proc::{buddyinfo, maps, memory, status, vmstat};
+use crate::proc::{buddyinfo, maps, memory, name_of, number_of, switches_of, vmstat};
 use crate::tasks::Switches;
 
 /// How many processes, tasks and backing files are shown of each kind.
@@ -145,7 +145,7 @@ fn others(system: &dyn System, notes: &mut Notes) -> Vec<u32> {
 fn process_status(system: &dyn System, pid: u32) -> Result<String> {
     let text = read_lossy(system, format!("/proc/{pid}/status"))
         .map_err(|_| Error::no_process(pid, ""))?;
-    match status::number(&text, "Tgid") {
+    match number_of(&text, "Tgid") {
         // A thread has a directory in /proc too, though /proc does not list it.
         Some(process) if process != u64::from(pid) => Err(Error::no_process(
             pid,
@@ -178,8 +178,8 @@ fn detail(pid: u32, text: &str, mappings: Option<u64>, notes: &mut Notes) -> Pro
     };
     ProcessDetail {
         pid,
-        name: status::name(text),
-        threads: status::number(text, "Threads"),
+        name: name_of(text),
+        threads: number_of(text, "Threads"),
         mappings,
         resident: amount("VmRSS"),
         locked: amount("VmLck"),
@@ -352,7 +352,7 @@ fn rates(
         let Ok(text) = read_lossy(system, task_file(task.pid, task.tid)) else {
             continue; // it has ended
         };
-        let Some(now) = status::switches(&text) else {
+        let Some(now) = switches_of(&text) else {
             continue; // noted when it was read first
         };
         let seconds = system.now().saturating_sub(task.at).as_secs_f64();
@@ -361,7 +361,7 @@ fn rates(
             let rate = |count: u64| TaskRate {
                 pid: task.pid,
                 tid: task.tid,
-                name: status::name(&text),
+                name: name_of(&text),
                 per_second: count as f64 / seconds,
             };
             all.push((rate(more.voluntary), rate(more.involuntary)));
@@ -402,7 +402,7 @@ fn samples(system: &dyn System, pids: &[u32], give_up: Nanos, notes: &mut Notes)
             let Ok(text) = read_lossy(system, &file) else {
                 continue;
             };
-            match status::switches(&text) {
+            match switches_of(&text) {
                 Some(switches) => samples.push(Sample {
                     pid,
                     tid,

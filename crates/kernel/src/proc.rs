@@ -18,13 +18,13 @@ pub(crate) mod buddyinfo;
 pub(crate) mod maps;
 pub(crate) mod pagetypeinfo;
 pub(crate) mod pressure;
-pub(crate) mod status;
 pub(crate) mod vmstat;
 pub(crate) mod zoneinfo;
 
 use stopgap_events::units::Bytes;
 
 use crate::error::{Error, Result};
+use crate::tasks::Switches;
 
 /// An amount of memory, printed in kB.
 pub(crate) fn memory(text: &str, name: &str) -> Option<Bytes> {
@@ -80,4 +80,47 @@ pub(crate) fn zone_of_line(line: &str) -> std::result::Result<(u32, &str, &str),
         return Err("no zone name".to_owned());
     }
     Ok((node, name, rest))
+}
+
+/// Context switches of a task since it began. `None` where the kernel does not print them.
+pub(crate) fn switches_of(status: &str) -> Option<Switches> {
+    Some(Switches {
+        voluntary: number_of(status, "voluntary_ctxt_switches")?,
+        involuntary: number_of(status, "nonvoluntary_ctxt_switches")?,
+    })
+}
+
+/// A plain number.
+pub(crate) fn number_of(status: &str, name: &str) -> Option<u64> {
+    field(status, name)?.parse().ok()
+}
+
+/// The task's name (`comm`).
+pub(crate) fn name_of(status: &str) -> String {
+    field(status, "Name").unwrap_or("?").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATUS: &str = "Name:\tX org\nTgid:\t7\nPid:\t7\nVmLck:\t      12 kB\nVmPin:\tx kB\n\
+        voluntary_ctxt_switches:\t151\nnonvoluntary_ctxt_switches:\t12\n";
+
+    #[test]
+    fn fields_are_found_by_their_whole_name() {
+        let all = switches_of(STATUS).unwrap();
+        assert_eq!((all.voluntary, all.involuntary), (151, 12));
+        assert_eq!(memory(STATUS, "VmLck"), Some(Bytes::kib(12)));
+        assert_eq!(name_of(STATUS), "X org");
+    }
+
+    #[test]
+    fn what_is_not_there_or_broken_is_unknown() {
+        assert_eq!(switches_of("Name:\ta\nvoluntary_ctxt_switches:\t1\n"), None);
+        assert_eq!(memory(STATUS, "VmPin"), None);
+        assert_eq!(memory(STATUS, "VmSwap"), None);
+        let too_much = format!("VmSwap:\t{} kB", u64::MAX);
+        assert_eq!(memory(&too_much, "VmSwap"), None);
+    }
 }

@@ -8,7 +8,7 @@ use stopgap_events::units::Bytes;
 use crate::System;
 use crate::error::{Error, Result};
 use crate::files::{read_lossy, read_text};
-use crate::proc::{stat_fields, status};
+use crate::proc::{stat_fields, switches_of};
 use crate::tasks::Switches;
 
 /// Counts of a process, all its threads together.
@@ -80,7 +80,7 @@ pub fn switches(system: &dyn System, pid: u32, tid: u32) -> Result<Option<Switch
     let Some(text) = read_of_process(system, &path)? else {
         return Ok(None);
     };
-    let switches = status::switches(&text);
+    let switches = switches_of(&text);
     let none = || Error::parse(&path, "no counts of context switches");
     switches.map(Some).ok_or_else(none)
 }

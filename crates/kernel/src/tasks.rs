@@ -7,7 +7,7 @@ use stopgap_events::units::Nanos;
 
 use crate::error::{Error, Result};
 use crate::files::{Files, read_lossy};
-use crate::proc::status;
+use crate::proc::switches_of;
 use crate::switches::SwitchEvents;
 
 /// Limits of a load child.
@@ -222,7 +222,7 @@ pub trait Tasks {
 pub fn status_switches<F: Files + ?Sized>(files: &F) -> Result<Switches> {
     let path = Path::new("/proc/thread-self/status");
     let text = read_lossy(files, path)?;
-    status::switches(&text).ok_or_else(|| {
+    switches_of(&text).ok_or_else(|| {
         let reason = "no counts 'voluntary_ctxt_switches' and 'nonvoluntary_ctxt_switches'";
         Error::parse(path.display(), reason)
     })

@@ -17,7 +17,6 @@
 //!
 //! What it leaves out: address-space randomisation is as the system has it; one NUMA node.
 
-mod contention;
 mod execute;
 mod judge;
 mod objects;

@@ -12,7 +12,6 @@
 
 mod cost;
 mod evidence;
-mod gather;
 pub mod gem_syslatency;
 mod judge;
 mod pressure;

@@ -27,7 +27,6 @@ mod judge;
 mod meter;
 mod prices;
 mod run;
-mod server;
 mod x11;
 
 use stopgap_events::machine::{Missing, Privilege};

@@ -138,20 +138,15 @@ impl Wakeup {
 pub(crate) fn together(run: u32, blocks: Vec<Block>) -> Option<Block> {
     let start_ns = blocks.iter().map(|block| block.start_ns).min()?;
     let mut histogram = Histogram::new();
-    let mut stalls: Option<Stalls> = None;
-    for block in blocks {
-        if let Some(one) = &block.histogram {
-            histogram.merge(one);
-        }
-        let Some(of) = block.stalls else { continue };
-        match &mut stalls {
-            None => stalls = Some(of),
-            Some(stalls) => {
-                stalls.count += of.count;
-                stalls.episodes.extend(of.episodes);
-            }
-        }
+    for one in blocks.iter().filter_map(|block| block.histogram.as_ref()) {
+        histogram.merge(one);
     }
+    let stalls = blocks.into_iter().filter_map(|block| block.stalls);
+    let mut stalls = stalls.reduce(|mut all, one| {
+        all.count += one.count;
+        all.episodes.extend(one.episodes);
+        all
+    });
     if let Some(stalls) = &mut stalls {
         stalls.episodes.sort_by_key(|stall| stall.start_ns);
         stalls.episodes.truncate(Stalls::KEPT);

@@ -19,7 +19,7 @@ use super::{Child, Conditions, Held, Linux};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::files::read_lossy;
-use crate::proc::status;
+use crate::proc::{number_of, switches_of};
 use crate::tasks::Switches;
 use crate::x11::{Placing, X11, XRun, XServer};
 use crate::{folder, process};
@@ -218,7 +218,7 @@ fn windows(tree: &[u8]) -> u64 {
 /// Write calls of a process so far; `None` where the kernel does not tell.
 fn writes(pid: u32) -> Option<u64> {
     let text = read_lossy(&Linux, format!("/proc/{pid}/io")).ok()?;
-    status::number(&text, "syscw")
+    number_of(&text, "syscw")
 }
 
 /// Switches of all threads of a process, once all of them sleep and go on sleeping for a moment.
@@ -232,7 +232,7 @@ fn quiet(pid: u32) -> Result<Switches> {
             let path = format!("/proc/{pid}/task/{tid}/status");
             let text = read_lossy(&Linux, &path)?;
             asleep &= text.lines().any(|line| line.starts_with("State:\tS"));
-            let all = status::switches(&text);
+            let all = switches_of(&text);
             let all = all.ok_or_else(|| Error::parse(&path, "no counts of context switches"))?;
             sum.voluntary += all.voluntary;
             sum.involuntary += all.involuntary;

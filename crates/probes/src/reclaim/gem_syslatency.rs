@@ -10,10 +10,10 @@
 //! the true maximum stands beside the folded one ([`fold`]). It always ends.
 
 mod measure;
-mod walk;
 
 use std::path::PathBuf;
 
+use measure::Walked;
 use measure::{Report, Times};
 use stopgap_events::machine::Privilege;
 use stopgap_events::question::Question;
@@ -24,7 +24,6 @@ use stopgap_kernel::realtime::CPU_LATENCY;
 use stopgap_kernel::tasks::{ChildBody, ChildLimits};
 use stopgap_stats::record::{Answer, Block, Parameter, parameters};
 use stopgap_stats::verdict::Verdict;
-use walk::Walked;
 
 use crate::contract::{Context, Judgement, Measured, Parameters, Plan, Probe, ProbeError, refuse};
 use crate::runner;
@@ -272,7 +271,7 @@ impl Probe for GemSyslatency {
         }
         if let Some(root) = &self.background {
             bodies.push(Box::new(move || {
-                runner::encode(&walk::walk(system, root, times))
+                runner::encode(&measure::walk(system, root, times))
             }));
         }
         (context.progress)(0.1, "the mail's protocol");

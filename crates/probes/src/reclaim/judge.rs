@@ -10,7 +10,7 @@ use stopgap_stats::separation::Separation;
 use stopgap_stats::verdict::{Verdict, Word};
 
 use super::evidence::Evidence;
-use super::gather::{ANONYMOUS, LOAD, RATIO, STEADY};
+use super::evidence::{ANONYMOUS, LOAD, RATIO, STEADY};
 use super::shrinker::SCAN;
 use super::{Mode, Reclaim};
 use crate::contract::{Judgement, Measured, Parameters, list};

@@ -13,7 +13,7 @@ use stopgap_kernel::{System, budget, swap};
 use stopgap_stats::record::Answer;
 
 use super::cost::{self, Task, memlock_limit};
-use super::gather::{
+use super::evidence::{
     CGROUP, LOAD, RATIO, finish, keep_cost, keep_sample, load_parameters, lru, note_left,
 };
 use super::pressure::{self, Beside};

@@ -13,7 +13,7 @@ use stopgap_kernel::{Error, Linux, System, swap};
 use stopgap_stats::record::{Answer, Block, Parameter, Series, parameters};
 use stopgap_stats::verdict::Word;
 
-use super::gather::{ANONYMOUS, CGROUP, LOAD, RATIO};
+use super::evidence::{ANONYMOUS, CGROUP, LOAD, RATIO};
 use super::{ENDLESS, Mode, PressureParameters, Reclaim};
 use crate::contract::{Context, Measured, Probe, ProbeError, test_context};
 

@@ -12,9 +12,9 @@ use stopgap_kernel::{Error, System};
 use stopgap_stats::quantile::median;
 use stopgap_stats::record::{Block, Series, parameters};
 
+use super::client::MESSAGE;
 use super::client::Order;
 use super::run::{self, fixed_pair};
-use super::server::MESSAGE;
 use crate::runner;
 
 /// Name of the series; `step` says of what.

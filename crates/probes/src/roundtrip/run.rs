@@ -12,9 +12,9 @@ use stopgap_stats::record::Block;
 use stopgap_stats::roundtrip::parameters as cell_parameters;
 
 use super::client::{Asked, Counted, LEAST, Order, ask, fixed_count};
+use super::client::{Served, serve};
 use super::meter::{RECORDS, STATUS, Window};
 use super::prices;
-use super::server::{Served, serve};
 use super::{OTHER_FILES, Roundtrip};
 use crate::contract::{Context, Measured, ProbeError};
 use crate::runner::{self, rotate};
