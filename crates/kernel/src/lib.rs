@@ -2,7 +2,7 @@
 //!
 //! Everything that touches the system goes through the trait [`System`], which [`Linux`]
 //! carries out for real and `fake::Fake` (feature `fake`) in memory, on a virtual clock. It is
-//! made of parts, each in a file of its own that both implementations mirror:
+//! made of parts, each in a file of its own:
 //!
 //! | part | what |
 //! |---|---|

@@ -128,6 +128,22 @@ pub fn read(system: &dyn System, options: &Options) -> Result<Now> {
     })
 }
 
+/// Whether no further process is read; notes then of how many `what` is left out.
+fn is_over(
+    system: &dyn System,
+    give_up: Nanos,
+    what: &str,
+    (done, all): (usize, usize),
+    notes: &mut Notes,
+) -> bool {
+    let over = system.now() >= give_up;
+    if over {
+        let left = format!("{what} of {} of {all} processes", all - done);
+        notes.add(left, "the time for it was up; ask about one process");
+    }
+    over
+}
+
 /// All processes but ourselves, ascending.
 fn others(system: &dyn System, notes: &mut Notes) -> Vec<u32> {
     let names = notes.keep("processes", system.list("/proc".as_ref()));
@@ -239,15 +255,7 @@ fn largest(
     let mut refused = 0;
     let mut odd: Option<Error> = None;
     for (done, &pid) in pids.iter().enumerate() {
-        if system.now() >= give_up {
-            notes.add(
-                format!(
-                    "mappings of {} of {} processes",
-                    pids.len() - done,
-                    pids.len()
-                ),
-                "the time for it was up; ask about one process",
-            );
+        if is_over(system, give_up, "mappings", (done, pids.len()), notes) {
             break;
         }
         let text = match system.read(format!("/proc/{pid}/maps").as_ref()) {
@@ -382,15 +390,7 @@ fn samples(system: &dyn System, pids: &[u32], give_up: Nanos, notes: &mut Notes)
     let mut samples = Vec::with_capacity(pids.len() * 2);
     let mut broken: Option<Error> = None;
     for (done, &pid) in pids.iter().enumerate() {
-        if system.now() >= give_up {
-            notes.add(
-                format!(
-                    "switch rates of {} of {} processes",
-                    pids.len() - done,
-                    pids.len()
-                ),
-                "the time for it was up; ask about one process",
-            );
+        if is_over(system, give_up, "switch rates", (done, pids.len()), notes) {
             break;
         }
         // A thread that has ended by now is left out.

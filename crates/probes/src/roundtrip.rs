@@ -18,9 +18,9 @@
 //! Others on the same CPU hide excess: who is woken waits for them and pre-empts nobody. How
 //! much they had is measured beside, and a busy machine is never `clean`.
 //!
-//! `cell` says what is varied, `server` and `client` are the two processes, `meter` counts
-//! their switches, `prices` times their steps, `run` starts them, `judge` answers. `fixed` has them do a given number of round trips,
-//! for a caller that measures something else by it. `x11` asks the same of a real X server.
+//! `client` has the work of the two processes, `meter` counts their switches, `run` starts them, `judge` answers. `prices`
+//! times their steps, and has them do a given number of round trips for a caller that measures something else by it. `x11`
+//! asks the same of a real X server.
 
 mod client;
 mod judge;

@@ -265,7 +265,7 @@ impl Evidence<'_> {
     }
 }
 
-/// What is said of no set and of each mode, between commas; `None` where nothing is.
+/// Joins what `say` gives for no set and for each mode; `None` where it gives nothing.
 fn of_modes(asked: &PressureParameters, say: impl Fn(Mode) -> Option<String>) -> Option<String> {
     let others = asked.modes.iter().filter(|mode| **mode != Mode::None);
     let modes = std::iter::once(&Mode::None).chain(others);

@@ -279,7 +279,7 @@ fn agreement(series: &[Series]) -> Option<(f64, String)> {
     };
     let records = series.iter().filter(|series| series.name == RECORDS);
     let worst = records.filter_map(of_cell).reduce(|worst, one| {
-        // Of equals the first.
+        // The first of equal ones stays.
         if one.0 > worst.0 { one } else { worst }
     });
     let (per_cent, rusage, records) = worst?;

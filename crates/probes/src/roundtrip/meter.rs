@@ -7,7 +7,7 @@ use stopgap_kernel::switches::{SwitchEvents, SwitchRecords};
 use stopgap_kernel::tasks::{Switches, status_switches};
 use stopgap_kernel::{Error, System};
 
-/// What was counted of one side in a window, or until it was opened.
+/// Counts of one side: of a window, or until it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Window {
     /// By getrusage(2).
