@@ -11,6 +11,7 @@ use stopgap_trace::Input;
 
 use crate::args;
 use crate::failure::{DONE, ERROR, Failure};
+use crate::session::tell;
 use crate::{input_file, output, session};
 
 /// Events between two looks at whether to stop.
@@ -80,6 +81,13 @@ pub(crate) fn run(args: &args::Explain) -> Result<ExitCode, Failure> {
         command: session::command(),
         findings: explainer.finish(),
     };
+    let frames = explain.findings.switches.frames.as_ref();
+    if let Some(frames) = frames.filter(|frames| frames.count == 0) {
+        tell(&format!(
+            "--frame-marker {}: it did not come twice, so nothing is said of frames",
+            frames.marker
+        ));
+    }
     if args.json {
         output::print(&explain.to_json())?;
     } else {

@@ -16,6 +16,7 @@ use stopgap_stats::{compare, explain, record, replay};
 
 use crate::args;
 use crate::failure::{DONE, Failure};
+use crate::session::tell;
 use crate::{input_file, output, session, whole_file};
 
 /// Bytes of all records of a report: what they decode to must fit into memory.
@@ -33,7 +34,14 @@ pub(crate) fn run(args: &args::Report) -> Result<ExitCode, Failure> {
     }
     let mut sources = Vec::new();
     let mut left = LARGEST_ALL;
-    for path in &args.records {
+    for (index, path) in args.records.iter().enumerate() {
+        if args.records[..index].iter().any(|other| same(other, path)) {
+            tell(&format!(
+                "{}: named twice; it is shown once",
+                path.display()
+            ));
+            continue;
+        }
         let wrong = |why: String| Failure::error(format!("{}: {why}", path.display()));
         let text = text(path, left).map_err(wrong)?;
         left = left - Bytes(text.len() as u64);
@@ -49,7 +57,7 @@ pub(crate) fn run(args: &args::Report) -> Result<ExitCode, Failure> {
     }
     let place = match &args.output {
         Some(path) => path.clone(),
-        None => beside(&args.records[0], args.records.len()),
+        None => beside(&args.records[0], sources.len()),
     };
     let text = html::page(&sources);
     if place == Path::new("-") {

@@ -41,12 +41,16 @@ pub(crate) fn plugin(architecture: Architecture) -> Result<PathBuf> {
         let own = std::env::current_exe().ok()?;
         Some(own.parent()?.join(FILE))
     };
+    let place = given.as_ref().map_or_else(
+        || "beside this command".to_owned(),
+        |given| format!("at {} (named by {VARIABLE})", given.display()),
+    );
     let found = given.or_else(beside);
     // QEMU looks for it from its own folder.
     let path = found.and_then(|path| path.canonicalize().ok());
     path.filter(|path| path.is_file()).ok_or_else(|| {
         Error::unsupported(format!(
-            "--functions: no {FILE} beside this command: build it ({BUILD}), or name it with {VARIABLE}=FILE"
+            "--functions: no {FILE} {place}: build it ({BUILD}), or name it with {VARIABLE}=FILE"
         ))
     })
 }

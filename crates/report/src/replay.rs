@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use stopgap_events::machine::Missing;
 use stopgap_stats::record::Parameter;
 use stopgap_stats::replay::chunks::Assumption;
-use stopgap_stats::replay::{Quantity, Replay};
+use stopgap_stats::replay::{Growth, Quantity, Replay};
 
 use crate::table::{Screen, Style, UNKNOWN, join, known_or};
 use crate::text::number;
@@ -40,6 +40,12 @@ pub(crate) fn quantity(quantity: Quantity) -> &'static str {
         Quantity::WorkPerMap => "work a map",
         Quantity::Time => "time",
     }
+}
+
+/// Returns how a quantity of one policy and workload grows, in a sentence.
+pub(crate) fn grows(one: &Growth) -> String {
+    let what = quantity(one.quantity);
+    format!("{}, {}, {what}: {}", one.workload, one.policy, one.text)
 }
 
 /// Adds what is not known, once, with how many rows it concerns.

@@ -7,6 +7,7 @@ use stopgap_stats::record::Run;
 
 use crate::details::word;
 use crate::html::{Document, Source};
+use crate::replay::grows;
 use crate::screen::environment_line;
 use crate::table::{Screen, Style, Table, join, known, known_or};
 use crate::text::thousands;
@@ -69,9 +70,7 @@ pub fn screen(sources: &[Source], style: Style) -> String {
                 verdicts.push(format!(
                     "{rows} rows; stopgap report without --terminal shows them"
                 ));
-                let growth = it.growth.iter();
-                verdicts
-                    .extend(growth.map(|g| format!("{}, {}: {}", g.workload, g.policy, g.text)));
+                verdicts.extend(it.growth.iter().map(grows));
             }
         }
         for verdict in verdicts {

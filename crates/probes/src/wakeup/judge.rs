@@ -133,8 +133,9 @@ impl Seen<'_> {
                 )
             }
             (1, many) => {
+                let s = if count < 1.5 { "" } else { "s" };
                 let why = format!(
-                    "{count:.0} stalls {late} in one run of {many}: not repeated ({about})"
+                    "{count:.0} stall{s} {late} in one run of {many}: not repeated ({about})"
                 );
                 (
                     Verdict::inconclusive(&why),

@@ -141,6 +141,8 @@ fn stalls_in_two_runs_are_stalls_and_in_one_are_not() {
         text.starts_with("inconclusive: 2 stalls above 10 ms in one run of 4: not repeated"),
         "{text}"
     );
+    let text = judge(&[&[12 * MS], &[], &[9 * MS], &[]]).verdict.text;
+    assert!(text.starts_with("inconclusive: 1 stall above"), "{text}");
     let few = judge(&[&[], &[]]);
     assert!(
         few.verdict

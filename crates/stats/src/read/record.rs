@@ -176,12 +176,20 @@ fn series<'a>(answer: &'a Answer, wanted: Option<&str>) -> Result<Vec<&'a Series
         (std::cmp::Reverse(n), label(series))
     });
     let Some(series) = asked.first() else {
-        let mut all: Vec<String> = of_all().map(label).collect();
-        all.truncate(8);
+        // A longer error would be cut off in the middle of a name.
+        let all: Vec<String> = of_all().map(label).collect();
+        let mut named = all.len().min(8);
+        while named > 1 && all[..named].join(", ").len() > 200 {
+            named -= 1;
+        }
+        let more = match all.len() - named {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
         let wanted = wanted.unwrap_or(&name);
         return Err(ReadError::whole(format!(
-            "no series '{wanted}'; there is {}",
-            all.join(", ")
+            "no series '{wanted}'; there is {}{more}",
+            all[..named].join(", ")
         )));
     };
     let label = label(series);

@@ -286,6 +286,9 @@ fn a_records_blocks_are_runs() {
         why,
         "no series 'fault'; there is switches n=1, map n=7 workload=pbobench, map n=9 workload=pbobench, map n=99 workload=agua"
     );
+    let many = text.replace("\"map\"", &format!("\"{}\"", "m".repeat(90)));
+    let why = refused(many.as_bytes(), &series("fault"));
+    assert!(why.ends_with(" and 2 more"), "whole names: {why}");
     let why = refused(text.as_bytes(), &series("map n=7"));
     assert_eq!(
         why,
