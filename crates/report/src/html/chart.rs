@@ -190,6 +190,12 @@ impl Layer {
         Layer { name, ink, shapes }
     }
 
+    /// Adds a line through points, each of them marked.
+    pub(super) fn marked_line(&mut self, points: Vec<Point>) {
+        let marks = Shape::Marks(points.clone());
+        self.shapes.extend([Shape::Line(points), marks]);
+    }
+
     /// Returns corners of what is drawn: ends of intervals, or of all else.
     fn points(&self, ends: bool) -> Vec<Point> {
         let corners = |shape: &Shape| match shape {

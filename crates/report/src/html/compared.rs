@@ -207,9 +207,7 @@ fn shift(comparison: &Comparison) -> Option<Chart> {
         "ratio" => (1.0, Scale::Log),
         _ => (0.0, Scale::Linear),
     };
-    layer
-        .shapes
-        .extend([Shape::Line(line.clone()), Shape::Marks(line)]);
+    layer.marked_line(line);
     let mut none = Layer::new("no change", 5);
     none.shapes
         .push(Shape::Dashed(vec![(0.0, same), (100.0, same)]));
@@ -252,9 +250,7 @@ fn deciles(comparison: &Comparison) -> Option<Chart> {
         return None;
     }
     for (layer, line) in layers.iter_mut().zip(lines) {
-        layer
-            .shapes
-            .extend([Shape::Line(line.clone()), Shape::Marks(line)]);
+        layer.marked_line(line);
     }
     let about = "Medians over runs with their 95 % intervals.";
     let y = Axis::new("figure", unit, Scale::Log);

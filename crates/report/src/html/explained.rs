@@ -4,7 +4,7 @@ use stopgap_events::units::Nanos;
 use stopgap_stats::explain::{Explain, Findings, Part, Spread};
 
 use super::chart::{Axis, Chart, Layer, Scale, Shape};
-use super::stack::{self, Row, Words};
+use super::stack;
 use super::{profile, write::Section};
 use crate::explain::cause;
 use crate::replay::grouped;
@@ -141,50 +141,36 @@ fn stacks(found: &Findings) -> impl Iterator<Item = Chart> {
         let parts = parts.map(|(name, ns)| (name.to_owned(), ms(ns)));
         (task.task.clone(), parts.to_vec())
     });
-    let time = |title, about, row| Words {
-        title,
-        about,
-        axis: "time",
-        unit: "ms",
-        row,
-    };
-    let charts: [(Words<'_>, Vec<Row>); 4] = [
-        (
-            Words {
-                title: "Why threads left their CPU",
-                about: "Switch-outs of traced threads, taken apart by cause.",
-                axis: "switch-outs",
-                unit: "switches",
-                row: "a row a thread's name",
-            },
+    let time = ("time", "ms");
+    let charts = [
+        stack::chart(
+            "Why threads left their CPU",
+            "Switch-outs of traced threads, taken apart by cause.",
+            ("switch-outs", "switches"),
+            "a row a thread's name",
             grouped(causes),
         ),
-        (
-            time(
-                "The slowest operations, by cause",
-                "Each operation's time, taken apart; event is the wait that it was made for.",
-                "a row an operation",
-            ),
+        stack::chart(
+            "The slowest operations, by cause",
+            "Each operation's time, taken apart; event is the wait that it was made for.",
+            time,
+            "a row an operation",
             slow.collect(),
         ),
-        (
-            time(
-                "Slow operations by kind and cause",
-                "All operations whose time beyond the wait that they were made for was a millisecond or more.",
-                "a row a kind",
-            ),
+        stack::chart(
+            "Slow operations by kind and cause",
+            "All operations whose time beyond the wait that they were made for was a millisecond or more.",
+            time,
+            "a row a kind",
             kinds.collect(),
         ),
-        (
-            time(
-                "How threads spent their time",
-                "The time that the traced threads existed within the trace, by state.",
-                "a row a thread's name",
-            ),
+        stack::chart(
+            "How threads spent their time",
+            "The time that the traced threads existed within the trace, by state.",
+            time,
+            "a row a thread's name",
             tasks.collect(),
         ),
     ];
-    charts
-        .into_iter()
-        .filter_map(|(words, rows)| stack::chart(&words, rows))
+    charts.into_iter().flatten()
 }

@@ -73,12 +73,11 @@ pub(super) fn states(profile: &Profile) -> Option<Chart> {
         let parts = states.map(|state| (state.state.clone(), state.samples as f64));
         (thread.task.clone(), parts.collect())
     });
-    let words = stack::Words {
-        title: "What threads did on the CPU",
-        about: "Samples of CPU time by thread and state.",
-        axis: "CPU time",
-        unit: "samples",
-        row: "a row a thread's name",
-    };
-    stack::chart(&words, rows.collect())
+    stack::chart(
+        "What threads did on the CPU",
+        "Samples of CPU time by thread and state.",
+        ("CPU time", "samples"),
+        "a row a thread's name",
+        rows.collect(),
+    )
 }

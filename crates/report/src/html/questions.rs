@@ -217,14 +217,13 @@ fn parts(groups: &[Vec<Measured<'_>>], index: usize, side: &Side<'_>) -> Option<
             }
         }
     }
-    let words = stack::Words {
-        title: &format!("Who left the CPU, and how{}", side.of),
-        about: "Switch-outs a round trip, taken apart; medians of runs.",
-        axis: "switch-outs",
-        unit: "switches/rt",
-        row: "a row a cell of client and server",
-    };
-    stack::chart(&words, rows)
+    stack::chart(
+        &format!("Who left the CPU, and how{}", side.of),
+        "Switch-outs a round trip, taken apart; medians of runs.",
+        ("switch-outs", "switches/rt"),
+        "a row a cell of client and server",
+        rows,
+    )
 }
 
 /// Returns every figure of a question.

@@ -5,7 +5,7 @@ use stopgap_stats::replay::{ChunksRow, PlacementRow, Replay, Row};
 use super::chart::{Axis, Chart, Layer, MOST, Scale, Shape};
 use super::stack;
 use super::write::Section;
-use crate::replay::{add_mail_points, grouped, quantity};
+use crate::replay::{add_mail_points, grouped, grows};
 use crate::table::{Table, known_or};
 use crate::text::{number, thousands};
 
@@ -22,10 +22,7 @@ pub(super) fn section(id: &str, name: &str, replay: &Replay) -> String {
             .map(|why| format!("not validated: {why}"));
         [it.mail.clone(), it.advice.clone(), why]
     });
-    let growth = replay.growth.iter().map(|one| {
-        let what = quantity(one.quantity);
-        format!("{}, {}, {what}: {}", one.workload, one.policy, one.text)
-    });
+    let growth = replay.growth.iter().map(grows);
     section.list(
         &reclaim.flatten().chain(growth).collect::<Vec<_>>(),
         "evidence",
@@ -88,9 +85,7 @@ fn placement(replay: &Replay) -> Vec<Chart> {
                     table.row(&[workload, policy, &thousands(n), &number(value)]);
                 }
                 line.sort_by(|a, b| a.0.total_cmp(&b.0));
-                layer
-                    .shapes
-                    .extend([Shape::Line(line.clone()), Shape::Marks(line)]);
+                layer.marked_line(line);
                 layers.push(layer);
             }
             layers.truncate(MOST);
@@ -133,33 +128,24 @@ fn stacks(replay: &Replay) -> impl Iterator<Item = Chart> {
     });
     let charts = [
         stack::chart(
-            &stack::Words {
-                title: "IOMMU entries by policy",
-                about: "Entries that map one buffer, by page size; means. Fewer miss the IOMMU's TLB less.",
-                axis: "entries a buffer",
-                unit: "entries",
-                row: "a row a policy",
-            },
+            "IOMMU entries by policy",
+            "Entries that map one buffer, by page size; means. Fewer miss the IOMMU's TLB less.",
+            ("entries a buffer", "entries"),
+            "a row a policy",
             entries.collect(),
         ),
         stack::chart(
-            &stack::Words {
-                title: "Time to build a buffer, by cause",
-                about: "Modelled, not measured: counts of what the allocator did, each at a stated price; means.",
-                axis: "time a buffer",
-                unit: "ms",
-                row: "a row a policy",
-            },
+            "Time to build a buffer, by cause",
+            "Modelled, not measured: counts of what the allocator did, each at a stated price; means.",
+            ("time a buffer", "ms"),
+            "a row a policy",
             times.collect(),
         ),
         stack::chart(
-            &stack::Words {
-                title: "Switches a request, by cause",
-                about: "Modelled switch-outs of client and server from a flush to its last reply.",
-                axis: "switch-outs",
-                unit: "switches/request",
-                row: "a row a policy and a cell",
-            },
+            "Switches a request, by cause",
+            "Modelled switch-outs of client and server from a flush to its last reply.",
+            ("switch-outs", "switches/request"),
+            "a row a policy and a cell",
             switches.collect(),
         ),
     ];

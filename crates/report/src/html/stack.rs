@@ -10,26 +10,20 @@ const MOST_ROWS: usize = 20;
 /// A row: its label and its parts by name.
 pub(super) type Row = (String, Vec<(String, f64)>);
 
-/// The words of a chart of parts.
-pub(super) struct Words<'a> {
-    pub(super) title: &'a str,
-    pub(super) about: &'a str,
-    /// Title of the axis that parts add up along.
-    pub(super) axis: &'a str,
-    /// Their unit.
-    pub(super) unit: &'a str,
-    /// Head of the table's column of rows.
-    pub(super) row: &'a str,
-}
-
-/// Returns the chart; `None` where no part is above 0. Parts keep their ink in all rows; those that come to least in all rows
-/// together share the last one.
-pub(super) fn chart(words: &Words<'_>, mut rows: Vec<Row>) -> Option<Chart> {
-    let mut table = Table::new(&format!("{} | part | {}", words.row, words.unit));
+/// Returns the chart; `None` where no part is above 0. Parts add up along `axis`, in `unit`; `row` heads the table's column of
+/// rows. Parts keep their ink in all rows; those that come to least in all rows together share the last one.
+pub(super) fn chart(
+    title: &str,
+    about: &str,
+    (axis, unit): (&str, &str),
+    row: &str,
+    mut rows: Vec<Row>,
+) -> Option<Chart> {
+    let mut table = Table::new(&format!("{row} | part | {unit}"));
     let mut totals: Vec<(&String, f64)> = Vec::new();
     for (label, parts) in &rows {
         for (name, amount) in parts {
-            table.row(&[label, name, &figure(*amount, words.unit)]);
+            table.row(&[label, name, &figure(*amount, unit)]);
             match totals.iter_mut().find(|(known, _)| *known == name) {
                 _ if !drawn(*amount) => {}
                 Some((_, total)) => *total += amount,
@@ -52,7 +46,7 @@ pub(super) fn chart(words: &Words<'_>, mut rows: Vec<Row>) -> Option<Chart> {
         .zip(0..)
         .map(|(name, ink)| Layer::new(name, ink))
         .collect();
-    let mut about = words.about.to_owned();
+    let mut about = about.to_owned();
     if rows.len() > MOST_ROWS {
         let all = |row: &Row| -> f64 { row.1.iter().map(|(_, amount)| amount).sum() };
         rows.sort_by(|a, b| all(b).total_cmp(&all(a)));
@@ -81,9 +75,9 @@ pub(super) fn chart(words: &Words<'_>, mut rows: Vec<Row>) -> Option<Chart> {
             }
         }
     }
-    let x = Axis::new(words.axis, words.unit, Scale::Linear);
+    let x = Axis::new(axis, unit, Scale::Linear);
     let labels = rows.into_iter().map(|(label, _)| label).collect();
-    let chart = Chart::of_rows(words.title, about, x, labels);
+    let chart = Chart::of_rows(title, about, x, labels);
     Some(Chart {
         layers,
         table,
@@ -109,19 +103,13 @@ mod tests {
                 .map(|(i, a)| (format!("part {i}"), *a))
                 .collect()
         };
-        let words = Words {
-            title: "t",
-            about: "a",
-            axis: "time",
-            unit: "ns",
-            row: "call",
-        };
+        let chart = |rows| chart("t", "a", ("time", "ns"), "call", rows);
         let rows = [(
             "mmap".to_owned(),
             parts(&[9.0, 8.0, 7.0, 6.0, 5.0, 2.0, 1.0, f64::NAN, -1.0]),
         )];
-        let chart = chart(&words, rows.into()).expect("parts");
-        let ends: Vec<(f64, f64)> = chart
+        let drawn = chart(rows.into()).expect("parts");
+        let ends: Vec<(f64, f64)> = drawn
             .layers
             .iter()
             .flat_map(|layer| &layer.shapes)
@@ -141,6 +129,6 @@ mod tests {
                 (35.0, 38.0)
             ]
         );
-        assert!(super::chart(&words, vec![("mmap".to_owned(), parts(&[0.0]))]).is_none());
+        assert!(chart(vec![("mmap".to_owned(), parts(&[0.0]))]).is_none());
     }
 }
