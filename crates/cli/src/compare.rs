@@ -33,7 +33,7 @@ use crate::{output, places, session};
 struct Input {
     before: Side,
     after: Side,
-    /// Records: the series that was compared.
+    /// Records: the series that was compared, as `placement: map n=200`.
     series: Option<String>,
     /// The machines of each side, where they are known.
     machines: [Vec<Environment>; 2],
@@ -55,9 +55,7 @@ pub(crate) fn run(args: &args::Compare) -> Result<ExitCode, Failure> {
 
     let input = match asked {
         Asked::Commands(commands) => {
-            let seed = args
-                .seed
-                .unwrap_or_else(|| Linux.unix_seconds() << 20 ^ u64::from(std::process::id()));
+            let seed = session::seed(args.seed);
             let commands = gather::Commands {
                 lines: commands,
                 batch: [false; 2],
@@ -70,23 +68,7 @@ pub(crate) fn run(args: &args::Compare) -> Result<ExitCode, Failure> {
             input.files = identity(path).into_iter().collect();
             input
         }
-        Asked::Two(before, after) => {
-            let read = sides::read([before, after], args)?;
-            let mut options = options(args);
-            options.unit = read.unit;
-            options.number_unit = read.number_unit;
-            let [before, after] = read.sides;
-            Input {
-                before,
-                after,
-                series: read.series,
-                machines: read.machines,
-                files: read.files,
-                warnings: read.warnings,
-                options,
-                gathered: None,
-            }
-        }
+        Asked::Two(before, after) => sides::read([before, after], args)?,
     };
     let mut comparison = compare(&input.before, &input.after, &input.options);
     let [before, after] = &input.machines;

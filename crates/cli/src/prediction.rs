@@ -195,12 +195,13 @@ fn told(answer: &Answer, size: Bytes, predicted: &[Predicted]) -> String {
             }
         })
         .collect();
+    let by_strategy: Vec<_> = predicted.iter().map(|one| (one.strategy, one.ns)).collect();
     let order = match Ranking::of(&answer.series, size) {
         None => "one strategy has no order".to_owned(),
         Some(ranking) if ranking.disagree.is_some() => {
             "its order cannot be checked: repeats of the measurement disagree".to_owned()
         }
-        Some(ranking) => match ranking.contradicted(&times_of(predicted)) {
+        Some(ranking) => match ranking.contradicted(&by_strategy) {
             None => "in the measured order".to_owned(),
             Some((quick, slow)) => format!("NOT in the measured order: {quick} after {slow}"),
         },
@@ -222,10 +223,6 @@ fn mean(answer: &Answer, size: Bytes, strategy: Strategy) -> Option<f64> {
     })?;
     let sum: f64 = series.blocks.iter().map(|block| block.value).sum();
     (!series.blocks.is_empty()).then(|| sum / series.blocks.len() as f64)
-}
-
-fn times_of(predicted: &[Predicted]) -> Vec<(Strategy, f64)> {
-    predicted.iter().map(|one| (one.strategy, one.ns)).collect()
 }
 
 /// The time and the work of a buffer by the model.

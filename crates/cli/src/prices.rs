@@ -79,9 +79,7 @@ fn rows(answer: &Answer, page: Bytes) -> Vec<Row> {
                 names.iter().filter_map(of).sum()
             };
             let mut counts = COUNTED.map(count);
-            {
-                counts[1] = bytes.pages(page).0 as f64;
-            }
+            counts[1] = bytes.pages(page).0 as f64;
             rows.push(Row {
                 size_bytes: bytes.0,
                 strategy: strategy.to_owned(),

@@ -32,7 +32,6 @@ use crate::session::{self, tell};
 use crate::whole_file::{self, WholeFile};
 use crate::{input_file, output, places};
 use spools::SPOOL;
-use summary::Summary;
 use way::Way;
 
 /// Longest wait between two looks at the buffers.
@@ -150,13 +149,7 @@ pub(crate) fn run(args: &args::Record) -> Result<ExitCode, Failure> {
         tell(&format!("the trace is written; its pages stay: {error}"));
     }
     let cut = matches!(done.as_ref().map(|done| &done.finish), Some(Finish::Cut(_)));
-    let summary = Summary {
-        metadata: &metadata,
-        counts: &counts,
-        done: done.as_ref(),
-        path: &path,
-    };
-    output::print(&summary.text())?;
+    output::print(&summary::text(&metadata, &counts, done.as_ref(), &path))?;
     Ok(ExitCode::from(if cut || absent { ERROR } else { DONE }))
 }
 

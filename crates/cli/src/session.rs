@@ -57,15 +57,8 @@ impl Session {
         }
         let began = system.now();
         let unix = system.unix_seconds();
-        let seed = common
-            .seed
-            .unwrap_or_else(|| unix << 20 ^ u64::from(system.pid()));
-        let budget = match common.memory {
-            Some(memory) => memory,
-            None => budget::default(&system).map_err(|error| {
-                Failure::error(format!("{error}; say what may be used with --memory"))
-            })?,
-        };
+        let seed = seed(common.seed);
+        let budget = memory(common.memory)?;
         let run = Run {
             schema: SCHEMA.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -200,6 +193,17 @@ impl Session {
         }
         result
     }
+}
+
+/// The seed that is `given`, else one from the clock.
+pub(crate) fn seed(given: Option<u64>) -> u64 {
+    given.unwrap_or_else(|| Linux.unix_seconds() << 20 ^ u64::from(Linux.pid()))
+}
+
+/// The memory that is `given`, else what this machine can spare.
+pub(crate) fn memory(given: Option<Bytes>) -> Result<Bytes, Failure> {
+    let usual = |error| Failure::error(format!("{error}; say what may be used with --memory"));
+    given.map_or_else(|| budget::default(&Linux).map_err(usual), Ok)
 }
 
 /// The command line, program name first.

@@ -362,11 +362,12 @@ impl Watch<'_, '_, '_> {
         let deadline = Linux.now() + LAST_PAGE;
         // Nothing is traced any more while the last page is made.
         let stopped = self.triggers.stop().and(self.window.stop());
-        let mut left = Rest {
-            waiting: std::mem::take(&mut self.waiting),
-            writing: self.writing.take(),
+        let json = self.args.json;
+        let mut next = || match self.writing.take() {
+            Some(child) => Some(child),
+            None => start_page(&self.waiting.pop_front()?, json).ok(),
         };
-        while let Some(mut child) = left.next(self.args.json) {
+        while let Some(mut child) = next() {
             while Linux.now() < deadline && matches!(child.try_wait(), Ok(None)) {
                 Linux.sleep_until(Linux.now() + Nanos::millis(50));
             }
@@ -401,22 +402,6 @@ impl Watch<'_, '_, '_> {
         }
         stopped?;
         Ok(ExitCode::from(if failed > 0 { ERROR } else { DONE }))
-    }
-}
-
-/// Pages that are still to be made at the end.
-struct Rest {
-    waiting: VecDeque<PathBuf>,
-    writing: Option<Child>,
-}
-
-impl Rest {
-    fn next(&mut self, json: bool) -> Option<Child> {
-        if let Some(child) = self.writing.take() {
-            return Some(child);
-        }
-        let spool = self.waiting.pop_front()?;
-        start_page(&spool, json).ok()
     }
 }
 

@@ -10,7 +10,7 @@ use stopgap_models::chunks::experiment::Pattern;
 use stopgap_models::chunks::kernel::Kernel;
 
 use super::replay::RecordFlags;
-use super::values::{MOST_OPERATIONS, between, count, page_sizes, size};
+use super::values::{MOST_OPERATIONS, between, count, size};
 
 /// Flags that both commands have.
 #[derive(Debug, clap::Args)]
@@ -51,7 +51,7 @@ pub(crate) struct ReplayChunks {
     #[command(flatten)]
     pub(crate) input: ChunksInput,
     /// Page sizes that the device's IOMMU maps, 4K among them: powers of two.
-    #[arg(long, value_name = "SIZES", default_value = "4K,64K,2M", value_parser = page_sizes)]
+    #[arg(long, value_name = "SIZES", default_value = "4K,64K,2M")]
     pub(crate) device: PageSizes,
     /// How the device goes over a buffer: linear, rotate-90, random; each by itself.
     #[arg(
@@ -89,7 +89,7 @@ pub(crate) struct AdviseChunks {
     #[command(flatten)]
     pub(crate) input: ChunksInput,
     /// Page sizes that the device's IOMMU maps, 4K among them, as 4K,64K,2M.
-    #[arg(long, value_name = "SIZES", value_parser = page_sizes)]
+    #[arg(long, value_name = "SIZES")]
     pub(crate) device: PageSizes,
     /// How the device goes over a buffer: linear, rotate-90, random.
     #[arg(long, value_name = "PATTERN")]

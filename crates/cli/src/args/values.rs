@@ -1,6 +1,5 @@
 //! Values of flags, as people write them.
 
-use stopgap_chunks::iommu::PageSizes;
 use stopgap_events::reclaim::Load;
 use stopgap_events::roundtrip::Cpus;
 use stopgap_events::units::{Bytes, Nanos};
@@ -113,11 +112,6 @@ pub(super) fn live_load(text: &str) -> Result<Load, String> {
 /// A placement that the model has; the probe has more.
 pub(super) fn fixed_cpus(text: &str) -> Result<Cpus, String> {
     words::one_of("placement on CPUs", text, &[Cpus::One, Cpus::Two])
-}
-
-/// Page sizes of an IOMMU.
-pub(super) fn page_sizes(text: &str) -> Result<PageSizes, String> {
-    text.parse()
 }
 
 pub(super) fn direction(text: &str) -> Result<Direction, String> {

@@ -4,29 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use stopgap_events::machine::Environment;
 use stopgap_stats::compare::{MOST_RUNS, Run, Side};
 use stopgap_stats::gather::Gathered;
 use stopgap_stats::read::{self, Read, compatible};
 
+use super::Input;
 use crate::args;
 use crate::failure::Failure;
 use crate::input_file;
-
-/// Two sides, and what they have in common.
-pub(super) struct Sides {
-    pub(super) sides: [Side; 2],
-    /// The machines, where the files say them.
-    pub(super) machines: [Vec<Environment>; 2],
-    pub(super) unit: String,
-    pub(super) number_unit: String,
-    /// Records: the series that was compared, as `placement: map n=200`.
-    pub(super) series: Option<String>,
-    /// Reasons to doubt them, most important first.
-    pub(super) warnings: Vec<String>,
-    /// The files, by device and inode.
-    pub(super) files: BTreeSet<(u64, u64)>,
-}
 
 /// Reads the gathered runs of a file, which are both sides.
 pub(super) fn gathered(path: &Path) -> Result<Gathered, Failure> {
@@ -46,8 +31,8 @@ pub(super) fn gathered(path: &Path) -> Result<Gathered, Failure> {
 }
 
 /// Reads the files and directories of both sides.
-pub(super) fn read(given: [&[PathBuf]; 2], args: &args::Compare) -> Result<Sides, Failure> {
-    let options = read::Options {
+pub(super) fn read(given: [&[PathBuf]; 2], args: &args::Compare) -> Result<Input, Failure> {
+    let asked = read::Options {
         format: None,
         question: args.question,
         series: args.series.clone(),
@@ -70,7 +55,7 @@ pub(super) fn read(given: [&[PathBuf]; 2], args: &args::Compare) -> Result<Sides
                     file.display()
                 )));
             }
-            let read = one(&file, &options)?;
+            let read = one(&file, &asked)?;
             runs += read.runs.len();
             if runs > MOST_RUNS {
                 return Err(too_many(&file));
@@ -78,7 +63,7 @@ pub(super) fn read(given: [&[PathBuf]; 2], args: &args::Compare) -> Result<Sides
             side.push((file, read));
         }
     }
-    let passed_over = agree(&mut sides, &options)?;
+    let passed_over = agree(&mut sides, &asked)?;
     let called: Vec<(String, &Read)> = sides
         .iter()
         .flatten()
@@ -91,27 +76,31 @@ pub(super) fn read(given: [&[PathBuf]; 2], args: &args::Compare) -> Result<Sides
         let question = read.question.as_deref()?;
         Some(format!("{question}: {}", read.series.first()?))
     });
-    let units = all.first().map_or_else(Default::default, |(_, read)| {
-        (read.unit.clone(), read.number_unit.clone())
-    });
+    let mut options = super::options(args);
+    if let Some((_, read)) = all.first() {
+        options.unit.clone_from(&read.unit);
+        options.number_unit.clone_from(&read.number_unit);
+    }
     let machines = [0, 1].map(|side: usize| {
         let known = sides[side].iter();
         known
             .filter_map(|(_, read)| read.environment.clone())
             .collect()
     });
-    let mut names = given.map(name).into_iter();
-    Ok(Sides {
-        sides: sides.map(|files| Side {
-            name: names.next().unwrap_or_default(),
-            runs: files.into_iter().flat_map(runs).collect(),
-        }),
-        machines,
-        unit: units.0,
-        number_unit: units.1,
+    let [before, after] = sides;
+    let side = |paths, files: Vec<(PathBuf, Read)>| Side {
+        name: name(paths),
+        runs: files.into_iter().flat_map(runs).collect(),
+    };
+    Ok(Input {
+        before: side(given[0], before),
+        after: side(given[1], after),
         series,
-        warnings,
+        machines,
         files: seen.into_keys().collect(),
+        warnings,
+        options,
+        gathered: None,
     })
 }
 

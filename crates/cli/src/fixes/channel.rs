@@ -110,22 +110,6 @@ fn said(error: impl ToString) -> String {
     error.to_string()
 }
 
-/// The client's end of either.
-trait Asks {
-    /// Sends so many requests and receives as many replies.
-    fn ask(&mut self, request: &[u8; MESSAGE], count: u32) -> Result<(), String>;
-
-    /// Times it woke its peer.
-    fn wakes(&self) -> u64;
-}
-
-/// The server's end of either: answers until its client goes.
-trait Serves {
-    fn serve(&mut self, answer: &mut Answer) -> Result<(), String>;
-
-    fn wakes(&self) -> u64;
-}
-
 /// Serves a request: works, and measures.
 struct Answer {
     work: Nanos,
@@ -155,123 +139,109 @@ impl Answer {
     }
 }
 
-impl Asks for Client {
+/// The client's end of either.
+enum Asks<'e> {
+    Channel(&'e mut Client),
+    Socket {
+        socket: &'e Endpoint,
+        waiter: Waiter<'e>,
+        buffer: Vec<u8>,
+    },
+}
+
+impl Asks<'_> {
+    /// Sends so many requests and receives as many replies.
     fn ask(&mut self, request: &[u8; MESSAGE], count: u32) -> Result<(), String> {
-        for _ in 0..count {
-            self.send(request, None).map_err(said)?;
-        }
-        let mut reply = [0; MESSAGE];
-        for _ in 0..count {
-            self.recv_into(&mut reply, None).map_err(said)?;
-        }
-        Ok(())
-    }
-
-    fn wakes(&self) -> u64 {
-        self.statistics().wakes
-    }
-}
-
-impl Serves for Server {
-    fn serve(&mut self, answer: &mut Answer) -> Result<(), String> {
-        let mut request = [0; MESSAGE];
-        loop {
-            match self.recv_into(&mut request, None) {
-                Ok(_) => {}
-                Err(stopgap_arena::Error::PeerGone) => return Ok(()),
-                Err(error) => return Err(said(error)),
-            }
-            answer.to(request[0], self.statistics().wakes)?;
-            self.send(&[0; MESSAGE], None).map_err(said)?;
-        }
-    }
-
-    fn wakes(&self) -> u64 {
-        self.statistics().wakes
-    }
-}
-
-struct SocketClient<'e> {
-    socket: &'e Endpoint,
-    waiter: Waiter<'e>,
-    buffer: Vec<u8>,
-}
-
-impl Asks for SocketClient<'_> {
-    fn ask(&mut self, request: &[u8; MESSAGE], count: u32) -> Result<(), String> {
-        match count {
-            1 => self.socket.write_all(request).map_err(said)?,
-            _ => self
-                .socket
-                .write_gathered(request, count as usize)
-                .map_err(said)?,
-        }
-        let mut left = MESSAGE * count as usize;
-        while left > 0 {
-            if self.waiter.wait().map_err(said)? == 0 {
-                continue; // a signal
-            }
-            match self.socket.read(&mut self.buffer).map_err(said)? {
-                0 => return Err("the server went away".to_owned()),
-                read => left = left.saturating_sub(read),
-            }
-        }
-        Ok(())
-    }
-
-    fn wakes(&self) -> u64 {
-        0
-    }
-}
-
-struct SocketServer<'e> {
-    socket: &'e Endpoint,
-    waiter: Waiter<'e>,
-    each: bool,
-}
-
-impl Serves for SocketServer<'_> {
-    fn serve(&mut self, answer: &mut Answer) -> Result<(), String> {
-        let reply = [0; MESSAGE];
-        let mut buffer = vec![0; 64 * MESSAGE];
-        let mut have = 0;
-        loop {
-            if self.waiter.wait().map_err(said)? == 0 {
-                continue; // a signal
-            }
-            match self.socket.read(&mut buffer[have..]).map_err(said)? {
-                0 => return Ok(()),
-                read => have += read,
-            }
-            let mut answered = 0;
-            for request in buffer[..have].chunks_exact(MESSAGE) {
-                answer.to(request[0], 0)?;
-                match self.each {
-                    true => self.socket.write_all(&reply).map_err(said)?,
-                    false => answered += 1,
+        match self {
+            Asks::Channel(client) => {
+                for _ in 0..count {
+                    client.send(request, None).map_err(said)?;
+                }
+                let mut reply = [0; MESSAGE];
+                for _ in 0..count {
+                    client.recv_into(&mut reply, None).map_err(said)?;
                 }
             }
-            match answered {
-                0 => {}
-                1 => self.socket.write_all(&reply).map_err(said)?,
-                _ => self.socket.write_gathered(&reply, answered).map_err(said)?,
+            Asks::Socket {
+                socket,
+                waiter,
+                buffer,
+            } => {
+                let sent = match count {
+                    1 => socket.write_all(request),
+                    _ => socket.write_gathered(request, count as usize),
+                };
+                sent.map_err(said)?;
+                let mut left = MESSAGE * count as usize;
+                while left > 0 {
+                    if waiter.wait().map_err(said)? == 0 {
+                        continue; // a signal
+                    }
+                    match socket.read(buffer).map_err(said)? {
+                        0 => return Err("the server went away".to_owned()),
+                        read => left = left.saturating_sub(read),
+                    }
+                }
             }
-            // A request that came in part stays for the next read.
-            let whole = have / MESSAGE * MESSAGE;
-            buffer.copy_within(whole..have, 0);
-            have -= whole;
         }
+        Ok(())
     }
 
+    /// Times it woke its peer.
     fn wakes(&self) -> u64 {
-        0
+        match self {
+            Asks::Channel(client) => client.statistics().wakes,
+            Asks::Socket { .. } => 0,
+        }
     }
 }
 
-/// Both ends of one side, each for a process of its own.
-enum Ends<C, S> {
-    Channel(C),
-    Socket(S),
+/// Answers over the channel until the client goes.
+fn over_channel(server: &mut Server, answer: &mut Answer) -> Result<(), String> {
+    let mut request = [0; MESSAGE];
+    loop {
+        match server.recv_into(&mut request, None) {
+            Ok(_) => {}
+            Err(stopgap_arena::Error::PeerGone) => return Ok(()),
+            Err(error) => return Err(said(error)),
+        }
+        answer.to(request[0], server.statistics().wakes)?;
+        server.send(&[0; MESSAGE], None).map_err(said)?;
+    }
+}
+
+/// The same over the socket, with a write for `each` reply or for all of a read.
+fn over_socket(socket: &Endpoint, each: bool, answer: &mut Answer) -> Result<(), String> {
+    let mut waiter = Waiter::new(Wait::Poll, &[socket]).map_err(said)?;
+    let reply = [0; MESSAGE];
+    let mut buffer = vec![0; 64 * MESSAGE];
+    let mut have = 0;
+    loop {
+        if waiter.wait().map_err(said)? == 0 {
+            continue; // a signal
+        }
+        match socket.read(&mut buffer[have..]).map_err(said)? {
+            0 => return Ok(()),
+            read => have += read,
+        }
+        let mut answered = 0;
+        for request in buffer[..have].chunks_exact(MESSAGE) {
+            answer.to(request[0], 0)?;
+            match each {
+                true => socket.write_all(&reply).map_err(said)?,
+                false => answered += 1,
+            }
+        }
+        match answered {
+            0 => {}
+            1 => socket.write_all(&reply).map_err(said)?,
+            _ => socket.write_gathered(&reply, answered).map_err(said)?,
+        }
+        // A request that came in part stays for the next read.
+        let whole = have / MESSAGE * MESSAGE;
+        buffer.copy_within(whole..have, 0);
+        have -= whole;
+    }
 }
 
 /// Forks a client and a server, and gives what they measured.
@@ -279,15 +249,34 @@ enum Ends<C, S> {
 /// # Errors
 /// Runs that the system refuses, and failures of either process.
 pub fn run(side: Side, cell: &Cell, cpus: &[u32], window: Nanos) -> Result<Run, String> {
-    let (server, client) = match side {
+    let (serves, asks) = match side {
         Side::Channel => {
-            let pair = channel::pair(&Options::default());
-            let (server, client) = pair.map_err(|error| error.to_string())?;
-            (Ends::Channel(server), Ends::Channel(client))
+            let (mut server, mut client) = channel::pair(&Options::default()).map_err(said)?;
+            (
+                child(cell, cpus, 0, move || {
+                    serve(cell, |answer| over_channel(&mut server, answer))
+                }),
+                child(cell, cpus, 1, move || {
+                    ask(&mut Asks::Channel(&mut client), cell, window)
+                }),
+            )
         }
         Side::Socket | Side::SocketEach => {
             let (server, client) = Linux.stream_pair().map_err(said)?;
-            (Ends::Socket(server), Ends::Socket(client))
+            let each = side == Side::SocketEach;
+            (
+                child(cell, cpus, 0, move || {
+                    serve(cell, |answer| over_socket(&server, each, answer))
+                }),
+                child(cell, cpus, 1, move || {
+                    let mut end = Asks::Socket {
+                        socket: &client,
+                        waiter: Waiter::new(Wait::Poll, &[&client]).map_err(said)?,
+                        buffer: vec![0; 64 * MESSAGE],
+                    };
+                    ask(&mut end, cell, window)
+                }),
+            )
         }
     };
     // A machine that others use may take many times that.
@@ -295,44 +284,6 @@ pub fn run(side: Side, cell: &Cell, cpus: &[u32], window: Nanos) -> Result<Run, 
         time: Nanos::secs(20) + Nanos(window.0.saturating_mul(20)),
         cgroup: None,
     };
-    let serves: ChildBody<'_> = Box::new(move || {
-        report(|| {
-            place(cell.cpus, cpus, 0)?;
-            let each = side == Side::SocketEach;
-            match server {
-                Ends::Channel(mut end) => serve(&mut end, cell),
-                Ends::Socket(socket) => {
-                    let waiter = Waiter::new(Wait::Poll, &[&socket]).map_err(said)?;
-                    let socket = &socket;
-                    let mut end = SocketServer {
-                        socket,
-                        waiter,
-                        each,
-                    };
-                    serve(&mut end, cell)
-                }
-            }
-        })
-    });
-    let asks: ChildBody<'_> = Box::new(move || {
-        report(|| {
-            place(cell.cpus, cpus, 1)?;
-            match client {
-                Ends::Channel(mut end) => ask(&mut end, cell, window),
-                Ends::Socket(socket) => {
-                    let waiter = Waiter::new(Wait::Poll, &[&socket]).map_err(said)?;
-                    let socket = &socket;
-                    let buffer = vec![0; 64 * MESSAGE];
-                    let mut end = SocketClient {
-                        socket,
-                        waiter,
-                        buffer,
-                    };
-                    ask(&mut end, cell, window)
-                }
-            }
-        })
-    });
     let outcomes = Linux.run_children(&limits, vec![serves, asks]);
     let [served, asked] = match &outcomes[..] {
         [served, asked] => [reported("server", served)?, reported("client", asked)?],
@@ -357,6 +308,16 @@ pub fn run(side: Side, cell: &Cell, cpus: &[u32], window: Nanos) -> Result<Run, 
     })
 }
 
+/// One of the two processes: put where its cell has it, then `body`.
+fn child<'a>(
+    cell: &'a Cell,
+    cpus: &'a [u32],
+    side: usize,
+    body: impl FnOnce() -> Result<Value, String> + 'a,
+) -> ChildBody<'a> {
+    Box::new(move || report(|| place(cell.cpus, cpus, side).and_then(|()| body())))
+}
+
 /// Puts the calling process, number `side` of the two, where its cell has it.
 ///
 /// # Errors
@@ -370,20 +331,22 @@ pub fn place(where_: Cpus, cpus: &[u32], side: usize) -> Result<(), String> {
     .map_err(said)
 }
 
-fn serve(end: &mut impl Serves, cell: &Cell) -> Result<Value, String> {
+fn serve(
+    cell: &Cell,
+    over: impl FnOnce(&mut Answer) -> Result<(), String>,
+) -> Result<Value, String> {
     let mut answer = Answer {
         work: cell.work,
         opened: None,
         opens: false,
         window: None,
     };
-    end.serve(&mut answer)?;
+    over(&mut answer)?;
     let [switches, cpu, wakes] = answer.window.ok_or("no window was closed")?;
-    debug_assert!(wakes <= end.wakes());
     Ok(json!({ "switches": switches, "cpu": cpu, "wakes": wakes }))
 }
 
-fn ask(end: &mut impl Asks, cell: &Cell, window: Nanos) -> Result<Value, String> {
+fn ask(end: &mut Asks<'_>, cell: &Cell, window: Nanos) -> Result<Value, String> {
     let work = [command::WORK; MESSAGE];
     for _ in 0..WARM_UP.div_ceil(cell.batch) {
         end.ask(&work, cell.batch)?;

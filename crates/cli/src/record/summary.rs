@@ -8,56 +8,53 @@ use stopgap_trace::Metadata;
 
 use super::{Done, Finish};
 
-pub(super) struct Summary<'s> {
-    pub(super) metadata: &'s Metadata,
-    pub(super) counts: &'s BTreeMap<&'static str, u64>,
-    pub(super) done: Option<&'s Done>,
-    pub(super) path: &'s Path,
-}
-
-impl Summary<'_> {
-    pub(super) fn text(&self) -> String {
-        let mut lines = Vec::new();
-        let mut line = |what: &str, text: &str| lines.push(format!("{what:<10}{}\n", plain(text)));
-        let source = self.metadata.source.as_deref().unwrap_or("unknown");
-        line("recorded", source);
-        if let Some(done) = self.done {
+/// The summary of the recording in the file `path`; `done` says how it ended, where that is known.
+pub(super) fn text(
+    metadata: &Metadata,
+    counts: &BTreeMap<&'static str, u64>,
+    done: Option<&Done>,
+    path: &Path,
+) -> String {
+    let mut lines = Vec::new();
+    let mut line = |what: &str, text: &str| lines.push(format!("{what:<10}{}\n", plain(text)));
+    let source = metadata.source.as_deref().unwrap_or("unknown");
+    line("recorded", source);
+    if let Some(done) = done {
+        line(
+            "ended",
+            &format!("{} after {}", end(&done.finish), done.took),
+        );
+        if let Some(pid) = done.goes_on {
             line(
-                "ended",
-                &format!("{} after {}", end(&done.finish), done.took),
+                "command",
+                &format!("goes on as process {pid}, not recorded"),
             );
-            if let Some(pid) = done.goes_on {
-                line(
-                    "command",
-                    &format!("goes on as process {pid}, not recorded"),
-                );
-            }
         }
-        let total: u64 = self.counts.values().sum();
-        let mut kinds: Vec<_> = self.counts.iter().collect();
-        kinds.sort_by_key(|&(word, count)| (std::cmp::Reverse(*count), *word));
-        let kinds: Vec<String> = kinds
-            .into_iter()
-            .map(|(word, count)| format!("{word} {count}"))
-            .collect();
-        line("events", &format!("{total}: {}", kinds.join(", ")));
-        match self.metadata.losses.as_deref() {
-            None => line("lost", "unknown"),
-            Some([]) => line("lost", "none"),
-            Some(losses) => {
-                let losses = losses
-                    .iter()
-                    .map(|loss| format!("{} of {}", loss.count, loss.what));
-                let losses = losses.collect::<Vec<_>>().join(", ");
-                line("lost", &format!("{losses}; a larger --buffer loses fewer"));
-            }
-        }
-        for missing in &self.metadata.missing {
-            line("missing", &format!("{}: {}", missing.what, missing.why));
-        }
-        line("trace", &self.path.display().to_string());
-        lines.concat()
     }
+    let total: u64 = counts.values().sum();
+    let mut kinds: Vec<_> = counts.iter().collect();
+    kinds.sort_by_key(|&(word, count)| (std::cmp::Reverse(*count), *word));
+    let kinds: Vec<String> = kinds
+        .into_iter()
+        .map(|(word, count)| format!("{word} {count}"))
+        .collect();
+    line("events", &format!("{total}: {}", kinds.join(", ")));
+    match metadata.losses.as_deref() {
+        None => line("lost", "unknown"),
+        Some([]) => line("lost", "none"),
+        Some(losses) => {
+            let losses = losses
+                .iter()
+                .map(|loss| format!("{} of {}", loss.count, loss.what));
+            let losses = losses.collect::<Vec<_>>().join(", ");
+            line("lost", &format!("{losses}; a larger --buffer loses fewer"));
+        }
+    }
+    for missing in &metadata.missing {
+        line("missing", &format!("{}: {}", missing.what, missing.why));
+    }
+    line("trace", &path.display().to_string());
+    lines.concat()
 }
 
 fn end(finish: &Finish) -> String {

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use stopgap_events::question::Question;
 use stopgap_kernel::clock::Clock;
-use stopgap_kernel::{Linux, budget, signals};
+use stopgap_kernel::{Linux, signals};
 use stopgap_models::placement::rows::Measured;
 use stopgap_models::placement::{
     Entry, Experiment, Meter, ReplayError, Scene, Settings, experiment, growth, mail,
@@ -24,6 +24,7 @@ use self::input::Input;
 use super::{Destination, record};
 use crate::args::ReplayPlacement as Flags;
 use crate::failure::Failure;
+use crate::session;
 
 /// Repetitions: the fewest whose middle one is neither the first nor the last of three.
 const REPETITIONS: u32 = 5;
@@ -43,12 +44,7 @@ pub fn run(flags: &Flags, peers: &[fn() -> Entry]) -> Result<ExitCode, Failure> 
     signals::install();
     let entries = entries(&flags.policy, peers)?;
     let inputs = input::inputs(flags)?;
-    let memory = match flags.memory {
-        Some(memory) => memory,
-        None => budget::default(&Linux).map_err(|error| {
-            Failure::error(format!("{error}; say what may be used with --memory"))
-        })?,
-    };
+    let memory = session::memory(flags.memory)?;
     for input in &inputs {
         fits(input, entries.len(), memory.0)?;
     }

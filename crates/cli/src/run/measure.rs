@@ -76,9 +76,7 @@ pub(super) fn run(args: &args::RunFix, fixed: &Fixed) -> Result<ExitCode, Failur
         with.push_str(&format!("export {name}={}\n", quoted(value)?));
     }
     with.push_str(&without);
-    let seed = args
-        .seed
-        .unwrap_or_else(|| Linux.unix_seconds() << 20 ^ u64::from(std::process::id()));
+    let seed = session::seed(args.seed);
     let commands = Commands {
         lines: [&without, &with],
         batch: [false, fixed.batch],

@@ -100,14 +100,14 @@ pub(super) fn input(flags: &ChunksInput, device: &Device) -> Result<Input, Failu
     }
     let memory = Memory::of_scenario(Scenario::Thread, flags)?;
     memory.check(device)?;
-    let trace = trace::read(path, PAGE, memory.bytes)?;
+    let (steps, missing) = trace::read(path, PAGE, memory.bytes)?;
     Ok(Input {
         workload: word.into_owned(),
-        steps: trace.steps,
+        steps,
         size: None,
         live: None,
         beside_mail: false,
-        missing: trace.missing,
+        missing,
         memory,
     })
 }
@@ -140,12 +140,8 @@ fn form(path: &Path) -> std::io::Result<Form> {
     }
 }
 
-/// A file of prices.
-struct PriceFile {
-    name: String,
-    /// The prices that it has.
-    names: Vec<String>,
-}
+/// A file of prices, and the prices that it has.
+type PriceFile = (String, Vec<String>);
 
 /// A memory to build buffers from.
 pub(super) struct Memory {
@@ -168,7 +164,7 @@ pub(super) struct Memory {
 impl Memory {
     /// Where a price of the kernel's work comes from, if from a file.
     pub(super) fn price_from(&self, name: &str) -> Option<String> {
-        let PriceFile { names, name: file } = self.prices.as_ref()?;
+        let (file, names) = self.prices.as_ref()?;
         let given = names.iter().any(|given| given == name);
         given.then(|| format!("fitted by probe chunks: {file}"))
     }
@@ -183,11 +179,9 @@ impl Memory {
         };
         let prices = prices::read(path, PAGE)?;
         let names = prices.prices.iter().map(|price| price.name.clone());
-        let from = PriceFile {
-            name: path.display().to_string(),
-            names: names.collect(),
-        };
+        let names = names.collect();
         let costs = prices::applied(setting.costs, &prices);
+        let from = (path.display().to_string(), names);
         Ok((Setting { costs, ..setting }, Some(from)))
     }
 

@@ -15,16 +15,13 @@ use crate::replay::memory_events::MemoryEvents;
 /// More mappings than anybody can wait for, and than need be held.
 const MOST_STEPS: usize = 4_000_000;
 
-/// A trace that was read.
-pub(super) struct Trace {
-    pub(super) steps: Vec<Step>,
-    /// Events that were lost in recording.
-    pub(super) missing: Vec<Missing>,
-}
-
 /// Reads the trace in `path`: a buffer of whole pages of `page` bytes is built where something is mapped, and given
-/// back where that is unmapped. None may be larger than `memory` bytes.
-pub(super) fn read(path: &Path, page: u64, memory: u64) -> Result<Trace, Failure> {
+/// back where that is unmapped. None may be larger than `memory` bytes. Also gives the events that were lost in recording.
+pub(super) fn read(
+    path: &Path,
+    page: u64,
+    memory: u64,
+) -> Result<(Vec<Step>, Vec<Missing>), Failure> {
     let named = path.display().to_string();
     let fail = |why: &dyn std::fmt::Display| Failure::error(format!("{named}: {why}"));
     let mut events = MemoryEvents::open(path).map_err(|why| fail(&why))?;
@@ -59,5 +56,5 @@ pub(super) fn read(path: &Path, page: u64, memory: u64) -> Result<Trace, Failure
     if !steps.iter().any(|step| matches!(step, Step::Build { .. })) {
         return Err(fail(&"it maps nothing, so there is no buffer to build"));
     }
-    Ok(Trace { steps, missing })
+    Ok((steps, missing))
 }
