@@ -18,50 +18,41 @@ fn shell(run: &Run, script: &str) -> Command {
     command
 }
 
+/// Those that `checks/capabilities` does not show.
 #[test]
 fn command_lines_that_make_no_sense() {
     let run = Run::new();
+    run.write("file", "");
     for (line, parts) in [
         (
-            "probe gpu",
-            &["gpu", "placement", "roundtrip", "chunks", "reclaim"][..],
+            "probe placement --cpus 4000",
+            &["CPU 4000", "may use CPUs"][..],
         ),
-        (
-            "check --only gpu",
-            &["gpu", "placement", "roundtrip", "chunks", "reclaim"],
-        ),
-        ("probe placement --n 0", &["N of 0"]),
-        (
-            "probe placement --n 4000000000",
-            &["sysctl vm.max_map_count="],
-        ),
-        ("probe placement --runs 0", &["at least 1"]),
-        (
-            "probe placement --n 100 --threads 5000",
-            &["5000 threads", "CPUs"],
-        ),
-        ("probe placement --cpus 4000", &["CPU 4000", "may use CPUs"]),
         (
             "probe placement --memory lots",
             &["'lots' is no size", "2G"],
         ),
-        ("probe placement --memory 1M", &["budget", "--memory"]),
         // Sums of these numbers overflow 64 bits.
-        ("probe placement -d 18446744073s", &["30 days"]),
-        ("probe placement --memory 16777215T", &["at most 1024 TiB"]),
-        (
-            "probe reclaim --bytes 18446744073709551615",
-            &["18446744073709551615"],
-        ),
         (
             "probe reclaim --block 9223372036854775807",
             &["9223372036854775807"],
         ),
         ("probe reclaim --each 18446744073s", &["18446744073s"]),
-        ("probe reclaim --passes 4294967295", &["4294967295"]),
         (
-            "check --passive --pid=bash",
-            &["'bash' is no process id", "pgrep"],
+            "probe reclaim --mode shm-churn --no-load",
+            &["no cost a page"],
+        ),
+        ("probe reclaim --memory 1K", &["--memory"]),
+        ("probe reclaim -m", &["--as-gem-syslatency"]),
+        ("probe reclaim --as-gem-syslatency --limit 1G", &["--limit"]),
+        ("probe reclaim --as-gem-syslatency --swap 1G", &["--swap"]),
+        (
+            "probe reclaim --as-gem-syslatency --shrinker x",
+            &["--shrinker"],
+        ),
+        (
+            "probe reclaim --as-gem-syslatency --no-load",
+            &["--no-load"],
         ),
         (
             "check --passive --pid=-1",
@@ -74,14 +65,30 @@ fn command_lines_that_make_no_sense() {
         ("check --passive --pid=1.5", &["'1.5' is no process id"]),
         ("check --passive --pid=", &["'' is no process id", "pgrep"]),
         (
-            "check --passive -o /proc/stopgap",
-            &["/proc/stopgap", "another directory"],
+            "snapshot -o file/x",
+            &["cannot write file/x: Not a directory"],
+        ),
+        (
+            "snapshot -o /dev/full",
+            &["cannot write /dev/full: No space left"],
+        ),
+        ("snapshot --output=", &["a value is required"]),
+        (
+            "replay placement frag --n 60m",
+            &["--memory", "--policy", "60,000,000"],
+        ),
+        (
+            "replay placement frag --n 99999999999999999999",
+            &["no count"],
+        ),
+        ("replay reclaim --pinned 2G", &["raise the limit"]),
+        (
+            "replay reclaim --load gem-syslatency --folio 64K",
+            &["gem-syslatency has 4 KiB"],
         ),
     ] {
         run.refuses(line, parts);
     }
-    // A process that is gone.
-    run.refuses("check --passive -p 4194304", &["4194304"]);
 }
 
 /// Words from outside neither end the program nor paint the screen.
@@ -298,17 +305,4 @@ fn names_do_nothing_to_a_terminal() {
     // A pipe gets CSV as it is.
     let exact = run.stopgap("export hostile.jsonl --to csv -o -").ok().out;
     has(&exact, &["\u{1b}]0;owned\u{7}\u{1b}[31m\u{1b}[2Jx"]);
-}
-
-#[test]
-fn help_and_version_are_no_errors() {
-    let run = Run::new();
-    for line in ["--help", "--version", "check --help", "probe --help"] {
-        assert!(!run.stopgap(line).ok().out.is_empty(), "{line}");
-    }
-    assert_eq!(
-        run.stopgap("check --version").ok().out,
-        run.stopgap("--version").ok().out
-    );
-    run.stopgap("").ends(1);
 }

@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use crate::common::{Done, Run, STOPGAP, has, names};
@@ -105,13 +105,9 @@ fn a_package_whose_kernel_is_larger_than_any() {
 
 /// A recording that was cut off: two CPUs, and what is asked of its pages.
 fn spool(run: &Run) -> PathBuf {
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tracer/fixtures");
     let folder = run.path(".t.parquet.9.spool");
     let _ = fs::remove_dir_all(&folder);
-    fs::create_dir(&folder).unwrap();
-    for name in ["spool.json", "cpu0.raw", "cpu1.raw"] {
-        fs::copy(fixtures.join(name), folder.join(name)).unwrap();
-    }
+    crate::common::spool(&folder);
     folder
 }
 
@@ -326,15 +322,6 @@ fn a_text_that_is_cut_off_is_explained_as_far_as_it_goes() {
     let done = limited(&run, "explain perf.txt").ends(1);
     has(&done.err, &["line 2: it ends without a line feed"]);
     has(&done.out, &["1 event"]);
-}
-
-/// ministat is a drop-in: it takes the number, and says what may be wrong with it.
-#[test]
-fn a_last_number_without_its_line_feed_is_told() {
-    let run = Run::new();
-    run.write("cut", "12.5\n13.25\n14.1");
-    let done = limited(&run, "ministat cut").ok();
-    has(&done.err, &["cut ends without a line feed"]);
 }
 
 /// The explainer keeps something for each thread, so it stops where a trace has more threads than any machine.

@@ -104,11 +104,3 @@ fn ctrl_c_reports_what_was_measured() {
     let series = record["answers"][0]["series"].as_array().unwrap();
     assert!(!series.is_empty(), "what was measured is lost");
 }
-
-#[test]
-fn a_dry_run_does_nothing_and_says_what_it_would() {
-    let run = Run::new();
-    let said = run.stopgap("check --dry-run").ok().out;
-    has(&said, &QUESTIONS.map(|(question, _)| question));
-    assert!(run.records().is_empty());
-}

@@ -4,10 +4,16 @@ use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The command that was built.
 pub(crate) const STOPGAP: &str = env!("CARGO_BIN_EXE_stopgap");
+
+/// Inputs of `checks/capabilities`, which show what commands say of them.
+pub(crate) const FILES: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../checks/capabilities/files"
+);
 
 /// User and group `nobody`.
 pub(crate) const NOBODY: u32 = 65_534;
@@ -193,7 +199,7 @@ impl Run {
 }
 
 /// The words of a command line that has one space between them.
-fn words(line: &str) -> Vec<&str> {
+pub(crate) fn words(line: &str) -> Vec<&str> {
     line.split(' ').filter(|word| !word.is_empty()).collect()
 }
 
@@ -220,6 +226,50 @@ impl Started {
     pub(crate) fn end(self) -> Done {
         Done::new(&self.line, &self.child.wait_with_output().unwrap())
     }
+}
+
+/// Waits for what must come; a minute is a hang.
+pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{what}: it never came");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Makes a named pipe, to which nobody writes.
+pub(crate) fn pipe(at: &Path) {
+    let made = Command::new("mkfifo").args(["-m", "755"]).arg(at).status();
+    assert!(made.unwrap().success(), "{}", at.display());
+}
+
+/// Copies the folder of a recording that was cut off to `to`.
+pub(crate) fn spool(to: &Path) {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tracer/fixtures");
+    std::fs::create_dir(to).unwrap();
+    for name in ["cpu0.raw", "cpu1.raw", "spool.json"] {
+        std::fs::copy(fixtures.join(name), to.join(name)).unwrap();
+    }
+}
+
+/// The bzImage of `checks/capabilities`, of this release.
+pub(crate) fn bzimage(release: &str) -> Vec<u8> {
+    let mut bytes =
+        include_bytes!("../../../../checks/capabilities/files/kernels/linux-a").to_vec();
+    let version = format!("{release} (somebody@somewhere) #1 SMP\0");
+    bytes[0x300..0x300 + version.len()].copy_from_slice(version.as_bytes());
+    bytes
+}
+
+/// A static program of no content, as a guest's.
+pub(crate) fn guest() -> Vec<u8> {
+    let mut guest = vec![0; 64];
+    guest[..6].copy_from_slice(b"\x7fELF\x02\x01");
+    guest[18] = 62;
+    guest
 }
 
 /// Sends a signal to a process.

@@ -3,9 +3,9 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::common::{Done, Run, has, root, signal, valid};
+use crate::common::{Done, Run, has, root, signal, valid, wait_for};
 use stopgap_testing::{Skip, skip};
 
 const SCHEMA: &str = "stopgap.compare-1.json";
@@ -125,7 +125,9 @@ fn ctrl_c_reports_what_was_measured() {
     has(&line, &["4020 runs"]);
     std::thread::sleep(Duration::from_millis(700));
     run.write("pid", "");
-    wait_for("the command that hangs", || run.path("pid.pid").exists());
+    wait_for("the command that hangs", || {
+        run.path("pid.pid").exists().then_some(())
+    });
     let sleeper = run.read("pid.pid").trim().to_owned();
     signal("-INT", child.id());
     let mut screen = String::new();
@@ -137,18 +139,9 @@ fn ctrl_c_reports_what_was_measured() {
     wait_for("the end of what was started", || {
         // Nobody reaps here.
         let state = std::fs::read_to_string(&stat).unwrap_or_default();
-        !Path::new(&stat).exists() || state.contains(") Z ")
+        (!Path::new(&stat).exists() || state.contains(") Z ")).then_some(())
     });
     gathered(&run);
-}
-
-/// Waits for what must come; a minute is a hang.
-fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{what}: it never came");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 #[test]

@@ -5,21 +5,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::common::{Run, STOPGAP, may, names, root, text};
+use crate::common::{Run, STOPGAP, may, names, root, text, wait_for};
 use stopgap_testing::{Skip, skip};
-
-fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(40);
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "{what}: not in time");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
 
 fn kill(mut child: Child) {
     child.kill().unwrap(); // SIGKILL

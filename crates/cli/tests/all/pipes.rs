@@ -7,16 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{NOBODY, Run, root, text};
+use crate::common::{NOBODY, Run, bzimage, guest, pipe, root, text};
 use stopgap_testing::{Skip, skip};
 
 /// A busy machine may take seconds for what else takes milliseconds; who waits for a pipe does so for ever.
 const LONGEST: Duration = Duration::from_secs(30);
-
-fn pipe(at: &Path) {
-    let made = Command::new("mkfifo").arg(at).status();
-    assert!(made.unwrap().success(), "{}", at.display());
-}
 
 /// The command's end, which must come.
 fn ends(mut command: Command) -> Output {
@@ -121,7 +116,7 @@ fn folders_for_temporary_files_of_another_user_are_left_alone() {
     pipe(&own.join("owner"));
     let kernels = ["bzImage-1", "bzImage-2"].map(|name| run.directory.path().join(name));
     for kernel in &kernels {
-        fs::write(kernel, BZIMAGE).unwrap();
+        fs::write(kernel, bzimage("6.12.1")).unwrap();
     }
     // QEMU is asked for its version and boots nothing; a folder is made before.
     let bin = run.directory.path().join("bin");
@@ -130,10 +125,7 @@ fn folders_for_temporary_files_of_another_user_are_left_alone() {
         &bin.join("qemu-system-x86_64"),
         "#!/bin/sh\n[ \"$1\" = --version ] && echo 'QEMU emulator version 7.2.22 (a script)'\n",
     );
-    let mut guest = vec![0; 64];
-    guest[..6].copy_from_slice(b"\x7fELF\x02\x01");
-    guest[18] = 62;
-    fs::write(run.directory.path().join("guest"), guest).unwrap();
+    run.write("guest", guest());
     for words in [&["restore"][..], &["doctor"], &["kernels"]] {
         let mut command = run.command(words);
         if words == ["kernels"] {
@@ -156,8 +148,8 @@ fn folders_for_temporary_files_of_another_user_are_left_alone() {
 fn pipes_beside_a_kernel_are_not_waited_for() {
     let run = Run::new();
     let at = |name: &str| run.directory.path().join(name);
-    fs::write(at("bzImage"), BZIMAGE).unwrap();
-    for name in ["config-linux-a", "System.map-linux-a"] {
+    fs::write(at("bzImage"), bzimage("6.12.1")).unwrap();
+    for name in ["config-6.12.1", "System.map-6.12.1"] {
         pipe(&at(name));
     }
     let mut command = run.command(&["kernels"]);
@@ -168,18 +160,11 @@ fn pipes_beside_a_kernel_are_not_waited_for() {
     assert!(refused(command).contains("qemu-system"));
 }
 
-/// The kernel image of the checks of capabilities.
-const BZIMAGE: &[u8] = include_bytes!("../../../../checks/capabilities/files/kernels/linux-a");
-
 /// A spool in `folder`, whose file `name` is a pipe.
 fn spool(folder: &Path, name: &str) -> PathBuf {
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tracer/fixtures");
     let spool = folder.join(format!(".stall-{}.4194999.spool", name.replace('.', "-")));
-    fs::create_dir(&spool).unwrap();
+    crate::common::spool(&spool);
     fs::set_permissions(&spool, fs::Permissions::from_mode(0o700)).unwrap();
-    for file in ["cpu0.raw", "cpu1.raw", "spool.json"] {
-        fs::copy(fixtures.join(file), spool.join(file)).unwrap();
-    }
     let stall = r#"{"unix_s":1,"triggers":[],"begin_ns":0,"end_ns":1,"from_ns":0,"taken_ns":1,"gap_ns":0,"suppressed":0}"#;
     fs::write(spool.join("stall.json"), stall).unwrap();
     let pipes = spool.join(name);

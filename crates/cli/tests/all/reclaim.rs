@@ -156,32 +156,6 @@ fn a_kernel_without_shrinker_debugfs_is_unsupported() {
     assert!(said.contains(why), "{said}");
 }
 
-#[test]
-fn what_cannot_be_is_refused_in_one_line() {
-    let run = Run::new();
-    for (args, word) in [
-        (
-            &["--pinned", "2G", "--limit", "1G"][..],
-            "do not fit into a limit of 1 GiB",
-        ),
-        (&["--load", "flood"][..], "refault"),
-        (&["--mode", "held"][..], "vmsplice"),
-        (&["--swappiness", "300"][..], "200"),
-        (&["--each", "0"][..], "0 s of the load"),
-        (&["--mode", "shm-churn", "--no-load"][..], "no cost a page"),
-        (&["--no-load", "--limit", "1G"][..], "--no-load"),
-        (&["--shrinker", "x", "--pinned", "1M"][..], "--shrinker"),
-        (&["--memory", "1K"][..], "--memory"),
-    ] {
-        let mut words = vec!["probe", "reclaim"];
-        words.extend(args);
-        let output = run.output(&words);
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains(word) && !said.contains("panicked"), "{said}");
-    }
-}
-
 /// The smallest set of each mode: a page, or a page an object.
 #[test]
 fn a_set_of_one_byte_is_a_page() {

@@ -3,9 +3,8 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
-use crate::common::{Run, STOPGAP, may, names, text};
+use crate::common::{Run, STOPGAP, may, names, text, wait_for};
 use stopgap_kernel::Linux;
 use stopgap_kernel::files::Files;
 use stopgap_testing::{Skip, skip};
@@ -111,11 +110,9 @@ fn it_stops_in_time_and_leaves_the_command_alone() {
             .iter()
             .all(|event| event.kind.word() != "syscall-enter")
     );
-    let end = Instant::now() + Duration::from_secs(15);
-    while !done.exists() {
-        assert!(Instant::now() < end, "it was not left alone");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    wait_for("the end of what was left alone", || {
+        done.exists().then_some(())
+    });
 }
 
 /// A thousand children, each of them seen.
@@ -169,14 +166,9 @@ fn two_at_once_do_not_meet() {
         .collect();
     // Both are at work at the same time: two instances.
     let pids: Vec<u32> = children.iter().map(std::process::Child::id).collect();
-    let end = Instant::now() + Duration::from_secs(15);
-    while pids.iter().any(|&pid| instances(pid) == 0) {
-        assert!(
-            Instant::now() < end,
-            "they are not at work at the same time"
-        );
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_for("both at work at the same time", || {
+        pids.iter().all(|&pid| instances(pid) > 0).then_some(())
+    });
     for (child, folder) in children.drain(..).zip(&folders) {
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -263,14 +255,10 @@ fn an_exec_from_another_thread_is_followed() {
 #[test]
 fn functions_of_another_machine_keep_their_addresses() {
     let folder = Folder::new();
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tracer/fixtures");
     for boot in ["\"00000000-0000-0000-0000-000000000000\"", "null"] {
         let spool = folder.folder.path().join("spool");
-        std::fs::create_dir(&spool).unwrap();
-        for name in ["cpu0.raw", "cpu1.raw"] {
-            std::fs::copy(fixtures.join(name), spool.join(name)).unwrap();
-        }
-        let description = std::fs::read_to_string(fixtures.join("spool.json")).unwrap();
+        crate::common::spool(&spool);
+        let description = std::fs::read_to_string(spool.join("spool.json")).unwrap();
         let metadata = "\"metadata\": {";
         assert!(description.contains(metadata));
         let said = format!("{metadata} \"boot_id\": {boot},");
@@ -318,11 +306,10 @@ fn a_killed_recording_is_recovered() {
         .folder
         .path()
         .join(format!(".trace.parquet.{pid}.spool"));
-    let end = Instant::now() + Duration::from_secs(15);
-    while std::fs::metadata(spool.join("cpu0.raw")).is_err() || !spool.join("spool.json").exists() {
-        assert!(Instant::now() < end, "it does not begin");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_for("its beginning", || {
+        let there = ["cpu0.raw", "spool.json"].map(|name| spool.join(name).exists());
+        (there == [true, true]).then_some(())
+    });
     let early = folder.record(&["--recover", spool.to_str().unwrap()]);
     assert_eq!(early.status.code(), Some(1), "{early:?}");
     assert!(text(&early.stderr).contains("still records"), "{early:?}");
@@ -388,48 +375,6 @@ fn a_full_disk_leaves_what_was_captured() {
     let (metadata, events) = read(&large);
     assert!(events.len() > 1_000, "{} {metadata:?}", events.len());
     assert!(!metadata.missing.is_empty());
-}
-
-#[test]
-fn what_cannot_be_recorded_is_said_in_one_line() {
-    let folder = Folder::new();
-    let error = |output: &std::process::Output, status: i32, what: &str| {
-        let told = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(status), "{told}");
-        // Another test may have killed a run meanwhile, which each command puts back.
-        let own = told.lines().filter(|line| !line.contains("put back"));
-        assert!(told.contains(what) && own.count() == 1, "{told}");
-    };
-    error(&folder.record(&[]), 1, "give a command");
-    error(&folder.record(&["-p", "4194999"]), 1, "no process 4194999");
-    error(
-        &folder.record(&["--recover", "/nonexistent"]),
-        1,
-        "/nonexistent/spool.json",
-    );
-    error(
-        &folder.record(&["--events", "some", "true"]),
-        1,
-        "scheduling, all",
-    );
-    let nowhere = ["record", "-o", "/nonexistent/t", "--", "true"];
-    error(
-        &folder.run.output(&nowhere),
-        1,
-        "cannot write /nonexistent/t",
-    );
-    if may("record") {
-        error(
-            &folder.record(&["--", "/nonexistent"]),
-            1,
-            "exec /nonexistent",
-        );
-    }
-    assert_eq!(
-        names(folder.folder.path()),
-        Vec::<String>::new(),
-        "nothing is left"
-    );
 }
 
 /// The trace has events of the command and its children, for every choice of events.

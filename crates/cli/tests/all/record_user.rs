@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use crate::common::{Run, root, text};
+use crate::common::{Run, root, text, wait_for, words};
 use stopgap_testing::{Skip, skip};
 use stopgap_trace::{Event, Input, Kind, Metadata};
 
@@ -158,14 +158,7 @@ fn thousands(number: u64) -> String {
 fn flags_are_heeded_or_it_is_said_that_they_are_not() {
     let user = User::new();
     let spin = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
-    let flags = [
-        "--events",
-        "scheduling",
-        "--buffer",
-        "8M",
-        "--samples",
-        "999",
-    ];
+    let flags = words("--events scheduling --buffer 8M --samples 999");
     let output = user.record(&[&flags[..], &["--", "sh", "-c", spin]].concat());
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let said = text(&output.stdout);
@@ -211,17 +204,6 @@ impl Drop for Ends {
     }
 }
 
-fn until<T>(what: &str, mut there: impl FnMut() -> Option<T>) -> T {
-    let end = std::time::Instant::now() + Duration::from_secs(20);
-    loop {
-        if let Some(there) = there() {
-            return there;
-        }
-        assert!(std::time::Instant::now() < end, "{what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
 /// `timeout` sends its signal twice. The command gets no signal and goes on, and the screen says so.
 #[test]
 fn two_signals_end_it_once_and_the_command_goes_on() {
@@ -246,7 +228,7 @@ fn two_signals_end_it_once_and_the_command_goes_on() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let pid: u32 = until("it does not begin", || {
+    let pid: u32 = wait_for("its beginning", || {
         std::fs::read_to_string(&pid).ok()?.trim().parse().ok()
     });
     let sleeper = Ends(pid);
@@ -301,7 +283,7 @@ fn a_killed_recording_is_told_of_and_recovered_beside() {
     let spool = user
         .folder()
         .join(format!(".t.parquet.{}.spool", child.id()));
-    until("it does not begin", || {
+    wait_for("its beginning", || {
         let counters = std::fs::metadata(spool.join("counters.jsonl")).ok()?;
         (spool.join("spool.json").exists() && counters.len() > 0).then_some(())
     });

@@ -8,140 +8,108 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
-use crate::common::{NOBODY, Run, STOPGAP, may, root, text};
+use crate::common::{NOBODY, Run, STOPGAP, may, pipe, root, spool, text, wait_for};
 use stopgap_testing::{Skip, skip};
 
 /// A command that writes.
 struct Row {
     words: Vec<&'static str>,
     /// Flags that name the same output.
-    covers: &'static [&'static str],
+    covers: Vec<&'static str>,
     /// Names in the directory. PID is the command's process id, NOW the time in seconds.
     planted: Vec<&'static str>,
     /// Files that must be there in the end, ours and regular. The command ends well, then.
-    made: &'static [&'static str],
+    made: Vec<&'static str>,
 }
 
-/// The rows. SHARED is the directory, IN one with inputs.
+/// The rows: command, flags that name the same output, names that are planted, files that must be made. SHARED is the
+/// directory, IN one with inputs.
 fn rows() -> Vec<Row> {
-    let row = |words: &str, covers, planted: &str, made| Row {
-        words: words.to_owned().leak().split(' ').collect(),
-        covers,
-        planted: planted.to_owned().leak().split_whitespace().collect(),
-        made,
+    let row = |(words, covers, planted, made): (
+        &'static str,
+        &'static str,
+        &'static str,
+        &'static str,
+    )| Row {
+        words: words.split(' ').collect(),
+        covers: covers.split(", ").filter(|flag| !flag.is_empty()).collect(),
+        planted: planted.split_whitespace().collect(),
+        made: made.split_whitespace().collect(),
     };
-    vec![
-        row(
+    [
+        (
             "check --passive -o SHARED",
-            &["check --output"],
+            "check --output",
             ".stopgap-PID .stopgap.PID.partial check-NOW-PID.json check-NOW-PID.partial check-NOW-PID.html \
              .check-NOW-PID.json.PID.partial .check-NOW-PID.html.PID.partial",
-            &[],
+            "",
         ),
-        row(
+        (
             "probe wakeup --runs 1 -d 300ms -o SHARED",
-            &[
-                "probe placement --output",
-                "probe roundtrip --output",
-                "probe chunks --output",
-                "probe reclaim --output",
-                "probe wakeup --output",
-            ],
+            "probe placement --output, probe roundtrip --output, probe chunks --output, probe reclaim --output, \
+             probe wakeup --output",
             ".stopgap-PID probe-wakeup-NOW-PID.json probe-wakeup-NOW-PID.partial \
              .probe-wakeup-NOW-PID.json.PID.partial",
-            &[],
+            "",
         ),
-        row(
+        (
             "record -d 50ms -o SHARED/t.parquet -- sleep 0.02",
-            &["record --output"],
+            "record --output",
             "t.parquet .t.parquet.PID.partial .t.parquet.PID.spool",
-            &["t.parquet"],
+            "t.parquet",
         ),
-        row(
-            "record --recover IN/spool -o SHARED/r.parquet",
-            &[],
-            "r.parquet .r.parquet.PID.partial",
-            &["r.parquet"],
-        ),
-        row(
+        ("record --recover IN/spool -o SHARED/r.parquet", "", "r.parquet .r.parquet.PID.partial", "r.parquet"),
+        (
             "replay placement pbobench --n 10 --ops 100 --policy linux-6.12 -o SHARED",
-            &[
-                "replay placement --output",
-                "replay chunks --output",
-                "replay roundtrip --output",
-                "replay reclaim --output",
-                "advise chunks --output",
-            ],
+            "replay placement --output, replay chunks --output, replay roundtrip --output, replay reclaim --output, \
+             advise chunks --output",
             ".stopgap-PID replay-placement-NOW-PID.json replay-placement-NOW-PID.partial \
              .replay-placement-NOW-PID.json.PID.partial",
-            &[],
+            "",
         ),
-        row(
+        (
             "compare IN/before IN/after -o SHARED --junit SHARED/j.xml --openmetrics SHARED/m.prom",
-            &[
-                "compare --output",
-                "compare --junit",
-                "compare --openmetrics",
-            ],
+            "compare --output, compare --junit, compare --openmetrics",
             "j.xml m.prom .j.xml.PID.partial .m.prom.PID.partial compare-NOW-PID.json compare-NOW-PID.partial \
              .compare-NOW-PID.json.PID.partial",
-            &["j.xml", "m.prom"],
+            "j.xml m.prom",
         ),
-        row(
+        (
             "compare -n 4 --run true --run true -o SHARED",
-            &[],
+            "",
             ".stopgap-PID gather-NOW-PID.json gather-NOW-PID.partial compare-NOW-PID.json compare-NOW-PID.partial",
-            &[],
+            "",
         ),
-        row(
+        (
             "run --fix batch-client --measure -n 4 -o SHARED -- true",
-            &["run --output"],
+            "run --output",
             ".stopgap-PID gather-NOW-PID.json gather-NOW-PID.partial run-fix-NOW-PID.json run-fix-NOW-PID.partial",
-            &[],
+            "",
         ),
         // No kernel is there: it ends when it has tried the directory. Its record is written as all others.
-        row(
-            "kernels IN/none IN/none -o SHARED",
-            &["kernels --output"],
-            ".stopgap-PID .stopgap.PID.partial",
-            &[],
-        ),
-        row(
+        ("kernels IN/none IN/none -o SHARED", "kernels --output", ".stopgap-PID .stopgap.PID.partial", ""),
+        (
             "export pbobench --n 10 --ops 100 --to csv -o SHARED/e.csv",
-            &["export --output"],
+            "export --output",
             "e.csv .e.csv.PID.partial",
-            &["e.csv"],
+            "e.csv",
         ),
-        row(
+        (
             "export pbobench --n 10 --ops 100 --to trace -o SHARED/e.parquet",
-            &[],
+            "",
             "e.parquet .e.parquet.PID.partial",
-            &["e.parquet"],
+            "e.parquet",
         ),
-        row(
-            "snapshot -o SHARED/s.json",
-            &["snapshot --output"],
-            "s.json .s.json.PID.partial",
-            &["s.json"],
-        ),
-        row(
-            "report IN/record.json -o SHARED/r.html",
-            &["report --output"],
-            "r.html .r.html.PID.partial",
-            &["r.html"],
-        ),
+        ("snapshot -o SHARED/s.json", "snapshot --output", "s.json .s.json.PID.partial", "s.json"),
+        ("report IN/record.json -o SHARED/r.html", "report --output", "r.html .r.html.PID.partial", "r.html"),
         // Beside the record, whose name everybody sees.
-        row(
-            "report SHARED/record.json",
-            &[],
-            "record.html .record.html.PID.partial",
-            &["record.html"],
-        ),
+        ("report SHARED/record.json", "", "record.html .record.html.PID.partial", "record.html"),
     ]
+    .map(row)
+    .into()
 }
 
 /// Flags that name an input, and those of a test of its own.
@@ -173,15 +141,6 @@ impl Inputs {
 
     fn path(&self, name: &str) -> PathBuf {
         self.run.directory.path().join(name)
-    }
-}
-
-/// Copies a spool that was cut off to `to`.
-fn spool(to: &Path) {
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tracer/fixtures");
-    fs::create_dir(to).unwrap();
-    for name in ["cpu0.raw", "cpu1.raw", "spool.json"] {
-        fs::copy(fixtures.join(name), to.join(name)).unwrap();
     }
 }
 
@@ -288,7 +247,7 @@ fn carry_out(row: &Row, mode: u32, exists: bool, inputs: &Inputs) -> Result<(), 
     if let Some(harm) = shared.harm() {
         return Err(format!("mode {mode:o}: {harm}: {said}"));
     }
-    for name in row.made {
+    for name in &row.made {
         let there = fs::symlink_metadata(shared.path(name));
         if !there.is_ok_and(|there| there.is_file() && there.uid() == 0) {
             return Err(format!("mode {mode:o}: no {name}: {said}"));
@@ -363,7 +322,7 @@ fn every_flag_that_names_a_file_is_known() {
     }
     let mut known: BTreeSet<String> = OTHERS.map(str::to_owned).into();
     for row in rows() {
-        known.extend(row.covers.iter().map(|&flag| flag.to_owned()));
+        known.extend(row.covers.into_iter().map(str::to_owned));
     }
     assert!(found.len() > 15, "{found:?}");
     assert_eq!(found, known);
@@ -512,31 +471,18 @@ fn a_pipe_of_another_user_is_refused() {
     }
     let run = Run::new();
     let shared = Shared::new(0o1777, true);
-    let pipe = shared.path("out.csv");
-    assert!(
-        Command::new("mkfifo")
-            .arg(&pipe)
-            .status()
-            .unwrap()
-            .success()
-    );
-    chown(&pipe, Some(NOBODY), Some(NOBODY)).unwrap();
+    let out = shared.path("out.csv");
+    pipe(&out);
+    chown(&out, Some(NOBODY), Some(NOBODY)).unwrap();
     let mut child = run
         .command(&[
             "export", "pbobench", "--n", "10", "--ops", "100", "--to", "csv", "-o",
         ])
-        .arg(&pipe)
+        .arg(&out)
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let end = Instant::now() + Duration::from_secs(20);
-    while child.try_wait().unwrap().is_none() {
-        if Instant::now() > end {
-            child.kill().unwrap();
-            panic!("it waits for a reader");
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_for("its end, without a reader", || child.try_wait().unwrap());
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(

@@ -5,29 +5,12 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::common::{Run, has, names, records, root, text, valid};
+use crate::common::{Run, has, names, records, root, text};
 use stopgap_events::snapshot::Snapshot;
 use stopgap_testing::{Skip, skip};
 
 fn read(path: &Path) -> Snapshot {
     Snapshot::read(fs::File::open(path).unwrap()).unwrap()
-}
-
-#[test]
-fn it_goes_where_it_is_told() {
-    let run = Run::new();
-    run.write("here.json", "old");
-    let screen = run.stopgap("snapshot -o here.json").quiet();
-    let snapshot = read(&run.path("here.json"));
-    for zone in &snapshot.zones {
-        has(&screen, &[&zone.name]);
-    }
-    assert!(screen.contains("unusable") && screen.ends_with("snapshot here.json\n"));
-
-    let printed = run.stopgap("snapshot -o -").quiet();
-    Snapshot::from_json(printed.as_bytes()).unwrap();
-    valid("stopgap.snapshot-1.json", &printed);
-    assert_eq!(names(run.directory.path()), ["here.json"]);
 }
 
 #[test]
@@ -54,24 +37,6 @@ fn an_ordinary_user_gets_what_may_be_read() {
         assert!(zone.present.0 > 0 && !zone.free_blocks.is_empty());
     }
     assert!(seen("what each page is") && seen("pinned"));
-}
-
-#[test]
-fn a_place_that_is_none_is_told_before_the_work() {
-    let run = Run::new();
-    fs::create_dir(run.path("folder")).unwrap();
-    run.write("file", "");
-    for (place, part) in [
-        ("folder", "cannot write folder: Is a directory"),
-        ("no/file", "cannot write no/file: No such file"),
-        ("file/x", "cannot write file/x: Not a directory"),
-        ("/dev/full", "cannot write /dev/full: No space left"),
-    ] {
-        run.refuses(format!("snapshot -o {place}"), &[part]);
-    }
-    run.refuses("snapshot --output=", &["a value is required"]);
-    let full = fs::metadata("/dev/full").unwrap();
-    assert!(!full.is_file(), "a file has taken its place");
 }
 
 /// As nobody, who may not open a disk should the refusal ever go.

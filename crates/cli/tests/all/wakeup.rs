@@ -54,26 +54,6 @@ fn records_are_whole_compared_and_drawn() {
 }
 
 #[test]
-fn what_says_nothing_is_refused_or_decides_nothing() {
-    let run = Run::new();
-    run.refuses(
-        "probe wakeup --policy other --priority 5 -d 1s",
-        &["--policy fifo alone"],
-    );
-    // Three wake-ups on each CPU: that none of them is late is no news.
-    let said = run.stopgap("probe wakeup -d 0 --interval 1ms").ok().out;
-    has(&said, &["inconclusive: "]);
-}
-
-#[test]
-fn check_asks_it_only_when_told() {
-    let run = Run::new();
-    assert!(!run.stopgap("check --dry-run").ok().out.contains("wakeup"));
-    let only = run.stopgap("check --dry-run --only wakeup").ok().out;
-    has(&only, &["wakeup Wakes a thread on each"]);
-}
-
-#[test]
 fn numbers_of_the_mails_protocol_are_for_ministat() {
     let run = Run::new();
     for name in ["means", "again"] {
@@ -96,17 +76,4 @@ fn numbers_of_the_mails_protocol_are_for_ministat() {
     assert_eq!(answer["series"][0]["name"], "2 MiB allocation");
     let line = answer["evidence"][0].as_str().unwrap();
     assert!(line.starts_with("gem_syslatency: cycles="), "{line}");
-    for wrong in [
-        "-f 3",
-        "-t 0",
-        "--mode mlock",
-        "--limit 1G",
-        "--swap 1G",
-        "--shrinker x",
-        "--no-load",
-    ] {
-        run.stopgap(format!("probe reclaim --as-gem-syslatency {wrong}"))
-            .ends(1);
-    }
-    run.stopgap("probe reclaim -m").ends(1);
 }

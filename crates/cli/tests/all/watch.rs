@@ -2,9 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Output, Stdio};
-use std::time::{Duration, Instant};
 
-use crate::common::{Run, may, root, text, valid};
+use crate::common::{Run, may, names, root, text, valid, wait_for, words};
 use serde_json::Value;
 use stopgap_kernel::Linux;
 use stopgap_kernel::files::Files;
@@ -18,23 +17,6 @@ fn instances(pid: u32) -> Vec<String> {
     let own = format!("stopgap-{pid}");
     let ours = |name: &String| *name == own || name.starts_with(&format!("{own}-"));
     names.into_iter().filter(ours).collect()
-}
-
-fn names(folder: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut names: Vec<_> = entries
-        .map(|entry| entry.file_name().into_string().unwrap())
-        .collect();
-    names.sort();
-    names
-}
-
-fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while !done() {
-        assert!(Instant::now() < end, "in vain for {what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }
 
 struct Watching {
@@ -54,7 +36,9 @@ impl Watching {
         command.stdout(Stdio::piped()).stderr(errors);
         let child = command.spawn().unwrap();
         let watching = Watching { run, child, folder };
-        wait_for("its beginning", || watching.told().contains("Ctrl-C ends"));
+        wait_for("its beginning", || {
+            watching.told().contains("Ctrl-C ends").then_some(())
+        });
         watching
     }
 
@@ -63,11 +47,7 @@ impl Watching {
     }
 
     fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
-        let status = std::process::Command::new("kill")
-            .args([name, &pid])
-            .status();
-        assert!(status.unwrap().success());
+        crate::common::signal(name, self.child.id());
     }
 
     fn pages(&self) -> usize {
@@ -100,7 +80,7 @@ fn a_request_is_a_page_and_the_end_leaves_only_that() {
         Watching::start(&[&QUIET[..], &["-p", &pid, "--json", "--buffer", "1M"]].concat());
     let own = watching.child.id();
     watching.signal("-USR1");
-    wait_for("the page", || watching.pages() == 1);
+    wait_for("the page", || (watching.pages() == 1).then_some(()));
     asleep.kill().unwrap(); // and with it the watch ends
     asleep.wait().unwrap();
     let told = watching.told();
@@ -139,19 +119,14 @@ fn a_slow_call_fires_and_the_whole_system_is_seen() {
     if !may("watch") {
         return;
     }
-    let words = [
-        "--psi",
-        "off",
-        "--slow",
-        "nanosleep=300ms,clock_nanosleep=300ms",
-    ];
+    let words = words("--psi off --slow nanosleep=300ms,clock_nanosleep=300ms");
     let watching = Watching::start(&[&words[..], &["--buffer", "1M"]].concat());
     let slept = std::process::Command::new("sleep")
         .arg("0.6")
         .status()
         .unwrap();
     assert!(slept.success());
-    wait_for("a page", || watching.pages() > 0);
+    wait_for("a page", || (watching.pages() > 0).then_some(()));
     watching.signal("-INT");
     let (output, _run, folder) = watching.end();
     let said = text(&output.stdout);
@@ -227,39 +202,11 @@ fn a_full_disk_is_said_and_the_watch_goes_on() {
 #[test]
 fn what_cannot_be_watched_is_said_in_one_line() {
     let run = Run::new();
-    let error = |output: &Output, status: i32, what: &str| {
-        let told = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(status), "{told}");
-        assert!(told.contains(what) && told.lines().count() == 1, "{told}");
-    };
-    error(
-        &run.output(&["watch", "-p", "4194999"]),
-        1,
-        "no process 4194999",
-    );
-    error(
-        &run.output(&["watch", "--psi", "cpu=1ms/1s"]),
-        1,
-        "neither memory nor io",
-    );
-    error(
-        &run.output(&["watch", "--slow", "nosuch=1s"]),
-        1,
-        "'nosuch' is none of",
-    );
-    error(&run.output(&["watch", "-d", "0s"]), 1, "-d 0");
-    error(
-        &run.output(&["watch", "--buffer", "1"]),
-        1,
-        "at least 64 KiB",
-    );
-    error(
-        &run.output(&["watch", "--finish", "/nonexistent"]),
-        1,
-        "/nonexistent/spool.json",
-    );
+    run.refuses("watch --buffer 1", &["at least 64 KiB"]);
+    run.refuses("watch --finish /nonexistent", &["/nonexistent/spool.json"]);
     if root() {
         let output = run.as_nobody(&["watch", "-d", "1s"]).output().unwrap();
-        error(&output, 3, "needs root");
+        assert_eq!(output.status.code(), Some(3), "{output:?}");
+        assert!(text(&output.stderr).contains("needs root"), "{output:?}");
     }
 }
