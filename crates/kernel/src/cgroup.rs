@@ -341,15 +341,6 @@ impl MemoryGroup {
         counters(files, self.path.join("memory.stat"))
     }
 
-    /// Memory charged to it.
-    ///
-    /// # Errors
-    /// Where it cannot be read.
-    pub fn usage(&self, files: &(impl Files + ?Sized)) -> Result<Bytes> {
-        let file = self.file("memory.usage_in_bytes", "memory.current");
-        read_number(files, file).map(Bytes)
-    }
-
     /// Pages scanned and reclaimed: of the group on version 2, of the whole system on 1.
     ///
     /// # Errors

@@ -153,12 +153,6 @@ impl Object {
             mapping: None,
         }
     }
-
-    /// Its length, whole pages.
-    #[must_use]
-    pub fn length(&self) -> Bytes {
-        self.length
-    }
 }
 
 /// A device that makes objects, opened. Each step of an object's life is a call of its own, so that it can be timed apart.

@@ -121,9 +121,6 @@ impl Row {
     }
 }
 
-#[cfg(test)]
-mod tests;
-
 // Where evidence comes from: what the kernel shows.
 
 const EVIDENCE: &[Row] = &[
@@ -440,3 +437,6 @@ fn io_uring(row: &Row, machine: &Machine<'_>) -> Check {
         Err(error) => row.unless_there(&error, "not in this kernel (CONFIG_IO_URING)"),
     }
 }
+
+#[cfg(test)]
+mod tests;

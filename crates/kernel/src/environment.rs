@@ -224,11 +224,6 @@ pub(crate) fn memory_cgroup(system: &dyn System) -> Result<String> {
     Ok(if has_memory { "cgroup2" } else { "none" }.to_owned())
 }
 
-#[cfg(test)]
-mod fake_tests;
-#[cfg(test)]
-mod tests;
-
 // Platform around the CPU: machine name, IOMMU, hypervisor.
 
 const GROUPS: &str = "/sys/kernel/iommu_groups";
@@ -499,3 +494,8 @@ fn parse_swap(text: &str) -> Result<Swap> {
     };
     Ok(Swap { kind, size })
 }
+
+#[cfg(test)]
+mod fake_tests;
+#[cfg(test)]
+mod tests;

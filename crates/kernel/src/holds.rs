@@ -96,12 +96,6 @@ impl<'a> Held<'a> {
         }
     }
 
-    /// How it is held.
-    #[must_use]
-    pub fn way(&self) -> Way {
-        self.way
-    }
-
     /// How much is held.
     #[must_use]
     pub fn length(&self) -> Bytes {

@@ -54,15 +54,6 @@ impl Mapping {
 #[derive(Debug)]
 pub struct MemFile {
     pub(crate) fd: Option<std::os::fd::OwnedFd>,
-    pub(crate) length: Bytes,
-}
-
-impl MemFile {
-    /// Its length.
-    #[must_use]
-    pub fn length(&self) -> Bytes {
-        self.length
-    }
 }
 
 /// Backing of a mapping.

@@ -228,11 +228,6 @@ fn note_lacking_counters(counters: Option<&[stopgap_events::machine::Counter]>, 
     }
 }
 
-#[cfg(test)]
-mod fake_tests;
-#[cfg(test)]
-mod tests;
-
 /// Returns what is needed to read another user's process (`ptrace_may_access()`).
 fn advice(system: &dyn System) -> &'static str {
     if system.uid() == 0 {
@@ -430,3 +425,8 @@ fn top(mut rates: Vec<TaskRate>) -> Vec<TaskRate> {
     rates.truncate(TOP);
     rates
 }
+
+#[cfg(test)]
+mod fake_tests;
+#[cfg(test)]
+mod tests;

@@ -168,9 +168,6 @@ fn note_changes(snapshot: &mut Snapshot) {
     }
 }
 
-#[cfg(test)]
-mod tests;
-
 // What each page is, from `/proc/kpageflags`, and which are mapped, from `/proc/kpagecount`: 64
 // bits a page frame (Documentation/admin-guide/mm/pagemap.rst, Linux 6.12).
 
@@ -428,3 +425,6 @@ fn kind(flags: u64) -> Kind {
         Kind::File
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -354,9 +354,6 @@ impl Probe for Chunks {
     }
 }
 
-#[cfg(test)]
-mod tests;
-
 // By what pages a buffer is asked for.
 
 /// How a buffer gets its physical memory. Its name (`Display`, `FromStr`) is the word for the
@@ -463,3 +460,6 @@ impl FromStr for Strategy {
             })
     }
 }
+
+#[cfg(test)]
+mod tests;

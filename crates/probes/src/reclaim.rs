@@ -17,8 +17,6 @@ mod judge;
 mod pressure;
 mod run;
 mod shrinker;
-#[cfg(test)]
-mod tests;
 mod threads;
 
 use std::fmt;
@@ -304,3 +302,6 @@ impl Reclaim {
         asked.pinned.iter().find_map(|&pinned| asked.wrong(pinned))
     }
 }
+
+#[cfg(test)]
+mod tests;

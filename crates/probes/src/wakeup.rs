@@ -261,9 +261,6 @@ impl Probe for Wakeup {
     }
 }
 
-#[cfg(test)]
-mod tests;
-
 // The measuring thread of one CPU.
 
 /// What a real-time thread needs and did not get: why it then ran as an ordinary one.
@@ -335,3 +332,6 @@ fn carry_out(
     report.slept = slept.into_block(run, begin.0);
     report
 }
+
+#[cfg(test)]
+mod tests;

@@ -186,10 +186,7 @@ impl Memory for Linux {
         let fd = memfd_create("stopgap", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
             .map_err(|e| Error::call("memfd_create", length, e))?;
         ftruncate(&fd, length.0).map_err(|e| Error::call("ftruncate", length, e))?;
-        Ok(MemFile {
-            fd: Some(fd),
-            length,
-        })
+        Ok(MemFile { fd: Some(fd) })
     }
 }
 

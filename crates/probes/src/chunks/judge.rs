@@ -406,9 +406,6 @@ fn age(seconds: f64) -> String {
     format!("{seconds:.0} s")
 }
 
-#[cfg(test)]
-mod tests;
-
 // The sentences beside the verdict.
 
 impl Seen<'_> {
@@ -569,3 +566,6 @@ impl Seen<'_> {
 fn nanos(ns: f64) -> Nanos {
     Nanos(ns as u64)
 }
+
+#[cfg(test)]
+mod tests;

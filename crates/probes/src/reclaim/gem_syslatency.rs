@@ -362,9 +362,6 @@ fn beside(measured: &Measured) -> Vec<String> {
     lines
 }
 
-#[cfg(test)]
-mod tests;
-
 // The protocol's arithmetic (IGT, `lib/igt_stats.c` and `benchmarks/gem_syslatency.c`).
 
 /// What one number of per-CPU maxima is: the trimean of more than 9, the median of more than 5, else the mean.
@@ -400,3 +397,6 @@ fn trimean(sorted: &[f64]) -> f64 {
     );
     (q1 + 2.0 * middle(sorted) + q3) / 4.0
 }
+
+#[cfg(test)]
+mod tests;

@@ -369,10 +369,6 @@ fn advice(results: &[Result]) -> Vec<String> {
     advice
 }
 
-#[cfg(test)]
-#[path = "judge_tests.rs"]
-mod tests;
-
 // Switch-outs for a round trip, or for a flush of an X client: how many, in which process, and whether they are too many.
 
 /// A change is named where it leaves less than this share of the switches.
@@ -447,3 +443,7 @@ impl Counts {
             .map_or("", |(_, word)| word)
     }
 }
+
+#[cfg(test)]
+#[path = "judge_tests.rs"]
+mod tests;

@@ -237,9 +237,6 @@ fn count(n: u64) -> f64 {
     n as f64
 }
 
-#[cfg(test)]
-mod tests;
-
 // Answers from the runs, without a system.
 
 /// Runs of which a p90 is given: one of ten is above it.
@@ -400,3 +397,6 @@ fn advice(spreads: &[Spread]) -> Vec<String> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -342,7 +342,7 @@ mod tests {
     fn a_device_is_mapped_touched_and_unmapped() {
         let mut device = Objects::plain(Path::new("/dev/zero")).unwrap();
         let mut object = device.create(Bytes(4_000)).unwrap();
-        assert_eq!(object.length(), Linux.page_size());
+        assert_eq!(object.length, Linux.page_size());
         assert!(device.touch(&mut object).is_err(), "not mapped yet");
         assert!(device.unmap(&mut object).is_err());
         device.map(&mut object).unwrap();
