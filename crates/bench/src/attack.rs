@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use stopgap_cli::Failure;
 
-use crate::common::{failed, program, wait};
+use crate::common::{Stopgap, failed, wait};
 
 #[derive(clap::Args)]
 pub(crate) struct Flags {
@@ -45,9 +45,14 @@ struct Common {
     /// Only these rows of the table.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     only: Vec<String>,
-    /// The program [default: stopgap beside this one].
-    #[arg(long, value_name = "FILE")]
-    stopgap: Option<PathBuf>,
+    #[command(flatten)]
+    stopgap: Stopgap,
+}
+
+impl Common {
+    fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| only == name)
+    }
 }
 
 pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
@@ -55,20 +60,7 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
         Attack::Kills(flags) => kills::run(flags),
         Attack::Mutants(flags) => mutants::run(flags),
     }?;
-    Ok(match holds {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
-    })
-}
-
-impl Common {
-    fn wants(&self, name: &str) -> bool {
-        self.only.is_empty() || self.only.iter().any(|only| only == name)
-    }
-
-    fn program(&self) -> Result<PathBuf, Failure> {
-        program(self.stopgap.as_deref())
-    }
+    Ok(ExitCode::from(u8::from(!holds)))
 }
 
 /// A folder in which the program runs: records, temporary files and what it prints stay inside.

@@ -21,11 +21,11 @@ use stopgap_cli::fixes::channel::{self, Cell, Run, Side, place, report, reported
 use stopgap_cli::{Failure, print};
 use stopgap_events::units::Nanos;
 use stopgap_kernel::clock::Clock;
-use stopgap_kernel::tasks::{ChildBody, Tasks};
+use stopgap_kernel::tasks::{ChildBody, ChildLimits, Tasks};
 use stopgap_kernel::{Linux, signals};
 use stopgap_probes::roundtrip::Cpus;
 
-use crate::common::{Bounds, Rounds, at_most, failed, figure, middle, rounds, table, text};
+use crate::common::{Bounds, Rounds, failed, figure, middle, rounds, table, text};
 
 #[derive(clap::Args)]
 pub(crate) struct Flags {
@@ -61,15 +61,9 @@ fn sides(cell: &Cell) -> &'static [Side] {
 }
 
 fn cells() -> Vec<Cell> {
-    let mut cells = Vec::new();
-    for cpus in [Cpus::One, Cpus::Two, Cpus::Free] {
-        for batch in [1, 32] {
-            for work in [Nanos(0), Nanos::micros(50)] {
-                cells.push(Cell { cpus, work, batch });
-            }
-        }
-    }
-    cells
+    let works = [Nanos(0), Nanos::micros(50)];
+    let of = |cpus| [1, 32].map(|batch| works.map(|work| Cell { cpus, work, batch }));
+    [Cpus::One, Cpus::Two, Cpus::Free].map(of).concat().concat()
 }
 
 /// Whether a bound speaks of the cell.
@@ -91,31 +85,17 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
         let cell = &cells[at];
         channel::run(sides(cell)[side], cell, &cpus, window).map_err(Failure::error)
     })?;
-    let rows: Vec<(Cell, Rounds<Run>)> = cells.into_iter().zip(all).collect();
-    let rows: Vec<_> = rows
-        .into_iter()
-        .filter(|(_, rounds)| !rounds.0.is_empty())
-        .collect();
+    let rows = cells.into_iter().zip(all);
+    let rows: Vec<(Cell, Rounds<Run>)> = rows.filter(|(_, rounds)| !rounds.0.is_empty()).collect();
     print(shown(&rows).trim_end())?;
     if cpus.len() < 2 {
         print("skipped: one CPU only, so two CPUs are not measured")?;
     }
-    let deaths = match signals::interrupted() {
-        true => Vec::new(),
-        false => deaths(&cpus, flags.runs)?,
-    };
-    for death in &deaths {
-        let ms = |ns: f64| format!("{:.2} ms", ns / 1e6);
-        print(&format!(
-            "server killed {} into the client's wait, idle {}: known after {} (median), {} (max of {})",
-            death.waited,
-            death.idle,
-            ms(middle(death.seen.iter().map(|seen| seen.0 as f64))),
-            ms(death.most().0 as f64),
-            death.seen.len(),
-        ))?;
+    let mut bounds = bounds(&rows);
+    if !signals::interrupted() {
+        deaths(&cpus, flags.runs, &mut bounds)?;
     }
-    bounds(&rows, &deaths).print()
+    bounds.print()
 }
 
 /// Returns the switches a round trip of a side.
@@ -175,8 +155,8 @@ fn shown(rows: &[(Cell, Rounds<Run>)]) -> String {
     )
 }
 
-/// Returns all bounds of what was measured. An unknown figure keeps no bound.
-fn bounds(rows: &[(Cell, Rounds<Run>)], deaths: &[Death]) -> Bounds {
+/// Returns the bounds of the cells. An unknown figure keeps no bound.
+fn bounds(rows: &[(Cell, Rounds<Run>)]) -> Bounds {
     // To the two digits that are printed.
     let rounded = |value: f64| (value * 100.0).round() / 100.0;
     let mut bounds = Bounds::default();
@@ -203,44 +183,27 @@ fn bounds(rows: &[(Cell, Rounds<Run>)], deaths: &[Death]) -> Bounds {
             of_socket,
         );
     }
-    let ms = |time: Nanos| time.0 as f64 / 1e6;
-    for death in deaths {
-        let Death { waited, idle, .. } = death;
-        let what =
-            format!("killed {waited} into the wait, idle {idle}: known after, ms, most of any run");
-        bounds.at_most(what, ms(death.most()), ms(death.idle + LATE));
-    }
     bounds
 }
 
-/// A client whose server was killed: how long it had waited then, and when it knew.
-struct Death {
-    waited: Nanos,
-    idle: Nanos,
-    /// From the kill to the error, of each run.
-    seen: Vec<Nanos>,
-}
-
-impl Death {
-    fn most(&self) -> Nanos {
-        self.seen.iter().copied().max().unwrap_or(Nanos(0))
-    }
-}
-
-/// Kills servers: early in the client's wait, late in it, and with `idle` 0.
-fn deaths(cpus: &[u32], runs: u32) -> Result<Vec<Death>, Failure> {
+/// Kills servers: early in the client's wait, late in it, and with `idle` 0. Prints how long after that the client knew.
+fn deaths(cpus: &[u32], runs: u32, bounds: &mut Bounds) -> Result<(), Failure> {
     let usual = Options::default().idle;
-    let cells = [(3, usual), (50, usual), (3, Duration::ZERO)];
-    let deaths = cells.map(|(waited, idle)| {
+    for (waited, idle) in [(3, usual), (50, usual), (3, Duration::ZERO)] {
         let waited = Nanos::millis(waited);
-        let seen: Result<_, Failure> = (0..runs).map(|_| death(waited, idle, cpus)).collect();
-        Ok(Death {
-            waited,
-            idle: Nanos(u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX)),
-            seen: seen?,
-        })
-    });
-    deaths.into_iter().collect()
+        let seen = (0..runs).map(|_| Ok(death(waited, idle, cpus)?.0 as f64 / 1e6));
+        let seen: Vec<f64> = seen.collect::<Result<_, Failure>>()?;
+        let most = seen.iter().copied().fold(0.0, f64::max);
+        let idle = Nanos(u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX));
+        print(&format!(
+            "server killed {waited} into the client's wait, idle {idle}: known after {:.2} ms (median), {most:.2} ms (max of {runs})",
+            middle(seen)
+        ))?;
+        let what =
+            format!("killed {waited} into the wait, idle {idle}: known after, ms, most of any run");
+        bounds.at_most(what, most, (idle + LATE).0 as f64 / 1e6);
+    }
+    Ok(())
 }
 
 fn death(waited: Nanos, idle: Duration, cpus: &[u32]) -> Result<Nanos, Failure> {
@@ -249,7 +212,7 @@ fn death(waited: Nanos, idle: Duration, cpus: &[u32]) -> Result<Nanos, Failure> 
         ..Options::default()
     };
     let (mut server, mut client) = pair(&options).map_err(failed("a channel"))?;
-    let limits = at_most(Nanos::secs(20));
+    let limits = ChildLimits::within(Nanos::secs(20));
     let serves: ChildBody<'_> = Box::new(move || {
         report(|| {
             place(Cpus::Free, cpus, 0)?;

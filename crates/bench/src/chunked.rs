@@ -23,16 +23,19 @@ use stopgap_kernel::budget::meminfo;
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::journal::Journal;
 use stopgap_kernel::memory::{Advice, Memory};
-use stopgap_kernel::tasks::Tasks;
+use stopgap_kernel::tasks::{ChildLimits, Tasks};
 use stopgap_kernel::thp::{Thp, defrag_knob};
 use stopgap_kernel::{Linux, hugetlb, own, pagemap, shortage, signals};
 use stopgap_probes::Probe;
 use stopgap_probes::chunks::fragment::recipe::Recipe;
 use stopgap_probes::chunks::fragment::{Fragment, Maker, Ratio, fresh};
 use stopgap_probes::chunks::{Chunks, Strategy};
-use stopgap_stats::record::Parameter;
+use stopgap_report::table::join;
+use stopgap_stats::record::Series;
 
-use crate::common::{Bounds, at_most, context, failed, journal, map, middle, table, text};
+use crate::common::{
+    Bounds, context, failed, in_child, in_scope, journal, map, middle, table, text,
+};
 
 #[derive(clap::Args)]
 pub(crate) struct Flags {
@@ -103,31 +106,29 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     if flags.size.0 < BLOCK || flags.size > Bytes::gib(1) {
         return Err(Failure::error("--size: from 2M to 1G"));
     }
-    let journal = journal()?;
+    let journal = &journal()?;
+    let end = Linux.now() + Nanos::secs(flags.seconds);
     let bench = Bench {
         flags,
-        journal: &journal,
-        end: Linux.now() + Nanos::secs(flags.seconds),
+        journal,
+        end,
     };
     let mut bounds = Bounds::default();
-    if flags.rounds > 0 {
-        bench.whole(&mut bounds)?;
-    }
-    if flags.states > 0 {
-        bench.fragmented(&mut bounds)?;
-    }
-    if let Some(error) = journal.undo().first() {
-        return Err(Failure::error(format!("putting a knob back: {error}")));
-    }
+    in_scope(journal, || {
+        if flags.rounds > 0 {
+            bench.whole(&mut bounds)?;
+        }
+        if flags.states > 0 {
+            bench.fragmented(&mut bounds)?;
+        }
+        Ok(())
+    })?;
     let status = bounds.print()?;
     if signals::interrupted() {
         return Err(Failure::error("interrupted: fewer rounds and states"));
     }
     Ok(status)
 }
-
-/// By name: for each IOMMU, the entries of each round.
-type Rows = BTreeMap<String, [Vec<f64>; IOMMUS.len()]>;
 
 impl Bench<'_> {
     /// Whether to stop; `what` there are fewer of then.
@@ -139,57 +140,52 @@ impl Bench<'_> {
         over
     }
 
-    /// Sets knobs, carries `work` out, and puts them back.
-    fn with_knobs<T>(
-        &self,
-        set: impl FnOnce(&Journal<'_>) -> Result<(), Failure>,
-        work: impl FnOnce() -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
-        let scope = self.journal.scope();
-        let done = set(self.journal).and_then(|()| work());
-        match scope.undo().first() {
-            Some(error) => Err(Failure::error(format!("putting a knob back: {error}"))),
-            None => done,
-        }
-    }
-
     /// Counts entries in memory as it is, beside those of each strategy of `probe chunks`.
     fn whole(&self, bounds: &mut Bounds) -> Result<(), Failure> {
-        let mut rows = Rows::new();
+        // By name: for each IOMMU, the entries of each round.
+        let mut rows: BTreeMap<String, [Vec<f64>; IOMMUS.len()]> = BTreeMap::new();
         let mut got = BTreeMap::new();
         let bar = progress_bar();
         let mut done = 0;
-        for round in 0..self.flags.rounds {
-            if self.over("rounds") {
-                break;
-            }
-            bar.set_position(u64::from(round) * 1_000 / u64::from(self.flags.rounds));
-            if round % 2 == 0 {
-                self.probe(round, &mut rows)?;
-            }
-            for name in [ALLOWED, AS_IT_IS, POOL] {
-                let side = self.chunked(name)?;
-                let entries = side.entries.as_ref();
-                let entries = entries.ok_or_else(|| Failure::error("page frames are hidden"))?;
-                let row = rows.entry(name.to_owned()).or_default();
-                for (all, &count) in row.iter_mut().zip(entries) {
-                    all.push(count as f64);
+        while done < self.flags.rounds && !self.over("rounds") {
+            bar.set_position(u64::from(done) * 1_000 / u64::from(self.flags.rounds));
+            // The strategies first, or the buffers.
+            for step in [done % 2, 1 - done % 2] {
+                if step == 0 {
+                    for series in self.probe(done)? {
+                        let is_of = |sizes: &PageSizes| series.name == format!("entries {sizes}");
+                        let at = IOMMUS.iter().position(is_of);
+                        if let (Some(at), Some(strategy)) = (at, series.word("strategy")) {
+                            let row = rows.entry(strategy.to_owned()).or_default();
+                            row[at].extend(series.values());
+                        }
+                    }
+                    continue;
                 }
-                got.insert(name, side.got);
-            }
-            if round % 2 == 1 {
-                self.probe(round, &mut rows)?;
+                for name in [ALLOWED, AS_IT_IS, POOL] {
+                    let side = self.chunked(name)?;
+                    let entries = side.entries.as_ref();
+                    let entries =
+                        entries.ok_or_else(|| Failure::error("page frames are hidden"))?;
+                    let row = rows.entry(name.to_owned()).or_default();
+                    for (all, &count) in row.iter_mut().zip(entries) {
+                        all.push(count as f64);
+                    }
+                    got.insert(name, side.got);
+                }
             }
             done += 1;
         }
         bar.finish_and_clear();
-        let median = |row: &[Vec<f64>; 3], at: usize| middle(row[at].iter().copied());
-        let lines = rows.iter().map(|(name, row)| {
-            let medians = [0, 1, 2].map(|at| median(row, at).to_string());
-            std::iter::once(name.clone()).chain(medians).collect()
+        let medians: BTreeMap<String, [f64; IOMMUS.len()]> = rows
+            .into_iter()
+            .map(|(name, row)| (name, row.map(middle)))
+            .collect();
+        let lines = medians.iter().map(|(name, row)| {
+            let cells = row.iter().map(ToString::to_string);
+            std::iter::once(name.clone()).chain(cells).collect()
         });
-        let sizes = IOMMUS.map(|sizes| sizes.to_string());
-        let head = format!("|{}", sizes.join("|"));
+        let head = format!("|{}", join(IOMMUS, "|"));
         print!(
             "memory as it is; {}, entries, median of {done} rounds\n{}",
             self.flags.size,
@@ -199,43 +195,45 @@ impl Bench<'_> {
             println!("{name}: {}", got.replace('\n', "\n  "));
         }
         for (at, sizes) in IOMMUS.iter().enumerate() {
-            let strategies = rows.iter().filter(|(name, _)| !name.starts_with(ALLOWED));
+            let strategies = medians
+                .iter()
+                .filter(|(name, _)| !name.starts_with(ALLOWED));
             let best = strategies
-                .map(|(name, row)| (median(row, at), name))
+                .map(|(name, row)| (row[at], name))
                 .filter(|(entries, _)| !entries.is_nan())
                 .min_by(|a, b| a.0.total_cmp(&b.0));
-            let (Some((best, name)), Some(ours)) = (best, rows.get(ALLOWED)) else {
+            let (Some((best, name)), Some(ours)) = (best, medians.get(ALLOWED)) else {
                 return Err(Failure::error("no strategy and no buffer to compare"));
             };
             let what = format!("entries {sizes}, chunked over the best strategy's ({name})");
-            bounds.at_most(what, median(ours, at) / best, MOST_ENTRIES);
+            bounds.at_most(what, ours[at] / best, MOST_ENTRIES);
         }
         Ok(())
     }
 
+    /// Takes a chunked buffer in memory as it is.
     fn chunked(&self, name: &str) -> Result<Side, Failure> {
-        let take = |hugetlb| take(How::Chunked { hugetlb }, self.flags.size);
-        let allow = |journal: &Journal<'_>| allow(journal, &self.flags.defrag);
-        match name {
-            AS_IT_IS => take(true),
-            POOL => self.with_knobs(
-                |journal| {
-                    allow(journal)?;
-                    let pools = hugetlb::pools(&Linux)?;
-                    if let Some(pool) = pools.iter().find(|pool| pool.page == Bytes::mib(2)) {
-                        let pages = pool.total + self.flags.size.0 / 2 / pool.page.0;
-                        journal.set(&hugetlb::knob(pool.page), &pages.to_string())?;
-                    }
-                    Ok(())
-                },
-                || take(true),
-            ),
-            _ => self.with_knobs(allow, || take(false)),
-        }
+        in_scope(self.journal, || {
+            if name != AS_IT_IS {
+                allow(self.journal, &self.flags.defrag)?;
+            }
+            let pools = if name == POOL {
+                hugetlb::pools(&Linux)?
+            } else {
+                Vec::new()
+            };
+            if let Some(pool) = pools.iter().find(|pool| pool.page == Bytes::mib(2)) {
+                let pages = pool.total + self.flags.size.0 / 2 / pool.page.0;
+                self.journal
+                    .set(&hugetlb::knob(pool.page), &pages.to_string())?;
+            }
+            let hugetlb = name != ALLOWED;
+            take(How::Chunked { hugetlb }, self.flags.size)
+        })
     }
 
     /// Carries out all strategies of the probe, once.
-    fn probe(&self, round: u32, rows: &mut Rows) -> Result<(), Failure> {
+    fn probe(&self, round: u32) -> Result<Vec<Series>, Failure> {
         let probe = Chunks {
             sizes: vec![self.flags.size],
             strategies: Strategy::ALL.to_vec(),
@@ -247,18 +245,7 @@ impl Bench<'_> {
         let seed = self.flags.seed + u64::from(round);
         let (memory, time) = (self.flags.memory, Nanos::secs(60));
         let context = context(self.journal, Path::new("/"), memory, time, seed);
-        let measured = probe.run(&context);
-        for series in &measured.map_err(failed("probe chunks"))?.series {
-            let is_of = |sizes: &PageSizes| series.name == format!("entries {sizes}");
-            let strategy = series.parameters.get("strategy");
-            if let (Some(at), Some(Parameter::Word(strategy))) =
-                (IOMMUS.iter().position(is_of), strategy)
-            {
-                let row = rows.entry(strategy.clone()).or_default();
-                row[at].extend(series.blocks.iter().map(|block| block.value));
-            }
-        }
-        Ok(())
+        Ok(probe.run(&context).map_err(failed("probe chunks"))?.series)
     }
 
     /// Measures the longest block in memory that is fragmented and pinned.
@@ -292,7 +279,18 @@ impl Bench<'_> {
                 std::thread::sleep(AGAIN);
             };
             let Some(sides) = sides else { break };
-            bar.suspend(|| println!("{}", state_line(number, order, &sides)));
+            let ms = |ns: u64| ns as f64 / 1e6;
+            let times = sides
+                .each_ref()
+                .map(|side| format!(" {:>9.1} {:>8.2}", ms(side.total), ms(side.worst)));
+            let [chunked, base, direct] = sides.each_ref().map(|side| side.direct);
+            let line = format!(
+                "{number:>5}  {:<34}{}  {:>6.2}  {chunked}, {base}, {direct}",
+                order.map(|at| SIDES[at]).join(", "),
+                times.concat(),
+                sides[0].worst_over(&sides[1])
+            );
+            bar.suspend(|| println!("{line}"));
             states.push(sides);
         }
         bar.finish_and_clear();
@@ -353,28 +351,22 @@ impl Bench<'_> {
         done.map(|()| sides)
     }
 
+    /// Takes a buffer of one of [`SIDES`].
     fn side(&self, which: usize) -> Result<Side, Failure> {
-        let size = self.flags.size;
-        match which {
-            0 => self.with_knobs(
-                |journal| allow(journal, &self.flags.defrag),
-                || take(How::Chunked { hugetlb: false }, size),
-            ),
-            1 => take(How::Touch(Advice::NoHugePage), size),
-            _ => self.with_knobs(direct, || take(How::Touch(Advice::HugePage), size)),
-        }
+        let how = match which {
+            0 => How::Chunked { hugetlb: false },
+            1 => How::Touch(Advice::NoHugePage),
+            _ => How::Touch(Advice::HugePage),
+        };
+        in_scope(self.journal, || {
+            match which {
+                0 => allow(self.journal, &self.flags.defrag)?,
+                1 => {}
+                _ => direct(self.journal)?,
+            }
+            take(how, self.flags.size)
+        })
     }
-}
-
-fn state_line(number: u32, order: [usize; 3], sides: &[Side; 3]) -> String {
-    let ms = |ns: u64| ns as f64 / 1e6;
-    let mut line = format!("{number:>5}  {:<34}", order.map(|at| SIDES[at]).join(", "));
-    for side in sides {
-        line += &format!(" {:>9.1} {:>8.2}", ms(side.total), ms(side.worst));
-    }
-    let [chunked, base, direct] = sides.each_ref().map(|side| side.direct);
-    let ratio = sides[0].worst_over(&sides[1]);
-    line + &format!("  {ratio:>6.2}  {chunked}, {base}, {direct}")
 }
 
 /// How a buffer is taken.
@@ -443,13 +435,7 @@ fn direct(journal: &Journal<'_>) -> Result<(), Failure> {
 
 /// Takes a buffer in a child, looks at it, and gives it back.
 fn take(how: How, size: Bytes) -> Result<Side, Failure> {
-    let mut body = || serde_json::to_vec(&taken(how, size)).unwrap_or_default();
-    let said = Linux
-        .run_child(&at_most(Nanos::secs(60)), &mut body)?
-        .output;
-    let side: Result<Side, String> =
-        serde_json::from_slice(&said).map_err(failed("what the child sent"))?;
-    side.map_err(Failure::error)
+    in_child(&ChildLimits::within(Nanos::secs(60)), || taken(how, size))
 }
 
 /// The time of blocks, without that of looking at it.

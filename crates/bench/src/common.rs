@@ -1,23 +1,33 @@
 //! What the commands share: rounds of runs and their medians, bounds, tables, programs, folders, and children.
 
-use std::fmt::{self, Display};
+use std::ffi::OsString;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use serde::{Serialize, de::DeserializeOwned};
 use stopgap_cli::{Failure, print, progress_bar, tell};
 use stopgap_events::machine::Privilege;
 use stopgap_events::memory::Protection;
 use stopgap_events::units::{Bytes, Nanos};
-use stopgap_kernel::journal::{Journal, Scope};
+use stopgap_explain::{Explainer, Findings};
+use stopgap_kernel::clock::Clock;
+use stopgap_kernel::journal::Journal;
+use stopgap_kernel::linux::{Ended, Held};
 use stopgap_kernel::memory::{MapKind, MapRequest, Mapping, Memory};
 use stopgap_kernel::tasks::{ChildLimits, Tasks};
 use stopgap_kernel::{Linux, signals, swap};
 use stopgap_probes::Context;
-use stopgap_stats::bootstrap::{Interval, over_runs};
+use stopgap_report::table::{Style, Table};
+use stopgap_stats::bootstrap::{Interval, median_over_runs};
 use stopgap_stats::quantile::median;
+use stopgap_trace::Event;
+use stopgap_tracer::capture::{self, Capture};
+use stopgap_tracer::spool::Spool;
+use stopgap_tracer::symbols::Symbols;
 
 /// Exit status where a bound is broken.
 pub(crate) const BROKEN: u8 = 2;
@@ -112,7 +122,7 @@ pub(crate) fn middle(values: impl IntoIterator<Item = f64>) -> f64 {
     median(values.into_iter().collect()).unwrap_or(f64::NAN)
 }
 
-/// A ratio or another positive figure, and its 95 % interval over runs; `None` with fewer than three.
+/// A median, and its 95 % interval over runs; `None` with fewer than three.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ratio {
     pub(crate) value: f64,
@@ -120,25 +130,13 @@ pub(crate) struct Ratio {
 }
 
 impl Ratio {
-    /// The median of `ratios`. The interval is that of their logarithms: the range of a logarithm has no end.
-    pub(crate) fn over(ratios: &[f64]) -> Ratio {
-        let interval = over_runs(ratios, SEED, |drawn| {
-            median(drawn.iter().map(|ratio| ratio.ln()).collect())
-        });
+    pub(crate) fn over(figures: &[f64]) -> Ratio {
         Ratio {
-            value: middle(ratios.iter().copied()),
-            interval: interval.map(exp),
+            value: middle(figures.iter().copied()),
+            interval: median_over_runs(figures, SEED),
         }
     }
-}
 
-/// The interval of what an interval is the logarithm of.
-pub(crate) fn exp(Interval { value, low, high }: Interval) -> Interval {
-    let [value, low, high] = [value, low, high].map(f64::exp);
-    Interval { value, low, high }
-}
-
-impl Ratio {
     /// Returns `1.50x (1.42..1.58)` with so many digits and this unit.
     pub(crate) fn shown(&self, digits: usize, unit: &str) -> String {
         let value = format!("{:.digits$}{unit}", self.value);
@@ -175,53 +173,32 @@ impl Bounds {
 
     /// Prints a line for each; status 2 where one is broken.
     pub(crate) fn print(&self) -> Result<ExitCode, Failure> {
-        print(&self.to_string())?;
-        Ok(match self.0.iter().all(|(holds, _)| *holds) {
-            true => ExitCode::SUCCESS,
-            false => ExitCode::from(BROKEN),
-        })
+        for (holds, text) in &self.0 {
+            let word = if *holds { "holds " } else { "BROKEN" };
+            print(&format!("{word}  {text}"))?;
+        }
+        Ok(verdict(self.0.iter().all(|(holds, _)| *holds)))
     }
 }
 
-impl Display for Bounds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, (holds, text)) in self.0.iter().enumerate() {
-            let word = if *holds { "holds " } else { "BROKEN" };
-            let end = if at + 1 < self.0.len() { "\n" } else { "" };
-            write!(f, "{word}  {text}{end}")?;
-        }
-        Ok(())
-    }
+/// Returns status 0, or 2 where something does not hold.
+pub(crate) fn verdict(holds: bool) -> ExitCode {
+    ExitCode::from(if holds { 0 } else { BROKEN })
 }
 
 /// Returns a table below a head as `row|N|ns`. A column is right-aligned where each cell below its head begins as a number does.
 pub(crate) fn table(head: &str, rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let rows: Vec<Vec<String>> = rows.into_iter().collect();
-    let head: Vec<&str> = head.split('|').collect();
     let is_number =
         |cell: &String| cell.starts_with(|c: char| c.is_ascii_digit() || "+-?".contains(c));
-    let widths = head.iter().enumerate().map(|(at, name)| {
-        let cells = rows.iter().map(|row| row[at].chars().count());
+    let heads = head.split('|').enumerate().map(|(at, name)| {
         let right = rows.iter().all(|row| is_number(&row[at]));
-        (
-            cells.chain([name.chars().count()]).max().unwrap_or(0),
-            right,
-        )
+        format!("{}{name}", if right { ">" } else { "" })
     });
-    let widths: Vec<(usize, bool)> = widths.collect();
-    let line = |cells: &mut dyn Iterator<Item = &str>| {
-        let cells = cells
-            .zip(&widths)
-            .map(|(cell, &(width, right))| match right {
-                true => format!("{cell:>width$}"),
-                false => format!("{cell:<width$}"),
-            });
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
-    };
-    let head = line(&mut head.iter().copied());
-    rows.iter().fold(head, |text, row| {
-        text + &line(&mut row.iter().map(String::as_str))
-    })
+    let mut table = Table::with_heads(heads);
+    table.rows = rows;
+    let (width, colour) = (u16::MAX, false);
+    table.text(Style { width, colour })
 }
 
 /// Returns a figure with so many digits, `-` where it is unknown.
@@ -238,18 +215,27 @@ pub(crate) fn own_program() -> Result<PathBuf, Failure> {
     std::env::current_exe().map_err(failed("the path of this program"))
 }
 
-/// Returns the `stopgap` to run: the one that was named, else the one beside this program.
-pub(crate) fn program(named: Option<&Path>) -> Result<PathBuf, Failure> {
-    let program = match named {
-        Some(named) => named.to_owned(),
-        None => own_program()?.with_file_name("stopgap"),
-    };
-    program.canonicalize().map_err(|error| {
-        let program = program.display();
-        Failure::error(format!(
-            "{program}: {error}; build it (cargo build --release) or name it with --stopgap"
-        ))
-    })
+/// The `stopgap` to run.
+#[derive(clap::Args)]
+pub(crate) struct Stopgap {
+    /// The program [default: stopgap beside this one].
+    #[arg(long, value_name = "FILE")]
+    stopgap: Option<PathBuf>,
+}
+
+impl Stopgap {
+    pub(crate) fn program(&self) -> Result<PathBuf, Failure> {
+        let program = match &self.stopgap {
+            Some(named) => named.clone(),
+            None => own_program()?.with_file_name("stopgap"),
+        };
+        program.canonicalize().map_err(|error| {
+            let program = program.display();
+            Failure::error(format!(
+                "{program}: {error}; build it (cargo build --release) or name it with --stopgap"
+            ))
+        })
+    }
 }
 
 /// Makes a private folder under the temporary directory. Dropped, it is removed.
@@ -271,6 +257,19 @@ pub(crate) fn journal() -> Result<Journal<'static>, Failure> {
     let folder = stopgap_cli::journal(None)?;
     stopgap_cli::put_back(&Linux, &folder);
     Ok(Journal::new(&Linux, &folder))
+}
+
+/// Carries `work` out, puts back what it changed through the journal, and tells what could not be put back.
+pub(crate) fn in_scope<T>(
+    journal: &Journal<'_>,
+    work: impl FnOnce() -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let scope = journal.scope();
+    let done = work();
+    for error in scope.undo() {
+        tell(&format!("not put back: {error}; try: stopgap restore"));
+    }
+    done
 }
 
 /// Returns the context of a probe that runs as root.
@@ -319,16 +318,73 @@ pub(crate) fn map(length: Bytes, align: Bytes) -> stopgap_kernel::Result<Mapping
     })
 }
 
-/// Returns the limits of a child in no cgroup of its own.
-pub(crate) fn at_most(time: Nanos) -> ChildLimits {
-    ChildLimits { time, cgroup: None }
+/// Carries `body` out in a child, and returns what it returned there.
+pub(crate) fn in_child<T: Serialize + DeserializeOwned>(
+    limits: &ChildLimits,
+    body: impl Fn() -> Result<T, String>,
+) -> Result<T, Failure> {
+    let mut body = || serde_json::to_vec(&body()).unwrap_or_default();
+    let sent = Linux.run_child(limits, &mut body)?.output;
+    let result: Result<T, String> =
+        serde_json::from_slice(&sent).map_err(failed("what the child sent"))?;
+    result.map_err(Failure::error)
 }
 
-/// Puts back what `work` changed through the journal since `scope` began, and tells what could not be put back.
-pub(crate) fn put_back(scope: Scope<'_, '_>) {
-    for error in scope.undo() {
-        tell(&format!("not put back: {error}; try: stopgap restore"));
+/// Records a command from its first instruction to its end, at most `limit`; `prepared` is called before it begins.
+pub(crate) fn recorded(
+    journal: &Journal<'_>,
+    options: &capture::Options,
+    words: &[OsString],
+    limit: Nanos,
+    prepared: impl FnOnce() -> Result<(), Failure>,
+) -> Result<Spool, Failure> {
+    let mut capture = Capture::prepare(&Linux, journal, options)?;
+    prepared()?;
+    let held = Held::start(words)?;
+    capture.start(held.pid())?;
+    let child = held.release()?;
+    let deadline = Linux.now() + limit;
+    let ended = loop {
+        capture.pump(Some(child.watched()), Nanos::millis(100))?; // as `stopgap record`
+        if let Some(ended) = child.ended()? {
+            break ended;
+        }
+        if Linux.now() > deadline {
+            return Err(Failure::error("what is recorded does not end"));
+        }
+    };
+    let spool = capture.stop(None)?;
+    succeeded(&ended)?;
+    Ok(spool)
+}
+
+/// Fails where a child did not end with status 0.
+pub(crate) fn succeeded(ended: &Ended) -> Result<(), Failure> {
+    match ended.how {
+        Ok(0) => Ok(()),
+        _ if signals::interrupted() => Err(Failure::error("interrupted")),
+        Ok(status) => Err(Failure::error(format!("it ended with status {status}"))),
+        Err(signal) => Err(Failure::error(format!("it was killed by signal {signal}"))),
     }
+}
+
+/// Explains a recording; `each` is given every event.
+pub(crate) fn explained(
+    spool: &Spool,
+    symbols: Symbols,
+    mut each: impl FnMut(&Event),
+) -> Result<Findings, Failure> {
+    let mut trace = spool.trace(symbols)?;
+    let options = stopgap_explain::Options {
+        top: 1,
+        frame_marker: None,
+    };
+    let mut explainer = Explainer::new(&trace.metadata(), options);
+    while let Some(event) = trace.next_event()? {
+        each(&event);
+        explainer.event(&event);
+    }
+    Ok(explainer.finish())
 }
 
 /// Waits for a child's end, at most so long.

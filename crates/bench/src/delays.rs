@@ -14,22 +14,20 @@ use std::process::ExitCode;
 
 use stopgap_cli::{Failure, records, tell};
 use stopgap_events::units::{Bytes, Nanos};
-use stopgap_explain::{Explainer, Options};
 use stopgap_kernel::cgroup::{MemoryGroup, Site};
-use stopgap_kernel::clock::Clock;
 use stopgap_kernel::journal::Journal;
-use stopgap_kernel::linux::Held;
 use stopgap_kernel::memory::Memory;
 use stopgap_kernel::tasks::Tasks;
 use stopgap_kernel::taskstats::{Delay, SETTING, of_thread};
 use stopgap_kernel::{Linux, signals};
-use stopgap_tracer::capture::{self, Capture};
+use stopgap_report::table::known;
+use stopgap_tracer::capture::Options;
 use stopgap_tracer::events::EventSet;
-use stopgap_tracer::spool::Spool;
 use stopgap_tracer::symbols::Symbols;
 
 use crate::common::{
-    BROKEN, INCONCLUSIVE, enter, failed, journal, map, own_program, put_back, swap_file,
+    BROKEN, INCONCLUSIVE, enter, explained, failed, in_scope, journal, map, own_program, recorded,
+    swap_file,
 };
 
 /// Limit of the task's cgroup.
@@ -58,89 +56,49 @@ pub(crate) struct TaskFlags {
     answer: PathBuf,
 }
 
-/// The figures of one run.
-struct Found {
-    /// Direct and memcg reclaim by `explain`.
-    explained: Delay,
-    /// Events that were lost.
-    lost: Option<u64>,
-    freepages: Delay,
-    swapin: Delay,
-    thrashing: Option<Delay>,
-    /// `some` of the cgroup, or on version 1 of the machine.
-    pressure: Option<Nanos>,
-}
-
-impl Found {
-    /// Returns the time by `explain` over the time by taskstats.
-    fn ratio(&self) -> f64 {
-        self.explained.total.0 as f64 / self.freepages.total.0 as f64
-    }
-
-    fn row(&self, run: u32) -> String {
-        let ms = |time: Nanos| format!("{:.2}", time.0 as f64 / 1e6);
-        let or = |time: Option<Nanos>| time.map_or("-".to_owned(), ms);
-        format!(
-            "{run:3}  {:17}  {:>8}  {:20}  {:>8}  {:6.3}  {:>8}  {:>9}  {:>8}",
-            self.explained.count,
-            ms(self.explained.total),
-            self.freepages.count,
-            ms(self.freepages.total),
-            self.ratio(),
-            ms(self.swapin.total),
-            or(self.thrashing.map(|delay| delay.total)),
-            or(self.pressure),
-        )
-    }
-}
-
 /// Measures and prints.
 pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     let journal = journal()?;
     let records = records(None)?;
-    let scope = journal.scope();
-    journal.set(Path::new(SETTING), "1")?;
-    let site = Site::find(&Linux)?;
-    let pid = Linux.pid();
-    swap_file(&journal, &records, SWAP)?;
-    println!(
-        "one task touches {TOUCHED} twice in a cgroup of {LIMIT}; wall-clock time in ms\n\
-         run  explain: reclaims      time   taskstats freepages      time   ratio    swapin  thrashing  PSI some"
-    );
-    let mut status = 0;
-    for run in 1..=flags.runs {
-        if signals::interrupted() {
-            break;
+    in_scope(&journal, || {
+        journal.set(Path::new(SETTING), "1")?;
+        let site = Site::find(&Linux)?;
+        swap_file(&journal, &records, SWAP)?;
+        println!(
+            "one task touches {TOUCHED} twice in a cgroup of {LIMIT}; wall-clock time in ms\n\
+             run  explain: reclaims      time   taskstats freepages      time   ratio    swapin  thrashing  PSI some"
+        );
+        let mut status = 0;
+        for run in 1..=flags.runs {
+            if signals::interrupted() {
+                break;
+            }
+            let found = in_scope(&journal, || {
+                let name = format!("stopgap-{}-{run}", Linux.pid());
+                let group = MemoryGroup::make(&Linux, &journal, &site, &name, LIMIT)?;
+                measure(&journal, &group, &records, run)
+            });
+            status = status.max(found?);
         }
-        let one = journal.scope();
-        let name = format!("stopgap-{pid}-{run}");
-        let group = MemoryGroup::make(&Linux, &journal, &site, &name, LIMIT)?;
-        let found = measure(&journal, &group, &records)?;
-        put_back(one);
-        println!("{}", found.row(run));
-        if (found.ratio() - 1.0).abs() > TOLERANCE || found.ratio().is_nan() {
-            status = status.max(BROKEN);
-        }
-        if found.lost != Some(0) {
-            tell(&format!("run {run}: events were lost"));
-            status = status.max(INCONCLUSIVE);
-        }
-    }
-    put_back(scope);
-    Ok(ExitCode::from(status))
+        Ok(ExitCode::from(status))
+    })
 }
 
-/// Records one task.
-fn measure(journal: &Journal<'_>, group: &MemoryGroup, records: &Path) -> Result<Found, Failure> {
+/// Records one task and prints its line; returns the exit status for what was found.
+fn measure(
+    journal: &Journal<'_>,
+    group: &MemoryGroup,
+    records: &Path,
+    run: u32,
+) -> Result<u8, Failure> {
     let folder = tempfile::tempdir_in(records).map_err(failed("a folder"))?;
     let answer = folder.path().join("answer");
-    let options = capture::Options {
+    let options = Options {
         events: EventSet::All,
         buffer: None,
         spool: folder.path().join("spool"),
         source: "stopgap-bench delays".to_owned(),
     };
-    let mut capture = Capture::prepare(&Linux, journal, &options)?;
     let words = [
         own_program()?.into(),
         "delays-task".into(),
@@ -148,77 +106,42 @@ fn measure(journal: &Journal<'_>, group: &MemoryGroup, records: &Path) -> Result
         answer.clone().into(),
     ];
     let before = group.stalled(&Linux).ok();
-    let held = Held::start(&words)?;
-    capture.start(held.pid())?;
-    let child = held.release()?;
-    let deadline = Linux.now() + LONGEST;
-    let ended = loop {
-        capture.pump(Some(child.watched()), Nanos::millis(100))?;
-        if let Some(ended) = child.ended()? {
-            break ended;
-        }
-        if Linux.now() > deadline {
-            return Err(Failure::error("the task does not end"));
-        }
-    };
+    let spool = recorded(journal, &options, &words, LONGEST, || Ok(()))?;
+    // `some` of the cgroup, or on version 1 of the machine.
     let pressure = group.stalled(&Linux).ok().zip(before);
-    let spool = capture.stop(None)?;
-    if ended.how != Ok(0) {
-        return Err(Failure::error(format!(
-            "the task ended with {:?}",
-            ended.how
-        )));
-    }
-    let (explained, lost) = explain(&spool)?;
-    let text = std::fs::read_to_string(&answer).map_err(failed("the task's answer"))?;
-    let numbers: Vec<u64> = text.split_whitespace().flat_map(str::parse).collect();
-    let delays: Vec<Delay> = numbers
-        .chunks_exact(2)
-        .map(|pair| Delay {
-            count: pair[0],
-            total: Nanos(pair[1]),
-        })
-        .collect();
-    let [freepages, swapin, rest @ ..] = delays.as_slice() else {
-        return Err(Failure::error(format!(
-            "the task answered '{}'",
-            text.trim()
-        )));
-    };
-    Ok(Found {
-        explained,
-        lost,
-        freepages: *freepages,
-        swapin: *swapin,
-        thrashing: rest.first().copied(),
-        pressure: pressure.map(|(after, before)| after.saturating_sub(before)),
-    })
-}
-
-/// Returns the direct and memcg reclaim of a recording, and how many events were lost. kswapd is another task, and a shrinker's time
-/// lies within.
-fn explain(spool: &Spool) -> Result<(Delay, Option<u64>), Failure> {
+    let pressure = pressure.map(|(after, before)| after.saturating_sub(before));
     // No symbols are read: reclaim has events of its own.
-    let mut trace = spool.trace(Symbols::default())?;
-    let mut events = Vec::new();
-    while let Some(event) = trace.next_event()? {
-        events.push(event);
-    }
-    let options = Options {
-        top: 1,
-        frame_marker: None,
-    };
-    let mut explainer = Explainer::new(&trace.metadata(), options);
-    events.iter().for_each(|event| explainer.event(event));
-    let findings = explainer.finish();
+    let findings = explained(&spool, Symbols::default(), |_| ())?;
+    // kswapd is another task, and a shrinker's time lies within.
     let rows = findings.memory.reclaim.iter().flatten();
     let own = rows.filter(|row| matches!(&*row.by, "direct" | "memcg"));
-    let sum = own.fold(Delay::default(), |sum, row| Delay {
-        count: sum.count + row.count,
-        total: sum.total + Nanos(row.wall_ns),
+    let (reclaims, explained) = own.fold((0, Nanos(0)), |(count, time), row| {
+        (count + row.count, time + Nanos(row.wall_ns))
     });
-    Ok((sum, findings.losses.lost))
+    let text = std::fs::read(&answer).map_err(failed("the task's answer"))?;
+    let delays: Answer = serde_json::from_slice(&text).map_err(failed("the task's answer"))?;
+    let [freepages, swapin, thrashing] = delays;
+    let (freepages, freed) = freepages.unwrap_or_default();
+    let ratio = explained.0 as f64 / freed as f64;
+    let ms = |ns: u64| format!("{:.2}", ns as f64 / 1e6);
+    println!(
+        "{run:3}  {reclaims:17}  {:>8}  {freepages:20}  {:>8}  {ratio:6.3}  {:>8}  {:>9}  {:>8}",
+        ms(explained.0),
+        ms(freed),
+        known(swapin.map(|(_, ns)| ms(ns))),
+        known(thrashing.map(|(_, ns)| ms(ns))),
+        known(pressure.map(|time| ms(time.0))),
+    );
+    if findings.losses.lost != Some(0) {
+        tell(&format!("run {run}: events were lost"));
+        return Ok(INCONCLUSIVE);
+    }
+    let near = (ratio - 1.0).abs() <= TOLERANCE;
+    Ok(if near { 0 } else { BROKEN })
 }
+
+/// What was counted of the task, and for how many ns: `freepages`, `swapin`, `thrashing`, where the kernel counts it.
+type Answer = [Option<(u64, u64)>; 3];
 
 /// Is the task: enters its cgroup, makes memory short, says what the kernel has counted of that.
 pub(crate) fn task(flags: &TaskFlags) -> Result<ExitCode, Failure> {
@@ -236,9 +159,8 @@ pub(crate) fn task(flags: &TaskFlags) -> Result<ExitCode, Failure> {
         ));
     }
     let all = [delays.freepages, Some(delays.swapin), delays.thrashing];
-    let words = all.into_iter().flatten();
-    let words = words.map(|delay| format!("{} {} ", delay.count, delay.total.0));
-    let text: String = words.collect();
+    let answer: Answer = all.map(|delay| delay.map(|Delay { count, total }| (count, total.0)));
+    let text = serde_json::to_vec(&answer).map_err(failed("the answer"))?;
     std::fs::write(&flags.answer, text).map_err(failed(flags.answer.display()))?;
     Ok(ExitCode::SUCCESS)
 }

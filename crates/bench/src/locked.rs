@@ -17,20 +17,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use stopgap_arena::locked::{Contents, Options, Pressure, Set};
-use stopgap_cli::{Failure, print, progress_bar, records, tell};
+use stopgap_cli::{Failure, print, records, tell};
 use stopgap_events::random::Random;
 use stopgap_events::units::{Bytes, Nanos};
+use stopgap_kernel::Linux;
 use stopgap_kernel::cgroup::{MemoryGroup, Site};
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::journal::Journal;
 use stopgap_kernel::memory::Memory;
 use stopgap_kernel::tasks::Tasks;
-use stopgap_kernel::{Linux, signals};
 use stopgap_probes::reclaim::{Hold, Scanned, Way, beside_held};
 
 use crate::common::{
-    Bounds, context, enter, failed, journal, map, middle, own_program, put_back, swap_file, table,
-    text,
+    Bounds, context, enter, failed, in_scope, journal, map, middle, own_program, rounds, swap_file,
+    table, text,
 };
 use memory::Peer;
 
@@ -101,18 +101,17 @@ fn hold(beside: usize) -> Result<Box<dyn std::any::Any>, String> {
 pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     let journal = journal()?;
     let records = records(None)?;
-    let scope = journal.scope();
-    let site = Site::find(&Linux)?;
-    swap_file(&journal, &records, SWAP)?;
     let mut bounds = Bounds::default();
-    let mut measured = cost::measure(flags, &journal, &site, &mut bounds);
-    if flags.loads > 0 {
-        measured = measured
-            .and_then(|()| loads(flags, &journal, &site, &records, &mut bounds))
-            .and_then(|()| pressure(&journal, &site, &mut bounds));
-    }
-    put_back(scope);
-    measured?;
+    in_scope(&journal, || {
+        let site = Site::find(&Linux)?;
+        swap_file(&journal, &records, SWAP)?;
+        cost::measure(flags, &journal, &site, &mut bounds)?;
+        if flags.loads > 0 {
+            loads(flags, &journal, &site, &records, &mut bounds)?;
+            pressure(&journal, &site, &mut bounds)?;
+        }
+        Ok(())
+    })?;
     bounds.print()
 }
 
@@ -125,38 +124,37 @@ fn loads(
 ) -> Result<(), Failure> {
     let time = Nanos::secs(3600);
     let context = context(journal, scratch, Bytes::mib(512), time, flags.seed);
-    let bar = progress_bar();
     let mut random = Random::new(flags.seed);
-    let mut found: [Vec<Scanned>; 4] = Default::default();
-    for round in 0..flags.loads {
-        let mut order = [0, 1, 2, 3];
-        random.shuffle(&mut order);
-        for (turn, beside) in (0..).zip(order) {
-            if signals::interrupted() {
-                return Err(Failure::error("interrupted"));
-            }
-            let number = round * 4 + turn;
-            bar.set_position(u64::from(number) * 1_000 / u64::from(flags.loads * 4));
-            let hold: Hold<'_> = &|| hold(beside);
-            let held = (if beside == 0 { Bytes(0) } else { HELD }, hold);
-            let (scanned, left) = beside_held(&context, site, number, (ROOM, flags.each), held)?;
-            left.iter().for_each(|error| tell(&error.to_string()));
-            found[beside].push(scanned);
+    let (mut number, mut order) = (0, [0, 1, 2, 3]);
+    let found = rounds(flags.loads, &[BESIDE.len()], |_, turn| {
+        if number % 4 == 0 {
+            random.shuffle(&mut order);
         }
-    }
-    bar.finish_and_clear();
-    let ratios = |beside: usize| found[beside].iter().filter_map(Scanned::ratio);
+        number += 1;
+        let beside = order[turn];
+        let hold: Hold<'_> = &|| hold(beside);
+        let held = (if beside == 0 { Bytes(0) } else { HELD }, hold);
+        let (scanned, left) = beside_held(&context, site, number, (ROOM, flags.each), held)?;
+        left.iter().for_each(|error| tell(&error.to_string()));
+        Ok((beside, scanned))
+    })?;
+    let of = |beside: usize| {
+        let all = found[0]
+            .0
+            .iter()
+            .flatten()
+            .filter(move |one| one.0 == beside);
+        all.map(|(_, scanned)| scanned)
+    };
+    let ratios = |beside: usize| of(beside).filter_map(Scanned::ratio);
     let rows = BESIDE.iter().enumerate().map(|(beside, word)| {
         let all: Vec<String> = ratios(beside).map(|ratio| format!("{ratio:.3}")).collect();
-        let off = found[beside].iter().filter_map(|one| one.unevictable).min();
+        let off = of(beside).filter_map(|one| one.unevictable).min();
         vec![
             (*word).to_owned(),
             format!("{:.3}", middle(ratios(beside))),
             all.join(" "),
-            format!(
-                "{:.3}",
-                middle(found[beside].iter().filter_map(|one| one.steady))
-            ),
+            format!("{:.3}", middle(of(beside).filter_map(|one| one.steady))),
             off.map_or("unknown".to_owned(), |pages| pages.to_string()),
         ]
     });
@@ -181,13 +179,13 @@ fn loads(
 
 /// Runs the task in a group too small for it, and says what it found.
 fn pressure(journal: &Journal<'_>, site: &Site, bounds: &mut Bounds) -> Result<(), Failure> {
-    let scope = journal.scope();
-    let name = format!("stopgap-{}-pressure", Linux.pid());
-    let group = MemoryGroup::make(&Linux, journal, site, &name, LIMIT)?;
-    let mut task = Command::new(own_program()?);
-    let output = task.arg("locked-pressure").arg(group.path()).output();
-    put_back(scope);
-    let output = output.map_err(failed("the task"))?;
+    let output = in_scope(journal, || {
+        let name = format!("stopgap-{}-pressure", Linux.pid());
+        let group = MemoryGroup::make(&Linux, journal, site, &name, LIMIT)?;
+        let mut task = Command::new(own_program()?);
+        task.arg("locked-pressure").arg(group.path());
+        task.output().map_err(failed("the task"))
+    })?;
     let mut said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     if !output.status.success() {
         let errors = String::from_utf8_lossy(&output.stderr);

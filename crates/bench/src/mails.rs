@@ -27,7 +27,7 @@ use serde_json::Value;
 use stopgap_cli::{Failure, print, progress_bar, tell};
 use stopgap_kernel::signals;
 
-use crate::common::{failed, folder, program, wait};
+use crate::common::{Stopgap, failed, folder, wait};
 use claim::{Claim, Command, MAILS, Mail};
 use record::{Record, look};
 
@@ -61,9 +61,8 @@ pub(crate) struct Flags {
     /// A command that takes longer is ended, and its claims are not judged.
     #[arg(long, value_name = "MINUTES", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
-    /// The program [default: stopgap beside this one].
-    #[arg(long, value_name = "FILE")]
-    stopgap: Option<PathBuf>,
+    #[command(flatten)]
+    stopgap: Stopgap,
 }
 
 /// With what a model runs: a seed, and how many times as long as usual.
@@ -257,7 +256,7 @@ impl Bench<'_> {
         }
         Ok(Bench {
             flags,
-            program: program(flags.stopgap.as_deref())?,
+            program: flags.stopgap.program()?,
             folder: folder("mails")?,
             trials,
             records: BTreeMap::new(),

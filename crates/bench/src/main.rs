@@ -88,9 +88,6 @@ enum Command {
     X11(x11::Flags),
     /// Whether `stopgap watch` catches the stalls that are injected into a load, and names their causes (root).
     Watch(watch::Flags),
-    /// The load of `watch`, commanded through standard input.
-    #[command(hide = true)]
-    WatchLoad,
     /// `probe wakeup` beside cyclictest (package rt-tests), alternating, under a load that takes the CPU; status 2 where
     /// means, maxima or missed periods do not hold. Root.
     Wakeup(wakeup::Flags),
@@ -133,7 +130,7 @@ enum Command {
     Screens(screens::Flags),
     /// One run of `preload-soak`.
     #[command(hide = true)]
-    PreloadSoakRun(preload_soak::RunFlags),
+    PreloadSoakRun(preload_soak::Place),
 }
 
 impl Command {
@@ -146,7 +143,6 @@ impl Command {
             Command::DelaysTask(flags) => delays::task(&flags),
             Command::X11(flags) => x11::run(&flags),
             Command::Watch(flags) => watch::run(&flags),
-            Command::WatchLoad => watch::load(),
             Command::Wakeup(flags) => wakeup::run(&flags),
             Command::Channel(flags) => channel::run(&flags),
             Command::Simulate(flags) => simulate::run(&flags),
@@ -160,7 +156,7 @@ impl Command {
             Command::ModelLive(flags) => model_live::run(&flags),
             Command::Screens(flags) => screens::run(&flags),
             Command::PreloadSoak(flags) => preload_soak::run(&flags),
-            Command::PreloadSoakRun(flags) => preload_soak::run_one(flags),
+            Command::PreloadSoakRun(place) => preload_soak::run_one(&place),
         }
     }
 }

@@ -16,9 +16,11 @@ use serde_json::Value;
 use stopgap_cli::{Failure, print, progress_bar};
 use stopgap_events::units::Bytes;
 use stopgap_kernel::signals;
+use stopgap_report::table::{join, known_or};
 use stopgap_report::text::number;
+use stopgap_stats::record::{Run, Series};
 
-use crate::common::{BROKEN, failed, middle, program};
+use crate::common::{Stopgap, failed, middle, verdict};
 
 /// A model is right about a cell where it is within this share of what was measured.
 const NEAR: f64 = 1.25;
@@ -39,9 +41,8 @@ pub(crate) struct Flags {
     /// Keeps the records here, and goes on from those that are here.
     #[arg(long, value_name = "DIR")]
     keep: PathBuf,
-    /// The program [default: stopgap beside this one].
-    #[arg(long, value_name = "FILE")]
-    stopgap: Option<PathBuf>,
+    #[command(flatten)]
+    stopgap: Stopgap,
 }
 
 /// What is measured and modelled: `model_live/questions.json`.
@@ -76,7 +77,7 @@ type Pair = (f64, f64);
 
 pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     signals::install();
-    let program = program(flags.stopgap.as_deref())?;
+    let program = flags.stopgap.program()?;
     fs::create_dir_all(&flags.keep).map_err(failed(flags.keep.display()))?;
     let keep = fs::canonicalize(&flags.keep).map_err(failed(flags.keep.display()))?;
     let mut cells: BTreeMap<String, Vec<Pair>> = BTreeMap::new();
@@ -104,8 +105,9 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
                     replayed_cells(name, &read(&replayed)?)
                 }
                 None => {
-                    let run = read(&record)?;
-                    let (cells, counted) = chunks_cells(&run);
+                    let text = fs::read_to_string(&record).map_err(failed(record.display()))?;
+                    let run = Run::from_json(&text).map_err(failed(record.display()))?;
+                    let (cells, counted) = chunks_cells(&run.answers[0].series);
                     work.extend(counted);
                     cells
                 }
@@ -127,10 +129,7 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
         }
         None => print(&table)?,
     }
-    Ok(match enough {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(BROKEN),
-    })
+    Ok(verdict(enough))
 }
 
 /// Runs a command of `stopgap`, unless its record is there.
@@ -165,81 +164,61 @@ fn read(path: &Path) -> Result<Value, Failure> {
     serde_json::from_slice(&text).map_err(failed(path.display()))
 }
 
-fn rows<'a>(value: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> {
-    value[list].as_array().into_iter().flatten()
-}
-
 /// The cells of a replay that stood beside a record.
 fn replayed_cells(question: &str, replay: &Value) -> Vec<(String, Pair)> {
-    let mut cells = Vec::new();
-    for row in rows(replay, "rows") {
-        let word = |name: &str| row[name].as_str().unwrap_or("").to_owned();
-        let pinned = row["parameters"]["pinned"].as_u64().map(Bytes);
-        let pinned = pinned.map_or(String::new(), |pinned| pinned.to_string());
+    let rows = replay["rows"].as_array().into_iter().flatten();
+    let cells = rows.filter_map(|row| {
+        let word = |name: &str| row[name].as_str().unwrap_or("");
         let (cell, modelled, measured) = match question {
-            "roundtrip" => (word("workload"), "switches_per_request", "switches"),
+            "roundtrip" => (
+                word("workload").to_owned(),
+                "switches_per_request",
+                "switches",
+            ),
             _ => {
+                let pinned = known_or("", row["parameters"]["pinned"].as_u64().map(Bytes));
                 let cell = format!("{} {pinned}", word("policy"));
                 (cell, "scanned_per_reclaimed", "scanned_per_reclaimed")
             }
         };
-        let figures = (row[modelled].as_f64(), row["measured"][measured].as_f64());
-        if let (Some(modelled), Some(measured)) = figures {
-            cells.push((format!("{question}: {cell}"), (modelled, measured)));
-        }
-    }
-    cells
+        let pair = (row[modelled].as_f64()?, row["measured"][measured].as_f64()?);
+        Some((format!("{question}: {cell}"), pair))
+    });
+    cells.collect()
 }
 
 /// The strategies of a probe of `chunks` that it modelled on its snapshot, a pair a run: milliseconds a buffer; and what
 /// compaction did for them, in words.
-fn chunks_cells(run: &Value) -> (Vec<(String, Pair)>, BTreeMap<String, String>) {
-    let answers = rows(run, "answers");
-    let series: Vec<&Value> = answers.flat_map(|answer| rows(answer, "series")).collect();
-    let values = |series: &Value| {
-        let blocks = rows(series, "blocks").filter_map(|block| block["value"].as_f64());
-        blocks.collect::<Vec<_>>()
-    };
-    let named = |name: &str| {
-        let named = series.iter().filter(move |series| series["name"] == *name);
-        named.copied().collect::<Vec<_>>()
-    };
+fn chunks_cells(series: &[Series]) -> (Vec<(String, Pair)>, BTreeMap<String, String>) {
     let (mut cells, mut work) = (Vec::new(), BTreeMap::new());
-    for modelled in named("take by the model") {
-        let [size, strategy] = ["size", "strategy"].map(|name| &modelled["parameters"][name]);
-        let of = |name: &str| {
-            let mut same = named(name).into_iter().filter(|other| {
-                other["parameters"]["size"] == *size && other["parameters"]["strategy"] == *strategy
-            });
-            same.next().map(values).unwrap_or_default()
+    for by_model in series
+        .iter()
+        .filter(|series| series.name == "take by the model")
+    {
+        let same = |name: &str| {
+            let same = |other: &&Series| {
+                let word = |key| other.word(key) == by_model.word(key);
+                other.name == name && word("size") && word("strategy")
+            };
+            series.iter().find(same)
         };
-        let takes = of("take");
-        let (false, Some(&modelled)) = (takes.is_empty(), values(modelled).first()) else {
+        let (Some(takes), Some(modelled)) = (same("take"), by_model.median()) else {
             continue;
         };
-        let word = |value: &Value| value.as_str().unwrap_or("").to_owned();
-        let cell = format!("chunks: {} by {}, ms", word(size), word(strategy));
-        let pairs = takes
-            .into_iter()
-            .map(|measured| (cell.clone(), (modelled / 1e6, measured / 1e6)));
-        cells.extend(pairs);
+        let [size, strategy] = ["size", "strategy"].map(|key| by_model.word(key).unwrap_or(""));
+        let cell = format!("chunks: {size} by {strategy}, ms");
+        let pair = |measured: f64| (cell.clone(), (modelled / 1e6, measured / 1e6));
+        cells.extend(takes.values().into_iter().map(pair));
         let counts = [("scanned", "scanned by compaction"), ("moved", "moved")];
-        let counts = counts.map(|(word, name)| {
-            let live = of(name);
-            let modelled = of(&format!("{name}, by the model"));
-            let least = live.iter().copied().fold(f64::INFINITY, f64::min);
-            let most = live.iter().copied().fold(0.0, f64::max);
-            match modelled.first() {
-                Some(&modelled) if most > 0.0 => format!(
-                    "{word} {} to {} pages, modelled {}",
-                    number(least),
-                    number(most),
-                    number(modelled)
-                ),
-                _ => String::new(),
-            }
+        let counts = counts.into_iter().filter_map(|(word, name)| {
+            let (least, most) = same(name)?.range().filter(|(_, most)| *most > 0.0)?;
+            let modelled = same(&format!("{name}, by the model"))?.median()?;
+            let [least, most, modelled] = [least, most, modelled].map(number);
+            Some(format!(
+                "{word} {least} to {most} pages, modelled {modelled}"
+            ))
         });
-        work.insert(cell, counts.join("; ").trim_matches([';', ' ']).to_owned());
+        work.insert(cell.clone(), join(counts, "; "));
     }
     (cells, work)
 }
@@ -251,12 +230,10 @@ fn table(cells: &BTreeMap<String, Vec<Pair>>, work: &BTreeMap<String, String>) -
     );
     let mut near = 0;
     for (cell, pairs) in cells {
-        let measured = || pairs.iter().map(|pair| pair.1);
-        let (least, most) = (
-            measured().fold(f64::INFINITY, f64::min),
-            measured().fold(0.0, f64::max),
-        );
-        let (modelled, measured) = (middle(pairs.iter().map(|pair| pair.0)), middle(measured()));
+        let measured = pairs.iter().map(|pair| pair.1);
+        let least = measured.clone().fold(f64::INFINITY, f64::min);
+        let most = measured.clone().fold(0.0, f64::max);
+        let (modelled, measured) = (middle(pairs.iter().map(|pair| pair.0)), middle(measured));
         let ratio = modelled / measured;
         let is_near = (1.0 / NEAR..=NEAR).contains(&ratio);
         near += usize::from(is_near);
@@ -272,10 +249,6 @@ fn table(cells: &BTreeMap<String, Vec<Pair>>, work: &BTreeMap<String, String>) -
         {
             let _ = write!(word, " ({work})");
         }
-        let each: Vec<String> = pairs
-            .iter()
-            .map(|pair| format!("{:.2}", pair.0 / pair.1))
-            .collect();
         let _ = writeln!(
             text,
             "| {cell} | {} | {} ({}..{}) | {ratio:.2} | {} | {word} |",
@@ -283,7 +256,10 @@ fn table(cells: &BTreeMap<String, Vec<Pair>>, work: &BTreeMap<String, String>) -
             number(measured),
             number(least),
             number(most),
-            each.join(" ")
+            join(
+                pairs.iter().map(|pair| format!("{:.2}", pair.0 / pair.1)),
+                " "
+            )
         );
     }
     let all = cells.len();
@@ -370,13 +346,20 @@ mod tests {
             "measured": {"scanned_per_reclaimed": 2.0}});
         let cells = replayed_cells("reclaim", &serde_json::json!({"rows": [row]}));
         assert_eq!(cells, [("reclaim: held 32 MiB".to_owned(), (3.0, 2.0))]);
-        let parameters = serde_json::json!({"size": "64M", "strategy": "base"});
-        let run = serde_json::json!({"answers": [{"series": [
-            {"name": "take", "parameters": parameters, "blocks": [{"value": 2e6}, {"value": 4e6}]},
-            {"name": "take by the model", "parameters": parameters, "blocks": [{"value": 3e6}]},
-            {"name": "moved", "parameters": parameters, "blocks": [{"value": 7.0}, {"value": 5.0}]},
-            {"name": "moved, by the model", "parameters": parameters, "blocks": [{"value": 6.0}]},
-        ]}]});
+        let series = |name: &str, values: &[f64]| {
+            let blocks = values.iter().map(
+                |value| serde_json::json!({"run": 0, "start_ns": 0, "samples": 1, "value": value}),
+            );
+            let series = serde_json::json!({"name": name, "unit": "ns", "parameters": {"size": "64M", "strategy": "base"},
+                "blocks": blocks.collect::<Vec<_>>()});
+            serde_json::from_value::<Series>(series).unwrap()
+        };
+        let run = [
+            series("take", &[2e6, 4e6]),
+            series("take by the model", &[3e6]),
+            series("moved", &[7.0, 5.0]),
+            series("moved, by the model", &[6.0]),
+        ];
         let cell = "chunks: 64M by base, ms".to_owned();
         let pairs = [(cell.clone(), (3.0, 2.0)), (cell, (3.0, 4.0))];
         let (cells, work) = chunks_cells(&run);

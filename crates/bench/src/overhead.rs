@@ -13,7 +13,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 
 use stopgap_cli::replay::count;
 use stopgap_cli::{Failure, journal, print, put_back};
@@ -21,15 +21,17 @@ use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::files::Files;
 use stopgap_kernel::journal::Journal;
-use stopgap_kernel::linux::{Ended, Held};
+use stopgap_kernel::linux::Held;
 use stopgap_kernel::tasks::Tasks;
 use stopgap_kernel::{Linux, signals};
 use stopgap_probes::roundtrip::{Cell, ClientWait, Cost, Cpus, fixed};
 use stopgap_report::text::{plain, thousands};
-use stopgap_tracer::capture::{Capture, Options, instance_of};
+use stopgap_tracer::capture::{Options, instance_of};
 use stopgap_tracer::events::EventSet;
 
-use crate::common::{Bounds, Rounds, failed, folder, middle, own_program, rounds, table};
+use crate::common::{
+    Bounds, Rounds, failed, folder, own_program, recorded, rounds, succeeded, table,
+};
 
 #[derive(clap::Args)]
 pub(crate) struct Flags {
@@ -58,8 +60,8 @@ pub(crate) struct Flags {
 
 /// Fewer round trips take so little time that their CPU time is no figure.
 const LEAST_ROUND_TRIPS: u64 = 1_000;
-/// As `stopgap record` has it.
-const STEP: Nanos = Nanos::millis(100);
+/// No run takes longer.
+const LONGEST: Nanos = Nanos::secs(3_600);
 /// By how much of itself the number of switches may differ.
 const SWITCHES: f64 = 0.03;
 /// Other tools are slow: they get one in so many of the round trips.
@@ -217,21 +219,17 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
 
 /// Records each cell with each set of events; only the first cell is held to bounds.
 fn sets(recorder: &Recorder<'_>, flags: &Flags) -> Result<ExitCode, Failure> {
-    let one_cpu = Linux.cpus()?.len() < 2;
-    let cells = CELLS
-        .iter()
-        .take(if flags.judged { 1 } else { CELLS.len() });
-    let cells = cells.filter(|cell| cell.cpus != Cpus::Two || !one_cpu);
-    let cells: Vec<&Cell> = cells.collect();
-    let all = rounds(
-        flags.pairs,
-        &vec![1 + SETS.len(); cells.len()],
-        |cell, side| {
-            let set = side.checked_sub(1).map(|set| (SETS[set].0, None));
-            recorder.run(cells[cell], set)
-        },
-    )?;
-    for (at, (cell, rounds)) in cells.iter().zip(&all).enumerate() {
+    let mut cells = CELLS.to_vec();
+    cells.truncate(if flags.judged { 1 } else { CELLS.len() });
+    if Linux.cpus()?.len() < 2 {
+        cells.retain(|cell| cell.cpus != Cpus::Two);
+    }
+    let sides = vec![1 + SETS.len(); cells.len()];
+    let all = rounds(flags.pairs, &sides, |cell, side| {
+        let set = side.checked_sub(1).map(|set| (SETS[set].0, None));
+        recorder.run(&cells[cell], set)
+    })?;
+    for (cell, rounds) in cells.iter().zip(&all) {
         if rounds.0.is_empty() {
             continue;
         }
@@ -242,8 +240,8 @@ fn sets(recorder: &Recorder<'_>, flags: &Flags) -> Result<ExitCode, Failure> {
             "at most {} of pages a run",
             Bytes(most.unwrap_or(0))
         ))?;
-        if at == 0 && !flags.no_peers && !signals::interrupted() {
-            print(peers(recorder, rounds.median(0, Run::cpu)).trim_end())?;
+        if cell == &CELLS[0] && !flags.no_peers && !signals::interrupted() {
+            peers(recorder, rounds.median(0, Run::cpu))?;
         }
     }
     bounds(&all[0]).print()
@@ -270,38 +268,34 @@ fn costs(
     let rows = names.enumerate().map(|(side, name)| {
         let beside = |text: String| if side == 0 { "-".to_owned() } else { text };
         let switches = rounds.ratio(side, 0, Run::switches).value;
+        let median = |digits: usize, figure: &dyn Fn(&Run) -> f64| {
+            format!("{:.digits$}", rounds.median(side, figure))
+        };
+        let lost: u64 = rounds.side(side).map(|run| run.lost).sum();
         let cells = [
             name,
-            format!("{:.0}", rounds.median(side, Run::cpu)),
+            median(0, &Run::cpu),
             beside(rounds.ratio(side, 0, Run::cpu).shown(2, "x")),
-            format!("{:.3}", rounds.median(side, Run::switches)),
+            median(3, &Run::switches),
             beside(format!("{:+.1} %", (switches - 1.0) * 100.0)),
-            format!(
-                "{:.0}",
-                rounds.median(side, |run| run.per_round_trip(run.recorder.0))
-            ),
-            format!(
-                "{:.0}",
-                rounds.median(side, |run| run.per_round_trip(run.bytes))
-            ),
-            rounds
-                .side(side)
-                .map(|run| run.lost)
-                .sum::<u64>()
-                .to_string(),
+            median(0, &|run| run.per_round_trip(run.recorder.0)),
+            median(0, &|run| run.per_round_trip(run.bytes)),
+            lost.to_string(),
         ];
-        columns
-            .iter()
-            .map(|&column| cells[column].clone())
-            .collect()
+        columns.iter().map(|&at| cells[at].clone()).collect()
     });
-    let head: Vec<&str> = columns.iter().map(|&column| HEAD[column]).collect();
-    let head = head.join("|");
     format!(
         "{cell}: {} round trips a run, medians of {} pairs (95 % interval over pairs)\n{}",
         thousands(rounds.0[0][0].cost.round_trips),
         rounds.0.len(),
-        table(&head, rows),
+        table(
+            &columns
+                .iter()
+                .map(|&at| HEAD[at])
+                .collect::<Vec<_>>()
+                .join("|"),
+            rows
+        ),
     )
 }
 
@@ -325,44 +319,38 @@ fn bounds(rounds: &Rounds<Run>) -> Bounds {
     bounds
 }
 
-/// Returns a line for each other tool, beside `none`, the CPU time that is not recorded; one run each.
-fn peers(recorder: &Recorder<'_>, none: f64) -> String {
+/// Prints a line for each other tool, beside `none`, the CPU time that is not recorded; one run each.
+fn peers(recorder: &Recorder<'_>, none: f64) -> Result<(), Failure> {
     let round_trips = (recorder.round_trips / PEERS_SHARE).max(LEAST_ROUND_TRIPS);
-    let mut text = format!("other tools, one run of {round_trips} round trips each:\n");
+    print(&format!(
+        "other tools, one run of {round_trips} round trips each:"
+    ))?;
     for (name, words) in PEERS {
-        text += &match peer(recorder, words, round_trips) {
+        let (command, file) = recorder.command(&Cell::PLAIN, round_trips);
+        let _ = std::fs::remove_file(&file); // or an older cost would pass for this one's
+        let mut words = words.split(' ');
+        let program = words.next().unwrap_or_default();
+        let output = Command::new(program).args(words).args(command).output();
+        let cost = output
+            .map_err(|error| format!("{program}: {error}"))
+            .and_then(|output| {
+                if !output.status.success() {
+                    let told = String::from_utf8_lossy(&output.stderr);
+                    let first = told.lines().next().unwrap_or_default();
+                    return Err(format!("{} {}", output.status, plain(first)));
+                }
+                read_cost(&file)
+            });
+        print(&match cost {
             Ok(cost) => {
                 let per = |figure: u64| figure as f64 / cost.round_trips.max(1) as f64;
                 let (cpu, switches) = (per(cost.cpu.0), per(cost.switches.total()));
-                let times = cpu / none;
-                format!("{name:<22}{cpu:>14.0}{times:>23.2}x{switches:>14.3}\n")
+                format!("{name:<22}{cpu:>14.0}{:>23.2}x{switches:>14.3}", cpu / none)
             }
-            Err(why) => format!("skipped: {name}: {why}\n"),
-        };
+            Err(why) => format!("skipped: {name}: {why}"),
+        })?;
     }
-    text
-}
-
-fn peer(recorder: &Recorder<'_>, words: &str, round_trips: u64) -> Result<Cost, String> {
-    let (command, file) = recorder.command(&Cell::PLAIN, round_trips);
-    let _ = std::fs::remove_file(&file); // or an older cost would pass for this one's
-    let mut words = words.split(' ');
-    let program = words.next().unwrap_or_default();
-    let output = Command::new(program)
-        .args(words)
-        .args(command)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| format!("{program}: {error}"))?;
-    if !output.status.success() {
-        let told = String::from_utf8_lossy(&output.stderr);
-        let first = told.lines().next().unwrap_or_default();
-        return Err(format!("{} {}", output.status, plain(first)));
-    }
-    read_cost(&file).map_err(|failure| match failure {
-        Failure::Told { message, .. } => message,
-        Failure::Silent { .. } => "it wrote nothing".to_owned(),
-    })
+    Ok(())
 }
 
 /// Records the plain cell part by part.
@@ -388,20 +376,17 @@ fn works(recorder: &Recorder<'_>, pairs: u32) -> Result<String, Failure> {
         recorder.run(&cell(WORK[side]), None)
     })?;
     let rows = WORK.iter().enumerate().map(|(side, work)| {
-        let switches = || all[0].side(side).map(Run::switches);
-        let (least, most) = (
-            switches().fold(f64::INFINITY, f64::min),
-            switches().fold(0.0, f64::max),
-        );
+        let mut switches: Vec<f64> = all[0].side(side).map(Run::switches).collect();
+        switches.sort_by(f64::total_cmp);
+        let (least, most) = (switches[0], switches[switches.len() - 1]);
         vec![
-            if work.0 == 0 {
-                "none".to_owned()
-            } else {
-                work.to_string()
+            match work {
+                Nanos(0) => "none".to_owned(),
+                work => work.to_string(),
             },
-            all[0].0.len().to_string(),
+            switches.len().to_string(),
             format!("{:.1}", all[0].median(side, Run::cpu) / 1e3),
-            format!("{:.2}", middle(switches())),
+            format!("{:.2}", all[0].median(side, Run::switches)),
             format!("{least:.2}..{most:.2}"),
         ]
     });
@@ -481,74 +466,41 @@ impl Recorder<'_> {
     /// Carries out one run, recorded where `capture` says of what.
     fn run(&self, cell: &Cell, capture: Option<(EventSet, Option<Part>)>) -> Result<Run, Failure> {
         let (words, file) = self.command(cell, self.round_trips);
-        let Some((events, part)) = capture else {
-            let child = Held::start(&words)?.release()?;
-            let ended = loop {
-                if let Some(ended) = child.ended()? {
-                    break ended;
-                }
-                Linux.sleep_until(Linux.now() + Nanos::millis(20));
+        let (mut recorder, mut lost, mut bytes) = (Nanos(0), 0, 0);
+        if let Some((events, part)) = capture {
+            let options = Options {
+                events,
+                buffer: None,
+                spool: self.folder.join("spool"),
+                source: "stopgap-bench overhead".to_owned(),
             };
-            succeeded(&ended)?;
-            return Ok(Run {
-                cost: read_cost(&file)?,
-                recorder: Nanos(0),
-                lost: 0,
-                bytes: 0,
-            });
-        };
-        let options = Options {
-            events,
-            buffer: None,
-            spool: self.folder.join("spool"),
-            source: "stopgap-bench overhead".to_owned(),
-        };
-        let journal = Journal::new(&Linux, self.journal);
-        let before = Linux.thread_cpu();
-        let mut capture = Capture::prepare(&Linux, &journal, &options)?;
-        part.map_or(Ok(()), |part| part.choose())?;
-        let held = Held::start(&words)?;
-        capture.start(held.pid())?;
-        let child = held.release()?;
-        let ended = loop {
-            capture.pump(Some(child.watched()), STEP)?;
-            if let Some(ended) = child.ended()? {
-                break ended;
-            }
-        };
-        let captured = capture.stop(None)?;
-        let recorder = Linux.thread_cpu().saturating_sub(before);
-        succeeded(&ended)?;
-        let losses = captured.end().into_iter().flat_map(|end| &end.losses);
-        let run = Run {
-            cost: read_cost(&file)?,
+            let journal = Journal::new(&Linux, self.journal);
+            let before = Linux.thread_cpu();
+            let choose = || part.map_or(Ok(()), |part| part.choose());
+            let captured = recorded(&journal, &options, &words, LONGEST, choose)?;
+            recorder = Linux.thread_cpu().saturating_sub(before);
+            let losses = captured.end().into_iter().flat_map(|end| &end.losses);
+            lost = losses.map(|loss| loss.count).sum();
+            let pages = std::fs::read_dir(&options.spool)
+                .into_iter()
+                .flatten()
+                .flatten();
+            bytes = pages
+                .flat_map(|page| page.metadata())
+                .map(|page| page.len())
+                .sum();
+            captured.remove()?;
+        } else {
+            let child = Held::start(&words)?.release()?;
+            while !child.watched().ends_within(Nanos::millis(100)) {}
+            child.ended()?.as_ref().map_or(Ok(()), succeeded)?;
+        }
+        Ok(Run {
+            cost: read_cost(&file).map_err(Failure::error)?,
             recorder,
-            lost: losses.map(|loss| loss.count).sum(),
-            bytes: size(&options.spool),
-        };
-        captured.remove()?;
-        Ok(run)
-    }
-}
-
-/// Returns the bytes of the files in `folder`.
-fn size(folder: &Path) -> u64 {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries
-        .filter_map(|entry| Some(entry.metadata().ok()?.len()))
-        .sum()
-}
-
-fn succeeded(ended: &Ended) -> Result<(), Failure> {
-    match ended.how {
-        Ok(0) => Ok(()),
-        _ if signals::interrupted() => Err(Failure::error("interrupted")),
-        Ok(status) => Err(Failure::error(format!(
-            "the pair ended with status {status}"
-        ))),
-        Err(signal) => Err(Failure::error(format!(
-            "the pair was killed by signal {signal}"
-        ))),
+            lost,
+            bytes,
+        })
     }
 }
 
@@ -586,9 +538,10 @@ fn pair(words: &[String], round_trips: u64) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn read_cost(file: &Path) -> Result<Cost, Failure> {
-    let text = std::fs::read(file).map_err(failed("the client and the server"))?;
-    serde_json::from_slice(&text).map_err(failed("the client and the server"))
+fn read_cost(file: &Path) -> Result<Cost, String> {
+    let failed = |error: &dyn std::fmt::Display| format!("the client and the server: {error}");
+    let text = std::fs::read(file).map_err(|error| failed(&error))?;
+    serde_json::from_slice(&text).map_err(|error| failed(&error))
 }
 
 #[cfg(test)]

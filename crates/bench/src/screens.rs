@@ -12,7 +12,7 @@ use std::time::Instant;
 use stopgap_cli::{Failure, print};
 use stopgap_kernel::signals;
 
-use crate::common::{BROKEN, failed, folder, program};
+use crate::common::{Stopgap, failed, folder, verdict};
 
 /// The longest that a command may take.
 const SECONDS: &str = "120";
@@ -25,9 +25,8 @@ pub(crate) struct Flags {
     /// Only commands that contain this text.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// The program [default: stopgap beside this one].
-    #[arg(long, value_name = "FILE")]
-    stopgap: Option<PathBuf>,
+    #[command(flatten)]
+    stopgap: Stopgap,
 }
 
 /// How a block is compared.
@@ -40,7 +39,7 @@ struct Fence {
 }
 
 /// A command of a document and what is printed below it.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 struct Screen {
     line: usize,
     fence: Fence,
@@ -281,83 +280,76 @@ fn advice(row: &str) -> Option<(String, Vec<String>)> {
     Some((command, parts))
 }
 
-/// A command of a document that is run, and how what it prints is judged.
-enum Check<'a> {
-    Whole(&'a Screen),
-    Excerpt(&'a Screen),
-    Counts(&'a Screen),
-    Parts(usize, String, Vec<String>),
+/// How what a command prints is judged.
+enum Rule {
+    /// All of it is the screen.
+    Whole,
+    /// The screen stands in it.
+    Excerpt,
+    /// The counts of a table of `replay placement` are the screen's.
+    Counts,
+    /// These texts stand in it.
+    Parts(Vec<String>),
 }
 
-impl Check<'_> {
-    fn command(&self) -> &str {
-        match self {
-            Check::Whole(screen) | Check::Excerpt(screen) | Check::Counts(screen) => {
-                &screen.command
-            }
-            Check::Parts(_, command, _) => command,
+/// Returns the first fault of a command's output.
+fn fault(rule: &Rule, screen: &Screen, status: Option<i32>, printed: &str) -> Option<String> {
+    let expected = screen.status;
+    if status != Some(expected) {
+        let status = status.map_or("a signal".to_owned(), |status| status.to_string());
+        let printed = printed.trim();
+        return Some(format!("exit status {status}, not {expected}:\n{printed}"));
+    }
+    match rule {
+        Rule::Whole => difference(screen, printed, true),
+        Rule::Excerpt => difference(screen, printed, false),
+        Rule::Counts => {
+            let (now, rows) = (counts(printed), counts(&screen.below));
+            let lost = rows.iter().find(|row| !now.contains(row))?;
+            Some(format!("no row {lost:?} in {now:#?}"))
+        }
+        Rule::Parts(parts) => {
+            let now = words(printed, Fence::default()).join(" ");
+            let lost = parts.iter().find(|part| !now.contains(*part))?;
+            Some(format!("no {lost:?} in {now}"))
         }
     }
+}
 
-    fn line(&self) -> usize {
-        match self {
-            Check::Whole(screen) | Check::Excerpt(screen) | Check::Counts(screen) => screen.line,
-            Check::Parts(line, ..) => *line,
-        }
-    }
-
-    /// Returns the first fault of a command's output.
-    fn fault(&self, status: Option<i32>, printed: &str) -> Option<String> {
-        let expected = match self {
-            Check::Whole(screen) => screen.status,
-            _ => 0,
+/// Returns what to check of a document; of a `list` each command.
+fn checks(text: &str, list: bool) -> Vec<(Rule, Screen)> {
+    let rule = |screen: Screen| {
+        let command = &screen.command;
+        let rule = if list {
+            Rule::Whole
+        } else if screen.below.is_empty() {
+            return None;
+        } else if of_a_model(command) {
+            Rule::Excerpt
+        } else if of_placement(command) && !counts(&screen.below).is_empty() {
+            Rule::Counts
+        } else {
+            return None;
         };
-        if status != Some(expected) {
-            let status = status.map_or("a signal".to_owned(), |status| status.to_string());
-            return Some(format!(
-                "exit status {status}, not {expected}:\n{}",
-                printed.trim()
-            ));
-        }
-        match self {
-            Check::Whole(screen) => difference(screen, printed, true),
-            Check::Excerpt(screen) => difference(screen, printed, false),
-            Check::Counts(screen) => {
-                let now = counts(printed);
-                let rows = counts(&screen.below);
-                let lost = rows.iter().find(|row| !now.contains(row))?;
-                Some(format!("no row {lost:?} in {now:#?}"))
-            }
-            Check::Parts(.., parts) => {
-                let fence = Fence::default();
-                let now = words(printed, fence).join(" ");
-                let lost = parts.iter().find(|part| !now.contains(*part))?;
-                Some(format!("no {lost:?} in {now}"))
-            }
-        }
-    }
-}
-
-/// Returns the checks of a document.
-fn checks<'a>(text: &str, screens: &'a [Screen], list: bool) -> Vec<Check<'a>> {
+        // A document that is no list does not say how its commands end.
+        let status = if list { screen.status } else { 0 };
+        Some((rule, Screen { status, ..screen }))
+    };
+    let mut checks: Vec<_> = screens(text).into_iter().filter_map(rule).collect();
     if list {
-        return screens.iter().map(Check::Whole).collect();
-    }
-    let mut checks = Vec::new();
-    for screen in screens {
-        if screen.below.is_empty() {
-            continue;
-        }
-        if of_a_model(&screen.command) {
-            checks.push(Check::Excerpt(screen));
-        } else if of_placement(&screen.command) && !counts(&screen.below).is_empty() {
-            checks.push(Check::Counts(screen));
-        }
+        return checks;
     }
     let rows = text.lines().enumerate();
     let rows = rows.skip_while(|(_, row)| !row.starts_with("| memory | device {4K,64K,2M}"));
     for (at, row) in rows.take_while(|(_, row)| row.starts_with('|')).skip(2) {
-        checks.extend(advice(row).map(|(command, parts)| Check::Parts(at + 1, command, parts)));
+        checks.extend(advice(row).map(|(command, parts)| {
+            let screen = Screen {
+                line: at + 1,
+                command,
+                ..Screen::default()
+            };
+            (Rule::Parts(parts), screen)
+        }));
     }
     checks
 }
@@ -431,7 +423,7 @@ fn output(command: &str, folder: &Path) -> Result<(Option<i32>, String), Failure
 
 pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     signals::install();
-    let program = program(flags.stopgap.as_deref())?;
+    let program = flags.stopgap.program()?;
     let mut found = Vec::new();
     let paths = match flags.paths.as_slice() {
         [] => ["README.md", "docs", "checks/capabilities"]
@@ -445,7 +437,6 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     for path in found {
         let shown = path.display();
         let text = fs::read_to_string(&path).map_err(failed(&shown))?;
-        let screens = screens(&text);
         let files = path.parent().map(|parent| parent.join("files"));
         let files = files.filter(|files| files.is_dir());
         let folder = folder("screens")?;
@@ -459,32 +450,25 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
             different += 1;
             print(&format!("DIFFERS  {shown}: there is no test {lost}\n"))?;
         }
-        for check in checks(&text, &screens, files.is_some()) {
-            let command = check.command();
-            let only = flags.only.as_deref().unwrap_or_default();
-            if !command.contains(only) {
+        for (rule, screen) in checks(&text, files.is_some()) {
+            let (line, command) = (screen.line, &screen.command);
+            if !command.contains(flags.only.as_deref().unwrap_or_default()) {
                 continue;
             }
-            if let (Check::Whole(screen), false) = (&check, root)
-                && screen.fence.root
-            {
+            if matches!(rule, Rule::Whole) && screen.fence.root && !root {
                 skipped += 1;
                 continue;
             }
             let started = Instant::now();
             let (status, printed) = output(command, folder.path())?;
             compared += 1;
-            let line = check.line();
-            match check.fault(status, &printed) {
-                None => print(&format!(
-                    "{:6.1} s  {shown}:{line}: {command}\n",
-                    started.elapsed().as_secs_f64()
-                ))?,
-                Some(fault) => {
-                    different += 1;
-                    print(&format!("DIFFERS  {shown}:{line}: {command}\n{fault}\n\n"))?;
-                }
-            }
+            let took = started.elapsed().as_secs_f64();
+            let fault = fault(&rule, &screen, status, &printed);
+            different += usize::from(fault.is_some());
+            print(&match fault {
+                None => format!("{took:6.1} s  {shown}:{line}: {command}\n"),
+                Some(fault) => format!("DIFFERS  {shown}:{line}: {command}\n{fault}\n\n"),
+            })?;
         }
     }
     print(&format!(
@@ -497,10 +481,7 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     if compared == 0 {
         return Err(Failure::error("no command was found"));
     }
-    Ok(match different {
-        0 => ExitCode::SUCCESS,
-        _ => ExitCode::from(BROKEN),
-    })
+    Ok(verdict(different == 0))
 }
 
 #[cfg(test)]

@@ -75,23 +75,19 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
 
 /// Soaks policy by policy; returns the steps.
 fn placement(flags: &Placement, bar: &ProgressBar) -> Result<u64, Failure> {
-    let mut names: Vec<Name> = Vec::new();
-    let asked = if flags.policy.is_empty() {
-        Name::ALL
-    } else {
-        &flags.policy
+    let asked = match flags.policy.as_slice() {
+        [] => Name::ALL,
+        asked => asked,
     };
-    for &name in asked {
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
+    let is_first = |&(at, name): &(usize, &Name)| !asked[..at].contains(name);
+    let names = asked.iter().enumerate().filter(is_first);
+    let names: Vec<Name> = names.map(|(_, name)| *name).collect();
     let share = flags.ops.div_ceil(names.len() as u64);
     let mut done: u64 = 0;
     print(&format!("seed {}, {share} steps a policy", flags.seed))?;
     for name in names {
-        let mut progress = Progress::new(bar, name.to_string(), flags.ops, done);
-        let met = soak(name, share, flags.seed, |met| progress.tell(met.steps));
+        let mut progress = progress(bar, name.to_string(), flags.ops, done);
+        let met = soak(name, share, flags.seed, |met| progress(met.steps));
         let met =
             met.map_err(|what| Failure::error(format!("after {done} steps of others: {what}")))?;
         done += met.steps;
@@ -111,8 +107,8 @@ fn placement(flags: &Placement, bar: &ProgressBar) -> Result<u64, Failure> {
 /// Soaks the model of the physical memory; returns the steps.
 fn chunks(flags: &Chunks, bar: &ProgressBar) -> Result<u64, Failure> {
     print(&format!("seed {}, {} steps", flags.seed, flags.ops))?;
-    let mut progress = Progress::new(bar, "chunks".to_owned(), flags.ops, 0);
-    let met = memory::soak(flags.ops, flags.seed, |met| progress.tell(met.steps));
+    let mut progress = progress(bar, "chunks".to_owned(), flags.ops, 0);
+    let met = memory::soak(flags.ops, flags.seed, |met| progress(met.steps));
     let met = met.map_err(Failure::error)?;
     bar.suspend(|| {
         print(&format!(
@@ -123,35 +119,16 @@ fn chunks(flags: &Chunks, bar: &ProgressBar) -> Result<u64, Failure> {
     Ok(met.steps)
 }
 
-/// How far a soak is: the bar, or lines where standard error is no terminal.
-struct Progress<'a> {
-    bar: &'a ProgressBar,
-    name: String,
-    /// Steps of all that is soaked, and those done before this one.
-    all: u64,
-    before: u64,
-    said: u64,
-}
-
-impl Progress<'_> {
-    fn new(bar: &ProgressBar, name: String, all: u64, before: u64) -> Progress<'_> {
-        Progress {
-            bar,
-            name,
-            all,
-            before,
-            said: 0,
-        }
-    }
-
-    /// Shows that `steps` were taken. Returns whether to go on.
-    fn tell(&mut self, steps: u64) -> bool {
-        let name = &self.name;
-        let share = (self.before + steps) as f64 / self.all as f64;
-        self.bar.set_position((share * 1_000.0) as u64);
-        self.bar.set_message(format!("{name} {steps}"));
-        if !std::io::stderr().is_terminal() && steps >= self.said + SAY_EVERY {
-            self.said = steps;
+/// Returns what shows how many steps of `name` were taken and says whether to go on: by the bar, or by lines where standard error is
+/// no terminal. `all` steps are soaked, `before` this one so many.
+fn progress(bar: &ProgressBar, name: String, all: u64, before: u64) -> impl FnMut(u64) -> bool {
+    let mut said = 0;
+    move |steps| {
+        let share = (before + steps) as f64 / all as f64;
+        bar.set_position((share * 1_000.0) as u64);
+        bar.set_message(format!("{name} {steps}"));
+        if !std::io::stderr().is_terminal() && steps >= said + SAY_EVERY {
+            said = steps;
             tell(&format!("{name}: {steps} steps without a difference"));
         }
         !signals::interrupted()

@@ -22,7 +22,7 @@
 //! ```
 
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use stopgap_cli::{Failure, progress_bar, tell};
@@ -32,13 +32,14 @@ use stopgap_kernel::clock::Clock;
 use stopgap_kernel::files::{Files, read_text};
 use stopgap_kernel::journal::Journal;
 use stopgap_kernel::realtime::Realtime;
-use stopgap_kernel::tasks::{Running, Tasks};
+use stopgap_kernel::tasks::{ChildLimits, Running, Tasks};
 use stopgap_kernel::{Linux, signals};
 use stopgap_probes::Probe;
 use stopgap_probes::wakeup::{MISSED, Policy, SLEPT_FOR, WAKE_UP, Wakeup};
+use stopgap_stats::read::{Options, read};
 use stopgap_stats::record::Series;
 
-use crate::common::{Bounds, INCONCLUSIVE, at_most, context, failed, journal, last_cpu};
+use crate::common::{Bounds, INCONCLUSIVE, context, failed, in_child, journal, last_cpu, text};
 
 #[derive(clap::Args)]
 pub(crate) struct Flags {
@@ -95,7 +96,10 @@ const HISTOGRAM: u64 = 1_000_000;
 /// Runs, prints a line for each pair and one for each bound.
 pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     let version = cyclictest_version()?;
-    can_be_real_time()?;
+    in_child(&ChildLimits::within(Nanos::secs(10)), || {
+        let fifo = Linux.set_fifo(LOAD_PRIORITY);
+        fifo.map_err(|error| format!("{error}; needs root"))
+    })?;
     let cpu = last_cpu(flags.cpu, &Linux.cpus()?);
     let journal = journal()?;
     let side = |ours: bool, time| match ours {
@@ -121,21 +125,20 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
         let takes = load_time(number, flags.runs, &mut random);
         // A load for each, from its beginning: both meet the same.
         let one = |ours: bool| -> Result<(Side, Taken), Failure> {
-            let load = repeated_load(cpu, takes, time + Nanos::secs(20))?;
+            let first = Linux.now() + Nanos::millis(50);
+            let _load = start_load(cpu, takes, first, first + time + Nanos::secs(20))?;
             let before = stolen(&Linux, cpu);
             let (side, held_up) = beside_witness(cpu, || side(ours, time))?;
             let stolen = stolen(&Linux, cpu).zip(before);
             let stolen = stolen.map(|(after, before)| after.saturating_sub(before));
-            drop(load);
             Ok((side, Taken { stolen, held_up }))
         };
         let ours_first = tries.made.is_multiple_of(2);
-        let (first, second) = (one(ours_first)?, one(!ours_first)?);
-        let (ours, theirs) = if ours_first {
-            (first, second)
-        } else {
-            (second, first)
-        };
+        let mut both = [one(ours_first)?, one(!ours_first)?];
+        if !ours_first {
+            both.swap(0, 1);
+        }
+        let [ours, theirs] = both;
         let pair = Pair {
             takes,
             ours: ours.0,
@@ -158,15 +161,15 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     }
     let stalled = |ours: bool| {
         let at = Linux.now() + Nanos::millis(600);
-        let _load = load_once(cpu, at, STALL)?;
+        let _load = start_load(cpu, STALL, at, at + Nanos(1))?;
         side(ours, Nanos::secs(1))
     };
     let (ours, theirs) = (stalled(true)?, stalled(false)?);
     println!(
         "a stall of {STALL}: samples of {LATE} and more: ours {} (missed periods {}), cyclictest {}; longest {:.1} and {:.1} ms",
-        ours.above_10_ms,
+        ours.late,
         ours.missed,
-        theirs.above_10_ms,
+        theirs.late,
         ms(ours.max_ns),
         ms(theirs.max_ns)
     );
@@ -187,11 +190,8 @@ struct Tries {
 
 impl Tries {
     fn new(wanted: u32) -> Tries {
-        Tries {
-            wanted,
-            made: 0,
-            void: 0,
-        }
+        let (made, void) = (0, 0);
+        Tries { wanted, made, void }
     }
 
     /// Returns the number of the pair to make: of a void one again. `None`: there are enough, or more than a third of so many
@@ -212,44 +212,46 @@ impl Tries {
     }
 
     fn line(&self) -> String {
-        let word = if self.too_many_void() {
-            "inconclusive: "
-        } else {
-            ""
-        };
-        let (void, made) = (self.void, self.made);
         format!(
-            "{word}{void} of {made} pairs void: the machine was held up on one side (at most a third)"
+            "{}{} of {} pairs void: the machine was held up on one side (at most a third)",
+            if self.too_many_void() {
+                "inconclusive: "
+            } else {
+                ""
+            },
+            self.void,
+            self.made
         )
     }
 }
 
 /// A run of one tool.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 struct Side {
-    /// Periods that were slept for.
-    samples: u64,
-    sum_ns: f64,
+    /// Mean lateness of periods that were slept for.
+    mean_us: f64,
     max_ns: u64,
     /// How many samples of its histogram are late by [`LATE`] or more: with ours, missed periods, too.
-    above_10_ms: u64,
+    late: u64,
     /// Periods that passed while it slept for an earlier one; cyclictest does not count them.
     missed: u64,
 }
 
 impl Side {
-    /// Counts `count` wake-ups that were `late_ns` late.
-    fn add(&mut self, late_ns: u64, count: u64) {
-        self.samples += count;
-        self.sum_ns += late_ns as f64 * count as f64;
-        if late_ns >= LATE.0 {
-            self.above_10_ms += count;
+    /// The run whose histogram has so many wake-ups, each so many ns late.
+    fn new(max_ns: u64, wake_ups: impl Iterator<Item = (u64, u64)>) -> Side {
+        let (mut samples, mut sum, mut late) = (0, 0.0, 0);
+        for (ns, count) in wake_ups {
+            samples += count;
+            sum += ns as f64 * count as f64;
+            late += if ns >= LATE.0 { count } else { 0 };
         }
-    }
-
-    /// Returns the mean lateness of periods that were slept for, microseconds.
-    fn mean_us(&self) -> f64 {
-        self.sum_ns / self.samples as f64 / 1_000.0
+        Side {
+            mean_us: sum / samples as f64 / 1_000.0,
+            max_ns,
+            late,
+            missed: 0,
+        }
     }
 }
 
@@ -264,31 +266,24 @@ fn probe(journal: &Journal<'_>, cpu: u32, time: Nanos) -> Result<Side, Failure> 
     };
     let before = Linux.cpus()?;
     Linux.set_cpus(&[cpu])?;
-    let context = context(journal, Path::new("/"), Bytes::mib(64), time, 1);
-    let measured = probe.run(&context);
+    let measured = probe.run(&context(journal, Path::new("/"), Bytes::mib(64), time, 1));
     Linux.set_cpus(&before)?;
     let measured = measured.map_err(failed("probe wakeup"))?;
     let pooled = |name| {
-        let series = measured.series.iter().find(|series| series.name == name);
-        series.map(Series::pooled).ok_or_else(|| {
+        let found = measured.series.iter().find(|series| series.name == name);
+        found.map(Series::pooled).ok_or_else(|| {
             let missing = &measured.missing;
             Failure::error(format!("probe wakeup gave no '{name}': {missing:?}"))
         })
     };
-    let mut side = Side::default();
-    for (late, count) in pooled(SLEPT_FOR)?.buckets() {
-        side.add(late, count);
-    }
     let all = pooled(WAKE_UP)?;
-    side.max_ns = all.max().unwrap_or(0);
-    let late = all.buckets().filter(|(late, _)| *late >= LATE.0);
-    side.above_10_ms = late.map(|(_, count)| count).sum();
-    let missed = measured
-        .counters
-        .iter()
-        .filter(|counter| counter.name == MISSED);
-    side.missed = missed.map(|counter| counter.value).sum();
-    Ok(side)
+    let counters = measured.counters.iter();
+    let missed = counters.filter(|counter| counter.name == MISSED);
+    Ok(Side {
+        mean_us: Side::new(0, pooled(SLEPT_FOR)?.buckets()).mean_us,
+        missed: missed.map(|counter| counter.value).sum(),
+        ..Side::new(all.max().unwrap_or(0), all.buckets())
+    })
 }
 
 /// Returns cyclictest's name and version.
@@ -309,48 +304,33 @@ fn cyclictest(cpu: u32, time: Nanos) -> Result<Side, Failure> {
         INTERVAL.0 / 1_000,
         time.0 / 1_000_000_000
     );
-    let output = Command::new("cyclictest")
-        .args(words.split(' '))
-        .stdin(Stdio::null())
-        .output()
-        .map_err(failed("cyclictest"))?;
+    let output = Command::new("cyclictest").args(words.split(' ')).output();
+    let output = output.map_err(failed("cyclictest"))?;
     if !output.status.success() {
         let told = String::from_utf8_lossy(&output.stderr);
         let first = told.lines().next().unwrap_or_default();
-        return Err(Failure::error(format!(
-            "cyclictest: {} {first}",
-            output.status
-        )));
+        let status = output.status;
+        return Err(Failure::error(format!("cyclictest: {status} {first}")));
     }
     samples(&String::from_utf8_lossy(&output.stdout)).map_err(failed("cyclictest"))
 }
 
 /// Returns what its histogram holds: `000017 000003`, microseconds and samples a line.
-fn samples(text: &str) -> Result<Side, String> {
-    let number = |word: &str| {
-        let number = word.trim().parse::<u64>();
-        number.map_err(|error| format!("'{}' in its histogram: {error}", word.trim()))
-    };
-    let mut side = Side::default();
-    for line in text.lines() {
-        if let Some(max) = line.strip_prefix("# Max Latencies:") {
-            side.max_ns = number(max)? * 1_000;
-        } else if let Some(beyond) = line.strip_prefix("# Histogram Overflows:") {
-            if number(beyond)? > 0 {
-                return Err(format!(
-                    "a wake-up later than its histogram's {HISTOGRAM} us"
-                ));
-            }
-        } else if let Some((late, count)) = line.split_once(' ')
-            && line.starts_with(|first: char| first.is_ascii_digit())
-        {
-            side.add(number(late)?.saturating_mul(1_000), number(count)?);
-        }
+fn samples(said: &str) -> Result<Side, String> {
+    let whole = read(said.as_bytes(), &Options::default()).map_err(text)?;
+    let max_us = whole.runs[0].max.unwrap_or(f64::INFINITY);
+    if max_us >= HISTOGRAM as f64 {
+        let what = format!("a wake-up later than its histogram's {HISTOGRAM} us");
+        return Err(what);
     }
-    match side.samples {
-        0 => Err("no sample in what it printed".to_owned()),
-        _ => Ok(side),
-    }
+    let wake_ups = said.lines().filter_map(|line| {
+        let (late, count) = line.split_once(' ')?;
+        Some((
+            late.parse::<u64>().ok()? * 1_000,
+            count.trim().parse().ok()?,
+        ))
+    });
+    Ok(Side::new((max_us * 1e3) as u64, wake_ups))
 }
 
 /// CPU time that was taken from both a tool and its load during a run.
@@ -390,31 +370,29 @@ impl Pair {
     fn is_void(&self) -> bool {
         // A hold-up that is short beside the load's own time moves a maximum by little.
         let most = HELD_UP.max(Nanos(self.takes.0 / 2));
-        let stolen = |taken: &Taken| taken.stolen.is_some_and(|time| time > STOLEN);
-        self.taken
-            .iter()
-            .any(|taken| taken.held_up > most || stolen(taken))
+        let is_taken =
+            |taken: &Taken| taken.held_up > most || taken.stolen.is_some_and(|t| t > STOLEN);
+        self.taken.iter().any(is_taken)
     }
 
     fn line(&self, number: u32) -> String {
         let (ours, theirs) = (&self.ours, &self.theirs);
-        let stolen = |taken: Taken| {
-            taken
-                .stolen
-                .map_or("?".to_owned(), |t| (t.0 / 1_000_000).to_string())
-        };
-        let held_up = |taken: Taken| format!("{:.1}", ms(taken.held_up.0));
+        let stolen = self.taken.map(|taken| taken.stolen);
+        let stolen = stolen.map(|t| t.map_or("?".to_owned(), |t| (t.0 / 1_000_000).to_string()));
+        let held_up = self
+            .taken
+            .map(|taken| format!("{:.1}", ms(taken.held_up.0)));
         format!(
             "{number:>4}{:>9.1}{:>15.1}{:>12.1}{:>7.2}{:>14.2}{:>12.2}{:>8}{:>11}{:>12}{}",
             ms(self.takes.0),
-            ours.mean_us(),
-            theirs.mean_us(),
-            ours.mean_us() / theirs.mean_us(),
+            ours.mean_us,
+            theirs.mean_us,
+            ours.mean_us / theirs.mean_us,
             ms(ours.max_ns),
             ms(theirs.max_ns),
             ours.missed,
-            self.taken.map(stolen).join("+"),
-            self.taken.map(held_up).join("+"),
+            stolen.join("+"),
+            held_up.join("+"),
             if self.is_void() { "  void" } else { "" }
         )
     }
@@ -423,37 +401,39 @@ impl Pair {
 /// Returns the bounds of the pairs, and of both tools beside one stall of [`STALL`].
 fn bounds(pairs: &[Pair], ours_stalled: &Side, theirs_stalled: &Side) -> Bounds {
     let mut bounds = Bounds::default();
-    let mean = |side: fn(&Pair) -> &Side| {
-        let all: f64 = pairs.iter().map(|pair| side(pair).mean_us()).sum();
-        all / pairs.len() as f64
+    let both = |figure: fn(&Side) -> f64| {
+        let both = pairs
+            .iter()
+            .map(move |pair| (figure(&pair.ours), figure(&pair.theirs)));
+        both.collect::<Vec<_>>()
     };
-    let (ours, theirs) = (mean(|pair| &pair.ours), mean(|pair| &pair.theirs));
+    let means = both(|side| side.mean_us);
+    let count = means.len() as f64;
+    let (ours, theirs) = means
+        .iter()
+        .fold((0.0, 0.0), |sum, pair| (sum.0 + pair.0, sum.1 + pair.1));
     let off = (ours / theirs - 1.0).abs();
     let what = format!(
-        "means: {ours:.1} us ours, {theirs:.1} cyclictest's, over {} pairs: {:.1} % apart ({:.0} %)",
-        pairs.len(),
+        "means: {:.1} us ours, {:.1} cyclictest's, over {count} pairs: {:.1} % apart ({:.0} %)",
+        ours / count,
+        theirs / count,
         off * 100.0,
         MEANS * 100.0
     );
     bounds.add(off <= MEANS, what);
-    let maxima = pairs
-        .iter()
-        .map(|pair| (ms(pair.ours.max_ns), ms(pair.theirs.max_ns)));
-    let r = correlation(&maxima.collect::<Vec<_>>());
+    let r = correlation(&both(|side| ms(side.max_ns)));
     let shown = r.map_or("unknown".to_owned(), |r| format!("{r:.3}"));
-    bounds.add(
-        r.is_some_and(|r| r > CORRELATED),
-        format!("maxima: r = {shown} ({CORRELATED})"),
-    );
+    let what = format!("maxima: r = {shown} ({CORRELATED})");
+    bounds.add(r.is_some_and(|r| r > CORRELATED), what);
     // A period that the stall holds up for LATE or more: all but the last ones of it.
     let expected = (STALL.0 - LATE.0) / INTERVAL.0;
     let held = (expected as f64 * HELD) as u64;
-    let count = ours_stalled.above_10_ms;
+    let count = ours_stalled.late;
     let what = format!(
         "missed periods: {count} of the {expected} that the stall holds up for {LATE} or more are in our histogram ({held})"
     );
     bounds.add(count >= held, what);
-    let count = theirs_stalled.above_10_ms;
+    let count = theirs_stalled.late;
     let what = format!(
         "left out: cyclictest's histogram holds {count} of them (1 to {KEPT_BY_CYCLICTEST})"
     );
@@ -464,35 +444,12 @@ fn bounds(pairs: &[Pair], ours_stalled: &Side, theirs_stalled: &Side) -> Bounds 
 /// Returns Pearson's coefficient; `None` where one of them does not vary.
 fn correlation(pairs: &[(f64, f64)]) -> Option<f64> {
     let n = pairs.len() as f64;
-    let mean = |side: fn(&(f64, f64)) -> f64| pairs.iter().map(side).sum::<f64>() / n;
-    let (x, y) = (mean(|pair| pair.0), mean(|pair| pair.1));
-    let sum = |product: &dyn Fn(f64, f64) -> f64| {
-        pairs
-            .iter()
-            .map(|pair| product(pair.0 - x, pair.1 - y))
-            .sum::<f64>()
-    };
-    let (xx, yy, xy) = (sum(&|x, _| x * x), sum(&|_, y| y * y), sum(&|x, y| x * y));
-    let r = xy / (xx * yy).sqrt();
+    let sum =
+        |figure: &dyn Fn(f64, f64) -> f64| pairs.iter().map(|p| figure(p.0, p.1)).sum::<f64>();
+    let (x, y) = (sum(&|x, _| x) / n, sum(&|_, y| y) / n);
+    let (xx, yy) = (sum(&|a, _| (a - x).powi(2)), sum(&|_, b| (b - y).powi(2)));
+    let r = sum(&|a, b| (a - x) * (b - y)) / (xx * yy).sqrt();
     r.is_finite().then_some(r)
-}
-
-/// Fails where no real-time thread may be made here.
-fn can_be_real_time() -> Result<(), Failure> {
-    let mut body = || match Linux.set_fifo(LOAD_PRIORITY) {
-        Ok(()) => Vec::new(),
-        Err(error) => error.to_string().into_bytes(),
-    };
-    let why = Linux
-        .run_child(&at_most(Nanos::secs(10)), &mut body)?
-        .output;
-    match why.as_slice() {
-        [] => Ok(()),
-        why => Err(Failure::error(format!(
-            "{}; needs root",
-            String::from_utf8_lossy(why)
-        ))),
-    }
 }
 
 /// Returns how long the load of pair `number` of `count` takes the CPU for: on a logarithmic scale from the shortest to the
@@ -506,40 +463,24 @@ fn load_time(number: u32, count: u32, random: &mut Random) -> Nanos {
     Nanos((shortest * (longest / shortest).powf(share)) as u64)
 }
 
-/// Starts a load that takes `cpu` for `takes`, one part in [`SHARE`] of the time, for `time` at most.
-fn repeated_load(cpu: u32, takes: Nanos, time: Nanos) -> Result<Running, Failure> {
-    start_load(cpu, time, move || {
-        let end = Linux.now() + time;
-        let mut next = Linux.now() + Nanos::millis(50);
-        while next < end {
-            Linux.sleep_until(next);
-            Linux.spin(takes);
-            next += Nanos(takes.0 * SHARE);
-        }
-    })
-}
-
-/// Starts a load that takes `cpu` once, from `at` on, for `takes`.
-fn load_once(cpu: u32, at: Nanos, takes: Nanos) -> Result<Running, Failure> {
-    start_load(cpu, Nanos::secs(30), move || {
-        Linux.sleep_until(at);
-        Linux.spin(takes);
-    })
-}
-
-/// Starts a child that pre-empts both tools' threads. Dropped, it is killed.
-fn start_load(cpu: u32, time: Nanos, act: impl FnOnce() + 'static) -> Result<Running, Failure> {
+/// Starts a child that pre-empts both tools' threads: from `first` until `end` it takes `cpu` for `takes`, one part in [`SHARE`] of
+/// the time. Dropped, it is killed.
+fn start_load(cpu: u32, takes: Nanos, first: Nanos, end: Nanos) -> Result<Running, Failure> {
     let body = move || {
         let ready = Linux
             .set_cpus(&[cpu])
             .and_then(|()| Linux.lock_memory())
             .and_then(|()| Linux.set_fifo(LOAD_PRIORITY));
-        if ready.is_ok() {
-            act();
+        let mut next = first;
+        while ready.is_ok() && next < end {
+            Linux.sleep_until(next);
+            Linux.spin(takes);
+            next += Nanos(takes.0 * SHARE);
         }
         Vec::new()
     };
-    Ok(Linux.start_child(&at_most(time), Box::new(body))?)
+    let time = end.saturating_sub(Linux.now()) + Nanos::secs(20);
+    Ok(Linux.start_child(&ChildLimits::within(time), Box::new(body))?)
 }
 
 /// Carries `work` out beside a thread above the load that does nothing but wake up: what holds it up is neither tool's nor the
@@ -626,18 +567,16 @@ mod tests {
                     # Total: 000000004\n# Min Latencies: 00004\n# Avg Latencies: 03003\n# Max Latencies: 12000\n\
                     # Histogram Overflows: 00000\n";
         let side = samples(text).unwrap();
-        assert_eq!(
-            (side.samples, side.max_ns, side.above_10_ms),
-            (4, 12_000_000, 1)
-        );
-        assert!((side.mean_us() - 3_003.0).abs() < 1e-9);
-        for (wrong, word) in [
-            ("", "no sample"),
-            ("000004 x", "'x'"),
-            ("# Histogram Overflows: 00002", "later"),
+        assert_eq!((side.max_ns, side.late), (12_000_000, 1));
+        assert!((side.mean_us - 3_003.0).abs() < 1e-9);
+        for (cut, with) in [
+            ("000004 000003", "000004 x"),
+            ("# Max", "# Min"),
+            ("Max Latencies: 12000", "Max Latencies: 1000001"),
         ] {
-            assert!(samples(wrong).unwrap_err().contains(word), "{wrong}");
+            assert!(samples(&text.replace(cut, with)).is_err(), "{with}");
         }
+        assert!(samples("").is_err());
     }
 
     #[test]
@@ -665,12 +604,11 @@ mod tests {
         assert_eq!(stolen(&Fake::default(), 0), None);
     }
 
-    fn side(mean_us: f64, max_ns: u64, above_10_ms: u64) -> Side {
+    fn side(mean_us: f64, max_ns: u64, late: u64) -> Side {
         Side {
-            samples: 1_000,
-            sum_ns: mean_us * 1e6,
+            mean_us,
             max_ns,
-            above_10_ms,
+            late,
             missed: 0,
         }
     }

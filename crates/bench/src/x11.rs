@@ -7,20 +7,21 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use stopgap_cli::{Failure, progress_bar, tell};
-use stopgap_explain::{Explainer, Findings, Options};
+use stopgap_cli::{Failure, print};
+use stopgap_explain::Findings;
 use stopgap_kernel::files::Files;
 use stopgap_kernel::journal::Journal;
 use stopgap_kernel::tasks::Tasks;
 use stopgap_kernel::x11::{Placing, X11, XRun};
-use stopgap_kernel::{Error, Linux, signals};
+use stopgap_kernel::{Error, Linux};
+use stopgap_report::table::{join, known_or};
 use stopgap_stats::explain::{Cause, CauseKind};
 use stopgap_trace::{Event, Kind};
-use stopgap_tracer::capture::{Capture, Options as Capturing};
+use stopgap_tracer::capture::{Capture, Options};
 use stopgap_tracer::events::EventSet;
 use stopgap_tracer::symbols::Symbols;
 
-use crate::common::{Bounds, failed, journal, last_cpu, middle};
+use crate::common::{Bounds, Rounds, explained, failed, journal, last_cpu, middle, rounds, table};
 
 #[derive(clap::Args)]
 pub(crate) struct Flags {
@@ -56,46 +57,30 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     // SCHED_BATCH take as many switches as one that is not; why is not known.
     Linux.set_cpus(&[cpu])?;
     let journal = journal()?;
-    println!(
-        "Xvfb with {WINDOWS} windows, xwininfo -root -tree, both on CPU {cpu}, {} runs of each policy\n\
-         run  policy   flushes (trace)  switches: trace  rusage  off  per flush  unrecorded  server pre-empted  by whom it \
-         answered  advice",
-        flags.runs
-    );
-    let bar = progress_bar();
-    let mut all: [Vec<Recorded>; 2] = Default::default();
-    let mut free: [Vec<f64>; 2] = Default::default();
-    'runs: for run in 0..flags.runs {
-        for batch in [false, true] {
-            if signals::interrupted() {
-                tell("interrupted: fewer runs");
-                break 'runs;
-            }
-            bar.set_position(u64::from(run) * 1_000 / u64::from(flags.runs));
-            let placing = Placing {
-                server: vec![cpu],
-                client: vec![cpu],
-                batch,
-                through: Vec::new(),
-            };
-            let recorded = record(&journal, &placing)?;
-            let unrecorded = unrecorded(&placing)?;
-            bar.suspend(|| println!("{}", recorded.line(run, batch, unrecorded)));
-            free[usize::from(batch)].extend(unrecorded);
-            all[usize::from(batch)].push(recorded);
-        }
-    }
-    bar.finish_and_clear();
-    let [usual, batch] = &all;
-    if usual.is_empty() || batch.is_empty() {
-        return Err(Failure::error("interrupted before anything was measured"));
-    }
-    println!(
-        "\n{}\n{}",
-        causes("default", usual),
-        causes("SCHED_BATCH", batch)
-    );
-    bounds(usual, batch, &free).print()
+    let all = rounds(flags.runs, &[2], |_, side| {
+        let placing = Placing {
+            server: vec![cpu],
+            client: vec![cpu],
+            batch: side == 1,
+            through: Vec::new(),
+        };
+        let recorded = record(&journal, &placing)?;
+        Ok((recorded, unrecorded(&placing)?))
+    })?;
+    let runs = &all[0];
+    let rows = runs.0.iter().zip(1..).flat_map(|(round, number)| {
+        let sides = round.iter().zip(["default", "batch"]);
+        sides.map(move |((run, free), policy)| run.row(number, policy, *free))
+    });
+    let head = "run|policy|flushes|(trace)|switches: trace|rusage|off|per flush|unrecorded|server pre-empted|by whom it answered|advice";
+    print(&format!(
+        "Xvfb with {WINDOWS} windows, xwininfo -root -tree, both on CPU {cpu}, {} runs of each policy\n{}\n{}\n{}",
+        flags.runs,
+        table(head, rows),
+        causes("default", runs, 0),
+        causes("SCHED_BATCH", runs, 1)
+    ))?;
+    bounds(runs).print()
 }
 
 /// A run and what its trace shows.
@@ -107,10 +92,13 @@ struct Recorded {
     sends: u64,
 }
 
+/// Runs of both policies: each recorded, and the switches a flush of one beside it that is not.
+type Runs = Rounds<(Recorded, Option<f64>)>;
+
 /// Runs a fresh server and a client, and records both.
 fn record(journal: &Journal<'_>, placing: &Placing) -> Result<Recorded, Failure> {
     let folder = tempfile::tempdir().map_err(failed("a folder"))?;
-    let options = Capturing {
+    let options = Options {
         events: EventSet::All,
         buffer: None,
         spool: folder.path().join("spool"),
@@ -131,20 +119,14 @@ fn record(journal: &Journal<'_>, placing: &Placing) -> Result<Recorded, Failure>
     })?;
     let spool = capture.stop(None)?;
     let kallsyms = Linux.read("/proc/kallsyms".as_ref()).unwrap_or_default();
-    let mut trace = spool.trace(Symbols::parse(&String::from_utf8_lossy(&kallsyms)))?;
-    let options = Options {
-        top: 1,
-        frame_marker: None,
-    };
-    let mut explainer = Explainer::new(&trace.metadata(), options);
+    let symbols = Symbols::parse(&String::from_utf8_lossy(&kallsyms));
     let mut sends = 0;
-    while let Some(event) = trace.next_event()? {
-        sends += u64::from(event.tid == Some(client) && is_send(&event));
-        explainer.event(&event);
-    }
+    let findings = explained(&spool, symbols, |event| {
+        sends += u64::from(event.tid == Some(client) && is_send(event));
+    })?;
     Ok(Recorded {
         counted,
-        findings: explainer.finish(),
+        findings,
         sends,
     })
 }
@@ -178,29 +160,27 @@ fn is_send(event: &Event) -> bool {
 }
 
 impl Recorded {
-    /// Returns a line of figures.
-    fn line(&self, run: u32, batch: bool, unrecorded: Option<f64>) -> String {
+    fn row(&self, run: u32, policy: &str, unrecorded: Option<f64>) -> Vec<String> {
         let (trace, kernel) = self.switches();
-        let policy = if batch { "batch" } else { "default" };
-        let advice: Vec<&str> = self.advice().collect();
-        format!(
-            "{:3}  {policy:7}  {:7} {:7}  {trace:15}  {kernel:6}  {:.1} %  {:9.2}  {:>10}  {:17}  {:19}  {}",
-            run + 1,
-            self.counted
-                .flushes
-                .map_or("?".to_owned(), |n| n.to_string()),
-            self.sends,
-            self.off() * 100.0,
-            self.per_flush(),
-            unrecorded.map_or("?".to_owned(), |n| format!("{n:.2}")),
-            self.pre_empted(false),
-            self.pre_empted(true),
+        let advice = join(self.advice(), ", ");
+        vec![
+            run.to_string(),
+            policy.to_owned(),
+            known_or("?", self.counted.flushes),
+            self.sends.to_string(),
+            trace.to_string(),
+            kernel.to_string(),
+            format!("{:.1} %", self.off() * 100.0),
+            format!("{:.2}", self.per_flush()),
+            known_or("?", unrecorded.map(|n| format!("{n:.2}"))),
+            self.pre_empted(false).to_string(),
+            self.pre_empted(true).to_string(),
             if advice.is_empty() {
                 "none".to_owned()
             } else {
-                advice.join(", ")
+                advice
             },
-        )
+        ]
     }
 
     /// Returns the switch-outs of both: from the trace, and by the kernel's count.
@@ -250,9 +230,10 @@ impl Recorded {
     }
 }
 
-/// Returns the bounds of all runs together. `free` are the switches a flush that are not recorded.
-fn bounds(usual: &[Recorded], batch: &[Recorded], free: &[Vec<f64>; 2]) -> Bounds {
-    let all = || usual.iter().chain(batch);
+/// Returns the bounds of all runs together.
+fn bounds(runs: &Runs) -> Bounds {
+    let all = || runs.0.iter().flatten().map(|(run, _)| run);
+    let usual = || runs.side(0).map(|(run, _)| run);
     let mut bounds = Bounds::default();
     let off = all().map(Recorded::off).fold(0.0, f64::max);
     let percent = off * 100.0;
@@ -260,46 +241,36 @@ fn bounds(usual: &[Recorded], batch: &[Recorded], free: &[Vec<f64>; 2]) -> Bound
         "agreement: switches by trace and by rusage differ by at most {percent:.1} % in any run (2 %)"
     );
     bounds.add(off <= OFF, what);
-    let disagrees = |run: &&Recorded| {
-        run.counted
-            .flushes
-            .is_some_and(|flushes| flushes != run.sends)
-    };
+    let disagrees = |run: &&Recorded| run.counted.flushes.is_some_and(|n| n != run.sends);
     let odd = all().filter(disagrees).count();
-    bounds.add(
-        odd == 0,
-        format!("flushes: by trace and by /proc/PID/io they differ in {odd} runs (0)"),
-    );
+    let what = format!("flushes: by trace and by /proc/PID/io they differ in {odd} runs (0)");
+    bounds.add(odd == 0, what);
     let odd = all().filter(|run| run.is_odd()).count();
-    bounds.add(
-        odd == 0,
-        format!("sums: causes do not add up to the total in {odd} runs (0)"),
-    );
-    let pre_empted: u64 = usual.iter().map(|run| run.pre_empted(false)).sum();
+    let what = format!("sums: causes do not add up to the total in {odd} runs (0)");
+    bounds.add(odd == 0, what);
+    let pre_empted: u64 = usual().map(|run| run.pre_empted(false)).sum();
     let what = format!("evidence: the server was pre-empted {pre_empted} times ({ENOUGH})");
     bounds.add(pre_empted >= ENOUGH, what);
-    let by_its_answer: u64 = usual.iter().map(|run| run.pre_empted(true)).sum();
+    let by_its_answer: u64 = usual().map(|run| run.pre_empted(true)).sum();
     let share = by_its_answer as f64 / pre_empted.max(1) as f64;
     let percent = share * 100.0;
     let what = format!(
         "attribution: {by_its_answer} of them, {percent:.1} %, on the way out of the writev that woke the client (95 %)"
     );
     bounds.add(share >= ATTRIBUTED, what);
-    let medians = [usual, batch].map(|runs| middle(runs.iter().map(Recorded::per_flush)));
+    let medians = [0, 1].map(|side| runs.median(side, |(run, _)| run.per_flush()));
+    let free = [0, 1].map(|side| middle(runs.side(side).filter_map(|(_, free)| *free)));
     let shown = |[usual, batch]: [f64; 2]| {
-        format!(
-            "default {usual:.2}, SCHED_BATCH {batch:.2}, {:.2}x",
-            usual / batch
-        )
+        let ratio = usual / batch;
+        format!("default {usual:.2}, SCHED_BATCH {batch:.2}, {ratio:.2}x")
     };
-    let free = free.each_ref().map(|runs| middle(runs.iter().copied()));
     let what = format!(
         "ratio: medians of switches a flush, not recorded: {} ({RATIO}x); recorded: {}",
         shown(free),
         shown(medians)
     );
     bounds.add(free[0] >= RATIO * free[1], what);
-    let costly = || usual.iter().filter(|run| run.per_flush() >= WORTH_ADVICE);
+    let costly = || usual().filter(|run| run.per_flush() >= WORTH_ADVICE);
     let advised = costly().filter(|run| run.advice().next() == Some("sched-batch"));
     let (advised, costly) = (advised.count(), costly().count());
     let what = format!(
@@ -309,10 +280,11 @@ fn bounds(usual: &[Recorded], batch: &[Recorded], free: &[Vec<f64>; 2]) -> Bound
     bounds
 }
 
-/// Returns the causes of all runs together, the most frequent first.
-fn causes(name: &str, runs: &[Recorded]) -> String {
+/// Returns the causes of all runs of a side together, the most frequent first.
+fn causes(name: &str, runs: &Runs, side: usize) -> String {
+    let runs = || runs.side(side).map(|(run, _)| run);
     let mut sums: BTreeMap<(&str, &str), u64> = BTreeMap::new();
-    for cause in runs.iter().flat_map(|run| &run.findings.switches.causes) {
+    for cause in runs().flat_map(|run| &run.findings.switches.causes) {
         *sums.entry((&cause.task, &cause.cause)).or_default() += cause.count;
     }
     let mut sums: Vec<_> = sums.into_iter().collect();
@@ -321,7 +293,7 @@ fn causes(name: &str, runs: &[Recorded]) -> String {
     for ((task, cause), count) in sums {
         text += &format!("{count:8}  {task}: {cause}\n");
     }
-    let elapsed = || runs.iter().map(|run| run.counted.elapsed);
+    let elapsed = || runs().map(|run| run.counted.elapsed);
     if let (Some(least), Some(most)) = (elapsed().min(), elapsed().max()) {
         text += &format!("a run took {least} to {most}\n");
     }

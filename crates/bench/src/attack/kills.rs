@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ use stopgap_events::random::Random;
 use stopgap_kernel::signals;
 
 use super::{Common, Place, names};
-use crate::common::{failed, folder, wait};
+use crate::common::{failed, folder, table, wait};
 
 #[derive(clap::Args)]
 pub(crate) struct Flags {
@@ -64,206 +64,193 @@ const SETTLED: Duration = Duration::from_secs(60);
 /// The recorded command.
 const LOAD: &str = "i=0\nwhile [ $i -lt 150 ]; do sleep 0.01; i=$((i + 1)); done\n";
 
-/// Counts of one command.
-#[derive(Default)]
-struct Seen {
+/// Signals; of ten commands eight get the first.
+const SIGNALS: [(Signal, &str); 3] = [
+    (Signal::KILL, "SIGKILL"),
+    (Signal::TERM, "SIGTERM"),
+    (Signal::INT, "SIGINT"),
+];
+
+/// A command and the counts of its rounds.
+struct Attacked {
+    name: &'static str,
+    words: &'static str,
+    /// How long it takes where nobody kills it.
+    usual: Duration,
     rounds: u64,
-    /// By SIGKILL, SIGTERM and SIGINT; and those that had ended before.
-    by: [u64; 3],
-    ended: u64,
-    earliest: Option<Duration>,
-    latest: Duration,
+    /// By each of [`SIGNALS`], and those that had ended before.
+    ends: [u64; 4],
+    moments: Vec<Duration>,
     put_back: u64,
     recovered: u64,
     left: u64,
 }
 
-/// The commands' surroundings.
-struct Attack<'a> {
-    root: &'a Path,
-    program: PathBuf,
-    random: Random,
-    faults: Vec<String>,
-}
-
 pub(super) fn run(flags: &Flags) -> Result<bool, Failure> {
     signals::install();
     let root = folder("attack")?;
-    let program = flags.common.program()?;
-    let seed = flags.common.seed;
-    let mut attack = Attack {
-        root: root.path(),
-        program,
-        random: Random::new(seed),
-        faults: Vec::new(),
-    };
-    attack.prepare()?;
+    let (root, seed) = (root.path(), flags.common.seed);
+    let program = flags.common.stopgap.program()?;
+    let mut random = Random::new(seed);
+    prepare(root, &program)?;
     let mut all = Vec::new();
     let commands = COMMANDS.lines().filter_map(|line| line.split_once(": "));
     for (name, words) in commands.filter(|(name, _)| flags.common.wants(name)) {
-        match attack.usual_time(words)? {
-            Ok(time) => all.push((name, words, time, Seen::default())),
-            Err(why) => tell(&format!("skipped: {name}: {why}")),
+        let place = Place::new(&root.join("usual"), &program)?;
+        let begin = Instant::now();
+        let (status, told) = place.ends(&mut command(root, &place, words), LONGEST)?;
+        let usual = begin.elapsed();
+        let _ = fs::remove_dir_all(&place.folder);
+        let (seconds, told) = (LONGEST.as_secs(), told.trim().replace('\n', "; "));
+        match status {
+            Some(status) if status.success() => all.push(Attacked {
+                name,
+                words,
+                usual,
+                rounds: 0,
+                ends: [0; 4],
+                moments: Vec::new(),
+                put_back: 0,
+                recovered: 0,
+                left: 0,
+            }),
+            Some(status) => tell(&format!("skipped: {name}: {status}: {told}")),
+            None => tell(&format!("skipped: {name}: it takes more than {seconds} s")),
         }
     }
     print(&format!("seed {seed}, {} kills", flags.rounds))?;
     let bar = progress_bar();
+    let mut faults = Vec::new();
     let commands = all.len().max(1) as u64;
     for round in 0..flags.rounds {
-        let Some((name, words, time, seen)) = all.get_mut((round % commands) as usize) else {
+        let Some(attacked) = all.get_mut((round % commands) as usize) else {
             break;
         };
         if signals::interrupted() {
             break;
         }
         bar.set_position(round * 1_000 / flags.rounds);
-        bar.set_message(*name);
-        attack.round(round, name, words, *time, seen)?;
+        bar.set_message(attacked.name);
+        let place = Place::new(&root.join(format!("round-{round}")), &program)?;
+        let how = kill_one(root, &place, attacked, &mut random)?;
+        match how {
+            (_, left) if left.is_empty() => _ = fs::remove_dir_all(&place.folder),
+            (how, left) => {
+                attacked.left += 1;
+                let (name, left) = (attacked.name, left.join("; "));
+                faults.push(format!("{name}, round {round}, {how}: {left}"));
+            }
+        }
     }
     bar.finish_and_clear();
-    print(
-        "command           rounds  KILL  TERM   INT  ended       killed after  put back recovered  left",
-    )?;
-    for (name, _, _, seen) in &all {
-        let [kill, term, int] = seen.by;
-        let (first, last) = (seen.earliest.unwrap_or_default(), seen.latest);
-        let after = format!("{}..{} ms", first.as_millis(), last.as_millis());
-        print(&format!(
-            "{name:<17} {:>6} {kill:>5} {term:>5} {int:>5} {:>6}  {after:>17}  {:>8} {:>9} {:>5}",
-            seen.rounds, seen.ended, seen.put_back, seen.recovered, seen.left
-        ))?;
-    }
-    for fault in &attack.faults {
-        print(fault)?;
-    }
-    Ok(attack.faults.is_empty())
+    let rows = all.iter().map(|seen| {
+        let [kill, term, int, ended] = seen.ends.map(|count| count.to_string());
+        let ms = |moment: Option<&Duration>| moment.map_or(0, Duration::as_millis);
+        let (first, last) = (ms(seen.moments.iter().min()), ms(seen.moments.iter().max()));
+        let mut row = vec![
+            seen.name.to_owned(),
+            seen.rounds.to_string(),
+            kill,
+            term,
+            int,
+            ended,
+        ];
+        row.push(format!("{first}..{last} ms"));
+        row.extend([seen.put_back, seen.recovered, seen.left].map(|count| count.to_string()));
+        row
+    });
+    let head = "command|rounds|KILL|TERM|INT|ended|killed after|put back|recovered|left";
+    print(table(head, rows).trim_end())?;
+    faults.iter().try_for_each(|fault| print(fault))?;
+    Ok(faults.is_empty())
 }
 
-impl Attack<'_> {
-    /// What the commands read, and what stands in for QEMU where STOPGAP_KERNELS names no kernels.
-    fn prepare(&self) -> Result<(), Failure> {
-        let write = |name: &str, text: &str| {
-            let path = self.root.join(name);
-            fs::write(&path, text).map_err(failed(path.display()))
-        };
-        write("load", LOAD)?;
-        super::samples::lab_of(&self.root.join("lab"))?;
-        let place = Place::new(&self.root.join("first"), &self.program)?;
-        let passive = &mut place.command("check --passive --json");
-        let output = passive.stdout(Stdio::piped()).output();
-        let output = output.map_err(failed(self.program.display()))?;
-        write("record.json", &String::from_utf8_lossy(&output.stdout))
-    }
+/// Makes what the commands read, and what stands in for QEMU where STOPGAP_KERNELS names no kernels.
+fn prepare(root: &Path, program: &Path) -> Result<(), Failure> {
+    let write = |name: &str, bytes: &[u8]| {
+        let path = root.join(name);
+        fs::write(&path, bytes).map_err(failed(path.display()))
+    };
+    write("load", LOAD.as_bytes())?;
+    super::samples::lab_of(&root.join("lab"))?;
+    let place = Place::new(&root.join("first"), program)?;
+    let passive = &mut place.command("check --passive --json");
+    let output = passive.stdout(Stdio::piped()).output();
+    let output = output.map_err(failed(program.display()))?;
+    write("record.json", &output.stdout)
+}
 
-    fn command(&self, place: &Place, words: &str) -> std::process::Command {
-        let given = std::env::var("STOPGAP_KERNELS").unwrap_or_default();
-        let mut packages = names(Path::new(&given));
-        packages.retain(|name| name.ends_with("_amd64.deb"));
-        let lab = self.root.join("lab");
-        let kernels = match packages.as_slice() {
-            [first, second, ..] => format!("{given}/{first} {given}/{second}"),
-            _ => format!("{0}/bzImage {0}/bzImage", lab.display()),
-        };
-        let mut command = place.command(&words.replace("{k}", &kernels));
-        if packages.len() < 2 {
-            super::samples::in_lab(&mut command, &lab).env("STOPGAP_GUEST_TAKES", "0.2");
-        }
-        let mark = std::process::id().to_string();
-        command.env(MARK, mark);
-        command
+/// Returns the program with these words, marked as ours.
+fn command(root: &Path, place: &Place, words: &str) -> Command {
+    let given = std::env::var("STOPGAP_KERNELS").unwrap_or_default();
+    let mut packages = names(Path::new(&given));
+    packages.retain(|name| name.ends_with("_amd64.deb"));
+    let lab = root.join("lab");
+    let kernels = match packages.as_slice() {
+        [first, second, ..] => format!("{given}/{first} {given}/{second}"),
+        _ => format!("{0}/bzImage {0}/bzImage", lab.display()),
+    };
+    let mut command = place.command(&words.replace("{k}", &kernels));
+    if packages.len() < 2 {
+        super::samples::in_lab(&mut command, &lab).env("STOPGAP_GUEST_TAKES", "0.2");
     }
+    command.env(MARK, std::process::id().to_string());
+    command
+}
 
-    /// Runs a command to its end: how long that takes, or why it cannot be run here.
-    fn usual_time(&mut self, words: &str) -> Result<Result<Duration, String>, Failure> {
-        let place = Place::new(&self.root.join("usual"), &self.program)?;
-        let begin = Instant::now();
-        let (status, told) = place.ends(&mut self.command(&place, words), LONGEST)?;
-        let took = begin.elapsed();
-        let _ = fs::remove_dir_all(&place.folder);
-        Ok(match status {
-            Some(status) if status.success() => Ok(took),
-            Some(status) => Err(format!("{status}: {}", told.trim().replace('\n', "; "))),
-            None => Err(format!("it takes more than {} s", LONGEST.as_secs())),
-        })
+/// Runs a command, kills it at a random moment, and restores. Returns how it was killed, and what is left of it.
+fn kill_one(
+    root: &Path,
+    place: &Place,
+    seen: &mut Attacked,
+    random: &mut Random,
+) -> Result<(String, Vec<String>), Failure> {
+    let before = settings();
+    let told = fs::File::create(place.folder.join("told")).map_err(failed("told"))?;
+    let child = command(root, place, seen.words).stderr(told).spawn();
+    let mut child = child.map_err(failed(place.program.display()))?;
+    let pid = child.id();
+    let moment = seen.usual.mul_f64(random.below(1_050) as f64 / 1_000.0);
+    let ended = wait(&mut child, moment)?.is_some();
+    let which = match random.below(10) {
+        0 => 1,
+        1 => 2,
+        _ => 0,
+    };
+    let (signal, name) = SIGNALS[which];
+    let mut left = Vec::new();
+    if !ended {
+        left.extend(kill(&mut child, signal)?);
     }
-
-    fn round(
-        &mut self,
-        round: u64,
-        name: &str,
-        words: &str,
-        usual: Duration,
-        seen: &mut Seen,
-    ) -> Result<(), Failure> {
-        let place = Place::new(&self.root.join(format!("round-{round}")), &self.program)?;
-        let before = settings();
-        let told = fs::File::create(place.folder.join("told")).map_err(failed("told"))?;
-        let child = self.command(&place, words).stderr(told).spawn();
-        let mut child = child.map_err(failed(self.program.display()))?;
-        let pid = child.id();
-        let moment = usual.mul_f64(self.random.below(1_050) as f64 / 1_000.0);
-        let ended = wait(&mut child, moment)?.is_some();
-        let how = match self.random.below(10) {
-            0 => (Signal::TERM, 1),
-            1 => (Signal::INT, 2),
-            _ => (Signal::KILL, 0),
-        };
-        let mut left = Vec::new();
-        if ended {
-            seen.ended += 1;
-        } else {
-            seen.by[how.1] += 1;
-            left.extend(kill(&mut child, how.0)?);
-        }
-        seen.rounds += 1;
-        seen.earliest = Some(seen.earliest.map_or(moment, |first| first.min(moment)));
-        seen.latest = seen.latest.max(moment);
-        left.extend(survivors());
-        self.restore(&place, seen, &mut left)?;
-        left.extend(differences(&before, pid));
-        left.extend(files(&place, seen)?);
-        if left.is_empty() {
-            let _ = fs::remove_dir_all(&place.folder);
-            return Ok(());
-        }
-        seen.left += 1;
-        let (after, how) = (moment.as_millis(), ["SIGKILL", "SIGTERM", "SIGINT"][how.1]);
-        self.faults.push(format!(
-            "{name}, round {round}, {how} after {after} ms, pid {pid}: {}",
-            left.join("; ")
-        ));
-        Ok(())
+    seen.rounds += 1;
+    seen.ends[if ended { 3 } else { which }] += 1;
+    seen.moments.push(moment);
+    left.extend(survivors());
+    // One restore of ten is killed itself, and run again.
+    if random.below(10) == 0 {
+        let limit = Duration::from_micros(random.below(20_000));
+        place.ends(&mut place.command("restore"), limit)?;
     }
-
-    /// Runs `restore`, one time of ten killed itself before.
-    fn restore(
-        &mut self,
-        place: &Place,
-        seen: &mut Seen,
-        left: &mut Vec<String>,
-    ) -> Result<(), Failure> {
-        if self.random.below(10) == 0 {
-            let limit = Duration::from_micros(self.random.below(20_000));
-            place.ends(&mut place.command("restore"), limit)?;
+    let begin = Instant::now();
+    loop {
+        let output = place.command("restore").stdout(Stdio::piped()).output();
+        let output = output.map_err(failed("restore"))?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        seen.put_back += u64::from(said.contains("put back:"));
+        if output.status.success() {
+            break;
         }
-        let begin = Instant::now();
-        loop {
-            let mut command = place.command("restore");
-            let output = command.stdout(Stdio::piped()).output();
-            let output = output.map_err(failed("restore"))?;
-            let said = String::from_utf8_lossy(&output.stdout);
-            seen.put_back += u64::from(said.contains("put back:"));
-            // It may have met what another's test is using.
-            if output.status.success() {
-                return Ok(());
-            }
-            if begin.elapsed() > SETTLED {
-                left.push(format!("restore: {} {}", output.status, said.trim()));
-                return Ok(());
-            }
-            sleep(Duration::from_secs(1));
+        // It may have met what another's test is using.
+        if begin.elapsed() > SETTLED {
+            left.push(format!("restore: {} {}", output.status, said.trim()));
+            break;
         }
+        sleep(Duration::from_secs(1));
     }
+    left.extend(differences(&before, pid));
+    left.extend(files(place, &mut seen.recovered)?);
+    let after = moment.as_millis();
+    Ok((format!("{name} after {after} ms, pid {pid}"), left))
 }
 
 /// Sends a signal and waits for the end; a fault where that does not come.
@@ -281,13 +268,11 @@ fn kill(child: &mut Child, signal: Signal) -> Result<Option<String>, Failure> {
 fn survivors() -> Vec<String> {
     let begin = Instant::now();
     loop {
-        let left = marked().into_iter().map(|pid| (pid, words_of(pid)));
-        let left: Vec<(Pid, String)> = left.collect();
-        let finishes = |(_, words): &(Pid, String)| words.contains("watch --finish");
-        let limit = match left.iter().all(finishes) {
-            true => FINISHED,
-            false => GONE,
-        };
+        let left = marked();
+        let finishes = left
+            .iter()
+            .all(|(_, words)| words.contains("watch --finish"));
+        let limit = if finishes { FINISHED } else { GONE };
         if left.is_empty() || begin.elapsed() > limit {
             let ended = left.into_iter().map(|(pid, words)| {
                 let _ = kill_process(pid, Signal::KILL);
@@ -299,25 +284,20 @@ fn survivors() -> Vec<String> {
     }
 }
 
-/// Returns the command line of a process.
-fn words_of(pid: Pid) -> String {
-    let path = format!("/proc/{}/cmdline", pid.as_raw_nonzero());
-    let words = fs::read(path).unwrap_or_default();
-    String::from_utf8_lossy(&words).replace('\0', " ")
-}
-
-/// Processes whose environment has our mark.
-fn marked() -> Vec<Pid> {
+/// Processes whose environment has our mark, and their command lines.
+fn marked() -> Vec<(Pid, String)> {
     let mark = format!("{MARK}={}", std::process::id());
-    let ours = |pid: &Pid| {
-        let path = format!("/proc/{}/environ", pid.as_raw_nonzero());
-        let environment = fs::read(path).unwrap_or_default();
+    let ours = |name: String| {
+        let read = |file: &str| fs::read(format!("/proc/{name}/{file}")).unwrap_or_default();
+        let environment = read("environ");
         let mut variables = environment.split(|byte| *byte == 0);
-        variables.any(|variable| variable == mark.as_bytes())
+        let is_ours = variables.any(|variable| variable == mark.as_bytes());
+        let words = String::from_utf8_lossy(&read("cmdline")).replace('\0', " ");
+        Some((Pid::from_raw(name.parse().ok()?)?, words)).filter(|_| is_ours)
     };
-    let pids = names(Path::new("/proc")).into_iter();
-    pids.filter_map(|name| Pid::from_raw(name.parse().ok()?))
-        .filter(ours)
+    names(Path::new("/proc"))
+        .into_iter()
+        .filter_map(ours)
         .collect()
 }
 
@@ -381,7 +361,7 @@ fn differences(before: &BTreeMap<PathBuf, String>, pid: u32) -> Vec<String> {
 }
 
 /// Returns temporary files, half files and outputs that are not whole. Recovers recordings that were cut off.
-fn files(place: &Place, seen: &mut Seen) -> Result<Vec<String>, Failure> {
+fn files(place: &Place, recovered: &mut u64) -> Result<Vec<String>, Failure> {
     let temporary = names(&place.folder.join("tmp")).into_iter();
     let mut left: Vec<String> = temporary.map(|name| format!("file tmp/{name}")).collect();
     let mut folders = vec![place.folder.join("out"), place.folder.join("state")];
@@ -397,7 +377,7 @@ fn files(place: &Place, seen: &mut Seen) -> Result<Vec<String>, Failure> {
                 let words = format!("{verb} {}", path.display());
                 let (status, told) = place.ends(&mut place.command(&words), LONGEST)?;
                 match status {
-                    Some(status) if status.success() && !path.exists() => seen.recovered += 1,
+                    Some(status) if status.success() && !path.exists() => *recovered += 1,
                     _ => left.push(format!(
                         "{verb} {shown}: {}",
                         told.trim().replace('\n', "; ")

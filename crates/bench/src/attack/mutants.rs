@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, setrlimit};
@@ -71,10 +72,6 @@ impl End {
             End::Refused
         }
     }
-
-    fn holds(self) -> bool {
-        matches!(self, End::Read | End::Refused)
-    }
 }
 
 /// Counts of one format.
@@ -82,6 +79,7 @@ impl End {
 struct Seen {
     counts: [u64; ENDS.len()],
     slowest: Duration,
+    /// A line for each mutant that broke a command and is kept.
     kept: Vec<String>,
 }
 
@@ -101,7 +99,7 @@ pub(super) fn run(flags: &Flags) -> Result<bool, Failure> {
     // A journal is read as nobody.
     let open = fs::Permissions::from_mode(0o755);
     fs::set_permissions(root.path(), open).map_err(failed(root.path().display()))?;
-    let program = flags.common.program()?;
+    let program = flags.common.stopgap.program()?;
     let place = Place::new(&root.path().join("samples"), &program)?;
     let formats = samples::all(&place, &|name| flags.common.wants(name))?;
     let seed = flags.common.seed;
@@ -139,30 +137,21 @@ pub(super) fn run(flags: &Flags) -> Result<bool, Failure> {
 fn attack(format: &Format, flags: &Flags, folder: &Path, program: &Path) -> Result<Seen, Failure> {
     let workers = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
     well(format, &Place::new(&folder.join("well"), program)?)?;
-    let work = |worker: u64| {
+    let seen = Mutex::new(Seen::default());
+    let work = |worker: u64| -> Result<(), Failure> {
         let place = Place::new(&folder.join(worker.to_string()), program)?;
-        let mut seen = Seen::default();
-        for number in (worker..flags.per_format).step_by(workers as usize) {
-            read_one(format, flags, number, &place, &mut seen)?;
-        }
-        Ok(seen)
+        (worker..flags.per_format)
+            .step_by(workers as usize)
+            .try_for_each(|number| read_one(format, flags, number, &place, &seen))
     };
-    let all: Vec<Result<Seen, Failure>> = std::thread::scope(|scope| {
-        let work = &work;
+    std::thread::scope(|scope| {
         let threads: Vec<_> = (0..workers).map(|w| scope.spawn(move || work(w))).collect();
-        threads.into_iter().filter_map(|t| t.join().ok()).collect()
-    });
-    let mut sum = Seen::default();
-    for seen in all {
-        let seen = seen?;
-        sum.counts
-            .iter_mut()
-            .zip(seen.counts)
-            .for_each(|(sum, n)| *sum += n);
-        sum.slowest = sum.slowest.max(seen.slowest);
-        sum.kept.extend(seen.kept);
-    }
-    Ok(sum)
+        threads
+            .into_iter()
+            .filter_map(|thread| thread.join().ok())
+            .collect::<Result<(), _>>()
+    })?;
+    seen.into_inner().map_err(failed("a thread panicked"))
 }
 
 /// Fails unless each command reads each sample as it is: mutants of another would all be refused for one reason.
@@ -194,29 +183,29 @@ fn read_one(
     flags: &Flags,
     number: u64,
     place: &Place,
-    seen: &mut Seen,
+    seen: &Mutex<Seen>,
 ) -> Result<(), Failure> {
     let seed = flags.common.seed;
     let mut random = Random::new(seed ^ (format.number() << 48) ^ (number << 8));
-    let mutant = mutant(
-        &format.samples[random.index(format.samples.len())],
-        &mut random,
-    );
+    let sample = &format.samples[random.index(format.samples.len())];
+    let mutant = mutant(sample, &mut random);
     let path = place.folder.join("in");
     mutant.write(&path)?;
     let words = &format.commands[(number % format.commands.len() as u64) as usize];
     let begin = Instant::now();
     let (status, told) = place.ends(&mut format.command(words, place, &path), TIME)?;
-    seen.slowest = seen.slowest.max(begin.elapsed());
-    let end = End::from_output(status, &told);
+    let (took, end) = (begin.elapsed(), End::from_output(status, &told));
+    let mut seen = seen.lock().map_err(failed("a thread panicked"))?;
+    seen.slowest = seen.slowest.max(took);
     seen.counts[end as usize] += 1;
-    if !end.holds() {
+    if !matches!(end, End::Read | End::Refused) {
         let kept = flags.keep.join(format!("{}-{seed}-{number}", format.name));
         mutant.write(&kept.join("mutant"))?;
         let said = format!("stopgap {words}\n{status:?}\n{told}");
         fs::write(kept.join("said.txt"), said).map_err(failed(kept.display()))?;
         seen.kept.push(format!("{end:?}: {}", kept.display()));
     }
+    drop(seen);
     place.empty()
 }
 
@@ -334,21 +323,20 @@ mod tests {
     #[test]
     fn ends_are_told_apart() {
         let status = |code: i32| Some(ExitStatus::from_raw(code));
-        assert_eq!(End::from_output(status(0), ""), End::Read);
-        assert_eq!(
-            End::from_output(status(1 << 8), "x: no trace\n"),
-            End::Refused
-        );
-        assert_eq!(End::from_output(status(1 << 8), ""), End::Silent);
-        assert_eq!(
-            End::from_output(status(101 << 8), "thread 'main' panicked at x"),
-            End::Panic
-        );
-        assert_eq!(End::from_output(status(11), ""), End::Signal);
-        assert_eq!(
-            End::from_output(status(6), "memory allocation of 9 bytes failed"),
-            End::Memory
-        );
-        assert_eq!(End::from_output(None, ""), End::Time);
+        for (status, told, wanted) in [
+            (status(0), "", End::Read),
+            (status(1 << 8), "x: no trace\n", End::Refused),
+            (status(1 << 8), "", End::Silent),
+            (status(101 << 8), "thread 'main' panicked at x", End::Panic),
+            (status(11), "", End::Signal),
+            (
+                status(6),
+                "memory allocation of 9 bytes failed",
+                End::Memory,
+            ),
+            (None, "", End::Time),
+        ] {
+            assert_eq!(End::from_output(status, told), wanted, "{told}");
+        }
     }
 }

@@ -11,9 +11,9 @@
 //! in turn, MiB by MiB; nothing where it was filled before, and less than nothing where taking fills it), plus the passes of reclaim
 //! (`MADV_PAGEOUT`) that it takes until its pages are on the unevictable list, which is read from the group.
 
-use std::cell::Cell;
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
 use stopgap_arena::locked::{Held, Options, Set};
 use stopgap_cli::{Failure, print};
 use stopgap_events::units::{Bytes, Nanos};
@@ -26,7 +26,7 @@ use stopgap_kernel::tasks::{ChildLimits, Tasks};
 
 use super::Flags;
 use super::memory::{Peer, fill, page_out, populate};
-use crate::common::{Bounds, middle, put_back, rounds, table, text};
+use crate::common::{Bounds, in_child, in_scope, middle, rounds, table, text};
 
 /// Least share of a memory's pages on the unevictable list; the kernel adds per-CPU counts up late.
 const OFF: f64 = 0.95;
@@ -78,29 +78,23 @@ impl Way {
             Way::Memfd | Way::SetMemfd | Way::Mlock | Way::MlockEmpty => Way::Memfd,
         }
     }
-
-    fn is_locked(self) -> bool {
-        self != self.unlocked()
-    }
 }
 
-/// CPU time, ns a page; and the share of pages that are off the lists. In this order on the way from the child.
-#[derive(Debug, Clone, Copy)]
-enum Cost {
-    Take,
-    Fill,
+/// CPU time, ns a page.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+struct Costs {
+    take: f64,
+    fill: f64,
     /// Cost of filling it, less the cost of filling memory that nobody locks.
-    More,
-    /// Passes of reclaim until it was off the lists; NaN: it never was.
-    Passes,
+    more: f64,
+    /// Passes of reclaim until it was off the lists; `None`: it never was.
+    passes: Option<f64>,
     /// Share of its pages on the unevictable list when it was filled and taken.
-    AtOnce,
-    Forced,
-    Unlock,
-    GiveBack,
+    at_once: f64,
+    forced: f64,
+    unlock: f64,
+    give_back: f64,
 }
-
-type Costs = [f64; 8];
 
 /// Runs each way and prints a line for each.
 pub(super) fn measure(
@@ -110,33 +104,43 @@ pub(super) fn measure(
     bounds: &mut Bounds,
 ) -> Result<(), Failure> {
     let bytes = flags.bytes.page_aligned(Linux.page_size());
-    let all = rounds(flags.runs, &[WAYS.len()], |_, way| {
-        one(journal, site, WAYS[way], bytes)
+    let name = format!("stopgap-{}-locked", Linux.pid());
+    // Each way in a child and a group of its own.
+    let all = rounds(flags.runs, &[WAYS.len()], |_, at| {
+        in_scope(journal, || {
+            let limit = Bytes(bytes.0 * 3) + CHILD;
+            let group = MemoryGroup::make(&Linux, journal, site, &name, limit)?;
+            let limits = ChildLimits {
+                time: Nanos::secs(60),
+                cgroup: Some(group.path().to_owned()),
+            };
+            let (way, words) = WAYS[at];
+            in_child(&limits, || {
+                costs(&group, way, bytes).map_err(|error| format!("{words}: {error}"))
+            })
+        })
     })?;
-    let figure =
-        |way: Way, cost: Cost| middle(all[0].side(way as usize).map(|costs| costs[cost as usize]));
-    let total = |way| figure(way, Cost::Take) + figure(way, Cost::More) + figure(way, Cost::Passes);
+    let figure = |way: Way, figure: fn(&Costs) -> f64| all[0].median(way as usize, figure);
+    let take = |way| figure(way, |costs| costs.take);
+    let at_once = |way| figure(way, |costs| costs.at_once * 100.0);
+    let passes = |costs: &Costs| costs.passes.unwrap_or(f64::NAN);
+    let total = |way| take(way) + figure(way, |costs| costs.more) + figure(way, passes);
     let rows = WAYS.iter().map(|&(way, words)| {
-        let or = |value: f64, digits: usize| match way.is_locked() {
-            true => format!("{value:.digits$}"),
-            false => "-".to_owned(),
+        let or = |value: f64, digits: usize, unit: &str| match way == way.unlocked() {
+            true => "-".to_owned(),
+            false => format!("{value:.digits$}{unit}"),
         };
-        let at_once = or(figure(way, Cost::AtOnce) * 100.0, 1);
         vec![
             words.to_owned(),
-            or(figure(way, Cost::Take), 2),
-            format!("{:.1}", figure(way, Cost::Fill)),
-            or(figure(way, Cost::More), 1),
-            if way.is_locked() {
-                at_once + " %"
-            } else {
-                at_once
-            },
-            or(figure(way, Cost::Passes), 1),
-            or(total(way), 1),
-            or(figure(way, Cost::Forced), 1),
-            or(figure(way, Cost::Unlock), 1),
-            format!("{:.1}", figure(way, Cost::GiveBack)),
+            or(take(way), 2, ""),
+            format!("{:.1}", figure(way, |costs| costs.fill)),
+            or(figure(way, |costs| costs.more), 1, ""),
+            or(at_once(way), 1, " %"),
+            or(figure(way, passes), 1, ""),
+            or(total(way), 1, ""),
+            or(figure(way, |costs| costs.forced), 1, ""),
+            or(figure(way, |costs| costs.unlock), 1, ""),
+            format!("{:.1}", figure(way, |costs| costs.give_back)),
         ]
     });
     let head = "way|take|fill|(more)|off at once|reclaim until off|total until off|forced reclaim|unlock|give back";
@@ -149,9 +153,9 @@ pub(super) fn measure(
         total(Way::SetAgain) / total(Way::Mlock),
         total(Way::Mlock)
     ))?;
-    let mlock = figure(Way::Mlock, Cost::Take);
+    let mlock = take(Way::Mlock);
     for (what, way) in [("take", Way::SetSegment), ("take again", Way::SetAgain)] {
-        let (take, times) = (figure(way, Cost::Take), figure(way, Cost::Take) / mlock);
+        let (take, times) = (take(way), take(way) / mlock);
         let what = format!(
             "{what}: a segment of the set {take:.2} ns a page, mlock(2) {mlock:.1}: {times:.4}x ({TAKE}x)"
         );
@@ -162,46 +166,14 @@ pub(super) fn measure(
         ("touched", Way::SetSegment, Way::Mlock),
         ("populated", Way::SetPopulated, Way::MlockEmpty),
     ] {
-        let at_once = figure(ours, Cost::AtOnce);
+        let (at_once, ours, theirs) = (at_once(ours), total(ours), total(theirs));
         let what = format!(
-            "total until off the lists, {what}: a segment of the set {:.1} ns a page beside the same that nobody locks, {:.1} % of it \
-             off at once; mlock(2) {:.1} (not more)",
-            total(ours),
-            at_once * 100.0,
-            total(theirs)
+            "total until off the lists, {what}: a segment of the set {ours:.1} ns a page beside the same that nobody locks, \
+             {at_once:.1} % of it off at once; mlock(2) {theirs:.1} (not more)"
         );
-        bounds.add(total(ours) <= total(theirs) && at_once >= OFF, what);
+        bounds.add(ours <= theirs && at_once >= OFF * 100.0, what);
     }
     Ok(())
-}
-
-/// Carries out one way in a child and a group of its own.
-fn one(
-    journal: &Journal<'_>,
-    site: &Site,
-    (way, words): (Way, &str),
-    bytes: Bytes,
-) -> Result<Costs, Failure> {
-    let scope = journal.scope();
-    let name = format!("stopgap-{}-locked", Linux.pid());
-    let group = MemoryGroup::make(&Linux, journal, site, &name, Bytes(bytes.0 * 3) + CHILD)?;
-    let limits = ChildLimits {
-        time: Nanos::secs(60),
-        cgroup: Some(group.path().to_owned()),
-    };
-    let outcome = Linux.run_child(&limits, &mut || match body(&group, way, bytes) {
-        Ok(costs) => costs.map(|cost| cost.to_string()).join(" ").into_bytes(),
-        Err(error) => error.into_bytes(),
-    });
-    put_back(scope);
-    let said = String::from_utf8_lossy(&outcome?.output).into_owned();
-    costs(&said).ok_or_else(|| Failure::error(format!("{words}: {said}")))
-}
-
-/// Reads costs as a child sends them.
-fn costs(said: &str) -> Option<Costs> {
-    let costs: Result<Vec<f64>, _> = said.split(' ').map(str::parse).collect();
-    costs.ok()?.try_into().ok()
 }
 
 /// Memory that is filled, and how it is locked, unlocked and given back.
@@ -211,13 +183,14 @@ enum One {
 }
 
 /// Returns the thread CPU time of a step.
-fn timed(step: impl FnOnce() -> Result<(), String>) -> Result<f64, String> {
+fn timed<E: std::fmt::Display>(step: impl FnOnce() -> Result<(), E>) -> Result<f64, String> {
     let start = Linux.thread_cpu();
-    step()?;
+    step().map_err(text)?;
     Ok(Linux.thread_cpu().saturating_sub(start).0 as f64)
 }
 
-fn body(group: &MemoryGroup, way: Way, bytes: Bytes) -> Result<Costs, String> {
+/// Carries out one way.
+fn costs(group: &MemoryGroup, way: Way, bytes: Bytes) -> Result<Costs, String> {
     let page = Linux.page_size();
     let pages = bytes.pages(page).0 as f64;
     let unevictable = || -> Result<f64, String> {
@@ -236,51 +209,50 @@ fn body(group: &MemoryGroup, way: Way, bytes: Bytes) -> Result<Costs, String> {
     let off = || Ok::<f64, String>((unevictable()? - before) / pages);
     let (one, [take, fill, more]) = taken(way, bytes)?;
     let at_once = off()?;
-    let mut passes = 0.0;
+    let mut passes = Some(0.0);
     if let One::Held(_, held) = &one {
-        let mut now = at_once;
+        let (mut sum, mut now) = (0.0, at_once);
         for _ in 0..PASSES {
             if now < OFF {
-                passes += timed(|| page_out(held).map_err(text))?;
+                sum += timed(|| page_out(held))?;
                 now = off()?;
             }
         }
-        if now < OFF {
-            passes = f64::NAN;
-        }
+        passes = (now >= OFF).then_some(sum);
     }
-    let (mut forced, mut unlock) = (f64::NAN, f64::NAN);
-    if way.is_locked() {
-        forced = timed(|| group.reclaim(&Linux, bytes).map_err(text))?;
-    }
+    let is_locked = way != way.unlocked();
+    let forced = match is_locked {
+        true => timed(|| group.reclaim(&Linux, bytes).map(drop))?,
+        false => 0.0,
+    };
     let give_back = match one {
-        One::Peer(peer) => timed(|| peer.give_back().map_err(text))?,
-        One::Held(set, held) => {
-            let cost = timed(|| {
-                drop(held);
-                Ok(())
-            })?;
-            drop(set);
+        One::Peer(peer) => timed(|| peer.give_back())?,
+        One::Held(_set, held) => timed(|| {
+            drop(held);
+            Ok::<(), String>(())
+        })?,
+    };
+    let unlock = match is_locked.then(|| taken(way, bytes)).transpose()? {
+        None => 0.0,
+        Some((One::Peer(peer), _)) => {
+            let cost = timed(|| peer.munlock())?;
+            peer.give_back().map_err(text)?;
             cost
         }
+        Some((One::Held(set, held), _)) => {
+            timed(|| held.release().and_then(|()| set.flush().map(drop)))?
+        }
     };
-    if way.is_locked() {
-        unlock = match taken(way, bytes)?.0 {
-            One::Peer(peer) => {
-                let cost = timed(|| peer.munlock().map_err(text))?;
-                peer.give_back().map_err(text)?;
-                cost
-            }
-            One::Held(set, held) => timed(|| {
-                held.release().map_err(text)?;
-                set.flush().map(drop).map_err(text)
-            })?,
-        };
-    }
-    let mut costs =
-        [take, fill, more, passes, at_once, forced, unlock, give_back].map(|cost| cost / pages);
-    costs[Cost::AtOnce as usize] = at_once;
-    Ok(costs)
+    Ok(Costs {
+        take: take / pages,
+        fill: fill / pages,
+        more: more / pages,
+        passes: passes.map(|passes| passes / pages),
+        at_once,
+        forced: forced / pages,
+        unlock: unlock / pages,
+        give_back: give_back / pages,
+    })
 }
 
 /// Makes memory, takes and fills it in the order of its way. Returns what taking and filling cost, and how much more the latter than
@@ -294,22 +266,23 @@ fn taken(way: Way, bytes: Bytes) -> Result<(One, [f64; 3]), String> {
     let filled = |peer: &Peer, piece| {
         timed(|| {
             peer.fill(piece);
-            Ok(())
+            Ok::<(), String>(())
         })
     };
     let other = peer()?;
-    // What `ours` gives for each piece, and how much more that is than filling the same of `other`.
-    let in_turn = |ours: &dyn Fn(Range<usize>) -> Result<f64, String>| {
+    // What `ours` takes for each piece, and how much more that is than filling the same of `other`.
+    let in_turn = |ours: &mut dyn FnMut(Range<usize>) -> Result<f64, String>| {
         let (mut sum, mut differences) = (0.0, Vec::new());
         for (turn, start) in (0..length).step_by(PIECE).enumerate() {
             let piece = start..length.min(start + PIECE);
-            let (ours, theirs) = if turn % 2 == 0 {
-                let ours = ours(piece.clone())?;
-                (ours, filled(&other, piece)?)
-            } else {
-                let theirs = filled(&other, piece.clone())?;
-                (ours(piece)?, theirs)
-            };
+            let mut theirs = 0.0;
+            if turn % 2 == 1 {
+                theirs = filled(&other, piece.clone())?;
+            }
+            let ours = ours(piece.clone())?;
+            if turn % 2 == 0 {
+                theirs = filled(&other, piece)?;
+            }
             sum += ours;
             differences.push(ours - theirs);
         }
@@ -319,42 +292,41 @@ fn taken(way: Way, bytes: Bytes) -> Result<(One, [f64; 3]), String> {
     let taken = match way {
         Way::Segment | Way::Memfd => {
             let peer = peer()?;
-            let (fill, more) = in_turn(&|piece| filled(&peer, piece))?;
+            let (fill, more) = in_turn(&mut |piece| filled(&peer, piece))?;
             (One::Peer(peer), [0.0, fill, more])
         }
         Way::SetSegment | Way::SetPopulated | Way::SetMemfd | Way::SetAgain => {
-            let set = Set::new(Options {
+            let options = Options {
                 budget: bytes.0,
                 batch: 0,
                 ..Options::default()
-            })
-            .map_err(text)?;
+            };
+            let set = Set::new(options).map_err(text)?;
             let mut held = None;
             let mut take = timed(|| {
                 let made = match way {
                     Way::SetMemfd => set.take_shareable(length),
                     _ => set.take(length),
                 };
-                held = Some(made.map_err(text)?);
-                Ok(())
+                made.map(|made| held = Some(made))
             })?;
             let held = held.ok_or("not taken")?;
             if let Some(why) = held.instead() {
                 return Err(format!("no segment: {why:?}"));
             }
-            let (cost, mut more) = in_turn(&|piece| {
+            let (cost, mut more) = in_turn(&mut |piece| {
                 timed(|| {
                     if way == Way::SetPopulated {
                         populate(&held, piece.clone()).map_err(text)?;
                     }
                     fill(&held, piece);
-                    Ok(())
+                    Ok::<(), String>(())
                 })
             })?;
             if way == Way::SetAgain {
                 held.release().map_err(text)?;
                 set.flush().map_err(text)?;
-                take = timed(|| held.keep().map(drop).map_err(text))?;
+                take = timed(|| held.keep().map(drop))?;
                 more = 0.0;
             }
             (One::Held(set, held), [take, cost, more])
@@ -362,21 +334,21 @@ fn taken(way: Way, bytes: Bytes) -> Result<(One, [f64; 3]), String> {
         Way::Mlock => {
             let peer = peer()?;
             let fill = filled(&peer, 0..length)?;
-            let take = timed(|| peer.mlock(0..length).map_err(text))?;
+            let take = timed(|| peer.mlock(0..length))?;
             (One::Peer(peer), [take, fill, 0.0])
         }
         Way::MlockEmpty => {
             let peer = peer()?;
-            let (take, fill) = (Cell::new(0.0), Cell::new(0.0));
-            let (_, more) = in_turn(&|piece| {
-                let locked = timed(|| peer.mlock(piece.clone()).map_err(text))?;
+            let (mut take, mut fill) = (0.0, 0.0);
+            let (_, more) = in_turn(&mut |piece| {
+                let locked = timed(|| peer.mlock(piece.clone()))?;
                 let filled = filled(&peer, piece)?;
-                take.set(take.get() + locked);
-                fill.set(fill.get() + filled);
+                take += locked;
+                fill += filled;
                 Ok(locked + filled)
             })?;
             // `more` holds what locking took: that is `take` already.
-            (One::Peer(peer), [take.get(), fill.get(), more - take.get()])
+            (One::Peer(peer), [take, fill, more - take])
         }
     };
     other.give_back().map_err(text)?;
@@ -386,17 +358,6 @@ fn taken(way: Way, bytes: Bytes) -> Result<(One, [f64; 3]), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn costs_are_read_as_they_are_sent() {
-        let back = costs("1.5 2 -3.25 NaN 0.5 4 5 6").unwrap();
-        assert_eq!(
-            (back[Cost::More as usize], back[Cost::GiveBack as usize]),
-            (-3.25, 6.0)
-        );
-        assert!(back[Cost::Passes as usize].is_nan());
-        assert!(costs("no segment: EINVAL").is_none() && costs("1 2 3").is_none());
-    }
 
     #[test]
     fn ways_are_found_by_their_place() {

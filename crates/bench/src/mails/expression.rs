@@ -20,7 +20,7 @@ pub(super) fn value(text: &str, figures: &Figures) -> Result<f64, String> {
         rest: text.trim(),
         figures,
     };
-    let value = parser.either()?;
+    let value = parser.level(0)?;
     match parser.rest {
         "" => Ok(value),
         rest => Err(format!("'{text}': not understood from '{rest}' on")),
@@ -82,69 +82,41 @@ impl<'a> Parser<'a> {
         word
     }
 
-    fn either(&mut self) -> Result<f64, String> {
-        let mut value = self.both()?;
-        while self.take("||") {
-            value = value.max(self.both()?);
-        }
-        Ok(value)
-    }
-
-    fn both(&mut self) -> Result<f64, String> {
-        let mut value = self.compared()?;
-        while self.take("&&") {
-            value = value.min(self.compared()?);
-        }
-        Ok(value)
-    }
-
-    fn compared(&mut self) -> Result<f64, String> {
-        type Compare = fn(&f64, &f64) -> bool;
-        const SIGNS: [(&str, Compare); 4] = [
-            ("<=", f64::le),
-            (">=", f64::ge),
-            ("<", f64::lt),
-            (">", f64::gt),
+    /// Consumes operators of this level and above, the loosest at level 0: `||`, `&&`, comparisons, sums, products.
+    fn level(&mut self, level: usize) -> Result<f64, String> {
+        type Apply = fn(f64, f64) -> f64;
+        const LEVELS: [&[(&str, Apply)]; 5] = [
+            &[("||", f64::max)],
+            &[("&&", f64::min)],
+            &[
+                ("<=", |a, b| f64::from(u8::from(a <= b))),
+                (">=", |a, b| f64::from(u8::from(a >= b))),
+                ("<", |a, b| f64::from(u8::from(a < b))),
+                (">", |a, b| f64::from(u8::from(a > b))),
+            ],
+            &[("+", |a, b| a + b), ("-", |a, b| a - b)],
+            &[("*", |a, b| a * b), ("/", |a, b| a / b)],
         ];
-        let mut left = self.sum()?;
-        let mut holds = None;
-        while let Some((_, compare)) = SIGNS.iter().find(|(sign, _)| self.take(sign)) {
-            let right = self.sum()?;
-            holds = Some(holds.unwrap_or(true) && compare(&left, &right));
-            left = right;
+        const COMPARED: usize = 2;
+        let Some(operators) = LEVELS.get(level) else {
+            return self.factor();
+        };
+        let mut value = self.level(level + 1)?;
+        let (mut left, mut holds) = (value, 1.0_f64);
+        while let Some((_, apply)) = operators.iter().find(|(sign, _)| self.take(sign)) {
+            let right = self.level(level + 1)?;
+            value = apply(left, right);
+            // Of a chain of comparisons each must hold: `1 <= x <= 2`.
+            holds = holds.min(value);
+            left = if level == COMPARED { right } else { value };
+            value = if level == COMPARED { holds } else { value };
         }
-        Ok(holds.map_or(left, |holds| f64::from(u8::from(holds))))
-    }
-
-    fn sum(&mut self) -> Result<f64, String> {
-        let mut value = self.product()?;
-        loop {
-            if self.take("+") {
-                value += self.product()?;
-            } else if self.take("-") {
-                value -= self.product()?;
-            } else {
-                return Ok(value);
-            }
-        }
-    }
-
-    fn product(&mut self) -> Result<f64, String> {
-        let mut value = self.factor()?;
-        loop {
-            if self.take("*") {
-                value *= self.factor()?;
-            } else if self.take("/") {
-                value /= self.factor()?;
-            } else {
-                return Ok(value);
-            }
-        }
+        Ok(value)
     }
 
     fn factor(&mut self) -> Result<f64, String> {
         if self.take("(") {
-            let value = self.either()?;
+            let value = self.level(0)?;
             return self.take(")").then_some(value).ok_or_else(|| self.wrong());
         }
         let number = self.word(|letter| letter.is_ascii_digit() || letter == '.');
@@ -158,9 +130,9 @@ impl<'a> Parser<'a> {
             let figure = self.figures.get(name).copied();
             return figure.ok_or_else(|| format!("no figure '{name}' before '{}'", self.rest));
         }
-        let mut values = vec![self.either()?];
+        let mut values = vec![self.level(0)?];
         while self.take(",") {
-            values.push(self.either()?);
+            values.push(self.level(0)?);
         }
         match (name, values.as_slice()) {
             _ if !self.take(")") => Err(self.wrong()),

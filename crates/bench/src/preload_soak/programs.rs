@@ -1,447 +1,263 @@
-//! The programs: a table, and what their entries do.
+//! The programs, each with checks of its own: `scripts/*.sh`, and how their steps are run.
 
-mod servers;
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
-use std::fs;
-use std::path::Path;
-use std::process::Command;
-
-use super::place::{Place, Said, ended_well, failed, finish, read, which, write};
-
-/// Whether a program loads the library.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Loads {
-    /// It is loaded, and says so.
-    Yes,
-    /// The program is linked statically: no dynamic loader, no library.
-    Static,
-}
-
-/// A real program with checks of its own. Its steps fail with a sentence: what is wrong.
+/// A real program.
 pub(super) struct Program {
     /// The name for `--only`.
     pub(super) name: &'static str,
+    /// What its steps do, in shell.
+    script: &'static str,
     /// Debian packages that have what it needs.
     pub(super) packages: &'static str,
     /// Files that it needs: absolute paths, and names in PATH.
-    pub(super) needs: &'static [&'static str],
-    /// Whether the library is expected in it.
-    pub(super) loads: Loads,
-    /// A remark for its line, such as where it stands for another.
-    pub(super) remark: fn() -> Option<String>,
-    /// Once, without the library, not timed: compiles, writes inputs.
-    pub(super) prepare: fn(&Place) -> Result<(), String>,
-    /// One run, timed, in a process of its own whose children are all counted.
-    pub(super) run: fn(&Place) -> Result<(), String>,
-    /// What the run left, after it and not timed. It must be the same with the library and without.
-    pub(super) check: fn(&Place) -> Result<Vec<u8>, String>,
+    needs: &'static [&'static str],
+    /// It is linked statically: no dynamic loader, no library.
+    pub(super) is_static: bool,
 }
 
-/// A program without preparation, whose run is its check.
-const PLAIN: Program = Program {
-    name: "",
-    packages: "",
-    needs: &[],
-    loads: Loads::Yes,
-    remark: || None,
-    prepare: |_| Ok(()),
-    run: |_| Ok(()),
-    check: |_| Ok(Vec::new()),
-};
-
+const COMMON: &str = include_str!("scripts/common.sh");
 const CPYTHON: Program = Program {
+    name: "cpython",
+    script: include_str!("scripts/cpython.sh"),
     packages: "python3.11 libpython3.11-testsuite",
-    ..PLAIN
+    needs: &[
+        "/usr/bin/python3.11",
+        "/usr/lib/python3.11/test/test_mmap.py",
+        "/usr/lib/python3.11/test/test_multiprocessing_fork.py",
+    ],
+    is_static: false,
 };
 const POSTGRESQL: Program = Program {
+    name: "postgresql-start",
+    script: include_str!("scripts/postgresql.sh"),
     packages: "postgresql-15 postgresql-client-15 util-linux",
     needs: &[
-        "/usr/lib/postgresql/15/bin/initdb",
         "/usr/lib/postgresql/15/bin/postgres",
-        "/usr/lib/postgresql/15/bin/psql",
         "/usr/lib/postgresql/15/bin/pgbench",
         "/usr/lib/postgresql/15/bin/pg_amcheck",
         "setpriv",
     ],
-    ..PLAIN
+    is_static: false,
 };
 const STRESS_NG: Program = Program {
+    name: "stress-ng-mmap",
+    script: include_str!("scripts/stress-ng.sh"),
     packages: "stress-ng",
     needs: &["stress-ng"],
-    ..PLAIN
+    is_static: false,
 };
 const GO: Program = Program {
+    name: "go",
+    script: include_str!("scripts/go.sh"),
     packages: "golang-go gcc libc6-dev",
     needs: &["go", "gcc"],
-    check: answer,
-    ..PLAIN
+    is_static: false,
 };
 const RUST: Program = Program {
+    name: "rust-buffers",
+    script: include_str!("scripts/rust.sh"),
     packages: "gcc libc6-dev, and a rustc in PATH",
     needs: &["gcc"],
-    run: |place| run_built(place, Loads::Yes),
-    check: answer,
-    ..PLAIN
+    is_static: false,
 };
 
+const fn named(name: &'static str, program: &Program) -> Program {
+    Program { name, ..*program }
+}
+
 /// All of them, the short ones first.
-pub(super) const ALL: &[Program] = &[
-    Program {
-        name: "cpython",
-        needs: &[
-            PYTHON,
-            "/usr/lib/python3.11/test/test_mmap.py",
-            "/usr/lib/python3.11/test/test_gc.py",
-        ],
-        run: |place| python_tests(place, &["test_mmap test_gc"]),
-        ..CPYTHON
-    },
-    // `test_multiprocessing_fork` sleeps through a minute of its 75 s. Its classes are dealt out to processes that sleep
-    // at the same time; each class is in exactly one of them.
-    Program {
-        name: "cpython-fork",
-        needs: &[
-            PYTHON,
-            "/usr/lib/python3.11/test/test_fork1.py",
-            "/usr/lib/python3.11/test/test_multiprocessing_fork.py",
-        ],
-        run: |place| {
-            let processes = [
-                "test_fork1",
-                "-m *.WithProcessesTest[A-E]* test_multiprocessing_fork",
-                "-m *.WithProcessesTest[F-M]* test_multiprocessing_fork",
-                "-m *.WithProcessesTest[N-Z]* test_multiprocessing_fork",
-                "-m *.WithThreads* test_multiprocessing_fork",
-                "-m *.WithManager* test_multiprocessing_fork",
-                "-m *.TestWait.* test_multiprocessing_fork",
-                "-i *.With* -i *.TestWait.* test_multiprocessing_fork",
-            ];
-            python_tests(place, &processes)
-        },
-        ..CPYTHON
-    },
+pub(super) const ALL: [Program; 16] = [
+    CPYTHON,
+    named("cpython-fork", &CPYTHON),
     Program {
         name: "redis",
+        script: include_str!("scripts/redis.sh"),
         packages: "redis-server redis-tools",
-        needs: &["redis-server", "redis-benchmark"],
-        run: servers::redis,
-        ..PLAIN
+        needs: &["redis-server", "redis-benchmark", "redis-cli"],
+        is_static: false,
     },
-    // SQLite with its file mapped (`PRAGMA mmap_size`): the mapping grows with the file, by mremap.
     Program {
         name: "sqlite",
+        script: include_str!("scripts/sqlite.sh"),
         packages: "sqlite3",
         needs: &["sqlite3"],
-        prepare: |place| {
-            write(
-                &place.shared().join("tables.sql"),
-                include_str!("sources/tables.sql"),
-            )
-        },
-        run: |place| {
-            let mut command = place.command("sqlite3");
-            command
-                .args(["-batch", "-bail"])
-                .arg(place.run().join("db"));
-            command.arg(format!(
-                ".read {}",
-                place.shared().join("tables.sql").display()
-            ));
-            let said = finish(command, &place.run())?;
-            write(&place.run().join("answer"), &said.out)
-        },
-        check: check_sqlite,
-        ..PLAIN
+        is_static: false,
     },
-    Program {
-        name: "postgresql-start",
-        run: servers::postgresql_start,
-        ..POSTGRESQL
-    },
-    Program {
-        name: "pgbench",
-        run: servers::pgbench,
-        ..POSTGRESQL
-    },
-    // Headless Chromium printing a page to PDF. Identical are the rendered pixels; the file holds the time of day.
+    POSTGRESQL,
+    named("pgbench", &POSTGRESQL),
     Program {
         name: "chromium",
+        script: include_str!("scripts/chromium.sh"),
         packages: "chromium poppler-utils",
         needs: &["chromium", "pdftoppm"],
-        prepare: |place| {
-            write(
-                &place.shared().join("page.html"),
-                include_str!("sources/page.html"),
-            )
-        },
-        run: |place| {
-            let (run, shared) = (place.run(), place.shared());
-            let mut command = place.command("chromium");
-            // Its sandbox refuses root, and drops what LD_PRELOAD says.
-            let words = "--headless --disable-gpu --no-first-run --disable-background-networking --disable-component-update \
-                         --no-pdf-header-footer --no-sandbox";
-            command.args(words.split(' '));
-            command.arg(format!("--user-data-dir={}", run.join("profile").display()));
-            command.arg(format!("--print-to-pdf={}", run.join("page.pdf").display()));
-            command.arg(format!("file://{}", shared.join("page.html").display()));
-            finish(command, &run).map(drop)
-        },
-        check: check_chromium,
-        ..PLAIN
+        is_static: false,
     },
-    // A JVM with the G1 collector: reserves its heap, commits and uncommits parts of it by MAP_FIXED, mprotect and madvise.
     Program {
         name: "jvm",
+        script: include_str!("scripts/jvm.sh"),
         packages: "openjdk-17-jdk-headless",
         needs: &["java", "javac"],
-        prepare: |place| {
-            let path = place.shared().join("Churn.java");
-            write(&path, include_str!("sources/Churn.java"))?;
-            let mut javac = place.plain("javac");
-            javac.arg("-d").arg(place.shared()).arg(path);
-            finish(javac, &place.run()).map(drop)
-        },
-        run: |place| {
-            let mut java = place.command("java");
-            // Without -Xmn G1 makes it larger and smaller by how long its pauses took, and one run is 15 % dearer than the next.
-            let words = "-XX:+UseG1GC -Xms16m -Xmx256m -Xmn8m -XX:ParallelGCThreads=2 -Xlog:gc:file=gc.log -cp";
-            java.args(words.split(' ')).arg(place.shared()).arg("Churn");
-            keep_answer(place, &finish(java, &place.run())?)
-        },
-        check: |place| {
-            let log = read(&place.run().join("gc.log"))?;
-            match log.contains("Using G1") && log.contains("Pause Young") {
-                true => answer(place),
-                false => Err(format!("G1 has not collected: {log}")),
-            }
-        },
-        ..PLAIN
+        is_static: false,
     },
-    Program {
-        name: "stress-ng-mmap",
-        run: |place| stress_ng(place, "--mmap 1 --mmap-ops 8 --mmap-bytes 32m --verify"),
-        ..STRESS_NG
-    },
-    Program {
-        name: "stress-ng-vma",
-        remark: || {
-            let remark =
-                "this stress-ng has no --vma: --mmapaddr, --mmapfixed, --mremap stand for it";
-            (!has_vma()).then(|| remark.to_owned())
-        },
-        run: |place| match has_vma() {
-            true => stress_ng(place, "--vma 1 --vma-ops 20000 --verify"),
-            false => stress_ng(
-                place,
-                "--mmapaddr 1 --mmapaddr-ops 20000 --mmapfixed 1 --mmapfixed-ops 100 --mremap 1 --mremap-ops 60 --mremap-bytes 8m --verify",
-            ),
-        },
-        ..STRESS_NG
-    },
-    Program {
-        name: "stress-ng-mmapmany",
-        run: |place| stress_ng(place, "--mmapmany 1 --mmapmany-ops 60000 --verify"),
-        ..STRESS_NG
-    },
-    // A Go program, static, and linked with glibc by cgo. Go's runtime makes its system calls itself either way: the library
-    // sees what C code asks for and nothing of Go's heap.
+    STRESS_NG,
+    named("stress-ng-vma", &STRESS_NG),
+    named("stress-ng-mmapmany", &STRESS_NG),
     Program {
         name: "go-static",
-        loads: Loads::Static,
-        prepare: |place| build_go(place, "0", "package main\n\nfunc leave() {}\n"),
-        run: |place| run_built(place, Loads::Static),
+        is_static: true,
         ..GO
     },
-    Program {
-        name: "go",
-        // What makes the linker take glibc. Go's own exit ends the process at once: it leaves by C's, so that the library reports.
-        prepare: |place| {
-            let leave = "package main\n\n// #include <stdlib.h>\nimport \"C\"\n\nfunc leave() { C.exit(0) }\n";
-            build_go(place, "1", leave)
-        },
-        run: |place| run_built(place, Loads::Yes),
-        ..GO
-    },
-    // Rust programs that map memory themselves: the mails' own case, buffers that come and go; threads that cut up ranges; and
-    // the first one linked statically.
-    Program {
-        name: "rust-buffers",
-        prepare: |place| build_rust(place, BUFFERS, &[]),
-        ..RUST
-    },
-    Program {
-        name: "rust-ranges",
-        prepare: |place| build_rust(place, include_str!("sources/ranges.rs.txt"), &[]),
-        ..RUST
-    },
+    GO,
+    RUST,
+    named("rust-ranges", &RUST),
     Program {
         name: "rust-static",
-        loads: Loads::Static,
-        prepare: |place| build_rust(place, BUFFERS, &["-C", "target-feature=+crt-static"]),
-        run: |place| run_built(place, Loads::Static),
+        is_static: true,
         ..RUST
     },
 ];
 
-const BUFFERS: &str = include_str!("sources/buffers.rs.txt");
-/// Debian's; another one in PATH may have other tests.
-const PYTHON: &str = "/usr/bin/python3.11";
+/// What the scripts compile and read: `$SOURCES`.
+const SOURCES: [(&str, &str); 6] = [
+    ("Churn.java", include_str!("sources/Churn.java")),
+    ("buffers.rs", include_str!("sources/buffers.rs.txt")),
+    ("churn.go", include_str!("sources/churn.go.txt")),
+    ("page.html", include_str!("sources/page.html")),
+    ("ranges.rs", include_str!("sources/ranges.rs.txt")),
+    ("tables.sql", include_str!("sources/tables.sql")),
+];
 
-/// Finds a program by its name.
-pub(super) fn named(name: &str) -> Option<&'static Program> {
-    ALL.iter().find(|program| program.name == name)
+const PATH: &str = "/usr/bin:/bin:/usr/sbin:/sbin";
+
+impl Program {
+    /// Returns the first of the files that it needs and that is missing.
+    pub(super) fn missing(&self) -> Option<&'static str> {
+        let exists = |file: &str| match file.starts_with('/') {
+            true => Path::new(file).exists(),
+            false => PATH
+                .split(':')
+                .any(|folder| Path::new(folder).join(file).exists()),
+        };
+        self.needs.iter().copied().find(|file| !exists(file))
+    }
 }
 
-/// Runs parts of CPython's own test suite, a process for each of `processes` and all at once. CPython takes the memory of its small
-/// objects by mmap, in arenas of 1 MiB, `mmap` is a module of it, and its `multiprocessing` keeps shared values in mapped files: all of
-/// it before and after fork(2).
-fn python_tests(place: &Place, processes: &[&str]) -> Result<(), String> {
-    let mut running = Vec::new();
-    for (number, &words) in processes.iter().enumerate() {
-        let log = place.run().join(format!("tests.{number}"));
-        let file = fs::File::create(&log).map_err(failed(&log))?;
-        let other = file.try_clone().map_err(failed(&log))?;
-        let mut command = place.command(PYTHON);
-        command.args(["-m", "test"]).args(words.split(' '));
-        let child = command.stdout(file).stderr(other).spawn();
-        running.push((words, log, child.map_err(failed(PYTHON))?));
+/// Where a program runs, and with what; also the words of the process in the middle.
+///
+/// ```text
+/// ROOT/sources          what scripts compile and read
+/// ROOT/NAME/shared      made once, by the step `prepare`; no run writes to it
+/// ROOT/NAME/a/run       empty before each run; current directory, HOME and TMPDIR
+/// ROOT/NAME/a/report    what the library says of itself, a line a process
+/// ROOT/NAME/a/log       what the step wrote to standard error
+/// ROOT/NAME/b/...       the same for the run beside it
+/// ```
+///
+/// Both sides run under paths of the same length, for that is part of a process's stack, and change places.
+#[derive(clap::Args, Debug, Clone)]
+pub(crate) struct Place {
+    pub(super) name: String,
+    pub(super) folder: PathBuf,
+    /// The library; without it the run is the peer's.
+    #[arg(long)]
+    pub(super) library: Option<PathBuf>,
+    /// Through the `run --fix arena` of this program, not by `LD_PRELOAD`.
+    #[arg(long)]
+    pub(super) stopgap: Option<PathBuf>,
+}
+
+impl Place {
+    pub(super) fn program(&self) -> Result<&'static Program, String> {
+        let program = ALL.iter().find(|program| program.name == self.name);
+        program.ok_or_else(|| format!("no program {}", self.name))
     }
-    // All are waited for, even where one fails.
-    let results = running.into_iter().map(|(words, log, mut child)| {
-        let status = child.wait().map_err(failed(PYTHON))?;
-        let said = read(&log)?;
-        ended_well(words, status, &said)?;
-        // "No test was run" ends with status 0, too.
-        let bad = ["NO TEST", "test skipped", "tests skipped", "FAIL"];
-        if !said.contains("Tests result: SUCCESS") || bad.iter().any(|bad| said.contains(bad)) {
-            let last: Vec<&str> = said.lines().rev().take(4).collect();
-            return Err(format!("{words}: {}", last.join(" | ")));
+
+    pub(super) fn report(&self) -> PathBuf {
+        self.folder.join("report")
+    }
+
+    /// Makes an empty `run` and an empty `report`, both open to the user nobody: PostgreSQL does not run as root.
+    pub(super) fn clear(&self) -> Result<(), String> {
+        let run = self.folder.join("run");
+        let sources = self.folder.join("../../sources");
+        if run.exists() {
+            fs::remove_dir_all(&run).map_err(failed(&run))?;
+        }
+        for folder in [&run, &self.folder.join("../shared"), &sources] {
+            fs::create_dir_all(folder).map_err(failed(folder))?;
+        }
+        for (name, text) in SOURCES {
+            fs::write(sources.join(name), text).map_err(failed(&sources))?;
+        }
+        fs::write(self.report(), "").map_err(failed(&self.report()))?;
+        for (path, mode) in [(&self.folder, 0o755), (&self.report(), 0o666)] {
+            fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed(path))?;
         }
         Ok(())
-    });
-    let results: Vec<Result<(), String>> = results.collect();
-    results.into_iter().collect()
-}
-
-/// Keeps what a program printed, for [`answer`].
-fn keep_answer(place: &Place, said: &Said) -> Result<(), String> {
-    match said.out.starts_with("ok ") {
-        true => write(&place.run().join("answer"), &said.out),
-        false => Err(said.out.clone()),
     }
-}
 
-/// Returns what a program printed.
-fn answer(place: &Place) -> Result<Vec<u8>, String> {
-    read(&place.run().join("answer")).map(String::into_bytes)
-}
-
-/// Runs the program that was built. `stopgap run` must say of a static one that it passes through.
-fn run_built(place: &Place, loads: Loads) -> Result<(), String> {
-    let program = place.shared().join("program");
-    let said = finish(place.command(&program.to_string_lossy()), &place.run())?;
-    if loads == Loads::Static {
-        place.passes_through(&said)?;
-    }
-    keep_answer(place, &said)
-}
-
-fn build_go(place: &Place, cgo: &str, leave: &str) -> Result<(), String> {
-    let shared = place.shared();
-    write(&shared.join("go.mod"), "module churn\n\ngo 1.19\n")?;
-    write(
-        &shared.join("main.go"),
-        include_str!("sources/churn.go.txt"),
-    )?;
-    write(&shared.join("leave.go"), leave)?;
-    let mut go = place.plain("go");
-    go.args(["build", "-o", "program"]).current_dir(&shared);
-    go.env("GOCACHE", shared.join("cache"))
-        .env("GOPATH", shared.join("path"));
-    go.env("CGO_ENABLED", cgo);
-    go.env("GOTOOLCHAIN", "local")
-        .env("GOPROXY", "off")
-        .env("GOFLAGS", "-mod=mod");
-    finish(go, &place.run()).map(drop)
-}
-
-fn build_rust(place: &Place, source: &str, words: &[&str]) -> Result<(), String> {
-    let path = place.shared().join("main.rs");
-    write(&path, source)?;
-    // With our own environment: a rustc may be rustup's, which asks HOME which one it is.
-    let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
-    rustc
-        .args(["--edition", "2021", "-O", "-o"])
-        .arg(place.shared().join("program"));
-    rustc.arg(path).args(words);
-    finish(rustc, &place.run()).map(drop)
-}
-
-/// Runs stressors of mappings, with their own verification, a fixed number of steps each.
-fn stress_ng(place: &Place, words: &str) -> Result<(), String> {
-    let mut command = place.command("stress-ng");
-    command
-        .args(words.split(' '))
-        .args(["--timeout", "100", "--temp-path"])
-        .arg(place.run());
-    let said = finish(command, &place.run())?.both();
-    match said.contains("successful run completed") && !said.contains("fail:") {
-        true => Ok(()),
-        false => Err(format!("stress-ng: {}", said.trim())),
-    }
-}
-
-/// Whether this stress-ng knows `--vma`: Debian 12's 0.15.06 does not.
-fn has_vma() -> bool {
-    let help = which("stress-ng").and_then(|path| Command::new(path).arg("--help").output().ok());
-    help.is_none_or(|help| {
-        let help = String::from_utf8_lossy(&help.stdout).into_owned();
-        help.split_whitespace().any(|word| word == "--vma")
-    })
-}
-
-/// Holds the answers of SQLite's script against numbers known without it: its rows are the numbers up to 300,000 but the multiples
-/// of 3, and their sum.
-fn check_sqlite(place: &Place) -> Result<Vec<u8>, String> {
-    const ROWS: u64 = 300_000;
-    let answers = read(&place.run().join("answer"))?;
-    let lines: Vec<&str> = answers.lines().collect();
-    let third = ROWS / 3;
-    let count = ROWS - third;
-    let sum = ROWS * (ROWS + 1) / 2 - 3 * third * (third + 1) / 2;
-    for wanted in [&*format!("rows {count} {sum}"), "1073741824"] {
-        if !lines.contains(&wanted) {
-            return Err(format!("no line '{wanted}' among {lines:?}"));
+    /// Runs a step to its end; returns what it wrote to standard output. What it writes goes to files: a process that it leaves behind
+    /// keeps no pipe open.
+    pub(super) fn step(&self, step: &str) -> Result<Vec<u8>, String> {
+        let program = self.program()?;
+        let [out, log] = ["out", "log"].map(|name| self.folder.join(name));
+        let create = |path: &PathBuf| File::create(path).map_err(failed(path));
+        let given = |name| std::env::var_os(name).unwrap_or_default();
+        let path = |path: &Option<PathBuf>| path.clone().unwrap_or_default().into_os_string();
+        let keep = given("STOPGAP_KEEP");
+        let beside = |name| self.folder.with_file_name(name).into_os_string();
+        let variables: [(&str, OsString); 17] = [
+            ("PATH", PATH.into()),
+            ("LC_ALL", "C.UTF-8".into()),
+            ("TZ", "UTC".into()),
+            ("HOME", self.folder.join("run").into()),
+            ("TMPDIR", self.folder.join("run").into()),
+            ("NAME", self.name.clone().into()),
+            ("STATIC", if program.is_static { "yes" } else { "" }.into()),
+            ("SHARED", beside("shared")),
+            ("SOURCES", self.folder.join("../../sources").into()),
+            ("REPORT", self.report().into()),
+            ("LIBRARY", path(&self.library)),
+            ("STOPGAP", path(&self.stopgap)),
+            // Bytes of freed maps that the library keeps: fix arena-keep.
+            ("KEEP", if keep == "0" { OsString::new() } else { keep }),
+            ("CALLERS_PATH", given("PATH")),
+            ("CALLERS_HOME", given("HOME")),
+            (
+                "RUSTC",
+                std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()),
+            ),
+            ("STEP", step.into()),
+        ];
+        let status = Command::new("/bin/sh")
+            .args(["-euc", &format!("{COMMON}\n{}\n$STEP", program.script)])
+            .env_clear()
+            .envs(variables)
+            .current_dir(self.folder.join("run"))
+            .stdin(Stdio::null())
+            .stdout(create(&out)?)
+            .stderr(create(&log)?)
+            .status()
+            .map_err(failed("sh"))?;
+        if status.success() {
+            return fs::read(&out).map_err(failed(&out));
         }
-    }
-    match lines.iter().filter(|line| **line == "ok").count() {
-        2 => Ok(answers.into_bytes()),
-        _ => Err(format!("integrity_check: {lines:?}")),
+        let said = fs::read(&log).map_err(failed(&log))?;
+        let said = String::from_utf8_lossy(&said);
+        let lines = said.lines().filter(|line| !line.trim().is_empty());
+        let lines: Vec<&str> = lines.collect();
+        let last = &lines[lines.len().saturating_sub(8)..];
+        Err(format!("{status}: {}", last.join(" | ")))
     }
 }
 
-/// Returns the pixels of the printed pages.
-fn check_chromium(place: &Place) -> Result<Vec<u8>, String> {
-    let run = place.run();
-    let mut render = place.plain("pdftoppm");
-    render
-        .args(["-r", "60"])
-        .arg(run.join("page.pdf"))
-        .arg(run.join("page"));
-    finish(render, &run)?;
-    let entries = fs::read_dir(&run).map_err(failed(&run))?;
-    let paths = entries.flatten().map(|entry| entry.path());
-    let is_page = |path: &Path| path.extension().is_some_and(|end| end == "ppm");
-    let mut pages: Vec<_> = paths.filter(|path| is_page(path)).collect();
-    pages.sort();
-    let mut pixels = Vec::new();
-    for page in &pages {
-        pixels.extend(fs::read(page).map_err(failed(page))?);
-    }
-    // The script's table alone fills more than one page, and white paper has one value.
-    let ink = pixels.iter().filter(|byte| **byte < 128).count();
-    match pages.len() >= 2 && ink >= 10_000 {
-        true => Ok(pixels),
-        false => Err(format!("{} pages, {ink} dark bytes", pages.len())),
-    }
+/// Returns what makes an error a sentence, with the path or program that it is about.
+pub(super) fn failed<E: Display>(what: impl AsRef<Path>) -> impl FnOnce(E) -> String {
+    move |error| format!("{}: {error}", what.as_ref().display())
 }
