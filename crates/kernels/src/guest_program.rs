@@ -19,18 +19,20 @@ const CROSS_BUILD: &str = "checks/aarch64-guest/build FOLDER, on Debian 12";
 /// Larger is no guest program.
 const LARGEST: Bytes = Bytes::mib(64);
 
+/// The file that an environment variable names, or the one beside this program.
+pub(crate) fn named_or_beside(variable: &str, file: &str) -> Option<PathBuf> {
+    let beside = || Some(std::env::current_exe().ok()?.parent()?.join(file));
+    std::env::var_os(variable)
+        .map(PathBuf::from)
+        .or_else(beside)
+}
+
 /// The program's bytes.
 pub(crate) fn read(architecture: Architecture) -> Result<Vec<u8>> {
-    let (path, place) = match std::env::var_os(VARIABLE) {
-        Some(given) => (
-            Some(PathBuf::from(given)),
-            format!(" (named by {VARIABLE})"),
-        ),
-        None => {
-            let own = std::env::current_exe();
-            let beside = own.ok().and_then(|own| Some(own.parent()?.join(FILE)));
-            (beside, String::new())
-        }
+    let path = named_or_beside(VARIABLE, FILE);
+    let place = match std::env::var_os(VARIABLE) {
+        Some(_) => format!(" (named by {VARIABLE})"),
+        None => String::new(),
     };
     let shown = path
         .as_ref()
@@ -91,33 +93,43 @@ mod tests {
 
     #[test]
     fn only_a_static_program_of_the_architecture_will_do() {
-        let x86 = |bytes: &[u8]| check(bytes, Architecture::X86_64);
-        assert_eq!(x86(&elf(62, 1)), Ok(()));
-        assert_eq!(x86(&elf(62, 3)).unwrap_err(), "it is not static");
-        assert!(
-            x86(&elf(183, 1))
-                .unwrap_err()
-                .contains("for aarch64, the kernels for x86_64")
-        );
-        assert!(
-            x86(&elf(3, 1))
-                .unwrap_err()
-                .contains("another architecture")
-        );
-        assert_eq!(check(&elf(183, 1), Architecture::Aarch64), Ok(()));
-        assert!(x86(b"#!/bin/sh\n").is_err() && x86(b"").is_err());
-        let whole = elf(62, 1);
-        for end in 0..whole.len() - 56 + 4 {
-            assert!(x86(&whole[..end]).is_err(), "{end}");
-        }
+        use Architecture::{Aarch64, X86_64};
         // Tables that end beyond all that 64 bits can name.
         let mut far = elf(62, 1);
         far[32..40].fill(0xff);
-        (far[54], far[55], far[56], far[57]) = (0xff, 0xff, 0xff, 0xff);
-        assert_eq!(x86(&far).unwrap_err(), "it is truncated");
+        far[54..58].fill(0xff);
+        for (bytes, architecture, expected) in [
+            (elf(62, 1), X86_64, ""),
+            (elf(183, 1), Aarch64, ""),
+            (elf(62, 3), X86_64, "it is not static"),
+            (
+                elf(183, 1),
+                X86_64,
+                "it is for aarch64, the kernels for x86_64",
+            ),
+            (
+                elf(3, 1),
+                X86_64,
+                "it is for another architecture, the kernels for x86_64",
+            ),
+            (
+                b"#!/bin/sh\n".to_vec(),
+                X86_64,
+                "it is no ELF program of 64 bits",
+            ),
+            (Vec::new(), X86_64, "it is no ELF program of 64 bits"),
+            (far, X86_64, "it is truncated"),
+        ] {
+            let why = check(&bytes, architecture).err().unwrap_or_default();
+            assert_eq!(why, expected);
+        }
+        let whole = elf(62, 1);
+        for end in 0..whole.len() - 56 + 4 {
+            assert!(check(&whole[..end], X86_64).is_err(), "{end}");
+        }
         // This test's own program loads libraries.
         let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
-        let told = check(&own, Architecture::X86_64).or(check(&own, Architecture::Aarch64));
+        let told = check(&own, X86_64).or(check(&own, Aarch64));
         assert_eq!(told.is_ok(), cfg!(target_feature = "crt-static"));
     }
 }

@@ -56,7 +56,7 @@ pub struct Measured {
     pub boots: Vec<Booted>,
 }
 
-/// What the guest of one boot said.
+/// The figures of one boot.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Booted {
     /// The boot. One that is not whole says nothing else.

@@ -207,7 +207,7 @@ fn walk(folder: &Path, depth: usize, files: &mut BTreeMap<String, PathBuf>) -> R
 /// Returns the names of what a module needs, and whether it must be there.
 ///
 /// # Errors
-/// What is no module, or one for another kernel than `release`.
+/// A file that is no module, or a module for another kernel than `release`.
 fn needs(module: &[u8], release: Option<&str>) -> std::result::Result<Vec<(String, bool)>, String> {
     let mut needs = Vec::new();
     let info = String::from_utf8_lossy(elf::section(module, ".modinfo")?);

@@ -13,7 +13,7 @@ use stopgap_kernel::{folder, signals};
 use crate::counted::{Counted, Symbols};
 use crate::judge::{Kernels, Profiled};
 use crate::run::Ready;
-use crate::{Architecture, Boot, Error, Folder, Initramfs, Module, Plugin, Result};
+use crate::{Architecture, Boot, Error, Folder, Initramfs, Module, Plugin, Result, guest_program};
 
 /// Names the library, where it is not beside this program.
 const VARIABLE: &str = "STOPGAP_PLUGIN";
@@ -36,16 +36,11 @@ pub(crate) fn plugin(architecture: Architecture) -> Result<PathBuf> {
             "--functions: the plugin reads x86-64 instructions, the kernels are for {architecture}"
         )));
     }
-    let given = std::env::var_os(VARIABLE).map(PathBuf::from);
-    let beside = || {
-        let own = std::env::current_exe().ok()?;
-        Some(own.parent()?.join(FILE))
+    let found = guest_program::named_or_beside(VARIABLE, FILE);
+    let place = match (std::env::var_os(VARIABLE), &found) {
+        (Some(_), Some(given)) => format!("at {} (named by {VARIABLE})", given.display()),
+        _ => "beside this command".to_owned(),
     };
-    let place = given.as_ref().map_or_else(
-        || "beside this command".to_owned(),
-        |given| format!("at {} (named by {VARIABLE})", given.display()),
-    );
-    let found = given.or_else(beside);
     // QEMU looks for it from its own folder.
     let path = found.and_then(|path| path.canonicalize().ok());
     path.filter(|path| path.is_file()).ok_or_else(|| {

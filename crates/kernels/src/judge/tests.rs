@@ -300,11 +300,10 @@ fn a_boot_that_was_cut_short_is_left_out() {
     let same = vec![kernel("a", &layouts[1..]), kernel("b", &layouts[1..])];
     let judged = judge(&interrupted, same);
     assert_eq!(judged.against[0].gate.text, "cannot tell: interrupted");
+    let text = &judged.against[0].verdict.text;
     assert!(
-        judged.against[0]
-            .verdict
-            .text
-            .ends_with("less was measured than was planned")
+        text.ends_with("less was measured than was planned"),
+        "{text}"
     );
 }
 

@@ -128,12 +128,8 @@ mod tests {
             &text.replace("\"4096\"", "\"4K\""),
             &text.replace("32768", "-1"),
         ] {
-            assert!(
-                Dma::from_json(wrong.as_bytes())
-                    .unwrap_err()
-                    .starts_with("vfio.json: "),
-                "{wrong}"
-            );
+            let error = Dma::from_json(wrong.as_bytes()).unwrap_err();
+            assert!(error.starts_with("vfio.json: "), "{wrong}");
         }
     }
 }
