@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::common::{Run, STOPGAP, assert_valid, root, text};
+use crate::common::{Run, STOPGAP, assert_valid, root, text, words};
 use stopgap_kernel::cgroup::{Site, Version};
 use stopgap_kernel::{Linux, swap};
 use stopgap_testing::{Skip, skip};
@@ -50,9 +50,7 @@ fn inside_a_small_group_a_large_load_is_refused_and_a_small_one_runs() {
         return skip(&Skip::machine("cgroup version 1, as root"));
     };
     let run = Run::new();
-    let large = [
-        "probe", "reclaim", "--mode", "none", "--limit", "3G", "--pinned", "2G", "--memory", "8G",
-    ];
+    let large = words("probe reclaim --mode none --limit 3G --pinned 2G --memory 8G");
     let refused = group.output(&run, &large);
     let said = text(&refused.stdout);
     assert_eq!(
@@ -63,10 +61,8 @@ fn inside_a_small_group_a_large_load_is_refused_and_a_small_one_runs() {
     );
     assert!(said.contains("more than half of the"), "{said}");
     assert!(said.contains("cgroup that this runs in"), "{said}");
-    let small = [
-        "probe", "reclaim", "--mode", "mlock", "--limit", "64M", "--pinned", "32M", "--runs", "1",
-        "--each", "300ms", "--json",
-    ];
+    let small =
+        words("probe reclaim --mode mlock --limit 64M --pinned 32M --runs 1 --each 300ms --json");
     let ran = group.output(&run, &small);
     let record = assert_valid(&text(&ran.stdout));
     let series = record["answers"][0]["series"].as_array().unwrap();
@@ -94,25 +90,8 @@ fn references_are_told_from_a_lock() {
     if made.is_err() || Site::find(&Linux).is_err() {
         return skip(&Skip::machine("a memory cgroup and a swap file, as root"));
     }
-    let output = run.output(&[
-        "probe",
-        "reclaim",
-        "--mode",
-        "vmsplice,mlock",
-        "--limit",
-        "64M",
-        "--pinned",
-        "32M",
-        "--runs",
-        "4",
-        "--each",
-        "1s",
-        "--bytes",
-        "1M",
-        "--json",
-        "--seed",
-        "5",
-    ]);
+    let line = "probe reclaim --mode vmsplice,mlock --limit 64M --pinned 32M --runs 4 --each 1s --bytes 1M --json --seed 5";
+    let output = run.output(&words(line));
     drop(journal);
     let record = assert_valid(&text(&output.stdout));
     let answer = &record["answers"][0];
@@ -163,23 +142,8 @@ fn a_set_of_one_byte_is_a_page() {
         return skip(&Skip::machine("a memory cgroup, as root"));
     }
     let run = Run::new();
-    let output = run.output(&[
-        "probe",
-        "reclaim",
-        "--mode",
-        "mlock,shm-lock,shm-churn,vmsplice",
-        "--pinned",
-        "1",
-        "--limit",
-        "16M",
-        "--bytes",
-        "1",
-        "--runs",
-        "1",
-        "--each",
-        "250ms",
-        "--json",
-    ]);
+    let line = "probe reclaim --mode mlock,shm-lock,shm-churn,vmsplice --pinned 1 --limit 16M --bytes 1 --runs 1 --each 250ms --json";
+    let output = run.output(&words(line));
     let record = assert_valid(&text(&output.stdout));
     let answer = &record["answers"][0];
     for mode in ["mlock", "shm-lock", "shm-churn", "vmsplice"] {

@@ -11,7 +11,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use crate::common::{NOBODY, Run, STOPGAP, may, pipe, root, spool, text, wait_for};
+use crate::common::{NOBODY, Run, STOPGAP, may, pipe, root, spool, text, wait_for, words};
 use stopgap_testing::{Skip, skip};
 
 /// A command that writes.
@@ -346,9 +346,7 @@ fn a_watch_takes_no_windows_of_another_user() {
     for end in ["parquet", "txt"] {
         shared.plant(&format!("stall-20260101-000000.{end}"));
     }
-    let words = [
-        "watch", "-d", "500ms", "--psi", "off", "--slow", "off", "--buffer", "64K", "-o",
-    ];
+    let words = words("watch -d 500ms --psi off --slow off --buffer 64K -o");
     let output = run
         .command(&words)
         .arg(shared.folder.path())
@@ -475,9 +473,7 @@ fn a_pipe_of_another_user_is_refused() {
     pipe(&out);
     chown(&out, Some(NOBODY), Some(NOBODY)).unwrap();
     let mut child = run
-        .command(&[
-            "export", "pbobench", "--n", "10", "--ops", "100", "--to", "csv", "-o",
-        ])
+        .command(&words("export pbobench --n 10 --ops 100 --to csv -o"))
         .arg(&out)
         .stderr(Stdio::piped())
         .spawn()
